@@ -1,0 +1,75 @@
+"""
+Loss scaling for mixed-precision training: the documented scalers on one machine, on any array library.
+
+The functional core is here, and the documented classes under their documented names; `ampscale.frameworks` has them
+by framework, since two frameworks may share a name.
+"""
+
+from . import frameworks, optimizers, presets
+from .backends import backend_of, backends
+from .core.machine import LossScaleRule, LossScaleState
+from .core.replicas import Communicator, Solo
+from .core.step import Reason, StepReport, TrainState, init_train_state
+from .frameworks.mindformers import MFTrainOneStepCell
+from .frameworks.mindspore import (
+    DynamicLossScaleManager,
+    DynamicLossScaler,
+    DynamicLossScaleUpdateCell,
+    FixedLossScaleManager,
+    FixedLossScaleUpdateCell,
+    LossScaler,
+    StaticLossScaler,
+    TrainOneStepWithLossScaleCell,
+)
+from .frameworks.paddle import GradScaler
+from .network import Network, Parameter
+from .verbs import (
+    all_finite,
+    clip_by_global_norm,
+    global_norm,
+    local_norms,
+    scale,
+    train_step,
+    unscale,
+    unscale_and_check,
+    unscale_check_and_norm,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Communicator",
+    "DynamicLossScaleManager",
+    "DynamicLossScaleUpdateCell",
+    "DynamicLossScaler",
+    "FixedLossScaleManager",
+    "FixedLossScaleUpdateCell",
+    "GradScaler",
+    "LossScaleRule",
+    "LossScaleState",
+    "LossScaler",
+    "MFTrainOneStepCell",
+    "Network",
+    "Parameter",
+    "Reason",
+    "Solo",
+    "StaticLossScaler",
+    "StepReport",
+    "TrainOneStepWithLossScaleCell",
+    "TrainState",
+    "all_finite",
+    "backend_of",
+    "backends",
+    "clip_by_global_norm",
+    "frameworks",
+    "global_norm",
+    "init_train_state",
+    "local_norms",
+    "optimizers",
+    "presets",
+    "scale",
+    "train_step",
+    "unscale",
+    "unscale_and_check",
+    "unscale_check_and_norm",
+]

@@ -1,0 +1,5 @@
+"""``python -m ampscale`` is ``ampscale``."""
+
+from .cli.app import main
+
+main()

@@ -1,0 +1,82 @@
+"""NumPy: the definitions of the core, bfloat16 by ml_dtypes, and differentiation by the autograd package."""
+
+from collections.abc import Callable
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from ..core import norms, overflow
+from ..core.namespaces import quiet
+from ..core.trees import leaves, rebuilt
+from ..core.typing import Array, Tree
+
+NAME = "numpy"
+
+
+def owns(array: Any) -> bool:
+    """Whether *array* belongs to this library."""
+    return isinstance(array, np.ndarray | np.generic)
+
+
+def dtype_named(name: str, like: Array) -> Any:  # noqa: ARG001
+    """
+    The library's dtype of that name, for instance "float32".
+
+    Raises:
+        ModuleNotFoundError: It is "bfloat16", and ml_dtypes is not installed.
+    """
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:
+    """
+    The loss, and what turns a seed into gradients.
+
+    Args:
+        loss_fn: ``loss_fn(params, *inputs) -> loss``, written with `autograd.numpy`.
+        params: Floating-point arrays.
+        inputs: Handed to *loss_fn* as they are.
+
+    Returns:
+        The loss as an array, and ``pullback(seed) -> gradients``: the structure of *params*, each a new array in the
+        dtype of its parameter, zero where the loss does not depend on it.
+
+    Raises:
+        TypeError: autograd is not installed.
+    """
+    try:
+        from autograd import make_vjp
+    except ModuleNotFoundError as missing:
+        wanted = 'give Network(loss_fn, params, vjp=...), or pip install "ampscale[numpy]"'
+        raise TypeError(f"NumPy does not differentiate by itself: {wanted}") from missing
+
+    count = len(leaves(params))
+
+    def of_leaves(values: list[Array]) -> Array:
+        return loss_fn(rebuilt(params, (values[index] for index in range(count))), *inputs)
+
+    with quiet(np):
+        backward, loss = make_vjp(of_leaves)(leaves(params))
+
+    def pullback(seed: Array) -> Tree:
+        with quiet(np):
+            pairs = zip(leaves(params), backward(seed), strict=True)
+            return rebuilt(params, [np.array(gradient, param.dtype) for param, gradient in pairs])
+
+    return _checked_loss(loss), pullback
+
+
+all_finite = overflow.all_finite
+unscale_and_check = overflow.unscale_and_check
+unscale_check_and_norm = norms.unscale_check_and_norm
+
+
+def _checked_loss(loss: Any) -> Array:
+    if not array_api_compat.is_array_api_obj(loss):
+        raise TypeError(f"a network must return one array, its loss, got {type(loss).__name__}")
+    return np.asarray(loss)

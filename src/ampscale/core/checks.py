@@ -1,0 +1,136 @@
+"""
+What the border refuses, each with what was wanted and what came.
+
+Nothing below the border checks again. Spec: SCALING-scale-refused, OVERFLOW-in-place-checked.
+"""
+
+import math
+from typing import Any
+
+import array_api_compat
+
+from .dtypes import name_of
+from .trees import leaves_with_paths
+from .typing import Flag, Scale, Tree
+
+
+def check_number(value: Any, name: str, wanted: str, low: float, high: float = math.inf, *, above: bool = False) -> None:
+    """
+    *value* is a finite Python number in [low, high], or in (low, high] with *above*.
+
+    Raises:
+        TypeError: It is no int or float, or it is a bool.
+        ValueError: It is NaN, infinite or out of range.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be {wanted}, got {value!r} of type {type(value).__name__}")
+    if not math.isfinite(value) or value < low or value > high or (above and value == low):
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+def check_count(value: Any, name: str, low: int = 1) -> None:
+    """
+    *value* is an int that an int32 counter can reach, at least *low*.
+
+    Raises:
+        TypeError: It is no int, or it is a bool.
+        ValueError: It is out of range.
+    """
+    wanted = f"an int from {low} to 2**31 - 1"
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be {wanted}, got {value!r} of type {type(value).__name__}")
+    if not low <= value < 2**31:
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+def check_bool(value: Any, name: str) -> None:
+    """
+    *value* is a Python bool.
+
+    Raises:
+        TypeError: It is not.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be a bool, got {value!r} of type {type(value).__name__}")
+
+
+def check_scale_array(value: Any, name: str) -> None:
+    """
+    *value* is an array of dtype float32 or float64 and shape () or (1,).
+
+    Raises:
+        TypeError: It is no array, or of another dtype: a 16-bit scale could not hold 2**16.
+        ValueError: It has another shape.
+    """
+    if not array_api_compat.is_array_api_obj(value):
+        raise TypeError(f"{name} must be an array of shape () or (1,), got {value!r} of type {type(value).__name__}")
+    if tuple(value.shape) not in ((), (1,)):
+        raise ValueError(f"{name} must have shape () or (1,), got {tuple(value.shape)}")
+    if name_of(value.dtype) not in ("float32", "float64"):
+        raise TypeError(f"{name} must be float32 or float64, got {name_of(value.dtype)}")
+
+
+def check_scale_host(value: Scale, name: str = "scale") -> None:
+    """
+    *value* can be a loss scale: positive and finite.
+
+    The value of an array is looked at only where it lies in the host's memory already, which is NumPy's case.
+
+    Raises:
+        TypeError: It is neither a Python number nor a float32 or float64 array.
+        ValueError: It is NaN, infinite, zero or negative, or an array whose shape is neither () nor (1,).
+    """
+    wanted = "a positive, finite number"
+    if isinstance(value, int | float) and not array_api_compat.is_array_api_obj(value):
+        check_number(value, name, wanted, 0, above=True)
+        return
+    check_scale_array(value, name)
+    if array_api_compat.is_numpy_array(value):
+        check_number(float(value.reshape(())), name, wanted, 0, above=True)
+
+
+def check_flag(value: Flag, name: str) -> None:
+    """
+    *value* is a bool or an array of bools.
+
+    Raises:
+        TypeError: It is neither.
+    """
+    if isinstance(value, bool) or (array_api_compat.is_array_api_obj(value) and name_of(value.dtype) == "bool"):
+        return
+    kind = f"array of {value.dtype}" if array_api_compat.is_array_api_obj(value) else type(value).__name__
+    raise TypeError(f"{name} must be a bool or an array of bools, got {value!r} of type {kind}")
+
+
+def check_scalable(tree: Tree) -> None:
+    """
+    All arrays in *tree* are floating-point or complex.
+
+    Raises:
+        TypeError: One is not; the message names it. An integer divided by a scale would be lost.
+    """
+    for path, leaf in leaves_with_paths(tree):
+        if not name_of(leaf.dtype).startswith(("float", "bfloat", "complex")):
+            raise TypeError(f"{path} must be floating-point or complex to be scaled, got {name_of(leaf.dtype)}")
+
+
+def check_out(out: Tree, tree: Tree) -> None:
+    """
+    *out* can take the values of *tree*: the same places, shapes and dtypes, all writable.
+
+    Raises:
+        TypeError: A dtype differs, or an array cannot be changed.
+        ValueError: A place or a shape differs, or an array is read-only.
+    """
+    wanted, given = leaves_with_paths(tree), leaves_with_paths(out)
+    if [path for path, _ in wanted] != [path for path, _ in given]:
+        raise ValueError(f"out must have the arrays {[path for path, _ in wanted]}, got {[path for path, _ in given]}")
+    for (path, leaf), (_, target) in zip(wanted, given, strict=True):
+        if tuple(leaf.shape) != tuple(target.shape):
+            raise ValueError(f"out: {path} must have shape {tuple(leaf.shape)}, got {tuple(target.shape)}")
+        if leaf.dtype != target.dtype:
+            raise TypeError(f"out: {path} must be {leaf.dtype}, got {target.dtype}")
+        if not hasattr(target, "__setitem__"):
+            raise TypeError(f"out: {path} must be an array that can be changed, got {type(target).__name__}")
+        if array_api_compat.is_numpy_array(target) and not target.flags.writeable:
+            raise ValueError(f"out: {path} must be writable, got a read-only array")

@@ -1,0 +1,71 @@
+"""
+Which dtypes there are, and in which one arithmetic is done.
+
+The Array API standard has no 16-bit floats, and NumPy's own tables do not know bfloat16, so the table is here.
+"""
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+
+class FloatFormat(NamedTuple):
+    """A binary floating-point format, in the words of IEEE 754."""
+
+    exponent_bits: int
+    fraction_bits: int
+
+    @property
+    def largest(self) -> float:
+        """The largest finite value."""
+        return (2.0 - 2.0**-self.fraction_bits) * 2.0 ** int(2 ** (self.exponent_bits - 1) - 1)
+
+    @property
+    def smallest_normal(self) -> float:
+        """The smallest positive value with a full fraction."""
+        return 2.0 ** int(2 - 2 ** (self.exponent_bits - 1))
+
+    @property
+    def smallest_subnormal(self) -> float:
+        """The smallest positive value; half of it rounds to zero."""
+        return self.smallest_normal * 2.0**-self.fraction_bits
+
+
+FLOATS = {
+    "float16": FloatFormat(5, 10),
+    "bfloat16": FloatFormat(8, 7),
+    "float32": FloatFormat(8, 23),
+    "float64": FloatFormat(11, 52),
+}
+COMPLEX_PARTS = {"complex64": "float32", "complex128": "float64"}
+INTEGERS = frozenset(
+    ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"],
+)
+
+
+@lru_cache
+def name_of(dtype: Any) -> str:
+    """
+    The name that all libraries share for a dtype: "float16" for ``numpy.float16`` and for ``torch.float16``.
+
+    Raises:
+        TypeError: The dtype is none of those in this module.
+    """
+    name = str(getattr(dtype, "name", dtype)).rpartition(".")[2]
+    if name in FLOATS or name in COMPLEX_PARTS or name in INTEGERS:
+        return name
+    raise TypeError(f"dtype must be one of {', '.join([*FLOATS, *COMPLEX_PARTS, *sorted(INTEGERS)])}, got {dtype}")
+
+
+def real_part_of(name: str) -> str:
+    """The dtype of one part: "float32" for "complex64", and a real dtype for itself."""
+    return COMPLEX_PARTS.get(name, name)
+
+
+def wide(name: str) -> str:
+    """The dtype in which arithmetic on *name* is done before it is rounded once: "float64" or "float32"."""
+    return "float64" if real_part_of(name) == "float64" else "float32"
+
+
+def widest(names: list[str]) -> str:
+    """The dtype in which values of several dtypes are added up; "float32" for none."""
+    return "float64" if any(wide(name) == "float64" for name in names) else "float32"

@@ -1,0 +1,46 @@
+"""Which library an array belongs to, and the one used where no array is given."""
+
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from typing import Any
+
+import array_api_compat
+import array_api_compat.numpy
+
+from .trees import leaves_with_paths
+from .typing import Array, Namespace, Tree
+
+default_namespace: ContextVar[Namespace] = ContextVar("ampscale_namespace", default=array_api_compat.numpy)
+
+
+def namespace_of(tree: Tree) -> Namespace:
+    """The namespace of the first array in *tree*; the default where there is none."""
+    for _, leaf in leaves_with_paths(tree):
+        return array_api_compat.array_namespace(leaf)
+    return default_namespace.get()
+
+
+def check_one_library(tree: Tree) -> None:
+    """
+    All arrays in *tree* come from one library and lie on one device.
+
+    Raises:
+        TypeError: They do not; the message names each offender's path, library and device.
+    """
+    named = leaves_with_paths(tree)
+    if len({type(leaf) for _, leaf in named}) <= 1 and all(array_api_compat.is_numpy_array(leaf) for _, leaf in named[:1]):
+        return
+    homes = [(path, _home(leaf)) for path, leaf in named]
+    if len({home for _, home in homes}) > 1:
+        listed = "; ".join(f"{path} is {library} on {device}" for path, (library, device) in homes)
+        raise TypeError(f"arrays must come from one library and one device, got {listed}")
+
+
+def quiet(xp: Namespace) -> AbstractContextManager[Any]:
+    """NumPy warns where a result is infinite or NaN; here that is data, and the other libraries say nothing."""
+    return xp.errstate(all="ignore") if hasattr(xp, "errstate") else nullcontext()
+
+
+def _home(leaf: Array) -> tuple[str, str]:
+    namespace = array_api_compat.array_namespace(leaf)
+    return namespace.__name__.removeprefix("array_api_compat."), str(array_api_compat.device(leaf))

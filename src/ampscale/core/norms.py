@@ -1,0 +1,114 @@
+"""
+Norms of gradients, and clipping by the global one.
+
+Spec: NORMS-global, NORMS-local, NORMS-sizes, NORMS-accumulate-wide, NORMS-clip, NORMS-clip-under-limit,
+NORMS-clip-before, NORMS-clip-infinite, NORMS-clip-nan.
+"""
+
+import math
+
+import array_api_compat
+
+from .dtypes import name_of, real_part_of, wide, widest
+from .namespaces import namespace_of, quiet
+from .overflow import unscale_and_check
+from .scaling import in_dtype, scalar_like
+from .trees import leaves, map_leaves
+from .typing import Array, Flag, Scale, Tree
+
+CLIP_EPSILON = 1e-6
+
+
+def global_norm(tree: Tree) -> Array:
+    """
+    The Euclidean norm of all values of *tree* together.
+
+    Args:
+        tree: Floating-point or complex arrays of any shape.
+
+    Returns:
+        Shape (); float32, or float64 where *tree* holds float64 or complex128. Squares and sums are taken in that
+        dtype: 16-bit arrays do not overflow. Zero for a tree without arrays.
+    """
+    xp = namespace_of(tree)
+    with quiet(xp):
+        return xp.asarray(xp.sqrt(xp.sum(_square_sums(tree))))
+
+
+def local_norms(tree: Tree) -> Array:
+    """
+    The Euclidean norm of each array of *tree*.
+
+    Returns:
+        Shape (number of arrays,), in the order of the tree; dtype as for `global_norm`.
+    """
+    xp = namespace_of(tree)
+    with quiet(xp):
+        return xp.sqrt(_square_sums(tree))
+
+
+def sizes(tree: Tree) -> Array:
+    """The number of values in each array of *tree*: int64, shape (number of arrays,)."""
+    xp = namespace_of(tree)
+    return xp.asarray([math.prod(leaf.shape) for leaf in leaves(tree)], dtype=xp.int64)
+
+
+def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
+    """
+    *tree* scaled down to a global norm of about *max_norm*, and the norm it had.
+
+    Args:
+        tree: Floating-point or complex arrays of any shape; a 16-bit array is multiplied in float32 and rounded once.
+        max_norm: Positive and finite.
+
+    Returns:
+        New arrays of the same dtypes, and the norm before clipping, as `global_norm` gives it. The coefficient is
+        ``min(1, max_norm / (max(norm, max_norm) + 1e-6))``: just below 1 also under the limit. An infinite norm
+        makes finite values zero; a NaN norm counts as *max_norm*.
+    """
+    norm = global_norm(tree)
+    xp = array_api_compat.array_namespace(norm)
+    limit = xp.full_like(norm, max_norm)
+    with quiet(xp):
+        coefficient = limit / (xp.where(norm > limit, norm, limit) + CLIP_EPSILON)
+        coefficient = xp.minimum(coefficient, xp.ones_like(norm))
+        return map_leaves(lambda leaf: _multiplied(leaf, coefficient), tree), norm
+
+
+def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None) -> tuple[Tree, Flag, Array]:
+    """
+    `unscale_and_check`, and the global norm of what came out.
+
+    Returns:
+        The unscaled tree, a bool of shape (), and the norm as `global_norm` gives it, of the unscaled values as
+        they were rounded.
+    """
+    unscaled, finite = unscale_and_check(tree, scale, out)
+    return unscaled, finite, global_norm(unscaled)
+
+
+def _square_sums(tree: Tree) -> Array:
+    xp = namespace_of(tree)
+    arrays = leaves(tree)
+    dtype = widest([name_of(leaf.dtype) for leaf in arrays])
+    if not arrays:
+        return xp.zeros(0, dtype=getattr(xp, dtype))
+    return xp.stack([_square_sum(leaf, dtype) for leaf in arrays])
+
+
+def _square_sum(leaf: Array, dtype: str) -> Array:
+    xp = array_api_compat.array_namespace(leaf)
+    name = name_of(leaf.dtype)
+    if name != real_part_of(name):
+        return _square_sum(xp.real(leaf), dtype) + _square_sum(xp.imag(leaf), dtype)
+    values = in_dtype(leaf, dtype)
+    return xp.sum(values * values)
+
+
+def _multiplied(leaf: Array, coefficient: Array) -> Array:
+    xp = array_api_compat.array_namespace(leaf)
+    name = name_of(leaf.dtype)
+    if name != real_part_of(name):
+        return leaf * xp.astype(coefficient, leaf.dtype)
+    factor = scalar_like(coefficient, leaf, getattr(xp, wide(name)))
+    return xp.asarray(xp.astype(in_dtype(leaf, wide(name)) * factor, leaf.dtype, copy=False))

@@ -1,0 +1,82 @@
+"""
+Scaling and unscaling, the definition: cast up, multiply or divide, round once.
+
+Spec: SCALING-scale, SCALING-unscale-divides, SCALING-round-once, SCALING-dtype-kept, SCALING-widen.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import array_api_compat
+
+from .dtypes import FLOATS, name_of, real_part_of, wide
+from .namespaces import namespace_of, quiet
+from .trees import map_leaves
+from .typing import Array, Scale, Tree
+
+
+def scale(tree: Tree, scale: Scale) -> Tree:
+    """
+    *tree* times *scale*, as new arrays of the same dtypes.
+
+    Args:
+        tree: Floating-point or complex arrays of any shape.
+        scale: float32 or float64, shape () or (1,), or a Python number. Positive and finite.
+
+    The product is taken in float32 (float64 for float64 arrays) and rounded once to the array's dtype, so a scale
+    of 2**16 does not become infinite on its way to a float16 array.
+    """
+    with quiet(namespace_of(tree)):
+        return map_leaves(lambda leaf: _apply(operator.mul, leaf, scale, leaf.dtype), tree)
+
+
+def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
+    """
+    *tree* divided by *scale*, as new arrays.
+
+    Args:
+        tree: Floating-point or complex arrays of any shape.
+        scale: float32 or float64, shape () or (1,), or a Python number. Positive and finite.
+        dtype: "float32" or "float64": arrays narrower than this come out in it; wider ones keep their dtype.
+
+    A division, not a product with a reciprocal: taken in float32 (float64 for float64 arrays) and rounded once.
+    """
+    with quiet(namespace_of(tree)):
+        return map_leaves(lambda leaf: _apply(operator.truediv, leaf, scale, _widened(leaf, dtype)), tree)
+
+
+def scalar_like(value: Scale, like: Array, dtype: Any) -> Array:
+    """*value* as an array of shape () in *dtype*, in the library and on the device of *like*."""
+    xp = array_api_compat.array_namespace(like)
+    if array_api_compat.is_array_api_obj(value):
+        return xp.astype(xp.reshape(value, ()), dtype)
+    return xp.asarray(value, dtype=dtype, device=array_api_compat.device(like))
+
+
+def in_dtype(leaf: Array, name: str) -> Array:
+    """*leaf* in the real dtype *name*, which its library has under that name; *leaf* itself where it is so already."""
+    xp = array_api_compat.array_namespace(leaf)
+    return leaf if name_of(leaf.dtype) == name else xp.astype(leaf, getattr(xp, name))
+
+
+def _apply(operation: Callable[[Array, Array], Array], leaf: Array, scale: Scale, dtype: Any) -> Array:
+    xp = array_api_compat.array_namespace(leaf)
+    name = name_of(leaf.dtype)
+    if name != real_part_of(name):
+        parts = [_apply(operation, part(leaf), scale, getattr(xp, wide(name))) for part in (xp.real, xp.imag)]
+        return _complex(parts[0], parts[1], leaf)
+    factor = scalar_like(scale, leaf, getattr(xp, wide(name)))
+    return xp.asarray(xp.astype(operation(in_dtype(leaf, wide(name)), factor), dtype, copy=False))
+
+
+def _complex(real: Array, imag: Array, like: Array) -> Array:
+    xp = array_api_compat.array_namespace(like)
+    return xp.astype(real, like.dtype) + xp.astype(imag, like.dtype) * xp.full_like(like, 1j)
+
+
+def _widened(leaf: Array, dtype: str | None) -> Any:
+    name = name_of(leaf.dtype)
+    if dtype is None or name not in FLOATS or FLOATS[name].fraction_bits >= FLOATS[dtype].fraction_bits:
+        return leaf.dtype
+    return getattr(array_api_compat.array_namespace(leaf), dtype)

@@ -1,0 +1,167 @@
+"""
+One training step, as a pure function: no array is read on the host, so a compiler can trace all of it.
+
+    params, inputs ─► vjp ─► loss
+                       └───► pullback ◄─ seed = scale
+                                │ scaled gradients
+                                │ communicator.mean          replicas agree on the gradients
+                                │ unscale_and_check
+                                │ communicator.all_finite    one flag for all replicas
+                                ▼
+                             gradients ─► clip ─► optimizer ─► candidate ─► select(finite, candidate, old)
+                                │
+                                └─ finite ─► rule.update(state, finite) ─► state'
+
+Spec: STEP-order, STEP-seed, STEP-loss-unscaled, STEP-skip, STEP-counters, STEP-report, STEP-no-gradients.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, NamedTuple, Protocol
+
+import array_api_compat
+
+from .dtypes import name_of, wide
+from .machine import LossScaleRule, LossScaleState
+from .namespaces import quiet
+from .norms import clip_by_global_norm
+from .overflow import unscale_and_check
+from .replicas import SOLO, Communicator
+from .scaling import in_dtype, scalar_like
+from .trees import leaves, map_leaves, select
+from .typing import Array, Flag, Scale, Tree
+
+
+class Differentiable(Protocol):
+    """A network, as a step sees it."""
+
+    def vjp(self, params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:
+        """The loss, of shape () or more, and what turns a seed of the loss's shape into gradients."""
+
+
+class FunctionalOptimizer(Protocol):
+    """An optimizer in optax's shape. With a `learning_rate_at(state)` it also reports the rate of the coming step."""
+
+    def init(self, params: Tree) -> Tree:
+        """The state before the first step."""
+
+    def update(self, updates: Tree, state: Tree, params: Tree) -> tuple[Tree, Tree]:
+        """What to add to *params*, and the next state."""
+
+
+class Reason(IntEnum):
+    """Why a step was applied or not."""
+
+    APPLIED = 0
+    OVERFLOW = 1
+    NO_GRADIENTS = 2
+
+
+class TrainState(NamedTuple):
+    """All that a run carries from step to step. Only `scaler` and `attempted` move on a skipped step."""
+
+    params: Tree
+    optimizer: Tree
+    scaler: LossScaleState
+    attempted: Array  # int32, shape (): steps tried
+    applied: Array  # int32, shape (): steps that changed the parameters
+
+
+class StepReport(NamedTuple):
+    """What a step tells: arrays, or None for what was not computed."""
+
+    loss: Array  # as the network returned it: unscaled, of the parameters before the step
+    finite: Flag  # bool, shape ()
+    applied: Flag  # bool, shape ()
+    scale: Array  # shape (): the scale that this step used
+    next_scale: Array  # shape ()
+    learning_rate: Array | None  # shape (): the rate of this step, where the optimizer tells it
+    global_norm: Array | None  # shape (): after unscaling, before clipping; where `max_norm` is given
+    reason: Array  # int32, shape (): a Reason
+
+
+def init_train_state(params: Tree, optimizer: FunctionalOptimizer, rule: LossScaleRule) -> TrainState:
+    """The state before the first step, in the library and on the device of the first parameter."""
+    scaler = rule.init(like=next(iter(leaves(params)), None))
+    zero = array_api_compat.array_namespace(scaler.scale).zeros_like(scaler.good_steps)
+    return TrainState(params, optimizer.init(params), scaler, attempted=zero, applied=zero)
+
+
+def train_step(
+    network: Differentiable,
+    optimizer: FunctionalOptimizer,
+    rule: LossScaleRule,
+    state: TrainState,
+    *inputs: Any,
+    max_norm: float | None = None,
+    communicator: Communicator = SOLO,
+    unscale_and_check: Callable[[Tree, Scale], tuple[Tree, Flag]] = unscale_and_check,
+) -> tuple[TrainState, StepReport]:
+    """
+    One step of training: the next state, and what happened.
+
+    Args:
+        network: Gives ``vjp(params, *inputs) -> (loss, pullback)``.
+        optimizer: Gives ``init(params)`` and ``update(gradients, state, params) -> (updates, state)``.
+        rule: The constants of the scaler.
+        state: From `init_train_state`, or from the step before.
+        inputs: Handed to the network as they are.
+        max_norm: Clip the unscaled gradients to this global norm.
+        communicator: How to agree with the other replicas.
+        unscale_and_check: A backend's, which must equal the definition bit for bit.
+
+    On an overflow, and where there is no gradient at all, parameters and optimizer are those of *state*, and so is
+    everything that counts; without a gradient the scaler does not move either.
+    """
+    loss, pullback = network.vjp(state.params, *inputs)
+    scale = state.scaler.scale
+    scaled = communicator.mean(pullback(seed_like(loss, scale)))
+    gradients, finite = unscale_and_check(scaled, scale)
+    finite = communicator.all_finite(finite)
+    rate = optimizer.learning_rate_at(state.optimizer) if hasattr(optimizer, "learning_rate_at") else None
+    if not leaves(gradients):
+        return _without_gradients(state, loss, finite, rate)
+
+    norm = None
+    if max_norm is not None:
+        gradients, norm = clip_by_global_norm(gradients, max_norm)
+    updates, candidate = optimizer.update(gradients, state.optimizer, state.params)
+    scaler = rule.update(state.scaler, finite)
+    xp = array_api_compat.array_namespace(scale)
+    one = xp.ones_like(state.applied)
+    after = TrainState(
+        params=select(finite, apply_updates(state.params, updates), state.params),
+        optimizer=select(finite, candidate, state.optimizer),
+        scaler=scaler,
+        attempted=xp.asarray(state.attempted + one),
+        applied=xp.where(finite, state.applied + one, state.applied),
+    )
+    reason = xp.where(finite, xp.full_like(one, Reason.APPLIED), xp.full_like(one, Reason.OVERFLOW))
+    return after, StepReport(loss, finite, finite, scale, scaler.scale, rate, norm, reason)
+
+
+def seed_like(loss: Array, scale: Array) -> Array:
+    """What the backward pass starts from: *scale* in the shape of *loss*, in float32 where the loss is 16-bit."""
+    xp = array_api_compat.array_namespace(loss)
+    dtype = getattr(xp, wide(name_of(loss.dtype)))
+    return xp.ones_like(loss, dtype=dtype) * scalar_like(scale, loss, dtype)
+
+
+def apply_updates(params: Tree, updates: Tree) -> Tree:
+    """*params* plus *updates*, added wide and rounded once to each parameter's dtype; None updates nothing."""
+    return map_leaves(lambda param, update: param if update is None else _moved(param, update), params, updates)
+
+
+def _moved(param: Array, update: Array) -> Array:
+    xp = array_api_compat.array_namespace(param)
+    dtype = wide(name_of(param.dtype))
+    with quiet(xp):
+        return xp.asarray(xp.astype(in_dtype(param, dtype) + in_dtype(update, dtype), param.dtype, copy=False))
+
+
+def _without_gradients(state: TrainState, loss: Array, finite: Flag, rate: Array | None) -> tuple[TrainState, StepReport]:
+    xp = array_api_compat.array_namespace(state.attempted)
+    scale = state.scaler.scale
+    after = state._replace(attempted=xp.asarray(state.attempted + 1))
+    reason = xp.full_like(state.applied, Reason.NO_GRADIENTS)
+    return after, StepReport(loss, finite, xp.zeros_like(finite), scale, scale, rate, None, reason)

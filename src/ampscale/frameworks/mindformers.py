@@ -1,0 +1,222 @@
+"""
+MindFormers' `MFTrainOneStepCell`.
+
+Spec: spec/profiles/mindformers.md.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import array_api_compat
+
+from .. import verbs
+from ..core.checks import check_bool, check_count, check_number
+from ..core.dtypes import name_of, wide
+from ..core.namespaces import namespace_of, quiet
+from ..core.norms import sizes
+from ..core.overflow import Detector
+from ..core.replicas import SOLO, Communicator
+from ..core.scaling import in_dtype, scalar_like
+from ..core.trees import leaves, map_leaves, select
+from ..core.typing import Array, Flag, Tree
+from ._border import check_keys
+from .mindspore.nn import TrainOneStepWithLossScaleCell, check_initial_scale, negated, snapshot
+
+KEYWORDS = (
+    "use_clip_grad",
+    "max_grad_norm",
+    "scale_sense",
+    "local_norm",
+    "gradient_accumulation_steps",
+    "ema_decay",
+    "detector",
+    "communicator",
+)
+
+
+class MFTrainOneStepOutput(NamedTuple):
+    """The documented five outputs."""
+
+    loss: Array  # as the network returned it: unscaled, of the parameters before the step
+    overflow: Flag  # bool, shape (): whether the step was skipped
+    loss_scale: Array  # shape () or (1,): the scale of the next step, a snapshot
+    learning_rate: Array | None  # shape (): the rate of this step; None where the optimizer does not tell it
+    global_norm: Array | None  # shape (): before clipping; None unless `use_clip_grad`
+
+
+class MFTrainOneStepLocalOutput(NamedTuple):
+    """The documented seven outputs, with `local_norm`."""
+
+    loss: Array
+    overflow: Flag
+    loss_scale: Array
+    learning_rate: Array | None
+    global_norm: Array | None
+    local_norm: Array  # shape (number of gradients,): the norm of each, before reduction and clipping
+    size: Array  # int64, shape (number of gradients,): the number of values in each
+
+
+class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
+    """
+    One training step with loss scaling, clipping, accumulation of gradients, and a moving average of the parameters.
+
+    Args:
+        network: As for `TrainOneStepWithLossScaleCell`.
+        optimizer: As for `TrainOneStepWithLossScaleCell`; 16-bit gradients reach it as float32.
+        use_clip_grad: Whether to clip by the global norm.
+        max_grad_norm: The largest global norm; positive and finite, also where it is not used.
+        scale_sense: A Python number, or as for `TrainOneStepWithLossScaleCell`.
+        local_norm: Whether to return the norm and the size of each gradient.
+        gradient_accumulation_steps: Calls that make one step. Each call is a micro-batch; their gradients are averaged
+            in float32, an overflow in any of them skips the whole step, and the scale moves once a step. The calls
+            before the last report the micro-batch's own overflow, and no global norm.
+        ema_decay: Keep a moving average of the parameters in float32, in `ema_params`; in (0, 1). It moves on applied
+            steps only.
+        detector: As for `TrainOneStepWithLossScaleCell`.
+        communicator: As for `TrainOneStepWithLossScaleCell`.
+        kwargs: None is known.
+
+    Raises:
+        TypeError: *scale_sense* is no number, array or update cell, a keyword is unknown, or another argument is of
+            the wrong type.
+        ValueError: The shape of *scale_sense* is neither () nor (1,), or an argument is out of range.
+
+    Spec: MINDFORMERS-outputs, MINDFORMERS-clip, MINDFORMERS-accumulation, MINDFORMERS-ema.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        optimizer: Any,
+        use_clip_grad: bool = False,
+        max_grad_norm: float = 1.0,
+        scale_sense: Any = 1.0,
+        local_norm: bool = False,
+        *,
+        gradient_accumulation_steps: int = 1,
+        ema_decay: float | None = None,
+        detector: Detector | None = None,
+        communicator: Communicator = SOLO,
+        **kwargs: Any,
+    ) -> None:
+        if kwargs:
+            raise TypeError(f"unknown keywords {sorted(kwargs)}; known are {list(KEYWORDS)}")
+        check_bool(use_clip_grad, "use_clip_grad")
+        check_bool(local_norm, "local_norm")
+        check_number(max_grad_norm, "max_grad_norm", "a positive, finite number", 0, above=True)
+        check_count(gradient_accumulation_steps, "gradient_accumulation_steps")
+        if ema_decay is not None:
+            check_number(ema_decay, "ema_decay", "a number above 0 and below 1", 0, 1 - 2**-53, above=True)
+        super().__init__(network, optimizer, _as_array(scale_sense, network), detector=detector, communicator=communicator)
+        self._max_norm = max_grad_norm if use_clip_grad else None
+        self._local_norm = local_norm
+        self._micro_batches = gradient_accumulation_steps
+        self._accumulated: Tree = None
+        self._calls = 0
+        self._ema_decay = ema_decay
+        self.ema_params: Tree = None if ema_decay is None else map_leaves(_wide_copy, self.network.params)
+
+    def construct(self, *inputs: Any) -> Any:
+        """
+        One step, or one micro-batch of it.
+
+        Returns:
+            A `MFTrainOneStepOutput`, five outputs; with `local_norm` a `MFTrainOneStepLocalOutput`, seven.
+
+        Raises:
+            TypeError: The network returned something else than one array. Nothing has changed then.
+        """
+        loss, status, scaled, sense = self._scaled_gradients(*inputs)
+        self._detector.observe(status, scaled)
+        gradients = verbs.unscale(scaled, sense, dtype="float32")
+        rate = self._learning_rate(loss)
+        if self._calls + 1 < self._micro_batches:
+            self._accumulated = self._summed(gradients)
+            self._calls += 1
+            return self._output(loss, self.get_overflow_status(status, gradients), rate, None, gradients)
+
+        local = _divided(self._summed(gradients), self._micro_batches) if self._calls else gradients
+        gradients = self._communicator.mean(local)
+        overflow = self.get_overflow_status(status, gradients)
+        skip = self.process_loss_scale(overflow)
+        norm = None
+        if self._max_norm is not None:
+            gradients, norm = verbs.clip_by_global_norm(gradients, self._max_norm)
+        self._applier.apply(gradients, negated(skip))
+        self._average(skip)
+        self._accumulated, self._calls = None, 0
+        return self._output(loss, skip, rate, norm, local)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scale, the update cell, the micro-batches of an incomplete step, and the moving average."""
+        return {
+            **super().state_dict(),
+            "accumulated": map_leaves(snapshot, self._accumulated),
+            "calls": self._calls,
+            "ema_params": map_leaves(snapshot, self.ema_params),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """
+        Goes on where another cell was when it gave *state_dict*.
+
+        Raises:
+            TypeError, ValueError: A key is missing or unknown, or a value is wrong. Nothing has changed then.
+        """
+        check_keys(state_dict, ("scale_sense", "update_cell", "accumulated", "calls", "ema_params"))
+        check_count(state_dict["calls"], "calls", low=0)
+        if state_dict["calls"] >= self._micro_batches:
+            raise ValueError(f"calls must be below gradient_accumulation_steps {self._micro_batches}, got {state_dict['calls']}")
+        if (state_dict["ema_params"] is None) != (self.ema_params is None):
+            raise ValueError("ema_params must be given where ema_decay is, and only there")
+        accumulated, averaged = (map_leaves(snapshot, state_dict[key]) for key in ("accumulated", "ema_params"))
+        super().load_state_dict({key: state_dict[key] for key in ("scale_sense", "update_cell")})
+        self._accumulated, self._calls, self.ema_params = accumulated, state_dict["calls"], averaged
+
+    def _summed(self, gradients: Tree) -> Tree:
+        if self._accumulated is None:
+            return gradients
+        with quiet(namespace_of(gradients)):
+            return map_leaves(lambda total, new: total + new, self._accumulated, gradients)
+
+    def _learning_rate(self, like: Array) -> Array | None:
+        rate = self._applier.learning_rate
+        if not isinstance(rate, int | float):
+            return rate if rate is None else snapshot(rate)
+        return scalar_like(rate, like, array_api_compat.array_namespace(like).float32)
+
+    def _average(self, skip: Flag) -> None:
+        if self._ema_decay is None:
+            return
+        kept, moved = self._ema_decay, 1 - self._ema_decay
+        params = map_leaves(_wide_copy, self.network.params)
+        averaged = map_leaves(lambda average, param: kept * average + moved * param, self.ema_params, params)
+        self.ema_params = select(negated(skip), averaged, self.ema_params)
+
+    def _output(self, loss: Array, overflow: Flag, rate: Array | None, norm: Array | None, local: Tree) -> Any:
+        flag = array_api_compat.array_namespace(loss).asarray(overflow)
+        five = MFTrainOneStepOutput(loss, flag, snapshot(self.scale_sense), rate, norm)
+        if not self._local_norm:
+            return five
+        return MFTrainOneStepLocalOutput(*five, verbs.local_norms(local), sizes(local))
+
+
+def _as_array(scale_sense: Any, network: Any) -> Any:
+    if (
+        isinstance(scale_sense, bool)
+        or not isinstance(scale_sense, int | float)
+        or array_api_compat.is_array_api_obj(scale_sense)
+    ):
+        return scale_sense
+    check_initial_scale(scale_sense, "scale_sense")
+    params = leaves(getattr(network, "params", None))
+    xp = namespace_of(params)
+    return xp.asarray(scale_sense, dtype=xp.float32, device=array_api_compat.device(params[0]) if params else None)
+
+
+def _divided(tree: Tree, count: int) -> Tree:
+    return map_leaves(lambda leaf: leaf / count, tree)
+
+
+def _wide_copy(array: Array) -> Array:
+    return snapshot(in_dtype(array, wide(name_of(array.dtype))))

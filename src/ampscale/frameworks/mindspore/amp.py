@@ -1,0 +1,286 @@
+"""
+`mindspore.amp`: the loss scalers of hand-written loops, `all_finite`, and the managers.
+
+Spec: MINDSPORE-all-finite, MINDSPORE-scaler-*, MINDSPORE-static-*, MINDSPORE-dynamic-*, MINDSPORE-manager-*.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from ... import presets, verbs
+from ...core.checks import check_bool, check_count, check_number
+from ...core.dtypes import FLOATS
+from ...core.machine import LossScaleState
+from ...core.typing import Array, Flag, Tree
+from .._border import check_keys, number_of, scalar_flag
+from .nn import DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell
+
+CONSECUTIVE_OVERFLOWS = 1000
+
+
+def all_finite(inputs: tuple[Array, ...] | list[Array]) -> Flag:
+    """
+    Whether no array in *inputs* holds an infinity or a NaN: bool, shape ().
+
+    Args:
+        inputs: A tuple or list of arrays, of any shapes and dtypes; integers are finite.
+
+    Raises:
+        TypeError: *inputs* is no tuple or list, or something in it is no array.
+        ValueError: *inputs* is empty.
+
+    Spec: MINDSPORE-all-finite, MINDSPORE-all-finite-empty, MINDSPORE-all-finite-flat.
+    """
+    if not isinstance(inputs, tuple | list):
+        raise TypeError(f"inputs must be a tuple or list of arrays, got {type(inputs).__name__}")
+    if not inputs:
+        raise ValueError("inputs must hold at least one array, got none")
+    for index, value in enumerate(inputs):
+        if not array_api_compat.is_array_api_obj(value):
+            raise TypeError(f"inputs[{index}] must be an array, got {type(value).__name__}")
+    return verbs.all_finite(inputs)
+
+
+class LossScaler(ABC):
+    """
+    Manages the loss scale of a hand-written training loop; heirs implement all three methods.
+
+    Spec: MINDSPORE-scaler-abstract.
+    """
+
+    @abstractmethod
+    def scale(self, inputs: Tree) -> Tree:
+        """*inputs*, a loss or gradients, times the scale: new arrays of the same dtypes."""
+
+    @abstractmethod
+    def unscale(self, inputs: Tree) -> Tree:
+        """*inputs*, a loss or gradients, divided by the scale: new arrays of the same dtypes."""
+
+    @abstractmethod
+    def adjust(self, grads_finite: Flag) -> bool:
+        """Moves the scale, given whether the gradients were finite: bool, shape ()."""
+
+
+class StaticLossScaler(LossScaler):
+    """
+    A loss scaler whose scale stays.
+
+    Args:
+        scale_value: The scale: a Python number of at least 1.
+
+    Raises:
+        TypeError: *scale_value* is no int or float.
+        ValueError: It is below 1, NaN or infinite.
+
+    Spec: MINDSPORE-static.
+    """
+
+    def __init__(self, scale_value: float) -> None:
+        _check_scale_value(scale_value, "scale_value")
+        self._state = presets.static(float(scale_value)).init()
+
+    @property
+    def scale_value(self) -> Array:
+        """The scale: float32, shape (). A snapshot."""
+        return np.array(self._state.scale)
+
+    def scale(self, inputs: Tree) -> Tree:
+        """*inputs* times the scale: new arrays of the same dtypes."""
+        return verbs.scale(inputs, self._state.scale)
+
+    def unscale(self, inputs: Tree) -> Tree:
+        """*inputs* divided by the scale: new arrays of the same dtypes."""
+        return verbs.unscale(inputs, self._state.scale)
+
+    def adjust(self, grads_finite: Flag) -> bool:
+        """Nothing; returns False. *grads_finite* is not looked at."""
+        return False
+
+
+class DynamicLossScaler(LossScaler):
+    """
+    A loss scaler that looks for the largest scale without overflow.
+
+    Args:
+        scale_value: The first scale: a Python number of at least 1.
+        scale_factor: The scale is multiplied or divided by this: an int of at least 1.
+        scale_window: Finite steps in a row that make the scale grow: an int of at least 1.
+
+    The scale never falls below 1, and a growth that would not be finite keeps it.
+
+    Raises:
+        TypeError: An argument is of another type; a float factor or window too.
+        ValueError: An argument is out of range, NaN or infinite.
+
+    Spec: MINDSPORE-dynamic, MACHINE-growth-window, MACHINE-floor, MACHINE-growth-guard.
+    """
+
+    def __init__(self, scale_value: float, scale_factor: int, scale_window: int) -> None:
+        _check_scale_value(scale_value, "scale_value")
+        check_count(scale_factor, "scale_factor")
+        check_count(scale_window, "scale_window")
+        self._rule = presets.mindspore(float(scale_value), scale_factor, scale_window)
+        self._state = self._rule.init()
+
+    @property
+    def scale_value(self) -> Array:
+        """The scale: float32, shape (). A snapshot. Set it to a positive, finite number."""
+        return np.array(self._state.scale)
+
+    @scale_value.setter
+    def scale_value(self, value: Any) -> None:
+        self._state = self._state._replace(scale=np.asarray(number_of(value, "scale_value"), np.float32))
+
+    @property
+    def counter(self) -> Array:
+        """Finite steps since the last growth or overflow: int32, shape (). Set it to an int of at least 0."""
+        return np.array(self._state.good_steps)
+
+    @counter.setter
+    def counter(self, value: int) -> None:
+        check_count(value, "counter", low=0)
+        self._state = self._state._replace(good_steps=np.asarray(value, np.int32))
+
+    def scale(self, inputs: Tree) -> Tree:
+        """*inputs* times the scale: new arrays of the same dtypes."""
+        return verbs.scale(inputs, self._state.scale)
+
+    def unscale(self, inputs: Tree) -> Tree:
+        """*inputs* divided by the scale: new arrays of the same dtypes."""
+        return verbs.unscale(inputs, self._state.scale)
+
+    def adjust(self, grads_finite: Flag) -> bool:
+        """
+        Moves the scale; returns True, whether it changed or not.
+
+        Args:
+            grads_finite: Bool, shape (): whether the gradients were finite.
+
+        Raises:
+            TypeError: *grads_finite* is no bool.
+            ValueError: It has another shape.
+        """
+        self._state = self._rule.update(self._state, scalar_flag(grads_finite, "grads_finite"))
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next steps depend on, as Python numbers."""
+        rule, (scale, good_steps, _) = self._rule, self._state
+        return {
+            "scale_value": float(scale),
+            "counter": int(good_steps),
+            "scale_factor": int(rule.growth_factor),
+            "scale_window": rule.growth_interval,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """
+        Goes on where another scaler was when it gave *state_dict*.
+
+        Raises:
+            TypeError, ValueError: A key is missing or unknown, or a value is wrong. Nothing has changed then.
+        """
+        check_keys(state_dict, ("scale_value", "counter", "scale_factor", "scale_window"))
+        check_count(state_dict["counter"], "counter", low=0)
+        loaded = DynamicLossScaler(state_dict["scale_value"], state_dict["scale_factor"], state_dict["scale_window"])
+        loaded.counter = state_dict["counter"]
+        self._rule, self._state = loaded._rule, loaded._state
+
+
+class FixedLossScaleManager:
+    """
+    Keeps a constant scale for a cell.
+
+    Args:
+        loss_scale: A Python number of at least 1.
+        drop_overflow_update: Whether a step that overflows is skipped.
+
+    Raises:
+        TypeError, ValueError: An argument is of the wrong type or out of range.
+
+    Spec: MINDSPORE-manager-fixed.
+    """
+
+    def __init__(self, loss_scale: float = 128.0, drop_overflow_update: bool = True) -> None:
+        _check_scale_value(loss_scale, "loss_scale")
+        check_bool(drop_overflow_update, "drop_overflow_update")
+        self._loss_scale = loss_scale
+        self._drop_overflow_update = drop_overflow_update
+
+    def get_loss_scale(self) -> float:
+        """The scale."""
+        return self._loss_scale
+
+    def get_drop_overflow_update(self) -> bool:
+        """Whether a step that overflows is skipped."""
+        return self._drop_overflow_update
+
+    def update_loss_scale(self, overflow: bool) -> None:
+        """Nothing: the scale stays."""
+
+    def get_update_cell(self) -> FixedLossScaleUpdateCell | None:
+        """A cell with this scale; None where an overflow is not to be looked for."""
+        return FixedLossScaleUpdateCell(self._loss_scale) if self._drop_overflow_update else None
+
+
+class DynamicLossScaleManager:
+    """
+    Moves a scale on the host, in Python's numbers.
+
+    Args:
+        init_loss_scale: The first scale: a Python number of at least 1.
+        scale_factor: The scale is multiplied by this or by its reciprocal: a number of at least 1.
+        scale_window: Finite steps in a row that make the scale grow: an int of at least 1.
+
+    Raises:
+        TypeError, ValueError: An argument is of the wrong type or out of range.
+
+    Spec: MINDSPORE-manager-dynamic, MINDSPORE-manager-limit.
+    """
+
+    def __init__(self, init_loss_scale: float = 2**24, scale_factor: float = 2, scale_window: int = 2000) -> None:
+        _check_scale_value(init_loss_scale, "init_loss_scale", "float64")
+        check_number(scale_factor, "scale_factor", "a finite number of at least 1", 1)
+        check_count(scale_window, "scale_window")
+        published = presets.mindspore_manager(float(init_loss_scale), scale_factor, scale_window)
+        self._rule = replace(published, growth_guard=True)
+        self._state: LossScaleState = self._rule.init()
+        self._overflows_in_a_row = 0
+
+    def get_loss_scale(self) -> float:
+        """The scale of the next step."""
+        return float(self._state.scale)
+
+    def get_drop_overflow_update(self) -> bool:
+        """True: a step that overflows is skipped."""
+        return True
+
+    def update_loss_scale(self, overflow: Flag) -> None:
+        """
+        Moves the scale, given whether the step overflowed.
+
+        Raises:
+            RuntimeError: This was the 1001st overflow in a row: the scale cannot be what is wrong.
+            TypeError, ValueError: *overflow* is no bool of shape ().
+        """
+        finite = not bool(scalar_flag(overflow, "overflow"))
+        self._state = self._rule.update(self._state, finite)
+        self._overflows_in_a_row = 0 if finite else self._overflows_in_a_row + 1
+        if self._overflows_in_a_row > CONSECUTIVE_OVERFLOWS:
+            raise RuntimeError(
+                f"more than {CONSECUTIVE_OVERFLOWS} steps in a row overflowed, the scale is {self.get_loss_scale()}"
+            )
+
+    def get_update_cell(self) -> DynamicLossScaleUpdateCell:
+        """A cell that starts from the present scale, and moves on its own from there."""
+        rule = self._rule
+        return DynamicLossScaleUpdateCell(self.get_loss_scale(), rule.growth_factor, rule.growth_interval)
+
+
+def _check_scale_value(value: Any, name: str, dtype: str = "float32") -> None:
+    check_number(value, name, f"a finite int or float of at least 1 that {dtype} can hold", 1, FLOATS[dtype].largest)

@@ -1,0 +1,86 @@
+"""
+A network: a loss, the values of its parameters, and how to differentiate.
+
+Spec: STEP-network, STEP-single-output.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from .backends import backend_of
+from .core.trees import leaves, rebuilt, rows
+from .core.typing import Array, Tree
+
+Pullback = Callable[[Array], Tree]
+
+
+class Parameter:
+    """One parameter of a network: `value`, which lives in the network, and `grad`, which lives here."""
+
+    def __init__(self, network: "Network", index: int) -> None:
+        self._network = network
+        self._index = index
+        self.grad: Array | None = None
+
+    @property
+    def value(self) -> Array:
+        """The current value; any shape, floating-point."""
+        return leaves(self._network.params)[self._index]
+
+    @value.setter
+    def value(self, value: Array) -> None:
+        values = leaves(self._network.params)
+        values[self._index] = value
+        self._network.params = rebuilt(self._network.params, values)
+
+
+class Network:
+    """
+    A function of parameters and inputs that returns a loss.
+
+    Args:
+        loss_fn: ``loss_fn(params, *inputs) -> loss``: one array; on NumPy written with `autograd.numpy`.
+        params: Floating-point arrays in tuples, lists, dicts and NamedTuples.
+        vjp: ``vjp(params, *inputs) -> (loss, pullback)`` with ``pullback(seed) -> gradients`` in the structure of
+            *params*. By default the array library's own differentiation; on NumPy the autograd package's.
+
+    `params` is rebound when an optimizer moves it; arrays handed in are never written to.
+
+    Raises:
+        TypeError: *loss_fn* or *vjp* cannot be called, or *params* holds something that is no array.
+    """
+
+    def __init__(
+        self, loss_fn: Callable[..., Array], params: Tree, vjp: Callable[..., tuple[Array, Pullback]] | None = None
+    ) -> None:
+        for value, name in ((loss_fn, "loss_fn"), (vjp, "vjp")):
+            if not callable(value) and not (name == "vjp" and value is None):
+                raise TypeError(f"{name} must be callable, got {value!r} of type {type(value).__name__}")
+        self._backend = backend_of(params)
+        self._loss_fn = loss_fn
+        self._vjp = vjp
+        self.params = params
+        self.parameters = [Parameter(self, index) for index in range(len(leaves(params)))]
+
+    def __call__(self, *inputs: Any) -> Array:
+        """The loss of the current parameters."""
+        return self._loss_fn(self.params, *inputs)
+
+    def vjp(self, params: Tree, *inputs: Any) -> tuple[Array, Pullback]:
+        """The loss of *params*, and what turns a seed of the loss's shape into gradients."""
+        if self._vjp is not None:
+            return self._vjp(params, *inputs)
+        return self._backend.vjp(self._loss_fn, params, *inputs)
+
+    def backward(self, *inputs: Any, seed: Array) -> Array:
+        """
+        The loss of the current parameters; writes each parameter's `grad`.
+
+        Args:
+            inputs: Handed to the loss as they are.
+            seed: Of the loss's shape: where the backward pass starts, the scale for instance. float32 for a 16-bit loss.
+        """
+        loss, pullback = self.vjp(self.params, *inputs)
+        for parameter, (_, gradient) in zip(self.parameters, rows(self.params, pullback(seed)), strict=True):
+            parameter.grad = gradient
+        return loss

@@ -1,0 +1,263 @@
+"""
+Three optimizers for libraries that bring none, in optax's shape, with float32 master weights for 16-bit parameters.
+
+A `Transformation` is two pure functions; an `Optimizer` binds one to a network and keeps its state.
+Spec: STEP-optimizer, STEP-master-weights, STEP-learning-rate.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import array_api_compat
+
+from .core.checks import check_bool, check_number
+from .core.dtypes import name_of, wide, widest
+from .core.namespaces import namespace_of, quiet
+from .core.scaling import in_dtype
+from .core.step import apply_updates
+from .core.trees import leaves, map_leaves, rebuilt, rows, select
+from .core.typing import Array, Flag, Tree
+from .network import Network, Parameter
+
+LearningRate = float | list[float] | tuple[float, ...] | Callable[[Array], Any]
+
+
+class OptimizerState(NamedTuple):
+    """What an optimizer carries from step to step."""
+
+    count: Array  # int32, shape (): applied steps
+    rate: Array  # float32, or float64 where a parameter is; shape (): the learning rate of the coming step
+    master: Tree  # float32, the true value of each 16-bit parameter; None for the others
+    moments: tuple[Tree, ...]  # float32 or float64, in the shapes of the parameters
+
+
+class Transformation(NamedTuple):
+    """An optimizer as pure functions; `init` and `update` are optax's."""
+
+    init: Callable[[Tree], OptimizerState]
+    update: Callable[[Tree, OptimizerState, Tree], tuple[Tree, OptimizerState]]
+    rate_at: Callable[[Array, str], Array]
+
+
+class Optimizer:
+    """
+    A transformation bound to a network: call it with gradients to move the network's parameters.
+
+    It can be handed to a pure step as well, which leaves the network and the state here alone.
+    """
+
+    def __init__(self, network: Network, make: Callable[[LearningRate], Transformation], learning_rate: LearningRate) -> None:
+        self._network = network
+        self._make = make
+        self._transformation = make(learning_rate)
+        self.state = self._transformation.init(network.params)
+
+    def __call__(self, gradients: Tree) -> None:
+        """Moves the parameters. A parameter whose gradient is None stays."""
+        self._network.params, self.state = self._next(gradients)
+
+    def apply(self, gradients: Tree, finite: Flag) -> None:
+        """Moves the parameters where *finite* (bool, shape ()) is True, and nothing at all where not, without looking."""
+        params, state = self._next(gradients)
+        self._network.params = select(finite, params, self._network.params)
+        self.state = select(finite, state, self.state)
+
+    def step(self) -> None:
+        """Moves the parameters by the gradients in `parameters`."""
+        self(rebuilt(self._network.params, [parameter.grad for parameter in self.parameters]))
+
+    def minimize(self, loss: Array) -> None:
+        """Paddle's word for `step`; the gradients are there already, so *loss* is not used."""
+        self.step()
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """The network's parameters, each with `value` and `grad`."""
+        return self._network.parameters
+
+    @property
+    def learning_rate(self) -> Array:
+        """The rate of the coming step: shape (), float32, or float64 where a parameter is. Can be set."""
+        return self.state.rate
+
+    @learning_rate.setter
+    def learning_rate(self, learning_rate: LearningRate) -> None:
+        self._transformation = self._make(learning_rate)
+        rate = self._transformation.rate_at(self.state.count, name_of(self.state.rate.dtype))
+        self.state = self.state._replace(rate=rate)
+
+    def init(self, params: Tree) -> OptimizerState:
+        """The state before the first step."""
+        return self._transformation.init(params)
+
+    def update(self, gradients: Tree, state: OptimizerState, params: Tree) -> tuple[Tree, OptimizerState]:
+        """What to add to *params*, and the next state."""
+        return self._transformation.update(gradients, state, params)
+
+    def learning_rate_at(self, state: OptimizerState) -> Array:
+        """The rate of the step that follows *state*."""
+        return state.rate
+
+    def _next(self, gradients: Tree) -> tuple[Tree, OptimizerState]:
+        updates, state = self.update(gradients, self.state, self._network.params)
+        return apply_updates(self._network.params, updates), state
+
+
+def SGD(network: Network, learning_rate: LearningRate = 0.01, weight_decay: float = 0.0) -> Optimizer:  # noqa: N802
+    """
+    Stochastic gradient descent.
+
+    Args:
+        network: Whose parameters it moves.
+        learning_rate: A number; a list, one rate a step, the last for ever after; or a function of the count of
+            applied steps (int32, shape ()).
+        weight_decay: Added to the gradient, times the parameter.
+
+    Raises:
+        TypeError, ValueError: An argument is of the wrong type or out of range.
+    """
+    return Momentum(network, learning_rate, momentum=0.0, weight_decay=weight_decay)
+
+
+def Momentum(  # noqa: N802
+    network: Network,
+    learning_rate: LearningRate = 0.01,
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+    *,
+    nesterov: bool = False,
+) -> Optimizer:
+    """
+    Gradient descent with momentum: ``v = momentum * v + g``, and the parameter moves by ``-learning_rate * v``.
+
+    Args:
+        network: Whose parameters it moves.
+        learning_rate: As for `SGD`.
+        momentum: In [0, 1).
+        weight_decay: Added to the gradient, times the parameter.
+        nesterov: Move by ``g + momentum * v`` instead.
+
+    Raises:
+        TypeError, ValueError: An argument is of the wrong type or out of range.
+    """
+    _check_unit(momentum, "momentum")
+    check_number(weight_decay, "weight_decay", "a finite number of at least 0", 0)
+    check_bool(nesterov, "nesterov")
+
+    def move(gradient: Array, moments: tuple[Array, ...], value: Array, _: Array) -> tuple[Array, tuple[Array, ...]]:
+        gradient = gradient + weight_decay * value if weight_decay else gradient
+        velocity = momentum * moments[0] + gradient if moments else gradient
+        step = gradient + momentum * velocity if nesterov else velocity
+        return step, (velocity,) * len(moments)
+
+    return Optimizer(network, lambda rate: _transformation(rate, move, moments=1 if momentum else 0), learning_rate)
+
+
+def AdamW(  # noqa: N802
+    network: Network,
+    learning_rate: LearningRate = 1e-3,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> Optimizer:
+    """
+    Adam with decoupled weight decay.
+
+    Args:
+        network: Whose parameters it moves.
+        learning_rate: As for `SGD`.
+        beta1: Decay of the mean, in [0, 1).
+        beta2: Decay of the mean square, in [0, 1).
+        epsilon: Added to the root of the mean square.
+        weight_decay: Times the parameter and the learning rate, taken off the parameter.
+
+    Raises:
+        TypeError, ValueError: An argument is of the wrong type or out of range.
+    """
+    _check_unit(beta1, "beta1")
+    _check_unit(beta2, "beta2")
+    check_number(epsilon, "epsilon", "a positive, finite number", 0, above=True)
+    check_number(weight_decay, "weight_decay", "a finite number of at least 0", 0)
+
+    def move(gradient: Array, moments: tuple[Array, ...], value: Array, count: Array) -> tuple[Array, tuple[Array, ...]]:
+        xp = array_api_compat.array_namespace(gradient)
+        steps = xp.astype(count, gradient.dtype)
+        mean = beta1 * moments[0] + (1 - beta1) * gradient
+        square = beta2 * moments[1] + (1 - beta2) * gradient * gradient
+        unbiased = mean / (1 - xp.full_like(steps, beta1) ** steps)
+        root = xp.sqrt(square / (1 - xp.full_like(steps, beta2) ** steps))
+        return unbiased / (root + epsilon) + weight_decay * value, (mean, square)
+
+    return Optimizer(network, lambda rate: _transformation(rate, move, moments=2), learning_rate)
+
+
+def _transformation(learning_rate: LearningRate, move: Callable[..., Any], moments: int) -> Transformation:
+    rate_at = _schedule(learning_rate)
+
+    def init(params: Tree) -> OptimizerState:
+        xp = namespace_of(params)
+        device = array_api_compat.device(leaves(params)[0]) if leaves(params) else None
+        count = xp.asarray(0, dtype=xp.int32, device=device)
+        return OptimizerState(
+            count=count,
+            rate=rate_at(count, widest([name_of(leaf.dtype) for leaf in leaves(params)])),
+            master=map_leaves(lambda param: None if _widened(param) is param else _widened(param), params),
+            moments=tuple(map_leaves(lambda param: xp.zeros_like(_widened(param)), params) for _ in range(moments)),
+        )
+
+    def update(gradients: Tree, state: OptimizerState, params: Tree) -> tuple[Tree, OptimizerState]:
+        xp = array_api_compat.array_namespace(state.count)
+        count = xp.asarray(state.count + 1)
+        with quiet(xp):
+            moved = [
+                _move_one(move, *row, count=count, rate=state.rate)
+                for row in rows(params, gradients, state.master, *state.moments)
+            ]
+        updates, master, *new = (rebuilt(params, column) for column in zip(*moved, strict=True))
+        return updates, OptimizerState(count, rate_at(count, name_of(state.rate.dtype)), master, tuple(new))
+
+    return Transformation(init, update, rate_at)
+
+
+def _move_one(
+    move: Callable[..., Any], param: Array, gradient: Array, master: Array, *old: Array, count: Array, rate: Array
+) -> tuple[Any, ...]:
+    """The update of one parameter, its new master weight, and its new moments."""
+    if gradient is None:
+        return None, master, *old
+    value = _widened(param) if master is None else master
+    step, new = move(_widened(gradient), old, value, count)
+    moved = value - in_dtype(rate, name_of(value.dtype)) * step
+    return moved - _widened(param), None if master is None else moved, *new
+
+
+def _widened(array: Array) -> Array:
+    return in_dtype(array, wide(name_of(array.dtype)))
+
+
+def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
+    """The rate as an array of shape (), from the count of applied steps and the dtype it is wanted in."""
+
+    def rate_at(count: Array, dtype: str) -> Array:
+        xp = array_api_compat.array_namespace(count)
+        device = array_api_compat.device(count)
+        if callable(learning_rate):
+            return xp.asarray(learning_rate(count), dtype=getattr(xp, dtype), device=device)
+        table = xp.asarray(rates, dtype=getattr(xp, dtype), device=device)
+        last = xp.full_like(count, len(rates) - 1)
+        return xp.asarray(table[xp.minimum(count, last)])
+
+    if callable(learning_rate):
+        return rate_at
+    rates = list(learning_rate) if isinstance(learning_rate, list | tuple) else [learning_rate]
+    if not rates:
+        raise ValueError("learning_rate must hold at least one rate, got an empty list")
+    for rate in rates:
+        check_number(rate, "learning_rate", "a finite number of at least 0, a list of such or a function", 0)
+    return rate_at
+
+
+def _check_unit(value: Any, name: str) -> None:
+    check_number(value, name, "a number of at least 0 and below 1", 0, math.nextafter(1, 0))

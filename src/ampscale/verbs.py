@@ -1,0 +1,214 @@
+"""
+The public verbs: arguments are checked here, once, and the work is the backend's that owns the arrays.
+
+Spec: SCALING-scale-refused, SCALING-mixed-refused, OVERFLOW-in-place-checked.
+"""
+
+import math
+from typing import Any
+
+from .backends import backend_of
+from .core import norms, scaling, step
+from .core.checks import check_number, check_out, check_scalable, check_scale_host
+from .core.dtypes import FLOATS
+from .core.machine import LossScaleRule
+from .core.replicas import SOLO, Communicator
+from .core.step import StepReport, TrainState
+from .core.typing import Array, Flag, Scale, Tree
+
+
+def scale(tree: Tree, scale: Scale) -> Tree:
+    """
+    *tree* times *scale*, as new arrays of the same dtypes.
+
+    Args:
+        tree: Floating-point or complex arrays of any shape, in tuples, lists, dicts and NamedTuples; None is kept.
+        scale: float32 or float64, shape () or (1,), or a Python number. Positive and finite.
+
+    The product is taken in float32 (float64 for float64 arrays) and rounded once.
+
+    Raises:
+        TypeError: Something in *tree* is no array, is not floating-point, or comes from another library or device;
+            or *scale* is no number.
+        ValueError: *scale* is NaN, infinite, zero or negative, or of another shape.
+
+    Spec: SCALING-scale, SCALING-round-once, SCALING-dtype-kept.
+    """
+    _check_with_scale(tree, scale)
+    return scaling.scale(tree, scale)
+
+
+def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
+    """
+    *tree* divided by *scale*, as new arrays; a true division, rounded once.
+
+    Args:
+        tree: As for `scale`.
+        scale: As for `scale`.
+        dtype: "float32" or "float64": narrower arrays come out in this dtype, wider ones keep theirs.
+
+    Raises:
+        TypeError: As for `scale`.
+        ValueError: As for `scale`; or *dtype* is no such name.
+
+    Spec: SCALING-unscale-divides, SCALING-round-once, SCALING-widen.
+    """
+    _check_with_scale(tree, scale)
+    if dtype is not None and dtype not in FLOATS:
+        raise ValueError(f"dtype must be one of {list(FLOATS)} or None, got {dtype!r}")
+    return scaling.unscale(tree, scale, dtype)
+
+
+def all_finite(tree: Tree) -> Flag:
+    """
+    Whether no array in *tree* holds an infinity or a NaN: bool, shape ().
+
+    Args:
+        tree: Arrays of any shape and dtype. Integers are finite; a complex number is where both parts are.
+
+    True for a tree without arrays.
+
+    Raises:
+        TypeError: Something in *tree* is no array, or comes from another library or device.
+
+    Spec: OVERFLOW-all-finite, OVERFLOW-empty, OVERFLOW-integers, OVERFLOW-complex.
+    """
+    return backend_of(tree).all_finite(tree)
+
+
+def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None) -> tuple[Tree, Flag]:
+    """
+    *tree* divided by *scale*, and whether the gradients were finite before and after: bool, shape ().
+
+    Args:
+        tree: As for `scale`.
+        scale: As for `scale`.
+        out: Where to write the result: arrays of the same shapes and dtypes; *tree* itself to unscale in place.
+
+    Raises:
+        TypeError: As for `scale`; or an array of *out* has another dtype or cannot be changed.
+        ValueError: As for `scale`; or an array of *out* is missing, read-only or of another shape. Nothing has been
+            written then.
+
+    Spec: OVERFLOW-both-sides, OVERFLOW-in-place, OVERFLOW-in-place-checked.
+    """
+    _check_with_scale(tree, scale, out)
+    return backend_of(tree).unscale_and_check(tree, scale, out)
+
+
+def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None) -> tuple[Tree, Flag, Array]:
+    """
+    `unscale_and_check`, and the `global_norm` of the unscaled values.
+
+    Raises:
+        TypeError, ValueError: As for `unscale_and_check`.
+
+    Spec: OVERFLOW-both-sides, NORMS-global.
+    """
+    _check_with_scale(tree, scale, out)
+    return backend_of(tree).unscale_check_and_norm(tree, scale, out)
+
+
+def global_norm(tree: Tree) -> Array:
+    """
+    The Euclidean norm of all values together: shape (), float32, or float64 where *tree* holds float64.
+
+    Raises:
+        TypeError: Something in *tree* is no array, is not floating-point, or comes from another library or device.
+
+    Spec: NORMS-global, NORMS-accumulate-wide.
+    """
+    _check(tree)
+    return norms.global_norm(tree)
+
+
+def local_norms(tree: Tree) -> Array:
+    """
+    The Euclidean norm of each array: shape (number of arrays,), dtype as for `global_norm`.
+
+    Raises:
+        TypeError: As for `global_norm`.
+
+    Spec: NORMS-local.
+    """
+    _check(tree)
+    return norms.local_norms(tree)
+
+
+def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
+    """
+    *tree* scaled down to a global norm of about *max_norm*, and the norm it had.
+
+    Args:
+        tree: Unscaled gradients: floating-point or complex arrays of any shape.
+        max_norm: Positive and finite.
+
+    Returns:
+        New arrays of the same dtypes, and the norm before clipping. The coefficient is MindFormers':
+        ``min(1, max_norm / (max(norm, max_norm) + 1e-6))``.
+
+    Raises:
+        TypeError: As for `global_norm`; or *max_norm* is no number.
+        ValueError: *max_norm* is NaN, infinite, zero or negative.
+
+    Spec: NORMS-clip, NORMS-clip-under-limit, NORMS-clip-before.
+    """
+    _check(tree)
+    check_number(max_norm, "max_norm", "a positive, finite number", 0, above=True)
+    return norms.clip_by_global_norm(tree, max_norm)
+
+
+def train_step(
+    network: Any,
+    optimizer: Any,
+    rule: LossScaleRule,
+    state: TrainState,
+    *inputs: Any,
+    max_norm: float | None = None,
+    communicator: Communicator = SOLO,
+) -> tuple[TrainState, StepReport]:
+    """
+    One step of training, as a pure function: the next state, and what happened.
+
+    Args:
+        network: Gives ``vjp(params, *inputs) -> (loss, pullback)``: a `Network`, for instance.
+        optimizer: Gives ``init(params)`` and ``update(gradients, state, params)``: one of `ampscale.optimizers`, or an
+            optax transformation.
+        rule: The constants of the scaler.
+        state: From `init_train_state`, or from the step before.
+        inputs: Handed to the network as they are.
+        max_norm: Clip the unscaled gradients to this global norm.
+        communicator: How to agree with the other replicas.
+
+    Raises:
+        TypeError: *network*, *optimizer*, *rule* or *state* is not what it must be.
+        ValueError: *max_norm* is NaN, infinite, zero or negative.
+
+    Spec: STEP-order, STEP-skip, STEP-report.
+    """
+    for value, name, attribute in ((network, "network", "vjp"), (optimizer, "optimizer", "update")):
+        if not callable(getattr(value, attribute, None)):
+            raise TypeError(f"{name} must have a method {attribute}, got {value!r} of type {type(value).__name__}")
+    for value, name, wanted in ((rule, "rule", LossScaleRule), (state, "state", TrainState)):
+        if not isinstance(value, wanted):
+            raise TypeError(f"{name} must be a {wanted.__name__}, got {value!r} of type {type(value).__name__}")
+    if max_norm is not None:
+        check_number(max_norm, "max_norm", "a positive, finite number", 0, math.inf, above=True)
+    fused = backend_of(state.params).unscale_and_check
+    return step.train_step(
+        network, optimizer, rule, state, *inputs,
+        max_norm=max_norm, communicator=communicator, unscale_and_check=fused,
+    )  # fmt: skip
+
+
+def _check(tree: Tree) -> None:
+    backend_of(tree)
+    check_scalable(tree)
+
+
+def _check_with_scale(tree: Tree, scale: Scale, out: Tree = None) -> None:
+    check_scale_host(scale)
+    backend_of((tree, None if isinstance(scale, int | float) else scale))
+    check_scalable(tree)
+    if out is not None:
+        check_out(out, tree)
