@@ -7,7 +7,7 @@ Spec: SCALING-scale-refused, SCALING-mixed-refused, OVERFLOW-in-place-checked.
 import math
 from typing import Any
 
-from .backends import backend_of
+from .backends import Backend, backend_of
 from .core import norms, scaling, step
 from .core.checks import check_number, check_out, check_scalable, check_scale_host
 from .core.dtypes import FLOATS
@@ -92,8 +92,7 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None) -> tuple[Tree,
 
     Spec: OVERFLOW-both-sides, OVERFLOW-in-place, OVERFLOW-in-place-checked.
     """
-    _check_with_scale(tree, scale, out)
-    return backend_of(tree).unscale_and_check(tree, scale, out)
+    return _check_with_scale(tree, scale, out).unscale_and_check(tree, scale, out)
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None) -> tuple[Tree, Flag, Array]:
@@ -105,8 +104,7 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None) -> tuple[
 
     Spec: OVERFLOW-both-sides, NORMS-global.
     """
-    _check_with_scale(tree, scale, out)
-    return backend_of(tree).unscale_check_and_norm(tree, scale, out)
+    return _check_with_scale(tree, scale, out).unscale_check_and_norm(tree, scale, out)
 
 
 def global_norm(tree: Tree) -> Array:
@@ -201,14 +199,16 @@ def train_step(
     )  # fmt: skip
 
 
-def _check(tree: Tree) -> None:
-    backend_of(tree)
+def _check(tree: Tree) -> Backend:
+    backend = backend_of(tree)
     check_scalable(tree)
+    return backend
 
 
-def _check_with_scale(tree: Tree, scale: Scale, out: Tree = None) -> None:
+def _check_with_scale(tree: Tree, scale: Scale, out: Tree = None) -> Backend:
     check_scale_host(scale)
-    backend_of((tree, None if isinstance(scale, int | float) else scale))
+    backend = backend_of(tree, scale=scale if hasattr(scale, "dtype") else None, out=out)
     check_scalable(tree)
     if out is not None:
         check_out(out, tree)
+    return backend

@@ -45,13 +45,17 @@ def backends() -> tuple[str, ...]:
     return tuple(backend.NAME for backend in _BACKENDS)
 
 
-def backend_of(tree: Tree) -> Backend:
+def backend_of(tree: Tree, **beside: Tree) -> Backend:
     """
     The backend that the arrays of *tree* belong to; NumPy's where there is none.
 
+    Args:
+        tree: Arrays in tuples, lists, dicts and NamedTuples.
+        beside: Other trees that are to be used with it, under the names that an error gives them.
+
     Raises:
-        TypeError: The arrays come from more than one library or device, or something in *tree* is no array.
+        TypeError: The arrays come from more than one library or device, or something in a tree is no array.
     """
-    check_one_library(tree)
+    check_one_library(tree=tree, **beside)
     arrays = leaves(tree)
     return next(backend for backend in _BACKENDS if not arrays or backend.owns(arrays[0]))

@@ -13,7 +13,8 @@ NAME = "generic"
 
 def owns(array: Any) -> bool:
     """Whether *array* belongs to this library."""
-    return bool(array_api_compat.is_array_api_obj(array))
+    owned: bool = array_api_compat.is_array_api_obj(array)
+    return owned
 
 
 def dtype_named(name: str, like: Array) -> Any:

@@ -4,6 +4,7 @@ Which dtypes there are, and in which one arithmetic is done.
 The Array API standard has no 16-bit floats, and NumPy's own tables do not know bfloat16, so the table is here.
 """
 
+import math
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,17 +18,17 @@ class FloatFormat(NamedTuple):
     @property
     def largest(self) -> float:
         """The largest finite value."""
-        return (2.0 - 2.0**-self.fraction_bits) * 2.0 ** int(2 ** (self.exponent_bits - 1) - 1)
+        return math.ldexp(2.0 - 2.0**-self.fraction_bits, 2 ** (self.exponent_bits - 1) - 1)
 
     @property
     def smallest_normal(self) -> float:
         """The smallest positive value with a full fraction."""
-        return 2.0 ** int(2 - 2 ** (self.exponent_bits - 1))
+        return math.ldexp(1.0, 2 - 2 ** (self.exponent_bits - 1))
 
     @property
     def smallest_subnormal(self) -> float:
         """The smallest positive value; half of it rounds to zero."""
-        return self.smallest_normal * 2.0**-self.fraction_bits
+        return math.ldexp(self.smallest_normal, -self.fraction_bits)
 
 
 FLOATS = {
@@ -42,7 +43,7 @@ INTEGERS = frozenset(
 )
 
 
-@lru_cache
+@lru_cache(typed=True)  # two libraries' dtypes may be equal, or warn when they are compared
 def name_of(dtype: Any) -> str:
     """
     The name that all libraries share for a dtype: "float16" for ``numpy.float16`` and for ``torch.float16``.

@@ -20,15 +20,15 @@ def namespace_of(tree: Tree) -> Namespace:
     return default_namespace.get()
 
 
-def check_one_library(tree: Tree) -> None:
+def check_one_library(**trees: Tree) -> None:
     """
-    All arrays in *tree* come from one library and lie on one device.
+    All arrays in *trees* come from one library and lie on one device.
 
     Raises:
         TypeError: They do not; the message names each offender's path, library and device.
     """
-    named = leaves_with_paths(tree)
-    if len({type(leaf) for _, leaf in named}) <= 1 and all(array_api_compat.is_numpy_array(leaf) for _, leaf in named[:1]):
+    named = [found for name, tree in trees.items() for found in leaves_with_paths(tree, name)]
+    if all(array_api_compat.is_numpy_array(leaf) for _, leaf in named):
         return
     homes = [(path, _home(leaf)) for path, leaf in named]
     if len({home for _, home in homes}) > 1:

@@ -18,14 +18,14 @@ def leaves(tree: Tree) -> list[Array]:
     return [leaf for _, leaf in leaves_with_paths(tree)]
 
 
-def leaves_with_paths(tree: Tree) -> list[tuple[str, Array]]:
+def leaves_with_paths(tree: Tree, name: str = "tree") -> list[tuple[str, Array]]:
     """
-    The arrays of *tree* with the path to each, as one would write it: ``tree['w'][0]``.
+    The arrays of *tree*, which is called *name*, with the path to each, as one would write it: ``tree['w'][0]``.
 
     Raises:
         TypeError: Something in the tree is neither a container, nor an array, nor None.
     """
-    return list(_walk(tree, "tree"))
+    return list(_walk(tree, name))
 
 
 def map_leaves(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:

@@ -5,8 +5,9 @@ from typing import Any
 
 import array_api_compat
 
-from ..core.checks import check_flag, check_scale_host
-from ..core.typing import Flag
+from ..core.checks import check_flag, check_number, check_scale_host
+from ..core.dtypes import FLOATS
+from ..core.typing import Array, Flag
 
 
 def scalar_flag(value: Flag, name: str) -> Flag:
@@ -50,3 +51,34 @@ def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
     missing, unknown = [key for key in keys if key not in state_dict], [key for key in state_dict if key not in keys]
     if missing or unknown:
         raise ValueError(f"state_dict must have the keys {list(keys)}: missing {missing}, unknown {unknown}")
+
+
+def check_initial_scale(value: Any, name: str) -> None:
+    """
+    *value* is a Python number that a float32 scale can start from.
+
+    Raises:
+        TypeError, ValueError: It is not.
+    """
+    smallest, largest = FLOATS["float32"].smallest_subnormal, FLOATS["float32"].largest
+    check_number(value, name, "a positive, finite number that float32 can hold", smallest, largest)
+
+
+def check_scale_value(value: Any, name: str, dtype: str = "float32") -> None:
+    """
+    *value* is a scale as MindSpore takes it: a Python number of at least 1.
+
+    Raises:
+        TypeError, ValueError: It is not.
+    """
+    check_number(value, name, f"a finite int or float of at least 1 that {dtype} can hold", 1, FLOATS[dtype].largest)
+
+
+def negated(flag: Flag) -> Flag:
+    """The other polarity of a bool, or of a bool array, without looking at it."""
+    return not flag if isinstance(flag, bool) else ~flag
+
+
+def snapshot(array: Array) -> Array:
+    """A copy, so that what a caller keeps does not move, and what a caller writes moves nothing."""
+    return array_api_compat.array_namespace(array).asarray(array, copy=True)

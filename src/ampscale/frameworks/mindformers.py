@@ -19,8 +19,8 @@ from ..core.replicas import SOLO, Communicator
 from ..core.scaling import in_dtype, scalar_like
 from ..core.trees import leaves, map_leaves, select
 from ..core.typing import Array, Flag, Tree
-from ._border import check_keys
-from .mindspore.nn import TrainOneStepWithLossScaleCell, check_initial_scale, negated, snapshot
+from ._border import check_initial_scale, check_keys, negated, snapshot
+from .mindspore import TrainOneStepWithLossScaleCell
 
 KEYWORDS = (
     "use_clip_grad",

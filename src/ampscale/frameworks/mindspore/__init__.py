@@ -1,23 +1,13 @@
 """
-MindSpore's loss scaling, in the rooms where MindSpore keeps it: `amp` and `nn`.
+MindSpore's loss scaling: what it keeps in `mindspore.amp` and in `mindspore.nn`, in one place.
 
 Spec: spec/profiles/mindspore.md.
 """
 
-from .amp import (
-    DynamicLossScaleManager,
-    DynamicLossScaler,
-    FixedLossScaleManager,
-    LossScaler,
-    StaticLossScaler,
-    all_finite,
-)
-from .nn import (
-    DynamicLossScaleUpdateCell,
-    FixedLossScaleUpdateCell,
-    TrainOneStepWithLossScaleCell,
-    TrainOneStepWithLossScaleOutput,
-)
+from .managers import DynamicLossScaleManager, FixedLossScaleManager
+from .one_step import TrainOneStepWithLossScaleCell, TrainOneStepWithLossScaleOutput
+from .scalers import DynamicLossScaler, LossScaler, StaticLossScaler, all_finite
+from .update_cells import DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell
 
 __all__ = [
     "DynamicLossScaleManager",

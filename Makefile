@@ -1,0 +1,29 @@
+# Two commands start everything: `make demo` and `make test`. Each makes .venv if it is missing.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: .venv/ready ## train a float16 network seven ways on real data (two minutes), into ./demo
+	$(BIN)/ampscale demo --out demo
+
+test: .venv/ready ## all tests
+	$(BIN)/python -m pytest
+
+check: .venv/ready ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: .venv/ready ## what the verbs cost, as ratios to the memory's own speed
+	$(BIN)/python benchmarks/bench.py
+
+.venv/ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ampscale needs Python 3.11 or later; set PYTHON=")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+.PHONY: help demo test check bench

@@ -1,0 +1,136 @@
+"""
+`mindspore.nn`: the update cells, which move the scale of a step cell.
+
+Spec: MINDSPORE-update-cell-*.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
+
+import array_api_compat
+
+from ... import presets
+from ...core.checks import check_count, check_number, check_out, check_scale_array
+from ...core.machine import LossScaleState
+from ...core.typing import Array, Flag
+from .._border import check_initial_scale, check_keys, negated, scalar_flag
+
+
+@runtime_checkable
+class UpdateCell(Protocol):
+    """What a step cell asks of an object that moves its scale."""
+
+    def get_loss_scale(self) -> float:
+        """The first scale."""
+
+    def __call__(self, loss_scale: Array, overflow: Flag) -> Flag:
+        """Writes the next scale into *loss_scale*, and returns whether the step is to be skipped."""
+
+
+class FixedLossScaleUpdateCell:
+    """
+    An update cell that leaves the scale as it is.
+
+    Args:
+        loss_scale_value: The scale: a Python number, positive and finite.
+
+    Spec: MINDSPORE-update-cell-fixed.
+    """
+
+    def __init__(self, loss_scale_value: float) -> None:
+        check_initial_scale(loss_scale_value, "loss_scale_value")
+        self.loss_scale_value = loss_scale_value
+
+    def get_loss_scale(self) -> float:
+        """The scale."""
+        return self.loss_scale_value
+
+    def __call__(self, loss_scale: Array, overflow: Flag) -> Flag:
+        """*overflow*; the scale is not touched."""
+        return scalar_flag(overflow, "overflow")
+
+
+class DynamicLossScaleUpdateCell:
+    """
+    An update cell that looks for the largest scale without overflow.
+
+    Args:
+        loss_scale_value: The first scale: a Python number, positive and finite.
+        scale_factor: The scale is multiplied by this or by its reciprocal: a number of at least 1.
+        scale_window: Finite steps in a row that make the scale grow: an int of at least 1.
+
+    It does not hold the scale: it is handed an array, and writes the next scale into it. A scale that backs off never
+    falls below 1, and a growth that would not be finite keeps it.
+
+    Raises:
+        TypeError, ValueError: An argument is of the wrong type or out of range.
+
+    Spec: MINDSPORE-update-cell-dynamic, MACHINE-growth-window, MACHINE-floor, MACHINE-growth-guard.
+    """
+
+    def __init__(self, loss_scale_value: float, scale_factor: float, scale_window: int) -> None:
+        check_initial_scale(loss_scale_value, "loss_scale_value")
+        check_number(scale_factor, "scale_factor", "a finite number of at least 1", 1)
+        check_count(scale_window, "scale_window")
+        self.loss_scale_value = loss_scale_value
+        self.scale_factor = scale_factor
+        self.scale_window = scale_window
+        # The rule's own first scale is not used: the scale is handed in, and may lie below the floor.
+        self._rule = replace(presets.mindspore_update_cell(1.0, scale_factor, scale_window), growth_guard=True)
+        self._calls = 0
+        self._good_steps: Array | int = 0
+
+    @property
+    def cur_iter(self) -> int:
+        """MindSpore's counter of steps: the number of the coming one."""
+        return self._calls + 1
+
+    @property
+    def last_overflow_iter(self) -> int:
+        """MindSpore's other counter: the last step at which the scale grew or overflowed; 0 before any."""
+        return self._calls - int(self._good_steps)
+
+    def get_loss_scale(self) -> float:
+        """The first scale, always: the present one is the step cell's."""
+        return self.loss_scale_value
+
+    def __call__(self, loss_scale: Array, overflow: Flag) -> Flag:
+        """
+        Writes the scale of the next step into *loss_scale*; returns *overflow*.
+
+        Args:
+            loss_scale: float32 or float64, shape () or (1,); changed in place.
+            overflow: Bool, shape ().
+
+        Raises:
+            TypeError, ValueError: An argument is of the wrong type or shape. Nothing has changed then.
+        """
+        check_scale_array(loss_scale, "loss_scale")
+        check_out(loss_scale, loss_scale)
+        finite = negated(scalar_flag(overflow, "overflow"))
+        xp = array_api_compat.array_namespace(loss_scale)
+        zero = xp.zeros_like(loss_scale, dtype=xp.int32)
+        state = self._rule.update(LossScaleState(loss_scale, zero + self._good_steps, zero), finite)
+        loss_scale[...] = state.scale
+        self._good_steps = xp.reshape(state.good_steps, ())
+        self._calls += 1
+        return overflow
+
+    def state_dict(self) -> dict[str, int]:
+        """The counters, as Python numbers; the scale is the step cell's."""
+        return {"cur_iter": self.cur_iter, "last_overflow_iter": self.last_overflow_iter}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """
+        Goes on where another cell was when it gave *state_dict*.
+
+        Raises:
+            TypeError, ValueError: A key is missing or unknown, or a value is wrong. Nothing has changed then.
+        """
+        check_keys(state_dict, ("cur_iter", "last_overflow_iter"))
+        check_count(state_dict["cur_iter"], "cur_iter")
+        check_count(state_dict["last_overflow_iter"], "last_overflow_iter", low=0)
+        good_steps = state_dict["cur_iter"] - 1 - state_dict["last_overflow_iter"]
+        check_count(good_steps, "cur_iter - 1 - last_overflow_iter", low=0)
+        self._calls, self._good_steps = state_dict["cur_iter"] - 1, good_steps
