@@ -10,7 +10,6 @@ from typing import Any
 from .backends import Backend, backend_of
 from .core import norms, scaling, step
 from .core.checks import check_number, check_out, check_scalable, check_scale_host
-from .core.dtypes import FLOATS
 from .core.machine import LossScaleRule
 from .core.replicas import SOLO, Communicator
 from .core.step import StepReport, TrainState
@@ -45,7 +44,7 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     Args:
         tree: As for `scale`.
         scale: As for `scale`.
-        dtype: "float32" or "float64": narrower arrays come out in this dtype, wider ones keep theirs.
+        dtype: "float32" or "float64": real arrays narrower than this come out in it, wider ones keep theirs.
 
     Raises:
         TypeError: As for `scale`.
@@ -54,8 +53,7 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     Spec: SCALING-unscale-divides, SCALING-round-once, SCALING-widen.
     """
     _check_with_scale(tree, scale)
-    if dtype is not None and dtype not in FLOATS:
-        raise ValueError(f"dtype must be one of {list(FLOATS)} or None, got {dtype!r}")
+    _check_dtype(dtype)
     return scaling.unscale(tree, scale, dtype)
 
 
@@ -76,7 +74,7 @@ def all_finite(tree: Tree) -> Flag:
     return backend_of(tree).all_finite(tree)
 
 
-def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None) -> tuple[Tree, Flag]:
+def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
     """
     *tree* divided by *scale*, and whether the gradients were finite before and after: bool, shape ().
 
@@ -84,6 +82,7 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None) -> tuple[Tree,
         tree: As for `scale`.
         scale: As for `scale`.
         out: Where to write the result: arrays of the same shapes and dtypes; *tree* itself to unscale in place.
+        dtype: As for `unscale`; not together with *out*.
 
     Raises:
         TypeError: As for `scale`; or an array of *out* has another dtype or cannot be changed.
@@ -92,10 +91,11 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None) -> tuple[Tree,
 
     Spec: OVERFLOW-both-sides, OVERFLOW-in-place, OVERFLOW-in-place-checked.
     """
-    return _check_with_scale(tree, scale, out).unscale_and_check(tree, scale, out)
+    _check_dtype(dtype, out)
+    return _check_with_scale(tree, scale, out).unscale_and_check(tree, scale, out, dtype)
 
 
-def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None) -> tuple[Tree, Flag, Array]:
+def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """
     `unscale_and_check`, and the `global_norm` of the unscaled values.
 
@@ -104,7 +104,8 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None) -> tuple[
 
     Spec: OVERFLOW-both-sides, NORMS-global.
     """
-    return _check_with_scale(tree, scale, out).unscale_check_and_norm(tree, scale, out)
+    _check_dtype(dtype, out)
+    return _check_with_scale(tree, scale, out).unscale_check_and_norm(tree, scale, out, dtype)
 
 
 def global_norm(tree: Tree) -> Array:
@@ -197,6 +198,13 @@ def train_step(
         network, optimizer, rule, state, *inputs,
         max_norm=max_norm, communicator=communicator, unscale_and_check=fused,
     )  # fmt: skip
+
+
+def _check_dtype(dtype: str | None, out: Tree = None) -> None:
+    if dtype not in (None, "float32", "float64"):
+        raise ValueError(f"dtype must be 'float32', 'float64' or None, got {dtype!r}")
+    if dtype is not None and out is not None:
+        raise ValueError(f"dtype must be None where out is given, since out has its own dtypes, got {dtype!r}")
 
 
 def _check(tree: Tree) -> Backend:

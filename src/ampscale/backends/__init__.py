@@ -30,10 +30,12 @@ class Backend(Protocol):
     def all_finite(self, tree: Tree) -> Flag:
         """As `core.overflow.all_finite`, bit for bit."""
 
-    def unscale_and_check(self, tree: Tree, scale: Scale, out: Tree = None) -> tuple[Tree, Flag]:
+    def unscale_and_check(self, tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
         """As `core.overflow.unscale_and_check`, bit for bit."""
 
-    def unscale_check_and_norm(self, tree: Tree, scale: Scale, out: Tree = None) -> tuple[Tree, Flag, Array]:
+    def unscale_check_and_norm(
+        self, tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None
+    ) -> tuple[Tree, Flag, Array]:
         """As `core.norms.unscale_check_and_norm`."""
 
 

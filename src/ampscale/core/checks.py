@@ -89,17 +89,22 @@ def check_scale_host(value: Scale, name: str = "scale") -> None:
         check_number(float(value.reshape(())), name, wanted, 0, above=True)
 
 
-def check_flag(value: Flag, name: str) -> None:
+def check_flag(value: Flag, name: str, shape: tuple[int, ...] = ()) -> None:
     """
-    *value* is a bool or an array of bools.
+    *value* is a bool, or an array of bools of shape () or *shape*.
 
     Raises:
         TypeError: It is neither.
+        ValueError: It has another shape.
     """
-    if isinstance(value, bool) or (array_api_compat.is_array_api_obj(value) and name_of(value.dtype) == "bool"):
+    if isinstance(value, bool):
         return
-    kind = f"array of {value.dtype}" if array_api_compat.is_array_api_obj(value) else type(value).__name__
-    raise TypeError(f"{name} must be a bool or an array of bools, got {value!r} of type {kind}")
+    if not array_api_compat.is_array_api_obj(value):
+        raise TypeError(f"{name} must be a bool or an array of bools, got {value!r} of type {type(value).__name__}")
+    if name_of(value.dtype) != "bool":
+        raise TypeError(f"{name} must be a bool or an array of bools, got an array of {name_of(value.dtype)}")
+    if tuple(value.shape) not in ((), shape):
+        raise ValueError(f"{name} must have shape {shape}, got {tuple(value.shape)}")
 
 
 def check_scalable(tree: Tree) -> None:

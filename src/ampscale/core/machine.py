@@ -51,7 +51,7 @@ class LossScaleRule:
             count stays at `hysteresis`, and each further overflow backs off, until something else refills.
         backoff_divides: Divide by 1/backoff_factor instead. The two differ where the factor is no power of two.
         growth_guard: A growth that would not be finite keeps the scale.
-        restart: The count of finite steps at the start and after an overflow; below zero, the first growth is late.
+        growth_offset: The count of finite steps at the start and after an overflow; below zero, the first growth is late.
         dtype: "float32" or "float64", in which the scale is held and multiplied.
 
     Raises:
@@ -69,7 +69,7 @@ class LossScaleRule:
     refill: tuple[str, ...] = ("finite", "backoff")
     backoff_divides: bool = False
     growth_guard: bool = True
-    restart: int = 0
+    growth_offset: int = 0
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class LossScaleRule:
         check_number(self.backoff_factor, "backoff_factor", "a number above 0 and at most 1", 0, 1, above=True)
         check_count(self.growth_interval, "growth_interval")
         check_count(self.hysteresis, "hysteresis")
-        check_count(self.restart, "restart", low=1 - 2**31)
+        check_count(self.growth_offset, "growth_offset", low=1 - 2**31)
         check_bool(self.backoff_divides, "backoff_divides")
         check_bool(self.growth_guard, "growth_guard")
         _check_refill(self.refill)
@@ -99,7 +99,7 @@ class LossScaleRule:
         device = None if like is None else array_api_compat.device(like)
         return LossScaleState(
             scale=xp.asarray(self.init_scale, dtype=getattr(xp, self.dtype), device=device),
-            good_steps=xp.asarray(self.restart, dtype=xp.int32, device=device),
+            good_steps=xp.asarray(self.growth_offset, dtype=xp.int32, device=device),
             bad_steps=xp.asarray(0, dtype=xp.int32, device=device),
         )
 
@@ -109,16 +109,17 @@ class LossScaleRule:
 
         Args:
             state: The state before the step; arrays of shape (), or of one common shape.
-            finite: Bool, of the state's shape, or a Python bool: whether the step's gradients were all finite.
+            finite: Bool, of shape () or the state's, or a Python bool: whether the step's gradients were all finite.
 
         Returns:
             The next state, in the library, on the device and in the dtypes of *state*.
 
         Raises:
             TypeError: *finite* is no bool.
+            ValueError: It has another shape.
         """
-        check_flag(finite, "finite")
         scale, good, bad = state
+        check_flag(finite, "finite", shape=tuple(scale.shape))
         xp = array_api_compat.array_namespace(scale)
         finite = xp.full_like(good, finite, dtype=xp.bool) if isinstance(finite, bool) else finite
         good, bad = good + 1, bad + 1
@@ -130,7 +131,7 @@ class LossScaleRule:
         next_scale = xp.where(grows, grown, xp.where(backs_off, backed_off, scale))
 
         zero = xp.zeros_like(good)
-        next_good = xp.where(finite, xp.where(grows, zero, good), xp.full_like(good, self.restart))
+        next_good = xp.where(finite, xp.where(grows, zero, good), xp.full_like(good, self.growth_offset))
 
         full = xp.full_like(bad, self.hysteresis)
         spent = zero if "backoff" in self.refill else full

@@ -6,6 +6,8 @@ NORMS-clip-before, NORMS-clip-infinite, NORMS-clip-nan.
 """
 
 import math
+from functools import reduce
+from operator import add
 
 import array_api_compat
 
@@ -27,12 +29,14 @@ def global_norm(tree: Tree) -> Array:
         tree: Floating-point or complex arrays of any shape.
 
     Returns:
-        Shape (); float32, or float64 where *tree* holds float64 or complex128. Squares and sums are taken in that
-        dtype: 16-bit arrays do not overflow. Zero for a tree without arrays.
+        Shape (); float32, or float64 where *tree* holds float64 or complex128. Squares are taken in that dtype, so
+        16-bit arrays do not overflow; the squares of one array are summed in float64, and rounded; and the arrays'
+        sums are added in their order. Zero for a tree without arrays.
     """
     xp = namespace_of(tree)
+    sums = _square_sums(tree)
     with quiet(xp):
-        return xp.asarray(xp.sqrt(xp.sum(_square_sums(tree))))
+        return xp.asarray(xp.sqrt(reduce(add, sums, xp.zeros_like(sums[0]) if sums else xp.asarray(0.0, dtype=xp.float32))))
 
 
 def local_norms(tree: Tree) -> Array:
@@ -43,8 +47,8 @@ def local_norms(tree: Tree) -> Array:
         Shape (number of arrays,), in the order of the tree; dtype as for `global_norm`.
     """
     xp = namespace_of(tree)
-    with quiet(xp):
-        return xp.sqrt(_square_sums(tree))
+    sums = _square_sums(tree)
+    return xp.sqrt(xp.stack(sums)) if sums else xp.zeros(0, dtype=xp.float32)
 
 
 def sizes(tree: Tree) -> Array:
@@ -75,7 +79,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
         return map_leaves(lambda leaf: _multiplied(leaf, coefficient), tree), norm
 
 
-def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None) -> tuple[Tree, Flag, Array]:
+def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """
     `unscale_and_check`, and the global norm of what came out.
 
@@ -83,17 +87,15 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None) -> tuple[
         The unscaled tree, a bool of shape (), and the norm as `global_norm` gives it, of the unscaled values as
         they were rounded.
     """
-    unscaled, finite = unscale_and_check(tree, scale, out)
+    unscaled, finite = unscale_and_check(tree, scale, out, dtype)
     return unscaled, finite, global_norm(unscaled)
 
 
-def _square_sums(tree: Tree) -> Array:
-    xp = namespace_of(tree)
+def _square_sums(tree: Tree) -> list[Array]:
     arrays = leaves(tree)
     dtype = widest([name_of(leaf.dtype) for leaf in arrays])
-    if not arrays:
-        return xp.zeros(0, dtype=getattr(xp, dtype))
-    return xp.stack([_square_sum(leaf, dtype) for leaf in arrays])
+    with quiet(namespace_of(tree)):
+        return [_square_sum(leaf, dtype) for leaf in arrays]
 
 
 def _square_sum(leaf: Array, dtype: str) -> Array:
@@ -102,7 +104,7 @@ def _square_sum(leaf: Array, dtype: str) -> Array:
     if name != real_part_of(name):
         return _square_sum(xp.real(leaf), dtype) + _square_sum(xp.imag(leaf), dtype)
     values = in_dtype(leaf, dtype)
-    return xp.sum(values * values)
+    return xp.astype(xp.sum(values * values, dtype=xp.float64), getattr(xp, dtype))
 
 
 def _multiplied(leaf: Array, coefficient: Array) -> Array:

@@ -32,7 +32,7 @@ def all_finite(tree: Tree) -> Flag:
     return xp.all(xp.stack(flags)) if flags else _true(tree)
 
 
-def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None) -> tuple[Tree, Flag]:
+def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
     """
     *tree* divided by *scale*, and whether all of it is finite.
 
@@ -40,13 +40,14 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None) -> tuple[Tree,
         tree: Floating-point or complex arrays of any shape.
         scale: float32 or float64, shape () or (1,), or a Python number. Positive and finite.
         out: Arrays of the same shapes and dtypes to write the result into; may be *tree* itself.
+        dtype: Without *out*: narrower arrays come out in this dtype, as from `unscale`.
 
     Returns:
         The unscaled tree (*out* where it is given) and a bool of shape (). The unscaled values alone are looked at,
         and that sees both sides: a division by a positive, finite scale never makes an infinity or a NaN finite,
         and a finite value that it makes infinite is an overflow.
     """
-    unscaled = unscale(tree, scale)
+    unscaled = unscale(tree, scale, dtype)
     finite = all_finite(unscaled)
     return (unscaled if out is None else write(out, unscaled)), finite
 

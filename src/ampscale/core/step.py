@@ -29,7 +29,7 @@ from .overflow import unscale_and_check
 from .replicas import SOLO, Communicator
 from .scaling import in_dtype, scalar_like
 from .trees import leaves, map_leaves, select
-from .typing import Array, Flag, Scale, Tree
+from .typing import Array, Flag, Tree
 
 
 class Differentiable(Protocol):
@@ -95,7 +95,7 @@ def train_step(
     *inputs: Any,
     max_norm: float | None = None,
     communicator: Communicator = SOLO,
-    unscale_and_check: Callable[[Tree, Scale], tuple[Tree, Flag]] = unscale_and_check,
+    unscale_and_check: Callable[..., tuple[Tree, Flag]] = unscale_and_check,
 ) -> tuple[TrainState, StepReport]:
     """
     One step of training: the next state, and what happened.
@@ -110,13 +110,15 @@ def train_step(
         communicator: How to agree with the other replicas.
         unscale_and_check: A backend's, which must equal the definition bit for bit.
 
+    16-bit gradients are unscaled into float32, where the small ones survive, and reach the optimizer so.
+
     On an overflow, and where there is no gradient at all, parameters and optimizer are those of *state*, and so is
     everything that counts; without a gradient the scaler does not move either.
     """
     loss, pullback = network.vjp(state.params, *inputs)
     scale = state.scaler.scale
     scaled = communicator.mean(pullback(seed_like(loss, scale)))
-    gradients, finite = unscale_and_check(scaled, scale)
+    gradients, finite = unscale_and_check(scaled, scale, dtype="float32")
     finite = communicator.all_finite(finite)
     rate = optimizer.learning_rate_at(state.optimizer) if hasattr(optimizer, "learning_rate_at") else None
     if not leaves(gradients):

@@ -5,23 +5,9 @@ from typing import Any
 
 import array_api_compat
 
-from ..core.checks import check_flag, check_number, check_scale_host
+from ..core.checks import check_number, check_scale_host
 from ..core.dtypes import FLOATS
 from ..core.typing import Array, Flag
-
-
-def scalar_flag(value: Flag, name: str) -> Flag:
-    """
-    *value*, which is a bool or a bool array of shape ().
-
-    Raises:
-        TypeError: It is neither.
-        ValueError: It has another shape.
-    """
-    check_flag(value, name)
-    if array_api_compat.is_array_api_obj(value) and tuple(value.shape) != ():
-        raise ValueError(f"{name} must have shape (), got {tuple(value.shape)}")
-    return value
 
 
 def number_of(value: Any, name: str) -> float:

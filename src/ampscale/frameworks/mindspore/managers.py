@@ -7,10 +7,10 @@ Spec: MINDSPORE-manager-*.
 from dataclasses import replace
 
 from ... import presets
-from ...core.checks import check_bool, check_count, check_number
+from ...core.checks import check_bool, check_count, check_flag, check_number
 from ...core.machine import LossScaleState
 from ...core.typing import Flag
-from .._border import check_scale_value, scalar_flag
+from .._border import check_scale_value
 from .update_cells import DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell
 
 CONSECUTIVE_OVERFLOWS = 1000
@@ -92,7 +92,8 @@ class DynamicLossScaleManager:
             RuntimeError: This was the 1001st overflow in a row: the scale cannot be what is wrong.
             TypeError, ValueError: *overflow* is no bool of shape ().
         """
-        finite = not bool(scalar_flag(overflow, "overflow"))
+        check_flag(overflow, "overflow")
+        finite = not bool(overflow)
         self._state = self._rule.update(self._state, finite)
         self._overflows_in_a_row = 0 if finite else self._overflows_in_a_row + 1
         if self._overflows_in_a_row > CONSECUTIVE_OVERFLOWS:

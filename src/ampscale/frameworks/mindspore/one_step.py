@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import array_api_compat
 
 from ... import presets, verbs
-from ...core.checks import check_scale_array, check_scale_host
+from ...core.checks import check_flag, check_scale_array, check_scale_host
 from ...core.overflow import Detector, GradientScan
 from ...core.replicas import SOLO, Communicator
 from ...core.step import seed_like
 from ...core.trees import leaves
 from ...core.typing import Array, Flag, Tree
 from .._apply import applier_of, network_of
-from .._border import check_keys, negated, scalar_flag, snapshot
+from .._border import check_keys, negated, snapshot
 from .update_cells import UpdateCell
 
 
@@ -130,7 +130,7 @@ class TrainOneStepWithLossScaleCell:
         Raises:
             TypeError, ValueError: *overflow* is no bool of shape ().
         """
-        scalar_flag(overflow, "overflow")
+        check_flag(overflow, "overflow")
         return overflow if self.loss_scaling_manager is None else self.loss_scaling_manager(self.scale_sense, overflow)
 
     def set_sense_scale(self, sens: Array) -> None:

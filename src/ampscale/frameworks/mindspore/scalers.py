@@ -12,9 +12,9 @@ import array_api_compat
 import numpy as np
 
 from ... import presets, verbs
-from ...core.checks import check_count
+from ...core.checks import check_count, check_flag
 from ...core.typing import Array, Flag, Tree
-from .._border import check_keys, check_scale_value, number_of, scalar_flag
+from .._border import check_keys, check_scale_value, number_of
 
 
 def all_finite(inputs: tuple[Array, ...] | list[Array]) -> Flag:
@@ -159,7 +159,8 @@ class DynamicLossScaler(LossScaler):
             TypeError: *grads_finite* is no bool.
             ValueError: It has another shape.
         """
-        self._state = self._rule.update(self._state, scalar_flag(grads_finite, "grads_finite"))
+        check_flag(grads_finite, "grads_finite")
+        self._state = self._rule.update(self._state, grads_finite)
         return True
 
     def state_dict(self) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from typing import Any, Protocol, runtime_checkable
 import array_api_compat
 
 from ... import presets
-from ...core.checks import check_count, check_number, check_out, check_scale_array
+from ...core.checks import check_count, check_flag, check_number, check_out, check_scale_array
 from ...core.machine import LossScaleState
 from ...core.typing import Array, Flag
-from .._border import check_initial_scale, check_keys, negated, scalar_flag
+from .._border import check_initial_scale, check_keys, negated
 
 
 @runtime_checkable
@@ -48,7 +48,8 @@ class FixedLossScaleUpdateCell:
 
     def __call__(self, loss_scale: Array, overflow: Flag) -> Flag:
         """*overflow*; the scale is not touched."""
-        return scalar_flag(overflow, "overflow")
+        check_flag(overflow, "overflow")
+        return overflow
 
 
 class DynamicLossScaleUpdateCell:
@@ -108,7 +109,8 @@ class DynamicLossScaleUpdateCell:
         """
         check_scale_array(loss_scale, "loss_scale")
         check_out(loss_scale, loss_scale)
-        finite = negated(scalar_flag(overflow, "overflow"))
+        check_flag(overflow, "overflow")
+        finite = negated(overflow)
         xp = array_api_compat.array_namespace(loss_scale)
         zero = xp.zeros_like(loss_scale, dtype=xp.int32)
         state = self._rule.update(LossScaleState(loss_scale, zero + self._good_steps, zero), finite)
