@@ -215,7 +215,8 @@ def _transformation(learning_rate: LearningRate, move: Callable[..., Any], momen
                 _move_one(move, *row, count=count, rate=state.rate)
                 for row in rows(params, gradients, state.master, *state.moments)
             ]
-        updates, master, *new = (rebuilt(params, column) for column in zip(*moved, strict=True))
+        columns = zip(*moved, strict=True) if moved else [()] * (2 + moments)
+        updates, master, *new = (rebuilt(params, column) for column in columns)
         return updates, OptimizerState(count, rate_at(count, name_of(state.rate.dtype)), master, tuple(new))
 
     return Transformation(init, update, rate_at)

@@ -4,7 +4,7 @@ The machine that every published loss scaler is: constants in a rule, state in t
     finite step      count it; at the `growth_interval`-th in a row the scale grows and the count starts again
     overflow step    the count starts again; at the `hysteresis`-th overflow the scale backs off
 
-Spec: MACHINE-growth-window, MACHINE-growth-resets, MACHINE-growth-guard, MACHINE-backoff, MACHINE-backoff-resets,
+Spec: MACHINE-growth-window, MACHINE-growth-resets, MACHINE-growth-guard, MACHINE-backoff, MACHINE-overflow-resets,
 MACHINE-floor, MACHINE-cap, MACHINE-hysteresis, MACHINE-refill, MACHINE-static, MACHINE-pure.
 """
 

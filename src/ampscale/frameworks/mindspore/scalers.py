@@ -71,7 +71,7 @@ class StaticLossScaler(LossScaler):
         TypeError: *scale_value* is no int or float.
         ValueError: It is below 1, NaN or infinite.
 
-    Spec: MINDSPORE-static.
+    Spec: MINDSPORE-static-*.
     """
 
     def __init__(self, scale_value: float) -> None:
@@ -111,7 +111,7 @@ class DynamicLossScaler(LossScaler):
         TypeError: An argument is of another type; a float factor or window too.
         ValueError: An argument is out of range, NaN or infinite.
 
-    Spec: MINDSPORE-dynamic, MACHINE-growth-window, MACHINE-floor, MACHINE-growth-guard.
+    Spec: MINDSPORE-dynamic-*, MACHINE-growth-window, MACHINE-floor, MACHINE-growth-guard.
     """
 
     def __init__(self, scale_value: float, scale_factor: int, scale_window: int) -> None:

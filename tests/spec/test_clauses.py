@@ -1,0 +1,87 @@
+"""The clauses of the specification are well made, and what cites them cites clauses that exist."""
+
+import re
+from collections import Counter
+from fnmatch import fnmatchcase
+
+import pytest
+from spec.clauses import (
+    LEVELS,
+    ROOT,
+    SPEC,
+    chapter_files,
+    clauses,
+    ids_in,
+    ids_in_docstrings,
+    ids_in_marks,
+    ids_in_vectors,
+    prefix_of,
+    vector_files,
+)
+
+CLAUSES = clauses()
+IDS = {clause.id for clause in CLAUSES}
+SOURCE = re.compile(
+    r"(MindSpore `mindspore\.\w+` page"
+    r"|MindSpore `nn\.TrainOneStepWithLossScaleCell`, (earlier|later) page"
+    r"|Paddle `paddle\.amp\.GradScaler` page"
+    r"|MindFormers 1\.3\.0 `MFTrainOneStepCell` page): 「.+」"
+    r"|observed in \w.*\."
+    r"|decision: .+\."
+)
+
+
+@pytest.mark.parametrize("file", chapter_files(), ids=lambda file: file.name)
+def test_a_heading_of_the_third_level_is_a_clause(file):
+    """No heading is so malformed that the parser passes over it."""
+    headings = re.findall(r"^### (.+)$", file.read_text("utf-8"), re.MULTILINE)
+    assert headings == [f"{clause.id} · {clause.level}" for clause in CLAUSES if clause.file == file]
+    assert headings
+
+
+def test_ids_are_unique():
+    """No two clauses share an id."""
+    assert [name for name, count in Counter(clause.id for clause in CLAUSES).items() if count > 1] == []
+
+
+@pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.id)
+def test_a_clause_is_whole(clause):
+    """A clause has its chapter's prefix, a slug, a level, a text and a source."""
+    assert re.fullmatch(rf"{prefix_of(clause.file)}-[a-z0-9]+(-[a-z0-9]+)*", clause.id)
+    assert clause.level in LEVELS
+    assert clause.text
+    assert clause.sources
+
+
+@pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.id)
+def test_a_source_is_a_document_an_observation_or_a_decision(clause):
+    """A document is quoted, an observation names its version, a decision its reason."""
+    assert [source for source in clause.sources if not SOURCE.fullmatch(source)] == []
+    assert [source for source in clause.sources if source.startswith("observed") and not re.search(r"\d", source)] == []
+
+
+def cited():
+    """Every id that anything cites, with the file that cites it."""
+    for file in SPEC.rglob("*.md"):
+        yield from ((file, name) for name in ids_in(file.read_text("utf-8")))
+    for file in vector_files():
+        yield from ((file, name) for name in ids_in_vectors(file))
+    for file in (ROOT / "src").rglob("*.py"):
+        yield from ((file, name) for name in ids_in_docstrings(file))
+    for file in (ROOT / "tests").rglob("*.py"):
+        yield from ((file, name) for name in ids_in_marks(file))
+
+
+def test_a_cited_clause_exists():
+    """Prose, vectors, docstrings and marks cite clauses that are there; ``-*`` cites a family that has members."""
+    missing = {
+        f"{file.relative_to(ROOT)}: {name}" for file, name in cited() if not any(fnmatchcase(known, name) for known in IDS)
+    }
+    assert sorted(missing) == []
+
+
+def test_a_must_is_shown():
+    """Every clause of level must has a vector or a marked test."""
+    shown = {name for file in vector_files() for name in ids_in_vectors(file)}
+    shown |= {name for file in (ROOT / "tests").rglob("*.py") for name in ids_in_marks(file)}
+    assert [clause.id for clause in CLAUSES if clause.level == "must" and clause.id not in shown] == []

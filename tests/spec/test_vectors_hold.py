@@ -1,0 +1,282 @@
+"""Every vector of spec/ holds in this package, bit for bit."""
+
+import numpy as np
+import pytest
+from ranks import on_ranks
+from vectors import argument, arguments, array, cases, rule_arguments, same
+
+import ampscale
+from ampscale.core import norms
+from ampscale.core.trees import leaves, map_leaves
+from ampscale.frameworks import mindspore
+
+
+def trees_are_same(got, wanted):
+    """Whether two trees have the same structure and the same bits."""
+    equal = []
+    map_leaves(lambda want, have: equal.append(same(have, want)), wanted, got)
+    return all(equal)
+
+
+# --- one function a kind: what it does, and whether the expected came out ---
+
+
+def trace(case):
+    """Overflow flags in, scales out."""
+    wanted = [float.fromhex(scale) for scale in case["scale"]]
+    flags = [sign == "+" for sign in case["finite"]]
+    return list(scales_of(case, flags)) == wanted
+
+
+def scales_of(case, flags):
+    if "rule" in case:
+        rule = ampscale.LossScaleRule(**rule_arguments(case["rule"]))
+        state = rule.init()
+        yield float(state.scale)
+        for finite in flags:
+            state = rule.update(state, finite)
+            yield float(state.scale)
+        return
+    read, move = driver_of(case["class"], arguments_of(case["class"], case["arguments"]))
+    yield read()
+    for finite in flags:
+        move(finite)
+        yield read()
+
+
+def driver_of(name, given):
+    """How to read and to move the scale of a documented class."""
+    made = getattr(ampscale, name)(**given)
+    if name in ("StaticLossScaler", "DynamicLossScaler"):
+        return lambda: float(made.scale_value), lambda finite: made.adjust(np.asarray(finite))
+    if name in ("DynamicLossScaleManager", "FixedLossScaleManager"):
+        return made.get_loss_scale, lambda finite: made.update_loss_scale(not finite)
+    if name in ("DynamicLossScaleUpdateCell", "FixedLossScaleUpdateCell"):
+        scale = np.asarray(made.get_loss_scale(), np.float32)
+        return lambda: float(scale), lambda finite: made(scale, np.asarray(not finite))
+    optimizer = ampscale.optimizers.SGD(linear([np.zeros(1, np.float32)]))
+
+    def move(finite):
+        optimizer.parameters[0].grad = np.asarray([1.0 if finite else np.inf], np.float32)
+        made.minimize(optimizer, None)
+
+    return made.get_loss_scaling, move
+
+
+def arguments_of(name, values):
+    """Arguments of a class; `decr_count` is given as text, or as the word itself."""
+    words = {key: value for key, value in values.items() if key == "decr_count" and isinstance(value, str)}
+    return {**arguments({key: value for key, value in values.items() if key not in words}), **words}
+
+
+def scale(case):
+    """The product, in the chapter's class."""
+    given, factor = argument(case["input"]), argument(case["scale"])
+    if case["chapter"] == "mindspore":
+        return trees_are_same(ampscale.StaticLossScaler(factor).scale(given), argument(case["output"]))
+    if case["chapter"] == "paddle":
+        return trees_are_same(ampscale.GradScaler(init_loss_scaling=factor).scale(given), argument(case["output"]))
+    return trees_are_same(ampscale.scale(given, factor), argument(case["output"]))
+
+
+def unscale(case):
+    """The quotient, in the chapter's class."""
+    given, factor = argument(case["input"]), argument(case["scale"])
+    if case["chapter"] == "mindspore":
+        return trees_are_same(ampscale.StaticLossScaler(factor).unscale(given), argument(case["output"]))
+    return trees_are_same(ampscale.unscale(given, factor, case.get("dtype")), argument(case["output"]))
+
+
+def all_finite(case):
+    """The flag."""
+    check = mindspore.all_finite if case["chapter"] == "mindspore" else ampscale.all_finite
+    return bool(check(argument(case["tree"]))) == case["finite"]
+
+
+def check(case):
+    """The quotient and the flag: as new arrays and in place, or through Paddle's unscale_."""
+    given, factor = argument(case["input"]), argument(case["scale"])
+    if case["chapter"] == "paddle":
+        return checked_by_paddle(given, factor, case)
+    unscaled, finite = ampscale.unscale_and_check(given, factor)
+    written, again = ampscale.unscale_and_check(given, factor, out=given)
+    wanted = argument(case["output"]) if "output" in case else unscaled
+    return (
+        bool(finite) == bool(again) == case["finite"]
+        and written is given
+        and trees_are_same(unscaled, wanted)
+        and trees_are_same(written, wanted)
+    )
+
+
+def checked_by_paddle(gradients, factor, case):
+    optimizer = ampscale.optimizers.SGD(linear([np.zeros_like(gradient) for gradient in leaves(gradients)]))
+    for parameter, gradient in zip(optimizer.parameters, leaves(gradients), strict=True):
+        parameter.grad = gradient
+    scaler = ampscale.GradScaler(init_loss_scaling=factor)
+    scaler.unscale_(optimizer)
+    unscaled = [parameter.grad for parameter in optimizer.parameters]
+    return scaler.step(optimizer) == case["finite"] and (
+        "output" not in case or trees_are_same(unscaled, leaves(argument(case["output"])))
+    )
+
+
+def global_norm(case):
+    """The norm of all."""
+    return same(ampscale.global_norm(argument(case["input"])), array(case["norm"]))
+
+
+def local_norms(case):
+    """The norm and the size of each."""
+    given = argument(case["input"])
+    return same(ampscale.local_norms(given), array(case["norm"])) and same(norms.sizes(given), array(case["sizes"]))
+
+
+def clip(case):
+    """The clipped gradients, and the norm before."""
+    clipped, norm = ampscale.clip_by_global_norm(argument(case["input"]), argument(case["max_norm"]))
+    return trees_are_same(clipped, argument(case["output"])) and same(norm, array(case["norm"]))
+
+
+def error(case):
+    """The error, from the named call."""
+    module = mindspore if case["chapter"] == "mindspore" else ampscale
+    name, _, method = case["call"].partition(".")
+    given = rule_arguments(case["arguments"]) if name == "LossScaleRule" else arguments(case["arguments"])
+    called = getattr(module, name)
+    if name in NEEDS_NETWORK:
+        network = linear([np.zeros(1, np.float32)])
+        called = bound(called, network, ampscale.optimizers.SGD(network))
+    if method:
+        called = getattr(called(**arguments(case.get("constructor", {}))), method)
+    with pytest.raises({"ValueError": ValueError, "TypeError": TypeError}[case["error"]]) as raised:
+        called(**given)
+    return raised.type.__name__ == case["error"]
+
+
+NEEDS_NETWORK = {"TrainOneStepWithLossScaleCell", "MFTrainOneStepCell"}
+
+
+def bound(called, network, optimizer):
+    return lambda **given: called(**{"network": network, "optimizer": optimizer, **given})
+
+
+def linear(weights):
+    """The network of the vectors: loss = sum(w * x) in float32, so that the gradients are its data."""
+
+    def loss(params, data):
+        with np.errstate(all="ignore"):
+            products = [np.sum(w.astype(np.float32) * x.astype(np.float32)) for w, x in zip(params, data, strict=True)]
+            return np.asarray(sum(products, start=np.float32(0)))
+
+    def vjp(params, data):
+        def pullback(seed):
+            with np.errstate(all="ignore"):
+                return [(x.astype(np.float32) * np.float32(seed)).astype(w.dtype) for w, x in zip(params, data, strict=True)]
+
+        return loss(params, data), pullback
+
+    return ampscale.Network(loss, weights, vjp)
+
+
+def step(case):
+    """Whole steps, every output that the vector names."""
+    network = linear([array(parameter) for parameter in case["parameters"]])
+    settings = case["optimizer"]
+    rates = {"learning_rate": argument(settings["learning_rate"])}
+    if "momentum" in settings:
+        rates["momentum"] = argument(settings["momentum"])
+    optimizer = getattr(ampscale.optimizers, settings["name"])(network, **rates)
+    run = {"train_step": pure, "GradScaler": paddle}.get(case["cell"], cell)
+    outputs = run(case, network, optimizer)
+    data = [[array(gradient) for gradient in gradients] for gradients in case["gradients"]]
+    return [
+        {name: matches(got[name], wanted) for name, wanted in expected.items()}
+        for got, expected in zip(map(outputs, data), case["expect"], strict=True)
+    ] == [dict.fromkeys(expected, True) for expected in case["expect"]]
+
+
+def matches(got, wanted):
+    if wanted is None or isinstance(wanted, bool):
+        return got is wanted if wanted is None else bool(got) == wanted
+    if isinstance(wanted, str):
+        return ampscale.Reason(int(got)).name == wanted
+    return trees_are_same(got, argument(wanted))
+
+
+def pure(case, network, optimizer):
+    rule = ampscale.LossScaleRule(**rule_arguments(case["rule"]))
+    limit = argument(case["max_norm"]) if "max_norm" in case else None
+    state = ampscale.init_train_state(network.params, optimizer, rule)
+
+    def outputs(data):
+        nonlocal state
+        state, report = ampscale.train_step(network, optimizer, rule, state, data, max_norm=limit)
+        return {**report._asdict(), "parameters": state.params}
+
+    return outputs
+
+
+def paddle(case, network, optimizer):
+    scaler = ampscale.GradScaler(**arguments_of("GradScaler", case["arguments"]))
+
+    def outputs(data):
+        network.backward(data, seed=scaler.scale(np.asarray(1.0, np.float32)))
+        before = int(optimizer.state.count)
+        scaler.minimize(optimizer, scaler.scale(network(data)))
+        applied = int(optimizer.state.count) > before
+        return {"applied": applied, "scale": np.float32(scaler.get_loss_scaling()), "parameters": network.params}
+
+    return outputs
+
+
+def cell(case, network, optimizer):
+    given = arguments(case.get("arguments", {}))
+    if "scale_sense" in case:
+        sense = case["scale_sense"]
+        made = "class" in sense and getattr(ampscale, sense["class"])(**arguments(sense["arguments"]))
+        given["scale_sense"] = made or argument(sense)
+    made = getattr(ampscale, case["cell"])(network, optimizer, **given)
+
+    def outputs(data):
+        return {**made(data)._asdict(), "parameters": network.params, "ema_params": getattr(made, "ema_params", None)}
+
+    return outputs
+
+
+def replicas(case):
+    """What each rank saw, and what all of them decide."""
+    if "gradients" in case:
+        return all(on_ranks(lambda rank, gradients: agreed(case, rank, gradients), case["gradients"]))
+    decisions = []
+    for flags in case["flags"]:
+        seen = on_ranks(lambda rank, flag: bool(rank.all_finite(np.asarray(flag))), flags)
+        assert len(set(seen)) == 1
+        decisions.append(seen[0])
+    signs = "".join("+" if finite else "-" for finite in decisions)
+    if "rule" not in case:
+        return signs == case["finite"]
+    return signs == case["finite"] and list(scales_of(case, decisions)) == [float.fromhex(scale) for scale in case["scale"]]
+
+
+def agreed(case, rank, gradients):
+    with np.errstate(all="ignore"):
+        mean = rank.mean([array(gradient) for gradient in gradients])
+    unscaled, finite, norm = ampscale.unscale_check_and_norm(mean, argument(case["scale"]))
+    return (
+        bool(rank.all_finite(finite)) == case["finite"]
+        and ("output" not in case or trees_are_same(unscaled, argument(case["output"])))
+        and ("norm" not in case or same(norm, array(case["norm"])))
+    )
+
+
+KINDS = {
+    function.__name__: function
+    for function in (trace, scale, unscale, all_finite, check, global_norm, local_norms, clip, error, step, replicas)
+}
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case['chapter']}-{case['id']}")
+def test_vector_holds(case):
+    """What a vector says is what this package does."""
+    assert KINDS[case["kind"]](case)
