@@ -19,9 +19,8 @@ def array(vector):
     """The array that a vector writes as dtype, shape and big-endian bits."""
     dtype = np.dtype({"bfloat16": ml_dtypes.bfloat16}.get(vector["dtype"], vector["dtype"]))
     data = b"".join(bytes.fromhex(bits) for bits in vector["bits"])
-    parts = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
-    flat = np.frombuffer(data, f"V{parts}" if parts == 1 else f">u{parts}").astype(f"u{parts}" if parts > 1 else f"V{parts}")
-    return flat.view(dtype).reshape(vector["shape"])
+    part = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+    return np.frombuffer(data, f">u{part}").astype(f"u{part}").view(dtype).reshape(vector["shape"])
 
 
 def argument(value):
@@ -45,9 +44,10 @@ def arguments(values):
 
 
 def rule_arguments(values):
-    """The arguments of a LossScaleRule; `refill` and `dtype` are words, not floats."""
-    words = {name: tuple(value) if name == "refill" else value for name, value in values.items() if name in ("refill", "dtype")}
-    return {**arguments({name: value for name, value in values.items() if name not in words}), **words}
+    """The arguments of a LossScaleRule, whose `refill` and `dtype` are plain words."""
+    plain = {name: values[name] for name in ("refill", "dtype") if isinstance(values.get(name), list | str)}
+    given = arguments({name: value for name, value in values.items() if name not in plain})
+    return {**given, **{name: tuple(value) if name == "refill" else value for name, value in plain.items()}}
 
 
 def same(got, wanted):

@@ -37,7 +37,7 @@ def scales_of(case, flags):
             state = rule.update(state, finite)
             yield float(state.scale)
         return
-    read, move = driver_of(case["class"], arguments_of(case["class"], case["arguments"]))
+    read, move = driver_of(case["class"], arguments(case["arguments"]))
     yield read()
     for finite in flags:
         move(finite)
@@ -61,12 +61,6 @@ def driver_of(name, given):
         made.minimize(optimizer, None)
 
     return made.get_loss_scaling, move
-
-
-def arguments_of(name, values):
-    """Arguments of a class; `decr_count` is given as text, or as the word itself."""
-    words = {key: value for key, value in values.items() if key == "decr_count" and isinstance(value, str)}
-    return {**arguments({key: value for key, value in values.items() if key not in words}), **words}
 
 
 def scale(case):
@@ -218,7 +212,7 @@ def pure(case, network, optimizer):
 
 
 def paddle(case, network, optimizer):
-    scaler = ampscale.GradScaler(**arguments_of("GradScaler", case["arguments"]))
+    scaler = ampscale.GradScaler(**arguments(case["arguments"]))
 
     def outputs(data):
         network.backward(data, seed=scaler.scale(np.asarray(1.0, np.float32)))

@@ -5,6 +5,7 @@ Nothing below the border checks again. Spec: SCALING-scale-refused, OVERFLOW-in-
 """
 
 import math
+import sys
 from typing import Any
 
 import array_api_compat
@@ -24,7 +25,7 @@ def check_number(value: Any, name: str, wanted: str, low: float, high: float = m
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be {wanted}, got {value!r} of type {type(value).__name__}")
-    if not math.isfinite(value) or value < low or value > high or (above and value == low):
+    if not low <= value <= min(high, sys.float_info.max) or (above and value == low):
         raise ValueError(f"{name} must be {wanted}, got {value!r}")
 
 

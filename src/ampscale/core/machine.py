@@ -81,8 +81,7 @@ class LossScaleRule:
         check_bool(self.backoff_divides, "backoff_divides")
         check_bool(self.growth_guard, "growth_guard")
         _check_refill(self.refill)
-        if self.dtype not in ("float32", "float64"):
-            raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}")
+        _check_dtype(self.dtype)
         _check_bounds(self)
 
     def init(self, like: Array | None = None) -> LossScaleState:
@@ -158,8 +157,17 @@ class LossScaleRule:
 
 
 def _check_refill(refill: Any) -> None:
-    if not isinstance(refill, tuple) or not set(refill) <= set(REFILLS):
+    if not isinstance(refill, tuple) or not all(isinstance(event, str) for event in refill):
+        raise TypeError(f"refill must be a tuple of some of {REFILLS}, got {refill!r}")
+    if not set(refill) <= set(REFILLS):
         raise ValueError(f"refill must be a tuple of some of {REFILLS}, got {refill!r}")
+
+
+def _check_dtype(dtype: Any) -> None:
+    if not isinstance(dtype, str):
+        raise TypeError(f"dtype must be 'float32' or 'float64', got {dtype!r} of type {type(dtype).__name__}")
+    if dtype not in ("float32", "float64"):
+        raise ValueError(f"dtype must be 'float32' or 'float64', got {dtype!r}")
 
 
 def _check_bounds(rule: LossScaleRule) -> None:

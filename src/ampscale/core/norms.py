@@ -7,14 +7,14 @@ NORMS-clip-before, NORMS-clip-infinite, NORMS-clip-nan.
 
 import math
 from functools import reduce
-from operator import add
+from operator import add, mul
 
 import array_api_compat
 
-from .dtypes import name_of, real_part_of, wide, widest
+from .dtypes import COMPLEX_PARTS, name_of, widest
 from .namespaces import namespace_of, quiet
 from .overflow import unscale_and_check
-from .scaling import in_dtype, scalar_like
+from .scaling import applied, in_dtype
 from .trees import leaves, map_leaves
 from .typing import Array, Flag, Scale, Tree
 
@@ -100,17 +100,12 @@ def _square_sums(tree: Tree) -> list[Array]:
 
 def _square_sum(leaf: Array, dtype: str) -> Array:
     xp = array_api_compat.array_namespace(leaf)
-    name = name_of(leaf.dtype)
-    if name != real_part_of(name):
+    if name_of(leaf.dtype) in COMPLEX_PARTS:
         return _square_sum(xp.real(leaf), dtype) + _square_sum(xp.imag(leaf), dtype)
     values = in_dtype(leaf, dtype)
     return xp.astype(xp.sum(values * values, dtype=xp.float64), getattr(xp, dtype))
 
 
 def _multiplied(leaf: Array, coefficient: Array) -> Array:
-    xp = array_api_compat.array_namespace(leaf)
-    name = name_of(leaf.dtype)
-    if name != real_part_of(name):
-        return leaf * xp.astype(coefficient, leaf.dtype)
-    factor = scalar_like(coefficient, leaf, getattr(xp, wide(name)))
-    return xp.asarray(xp.astype(in_dtype(leaf, wide(name)) * factor, leaf.dtype, copy=False))
+    within = widest([name_of(leaf.dtype), name_of(coefficient.dtype)])
+    return applied(mul, leaf, coefficient, within, leaf.dtype)

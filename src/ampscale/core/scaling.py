@@ -10,7 +10,7 @@ from typing import Any
 
 import array_api_compat
 
-from .dtypes import FLOATS, name_of, real_part_of, wide
+from .dtypes import COMPLEX_PARTS, FLOATS, name_of, wide
 from .namespaces import namespace_of, quiet
 from .trees import map_leaves
 from .typing import Array, Scale, Tree
@@ -28,7 +28,7 @@ def scale(tree: Tree, scale: Scale) -> Tree:
     of 2**16 does not become infinite on its way to a float16 array.
     """
     with quiet(namespace_of(tree)):
-        return map_leaves(lambda leaf: _apply(operator.mul, leaf, scale, leaf.dtype), tree)
+        return map_leaves(lambda leaf: applied(operator.mul, leaf, scale, wide(name_of(leaf.dtype)), leaf.dtype), tree)
 
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
@@ -43,7 +43,9 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     A division, not a product with a reciprocal: taken in float32 (float64 for float64 arrays) and rounded once.
     """
     with quiet(namespace_of(tree)):
-        return map_leaves(lambda leaf: _apply(operator.truediv, leaf, scale, _widened(leaf, dtype)), tree)
+        return map_leaves(
+            lambda leaf: applied(operator.truediv, leaf, scale, wide(name_of(leaf.dtype)), _widened(leaf, dtype)), tree
+        )
 
 
 def scalar_like(value: Scale, like: Array, dtype: Any) -> Array:
@@ -60,14 +62,18 @@ def in_dtype(leaf: Array, name: str) -> Array:
     return leaf if name_of(leaf.dtype) == name else xp.astype(leaf, getattr(xp, name))
 
 
-def _apply(operation: Callable[[Array, Array], Array], leaf: Array, scale: Scale, dtype: Any) -> Array:
+def applied(operation: Callable[[Array, Array], Array], leaf: Array, factor: Scale, within: str, dtype: Any) -> Array:
+    """
+    *operation* on *leaf* and *factor*, a number of shape (): computed in the dtype *within*, rounded once to *dtype*.
+
+    A complex leaf is taken part by part: the product of two complex numbers would make a NaN of an infinity.
+    """
     xp = array_api_compat.array_namespace(leaf)
-    name = name_of(leaf.dtype)
-    if name != real_part_of(name):
-        parts = [_apply(operation, part(leaf), scale, getattr(xp, wide(name))) for part in (xp.real, xp.imag)]
-        return _complex(parts[0], parts[1], leaf)
-    factor = scalar_like(scale, leaf, getattr(xp, wide(name)))
-    return xp.asarray(xp.astype(operation(in_dtype(leaf, wide(name)), factor), dtype, copy=False))
+    if name_of(leaf.dtype) in COMPLEX_PARTS:
+        real, imag = (applied(operation, part(leaf), factor, within, getattr(xp, within)) for part in (xp.real, xp.imag))
+        return _complex(real, imag, leaf)
+    result = operation(in_dtype(leaf, within), scalar_like(factor, leaf, getattr(xp, within)))
+    return xp.asarray(xp.astype(result, dtype, copy=False))
 
 
 def _complex(real: Array, imag: Array, like: Array) -> Array:

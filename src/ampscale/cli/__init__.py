@@ -1,0 +1,1 @@
+"""The commands: here, and only here, something is printed, drawn or parsed."""

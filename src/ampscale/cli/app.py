@@ -1,0 +1,60 @@
+"""The command line. What a command needs is imported when the command runs, so that `ampscale --help` is light."""
+
+import json
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import NoReturn
+
+NEEDED = ("autograd", "matplotlib", "rich", "sklearn")
+
+
+def _stop(missing: str) -> NoReturn:
+    raise SystemExit(f'ampscale: {missing} is missing; pip install "ampscale[demo]"')
+
+
+try:
+    import click
+except ModuleNotFoundError:
+    _stop("click")
+
+from .. import __version__
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, package_name="ampscale")
+def main() -> None:
+    """Loss scaling for mixed-precision training."""
+
+
+@main.command()
+@click.option(
+    "--out", default="demo", show_default=True, type=click.Path(file_okay=False, path_type=Path), help="Folder of the picture."
+)
+@click.option("--steps", default=300, show_default=True, type=click.IntRange(min=1), help="Training steps of each run.")
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(min=0), help="For the split, the weights and the batches."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON, and nothing else.")
+def demo(out: Path, steps: int, seed: int, as_json: bool) -> None:
+    """Train a float16 network on handwritten digits, seven ways."""
+    _require(*NEEDED)
+    from . import digits, picture, screen, training
+
+    started = time.monotonic()
+    out.mkdir(parents=True, exist_ok=True)
+    watch = training.Silence() if as_json else screen.Progress(steps)
+    records = training.train_all(digits.load(seed), steps, seed, watch)
+    drawn = picture.draw(records, out / "demo.png")
+    if as_json:
+        click.echo(json.dumps(training.report(records, steps, seed, drawn), indent=2, allow_nan=False))
+    else:
+        screen.summary(records, drawn, time.monotonic() - started)
+
+
+def _require(*modules: str) -> None:
+    for module in modules:
+        try:
+            import_module(module)
+        except ModuleNotFoundError as error:
+            _stop(error.name or module)

@@ -1,0 +1,149 @@
+"""The machine against a plain loop over Python's control flow, and what holds for all patterns of overflow."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import alike
+
+from ampscale.core.machine import REFILLS, LossScaleRule, LossScaleState
+
+STEPS = 12
+PATTERNS = (np.arange(2**STEPS)[:, None] >> np.arange(STEPS)) & 1 == 1  # one row a pattern; True is a finite step
+TOP, BOTTOM = 2.0**126, 2.0**-145
+
+RULES = {
+    "default": LossScaleRule(growth_interval=3),
+    "every-step": LossScaleRule(growth_interval=1, init_scale=TOP),
+    "unguarded": LossScaleRule(growth_interval=1, init_scale=TOP, growth_guard=False),
+    "down-to-nothing": LossScaleRule(growth_interval=4, init_scale=BOTTOM),
+    "floor": LossScaleRule(growth_interval=2, init_scale=5.0, min_scale=1.0),
+    "cap": LossScaleRule(growth_interval=2, init_scale=5.0, max_scale=16.0),
+    "bounds": LossScaleRule(growth_interval=2, init_scale=5.0, min_scale=3.0, max_scale=7.0, hysteresis=2),
+    "unguarded-cap": LossScaleRule(growth_interval=1, init_scale=TOP, max_scale=1.5 * TOP, growth_guard=False),
+    "offset": LossScaleRule(growth_interval=3, growth_offset=-1, hysteresis=2),
+    "divides": LossScaleRule(growth_interval=2, growth_factor=3, backoff_factor=1 / 3, backoff_divides=True, init_scale=10.0),
+    "multiplies": LossScaleRule(growth_interval=2, growth_factor=3, backoff_factor=1 / 3, init_scale=10.0),
+    "odd": LossScaleRule(growth_interval=2, growth_factor=1.1, backoff_factor=0.7, hysteresis=3, min_scale=1.0, init_scale=3.0),
+    **{
+        f"refill-{'-'.join(names) or 'never'}": LossScaleRule(growth_interval=3, hysteresis=2, refill=names)
+        for names in [(), *((name,) for name in REFILLS), ("finite", "growth"), ("growth", "backoff"), REFILLS]
+    },
+}
+
+
+def plain(rule, pattern):
+    """The state after each step, by a loop that knows nothing of arrays."""
+    scale, good, bad = np.float32(rule.init_scale), rule.growth_offset, 0
+    for finite in pattern:
+        if finite:
+            good += 1
+            bad = 0 if "finite" in rule.refill else bad
+            if good >= rule.growth_interval:
+                good = 0
+                bad = 0 if "growth" in rule.refill else bad
+                scale = grown(rule, scale)
+        else:
+            good = rule.growth_offset
+            bad += 1
+            if bad >= rule.hysteresis:
+                bad = 0 if "backoff" in rule.refill else rule.hysteresis
+                scale = backed_off(rule, scale)
+        yield scale, good, bad
+
+
+def grown(rule, scale):
+    """A float32 after a growth: guarded first, and capped last."""
+    larger = scale * np.float32(rule.growth_factor)
+    if larger == np.inf and rule.growth_guard:
+        larger = scale
+    return larger if rule.max_scale is None else min(larger, np.float32(rule.max_scale))
+
+
+def backed_off(rule, scale):
+    """A float32 after a backoff, at the floor or above it."""
+    factor = np.float32(rule.backoff_factor)
+    smaller = scale / np.float32(1 / rule.backoff_factor) if rule.backoff_divides else scale * factor
+    return smaller if rule.min_scale is None else max(smaller, np.float32(rule.min_scale))
+
+
+def batch(rule, size):
+    """A batch of first states, each array of shape (size,) and read-only."""
+    return LossScaleState(*(np.broadcast_to(array, size) for array in rule.init()))
+
+
+@pytest.mark.clause(
+    "MACHINE-growth-window", "MACHINE-growth-factor", "MACHINE-growth-resets", "MACHINE-growth-guard", "MACHINE-cap",
+    "MACHINE-backoff", "MACHINE-overflow-resets", "MACHINE-hysteresis", "MACHINE-refill", "MACHINE-floor", "MACHINE-offset",
+    "MACHINE-arithmetic", "MACHINE-division", "MACHINE-pure",
+)  # fmt: skip
+@pytest.mark.parametrize("name", RULES)
+def test_all_patterns_equal_the_plain_loop(name):
+    """Over all 4096 patterns of twelve steps, a batch of machines passes through the states of the loop, bit for bit."""
+    rule = RULES[name]
+    with np.errstate(over="ignore", under="ignore"):
+        wanted = np.asarray([list(plain(rule, pattern)) for pattern in PATTERNS], np.float64)
+    state = batch(rule, 2**STEPS)
+    for step in range(STEPS):
+        state = rule.update(state, PATTERNS[:, step])
+        assert [array.dtype.name for array in state] == ["float32", "int32", "int32"]
+        assert np.array_equal(np.stack(state, axis=1, dtype=np.float64), wanted[:, step])
+
+
+numbers = st.floats(2.0**-126, 2.0**100, width=32)
+rules = st.builds(
+    LossScaleRule,
+    growth_factor=st.floats(1, 2.0**40),
+    backoff_factor=st.floats(2.0**-40, 1),
+    growth_interval=st.integers(1, 4),
+    hysteresis=st.integers(1, 3),
+    refill=st.sets(st.sampled_from(REFILLS)).map(tuple),
+    backoff_divides=st.booleans(),
+    growth_offset=st.integers(-3, 3),
+    dtype=st.sampled_from(["float32", "float64"]),
+)
+bounded_rules = st.tuples(rules, st.tuples(numbers, numbers, numbers).map(sorted), st.booleans()).map(
+    lambda drawn: LossScaleRule(
+        **{
+            **vars(drawn[0]),
+            **dict(zip(("min_scale", "init_scale", "max_scale"), drawn[1], strict=True)),
+            "growth_guard": drawn[2],
+        }
+    )
+)
+
+
+@pytest.mark.clause("MACHINE-bounds")
+@given(bounded_rules)
+def test_the_scale_stays_within_its_bounds(rule):
+    """From a start within the bounds, no pattern of overflows leads out of them."""
+    state = batch(rule, 2**STEPS)
+    for step in range(STEPS):
+        state = rule.update(state, PATTERNS[:, step])
+        assert np.all((rule.min_scale <= state.scale) & (state.scale <= rule.max_scale))
+
+
+@pytest.mark.clause("MACHINE-bounds", "MACHINE-growth-guard")
+@given(rules)
+def test_a_guarded_scale_stays_finite(rule):
+    """With the guard and without bounds, the scale is finite for ever."""
+    state = batch(rule, 2**STEPS)
+    for step in range(STEPS):
+        state = rule.update(state, PATTERNS[:, step])
+        assert np.all(np.isfinite(state.scale))
+
+
+@pytest.mark.clause("MACHINE-pure")
+@given(rules, st.lists(st.booleans(), min_size=1, max_size=STEPS))
+def test_an_update_is_pure(rule, pattern):
+    """It writes to nothing it is given, and gives the same for the same, singly and in a batch."""
+    state, states = rule.init(), batch(rule, 3)
+    for step in pattern:
+        finite = np.asarray([step, step, not step])
+        before = [array.copy() for array in (*state, finite)]
+        after, again, many = rule.update(state, finite[0]), rule.update(state, step), rule.update(states, finite)
+        assert all(alike(array, kept) for array, kept in zip((*state, finite), before, strict=True))
+        assert all(alike(one, other) for one, other in zip(after, again, strict=True))
+        assert all(alike(one[0], single) for one, single in zip(many, after, strict=True))
+        assert all(array.shape == () for array in after)
+        state, states = after, LossScaleState(*(np.repeat(array[:1], 3) for array in many))

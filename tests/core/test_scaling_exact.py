@@ -1,0 +1,55 @@
+"""Scaling and unscaling against exact rational arithmetic, bit for bit."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from exact import FORMATS, product, quotient, rounded
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import DTYPES, LARGEST, SMALLEST, alike, any_arrays, arrays, names, scales
+
+from ampscale.core.scaling import scale, unscale
+
+wide_scales = scales | scales.map(np.float32) | st.floats(2.0**-126, 2.0**127).map(np.asarray)
+
+
+def expected(function, array, factor):
+    """*function* of each element, which knows only Python's numbers."""
+    name = array.dtype.name
+    results = [function(float(value), float(factor), name) for value in array.ravel()]
+    return np.asarray(results, np.float64).reshape(array.shape).astype(array.dtype)
+
+
+@pytest.mark.clause("SCALING-scale", "SCALING-round-once", "SCALING-scale-float32")
+@settings(max_examples=250)
+@given(any_arrays, wide_scales)
+def test_a_product_is_rounded_to_float32_and_then_once(array, factor):
+    """For any scale, and any dtype, scaling is what the definition says, to the last bit."""
+    assert alike(scale(array, factor), expected(product, array, factor))
+
+
+@pytest.mark.clause("SCALING-unscale-divides", "SCALING-round-once", "SCALING-scale-float32")
+@settings(max_examples=250)
+@given(any_arrays, wide_scales)
+def test_a_quotient_is_rounded_to_float32_and_then_once(array, factor):
+    """For any scale, and any dtype, unscaling is what the definition says, to the last bit."""
+    assert alike(unscale(array, factor), expected(quotient, array, factor))
+
+
+@pytest.mark.clause("SCALING-reciprocal")
+@given(names.flatmap(arrays), st.integers(-125, 125).map(lambda exponent: 2.0**exponent))
+def test_a_reciprocal_would_do_for_powers_of_two(array, factor):
+    """Dividing by a power of two, and multiplying by its reciprocal, are the same function."""
+    assert alike(unscale(array, factor), scale(array, 1 / factor))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_exact_arithmetic_knows_its_formats(name):
+    """The yardstick itself: its limits and its ties are those of the dtypes."""
+    largest, smallest, half = Fraction(float(LARGEST[name])), Fraction(float(SMALLEST[name])), Fraction(1, 2)
+    step = largest - Fraction(float(np.nextafter(LARGEST[name], DTYPES[name].type(0))))
+    assert rounded(largest, name) == float(LARGEST[name])
+    assert rounded(-largest - step * half, name) == -np.inf
+    assert rounded(largest + step * Fraction(49, 100), name) == float(LARGEST[name])
+    assert [rounded(smallest * half * count, name) / float(SMALLEST[name]) for count in (1, 2, 3, 5)] == [0, 1, 2, 2]

@@ -1,0 +1,177 @@
+"""The loss scale managers, which keep a scale in Python's numbers."""
+
+import copy
+import inspect
+
+import numpy as np
+import pytest
+from frameworks.networks import array
+from frameworks.published import SETTINGS, TRACES, dynamic_manager, every_pattern
+from frameworks.refusals import refused
+
+from ampscale.frameworks.mindspore import (
+    DynamicLossScaleManager,
+    DynamicLossScaleUpdateCell,
+    FixedLossScaleManager,
+    FixedLossScaleUpdateCell,
+)
+
+INF, NAN = float("inf"), float("nan")
+
+
+def trace(manager, pattern):
+    """The scale after each step."""
+    seen = []
+    for step in pattern:
+        assert manager.update_loss_scale(step == "O") is None
+        seen.append(manager.get_loss_scale())
+    return seen
+
+
+@pytest.mark.clause("MINDSPORE-manager-defaults")
+@pytest.mark.parametrize(
+    ("manager", "defaults"),
+    [
+        (DynamicLossScaleManager, {"init_loss_scale": 2**24, "scale_factor": 2, "scale_window": 2000}),
+        (FixedLossScaleManager, {"loss_scale": 128.0, "drop_overflow_update": True}),
+    ],
+)
+def test_the_managers_have_the_published_defaults(manager, defaults):
+    """Names, order and values."""
+    parameters = inspect.signature(manager).parameters
+    assert {name: parameter.default for name, parameter in parameters.items()} == defaults
+    assert list(parameters) == list(defaults)
+    assert manager().get_loss_scale() == next(iter(defaults.values()))
+    assert manager().get_drop_overflow_update() is True
+
+
+@pytest.mark.clause("MINDSPORE-manager-dynamic")
+@pytest.mark.parametrize(("start", "factor", "window", "pattern", "scales"), TRACES)
+def test_the_published_traces_of_the_manager(start, factor, window, pattern, scales):
+    """With powers of two the manager gives the scaler's sequences."""
+    manager = DynamicLossScaleManager(start, factor, window)
+    assert [manager.get_loss_scale(), *trace(manager, pattern)] == scales
+
+
+@pytest.mark.clause("MINDSPORE-manager-dynamic", "MINDSPORE-manager-guard")
+@pytest.mark.parametrize(("start", "factor", "window"), [*SETTINGS, (8, 1.5, 2), (1.5e308, 3, 1)])
+def test_the_manager_is_the_plain_loop_on_every_pattern(start, factor, window):
+    """All 2**12 patterns, in float64, bit for bit."""
+    walk = every_pattern(
+        DynamicLossScaleManager(start, factor, window),
+        lambda manager, step: manager.update_loss_scale(step == "O"),
+        DynamicLossScaleManager.get_loss_scale,
+    )
+    for pattern, seen in walk:
+        assert seen == dynamic_manager(start, factor, window, pattern), pattern
+
+
+@pytest.mark.clause("MINDSPORE-manager-dynamic")
+def test_the_manager_computes_in_float64():
+    """10 times a third, and a scale beyond float32; a Python number every time."""
+    manager = DynamicLossScaleManager(10, 3, 1)
+    assert trace(manager, "O")[0].hex() == "0x1.aaaaaaaaaaaaap+1"
+    assert trace(DynamicLossScaleManager(2.0**127, 2, 1), "FF") == [2.0**128, 2.0**129]
+    assert type(manager.get_loss_scale()) is float
+
+
+@pytest.mark.clause("MINDSPORE-manager-guard")
+def test_a_growth_of_the_manager_beyond_float64_keeps_the_scale():
+    """2**1023 stays."""
+    assert trace(DynamicLossScaleManager(2.0**1023, 2, 1), "FFO") == [2.0**1023, 2.0**1023, 2.0**1022]
+
+
+@pytest.mark.clause("MINDSPORE-manager-limit")
+def test_the_1001st_overflow_in_a_row_is_an_error():
+    """After the scale was updated; and so is each one after it."""
+    manager = DynamicLossScaleManager(2.0**1001, 2, 2)
+    trace(manager, "O" * 1000)
+    assert manager.get_loss_scale() == 2
+    with pytest.raises(RuntimeError, match="1000"):
+        manager.update_loss_scale(True)
+    assert manager.get_loss_scale() == 1
+    with pytest.raises(RuntimeError, match="1000"):
+        manager.update_loss_scale(True)
+
+
+@pytest.mark.clause("MINDSPORE-manager-limit")
+def test_a_finite_step_starts_the_run_of_overflows_anew():
+    """1000 overflows, a finite step, and 1000 overflows more are no error."""
+    manager = DynamicLossScaleManager(8, 2, 2)
+    assert trace(manager, "O" * 1000 + "F" + "O" * 1000)[-1] == 1
+    with pytest.raises(RuntimeError):
+        manager.update_loss_scale(True)
+
+
+@pytest.mark.clause("MINDSPORE-manager-update-cell")
+def test_the_update_cell_of_a_manager_starts_from_its_present_scale():
+    """A new one every time, with the manager's factor and window; from then on the two are independent."""
+    manager = DynamicLossScaleManager(8, 4, 2)
+    trace(manager, "FF")
+    cell = manager.get_update_cell()
+    assert type(cell) is DynamicLossScaleUpdateCell
+    assert cell is not manager.get_update_cell()
+    assert (cell.get_loss_scale(), cell.scale_factor, cell.scale_window) == (32, 4, 2)
+    trace(manager, "O")
+    scale = array(cell.get_loss_scale())
+    cell(scale, False)
+    cell(scale, False)
+    assert (scale, manager.get_loss_scale()) == (128, 8)
+
+
+@pytest.mark.clause("MINDSPORE-manager-fixed")
+@pytest.mark.parametrize("drop", [True, False])
+def test_a_fixed_manager_keeps_its_scale(drop):
+    """Its update cell is a fixed one where overflows are dropped, and None where they are not looked for."""
+    manager = FixedLossScaleManager(64, drop)
+    for overflow in (True, False, np.asarray(True)):
+        assert manager.update_loss_scale(overflow) is None
+        assert manager.get_loss_scale() == 64
+    assert manager.get_drop_overflow_update() is drop
+    cell = manager.get_update_cell()
+    assert type(cell) is (FixedLossScaleUpdateCell if drop else type(None))
+    assert cell is None or cell.get_loss_scale() == 64
+
+
+@pytest.mark.clause("MINDSPORE-manager-checked")
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        *[("init_loss_scale", value, ValueError) for value in (0.5, 0, -8, NAN, INF)],
+        *[("init_loss_scale", value, TypeError) for value in (True, "8", None, [8], np.float32(8), array(8))],
+        *[("scale_factor", value, ValueError) for value in (0, -2, 0.5, NAN, INF)],
+        *[("scale_factor", value, TypeError) for value in (True, "2", None, np.float32(2))],
+        *[("scale_window", value, ValueError) for value in (0, -1, 2**31)],
+        *[("scale_window", value, TypeError) for value in (True, 2.0, "2", None, np.int32(2))],
+    ],
+)
+def test_the_arguments_of_a_dynamic_manager_are_checked(name, value, error):
+    """A scale from 1 up that float64 holds, a finite factor from 1 up, an int from 1 up and below 2**31."""
+    with refused(error, name, repr(value)):
+        DynamicLossScaleManager(**{name: value})
+    assert DynamicLossScaleManager(**{name: 1}).get_loss_scale() in (1, 2**24)
+
+
+@pytest.mark.clause("MINDSPORE-manager-checked")
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        *[("loss_scale", value, ValueError) for value in (0.5, 0, -8, NAN, INF, 1e39)],
+        *[("loss_scale", value, TypeError) for value in (True, "8", None, np.float32(8), array(8))],
+        *[("drop_overflow_update", value, TypeError) for value in (1, None, "True")],
+    ],
+)
+def test_the_arguments_of_a_fixed_manager_are_checked(name, value, error):
+    """A scale from 1 up that float32 holds, and a bool."""
+    with refused(error, name, repr(value)):
+        FixedLossScaleManager(**{name: value})
+
+
+@pytest.mark.parametrize("overflow", [1, None, np.asarray(0), np.asarray([True])])
+def test_a_manager_refuses_an_overflow_that_is_no_single_bool(overflow):
+    """The scale and the run of overflows stay."""
+    manager = DynamicLossScaleManager(8, 2, 2)
+    before = copy.deepcopy(vars(manager))
+    with pytest.raises((TypeError, ValueError), match="overflow must"):
+        manager.update_loss_scale(overflow)
+    assert vars(manager) == before

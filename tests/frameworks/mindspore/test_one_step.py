@@ -1,0 +1,230 @@
+"""`TrainOneStepWithLossScaleCell`: what a step returns, and what it moves."""
+
+import inspect
+
+import ml_dtypes
+import numpy as np
+import pytest
+from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
+from frameworks.published import TRACES
+
+from ampscale import optimizers
+from ampscale.core.trees import leaves
+from ampscale.frameworks.mindspore import (
+    DynamicLossScaleUpdateCell,
+    FixedLossScaleUpdateCell,
+    TrainOneStepWithLossScaleCell,
+)
+
+INF, NAN = float("inf"), float("nan")
+
+
+def scalar_of(dtype, value):
+    """An array of shape () to compare bits with."""
+    return np.asarray(value, dtype)
+
+
+@pytest.mark.clause("MINDSPORE-cell-signature")
+def test_network_optimizer_and_scale_sense_are_required():
+    """The documented three come first and have no default; the cell is called with the network's inputs."""
+    parameters = list(inspect.signature(TrainOneStepWithLossScaleCell).parameters.values())
+    assert [(parameter.name, parameter.default) for parameter in parameters[:3]] == [
+        (name, inspect.Parameter.empty) for name in ("network", "optimizer", "scale_sense")
+    ]
+    assert all(parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in parameters[3:])
+
+
+@pytest.mark.clause("MINDSPORE-cell-signature", "MINDSPORE-cell-loss")
+def test_the_inputs_reach_the_network_as_they_are():
+    """Any number of them, in their order."""
+    optimizer = Recorder()
+    cell = TrainOneStepWithLossScaleCell(linear([1, 2], [[10], [20]]), optimizer, array(8))
+    assert cell(array([3, 4]), array([[5], [6]])).loss == 3 + 8 + 50 + 120
+    assert bits(optimizer.calls[0]) == bits([array([3, 4]), array([[5], [6]])])
+
+
+@pytest.mark.clause("MINDSPORE-cell-outputs", "MINDSPORE-cell-overflow", "MINDSPORE-cell-loss-scale")
+def test_a_step_returns_loss_overflow_and_loss_scale():
+    """A named tuple of three arrays."""
+    cell = TrainOneStepWithLossScaleCell(linear([1, 2]), Recorder(), DynamicLossScaleUpdateCell(8, 2, 1))
+    loss, overflow, loss_scale = out = cell(FINE)
+    assert out._fields == ("loss", "overflow", "loss_scale")
+    assert bits([loss, overflow, loss_scale]) == bits([array(-3), np.asarray(False), array(16)])
+    assert [type(value) for value in out] == [np.ndarray] * 3
+
+
+@pytest.mark.clause("MINDSPORE-cell-loss")
+@pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16, "float32", "float64"])
+def test_the_loss_is_never_scaled(dtype):
+    """In its own dtype and of the parameters before the update, also where it is infinite or NaN."""
+    network = linear([1, 2], dtype=dtype)
+    cell = TrainOneStepWithLossScaleCell(network, optimizers.SGD(network, 0.25), array(1024))
+    losses = [cell(x).loss for x in (FINE, array([1, 1]), array([INF, 1]), array([NAN, 1]), array([1, 1]))]
+    assert bits(losses) == bits([scalar_of(dtype, value) for value in (-3, 0.75 + 2.5, INF, NAN, 0.5 + 2.25)])
+
+
+@pytest.mark.clause("MINDSPORE-cell-loss", "MINDSPORE-cell-loss-scale")
+def test_a_loss_of_another_shape_keeps_it():
+    """A vector of losses, each started from the scale."""
+    network = linear([2, 3])
+    network.vjp = lambda params, x: (params[0] * x, lambda seed: [x * seed])
+    optimizer = Recorder()
+    out = TrainOneStepWithLossScaleCell(network, optimizer, array(8))(array([5, 7]))
+    assert bits([out.loss, *optimizer.calls[0]]) == bits([array([10, 21]), array([5, 7])])
+
+
+@pytest.mark.clause("MINDSPORE-cell-overflow")
+@pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16, "float32", "float64"])
+@pytest.mark.parametrize(("value", "overflow"), [(INF, True), (-INF, True), (NAN, True), (1.0, False), (0.0, False)])
+def test_overflow_says_whether_the_gradients_were_finite(dtype, value, overflow):
+    """True for an infinity or a NaN in any of them."""
+    cell = TrainOneStepWithLossScaleCell(linear([1], [1, 1], dtype=dtype), Recorder(), array(8))
+    assert bits([cell(array([1]), array([1, value])).overflow]) == bits([np.asarray(overflow)])
+
+
+@pytest.mark.clause("MINDSPORE-cell-overflow")
+def test_gradients_that_only_the_scale_makes_infinite_are_an_overflow():
+    """40000 in float16 overflows at scale 2 and not at 1."""
+    for scale, overflow in ((1, False), (2, True)):
+        cell = TrainOneStepWithLossScaleCell(linear([0], dtype="float16"), Recorder(), array(scale))
+        assert cell(array([40000])).overflow == overflow
+
+
+@pytest.mark.clause("MINDSPORE-cell-loss-scale", "MINDSPORE-cell-scale-cell")
+@pytest.mark.parametrize(("start", "factor", "window", "pattern", "scales"), TRACES)
+def test_the_loss_scale_is_the_one_after_the_update(start, factor, window, pattern, scales):
+    """The published traces through whole steps: what a step returns, the next one uses."""
+    network = linear([1, 2])
+    cell = TrainOneStepWithLossScaleCell(network, Recorder(), DynamicLossScaleUpdateCell(start, factor, window))
+    seen = [start, *(float(cell(data(step)).loss_scale) for step in pattern)]
+    assert seen == scales
+    assert [float(seed) for seed in network.seeds] == scales[:-1]
+
+
+@pytest.mark.clause("MINDSPORE-cell-loss-scale", "MINDSPORE-cell-scale-array", "MINDSPORE-cell-gate")
+@pytest.mark.parametrize("scale", [array(8), array([8]), array(8, "float64"), array([8], "float64"), np.float32(8)])
+def test_a_scale_array_is_moved_by_no_step(scale):
+    """Its shape and dtype are kept; an overflow skips the step all the same."""
+    optimizer = Recorder()
+    cell = TrainOneStepWithLossScaleCell(linear([1, 2]), optimizer, scale)
+    outs = [cell(data(step)) for step in "FOOF"]
+    assert [bits([out.loss_scale]) for out in outs] == [bits([scale])] * 4
+    assert [bool(out.overflow) for out in outs] == [False, True, True, False]
+    assert [bits(call) for call in optimizer.calls] == [bits([FINE])] * 2
+
+
+@pytest.mark.clause("MINDSPORE-cell-scale-array", "MINDSPORE-cell-snapshot")
+def test_a_scale_array_is_copied():
+    """Neither a change of the array that was passed nor of one that was returned moves the scale."""
+    passed = array([8])
+    cell = TrainOneStepWithLossScaleCell(linear([1, 2]), Recorder(), passed)
+    passed[...] = 2
+    cell(FINE).loss_scale[...] = 4
+    assert cell(FINE).loss_scale == 8
+
+
+@pytest.mark.clause("MINDSPORE-cell-snapshot")
+def test_a_returned_loss_scale_stays_what_it_was():
+    """Later steps do not reach it, and writing into it moves nothing."""
+    cell = TrainOneStepWithLossScaleCell(linear([1, 2]), Recorder(), DynamicLossScaleUpdateCell(8, 2, 1))
+    kept = [cell(FINE).loss_scale for _ in range(3)]
+    assert kept == [16, 32, 64]
+    kept[-1][...] = 1
+    assert cell(BAD).loss_scale == 32
+
+
+@pytest.mark.clause("MINDSPORE-cell-scale-cell")
+@pytest.mark.parametrize("update_cell", [FixedLossScaleUpdateCell(128), DynamicLossScaleUpdateCell(128, 2, 2)])
+def test_with_an_update_cell_the_scale_starts_at_its_loss_scale(update_cell):
+    """As a float32 array of shape ()."""
+    network = linear([1, 2])
+    cell = TrainOneStepWithLossScaleCell(network, Recorder(), update_cell)
+    assert bits([cell.scale_sense]) == bits([array(128)])
+    assert bits([cell(FINE).loss_scale, *network.seeds]) == bits([array(128), array(128)])
+
+
+@pytest.mark.clause("MINDSPORE-cell-optimizer")
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_optimizer_gets_unscaled_gradients(dtype):
+    """Divided by the scale, in the dtype of the parameter."""
+    optimizer = Recorder()
+    network = linear([1, 2], dtype=dtype)
+    network.vjp = lambda _params, x: (scalar_of(dtype, 0), lambda _seed: [x])
+    TrainOneStepWithLossScaleCell(network, optimizer, array(3))(array([5, 7], dtype))
+    assert bits(optimizer.calls[0]) == bits([array([5, 7], dtype) / np.asarray(3, dtype)])
+
+
+@pytest.mark.clause("MINDSPORE-cell-gradient-dtype")
+def test_a_float16_gradient_can_underflow_when_it_is_unscaled():
+    """One that stands for 2**-28 is zero in float16 after the division by 2**15."""
+    optimizer = Recorder()
+    TrainOneStepWithLossScaleCell(linear([1, 1], dtype="float16"), optimizer, array(2.0**15))(array([2.0**-28, 2.0**-24]))
+    assert bits(optimizer.calls[0]) == bits([array([0, 2.0**-24], "float16")])
+
+
+@pytest.mark.clause("STEP-seed")
+@pytest.mark.parametrize(("dtype", "wide"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")])
+def test_the_backward_pass_starts_from_the_scale(dtype, wide):
+    """In the dtype of the loss, and in float32 for a 16-bit one: 2**20 is no overflow."""
+    network = linear([1, 2], dtype=dtype)
+    out = TrainOneStepWithLossScaleCell(network, Recorder(), array([2.0**20]))(array([2.0**-20, 0]))
+    assert bits(network.seeds) == bits([scalar_of(wide, 2.0**20)])
+    assert not out.overflow
+
+
+@pytest.mark.clause("MINDSPORE-cell-gate", "MINDSPORE-set-sense-scale")
+@pytest.mark.parametrize("make", [optimizers.Momentum, optimizers.AdamW])
+def test_the_largest_scale_overflows_until_a_smaller_one_is_set(make):
+    """Weights of 17 against inputs of 17 and the largest float32: loss 289 twice, overflow twice; at 1 it trains."""
+    network = linear([[17.0]])
+    cell = TrainOneStepWithLossScaleCell(network, make(network, 0.01), np.full((1,), np.finfo(np.float32).max))
+    for _ in range(2):
+        out = cell(array([[17]]))
+        assert (out.loss, out.overflow, out.loss_scale.shape) == (289, True, (1,))
+    cell.set_sense_scale(array([1]))
+    assert not cell(array([[17]])).overflow
+    assert cell(array([[17]])).loss < 289
+
+
+@pytest.mark.clause("MINDSPORE-cell-gate")
+@pytest.mark.parametrize("make", [optimizers.SGD, optimizers.Momentum, optimizers.AdamW])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_an_overflow_moves_nothing_in_the_optimizer(make, dtype):
+    """After F O O F weights, master weights, moments, step count and schedule are those of F F, bit for bit."""
+
+    def trained(pattern):
+        network = linear([1, 2], dtype=dtype)
+        optimizer = make(network, [0.5, 0.25, 0.125])
+        cell = TrainOneStepWithLossScaleCell(network, optimizer, array(8))
+        states = []
+        for step in pattern:
+            cell(data(step))
+            states.append(bits(leaves((network.params, tuple(optimizer.state)))))
+        return states, optimizer
+
+    skipped, optimizer = trained("FOOF")
+    plain, _ = trained("FF")
+    assert skipped == [plain[0], plain[0], plain[0], plain[1]]
+    assert (optimizer.state.count, optimizer.learning_rate) == (2, 0.125)
+
+
+@pytest.mark.clause("MINDSPORE-cell-overflow", "REPLICAS-mean-overflows", "REPLICAS-same-decision")
+def test_other_replicas_take_part_in_the_step():
+    """Gradients are averaged before the check, and an overflow anywhere skips the step here."""
+
+    class Pair:
+        other_is_finite = True
+
+        def mean(self, tree):
+            return [(leaf + 3) / 2 for leaf in tree]
+
+        def all_finite(self, flag):
+            return flag & self.other_is_finite
+
+    optimizer, pair = Recorder(), Pair()
+    cell = TrainOneStepWithLossScaleCell(linear([1, 2]), optimizer, DynamicLossScaleUpdateCell(8, 2, 9), communicator=pair)
+    assert not cell(FINE).overflow
+    pair.other_is_finite = False
+    out = cell(FINE)
+    assert (out.overflow, out.loss_scale) == (True, 4)
+    assert [bits(call) for call in optimizer.calls] == [bits([array([2, 0.5])])]

@@ -1,0 +1,190 @@
+"""The update cells: called with the scale and the overflow, they write the next scale into the array they are given."""
+
+import inspect
+
+import numpy as np
+import pytest
+from frameworks.networks import array, bits
+from frameworks.published import SETTINGS, TRACES, dynamic_update_cell, every_pattern
+from frameworks.refusals import refused
+
+from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell
+
+INF, NAN = float("inf"), float("nan")
+CELLS = [lambda value: FixedLossScaleUpdateCell(value), lambda value: DynamicLossScaleUpdateCell(value, 2, 1)]
+both_cells = pytest.mark.parametrize("cell_of", CELLS, ids=["fixed", "dynamic"])
+
+
+def call(cell_and_scale, step):
+    """One call, with the overflow as an array."""
+    cell, scale = cell_and_scale
+    cell(scale, np.asarray(step == "O"))
+
+
+def stands(cell_and_scale):
+    """All that the next calls depend on."""
+    cell, scale = cell_and_scale
+    return float(scale), cell.cur_iter, cell.last_overflow_iter
+
+
+@pytest.mark.clause("MINDSPORE-update-cell-call", "MINDSPORE-update-cell-dynamic")
+@pytest.mark.parametrize("shape", [(), (1,)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_call_writes_into_the_array_and_returns_the_overflow(shape, dtype):
+    """The very flag comes back; the array keeps its shape and dtype and holds the scale of the next step."""
+    cell, scale = DynamicLossScaleUpdateCell(8, 2, 1), np.full(shape, 8, dtype)
+    for overflow, after in ((np.asarray(True), 4), (np.asarray(False), 8), (np.asarray(False), 16)):
+        assert cell(scale, overflow) is overflow
+        assert bits([scale]) == bits([np.full(shape, after, dtype)])
+
+
+@pytest.mark.clause("MINDSPORE-update-cell-call")
+@both_cells
+@pytest.mark.parametrize("overflow", [True, False, np.True_, np.asarray(False)])
+def test_every_bool_is_returned_as_it_came(cell_of, overflow):
+    """Python's bool, NumPy's and an array of shape ()."""
+    assert cell_of(8)(array(8), overflow) is overflow
+
+
+@pytest.mark.clause("MINDSPORE-update-cell-fixed")
+@pytest.mark.parametrize("overflow", [True, False])
+def test_a_fixed_cell_leaves_the_scale_alone(overflow):
+    """Whatever the step was, and whatever scale it is handed."""
+    scale = array([8])
+    FixedLossScaleUpdateCell(128)(scale, np.asarray(overflow))
+    assert bits([scale]) == bits([array([8])])
+
+
+@pytest.mark.clause("MINDSPORE-update-cell-initial")
+@both_cells
+def test_the_loss_scale_of_a_cell_is_its_initial_one(cell_of):
+    """However often it was called since."""
+    cell, scale = cell_of(8.0), array(8)
+    for overflow in (False, False, True, True, True):
+        cell(scale, overflow)
+        assert cell.get_loss_scale() == 8.0
+
+
+@pytest.mark.clause("MINDSPORE-update-cell-dynamic")
+@pytest.mark.parametrize(("start", "factor", "window", "pattern", "scales"), TRACES)
+def test_the_published_traces_of_the_cell(start, factor, window, pattern, scales):
+    """With powers of two the cell gives the scaler's sequences."""
+    pair = DynamicLossScaleUpdateCell(start, factor, window), array(start)
+    seen = [start]
+    for step in pattern:
+        call(pair, step)
+        seen.append(float(pair[1]))
+    assert seen == scales
+
+
+@pytest.mark.clause("MINDSPORE-update-cell-dynamic", "MINDSPORE-update-cell-guard")
+@pytest.mark.parametrize(("start", "factor", "window"), [*SETTINGS, (8, 1.5, 2), (0.5, 2, 2)])
+def test_the_cell_is_the_plain_loop_on_every_pattern(start, factor, window):
+    """All 2**12 patterns, scale and both counters, bit for bit."""
+    pair = DynamicLossScaleUpdateCell(start, factor, window), array(start)
+    for pattern, seen in every_pattern(pair, call, stands):
+        assert seen == dynamic_update_cell(start, factor, window, pattern), pattern
+
+
+@pytest.mark.clause("MINDSPORE-update-cell-dynamic", "MINDSPORE-update-cell-reciprocal")
+def test_the_cell_is_the_plain_loop_in_float64():
+    """All 2**12 patterns of a float64 scale, with a factor whose reciprocal is inexact."""
+    pair = DynamicLossScaleUpdateCell(10, 3, 2), array(10, "float64")
+    for pattern, seen in every_pattern(pair, call, stands):
+        assert seen == dynamic_update_cell(10, 3, 2, pattern, np.float64), pattern
+
+
+@pytest.mark.clause("MINDSPORE-update-cell-reciprocal")
+@pytest.mark.parametrize(("dtype", "shrunk"), [("float32", "0x1.aaaaac0000000p+1"), ("float64", "0x1.aaaaaaaaaaaaap+1")])
+def test_the_cell_shrinks_by_the_reciprocal_of_the_factor(dtype, shrunk):
+    """10 times a third, rounded to the dtype of the scale."""
+    pair = DynamicLossScaleUpdateCell(10, 3, 1), array(10, dtype)
+    call(pair, "O")
+    assert float(pair[1]).hex() == shrunk
+
+
+@pytest.mark.clause("MINDSPORE-update-cell-guard")
+def test_a_growth_of_the_cell_beyond_float32_keeps_the_scale():
+    """2**127 stays, and the next attempt is a whole window later."""
+    pair = DynamicLossScaleUpdateCell(8, 2, 2), array(2.0**127)
+    seen = []
+    for _ in range(3):
+        call(pair, "F")
+        seen.append(stands(pair))
+    assert seen == [(2.0**127, 2, 0), (2.0**127, 3, 2), (2.0**127, 4, 2)]
+
+
+@pytest.mark.clause("MINDSPORE-update-cell-call")
+@both_cells
+@pytest.mark.parametrize(("overflow", "error"), [(1, TypeError), (None, TypeError), (np.asarray([True]), ValueError)])
+def test_an_overflow_is_a_single_bool(cell_of, overflow, error):
+    """Another type is a TypeError, another shape a ValueError; the scale stays."""
+    scale = array(8)
+    with refused(error, "overflow", ""):
+        cell_of(8)(scale, overflow)
+    assert scale == 8
+
+
+def test_the_constructors_have_the_published_names():
+    """`loss_scale_value`, and for the dynamic cell `scale_factor` and `scale_window`; none has a default."""
+    assert list(inspect.signature(FixedLossScaleUpdateCell).parameters) == ["loss_scale_value"]
+    parameters = inspect.signature(DynamicLossScaleUpdateCell).parameters
+    assert list(parameters) == ["loss_scale_value", "scale_factor", "scale_window"]
+    assert {parameter.default for parameter in parameters.values()} == {inspect.Parameter.empty}
+
+
+@pytest.mark.clause("MINDSPORE-update-cell-checked")
+@both_cells
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        *[(value, ValueError) for value in (0, 0.0, -1, NAN, INF, 1e39, 1e-50)],
+        *[(value, TypeError) for value in (True, "8", None, [8], np.float32(8), array(8))],
+    ],
+)
+def test_the_first_scale_of_a_cell_is_a_positive_finite_number(cell_of, value, error):
+    """What float32 cannot hold is a ValueError, and what is no Python number a TypeError."""
+    with refused(error, "loss_scale_value", repr(value)):
+        cell_of(value)
+    assert cell_of(0.5).get_loss_scale() == 0.5
+
+
+@pytest.mark.clause("MINDSPORE-update-cell-checked")
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        *[("scale_factor", value, ValueError) for value in (0, -2, 0.5, 0.999, NAN, INF)],
+        *[("scale_factor", value, TypeError) for value in (True, "2", None, np.float32(2))],
+        *[("scale_window", value, ValueError) for value in (0, -1, 2**31)],
+        *[("scale_window", value, TypeError) for value in (True, 2.0, 2.5, "2", None, np.int64(2))],
+    ],
+)
+def test_factor_and_window_of_a_cell_are_checked(name, value, error):
+    """A factor is a finite number from 1 up, a window an int from 1 up and below 2**31."""
+    arguments = {"loss_scale_value": 8, "scale_factor": 2, "scale_window": 2}
+    with refused(error, name, repr(value)):
+        DynamicLossScaleUpdateCell(**{**arguments, name: value})
+
+
+@pytest.mark.clause("MINDSPORE-update-cell-call")
+@pytest.mark.parametrize(
+    ("scale", "overflow", "error", "name"),
+    [
+        (8.0, True, TypeError, "loss_scale"),
+        (array(8, "float16"), True, TypeError, "loss_scale"),
+        (array(8, "int32"), True, TypeError, "loss_scale"),
+        (np.float32(8), True, TypeError, "changed"),
+        (array([8, 8]), True, ValueError, "loss_scale"),
+        (array([[8]]), True, ValueError, "loss_scale"),
+        (np.broadcast_to(array(8), ()), True, ValueError, "read-only"),
+        (array(8), np.asarray(1), TypeError, "overflow"),
+        (array(8), np.asarray([True]), ValueError, "overflow"),
+    ],
+)
+def test_a_call_with_a_wrong_argument_changes_nothing(scale, overflow, error, name):
+    """A scale that cannot be written into, and an overflow that is no single bool, are refused before the count moves."""
+    cell = DynamicLossScaleUpdateCell(8, 2, 2)
+    cell(array(8), False)
+    with refused(error, name, ""):
+        cell(scale, overflow)
+    assert (np.asarray(scale).ravel()[0], cell.cur_iter, cell.last_overflow_iter) == (8, 2, 0)

@@ -1,0 +1,221 @@
+"""`MFTrainOneStepCell`: several calls that make one step, and the moving average of the parameters."""
+
+import autograd.numpy as anp
+import numpy as np
+import pytest
+from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
+from frameworks.refusals import refused
+
+from ampscale import Network, optimizers
+from ampscale.frameworks.mindformers import MFTrainOneStepCell
+from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell
+
+INF, NAN = float("inf"), float("nan")
+
+
+def moving():
+    """A scale of 8 that grows at every finite step."""
+    return DynamicLossScaleUpdateCell(8, 2, 1)
+
+
+def regression():
+    """A mean over the rows of a batch, whose sums are exact for small integers."""
+    return Network(lambda params, x, y: anp.mean((anp.dot(x, params[0]) - y) ** 2), [array([1, -2])])
+
+
+# Accumulation
+
+
+@pytest.mark.clause("MINDFORMERS-accumulation")
+@pytest.mark.parametrize("calls", [1, 2, 4])
+@pytest.mark.parametrize("use_clip_grad", [True, False])
+def test_calls_on_parts_of_a_batch_are_one_call_on_the_whole(calls, use_clip_grad):
+    """For a loss that is a mean: parameters, moments, norm and scale are the same, bit for bit, over three steps."""
+    rows, targets = np.arange(48, dtype=np.float32).reshape(3, 8, 2) % 5, np.arange(24, dtype=np.float32).reshape(3, 8) % 3
+
+    def trained(parts):
+        network = regression()
+        optimizer = optimizers.Momentum(network, 2.0**-6, 0.5)
+        cell = MFTrainOneStepCell(network, optimizer, use_clip_grad, 0.5, scale_sense=moving(), gradient_accumulation_steps=parts)
+        for x, y in zip(rows, targets, strict=True):
+            for part in zip(np.split(x, parts), np.split(y, parts), strict=True):
+                out = cell(*part)
+        return bits([*network.params, *optimizer.state.moments[0], out.loss_scale, out.global_norm or array(0)])
+
+    assert trained(calls) == trained(1)
+
+
+@pytest.mark.clause("MINDFORMERS-accumulation", "MINDFORMERS-accumulation-scale")
+def test_the_calls_before_the_last_only_report():
+    """Their own loss and overflow; no parameter, rate or scale moves, and there is no global norm."""
+    network = linear([1, 2])
+    optimizer = optimizers.SGD(network, [0.5, 0.25])
+    cell = MFTrainOneStepCell(network, optimizer, True, scale_sense=moving(), local_norm=True, gradient_accumulation_steps=3)
+    outs = [cell(x) for x in (array([3, 4]), array([INF, 1]))]
+    assert bits(network.params) == bits([array([1, 2])])
+    assert [(out.loss, out.overflow, out.loss_scale, out.learning_rate) for out in outs] == [
+        (11, False, 8, 0.5),
+        (INF, True, 8, 0.5),
+    ]
+    assert [out.global_norm for out in outs] == [None, None]
+    assert [len(out) for out in outs] == [7, 7]
+    assert bits([outs[0].local_norm, outs[0].size]) == bits([array([5]), array([2], "int64")])
+
+
+@pytest.mark.clause("MINDFORMERS-accumulation")
+def test_the_gradients_are_averaged_in_float32():
+    """Those that are too small or too large together for float16 arrive whole."""
+    optimizer = Recorder()
+    cell = MFTrainOneStepCell(linear([1, 1], dtype="float16"), optimizer, scale_sense=1.0, gradient_accumulation_steps=2)
+    cell(array([60000, 2.0**-24]))
+    out = cell(array([60000, 0]))
+    assert bits(optimizer.calls[0]) == bits([array([np.float16(60000), 2.0**-25])])
+    assert not out.overflow
+
+
+@pytest.mark.clause("MINDFORMERS-accumulation", "MINDFORMERS-local-norm", "MINDFORMERS-global-norm")
+def test_the_norms_of_the_last_call_are_those_of_the_mean():
+    """Global and local."""
+    cell = MFTrainOneStepCell(linear(), Recorder(), True, 100.0, 8.0, True, gradient_accumulation_steps=2)
+    cell(array([3, 0]))
+    out = cell(array([3, 8]))
+    assert bits([out.global_norm, out.local_norm]) == bits([array(5), array([5])])
+
+
+@pytest.mark.clause("MINDFORMERS-accumulation-scale", "MINDFORMERS-accumulation")
+@pytest.mark.parametrize("bad", range(3))
+@pytest.mark.parametrize("x", [BAD, array([1, NAN]), array([-INF, 1])])
+def test_an_overflow_in_any_call_skips_the_whole_step(bad, x):
+    """The last call reports it, the scale shrinks once, and the next step starts from nothing."""
+    optimizer = Recorder()
+    cell = MFTrainOneStepCell(linear(), optimizer, scale_sense=DynamicLossScaleUpdateCell(8, 2, 9), gradient_accumulation_steps=3)
+    outs = [cell(x if index == bad else FINE) for index in range(3)]
+    assert [bool(out.overflow) for out in outs] == [index in (bad, 2) for index in range(3)]
+    assert [float(out.loss_scale) for out in outs] == [8, 8, 4]
+    assert optimizer.calls == []
+    outs = [cell(FINE) for _ in range(3)]
+    assert bits(optimizer.calls[0]) == bits([FINE])
+    assert [float(out.loss_scale) for out in outs] == [4, 4, 4]
+
+
+@pytest.mark.clause("MINDFORMERS-accumulation-scale")
+def test_infinities_of_both_signs_do_not_cancel():
+    """Over the calls of one step."""
+    cell = MFTrainOneStepCell(linear(), Recorder(), gradient_accumulation_steps=2)
+    cell(array([INF, 1]))
+    assert cell(array([-INF, 1])).overflow
+
+
+@pytest.mark.clause("MINDFORMERS-accumulation-scale", "MINDSPORE-heirs")
+def test_an_overflow_that_an_heir_sees_in_any_call_skips_the_whole_step():
+    """It was reported, so it counts, whatever the gradients of that call are."""
+
+    class Heir(MFTrainOneStepCell):
+        answers = iter([True, False])
+
+        def get_overflow_status(self, status, compute_output):
+            return np.asarray(next(self.answers))
+
+    optimizer = Recorder()
+    cell = Heir(linear(), optimizer, gradient_accumulation_steps=2)
+    assert [bool(cell(FINE).overflow) for _ in range(2)] == [True, True]
+    assert optimizer.calls == []
+
+
+@pytest.mark.clause("MINDFORMERS-accumulation-scale")
+def test_the_scale_moves_once_a_step():
+    """At every third call, and the calls of one step share one scale."""
+    network = linear()
+    cell = MFTrainOneStepCell(network, Recorder(), scale_sense=moving(), gradient_accumulation_steps=3)
+    assert [float(cell(FINE).loss_scale) for _ in range(7)] == [8, 8, 16, 16, 16, 32, 32]
+    assert [float(seed) for seed in network.seeds] == [8, 8, 8, 16, 16, 16, 32]
+
+
+# The moving average
+
+
+@pytest.mark.clause("MINDFORMERS-ema")
+def test_the_average_follows_applied_steps_only():
+    """It starts as the parameters, and becomes decay * average + (1 - decay) * parameters."""
+    network = linear([1, 2])
+    cell = MFTrainOneStepCell(network, optimizers.SGD(network, 0.5), scale_sense=8, ema_decay=0.75)
+    assert bits(cell.ema_params) == bits([array([1, 2])])
+    seen = []
+    for step in "OFOF":
+        cell(data(step))
+        seen.append(bits(cell.ema_params))
+    first = array([0.75 * 1 + 0.25 * 0.5, 0.75 * 2 + 0.25 * 3])
+    second = array([0.75, 0.75]) * first + array([0.25 * 0, 0.25 * 4])
+    assert seen == [bits([array([1, 2])]), bits([first]), bits([first]), bits([second])]
+
+
+@pytest.mark.clause("MINDFORMERS-ema")
+@pytest.mark.parametrize(("dtype", "shadow"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")])
+def test_the_average_is_a_float32_copy(dtype, shadow):
+    """16-bit parameters are averaged in float32; the parameters themselves are not touched."""
+    network = linear([1, 2], dtype=dtype)
+    cell = MFTrainOneStepCell(network, optimizers.SGD(network, 0.5), ema_decay=2.0**-12)
+    cell.ema_params[0][...] = 0
+    assert bits(network.params) == bits([array([1, 2], dtype)])
+    cell(FINE)
+    assert bits(cell.ema_params) == bits([array([0.5, 3], shadow) * (1 - 2.0**-12)])
+
+
+@pytest.mark.clause("MINDFORMERS-ema", "MINDFORMERS-accumulation")
+def test_the_average_moves_with_the_step_and_not_with_its_parts():
+    """Once in as many calls as make a step."""
+    network = linear([1, 2])
+    cell = MFTrainOneStepCell(network, optimizers.SGD(network, 0.5), ema_decay=0.5, gradient_accumulation_steps=2)
+    seen = []
+    for _ in range(4):
+        cell(FINE)
+        seen.append(float(cell.ema_params[0][0]))
+    assert seen == [1, 0.75, 0.75, 0.375]
+
+
+@pytest.mark.clause("MINDFORMERS-ema")
+def test_without_a_decay_there_is_no_average():
+    """`ema_params` is None."""
+    assert MFTrainOneStepCell(linear(), Recorder()).ema_params is None
+
+
+# Arguments and reads
+
+
+@pytest.mark.clause("MINDFORMERS-accumulation", "MINDFORMERS-ema")
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        *[("gradient_accumulation_steps", value, ValueError) for value in (0, -1)],
+        *[("gradient_accumulation_steps", value, TypeError) for value in (True, 2.0, "2", None)],
+        *[("ema_decay", value, ValueError) for value in (0, 0.0, 1, 1.0, -0.5, NAN, INF)],
+        *[("ema_decay", value, TypeError) for value in (True, "0.9", [0.9])],
+    ],
+)
+def test_steps_and_decay_are_checked(name, value, error):
+    """An int from 1 up, and a number above 0 and below 1."""
+    with refused(error, name, repr(value)):
+        MFTrainOneStepCell(linear(), Recorder(), **{name: value})
+
+
+@pytest.mark.clause("STEP-two-modes")
+@pytest.mark.filterwarnings("ignore:invalid value encountered")  # the strict library lets NumPy warn
+def test_all_of_it_runs_where_nothing_can_be_read(accelerator, monkeypatch):
+    """Clipping, norms, accumulation, average and rate, on a device whose arrays the host cannot read."""
+    xp, device = accelerator
+
+    def on_device(values):
+        return xp.asarray(values.tolist(), dtype=xp.float32, device=device)
+
+    network = Network(
+        lambda params, x: xp.sum(params[0] * x),
+        [on_device(array([1, 2]))],
+        vjp=lambda params, x: (xp.sum(params[0] * x), lambda seed: [x * seed]),
+    )
+    optimizer = optimizers.AdamW(network, [0.5, 0.25])
+    cell = MFTrainOneStepCell(network, optimizer, True, 1.0, moving(), True, gradient_accumulation_steps=2, ema_decay=0.5)
+    outs = [cell(on_device(x)) for x in (FINE, FINE, FINE, BAD, FINE, FINE)]
+    monkeypatch.undo()
+    assert [float(out.loss_scale) for out in outs[1::2]] == [16, 8, 16]
+    assert [float(out.learning_rate) for out in outs[1::2]] == [0.5, 0.25, 0.25]
+    assert [bool(out.overflow) for out in outs] == [False, False, False, True, False, False]

@@ -1,0 +1,57 @@
+"""What the tests share: arrays and trees for Hypothesis, and what it means that two arrays are alike."""
+
+import ml_dtypes
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+DTYPES = {
+    "float16": np.dtype(np.float16),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "float32": np.dtype(np.float32),
+    "float64": np.dtype(np.float64),
+}
+LARGEST = {name: ml_dtypes.finfo(dtype).max for name, dtype in DTYPES.items()}
+SMALLEST_NORMAL = {name: ml_dtypes.finfo(dtype).smallest_normal for name, dtype in DTYPES.items()}
+SMALLEST = {name: ml_dtypes.finfo(dtype).smallest_subnormal for name, dtype in DTYPES.items()}
+
+names = st.sampled_from(sorted(DTYPES))
+powers_of_two = st.integers(-126, 127).map(lambda exponent: 2.0**exponent)
+scales = st.floats(2.0**-126, float(LARGEST["float32"]), width=32)
+shapes = hnp.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=4)
+
+
+def alike(left, right):
+    """Whether two arrays have one dtype, one shape and one bit pattern; any NaN is like any other."""
+    left, right = np.asarray(left), np.asarray(right)
+    if left.dtype != right.dtype or left.shape != right.shape:
+        return False
+    if left.dtype.kind == "c":
+        return alike(left.real, right.real) and alike(left.imag, right.imag)
+    signs = [np.signbit(array) & ~np.isnan(array) for array in (left, right)]
+    return np.array_equal(left, right, equal_nan=True) and np.array_equal(*signs)
+
+
+def arrays(name, shape=shapes):
+    """Arrays of any bit pattern of a format: zeros, subnormals, infinities and NaNs of either sign among them."""
+    dtype = DTYPES[name]
+    special = np.asarray([0, SMALLEST[name], LARGEST[name], np.inf, np.nan], dtype)
+    pattern = np.dtype(f"uint{8 * dtype.itemsize}")
+    elements = hnp.from_dtype(pattern) | st.sampled_from([int(bits) for bits in special.view(pattern)])
+    return hnp.arrays(pattern, shape, elements=elements).map(lambda bits: bits.view(dtype))
+
+
+any_arrays = names.flatmap(arrays)
+
+
+def trees(leaf=any_arrays):
+    """Nested tuples, lists and dicts of arrays and None."""
+    return st.recursive(
+        leaf | st.none(),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.lists(inner, max_size=3).map(tuple)
+            | st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+        ),
+        max_leaves=5,
+    )

@@ -1,0 +1,172 @@
+"""A network: its loss, its parameters, and how it is differentiated."""
+
+import array_api_strict
+import autograd.numpy as anp
+import numpy as np
+import pytest
+from linear import loss, vjp
+from strategies import DTYPES, alike
+
+from ampscale import LossScaleRule, Network, init_train_state, optimizers, train_step
+
+F32 = np.float32
+
+
+def squared_error(params, inputs, targets):
+    """The mean squared error of a linear model."""
+    return anp.mean((anp.dot(inputs, params["w"]) + params["b"] - targets) ** 2)
+
+
+def model(dtype="float64"):
+    """A linear model of three inputs, and a batch for it."""
+    params = {"w": np.asarray([0.5, -1.0, 2.0], dtype), "b": np.asarray(0.25, dtype)}
+    batch = np.asarray([[1, 2, 3], [0, 1, -1]], dtype), np.asarray([1, 0], dtype)
+    return Network(squared_error, params), batch
+
+
+@pytest.mark.clause("STEP-network")
+def test_a_network_is_called_on_its_inputs():
+    """It returns the loss of its current parameters, also after they were bound anew."""
+    network, batch = model()
+    assert network(*batch) == squared_error(network.params, *batch)
+    network.params = {"w": np.zeros(3), "b": np.zeros(())}
+    assert network(*batch) == 0.5
+
+
+@pytest.mark.clause("STEP-vjp", "STEP-network")
+def test_a_network_brings_its_own_vjp():
+    """One that is given is used as it is, and needs no autograd."""
+    network = Network(loss, [np.ones(2, F32)], vjp=vjp)
+    value, pullback = network.vjp([np.asarray([2, 3], F32)], [np.asarray([4, 5], F32)])
+    assert alike(value, np.asarray(23, F32))
+    assert alike(pullback(np.asarray(2, F32))[0], np.asarray([8, 10], F32))
+
+
+@pytest.mark.clause("STEP-vjp")
+def test_autograd_differentiates_numpy():
+    """Without a vjp the gradients are autograd's: those of the model, worked out by hand, times the seed."""
+    network, (inputs, targets) = model()
+    value, pullback = network.vjp(network.params, inputs, targets)
+    error = inputs @ network.params["w"] + network.params["b"] - targets
+    gradients = pullback(np.asarray(8.0))
+    assert float(value) == pytest.approx((error**2).mean())
+    assert gradients["w"] == pytest.approx(8 * error @ inputs)
+    assert float(gradients["b"]) == pytest.approx(8 * error.sum())
+
+
+@pytest.mark.clause("STEP-network", "STEP-seed")
+@pytest.mark.parametrize("name", ["float16", "float32", "float64"])
+def test_gradients_have_the_dtypes_of_their_parameters(name):
+    """A float32 seed at a float16 loss does not make the gradients wide, nor is a scale of 2**17 lost on its way."""
+    network = Network(lambda params, x: anp.sum(params["w"] * x), {"w": np.ones(2, name), "b": np.ones((), "float64")})
+    value, pullback = network.vjp(network.params, np.asarray([2.0**-6, 2.0**-14], name))
+    gradients = pullback(np.asarray(2.0**17, "float64" if name == "float64" else "float32"))
+    assert value.dtype == name
+    assert alike(gradients["w"], np.asarray([2.0**11, 8], name))
+    assert alike(gradients["b"], np.zeros(()))
+
+
+@pytest.mark.clause("STEP-network")
+def test_gradients_are_new_arrays():
+    """What a pullback returns can be written to without a parameter or a second gradient changing."""
+    params = [np.ones(2), np.ones(2)]
+    _, pullback = Network(lambda params: anp.sum(params[0] + params[1]), params).vjp(params)
+    first, second = pullback(np.asarray(1.0))
+    first[...] = 7
+    assert alike(second, np.ones(2))
+    assert alike(params[0], np.ones(2))
+
+
+@pytest.mark.clause("STEP-vjp")
+def test_an_overflow_in_the_backward_pass_is_silent():
+    """An infinity among the gradients is data: the check sees it, and nobody is warned."""
+    network = Network(lambda params, x: anp.sum(params * x), np.ones(1, np.float16))
+    _, pullback = network.vjp(network.params, np.asarray([60000], np.float16))
+    assert np.isinf(pullback(np.asarray(2.0**17, F32))[0])
+
+
+@pytest.mark.xfail(reason="autograd warns, which here is an error")
+@pytest.mark.clause("STEP-vjp")
+def test_a_loss_of_no_parameter_has_zero_gradients():
+    """Where the loss does not depend on any parameter, nothing is wrong, and nobody is warned."""
+    _, pullback = Network(lambda _, x: anp.sum(x), [np.ones(2)]).vjp([np.ones(2)], np.ones(3))
+    assert alike(pullback(np.asarray(1.0))[0], np.zeros(2))
+
+
+@pytest.mark.clause("STEP-vjp")
+def test_a_library_that_does_not_differentiate_says_so():
+    """Without a vjp, arrays of the bare standard are a TypeError that says what to give."""
+    network = Network(sum, array_api_strict.ones(2))
+    with pytest.raises(TypeError, match=r"does not differentiate.*vjp="):
+        network.vjp(network.params)
+
+
+@pytest.mark.clause("STEP-vjp")
+def test_a_missing_autograd_says_so(monkeypatch):
+    """Where autograd is not installed, the error says what to give or to install."""
+    monkeypatch.setitem(__import__("sys").modules, "autograd", None)
+    network, batch = model()
+    with pytest.raises(TypeError, match=r"vjp=.*pip install"):
+        network.vjp(network.params, *batch)
+
+
+@pytest.mark.xfail(reason="autograd warns before the TypeError, which here is an error")
+@pytest.mark.clause("STEP-single-output")
+@pytest.mark.parametrize("output", [lambda value: (value, value), lambda value: [value], lambda value: {"loss": value}, str])
+def test_a_network_that_returns_more_than_a_loss_is_refused(output):
+    """A tuple, a list, a dict and a string are no loss: a TypeError."""
+    network = Network(lambda params: output(anp.sum(params)), np.ones(2))
+    with pytest.raises(TypeError, match=r"one array, its loss, got (tuple|list|dict|str)"):
+        network.vjp(network.params)
+
+
+@pytest.mark.xfail(reason="a TypeError, but one that does not say what was wanted")
+@pytest.mark.clause("STEP-single-output")
+def test_a_vjp_that_returns_more_than_a_loss_is_refused():
+    """Nor may a network's own vjp return several."""
+    network = Network(loss, [np.ones(1, F32)], vjp=lambda params, x: ((x, x), lambda _: params))
+    optimizer, rule = optimizers.SGD(network), LossScaleRule()
+    with pytest.raises(TypeError, match=r"one array, its loss, got tuple"):
+        train_step(network, optimizer, rule, init_train_state(network.params, optimizer, rule), np.ones(1, F32))
+
+
+@pytest.mark.clause("STEP-network")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((3, [np.ones(1)]), r"^loss_fn must be callable, got 3"),
+        ((None, [np.ones(1)]), r"^loss_fn must be callable, got None"),
+        ((sum, [np.ones(1)], "vjp"), r"^vjp must be callable, got 'vjp'"),
+        ((sum, {"w": [1.0]}), r"^(tree|params)\['w'\]\[0\] must be an array"),
+        ((sum, [np.ones(1), array_api_strict.ones(1)]), r"one library"),
+    ],
+)
+def test_a_network_is_checked_when_it_is_made(arguments, message):
+    """What cannot be called, and parameters that are no arrays of one library, are TypeErrors."""
+    with pytest.raises(TypeError, match=message):
+        Network(*arguments)
+
+
+@pytest.mark.clause("STEP-network")
+def test_parameters_are_a_view_of_the_network():
+    """Each parameter shows the current value; writing one binds the network's anew and leaves the given arrays alone."""
+    given = {"w": [np.ones(2, F32), None], "b": np.zeros((), F32)}
+    network = Network(loss, given)
+    first, second = network.parameters
+    first.value = np.asarray([5, 6], F32)
+    assert network.params["w"][0].tolist() == [5, 6]
+    assert network.params["w"][1] is None
+    assert given["w"][0].tolist() == [1, 1]
+    network.params = {"w": [np.zeros(2, F32), None], "b": np.ones((), F32)}
+    assert (first.value.tolist(), second.value.tolist()) == ([0, 0], 1)
+    assert first.grad is None
+
+
+@pytest.mark.clause("STEP-network")
+def test_a_backward_pass_writes_gradients():
+    """It returns the loss, and each parameter has its gradient, or None where there is none."""
+    network = Network(loss, [np.ones(2, DTYPES["float16"]), np.ones(1, F32)], vjp=vjp)
+    value = network.backward([np.asarray([2, 4], np.float16), None], seed=np.asarray(0.5, F32))
+    assert float(value) == 6
+    assert alike(network.parameters[0].grad, np.asarray([1, 2], np.float16))
+    assert network.parameters[1].grad is None

@@ -1,0 +1,248 @@
+"""The optimizers against plain loops over one number, and what they keep for 16-bit parameters."""
+
+import math
+
+import numpy as np
+import pytest
+from strategies import DTYPES, alike
+
+from ampscale import Network, optimizers
+from ampscale.core.trees import leaves
+from ampscale.optimizers import SGD, AdamW, Momentum
+
+ALL = pytest.mark.parametrize("optimizer", [SGD, Momentum, AdamW])
+RATES = [0.5, 0.25, 0.125]
+
+
+def network(*values, dtype="float32"):
+    """A network of some parameters, which nobody calls."""
+    return Network(sum, [np.asarray(value, DTYPES[dtype]) for value in values])
+
+
+def momentum_loop(value, learning_rate, momentum=0.9, weight_decay=0.0, nesterov=False):
+    """Momentum on one number: takes a gradient, gives the next value."""
+    velocity = 0.0
+    while True:
+        gradient = yield value
+        gradient += weight_decay * value
+        velocity = momentum * velocity + gradient
+        value -= learning_rate * (gradient + momentum * velocity if nesterov else velocity)
+
+
+def sgd_loop(value, learning_rate, weight_decay=0.0):
+    """Gradient descent on one number."""
+    while True:
+        gradient = yield value
+        value -= learning_rate * (gradient + weight_decay * value)
+
+
+def adamw_loop(value, learning_rate, beta1=0.9, beta2=0.999, epsilon=1e-8, weight_decay=0.01):
+    """Adam with decoupled weight decay on one number."""
+    mean = square = count = 0
+    while True:
+        gradient = yield value
+        count += 1
+        mean = beta1 * mean + (1 - beta1) * gradient
+        square = beta2 * square + (1 - beta2) * gradient**2
+        root = math.sqrt(square / (1 - beta2**count))
+        value -= learning_rate * (mean / (1 - beta1**count) / (root + epsilon) + weight_decay * value)
+
+
+@pytest.mark.clause("STEP-optimizer")
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 1e-5)])
+@pytest.mark.parametrize(
+    ("optimizer", "loop", "options"),
+    [
+        (SGD, sgd_loop, {}),
+        (SGD, sgd_loop, {"weight_decay": 0.3}),
+        (Momentum, momentum_loop, {}),
+        (Momentum, momentum_loop, {"momentum": 0.5, "weight_decay": 0.3}),
+        (Momentum, momentum_loop, {"momentum": 0.5, "nesterov": True, "weight_decay": 0.3}),
+        (AdamW, adamw_loop, {}),
+        (AdamW, adamw_loop, {"weight_decay": 0.0, "epsilon": 0.1}),
+        (AdamW, adamw_loop, {"beta1": 0.5, "beta2": 0.75, "weight_decay": 0.3}),
+    ],
+)
+def test_an_optimizer_equals_a_plain_loop(dtype, tolerance, optimizer, loop, options):
+    """Over ten steps each element of each parameter moves as a loop over one number does."""
+    model = network([3.0, 2.0], -1.0, dtype=dtype)
+    bound = optimizer(model, learning_rate=0.1, **options)
+    loops = [loop(start, 0.1, **options) for start in (3.0, 2.0, -1.0)]
+    for each in loops:
+        next(each)
+    for step in range(10):
+        gradients = np.sin([step, step + 1.0, step + 2.0]).astype(dtype)
+        bound([gradients[:2], gradients[2]])
+        wanted = [each.send(float(gradient)) for each, gradient in zip(loops, gradients, strict=True)]
+        assert np.concatenate([model.params[0], [model.params[1]]]) == pytest.approx(wanted, rel=tolerance, abs=tolerance)
+        assert [leaf.dtype for leaf in model.params] == [dtype] * 2
+
+
+@pytest.mark.clause("STEP-master-weights")
+@ALL
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_updates_far_below_one_step_add_up(optimizer, dtype):
+    """A 16-bit parameter moves by the sum of updates of which none alone would move it."""
+    model, wide = network([1.0], dtype=dtype), network([1.0])
+    bound, twin = (optimizer(each, learning_rate=2.0**-18) for each in (model, wide))
+    for _ in range(1024):
+        bound([np.ones(1, np.float32)])
+        twin([np.ones(1, np.float32)])
+    assert float(1 - wide.params[0][0]) > 2.0**-9
+    assert alike(model.params[0], wide.params[0].astype(DTYPES[dtype]))
+    assert alike(bound.state.master[0], wide.params[0])
+
+
+@pytest.mark.clause("STEP-master-weights")
+@ALL
+def test_wide_parameters_need_no_master(optimizer):
+    """Only 16-bit parameters have a second weight, and moments are never 16-bit."""
+    values = [np.ones(1, DTYPES[name]) for name in ("float16", "bfloat16", "float32", "float64")]
+    state = optimizer(Network(sum, values)).state
+    assert [master if master is None else master.dtype.name for master in state.master] == ["float32"] * 2 + [None] * 2
+    widths = ["float32"] * 3 + ["float64"]
+    assert all([leaf.dtype.name for leaf in moment] == widths for moment in state.moments)
+
+
+@pytest.mark.clause("STEP-optimizer")
+@ALL
+def test_a_parameter_without_a_gradient_stays(optimizer):
+    """Where a gradient is None, the parameter, its master and its moments stay as they are; the others move."""
+    model = network([1.0], [1.0], dtype="float16")
+    bound = optimizer(model, learning_rate=0.25)
+    bound([np.ones(1, np.float16), np.ones(1, np.float16)])
+    before, moments = model.params[0], [moment[0] for moment in bound.state.moments]
+    master, other = bound.state.master[0], model.params[1]
+    bound([None, np.ones(1, np.float16)])
+    assert alike(model.params[0], before)
+    assert alike(bound.state.master[0], master)
+    assert all(alike(moment[0], kept) for moment, kept in zip(bound.state.moments, moments, strict=True))
+    assert model.params[1] < other
+
+
+@pytest.mark.clause("STEP-optimizer")
+@ALL
+def test_an_update_is_pure(optimizer):
+    """It writes to none of its arguments, moves no network, and gives the same for the same."""
+    model = network([1.0, 2.0], dtype="float16")
+    bound = optimizer(model)
+    gradients, state = [np.asarray([0.5, -3.0], np.float32)], bound.init(model.params)
+    arguments = leaves((gradients, state, model.params))
+    copies = [np.array(leaf) for leaf in arguments]
+    first, second = (bound.update(gradients, state, model.params) for _ in range(2))
+    assert all(alike(one, other) for one, other in zip(leaves(first), leaves(second), strict=True))
+    assert all(alike(leaf, kept) for leaf, kept in zip(arguments, copies, strict=True))
+    assert all(alike(leaf, kept) for leaf, kept in zip(leaves(bound.state), leaves(state), strict=True))
+
+
+@pytest.mark.clause("STEP-optimizer", "STEP-learning-rate")
+@ALL
+@pytest.mark.parametrize(
+    ("rate", "expected"),
+    [
+        (0.5, [0.5] * 4),
+        (RATES, [0.5, 0.25, 0.125, 0.125]),
+        (tuple(RATES), [0.5, 0.25, 0.125, 0.125]),
+        (lambda count: 1 / (count + 1), [1, 0.5, np.float32(1 / 3), 0.25]),
+    ],
+    ids=["number", "list", "tuple", "function"],
+)
+def test_the_learning_rate_is_that_of_the_coming_step(optimizer, rate, expected):
+    """A number, a list that ends in its last rate, or a function of the applied steps; always an array of shape ()."""
+    model = network([1.0])
+    bound = optimizer(model, learning_rate=rate)
+    seen = []
+    for _ in range(4):
+        seen.append(bound.learning_rate)
+        bound([np.zeros(1, np.float32)])
+    assert [float(rate) for rate in seen] == [float(rate) for rate in expected]
+    assert all(alike(rate, np.asarray(float(rate), np.float32)) for rate in seen)
+    assert optimizers.SGD(network([1.0], dtype="float64"), learning_rate=rate).learning_rate.dtype == np.float64
+
+
+@pytest.mark.clause("STEP-optimizer")
+def test_each_step_uses_its_rate():
+    """The rates of a list are applied one a step, and a rate of 0 moves nothing."""
+    model = network([0.0])
+    bound = SGD(model, learning_rate=[0.5, 0.25, 0.0])
+    passed = []
+    for _ in range(4):
+        bound([np.ones(1, np.float32)])
+        passed.append(float(model.params[0][0]))
+    assert passed == [-0.5, -0.75, -0.75, -0.75]
+
+
+@ALL
+def test_the_learning_rate_can_be_set(optimizer):
+    """A new number or schedule holds from the coming step on, at the count of applied steps, and keeps the moments."""
+    model = network([1.0])
+    bound = optimizer(model, learning_rate=0.5)
+    bound([np.ones(1, np.float32)])
+    moments = bound.state.moments
+    bound.learning_rate = [1.0, 2.0, 3.0]
+    assert float(bound.learning_rate) == 2
+    assert all(one is other for one, other in zip(leaves(bound.state.moments), leaves(moments), strict=True))
+    bound.learning_rate = 0.0
+    before = model.params[0]
+    bound([np.ones(1, np.float32)])
+    assert alike(model.params[0], before)
+
+
+@ALL
+def test_a_flag_decides_whether_to_move(optimizer):
+    """A conditional step is the step where the flag is True; where it is False nothing changes, not even the count."""
+    model, twin = network([1.0], dtype="float16"), network([1.0], dtype="float16")
+    bound, free = optimizer(model, learning_rate=RATES), optimizer(twin, learning_rate=RATES)
+    for finite in (True, False, True):
+        bound.apply([np.full(1, 0.5 if finite else np.nan, np.float16)], np.asarray(finite))
+        if finite:
+            free([np.full(1, 0.5, np.float16)])
+        assert alike(model.params[0], twin.params[0])
+        assert all(alike(one, other) for one, other in zip(leaves(bound.state), leaves(free.state), strict=True))
+
+
+def test_stepping_takes_the_gradients_of_the_parameters():
+    """Both words for it move the network by what the parameters hold; one without a gradient stays."""
+    model = network([1.0], [1.0])
+    bound = SGD(model, learning_rate=0.5)
+    assert bound.parameters is model.parameters
+    bound.parameters[0].grad = np.ones(1, np.float32)
+    bound.step()
+    bound.minimize(np.zeros(()))
+    assert [leaf.tolist() for leaf in model.params] == [[0], [1]]
+
+
+def test_a_network_without_parameters_has_nothing_to_move():
+    """Nothing moves, and the step is counted."""
+    model = Network(sum, [])
+    bound = SGD(model)
+    bound([])
+    assert model.params == []
+    assert int(bound.state.count) == 1
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "field", "value", "error"),
+    [
+        *[(each, "learning_rate", bad, ValueError) for each in (SGD, Momentum, AdamW) for bad in (-1.0, math.nan, math.inf, [])],
+        *[(SGD, "learning_rate", bad, TypeError) for bad in (None, "0.1", True, [0.1, "0.2"], np.ones(()))],
+        *[(each, "weight_decay", bad, ValueError) for each in (SGD, Momentum, AdamW) for bad in (-1.0, math.nan)],
+        *[(Momentum, "momentum", bad, ValueError) for bad in (1.0, -0.1, math.nan)],
+        *[(AdamW, beta, bad, ValueError) for beta in ("beta1", "beta2") for bad in (1.0, -0.1, math.nan)],
+        *[(AdamW, "epsilon", bad, ValueError) for bad in (0.0, -1.0, math.nan)],
+        *[(AdamW, name, "0.1", TypeError) for name in ("beta1", "beta2", "epsilon", "weight_decay")],
+        (Momentum, "nesterov", 1, TypeError),
+    ],
+)
+def test_bad_constants_are_refused(optimizer, field, value, error):
+    """What is no number is a TypeError, what is out of range a ValueError, and both name the argument."""
+    with pytest.raises(error, match=f"^{field} must "):
+        optimizer(network([1.0]), **{field: value})
+
+
+def test_a_learning_rate_is_checked_when_it_is_set():
+    """A bad rate is refused, and the old one stays."""
+    bound = SGD(network([1.0]), learning_rate=0.5)
+    with pytest.raises(ValueError, match=r"^learning_rate must be"):
+        bound.learning_rate = -1.0
+    assert float(bound.learning_rate) == 0.5

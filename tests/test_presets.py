@@ -1,0 +1,92 @@
+"""Published scalers as constants, and the runs that tell them apart."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from ampscale import LossScaleRule, presets
+
+
+def scales(rule, steps):
+    """The scales that a rule passes through: a plus is a finite step, a minus an overflow."""
+    state = rule.init()
+    passed = [float(state.scale)]
+    for step in steps:
+        state = rule.update(state, step == "+")
+        passed.append(float(state.scale))
+    return passed
+
+
+@pytest.mark.clause("MACHINE-static")
+@pytest.mark.parametrize("init", [1.0, 128.0, 3.7])
+def test_a_static_scale_never_moves(init):
+    """Neither finite steps nor overflows move it, however many."""
+    assert len(set(scales(presets.static(init), "+-" * 2500))) == 1
+
+
+def test_mindspore_divides_by_the_factor_and_stops_at_1():
+    """Its scaler divides 10 by 3, and no backoff goes below 1."""
+    rule = presets.mindspore(10.0, 3, 2)
+    assert scales(rule, "-")[-1] == float(np.float32(10) / np.float32(3))
+    assert scales(rule, "----")[-1] == 1
+    assert scales(rule, "++") == [10, 10, 30]
+
+
+def test_mindspore_keeps_a_scale_that_cannot_grow():
+    """Its scaler checks a growth; its update cell and its manager do not."""
+    assert scales(presets.mindspore(2.0**127, 2, 1), "+")[-1] == 2.0**127
+    assert scales(presets.mindspore_update_cell(2.0**127, 2, 1), "+")[-1] == np.inf
+
+
+def test_the_update_cell_multiplies_by_the_reciprocal():
+    """Ten times a third is not ten divided by three, in float32."""
+    rule = presets.mindspore_update_cell(10.0, 3, 2)
+    assert scales(rule, "-")[-1] == float(np.float32(10) * np.float32(1 / 3))
+    assert scales(rule, "----")[-1] == 1
+
+
+def test_the_manager_counts_in_float64():
+    """It begins at 2**24, doubles after 2000 steps, and can hold what float32 cannot."""
+    rule = presets.mindspore_manager()
+    assert scales(rule, "+" * 2000)[-2:] == [2.0**24, 2.0**25]
+    assert scales(presets.mindspore_manager(2.0**127, 2, 1), "+")[-1] == 2.0**128
+    assert scales(presets.mindspore_manager(1.1 + 2.2, 2, 1), "")[0] == 1.1 + 2.2
+
+
+def test_paddle_by_its_document_adds_overflows_up():
+    """A finite step between two overflows is no pardon; a growth is, and a thousand steps make one."""
+    rule = presets.paddle_document()
+    assert scales(rule, "-+-") == [32768, 32768, 32768, 16384]
+    assert scales(rule, "+" * 1000)[-2:] == [32768, 65536]
+    assert scales(dataclasses.replace(rule, growth_interval=2), "-++-") == [32768, 32768, 32768, 65536, 65536]
+
+
+def test_paddle_by_its_code_backs_off_at_once():
+    """Today's defaults: 65536, 2000 steps to grow, and each overflow halves."""
+    rule = presets.paddle()
+    assert scales(rule, "-+-") == [65536, 32768, 32768, 16384]
+    assert scales(rule, "+" * 2000)[-2:] == [65536, 131072]
+
+
+def test_paddle_by_its_code_forgets_overflows():
+    """With a patience of two, a finite step between two overflows is a pardon."""
+    assert scales(dataclasses.replace(presets.paddle(), hysteresis=2), "-+--") == [65536] * 4 + [32768]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [presets.static(2.0), presets.mindspore(2.0, 2, 1), presets.mindspore_manager(), presets.paddle_document(), presets.paddle()],
+)
+def test_a_preset_is_a_rule(rule):
+    """What a preset returns is constants and nothing else."""
+    assert type(rule) is LossScaleRule
+    assert rule == LossScaleRule(**dataclasses.asdict(rule))
+
+
+def test_a_preset_refuses_what_a_rule_refuses():
+    """Bad constants are refused by the rule itself."""
+    with pytest.raises(ValueError, match=r"^init_scale must be"):
+        presets.static(0.0)
+    with pytest.raises(ValueError, match=r"^growth_interval must be"):
+        presets.mindspore(2.0, 2, 0)
