@@ -120,7 +120,6 @@ def test_a_network_that_returns_more_than_a_loss_is_refused(output):
         network.vjp(network.params)
 
 
-@pytest.mark.xfail(reason="a TypeError, but one that does not say what was wanted")
 @pytest.mark.clause("STEP-single-output")
 def test_a_vjp_that_returns_more_than_a_loss_is_refused():
     """Nor may a network's own vjp return several."""

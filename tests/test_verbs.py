@@ -31,7 +31,7 @@ ALL = [*SCALABLE, ampscale.all_finite]
 @pytest.mark.parametrize("wrap", [lambda value: value, F32, np.float64, lambda value: np.asarray([value], float)], ids=WRAPS)
 def test_a_scale_that_is_not_positive_and_finite_is_refused(verb, value, wrap):
     """NaN, the infinities, zero and negative numbers are ValueErrors, as numbers and as arrays."""
-    with pytest.raises(ValueError, match=r"^scale must be a positive, finite number, got ") as error:
+    with pytest.raises(ValueError, match=r"^scale must be a positive, finite number .*got ") as error:
         verb(np.ones(2, F32), wrap(value))
     assert float(str(error.value).rpartition("got ")[2]) == pytest.approx(value, abs=2**-1074, nan_ok=True)
 
@@ -40,11 +40,10 @@ def test_a_scale_that_is_not_positive_and_finite_is_refused(verb, value, wrap):
 @pytest.mark.parametrize("verb", WITH_SCALE)
 def test_a_scale_beyond_all_floats_is_refused(verb):
     """An integer that no float can hold is as good as infinite."""
-    with pytest.raises(ValueError, match=r"^scale must be a positive, finite number, got 1000"):
+    with pytest.raises(ValueError, match=r"^scale must be a positive, finite number .*got 1000"):
         verb(np.ones(2, F32), 10**400)
 
 
-@pytest.mark.xfail(reason="the scale is checked as it came, and becomes inf or 0 where it is used")
 @pytest.mark.clause("SCALING-scale-refused")
 @pytest.mark.parametrize("value", [1e300, 1e-300, np.asarray(1e300)], ids=["large", "small", "array"])
 def test_a_scale_beyond_float32_is_refused(value):

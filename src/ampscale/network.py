@@ -5,9 +5,11 @@ Spec: STEP-network, STEP-single-output.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .backends import backend_of
+from .core.checks import check_loss
 from .core.trees import leaves, rebuilt, rows
 from .core.typing import Array, Tree
 
@@ -67,10 +69,16 @@ class Network:
         return self._loss_fn(self.params, *inputs)
 
     def vjp(self, params: Tree, *inputs: Any) -> tuple[Array, Pullback]:
-        """The loss of *params*, and what turns a seed of the loss's shape into gradients."""
-        if self._vjp is not None:
-            return self._vjp(params, *inputs)
-        return self._backend.vjp(self._loss_fn, params, *inputs)
+        """
+        The loss of *params*, and what turns a seed of the loss's shape into gradients.
+
+        Raises:
+            TypeError: The network returned something else than one array.
+        """
+        differentiate = self._vjp or partial(self._backend.vjp, self._loss_fn)
+        loss, pullback = differentiate(params, *inputs)
+        check_loss(loss)
+        return loss, pullback
 
     def backward(self, *inputs: Any, seed: Array) -> Array:
         """

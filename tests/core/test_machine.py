@@ -111,6 +111,7 @@ def test_every_overflow_interrupts_the_window():
         (("growth", "backoff"), "-+-", [0, 1, 1, 0], 4),
         (("growth", "backoff"), "-++-", [0, 1, 1, 0, 1], 16),
         ((), "----", [0, 1, 2, 2, 2], 1),
+        (("finite", "backoff"), "--++-", [0, 1, 0, 0, 0, 1], 8),
         (("growth",), "--++-", [0, 1, 2, 2, 0, 1], 8),
         (("finite",), "---+-", [0, 1, 2, 2, 0, 1], 2),
     ],
@@ -155,6 +156,8 @@ def test_the_cap_is_for_growths_alone():
     assert float(rule.update(above, False).scale) == 32
     unguarded = LossScaleRule(init_scale=LARGEST_POWER, max_scale=1.5 * LARGEST_POWER, growth_interval=1, growth_guard=False)
     assert scales(unguarded, "+")[-1] == 1.5 * LARGEST_POWER
+    guarded = LossScaleRule(init_scale=LARGEST_POWER, max_scale=1.5 * LARGEST_POWER, growth_interval=1)
+    assert scales(guarded, "+")[-1] == LARGEST_POWER
 
 
 @pytest.mark.clause("MACHINE-arithmetic")

@@ -21,12 +21,14 @@ RULES = {
     "cap": LossScaleRule(growth_interval=2, init_scale=5.0, max_scale=16.0),
     "bounds": LossScaleRule(growth_interval=2, init_scale=5.0, min_scale=3.0, max_scale=7.0, hysteresis=2),
     "unguarded-cap": LossScaleRule(growth_interval=1, init_scale=TOP, max_scale=1.5 * TOP, growth_guard=False),
+    "guarded-cap": LossScaleRule(growth_interval=2, init_scale=2 * TOP, max_scale=3 * TOP),
     "offset": LossScaleRule(growth_interval=3, growth_offset=-1, hysteresis=2),
     "divides": LossScaleRule(growth_interval=2, growth_factor=3, backoff_factor=1 / 3, backoff_divides=True, init_scale=10.0),
     "multiplies": LossScaleRule(growth_interval=2, growth_factor=3, backoff_factor=1 / 3, init_scale=10.0),
     "odd": LossScaleRule(growth_interval=2, growth_factor=1.1, backoff_factor=0.7, hysteresis=3, min_scale=1.0, init_scale=3.0),
     **{
-        f"refill-{'-'.join(names) or 'never'}": LossScaleRule(growth_interval=3, hysteresis=2, refill=names)
+        f"refill-{'-'.join(names) or 'never'}-{interval}": LossScaleRule(growth_interval=interval, hysteresis=2, refill=names)
+        for interval in (1, 3)
         for names in [(), *((name,) for name in REFILLS), ("finite", "growth"), ("growth", "backoff"), REFILLS]
     },
 }

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 from frameworks.networks import array, data
 
+from ampscale import GradScaler
+
 
 class Plain:
     """Descent at a rate of 1, over one parameter of zeros for each gradient; None is a parameter without one."""
@@ -34,6 +36,11 @@ class Minimizing(Plain):
         """A step."""
         self.step()
         return loss, startup_program, parameters
+
+
+def scaler_at(scale, **arguments):
+    """A scaler whose scale grows at every finite step and shrinks at every overflow."""
+    return GradScaler(**{"init_loss_scaling": scale, "incr_every_n_steps": 1, "decr_every_n_nan_or_inf": 1, **arguments})
 
 
 def take(scaler, letter):

@@ -28,11 +28,9 @@ NUMBERS = list(DEFAULTS)[1:6]
 # First scale, incr_ratio, decr_ratio, incr_every_n_steps, decr_every_n_nan_or_inf.
 SETTINGS = [
     (8.0, 2.0, 0.5, 2, 2),
-    (8.0, 2.0, 0.5, 3, 1),
     (1000.0, 1.1, 0.8, 1, 3),
     (2.0**-125, 2.0, 0.5, 4, 1),
-    (2.0**126, 2.0, 0.5, 1, 2),
-    (3e38, 3.0, 0.1, 2, 4),
+    (2.0**126, 3.0, 0.1, 2, 2),
 ]
 
 
@@ -158,11 +156,11 @@ def test_what_counts_towards_a_shrink(decr_count, pattern, scales):
 
 
 @pytest.mark.clause("PADDLE-arithmetic")
-def test_the_product_is_rounded_once_to_float32():
-    """1000 times 1.1."""
-    scaler = GradScaler(init_loss_scaling=1000, incr_ratio=1.1, incr_every_n_steps=1)
+def test_the_ratio_is_rounded_to_float32_before_the_product():
+    """7 times 1.1, which a product in float64 would miss by one bit."""
+    scaler = GradScaler(init_loss_scaling=7, incr_ratio=1.1, incr_every_n_steps=1)
     take(scaler, "F")
-    assert scaler.get_loss_scaling().hex() == "0x1.1300020000000p+10"
+    assert scaler.get_loss_scaling().hex() == "0x1.ecccce0000000p+2"
 
 
 @pytest.mark.clause("PADDLE-dynamic")

@@ -119,5 +119,5 @@ def test_a_scaler_that_is_off_saves_and_takes_nothing():
 @pytest.mark.clause("PADDLE-load-refuses")
 def test_a_scaler_that_is_on_takes_no_empty_state():
     """The ValueError names the missing keys."""
-    with pytest.raises(ValueError, match="missing.*scale.*incr_count"):
+    with pytest.raises(ValueError, match=r"missing.*scale.*incr_count"):
         GradScaler().load_state_dict({})

@@ -1,121 +1,12 @@
 """What is saved after any step, loaded into another object and gone on from is as good as never having stopped."""
 
 import pickle
-from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from frameworks.networks import array, bits, data, linear
+from frameworks.runs import RUNS, TRACE, frozen
 
-from ampscale import GradScaler, optimizers
-from ampscale.frameworks.mindformers import MFTrainOneStepCell
-from ampscale.frameworks.mindspore import (
-    DynamicLossScaleManager,
-    DynamicLossScaler,
-    DynamicLossScaleUpdateCell,
-    FixedLossScaleUpdateCell,
-    TrainOneStepWithLossScaleCell,
-)
-
-TRACE = "FFFOFFFOOFFFFFOFOOOFFFFFFFOFOF"
-
-
-class Scaler:
-    """A `DynamicLossScaler` in a loop; loading brings its factor and window too."""
-
-    def __init__(self, factor=4, window=9):
-        self.saved = DynamicLossScaler(8, factor, window)
-
-    def step(self, letter):
-        """What can be seen of a step."""
-        self.saved.adjust(letter == "F")
-        return self.saved.state_dict()
-
-
-class UpdateCell:
-    """A `DynamicLossScaleUpdateCell`, which does not hold the scale."""
-
-    def __init__(self):
-        self.saved, self.scale = DynamicLossScaleUpdateCell(8, 3, 3), array([8])
-
-    def step(self, letter):
-        """The scale and both counters."""
-        self.saved(self.scale, letter == "O")
-        return self.scale.tolist(), self.saved.state_dict()
-
-    def beside(self):
-        """The scale."""
-        return self.scale
-
-    def put(self, beside):
-        """The scale back."""
-        self.scale = beside
-
-
-class Paddle:
-    """A `GradScaler` in a loop; loading brings its ratios and intervals too."""
-
-    def __init__(self, decr_count, **arguments):
-        self.saved = GradScaler(decr_count=decr_count, **arguments)
-        self.network = linear([1, 2])
-        self.optimizer = optimizers.Momentum(self.network, 0.5)
-
-    def step(self, letter):
-        """The whole state of the scaler, and of the optimizer."""
-        self.network.parameters[0].grad = data(letter) * array(self.saved.get_loss_scaling())
-        self.saved.minimize(self.optimizer, None)
-        return frozen((self.saved.state_dict(), self.beside()))
-
-    def beside(self):
-        """Parameters and optimizer."""
-        return self.network.params, self.optimizer.state
-
-    def put(self, beside):
-        """Them back."""
-        self.network.params, self.optimizer.state = beside
-
-
-class Cell(Paddle):
-    """A step cell; *make* makes it from a network and an optimizer."""
-
-    def __init__(self, make):
-        self.network = linear([1, 2], dtype="float16")
-        self.optimizer = optimizers.AdamW(self.network, [2.0**-index for index in range(9)])
-        self.saved = make(self.network, self.optimizer)
-
-    def step(self, letter):
-        """All outputs, and the parameters after the step."""
-        return bits([*self.saved(data(letter)), *self.network.params])
-
-
-def one_step(network, optimizer):
-    """The base cell."""
-    return TrainOneStepWithLossScaleCell(network, optimizer, DynamicLossScaleUpdateCell(8, 2, 3))
-
-
-def mindformers(network, optimizer):
-    """MindFormers' cell with everything on; a trace of thirty calls ends ten steps, and saves in the midst of others."""
-    moving = DynamicLossScaleUpdateCell(8, 2, 3)
-    return MFTrainOneStepCell(network, optimizer, True, 1.0, moving, True, gradient_accumulation_steps=3, ema_decay=0.75)
-
-
-RUNS = {
-    "scaler": (lambda: Scaler(2, 3), Scaler),
-    "update cell": (UpdateCell, UpdateCell),
-    "accumulated": (lambda: Paddle("accumulated", incr_every_n_steps=3), lambda: Paddle("accumulated", init_loss_scaling=2)),
-    "consecutive": (lambda: Paddle("consecutive", incr_every_n_steps=3), lambda: Paddle("consecutive", incr_ratio=7)),
-    "step cell": (lambda: Cell(one_step), lambda: Cell(one_step)),
-    "MindFormers": (lambda: Cell(mindformers), lambda: Cell(mindformers)),
-}
-
-
-def frozen(value):
-    """A saved state in a form that can be compared, bit for bit."""
-    if isinstance(value, Mapping):
-        return {key: frozen(child) for key, child in value.items()}
-    if isinstance(value, tuple | list):
-        return [frozen(child) for child in value]
-    return bits([value]) if isinstance(value, np.ndarray | np.generic) else (type(value), value)
+from ampscale.frameworks.mindspore import DynamicLossScaleManager, DynamicLossScaler
 
 
 @pytest.mark.clause("STEP-resume", "PADDLE-state-dict", "PADDLE-load-state-dict", "MINDSPORE-update-cell-dynamic")
@@ -171,105 +62,11 @@ def test_a_saved_state_is_a_copy(name):
     assert frozen(other.saved.state_dict()) == before
 
 
-# Loads that fail
-
-
-SCALER = {
-    "scale_value": [(0, ValueError), (float("nan"), ValueError), ("8", TypeError), (True, TypeError)],
-    "counter": [(-1, ValueError), (1.0, TypeError), (True, TypeError), (2**31, ValueError)],
-    "scale_factor": [(0, ValueError), (2.0, TypeError)],
-    "scale_window": [(0, ValueError), (None, TypeError)],
-}
-UPDATE_CELL = {
-    "cur_iter": [(0, ValueError), (2.0, TypeError), (True, TypeError)],
-    "last_overflow_iter": [(-1, ValueError), (99, ValueError), ("1", TypeError)],
-}
-PADDLE = {
-    "scale": [
-        *[(array([value]), ValueError) for value in (0, -1, float("inf"), float("nan"), 2.0**-127)],
-        (array([8, 8]), ValueError),
-        ("8", TypeError),
-        (None, TypeError),
-    ],
-    "incr_ratio": [(1.0, ValueError), ("2", TypeError)],
-    "decr_ratio": [(1.0, ValueError), (0, ValueError), (None, TypeError)],
-    "incr_every_n_steps": [(0, ValueError), (2.5, TypeError)],
-    "decr_every_n_nan_or_inf": [(0, ValueError), (True, TypeError)],
-    "incr_count": [(-1, ValueError), (1.5, TypeError)],
-    "decr_count": [(-1, ValueError), ("accumulated", TypeError)],
-    "use_dynamic_loss_scaling": [(1, TypeError), (None, TypeError)],
-}
-CELL = {
-    "scale_sense": [
-        (array([8]), ValueError),
-        (array(8, "float64"), TypeError),
-        (array(float("nan")), ValueError),
-        (8.0, TypeError),
-        (None, TypeError),
-    ],
-    "update_cell": [({}, ValueError), ({"cur_iter": 1}, ValueError), (None, TypeError)],
-}
-MINDFORMERS = {
-    **CELL,
-    "accumulated": [(["x"], TypeError)],
-    "calls": [(-1, ValueError), (3, ValueError), (1.0, TypeError), (True, TypeError)],
-    "ema_params": [(None, ValueError), (1.0, TypeError)],
-}
-WRONG = {
-    "scaler": SCALER,
-    "update cell": UPDATE_CELL,
-    "accumulated": PADDLE,
-    "consecutive": PADDLE,
-    "step cell": CELL,
-    "MindFormers": MINDFORMERS,
-}
-
-
-def unloadable():
-    """Every state that is to be refused: (run, what is wrong with it, the error)."""
-    for name, fields in WRONG.items():
-        for key, values in fields.items():
-            yield name, lambda state, key=key: state.pop(key), ValueError
-            for value, error in values:
-                yield name, lambda state, key=key, value=value: state.update({key: value}), error
-        yield name, lambda state: state.update(unknown=1), ValueError
-        yield name, lambda state: state.clear(), ValueError
-
-
-@pytest.mark.clause("STEP-resume", "PADDLE-load-refuses")
-@pytest.mark.parametrize(("name", "spoil", "error"), list(unloadable()))
-def test_a_load_that_fails_changes_nothing(name, spoil, error):
-    """A missing key, an unknown key or a wrong value: refused, and the run goes on as if nothing had been."""
-    run, other = (RUNS[name][0]() for _ in range(2))
-    run.step("F")
-    state = run.saved.state_dict()
-    for letter in "FFFF":
-        run.step(letter)
-    before = frozen(run.saved.state_dict())
-    spoil(state)
-    with pytest.raises(error):
-        run.saved.load_state_dict(state)
-    assert frozen(run.saved.state_dict()) == before
-    seen = [other.step(letter) for letter in "FFFFFOFF"]
-    assert [run.step(letter) for letter in "OFF"] == seen[5:]
-
-
-@pytest.mark.parametrize("name", RUNS)
-@pytest.mark.parametrize("state", [None, [], "state", 1])
-def test_a_state_is_a_mapping(name, state):
-    """Anything else is a TypeError."""
-    with pytest.raises(TypeError, match="mapping"):
-        RUNS[name][0]().saved.load_state_dict(state)
-
-
-def test_a_cell_whose_update_cell_saves_nothing_takes_nothing():
-    """A fixed one, or an array; a state of another kind of scale is refused."""
-    for scale_sense in (FixedLossScaleUpdateCell(8), array(8)):
-        cell = TrainOneStepWithLossScaleCell(linear(), lambda _gradients: None, scale_sense)
-        state = cell.state_dict()
-        assert state["update_cell"] == {}
-        cell.load_state_dict({**state, "scale_sense": array(32)})
-        assert cell.scale_sense == 32
-        with pytest.raises(ValueError, match="update_cell"):
-            cell.load_state_dict({**state, "update_cell": {"cur_iter": 1, "last_overflow_iter": 0}})
-        assert cell.scale_sense == 32
+@pytest.mark.clause("STEP-resume")
+@pytest.mark.xfail(reason="what is saved of a scale below 1 is refused when it is loaded")
+def test_a_scaler_whose_scale_was_set_below_one_can_be_resumed():
+    """What the attribute may hold, a state may hold."""
+    scaler, resumed = DynamicLossScaler(8, 2, 3), DynamicLossScaler(8, 2, 3)
+    scaler.scale_value = 0.25
+    resumed.load_state_dict(scaler.state_dict())
+    assert resumed.scale_value == 0.25

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import array_api_compat
 import numpy as np
 
 from ..core import norms, overflow
@@ -43,7 +42,7 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
         inputs: Handed to *loss_fn* as they are.
 
     Returns:
-        The loss as an array, and ``pullback(seed) -> gradients``: the structure of *params*, each a new array in the
+        What *loss_fn* returned, and ``pullback(seed) -> gradients``: the structure of *params*, each a new array in the
         dtype of its parameter, zero where the loss does not depend on it.
 
     Raises:
@@ -68,15 +67,9 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
             pairs = zip(leaves(params), backward(seed), strict=True)
             return rebuilt(params, [np.array(gradient, param.dtype) for param, gradient in pairs])
 
-    return _checked_loss(loss), pullback
+    return loss, pullback
 
 
 all_finite = overflow.all_finite
 unscale_and_check = overflow.unscale_and_check
 unscale_check_and_norm = norms.unscale_check_and_norm
-
-
-def _checked_loss(loss: Any) -> Array:
-    if not array_api_compat.is_array_api_obj(loss):
-        raise TypeError(f"a network must return one array, its loss, got {type(loss).__name__}")
-    return np.asarray(loss)

@@ -10,7 +10,7 @@ from typing import Any
 
 import array_api_compat
 
-from .dtypes import name_of
+from .dtypes import FLOATS, name_of
 from .trees import leaves_with_paths
 from .typing import Flag, Scale, Tree
 
@@ -73,7 +73,7 @@ def check_scale_array(value: Any, name: str) -> None:
 
 def check_scale_host(value: Scale, name: str = "scale") -> None:
     """
-    *value* can be a loss scale: positive and finite.
+    *value* can be a loss scale: positive, finite, and so in float32.
 
     The value of an array is looked at only where it lies in the host's memory already, which is NumPy's case.
 
@@ -81,13 +81,13 @@ def check_scale_host(value: Scale, name: str = "scale") -> None:
         TypeError: It is neither a Python number nor a float32 or float64 array.
         ValueError: It is NaN, infinite, zero or negative, or an array whose shape is neither () nor (1,).
     """
-    wanted = "a positive, finite number"
-    if isinstance(value, int | float) and not array_api_compat.is_array_api_obj(value):
-        check_number(value, name, wanted, 0, above=True)
-        return
-    check_scale_array(value, name)
-    if array_api_compat.is_numpy_array(value):
-        check_number(float(value.reshape(())), name, wanted, 0, above=True)
+    if array_api_compat.is_array_api_obj(value):
+        check_scale_array(value, name)
+        if not array_api_compat.is_numpy_array(value):
+            return
+        value = float(value.reshape(()))
+    wanted = "a positive, finite number that float32 can hold"
+    check_number(value, name, wanted, FLOATS["float32"].smallest_subnormal, FLOATS["float32"].largest)
 
 
 def check_flag(value: Flag, name: str, shape: tuple[int, ...] = ()) -> None:
@@ -106,6 +106,17 @@ def check_flag(value: Flag, name: str, shape: tuple[int, ...] = ()) -> None:
         raise TypeError(f"{name} must be a bool or an array of bools, got an array of {name_of(value.dtype)}")
     if tuple(value.shape) not in ((), shape):
         raise ValueError(f"{name} must have shape {shape}, got {tuple(value.shape)}")
+
+
+def check_loss(value: Any) -> None:
+    """
+    *value* is what a network must return: one array.
+
+    Raises:
+        TypeError: It is not.
+    """
+    if not array_api_compat.is_array_api_obj(value):
+        raise TypeError(f"a network must return one array, its loss, got {type(value).__name__}")
 
 
 def check_scalable(tree: Tree) -> None:

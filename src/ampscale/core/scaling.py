@@ -66,18 +66,23 @@ def applied(operation: Callable[[Array, Array], Array], leaf: Array, factor: Sca
     """
     *operation* on *leaf* and *factor*, a number of shape (): computed in the dtype *within*, rounded once to *dtype*.
 
-    A complex leaf is taken part by part: the product of two complex numbers would make a NaN of an infinity.
+    A complex leaf is taken part by part: in a product of complex numbers an infinity in one makes a NaN of the other.
     """
     xp = array_api_compat.array_namespace(leaf)
     if name_of(leaf.dtype) in COMPLEX_PARTS:
-        real, imag = (applied(operation, part(leaf), factor, within, getattr(xp, within)) for part in (xp.real, xp.imag))
+        part = getattr(xp, COMPLEX_PARTS[name_of(leaf.dtype)])
+        real, imag = (applied(operation, half, factor, within, part) for half in (xp.real(leaf), xp.imag(leaf)))
         return _complex(real, imag, leaf)
     result = operation(in_dtype(leaf, within), scalar_like(factor, leaf, getattr(xp, within)))
     return xp.asarray(xp.astype(result, dtype, copy=False))
 
 
 def _complex(real: Array, imag: Array, like: Array) -> Array:
+    """The two parts put together. The standard has no word for it but the product; all libraries have a view of pairs."""
     xp = array_api_compat.array_namespace(like)
+    pairs = xp.stack([real, imag], axis=-1)
+    if hasattr(pairs, "view"):
+        return xp.reshape(pairs.view(like.dtype), like.shape)
     return xp.astype(real, like.dtype) + xp.astype(imag, like.dtype) * xp.full_like(like, 1j)
 
 

@@ -6,8 +6,9 @@ from typing import Any
 import array_api_compat
 
 from ..core.checks import check_number, check_scale_host
-from ..core.dtypes import FLOATS
-from ..core.typing import Array, Flag
+from ..core.dtypes import FLOATS, name_of, wide
+from ..core.trees import leaves_with_paths, rows
+from ..core.typing import Array, Flag, Tree
 
 
 def number_of(value: Any, name: str) -> float:
@@ -63,6 +64,29 @@ def check_scale_value(value: Any, name: str, dtype: str = "float32") -> None:
 def negated(flag: Flag) -> Flag:
     """The other polarity of a bool, or of a bool array, without looking at it."""
     return not flag if isinstance(flag, bool) else ~flag
+
+
+def as_array(flag: Flag, like: Array) -> Array:
+    """A bool, or an array of bools, as an array of the library of *like*."""
+    return array_api_compat.array_namespace(like).asarray(flag)
+
+
+def check_wide_like(tree: Any, params: Tree, name: str) -> None:
+    """
+    *tree* can stand beside *params*: an array of the same shape for each, in the dtype of its arithmetic, or None.
+
+    Raises:
+        TypeError: Something in it is no array, or of another dtype.
+        ValueError: It has another structure, or an array of another shape.
+    """
+    leaves_with_paths(tree, name)
+    for param, value in rows(params, tree):
+        if value is None:
+            continue
+        if tuple(value.shape) != tuple(param.shape):
+            raise ValueError(f"{name} must hold an array of shape {tuple(param.shape)}, got {tuple(value.shape)}")
+        if name_of(value.dtype) != wide(name_of(param.dtype)):
+            raise TypeError(f"{name} must be {wide(name_of(param.dtype))} for this parameter, got {name_of(value.dtype)}")
 
 
 def snapshot(array: Array) -> Array:

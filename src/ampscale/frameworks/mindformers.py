@@ -19,7 +19,7 @@ from ..core.replicas import SOLO, Communicator
 from ..core.scaling import in_dtype, scalar_like
 from ..core.trees import leaves, map_leaves, select
 from ..core.typing import Array, Flag, Tree
-from ._border import check_initial_scale, check_keys, negated, snapshot
+from ._border import as_array, check_initial_scale, check_keys, check_wide_like, negated, snapshot
 from .mindspore import TrainOneStepWithLossScaleCell
 
 KEYWORDS = (
@@ -111,7 +111,8 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         self._max_norm = max_grad_norm if use_clip_grad else None
         self._local_norm = local_norm
         self._micro_batches = gradient_accumulation_steps
-        self._accumulated: Tree = None
+        self._accumulated: Tree = None  # float32 or float64: the sum of the gradients of the step's calls so far
+        self._overflow: Flag = False  # bool, shape (): whether one of them overflowed
         self._calls = 0
         self._ema_decay = ema_decay
         self.ema_params: Tree = None if ema_decay is None else map_leaves(_wide_copy, self.network.params)
@@ -131,20 +132,21 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         gradients = verbs.unscale(scaled, sense, dtype="float32")
         rate = self._learning_rate(loss)
         if self._calls + 1 < self._micro_batches:
-            self._accumulated = self._summed(gradients)
+            overflow = self.get_overflow_status(status, gradients)
+            self._accumulated, self._overflow = self._summed(gradients), self._overflow | overflow
             self._calls += 1
-            return self._output(loss, self.get_overflow_status(status, gradients), rate, None, gradients)
+            return self._output(loss, overflow, rate, None, gradients)
 
         local = _divided(self._summed(gradients), self._micro_batches) if self._calls else gradients
         gradients = self._communicator.mean(local)
-        overflow = self.get_overflow_status(status, gradients)
+        overflow = self._overflow | self.get_overflow_status(status, gradients)
         skip = self.process_loss_scale(overflow)
         norm = None
         if self._max_norm is not None:
             gradients, norm = verbs.clip_by_global_norm(gradients, self._max_norm)
         self._applier.apply(gradients, negated(skip))
         self._average(skip)
-        self._accumulated, self._calls = None, 0
+        self._accumulated, self._overflow, self._calls = None, False, 0
         return self._output(loss, skip, rate, norm, local)
 
     def state_dict(self) -> dict[str, Any]:
@@ -152,6 +154,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         return {
             **super().state_dict(),
             "accumulated": map_leaves(snapshot, self._accumulated),
+            "overflow": bool(self._overflow),
             "calls": self._calls,
             "ema_params": map_leaves(snapshot, self.ema_params),
         }
@@ -163,21 +166,23 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         Raises:
             TypeError, ValueError: A key is missing or unknown, or a value is wrong. Nothing has changed then.
         """
-        check_keys(state_dict, ("scale_sense", "update_cell", "accumulated", "calls", "ema_params"))
+        check_keys(state_dict, ("scale_sense", "update_cell", "accumulated", "overflow", "calls", "ema_params"))
+        check_bool(state_dict["overflow"], "overflow")
         check_count(state_dict["calls"], "calls", low=0)
         if state_dict["calls"] >= self._micro_batches:
             raise ValueError(f"calls must be below gradient_accumulation_steps {self._micro_batches}, got {state_dict['calls']}")
-        if (state_dict["ema_params"] is None) != (self.ema_params is None):
-            raise ValueError("ema_params must be given where ema_decay is, and only there")
+        for key, wanted in (("accumulated", state_dict["calls"] > 0), ("ema_params", self._ema_decay is not None)):
+            if (state_dict[key] is not None) != wanted:
+                raise ValueError(f"{key} must {'not ' if wanted else ''}be None here, got {type(state_dict[key]).__name__}")
+            check_wide_like(state_dict[key], self.network.params, key)
         accumulated, averaged = (map_leaves(snapshot, state_dict[key]) for key in ("accumulated", "ema_params"))
         super().load_state_dict({key: state_dict[key] for key in ("scale_sense", "update_cell")})
-        self._accumulated, self._calls, self.ema_params = accumulated, state_dict["calls"], averaged
+        self._accumulated, self._overflow, self._calls = accumulated, state_dict["overflow"], state_dict["calls"]
+        self.ema_params = averaged
 
     def _summed(self, gradients: Tree) -> Tree:
-        if self._accumulated is None:
-            return gradients
         with quiet(namespace_of(gradients)):
-            return map_leaves(lambda total, new: total + new, self._accumulated, gradients)
+            return map_leaves(_sum, self.network.params, self._accumulated, gradients)
 
     def _learning_rate(self, like: Array) -> Array | None:
         rate = self._applier.learning_rate
@@ -194,8 +199,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         self.ema_params = select(negated(skip), averaged, self.ema_params)
 
     def _output(self, loss: Array, overflow: Flag, rate: Array | None, norm: Array | None, local: Tree) -> Any:
-        flag = array_api_compat.array_namespace(loss).asarray(overflow)
-        five = MFTrainOneStepOutput(loss, flag, snapshot(self.scale_sense), rate, norm)
+        five = MFTrainOneStepOutput(loss, as_array(overflow, loss), snapshot(self.scale_sense), rate, norm)
         if not self._local_norm:
             return five
         return MFTrainOneStepLocalOutput(*five, verbs.local_norms(local), sizes(local))
@@ -212,6 +216,12 @@ def _as_array(scale_sense: Any, network: Any) -> Any:
     params = leaves(getattr(network, "params", None))
     xp = namespace_of(params)
     return xp.asarray(scale_sense, dtype=xp.float32, device=array_api_compat.device(params[0]) if params else None)
+
+
+def _sum(_: Array, total: Array | None, new: Array | None) -> Array | None:
+    if total is None or new is None:
+        return new if total is None else total
+    return total + new
 
 
 def _divided(tree: Tree, count: int) -> Tree:

@@ -151,8 +151,9 @@ class GradScaler:
             return minimize(*args, **kwargs)
         progress = self._unscaled(optimizer, "minimize")
         result = minimize(*args, **kwargs) if progress.finite else (None, None)
-        progress.stage = Stage.STEPPED
-        self.update()
+        self._close(progress)
+        if self._dynamic:
+            self.update()
         return result
 
     def unscale_(self, optimizer: Any) -> None:
@@ -187,9 +188,7 @@ class GradScaler:
         progress = self._unscaled(optimizer, "step")
         if progress.finite:
             stepping()
-        progress.stage = Stage.STEPPED
-        if not self._dynamic:
-            self._progress.pop(id(optimizer))
+        self._close(progress)
         return progress.finite
 
     def update(self) -> None:
@@ -199,12 +198,11 @@ class GradScaler:
         Raises:
             RuntimeError: There has been no step or `unscale_` since the last update.
         """
-        if not self._enable:
+        if not self._enable or not self._dynamic:
             return
-        if self._dynamic:
-            if not self._progress:
-                raise RuntimeError("update() must follow step() or unscale_(): nothing has been checked since the last update()")
-            self._state = self._rule.update(self._state, all(progress.finite for progress in self._progress.values()))
+        if not self._progress:
+            raise RuntimeError("update() must follow step() or unscale_(): nothing has been checked since the last update()")
+        self._state = self._rule.update(self._state, all(progress.finite for progress in self._progress.values()))
         self._progress = {}
 
     def is_enable(self) -> bool:
@@ -309,6 +307,12 @@ class GradScaler:
         elif progress.stage is Stage.STEPPED:
             raise RuntimeError(f"{caller}() must come once between two update() calls: {progress.stage.value} since the last")
         return progress
+
+    def _close(self, progress: _Progress) -> None:
+        """The optimizer has stepped or was skipped. With a fixed scale no update follows, and it may come again."""
+        progress.stage = Stage.STEPPED
+        if not self._dynamic:
+            self._progress.pop(id(progress.optimizer))
 
     def _changed(self, **arguments: Any) -> LossScaleRule:
         """The rule with the documented arguments changed, after they were checked."""

@@ -190,6 +190,18 @@ def test_an_heir_may_decide_what_an_overflow_is(answer, make):
     assert len(cell.optimizer.calls) == (0 if answer else 2)
 
 
+@pytest.mark.clause("MINDSPORE-heirs", "MINDSPORE-cell-overflow")
+@pytest.mark.xfail(reason="the bool is returned as it came")
+def test_a_bool_of_an_heir_is_returned_as_an_array():
+    """The overflow of a step is an array of shape () whoever found it."""
+
+    class Heir(TrainOneStepWithLossScaleCell):
+        def get_overflow_status(self, status, compute_output):
+            return True
+
+    assert isinstance(cell_of(Heir)(FINE).overflow, np.ndarray)
+
+
 @pytest.mark.clause("MINDSPORE-heirs", "MINDSPORE-cell-gate", "MINDSPORE-cell-overflow")
 @pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize("make", [np.asarray, bool])

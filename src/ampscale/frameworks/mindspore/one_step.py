@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import array_api_compat
 
 from ... import presets, verbs
-from ...core.checks import check_flag, check_scale_array, check_scale_host
+from ...core.checks import check_flag, check_loss, check_scale_array, check_scale_host
 from ...core.overflow import Detector, GradientScan
 from ...core.replicas import SOLO, Communicator
 from ...core.step import seed_like
 from ...core.trees import leaves
 from ...core.typing import Array, Flag, Tree
 from .._apply import applier_of, network_of
-from .._border import check_keys, negated, snapshot
+from .._border import as_array, check_keys, negated, number_of, snapshot
 from .update_cells import UpdateCell
 
 
@@ -94,7 +94,7 @@ class TrainOneStepWithLossScaleCell:
         overflow = self.get_overflow_status(status, gradients)
         skip = self.process_loss_scale(overflow)
         self._applier.apply(gradients, negated(skip))
-        return TrainOneStepWithLossScaleOutput(loss, overflow, snapshot(self.scale_sense))
+        return TrainOneStepWithLossScaleOutput(loss, as_array(overflow, loss), snapshot(self.scale_sense))
 
     def start_overflow_check(self, pre_cond: Array, compute_input: Any) -> tuple[Any, Any]:
         """
@@ -118,7 +118,7 @@ class TrainOneStepWithLossScaleCell:
             compute_output: What the checked computation gave: the gradients.
         """
         finite = self._communicator.all_finite(self._detector.finite(status, compute_output))
-        return array_api_compat.array_namespace(finite).asarray(~finite)
+        return as_array(~finite, finite)
 
     def process_loss_scale(self, overflow: Flag) -> Flag:
         """
@@ -144,13 +144,7 @@ class TrainOneStepWithLossScaleCell:
             TypeError: *sens* is no array, or of another dtype.
             ValueError: It has another shape, or is NaN, infinite, zero or negative.
         """
-        check_scale_array(sens, "sens")
-        if tuple(sens.shape) != tuple(self.scale_sense.shape):
-            raise ValueError(f"sens must have shape {tuple(self.scale_sense.shape)}, got {tuple(sens.shape)}")
-        if sens.dtype != self.scale_sense.dtype:
-            raise TypeError(f"sens must be {self.scale_sense.dtype}, got {sens.dtype}")
-        check_scale_host(sens, "sens")
-        self.scale_sense = snapshot(sens)
+        self.scale_sense = self._checked(sens)
 
     def state_dict(self) -> dict[str, Any]:
         """The scale, as an array, and the state of the update cell; empty where it gives none."""
@@ -165,19 +159,14 @@ class TrainOneStepWithLossScaleCell:
             TypeError, ValueError: A key is missing or unknown, or a value is wrong. Nothing has changed then.
         """
         check_keys(state_dict, ("scale_sense", "update_cell"))
-        before = self.scale_sense
-        self.set_sense_scale(state_dict["scale_sense"])
-        try:
-            self._load_update_cell(state_dict["update_cell"])
-        except (TypeError, ValueError):
-            self.scale_sense = before
-            raise
+        scale_sense = self._checked(state_dict["scale_sense"])
+        self._load_update_cell(state_dict["update_cell"])
+        self.scale_sense = scale_sense
 
     def _scaled_gradients(self, *inputs: Any) -> tuple[Array, Any, Tree, Array]:
         """The loss, the token of the check, the gradients times the scale, and the scale."""
         loss, pullback = self.network.vjp(self.network.params, *inputs)
-        if not array_api_compat.is_array_api_obj(loss):
-            raise TypeError(f"network must return one array, its loss, got {type(loss).__name__}")
+        check_loss(loss)
         status, sense = self.start_overflow_check(loss, self.scale_sense)
         return loss, status, pullback(seed_like(loss, sense)), sense
 
@@ -186,8 +175,17 @@ class TrainOneStepWithLossScaleCell:
             check_scale_host(scale_sense, "scale_sense")
             return snapshot(scale_sense)
         value = self.loss_scaling_manager.get_loss_scale()
-        check_scale_host(value, "scale_sense.get_loss_scale()")
-        return presets.static(float(value)).init(like=next(iter(leaves(self.network.params)), None)).scale
+        number = number_of(value, "scale_sense.get_loss_scale()")
+        return presets.static(number).init(like=next(iter(leaves(self.network.params)), None)).scale
+
+    def _checked(self, sens: Array) -> Array:
+        check_scale_array(sens, "sens")
+        if tuple(sens.shape) != tuple(self.scale_sense.shape):
+            raise ValueError(f"sens must have shape {tuple(self.scale_sense.shape)}, got {tuple(sens.shape)}")
+        if sens.dtype != self.scale_sense.dtype:
+            raise TypeError(f"sens must be {self.scale_sense.dtype}, got {sens.dtype}")
+        check_scale_host(sens, "sens")
+        return snapshot(sens)
 
     def _load_update_cell(self, state_dict: Any) -> None:
         load = getattr(self.loss_scaling_manager, "load_state_dict", None)

@@ -182,6 +182,7 @@ class DynamicLossScaler(LossScaler):
         """
         check_keys(state_dict, ("scale_value", "counter", "scale_factor", "scale_window"))
         check_count(state_dict["counter"], "counter", low=0)
-        loaded = DynamicLossScaler(state_dict["scale_value"], state_dict["scale_factor"], state_dict["scale_window"])
+        loaded = DynamicLossScaler(1, state_dict["scale_factor"], state_dict["scale_window"])
+        loaded.scale_value = state_dict["scale_value"]
         loaded.counter = state_dict["counter"]
         self._rule, self._state = loaded._rule, loaded._state

@@ -1,0 +1,126 @@
+"""`GradScaler.unscale_`, `step`, `minimize` and `update` in every order, and with several optimizers."""
+
+import pytest
+from frameworks.networks import array, bits
+from frameworks.steps import Minimizing, Plain, scaler_at, stands
+
+INF, NAN = float("inf"), float("nan")
+
+
+# The order of calls
+
+
+@pytest.mark.clause("PADDLE-step", "PADDLE-update", "PADDLE-minimize")
+@pytest.mark.parametrize(("letter", "applied", "scale"), [("F", True, 16), ("O", False, 4)])
+def test_step_and_update_together_are_minimize(letter, applied, scale):
+    """`step` says whether it stepped and leaves the scale to `update`, which returns nothing."""
+    gradient = 8.0 if letter == "F" else INF
+    one, other = Plain(array([gradient])), Plain(array([gradient]))
+    stepping, minimizing = scaler_at(8), scaler_at(8)
+    assert stepping.step(one) is applied
+    assert stands(stepping) == (8, 0, 0)
+    assert stepping.update() is None
+    minimizing.minimize(other)
+    assert stands(stepping) == stands(minimizing) == (scale, 0, 0)
+    assert one.steps == other.steps == applied
+
+
+ORDERS = {
+    "": {"unscale_": True, "step": True, "minimize": True, "update": False},
+    "unscale_": {"unscale_": False, "step": True, "minimize": True, "update": True},
+    "step": {"unscale_": False, "step": False, "minimize": False, "update": True},
+    "unscale_ step": {"unscale_": False, "step": False, "minimize": False, "update": True},
+    "minimize": {"unscale_": True, "step": True, "minimize": True, "update": False},
+    "step update": {"unscale_": True, "step": True, "minimize": True, "update": False},
+    "unscale_ update": {"unscale_": True, "step": True, "minimize": True, "update": False},
+}
+
+
+@pytest.mark.clause("PADDLE-call-order", "PADDLE-update-needs-a-step", "PADDLE-update")
+@pytest.mark.parametrize(("before", "call"), [(before, call) for before, calls in ORDERS.items() for call in calls])
+@pytest.mark.parametrize("gradient", [8.0, INF])
+def test_the_order_of_calls_on_one_optimizer(before, call, gradient):
+    """What may follow what; a call out of order is a RuntimeError that changes nothing."""
+    optimizer, scaler = Plain(array([gradient])), scaler_at(8)
+
+    def do(name):
+        getattr(scaler, name)(*([] if name == "update" else [optimizer]))
+
+    for name in before.split():
+        do(name)
+    state = stands(scaler), optimizer.steps, bits(optimizer.gradients)
+    if ORDERS[before][call]:
+        do(call)
+        assert optimizer.steps == (gradient == 8) * (state[1] + (call in ("step", "minimize")))
+    else:
+        with pytest.raises(RuntimeError, match=r"update\(\)"):
+            do(call)
+        assert (stands(scaler), optimizer.steps, bits(optimizer.gradients)) == state
+
+
+@pytest.mark.clause("PADDLE-fixed-step", "PADDLE-dynamic")
+def test_with_a_fixed_scale_a_step_closes_itself():
+    """`step` may follow `step`, each unscales anew, and `update()` does nothing."""
+    scaler = scaler_at(8, use_dynamic_loss_scaling=False)
+    scaler.update()
+    optimizer = Plain(array([64]))
+    for gradient in (8, 1):
+        assert scaler.step(optimizer) is True
+        assert optimizer.gradients == [gradient]
+        scaler.update()
+    scaler.unscale_(optimizer)
+    with pytest.raises(RuntimeError, match="unscale_"):
+        scaler.unscale_(optimizer)
+    assert scaler.step(optimizer) is True
+    assert (optimizer.gradients, optimizer.steps, stands(scaler)) == ([0.125], 3, (8, 0, 0))
+
+
+@pytest.mark.clause("PADDLE-fixed-step")
+@pytest.mark.xfail(reason="update() and minimize() forget what unscale_() did, so that the gradients are divided twice")
+@pytest.mark.parametrize("between", ["update", "minimize"])
+def test_with_a_fixed_scale_nothing_forgets_what_has_been_unscaled(between):
+    """Neither `update()` nor a step of another optimizer."""
+    scaler, optimizer = scaler_at(8, use_dynamic_loss_scaling=False), Plain(array([64]))
+    scaler.unscale_(optimizer)
+    getattr(scaler, between)(*([] if between == "update" else [Plain(array([8]))]))
+    scaler.step(optimizer)
+    assert optimizer.gradients == [8]
+
+
+@pytest.mark.clause("PADDLE-enable", "PADDLE-minimize-returns")
+def test_a_scaler_that_is_off_only_calls_the_optimizer():
+    """Gradients as they are, infinities too; nothing is out of order."""
+    optimizer, scaler = Minimizing(array([INF])), scaler_at(8, enable=False)
+    assert scaler.unscale_(optimizer) is scaler.unscale_(optimizer) is scaler.update() is None
+    assert scaler.step(optimizer) is scaler.step(optimizer) is True
+    assert scaler.minimize(optimizer, 3) == (3, None, None)
+    assert (optimizer.steps, optimizer.gradients, scaler.get_loss_scaling()) == (3, [INF], 8)
+
+
+# Several optimizers
+
+
+@pytest.mark.clause("PADDLE-several-optimizers", "PADDLE-update")
+@pytest.mark.parametrize("order", ["good bad", "bad good"])
+@pytest.mark.parametrize("unscale_first", [True, False])
+def test_each_optimizer_is_decided_by_its_own_gradients(order, unscale_first):
+    """The one that overflowed is skipped and the other steps; the scale shrinks, once, for both."""
+    pair = {"good": Plain(array([8])), "bad": Plain(array([NAN]))}
+    scaler = scaler_at(8, decr_every_n_nan_or_inf=2)
+    for name in order.split() if unscale_first else ():
+        scaler.unscale_(pair[name])
+    assert [scaler.step(pair[name]) for name in order.split()] == [name == "good" for name in order.split()]
+    scaler.update()
+    assert (pair["good"].steps, pair["bad"].steps) == (1, 0)
+    assert (pair["good"].parameters[0].value, pair["bad"].parameters[0].value) == (-1, 0)
+    assert stands(scaler) == (8, 0, 1)
+
+
+@pytest.mark.clause("PADDLE-several-optimizers", "PADDLE-update")
+def test_two_finite_optimizers_are_one_finite_step():
+    """The count moves once."""
+    scaler = scaler_at(8, incr_every_n_steps=2)
+    for optimizer in (Plain(array([8])), Plain(array([16]))):
+        scaler.step(optimizer)
+    scaler.update()
+    assert stands(scaler) == (8, 1, 0)
