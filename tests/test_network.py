@@ -85,7 +85,7 @@ def test_an_overflow_in_the_backward_pass_is_silent():
     assert np.isinf(pullback(np.asarray(2.0**17, F32))[0])
 
 
-@pytest.mark.xfail(reason="autograd warns, which here is an error")
+@pytest.mark.xfail(raises=UserWarning, reason="autograd warns, which here is an error")
 @pytest.mark.clause("STEP-vjp")
 def test_a_loss_of_no_parameter_has_zero_gradients():
     """Where the loss does not depend on any parameter, nothing is wrong, and nobody is warned."""
@@ -110,7 +110,7 @@ def test_a_missing_autograd_says_so(monkeypatch):
         network.vjp(network.params, *batch)
 
 
-@pytest.mark.xfail(reason="autograd warns before the TypeError, which here is an error")
+@pytest.mark.xfail(raises=UserWarning, reason="autograd warns before the TypeError, which here is an error")
 @pytest.mark.clause("STEP-single-output")
 @pytest.mark.parametrize("output", [lambda value: (value, value), lambda value: [value], lambda value: {"loss": value}, str])
 def test_a_network_that_returns_more_than_a_loss_is_refused(output):
