@@ -8,6 +8,7 @@ by framework, since two frameworks may share a name.
 from . import frameworks, optimizers, presets
 from .backends import backend_of, backends
 from .core.machine import LossScaleRule, LossScaleState
+from .core.overflow import GradientScan, StatusRegister
 from .core.replicas import Communicator, Solo
 from .core.step import Reason, StepReport, TrainState, init_train_state
 from .frameworks.mindformers import MFTrainOneStepCell
@@ -45,6 +46,7 @@ __all__ = [
     "FixedLossScaleManager",
     "FixedLossScaleUpdateCell",
     "GradScaler",
+    "GradientScan",
     "LossScaleRule",
     "LossScaleState",
     "LossScaler",
@@ -54,6 +56,7 @@ __all__ = [
     "Reason",
     "Solo",
     "StaticLossScaler",
+    "StatusRegister",
     "StepReport",
     "TrainOneStepWithLossScaleCell",
     "TrainState",

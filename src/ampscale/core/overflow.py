@@ -29,7 +29,7 @@ def all_finite(tree: Tree) -> Flag:
     """
     xp = namespace_of(tree)
     flags = [xp.all(xp.isfinite(leaf)) for leaf in leaves(tree) if name_of(leaf.dtype) not in INTEGERS]
-    return xp.all(xp.stack(flags)) if flags else _true(tree)
+    return xp.asarray(xp.all(xp.stack(flags))) if flags else _true(tree)
 
 
 def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
