@@ -5,6 +5,8 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from ampscale.core.trees import leaves
+
 DTYPES = {
     "float16": np.dtype(np.float16),
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
@@ -30,6 +32,12 @@ def alike(left, right):
         return alike(left.real, right.real) and alike(left.imag, right.imag)
     signs = [np.signbit(array) & ~np.isnan(array) for array in (left, right)]
     return np.array_equal(left, right, equal_nan=True) and np.array_equal(*signs)
+
+
+def same(left, right):
+    """Whether the arrays of two trees are alike, one by one."""
+    left, right = leaves(left), leaves(right)
+    return len(left) == len(right) and all(alike(one, other) for one, other in zip(left, right, strict=True))
 
 
 def arrays(name, shape=shapes):

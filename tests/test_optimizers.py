@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from strategies import DTYPES, alike
+from strategies import DTYPES, alike, same
 
 from ampscale import Network, optimizers
 from ampscale.core.trees import leaves
@@ -104,6 +104,16 @@ def test_wide_parameters_need_no_master(optimizer):
     assert all([leaf.dtype.name for leaf in moment] == widths for moment in state.moments)
 
 
+@pytest.mark.xfail(reason="a gradient is widened by its own dtype, not to that of the weight")
+@pytest.mark.clause("STEP-master-weights")
+@ALL
+def test_a_wide_gradient_widens_nothing(optimizer):
+    """A float64 gradient of a float16 parameter leaves its master and its moments float32."""
+    bound = optimizer(network([1.0], dtype="float16"))
+    bound([np.ones(1)])
+    assert {leaf.dtype.name for leaf in leaves((bound.state.master, bound.state.moments))} == {"float32"}
+
+
 @pytest.mark.clause("STEP-optimizer")
 @ALL
 def test_a_parameter_without_a_gradient_stays(optimizer):
@@ -116,7 +126,7 @@ def test_a_parameter_without_a_gradient_stays(optimizer):
     bound([None, np.ones(1, np.float16)])
     assert alike(model.params[0], before)
     assert alike(bound.state.master[0], master)
-    assert all(alike(moment[0], kept) for moment, kept in zip(bound.state.moments, moments, strict=True))
+    assert same([moment[0] for moment in bound.state.moments], moments)
     assert model.params[1] < other
 
 
@@ -130,9 +140,9 @@ def test_an_update_is_pure(optimizer):
     arguments = leaves((gradients, state, model.params))
     copies = [np.array(leaf) for leaf in arguments]
     first, second = (bound.update(gradients, state, model.params) for _ in range(2))
-    assert all(alike(one, other) for one, other in zip(leaves(first), leaves(second), strict=True))
-    assert all(alike(leaf, kept) for leaf, kept in zip(arguments, copies, strict=True))
-    assert all(alike(leaf, kept) for leaf, kept in zip(leaves(bound.state), leaves(state), strict=True))
+    assert same(first, second)
+    assert same(arguments, copies)
+    assert same(bound.state, state)
 
 
 @pytest.mark.clause("STEP-optimizer", "STEP-learning-rate")
@@ -198,7 +208,7 @@ def test_a_flag_decides_whether_to_move(optimizer):
         if finite:
             free([np.full(1, 0.5, np.float16)])
         assert alike(model.params[0], twin.params[0])
-        assert all(alike(one, other) for one, other in zip(leaves(bound.state), leaves(free.state), strict=True))
+        assert same(bound.state, free.state)
 
 
 def test_stepping_takes_the_gradients_of_the_parameters():
@@ -238,6 +248,25 @@ def test_bad_constants_are_refused(optimizer, field, value, error):
     """What is no number is a TypeError, what is out of range a ValueError, and both name the argument."""
     with pytest.raises(error, match=f"^{field} must "):
         optimizer(network([1.0]), **{field: value})
+
+
+@pytest.mark.xfail(reason="the parameter is broadcast to the gradient")
+@ALL
+@pytest.mark.parametrize("shape", [(3, 2), (1,), ()], ids=repr)
+def test_a_gradient_of_another_shape_is_refused(optimizer, shape):
+    """A ValueError, and the parameter keeps its shape and its value."""
+    model = network([1.0, 2.0])
+    with pytest.raises(ValueError, match=r"shape"):
+        optimizer(model)([np.ones(shape, np.float32)])
+    assert model.params[0].tolist() == [1, 2]
+
+
+@pytest.mark.xfail(reason="its imaginary part is dropped at the first step")
+@ALL
+def test_a_complex_parameter_is_refused(optimizer):
+    """The optimizers move real numbers: a TypeError when they are made."""
+    with pytest.raises(TypeError, match=r"complex64"):
+        optimizer(Network(sum, [np.ones(1, np.complex64)]))
 
 
 def test_a_learning_rate_is_checked_when_it_is_set():

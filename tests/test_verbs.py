@@ -13,7 +13,9 @@ import ampscale
 
 F32 = np.float32
 WRAPS = ["number", "float32", "float64", "shape-1"]
-OTHER_DTYPE = pytest.mark.xfail(raises=TypeError, reason="an out of another dtype is a TypeError, where the clause says ValueError")
+OTHER_DTYPE = pytest.mark.xfail(
+    raises=TypeError, reason="an out of another dtype is a TypeError, where the clause says ValueError"
+)
 WITH_SCALE = [ampscale.scale, ampscale.unscale, ampscale.unscale_and_check, ampscale.unscale_check_and_norm]
 WITH_OUT = pytest.mark.parametrize("verb", WITH_SCALE[2:])
 SCALABLE = [

@@ -186,6 +186,13 @@ def test_a_count_past_its_threshold_triggers():
     assert scales(LossScaleRule(hysteresis=2, **SMALL), "-", bad_steps=7) == [8, 4]
 
 
+@pytest.mark.xfail(reason="the count wraps around")
+@pytest.mark.clause("MACHINE-at-least")
+def test_the_last_count_of_all_triggers():
+    """Also the largest int32 is past every threshold."""
+    assert scales(LossScaleRule(**SMALL), "+", good_steps=2**31 - 1) == [8, 16]
+
+
 @pytest.mark.clause("MACHINE-static")
 def test_factors_of_1_keep_the_scale_for_ever():
     """No step moves a scale whose factors are 1."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import alike
+from strategies import same
 
 from ampscale.core.machine import REFILLS, LossScaleRule, LossScaleState
 
@@ -144,8 +144,8 @@ def test_an_update_is_pure(rule, pattern):
         finite = np.asarray([step, step, not step])
         before = [array.copy() for array in (*state, finite)]
         after, again, many = rule.update(state, finite[0]), rule.update(state, step), rule.update(states, finite)
-        assert all(alike(array, kept) for array, kept in zip((*state, finite), before, strict=True))
-        assert all(alike(one, other) for one, other in zip(after, again, strict=True))
-        assert all(alike(one[0], single) for one, single in zip(many, after, strict=True))
+        assert same([*state, finite], before)
+        assert same(after, again)
+        assert same([array[0] for array in many], after)
         assert all(array.shape == () for array in after)
         state, states = after, LossScaleState(*(np.repeat(array[:1], 3) for array in many))

@@ -35,8 +35,8 @@ def test_unscaling_is_a_division(xp):
 def test_any_kind_of_scale_means_the_same(xp, verb):
     """A number, and an array of shape () or (1,) in float32 or float64, give the same result and no new dimension."""
     values = xp.asarray([[1.5, 2.5]], dtype=xp.float32)
-    arrays = [xp.asarray(number, dtype=dtype) for number in (8.0, [8.0]) for dtype in (xp.float32, xp.float64)]
-    assert all(alike(verb(values, given), verb(values, 8.0)) for given in [8, *arrays])
+    others = [xp.asarray(number, dtype=dtype) for number in (8.0, [8.0]) for dtype in (xp.float32, xp.float64)]
+    assert all(alike(verb(values, factor), verb(values, 8.0)) for factor in [8, *others])
 
 
 @pytest.mark.clause("SCALING-dtype-kept")
@@ -76,12 +76,12 @@ def test_any_memory_layout_is_accepted(verb, name):
 
 @pytest.mark.clause("SCALING-scale-float32", "SCALING-round-once")
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
-@pytest.mark.parametrize("given", [2.0**25, np.asarray(2.0**25, np.float32), np.asarray([2.0**25])], ids=["number", "f4", "f8"])
-def test_a_scale_beyond_float16_spares_16_bit_arrays(name, given):
+@pytest.mark.parametrize("factor", [2.0**25, np.asarray(2.0**25, np.float32), np.asarray([2.0**25])], ids=["number", "f4", "f8"])
+def test_a_scale_beyond_float16_spares_16_bit_arrays(name, factor):
     """Zeros stay zeros, and a quotient that 16 bits can hold is that quotient, although 2**25 is no float16."""
     values = np.asarray([0, 2.0**15, -(2.0**12)], DTYPES[name])
-    assert alike(unscale(values, given), np.asarray([0, 2.0**-10, -(2.0**-13)], DTYPES[name]))
-    assert alike(scale(np.asarray([0, 2.0**-14], DTYPES[name]), given), np.asarray([0, 2.0**11], DTYPES[name]))
+    assert alike(unscale(values, factor), np.asarray([0, 2.0**-10, -(2.0**-13)], DTYPES[name]))
+    assert alike(scale(np.asarray([0, 2.0**-14], DTYPES[name]), factor), np.asarray([0, 2.0**11], DTYPES[name]))
 
 
 @pytest.mark.clause("SCALING-widen")

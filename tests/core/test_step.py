@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear import network
-from strategies import DTYPES, alike
+from strategies import DTYPES, alike, same
 
 from ampscale import Network
 from ampscale.core.machine import LossScaleRule
@@ -30,11 +30,6 @@ def begin(optimizer=SGD, dtype="float32", rule=RULE, **options):
         return train_step(model, bound, rule, state, inputs or [None, None], **how)
 
     return step, init_train_state(params, bound, rule)
-
-
-def same(left, right):
-    """Whether two trees hold the same bits."""
-    return all(alike(one, other) for one, other in zip(leaves(left), leaves(right), strict=True))
 
 
 def snapshot(tree):
@@ -178,6 +173,15 @@ def test_a_seed_has_the_shape_of_its_loss(xp):
     """In any library the seed is an array of the loss's shape."""
     seed = seed_like(xp.ones((1,), dtype=xp.float32), xp.asarray(4.0, dtype=xp.float32))
     assert alike(seed, np.asarray([4], np.float32))
+
+
+@pytest.mark.xfail(raises=RuntimeWarning, reason="NumPy warns where the scale is cast to the dtype of the seed")
+@pytest.mark.clause("STEP-seed")
+def test_a_scale_beyond_the_loss_is_an_overflow():
+    """A float64 scale that a float32 seed cannot hold makes an overflow, and the scale comes down in silence."""
+    rule = LossScaleRule(init_scale=2.0**200, dtype="float64")
+    step, state = begin(rule=rule)
+    assert step(state, GOOD)[1].reason == Reason.OVERFLOW
 
 
 @pytest.mark.clause("STEP-order")

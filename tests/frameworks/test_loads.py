@@ -109,7 +109,6 @@ def test_a_cell_whose_update_cell_saves_nothing_takes_nothing():
 
 
 @pytest.mark.clause("STEP-resume")
-@pytest.mark.xfail(reason="the scale is put back after a TypeError or ValueError only")
 def test_an_update_cell_that_cannot_load_leaves_the_scale():
     """Whatever it raises."""
 
@@ -124,9 +123,6 @@ def test_an_update_cell_that_cannot_load_leaves_the_scale():
 
 
 @pytest.mark.clause("STEP-resume")
-@pytest.mark.xfail(
-    reason="neither the structure of these trees is checked, nor that both or neither is there", raises=BaseException
-)
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -147,3 +143,12 @@ def test_what_does_not_fit_the_network_is_refused(wrong):
     with pytest.raises((TypeError, ValueError)):
         cell.load_state_dict({**state, **wrong})
     assert frozen(cell.state_dict()) == frozen(state)
+
+
+@pytest.mark.clause("STEP-resume", "MINDFORMERS-accumulation-scale")
+@pytest.mark.xfail(reason="an overflow is loaded also where no call of the step has been made, and skips the next step")
+def test_an_overflow_without_a_call_is_refused():
+    """There is nothing that it could be the overflow of."""
+    cell = RUNS["MindFormers"][0]().saved
+    with pytest.raises(ValueError, match="overflow"):
+        cell.load_state_dict({**cell.state_dict(), "overflow": True})

@@ -74,7 +74,6 @@ def test_the_gradients_are_averaged_in_float32():
 
 
 @pytest.mark.clause("MINDFORMERS-accumulation")
-@pytest.mark.xfail(reason="a gradient that is None in one call is added to an array in another, or loses it")
 @pytest.mark.parametrize("present", [0, 1])
 def test_a_parameter_without_a_gradient_in_one_call_has_none_to_add(present):
     """It counts as zero there; a parameter that never has one stays without."""

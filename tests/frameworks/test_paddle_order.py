@@ -76,7 +76,6 @@ def test_with_a_fixed_scale_a_step_closes_itself():
 
 
 @pytest.mark.clause("PADDLE-fixed-step")
-@pytest.mark.xfail(reason="update() and minimize() forget what unscale_() did, so that the gradients are divided twice")
 @pytest.mark.parametrize("between", ["update", "minimize"])
 def test_with_a_fixed_scale_nothing_forgets_what_has_been_unscaled(between):
     """Neither `update()` nor a step of another optimizer."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from frameworks.networks import array, bits
-from frameworks.steps import stands, take
+from frameworks.steps import Plain, scaler_at, stands, take
 
 from ampscale import GradScaler
 
@@ -121,3 +121,14 @@ def test_a_scaler_that_is_on_takes_no_empty_state():
     """The ValueError names the missing keys."""
     with pytest.raises(ValueError, match=r"missing.*scale.*incr_count"):
         GradScaler().load_state_dict({})
+
+
+@pytest.mark.clause("PADDLE-load-state-dict", "PADDLE-fixed-step")
+@pytest.mark.xfail(reason="an optimizer that has stepped stays so after the load, and no update() of a fixed scale frees it")
+def test_a_load_in_the_midst_of_a_step_closes_it():
+    """What was unscaled or has stepped before it belongs to another run."""
+    scaler, optimizer = scaler_at(8), Plain(array([8]))
+    scaler.step(optimizer)
+    scaler.load_state_dict({**PUBLISHED, "use_dynamic_loss_scaling": False})
+    scaler.update()
+    assert scaler.step(optimizer) is True

@@ -63,7 +63,6 @@ def test_a_saved_state_is_a_copy(name):
 
 
 @pytest.mark.clause("STEP-resume")
-@pytest.mark.xfail(reason="what is saved of a scale below 1 is refused when it is loaded")
 def test_a_scaler_whose_scale_was_set_below_one_can_be_resumed():
     """What the attribute may hold, a state may hold."""
     scaler, resumed = DynamicLossScaler(8, 2, 3), DynamicLossScaler(8, 2, 3)

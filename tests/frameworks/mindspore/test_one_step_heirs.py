@@ -191,7 +191,6 @@ def test_an_heir_may_decide_what_an_overflow_is(answer, make):
 
 
 @pytest.mark.clause("MINDSPORE-heirs", "MINDSPORE-cell-overflow")
-@pytest.mark.xfail(reason="the bool is returned as it came")
 def test_a_bool_of_an_heir_is_returned_as_an_array():
     """The overflow of a step is an array of shape () whoever found it."""
 
