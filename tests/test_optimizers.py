@@ -104,7 +104,6 @@ def test_wide_parameters_need_no_master(optimizer):
     assert all([leaf.dtype.name for leaf in moment] == widths for moment in state.moments)
 
 
-@pytest.mark.xfail(reason="a gradient is widened by its own dtype, not to that of the weight")
 @pytest.mark.clause("STEP-master-weights")
 @ALL
 def test_a_wide_gradient_widens_nothing(optimizer):
@@ -250,7 +249,6 @@ def test_bad_constants_are_refused(optimizer, field, value, error):
         optimizer(network([1.0]), **{field: value})
 
 
-@pytest.mark.xfail(reason="the parameter is broadcast to the gradient")
 @ALL
 @pytest.mark.parametrize("shape", [(3, 2), (1,), ()], ids=repr)
 def test_a_gradient_of_another_shape_is_refused(optimizer, shape):
@@ -261,7 +259,6 @@ def test_a_gradient_of_another_shape_is_refused(optimizer, shape):
     assert model.params[0].tolist() == [1, 2]
 
 
-@pytest.mark.xfail(reason="its imaginary part is dropped at the first step")
 @ALL
 def test_a_complex_parameter_is_refused(optimizer):
     """The optimizers move real numbers: a TypeError when they are made."""

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import array_api_compat
 
 from .core.checks import check_bool, check_number
-from .core.dtypes import name_of, wide, widest
+from .core.dtypes import FLOATS, name_of, wide, widest
 from .core.namespaces import namespace_of, quiet
 from .core.scaling import in_dtype
 from .core.step import apply_updates
-from .core.trees import leaves, map_leaves, rebuilt, rows, select
+from .core.trees import leaves, leaves_with_paths, map_leaves, rebuilt, rows, select
 from .core.typing import Array, Flag, Tree
 from .network import Network, Parameter
 
@@ -197,6 +197,7 @@ def _transformation(learning_rate: LearningRate, move: Callable[..., Any], momen
     rate_at = _schedule(learning_rate)
 
     def init(params: Tree) -> OptimizerState:
+        _check_real(params)
         xp = namespace_of(params)
         device = array_api_compat.device(leaves(params)[0]) if leaves(params) else None
         count = xp.asarray(0, dtype=xp.int32, device=device)
@@ -228,8 +229,10 @@ def _move_one(
     """The update of one parameter, its new master weight, and its new moments."""
     if gradient is None:
         return None, master, *old
+    if tuple(gradient.shape) != tuple(param.shape):
+        raise ValueError(f"a gradient must have its parameter's shape {tuple(param.shape)}, got {tuple(gradient.shape)}")
     value = _widened(param) if master is None else master
-    step, new = move(_widened(gradient), old, value, count)
+    step, new = move(in_dtype(gradient, name_of(value.dtype)), old, value, count)
     moved = value - in_dtype(rate, name_of(value.dtype)) * step
     return moved - _widened(param), None if master is None else moved, *new
 
@@ -258,6 +261,12 @@ def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
     for rate in rates:
         check_number(rate, "learning_rate", "a finite number of at least 0, a list of such or a function", 0)
     return rate_at
+
+
+def _check_real(params: Tree) -> None:
+    for path, param in leaves_with_paths(params, "params"):
+        if name_of(param.dtype) not in FLOATS:
+            raise TypeError(f"{path} must be one of {list(FLOATS)}, got {name_of(param.dtype)}")
 
 
 def _check_unit(value: Any, name: str) -> None:

@@ -4,7 +4,6 @@ The public verbs: arguments are checked here, once, and the work is the backend'
 Spec: SCALING-scale-refused, SCALING-mixed-refused, OVERFLOW-in-place-checked.
 """
 
-import math
 from typing import Any
 
 from .backends import Backend, backend_of
@@ -144,7 +143,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
 
     Returns:
         New arrays of the same dtypes, and the norm before clipping. The coefficient is MindFormers':
-        ``min(1, max_norm / (max(norm, max_norm) + 1e-6))``.
+        ``max_norm / (max(norm, max_norm) + 1e-6)``.
 
     Raises:
         TypeError: As for `global_norm`; or *max_norm* is no number.
@@ -185,14 +184,15 @@ def train_step(
 
     Spec: STEP-order, STEP-skip, STEP-report.
     """
-    for value, name, attribute in ((network, "network", "vjp"), (optimizer, "optimizer", "update")):
+    methods = (network, "network", "vjp"), (optimizer, "optimizer", "update"), (communicator, "communicator", "all_finite")
+    for value, name, attribute in methods:
         if not callable(getattr(value, attribute, None)):
             raise TypeError(f"{name} must have a method {attribute}, got {value!r} of type {type(value).__name__}")
     for value, name, wanted in ((rule, "rule", LossScaleRule), (state, "state", TrainState)):
         if not isinstance(value, wanted):
             raise TypeError(f"{name} must be a {wanted.__name__}, got {value!r} of type {type(value).__name__}")
     if max_norm is not None:
-        check_number(max_norm, "max_norm", "a positive, finite number", 0, math.inf, above=True)
+        check_number(max_norm, "max_norm", "a positive, finite number", 0, above=True)
     fused = backend_of(state.params).unscale_and_check
     return step.train_step(
         network, optimizer, rule, state, *inputs,
@@ -215,7 +215,7 @@ def _check(tree: Tree) -> Backend:
 
 def _check_with_scale(tree: Tree, scale: Scale, out: Tree = None) -> Backend:
     check_scale_host(scale)
-    backend = backend_of(tree, scale=scale if hasattr(scale, "dtype") else None, out=out)
+    backend = backend_of(tree, scale=None if isinstance(scale, int | float) else scale, out=out)
     check_scalable(tree)
     if out is not None:
         check_out(out, tree)

@@ -186,7 +186,6 @@ def test_a_count_past_its_threshold_triggers():
     assert scales(LossScaleRule(hysteresis=2, **SMALL), "-", bad_steps=7) == [8, 4]
 
 
-@pytest.mark.xfail(reason="the count wraps around")
 @pytest.mark.clause("MACHINE-at-least")
 def test_the_last_count_of_all_triggers():
     """Also the largest int32 is past every threshold."""

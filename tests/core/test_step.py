@@ -175,7 +175,6 @@ def test_a_seed_has_the_shape_of_its_loss(xp):
     assert alike(seed, np.asarray([4], np.float32))
 
 
-@pytest.mark.xfail(raises=RuntimeWarning, reason="NumPy warns where the scale is cast to the dtype of the seed")
 @pytest.mark.clause("STEP-seed")
 def test_a_scale_beyond_the_loss_is_an_overflow():
     """A float64 scale that a float32 seed cannot hold makes an overflow, and the scale comes down in silence."""

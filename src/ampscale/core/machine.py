@@ -73,15 +73,18 @@ class LossScaleRule:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        check_number(self.growth_factor, "growth_factor", "a finite number of at least 1", 1)
-        check_number(self.backoff_factor, "backoff_factor", "a number above 0 and at most 1", 0, 1, above=True)
+        _check_dtype(self.dtype)
+        smallest, largest = FLOATS[self.dtype].smallest_normal, FLOATS[self.dtype].largest
+        check_number(self.growth_factor, "growth_factor", f"a number of at least 1 that {self.dtype} can hold", 1, largest)
+        check_number(
+            self.backoff_factor, "backoff_factor", f"a number above 0 and at most 1 that {self.dtype} can hold", smallest, 1
+        )
         check_count(self.growth_interval, "growth_interval")
         check_count(self.hysteresis, "hysteresis")
         check_count(self.growth_offset, "growth_offset", low=1 - 2**31)
         check_bool(self.backoff_divides, "backoff_divides")
         check_bool(self.growth_guard, "growth_guard")
         _check_refill(self.refill)
-        _check_dtype(self.dtype)
         _check_bounds(self)
 
     def init(self, like: Array | None = None) -> LossScaleState:
@@ -121,22 +124,21 @@ class LossScaleRule:
         check_flag(finite, "finite", shape=tuple(scale.shape))
         xp = array_api_compat.array_namespace(scale)
         finite = xp.full_like(good, finite, dtype=xp.bool) if isinstance(finite, bool) else finite
-        good, bad = good + 1, bad + 1
-        grows = finite & (good >= self.growth_interval)
-        backs_off = ~finite & (bad >= self.hysteresis)
+        grows = finite & (good >= self.growth_interval - 1)
+        backs_off = ~finite & (bad >= self.hysteresis - 1)
 
         with quiet(xp):
             grown, backed_off = self._grown(scale), self._backed_off(scale)
         next_scale = xp.where(grows, grown, xp.where(backs_off, backed_off, scale))
 
         zero = xp.zeros_like(good)
-        next_good = xp.where(finite, xp.where(grows, zero, good), xp.full_like(good, self.growth_offset))
+        next_good = xp.where(finite, xp.where(grows, zero, good + 1), xp.full_like(good, self.growth_offset))
 
         full = xp.full_like(bad, self.hysteresis)
         spent = zero if "backoff" in self.refill else full
-        after_finite = zero if "finite" in self.refill else state.bad_steps
+        after_finite = zero if "finite" in self.refill else bad
         after_growth = zero if "growth" in self.refill else after_finite
-        after_overflow = xp.where(backs_off, spent, bad)
+        after_overflow = xp.where(backs_off, spent, bad + 1)
         next_bad = xp.where(grows, after_growth, xp.where(finite, after_finite, after_overflow))
         return LossScaleState(next_scale, next_good, next_bad)
 

@@ -67,7 +67,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
 
     Returns:
         New arrays of the same dtypes, and the norm before clipping, as `global_norm` gives it. The coefficient is
-        ``min(1, max_norm / (max(norm, max_norm) + 1e-6))``: just below 1 also under the limit. An infinite norm
+        ``max_norm / (max(norm, max_norm) + 1e-6)``, which is just below 1 under the limit. An infinite norm
         makes finite values zero; a NaN norm counts as *max_norm*.
     """
     norm = global_norm(tree)
@@ -75,7 +75,6 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
     limit = xp.full_like(norm, max_norm)
     with quiet(xp):
         coefficient = limit / (xp.where(norm > limit, norm, limit) + CLIP_EPSILON)
-        coefficient = xp.minimum(coefficient, xp.ones_like(norm))
         return map_leaves(lambda leaf: _multiplied(leaf, coefficient), tree), norm
 
 

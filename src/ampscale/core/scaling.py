@@ -51,9 +51,9 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
 def scalar_like(value: Scale, like: Array, dtype: Any) -> Array:
     """*value* as an array of shape () in *dtype*, in the library and on the device of *like*."""
     xp = array_api_compat.array_namespace(like)
-    if array_api_compat.is_array_api_obj(value):
-        return xp.astype(xp.reshape(value, ()), dtype)
-    return xp.asarray(value, dtype=dtype, device=array_api_compat.device(like))
+    if isinstance(value, int | float):  # NumPy's float64 is one, and may stand beside any library's arrays
+        return xp.asarray(value, dtype=dtype, device=array_api_compat.device(like))
+    return xp.astype(xp.reshape(value, ()), dtype)
 
 
 def in_dtype(leaf: Array, name: str) -> Array:

@@ -146,7 +146,8 @@ def seed_like(loss: Array, scale: Array) -> Array:
     """What the backward pass starts from: *scale* in the shape of *loss*, in float32 where the loss is 16-bit."""
     xp = array_api_compat.array_namespace(loss)
     dtype = getattr(xp, wide(name_of(loss.dtype)))
-    return xp.ones_like(loss, dtype=dtype) * scalar_like(scale, loss, dtype)
+    with quiet(xp):
+        return xp.ones_like(loss, dtype=dtype) * scalar_like(scale, loss, dtype)
 
 
 def apply_updates(params: Tree, updates: Tree) -> Tree:

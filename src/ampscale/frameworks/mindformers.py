@@ -171,6 +171,8 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         check_count(state_dict["calls"], "calls", low=0)
         if state_dict["calls"] >= self._micro_batches:
             raise ValueError(f"calls must be below gradient_accumulation_steps {self._micro_batches}, got {state_dict['calls']}")
+        if state_dict["overflow"] and not state_dict["calls"]:
+            raise ValueError("overflow must be False where calls is 0: there has been no call to overflow")
         for key, wanted in (("accumulated", state_dict["calls"] > 0), ("ema_params", self._ema_decay is not None)):
             if (state_dict[key] is not None) != wanted:
                 raise ValueError(f"{key} must {'not ' if wanted else ''}be None here, got {type(state_dict[key]).__name__}")

@@ -296,6 +296,8 @@ class GradScaler:
         counts = (np.asarray(state_dict[key], np.int32) for key in ("incr_count", "decr_count"))
         self._rule, self._state = rule, type(self._state)(rule.init().scale, *counts)
         self._dynamic = state_dict["use_dynamic_loss_scaling"]
+        if not self._dynamic:  # no update will follow that lets those go on which have stepped
+            self._progress = {key: progress for key, progress in self._progress.items() if progress.stage is Stage.UNSCALED}
 
     def _unscaled(self, optimizer: Any, caller: str) -> _Progress:
         """The progress of *optimizer*, whose gradients are unscaled and checked now if they were not."""
