@@ -8,7 +8,7 @@ from typing import Any
 
 from .backends import Backend, backend_of
 from .core import norms, scaling, step
-from .core.checks import check_number, check_out, check_scalable, check_scale_host
+from .core.checks import check_methods, check_number, check_out, check_scalable, check_scale_host
 from .core.machine import LossScaleRule
 from .core.replicas import SOLO, Communicator
 from .core.step import StepReport, TrainState
@@ -184,10 +184,9 @@ def train_step(
 
     Spec: STEP-order, STEP-skip, STEP-report.
     """
-    methods = (network, "network", "vjp"), (optimizer, "optimizer", "update"), (communicator, "communicator", "all_finite")
-    for value, name, attribute in methods:
-        if not callable(getattr(value, attribute, None)):
-            raise TypeError(f"{name} must have a method {attribute}, got {value!r} of type {type(value).__name__}")
+    check_methods(network, "network", "vjp")
+    check_methods(optimizer, "optimizer", "init", "update")
+    check_methods(communicator, "communicator", "mean", "all_finite")
     for value, name, wanted in ((rule, "rule", LossScaleRule), (state, "state", TrainState)):
         if not isinstance(value, wanted):
             raise TypeError(f"{name} must be a {wanted.__name__}, got {value!r} of type {type(value).__name__}")

@@ -146,7 +146,6 @@ def test_what_does_not_fit_the_network_is_refused(wrong):
 
 
 @pytest.mark.clause("STEP-resume", "MINDFORMERS-accumulation-scale")
-@pytest.mark.xfail(reason="an overflow is loaded also where no call of the step has been made, and skips the next step")
 def test_an_overflow_without_a_call_is_refused():
     """There is nothing that it could be the overflow of."""
     cell = RUNS["MindFormers"][0]().saved

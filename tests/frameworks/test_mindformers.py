@@ -9,7 +9,7 @@ from frameworks.published import TRACES
 from frameworks.refusals import refused
 
 from ampscale import optimizers
-from ampscale.core.overflow import StatusRegister
+from ampscale.core.overflow import GradientScan, StatusRegister
 from ampscale.frameworks.mindformers import MFTrainOneStepCell
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, FixedLossScaleManager, TrainOneStepWithLossScaleCell
 
@@ -178,6 +178,18 @@ def test_overflow_is_the_gate(gate, make):
     assert bits([out.overflow for out in outs]) == bits([np.asarray(gate)] * 2)
     assert [out.loss_scale for out in outs] == [16, 8]
     assert len(optimizer.calls) == (0 if gate else 2)
+
+
+@pytest.mark.clause("MINDFORMERS-overflow", "MINDSPORE-detectors", "MINDSPORE-heirs")
+@pytest.mark.parametrize(("detector", "overflow"), [(GradientScan(), False), (StatusRegister(), True)])
+def test_a_register_sees_the_gradients_before_they_are_unscaled(detector, overflow):
+    """An heir that cleans what it asks about hides an infinity from a scan, and from a register not."""
+
+    class Heir(MFTrainOneStepCell):
+        def get_overflow_status(self, status, compute_output):
+            return super().get_overflow_status(status, [FINE])
+
+    assert Heir(linear(), Recorder(), detector=detector)(BAD).overflow == overflow
 
 
 @pytest.mark.clause("MINDFORMERS-scale-cell", "MINDFORMERS-loss-scale")

@@ -124,7 +124,6 @@ def test_a_scaler_that_is_on_takes_no_empty_state():
 
 
 @pytest.mark.clause("PADDLE-load-state-dict", "PADDLE-fixed-step")
-@pytest.mark.xfail(reason="an optimizer that has stepped stays so after the load, and no update() of a fixed scale frees it")
 def test_a_load_in_the_midst_of_a_step_closes_it():
     """What was unscaled or has stepped before it belongs to another run."""
     scaler, optimizer = scaler_at(8), Plain(array([8]))

@@ -1,4 +1,4 @@
-"""The command line. What a command needs is imported when the command runs, so that `ampscale --help` is light."""
+"""The command line. What a command needs is imported when it runs, so that `ampscale --help` stays light."""
 
 import json
 import time
@@ -6,11 +6,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
-NEEDED = ("autograd", "matplotlib", "rich", "sklearn")
-
 
 def _stop(missing: str) -> NoReturn:
-    raise SystemExit(f'ampscale: {missing} is missing; pip install "ampscale[demo]"')
+    raise SystemExit(f'ampscale: {missing} is not installed: pip install "ampscale[demo]"')
 
 
 try:
@@ -22,37 +20,42 @@ from .. import __version__
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, package_name="ampscale")
+@click.version_option(__version__, prog_name="ampscale")
 def main() -> None:
     """Loss scaling for mixed-precision training."""
 
 
 @main.command()
 @click.option(
-    "--out", default="demo", show_default=True, type=click.Path(file_okay=False, path_type=Path), help="Folder of the picture."
+    "--out", default="demo", show_default=True, type=click.Path(file_okay=False, path_type=Path), help="Where the picture goes."
 )
-@click.option("--steps", default=300, show_default=True, type=click.IntRange(min=1), help="Training steps of each run.")
+@click.option("--steps", default=300, show_default=True, type=click.IntRange(min=1), help="How long each run trains.")
 @click.option(
-    "--seed", default=0, show_default=True, type=click.IntRange(min=0), help="For the split, the weights and the batches."
+    "--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of the split, the weights and the batches."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON, and nothing else.")
 def demo(out: Path, steps: int, seed: int, as_json: bool) -> None:
-    """Train a float16 network on handwritten digits, seven ways."""
-    _require(*NEEDED)
+    """Train a float16 network on handwritten digits, seven ways, and draw what happened."""
+    _need("autograd", "matplotlib", "rich", "sklearn", "threadpoolctl")
     from . import digits, picture, screen, training
 
     started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    watch = training.Silence() if as_json else screen.Progress(steps)
-    records = training.train_all(digits.load(seed), steps, seed, watch)
+    data = digits.load(seed)
+    if as_json:
+        records = training.train_all(data, steps, seed)
+    else:
+        screen.opening(data)
+        with screen.Progress(steps) as progress:
+            records = training.train_all(data, steps, seed, progress.stepped)
     drawn = picture.draw(records, out / "demo.png")
     if as_json:
-        click.echo(json.dumps(training.report(records, steps, seed, drawn), indent=2, allow_nan=False))
+        click.echo(json.dumps(training.report(records, seed, drawn), indent=2, allow_nan=False))
     else:
-        screen.summary(records, drawn, time.monotonic() - started)
+        screen.closing(records, drawn, time.monotonic() - started)
 
 
-def _require(*modules: str) -> None:
+def _need(*modules: str) -> None:
     for module in modules:
         try:
             import_module(module)

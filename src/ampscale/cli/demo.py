@@ -1,9 +1,9 @@
 """
 Seven ways to train, each as the loop that a user writes.
 
-Every loop is given a network, an optimizer and batches, and yields what it saw at each step. The gradients come from
-``pullback(seed)``: a seed of 1 gives them as they are; a seed of 65536 gives them 65536 times larger, which is what
-"scale the loss" means.
+A loop is given a network, an optimizer and batches, and yields what it saw at each step. Gradients come from
+``pullback(seed)``. A seed of 1 gives them as they are; a seed of 16384 gives them 16384 times larger all the way down,
+which is what scaling the loss means.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import ampscale
+from ampscale import Network
 from ampscale.optimizers import Optimizer
 
 
@@ -21,22 +22,24 @@ class Step(NamedTuple):
     loss: float
     scale: float  # the one that this step used
     overflow: bool
+    applied: bool
 
 
-Batches = Iterable[tuple[Any, Any]]
-Loop = Callable[[ampscale.Network, Optimizer, Batches], Iterator[Step]]
+Batches = Iterable[tuple[Any, Any]]  # images and answers
+Loop = Callable[[Network, Optimizer, Batches], Iterator[Step]]
 
 
-def no_scaling(network: ampscale.Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
-    """Training as it is without a scaler."""
+def no_scaling(network: Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
+    """Training as it is without a scaler: nothing is checked, every step is applied."""
     for images, answers in batches:
         loss, pullback = network.vjp(network.params, images, answers)
-        gradients = pullback(np.ones_like(loss))
+        gradients = pullback(np.float32(1))
         optimizer(gradients)
-        yield Step(float(loss), 1.0, not ampscale.all_finite(gradients))
+        overflow = not ampscale.all_finite(gradients)
+        yield Step(float(loss), 1.0, overflow, applied=True)
 
 
-def by_hand(scaler: ampscale.LossScaler, network: ampscale.Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
+def by_hand(scaler: ampscale.LossScaler, network: Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
     """MindSpore's functional way: scale, unscale, all_finite, adjust."""
     for images, answers in batches:
         scale = scaler.scale(np.float32(1))
@@ -46,55 +49,55 @@ def by_hand(scaler: ampscale.LossScaler, network: ampscale.Network, optimizer: O
         if finite:
             optimizer(gradients)
         scaler.adjust(finite)
-        yield Step(float(loss), float(scale), not finite)
+        yield Step(float(loss), float(scale), not finite, applied=bool(finite))
 
 
-def static_scaler(network: ampscale.Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
+def static_scaler(network: Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
     """A scale that stays."""
-    yield from by_hand(ampscale.StaticLossScaler(2.0**14), network, optimizer, batches)
+    return by_hand(ampscale.StaticLossScaler(2.0**12), network, optimizer, batches)
 
 
-def dynamic_scaler(network: ampscale.Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
-    """A scale that halves at an overflow and doubles after 50 good steps; it starts too high, and comes down."""
-    scaler = ampscale.DynamicLossScaler(scale_value=2.0**30, scale_factor=2, scale_window=50)
-    yield from by_hand(scaler, network, optimizer, batches)
+def dynamic_scaler(network: Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
+    """A scale that halves at an overflow and doubles after 50 finite steps. It starts too high, and comes down."""
+    scaler = ampscale.DynamicLossScaler(scale_value=2.0**24, scale_factor=2, scale_window=50)
+    return by_hand(scaler, network, optimizer, batches)
 
 
-def grad_scaler(network: ampscale.Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
-    """Paddle's way: scale the loss, backward, minimize. Two overflows halve the scale."""
-    scaler = ampscale.GradScaler(init_loss_scaling=2.0**20, incr_every_n_steps=30, decr_every_n_nan_or_inf=2)
+def grad_scaler(network: Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
+    """Paddle's way: scale, backward, minimize. The second overflow halves the scale."""
+    scaler = ampscale.GradScaler(init_loss_scaling=2.0**15, incr_every_n_steps=20, decr_every_n_nan_or_inf=2)
     for images, answers in batches:
         scale = scaler.scale(np.float32(1))
         loss = network.backward(images, answers, seed=scale)  # fills parameter.grad
-        overflow = not ampscale.all_finite([parameter.grad for parameter in network.parameters])
+        finite = ampscale.all_finite([parameter.grad for parameter in optimizer.parameters])
         scaler.minimize(optimizer, scaler.scale(loss))
-        yield Step(float(loss), float(scale), overflow)
+        yield Step(float(loss), float(scale), not finite, applied=bool(finite))
 
 
-def one_step_cell(network: ampscale.Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
-    """MindSpore's cell: a whole step in one call."""
-    manager = ampscale.DynamicLossScaleUpdateCell(loss_scale_value=2.0**12, scale_factor=2, scale_window=20)
-    cell = ampscale.TrainOneStepWithLossScaleCell(network, optimizer, scale_sense=manager)
-    scale = float(cell.scale_sense)
+def step_cell(network: Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
+    """MindSpore's cell: a whole step in one call. It starts too low, and climbs."""
+    update_cell = ampscale.DynamicLossScaleUpdateCell(loss_scale_value=2.0**8, scale_factor=2, scale_window=10)
+    cell = ampscale.TrainOneStepWithLossScaleCell(network, optimizer, update_cell)
+    scale = update_cell.get_loss_scale()
     for images, answers in batches:
         loss, overflow, next_scale = cell(images, answers)
-        yield Step(float(loss), scale, bool(overflow))
+        yield Step(float(loss), scale, bool(overflow), applied=not overflow)
         scale = float(next_scale)
 
 
-def clipping_cell(network: ampscale.Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
-    """MindFormers' cell, which clips the gradients by their global norm, after unscaling."""
-    manager = ampscale.DynamicLossScaleUpdateCell(loss_scale_value=2.0**26, scale_factor=4, scale_window=40)
-    cell = ampscale.MFTrainOneStepCell(network, optimizer, use_clip_grad=True, max_grad_norm=1e-5, scale_sense=manager)
-    scale = float(cell.scale_sense)
+def clipping_cell(network: Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
+    """MindFormers' cell: a whole step, with the unscaled gradients clipped by their global norm."""
+    update_cell = ampscale.DynamicLossScaleUpdateCell(loss_scale_value=2.0**20, scale_factor=4, scale_window=60)
+    cell = ampscale.MFTrainOneStepCell(network, optimizer, use_clip_grad=True, max_grad_norm=0.5, scale_sense=update_cell)
+    scale = update_cell.get_loss_scale()
     for images, answers in batches:
-        loss, overflow, next_scale, _, _ = cell(images, answers)
-        yield Step(float(loss), scale, bool(overflow))
+        loss, overflow, next_scale, _learning_rate, _global_norm = cell(images, answers)
+        yield Step(float(loss), scale, bool(overflow), applied=not overflow)
         scale = float(next_scale)
 
 
 class Run(NamedTuple):
-    """One line of the table."""
+    """One row of the table."""
 
     name: str
     dtype: str
@@ -103,10 +106,10 @@ class Run(NamedTuple):
 
 RUNS = (
     Run("float32", "float32", no_scaling),
-    Run("float16, no scaling", "float16", no_scaling),
+    Run("float16 without scaling", "float16", no_scaling),
     Run("StaticLossScaler", "float16", static_scaler),
     Run("DynamicLossScaler", "float16", dynamic_scaler),
     Run("GradScaler", "float16", grad_scaler),
-    Run("TrainOneStepWithLossScaleCell", "float16", one_step_cell),
+    Run("TrainOneStepWithLossScaleCell", "float16", step_cell),
     Run("MFTrainOneStepCell", "float16", clipping_cell),
 )

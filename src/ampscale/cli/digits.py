@@ -1,10 +1,10 @@
 """
 The data of the demo, and its network, which is scaled badly on purpose.
 
-The weights are drawn 2048 wide where 0.2 would be usual. A normalisation behind every product hides that from the
-forward pass, so nothing looks wrong. The backward pass sees it: what the normalisation divides by, gradients are divided
-by too. Float32 does not mind. Float16 ends at 6e-8, and the gradients of a loss that is averaged over 256 images of ten
-answers each, divided by some ten thousand, are below that.
+The weights of the hidden layers are 8192 times larger than they should be. A normalisation behind each product hides
+that from the forward pass, where nothing looks wrong. The backward pass is divided by what the normalisation divided
+by, and it starts small already, since the loss is a mean over 256 images of ten answers each. So the gradients of the
+hidden values lie around 1e-8: nothing to float32, and below the smallest positive float16, 6e-8.
 """
 
 from collections.abc import Iterator
@@ -17,37 +17,35 @@ from sklearn.datasets import load_digits
 
 from .. import Network
 
-CREDIT = (
-    "UCI Optical Recognition of Handwritten Digits (E. Alpaydin, C. Kaynak): CC BY 4.0; shipped by scikit-learn, BSD-3-Clause"
-)
+CREDIT = "UCI Optical Recognition of Handwritten Digits (E. Alpaydin, C. Kaynak), CC BY 4.0; from scikit-learn, BSD-3-Clause"
 TRAINING, BATCH = 1200, 256
 WIDTHS = (64, 32, 32, 32, 32, 32, 10)
-WEIGHT = 2048.0  # the standard deviation of the first weights
+GAIN = 8192.0
 
-Array = Any
+Array = Any  # of NumPy, or of autograd while it records
 Params = list[Array]
-Batch = tuple[Array, Array]
+Batch = tuple[Array, Array]  # images: float32, shape (N, 64), 0 to 1; answers: float32, shape (N, 10), one 1 in each row
 
 
 class Digits(NamedTuple):
     """The digits, shuffled and split."""
 
-    training: Batch  # images: float32, shape (1200, 64), from 0 to 1; answers: float32, shape (1200, 10), one 1 a row
+    training: Batch  # 1,200 images
     test: Batch  # the other 597
 
 
 def load(seed: int) -> Digits:
     """The digits, split by *seed*."""
     images, labels = load_digits(return_X_y=True)
-    order = numpy.random.default_rng(seed).permutation(len(images))
+    order = numpy.random.default_rng([seed, 0]).permutation(len(images))
     images = (images[order] / 16).astype("float32")
     answers = numpy.eye(10, dtype="float32")[labels[order]]
     return Digits((images[:TRAINING], answers[:TRAINING]), (images[TRAINING:], answers[TRAINING:]))
 
 
-def batches(digits: Digits, steps: int, seed: int) -> Iterator[Batch]:
-    """As many random batches as there are *steps*, the same for the same *seed*."""
-    images, answers = digits.training
+def batches_of(data: Digits, steps: int, seed: int) -> Iterator[Batch]:
+    """As many random batches as there are *steps*; the same for the same *seed*."""
+    images, answers = data.training
     random = numpy.random.default_rng([seed, 1])
     for _ in range(steps):
         chosen = random.integers(0, len(images), BATCH)
@@ -55,10 +53,10 @@ def batches(digits: Digits, steps: int, seed: int) -> Iterator[Batch]:
 
 
 def first_params(seed: int) -> Params:
-    """The first weights: float32, as they are for every run; a float16 network casts them in each step."""
+    """The first weights, one matrix a layer: float32 in every run. A float16 network rounds them in each step."""
     random = numpy.random.default_rng([seed, 2])
-    shapes = zip(WIDTHS, WIDTHS[1:], strict=False)
-    return [random.normal(0, WEIGHT, shape).astype("float32") for shape in shapes]
+    shapes = zip(WIDTHS[:-1], WIDTHS[1:], strict=True)
+    return [random.normal(0, rows**-0.5, (rows, columns)).astype("float32") for rows, columns in shapes]
 
 
 def network_of(params: Params, dtype: str) -> Network:
@@ -67,43 +65,46 @@ def network_of(params: Params, dtype: str) -> Network:
 
 
 def loss_of(params: Params, images: Array, answers: Array, dtype: str) -> Array:
-    """How wrong ten yes-or-no answers an image are: binary cross-entropy, the mean over all of them, in float32."""
+    """Ten yes-or-no answers an image, and how wrong they are: binary cross-entropy in float32, the mean over all."""
     outputs = outputs_of(params, images, dtype)
     return np.mean(np.logaddexp(0, outputs) - answers * outputs)
 
 
 def outputs_of(params: Params, images: Array, dtype: str) -> Array:
-    """Ten outputs an image, float32; weights, hidden values and their gradients are *dtype*."""
+    """Ten outputs an image, float32. Weights, hidden values and the gradients of both are *dtype*."""
     hidden = images.astype(dtype)
     for weights in params[:-1]:
-        hidden = np.tanh(normalised(product(hidden, weights.astype(dtype))).astype(dtype))
-    return normalised(product(hidden, params[-1].astype(dtype)))
+        summed = product(hidden, (GAIN * weights).astype(dtype))
+        hidden = np.tanh(normalised(summed).astype(dtype))
+    return product(hidden, params[-1].astype(dtype)).astype("float32")
 
 
 def product(left: Array, right: Array) -> Array:
-    """A matrix product as tensor cores take it: float16 in, sums in float32, float16 out."""
+    """The matrix product as tensor cores take it: summed in float32, and rounded to the dtype of *left*."""
     return (left.astype("float32") @ right.astype("float32")).astype(left.dtype)
 
 
 def normalised(values: Array) -> Array:
-    """Every row moved to mean 0 and standard deviation 1, in float32."""
+    """Each row moved to mean 0 and standard deviation 1, in float32."""
     values = values.astype("float32")
     centred = values - np.mean(values, axis=1, keepdims=True)
     return centred / np.sqrt(np.mean(centred**2, axis=1, keepdims=True) + 1e-6)
 
 
 def accuracy(params: Params, dtype: str, batch: Batch) -> float:
-    """The share of images whose largest output is the right one; a network that outputs NaN knows none."""
+    """The share of images whose largest output is the right one; outputs that are not finite are wrong."""
     images, answers = batch
-    outputs = outputs_of(params, images, dtype)
+    with numpy.errstate(all="ignore"):  # weights that ran away
+        outputs = outputs_of(params, images, dtype)
     right = numpy.argmax(outputs, axis=1) == numpy.argmax(answers, axis=1)
     return float(numpy.mean(right & numpy.isfinite(outputs).all(axis=1)))
 
 
 def underflow(params: Params, dtype: str, batch: Batch, scale: float) -> float:
-    """Of the gradient values that are not zero in float32, the share that is zero in *dtype* with the loss times *scale*."""
-    here, exact = (_gradients(params, of, batch, times) for of, times in ((dtype, scale), ("float32", 1.0)))
-    return float(numpy.mean(here[exact != 0] == 0)) if exact.any() else 0.0
+    """Of the gradient values that are not zero in float32, the share that is zero in *dtype*, the loss times *scale*."""
+    exact = _gradients(params, "float32", batch, 1.0)
+    rounded = _gradients(params, dtype, batch, scale)
+    return float(numpy.mean(rounded[exact != 0] == 0))
 
 
 def _gradients(params: Params, dtype: str, batch: Batch, scale: float) -> Array:

@@ -1,16 +1,19 @@
 """Trains the seven runs, and keeps what is reported about them."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+from threadpoolctl import threadpool_limits
 
 from ampscale.optimizers import Momentum
 
 from . import digits
 from .demo import RUNS, Run, Step
 
-RATE = 4 * digits.WEIGHT**2  # weights WEIGHT times larger, gradients WEIGHT times smaller: the rate is its square
+RATE = 0.3  # of the first step; it falls to zero in a straight line
 MEASURED_EVERY = 5
 
 
@@ -35,61 +38,41 @@ class Record:
 
     @property
     def applied_steps(self) -> int:
-        """Steps that moved the weights; without a scaler every step does."""
-        return len(self.steps) - (self.overflow_steps if self.scaled else 0)
-
-    @property
-    def scaled(self) -> bool:
-        """Whether there is a scaler."""
-        return any(step.scale != 1 for step in self.steps)
+        """Steps that moved the weights."""
+        return sum(step.applied for step in self.steps)
 
 
-class Watch(Protocol):
-    """Who is told of every step."""
-
-    def __enter__(self) -> Any: ...
-    def __exit__(self, *_: object) -> None: ...
-    def stepped(self, record: Record) -> None:
-        """*record* has one step more."""
-
-
-class Silence:
-    """Nobody watches."""
-
-    def __enter__(self) -> None: ...
-    def __exit__(self, *_: object) -> None: ...
-    def stepped(self, record: Record) -> None: ...
+def train_all(
+    data: digits.Digits, steps: int, seed: int, stepped: Callable[[Record], None] = lambda record: None
+) -> list[Record]:
+    """All runs, from the same weights over the same batches; *stepped* is called after every step."""
+    with threadpool_limits(1):  # the matrices are small: threads would wait for each other
+        return [train(run, data, steps, seed, stepped) for run in RUNS]
 
 
-def train_all(data: digits.Digits, steps: int, seed: int, watch: Watch) -> list[Record]:
-    """All runs, from the same weights over the same batches."""
-    with watch:
-        return [train(run, data, steps, seed, watch) for run in RUNS]
-
-
-def train(run: Run, data: digits.Digits, steps: int, seed: int, watch: Watch) -> Record:
-    """One run; the learning rate falls to zero in a straight line."""
+def train(run: Run, data: digits.Digits, steps: int, seed: int, stepped: Callable[[Record], None]) -> Record:
+    """One run."""
     network = digits.network_of(digits.first_params(seed), run.dtype)
     optimizer = Momentum(network, learning_rate=[RATE * (1 - step / steps) for step in range(steps)])
     record = Record(run)
-    batches = list(digits.batches(data, steps, seed))
-    for batch, step in zip(batches, run.loop(network, optimizer, batches), strict=True):
-        if len(record.steps) % MEASURED_EVERY == 0:
-            record.underflow[len(record.steps)] = digits.underflow(network.params, run.dtype, batch, step.scale)
+    batches = list(digits.batches_of(data, steps, seed))
+    for index, step in enumerate(run.loop(network, optimizer, batches)):
         record.steps.append(step)
-        watch.stepped(record)
+        if index % MEASURED_EVERY == 0:
+            record.underflow[index] = digits.underflow(network.params, run.dtype, batches[index], step.scale)
+        stepped(record)
     record.accuracy = digits.accuracy(network.params, run.dtype, data.test)
     return record
 
 
-def report(records: list[Record], steps: int, seed: int, picture: Path) -> dict[str, Any]:
-    """All results, ready for JSON; a loss that is no number is null."""
+def report(records: list[Record], seed: int, picture: Path) -> dict[str, Any]:
+    """All results, for JSON."""
     return {
-        "data": {"credit": digits.CREDIT, "training_images": digits.TRAINING, "test_images": 1797 - digits.TRAINING},
-        "steps": steps,
+        "data": digits.CREDIT,
         "seed": seed,
-        "runs": [_described(record) for record in records],
+        "steps": len(records[0].steps),
         "picture": str(picture),
+        "runs": [_described(record) for record in records],
     }
 
 
@@ -105,5 +88,6 @@ def _described(record: Record) -> dict[str, Any]:
         "last_scale": record.steps[-1].scale,
         "loss": [step.loss if math.isfinite(step.loss) else None for step in record.steps],
         "scale": [step.scale for step in record.steps],
-        "underflow": {str(step): share for step, share in record.underflow.items()},
+        "overflow": [step.overflow for step in record.steps],
+        "underflow": [{"step": step, "share": share} for step, share in record.underflow.items()],
     }

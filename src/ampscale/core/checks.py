@@ -44,6 +44,18 @@ def check_count(value: Any, name: str, low: int = 1) -> None:
         raise ValueError(f"{name} must be {wanted}, got {value!r}")
 
 
+def check_methods(value: Any, name: str, *methods: str) -> None:
+    """
+    *value* has these methods.
+
+    Raises:
+        TypeError: It lacks one.
+    """
+    missing = [method for method in methods if not callable(getattr(value, method, None))]
+    if missing:
+        raise TypeError(f"{name} must have the methods {list(methods)}, got {value!r} of type {type(value).__name__}")
+
+
 def check_bool(value: Any, name: str) -> None:
     """
     *value* is a Python bool.

@@ -198,14 +198,14 @@ def test_an_eager_optimizer_costs_one_look_a_step():
 
 
 class Transformation(NamedTuple):
-    """An optimizer in optax's shape: plain descent at a rate of 0.5, with a count."""
+    """An optimizer in optax's shape: descent at a rate, its state, that halves at every step."""
 
-    init = staticmethod(lambda _params: array(0, "int32"))
-    update = staticmethod(lambda gradients, count, _params: ([-0.5 * gradient for gradient in gradients], count + 1))
+    init = staticmethod(lambda _params: array(0.5))
+    update = staticmethod(lambda gradients, rate, _params: ([-rate * gradient for gradient in gradients], rate / 2))
 
 
 @pytest.mark.clause("MINDSPORE-cell-gate", "STEP-two-modes")
-@pytest.mark.parametrize("make", [lambda network: optimizers.SGD(network, 0.5), lambda _network: Transformation()])
+@pytest.mark.parametrize("make", [lambda network: optimizers.SGD(network, [0.5, 0.25]), lambda _network: Transformation()])
 def test_a_functional_optimizer_costs_no_look(make):
     """Ours and one in optax's shape: the same steps, and nobody asks whether they are to be skipped."""
     network = linear([1, 2])
@@ -213,7 +213,7 @@ def test_a_functional_optimizer_costs_no_look(make):
     for step in "FOOF":
         cell(data(step))
     assert Watched.looks == 0
-    assert bits(network.params) == bits([array([0, 4])])
+    assert bits(network.params) == bits([array([0.25, 3.5])])
 
 
 @pytest.mark.clause("MINDSPORE-cell-gate", "STEP-two-modes")

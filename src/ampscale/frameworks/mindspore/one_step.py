@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import array_api_compat
 
 from ... import presets, verbs
-from ...core.checks import check_flag, check_loss, check_scale_array, check_scale_host
+from ...core.checks import check_flag, check_loss, check_methods, check_scale_array, check_scale_host
 from ...core.overflow import Detector, GradientScan
 from ...core.replicas import SOLO, Communicator
 from ...core.step import seed_like
@@ -70,6 +70,8 @@ class TrainOneStepWithLossScaleCell:
         self._applier = applier_of(optimizer, network)
         self._detector = GradientScan() if detector is None else detector
         self._communicator = communicator
+        check_methods(self._detector, "detector", "start", "observe", "finite")
+        check_methods(communicator, "communicator", "mean", "all_finite")
 
     def __call__(self, *inputs: Any) -> Any:
         """One step; what `construct` returns."""

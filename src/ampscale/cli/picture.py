@@ -1,0 +1,61 @@
+"""Draws the scale, the loss and the underflow over the steps."""
+
+from pathlib import Path
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
+
+from .training import Record
+
+COLOURS = ("#999999", "#d55e00", "#56b4e9", "#0072b2", "#009e73", "#cc79a7", "#e69f00")  # Okabe and Ito's
+WIDTHS = (4.5, 2.2, 1.6, 1.6, 1.6, 1.6, 1.6)
+STYLE = {
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+def draw(records: list[Record], path: Path) -> Path:
+    """Writes the picture, 1,600 pixels wide, to *path*; returns *path*."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=(8, 7.5), layout="constrained", facecolor="white")
+        scale, loss, underflow = figure.subplots(3, sharex=True, height_ratios=(1.5, 1, 1))
+        scale.margins(x=0.01)
+        _draw_scale(scale, records)
+        _draw_loss(loss, records)
+        _draw_underflow(underflow, records)
+        figure.legend(*scale.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
+        figure.savefig(path, dpi=200)
+    return path
+
+
+def _draw_scale(axes: Axes, records: list[Record]) -> None:
+    axes.set_title("Loss scale; a cross is a step skipped for overflow")
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_locator(LogLocator(base=16))
+    for record, colour, width in zip(records, COLOURS, WIDTHS, strict=True):
+        scales = [step.scale for step in record.steps]
+        axes.step(range(len(scales)), scales, where="post", color=colour, linewidth=width, label=record.run.name)
+        skipped = [index for index, step in enumerate(record.steps) if not step.applied]
+        axes.plot(skipped, [scales[index] for index in skipped], "x", color=colour, markersize=5)
+
+
+def _draw_loss(axes: Axes, records: list[Record]) -> None:
+    axes.set_title("Training loss")
+    for record, colour, width in zip(records, COLOURS, WIDTHS, strict=True):
+        axes.plot([step.loss for step in record.steps], color=colour, linewidth=width)
+    axes.set_ylim(bottom=0)
+
+
+def _draw_underflow(axes: Axes, records: list[Record]) -> None:
+    axes.set_title("Underflow: gradient values that became zero in float16, percent")
+    for record, colour, width in zip(records, COLOURS, WIDTHS, strict=True):
+        shares = [100 * share for share in record.underflow.values()]
+        axes.plot(list(record.underflow), shares, color=colour, linewidth=width)
+    axes.set_ylim(-3, 103)
+    axes.set_xlabel("step")
