@@ -4,19 +4,15 @@ import json
 import time
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
 
+from .. import __version__
 
-def _stop(missing: str) -> NoReturn:
-    raise SystemExit(f'ampscale: {missing} is not installed: pip install "ampscale[demo]"')
-
+MISSING = 'ampscale: {} is not installed: pip install "ampscale[demo]"'
 
 try:
     import click
 except ModuleNotFoundError:
-    _stop("click")
-
-from .. import __version__
+    raise SystemExit(MISSING.format("click")) from None
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -43,7 +39,7 @@ def demo(out: Path, steps: int, seed: int, as_json: bool) -> None:
     out.mkdir(parents=True, exist_ok=True)
     data = digits.load(seed)
     if as_json:
-        records = training.train_all(data, steps, seed)
+        records = training.train_all(data, steps, seed, stepped=lambda _: None)
     else:
         screen.opening(data)
         with screen.Progress(steps) as progress:
@@ -60,4 +56,4 @@ def _need(*modules: str) -> None:
         try:
             import_module(module)
         except ModuleNotFoundError as error:
-            _stop(error.name or module)
+            raise SystemExit(MISSING.format(error.name or module)) from None

@@ -9,6 +9,7 @@ hidden values lie around 1e-8: nothing to float32, and below the smallest positi
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import autograd.numpy as np  # NumPy, recorded for the backward pass
@@ -55,8 +56,7 @@ def batches_of(data: Digits, steps: int, seed: int) -> Iterator[Batch]:
 def first_params(seed: int) -> Params:
     """The first weights, one matrix a layer: float32 in every run. A float16 network rounds them in each step."""
     random = numpy.random.default_rng([seed, 2])
-    shapes = zip(WIDTHS[:-1], WIDTHS[1:], strict=True)
-    return [random.normal(0, rows**-0.5, (rows, columns)).astype("float32") for rows, columns in shapes]
+    return [random.normal(0, rows**-0.5, (rows, columns)).astype("float32") for rows, columns in pairwise(WIDTHS)]
 
 
 def network_of(params: Params, dtype: str) -> Network:

@@ -11,24 +11,18 @@ from .training import Record
 
 COLOURS = ("#999999", "#d55e00", "#56b4e9", "#0072b2", "#009e73", "#cc79a7", "#e69f00")  # Okabe and Ito's
 WIDTHS = (4.5, 2.2, 1.6, 1.6, 1.6, 1.6, 1.6)
-STYLE = {
-    "font.size": 10,
-    "axes.titlesize": 10,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
 
 
 def draw(records: list[Record], path: Path) -> Path:
     """Writes the picture, 1,600 pixels wide, to *path*; returns *path*."""
-    with rc_context(STYLE):
+    with rc_context({"axes.titlelocation": "left", "axes.titlesize": 10, "axes.xmargin": 0.01}):
         figure = Figure(figsize=(8, 7.5), layout="constrained", facecolor="white")
         scale, loss, underflow = figure.subplots(3, sharex=True, height_ratios=(1.5, 1, 1))
-        scale.margins(x=0.01)
         _draw_scale(scale, records)
         _draw_loss(loss, records)
         _draw_underflow(underflow, records)
+        for axes in (scale, loss, underflow):
+            axes.spines[["top", "right"]].set_visible(False)
         figure.legend(*scale.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
         figure.savefig(path, dpi=200)
     return path

@@ -55,8 +55,8 @@ class Progress:
         """*record* has one step more."""
         task, step = self._tasks[record.run.name], record.steps[-1]
         self._bars.start_task(task)
-        fields = {"loss": f"loss {step.loss:.3f}", "scale": f"scale {power(step.scale)}"}
-        self._bars.update(task, advance=1, overflows=f"{record.overflow_steps} overflows", **fields)
+        loss, scale, overflows = f"loss {step.loss:.3f}", f"scale {power(step.scale)}", f"{record.overflow_steps} overflows"
+        self._bars.update(task, advance=1, loss=loss, scale=scale, overflows=overflows)
 
 
 def closing(records: list[Record], picture: Path, seconds: float) -> None:
@@ -76,7 +76,7 @@ def closing(records: list[Record], picture: Path, seconds: float) -> None:
 
 def table(records: list[Record]) -> Table:
     """One row a run."""
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
     made.add_column("", no_wrap=True)
     for title in ("test\naccuracy", "under-\nflow", "overflow\nsteps", "applied\nsteps", "first\nscale", "last\nscale"):
         made.add_column(title, justify="right")

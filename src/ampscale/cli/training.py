@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
 
 from ampscale.optimizers import Momentum
 
@@ -42,9 +42,7 @@ class Record:
         return sum(step.applied for step in self.steps)
 
 
-def train_all(
-    data: digits.Digits, steps: int, seed: int, stepped: Callable[[Record], None] = lambda record: None
-) -> list[Record]:
+def train_all(data: digits.Digits, steps: int, seed: int, stepped: Callable[[Record], None]) -> list[Record]:
     """All runs, from the same weights over the same batches; *stepped* is called after every step."""
     with threadpool_limits(1):  # the matrices are small: threads would wait for each other
         return [train(run, data, steps, seed, stepped) for run in RUNS]

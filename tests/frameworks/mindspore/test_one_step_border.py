@@ -160,6 +160,17 @@ def test_a_network_is_one_and_an_optimizer_can_be_called(wrong):
             TrainOneStepWithLossScaleCell(linear(), wrong, array(8))
 
 
+@pytest.mark.clause("MINDSPORE-detectors", "REPLICAS-same-decision")
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("detector", "scan"), ("detector", 1), ("communicator", None), ("communicator", object())]
+)
+def test_a_detector_and_a_communicator_have_their_methods(name, wrong):
+    """A TypeError names what came; None is the default detector."""
+    with refused(TypeError, name, type(wrong).__name__):
+        TrainOneStepWithLossScaleCell(linear(), Recorder(), array(8), **{name: wrong})
+    assert not TrainOneStepWithLossScaleCell(linear(), Recorder(), array(8), detector=None)(FINE).overflow
+
+
 # Reads
 
 
