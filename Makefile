@@ -6,7 +6,7 @@ BIN := .venv/bin
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: .venv/ready ## train a float16 network seven ways on real data (two minutes), into ./demo
+demo: .venv/ready ## train a float16 network seven ways on real data; the picture goes into ./demo
 	$(BIN)/ampscale demo --out demo
 
 test: .venv/ready ## all tests

@@ -123,3 +123,16 @@ def test_two_finite_optimizers_are_one_finite_step():
         scaler.step(optimizer)
     scaler.update()
     assert stands(scaler) == (8, 1, 0)
+
+
+@pytest.mark.clause("PADDLE-several-optimizers", "PADDLE-call-order")
+def test_minimize_does_not_forget_another_optimizer():
+    """It would update the scale while the other one's gradients wait, unscaled, for their step."""
+    scaler, waiting, other = scaler_at(8, incr_every_n_steps=1), Plain(array([64])), Plain(array([8]))
+    scaler.unscale_(waiting)
+    with pytest.raises(RuntimeError, match=r"another optimizer waits for its step"):
+        scaler.minimize(other)
+    assert (other.steps, other.gradients, stands(scaler)) == (0, [8], (8, 0, 0))
+    assert scaler.step(waiting) is scaler.step(other) is True
+    scaler.update()
+    assert (waiting.gradients, other.gradients) == ([8], [1])

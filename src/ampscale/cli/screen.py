@@ -69,14 +69,14 @@ def closing(records: list[Record], picture: Path, seconds: float) -> None:
     exact, plain, *scaled = (100 * record.accuracy for record in records)
     console.print(
         f"Without scaling, float16 ends {exact - plain:.1f} points of accuracy below float32. "
-        f"Scaled, it is within {max(abs(exact - each) for each in scaled):.1f}."
+        f"Scaled, it ends within {max(abs(exact - each) for each in scaled):.1f} points."
     )
     console.print(f"{picture}, after {seconds:.0f} s", soft_wrap=True)
 
 
 def table(records: list[Record]) -> Table:
     """One row a run."""
-    made = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
+    made = Table(box=box.SIMPLE_HEAD, padding=0)
     made.add_column("", no_wrap=True)
     for title in ("test\naccuracy", "under-\nflow", "overflow\nsteps", "applied\nsteps", "first\nscale", "last\nscale"):
         made.add_column(title, justify="right")

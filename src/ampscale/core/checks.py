@@ -12,7 +12,7 @@ import array_api_compat
 
 from .dtypes import FLOATS, name_of
 from .trees import leaves_with_paths
-from .typing import Flag, Scale, Tree
+from .typing import Array, Flag, Scale, Tree
 
 
 def check_number(value: Any, name: str, wanted: str, low: float, high: float = math.inf, *, above: bool = False) -> None:
@@ -159,7 +159,18 @@ def check_out(out: Tree, tree: Tree) -> None:
             raise ValueError(f"out: {path} must have shape {tuple(leaf.shape)}, got {tuple(target.shape)}")
         if leaf.dtype != target.dtype:
             raise TypeError(f"out: {path} must be {leaf.dtype}, got {target.dtype}")
-        if not hasattr(target, "__setitem__"):
-            raise TypeError(f"out: {path} must be an array that can be changed, got {type(target).__name__}")
-        if array_api_compat.is_numpy_array(target) and not target.flags.writeable:
-            raise ValueError(f"out: {path} must be writable, got a read-only array")
+        check_writable(target, f"out: {path}")
+
+
+def check_writable(value: Array, name: str) -> None:
+    """
+    *value* is an array that can be written to.
+
+    Raises:
+        TypeError: Its library's arrays cannot be, or it is a NumPy scalar.
+        ValueError: It is read-only.
+    """
+    if not hasattr(value, "__setitem__"):
+        raise TypeError(f"{name} must be an array that can be changed, got {type(value).__name__}")
+    if array_api_compat.is_numpy_array(value) and not value.flags.writeable:
+        raise ValueError(f"{name} must be writable, got a read-only array")

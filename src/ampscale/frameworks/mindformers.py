@@ -40,7 +40,7 @@ class MFTrainOneStepOutput(NamedTuple):
     loss: Array  # as the network returned it: unscaled, of the parameters before the step
     overflow: Flag  # bool, shape (): whether the step was skipped
     loss_scale: Array  # shape () or (1,): the scale of the next step, a snapshot
-    learning_rate: Array | None  # shape (): the rate of this step; None where the optimizer does not tell it
+    learning_rate: Array | None  # shape (): the rate of this step; None where the optimizer tells no number
     global_norm: Array | None  # shape (): before clipping; None unless `use_clip_grad`
 
 
@@ -188,9 +188,9 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
 
     def _learning_rate(self, like: Array) -> Array | None:
         rate = self._applier.learning_rate
-        if not isinstance(rate, int | float):
-            return rate if rate is None else snapshot(rate)
-        return scalar_like(rate, like, array_api_compat.array_namespace(like).float32)
+        if isinstance(rate, int | float):
+            return scalar_like(rate, like, array_api_compat.array_namespace(like).float32)
+        return snapshot(rate) if array_api_compat.is_array_api_obj(rate) else None
 
     def _average(self, skip: Flag) -> None:
         if self._ema_decay is None:
@@ -208,11 +208,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
 
 
 def _as_array(scale_sense: Any, network: Any) -> Any:
-    if (
-        isinstance(scale_sense, bool)
-        or not isinstance(scale_sense, int | float)
-        or array_api_compat.is_array_api_obj(scale_sense)
-    ):
+    if isinstance(scale_sense, bool) or not isinstance(scale_sense, int | float):
         return scale_sense
     check_initial_scale(scale_sense, "scale_sense")
     params = leaves(getattr(network, "params", None))

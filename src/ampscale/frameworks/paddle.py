@@ -141,7 +141,8 @@ class GradScaler:
             What ``optimizer.minimize`` returned; (None, None) for a skipped step.
 
         Raises:
-            RuntimeError: The optimizer has stepped since the last update.
+            RuntimeError: The optimizer has stepped since the last update, or another one has been unscaled and not
+                stepped, which the update would forget.
             TypeError: The optimizer's `minimize` does not take these arguments. Nothing has changed then.
         """
         minimize = _minimize_of(optimizer)
@@ -149,6 +150,7 @@ class GradScaler:
             inspect.signature(minimize).bind(*args, **kwargs)
         if not self._enable:
             return minimize(*args, **kwargs)
+        self._check_none_waits(optimizer)
         progress = self._unscaled(optimizer, "minimize")
         result = minimize(*args, **kwargs) if progress.finite else (None, None)
         self._close(progress)
@@ -309,6 +311,13 @@ class GradScaler:
         elif progress.stage is Stage.STEPPED:
             raise RuntimeError(f"{caller}() must come once between two update() calls: {progress.stage.value} since the last")
         return progress
+
+    def _check_none_waits(self, optimizer: Any) -> None:
+        others = (progress for progress in self._progress.values() if progress.optimizer is not optimizer)
+        if self._dynamic and any(progress.stage is Stage.UNSCALED for progress in others):
+            raise RuntimeError(
+                "minimize() updates the scale, but another optimizer waits for its step(): step each, then update()"
+            )
 
     def _close(self, progress: _Progress) -> None:
         """The optimizer has stepped or was skipped. With a fixed scale no update follows, and it may come again."""

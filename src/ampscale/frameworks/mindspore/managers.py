@@ -102,6 +102,11 @@ class DynamicLossScaleManager:
             )
 
     def get_update_cell(self) -> DynamicLossScaleUpdateCell:
-        """A cell that starts from the present scale, and moves on its own from there."""
+        """
+        A cell that starts from the present scale, and moves on its own from there.
+
+        Raises:
+            ValueError: The present scale is beyond float32, which is what a cell moves.
+        """
         rule = self._rule
         return DynamicLossScaleUpdateCell(self.get_loss_scale(), rule.growth_factor, rule.growth_interval)

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import array_api_compat
 
 from ... import presets
-from ...core.checks import check_count, check_flag, check_number, check_out, check_scale_array
+from ...core.checks import check_count, check_flag, check_number, check_scale_array, check_writable
 from ...core.machine import LossScaleState
 from ...core.typing import Array, Flag
 from .._border import check_initial_scale, check_keys, negated
@@ -108,7 +108,7 @@ class DynamicLossScaleUpdateCell:
             TypeError, ValueError: An argument is of the wrong type or shape. Nothing has changed then.
         """
         check_scale_array(loss_scale, "loss_scale")
-        check_out(loss_scale, loss_scale)
+        check_writable(loss_scale, "loss_scale")
         check_flag(overflow, "overflow")
         finite = negated(overflow)
         xp = array_api_compat.array_namespace(loss_scale)
