@@ -14,7 +14,7 @@ import array_api_compat
 from .core.checks import check_bool, check_number
 from .core.dtypes import FLOATS, name_of, wide, widest
 from .core.namespaces import namespace_of, quiet
-from .core.scaling import in_dtype
+from .core.scaling import in_dtype, scalar_like
 from .core.step import apply_updates
 from .core.trees import leaves, leaves_with_paths, map_leaves, rebuilt, rows, select
 from .core.typing import Array, Flag, Tree
@@ -146,9 +146,10 @@ def Momentum(  # noqa: N802
     check_bool(nesterov, "nesterov")
 
     def move(gradient: Array, moments: tuple[Array, ...], value: Array, _: Array) -> tuple[Array, tuple[Array, ...]]:
-        gradient = gradient + weight_decay * value if weight_decay else gradient
-        velocity = momentum * moments[0] + gradient if moments else gradient
-        step = gradient + momentum * velocity if nesterov else velocity
+        decay, kept = (scalar_like(constant, value, value.dtype) for constant in (weight_decay, momentum))
+        gradient = gradient + decay * value if weight_decay else gradient
+        velocity = kept * moments[0] + gradient if moments else gradient
+        step = gradient + kept * velocity if nesterov else velocity
         return step, (velocity,) * len(moments)
 
     return Optimizer(network, lambda rate: _transformation(rate, move, moments=1 if momentum else 0), learning_rate)
@@ -182,13 +183,15 @@ def AdamW(  # noqa: N802
     check_number(weight_decay, "weight_decay", "a finite number of at least 0", 0)
 
     def move(gradient: Array, moments: tuple[Array, ...], value: Array, count: Array) -> tuple[Array, tuple[Array, ...]]:
-        xp = array_api_compat.array_namespace(gradient)
-        steps = xp.astype(count, gradient.dtype)
-        mean = beta1 * moments[0] + (1 - beta1) * gradient
-        square = beta2 * moments[1] + (1 - beta2) * gradient * gradient
-        unbiased = mean / (1 - xp.full_like(steps, beta1) ** steps)
-        root = xp.sqrt(square / (1 - xp.full_like(steps, beta2) ** steps))
-        return unbiased / (root + epsilon) + weight_decay * value, (mean, square)
+        xp = array_api_compat.array_namespace(value)
+        constants = (1, beta1, 1 - beta1, beta2, 1 - beta2, epsilon, weight_decay)
+        one, kept1, new1, kept2, new2, least, decay = (scalar_like(constant, value, value.dtype) for constant in constants)
+        steps = xp.astype(count, value.dtype)
+        mean = kept1 * moments[0] + new1 * gradient
+        square = kept2 * moments[1] + new2 * gradient * gradient
+        unbiased = mean / (one - kept1**steps)
+        root = xp.sqrt(square / (one - kept2**steps))
+        return unbiased / (root + least) + decay * value, (mean, square)
 
     return Optimizer(network, lambda rate: _transformation(rate, move, moments=2), learning_rate)
 
@@ -210,7 +213,7 @@ def _transformation(learning_rate: LearningRate, move: Callable[..., Any], momen
 
     def update(gradients: Tree, state: OptimizerState, params: Tree) -> tuple[Tree, OptimizerState]:
         xp = array_api_compat.array_namespace(state.count)
-        count = xp.asarray(state.count + 1)
+        count = xp.asarray(state.count + xp.ones_like(state.count))
         with quiet(xp):
             moved = [
                 _move_one(move, *row, count=count, rate=state.rate)

@@ -131,14 +131,14 @@ class LossScaleRule:
             grown, backed_off = self._grown(scale), self._backed_off(scale)
         next_scale = xp.where(grows, grown, xp.where(backs_off, backed_off, scale))
 
-        zero = xp.zeros_like(good)
-        next_good = xp.where(finite, xp.where(grows, zero, good + 1), xp.full_like(good, self.growth_offset))
+        zero, one = xp.zeros_like(good), xp.ones_like(good)
+        next_good = xp.where(finite, xp.where(grows, zero, good + one), xp.full_like(good, self.growth_offset))
 
         full = xp.full_like(bad, self.hysteresis)
         spent = zero if "backoff" in self.refill else full
         after_finite = zero if "finite" in self.refill else bad
         after_growth = zero if "growth" in self.refill else after_finite
-        after_overflow = xp.where(backs_off, spent, bad + 1)
+        after_overflow = xp.where(backs_off, spent, bad + one)
         next_bad = xp.where(grows, after_growth, xp.where(finite, after_finite, after_overflow))
         return LossScaleState(next_scale, next_good, next_bad)
 

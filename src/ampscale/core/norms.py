@@ -74,7 +74,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
     xp = array_api_compat.array_namespace(norm)
     limit = xp.full_like(norm, max_norm)
     with quiet(xp):
-        coefficient = limit / (xp.where(norm > limit, norm, limit) + CLIP_EPSILON)
+        coefficient = limit / (xp.where(norm > limit, norm, limit) + xp.full_like(norm, CLIP_EPSILON))
         return map_leaves(lambda leaf: _multiplied(leaf, coefficient), tree), norm
 
 

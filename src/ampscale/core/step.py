@@ -165,6 +165,6 @@ def _moved(param: Array, update: Array) -> Array:
 def _without_gradients(state: TrainState, loss: Array, finite: Flag, rate: Array | None) -> tuple[TrainState, StepReport]:
     xp = array_api_compat.array_namespace(state.attempted)
     scale = state.scaler.scale
-    after = state._replace(attempted=xp.asarray(state.attempted + 1))
+    after = state._replace(attempted=xp.asarray(state.attempted + xp.ones_like(state.attempted)))
     reason = xp.full_like(state.applied, Reason.NO_GRADIENTS)
     return after, StepReport(loss, finite, xp.zeros_like(finite), scale, scale, rate, None, reason)

@@ -5,6 +5,7 @@ Spec: spec/profiles/mindformers.md.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import array_api_compat
@@ -195,9 +196,8 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
     def _average(self, skip: Flag) -> None:
         if self._ema_decay is None:
             return
-        kept, moved = self._ema_decay, 1 - self._ema_decay
         params = map_leaves(_wide_copy, self.network.params)
-        averaged = map_leaves(lambda average, param: kept * average + moved * param, self.ema_params, params)
+        averaged = map_leaves(partial(_averaged, decay=self._ema_decay), self.ema_params, params)
         self.ema_params = select(negated(skip), averaged, self.ema_params)
 
     def _output(self, loss: Array, overflow: Flag, rate: Array | None, norm: Array | None, local: Tree) -> Any:
@@ -223,7 +223,12 @@ def _sum(_: Array, total: Array | None, new: Array | None) -> Array | None:
 
 
 def _divided(tree: Tree, count: int) -> Tree:
-    return map_leaves(lambda leaf: leaf / count, tree)
+    return map_leaves(lambda leaf: leaf / scalar_like(count, leaf, leaf.dtype), tree)
+
+
+def _averaged(average: Array, param: Array, decay: float) -> Array:
+    kept, moved = (scalar_like(share, average, average.dtype) for share in (decay, 1 - decay))
+    return kept * average + moved * param
 
 
 def _wide_copy(array: Array) -> Array:
