@@ -4,6 +4,8 @@ Published scalers as constants: what sets one apart from another is on this page
 The rules are as published; where `ampscale.frameworks` mends a defect, it says so there and in spec/deviations.md.
 """
 
+from typing import Any
+
 from .core.machine import LossScaleRule
 
 
@@ -14,39 +16,17 @@ def static(init_scale: float) -> LossScaleRule:
 
 def mindspore(init_scale: float, scale_factor: int, scale_window: int) -> LossScaleRule:
     """MindSpore's `DynamicLossScaler`: divides, never below 1, and keeps the scale where growth is not finite."""
-    return LossScaleRule(
-        init_scale=init_scale,
-        growth_factor=scale_factor,
-        backoff_factor=1 / scale_factor,
-        growth_interval=scale_window,
-        min_scale=1.0,
-        backoff_divides=True,
-    )
+    return _mindspore(init_scale, scale_factor, scale_window, backoff_divides=True)
 
 
 def mindspore_update_cell(init_scale: float, scale_factor: float, scale_window: int) -> LossScaleRule:
     """MindSpore's `nn.DynamicLossScaleUpdateCell`: multiplies by the reciprocal, never below 1, grows to infinity."""
-    return LossScaleRule(
-        init_scale=init_scale,
-        growth_factor=scale_factor,
-        backoff_factor=1 / scale_factor,
-        growth_interval=scale_window,
-        min_scale=1.0,
-        growth_guard=False,
-    )
+    return _mindspore(init_scale, scale_factor, scale_window, growth_guard=False)
 
 
 def mindspore_manager(init_scale: float = 2.0**24, scale_factor: float = 2, scale_window: int = 2000) -> LossScaleRule:
     """MindSpore's `DynamicLossScaleManager`: the update cell's rule in the host's float64."""
-    return LossScaleRule(
-        init_scale=init_scale,
-        growth_factor=scale_factor,
-        backoff_factor=1 / scale_factor,
-        growth_interval=scale_window,
-        min_scale=1.0,
-        growth_guard=False,
-        dtype="float64",
-    )
+    return _mindspore(init_scale, scale_factor, scale_window, growth_guard=False, dtype="float64")
 
 
 def paddle_document() -> LossScaleRule:
@@ -63,3 +43,14 @@ def paddle_document() -> LossScaleRule:
 def paddle() -> LossScaleRule:
     """Paddle 3.3's dynamic-graph `GradScaler`: a finite step forgets the overflows before it; no bounds."""
     return LossScaleRule(init_scale=65536.0, refill=("finite", "backoff"), growth_guard=False)
+
+
+def _mindspore(init_scale: float, scale_factor: float, scale_window: int, **axes: Any) -> LossScaleRule:
+    return LossScaleRule(
+        init_scale=init_scale,
+        growth_factor=scale_factor,
+        backoff_factor=1 / scale_factor,
+        growth_interval=scale_window,
+        min_scale=1.0,
+        **axes,
+    )
