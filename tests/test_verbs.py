@@ -220,6 +220,22 @@ def test_a_step_names_the_argument_that_cannot_be(name, value):
         ampscale.train_step(*step_arguments(**{name: value}), [np.ones(1, F32)])
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"params": [1.0]}, r"^tree\[0\] must be an array"),
+        ({"optimizer": max}, r"^optimizer must have the methods \['init', 'update'\], got"),
+        ({"rule": 2.0**16}, r"^rule must be a LossScaleRule, got 65536.0"),
+    ],
+)
+def test_a_first_state_names_the_argument_that_cannot_be(changed, message):
+    """What a step would refuse is refused before there is a state."""
+    model = network([np.ones(1, F32)])
+    good = {"params": model.params, "optimizer": ampscale.optimizers.SGD(model), "rule": ampscale.LossScaleRule()}
+    with pytest.raises(TypeError, match=message):
+        ampscale.init_train_state(**{**good, **changed})
+
+
 @pytest.mark.clause("STEP-order")
 def test_the_public_step_is_the_step_of_the_core():
     """With good arguments the verb does what its definition does."""

@@ -10,7 +10,7 @@ from .backends import backend_of, backends
 from .core.machine import LossScaleRule, LossScaleState
 from .core.overflow import GradientScan, StatusRegister
 from .core.replicas import Communicator, Solo
-from .core.step import Reason, StepReport, TrainState, init_train_state
+from .core.step import Reason, StepReport, TrainState
 from .frameworks.mindformers import MFTrainOneStepCell
 from .frameworks.mindspore import (
     DynamicLossScaleManager,
@@ -28,6 +28,7 @@ from .verbs import (
     all_finite,
     clip_by_global_norm,
     global_norm,
+    init_train_state,
     local_norms,
     scale,
     train_step,

@@ -13,7 +13,7 @@ import array_api_compat
 
 from .core.checks import check_bool, check_number
 from .core.dtypes import FLOATS, name_of, wide, widest
-from .core.namespaces import namespace_of, quiet
+from .core.namespaces import device_of, namespace_of, quiet
 from .core.scaling import in_dtype, scalar_like
 from .core.step import apply_updates
 from .core.trees import leaves, leaves_with_paths, map_leaves, rebuilt, rows, select
@@ -202,8 +202,7 @@ def _transformation(learning_rate: LearningRate, move: Callable[..., Any], momen
     def init(params: Tree) -> OptimizerState:
         _check_real(params)
         xp = namespace_of(params)
-        device = array_api_compat.device(leaves(params)[0]) if leaves(params) else None
-        count = xp.asarray(0, dtype=xp.int32, device=device)
+        count = xp.asarray(0, dtype=xp.int32, device=device_of(params))
         return OptimizerState(
             count=count,
             rate=rate_at(count, widest([name_of(leaf.dtype) for leaf in leaves(params)])),

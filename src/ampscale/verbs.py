@@ -156,6 +156,27 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
     return norms.clip_by_global_norm(tree, max_norm)
 
 
+def init_train_state(params: Tree, optimizer: Any, rule: LossScaleRule) -> TrainState:
+    """
+    The state before the first step, for `train_step`.
+
+    Args:
+        params: Floating-point arrays in tuples, lists, dicts and NamedTuples; the state is made where the first one is.
+        optimizer: Gives ``init(params)`` and ``update(gradients, state, params)``.
+        rule: The constants of the scaler.
+
+    Raises:
+        TypeError: *params* holds something that is no array, or arrays of more than one library or device; or
+            *optimizer* or *rule* is not what it must be.
+
+    Spec: STEP-counters.
+    """
+    backend_of(params)
+    check_methods(optimizer, "optimizer", "init", "update")
+    _check_type(rule, "rule", LossScaleRule)
+    return step.init_train_state(params, optimizer, rule)
+
+
 def train_step(
     network: Any,
     optimizer: Any,
@@ -187,9 +208,8 @@ def train_step(
     check_methods(network, "network", "vjp")
     check_methods(optimizer, "optimizer", "init", "update")
     check_methods(communicator, "communicator", "mean", "all_finite")
-    for value, name, wanted in ((rule, "rule", LossScaleRule), (state, "state", TrainState)):
-        if not isinstance(value, wanted):
-            raise TypeError(f"{name} must be a {wanted.__name__}, got {value!r} of type {type(value).__name__}")
+    _check_type(rule, "rule", LossScaleRule)
+    _check_type(state, "state", TrainState)
     if max_norm is not None:
         check_number(max_norm, "max_norm", "a positive, finite number", 0, above=True)
     fused = backend_of(state.params).unscale_and_check
@@ -197,6 +217,11 @@ def train_step(
         network, optimizer, rule, state, *inputs,
         max_norm=max_norm, communicator=communicator, unscale_and_check=fused,
     )  # fmt: skip
+
+
+def _check_type(value: Any, name: str, wanted: type) -> None:
+    if not isinstance(value, wanted):
+        raise TypeError(f"{name} must be a {wanted.__name__}, got {value!r} of type {type(value).__name__}")
 
 
 def _check_dtype(dtype: str | None, out: Tree = None) -> None:

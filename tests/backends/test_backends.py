@@ -1,7 +1,6 @@
 """The backends: the same furniture in each, the right one for an array, and every fast path equal to its definition."""
 
 import array_api_strict
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -50,20 +49,3 @@ def test_every_fast_path_equals_its_definition(backend, tree, factor):
     ):
         for dtype in (None, "float32"):
             assert same(verb(tree, factor, dtype=dtype), definition(tree, factor, dtype=dtype))
-
-
-@MODULES
-def test_a_dtype_is_found_by_its_name(backend):
-    """Each library has its own object for a shared name."""
-    like = np.ones(1) if backend is numpy else array_api_strict.ones(1)
-    for name in ("float32", "float64", "int32", "complex64"):
-        assert backend.dtype_named(name, like) == (np.dtype(name) if backend is numpy else getattr(array_api_strict, name))
-
-
-def test_numpy_has_bfloat16_from_ml_dtypes(monkeypatch):
-    """The name is known where that package is installed, and otherwise says what is missing."""
-    assert numpy.dtype_named("bfloat16", np.ones(1)) == ml_dtypes.bfloat16
-    assert numpy.dtype_named("float16", np.ones(1)) == np.float16
-    monkeypatch.setitem(__import__("sys").modules, "ml_dtypes", None)
-    with pytest.raises(ModuleNotFoundError, match="ml_dtypes"):
-        numpy.dtype_named("bfloat16", np.ones(1))

@@ -21,9 +21,6 @@ class Backend(Protocol):
     def owns(self, array: Any) -> bool:
         """Whether *array* belongs to this library."""
 
-    def dtype_named(self, name: str, like: Array) -> Any:
-        """The library's dtype of that name."""
-
     def vjp(self, loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:
         """The loss, and what turns a seed into gradients."""
 

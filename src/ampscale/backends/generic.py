@@ -17,11 +17,6 @@ def owns(array: Any) -> bool:
     return owned
 
 
-def dtype_named(name: str, like: Array) -> Any:
-    """The library's dtype of that name, for instance "float32"."""
-    return getattr(array_api_compat.array_namespace(like), name)
-
-
 def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:  # noqa: ARG001
     """
     The loss, and what turns a seed into gradients.

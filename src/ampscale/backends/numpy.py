@@ -1,4 +1,4 @@
-"""NumPy: the definitions of the core, bfloat16 by ml_dtypes, and differentiation by the autograd package."""
+"""NumPy: the definitions of the core, and differentiation by the autograd package."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,20 +16,6 @@ NAME = "numpy"
 def owns(array: Any) -> bool:
     """Whether *array* belongs to this library."""
     return isinstance(array, np.ndarray | np.generic)
-
-
-def dtype_named(name: str, like: Array) -> Any:  # noqa: ARG001
-    """
-    The library's dtype of that name, for instance "float32".
-
-    Raises:
-        ModuleNotFoundError: It is "bfloat16", and ml_dtypes is not installed.
-    """
-    if name == "bfloat16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name)
 
 
 def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:

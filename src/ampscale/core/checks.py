@@ -10,7 +10,7 @@ from typing import Any
 
 import array_api_compat
 
-from .dtypes import FLOATS, name_of
+from .dtypes import FLOATS, INTEGERS, name_of
 from .trees import leaves_with_paths
 from .typing import Array, Flag, Scale, Tree
 
@@ -98,6 +98,17 @@ def check_scale_host(value: Scale, name: str = "scale") -> None:
         if not array_api_compat.is_numpy_array(value):
             return
         value = float(value.reshape(()))
+    check_scale_number(value, name)
+
+
+def check_scale_number(value: Any, name: str) -> None:
+    """
+    *value* is a Python number that a float32 scale can hold: positive and finite there.
+
+    Raises:
+        TypeError: It is no int or float, or it is a bool.
+        ValueError: It is NaN, infinite, zero or negative, or becomes so in float32.
+    """
     wanted = "a positive, finite number that float32 can hold"
     check_number(value, name, wanted, FLOATS["float32"].smallest_subnormal, FLOATS["float32"].largest)
 
@@ -139,7 +150,7 @@ def check_scalable(tree: Tree) -> None:
         TypeError: One is not; the message names it. An integer divided by a scale would be lost.
     """
     for path, leaf in leaves_with_paths(tree):
-        if not name_of(leaf.dtype).startswith(("float", "bfloat", "complex")):
+        if name_of(leaf.dtype) in INTEGERS:
             raise TypeError(f"{path} must be floating-point or complex to be scaled, got {name_of(leaf.dtype)}")
 
 

@@ -57,14 +57,9 @@ def name_of(dtype: Any) -> str:
     raise TypeError(f"dtype must be one of {', '.join([*FLOATS, *COMPLEX_PARTS, *sorted(INTEGERS)])}, got {dtype}")
 
 
-def real_part_of(name: str) -> str:
-    """The dtype of one part: "float32" for "complex64", and a real dtype for itself."""
-    return COMPLEX_PARTS.get(name, name)
-
-
 def wide(name: str) -> str:
     """The dtype in which arithmetic on *name* is done before it is rounded once: "float64" or "float32"."""
-    return "float64" if real_part_of(name) == "float64" else "float32"
+    return "float64" if COMPLEX_PARTS.get(name, name) == "float64" else "float32"
 
 
 def widest(names: list[str]) -> str:

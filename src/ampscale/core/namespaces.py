@@ -20,6 +20,13 @@ def namespace_of(tree: Tree) -> Namespace:
     return default_namespace.get()
 
 
+def device_of(tree: Tree) -> Any:
+    """The device of the first array in *tree*; None, the library's default, where there is none."""
+    for _, leaf in leaves_with_paths(tree):
+        return array_api_compat.device(leaf)
+    return None
+
+
 def check_one_library(**trees: Tree) -> None:
     """
     All arrays in *trees* come from one library and lie on one device.

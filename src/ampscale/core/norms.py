@@ -35,8 +35,10 @@ def global_norm(tree: Tree) -> Array:
     """
     xp = namespace_of(tree)
     sums = _square_sums(tree)
+    if not sums:
+        return xp.asarray(0.0, dtype=xp.float32)
     with quiet(xp):
-        return xp.asarray(xp.sqrt(reduce(add, sums, xp.zeros_like(sums[0]) if sums else xp.asarray(0.0, dtype=xp.float32))))
+        return xp.asarray(xp.sqrt(reduce(add, sums)))
 
 
 def local_norms(tree: Tree) -> Array:

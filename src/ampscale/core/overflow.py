@@ -7,10 +7,8 @@ OVERFLOW-gradient-scan, OVERFLOW-status-register.
 
 from typing import Any, Protocol
 
-import array_api_compat
-
 from .dtypes import INTEGERS, name_of
-from .namespaces import namespace_of
+from .namespaces import device_of, namespace_of
 from .scaling import unscale
 from .trees import leaves
 from .typing import Array, Flag, Scale, Tree
@@ -113,6 +111,4 @@ class _Status:
 
 
 def _true(like: Tree) -> Array:
-    xp = namespace_of(like)
-    found = leaves(like)[:1]
-    return xp.asarray(True, device=array_api_compat.device(found[0]) if found else None)
+    return namespace_of(like).asarray(True, device=device_of(like))

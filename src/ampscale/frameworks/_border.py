@@ -40,17 +40,6 @@ def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
         raise ValueError(f"state_dict must have the keys {list(keys)}: missing {missing}, unknown {unknown}")
 
 
-def check_initial_scale(value: Any, name: str) -> None:
-    """
-    *value* is a Python number that a float32 scale can start from.
-
-    Raises:
-        TypeError, ValueError: It is not.
-    """
-    smallest, largest = FLOATS["float32"].smallest_subnormal, FLOATS["float32"].largest
-    check_number(value, name, "a positive, finite number that float32 can hold", smallest, largest)
-
-
 def check_scale_value(value: Any, name: str, dtype: str = "float32") -> None:
     """
     *value* is a scale as MindSpore takes it: a Python number of at least 1.

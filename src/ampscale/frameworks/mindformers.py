@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 import array_api_compat
 
 from .. import verbs
-from ..core.checks import check_bool, check_count, check_number
+from ..core.checks import check_bool, check_count, check_number, check_scale_number
 from ..core.dtypes import name_of, wide
-from ..core.namespaces import namespace_of, quiet
+from ..core.namespaces import device_of, namespace_of, quiet
 from ..core.norms import sizes
 from ..core.overflow import Detector
 from ..core.replicas import SOLO, Communicator
 from ..core.scaling import in_dtype, scalar_like
-from ..core.trees import leaves, map_leaves, select
+from ..core.trees import map_leaves, select
 from ..core.typing import Array, Flag, Tree
-from ._border import as_array, check_initial_scale, check_keys, check_wide_like, negated, snapshot
+from ._border import as_array, check_keys, check_wide_like, negated, snapshot
 from .mindspore import TrainOneStepWithLossScaleCell
 
 KEYWORDS = (
@@ -210,10 +210,10 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
 def _as_array(scale_sense: Any, network: Any) -> Any:
     if isinstance(scale_sense, bool) or not isinstance(scale_sense, int | float):
         return scale_sense
-    check_initial_scale(scale_sense, "scale_sense")
-    params = leaves(getattr(network, "params", None))
+    check_scale_number(scale_sense, "scale_sense")
+    params = getattr(network, "params", None)
     xp = namespace_of(params)
-    return xp.asarray(scale_sense, dtype=xp.float32, device=array_api_compat.device(params[0]) if params else None)
+    return xp.asarray(scale_sense, dtype=xp.float32, device=device_of(params))
 
 
 def _sum(_: Array, total: Array | None, new: Array | None) -> Array | None:

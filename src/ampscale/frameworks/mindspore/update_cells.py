@@ -11,10 +11,10 @@ from typing import Any, Protocol, runtime_checkable
 import array_api_compat
 
 from ... import presets
-from ...core.checks import check_count, check_flag, check_number, check_scale_array, check_writable
+from ...core.checks import check_count, check_flag, check_number, check_scale_array, check_scale_number, check_writable
 from ...core.machine import LossScaleState
 from ...core.typing import Array, Flag
-from .._border import check_initial_scale, check_keys, negated
+from .._border import check_keys, negated
 
 
 @runtime_checkable
@@ -39,7 +39,7 @@ class FixedLossScaleUpdateCell:
     """
 
     def __init__(self, loss_scale_value: float) -> None:
-        check_initial_scale(loss_scale_value, "loss_scale_value")
+        check_scale_number(loss_scale_value, "loss_scale_value")
         self.loss_scale_value = loss_scale_value
 
     def get_loss_scale(self) -> float:
@@ -71,7 +71,7 @@ class DynamicLossScaleUpdateCell:
     """
 
     def __init__(self, loss_scale_value: float, scale_factor: float, scale_window: int) -> None:
-        check_initial_scale(loss_scale_value, "loss_scale_value")
+        check_scale_number(loss_scale_value, "loss_scale_value")
         check_number(scale_factor, "scale_factor", "a finite number of at least 1", 1)
         check_count(scale_window, "scale_window")
         self.loss_scale_value = loss_scale_value
