@@ -6,7 +6,7 @@ by framework, since two frameworks may share a name.
 """
 
 from . import frameworks, optimizers, presets
-from .backends import backend_of, backends
+from .backends import backend_of, backends, namespace, register_backend, use_backend
 from .core.machine import LossScaleRule, LossScaleState
 from .core.overflow import GradientScan, StatusRegister
 from .core.replicas import Communicator, Solo
@@ -69,11 +69,14 @@ __all__ = [
     "global_norm",
     "init_train_state",
     "local_norms",
+    "namespace",
     "optimizers",
     "presets",
+    "register_backend",
     "scale",
     "train_step",
     "unscale",
     "unscale_and_check",
     "unscale_check_and_norm",
+    "use_backend",
 ]

@@ -253,7 +253,7 @@ def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
             return xp.asarray(learning_rate(count), dtype=getattr(xp, dtype), device=device)
         table = xp.asarray(rates, dtype=getattr(xp, dtype), device=device)
         last = xp.full_like(count, len(rates) - 1)
-        return xp.asarray(table[xp.minimum(count, last)])
+        return xp.reshape(xp.take(table, xp.reshape(xp.minimum(count, last), (1,)), axis=0), ())
 
     if callable(learning_rate):
         return rate_at

@@ -45,6 +45,19 @@ def paddle() -> LossScaleRule:
     return LossScaleRule(init_scale=65536.0, refill=("finite", "backoff"), growth_guard=False)
 
 
+def torch(
+    init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5, growth_interval: int = 2000
+) -> LossScaleRule:
+    """Torch's `amp.GradScaler`: factors applied in float64, growth that is not finite kept back; no bounds."""
+    return LossScaleRule(
+        init_scale=init_scale,
+        growth_factor=growth_factor,
+        backoff_factor=backoff_factor,
+        growth_interval=growth_interval,
+        wide_factor=True,
+    )
+
+
 def _mindspore(init_scale: float, scale_factor: float, scale_window: int, **axes: Any) -> LossScaleRule:
     return LossScaleRule(
         init_scale=init_scale,

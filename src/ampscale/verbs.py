@@ -6,8 +6,8 @@ Spec: SCALING-scale-refused, SCALING-mixed-refused, OVERFLOW-in-place-checked.
 
 from typing import Any
 
-from .backends import Backend, backend_of
-from .core import norms, scaling, step
+from .backends import Backend, backend_of, network_of
+from .core import step
 from .core.checks import check_methods, check_number, check_out, check_scalable, check_scale_host
 from .core.machine import LossScaleRule
 from .core.replicas import SOLO, Communicator
@@ -32,8 +32,7 @@ def scale(tree: Tree, scale: Scale) -> Tree:
 
     Spec: SCALING-scale, SCALING-round-once, SCALING-dtype-kept.
     """
-    _check_with_scale(tree, scale)
-    return scaling.scale(tree, scale)
+    return _check_with_scale(tree, scale).scale(tree, scale)
 
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
@@ -51,9 +50,8 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
 
     Spec: SCALING-unscale-divides, SCALING-round-once, SCALING-widen.
     """
-    _check_with_scale(tree, scale)
     _check_dtype(dtype)
-    return scaling.unscale(tree, scale, dtype)
+    return _check_with_scale(tree, scale).unscale(tree, scale, dtype)
 
 
 def all_finite(tree: Tree) -> Flag:
@@ -116,8 +114,7 @@ def global_norm(tree: Tree) -> Array:
 
     Spec: NORMS-global, NORMS-accumulate-wide.
     """
-    _check(tree)
-    return norms.global_norm(tree)
+    return _check(tree).global_norm(tree)
 
 
 def local_norms(tree: Tree) -> Array:
@@ -129,8 +126,7 @@ def local_norms(tree: Tree) -> Array:
 
     Spec: NORMS-local.
     """
-    _check(tree)
-    return norms.local_norms(tree)
+    return _check(tree).local_norms(tree)
 
 
 def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
@@ -151,9 +147,9 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
 
     Spec: NORMS-clip, NORMS-clip-under-limit, NORMS-clip-before.
     """
-    _check(tree)
+    backend = _check(tree)
     check_number(max_norm, "max_norm", "a positive, finite number", 0, above=True)
-    return norms.clip_by_global_norm(tree, max_norm)
+    return backend.clip_by_global_norm(tree, max_norm)
 
 
 def init_train_state(params: Tree, optimizer: Any, rule: LossScaleRule) -> TrainState:
@@ -190,7 +186,8 @@ def train_step(
     One step of training, as a pure function: the next state, and what happened.
 
     Args:
-        network: Gives ``vjp(params, *inputs) -> (loss, pullback)``: a `Network`, for instance.
+        network: A `Network`, a `torch.nn.Module` that returns its loss, or anything with `params` and
+            ``vjp(params, *inputs) -> (loss, pullback)``.
         optimizer: Gives ``init(params)`` and ``update(gradients, state, params)``: one of `ampscale.optimizers`, or an
             optax transformation.
         rule: The constants of the scaler.
@@ -205,17 +202,16 @@ def train_step(
 
     Spec: STEP-order, STEP-skip, STEP-report.
     """
-    check_methods(network, "network", "vjp")
+    network = network_of(network)
     check_methods(optimizer, "optimizer", "init", "update")
     check_methods(communicator, "communicator", "mean", "all_finite")
     _check_type(rule, "rule", LossScaleRule)
     _check_type(state, "state", TrainState)
     if max_norm is not None:
         check_number(max_norm, "max_norm", "a positive, finite number", 0, above=True)
-    fused = backend_of(state.params).unscale_and_check
     return step.train_step(
         network, optimizer, rule, state, *inputs,
-        max_norm=max_norm, communicator=communicator, unscale_and_check=fused,
+        max_norm=max_norm, communicator=communicator, verbs=backend_of(state.params),
     )  # fmt: skip
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+import array_api_compat.numpy
 import numpy as np
 
-from ..core import norms, overflow
+from ..core import norms, overflow, scaling
 from ..core.namespaces import quiet
 from ..core.trees import leaves, rebuilt
-from ..core.typing import Array, Tree
+from ..core.typing import Array, Namespace, Tree
 
 NAME = "numpy"
 
@@ -16,6 +17,21 @@ NAME = "numpy"
 def owns(array: Any) -> bool:
     """Whether *array* belongs to this library."""
     return isinstance(array, np.ndarray | np.generic)
+
+
+def namespace() -> Namespace:
+    """The library's Array API namespace."""
+    return array_api_compat.numpy
+
+
+def devices() -> tuple[str, ...]:
+    """Where arrays can be put here."""
+    return ("cpu",)
+
+
+def as_network(value: Any) -> Any:  # noqa: ARG001
+    """None: NumPy has no networks."""
+    return None
 
 
 def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:
@@ -55,6 +71,11 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
     return loss, pullback
 
 
+scale = scaling.scale
+unscale = scaling.unscale
 all_finite = overflow.all_finite
 unscale_and_check = overflow.unscale_and_check
 unscale_check_and_norm = norms.unscale_check_and_norm
+global_norm = norms.global_norm
+local_norms = norms.local_norms
+clip_by_global_norm = norms.clip_by_global_norm

@@ -181,7 +181,8 @@ def check_writable(value: Array, name: str) -> None:
         TypeError: Its library's arrays cannot be, or it is a NumPy scalar.
         ValueError: It is read-only.
     """
-    if not hasattr(value, "__setitem__"):
-        raise TypeError(f"{name} must be an array that can be changed, got {type(value).__name__}")
-    if array_api_compat.is_numpy_array(value) and not value.flags.writeable:
+    if array_api_compat.is_writeable_array(value):
+        return
+    if array_api_compat.is_numpy_array(value) and hasattr(value, "__setitem__"):
         raise ValueError(f"{name} must be writable, got a read-only array")
+    raise TypeError(f"{name} must be an array that can be changed, got {type(value).__name__}")

@@ -9,13 +9,15 @@ MACHINE-floor, MACHINE-cap, MACHINE-hysteresis, MACHINE-refill, MACHINE-static, 
 """
 
 import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import array_api_compat
 
 from .checks import check_bool, check_count, check_flag, check_number
-from .dtypes import FLOATS
+from .dtypes import FLOATS, name_of
 from .namespaces import default_namespace, quiet
 from .typing import Array, Flag
 
@@ -53,6 +55,8 @@ class LossScaleRule:
         growth_guard: A growth that would not be finite keeps the scale.
         growth_offset: The count of finite steps at the start and after an overflow; below zero, the first growth is late.
         dtype: "float32" or "float64", in which the scale is held and multiplied.
+        wide_factor: Multiply in float64 and round once, so that a factor like 1.1 is not rounded to float32 first. On JAX
+            this wants jax_enable_x64.
 
     Raises:
         TypeError: A value has the wrong type.
@@ -71,6 +75,7 @@ class LossScaleRule:
     growth_guard: bool = True
     growth_offset: int = 0
     dtype: str = "float32"
+    wide_factor: bool = False
 
     def __post_init__(self) -> None:
         _check_dtype(self.dtype)
@@ -84,6 +89,7 @@ class LossScaleRule:
         check_count(self.growth_offset, "growth_offset", low=1 - 2**31)
         check_bool(self.backoff_divides, "backoff_divides")
         check_bool(self.growth_guard, "growth_guard")
+        check_bool(self.wide_factor, "wide_factor")
         _check_refill(self.refill)
         _check_bounds(self)
 
@@ -96,11 +102,16 @@ class LossScaleRule:
 
         Returns:
             Three arrays of shape ().
+
+        Raises:
+            TypeError: The rule needs float64 and the library gives none: JAX without jax_enable_x64.
         """
-        xp = default_namespace.get() if like is None else array_api_compat.array_namespace(like)
+        xp = default_namespace() if like is None else array_api_compat.array_namespace(like)
         device = None if like is None else array_api_compat.device(like)
+        wide = xp.asarray(self.init_scale, dtype=xp.float64 if self.wide_factor else getattr(xp, self.dtype), device=device)
+        _check_held(self, name_of(wide.dtype))
         return LossScaleState(
-            scale=xp.asarray(self.init_scale, dtype=getattr(xp, self.dtype), device=device),
+            scale=xp.astype(wide, getattr(xp, self.dtype), copy=False),
             good_steps=xp.asarray(self.growth_offset, dtype=xp.int32, device=device),
             bad_steps=xp.asarray(0, dtype=xp.int32, device=device),
         )
@@ -144,7 +155,7 @@ class LossScaleRule:
 
     def _grown(self, scale: Array) -> Array:
         xp = array_api_compat.array_namespace(scale)
-        grown = scale * xp.full_like(scale, self.growth_factor)
+        grown = self._moved(operator.mul, scale, self.growth_factor)
         if self.growth_guard:
             grown = xp.where(xp.isfinite(grown), grown, scale)
         return grown if self.max_scale is None else xp.minimum(grown, xp.full_like(scale, self.max_scale))
@@ -152,10 +163,23 @@ class LossScaleRule:
     def _backed_off(self, scale: Array) -> Array:
         xp = array_api_compat.array_namespace(scale)
         if self.backoff_divides:
-            backed_off = scale / xp.full_like(scale, 1 / self.backoff_factor)
+            backed_off = self._moved(operator.truediv, scale, 1 / self.backoff_factor)
         else:
-            backed_off = scale * xp.full_like(scale, self.backoff_factor)
+            backed_off = self._moved(operator.mul, scale, self.backoff_factor)
         return backed_off if self.min_scale is None else xp.maximum(backed_off, xp.full_like(scale, self.min_scale))
+
+    def _moved(self, operation: Callable[[Array, Array], Array], scale: Array, factor: float) -> Array:
+        xp = array_api_compat.array_namespace(scale)
+        wide = xp.astype(scale, xp.float64) if self.wide_factor else scale
+        # A compiler that saw a constant would multiply by its reciprocal instead of dividing, and round twice.
+        hidden = xp.where(xp.isnan(wide), wide, xp.full_like(wide, factor))
+        return xp.astype(operation(wide, hidden), scale.dtype, copy=False)
+
+
+def _check_held(rule: LossScaleRule, got: str) -> None:
+    wanted = "float64" if rule.wide_factor else rule.dtype
+    if got != wanted:
+        raise TypeError(f"this rule needs an array library with {wanted}, got {got}; JAX has it with jax_enable_x64")
 
 
 def _check_refill(refill: Any) -> None:

@@ -1,7 +1,7 @@
 """Which library an array belongs to, and the one used where no array is given."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from contextvars import ContextVar
 from typing import Any
 
 import array_api_compat
@@ -10,14 +10,24 @@ import array_api_compat.numpy
 from .trees import leaves_with_paths
 from .typing import Array, Namespace, Tree
 
-default_namespace: ContextVar[Namespace] = ContextVar("ampscale_namespace", default=array_api_compat.numpy)
+_providers: list[Callable[[], Namespace]] = [lambda: array_api_compat.numpy]
+
+
+def default_namespace() -> Namespace:
+    """The namespace where no array tells it: NumPy's, or what the last provider says."""
+    return _providers[-1]()
+
+
+def provide_default(provider: Callable[[], Namespace]) -> None:
+    """From now on *provider* is asked for the default: the floor above knows what the user has chosen."""
+    _providers.append(provider)
 
 
 def namespace_of(tree: Tree) -> Namespace:
     """The namespace of the first array in *tree*; the default where there is none."""
     for _, leaf in leaves_with_paths(tree):
         return array_api_compat.array_namespace(leaf)
-    return default_namespace.get()
+    return default_namespace()
 
 
 def device_of(tree: Tree) -> Any:

@@ -11,7 +11,7 @@ from operator import add, mul
 
 import array_api_compat
 
-from .dtypes import COMPLEX_PARTS, name_of, widest
+from .dtypes import COMPLEX_PARTS, name_of, wide, widest
 from .namespaces import namespace_of, quiet
 from .overflow import unscale_and_check
 from .scaling import applied, in_dtype
@@ -38,7 +38,7 @@ def global_norm(tree: Tree) -> Array:
     if not sums:
         return xp.asarray(0.0, dtype=xp.float32)
     with quiet(xp):
-        return xp.asarray(xp.sqrt(reduce(add, sums)))
+        return _root(reduce(add, sums))
 
 
 def local_norms(tree: Tree) -> Array:
@@ -50,7 +50,7 @@ def local_norms(tree: Tree) -> Array:
     """
     xp = namespace_of(tree)
     sums = _square_sums(tree)
-    return xp.sqrt(xp.stack(sums)) if sums else xp.zeros(0, dtype=xp.float32)
+    return _root(xp.stack(sums)) if sums else xp.zeros(0, dtype=xp.float32)
 
 
 def sizes(tree: Tree) -> Array:
@@ -92,6 +92,12 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
     return unscaled, finite, global_norm(unscaled)
 
 
+def _root(square: Array) -> Array:
+    """The root, rounded once. Taken in float64, since torch's float32 root is off by one in the last place at times."""
+    xp = array_api_compat.array_namespace(square)
+    return xp.asarray(xp.astype(xp.sqrt(xp.astype(square, xp.float64)), square.dtype))
+
+
 def _square_sums(tree: Tree) -> list[Array]:
     arrays = leaves(tree)
     dtype = widest([name_of(leaf.dtype) for leaf in arrays])
@@ -108,5 +114,4 @@ def _square_sum(leaf: Array, dtype: str) -> Array:
 
 
 def _multiplied(leaf: Array, coefficient: Array) -> Array:
-    within = widest([name_of(leaf.dtype), name_of(coefficient.dtype)])
-    return applied(mul, leaf, coefficient, within, leaf.dtype)
+    return applied(mul, leaf, coefficient, wide(name_of(leaf.dtype)), leaf.dtype)

@@ -15,23 +15,26 @@ from .namespaces import namespace_of, quiet
 from .trees import map_leaves
 from .typing import Array, Scale, Tree
 
+Operation = Callable[[Array, Array], Array]
 
-def scale(tree: Tree, scale: Scale) -> Tree:
+
+def scale(tree: Tree, scale: Scale, *, multiply: Operation = operator.mul) -> Tree:
     """
     *tree* times *scale*, as new arrays of the same dtypes.
 
     Args:
         tree: Floating-point or complex arrays of any shape.
         scale: float32 or float64, shape () or (1,), or a Python number. Positive and finite.
+        multiply: A library's product of float32 or of float64, which must be IEEE 754's.
 
     The product is taken in float32 (float64 for float64 arrays) and rounded once to the array's dtype, so a scale
     of 2**16 does not become infinite on its way to a float16 array.
     """
     with quiet(namespace_of(tree)):
-        return map_leaves(lambda leaf: applied(operator.mul, leaf, scale, wide(name_of(leaf.dtype)), leaf.dtype), tree)
+        return map_leaves(lambda leaf: applied(multiply, leaf, scale, wide(name_of(leaf.dtype)), leaf.dtype), tree)
 
 
-def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
+def unscale(tree: Tree, scale: Scale, dtype: str | None = None, *, divide: Operation = operator.truediv) -> Tree:
     """
     *tree* divided by *scale*, as new arrays.
 
@@ -39,13 +42,12 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
         tree: Floating-point or complex arrays of any shape.
         scale: float32 or float64, shape () or (1,), or a Python number. Positive and finite.
         dtype: "float32" or "float64": arrays narrower than this come out in it; wider ones keep their dtype.
+        divide: A library's quotient of float32 or of float64, which must be IEEE 754's.
 
     A division, not a product with a reciprocal: taken in float32 (float64 for float64 arrays) and rounded once.
     """
     with quiet(namespace_of(tree)):
-        return map_leaves(
-            lambda leaf: applied(operator.truediv, leaf, scale, wide(name_of(leaf.dtype)), _widened(leaf, dtype)), tree
-        )
+        return map_leaves(lambda leaf: applied(divide, leaf, scale, wide(name_of(leaf.dtype)), _widened(leaf, dtype)), tree)
 
 
 def scalar_like(value: Scale, like: Array, dtype: Any) -> Array:
@@ -62,7 +64,7 @@ def in_dtype(leaf: Array, name: str) -> Array:
     return leaf if name_of(leaf.dtype) == name else xp.astype(leaf, getattr(xp, name))
 
 
-def applied(operation: Callable[[Array, Array], Array], leaf: Array, factor: Scale, within: str, dtype: Any) -> Array:
+def applied(operation: Operation, leaf: Array, factor: Scale, within: str, dtype: Any) -> Array:
     """
     *operation* on *leaf* and *factor*, a number of shape (): computed in the dtype *within*, rounded once to *dtype*.
 
@@ -74,7 +76,8 @@ def applied(operation: Callable[[Array, Array], Array], leaf: Array, factor: Sca
         real, imag = (applied(operation, half, factor, within, part) for half in (xp.real(leaf), xp.imag(leaf)))
         return _complex(real, imag, leaf)
     result = operation(in_dtype(leaf, within), scalar_like(factor, leaf, getattr(xp, within)))
-    return xp.asarray(xp.astype(result, dtype, copy=False))
+    rounded = xp.astype(result, dtype, copy=False)
+    return rounded if leaf.shape else xp.reshape(xp.reshape(rounded, (1,)), ())  # NumPy gives a scalar for an array of shape ()
 
 
 def _complex(real: Array, imag: Array, like: Array) -> Array:

@@ -49,6 +49,23 @@ class FunctionalOptimizer(Protocol):
         """What to add to *params*, and the next state."""
 
 
+class Verbs(Protocol):
+    """The two verbs of a step that a backend may have in a faster form."""
+
+    def unscale_and_check(self, tree: Tree, scale: Array, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
+        """As `core.overflow.unscale_and_check`."""
+
+    def clip_by_global_norm(self, tree: Tree, max_norm: float) -> tuple[Tree, Array]:
+        """As `core.norms.clip_by_global_norm`."""
+
+
+class Definitions:
+    """The two verbs as they are defined."""
+
+    unscale_and_check = staticmethod(unscale_and_check)
+    clip_by_global_norm = staticmethod(clip_by_global_norm)
+
+
 class Reason(IntEnum):
     """Why a step was applied or not."""
 
@@ -95,7 +112,7 @@ def train_step(
     *inputs: Any,
     max_norm: float | None = None,
     communicator: Communicator = SOLO,
-    unscale_and_check: Callable[..., tuple[Tree, Flag]] = unscale_and_check,
+    verbs: Verbs = Definitions,
 ) -> tuple[TrainState, StepReport]:
     """
     One step of training: the next state, and what happened.
@@ -108,7 +125,7 @@ def train_step(
         inputs: Handed to the network as they are.
         max_norm: Clip the unscaled gradients to this global norm.
         communicator: How to agree with the other replicas.
-        unscale_and_check: A backend's, which must equal the definition bit for bit.
+        verbs: A backend's `unscale_and_check` and `clip_by_global_norm`, which equal the definitions bit for bit.
 
     16-bit gradients are unscaled into float32, where the small ones survive, and reach the optimizer so.
 
@@ -118,7 +135,7 @@ def train_step(
     loss, pullback = network.vjp(state.params, *inputs)
     scale = state.scaler.scale
     scaled = communicator.mean(pullback(seed_like(loss, scale)))
-    gradients, finite = unscale_and_check(scaled, scale, dtype="float32")
+    gradients, finite = verbs.unscale_and_check(scaled, scale, dtype="float32")
     finite = communicator.all_finite(finite)
     rate = optimizer.learning_rate_at(state.optimizer) if hasattr(optimizer, "learning_rate_at") else None
     if not leaves(gradients):
@@ -126,7 +143,7 @@ def train_step(
 
     norm = None
     if max_norm is not None:
-        gradients, norm = clip_by_global_norm(gradients, max_norm)
+        gradients, norm = verbs.clip_by_global_norm(gradients, max_norm)
     updates, candidate = optimizer.update(gradients, state.optimizer, state.params)
     scaler = rule.update(state.scaler, finite)
     xp = array_api_compat.array_namespace(scale)

@@ -1,5 +1,5 @@
 """
-Trees: tuples, lists, dicts and NamedTuples of arrays.
+Trees: tuples, lists, dicts and NamedTuples of arrays, and the containers of a library that `open_with` tells of.
 
 None stands where there is no array, for instance for a parameter without a gradient, and is passed over.
 """
@@ -11,6 +11,15 @@ from typing import Any
 import array_api_compat
 
 from .typing import Array, Flag, Tree
+
+Opened = tuple[list[Tree], Callable[[list[Tree]], Tree]]  # what a container holds, and what puts other things in their place
+
+_openers: list[Callable[[Any], Opened | None]] = []
+
+
+def open_with(opener: Callable[[Any], Opened | None]) -> None:
+    """From now on trees may hold what *opener* opens: an array library's own kinds of containers. None is for no container."""
+    _openers.append(opener)
 
 
 def leaves(tree: Tree) -> list[Array]:
@@ -103,7 +112,14 @@ def _children(tree: Tree) -> list[tuple[Any, Tree]] | None:
         return list(enumerate(tree))
     if type(tree) in (dict, OrderedDict):
         return list(tree.items())
-    return None
+    opened = _opened(tree)
+    return None if opened is None else list(enumerate(opened[0]))
+
+
+def _opened(tree: Tree) -> Opened | None:
+    if not _openers or array_api_compat.is_array_api_obj(tree):
+        return None
+    return next(filter(None, (opener(tree) for opener in _openers)), None)
 
 
 def _matching(keys: list[Any], other: Tree) -> list[Tree]:
@@ -122,8 +138,10 @@ def _outline(tree: Tree) -> Any:
 
 
 def _rebuild(tree: Tree, children: list[Tree]) -> Tree:
-    if isinstance(tree, dict):
+    if type(tree) in (dict, OrderedDict):
         return type(tree)(zip(tree, children, strict=True))
+    if (opened := _opened(tree)) is not None and not isinstance(tree, tuple | list):
+        return opened[1](children)
     if hasattr(tree, "_fields"):
         return type(tree)(*children)
     return type(tree)(children)

@@ -1,15 +1,21 @@
 """
-How a cell moves parameters: without looking at the flag where the optimizer is functional, with one look where not.
+How optimizers are used: by a cell, without looking at the flag where they can do so, with one look where not; and by
+hand, for scalers of hand-written loops.
 
 Spec: STEP-two-modes.
 """
 
+import sys
+from collections.abc import Callable
 from typing import Any, Protocol
 
+from .. import verbs
+from ..backends import network_of as known_network
 from ..core.step import apply_updates
 from ..core.trees import select
 from ..core.typing import Array, Flag, Tree
 from ..optimizers import Optimizer
+from ._border import can_be_written
 
 
 class Applier(Protocol):
@@ -70,22 +76,96 @@ def applier_of(optimizer: Any, network: Any) -> Applier:
     """
     if isinstance(optimizer, Optimizer):
         return optimizer
+    if is_torch_optimizer(optimizer):
+        from ._torch import TorchApplier
+
+        return TorchApplier(optimizer, network)
     if callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None)):
         return FunctionalApplier(optimizer, network)
     if callable(optimizer):
         return EagerApplier(optimizer)
-    wanted = "one of ampscale.optimizers, an optax transformation or a callable optimizer(gradients)"
+    wanted = "one of ampscale.optimizers, an optax transformation, a torch.optim.Optimizer or a callable optimizer(gradients)"
     raise TypeError(f"optimizer must be {wanted}, got {optimizer!r} of type {type(optimizer).__name__}")
+
+
+def is_torch_optimizer(value: Any) -> bool:
+    """Whether *value* is a `torch.optim.Optimizer`; torch is not imported for that."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.optim.Optimizer)
 
 
 def network_of(network: Any) -> Any:
     """
-    *network*, which can be called, and has `params` and `vjp`.
+    *network*, which can be called, and has `params` and `vjp`; a `torch.nn.Module` as such.
 
     Raises:
         TypeError: It lacks one of them.
     """
-    if callable(network) and hasattr(network, "params") and callable(getattr(network, "vjp", None)):
-        return network
-    wanted = "a Network, or any callable with params and vjp(params, *inputs)"
-    raise TypeError(f"network must be {wanted}, got {network!r} of type {type(network).__name__}")
+    found = known_network(network)
+    if not callable(found):
+        raise TypeError(f"network must be callable, got {network!r} of type {type(network).__name__}")
+    return found
+
+
+def parameters_of(optimizer: Any) -> list[Any]:
+    """
+    The parameters that an optimizer of a hand-written loop moves, each with `grad`.
+
+    Raises:
+        TypeError: It has none.
+    """
+    if is_torch_optimizer(optimizer):
+        return [param for group in optimizer.param_groups for param in group["params"]]
+    if not hasattr(optimizer, "parameters"):
+        wanted = "a torch.optim.Optimizer, or have parameters, each with value and grad"
+        raise TypeError(f"optimizer must be {wanted}, got {type(optimizer).__name__}")
+    return list(optimizer.parameters)
+
+
+def step_of(optimizer: Any) -> Callable[[], Any]:
+    """
+    What makes an optimizer of a hand-written loop step.
+
+    Raises:
+        TypeError: It has no parameters, or no method `step`.
+    """
+    parameters_of(optimizer)
+    step: Callable[[], Any] | None = getattr(optimizer, "step", None)
+    if step is None or not callable(step):
+        raise TypeError(f"optimizer must have a method step() for this, got {type(optimizer).__name__}")
+    return step
+
+
+def minimize_of(optimizer: Any) -> Callable[..., Any]:
+    """
+    What makes an optimizer of a hand-written loop minimize; its `step`, which needs no loss, where it has no such method.
+
+    Raises:
+        TypeError: It has no parameters, or neither method.
+    """
+    parameters_of(optimizer)
+    if callable(getattr(optimizer, "minimize", None)):
+        minimize: Callable[..., Any] = optimizer.minimize
+        return minimize
+    step = step_of(optimizer)
+    return lambda *_, **__: step()
+
+
+def unscale_gradients(parameters: list[Any], scale: float) -> Flag:
+    """
+    Divides the gradients of *parameters* by *scale*: in place, save for arrays that cannot be written to, and for sparse
+    ones with an index twice, which are replaced.
+
+    Returns:
+        Bool, shape (): whether all were finite, before and after.
+    """
+    for parameter in parameters:
+        if getattr(parameter.grad, "is_sparse", False):
+            parameter.grad = parameter.grad.coalesce()
+    gradients = [parameter.grad for parameter in parameters]
+    if all(gradient is None or can_be_written(gradient) for gradient in gradients):
+        return verbs.unscale_and_check(gradients, scale, out=gradients)[1]
+    unscaled, finite = verbs.unscale_and_check(gradients, scale)
+    for parameter, gradient in zip(parameters, unscaled, strict=True):
+        parameter.grad = gradient
+    return finite

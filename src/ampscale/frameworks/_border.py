@@ -4,11 +4,39 @@ from collections.abc import Mapping
 from typing import Any
 
 import array_api_compat
+import numpy as np
 
 from ..core.checks import check_number, check_scale_host
 from ..core.dtypes import FLOATS, name_of, wide
-from ..core.trees import leaves_with_paths, rows
+from ..core.machine import LossScaleState
+from ..core.trees import leaves, leaves_with_paths, rows
 from ..core.typing import Array, Flag, Tree
+
+HOST = np.zeros(())  # where the state of a scaler lies that is looked at in every step
+
+
+class PlacedState:
+    """
+    The state of a scaler that goes where its first array is, and stays there.
+
+    Made on the host, so that its numbers can be set before there is any array.
+    """
+
+    def __init__(self, state: LossScaleState) -> None:
+        self.state = state
+        self._placed = False
+
+    def beside(self, tree: Tree) -> LossScaleState:
+        """The state, in the library and on the device of the first array that was ever handed in."""
+        like = next(iter(leaves(tree)), None)
+        if like is not None and not self._placed:
+            xp, device = array_api_compat.array_namespace(like), array_api_compat.device(like)
+            numbers = zip(self.state, ("float32", "int32", "int32"), strict=True)
+            self.state = LossScaleState(
+                *(xp.asarray(value.item(), dtype=getattr(xp, name), device=device) for value, name in numbers)
+            )
+            self._placed = True
+        return self.state
 
 
 def number_of(value: Any, name: str) -> float:
@@ -56,8 +84,8 @@ def negated(flag: Flag) -> Flag:
 
 
 def as_array(flag: Flag, like: Array) -> Array:
-    """A bool, or an array of bools, as an array of the library of *like*."""
-    return array_api_compat.array_namespace(like).asarray(flag)
+    """A bool, or an array of bools, as an array of the library and on the device of *like*."""
+    return array_api_compat.array_namespace(like).asarray(flag, device=array_api_compat.device(like))
 
 
 def check_wide_like(tree: Any, params: Tree, name: str) -> None:
@@ -76,6 +104,16 @@ def check_wide_like(tree: Any, params: Tree, name: str) -> None:
             raise ValueError(f"{name} must hold an array of shape {tuple(param.shape)}, got {tuple(value.shape)}")
         if name_of(value.dtype) != wide(name_of(param.dtype)):
             raise TypeError(f"{name} must be {wide(name_of(param.dtype))} for this parameter, got {name_of(value.dtype)}")
+
+
+def can_be_written(array: Array) -> bool:
+    """Whether arrays of this library can be written to, even if this one may not be."""
+    return array_api_compat.is_writeable_array(array) or array_api_compat.is_numpy_array(array)
+
+
+def filled_like(array: Array, value: float) -> Array:
+    """A new array like *array*, of shape (), that holds *value*."""
+    return array_api_compat.array_namespace(array).full_like(array, value)
 
 
 def snapshot(array: Array) -> Array:

@@ -20,6 +20,7 @@ from ..core.replicas import SOLO, Communicator
 from ..core.scaling import in_dtype, scalar_like
 from ..core.trees import map_leaves, select
 from ..core.typing import Array, Flag, Tree
+from ._apply import network_of
 from ._border import as_array, check_keys, check_wide_like, negated, snapshot
 from .mindspore import TrainOneStepWithLossScaleCell
 
@@ -108,6 +109,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         check_count(gradient_accumulation_steps, "gradient_accumulation_steps")
         if ema_decay is not None:
             check_number(ema_decay, "ema_decay", "a number above 0 and below 1", 0, 1 - 2**-53, above=True)
+        network = network_of(network)
         super().__init__(network, optimizer, _as_array(scale_sense, network), detector=detector, communicator=communicator)
         self._max_norm = max_grad_norm if use_clip_grad else None
         self._local_norm = local_norm
@@ -138,7 +140,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
             self._calls += 1
             return self._output(loss, overflow, rate, None, gradients)
 
-        local = _divided(self._summed(gradients), self._micro_batches) if self._calls else gradients
+        local = verbs.unscale(self._summed(gradients), self._micro_batches) if self._calls else gradients
         gradients = self._communicator.mean(local)
         overflow = self._overflow | self.get_overflow_status(status, gradients)
         skip = self.process_loss_scale(overflow)
@@ -211,19 +213,14 @@ def _as_array(scale_sense: Any, network: Any) -> Any:
     if isinstance(scale_sense, bool) or not isinstance(scale_sense, int | float):
         return scale_sense
     check_scale_number(scale_sense, "scale_sense")
-    params = getattr(network, "params", None)
-    xp = namespace_of(params)
-    return xp.asarray(scale_sense, dtype=xp.float32, device=device_of(params))
+    xp = namespace_of(network.params)
+    return xp.asarray(scale_sense, dtype=xp.float32, device=device_of(network.params))
 
 
 def _sum(_: Array, total: Array | None, new: Array | None) -> Array | None:
     if total is None or new is None:
         return new if total is None else total
     return total + new
-
-
-def _divided(tree: Tree, count: int) -> Tree:
-    return map_leaves(lambda leaf: leaf / scalar_like(count, leaf, leaf.dtype), tree)
 
 
 def _averaged(average: Array, param: Array, decay: float) -> Array:

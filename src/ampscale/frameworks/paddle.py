@@ -21,7 +21,8 @@ from ..core.dtypes import FLOATS, name_of
 from ..core.machine import LossScaleRule
 from ..core.scaling import in_dtype
 from ..core.typing import Array
-from ._border import check_keys, number_of
+from ._apply import minimize_of, parameters_of, step_of, unscale_gradients
+from ._border import HOST, check_keys, number_of
 
 _REFILL = {"accumulated": ("growth", "backoff"), "consecutive": ("finite", "backoff")}
 _KEYS = (
@@ -67,8 +68,9 @@ class GradScaler:
         decr_count: "accumulated", the document's word: overflows count until the scale grows or shrinks, also over
             finite steps between them. "consecutive": a finite step sets their count to zero, as Paddle's code does.
 
-    An optimizer is any object with `parameters`, each with `value` and `grad`, and with ``step()`` or
-    ``minimize(loss)``. Gradients are unscaled in place. The scale stays within the normal float32 numbers.
+    An optimizer is a `torch.optim.Optimizer`, or any object with `parameters`, each with `value` and `grad`, and with
+    ``step()`` or ``minimize(loss)``. Gradients are unscaled in place; where arrays cannot be written to, as JAX's, each
+    `grad` is replaced. The scale stays within the normal float32 numbers.
 
     Raises:
         TypeError: An argument is of the wrong type.
@@ -105,7 +107,7 @@ class GradScaler:
             incr_every_n_steps=incr_every_n_steps,
             decr_every_n_nan_or_inf=decr_every_n_nan_or_inf,
         )
-        self._state = self._rule.init()
+        self._state = self._rule.init(like=HOST)
         self._progress: dict[int, _Progress] = {}
 
     def scale(self, var: Array) -> Array:
@@ -145,7 +147,7 @@ class GradScaler:
                 stepped, which the update would forget.
             TypeError: The optimizer's `minimize` does not take these arguments. Nothing has changed then.
         """
-        minimize = _minimize_of(optimizer)
+        minimize = minimize_of(optimizer)
         with suppress(ValueError):  # a compiled function tells no signature
             inspect.signature(minimize).bind(*args, **kwargs)
         if not self._enable:
@@ -183,7 +185,7 @@ class GradScaler:
         Raises:
             RuntimeError: The optimizer has stepped since the last `update`.
         """
-        stepping = _step_of(optimizer)
+        stepping = step_of(optimizer)
         if not self._enable:
             stepping()
             return True
@@ -226,7 +228,7 @@ class GradScaler:
     def set_init_loss_scaling(self, new_init_loss_scaling: float) -> None:
         """Sets the first scale, and the present one too; the counts stay."""
         self._rule = self._changed(init_loss_scaling=new_init_loss_scaling)
-        self._state = self._state._replace(scale=self._rule.init().scale)
+        self._state = self._state._replace(scale=self._rule.init(like=HOST).scale)
 
     def get_incr_ratio(self) -> float:
         """What the scale is multiplied by when it grows."""
@@ -296,7 +298,7 @@ class GradScaler:
         scale = number_of(state_dict["scale"], "scale")
         rule = self._changed(init_loss_scaling=scale, **{key: state_dict[key] for key in _KEYS[1:5]})
         counts = (np.asarray(state_dict[key], np.int32) for key in ("incr_count", "decr_count"))
-        self._rule, self._state = rule, type(self._state)(rule.init().scale, *counts)
+        self._rule, self._state = rule, type(self._state)(rule.init(like=HOST).scale, *counts)
         self._dynamic = state_dict["use_dynamic_loss_scaling"]
         if not self._dynamic:  # no update will follow that lets those go on which have stepped
             self._progress = {key: progress for key, progress in self._progress.items() if progress.stage is Stage.UNSCALED}
@@ -305,8 +307,7 @@ class GradScaler:
         """The progress of *optimizer*, whose gradients are unscaled and checked now if they were not."""
         progress = self._progress.get(id(optimizer))
         if progress is None:
-            gradients = [parameter.grad for parameter in _parameters_of(optimizer)]
-            _, finite = verbs.unscale_and_check(gradients, self.get_loss_scaling(), out=gradients)
+            finite = unscale_gradients(parameters_of(optimizer), self.get_loss_scaling())
             progress = self._progress[id(optimizer)] = _Progress(optimizer, Stage.UNSCALED, bool(finite))
         elif progress.stage is Stage.STEPPED:
             raise RuntimeError(f"{caller}() must come once between two update() calls: {progress.stage.value} since the last")
@@ -348,24 +349,3 @@ _FIELDS = {
     "incr_every_n_steps": "growth_interval",
     "decr_every_n_nan_or_inf": "hysteresis",
 }
-
-
-def _parameters_of(optimizer: Any) -> Any:
-    if not hasattr(optimizer, "parameters"):
-        raise TypeError(f"optimizer must have parameters, each with value and grad, got {type(optimizer).__name__}")
-    return optimizer.parameters
-
-
-def _step_of(optimizer: Any) -> Any:
-    _parameters_of(optimizer)
-    if callable(getattr(optimizer, "step", None)):
-        return optimizer.step
-    raise TypeError(f"optimizer must have a method step() for this, got {type(optimizer).__name__}")
-
-
-def _minimize_of(optimizer: Any) -> Any:
-    _parameters_of(optimizer)
-    if callable(getattr(optimizer, "minimize", None)):
-        return optimizer.minimize
-    step = _step_of(optimizer)
-    return lambda *_, **__: step()

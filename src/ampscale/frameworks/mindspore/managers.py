@@ -10,7 +10,7 @@ from ... import presets
 from ...core.checks import check_bool, check_count, check_flag, check_number
 from ...core.machine import LossScaleState
 from ...core.typing import Flag
-from .._border import check_scale_value
+from .._border import HOST, check_scale_value
 from .update_cells import DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell
 
 CONSECUTIVE_OVERFLOWS = 1000
@@ -73,7 +73,7 @@ class DynamicLossScaleManager:
         check_count(scale_window, "scale_window")
         published = presets.mindspore_manager(float(init_loss_scale), scale_factor, scale_window)
         self._rule = replace(published, growth_guard=True)
-        self._state: LossScaleState = self._rule.init()
+        self._state: LossScaleState = self._rule.init(like=HOST)
         self._overflows_in_a_row = 0
 
     def get_loss_scale(self) -> float:

@@ -34,12 +34,15 @@ class TrainOneStepWithLossScaleCell:
     One training step with loss scaling, made for heirs.
 
     Args:
-        network: A `Network`, or any callable with `params` and ``vjp(params, *inputs)``, that returns one loss.
+        network: A `Network`, a `torch.nn.Module` or any callable with `params` and ``vjp(params, *inputs)``, that returns
+            one loss.
         optimizer: One of `ampscale.optimizers` or an optax transformation, which are never looked at on the host; or
-            any callable ``optimizer(gradients)``, which costs one look a step and is not called on an overflow.
+            a `torch.optim.Optimizer` or any callable ``optimizer(gradients)``, which cost one look a step and are not
+            called on an overflow; a fused `torch.optim` one is told by the flag, and costs none.
         scale_sense: The scale, as a float32 or float64 array of shape () or (1,), which stays until
             `set_sense_scale`; or an update cell, which moves it: an object with ``get_loss_scale()`` that is called
-            with the scale and the overflow, writes the next scale into the array, and returns whether to skip.
+            with the scale and the overflow, writes the next scale into the array, and returns whether to skip. Where
+            arrays cannot be written to, as JAX's, its ``next_scale(loss_scale, overflow)`` is called instead.
         detector: What finds an overflow; by default a scan of the gradients.
         communicator: How to agree with the other replicas.
 
@@ -64,10 +67,10 @@ class TrainOneStepWithLossScaleCell:
         communicator: Communicator = SOLO,
     ) -> None:
         self.network = network_of(network)
-        self.loss_scaling_manager = None if array_api_compat.is_array_api_obj(scale_sense) else _update_cell(scale_sense)
+        self.loss_scaling_manager: Any = None if array_api_compat.is_array_api_obj(scale_sense) else _update_cell(scale_sense)
         self.scale_sense = self._first_scale(scale_sense)
         self.optimizer = optimizer
-        self._applier = applier_of(optimizer, network)
+        self._applier = applier_of(optimizer, self.network)
         self._detector = GradientScan() if detector is None else detector
         self._communicator = communicator
         check_methods(self._detector, "detector", "start", "observe", "finite")
@@ -133,7 +136,13 @@ class TrainOneStepWithLossScaleCell:
             TypeError, ValueError: *overflow* is no bool of shape ().
         """
         check_flag(overflow, "overflow")
-        return overflow if self.loss_scaling_manager is None else self.loss_scaling_manager(self.scale_sense, overflow)
+        if self.loss_scaling_manager is None:
+            return overflow
+        if array_api_compat.is_writeable_array(self.scale_sense):
+            skip: Flag = self.loss_scaling_manager(self.scale_sense, overflow)
+            return skip
+        self.scale_sense = self.loss_scaling_manager.next_scale(self.scale_sense, overflow)
+        return overflow
 
     def set_sense_scale(self, sens: Array) -> None:
         """
@@ -178,7 +187,10 @@ class TrainOneStepWithLossScaleCell:
             return snapshot(scale_sense)
         value = self.loss_scaling_manager.get_loss_scale()
         number = number_of(value, "scale_sense.get_loss_scale()")
-        return presets.static(number).init(like=next(iter(leaves(self.network.params)), None)).scale
+        scale = presets.static(number).init(like=next(iter(leaves(self.network.params)), None)).scale
+        if not array_api_compat.is_writeable_array(scale):
+            check_methods(self.loss_scaling_manager, "scale_sense, for arrays that cannot be written to,", "next_scale")
+        return scale
 
     def _checked(self, sens: Array) -> Array:
         check_scale_array(sens, "sens")

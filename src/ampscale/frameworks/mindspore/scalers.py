@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import array_api_compat
-import numpy as np
 
 from ... import presets, verbs
 from ...core.checks import check_count, check_flag
 from ...core.typing import Array, Flag, Tree
-from .._border import check_keys, check_scale_value, number_of
+from .._border import HOST, PlacedState, check_keys, check_scale_value, filled_like, number_of, snapshot
 
 
 def all_finite(inputs: tuple[Array, ...] | list[Array]) -> Flag:
@@ -76,20 +75,20 @@ class StaticLossScaler(LossScaler):
 
     def __init__(self, scale_value: float) -> None:
         check_scale_value(scale_value, "scale_value")
-        self._state = presets.static(float(scale_value)).init()
+        self._placed = PlacedState(presets.static(float(scale_value)).init(like=HOST))
 
     @property
     def scale_value(self) -> Array:
         """The scale: float32, shape (). A snapshot."""
-        return np.array(self._state.scale)
+        return snapshot(self._placed.state.scale)
 
     def scale(self, inputs: Tree) -> Tree:
         """*inputs* times the scale: new arrays of the same dtypes."""
-        return verbs.scale(inputs, self._state.scale)
+        return verbs.scale(inputs, self._placed.beside(inputs).scale)
 
     def unscale(self, inputs: Tree) -> Tree:
         """*inputs* divided by the scale: new arrays of the same dtypes."""
-        return verbs.unscale(inputs, self._state.scale)
+        return verbs.unscale(inputs, self._placed.beside(inputs).scale)
 
     def adjust(self, grads_finite: Flag) -> bool:
         """Nothing; returns False. *grads_finite* is not looked at."""
@@ -119,34 +118,36 @@ class DynamicLossScaler(LossScaler):
         check_count(scale_factor, "scale_factor")
         check_count(scale_window, "scale_window")
         self._rule = presets.mindspore(float(scale_value), scale_factor, scale_window)
-        self._state = self._rule.init()
+        self._placed = PlacedState(self._rule.init(like=HOST))
 
     @property
     def scale_value(self) -> Array:
         """The scale: float32, shape (). A snapshot. Set it to a positive, finite number."""
-        return np.array(self._state.scale)
+        return snapshot(self._placed.state.scale)
 
     @scale_value.setter
     def scale_value(self, value: Any) -> None:
-        self._state = self._state._replace(scale=np.asarray(number_of(value, "scale_value"), np.float32))
+        state = self._placed.state
+        self._placed.state = state._replace(scale=filled_like(state.scale, number_of(value, "scale_value")))
 
     @property
     def counter(self) -> Array:
         """Finite steps since the last growth or overflow: int32, shape (). Set it to an int of at least 0."""
-        return np.array(self._state.good_steps)
+        return snapshot(self._placed.state.good_steps)
 
     @counter.setter
     def counter(self, value: int) -> None:
         check_count(value, "counter", low=0)
-        self._state = self._state._replace(good_steps=np.asarray(value, np.int32))
+        state = self._placed.state
+        self._placed.state = state._replace(good_steps=filled_like(state.good_steps, value))
 
     def scale(self, inputs: Tree) -> Tree:
         """*inputs* times the scale: new arrays of the same dtypes."""
-        return verbs.scale(inputs, self._state.scale)
+        return verbs.scale(inputs, self._placed.beside(inputs).scale)
 
     def unscale(self, inputs: Tree) -> Tree:
         """*inputs* divided by the scale: new arrays of the same dtypes."""
-        return verbs.unscale(inputs, self._state.scale)
+        return verbs.unscale(inputs, self._placed.beside(inputs).scale)
 
     def adjust(self, grads_finite: Flag) -> bool:
         """
@@ -160,12 +161,13 @@ class DynamicLossScaler(LossScaler):
             ValueError: It has another shape.
         """
         check_flag(grads_finite, "grads_finite")
-        self._state = self._rule.update(self._state, grads_finite)
+        flag = None if isinstance(grads_finite, bool) else grads_finite
+        self._placed.state = self._rule.update(self._placed.beside(flag), grads_finite)
         return True
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next steps depend on, as Python numbers."""
-        rule, (scale, good_steps, _) = self._rule, self._state
+        rule, (scale, good_steps, _) = self._rule, self._placed.state
         return {
             "scale_value": float(scale),
             "counter": int(good_steps),
@@ -185,4 +187,4 @@ class DynamicLossScaler(LossScaler):
         loaded = DynamicLossScaler(1, state_dict["scale_factor"], state_dict["scale_window"])
         loaded.scale_value = state_dict["scale_value"]
         loaded.counter = state_dict["counter"]
-        self._rule, self._state = loaded._rule, loaded._state
+        self._rule, self._placed = loaded._rule, loaded._placed

@@ -51,6 +51,11 @@ class FixedLossScaleUpdateCell:
         check_flag(overflow, "overflow")
         return overflow
 
+    def next_scale(self, loss_scale: Array, overflow: Flag) -> Array:
+        """*loss_scale* itself."""
+        check_flag(overflow, "overflow")
+        return loss_scale
+
 
 class DynamicLossScaleUpdateCell:
     """
@@ -107,17 +112,30 @@ class DynamicLossScaleUpdateCell:
         Raises:
             TypeError, ValueError: An argument is of the wrong type or shape. Nothing has changed then.
         """
-        check_scale_array(loss_scale, "loss_scale")
         check_writable(loss_scale, "loss_scale")
+        loss_scale[...] = self.next_scale(loss_scale, overflow)
+        return overflow
+
+    def next_scale(self, loss_scale: Array, overflow: Flag) -> Array:
+        """
+        The scale of the next step, as a new array; for libraries whose arrays cannot be written to.
+
+        Args:
+            loss_scale: float32 or float64, shape () or (1,).
+            overflow: Bool, shape ().
+
+        Raises:
+            TypeError, ValueError: An argument is of the wrong type or shape. Nothing has changed then.
+        """
+        check_scale_array(loss_scale, "loss_scale")
         check_flag(overflow, "overflow")
         finite = negated(overflow)
         xp = array_api_compat.array_namespace(loss_scale)
         zero = xp.zeros_like(loss_scale, dtype=xp.int32)
         state = self._rule.update(LossScaleState(loss_scale, zero + self._good_steps, zero), finite)
-        loss_scale[...] = state.scale
         self._good_steps = xp.reshape(state.good_steps, ())
         self._calls += 1
-        return overflow
+        return state.scale
 
     def state_dict(self) -> dict[str, int]:
         """The counters, as Python numbers; the scale is the step cell's."""

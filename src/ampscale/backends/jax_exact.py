@@ -1,0 +1,104 @@
+"""
+IEEE 754 products and quotients on JAX.
+
+XLA's CPU code takes subnormal numbers for zero, in float32 below 2**-126. Conversions between float16, bfloat16 and
+float32, `isfinite` and `where` are exact. So here float32 is computed in float64, where none of its numbers is
+subnormal, and tiny float64 numbers are lifted, and their last bits rounded as integers. On other devices the library's
+own product and quotient are IEEE 754's.
+"""
+
+import operator
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from ..core.scaling import Operation
+from ..core.typing import Array
+
+LIFT = 500  # powers of two, by which tiny float64 numbers are lifted out of the subnormal ones and their neighbourhood
+
+
+def multiply(left: Array, right: Array) -> Array:
+    """*left* times *right*: both float32 or both float64, of shapes that broadcast; rounded once."""
+    return _computed(operator.mul, left, right)
+
+
+def divide(left: Array, right: Array) -> Array:
+    """*left* divided by *right*: both float32 or both float64, of shapes that broadcast; rounded once."""
+    return _computed(operator.truediv, left, right)
+
+
+def widened(array: Array) -> Array:
+    """*array*, float32, as float64, subnormal numbers too. Within ``jax.enable_x64(True)``."""
+    bits = jax.lax.bitcast_convert_type(array, jnp.int32)
+    magnitude = bits & 0x7FFFFFFF
+    tiny = magnitude.astype(jnp.float64) * 2.0**-149
+    return jnp.where(magnitude < 0x00800000, jnp.where(bits < 0, -tiny, tiny), array.astype(jnp.float64))
+
+
+def narrowed(array: Array) -> Array:
+    """*array*, float64, rounded to float32, to subnormal numbers too. Within ``jax.enable_x64(True)``."""
+    small = jnp.abs(array) < 2.0**-126
+    units = jnp.rint(jnp.where(small, jnp.abs(array), 0) * 2.0**149).astype(jnp.int32)
+    bits = jnp.where(jnp.signbit(array), units | jnp.int32(-(2**31)), units)
+    return jnp.where(small, jax.lax.bitcast_convert_type(bits, jnp.float32), array.astype(jnp.float32))
+
+
+@partial(jax.jit, static_argnums=0)
+def _computed(operation: Operation, left: Array, right: Array) -> Array:
+    exact = _in_float64 if left.dtype == jnp.float32 else _lifted
+    return jax.lax.platform_dependent(left, right, cpu=partial(exact, operation), default=partial(_plain, operation))
+
+
+def _plain(operation: Operation, left: Array, right: Array) -> Array:
+    """The library's own. XLA divides by a constant or a broadcast scalar by its reciprocal, so here it cannot see one."""
+    hidden = jnp.where(jnp.isnan(left), left, right) if operation is operator.truediv else right
+    return operation(left, hidden)
+
+
+def _in_float64(operation: Operation, left: Array, right: Array) -> Array:
+    """A float32 result that is rounded twice is as if rounded once: float64 has more than twice its digits."""
+    with jax.enable_x64(True):
+        return narrowed(_plain(operation, widened(left), widened(right)))
+
+
+def _lifted(operation: Operation, left: Array, right: Array) -> Array:
+    """float64, for a positive *right* within 2**-200 and 2**200; beyond, tiny results are XLA's, which is zero."""
+    bits = jax.lax.bitcast_convert_type(jnp.abs(left), jnp.int64)
+    subnormal = bits.astype(jnp.float64) * 2.0 ** (LIFT - 1074)
+    high = jnp.where(bits < 1 << 52, subnormal, jnp.abs(left) * 2.0**LIFT)
+    result = jax.lax.optimization_barrier(_plain(operation, high, right))  # type: ignore[no-untyped-call]
+    units = _nearest(result * 2.0 ** (1074 - LIFT), _rest(operation, high, right, result))
+    small = jax.lax.bitcast_convert_type(units.astype(jnp.int64), jnp.float64)
+    tiny = jnp.where(result < 2.0 ** (LIFT - 1022), small, result * 2.0**-LIFT)
+    lifted = (jnp.abs(left) < 2.0**-800) & (right > 2.0**-200) & (right < 2.0**200)
+    return jnp.where(lifted, jnp.where(jnp.signbit(left), -tiny, tiny), _plain(operation, left, right))
+
+
+def _nearest(units: Array, rest: Array) -> Array:
+    """*units* plus something of the sign of *rest*, too small to matter but in a tie, as an integer; ties to even."""
+    below = jnp.floor(units)
+    tie = (units - below == 0.5) & (rest != 0)
+    return jnp.where(tie, jnp.where(rest > 0, below + 1, below), jnp.rint(units))
+
+
+def _rest(operation: Operation, left: Array, right: Array, result: Array) -> Array:
+    """The exact result minus the rounded one, or something of its sign."""
+    if operation is operator.mul:
+        return _error(left, right, result)
+    product = jax.lax.optimization_barrier(result * right)  # type: ignore[no-untyped-call]
+    return (left - product) - _error(result, right, product)
+
+
+def _error(left: Array, right: Array, product: Array) -> Array:
+    """*left* times *right*, minus their rounded *product*, exactly; each partial product fits (Dekker 1971)."""
+    (high, low), (upper, lower) = _halves(left), _halves(right)
+    return ((high * upper - product) + high * lower + low * upper) + low * lower
+
+
+def _halves(array: Array) -> tuple[Array, Array]:
+    """Two numbers of 26 significant bits each, which add up to *array*, positive."""
+    bits = jax.lax.bitcast_convert_type(array, jnp.int64)
+    high = jax.lax.bitcast_convert_type((bits + (1 << 26)) & ~((1 << 27) - 1), jnp.float64)
+    return high, array - high

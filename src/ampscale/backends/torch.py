@@ -1,0 +1,185 @@
+"""torch: its own differentiation; a module is a network; sparse arrays are seen as their coalesced values."""
+
+from collections.abc import Callable
+from typing import Any
+
+import array_api_compat.torch
+import torch
+
+from ..core import norms, overflow, scaling
+from ..core.trees import leaves, map_leaves, rebuilt
+from ..core.typing import Array, Flag, Namespace, Scale, Tree
+
+NAME = "torch"
+
+
+def owns(array: Any) -> bool:
+    """Whether *array* belongs to this library."""
+    return isinstance(array, torch.Tensor)
+
+
+def namespace() -> Namespace:
+    """The library's Array API namespace."""
+    return array_api_compat.torch
+
+
+def devices() -> tuple[str, ...]:
+    """Where arrays can be put here, meta apart."""
+    kind = torch.accelerator.current_accelerator(check_available=True)
+    if kind is None:
+        return ("cpu",)
+    return ("cpu", *(f"{kind.type}:{index}" for index in range(torch.accelerator.device_count())))
+
+
+def as_network(value: Any) -> Any:
+    """A module that returns its loss, as a network; None where *value* is no module."""
+    return ModuleNetwork(value) if isinstance(value, torch.nn.Module) else None
+
+
+def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:
+    """
+    The loss, and what turns a seed into gradients.
+
+    Args:
+        loss_fn: ``loss_fn(params, *inputs) -> loss``, on torch's arrays.
+        params: Floating-point arrays.
+        inputs: Handed to *loss_fn* as they are.
+
+    Returns:
+        What *loss_fn* returned, and ``pullback(seed) -> gradients``: the structure of *params*, each a new array in the
+        dtype of its parameter, zero where the loss does not depend on it. torch takes the seed in the loss's dtype: a
+        float16 loss overflows from a scale of 65520, so return a float32 one.
+    """
+
+    def of_leaves(values: list[Array]) -> Array:
+        return loss_fn(rebuilt(params, values), *inputs)
+
+    loss, backward = torch.func.vjp(of_leaves, [param.detach() for param in leaves(params)])  # type: ignore[misc]
+
+    def pullback(seed: Array) -> Tree:
+        (gradients,) = backward(seed.to(loss.dtype))
+        return rebuilt(params, gradients)
+
+    return loss, pullback
+
+
+def scale(tree: Tree, scale: Scale) -> Tree:
+    """As `core.scaling.scale`; sparse arrays come out coalesced."""
+    return _with_values(tree, scaling.scale(_values(tree), scale))
+
+
+def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
+    """As `core.scaling.unscale`; sparse arrays come out coalesced."""
+    return _with_values(tree, scaling.unscale(_values(tree), scale, dtype))
+
+
+def all_finite(tree: Tree) -> Flag:
+    """As `core.overflow.all_finite`; values of a sparse array with the same index are added up first."""
+    return overflow.all_finite(_values(tree))
+
+
+def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
+    """As `core.overflow.unscale_and_check`; sparse arrays come out coalesced."""
+    _check_coalesced(out)
+    unscaled, finite = overflow.unscale_and_check(_values(tree), scale, dtype=dtype)
+    return _put(tree, unscaled, out), finite
+
+
+def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
+    """As `core.norms.unscale_check_and_norm`; sparse arrays come out coalesced."""
+    _check_coalesced(out)
+    unscaled, finite, norm = norms.unscale_check_and_norm(_values(tree), scale, dtype=dtype)
+    return _put(tree, unscaled, out), finite, norm
+
+
+def global_norm(tree: Tree) -> Array:
+    """As `core.norms.global_norm`."""
+    return norms.global_norm(_values(tree))
+
+
+def local_norms(tree: Tree) -> Array:
+    """As `core.norms.local_norms`."""
+    return norms.local_norms(_values(tree))
+
+
+def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
+    """As `core.norms.clip_by_global_norm`; sparse arrays come out coalesced."""
+    clipped, norm = norms.clip_by_global_norm(_values(tree), max_norm)
+    return _with_values(tree, clipped), norm
+
+
+class ModuleNetwork:
+    """
+    A module that returns its loss.
+
+    `params` are the values of its parameters that require gradients, by name: not copies, so that what an optimizer moves
+    is moved here. Setting them writes the new values into the module.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+
+    def __call__(self, *inputs: Any) -> Array:
+        """The loss of the current parameters."""
+        return self.module(*inputs)
+
+    @property
+    def params(self) -> dict[str, Array]:
+        """The parameters by name: any shape, floating-point."""
+        return {name: param.detach() for name, param in self.module.named_parameters() if param.requires_grad}
+
+    @params.setter
+    def params(self, params: dict[str, Array]) -> None:
+        for name, value in self.params.items():
+            value.copy_(params[name])
+
+    @property
+    def live_params(self) -> list[torch.nn.Parameter]:
+        """The parameters themselves, in the same order."""
+        return [param for param in self.module.parameters() if param.requires_grad]
+
+    def vjp(self, params: dict[str, Array], *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:
+        """
+        The loss of *params*, and what turns a seed into gradients: dense or sparse, as torch gives them, and None where
+        the loss does not depend on a parameter.
+
+        Buffers, such as running means, are the module's own, and move with every call.
+        """
+        with torch.enable_grad():
+            values = {name: param.detach().requires_grad_() for name, param in params.items()}
+            loss = torch.func.functional_call(self.module, values, inputs)
+
+        def pullback(seed: Array) -> Tree:
+            gradients = torch.autograd.grad(loss, list(values.values()), seed.to(loss.dtype), allow_unused=True)
+            return dict(zip(values, gradients, strict=True))
+
+        return loss.detach(), pullback
+
+
+def _values(tree: Tree) -> Tree:
+    """*tree* with the values of each sparse array in its place."""
+    return map_leaves(lambda leaf: leaf.coalesce().values() if leaf.is_sparse else leaf, tree)
+
+
+def _with_values(tree: Tree, values: Tree) -> Tree:
+    """*values*, those of a sparse array of *tree* as a sparse array."""
+    return map_leaves(_with_value, tree, values)
+
+
+def _with_value(leaf: Array, values: Array) -> Array:
+    if not leaf.is_sparse:
+        return values
+    return torch.sparse_coo_tensor(leaf.coalesce().indices(), values, leaf.shape, is_coalesced=True)
+
+
+def _check_coalesced(out: Tree) -> None:
+    if not all(leaf.is_coalesced() for leaf in leaves(out) if leaf.is_sparse):
+        raise ValueError("out must hold coalesced arrays where it holds sparse ones, got one that is not")
+
+
+def _put(tree: Tree, unscaled: Tree, out: Tree) -> Tree:
+    """The result, or *out* after the result was written to it."""
+    if out is None:
+        return _with_values(tree, unscaled)
+    overflow.write(_values(out), unscaled)
+    return out
