@@ -6,7 +6,7 @@ BIN := .venv/bin
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: .venv/ready ## train a float16 network seven ways on real data; the picture goes into ./demo
+demo: .venv/demo ## train a float16 network seven ways on real data; the picture goes into ./demo
 	$(BIN)/ampscale demo --out demo
 
 test: .venv/ready ## all tests
@@ -20,10 +20,17 @@ check: .venv/ready ## format, lint, types
 bench: .venv/ready ## what the verbs cost, as ratios to the memory's own speed
 	$(BIN)/python benchmarks/bench.py
 
-.venv/ready: pyproject.toml
+.venv/demo: pyproject.toml constraints.txt
+	$(call install,demo)
+
+.venv/ready: pyproject.toml constraints.txt
+	$(call install,dev)
+
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ampscale needs Python 3.11 or later; set PYTHON=")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(1)]'
 	@touch $@
+endef
 
 .PHONY: help demo test check bench

@@ -1,19 +1,38 @@
 """One deterministic Hypothesis profile, and the array libraries on which the core is run."""
 
+import os
+
 import array_api_compat.numpy
 import array_api_strict
+import libraries
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("ampscale", derandomize=True, deadline=None, max_examples=60, database=None)
+settings.register_profile(
+    "ampscale",
+    derandomize=True,
+    deadline=None,
+    max_examples=60,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],  # a library is the same for all examples
+)
 settings.load_profile("ampscale")
+
+os.environ.setdefault("JAX_ENABLE_X64", "1")  # before anybody imports JAX; a test of 32 bits switches it off for itself
+
+
+@pytest.fixture(params=libraries.NAMES)
+def library(request):
+    """One array library after the other. Of each the core knows the same, but array_api_strict has no 16-bit floats."""
+    with np.errstate(all="ignore" if request.param == "strict" else None):  # it stands on NumPy, which warns
+        yield libraries.load(request.param)
 
 
 @pytest.fixture(params=[array_api_compat.numpy, array_api_strict], ids=["numpy", "strict"])
 def xp(request):
-    """An Array API namespace; the strict one has no 16-bit floats and nothing beyond the standard."""
-    with np.errstate(all="ignore" if request.param is array_api_strict else None):  # it stands on NumPy, which warns
+    """An Array API namespace whose arrays NumPy can read."""
+    with np.errstate(all="ignore" if request.param is array_api_strict else None):
         yield request.param
 
 

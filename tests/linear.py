@@ -20,7 +20,7 @@ def loss(params, inputs):
     """A float32 array of shape ()."""
     xp = array_api_compat.array_namespace(params[0])
     terms = [xp.sum(xp.astype(w, xp.float32) * xp.astype(x, xp.float32)) for w, x in _given(params, inputs)]
-    return xp.asarray(sum(terms, start=xp.sum(params[0][:0], dtype=xp.float32)))
+    return xp.asarray(sum(terms, start=xp.zeros_like(xp.sum(params[0], dtype=xp.float32))))
 
 
 def vjp(params, inputs):

@@ -122,24 +122,24 @@ def local_norms(tree: Tree) -> Array:
 def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
     """As `core.norms.clip_by_global_norm`."""
     norm = global_norm(tree)
-    coefficient = _coefficient(norm, max_norm)
+    factors = _coefficients(norm, max_norm)
 
     def clipped(leaf: Array) -> Array:
-        return scaling.applied(multiply, leaf, coefficient, wide(name_of(leaf.dtype)), leaf.dtype)
+        within = wide(name_of(leaf.dtype))
+        return scaling.applied(multiply, leaf, factors[within], within, leaf.dtype)
 
     return map_leaves(clipped, tree), norm
 
 
-def _coefficient(norm: Array, max_norm: float) -> Array:
-    """What to multiply by, in the dtype of *norm*, each step of it rounded to that."""
+def _coefficients(norm: Array, max_norm: float) -> dict[str, Array]:
+    """What to multiply by, each step of it rounded to the dtype of *norm*; then in either dtype."""
     dtype = name_of(norm.dtype)
     limit = jnp.full_like(norm, max_norm)
+    largest = jnp.where(norm > limit, norm, limit)
     with jax.enable_x64(True):
         rounded = partial(_rounded, dtype=dtype)
-        largest, limit = (
-            widened(value) if dtype == "float32" else value for value in (jnp.where(norm > limit, norm, limit), limit)
-        )
-        return _narrowed(limit / rounded(largest + rounded(jnp.float64(CLIP_EPSILON))), dtype)
+        coefficient = rounded(_as_float64(limit) / rounded(_as_float64(largest) + rounded(jnp.float64(CLIP_EPSILON))))
+        return {"float32": narrowed(coefficient), "float64": coefficient}
 
 
 def _square_sums(tree: Tree, dtype: str) -> list[Array]:

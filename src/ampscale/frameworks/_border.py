@@ -83,6 +83,13 @@ def negated(flag: Flag) -> Flag:
     return not flag if isinstance(flag, bool) else ~flag
 
 
+def either(left: Flag, right: Flag) -> Flag:
+    """Whether one of two flags is True, without looking at an array."""
+    if isinstance(left, bool) and not isinstance(right, bool):
+        left = as_array(left, right)
+    return left | right
+
+
 def as_array(flag: Flag, like: Array) -> Array:
     """A bool, or an array of bools, as an array of the library and on the device of *like*."""
     return array_api_compat.array_namespace(like).asarray(flag, device=array_api_compat.device(like))

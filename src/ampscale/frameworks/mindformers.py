@@ -21,7 +21,7 @@ from ..core.scaling import in_dtype, scalar_like
 from ..core.trees import map_leaves, select
 from ..core.typing import Array, Flag, Tree
 from ._apply import network_of
-from ._border import as_array, check_keys, check_wide_like, negated, snapshot
+from ._border import as_array, check_keys, check_wide_like, either, negated, snapshot
 from .mindspore import TrainOneStepWithLossScaleCell
 
 KEYWORDS = (
@@ -136,13 +136,13 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         rate = self._learning_rate(loss)
         if self._calls + 1 < self._micro_batches:
             overflow = self.get_overflow_status(status, gradients)
-            self._accumulated, self._overflow = self._summed(gradients), self._overflow | overflow
+            self._accumulated, self._overflow = self._summed(gradients), either(self._overflow, overflow)
             self._calls += 1
             return self._output(loss, overflow, rate, None, gradients)
 
         local = verbs.unscale(self._summed(gradients), self._micro_batches) if self._calls else gradients
         gradients = self._communicator.mean(local)
-        overflow = self._overflow | self.get_overflow_status(status, gradients)
+        overflow = either(self._overflow, self.get_overflow_status(status, gradients))
         skip = self.process_loss_scale(overflow)
         norm = None
         if self._max_norm is not None:

@@ -1,0 +1,199 @@
+"""
+What every backend means by the verbs, said once: NumPy's definitions, bit for bit, for any values of any format.
+
+Norms may differ by two units in the last place, since the order of a sum is the library's. CuPy runs where there is a device.
+"""
+
+import operator
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from libraries import NAMES, on
+from strategies import DTYPES, alike, arrays, same, scales
+
+import ampscale
+from ampscale.core import machine, norms, overflow, scaling
+from ampscale.core.dtypes import name_of, wide
+from ampscale.core.trees import leaves, map_leaves
+
+SHAPES = st.sampled_from([(), (0,), (5,), (2, 3)])  # few, since JAX compiles for each
+EVERYWHERE = on(*NAMES)
+FACTORS = st.one_of(scales, st.integers(-149, 127).map(lambda exponent: 2.0**exponent))
+
+
+def trees(*formats):
+    """A list or dict of arrays of these formats, some of them missing, nested once; one array at least, which tells whose."""
+    leaf = st.none() | st.sampled_from(formats).flatmap(lambda name: arrays(name, SHAPES))
+    dicts = st.dictionaries(st.sampled_from("wb"), st.lists(leaf, max_size=2), max_size=2)
+    return (st.lists(leaf, max_size=3) | dicts).filter(leaves)
+
+
+def given_trees(library, *more):
+    """Runs a function of a tree of NumPy's arrays, in the formats of *library*, and of examples of *more*."""
+    return given(trees(*library.dtypes), *more)
+
+
+def check(library, wanted, got):
+    """The arrays of *got*, this library's, have the bits of *wanted*, NumPy's; subnormal numbers too."""
+    assert same(library.to_numpy(got), wanted)
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "SCALING-scale", "SCALING-unscale-divides", "SCALING-round-once")
+@EVERYWHERE
+@pytest.mark.parametrize("verb", ["scale", "unscale"])
+@pytest.mark.parametrize("as_array", [False, True], ids=["number", "array"])
+def test_scaling_and_unscaling_round_once(library, verb, as_array):
+    """The product and the quotient are IEEE 754's in float32 or float64, rounded once, subnormal numbers too."""
+
+    @given_trees(library, scales)
+    def holds(tree, factor):
+        ours = library.array(factor) if as_array else factor
+        check(library, getattr(scaling, verb)(tree, np.float32(factor)), getattr(ampscale, verb)(library.from_numpy(tree), ours))
+
+    holds()
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "SCALING-widen")
+@EVERYWHERE
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_unscaling_widens_where_it_is_told(library, dtype):
+    """Narrower arrays come out in the dtype, with what they would have lost."""
+
+    @given_trees(library, scales)
+    def holds(tree, factor):
+        check(library, scaling.unscale(tree, factor, dtype), ampscale.unscale(library.from_numpy(tree), factor, dtype))
+
+    holds()
+
+
+@pytest.mark.clause(
+    "BACKENDS-bit-identical", "OVERFLOW-all-finite", "OVERFLOW-both-sides", "OVERFLOW-same-everywhere", "OVERFLOW-fused"
+)
+@EVERYWHERE
+def test_both_sides_of_unscaling_are_checked(library):
+    """The flag is that of NumPy, before and after, and so are the values."""
+
+    @given_trees(library, FACTORS)
+    def holds(tree, factor):
+        theirs = library.from_numpy(tree)
+        unscaled, finite = overflow.unscale_and_check(tree, np.float32(factor))
+        got, flag = ampscale.unscale_and_check(theirs, factor)
+        check(library, [unscaled, finite], [got, flag])
+        check(library, overflow.all_finite(tree), ampscale.all_finite(theirs))
+        check(library, tree, theirs)
+
+    holds()
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-in-place")
+@EVERYWHERE
+def test_unscaling_in_place_writes_the_same_bits(library):
+    """Where arrays can be written to, the given ones hold the result; where not, nothing is lost silently."""
+
+    @given_trees(library, scales)
+    def holds(tree, factor):
+        theirs, unscaled = library.from_numpy(tree), overflow.unscale_and_check(tree, factor)[0]
+        if library.writable:
+            got, _ = ampscale.unscale_and_check(theirs, factor, out=theirs)
+            check(library, [unscaled, unscaled], [got, theirs])
+        else:
+            with pytest.raises(TypeError, match="can be changed"):
+                ampscale.unscale_and_check(theirs, factor, out=theirs)
+
+    holds()
+
+
+def close(norm, other):
+    """Whether two norms are of one dtype and differ by at most two units in the last place."""
+    norm, other = np.asarray(norm), np.asarray(other)
+    if norm.dtype != other.dtype or not np.isfinite([norm, other]).all():
+        return alike(norm, other)
+    return abs(norm - other) <= 2 * np.spacing(max(norm, other))
+
+
+def measurable(library, dtype):
+    """Trees of the formats up to *dtype*. XLA's CPU code takes float64 squares below 2**-1022 for zero, so JAX gets none."""
+    formats = [name for name in library.dtypes if name != "float64" or dtype == "float64"]
+    return trees(*formats).map(partial(map_leaves, _without_tiny)) if library.flushes_subnormals else trees(*formats)
+
+
+def _without_tiny(leaf):
+    return np.where(np.abs(leaf) < 2.0**-500, 0, leaf) if leaf.dtype == np.float64 else leaf
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "NORMS-global", "NORMS-local", "NORMS-accumulate-wide", "NORMS-fused")
+@EVERYWHERE
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_norms_agree_to_two_units(library, dtype):
+    """The global norm, alone and beside the unscaling, and the norm of each array."""
+
+    @given(measurable(library, dtype))
+    def holds(tree):
+        theirs = library.from_numpy(tree)
+        with np.errstate(all="ignore"):
+            wanted, each = norms.global_norm(tree), norms.local_norms(tree)
+        assert close(library.get(ampscale.global_norm(theirs)), wanted)
+        assert close(library.get(ampscale.unscale_check_and_norm(theirs, 1.0)[2]), wanted)
+        got = library.get(ampscale.local_norms(theirs))
+        assert got.shape == each.shape
+        assert all(map(close, got, each))
+
+    holds()
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "NORMS-clip", "NORMS-clip-round-once")
+@EVERYWHERE
+def test_clipping_multiplies_by_the_coefficient_of_the_norm(library):
+    """Given the norm, every value is the one of NumPy."""
+
+    @given(measurable(library, "float64"), st.floats(2.0**-10, 2.0**10))
+    def holds(tree, limit):
+        clipped, norm = ampscale.clip_by_global_norm(library.from_numpy(tree), limit)
+        check(library, map_leaves(partial(clip_one, coefficient_of(library.get(norm), limit)), tree), clipped)
+
+    holds()
+
+
+def coefficient_of(norm, limit):
+    """MindFormers', each step in the dtype of the norm."""
+    limit, epsilon = norm.dtype.type(limit), norm.dtype.type(1e-6)
+    with np.errstate(all="ignore"):
+        return limit / ((norm[()] if norm > limit else limit) + epsilon)
+
+
+def clip_one(coefficient, leaf):
+    """*leaf* times the coefficient, in the dtype of its arithmetic, rounded once."""
+    with np.errstate(all="ignore"):
+        return np.asarray(scaling.applied(operator.mul, leaf, np.asarray(coefficient), wide(name_of(leaf.dtype)), leaf.dtype))
+
+
+RULES = [
+    ampscale.presets.mindspore(2.0**10, 3, 2),
+    ampscale.presets.torch(growth_factor=1.1, backoff_factor=0.7, growth_interval=3),
+    ampscale.presets.paddle_document(),
+    ampscale.LossScaleRule(2.0**127, growth_interval=1, hysteresis=2, min_scale=1.0, max_scale=2.0**127, refill=("growth",)),
+    ampscale.LossScaleRule(7.0, growth_factor=3.0, backoff_factor=1 / 3, growth_interval=2, backoff_divides=True),
+]
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "MACHINE-pure")
+@EVERYWHERE
+@pytest.mark.parametrize("rule", RULES, ids=["mindspore", "torch", "paddle", "bounded", "thirds"])
+@given(steps=st.lists(st.booleans(), max_size=12))
+def test_a_scale_moves_alike(library, rule, steps):
+    """The same overflows give the same scales and counts, bit for bit, and the state stays where it is."""
+    ours, theirs = rule.init(), rule.init(like=library.array(0.0))
+    assert isinstance(theirs, machine.LossScaleState)
+    for finite in steps:
+        ours, theirs = rule.update(ours, finite), rule.update(theirs, library.array(finite, "bool"))
+        check(library, list(ours), list(theirs))
+
+
+def test_the_suite_sees_one_bit():
+    """Arrays that differ in one bit, in the sign of a zero or in a dtype are not the same."""
+    for left, right in (([1.0], [np.nextafter(np.float32(1), 2)]), ([0.0], [-0.0])):
+        assert not same([np.asarray(left, np.float32)], [np.asarray(right, np.float32)])
+    assert not same([np.asarray(1, DTYPES["float16"])], [np.asarray(1, DTYPES["bfloat16"])])

@@ -1,0 +1,201 @@
+"""
+An Array API namespace on NumPy, for tests: strict, and with float16 and bfloat16 beside the standard's dtypes.
+
+It refuses what other libraries do in silence, each in its own way: two dtypes in one operation, a Python number beside
+floating-point values, and any look at a value on the host. Inside `counting_reads` a look is allowed, and counted.
+"""
+
+import sys
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import ml_dtypes
+import numpy as np
+
+bool = np.dtype(np.bool_)
+uint8, int32, int64 = np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.int64)
+float16, bfloat16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
+float32, float64 = np.dtype(np.float32), np.dtype(np.float64)
+complex64, complex128 = np.dtype(np.complex64), np.dtype(np.complex128)
+
+
+class HostReadError(RuntimeError):
+    """A value was looked at on the host."""
+
+
+_counted: ContextVar[list[str] | None] = ContextVar("counted", default=None)
+
+
+@contextmanager
+def counting_reads():
+    """Inside, host reads are allowed; the list that it gives gets the name of each."""
+    reads = []
+    token = _counted.set(reads)
+    try:
+        yield reads
+    finally:
+        _counted.reset(token)
+
+
+def peek(array):
+    """A copy of the values, for a test that looks at a result: neither refused nor counted."""
+    return array._values.copy()
+
+
+def _read(name):
+    """The method *name* of NumPy's arrays, for whoever may look."""
+
+    def read(self, *arguments, **keywords):
+        reads = _counted.get()
+        if reads is None:
+            raise HostReadError(f"{name} reads an array of shape {self.shape} on the host")
+        reads.append(name)
+        return getattr(self._values, name)(*arguments, **keywords)
+
+    return read
+
+
+def _elementwise(function):
+    """NumPy's *function* of arrays of one dtype. Beside integers a Python int may stand, of which all libraries think alike."""
+
+    def compute(first, *others):
+        arrays = [first, *(_integer(other, first.dtype) for other in others)]
+        _check_one_dtype(*arrays)
+        with np.errstate(all="ignore"):  # NumPy warns where a result is infinite or NaN; no other library does
+            result = function(*(array._values for array in arrays))
+        if first.dtype.kind in "iu" and result.dtype.kind not in "iub":
+            raise TypeError(f"{function.__name__} would promote {first.dtype} to {result.dtype}")
+        return Array(result)
+
+    return compute
+
+
+class Array:
+    """An array to compute with, not to look at. The functions of this module make it."""
+
+    __array_ufunc__ = None  # NumPy's scalars and arrays leave an operator to this class, which refuses them
+    device = "cpu"
+
+    def __init__(self, values):
+        self._values = np.asarray(values)  # where the shape is (), NumPy computes a scalar
+
+    def __array_namespace__(self, api_version=None):
+        return sys.modules[__name__]
+
+    def __repr__(self):
+        return f"Array(shape={self.shape}, dtype={self.dtype})"
+
+    def __len__(self):
+        return len(self._values)
+
+    def __getitem__(self, key):
+        return Array(self._values[key])
+
+    def __setitem__(self, key, value):
+        _check_one_dtype(self, value)
+        self._values[key] = value._values
+
+    dtype = property(lambda self: self._values.dtype)
+    shape = property(lambda self: self._values.shape)
+    ndim = property(lambda self: self._values.ndim)
+    size = property(lambda self: self._values.size)
+
+    __add__, __sub__ = _elementwise(np.add), _elementwise(np.subtract)
+    __mul__, __truediv__ = _elementwise(np.multiply), _elementwise(np.divide)
+    __pow__, __neg__ = _elementwise(np.power), _elementwise(np.negative)
+    __and__, __or__, __invert__ = _elementwise(np.bitwise_and), _elementwise(np.bitwise_or), _elementwise(np.invert)
+    __eq__, __ne__ = _elementwise(np.equal), _elementwise(np.not_equal)
+    __lt__, __le__ = _elementwise(np.less), _elementwise(np.less_equal)
+    __gt__, __ge__ = _elementwise(np.greater), _elementwise(np.greater_equal)
+
+    __bool__, __int__, __float__, __complex__ = _read("__bool__"), _read("__int__"), _read("__float__"), _read("__complex__")
+    __index__, __iter__, __array__ = _read("__index__"), _read("__iter__"), _read("__array__")
+    item, tolist = _read("item"), _read("tolist")
+
+
+isfinite, isnan, sqrt = _elementwise(np.isfinite), _elementwise(np.isnan), _elementwise(np.sqrt)
+real, imag = _elementwise(np.real), _elementwise(np.imag)
+minimum, maximum = _elementwise(np.minimum), _elementwise(np.maximum)
+
+
+def asarray(obj, dtype=None, device=None, copy=None):
+    _check_device(device)
+    if isinstance(obj, Array):
+        return astype(obj, dtype or obj.dtype, copy=copy)
+    return Array(np.array(obj, dtype))
+
+
+def zeros(shape, dtype=float64, device=None):
+    _check_device(device)
+    return Array(np.zeros(shape, dtype))
+
+
+def ones(shape, dtype=float64, device=None):
+    _check_device(device)
+    return Array(np.ones(shape, dtype))
+
+
+def zeros_like(x, dtype=None, device=None):
+    return zeros(x.shape, dtype or x.dtype, device)
+
+
+def ones_like(x, dtype=None, device=None):
+    return ones(x.shape, dtype or x.dtype, device)
+
+
+def full_like(x, fill_value, dtype=None, device=None):
+    _check_device(device)
+    return Array(np.full(x.shape, fill_value, dtype or x.dtype))
+
+
+def astype(x, dtype, copy=True, device=None):
+    _check_device(device)
+    if x.dtype.kind == "c" and dtype.kind != "c":
+        raise TypeError(f"astype would lose the imaginary part of {x.dtype}")
+    with np.errstate(all="ignore"):
+        return Array(x._values.astype(dtype, copy=copy))
+
+
+def reshape(x, shape):
+    return Array(np.reshape(x._values, shape))
+
+
+def stack(arrays, axis=0):
+    _check_one_dtype(*arrays)
+    return Array(np.stack([array._values for array in arrays], axis))
+
+
+def take(x, indices, axis=None):
+    return Array(np.take(x._values, indices._values, axis))
+
+
+def where(condition, x1, x2):
+    _check_one_dtype(condition)
+    _check_one_dtype(x1, x2)
+    return Array(np.where(condition._values, x1._values, x2._values))
+
+
+def all(x, axis=None, keepdims=False):
+    return Array(np.all(x._values, axis, keepdims=keepdims))
+
+
+def sum(x, axis=None, dtype=None, keepdims=False):
+    with np.errstate(all="ignore"):
+        return Array(np.sum(x._values, axis, dtype, keepdims=keepdims))
+
+
+def _integer(value, dtype):
+    return Array(np.asarray(value, dtype)) if type(value) is int and dtype.kind in "iu" else value
+
+
+def _check_one_dtype(*arrays):
+    for array in arrays:
+        if not isinstance(array, Array):
+            raise TypeError(f"only arrays stand beside arrays, got {array!r} of type {type(array).__name__}")
+    if len({array.dtype for array in arrays}) > 1:
+        raise TypeError(f"arrays must have one dtype, got {[str(array.dtype) for array in arrays]}")
+
+
+def _check_device(device):
+    if device not in (None, "cpu"):
+        raise ValueError(f"device must be 'cpu' or None, got {device!r}")

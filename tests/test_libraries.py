@@ -1,0 +1,149 @@
+"""The table of libraries keeps every bit, and its counters count."""
+
+import operator
+
+import array_api_compat
+import numpy as np
+import pytest
+from libraries import on, with_dtypes
+from strategies import DTYPES, SMALLEST_NORMAL
+
+from ampscale.core.dtypes import name_of
+
+COUNTING = on("strict16", "torch", "jax")
+
+
+def all_patterns(dtype):
+    """Every bit pattern of 16 bits; of more bits, many with each exponent, and so with NaNs and subnormals."""
+    bits = np.arange(2**16, dtype=np.uint64)
+    width = 8 * DTYPES[dtype].itemsize
+    spread = bits << np.uint64(width - 16) | bits * np.uint64(1 if width > 16 else 0)
+    return spread.astype(f"uint{width}").view(DTYPES[dtype])
+
+
+@with_dtypes(*DTYPES)
+def test_arrays_come_and_go_bit_for_bit(library, dtype):
+    """NaNs with their payloads, subnormals and both zeros are what they were, in arrays of any layout and shape."""
+    values = all_patterns(dtype)
+    for array in (values, values[::-3], values.reshape(2, -1).T, values[7], values[:0]):
+        there = library.from_numpy([np.asarray(array)])[0]
+        back = library.to_numpy({"a": there})["a"]
+        assert str(there.dtype).endswith(dtype)
+        assert (back.dtype, back.shape) == (DTYPES[dtype], np.shape(array))
+        assert back.tobytes() == np.asarray(array).tobytes()
+
+
+def test_nothing_is_shared_with_numpy(library):
+    """What is put in is a copy, and so is what is taken out."""
+    source = np.ones(64, np.float32)
+    there = library.from_numpy(source)
+    source[...] = 2
+    first = library.to_numpy(there)
+    first[...] = 3
+    assert np.all(library.to_numpy(there) == 1)
+
+
+def test_every_array_is_one_of_its_namespace(library):
+    """array_api_compat finds the namespace that the table names, and each dtype has the name by which the table calls it."""
+    assert array_api_compat.is_array_api_obj(library.array([1.0]))
+    assert array_api_compat.array_namespace(library.array([1.0])) is library.xp
+    for dtype in library.dtypes:
+        assert name_of(library.array([1.0], dtype).dtype) == dtype
+
+
+@on("strict")
+def test_the_standard_has_no_16_bit_floats(library):
+    """The table leaves them out for the one library that has nothing beyond the standard."""
+    assert not {"float16", "bfloat16"} & {*dir(library.xp), *library.dtypes}
+
+
+def test_a_library_that_can_be_written_to_says_so(library):
+    """Assignment changes an array, or is a TypeError."""
+    array = library.array([1.0, 2.0])
+    if library.writable:
+        array[...] = library.array([3.0, 4.0])
+        assert library.to_numpy(array).tolist() == [3, 4]
+    else:
+        with pytest.raises(TypeError):
+            array[...] = library.array([3.0, 4.0])
+
+
+@with_dtypes("float32", "float64")
+def test_a_library_that_flushes_subnormals_says_so(library, dtype):
+    """A subnormal that goes into a product, and one that comes out of it, is itself or a zero of its sign, as the table says."""
+    small = np.asarray([1, -1], dtype) * SMALLEST_NORMAL[dtype]
+    for factor, array in ((np.asarray(0.5, dtype), small), (np.asarray(2, dtype), small / 2)):
+        result = library.to_numpy(library.from_numpy(array) * library.from_numpy(factor))
+        wanted = library.as_computed(library.as_computed(array) * factor)
+        assert result.tobytes() == wanted.tobytes()
+        assert np.all((result == 0) == (library.name == "jax"))
+
+
+READS = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "complex": complex,
+    "index": lambda array: "ab"[array],
+    "item": lambda array: array.item(),
+    "tolist": lambda array: array.tolist(),
+    "asarray": lambda array: np.asarray(array),  # the name is looked up when it is called, as everybody does
+    "array": lambda array: np.array(array, copy=None),
+}
+
+
+@COUNTING
+@pytest.mark.parametrize("read", READS)
+def test_each_read_is_counted_once(library, read):
+    """Whatever takes a value to the host is seen, and seen as one read."""
+    array = library.array(1, "int32" if read == "index" else "float32")
+    with library.count_reads() as reads:
+        READS[read](array)
+        assert len(reads) == 1
+        READS[read](array)
+    assert len(reads) == 2
+
+
+@COUNTING
+@pytest.mark.parametrize("read", ["bool", "float", "item", "tolist"])
+def test_a_read_of_16_bits_is_counted(library, read):
+    """bfloat16, which NumPy does not know by itself, is read through the same doors."""
+    array = library.array(1, "bfloat16")
+    with library.count_reads() as reads:
+        READS[read](array)
+    assert len(reads) == 1
+
+
+@on("torch", "jax")
+def test_a_count_ends_with_its_context(library):
+    """Afterwards arrays are read as ever, and nobody counts."""
+    with library.count_reads() as reads:
+        pass
+    assert float(library.array(1)) == np.asarray(library.array(1)) == 1
+    assert reads == []
+
+
+@COUNTING
+def test_arithmetic_is_no_read(library):
+    """What stays in the library is not counted: making, computing, comparing, choosing, reducing."""
+    xp = library.xp
+    left, right = library.array([1.0, -2.0]), library.array([3.0, 0.0])
+    with library.count_reads() as reads:
+        chosen = xp.where(left < right, left / right, xp.full_like(left, 0.5))
+        flag = xp.all(xp.isfinite(xp.sqrt(chosen * chosen + left))) & ~xp.all(left == right)
+        xp.astype(xp.reshape(xp.stack([chosen, left]), (4,)), xp.float64)[1:3]
+        xp.where(flag, xp.asarray(0, dtype=xp.int32), xp.asarray(1, dtype=xp.int32))
+        operator.pow(left, right)
+    assert reads == []
+
+
+@COUNTING
+def test_an_array_as_an_index_is_a_read_where_it_is_one(library):
+    """Some libraries look at an index that is an array; `take` never looks."""
+    table, index = library.array([1.0, 2.0]), library.array([1], "int32")
+    with library.count_reads() as reads:
+        library.xp.take(table, index, axis=0)
+    assert reads == []
+    with library.count_reads() as reads:
+        table[index[0]]
+    assert len(reads) == (0 if library.name == "jax" else 1)
