@@ -83,6 +83,14 @@ def test_core_imports_the_standard_library_and_array_api_compat(path):
     assert outside <= OUTSIDE_CORE
 
 
+@pytest.mark.parametrize("library", ["torch", "jax", "cupy"])
+def test_a_library_is_imported_in_modules_of_its_name_alone(library):
+    """Whoever has not imported it gets it by asking for it by name, and in no other way."""
+    importing = {path.stem for path in FILES if library in {module.partition(".")[0] for module in imported(path)}}
+    assert importing
+    assert all(library in stem for stem in importing)
+
+
 @pytest.mark.clause("STEP-two-modes")
 @pytest.mark.parametrize(
     "path", [path for path in FILES if room_of(path) not in HOST_ROOMS], ids=lambda path: str(path.relative_to(SOURCE))

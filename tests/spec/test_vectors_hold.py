@@ -1,5 +1,7 @@
 """Every vector of spec/ holds in this package, bit for bit."""
 
+import importlib
+
 import numpy as np
 import pytest
 from ranks import on_ranks
@@ -37,15 +39,17 @@ def scales_of(case, flags):
             state = rule.update(state, finite)
             yield float(state.scale)
         return
-    read, move = driver_of(case["class"], arguments(case["arguments"]))
+    read, move = driver_of(case["chapter"], case["class"], arguments(case["arguments"]))
     yield read()
     for finite in flags:
         move(finite)
         yield read()
 
 
-def driver_of(name, given):
+def driver_of(chapter, name, given):
     """How to read and to move the scale of a documented class."""
+    if chapter == "torch":
+        return torch_driver(given)
     made = getattr(ampscale, name)(**given)
     if name in ("StaticLossScaler", "DynamicLossScaler"):
         return lambda: float(made.scale_value), lambda finite: made.adjust(np.asarray(finite))
@@ -61,6 +65,19 @@ def driver_of(name, given):
         made.minimize(optimizer, None)
 
     return made.get_loss_scaling, move
+
+
+def torch_driver(given):
+    torch = pytest.importorskip("torch")
+    scaler, parameter = module_of("torch").GradScaler(**given), torch.zeros(1, requires_grad=True)
+    scaler.scale(parameter)
+
+    def move(finite):
+        parameter.grad = torch.tensor([1.0 if finite else float("inf")])
+        scaler.step(torch.optim.SGD([parameter]))
+        scaler.update()
+
+    return scaler.get_scale, move
 
 
 def scale(case):
@@ -134,7 +151,7 @@ def clip(case):
 
 def error(case):
     """The error, from the named call."""
-    module = mindspore if case["chapter"] == "mindspore" else ampscale
+    module = module_of(case["chapter"])
     name, _, method = case["call"].partition(".")
     given = rule_arguments(case["arguments"]) if name == "LossScaleRule" else arguments(case["arguments"])
     called = getattr(module, name)
@@ -146,6 +163,14 @@ def error(case):
     with pytest.raises({"ValueError": ValueError, "TypeError": TypeError}[case["error"]]) as raised:
         called(**given)
     return raised.type.__name__ == case["error"]
+
+
+def module_of(chapter):
+    """Where the names of a chapter are."""
+    if chapter == "torch":
+        pytest.importorskip("torch")
+        return importlib.import_module("ampscale.frameworks.torch")
+    return mindspore if chapter == "mindspore" else ampscale
 
 
 NEEDS_NETWORK = {"TrainOneStepWithLossScaleCell", "MFTrainOneStepCell"}

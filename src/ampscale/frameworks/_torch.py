@@ -49,17 +49,21 @@ def step_if_finite(
         kwargs: Handed to ``optimizer.step``.
 
     Returns:
-        Whether it stepped: *finite* itself, unread, for an optimizer that skips by itself; else a bool.
+        Whether it stepped: *finite* itself, unread, for an optimizer that skips by itself; else a bool. For fused SGD with
+        momentum the flag is read until its first step.
     """
     if finite is None:
         return False
-    if _skips_by_itself(optimizer):
-        _step_on_device(optimizer, finite, args, kwargs)
-        return finite
-    applied = bool(finite)
-    if applied:
-        optimizer.step(*args, **kwargs)
-    return applied
+    if not _skips_by_itself(optimizer):
+        applied = bool(finite)
+        if applied:
+            optimizer.step(*args, **kwargs)
+        return applied
+    if _lacks_momentum(optimizer) and not bool(finite):
+        vars(optimizer).pop("grad_scale", None)  # meant for this step
+        return False
+    _step_on_device(optimizer, finite, args, kwargs)
+    return finite
 
 
 def moved(value: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -95,6 +99,16 @@ def _skips_by_itself(optimizer: Any) -> bool:
     """Whether it looks at `found_inf`. What asks for the scaler instead, by an older contract, steps without it too."""
     supports = getattr(optimizer, "_step_supports_amp_scaling", False)
     return supports and "grad_scaler" not in inspect.signature(optimizer.step).parameters
+
+
+def _lacks_momentum(optimizer: Any) -> bool:
+    """Whether it is SGD before its first step. Fused, and told to skip that, it would keep momentum that nobody has written."""
+    return isinstance(optimizer, torch.optim.SGD) and any(
+        group["momentum"] and optimizer.state.get(param, {}).get("momentum_buffer") is None
+        for group in optimizer.param_groups
+        for param in group["params"]
+        if param.grad is not None
+    )
 
 
 def _step_on_device(optimizer: Any, finite: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -1,0 +1,275 @@
+/*
+ * One pass over many arrays: each number is read once, divided or multiplied, rounded, checked, squared, and written once.
+ *
+ * What is computed is core/scaling, core/overflow and core/norms, bit for bit; norms within 2 ulp. Launched by cupy_kernels.py.
+ *
+ * Arrays      of one dtype and any length, also 0, contiguous, aligned to their elements; complex ones as twice as many real
+ *             numbers. Where source and target are aligned to 16 bytes, 16 bytes are read at a time.
+ * rows        one for each array of the launch, in the order of `first_chunk`; a row has ceil(length / CHUNK) chunks.
+ * target      null where nothing is to be written; the source itself for in place; else memory that no row reads and no
+ *             other row writes. Every number of it is written.
+ * factor      float32 or float64, on the device; or null, and then `number` is the factor. Nothing is read on the host.
+ * finite      one byte, which the caller has set to 1. Any thread that meets an infinity or a NaN among the rounded numbers
+ *             writes 0, nobody reads it, and nothing here sets it to 1: it does not matter who comes first, or how many.
+ * square_bits 0, 32 or 64: whether squares are summed, and the dtype that they are taken in.
+ * partials    one float64 for each chunk of all launches of a call; null without squares. Every one is written, so nobody
+ *             clears them.
+ *
+ * Sums have a fixed order, thread by thread, chunk by chunk, array by array, without atomics: the same memory gives the same
+ * bits on every run and on every device. The order depends on the alignment, not on the number of multiprocessors.
+ *
+ * Launches of one call follow each other on one stream; that is all the ordering they need. All arguments are addresses and
+ * numbers, so a graph can capture them, and replays them on whatever the same memory then holds.
+ *
+ * CuPy compiles with -ftz=true, whatever one asks of it. float32 arithmetic that may meet a subnormal number is therefore
+ * written in PTX, where an instruction without .ftz keeps it. Elsewhere than in CUDA the build brings these few functions.
+ */
+
+struct float16 { unsigned short bits; };
+struct bfloat16 { unsigned short bits; };
+typedef float float32;
+typedef double float64;
+
+struct Row {
+    const void* source;
+    void* target;
+    long long length;       // real numbers
+    long long first_chunk;  // counted through all rows of the call
+    long long position;     // of the array in the tree
+};
+
+struct Part { Row rows[TABLE_PART]; };
+
+template <class In> struct Wide { typedef float32 type; };  // in which dtype a number is divided or multiplied
+template <> struct Wide<float64> { typedef float64 type; };
+
+/* Conversions, rounding to nearest with ties to even. */
+
+#ifdef __CUDACC__
+__device__ void convert(float16 from, float32& to) { asm("cvt.f32.f16 %0, %1;" : "=f"(to) : "h"(from.bits)); }
+__device__ void convert(float32 from, float16& to) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(from)); }
+__device__ void convert(float32 from, float64& to) { asm("cvt.f64.f32 %0, %1;" : "=d"(to) : "f"(from)); }
+__device__ void convert(float64 from, float32& to) { asm("cvt.rn.f32.f64 %0, %1;" : "=f"(to) : "d"(from)); }
+__device__ float32 times(float32 a, float32 b) { asm("mul.rn.f32 %0, %0, %1;" : "+f"(a) : "f"(b)); return a; }
+__device__ float32 over(float32 a, float32 b) { asm("div.rn.f32 %0, %0, %1;" : "+f"(a) : "f"(b)); return a; }
+__device__ float32 plus(float32 a, float32 b) { asm("add.rn.f32 %0, %0, %1;" : "+f"(a) : "f"(b)); return a; }
+__device__ float32 root(float32 a) { asm("sqrt.rn.f32 %0, %0;" : "+f"(a)); return a; }
+#endif
+
+__device__ float64 times(float64 a, float64 b) { return a * b; }
+__device__ float64 over(float64 a, float64 b) { return a / b; }
+__device__ float64 plus(float64 a, float64 b) { return a + b; }
+__device__ float64 root(float64 a) { return sqrt(a); }
+
+__device__ void convert(float32 from, float32& to) { to = from; }
+__device__ void convert(float64 from, float64& to) { to = from; }
+__device__ void convert(bfloat16 from, float32& to) { to = __uint_as_float((unsigned)from.bits << 16); }
+__device__ void convert(float32 from, bfloat16& to) {
+    unsigned bits = __float_as_uint(from);
+    bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    to.bits = nan ? (bits >> 16) | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+}
+
+template <class To, class From> __device__ To as(From from) {
+    To to;
+    convert(from, to);
+    return to;
+}
+
+__device__ void convert(float16 from, float64& to) { to = as<float64>(as<float32>(from)); }
+__device__ void convert(bfloat16 from, float64& to) { to = as<float64>(as<float32>(from)); }
+
+/* What the bits of a number say. */
+
+__device__ bool is_finite(float16 a) { return (a.bits & 0x7c00u) != 0x7c00u; }
+__device__ bool is_finite(bfloat16 a) { return (a.bits & 0x7f80u) != 0x7f80u; }
+__device__ bool is_finite(float32 a) { return (__float_as_uint(a) & 0x7f800000u) != 0x7f800000u; }
+__device__ bool is_finite(float64 a) { return (__double_as_longlong(a) & 0x7ffll << 52) != 0x7ffll << 52; }
+
+/* Whether 1 / a is exact, and neither is subnormal: a positive, finite power of two that is not at the edge. */
+__device__ bool has_reciprocal(float32 a) {
+    unsigned bits = __float_as_uint(a), exponent = bits >> 23;
+    return (bits & 0x7fffffu) == 0 && exponent >= 1 && exponent <= 253;
+}
+__device__ bool has_reciprocal(float64 a) {
+    long long bits = __double_as_longlong(a), exponent = bits >> 52;
+    return (bits & 0xfffffffffffffll) == 0 && exponent >= 1 && exponent <= 2045;
+}
+
+/* The factor, as a product where that is the same: a division costs more than the memory where numbers have 16 bits. */
+template <class Within> struct Factor {
+    Within value;
+    bool divides;
+
+    __device__ Factor(const void* factor, bool is_float64, double number, bool divides) : divides(divides) {
+        if (factor == nullptr) value = as<Within>(number);
+        else if (is_float64) value = as<Within>(*(const float64*)factor);
+        else value = as<Within>(*(const float32*)factor);
+        if (divides && has_reciprocal(value)) {
+            value = over((Within)1, value);
+            this->divides = false;
+        }
+    }
+
+    __device__ Within applied(Within a) const { return divides ? over(a, value) : times(a, value); }
+};
+
+/* What one thread does to one number, and what it has seen so far. */
+template <class In, class Out> struct Worker {
+    typedef typename Wide<In>::type Within;
+    Factor<Within> factor;
+    int square_bits;
+    bool finite;
+    double sum;
+
+    __device__ Out operator()(In number) {
+        Out rounded = as<Out>(factor.applied(as<Within>(number)));
+        finite = finite && is_finite(rounded);
+        if (square_bits == 32) sum += as<float64>(square(as<float32>(rounded)));
+        if (square_bits == 64) sum += square(as<float64>(rounded));
+        return rounded;
+    }
+
+    template <class Number> __device__ static Number square(Number a) { return times(a, a); }
+};
+
+template <class Number, int SIZE> struct alignas(16) Pack { Number numbers[SIZE]; };
+
+__device__ bool is_aligned(const void* memory) { return ((unsigned long long)memory & 15) == 0; }
+
+/* As many whole packs as there are in a chunk; DEPTH of them are on their way to a thread at once. Returns how many numbers. */
+template <class In, class Out> __device__ int pass_packs(Worker<In, Out>& worker, const In* source, Out* target, int length) {
+    const int size = 16 / sizeof(In), packs = length / size;
+    const Pack<In, size>* sources = (const Pack<In, size>*)source;
+    Pack<Out, size>* targets = (Pack<Out, size>*)target;
+    for (int first = threadIdx.x; first < packs; first += THREADS * DEPTH) {
+        Pack<In, size> read[DEPTH];
+#pragma unroll
+        for (int i = 0; i < DEPTH; ++i)
+            if (first + i * THREADS < packs) read[i] = sources[first + i * THREADS];
+#pragma unroll
+        for (int i = 0; i < DEPTH; ++i) {
+            if (first + i * THREADS >= packs) break;
+            Pack<Out, size> rounded;
+#pragma unroll
+            for (int j = 0; j < size; ++j) rounded.numbers[j] = worker(read[i].numbers[j]);
+            if (target != nullptr) targets[first + i * THREADS] = rounded;
+        }
+    }
+    return packs * size;
+}
+
+/* The row that a chunk belongs to: the last that does not begin after it. Rows without chunks are never the last. */
+__device__ Row row_of(long long chunk, const Row* rows, int count) {
+    int low = 0;
+    for (int high = count; high - low > 1;) {
+        int middle = (low + high) / 2;
+        if (rows[middle].first_chunk <= chunk) low = middle;
+        else high = middle;
+    }
+    return rows[low];
+}
+
+/* The sum over a block, in the thread 0. */
+__device__ double block_sum(double mine) {
+    __shared__ double sums[THREADS];
+    sums[threadIdx.x] = mine;
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+    }
+    return sums[0];
+}
+
+template <class In, class Out>
+__device__ void pass(const Row* rows, int count, const Worker<In, Out>& idle, unsigned char* finite, double* partials) {
+    Worker<In, Out> worker = idle;
+    const long long chunk = rows[0].first_chunk + blockIdx.x;
+    const Row row = row_of(chunk, rows, count);
+    const long long begin = (chunk - row.first_chunk) * CHUNK, left = row.length - begin;
+    const int length = left < CHUNK ? left : CHUNK;
+    const In* source = (const In*)row.source + begin;
+    Out* target = row.target == nullptr ? nullptr : (Out*)row.target + begin;
+
+    const int packed = is_aligned(source) && is_aligned(target) ? pass_packs(worker, source, target, length) : 0;
+    for (int i = packed + threadIdx.x; i < length; i += THREADS) {
+        Out rounded = worker(source[i]);
+        if (target != nullptr) target[i] = rounded;
+    }
+    if (!worker.finite) *finite = 0;
+    if (worker.square_bits == 0) return;
+    const double sum = block_sum(worker.sum);
+    if (threadIdx.x == 0) partials[chunk] = sum;
+}
+
+/* pass_<in>_<out>: a block of THREADS for each chunk of the rows. */
+#define PASS(In, Out)                                                                                                       \
+    extern "C" __global__ void __launch_bounds__(THREADS) pass_##In##_##Out(                                                \
+        const Row* rows, int count, const void* factor, bool factor_is_float64, double number, bool divides,                \
+        int square_bits, unsigned char* finite, double* partials) {                                                         \
+        const Factor<Wide<In>::type> one(factor, factor_is_float64, number, divides);                                       \
+        pass<In, Out>(rows, count, Worker<In, Out>{one, square_bits, true, 0}, finite, partials);                           \
+    }
+
+PASS(float16, float16)
+PASS(float16, float32)
+PASS(float16, float64)
+PASS(bfloat16, bfloat16)
+PASS(bfloat16, float32)
+PASS(bfloat16, float64)
+PASS(float32, float32)
+PASS(float32, float64)
+PASS(float64, float64)
+
+/* write_rows: one block; `count` rows of the argument itself go to `rows`, so that no copy from the host is needed. */
+extern "C" __global__ void __launch_bounds__(THREADS) write_rows(const Part part, Row* rows, int count) {
+    for (int i = threadIdx.x; i < count; i += THREADS) rows[i] = part.rows[i];
+}
+
+/* square_sums_<sum>: a block for each row of the call; `sums` are written in the order of the tree, each rounded once. */
+template <class Sum> __device__ void square_sum(const Row* rows, const double* partials, Sum* sums) {
+    const Row row = rows[blockIdx.x];
+    const long long chunks = (row.length + CHUNK - 1) / CHUNK;
+    double mine = 0;
+    for (long long i = threadIdx.x; i < chunks; i += THREADS) mine += partials[row.first_chunk + i];
+    const double sum = block_sum(mine);
+    if (threadIdx.x == 0) convert(sum, sums[row.position]);
+}
+
+/*
+ * norms_<sum>: one block; the roots of `count` sums, the root of the sums added in their order, and the coefficient that clips
+ * to `limit`. A norm that is NaN counts as the limit. All three are written.
+ */
+template <class Sum>
+__device__ void roots(const Sum* sums, int count, double limit, double epsilon, Sum* local, Sum* norm, Sum* coefficient) {
+    __shared__ Sum near[THREADS];
+    Sum total = 0;
+    for (int first = 0; first < count; first += THREADS) {
+        const int mine = first + threadIdx.x;
+        __syncthreads();
+        if (mine < count) {
+            near[threadIdx.x] = sums[mine];
+            local[mine] = root(sums[mine]);
+        }
+        __syncthreads();
+        for (int i = 0; threadIdx.x == 0 && i < THREADS && first + i < count; ++i) total = plus(total, near[i]);
+    }
+    if (threadIdx.x != 0) return;
+    const Sum all = root(total), most = as<Sum>(limit);
+    const Sum larger = as<float64>(all) > as<float64>(most) ? all : most;
+    *norm = all;
+    *coefficient = over(most, plus(larger, as<Sum>(epsilon)));
+}
+
+#define NORMS(Sum)                                                                                                          \
+    extern "C" __global__ void __launch_bounds__(THREADS) square_sums_##Sum(                                                \
+        const Row* rows, const double* partials, Sum* sums) {                                                               \
+        square_sum<Sum>(rows, partials, sums);                                                                              \
+    }                                                                                                                       \
+    extern "C" __global__ void __launch_bounds__(THREADS) norms_##Sum(                                                      \
+        const Sum* sums, int count, double limit, double epsilon, Sum* local, Sum* norm, Sum* coefficient) {                \
+        roots<Sum>(sums, count, limit, epsilon, local, norm, coefficient);                                                  \
+    }
+
+NORMS(float32)
+NORMS(float64)

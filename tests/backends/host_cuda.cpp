@@ -1,0 +1,48 @@
+/*
+ * cupy_kernels.cu for a C++ compiler: the threads of a block are threads, and the blocks of a launch come one after another.
+ *
+ * Every thread of a block calls a kernel between `enter` and `leave`. What has no CUDA arithmetic here is plain IEEE 754.
+ */
+
+#include <barrier>
+#include <bit>
+#include <cmath>
+
+#define __global__
+#define __device__
+#define __shared__ static
+#define __launch_bounds__(threads)
+
+using std::sqrt;
+
+static thread_local struct { unsigned x; } threadIdx, blockIdx;
+static std::barrier<> block(THREADS);
+static void __syncthreads() { block.arrive_and_wait(); }
+
+static float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
+static unsigned __float_as_uint(float number) { return std::bit_cast<unsigned>(number); }
+static long long __double_as_longlong(double number) { return std::bit_cast<long long>(number); }
+
+struct float16;
+void convert(float16 from, float& to);
+void convert(float from, float16& to);
+static void convert(float from, double& to) { to = from; }
+static void convert(double from, float& to) { to = (float)from; }
+static float times(float a, float b) { return a * b; }
+static float over(float a, float b) { return a / b; }
+static float plus(float a, float b) { return a + b; }
+static float root(float a) { return std::sqrt(a); }
+
+#include KERNELS
+
+void convert(float16 from, float& to) { to = std::bit_cast<_Float16>(from.bits); }
+void convert(float from, float16& to) { to.bits = std::bit_cast<unsigned short>((_Float16)from); }
+
+extern "C" void enter(unsigned index, unsigned thread) {
+    blockIdx.x = index;
+    threadIdx.x = thread;
+}
+
+extern "C" void leave() { block.arrive_and_wait(); }
+
+extern "C" unsigned short as_bfloat16(unsigned bits) { return as<bfloat16>(std::bit_cast<float>(bits)).bits; }

@@ -1,0 +1,124 @@
+"""Hand-written training loops, as torch's pages have them, around any `GradScaler`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+INF, NAN = float("inf"), float("nan")
+
+# Ten steps, and what their loss is multiplied by. With 1e36 it is finite until it is scaled.
+OVERFLOWS = {3: INF, 4: NAN, 17: 1e36, 31: INF, 32: NAN, 33: 1e36, 60: INF, 90: NAN, 151: 1e36, 199: INF}
+
+OPTIMIZERS = {
+    "sgd": lambda params: torch.optim.SGD(params, lr=0.05),
+    "momentum": lambda params: torch.optim.SGD(params, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "adamw": lambda params: torch.optim.AdamW(params, lr=0.01, foreach=False),
+    "adamw-foreach": lambda params: torch.optim.AdamW(params, lr=0.01, foreach=True),
+    "adamw-fused": lambda params: torch.optim.AdamW(params, lr=0.01, fused=True),
+    "momentum-fused": lambda params: torch.optim.SGD(params, lr=0.05, momentum=0.9, fused=True),
+}
+
+
+@dataclass
+class Run:
+    """Two small networks, an optimizer for each, and a scaler."""
+
+    scaler: Any
+    networks: list[torch.nn.Module]
+    optimizers: list[torch.optim.Optimizer]
+    device: str
+
+    def losses(self, batch, factors):
+        """One loss a network, times its factor."""
+        values, targets = (part.to(self.device) for part in batch)
+        return [
+            torch.nn.functional.mse_loss(network(values), targets) * factor
+            for network, factor in zip(self.networks, factors, strict=True)
+        ]
+
+    def stands(self):
+        """All that can be seen of a run: parameters and optimizers' moments, bit for bit, and the scaler's state."""
+        moments = [optimizer.state_dict()["state"] for optimizer in self.optimizers]
+        parameters = [parameter for network in self.networks for parameter in network.parameters()]
+        return bits([parameters, moments]), self.scaler.state_dict()
+
+
+def started(scaler, make_optimizer, device="cpu"):
+    """A run at its beginning; always the same one."""
+    generator = torch.Generator().manual_seed(7)
+    networks = [torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2)) for _ in range(2)]
+    with torch.no_grad():
+        for network in networks:
+            for parameter in network.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) / 2)
+            network.to(device)
+    return Run(scaler, networks, [make_optimizer(list(network.parameters())) for network in networks], device)
+
+
+def batch_of(step, part=0):
+    """Four inputs and their targets."""
+    generator = torch.Generator().manual_seed(1000 * part + step)
+    return torch.randn(4, 3, generator=generator), torch.randn(4, 2, generator=generator)
+
+
+def bits(tree):
+    """What makes two trees of tensors and numbers the same: every dtype, shape and bit."""
+    if isinstance(tree, torch.Tensor):
+        return tree.dtype, tree.shape, tree.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes()
+    if isinstance(tree, dict):
+        return {key: bits(value) for key, value in tree.items()}
+    return [bits(value) for value in tree] if isinstance(tree, list | tuple) else tree
+
+
+# One iteration each; the two factors say what happens to which network. They return what the steps returned.
+
+
+def together(run, step, factors):
+    """One update for two optimizers, each with its own loss."""
+    for loss in run.losses(batch_of(step), factors):
+        run.scaler.scale(loss).backward()
+    return finished(run)
+
+
+def clipping(run, step, factors):
+    """Gradients are unscaled, clipped, and then applied."""
+    for loss in run.scaler.scale(run.losses(batch_of(step), factors)):
+        loss.backward()
+    for network, optimizer in zip(run.networks, run.optimizers, strict=True):
+        run.scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 0.5)
+    return finished(run)
+
+
+def accumulating(run, step, factors):
+    """Two batches to a step; only the first of them can overflow."""
+    for part, multiplied in enumerate((factors, (1.0, 1.0))):
+        for loss in run.losses(batch_of(step, part), multiplied):
+            run.scaler.scale(loss / 2).backward()
+    return finished(run)
+
+
+def finished(run):
+    """Step, update, and gradients away."""
+    answers = [run.scaler.step(optimizer) for optimizer in run.optimizers]
+    run.scaler.update()
+    for optimizer in run.optimizers:
+        optimizer.zero_grad()
+    return answers
+
+
+LOOPS = {loop.__name__: loop for loop in (together, clipping, accumulating)}
+
+
+def trained(run, loop, steps):
+    """How the run stands after each step, and whether its steps were applied."""
+    for step in steps:
+        answers = loop(run, step, factors_at(step))
+        yield run.stands(), answers
+
+
+def factors_at(step):
+    """An overflow strikes the first network, the second, or both."""
+    factor = OVERFLOWS.get(step, 1.0)
+    return [(factor, factor), (factor, 1.0), (1.0, factor)][step % 3]

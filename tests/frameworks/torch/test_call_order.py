@@ -1,0 +1,118 @@
+"""`scale`, `unscale_`, `step` and `update` in every order, beside torch's own."""
+
+from itertools import product
+
+import pytest
+import torch
+from frameworks.torch.loops import bits
+
+from ampscale.frameworks.torch import GradScaler
+
+CALLS = ("scale", "unscale_", "step", "update")
+
+
+class Loop:
+    """One optimizer over one parameter, whose gradient overflows or not."""
+
+    def __init__(self, scaler, gradient):
+        self.scaler, self.gradient = scaler, gradient
+        self.parameter = torch.ones(1, requires_grad=True)
+        self.optimizer = torch.optim.SGD([self.parameter], lr=0.5)
+
+    def do(self, call):
+        """One call; with `scale` comes the backward pass."""
+        if call == "scale":
+            self.optimizer.zero_grad()
+            self.scaler.scale(self.parameter * self.gradient).sum().backward()
+        else:
+            getattr(self.scaler, call)(*([] if call == "update" else [self.optimizer]))
+
+    def outcome(self, call):
+        """Whether the call raised, and how everything stands after it."""
+        try:
+            self.do(call)
+        except (RuntimeError, AssertionError) as refusal:
+            return type(refusal), self.stands()
+        return None, self.stands()
+
+    def stands(self):
+        """The parameter, its gradient, and the scaler's state."""
+        return bits([self.parameter, self.parameter.grad]), self.scaler.state_dict()
+
+
+def outcomes(scaler, gradient, calls):
+    """What became of each call."""
+    loop = Loop(scaler, gradient)
+    return [loop.outcome(call) for call in calls]
+
+
+def as_here(outcome):
+    """An assertion of torch is a RuntimeError here."""
+    refusal, stands = outcome
+    return RuntimeError if refusal is AssertionError else refusal, stands
+
+
+@pytest.mark.clause("TORCH-call-order", "TORCH-first-scale", "TORCH-update-needs-a-step", "TORCH-step", "TORCH-update")
+@pytest.mark.parametrize("gradient", [3.0, float("inf")])
+def test_every_order_of_five_calls_has_the_outcome_it_has_in_torch(gradient):
+    """What returns there returns here, what raises there raises here, and all numbers are the same after each call."""
+    settings = {"init_scale": 8.0, "growth_interval": 2}
+    refusals = set()
+    for calls in product(CALLS, repeat=5):
+        theirs = outcomes(torch.amp.GradScaler("cpu", **settings), gradient, calls)
+        assert outcomes(GradScaler("cpu", **settings), gradient, calls) == [as_here(outcome) for outcome in theirs], calls
+        refusals |= {refusal for refusal, _ in theirs}
+    assert refusals == {None, RuntimeError, AssertionError}
+
+
+@pytest.mark.clause("TORCH-call-order", "TORCH-first-scale", "TORCH-update-needs-a-step")
+@pytest.mark.parametrize(
+    ("before", "call", "missing"),
+    [
+        ("", "unscale_", r"follow scale\(\)"),
+        ("", "step", r"follow scale\(\)"),
+        ("", "update", r"follow scale\(\)"),
+        ("scale", "update", r"follow step\(\) or unscale_\(\)"),
+        ("scale step update", "update", r"follow step\(\) or unscale_\(\)"),
+        ("scale unscale_", "unscale_", r"has been unscaled, and no update\(\)"),
+        ("scale step", "unscale_", r"has stepped, and no update\(\)"),
+        ("scale unscale_ step", "unscale_", r"has stepped, and no update\(\)"),
+        ("scale step", "step", r"between two update\(\)"),
+        ("scale unscale_ step", "step", r"between two update\(\)"),
+    ],
+)
+def test_a_refusal_names_the_call_that_is_missing_and_changes_nothing(before, call, missing):
+    """A RuntimeError."""
+    loop = Loop(GradScaler(), 3.0)
+    for done in before.split():
+        loop.do(done)
+    stands = loop.stands()
+    with pytest.raises(RuntimeError, match=rf"^{call}\(\) must .*{missing}"):
+        loop.do(call)
+    assert loop.stands() == stands
+
+
+@pytest.mark.clause("TORCH-first-scale")
+def test_a_first_scale_that_is_refused_is_none():
+    """Nothing has been scaled by it."""
+    loop = Loop(GradScaler(), 3.0)
+    with pytest.raises(TypeError):
+        loop.scaler.scale([torch.ones(()), "loss"])
+    with pytest.raises(RuntimeError, match=r"follow scale\(\)"):
+        loop.do("unscale_")
+
+
+@pytest.mark.clause("TORCH-several-optimizers", "TORCH-update", "TORCH-call-order")
+@pytest.mark.parametrize("order", ["AaBb", "BbAa", "ABab", "ABba", "aBb", "bAa", "abAB"])
+def test_each_optimizer_has_an_order_of_its_own(order):
+    """Unscaled (capital) and stepped one by one, one overflow of two: its optimizer is skipped, and the scale backs off once."""
+    scaler = GradScaler(init_scale=8.0)
+    good, bad = Loop(scaler, 3.0), Loop(scaler, float("nan"))
+    for loop in (good, bad):
+        loop.do("scale")
+    for letter in order:
+        loop = {"a": good, "b": bad}[letter.lower()]
+        refused = letter.isupper() and order.index(letter) > order.index(letter.lower())
+        assert loop.outcome("unscale_" if letter.isupper() else "step")[0] is (RuntimeError if refused else None)
+    scaler.update()
+    assert (good.parameter.item(), bad.parameter.item(), scaler.get_scale()) == (-0.5, 1.0, 4.0)

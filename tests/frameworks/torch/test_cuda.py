@@ -1,0 +1,76 @@
+"""`GradScaler` on a CUDA device, and on two kinds of devices at once."""
+
+import pytest
+import torch
+from frameworks.torch.loops import INF, LOOPS, OPTIMIZERS, bits, started, trained
+
+from ampscale.frameworks.torch import GradScaler
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+SETTINGS = {"init_scale": 2.0**16, "growth_interval": 6}
+
+
+@pytest.fixture
+def no_waiting():
+    """Whatever makes the host wait for the device is an error."""
+    torch.cuda.set_sync_debug_mode("error")
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.clause("TORCH-unscale", "TORCH-step", "TORCH-update", "TORCH-fused", "TORCH-first-scale")
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_two_hundred_steps_are_those_of_torch(loop, optimizer):
+    """Parameters, moments, scale and count after every step, with ten overflows."""
+
+    def states(scaler):
+        run = started(scaler, OPTIMIZERS[optimizer], device="cuda")
+        return [stands for stands, _ in trained(run, LOOPS[loop], range(200))]
+
+    assert states(GradScaler(**SETTINGS)) == states(torch.amp.GradScaler(**SETTINGS))
+
+
+@pytest.mark.clause("TORCH-host-reads")
+@pytest.mark.usefixtures("no_waiting")
+@pytest.mark.parametrize("gradient", [8.0, INF])
+@pytest.mark.parametrize("unscale_first", [True, False])
+def test_with_a_fused_optimizer_the_host_never_waits(gradient, unscale_first):
+    """From `scale` to `update`, whatever the gradients."""
+    parameter = torch.zeros(3, device="cuda", requires_grad=True)
+    scaler, optimizer = GradScaler(**SETTINGS), torch.optim.AdamW([parameter], fused=True)
+    for _ in range(3):
+        optimizer.zero_grad()
+        scaler.scale((parameter * gradient).sum()).backward()
+        if unscale_first:
+            scaler.unscale_(optimizer)
+        assert scaler.step(optimizer).device.type == "cuda"
+        scaler.update()
+
+
+@pytest.mark.clause("TORCH-devices", "TORCH-first-scale")
+@pytest.mark.parametrize("devices", [("cpu", "cuda"), ("cuda", "cpu")])
+def test_outputs_on_several_devices_are_scaled_where_they_are(devices):
+    """By a scale that lies with the first of them."""
+    outputs = [torch.ones(2, device=device) for device in devices]
+    answer = GradScaler(init_scale=8.0).scale(outputs)
+    assert [value.device.type for value in answer] == list(devices)
+    assert bits(answer) == bits([torch.full((2,), 8.0)] * 2)
+
+
+@pytest.mark.clause("TORCH-devices", "TORCH-host-reads")
+@pytest.mark.parametrize("home", ["cpu", "cuda"])
+@pytest.mark.parametrize("gradients", [(8.0, 8.0), (INF, 8.0), (8.0, INF)])
+def test_gradients_on_several_devices_are_one_step(home, gradients):
+    """Unscaled where they are, skipped together, and one update for all."""
+    parameters = [torch.zeros(2, device=device, requires_grad=True) for device in ("cpu", "cuda")]
+    scaler = GradScaler(init_scale=8.0, growth_interval=1)
+    scaler.scale(torch.ones((), device=home))
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = torch.full_like(parameter, gradient)
+    applied = scaler.step(torch.optim.SGD(parameters, lr=1.0))
+    scaler.update()
+    assert applied is (INF not in gradients)
+    assert bits([parameter.grad for parameter in parameters]) == bits([torch.full((2,), value / 8) for value in gradients])
+    assert bits(parameters) == bits([torch.full((2,), -1.0 if applied else 0.0)] * 2)
+    assert scaler.get_scale() == (16.0 if applied else 4.0)

@@ -1,0 +1,130 @@
+"""`GradScaler` beside the real one: the same parameters, scales and counts, bit for bit, over 200 steps with ten overflows."""
+
+from functools import cache
+from inspect import Parameter, signature
+
+import pytest
+import torch
+from frameworks.torch.loops import INF, LOOPS, OPTIMIZERS, OVERFLOWS, batch_of, factors_at, started, together, trained
+
+from ampscale.frameworks.torch import GradScaler
+
+STEPS = 200
+SETTINGS = {"init_scale": 2.0**16, "growth_interval": 6}
+
+
+def theirs(**settings):
+    return torch.amp.GradScaler("cpu", **settings)
+
+
+def ours(**settings):
+    return GradScaler("cpu", **settings)
+
+
+@cache
+def reference(loop, optimizer):
+    """The run of torch itself."""
+    run = started(theirs(**SETTINGS), OPTIMIZERS[optimizer])
+    return [stands for stands, _ in trained(run, LOOPS[loop], range(STEPS))]
+
+
+@pytest.mark.clause(
+    "TORCH-growth", "TORCH-backoff", "TORCH-unscale", "TORCH-step", "TORCH-update", "TORCH-several-optimizers", "TORCH-fused"
+)
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_two_hundred_steps_are_those_of_torch(loop, optimizer):
+    """Two optimizers under one scaler; parameters, moments, scale and count after every step."""
+    run = started(ours(**SETTINGS), OPTIMIZERS[optimizer])
+    assert [stands for stands, _ in trained(run, LOOPS[loop], range(STEPS))] == reference(loop, optimizer)
+
+
+@pytest.mark.clause("TORCH-step-returns")
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw-fused"])
+def test_step_tells_whether_it_was_applied(optimizer):
+    """Of each optimizer by itself, at every step of the run."""
+    run = started(ours(**SETTINGS), OPTIMIZERS[optimizer])
+    told = [[bool(answer) for answer in answers] for _, answers in trained(run, together, range(STEPS))]
+    assert told == [[factor == 1 for factor in factors_at(step)] for step in range(STEPS)]
+    assert [False, False] in told
+    assert [False, True] in told
+    assert [True, False] in told
+
+
+def test_the_run_has_ten_overflows_and_grows_between_them():
+    """The scale falls at these steps alone, and rises in the end."""
+    scales = [SETTINGS["init_scale"], *(state["scale"] for _, state in reference("together", "sgd"))]
+    assert [step for step in range(STEPS) if scales[step + 1] < scales[step]] == list(OVERFLOWS)
+    assert scales[-1] > scales[0]
+
+
+def test_some_overflows_come_from_the_scale_alone():
+    """At these steps the gradients would be finite without it."""
+    run = started(None, OPTIMIZERS["sgd"])
+    for step in (step for step, factor in OVERFLOWS.items() if factor == 1e36):
+        sum(run.losses(batch_of(step), factors_at(step))).backward()
+    gradients = [parameter.grad for network in run.networks for parameter in network.parameters()]
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert any(gradient.abs().max() > 1e35 for gradient in gradients)
+
+
+@pytest.mark.clause("TORCH-load-state-dict", "TORCH-state-dict")
+@pytest.mark.parametrize("optimizer", ["momentum", "adamw-fused"])
+@pytest.mark.parametrize(("first", "then"), [(theirs, ours), (ours, theirs), (ours, ours)])
+@pytest.mark.parametrize("loaded", ["before the first scale", "after it"])
+def test_a_run_goes_on_from_the_state_dict_of_the_other(first, then, loaded, optimizer):
+    """Saved by either after half of the steps, loaded by either, and no bit differs from torch's own run."""
+    run = started(first(**SETTINGS), OPTIMIZERS[optimizer])
+    seen = [stands for stands, _ in trained(run, together, range(STEPS // 2))]
+    saved, run.scaler = run.scaler.state_dict(), then(growth_factor=3.0, backoff_factor=0.25)
+    if loaded == "after it":
+        run.scaler.scale(torch.ones(()))
+    run.scaler.load_state_dict(saved)
+    seen += [stands for stands, _ in trained(run, together, range(STEPS // 2, STEPS))]
+    assert seen == reference("together", optimizer)
+
+
+@pytest.mark.clause("TORCH-arithmetic", "TORCH-growth", "TORCH-backoff", "TORCH-guard")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"growth_factor": 1.1, "backoff_factor": 0.7, "growth_interval": 1},
+        {"growth_factor": 1.1, "backoff_factor": 0.7, "growth_interval": 3, "init_scale": 1000.0},
+        {"growth_factor": 1.0001, "backoff_factor": 0.999, "growth_interval": 1, "init_scale": 0.1},
+        {"growth_factor": 3.0, "backoff_factor": 0.3, "growth_interval": 1, "init_scale": 3e38},
+        {"growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2, "init_scale": 2.0**127},
+    ],
+)
+def test_the_scale_moves_as_that_of_torch(settings):
+    """Bit for bit, for factors that are no powers of two as well, and at the largest scales."""
+    parameter = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([parameter], lr=0.0)
+
+    def moves(scaler):
+        scaler.scale(parameter)
+        for step in range(STEPS):
+            parameter.grad = torch.tensor([INF if step in OVERFLOWS else 1.0])
+            scaler.step(optimizer)
+            scaler.update()
+            yield scaler.state_dict()
+
+    assert list(moves(ours(**settings))) == list(moves(theirs(**settings)))
+
+
+@pytest.mark.clause("TORCH-parameters")
+@pytest.mark.parametrize("method", [name for name in vars(torch.amp.GradScaler) if not name.startswith("_")])
+def test_a_method_has_the_parameters_of_torch(method):
+    """Names, kinds and defaults."""
+    assert parameters(getattr(GradScaler, method)) == parameters(getattr(torch.amp.GradScaler, method))
+
+
+@pytest.mark.clause("TORCH-parameters")
+def test_the_constructor_has_the_parameters_of_torch():
+    """Names, kinds and defaults; and there are no further methods."""
+    assert parameters(GradScaler) == parameters(torch.amp.GradScaler)
+    public = [{name for name in vars(each) if not name.startswith("_")} for each in (GradScaler, torch.amp.GradScaler)]
+    assert public[0] == public[1]
+
+
+def parameters(function):
+    return [parameter.replace(annotation=Parameter.empty) for parameter in signature(function).parameters.values()]

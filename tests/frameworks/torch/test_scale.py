@@ -1,0 +1,121 @@
+"""`GradScaler.scale`: what it takes, what comes back, and how gradients flow through it."""
+
+from collections import OrderedDict, namedtuple
+
+import numpy as np
+import pytest
+import torch
+from frameworks.torch.loops import INF, bits
+
+from ampscale.frameworks.torch import GradScaler
+
+Outputs = namedtuple("Outputs", ["loss", "logits"])
+KEPT = [torch.float32, torch.float64, torch.complex64, torch.complex128]
+
+
+@pytest.mark.clause("TORCH-scale", "TORCH-scale-dtype")
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3), (0,)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, *KEPT], ids=str)
+def test_scale_returns_a_new_tensor_of_the_same_shape(shape, dtype):
+    """16-bit values come back as float32, beyond what they could hold; the argument is unchanged."""
+    outputs = torch.full(shape, 100, dtype=dtype)
+    answer = GradScaler(init_scale=1024.0).scale(outputs)
+    assert bits(answer) == bits(torch.full(shape, 102400, dtype=dtype if dtype in KEPT else torch.float32))
+    assert bits(outputs) == bits(torch.full(shape, 100, dtype=dtype))
+
+
+@pytest.mark.clause("TORCH-scale", "TORCH-arithmetic")
+@pytest.mark.parametrize("scale", [2.0**16, 3.0, 0.1])
+@pytest.mark.parametrize("dtype", KEPT, ids=str)
+def test_the_product_is_that_of_torch(scale, dtype):
+    """To the last bit, for scales that are no powers of two as well."""
+    outputs = torch.linspace(-3, 3, 17, dtype=dtype)
+    assert bits(GradScaler(init_scale=scale).scale(outputs)) == bits(torch.amp.GradScaler("cpu", scale).scale(outputs))
+
+
+@pytest.mark.clause("TORCH-scale")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, *KEPT], ids=str)
+def test_gradients_flow_through(dtype):
+    """Scaled, and in the dtype of the output."""
+    outputs = torch.ones(2, dtype=dtype, requires_grad=True)
+    scaled = GradScaler(init_scale=8.0).scale(outputs)
+    scaled.backward(torch.ones_like(scaled))
+    assert bits(outputs.grad) == bits(torch.full((2,), 8.0, dtype=dtype))
+
+
+@pytest.mark.clause("TORCH-scale-containers")
+@pytest.mark.parametrize(
+    ("outputs", "scaled"),
+    [
+        ([torch.ones(2), torch.ones(())], [torch.full((2,), 8.0), torch.tensor(8.0)]),
+        ((torch.ones(()),), (torch.tensor(8.0),)),
+        (Outputs(torch.ones(()), [torch.ones(1)]), Outputs(torch.tensor(8.0), [torch.tensor([8.0])])),
+        ({"loss": torch.ones(()), "parts": (torch.ones(1),)}, {"loss": torch.tensor(8.0), "parts": (torch.tensor([8.0]),)}),
+        (OrderedDict(loss=torch.ones(())), OrderedDict(loss=torch.tensor(8.0))),
+        ([], []),
+    ],
+)
+def test_containers_come_back_as_they_are(outputs, scaled):
+    """Nested, with each tensor scaled."""
+    answer = GradScaler(init_scale=8.0).scale(outputs)
+    assert type(answer) is type(scaled)
+    assert bits(answer) == bits(scaled)
+
+
+@pytest.mark.clause("TORCH-scale-containers")
+def test_an_iterator_comes_back_as_a_list():
+    """Scaled at once."""
+    answer = GradScaler(init_scale=8.0).scale(torch.ones(()) * number for number in (1, 2))
+    assert bits(answer) == bits([torch.tensor(8.0), torch.tensor(16.0)])
+    assert isinstance(answer, list)
+
+
+@pytest.mark.clause("TORCH-scale-argument")
+@pytest.mark.parametrize(
+    ("outputs", "path", "came"),
+    [
+        (None, "outputs", "None"),
+        (1.0, "outputs", "float"),
+        ("loss", "outputs", "str"),
+        (np.ones(()), "outputs", "ndarray"),
+        ({torch.ones(())}, "outputs", "set"),
+        ([torch.ones(()), 1], r"outputs\[1\]", "int"),
+        ({"loss": [torch.ones(2, dtype=torch.int64)]}, r"outputs\['loss'\]\[0\]", "torch.int64"),
+        (torch.ones((), dtype=torch.bool), "outputs", "torch.bool"),
+    ],
+)
+def test_only_floating_point_tensors_are_scaled(outputs, path, came):
+    """Anything else is a TypeError that says where it is, and what it is."""
+    with pytest.raises(TypeError, match=rf"^{path} must be .*{came}"):
+        GradScaler().scale(outputs)
+
+
+def overflow(scaler):
+    """A step that is skipped, and the update."""
+    parameter = torch.zeros(1, requires_grad=True)
+    parameter.grad = torch.tensor([INF])
+    scaler.step(torch.optim.SGD([parameter]))
+    scaler.update()
+
+
+@pytest.mark.clause("TORCH-scale-live")
+@pytest.mark.parametrize("outputs", [lambda loss: loss, lambda loss: [loss]])
+@pytest.mark.parametrize(
+    "move", [overflow, lambda scaler: scaler.update(4.0), lambda scaler: scaler.load_state_dict(scaler.state_dict())]
+)
+def test_a_backward_pass_after_the_scale_has_moved_is_refused(outputs, move):
+    """Its gradients would be divided by another scale than they were multiplied by."""
+    scaler, parameter = GradScaler(init_scale=8.0), torch.ones(1, requires_grad=True)
+    scaled = scaler.scale(outputs((parameter * parameter).sum()))
+    move(scaler)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        (scaled[0] if isinstance(scaled, list) else scaled).backward()
+
+
+@pytest.mark.clause("TORCH-scale", "TORCH-scale-live")
+def test_what_was_scaled_stays_as_it_was():
+    """When the scale moves, and when another tensor is scaled."""
+    scaler = GradScaler(init_scale=8.0)
+    before = scaler.scale(torch.ones(()))
+    scaler.update(4.0)
+    assert (before, scaler.scale(torch.ones(())), scaler.scale(torch.tensor([INF]))) == (8.0, 4.0, INF)

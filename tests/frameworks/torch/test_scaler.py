@@ -1,0 +1,349 @@
+"""`GradScaler` by itself: its arguments, setters, state dict and copies, and `update(new_scale)`."""
+
+import copy
+import pickle
+import re
+
+import numpy as np
+import pytest
+import torch
+from frameworks.refusals import refused
+
+from ampscale.frameworks.torch import GradScaler
+
+INF, NAN = float("inf"), float("nan")
+LARGEST = float(np.finfo(np.float32).max)
+NUMBERS = ["growth_factor", "backoff_factor", "growth_interval"]
+
+NO_SCALE = [0.0, 0, -1.0, NAN, INF, -INF, 1e39, 2.0**-127]
+WRONG = [
+    *[("init_scale", value, ValueError) for value in NO_SCALE],
+    *[("init_scale", value, TypeError) for value in (True, "1024", None, [1024.0])],
+    *[("growth_factor", value, ValueError) for value in (1.0, 1, 0.5, 0, -2.0, NAN, INF, 1e39)],
+    *[("growth_factor", value, TypeError) for value in (True, "2", None)],
+    *[("backoff_factor", value, ValueError) for value in (1.0, 1, 1.5, 0.0, -0.5, NAN, INF, 1e-39)],
+    *[("backoff_factor", value, TypeError) for value in (False, "0.5", None)],
+    *[("growth_interval", value, ValueError) for value in (0, -3, 2**31)],
+    *[("growth_interval", value, TypeError) for value in (True, 2.0, 2.5, "2", None)],
+]
+WRONG_TO_SET = [(name, value, error) for name, value, error in WRONG if name in NUMBERS]
+
+
+def scaled(**settings):
+    """A scaler that has scaled something."""
+    scaler = GradScaler(**settings)
+    scaler.scale(torch.ones(()))
+    return scaler
+
+
+def step(scaler, *values):
+    """One step with gradients of these values, and the update; whether it was applied."""
+    parameter = torch.zeros(len(values), requires_grad=True)
+    parameter.grad = torch.tensor(values)
+    applied = scaler.step(torch.optim.SGD([parameter]))
+    scaler.update()
+    return applied
+
+
+# Arguments
+
+
+@pytest.mark.clause("TORCH-checked")
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize(("name", "value", "error"), WRONG)
+def test_the_constructor_refuses(name, value, error, enabled):
+    """With the value in the message, whether the scaler is on or off."""
+    with refused(error, name, repr(value)):
+        GradScaler(**{name: value, "enabled": enabled})
+
+
+@pytest.mark.clause("TORCH-checked")
+@pytest.mark.parametrize("value", [1, 0, "no", None])
+def test_the_switch_is_a_bool(value):
+    """Anything else is a TypeError."""
+    with refused(TypeError, "enabled", repr(value)):
+        GradScaler(enabled=value)
+
+
+@pytest.mark.clause("TORCH-device")
+@pytest.mark.parametrize(("device", "error"), [("gpu", ValueError), ("", ValueError), (None, TypeError), (0, TypeError)])
+def test_a_device_is_one_that_torch_knows(device, error):
+    """Others are refused, with what came."""
+    with refused(error, "device", repr(device)):
+        GradScaler(device)
+
+
+@pytest.mark.clause("TORCH-device", "TORCH-never-off", "TORCH-first-scale")
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "cpu", "xpu", "mps"])
+def test_a_scaler_stays_on_whatever_the_device(device):
+    """Nothing is warned of, and the scale goes where the first scaled tensor is."""
+    scaler = GradScaler(device)
+    assert scaler.scale(torch.ones(())) == 2.0**16
+    assert (step(scaler, 1.0), scaler.is_enabled()) == (True, True)
+
+
+@pytest.mark.clause("TORCH-checked", "TORCH-getters")
+@pytest.mark.parametrize("value", [1024, 0.1, 2.0**-126, LARGEST, np.float64(8)])
+def test_the_first_scale_is_rounded_to_float32(value):
+    """Every normal float32 is a scale; it can be got before anything is scaled."""
+    scaler = GradScaler(init_scale=value)
+    assert scaler.get_scale() == float(np.float32(value))
+    assert scaler.scale(torch.ones(())) == scaler.get_scale()
+
+
+# Getters and setters
+
+
+@pytest.mark.clause("TORCH-getters")
+@pytest.mark.parametrize("enabled", [True, False])
+def test_what_was_given_is_got(enabled):
+    """By a getter each, and a setter changes it."""
+    scaler = GradScaler("cpu", 1024.0, 3.0, 0.25, 5, enabled)
+    assert [scaler.is_enabled(), *(getattr(scaler, f"get_{name}")() for name in NUMBERS)] == [enabled, 3.0, 0.25, 5]
+    for name, value in zip(NUMBERS, (4.0, 0.125, 7), strict=True):
+        assert getattr(scaler, f"set_{name}")(value) is None
+        assert getattr(scaler, f"get_{name}")() == value
+
+
+@pytest.mark.clause("TORCH-setters-checked")
+@pytest.mark.parametrize(("name", "value", "error"), WRONG_TO_SET)
+def test_a_setter_refuses_what_the_constructor_refuses(name, value, error):
+    """And has changed nothing."""
+    scaler = scaled()
+    before = scaler.state_dict()
+    with refused(error, name, repr(value)):
+        getattr(scaler, f"set_{name}")(value)
+    assert scaler.state_dict() == before
+
+
+@pytest.mark.clause("TORCH-getters", "MACHINE-at-least")
+def test_what_is_set_is_in_force_at_the_next_update():
+    """The factors, and the interval too where the count is past it already."""
+    scaler = scaled(init_scale=8.0)
+    for _ in range(3):
+        step(scaler, 1.0)
+    scaler.set_growth_factor(4.0)
+    scaler.set_growth_interval(2)
+    step(scaler, 1.0)
+    assert (scaler.get_scale(), scaler.state_dict()["_growth_tracker"]) == (32.0, 0)
+    scaler.set_backoff_factor(0.125)
+    step(scaler, INF)
+    assert scaler.get_scale() == 4.0
+
+
+@pytest.mark.clause("TORCH-floor")
+def test_the_scale_never_falls_below_the_normal_numbers():
+    """Nor does a factor that is no power of two step over the floor."""
+    scaler = scaled(init_scale=2.0**-124, backoff_factor=0.3)
+    for _ in range(5):
+        step(scaler, INF)
+    assert scaler.get_scale() == 2.0**-126
+
+
+# update(new_scale)
+
+
+@pytest.mark.clause("TORCH-new-scale")
+@pytest.mark.parametrize(
+    "value", [4.0, 4, np.float64(4), torch.tensor(4.0), torch.tensor([4.0]), torch.tensor(4.0, dtype=torch.float64)]
+)
+def test_a_new_scale_is_taken_from_a_number_or_a_tensor(value):
+    """The count stays, and the tensor is not held."""
+    scaler = scaled(init_scale=8.0)
+    step(scaler, 1.0)
+    assert scaler.update(value) is None
+    if isinstance(value, torch.Tensor):
+        value.zero_()
+    assert scaler.state_dict() == {**GradScaler().state_dict(), "scale": 4.0, "_growth_tracker": 1}
+    assert scaler.scale(torch.ones(())) == 4.0
+
+
+@pytest.mark.clause("TORCH-new-scale")
+def test_a_new_scale_closes_the_step():
+    """The overflow before it is forgotten."""
+    scaler, parameter = scaled(init_scale=8.0), torch.zeros(1, requires_grad=True)
+    optimizer, parameter.grad = torch.optim.SGD([parameter]), torch.tensor([INF])
+    scaler.step(optimizer)
+    scaler.update(4.0)
+    with pytest.raises(RuntimeError, match=r"follow step\(\)"):
+        scaler.update()
+    assert scaler.step(optimizer) is False
+
+
+@pytest.mark.clause("TORCH-new-scale")
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        *[(value, ValueError) for value in NO_SCALE],
+        *[(torch.tensor(value), ValueError) for value in (0.0, -1.0, NAN, INF, 2.0**-127)],
+        (torch.tensor([4.0, 4.0]), ValueError),
+        (torch.tensor(4.0, requires_grad=True), ValueError),
+        (torch.tensor(4), TypeError),
+        (torch.tensor(4.0, dtype=torch.float16), TypeError),
+        (True, TypeError),
+        ("4", TypeError),
+    ],
+    ids=repr,
+)
+def test_a_new_scale_that_could_not_be_a_first_one_is_refused(value, error):
+    """The scale stays, and the step stays open."""
+    scaler, parameter = scaled(init_scale=8.0), torch.zeros(1, requires_grad=True)
+    optimizer, parameter.grad = torch.optim.SGD([parameter]), torch.tensor([1.0])
+    scaler.unscale_(optimizer)
+    with pytest.raises(error, match="new_scale must"):
+        scaler.update(value)
+    assert scaler.get_scale() == 8.0
+    assert scaler.step(optimizer) is True
+
+
+# The state dict
+
+
+PUBLISHED = {"scale": 1024.0, "growth_factor": 3.0, "backoff_factor": 0.25, "growth_interval": 5, "_growth_tracker": 3}
+
+
+@pytest.mark.clause("TORCH-state-dict")
+def test_the_state_has_the_five_keys_of_torch():
+    """As plain numbers, in the same order and of the same types."""
+    scaler, theirs = scaled(), torch.amp.GradScaler("cpu")
+    theirs.scale(torch.ones(()))
+    for each in (scaler, theirs):
+        step(each, 1.0)
+    saved, published = scaler.state_dict(), theirs.state_dict()
+    assert list(saved.items()) == list(published.items())
+    assert [type(value) for value in saved.values()] == [type(value) for value in published.values()]
+
+
+@pytest.mark.clause("TORCH-load-state-dict")
+@pytest.mark.parametrize("make", [GradScaler, scaled])
+@pytest.mark.parametrize("scale", [1024.0, 1024, torch.tensor(1024.0), torch.tensor([1024.0]), np.float32(1024)])
+def test_a_state_that_was_loaded_is_the_state(make, scale):
+    """Before the first scale and after it, and whatever holds the one number."""
+    scaler = make()
+    assert scaler.load_state_dict({**PUBLISHED, "scale": scale}) is None
+    assert scaler.state_dict() == PUBLISHED
+    assert scaler.scale(torch.ones(())) == 1024.0
+    for _ in range(2):
+        step(scaler, 1.0)
+    assert scaler.state_dict() == {**PUBLISHED, "scale": 3072.0, "_growth_tracker": 0}
+
+
+@pytest.mark.clause("TORCH-load-refuses")
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        *[
+            ({name.replace("init_", ""): value}, error, name.replace("init_", ""))
+            for name, value, error in WRONG
+            if value != [1024.0]
+        ],
+        ({"_growth_tracker": -1}, ValueError, "_growth_tracker"),
+        ({"_growth_tracker": 1.0}, TypeError, "_growth_tracker"),
+        ({"hysteresis": 2}, ValueError, r"unknown \['hysteresis'\]"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("make", [GradScaler, scaled])
+def test_a_state_with_a_wrong_value_is_refused_whole(changed, error, message, make):
+    """Nothing has changed then."""
+    scaler = make()
+    before = scaler.state_dict()
+    with pytest.raises(error, match=message):
+        scaler.load_state_dict({**PUBLISHED, **changed})
+    assert scaler.state_dict() == before
+
+
+@pytest.mark.clause("TORCH-load-refuses")
+@pytest.mark.parametrize("missing", PUBLISHED)
+def test_a_state_without_one_of_its_keys_is_refused_whole(missing):
+    """A ValueError names the key."""
+    scaler = scaled()
+    before = scaler.state_dict()
+    with pytest.raises(ValueError, match=re.escape(f"missing ['{missing}']")):
+        scaler.load_state_dict({name: value for name, value in PUBLISHED.items() if name != missing})
+    assert scaler.state_dict() == before
+
+
+@pytest.mark.clause("TORCH-load-refuses")
+@pytest.mark.parametrize(("state", "error"), [({}, RuntimeError), (None, TypeError), ([1024.0], TypeError)])
+def test_what_is_no_state_is_refused(state, error):
+    """Of the empty one, the message says where it comes from."""
+    with pytest.raises(error, match="off has given it" if state == {} else "mapping"):
+        GradScaler().load_state_dict(state)
+
+
+# A scaler that is off
+
+
+@pytest.mark.clause("TORCH-enabled")
+@pytest.mark.parametrize(
+    "outputs", [torch.ones((), dtype=torch.float16), 1.0, None, "loss", [1, 2], torch.ones(2, dtype=torch.int32)]
+)
+def test_a_scaler_that_is_off_returns_the_very_argument(outputs):
+    """Whatever it is."""
+    assert GradScaler(enabled=False).scale(outputs) is outputs
+
+
+@pytest.mark.clause("TORCH-enabled", "TORCH-getters")
+def test_a_scaler_that_is_off_only_steps():
+    """On gradients as they are, infinities too, and nothing is out of order."""
+    scaler, parameter = GradScaler(init_scale=8.0, enabled=False), torch.zeros(1, requires_grad=True)
+    optimizer, parameter.grad = torch.optim.SGD([parameter], lr=1.0), torch.tensor([INF])
+    assert scaler.update() is scaler.unscale_(optimizer) is scaler.unscale_(optimizer) is None
+    assert scaler.step(optimizer) is scaler.step(optimizer) is True
+    assert (parameter.item(), parameter.grad.item(), scaler.get_scale(), scaler.is_enabled()) == (-INF, INF, 1.0, False)
+
+
+@pytest.mark.clause("TORCH-enabled")
+def test_a_scaler_that_is_off_hands_on_a_closure():
+    """And everything else, to a fused optimizer as to any other."""
+    parameter, asked = torch.zeros(1, requires_grad=True), []
+    GradScaler(enabled=False).step(torch.optim.SGD([parameter]), closure=lambda: asked.append("loss"))
+    assert asked == ["loss"]
+
+
+@pytest.mark.clause("TORCH-enabled", "TORCH-state-dict", "TORCH-load-state-dict")
+def test_a_scaler_that_is_off_saves_and_takes_nothing():
+    """It takes the empty dict in silence, and warns that another is not used."""
+    scaler = GradScaler(enabled=False)
+    assert scaler.state_dict() == {}
+    scaler.load_state_dict({})
+    with pytest.warns(UserWarning, match="off"):
+        scaler.load_state_dict(PUBLISHED)
+    assert (scaler.is_enabled(), scaler.state_dict()) == (False, {})
+
+
+# Copies
+
+
+COPIES = {"pickle": lambda scaler: pickle.loads(pickle.dumps(scaler)), "deepcopy": copy.deepcopy, "copy": copy.copy}
+
+
+@pytest.mark.clause("TORCH-copies")
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+@pytest.mark.parametrize("make", [GradScaler, scaled])
+def test_a_copy_goes_on_by_itself(copied, make):
+    """From the same state, after a first scale of its own; the original stays where it was."""
+    scaler = make()
+    scaler.load_state_dict(PUBLISHED)
+    twin = copied(scaler)
+    with pytest.raises(RuntimeError, match=r"follow scale\(\)"):
+        twin.update()
+    assert twin.state_dict() == PUBLISHED
+    assert twin.scale(torch.ones(())) == 1024.0
+    step(twin, INF)
+    assert (twin.get_scale(), scaler.state_dict()) == (256.0, PUBLISHED)
+
+
+@pytest.mark.clause("TORCH-copies")
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+@pytest.mark.parametrize("call", ["unscale_", "step"])
+def test_no_copy_is_made_in_the_midst_of_a_step(copied, call):
+    """A RuntimeError names the call that is missing; after it, copies are made."""
+    scaler, parameter = scaled(), torch.zeros(1, requires_grad=True)
+    parameter.grad = torch.ones(1)
+    getattr(scaler, call)(torch.optim.SGD([parameter]))
+    with pytest.raises(RuntimeError, match=r"update\(\)"):
+        copied(scaler)
+    scaler.update()
+    assert copied(scaler).state_dict() == scaler.state_dict()

@@ -1,0 +1,238 @@
+"""`step`: what it hands on and returns, what it reads, fused optimizers, and optimizers without gradients."""
+
+from types import SimpleNamespace
+
+import libraries
+import pytest
+import torch
+from frameworks.torch.loops import INF, OPTIMIZERS, bits
+
+from ampscale.frameworks.torch import GradScaler
+
+
+class Told(torch.optim.SGD):
+    """Remembers what it is called with, and what it then finds on itself."""
+
+    fails = False
+
+    def __init__(self, params):
+        super().__init__(params, lr=1.0)
+        self.calls = []
+
+    def step(self, *args, **kwargs):
+        """Applies no gradient."""
+        self.calls.append(SimpleNamespace(args=args, kwargs=kwargs, found={k: v for k, v in vars(self).items() if k in FUSED}))
+        if self.fails:
+            raise OSError("no step today")
+        return "what an optimizer returns"
+
+
+class ToldOnDevice(Told):
+    """Skips by itself."""
+
+    _step_supports_amp_scaling = True
+
+
+class OlderContract(Told):
+    """Asks for the scaler, as fused optimizers once did."""
+
+    _step_supports_amp_scaling = True
+
+    def step(self, closure=None, *, grad_scaler=None):
+        """Remembers both."""
+        return super().step(closure, grad_scaler)
+
+
+FUSED = ("grad_scale", "found_inf")
+
+
+def optimizer_with(*gradients, make=Told):
+    """An optimizer over a parameter of zeros for each gradient; None is a parameter without one."""
+    parameters = [torch.zeros(2, requires_grad=True) for _ in gradients]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = None if gradient is None else torch.tensor([1.0, gradient])
+    return make(parameters)
+
+
+def scaler_at(scale, **settings):
+    """A scaler that has scaled something, and grows at every finite step."""
+    scaler = GradScaler(init_scale=scale, growth_interval=1, **settings)
+    scaler.scale(torch.ones(()))
+    return scaler
+
+
+def gradients(optimizer):
+    return [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]
+
+
+# What it hands on and returns
+
+
+@pytest.mark.clause("TORCH-step", "TORCH-step-returns")
+@pytest.mark.parametrize(("gradient", "applied"), [(8.0, True), (INF, False)])
+def test_arguments_reach_an_optimizer_that_is_called(gradient, applied):
+    """It is called where the gradients are finite alone, and what comes back is whether it was."""
+    optimizer = optimizer_with(gradient)
+    assert scaler_at(8.0).step(optimizer, None, 3, rate=0.5) is applied
+    assert [(call.args, call.kwargs, call.found) for call in optimizer.calls] == [((None, 3), {"rate": 0.5}, {})] * applied
+
+
+@pytest.mark.clause("TORCH-step")
+@pytest.mark.parametrize("make", [Told, ToldOnDevice])
+def test_a_step_that_raises_can_be_repeated(make):
+    """The gradients are unscaled once, and nothing is left on the optimizer."""
+    optimizer, scaler = optimizer_with(8.0, make=make), scaler_at(8.0)
+    optimizer.fails = True
+    with pytest.raises(OSError, match="no step today"):
+        scaler.step(optimizer)
+    assert not set(FUSED) & set(vars(optimizer))
+    optimizer.fails = False
+    assert scaler.step(optimizer)
+    assert bits(gradients(optimizer)) == bits([torch.tensor([0.125, 1.0])])
+
+
+@pytest.mark.clause("TORCH-closure")
+@pytest.mark.parametrize(
+    ("arguments", "keywords"), [((lambda: 0.0,), {}), ((), {"closure": lambda: 0.0}), ((), {"closure": None})]
+)
+@pytest.mark.parametrize("make", [Told, ToldOnDevice])
+def test_a_closure_is_refused_before_anything_changes(arguments, keywords, make):
+    """Whether it is a keyword or comes by position."""
+    optimizer, scaler = optimizer_with(8.0, make=make), scaler_at(8.0)
+    with pytest.raises(RuntimeError, match="closure"):
+        scaler.step(optimizer, *arguments, **keywords)
+    assert (optimizer.calls, gradients(optimizer)[0][1]) == ([], 8.0)
+    assert scaler.step(optimizer)
+
+
+@pytest.mark.clause("TORCH-unscale", "TORCH-step")
+@pytest.mark.parametrize("call", ["unscale_", "step"])
+@pytest.mark.parametrize("wrong", [None, 1, object(), torch.nn.Linear(1, 1)])
+def test_an_optimizer_has_parameter_groups(call, wrong):
+    """A TypeError says what came."""
+    with pytest.raises(TypeError, match=rf"optimizer must be .*{type(wrong).__name__}"):
+        getattr(scaler_at(8.0), call)(wrong)
+
+
+# What it reads
+
+
+@pytest.mark.clause("TORCH-host-reads", "TORCH-fused", "STEP-two-modes")
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("gradient", [8.0, INF])
+@pytest.mark.parametrize("unscale_first", [True, False])
+def test_a_step_reads_once_on_the_host_and_a_fused_one_never(optimizer, gradient, unscale_first):
+    """Everything around it reads nothing. What an optimizer reads for itself is its own."""
+    made = optimizer_with(8.0, 8.0, make=OPTIMIZERS[optimizer])
+    with libraries.load("torch").count_reads() as its_own:
+        made.step()
+    for parameter, value in zip(made.param_groups[0]["params"], (8.0, gradient), strict=True):
+        parameter.grad = torch.tensor([1.0, value])
+    scaler = GradScaler(init_scale=8.0, growth_interval=1)
+    with libraries.load("torch").count_reads() as around:
+        scaler.scale(torch.ones(()))
+        if unscale_first:
+            scaler.unscale_(made)
+    with libraries.load("torch").count_reads() as in_step:
+        applied = scaler.step(made)
+    with libraries.load("torch").count_reads() as in_update:
+        scaler.update()
+    fused = isinstance(applied, torch.Tensor)
+    assert fused == optimizer.endswith("-fused")
+    assert (around, in_update) == ([], [])
+    assert len(in_step) == (0 if fused else 1) + len(its_own) * bool(applied)
+    assert scaler.get_scale() == (16.0 if applied else 4.0)
+
+
+# Fused optimizers
+
+
+@pytest.mark.clause("TORCH-fused", "TORCH-step-returns")
+@pytest.mark.parametrize(("gradient", "found_inf"), [(8.0, 0.0), (INF, 1.0)])
+@pytest.mark.parametrize("unscale_first", [True, False])
+def test_an_optimizer_that_skips_by_itself_finds_two_attributes(gradient, found_inf, unscale_first):
+    """It is called in either case, with unscaled gradients; afterwards the attributes are gone."""
+    optimizer, scaler = optimizer_with(gradient, make=ToldOnDevice), scaler_at(8.0)
+    if unscale_first:
+        scaler.unscale_(optimizer)
+    applied = scaler.step(optimizer, None, rate=0.5)
+    (call,) = optimizer.calls
+    assert (call.args, call.kwargs, call.found["grad_scale"]) == ((None,), {"rate": 0.5}, None)
+    assert bits(call.found["found_inf"]) == bits(torch.tensor(found_inf))
+    assert bits(applied) == bits(torch.tensor(found_inf == 0))
+    assert bits(gradients(optimizer)) == bits([torch.tensor([0.125, gradient / 8])])
+    assert not set(FUSED) & set(vars(optimizer))
+
+
+@pytest.mark.clause("TORCH-fused")
+@pytest.mark.parametrize("unscale_first", [True, False])
+@pytest.mark.parametrize("own", [4.0, torch.tensor(4.0)])
+def test_a_scale_that_the_caller_has_set_on_the_optimizer_is_divided_by_too(own, unscale_first):
+    """In this step alone, as in torch, which takes a number where it unscales itself."""
+
+    def moved(scaler, own):
+        optimizer = optimizer_with(8.0, make=OPTIMIZERS["momentum-fused"])
+        scaler.scale(torch.ones(()))
+        if unscale_first:
+            scaler.unscale_(optimizer)
+        optimizer.grad_scale = own
+        scaler.step(optimizer)
+        assert not hasattr(optimizer, "grad_scale")
+        return bits(optimizer.param_groups[0]["params"])
+
+    theirs = torch.amp.GradScaler("cpu", init_scale=8.0)
+    assert moved(GradScaler(init_scale=8.0), own) == moved(theirs, torch.tensor(4.0))
+
+
+@pytest.mark.clause("TORCH-fused")
+@pytest.mark.parametrize(("gradient", "applied"), [(8.0, True), (INF, False)])
+def test_an_optimizer_that_asks_for_the_scaler_steps_without_it(gradient, applied):
+    """As any other: on unscaled gradients, where they are finite."""
+    optimizer = optimizer_with(gradient, make=OlderContract)
+    assert scaler_at(8.0).step(optimizer) is applied
+    assert [(call.args, call.found) for call in optimizer.calls] == [((None, None), {})] * applied
+    assert gradients(optimizer)[0][0] == 0.125
+
+
+# Optimizers without gradients
+
+
+@pytest.mark.clause("TORCH-no-gradients")
+@pytest.mark.parametrize("make", [Told, ToldOnDevice])
+@pytest.mark.parametrize("unscale_first", [True, False])
+def test_an_optimizer_without_gradients_is_not_called_and_does_not_count(make, unscale_first):
+    """False comes back, and the update after it leaves scale and count; the step is closed as any other."""
+    optimizer = optimizer_with(None, None, make=make)
+    scaler = GradScaler(init_scale=8.0, growth_interval=2)
+    scaler.scale(torch.ones(()))
+    scaler.load_state_dict({**scaler.state_dict(), "_growth_tracker": 1})
+    before = scaler.state_dict()
+    if unscale_first:
+        scaler.unscale_(optimizer)
+    assert scaler.step(optimizer) is False
+    with pytest.raises(RuntimeError, match="step"):
+        scaler.step(optimizer)
+    scaler.update()
+    assert (optimizer.calls, scaler.state_dict()) == ([], before)
+    assert scaler.step(optimizer) is False
+
+
+@pytest.mark.clause("TORCH-no-gradients", "TORCH-several-optimizers")
+@pytest.mark.parametrize(("gradient", "scale"), [(8.0, 16.0), (INF, 4.0)])
+def test_beside_one_without_gradients_the_others_count(gradient, scale):
+    """As if they were alone."""
+    scaler = scaler_at(8.0)
+    for optimizer in (optimizer_with(None), optimizer_with(gradient, None)):
+        scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == scale
+
+
+@pytest.mark.clause("TORCH-no-gradients")
+def test_gradients_that_come_after_unscale_are_unscaled_in_the_step():
+    """Where there were none before."""
+    optimizer, scaler = optimizer_with(None), scaler_at(8.0)
+    scaler.unscale_(optimizer)
+    optimizer.param_groups[0]["params"][0].grad = torch.tensor([8.0, 16.0])
+    assert scaler.step(optimizer) is True
+    assert bits(gradients(optimizer)) == bits([torch.tensor([1.0, 2.0])])

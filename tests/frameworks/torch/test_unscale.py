@@ -1,0 +1,159 @@
+"""`GradScaler.unscale_`: the division, what it sees, sparse gradients, and float16 ones."""
+
+import pytest
+import torch
+from frameworks.torch.loops import INF, NAN, bits
+
+from ampscale.frameworks.torch import GradScaler
+
+
+def scaler_at(scale):
+    """A scaler that has scaled something."""
+    scaler = GradScaler(init_scale=scale)
+    scaler.scale(torch.ones(()))
+    return scaler
+
+
+def optimizer_with(*gradients):
+    """Descent at a rate of 1, over a parameter of zeros for each gradient; None is a parameter without one."""
+    parameters = []
+    for gradient in gradients:
+        like = torch.zeros(1) if gradient is None else gradient
+        parameters.append(torch.zeros(like.shape, dtype=like.dtype, requires_grad=True))
+        parameters[-1].grad = gradient
+    return torch.optim.SGD([{"params": parameters[:1]}, {"params": parameters[1:]}], lr=1.0)
+
+
+def parameters(optimizer):
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def sparse(indices, values, rows=4):
+    """A gradient of an embedding: rows of two columns."""
+    return torch.sparse_coo_tensor([indices], torch.tensor([[value, 0.0] for value in values]), (rows, 2), check_invariants=True)
+
+
+@pytest.mark.clause("TORCH-unscale", "SCALING-unscale-divides")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("layout", [lambda grad: grad, lambda grad: grad.repeat(2)[::2], lambda grad: grad[:, None]])
+def test_gradients_are_divided_in_place(dtype, layout):
+    """In their own memory, dtypes and layouts, in every group, by a true division; a parameter without one is skipped."""
+    gradient, beside = layout(torch.tensor([5, 7], dtype=dtype)), torch.tensor([5.0])
+    wanted = (gradient / torch.tensor(3.0)).clone()
+    optimizer = optimizer_with(gradient, None, beside)
+    assert scaler_at(3.0).unscale_(optimizer) is None
+    assert [parameter.grad for parameter in parameters(optimizer)][1] is None
+    assert parameters(optimizer)[0].grad is gradient
+    assert bits([gradient, beside]) == bits([wanted, torch.tensor([5.0]) / 3])
+
+
+@pytest.mark.clause("TORCH-unscale")
+def test_complex_gradients_are_divided_part_by_part():
+    """As SCALING has it, where torch's own quotient differs in the last bit."""
+    gradient = torch.tensor([5 + 7j])
+    scaler_at(3.0).unscale_(optimizer_with(gradient))
+    assert bits(torch.view_as_real(gradient)) == bits(torch.tensor([[5.0, 7.0]]) / 3)
+
+
+@pytest.mark.clause("TORCH-unscale")
+def test_gradients_that_have_gradients_themselves_are_unscaled():
+    """As a penalty on them leaves them: outside autograd."""
+    parameter = torch.ones(1, requires_grad=True)
+    scaler, optimizer = GradScaler(init_scale=8.0), torch.optim.SGD([parameter])
+    with pytest.warns(UserWarning, match="create_graph"):
+        scaler.scale((parameter**3).sum()).backward(create_graph=True)
+    before = parameter.grad.grad_fn
+    scaler.unscale_(optimizer)
+    assert (parameter.grad.item(), parameter.grad.grad_fn is before is not None) == (3.0, True)
+
+
+@pytest.mark.clause("TORCH-unscale", "OVERFLOW-both-sides")
+@pytest.mark.parametrize(
+    ("gradient", "scale"),
+    [
+        (torch.tensor([1.0, NAN]), 8.0),
+        (torch.tensor([-INF], dtype=torch.float64), 8.0),
+        (torch.tensor([INF], dtype=torch.bfloat16), 8.0),
+        (torch.tensor([3e38]), 0.25),
+        (torch.tensor([8.0]), 2.0**-126),
+    ],
+)
+def test_an_overflow_is_seen_before_and_after_the_division(gradient, scale):
+    """Beside finite gradients of other dtypes; no parameter moves."""
+    optimizer = optimizer_with(torch.tensor([1e-30]), gradient, None, torch.tensor([1e-30], dtype=torch.float64))
+    assert scaler_at(scale).step(optimizer) is False
+    assert all((parameter == 0).all() for parameter in parameters(optimizer))
+
+
+@pytest.mark.clause("TORCH-unscale", "TORCH-step")
+def test_gradients_can_be_edited_between_unscaling_and_the_step():
+    """They are not unscaled twice, and the edit is what is applied."""
+    optimizer, scaler = optimizer_with(torch.tensor([8.0, 16.0])), scaler_at(8.0)
+    scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_value_(parameters(optimizer), 1.5)
+    assert scaler.step(optimizer) is True
+    assert bits(parameters(optimizer)) == bits([torch.tensor([-1.0, -1.5])])
+
+
+# float16
+
+
+@pytest.mark.clause("TORCH-float16")
+@pytest.mark.parametrize("call", ["unscale_", "step"])
+@pytest.mark.parametrize("make", [torch.Tensor.half, lambda gradient: gradient.half().to_sparse()])
+def test_float16_gradients_are_refused_before_anything_changes(call, make):
+    """The ValueError says what was wanted; no gradient has been divided, and none counts as such."""
+    gradients = [torch.tensor([8.0]), sparse([0, 0], [8.0, 8.0]), make(torch.tensor([8.0]))]
+    optimizer, scaler = optimizer_with(*gradients), scaler_at(8.0)
+    with pytest.raises(ValueError, match=r"must be float32.*autocast.*got float16 of shape \(1,\)"):
+        getattr(scaler, call)(optimizer)
+    assert (gradients[0].item(), parameters(optimizer)[1].grad) == (8.0, gradients[1])
+    assert not gradients[1].is_coalesced()
+    parameters(optimizer)[2].grad = None
+    getattr(scaler, call)(optimizer)
+    assert gradients[0].item() == 1.0
+
+
+# Sparse gradients
+
+
+@pytest.mark.clause("TORCH-sparse")
+def test_sparse_gradients_are_coalesced_and_unscaled():
+    """The parameter holds the coalesced one then; one that was coalesced already stays the same tensor."""
+    apart, coalesced = sparse([1, 3, 1], [8.0, 16.0, 24.0]), sparse([0, 2], [8.0, 16.0]).coalesce()
+    optimizer = optimizer_with(apart, coalesced)
+    scaler_at(8.0).unscale_(optimizer)
+    first, second = (parameter.grad for parameter in parameters(optimizer))
+    assert first.is_coalesced()
+    assert bits([first.indices(), first.values()]) == bits([torch.tensor([[1, 3]]), torch.tensor([[4.0, 0.0], [2.0, 0.0]])])
+    assert second is coalesced
+    assert bits(second.values()) == bits(torch.tensor([[1.0, 0.0], [2.0, 0.0]]))
+
+
+@pytest.mark.clause("TORCH-sparse", "OVERFLOW-both-sides")
+@pytest.mark.parametrize("scale", [1.0, 8.0, 0.5])
+def test_an_overflow_that_only_the_sum_of_duplicates_has_is_seen(scale):
+    """Each of them is finite."""
+    optimizer = optimizer_with(sparse([1, 1], [3e38, 3e38]))
+    assert scaler_at(scale).step(optimizer) is False
+    assert (parameters(optimizer)[0] == 0).all()
+
+
+@pytest.mark.clause("TORCH-sparse")
+@pytest.mark.parametrize("make", [lambda params: torch.optim.SGD(params, lr=0.5), lambda params: torch.optim.SparseAdam(params)])
+def test_an_embedding_is_trained_as_by_torch(make):
+    """Every row bit for bit, over steps with duplicates and overflows."""
+
+    def trained(scaler):
+        embedding = torch.nn.Embedding.from_pretrained(torch.arange(12.0).reshape(6, 2) / 8, freeze=False, sparse=True)
+        optimizer = make(list(embedding.parameters()))
+        for step, factor in enumerate([1.0, INF, 1.0, NAN, 1.0, 1.0]):
+            loss = (embedding(torch.tensor([step % 6, 3, 3, 0])) ** 2).sum() * factor
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            yield bits(embedding.weight), scaler.state_dict()
+
+    settings = {"init_scale": 2.0**16, "growth_interval": 2}
+    assert list(trained(GradScaler("cpu", **settings))) == list(trained(torch.amp.GradScaler("cpu", **settings)))

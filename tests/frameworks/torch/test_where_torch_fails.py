@@ -1,0 +1,203 @@
+"""Where `torch.amp.GradScaler` is known to fail, and this one does not: each test shows both."""
+
+import pytest
+import torch
+from frameworks.torch.loops import INF, NAN
+
+from ampscale.frameworks.torch import GradScaler
+
+
+def theirs(**settings):
+    return torch.amp.GradScaler("cpu", **settings)
+
+
+def ours(**settings):
+    return GradScaler("cpu", **settings)
+
+
+def one_step(scaler, gradient, make=torch.optim.SGD):
+    """A parameter of 1 after a step with this gradient, scaled already, and the scale after the update."""
+    parameter = torch.ones(1, requires_grad=True)
+    scaler.scale(parameter)
+    parameter.grad = gradient if gradient is None else torch.tensor([gradient])
+    scaler.step(make([parameter]))
+    scaler.update()
+    return parameter.item(), scaler.get_scale()
+
+
+def fused(params):
+    return torch.optim.SGD(params, lr=1.0, fused=True)
+
+
+@pytest.mark.clause("TORCH-unscale", "OVERFLOW-both-sides")
+@pytest.mark.parametrize("make", [torch.optim.SGD, fused])
+@pytest.mark.parametrize(("scale", "gradient"), [(0.25, 3e38), (2.0**-126, 8.0)])
+def test_a_small_scale_makes_infinities_that_torch_applies(scale, gradient, make):
+    """It looks at the scaled gradient alone. Here the step is skipped, and the scale backs off."""
+    assert one_step(theirs(init_scale=scale), gradient, make) == (-INF, scale)
+    assert one_step(ours(init_scale=scale), gradient, make) == (1.0, max(scale / 2, 2.0**-126))
+
+
+@pytest.mark.clause("TORCH-fused-momentum")
+def test_fused_momentum_that_is_skipped_first_is_never_made_of_nothing():
+    """A first step that torch skips makes momentum, and does not write it. Here there is none yet."""
+
+    def momentum_after_an_overflow(scaler):
+        parameter = torch.ones(1, requires_grad=True)
+        optimizer = torch.optim.SGD([parameter], lr=1.0, momentum=0.5, fused=True)
+        scaler.scale(parameter)
+        parameter.grad = torch.tensor([INF])
+        scaler.step(optimizer)
+        scaler.update()
+        return optimizer.state[parameter].get("momentum_buffer")
+
+    assert momentum_after_an_overflow(theirs()) is not None
+    assert momentum_after_an_overflow(ours()) is None
+
+
+@pytest.mark.clause("TORCH-checked", "TORCH-floor")
+def test_a_scale_whose_reciprocal_is_no_float32_is_taken_by_torch():
+    """Of 2**-130 every gradient is infinite. Here it is no scale."""
+    assert one_step(theirs(init_scale=2.0**-130), 1.0) == (-INF, 2.0**-130)
+    with pytest.raises(ValueError, match="init_scale must"):
+        ours(init_scale=2.0**-130)
+
+
+@pytest.mark.clause("TORCH-floor")
+def test_the_scale_of_torch_falls_to_zero():
+    """And is 0 for ever. Here it stops at the smallest normal number, and comes back."""
+
+    def after(scaler, *gradients):
+        return [one_step(scaler, gradient)[1] for gradient in gradients]
+
+    start = {"init_scale": 2.0**-125, "growth_interval": 1}
+    assert after(theirs(**start), *[INF] * 25, 1e-40)[-2:] == [0.0, 0.0]
+    assert after(ours(**start), *[INF] * 25, 1e-40)[-2:] == [2.0**-126, 2.0**-125]
+
+
+@pytest.mark.clause("TORCH-checked", "TORCH-new-scale", "TORCH-load-refuses")
+@pytest.mark.parametrize("value", [INF, NAN])
+def test_a_scale_that_is_not_finite_stays_so_in_torch(value):
+    """However it came in, and however many overflows follow. Here it does not come in."""
+    for made in (theirs(init_scale=value), loaded(theirs(), value), updated(theirs(), value)):
+        for _ in range(5):
+            _, scale = one_step(made, INF)
+        assert not torch.tensor(scale).isfinite()
+    for make in (lambda: ours(init_scale=value), lambda: loaded(ours(), value), lambda: updated(ours(), value)):
+        with pytest.raises(ValueError, match="scale must"):
+            make()
+
+
+def loaded(scaler, value):
+    scaler.load_state_dict({**scaler.state_dict(), "scale": value})
+    return scaler
+
+
+def updated(scaler, value):
+    scaler.scale(torch.ones(()))
+    scaler.update(value)
+    return scaler
+
+
+@pytest.mark.clause("TORCH-checked", "TORCH-setters-checked", "TORCH-load-refuses")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("init_scale", value) for value in (0.0, -1.0, NAN, INF, -INF)],
+        *[("growth_factor", value) for value in (NAN, INF)],
+        *[("backoff_factor", value) for value in (NAN, 0.0, -1.0)],
+        *[("growth_interval", value) for value in (0, -3, 2.5)],
+    ],
+)
+def test_constants_that_torch_takes_are_refused(name, value):
+    """By constructor, setter and state dict."""
+    key = name.replace("init_", "")
+    theirs(**{name: value})
+    theirs().load_state_dict({**theirs().state_dict(), key: value})
+    with pytest.raises((ValueError, TypeError), match=f"{name} must"):
+        ours(**{name: value})
+    with pytest.raises((ValueError, TypeError), match=f"{key} must"):
+        ours().load_state_dict({**ours().state_dict(), key: value})
+    if name != "init_scale":
+        getattr(theirs(), f"set_{name}")(value)
+        with pytest.raises((ValueError, TypeError), match=f"{name} must"):
+            getattr(ours(), f"set_{name}")(value)
+
+
+@pytest.mark.clause("TORCH-no-gradients")
+def test_an_optimizer_without_gradients_ends_the_run_in_torch():
+    """Here it is passed over."""
+    with pytest.raises(AssertionError, match="No inf checks"):
+        one_step(theirs(), None)
+    assert one_step(ours(), None) == (1.0, 2.0**16)
+
+
+@pytest.mark.clause("TORCH-never-off")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch turns itself off only where there is no CUDA")
+def test_torch_turns_itself_off_without_cuda():
+    """With one warning. Here nothing is said, and the scaler is on."""
+    with pytest.warns(UserWarning, match="Disabling"):
+        off = torch.amp.GradScaler()
+    assert (off.is_enabled(), GradScaler().is_enabled()) == (False, True)
+    assert (off.scale(torch.ones(())), GradScaler().scale(torch.ones(()))) == (1.0, 2.0**16)
+
+
+@pytest.mark.clause("TORCH-scale-dtype")
+def test_a_half_loss_of_shape_1_is_infinite_in_torch():
+    """At the default scale, where one of shape () is not. Here both are finite."""
+    losses = [torch.ones(shape, dtype=torch.float16) for shape in ((), (1,))]
+    assert [theirs().scale(loss).item() for loss in losses] == [2.0**16, INF]
+    assert [ours().scale(loss).item() for loss in losses] == [2.0**16, 2.0**16]
+
+
+@pytest.mark.clause("TORCH-sparse")
+def test_duplicates_that_overflow_in_sum_are_applied_by_torch():
+    """It looks at them before they are added up. Here the step is skipped."""
+
+    def moved(scaler):
+        parameter = torch.zeros(2, 1, requires_grad=True)
+        scaler.scale(torch.ones(()))
+        parameter.grad = torch.sparse_coo_tensor([[1, 1]], torch.tensor([[3e38], [3e38]]), (2, 1), check_invariants=True)
+        scaler.step(torch.optim.SGD([parameter], lr=1.0))
+        return parameter.flatten().tolist()
+
+    assert moved(theirs(init_scale=1.0)) == [0.0, -INF]
+    assert moved(ours(init_scale=1.0)) == [0.0, 0.0]
+
+
+@pytest.mark.clause("TORCH-closure")
+def test_a_closure_by_position_is_called_by_torch():
+    """And steps on gradients that nobody has unscaled. Here it is refused."""
+
+    def moved(scaler):
+        parameter = torch.zeros(1, requires_grad=True)
+
+        def closure():
+            parameter.grad = torch.full((1,), 8.0)
+
+        scaler.scale(parameter).backward()
+        scaler.step(torch.optim.SGD([parameter], lr=1.0), closure)
+        return parameter.item()
+
+    assert moved(theirs(init_scale=8.0)) == -8.0
+    with pytest.raises(RuntimeError, match="closure"):
+        moved(ours(init_scale=8.0))
+
+
+@pytest.mark.clause("TORCH-fused")
+def test_a_fused_step_that_raises_leaves_its_flag_behind_in_torch():
+    """So that the optimizer by itself skips from then on. Here nothing is left."""
+
+    class Failing(torch.optim.SGD):
+        def step(self):
+            raise OSError("no step today")
+
+    def left(scaler):
+        parameter = torch.ones(1, requires_grad=True)
+        scaler.scale(parameter).backward()
+        optimizer = Failing([parameter], fused=True)
+        with pytest.raises(OSError, match="no step today"):
+            scaler.step(optimizer)
+        return hasattr(optimizer, "found_inf")
+
+    assert (left(theirs()), left(ours())) == (True, False)
