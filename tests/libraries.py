@@ -16,7 +16,8 @@ import array_api_strict
 import numpy as np
 import pytest
 import strict16
-from strategies import DTYPES, SMALLEST_NORMAL
+from hypothesis import strategies as st
+from strategies import DTYPES, SMALLEST_NORMAL, arrays, shapes, trees
 
 from ampscale.core import scaling
 from ampscale.core.scaling import Operation
@@ -69,6 +70,15 @@ class Library:
         """An array of this library, from numbers and the name of a dtype."""
         return self.put(np.asarray(values, DTYPES.get(dtype, dtype)))
 
+    def arrays(self):
+        """A strategy: NumPy's arrays of the formats of this library; beyond NumPy of few shapes, since some compile for each."""
+        few = shapes if self.name == "numpy" else st.sampled_from([(), (3,)])
+        return st.sampled_from(self.dtypes).flatmap(lambda name: arrays(name, few))
+
+    def trees(self):
+        """A strategy: nested containers of such arrays and None, as arrays of this library."""
+        return trees(self.arrays()).map(self.from_numpy)
+
     def scale(self, tree, scale):
         """`core.scaling.scale` with the product of this library."""
         return scaling.scale(tree, scale, multiply=self.multiply)
@@ -76,6 +86,10 @@ class Library:
     def unscale(self, tree, scale, dtype=None):
         """`core.scaling.unscale` with the quotient of this library."""
         return scaling.unscale(tree, scale, dtype, divide=self.divide)
+
+    def quiet(self):
+        """A context in which the library says nothing of infinities: array_api_strict stands on NumPy, which warns."""
+        return np.errstate(all="ignore" if self.name == "strict" else None)
 
     def as_computed(self, array):
         """float32 or float64 as this library's operators take and give it: subnormals are signed zeros where they flush."""
@@ -159,7 +173,7 @@ def _jax():
 
     return Library(
         "jax", jax.numpy, jax.numpy.array, np.array, writable=False,
-        flushes_subnormals=True, multiply=multiply, divide=divide, count_reads=_jax_reads,
+        flushes_subnormals=jax.default_backend() == "cpu", multiply=multiply, divide=divide, count_reads=_jax_reads,
     )  # fmt: skip
 
 

@@ -99,6 +99,7 @@ class Array:
     shape = property(lambda self: self._values.shape)
     ndim = property(lambda self: self._values.ndim)
     size = property(lambda self: self._values.size)
+    T = property(lambda self: Array(self._values.T))
 
     __add__, __sub__ = _elementwise(np.add), _elementwise(np.subtract)
     __mul__, __truediv__ = _elementwise(np.multiply), _elementwise(np.divide)

@@ -1,5 +1,5 @@
 """``python -m ampscale`` is ``ampscale``."""
 
-from .cli.app import main
+from .cli import main
 
 main()

@@ -5,12 +5,13 @@ import math
 
 import numpy as np
 import pytest
+from libraries import on
 
 from ampscale.core.machine import LossScaleRule
 
 NUMBERS = ["init_scale", "growth_factor", "backoff_factor", "min_scale", "max_scale"]
 COUNTS = ["growth_interval", "hysteresis", "growth_offset"]
-FLAGS = ["backoff_divides", "growth_guard"]
+FLAGS = ["backoff_divides", "growth_guard", "wide_factor"]
 TOO_LARGE = 10**400
 KINDS = ["nan", "inf", "-inf", "zero", "negative", "too-large"]
 
@@ -121,19 +122,32 @@ def test_the_first_scale_lies_within_the_bounds(bounds):
 
 
 @pytest.mark.clause("MACHINE-rule-checked")
-@pytest.mark.parametrize("finite", [1, 0.0, None, "True", np.asarray(1), np.asarray([1.0])], ids=repr)
-def test_finite_is_a_bool(finite):
+def test_finite_is_a_bool(library):
     """What is merely true or false is no flag: a TypeError."""
     rule = LossScaleRule()
-    with pytest.raises(TypeError, match=r"^finite must be a bool"):
-        rule.update(rule.init(), finite)
+    for finite in (1, 0.0, None, "True", library.array(1, "int32"), library.array([1.0])):
+        with pytest.raises(TypeError, match=r"^finite must be a bool"):
+            rule.update(rule.init(like=library.array(0)), finite)
 
 
-def test_finite_has_the_shape_of_the_state():
+def test_finite_has_the_shape_of_the_state(library):
     """A batch of flags for one state would make a batch of it: a ValueError."""
     rule = LossScaleRule()
     with pytest.raises(ValueError, match=r"^finite must have shape \(\), got \(3,\)"):
-        rule.update(rule.init(), np.ones(3, bool))
+        rule.update(rule.init(like=library.array(0)), library.array([1, 1, 1], "bool"))
+
+
+@on("jax")
+@pytest.mark.clause("MACHINE-rule-checked")
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype float64")  # JAX warns on its way to the error
+@pytest.mark.parametrize("rule", [LossScaleRule(dtype="float64"), LossScaleRule(wide_factor=True)], ids=["held", "multiplied"])
+def test_a_rule_of_64_bits_needs_a_library_of_64_bits(library, rule):
+    """Where JAX has no float64, a rule that needs it is refused, and works again where it has."""
+    import jax
+
+    with jax.enable_x64(False), pytest.raises(TypeError, match="needs an array library with float64, got float32"):
+        rule.init(like=library.array(0))
+    assert rule.init(like=library.array(0)).scale.dtype == rule.dtype
 
 
 def test_a_rule_is_a_value():

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import alike, trees
+from libraries import with_dtypes
+from strategies import DTYPES, alike, same
 
 from ampscale.core.trees import leaves, leaves_with_paths, map_leaves, rebuilt, rows, select
 
@@ -44,13 +45,23 @@ def test_an_array_is_a_tree(leaf):
     assert leaves_with_paths(leaf) == [("tree", leaf)]
 
 
+def test_an_array_of_any_library_is_a_leaf(library):
+    """An array is not walked into, whatever its shape."""
+    for values in (1.0, [2.0], [[3.0, 4.0]], []):
+        array = library.array(values)
+        [first, second] = leaves({"a": [array], "b": (None, array)})
+        assert first is second is array
+        assert map_leaves(lambda leaf: (leaf,), [array])[0][0] is array
+
+
 @pytest.mark.clause("SCALING-structure-kept")
-@given(trees())
-def test_mapping_keeps_the_structure(tree):
+@given(st.data())
+def test_mapping_keeps_the_structure(library, data):
     """A mapped tree has the containers, the keys and the Nones of the first."""
+    tree = data.draw(library.trees())
     mapped = map_leaves(lambda leaf: (leaf,), tree)
     assert repr(mapped) == repr(rebuilt(tree, [(leaf,) for leaf in leaves(tree)]))
-    assert outline(map_leaves(np.ones_like, tree)) == outline(tree)
+    assert outline(map_leaves(library.xp.ones_like, tree)) == outline(tree)
 
 
 def outline(tree):
@@ -124,11 +135,13 @@ def test_trees_of_different_structure_are_refused(other, wanted, got):
     assert str(error.value).endswith(f"got {got}")
 
 
-@given(st.booleans())
-def test_selecting_takes_one_tree_whole(flag):
+@pytest.mark.parametrize("flag", [True, False])
+@with_dtypes(*DTYPES)
+def test_selecting_takes_one_tree_whole(library, dtype, flag):
     """The flag chooses between two trees; where the new one holds None, the old value stays in either case."""
-    old, new = {"a": ONE, "b": TWO, "c": None}, {"a": ONE + 1, "b": None, "c": THREE}
-    chosen = select(np.asarray(flag), new, old)
-    assert alike(chosen["a"], new["a"] if flag else old["a"])
-    assert alike(chosen["b"], TWO)
+    one, two, three = (library.array(values, dtype) for values in (1.0, [2.0], [3.0, np.nan]))
+    old, new = {"a": one, "b": two, "c": None, "d": three}, {"a": -one, "b": None, "c": three, "d": -three}
+    chosen = select(library.array(flag, "bool"), new, old)
+    wanted = {**(new if flag else old), "b": two, "c": None}
+    assert same(library.to_numpy(chosen), library.to_numpy(wanted))
     assert chosen["c"] is None

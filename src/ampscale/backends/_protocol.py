@@ -62,13 +62,16 @@ CONTENTS = ("NAME", *(name for name in vars(Backend) if not name.startswith("_")
 
 def check_backend(backend: Any, name: str) -> None:
     """
-    *backend* offers all that a backend must.
+    *backend*, which is called *name*, offers all that a backend must.
 
     Raises:
         TypeError: Something is missing, or cannot be called; or its NAME is no str.
     """
-    missing = [item for item in CONTENTS if not callable(getattr(backend, item, None)) and item != "NAME"]
-    if missing or not isinstance(getattr(backend, "NAME", None), str):
-        raise TypeError(
-            f"{name} must offer {', '.join(CONTENTS)}; {backend!r} lacks {', '.join(missing) or 'a NAME that is a str'}"
-        )
+    missing = [item for item in CONTENTS if not _offers(backend, item)]
+    if missing:
+        raise TypeError(f"{name} must have NAME, a str, and the functions of a backend; {backend!r} lacks {', '.join(missing)}")
+
+
+def _offers(backend: Any, item: str) -> bool:
+    value = getattr(backend, item, None)
+    return isinstance(value, str) if item == "NAME" else callable(value)

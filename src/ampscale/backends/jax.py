@@ -66,7 +66,7 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
 
 def scale(tree: Tree, scale: Scale) -> Tree:
     """As `core.scaling.scale`."""
-    return scaling.scale(tree, scale, multiply=multiply)
+    return _joined(tree, scaling.scale(_parted(tree), scale, multiply=multiply))
 
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
@@ -77,10 +77,10 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
         TypeError: *dtype* is "float64", which JAX has with jax_enable_x64 only.
     """
     if dtype != "float64":
-        return scaling.unscale(tree, scale, dtype, divide=divide)
+        return _joined(tree, scaling.unscale(_parted(tree), scale, dtype, divide=divide))
     if not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
         raise TypeError("dtype must be 'float32' or None on JAX without jax_enable_x64, got 'float64'")
-    return map_leaves(_as_float64, scaling.unscale(tree, scale, "float32", divide=divide))
+    return map_leaves(_as_float64, unscale(tree, scale, "float32"))
 
 
 all_finite = overflow.all_finite
@@ -128,7 +128,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
         within = wide(name_of(leaf.dtype))
         return scaling.applied(multiply, leaf, factors[within], within, leaf.dtype)
 
-    return map_leaves(clipped, tree), norm
+    return _joined(tree, map_leaves(clipped, _parted(tree))), norm
 
 
 def _coefficients(norm: Array, max_norm: float) -> dict[str, Array]:
@@ -148,7 +148,7 @@ def _square_sums(tree: Tree, dtype: str) -> list[Array]:
 
 
 def _square_sum(leaf: Array, dtype: str) -> Array:
-    if name_of(leaf.dtype) in COMPLEX_PARTS:
+    if _is_complex(leaf):
         return _rounded(_square_sum(jnp.real(leaf), dtype) + _square_sum(jnp.imag(leaf), dtype), dtype)
     values = _as_float64(leaf)
     return _rounded(jnp.sum(_rounded(values * values, dtype)), dtype)
@@ -165,9 +165,23 @@ def _narrowed(array: Array, dtype: str) -> Array:
 
 def _as_float64(leaf: Array) -> Array:
     """*leaf*, real or complex, with float64 for its numbers; complex numbers keep theirs."""
-    if leaf.dtype == jnp.float64 or name_of(leaf.dtype) in COMPLEX_PARTS:
+    if leaf.dtype == jnp.float64 or _is_complex(leaf):
         return leaf
     return widened(leaf.astype(jnp.float32))
+
+
+def _parted(tree: Tree) -> Tree:
+    """*tree* with the two parts of each complex array beside each other, in a last axis."""
+    return map_leaves(lambda leaf: jnp.stack([leaf.real, leaf.imag], axis=-1) if _is_complex(leaf) else leaf, tree)
+
+
+def _joined(tree: Tree, parts: Tree) -> Tree:
+    """*parts*, those of each complex array of *tree* put together. JAX's view of pairs adds them up, and loses signs."""
+    return map_leaves(lambda leaf, part: jax.lax.complex(part[..., 0], part[..., 1]) if _is_complex(leaf) else part, tree, parts)
+
+
+def _is_complex(leaf: Array) -> bool:
+    return name_of(leaf.dtype) in COMPLEX_PARTS
 
 
 def _dtype_of(tree: Tree) -> str:

@@ -45,10 +45,18 @@ def narrowed(array: Array) -> Array:
     return jnp.where(small, jax.lax.bitcast_convert_type(bits, jnp.float32), array.astype(jnp.float32))
 
 
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
 @partial(jax.jit, static_argnums=0)
 def _computed(operation: Operation, left: Array, right: Array) -> Array:
     exact = _in_float64 if left.dtype == jnp.float32 else _lifted
     return jax.lax.platform_dependent(left, right, cpu=partial(exact, operation), default=partial(_plain, operation))
+
+
+@_computed.defjvp
+def _derivative(operation: Operation, values: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The library's own: a number that is put together from bits has none."""
+    _, tangent = jax.jvp(partial(_plain, operation), values, tangents)
+    return _computed(operation, *values), tangent
 
 
 def _plain(operation: Operation, left: Array, right: Array) -> Array:
@@ -68,7 +76,7 @@ def _lifted(operation: Operation, left: Array, right: Array) -> Array:
     bits = jax.lax.bitcast_convert_type(jnp.abs(left), jnp.int64)
     subnormal = bits.astype(jnp.float64) * 2.0 ** (LIFT - 1074)
     high = jnp.where(bits < 1 << 52, subnormal, jnp.abs(left) * 2.0**LIFT)
-    result = jax.lax.optimization_barrier(_plain(operation, high, right))  # type: ignore[no-untyped-call]
+    result = _plain(operation, high, right)
     units = _nearest(result * 2.0 ** (1074 - LIFT), _rest(operation, high, right, result))
     small = jax.lax.bitcast_convert_type(units.astype(jnp.int64), jnp.float64)
     tiny = jnp.where(result < 2.0 ** (LIFT - 1022), small, result * 2.0**-LIFT)
@@ -85,14 +93,15 @@ def _nearest(units: Array, rest: Array) -> Array:
 
 def _rest(operation: Operation, left: Array, right: Array, result: Array) -> Array:
     """The exact result minus the rounded one, or something of its sign."""
-    if operation is operator.mul:
-        return _error(left, right, result)
-    product = jax.lax.optimization_barrier(result * right)  # type: ignore[no-untyped-call]
-    return (left - product) - _error(result, right, product)
+    return _error(left, right, result) if operation is operator.mul else -_error(result, right, left)
 
 
 def _error(left: Array, right: Array, product: Array) -> Array:
-    """*left* times *right*, minus their rounded *product*, exactly; each partial product fits (Dekker 1971)."""
+    """
+    *left* times *right*, minus a *product* that is next to it, exactly (Dekker 1971).
+
+    Each partial product fits, so it is all the same if XLA multiplies and adds in one instruction.
+    """
     (high, low), (upper, lower) = _halves(left), _halves(right)
     return ((high * upper - product) + high * lower + low * upper) + low * lower
 

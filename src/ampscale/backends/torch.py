@@ -7,7 +7,8 @@ import array_api_compat.torch
 import torch
 
 from ..core import norms, overflow, scaling
-from ..core.trees import leaves, map_leaves, rebuilt
+from ..core.checks import check_loss
+from ..core.trees import leaves, map_leaves, rebuilt, rows
 from ..core.typing import Array, Flag, Namespace, Scale, Tree
 
 NAME = "torch"
@@ -49,15 +50,22 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
         What *loss_fn* returned, and ``pullback(seed) -> gradients``: the structure of *params*, each a new array in the
         dtype of its parameter, zero where the loss does not depend on it. torch takes the seed in the loss's dtype: a
         float16 loss overflows from a scale of 65520, so return a float32 one.
+
+    Raises:
+        TypeError: *loss_fn* returned something else than one array.
     """
 
     def of_leaves(values: list[Array]) -> Array:
-        return loss_fn(rebuilt(params, values), *inputs)
+        loss = loss_fn(rebuilt(params, values), *inputs)
+        check_loss(loss)
+        return loss
 
-    loss, backward = torch.func.vjp(of_leaves, [param.detach() for param in leaves(params)])  # type: ignore[misc]
+    with torch.no_grad():  # what comes out shall not hold on to inputs that require gradients
+        loss, backward = torch.func.vjp(of_leaves, [param.detach() for param in leaves(params)])  # type: ignore[misc]
 
     def pullback(seed: Array) -> Tree:
-        (gradients,) = backward(seed.to(loss.dtype))
+        with torch.no_grad():
+            (gradients,) = backward(seed.to(loss.dtype))
         return rebuilt(params, gradients)
 
     return loss, pullback
@@ -80,14 +88,14 @@ def all_finite(tree: Tree) -> Flag:
 
 def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
     """As `core.overflow.unscale_and_check`; sparse arrays come out coalesced."""
-    _check_coalesced(out)
+    _check_sparse(out, tree)
     unscaled, finite = overflow.unscale_and_check(_values(tree), scale, dtype=dtype)
     return _put(tree, unscaled, out), finite
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """As `core.norms.unscale_check_and_norm`; sparse arrays come out coalesced."""
-    _check_coalesced(out)
+    _check_sparse(out, tree)
     unscaled, finite, norm = norms.unscale_check_and_norm(_values(tree), scale, dtype=dtype)
     return _put(tree, unscaled, out), finite, norm
 
@@ -130,26 +138,33 @@ class ModuleNetwork:
 
     @params.setter
     def params(self, params: dict[str, Array]) -> None:
-        for name, value in self.params.items():
-            value.copy_(params[name])
+        for value, new in rows(self.params, params):
+            value.copy_(new)
 
     @property
-    def live_params(self) -> list[torch.nn.Parameter]:
-        """The parameters themselves, in the same order."""
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """The parameters themselves, each with `grad`, in the same order."""
         return [param for param in self.module.parameters() if param.requires_grad]
 
     def vjp(self, params: dict[str, Array], *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:
         """
-        The loss of *params*, and what turns a seed into gradients: dense or sparse, as torch gives them, and None where
-        the loss does not depend on a parameter.
+        The loss of *params*, and what turns a seed into gradients, once: dense or sparse, as torch gives them, and None
+        where the loss does not depend on a parameter.
 
-        Buffers, such as running means, are the module's own, and move with every call.
+        Buffers, such as running means, are the module's own, and move with every call. torch.compile follows with
+        ``torch._dynamo.config.trace_autograd_ops`` only.
+
+        Raises:
+            TypeError: The module returned something else than one array.
         """
         with torch.enable_grad():
             values = {name: param.detach().requires_grad_() for name, param in params.items()}
             loss = torch.func.functional_call(self.module, values, inputs)
+        check_loss(loss)
 
         def pullback(seed: Array) -> Tree:
+            if not (values and loss.requires_grad):
+                return dict.fromkeys(values)
             gradients = torch.autograd.grad(loss, list(values.values()), seed.to(loss.dtype), allow_unused=True)
             return dict(zip(values, gradients, strict=True))
 
@@ -169,12 +184,15 @@ def _with_values(tree: Tree, values: Tree) -> Tree:
 def _with_value(leaf: Array, values: Array) -> Array:
     if not leaf.is_sparse:
         return values
-    return torch.sparse_coo_tensor(leaf.coalesce().indices(), values, leaf.shape, is_coalesced=True)
+    return torch.sparse_coo_tensor(leaf.coalesce().indices(), values, leaf.shape, is_coalesced=True, check_invariants=False)
 
 
-def _check_coalesced(out: Tree) -> None:
-    if not all(leaf.is_coalesced() for leaf in leaves(out) if leaf.is_sparse):
-        raise ValueError("out must hold coalesced arrays where it holds sparse ones, got one that is not")
+def _check_sparse(out: Tree, tree: Tree) -> None:
+    """Where *out* or *tree* holds a sparse array, both hold the same one, coalesced: others may have values elsewhere."""
+    for target, leaf in zip(leaves(out), leaves(tree), strict=False):  # none where out is None
+        sparse = target.is_sparse or leaf.is_sparse
+        if sparse and (target is not leaf or not target.is_coalesced()):
+            raise ValueError("out must hold sparse arrays of the tree itself, coalesced, got another one, or one that is not")
 
 
 def _put(tree: Tree, unscaled: Tree, out: Tree) -> Tree:

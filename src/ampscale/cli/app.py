@@ -51,6 +51,15 @@ def demo(out: Path, steps: int, seed: int, as_json: bool) -> None:
         screen.closing(records, drawn, time.monotonic() - started)
 
 
+@main.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def doctor(arguments: tuple[str, ...]) -> None:
+    """Say which array libraries are here, what they can do, and which one is chosen."""
+    from .doctor import main as examine
+
+    raise SystemExit(examine(list(arguments)))
+
+
 def _need(*modules: str) -> None:
     for module in modules:
         try:

@@ -77,7 +77,7 @@ def applier_of(optimizer: Any, network: Any) -> Applier:
     if isinstance(optimizer, Optimizer):
         return optimizer
     if is_torch_optimizer(optimizer):
-        from ._torch import TorchApplier
+        from ._torch_cells import TorchApplier
 
         return TorchApplier(optimizer, network)
     if callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None)):

@@ -6,7 +6,7 @@ from frameworks.torch.loops import INF, LOOPS, OPTIMIZERS, bits, started, traine
 
 from ampscale.frameworks.torch import GradScaler
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = [pytest.mark.device, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 SETTINGS = {"init_scale": 2.0**16, "growth_interval": 6}
 
 

@@ -1,0 +1,408 @@
+"""Which library new arrays come from: that of the arrays passed in; then the context's, the environment's, a file's, NumPy."""
+
+import asyncio
+import contextvars
+import functools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
+
+import array_api_compat.numpy
+import array_api_strict
+import numpy as np
+import pytest
+from backends.third_party.wheels import python
+from libraries import on
+
+import ampscale
+from ampscale.backends import register_backend, use_backend
+from ampscale.backends._choice import configured
+
+RULE = ampscale.LossScaleRule()
+SOURCES = ("use_backend()", "environment", "ampscale.toml", "pyproject.toml")
+LIST = "numpy': can be used; 'cupy': .*; 'torch': .*; 'jax': .*; 'strict': can be used; 'generic': makes no arrays of its own$"
+
+
+@pytest.fixture(autouse=True)
+def nothing_chosen(registry, make_backend, monkeypatch, tmp_path):
+    """An empty folder to work in, an environment that says nothing, and a backend of array_api_strict to choose."""
+    registry._loaded["strict"] = make_backend("strict")
+    monkeypatch.delenv("AMPSCALE_BACKEND", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def in_its_own_context(test):
+    """Runs a test so that nothing that it chooses is left to the next."""
+
+    @functools.wraps(test)
+    def run(*arguments, **keywords):
+        return contextvars.copy_context().run(test, *arguments, **keywords)
+
+    return run
+
+
+def chosen():
+    """The name of the library that new arrays come from."""
+    library = array_api_compat.array_namespace(RULE.init().scale)
+    assert ampscale.namespace() is library
+    return {array_api_compat.numpy: "numpy", array_api_strict: "strict"}[library]
+
+
+# --- what comes before what ---
+
+
+def say(source, name, monkeypatch, folder):
+    """Lets one source choose."""
+    if source == "use_backend()":
+        use_backend(name)
+    elif source == "environment":
+        monkeypatch.setenv("AMPSCALE_BACKEND", name)
+    else:
+        table = "[tool.ampscale]\n" if source == "pyproject.toml" else ""
+        (folder / source).write_text(f'{table}backend = "{name}"\n')
+
+
+@pytest.mark.clause("BACKENDS-precedence")
+@pytest.mark.parametrize("names", [("strict", "numpy"), ("numpy", "strict")], ids="-".join)
+@pytest.mark.parametrize(("winner", "loser"), [*combinations(SOURCES, 2)])
+@in_its_own_context
+def test_a_source_comes_before_those_after_it(winner, loser, names, monkeypatch, tmp_path):
+    """The context before the environment, before ampscale.toml, before pyproject.toml."""
+    say(loser, names[1], monkeypatch, tmp_path)
+    say(winner, names[0], monkeypatch, tmp_path)
+    assert chosen() == names[0]
+
+
+@pytest.mark.clause("BACKENDS-precedence")
+@pytest.mark.parametrize("source", SOURCES)
+@in_its_own_context
+def test_each_source_alone_is_heard(source, monkeypatch, tmp_path):
+    """And says who it is."""
+    say(source, "strict", monkeypatch, tmp_path)
+    assert chosen() == "strict"
+    who = {"environment": "AMPSCALE_BACKEND", "use_backend()": source}.get(source, str(tmp_path / source))
+    assert configured() == ("strict", who)
+
+
+@pytest.mark.clause("BACKENDS-precedence")
+def test_without_a_choice_arrays_are_numpy_s(monkeypatch):
+    """An empty variable is no choice."""
+    assert configured() == ("numpy", "default")
+    assert chosen() == "numpy"
+    monkeypatch.setenv("AMPSCALE_BACKEND", "")
+    assert chosen() == "numpy"
+
+
+@pytest.mark.clause("BACKENDS-arrays-decide")
+def test_arrays_that_are_passed_in_come_before_every_choice():
+    """A choice changes nothing for a call that is given an array, or told what to be like."""
+    array = np.ones(2, np.float32)
+    with use_backend("strict"):
+        results = [
+            RULE.init(like=array).scale,
+            ampscale.scale([array], 2.0)[0],
+            ampscale.all_finite([None, array]),
+            ampscale.global_norm({"w": array}),
+            ampscale.init_train_state([array], ampscale.optimizers.SGD(ampscale.Network(sum, [array])), RULE).attempted,
+        ]
+    assert [array_api_compat.is_numpy_array(result) for result in results] == [True] * 5
+
+
+@pytest.mark.clause("BACKENDS-arrays-decide", "BACKENDS-precedence")
+def test_the_chosen_backend_does_the_verbs_of_nothing(make_backend):
+    """A tree without arrays is its own."""
+    register_backend(make_backend("counter", all_finite=lambda _: "counted", global_norm=lambda _: "summed"))
+    with use_backend("counter"):
+        assert ampscale.all_finite([None, {}]) == "counted"
+        assert ampscale.global_norm(None) == "summed"
+        assert array_api_compat.is_numpy_array(ampscale.global_norm([np.ones(1)]))
+
+
+@pytest.mark.clause("BACKENDS-arrays-decide", "BACKENDS-precedence")
+@on("torch", "jax")
+def test_a_choice_makes_new_arrays_where_none_is_passed_in(library):
+    """The first state of a rule, the flag and the norm of nothing, and the namespace are the chosen library's."""
+    with use_backend(library.name) as xp:
+        assert xp is ampscale.namespace() is library.xp
+        made = [*RULE.init(), ampscale.all_finite([]), ampscale.global_norm([None, {}])]
+    assert [array_api_compat.array_namespace(array) for array in made] == [library.xp] * 5
+    assert library.to_numpy(made) == [65536.0, 0, 0, True, 0.0]
+
+
+# --- the context ---
+
+
+@in_its_own_context
+def test_a_call_holds_from_then_on():
+    """Until the next one."""
+    use_backend("strict")
+    assert chosen() == "strict"
+    use_backend("numpy")
+    assert chosen() == "numpy"
+
+
+@pytest.mark.clause("BACKENDS-context")
+@in_its_own_context
+def test_a_with_statement_takes_back_what_it_chose():
+    """One inside another, a call inside, and an error on the way."""
+    use_backend("numpy")
+    with use_backend("strict"):
+        with use_backend("numpy"):
+            assert chosen() == "numpy"
+        assert chosen() == "strict"
+        use_backend("numpy")
+        assert chosen() == "numpy"
+    assert chosen() == "numpy"
+    use_backend("strict")
+    with pytest.raises(KeyError), use_backend("numpy"):
+        raise KeyError
+    assert chosen() == "strict"
+
+
+@in_its_own_context
+def test_a_choice_is_entered_once_and_where_it_was_made():
+    """Entered a second time, or after another choice, it would say that it holds where it does not."""
+    choice = use_backend("strict")
+    with choice, pytest.raises(RuntimeError, match=r"use_backend\(\) must be entered where it is called, and once"):
+        choice.__enter__()
+    for late in (choice, use_backend("strict")):
+        use_backend("numpy")
+        with pytest.raises(RuntimeError, match="must be entered where it is called"), late:
+            pass
+        assert chosen() == "numpy"
+
+
+def choosing(name):
+    """A generator that chooses while it is open: the next one may be opened before this one is closed."""
+    with use_backend(name):
+        yield
+
+
+@pytest.mark.clause("BACKENDS-context")
+@in_its_own_context
+def test_the_outer_choice_is_not_left_before_the_inner_one():
+    """That would put a choice back in force which has been left; it is an error, and changes nothing."""
+    outer, inner = choosing("strict"), choosing("numpy")
+    next(outer), next(inner)
+    with pytest.raises(RuntimeError, match=r"must be left in the thread or task that entered it, the inner one first"):
+        outer.close()
+    assert chosen() == "numpy"
+    inner.close()
+    assert chosen() == "strict"
+
+
+@pytest.mark.clause("BACKENDS-context")
+@in_its_own_context
+def test_a_choice_is_neither_entered_nor_left_in_another_thread():
+    """The other thread's choice is its own."""
+    choice = use_backend("strict")
+    with ThreadPoolExecutor() as threads:
+        with pytest.raises(RuntimeError, match="must be entered where it is called"):
+            threads.submit(choice.__enter__).result()
+        with choice, pytest.raises(RuntimeError, match="must be left in the thread or task that entered it"):
+            threads.submit(choice.__exit__, None, None, None).result()
+    assert chosen() == "numpy"
+
+
+@pytest.mark.clause("BACKENDS-context")
+@in_its_own_context
+def test_a_thread_does_not_see_another_s_choice():
+    """Each of two threads chooses, waits for the other, and looks; a third one looks only."""
+    both = threading.Barrier(2)
+
+    def look(name):
+        with use_backend(name):
+            both.wait(timeout=60)
+            seen = chosen()
+            both.wait(timeout=60)
+        return seen, chosen()
+
+    use_backend("strict")
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(look, ["strict", "numpy"])) == [("strict", "numpy"), ("numpy", "numpy")]
+        assert threads.submit(chosen).result() == "numpy"
+    assert chosen() == "strict"
+
+
+@pytest.mark.clause("BACKENDS-context")
+@in_its_own_context
+def test_a_task_does_not_see_another_s_choice():
+    """Tasks begin with the choice of where they were started, and then have their own."""
+
+    async def look(name, mine, other):
+        before = chosen()
+        use_backend(name)
+        mine.set()
+        await other.wait()
+        return before, chosen()
+
+    async def both():
+        one, two = asyncio.Event(), asyncio.Event()
+        with use_backend("strict"):
+            seen = await asyncio.gather(look("numpy", one, two), look("strict", two, one))
+            return [*seen, chosen()]
+
+    assert asyncio.run(both()) == [("strict", "numpy"), ("strict", "strict"), "strict"]
+    assert chosen() == "numpy"
+
+
+# --- files ---
+
+
+@pytest.mark.clause("BACKENDS-precedence")
+def test_the_nearest_file_that_names_a_backend_is_read(tmp_path, monkeypatch):
+    """From the working directory upwards; a pyproject.toml that does not speak of this package is passed by."""
+    inner = tmp_path / "inner" / "most"
+    inner.mkdir(parents=True)
+    monkeypatch.chdir(inner)
+    (tmp_path / "ampscale.toml").write_text('backend = "numpy"')
+    (inner.parent / "pyproject.toml").write_text('[tool.ampscale]\nbackend = "strict"\n[tool.other]\nbackend = 3')
+    (inner / "pyproject.toml").write_text('[project]\nname = "mine"')
+    assert configured() == ("strict", str(inner.parent / "pyproject.toml"))
+    monkeypatch.chdir(tmp_path)
+    assert configured() == ("numpy", str(tmp_path / "ampscale.toml"))
+
+
+def test_a_file_is_read_once_for_each_folder(tmp_path):
+    """A run does not move to another library midway because somebody edits a file."""
+    file = tmp_path / "ampscale.toml"
+    file.write_text('backend = "strict"')
+    assert chosen() == "strict"
+    file.write_text('backend = "numpy"')
+    assert chosen() == "strict"
+
+
+def test_a_file_that_was_refused_is_read_again(tmp_path):
+    """Mended, it counts."""
+    file = tmp_path / "ampscale.toml"
+    file.write_text("backend =")
+    with pytest.raises(ValueError, match=r"ampscale\.toml must be readable TOML"):
+        chosen()
+    file.write_text('backend = "strict"')
+    assert chosen() == "strict"
+
+
+@pytest.mark.clause("BACKENDS-wrong-value")
+@pytest.mark.parametrize(
+    ("file", "content", "error", "message"),
+    [
+        ("ampscale.toml", "backend = 3", TypeError, "backend in {} must be a str, got 3"),
+        ("ampscale.toml", 'backend = ["torch"]', TypeError, r"backend in {} must be a str, got \['torch'\]"),
+        ("ampscale.toml", 'bakend = "torch"', ValueError, "{} must set nothing but backend for ampscale, got bakend"),
+        ("ampscale.toml", '[tool.ampscale]\nbackend = "torch"', ValueError, "{} must set nothing but backend .*, got tool"),
+        ("ampscale.toml", "backend = torch", ValueError, r"{} must be readable TOML: .* \(at line 1, column 11\)"),
+        ("ampscale.toml", b'backend = "\xff"', ValueError, "{} must be readable TOML: 'utf-8' codec"),
+        ("ampscale.toml", 'backend = "nunpy"', ValueError, "{} must name a backend .*, got 'nunpy'. There are '" + LIST),
+        ("pyproject.toml", "[tool.ampscale]\nbackend = true", TypeError, "backend in {} must be a str, got True"),
+        ("pyproject.toml", '[tool.ampscale]\nscale = 1\n"" = 2', ValueError, "{} must set nothing but backend .*, got , scale"),
+        ("pyproject.toml", 'tool.ampscale = "torch"', TypeError, "ampscale in {} must be a table, got 'torch'"),
+        ("pyproject.toml", "tool = 1", TypeError, "tool in {} must be a table, got 1"),
+        ("pyproject.toml", "[tool", ValueError, "{} must be readable TOML"),
+    ],
+)
+def test_a_wrong_file_is_named(file, content, error, message, tmp_path):
+    """Keys, types and TOML itself: the error says in which file what is wrong. Arrays that are passed in do not ask."""
+    (tmp_path / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+    for ask in (ampscale.namespace, RULE.init, lambda: ampscale.all_finite([])):
+        with pytest.raises(error, match=message.format(tmp_path / file)):
+            ask()
+    assert ampscale.all_finite([np.ones(1)])
+
+
+def test_a_working_directory_that_is_gone_says_nothing(tmp_path, monkeypatch):
+    """A run goes on in it."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert chosen() == "numpy"
+
+
+# --- wrong values ---
+
+
+@pytest.mark.clause("BACKENDS-wrong-value")
+@pytest.mark.parametrize("name", ["nunpy", "generic", "", "Torch"])
+@in_its_own_context
+def test_a_wrong_name_is_answered_by_all_right_ones(name):
+    """With, for each, why it cannot be used here; and what was chosen before stays."""
+    use_backend("strict")
+    with pytest.raises(ValueError, match=rf"^use_backend\(\) must name .* used here, got '{name}'. There are '{LIST}"):
+        use_backend(name)
+    assert chosen() == "strict"
+
+
+@pytest.mark.clause("BACKENDS-wrong-value")
+def test_a_wrong_name_in_the_environment_is_said_to_be_there(monkeypatch):
+    """The message begins with the variable."""
+    monkeypatch.setenv("AMPSCALE_BACKEND", "nunpy")
+    with pytest.raises(ValueError, match=rf"^AMPSCALE_BACKEND must name .* got 'nunpy'. There are '{LIST}"):
+        RULE.init()
+
+
+@pytest.mark.clause("BACKENDS-wrong-value")
+@pytest.mark.parametrize("name", [None, 3, np, ["torch"]], ids=str)
+def test_a_name_is_a_str(name):
+    """Anything else is a TypeError that lists the names."""
+    with pytest.raises(TypeError, match="name must be a str, one of numpy, cupy, torch, jax, strict, generic, got "):
+        use_backend(name)
+
+
+@pytest.mark.clause("BACKENDS-wrong-value")
+@pytest.mark.parametrize(
+    ("devices", "reason"), [(tuple, "finds no device"), (lambda: 1 // 0, "failed: ZeroDivisionError: integer division")]
+)
+def test_a_backend_without_a_device_cannot_be_chosen(devices, reason, make_backend):
+    """A CuPy without a GPU is there, and of no use."""
+    register_backend(make_backend("stranded", devices=devices))
+    with pytest.raises(ValueError, match=f"got 'stranded'. There are .*; 'stranded': {reason}"):
+        use_backend("stranded")
+
+
+# --- what is imported, in fresh interpreters ---
+
+LOOK = "\nprint([name for name in ('torch', 'jax', 'cupy') if name in sys.modules])"
+
+
+def imported_after(code, *folders, **environment):
+    """What a fresh interpreter prints."""
+    done = python(f"import sys, numpy as np, ampscale\n{code}{LOOK}", *folders, **environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.clause("BACKENDS-never-unasked")
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_a_library_is_imported_when_it_is_asked_for_by_name(name):
+    """The environment's choice is looked at when an array is made without another one to tell, and not before."""
+    pytest.importorskip(name, reason=f"needs {name}")
+    early = "ampscale.scale(np.ones(2), 2.0), ampscale.LossScaleRule().init(like=np.ones(1)), ampscale.backends()"
+    assert imported_after(early, AMPSCALE_BACKEND=name) == ["[]"]
+    assert imported_after("ampscale.LossScaleRule().init()", AMPSCALE_BACKEND=name) == [f"['{name}']"]
+    assert imported_after(f"ampscale.use_backend('{name}')") == [f"['{name}']"]
+
+
+@pytest.mark.clause("BACKENDS-never-unasked", "BACKENDS-wrong-value")
+def test_a_wrong_name_imports_nothing():
+    """The list is made by looking, not by trying."""
+    code = "try:\n    ampscale.use_backend('x')\nexcept ValueError as error:\n    print('jax' in str(error))"
+    assert imported_after(code) == ["True", "[]"]
+
+
+@pytest.mark.clause("BACKENDS-wrong-value")
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("raise OSError('libcuda.so: cannot open')", "failed: OSError: libcuda.so: cannot open"),
+        (None, "not installed"),
+    ],
+    ids=["broken", "hidden"],
+)
+def test_a_library_that_cannot_be_imported_is_listed_with_the_reason(content, reason, tmp_path):
+    """Not there, or there and broken."""
+    if content:
+        (tmp_path / "cupy.py").write_text(content)
+    hide = "" if content else "sys.modules['cupy'] = None\n"
+    code = f"{hide}try:\n    ampscale.use_backend('cupy')\nexcept ValueError as error:\n    print(error)"
+    message, *_ = imported_after(code, tmp_path)
+    assert f"got 'cupy'. There are 'numpy': can be used; 'cupy': {reason}; 'torch': " in message

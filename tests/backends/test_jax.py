@@ -1,0 +1,274 @@
+"""The verbs on JAX: the same under every transformation, with and without 64 bits; its containers, and its derivatives."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from libraries import load
+from strategies import DTYPES, alike, same
+
+import ampscale
+from ampscale.core.trees import leaves
+
+jax = pytest.importorskip("jax", reason="needs jax")
+jnp = jax.numpy
+
+LIBRARY = load("jax")
+SIXTEEN = ("float16", "bfloat16")
+FORMATS = [(name, True) for name in (*DTYPES, "complex64")] + [(name, False) for name in (*SIXTEEN, "float32", "complex64")]
+WITH_FORMATS = pytest.mark.parametrize(
+    ("dtype", "x64"), FORMATS, ids=lambda value: value if isinstance(value, str) else f"x64={value}"
+)
+REAL = pytest.mark.parametrize("dtype", DTYPES)
+FACTOR = np.float32(10)  # no power of two, so that every quotient is rounded
+
+
+def everything(tree, factor):
+    """What each verb gives for a tree and a scale."""
+    return {
+        "scale": ampscale.scale(tree, factor),
+        "unscale": ampscale.unscale(tree, factor),
+        "unscale, wide": ampscale.unscale(tree, factor, dtype="float32"),
+        "all_finite": ampscale.all_finite(tree),
+        "unscale_and_check": ampscale.unscale_and_check(tree, factor),
+        "unscale_check_and_norm": ampscale.unscale_check_and_norm(tree, factor),
+        "global_norm": ampscale.global_norm(tree),
+        "local_norms": ampscale.local_norms(tree),
+        "clip_by_global_norm": ampscale.clip_by_global_norm(tree, 2.0),
+    }
+
+
+def arrays(dtype, seed, bad=None):
+    """A tree of NumPy's arrays, from subnormal numbers up; *bad* is one of its values."""
+    random = np.random.default_rng(seed)
+
+    def array(*shape):
+        values = random.standard_normal(shape) * 2.0 ** random.integers(-30, 3, shape)
+        return values.astype(DTYPES[dtype]) if dtype in DTYPES else (values + 1j * values[::-1]).astype(dtype)
+
+    tree = {"b": array(5), "one": array(1)[0].reshape(()), "w": [array(7, 3), None]}
+    tree["b"][0] = np.finfo("float32").smallest_subnormal * 9 if bad is None else bad
+    return tree
+
+
+def differing(left, right):
+    """The verbs whose results are not the same: bit for bit, or where float64 is summed, within two units in the last place."""
+    return [verb for verb in left if not (same(left[verb], right[verb]) or ("norm" in verb and close(left[verb], right[verb])))]
+
+
+def close(left, right):
+    """Whether the float64 numbers of two trees are; XLA may multiply and add in one instruction, rounding once."""
+    pairs = [(np.asarray(one), np.asarray(other)) for one, other in zip(leaves(left), leaves(right), strict=True)]
+    return all(
+        alike(one, other) or (one.dtype == other.dtype == np.float64 and np.allclose(one, other, rtol=2.0**-52, atol=0))
+        for one, other in pairs
+    )
+
+
+def row(tree, index):
+    """One of the trees that are stacked in *tree*."""
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def stacked(*trees):
+    """Trees of one structure as one."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+@pytest.mark.clause("OVERFLOW-same-everywhere", "NORMS-fused", "OVERFLOW-fused")
+@WITH_FORMATS
+@pytest.mark.parametrize("bad", [None, np.inf, np.nan])
+def test_every_verb_is_numpys(dtype, x64, bad):
+    """Bit for bit, the norms too, whether or not JAX has 64 bits."""
+    tree = arrays(dtype, 0, bad)
+    with jax.enable_x64(x64), np.errstate(all="ignore"):
+        got = everything(LIBRARY.from_numpy(tree), jnp.asarray(FACTOR))
+        assert differing(LIBRARY.to_numpy(got), everything(tree, FACTOR)) == []
+
+
+@pytest.mark.clause("OVERFLOW-same-everywhere")
+@WITH_FORMATS
+@pytest.mark.parametrize("transformed", ["jit", "vmap", "scan"])
+def test_every_verb_is_the_same_transformed(dtype, x64, transformed):
+    """Compiled, over a batch of trees and in a loop over them, each tree has the results that it has alone."""
+    with jax.enable_x64(x64):
+        trees = [LIBRARY.from_numpy(arrays(dtype, seed, bad)) for seed, bad in enumerate([None, 1.0, np.nan])]
+        factors = [jnp.float32(scale) for scale in (10, 2.0**16, 1 / 3)]
+        many = stacked(*trees), jnp.stack(factors)
+        if transformed == "jit":
+            got = stacked(*map(jax.jit(everything), trees, factors))
+        elif transformed == "vmap":
+            got = jax.vmap(everything)(*many)
+        else:
+            got = jax.lax.scan(lambda carry, each: (carry, everything(*each)), 0, many)[1]
+        for index, (tree, factor) in enumerate(zip(trees, factors, strict=True)):
+            assert differing(row(got, index), everything(tree, factor)) == []
+
+
+@pytest.mark.clause("OVERFLOW-no-host-read", "STEP-two-modes")
+def test_no_verb_reads_anything():
+    """The arrays are not looked at on the host."""
+    tree, factor = LIBRARY.from_numpy(arrays("float16", 0)), jnp.asarray(FACTOR)
+    with LIBRARY.count_reads() as reads:
+        everything(tree, factor)
+    assert reads == []
+
+
+@pytest.mark.clause("SCALING-mixed-refused")
+@pytest.mark.parametrize("transformed", [jax.jit, jax.vmap])
+def test_a_traced_array_may_stand_beside_a_known_one(transformed):
+    """What is being traced lies on no device yet, so a scale from outside is no mixture."""
+    values, factor = np.asarray([3.0, 1e-40, -7.0], np.float32), jnp.asarray(FACTOR)
+    got = transformed(lambda gradients: ampscale.unscale(gradients, factor))(jnp.asarray(values))
+    assert alike(np.asarray(got), ampscale.unscale(values, FACTOR))
+
+
+@pytest.mark.clause("SCALING-mixed-refused")
+def test_a_traced_array_beside_numpys_is_refused():
+    """Two libraries are two, traced or not."""
+    with pytest.raises(TypeError, match=r"tree\[0\] is jax.numpy on .*; tree\[1\] is numpy on cpu"):
+        jax.jit(lambda array: ampscale.all_finite([array, np.ones(2)]))(jnp.ones(2))
+
+
+@pytest.mark.clause("OVERFLOW-in-place-checked")
+@pytest.mark.parametrize("verb", [ampscale.unscale_and_check, ampscale.unscale_check_and_norm])
+@pytest.mark.parametrize("transformed", [lambda function: function, jax.jit], ids=["eager", "jit"])
+def test_arrays_cannot_be_written_to(verb, transformed):
+    """A place for the result is refused before anything is computed."""
+    tree = {"w": jnp.ones(3)}
+    with pytest.raises(TypeError, match=r"^out: tree\['w'\] must be an array that can be changed, got "):
+        transformed(lambda tree: verb(tree, 2.0, out=tree))(tree)
+
+
+@pytest.mark.clause("SCALING-widen")
+@pytest.mark.parametrize("verb", [ampscale.unscale, ampscale.unscale_and_check, ampscale.unscale_check_and_norm])
+def test_float64_is_not_promised_without_64_bits(verb):
+    """JAX would give float32 and a warning; here it is a TypeError, and with 64 bits it is float64."""
+    assert leaves(verb([jnp.ones(3, jnp.bfloat16)], 3.0, dtype="float64"))[0].dtype == jnp.float64
+    with jax.enable_x64(False), pytest.raises(TypeError, match=r"^dtype must be 'float32' or None on JAX without jax_enable_x64"):
+        verb([jnp.ones(3, jnp.bfloat16)], 3.0, dtype="float64")
+
+
+@pytest.mark.clause("NORMS-local")
+def test_a_compiled_function_sees_a_dict_sorted():
+    """JAX hands a dict on with its keys sorted, and the norms of its arrays come in the order that it has then."""
+    tree = {"w": jnp.full(1, 3.0), "b": jnp.full(1, 5.0)}
+    assert ampscale.local_norms(tree).tolist() == [3, 5]
+    assert jax.jit(ampscale.local_norms)(tree).tolist() == [5, 3]
+
+
+@jax.tree_util.register_dataclass
+@dataclass
+class Layer:
+    """A container of a user's, known to JAX."""
+
+    weight: Any
+    bias: Any
+
+
+def test_a_registered_container_is_a_tree():
+    """It is opened as JAX opens it, and comes out as itself, nested in other containers and holding them."""
+    layer = Layer(weight={"w": jnp.asarray([3.0, 4.0])}, bias=None)
+    unscaled, finite, norm = ampscale.unscale_check_and_norm([layer], 0.5)
+    assert isinstance(unscaled[0], Layer)
+    assert unscaled[0].weight["w"].tolist() == [6, 8]
+    assert unscaled[0].bias is None
+    assert (bool(finite), float(norm)) == (True, 10)
+
+
+def test_an_unregistered_container_is_refused():
+    """JAX takes what it does not know for a leaf; here the error says where it is."""
+    with pytest.raises(TypeError, match=r"^tree\[0\] must be an array, or a tuple, .* got Box$"):
+        ampscale.all_finite([type("Box", (), {})()])
+
+
+@pytest.mark.clause("SCALING-scale")
+@REAL
+@pytest.mark.parametrize("loss", [0.0, 3.0, np.inf])
+@pytest.mark.parametrize("transformed", [lambda function: function, jax.jit], ids=["eager", "jit"])
+def test_gradients_of_a_scaled_loss_are_scaled(dtype, loss, transformed):
+    """Also where the loss is zero or infinite; in both arguments."""
+    factor = jnp.float32(8)
+    value = jnp.asarray(loss, DTYPES[dtype])
+    scaled, gradient = transformed(jax.value_and_grad(ampscale.scale))(value, factor)
+    assert alike(np.asarray(scaled), np.asarray(8 * loss, DTYPES[dtype]))
+    assert alike(np.asarray(gradient), np.asarray(8, DTYPES[dtype]))
+    assert transformed(jax.grad(ampscale.unscale))(value, factor) == 0.125
+    assert transformed(jax.grad(ampscale.scale, argnums=1))(value, factor) == loss
+
+
+@pytest.mark.clause("SCALING-scale")
+@pytest.mark.parametrize("x64", [True, False])
+def test_a_users_own_scaled_loss_is_differentiated(x64):
+    """The written-out way: the gradient of the scaled loss, unscaled, is that of the loss."""
+    with jax.enable_x64(x64):
+        params = LIBRARY.from_numpy({"w": np.float32([[1.5, -2], [0, 0.25]]), "b": np.float32([0.5, 1])})
+        batch = jnp.asarray([[1.0, 2.0], [-0.5, 4.0]], jnp.float32)
+        factor = jnp.float32(2.0**12)
+
+        def loss(params):
+            return jnp.mean(jnp.tanh(batch @ params["w"] + params["b"]) ** 2)
+
+        value, gradients = jax.value_and_grad(loss)(params)
+        scaled, times = jax.value_and_grad(lambda params: ampscale.scale(loss(params), factor))(params)
+        assert same([ampscale.scale(value, factor), ampscale.scale(gradients, factor)], [scaled, times])
+        assert same(ampscale.unscale(times, factor), gradients)
+
+
+def test_a_norm_can_be_differentiated():
+    """The gradient of the global norm is the direction, with and without 64 bits."""
+    for x64 in (True, False):
+        with jax.enable_x64(x64):
+            tree = [jnp.asarray([3.0, 0.0], jnp.float32), jnp.asarray(4.0, jnp.bfloat16)]
+            first, second = jax.grad(ampscale.global_norm)(tree)
+            np.testing.assert_allclose([*first, second], [0.6, 0, 0.8], rtol=2.0**-8)
+
+
+@pytest.mark.clause("STEP-vjp", "STEP-network")
+@REAL
+def test_a_network_is_differentiated_by_jax(dtype):
+    """The gradients are those of jax.grad times the seed, in the dtypes of the parameters, over several inputs."""
+    params = LIBRARY.from_numpy({"w": [np.ones((2, 2)), np.full(2, 0.5)], "unused": np.ones(3)})
+    params = jax.tree.map(lambda leaf: leaf.astype(DTYPES[dtype]), params)
+    inputs = jnp.asarray([[1.0, 2.0], [3.0, -1.0]]), jnp.asarray([0.25, 1.0])
+
+    def loss(params, x, y):
+        weight, bias = (leaf.astype(jnp.float32) for leaf in params["w"])
+        return jnp.sum((x @ weight + bias - y) ** 2)
+
+    value, pullback = ampscale.Network(loss, params).vjp(params, *inputs)
+    assert same([value], [loss(params, *inputs)])
+    assert same(pullback(jnp.ones_like(value)), jax.grad(loss)(params, *inputs))
+    gradients = pullback(jnp.full_like(value, 4))
+    assert same(gradients, ampscale.scale(jax.grad(loss)(params, *inputs), 4.0))
+    assert alike(np.asarray(gradients["unused"]), np.zeros(3, DTYPES[dtype]))
+
+
+@pytest.mark.clause("STEP-network")
+def test_a_network_takes_a_registered_container():
+    """Parameters and gradients keep the container that the loss function knows."""
+    network = ampscale.Network(lambda layer, x: jnp.sum(layer.weight * x) + layer.bias, Layer(jnp.ones(2), jnp.zeros(())))
+    loss, pullback = network.vjp(network.params, jnp.asarray([2.0, 3.0]))
+    gradients = pullback(jnp.ones_like(loss))
+    assert float(loss) == float(network(jnp.asarray([2.0, 3.0]))) == 5
+    assert (gradients.weight.tolist(), float(gradients.bias)) == ([2, 3], 1)
+
+
+@pytest.mark.clause("STEP-seed")
+def test_a_float16_loss_takes_no_seed_beyond_float16():
+    """JAX wants the seed in the loss's dtype, where a scale of 2**16 is infinite, and an overflow; float32 takes it."""
+    params = [jnp.ones(2, jnp.float16)]
+    for dtype, finite in ((jnp.float16, False), (jnp.float32, True)):
+        network = ampscale.Network(lambda params, dtype=dtype: jnp.sum(params[0].astype(dtype) * 2.0**-12), params)
+        loss, pullback = network.vjp(params)
+        assert loss.dtype == dtype
+        assert bool(ampscale.all_finite(pullback(jnp.full_like(loss, 2.0**16, jnp.float32)))) == finite
+
+
+@pytest.mark.clause("STEP-single-output")
+def test_a_network_returns_one_array():
+    """Anything else is refused before a gradient is taken."""
+    network = ampscale.Network(lambda params: (params, params), jnp.ones(()))
+    with pytest.raises(TypeError, match=r"^a network must return one array, its loss, got tuple$"):
+        network.vjp(network.params)

@@ -1,0 +1,285 @@
+"""A training step on JAX: optax's optimizers and ours, any container of parameters, eager, compiled and in a loop."""
+
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from libraries import load
+from linear import network as linear
+from strategies import DTYPES, alike, same
+
+import ampscale
+from ampscale import LossScaleRule, Network, init_train_state, train_step
+from ampscale.core.step import Reason
+from ampscale.core.trees import leaves
+from ampscale.optimizers import SGD, AdamW, Momentum
+
+jax = pytest.importorskip("jax", reason="needs jax")
+optax = pytest.importorskip("optax", reason="needs optax")
+jnp = jax.numpy
+
+LIBRARY = load("jax")
+RULE = LossScaleRule(init_scale=2.0**10, growth_interval=2)
+OPTAX = {
+    "sgd": optax.sgd(0.125),
+    "momentum": optax.sgd(0.125, momentum=0.5, nesterov=True),
+    "adam": optax.adam(0.125),
+    "adamw": optax.adamw(0.125, weight_decay=0.25),
+    "clipped": optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.125)),
+    "scheduled": optax.sgd(optax.piecewise_constant_schedule(0.5, {1: 0.5, 2: 0.5})),
+    "injected": optax.inject_hyperparams(optax.adam)(learning_rate=optax.linear_schedule(0.5, 0.125, 3)),
+    "multi-steps": optax.MultiSteps(optax.adam(0.125), 2),
+    "masked": optax.masked(optax.sgd(0.125, momentum=0.5), lambda params: jax.tree.map(lambda leaf: leaf.ndim == 1, params)),
+}
+OURS = {"SGD": SGD, "Momentum": Momentum, "AdamW": AdamW}
+DECISIONS = ("finite", "applied", "scale", "next_scale", "reason")
+RUN = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
+
+
+@jax.tree_util.register_dataclass
+@dataclass
+class Layer:
+    """A container of a user's, known to JAX."""
+
+    w: Any
+    b: Any
+
+
+CONTAINERS = {
+    "dict": lambda w, b: {"layer": {"b": b, "w": w}},
+    "list": lambda w, b: [w, [b]],
+    "dataclass": Layer,
+    "dataclass in a dict": lambda w, b: {"layer": Layer(w, b), "unused": ()},
+}
+
+
+def model(container=CONTAINERS["dict"], dtype="float32"):
+    """A linear model in its container, whose loss is float32: its gradients are infinite or NaN where its inputs are."""
+    w, b = jnp.asarray([0.5, -1.0, 2.0], DTYPES[dtype]), jnp.asarray(0.25, DTYPES[dtype])
+
+    def loss(params, x, y):
+        by_size = {leaf.ndim: leaf.astype(jnp.float32) for leaf in jax.tree.leaves(params)}
+        return jnp.mean((x @ by_size[1] + by_size[0] - y) ** 2)
+
+    return Network(loss, container(w, b))
+
+
+def batch(seed, bad=None):
+    """Inputs and targets; *bad* is one of the inputs."""
+    random = np.random.default_rng(seed)
+    x, y = random.standard_normal((4, 3)).astype(np.float32), random.standard_normal(4).astype(np.float32)
+    x[1, 2] = x[1, 2] if bad is None else bad
+    return jnp.asarray(x), jnp.asarray(y)
+
+
+BATCHES = [batch(0), batch(1, np.inf), batch(2), batch(3), batch(4, np.nan), batch(5)]
+FINITE = [True, False, True, True, False, True]
+
+
+def steps(network, optimizer, compiled, state=None, **how):
+    """The states and reports of a run over the batches, the first state before them."""
+    step = partial(train_step, network, optimizer, RULE, **how)
+    step = jax.jit(step) if compiled else step
+    seen = [(init_train_state(network.params, optimizer, RULE) if state is None else state, None)]
+    for each in BATCHES:
+        seen.append(step(seen[-1][0], *each))
+    return seen
+
+
+def stacked(trees):
+    """Trees of one structure as one."""
+    return jax.tree.map(lambda *arrays: jnp.stack(arrays), *trees)
+
+
+def scanned(network, optimizer, state):
+    """The last state and all reports of the same run in one compiled loop."""
+    return jax.lax.scan(lambda state, each: train_step(network, optimizer, RULE, state, *each), state, stacked(BATCHES))
+
+
+def counted(state):
+    """What a step decides on and counts."""
+    return [state.scaler, state.attempted, state.applied]
+
+
+def close(left, right, rtol=1e-5):
+    """Whether two trees have the same dtypes, and the same values but for what a compiler rounds in its own way."""
+    pairs = list(zip(leaves(left), leaves(right), strict=True))
+    values = [(np.asarray(one, np.float64), np.asarray(other, np.float64)) for one, other in pairs]
+    return all(one.dtype == other.dtype for one, other in pairs) and all(np.allclose(*pair, rtol, 1e-6) for pair in values)
+
+
+def plain(network, optimizer):
+    """Parameters and state after each batch, by optax alone, without any scaling; batches that are not finite left out."""
+    params, state, gradient = network.params, optimizer.init(network.params), jax.grad(network._loss_fn)
+    for each, finite in zip(BATCHES, FINITE, strict=True):
+        if finite:
+            updates, state = optimizer.update(gradient(params, *each), state, params)
+            params = optax.apply_updates(params, updates)
+        yield params, state
+
+
+@pytest.mark.clause("STEP-optimizer", "STEP-apply", "STEP-skip", "STEP-order")
+@pytest.mark.parametrize(
+    ("name", "kept_in"),
+    [*((name, "dict") for name in OPTAX), *(("adam", kept_in) for kept_in in CONTAINERS if kept_in != "dict")],
+)
+def test_a_run_is_optaxs_without_the_overflows(name, kept_in):
+    """Finite steps move parameters and state as optax does by unscaled gradients, bit for bit, and overflows leave both."""
+    network, optimizer = model(CONTAINERS[kept_in]), OPTAX[name]
+    run = steps(network, optimizer, compiled=False)
+    for (state, report), finite, wanted in zip(run[1:], FINITE, plain(network, optimizer), strict=True):
+        assert bool(report.finite) == bool(report.applied) == finite
+        assert same([state.params, state.optimizer], list(wanted))
+    assert type(run[-1][0].params) is type(network.params)
+
+
+@pytest.mark.clause("STEP-skip", "STEP-counters", "STEP-scale-moves-last")
+@pytest.mark.parametrize("optimizer", OPTAX.values(), ids=OPTAX)
+@RUN
+def test_an_overflow_leaves_optax_alone(optimizer, compiled):
+    """Not a bit of parameters and state changes; the scale backs off, and the step is counted as tried."""
+    for finite, ((before, _), (after, report)) in zip(FINITE, pairwise(steps(model(), optimizer, compiled)), strict=True):
+        assert int(report.reason) == (Reason.APPLIED if finite else Reason.OVERFLOW)
+        assert same([after.params, after.optimizer], [before.params, before.optimizer]) == (not finite)
+        assert int(after.attempted - before.attempted) == 1
+        assert int(after.applied - before.applied) == finite
+        assert float(after.scaler.scale / before.scaler.scale) in ([1, 2] if finite else [0.5])
+
+
+@pytest.mark.clause("STEP-skip", "STEP-master-weights", "STEP-counters")
+@pytest.mark.parametrize("make", OURS.values(), ids=OURS)
+@RUN
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_overflow_leaves_our_optimizers_alone(make, compiled, dtype):
+    """Parameters, master weights, moments and count stay, whatever the format; finite steps move them."""
+    network = model(dtype=dtype)
+    run = steps(network, make(network, [0.5, 0.25, 0.125]), compiled)
+    for finite, ((before, _), (after, report)) in zip(FINITE, pairwise(run), strict=True):
+        assert same([after.params, after.optimizer], [before.params, before.optimizer]) == (not finite)
+        assert bool(report.applied) == finite
+        assert alike(report.learning_rate, before.optimizer.rate)
+        assert [leaf.dtype for leaf in leaves(after)] == [leaf.dtype for leaf in leaves(before)]
+
+
+@pytest.mark.clause("STEP-two-modes", "STEP-skip")
+@pytest.mark.parametrize("name", [*OPTAX, *OURS])
+def test_compiled_loops_do_what_eager_steps_do(name):
+    """Each step compiled, and all of them in one scan: the same flags, scales and counts, and the same values to rounding."""
+    network = model()
+    optimizer = OPTAX[name] if name in OPTAX else OURS[name](network, 0.125)
+    eager, jitted = (steps(network, optimizer, compiled) for compiled in (False, True))
+    last, reports = scanned(network, optimizer, eager[0][0])
+    for index, ((_, one), (_, other)) in enumerate(zip(eager[1:], jitted[1:], strict=True)):
+        for field in DECISIONS:
+            assert alike(getattr(other, field), getattr(one, field))
+            assert alike(getattr(reports, field)[index], getattr(one, field))
+    for state in (jitted[-1][0], last):
+        assert same(counted(state), counted(eager[-1][0]))
+        assert close(state, eager[-1][0])
+
+
+@pytest.mark.clause("BACKENDS-same-run")
+@pytest.mark.parametrize("x64", [True, False])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_a_compiled_loop_takes_numpys_decisions(x64, dtype):
+    """A scan of forty steps, a quarter of them overflows: NumPy's flags, scales, counts and reasons, bit for bit."""
+    random = np.random.default_rng(0)
+    inputs = random.integers(-64, 64, (40, 3)).astype(np.float32) / 256
+    inputs[random.choice(40, 10, replace=False), 0] = np.inf
+    rule = LossScaleRule(2.0**9, growth_interval=3, hysteresis=2, min_scale=2.0**4)
+
+    def begin(put):
+        network = linear([put(np.ones(3, DTYPES[dtype]))])
+        optimizer = Momentum(network, 0.125)
+        step = partial(train_step, network, optimizer, rule)
+        return lambda state, row: step(state, [row]), init_train_state(network.params, optimizer, rule)
+
+    step, wanted = begin(np.asarray)
+    told = []
+    for row in inputs:
+        wanted, report = step(wanted, row)
+        told.append(report)
+    with jax.enable_x64(x64):
+        step, state = begin(jnp.asarray)
+        got, heard = jax.jit(partial(jax.lax.scan, step))(state, jnp.asarray(inputs))
+    for field in DECISIONS:
+        assert alike(getattr(heard, field), np.stack([getattr(report, field) for report in told]))
+    assert same(counted(got), counted(wanted))
+    assert int(got.applied) == 30
+
+
+@pytest.mark.clause("BACKENDS-host-reads-none", "STEP-two-modes")
+@pytest.mark.parametrize("name", ["adam", "clipped", "injected", "multi-steps", "AdamW"])
+def test_a_step_reads_nothing(name):
+    """An eager step too, finite or not, makes no array wait for the host."""
+    network = model()
+    optimizer = OPTAX[name] if name in OPTAX else OURS[name](network, 0.125)
+    state = init_train_state(network.params, optimizer, RULE)
+    train_step(network, optimizer, RULE, state, *BATCHES[0])  # what JAX reads to compile is not the step's
+    with LIBRARY.count_reads() as reads:
+        for each in BATCHES[:2]:
+            state, _ = train_step(network, optimizer, RULE, state, *each, max_norm=1.0)
+    assert reads == []
+
+
+@pytest.mark.clause("STEP-clip", "NORMS-clip-before")
+@RUN
+def test_clipping_is_part_of_the_step(compiled):
+    """The norm is that of the unscaled gradients, and the parameters move by the clipped ones."""
+    network = model()
+    state, report = steps(network, optax.sgd(1.0), compiled, max_norm=0.125)[1]
+    clipped, norm = ampscale.clip_by_global_norm(jax.grad(network._loss_fn)(network.params, *BATCHES[0]), 0.125)
+    assert float(norm) > 0.125
+    assert close(report.global_norm, norm)
+    assert close(state.params, jax.tree.map(lambda param, gradient: param - gradient, network.params, clipped))
+
+
+@pytest.mark.clause("STEP-master-weights")
+@pytest.mark.parametrize("name", ["momentum", "adam", "clipped", "injected"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_optax_keeps_float32_for_16_bit_parameters(name, dtype):
+    """Its gradients are float32; where its state was made for float32 too, a compiled loop changes no dtype."""
+    network, optimizer = model(dtype=dtype), OPTAX[name]
+    wide = optimizer.init(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), network.params))
+    state = init_train_state(network.params, optimizer, RULE)._replace(optimizer=wide)
+    last, _ = scanned(network, optimizer, state)
+    assert [leaf.dtype for leaf in leaves(last)] == [leaf.dtype for leaf in leaves(state)]
+    assert close(last, steps(network, optimizer, False, state)[-1][0], rtol=2.0**-7)
+
+
+@pytest.mark.clause("STEP-report")
+@pytest.mark.parametrize("name", ["adam", "AdamW"])
+def test_a_state_can_be_donated(name):
+    """The first one and all that follow, without a warning; reports outlive the state that they came with."""
+    network = model()
+    optimizer = OPTAX[name] if name in OPTAX else OURS[name](network, 0.125)
+    wanted = steps(network, optimizer, compiled=True)
+    params = jax.tree.map(jnp.copy, network.params)
+    state, reports = init_train_state(params, optimizer, RULE), []
+    step = jax.jit(partial(train_step, network, optimizer, RULE), donate_argnums=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for each in BATCHES:
+            state, report = step(state, *each)
+            reports.append(report)
+    assert all(leaf.is_deleted() for leaf in leaves(params))
+    assert same([state, reports], [wanted[-1][0], [report for _, report in wanted[1:]]])
+
+
+@pytest.mark.clause("STEP-skip", "MACHINE-pure")
+def test_an_ensemble_is_trained_in_one_call():
+    """Under vmap each model has its own parameters, data, scale and overflows, as if it were trained alone."""
+    network, optimizer = model(), OPTAX["adam"]
+    first = init_train_state(network.params, optimizer, RULE)
+    states = [first._replace(params=jax.tree.map(lambda leaf, by=by: leaf * by, first.params)) for by in (1, 2, 3)]
+    step = jax.jit(partial(train_step, network, optimizer, RULE))
+    got, reports = jax.vmap(step)(stacked(states), *stacked(BATCHES[:3]))
+    assert reports.applied.tolist() == [True, False, True]
+    for index, (state, each) in enumerate(zip(states, BATCHES[:3], strict=True)):
+        after, row = step(state, *each)[0], jax.tree.map(lambda array, index=index: array[index], got)
+        assert same(counted(row), counted(after))
+        assert close(row, after)

@@ -1,0 +1,253 @@
+"""Backends that others bring: registered, or by installed packages; and what happens where one fails."""
+
+import sys
+
+import array_api_strict
+import numpy as np
+import pytest
+from backends.third_party.wheels import install, python
+
+import ampscale
+from ampscale.backends import backend_of, generic, network_of, numpy, register_backend
+from ampscale.backends._protocol import CONTENTS
+
+
+@pytest.mark.usefixtures("registry")
+@pytest.mark.clause("BACKENDS-third-party")
+def test_a_registered_backend_is_listed_and_owns_its_arrays(make_backend):
+    """From then on, also where arrays of its kind were seen before; what it does not own stays with the others."""
+    array = array_api_strict.ones(2)
+    assert backend_of(array) is generic
+    strict = make_backend(all_finite=lambda _: "asked")
+    for other in (strict, *(make_backend(name, owns=lambda _: False) for name in "hfbgadce")):
+        register_backend(other)
+    assert ampscale.backends() == ("numpy", "cupy", "torch", "jax", *"abcdefgh", "strict", "generic")
+    assert backend_of([None, {"w": array}]) is strict
+    assert ampscale.all_finite(array) == "asked"
+    assert backend_of(np.ones(2)) is numpy
+
+
+@pytest.mark.usefixtures("registry")
+@pytest.mark.clause("BACKENDS-third-party")
+def test_a_registered_backend_may_know_networks(make_backend):
+    """What it sees as a network is one for every step; nobody's is refused."""
+    register_backend(make_backend(as_network=lambda value: "seen" if value == "mine" else None))
+    assert network_of("mine") == "seen"
+    with pytest.raises(TypeError, match=r"network must be .*, got 'yours' of type str"):
+        network_of("yours")
+
+
+@pytest.mark.usefixtures("registry")
+@pytest.mark.parametrize("name", ["numpy", "torch", "generic", "strict"])
+def test_a_name_is_given_once(make_backend, name):
+    """A second backend of a name is refused, and changes nothing."""
+    first = make_backend()
+    register_backend(first)
+    with pytest.raises(ValueError, match=f"a backend's NAME must be new, got '{name}'; there are numpy, .*, strict, generic"):
+        register_backend(make_backend(name))
+    assert backend_of(array_api_strict.ones(1)) is first
+
+
+@pytest.mark.usefixtures("registry")
+@pytest.mark.parametrize("lacking", CONTENTS)
+@pytest.mark.parametrize("given", ["nothing", 3], ids=str)
+def test_a_backend_that_lacks_something_is_refused(make_backend, lacking, given):
+    """Each of the contents must be there, and be a function; NAME a str."""
+    wrong = make_backend(**{lacking: given})
+    if given == "nothing":
+        delattr(wrong, lacking)
+    with pytest.raises(TypeError, match=rf"backend must have NAME, a str, and the functions .* lacks {lacking}$"):
+        register_backend(wrong)
+    assert ampscale.backends() == ("numpy", "cupy", "torch", "jax", "generic")
+
+
+def test_a_library_that_is_kept_out_is_not_there(registry, monkeypatch):
+    """None in sys.modules is how Python is told not to import something; arrays of others do not care."""
+    for name in ("cupy", "torch", "jax"):
+        monkeypatch.setitem(sys.modules, name, None)
+    registry._owners.clear()
+    assert backend_of(array_api_strict.ones(1)) is generic
+    assert registry.why_not("torch") == "not installed"
+
+
+# --- what installed packages bring, each in a fresh interpreter ---
+
+
+@pytest.fixture(scope="module")
+def pebbles(tmp_path_factory):
+    """A folder with a package that brings an array library and its backend."""
+    return install(
+        tmp_path_factory.mktemp("pebbles"),
+        "ampscale-pebbles",
+        ["pebbles = ampscale_pebbles"],
+        "pebbles.py",
+        "ampscale_pebbles.py",
+    )
+
+
+@pytest.fixture(scope="module")
+def quarry(tmp_path_factory):
+    """A folder with a package whose backend fails at its import."""
+    folder = tmp_path_factory.mktemp("quarry")
+    return install(folder, "ampscale-quarry", ["quarry = ampscale_quarry"], "quarry.py", "ampscale_quarry.py")
+
+
+def prints(code, *folders, **environment):
+    """The lines that *code* prints in a fresh interpreter."""
+    done = python(f"import sys, ampscale\n{code}", *folders, **environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.clause("BACKENDS-third-party")
+def test_a_package_s_backend_is_listed(pebbles, quarry):
+    """Those of all packages, in the order of the alphabet, before the generic one; a failing one is there too."""
+    names = "('numpy', 'cupy', 'torch', 'jax', 'pebbles', 'quarry', 'generic')"
+    assert prints("print(ampscale.backends())", pebbles, quarry) == [names]
+
+
+@pytest.mark.clause("BACKENDS-third-party")
+def test_a_package_s_backend_does_the_verbs_of_its_arrays(pebbles):
+    """Its arrays find it, and every verb is its own."""
+    code = """
+import pebbles
+heap = {"w": pebbles.asarray([3.0, 4.0])}
+print(ampscale.backend_of(heap).__name__)
+print(ampscale.unscale_and_check(heap, 2.0)[0]["w"].values, ampscale.global_norm(heap).values)
+"""
+    assert prints(code, pebbles) == ["ampscale_pebbles", "[1.5, 2.0] 5.0"]
+
+
+@pytest.mark.clause("BACKENDS-third-party", "BACKENDS-precedence")
+@pytest.mark.parametrize("chosen", [{}, {"AMPSCALE_BACKEND": "pebbles"}], ids=["use_backend", "environment"])
+def test_a_package_s_backend_can_be_chosen(pebbles, chosen):
+    """New arrays are then its own."""
+    code = "rule = ampscale.LossScaleRule()\n"
+    code += "" if chosen else "ampscale.use_backend('pebbles')\n"
+    code += "print(ampscale.namespace().__name__, type(rule.init().scale).__module__, rule.init().scale.values)"
+    assert prints(code, pebbles, **chosen) == ["pebbles pebbles 65536.0"]
+
+
+@pytest.mark.clause("BACKENDS-never-unasked")
+def test_a_package_s_backend_is_not_imported_before_its_library(pebbles, quarry):
+    """Neither by the import of ampscale, nor by a list, nor by arrays of other libraries, nor where a choice fails."""
+    code = """
+import array_api_strict, numpy as np
+ampscale.backends(), ampscale.unscale(np.ones(2), 2.0), ampscale.unscale(array_api_strict.ones(2), 2.0)
+try:
+    ampscale.use_backend("pebble")
+except ValueError as error:
+    print("pebbles' of ampscale-pebbles 0.1: can be used" in str(error))
+print([name for name in sys.modules if "pebbles" in name or "quarry" in name])
+"""
+    assert prints(code, pebbles, quarry) == ["True", "[]"]
+
+
+FAILED = "the backend 'quarry' of ampscale-quarry 0.1 failed: ImportError: needs quarry 2, got 1.0"
+
+
+@pytest.mark.clause("BACKENDS-failure-reported")
+def test_a_failing_backend_is_reported_where_its_arrays_are_used(quarry):
+    """Each time, with the package and the reason; never the generic one instead."""
+    code = """
+import quarry
+for _ in range(2):
+    try:
+        print(ampscale.all_finite([quarry.Array()]))
+    except RuntimeError as error:
+        print(error, "/", type(error.__cause__).__name__)
+"""
+    assert prints(code, quarry) == [f"{FAILED} / ImportError"] * 2
+
+
+@pytest.mark.clause("BACKENDS-failure-reported", "BACKENDS-wrong-value")
+def test_a_failing_backend_is_reported_where_it_is_chosen(quarry):
+    """With the package and the reason, beside the others; and again where another choice is wrong."""
+    code = """
+for name in ("quarry", "query"):
+    try:
+        ampscale.use_backend(name)
+    except ValueError as error:
+        print(error)
+"""
+    for name, line in zip(("quarry", "query"), prints(code, quarry), strict=True):
+        assert line.startswith(
+            f"use_backend() must name a backend that can be used here, got '{name}'. There are 'numpy': can be"
+        )
+        assert f"; {FAILED.removeprefix('the backend ').replace(' failed', ': failed')}; 'generic': makes no arrays" in line
+
+
+@pytest.mark.clause("BACKENDS-failure-reported")
+def test_a_failing_backend_hurts_nobody_else(pebbles, quarry):
+    """Arrays of ours, and of another package, are served beside it. What is nobody's may be its own, and is refused."""
+    code = """
+import quarry, pebbles, array_api_strict, numpy as np
+print(ampscale.unscale(np.ones(1), 2.0), ampscale.unscale(pebbles.asarray([1.0]), 2.0).values, ampscale.namespace().__name__)
+try:
+    ampscale.unscale(array_api_strict.ones(1), 2.0)
+except RuntimeError as error:
+    print(error)
+"""
+    assert prints(code, pebbles, quarry) == ["[0.5] [0.5] array_api_compat.numpy", FAILED]
+
+
+@pytest.mark.clause("BACKENDS-failure-reported")
+@pytest.mark.parametrize(
+    ("entry_point", "reason"),
+    [
+        ("pebbles:Array", "TypeError: pebbles:Array must have NAME, a str, and the functions of a backend; <class"),
+        ("pebbles:shells", "AttributeError: module 'pebbles' has no attribute 'shells'"),
+        ("ampscale.backends.generic", "ValueError: the NAME of ampscale.backends.generic must be that of its entry point"),
+    ],
+)
+def test_an_entry_point_that_is_no_backend_is_reported(tmp_path, entry_point, reason):
+    """It must lead to a backend of its own name."""
+    install(tmp_path, "ampscale-pebbles", [f"pebbles = {entry_point}"], "pebbles.py")
+    code = "import pebbles\ntry:\n    ampscale.backend_of(pebbles.asarray(1.0))\nexcept RuntimeError as error:\n    print(error)"
+    (line,) = prints(code, tmp_path)
+    assert line.startswith(f"the backend 'pebbles' of ampscale-pebbles 0.1 failed: {reason}")
+
+
+@pytest.mark.clause("BACKENDS-failure-reported")
+def test_two_packages_that_bring_one_name_are_reported(pebbles, tmp_path):
+    """None of them wins by chance."""
+    install(tmp_path, "other-pebbles", ["pebbles = ampscale_pebbles"])
+    code = "import pebbles\ntry:\n    ampscale.backend_of(pebbles.asarray(1.0))\nexcept RuntimeError as error:\n    print(error)"
+    (line,) = prints(code, pebbles, tmp_path)
+    assert "one package must bring it, got ampscale-pebbles 0.1, other-pebbles 0.1" in line
+
+
+def test_a_name_that_is_no_top_level_module_s_is_not_installed(tmp_path):
+    """Looking for it imports nothing, and fails for nobody."""
+    install(tmp_path, "ampscale-dotted", ["no.such = nothing"])
+    code = "try:\n    ampscale.use_backend('x')\nexcept ValueError as error:\n    print(error)"
+    (line,) = prints(code, tmp_path)
+    assert "'no.such' of ampscale-dotted 0.1: not installed; 'generic'" in line
+
+
+def test_a_backend_of_ours_that_fails_hurts_nobody_else(tmp_path, pebbles):
+    """A CuPy that is too old or broken is reported for what may be its arrays, and not for others'."""
+    (tmp_path / "cupy.py").write_text("class ndarray:\n    pass\n")
+    code = """
+import cupy, pebbles, array_api_strict, numpy as np
+print(ampscale.unscale(np.ones(1), 2.0), ampscale.unscale(pebbles.asarray([1.0]), 2.0).values)
+try:
+    ampscale.all_finite(array_api_strict.ones(1))
+except RuntimeError as error:
+    print(str(error).partition(": ")[0])
+"""
+    assert prints(code, tmp_path, pebbles) == ["[0.5] [0.5]", "the backend 'cupy' failed"]
+
+
+def test_torch_compile_may_be_the_first_to_ask():
+    """A verb that is compiled before any array has found its backend is one graph."""
+    pytest.importorskip("torch", reason="needs torch")
+    code = """
+import warnings
+warnings.simplefilter("ignore")
+import torch
+halved = torch.compile(lambda tree: ampscale.unscale_and_check(tree, 2.0), fullgraph=True, backend="eager")
+tree, finite = halved({"w": torch.ones(2)})
+print(tree["w"].tolist(), finite.item(), ampscale.backend_of(tree).NAME)
+"""
+    assert prints(code) == ["[0.5, 0.5] True torch"]

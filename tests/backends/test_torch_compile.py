@@ -1,0 +1,230 @@
+"""torch.compile takes the machine, the verbs and a whole step in one graph, and what it makes of them gives the same bits."""
+
+import shutil
+
+import pytest
+from libraries import load
+from strategies import same
+
+import ampscale
+from ampscale.core.trees import leaves
+
+torch = pytest.importorskip("torch", reason="needs torch")
+
+LIBRARY = load("torch")
+pytestmark = pytest.mark.filterwarnings(  # of torch's own, and of array_api_compat's caches
+    "ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning",
+    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning",
+)
+
+BOTH = pytest.mark.parametrize(
+    "compiler",
+    [
+        "aot_eager",
+        pytest.param("inductor", marks=pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler, g++")),
+    ],
+)
+RULES = {
+    "torch": ampscale.LossScaleRule(growth_interval=2),
+    "wide": ampscale.LossScaleRule(
+        growth_factor=1.1,
+        backoff_factor=1 / 1.1,
+        growth_interval=1,
+        hysteresis=2,
+        backoff_divides=True,
+        wide_factor=True,
+        max_scale=2.0**17,
+        min_scale=2.0**15,
+    ),
+}
+OPTIMIZERS = {
+    "sgd": lambda network: ampscale.optimizers.SGD(network, 0.1, weight_decay=0.01),
+    "momentum": lambda network: ampscale.optimizers.Momentum(network, [0.1, 0.05], nesterov=True),
+    "adamw": lambda network: ampscale.optimizers.AdamW(network, 0.1),
+}
+PATTERNS = {"float16": torch.int16, "bfloat16": torch.int16, "float32": torch.int32, "float64": torch.int64}
+
+
+class Linear(torch.nn.Linear):
+    """A module that returns its loss."""
+
+    def forward(self, inputs, targets):
+        """The mean square error: shape ()."""
+        return torch.nn.functional.mse_loss(super().forward(inputs), targets)
+
+
+@pytest.fixture(autouse=True)
+def compiled_anew():
+    """No test finds what another has compiled."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(function, compiler):
+    """A function in one graph, or not at all."""
+    return torch.compile(function, fullgraph=True, backend=compiler)
+
+
+def graphs():
+    """How many graphs have been compiled since the test began."""
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+def patterns(dtype, subnormal, seed=0):
+    """All kinds of numbers of a format, or its subnormal numbers alone."""
+    pattern = PATTERNS[dtype]
+    kind, limits = getattr(torch, dtype), torch.iinfo(pattern)
+    low, high = (
+        (1, int(torch.tensor(torch.finfo(kind).tiny, dtype=kind).view(pattern))) if subnormal else (limits.min, limits.max)
+    )
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(low, high, (257,), generator=generator, dtype=torch.int64).to(pattern).view(kind)
+
+
+def equal(left, right):
+    """Whether two trees hold the same tensors, bit for bit."""
+    return same(LIBRARY.to_numpy(left), LIBRARY.to_numpy(right))
+
+
+def loss_fn(params, inputs, targets):
+    """The mean square error: shape ()."""
+    return ((inputs @ params["w"] + params["b"] - targets) ** 2).mean()
+
+
+def parameters():
+    """Weights, and a bias of 16 bits."""
+    generator = torch.Generator().manual_seed(0)
+    return {"w": torch.randn(3, 2, generator=generator), "b": torch.zeros(2, dtype=torch.float16)}
+
+
+def batches():
+    """Inputs and targets of four steps, of which the third overflows."""
+    generator = torch.Generator().manual_seed(1)
+    for step in range(4):
+        inputs, targets = torch.randn(8, 3, generator=generator), torch.randn(8, 2, generator=generator)
+        yield (inputs * float("inf") if step == 2 else inputs), targets
+
+
+def step_of(network, optimizer):
+    """A functional step, and the state to start from."""
+    rule = ampscale.LossScaleRule(init_scale=2.0**10, growth_interval=2)
+    state = ampscale.init_train_state(network.params, optimizer, rule)
+    return lambda state, *inputs: ampscale.train_step(network, optimizer, rule, state, *inputs, max_norm=1.0), state
+
+
+def both(step, state, compiler):
+    """Pairs of state and report, compiled and eager, step by step."""
+    quick, left, right = compiled(step, compiler), state, state
+    for inputs in batches():
+        left, right = quick(left, *inputs), step(right, *inputs)
+        yield left, right
+        left, right = left[0], right[0]
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "MACHINE-pure")
+@BOTH
+@pytest.mark.parametrize("rule", RULES)
+def test_the_machine_in_one_graph(rule, compiler):
+    """The same states, also where a factor is no power of two: nothing is multiplied by a reciprocal, or fused."""
+    update, state = compiled(RULES[rule].update, compiler), RULES[rule].init(like=torch.ones(1))
+    for finite in (True, True, False, False, True, False, False, True, True):
+        wanted = RULES[rule].update(state, torch.tensor(finite))
+        state = update(state, torch.tensor(finite))
+        assert equal(state, wanted)
+    assert graphs() == 1
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-same-everywhere")
+@BOTH
+def test_unscaling_in_one_graph(compiler):
+    """All formats at once, infinities and subnormal numbers among them; the flag is the eager one. No scale compiles anew."""
+    unscale_and_check = compiled(ampscale.unscale_and_check, compiler)
+    ampscale.unscale_and_check([torch.ones(1)], 1.0)
+    for seed, factor in enumerate((3.0, 2.0**-3, 2.0**16 + 1)):
+        tree = {dtype: [patterns(dtype, subnormal, seed) for subnormal in (False, True)] for dtype in PATTERNS}
+        tree |= {"none": None, "one": torch.tensor(7.0)}
+        result = unscale_and_check(tree, torch.tensor(factor))
+        assert equal(result, ampscale.unscale_and_check(tree, torch.tensor(factor)))
+    assert graphs() == 1
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-in-place")
+def test_unscaling_by_a_number_and_in_place_in_one_graph():
+    """A number is a constant of the graph, so each new one compiles anew; a tensor is for a scale that moves."""
+    unscale_and_check = compiled(ampscale.unscale_and_check, "aot_eager")
+    tree = [torch.tensor([1.0, -7.0]), (torch.tensor([2.0], dtype=torch.float16),)]
+    wanted = ampscale.unscale_and_check(tree, 3.0)
+    assert equal(unscale_and_check(tree, 3.0), wanted)
+    assert equal(unscale_and_check(tree, 3.0, out=tree), wanted)
+    assert equal(tree, wanted[0])
+
+
+@pytest.mark.clause("BACKENDS-never-unasked")
+def test_the_first_use_of_all_may_be_a_compiled_one(registry, monkeypatch):
+    """The backend is found while the graph is made."""
+    monkeypatch.setattr(registry, "_loaded", {"numpy": registry._loaded["numpy"]})
+    monkeypatch.setattr(registry, "_owners", {})
+    tree, finite = compiled(ampscale.unscale_and_check, "aot_eager")([torch.tensor([3.0])], torch.tensor(2.0))
+    assert tree[0].tolist() == [1.5]
+    assert bool(finite)
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "BACKENDS-host-reads-none", "STEP-order", "STEP-skip")
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_whole_step_in_one_graph(name):
+    """States and reports are the eager ones, over an overflow, with clipping and master weights; one graph does for all."""
+    network = ampscale.Network(loss_fn, parameters())
+    step, state = step_of(network, OPTIMIZERS[name](network))
+    applied = []
+    for (after, report), (wanted, wanted_report) in both(step, state, "aot_eager"):
+        assert equal(after, wanted)
+        assert equal(list(report), list(wanted_report))
+        applied.append(bool(report.applied))
+    assert applied == [True, True, False, True]
+    assert graphs() == 1
+
+
+@pytest.mark.clause("STEP-network", "STEP-order")
+def test_a_step_with_a_module_in_one_graph():
+    """Where torch is told to follow its own differentiation; the module's parameters stay."""
+    module = Linear(3, 2)
+    before = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+    optimizer = ampscale.optimizers.AdamW(ampscale.Network(loss_fn, before), 0.1)
+    rule = ampscale.LossScaleRule(init_scale=2.0**10, growth_interval=2)
+    state = ampscale.init_train_state(before, optimizer, rule)
+
+    def step(state, *inputs):
+        return ampscale.train_step(module, optimizer, rule, state, *inputs, max_norm=1.0)
+
+    with torch._dynamo.config.patch(trace_autograd_ops=True):
+        for (after, report), (wanted, wanted_report) in both(step, state, "aot_eager"):
+            assert equal(after, wanted)
+            assert equal(list(report), list(wanted_report))
+    assert graphs() == 1
+    assert equal(dict(module.named_parameters()), before)
+
+
+@BOTH
+def test_a_step_follows_its_state_and_not_its_network(compiler, monkeypatch):
+    """A network that is a global variable, and whose own parameters the state began with: the graph reads the state's."""
+    network = ampscale.Network(loss_fn, parameters())
+    optimizer = ampscale.optimizers.SGD(network, 0.1)
+    monkeypatch.setitem(globals(), "NETWORK", network)
+    monkeypatch.setitem(globals(), "OPTIMIZER", optimizer)
+    state = ampscale.init_train_state(network.params, optimizer, RULES["torch"])
+    outcomes = list(both(step_of_a_global_network, state, compiler))
+    for (after, report), (wanted, wanted_report) in outcomes:
+        for one, other in zip(leaves(after.params), leaves(wanted.params), strict=True):
+            torch.testing.assert_close(one, other)
+        assert equal([report.applied, after.scaler], [wanted_report.applied, wanted.scaler])
+    assert not equal(outcomes[0][0][0].params, outcomes[1][0][0].params)
+
+
+def step_of_a_global_network(state, *inputs):
+    """As a script has it."""
+    return ampscale.train_step(NETWORK, OPTIMIZER, RULES["torch"], state, *inputs)
+
+
+NETWORK = OPTIMIZER = None
