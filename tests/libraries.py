@@ -76,8 +76,11 @@ class Library:
         return st.sampled_from(self.dtypes).flatmap(lambda name: arrays(name, few))
 
     def trees(self):
-        """A strategy: nested containers of such arrays and None, as arrays of this library."""
-        return trees(self.arrays()).map(self.from_numpy)
+        """A strategy: containers of this library's arrays and None; on NumPy of any nesting, which is no library's matter."""
+        if self.name == "numpy":
+            return trees(self.arrays())
+        leaf = self.arrays() | st.none()
+        return st.fixed_dictionaries({"a": st.tuples(leaf, st.just([])), "b": leaf}).map(self.from_numpy)
 
     def scale(self, tree, scale):
         """`core.scaling.scale` with the product of this library."""

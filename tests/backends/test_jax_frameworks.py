@@ -74,22 +74,200 @@ def test_a_cell_reads_nothing(cell, make):
 
 
 @pytest.mark.clause("BACKENDS-same-run", "BACKENDS-bit-identical")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("x64", [True, False])
+@pytest.mark.parametrize(("dtype", "x64"), [*((name, True) for name in DTYPES), ("float16", False), ("float32", False)])
 def test_mindformers_cell_with_everything_on_is_numpys(dtype, x64):
     """Clipping, local norms, accumulation and a moving average: the outputs and the parameters of NumPy, bit for bit."""
-    if dtype == "float64" and not x64:
-        pytest.skip("JAX has no float64 then")
 
     def run(library):
         network = model(library, dtype)
-        step = MFTrainOneStepCell(
-            network, Momentum(network, 0.5), True, 1.0, dynamic(), True, gradient_accumulation_steps=2, ema_decay=0.75
-        )
-        return library.to_numpy([outputs(step, library), step.ema_params])
+        how = {"use_clip_grad": True, "local_norm": True, "gradient_accumulation_steps": 2, "ema_decay": 0.75}
+        step = MFTrainOneStepCell(network, Momentum(network, 0.5), scale_sense=dynamic(), **how)
+        seen = outputs(step, library)
+        assert all(output.size.tolist() == [2] for output, _ in seen)
+        return library.to_numpy([step.ema_params, *((output._replace(size=None), params) for output, params in seen)])
 
     with jax.enable_x64(x64), np.errstate(all="ignore"):
-        got, wanted = run(JAX), run(NUMPY)
-    sizes = [output._replace(size=output.size.astype(np.int64)) for output, _ in got[0]]  # without 64 bits there is int32
-    assert same([sizes, *got], [[output for output, _ in wanted[0]], *wanted]) or not x64
-    assert same([output._replace(size=None) for output, _ in got[0]], [output._replace(size=None) for output, _ in wanted[0]])
+        assert same(run(JAX), run(NUMPY))
+
+
+@pytest.mark.clause("MINDSPORE-cell-loss-scale", "MINDSPORE-cell-overflow")
+@CELLS
+@pytest.mark.parametrize("x64", [True, False])
+def test_a_cell_is_numpys(cell, x64):
+    """The base cell too: outputs and parameters, with a scale that is held by an update cell."""
+
+    def run(library):
+        network = model(library)
+        return library.to_numpy(outputs(cell(network, Momentum(network, 0.5), scale_sense=dynamic()), library))
+
+    with jax.enable_x64(x64), np.errstate(all="ignore"):
+        assert same(run(JAX), run(NUMPY))
+
+
+@pytest.mark.clause("MINDSPORE-cell-snapshot", "MINDSPORE-set-sense-scale")
+@CELLS
+def test_a_scale_is_an_array_of_jaxs(cell):
+    """A cell with a fixed scale hands out, takes and keeps JAX's arrays; NumPy's are refused."""
+    network = model()
+    step = cell(network, SGD(network, 0.5), scale_sense=jnp.asarray([8.0], jnp.float32))
+    assert alike(step([JAX.put(INPUTS[0])]).loss_scale, np.asarray([8], np.float32))
+    step.set_sense_scale(jnp.asarray([16.0], jnp.float32))
+    assert alike(step([JAX.put(INPUTS[1])]).loss_scale, np.asarray([16], np.float32))
+    with pytest.raises(ValueError, match=r"^sens must have shape \(1,\), got \(\)$"):
+        step.set_sense_scale(jnp.asarray(16.0, jnp.float32))
+
+
+@pytest.mark.clause("STEP-resume")
+def test_a_cell_goes_on_where_another_ended():
+    """Scale, update cell, an incomplete step and the moving average, saved between two micro-batches."""
+
+    def begin():
+        network = model()
+        how = {"gradient_accumulation_steps": 2, "ema_decay": 0.75}
+        return MFTrainOneStepCell(network, SGD(network, 0.5), scale_sense=dynamic(), **how)
+
+    one, other = begin(), begin()
+    for row in INPUTS[:3]:
+        one([JAX.put(row)])
+    other.load_state_dict(one.state_dict())
+    other.network.params = one.network.params
+    for row in INPUTS[3:]:
+        assert same(one([JAX.put(row)]), other([JAX.put(row)]))
+    assert same([one.network.params, one.ema_params], [other.network.params, other.ema_params])
+
+
+class Halving:
+    """A user's update cell, which writes into the scale."""
+
+    def get_loss_scale(self):
+        """The first scale."""
+        return 64.0
+
+    def __call__(self, loss_scale, overflow):
+        """Half of it after an overflow."""
+        loss_scale[...] = self.next_scale(loss_scale, overflow)
+        return overflow
+
+    def next_scale(self, loss_scale, overflow):
+        """The same, as a new array."""
+        return jnp.where(overflow, loss_scale / 2, loss_scale)
+
+
+@pytest.mark.clause("MINDSPORE-cell-scale-cell")
+@CELLS
+def test_a_users_update_cell_is_asked_for_the_next_scale(cell):
+    """It cannot write into JAX's arrays, so `next_scale` is called; one that has none is refused when the cell is made."""
+    network = model()
+    step = cell(network, SGD(network, 0.5), scale_sense=Halving())
+    assert [float(output.loss_scale) for output, _ in outputs(step)] == [64, 32, 32, 16, 16, 16]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(Halving, "next_scale")
+        with pytest.raises(TypeError, match=r"^scale_sense, for arrays that cannot be written to, must have .*'next_scale'"):
+            cell(network, SGD(network, 0.5), scale_sense=Halving())
+
+
+@pytest.mark.clause("MINDSPORE-update-cell-call", "MINDSPORE-update-cell-dynamic")
+def test_an_update_cell_gives_the_next_scale():
+    """As a new array; called, it says that it cannot write, and has counted nothing."""
+    scale = jnp.asarray([8.0], jnp.float32)
+    ours, theirs = DynamicLossScaleUpdateCell(8, 3, 2), DynamicLossScaleUpdateCell(8, 3, 2)
+    with pytest.raises(TypeError, match=r"^loss_scale must be an array that can be changed, got "):
+        ours(scale, jnp.asarray(True))
+    held = np.asarray([8], np.float32)
+    for overflow in (True, False, False, True):
+        scale = ours.next_scale(scale, jnp.asarray(overflow))
+        theirs(held, overflow)
+        assert alike(scale, held)
+    assert ours.state_dict() == theirs.state_dict()
+    assert FixedLossScaleUpdateCell(8).next_scale(scale, jnp.asarray(True)) is scale
+
+
+@pytest.mark.clause("MINDSPORE-scaler-scale", "MINDSPORE-scaler-unscale", "MINDSPORE-adjust", "BACKENDS-host-reads-none")
+@pytest.mark.parametrize("x64", [True, False])
+def test_a_dynamic_scaler_moves_beside_its_first_array(x64):
+    """From then on its state is JAX's, nothing is read on the host, and it stands where NumPy's does."""
+    with jax.enable_x64(x64):
+        ours, theirs = DynamicLossScaler(10, 3, 2), DynamicLossScaler(10, 3, 2)
+        gradients = [np.asarray([1.0, -2.0, 1e-40], np.float32)]
+        assert same(JAX.to_numpy(ours.scale(JAX.from_numpy(gradients))), theirs.scale(gradients))
+        assert isinstance(ours.scale_value, jax.Array)
+        tree, flags = JAX.from_numpy(gradients), [jnp.asarray(finite) for finite in FINITE]
+        with JAX.count_reads() as reads:
+            for finite in flags:
+                assert ours.adjust(finite) is True
+                ours.adjust(all_finite(ours.unscale(ours.scale(tree))))
+        assert reads == []
+        for finite in FINITE:
+            theirs.adjust(finite)
+            theirs.adjust(True)
+        assert ours.state_dict() == theirs.state_dict()
+        assert same(JAX.to_numpy(ours.unscale(tree)), theirs.unscale(gradients))
+
+
+@pytest.mark.clause("MINDSPORE-scaler-scale", "MINDSPORE-static-fixed")
+@pytest.mark.parametrize("make", [lambda: StaticLossScaler(8.0), lambda: DynamicLossScaler(8, 2, 3)], ids=["static", "dynamic"])
+@pytest.mark.parametrize("transformed", [lambda function: function, jax.jit], ids=["eager", "jit"])
+def test_a_scaler_stands_within_a_differentiated_loss(make, transformed):
+    """The gradient is scaled, also where the first array that the scaler meets is one that is being traced."""
+    scaler, values = make(), jnp.asarray([3.0, 0.0], jnp.float32)
+    with jax.checking_leaks():
+        gradient = transformed(jax.grad(lambda values: scaler.scale(jnp.sum(values**2))))(values)
+    assert gradient.tolist() == [48, 0]
+    assert float(scaler.scale_value) == 8
+    assert scaler.unscale(gradient).tolist() == [6, 0]
+
+
+def backward(network, scaler, row):
+    """The gradients of the scaled loss, in the network's parameters; and that loss."""
+    loss = network.backward([JAX.put(row)], seed=jnp.asarray(scaler.get_loss_scaling(), jnp.float32))
+    return scaler.scale(loss)
+
+
+@pytest.mark.clause("PADDLE-minimize", "PADDLE-minimize-skips", "PADDLE-unscale", "BACKENDS-host-reads-one")
+@pytest.mark.parametrize("way", ["minimize", "step and update", "unscale_ first"])
+def test_paddles_scaler_replaces_gradients(way):
+    """Gradients that cannot be written to are replaced by unscaled ones; overflows are skipped, at one read a step."""
+    scaler = GradScaler(init_loss_scaling=64.0, incr_every_n_steps=2, decr_every_n_nan_or_inf=1)
+    network, plain = model(), model()
+    optimizer, other = SGD(network, 0.5), SGD(plain, 0.5)
+    ways = {
+        "minimize": lambda loss: scaler.minimize(optimizer, loss),
+        "step and update": lambda _: (scaler.step(optimizer), scaler.update()),
+        "unscale_ first": lambda _: (scaler.unscale_(optimizer), scaler.step(optimizer), scaler.update()),
+    }
+    scales = []
+    for row, finite in zip(INPUTS, FINITE, strict=True):
+        loss = backward(network, scaler, row)
+        with JAX.count_reads() as reads:
+            ways[way](loss)
+        assert len(reads) == 1
+        if finite:
+            other([JAX.put(row)])
+            assert alike(optimizer.parameters[0].grad, row)
+        assert same(network.params, plain.params)
+        scales.append(scaler.get_loss_scaling())
+    assert scales == [64, 32, 32, 16, 16, 32]
+
+
+@pytest.mark.clause("PADDLE-unscale-dtypes", "PADDLE-step")
+def test_paddles_scaler_takes_any_object_with_parameters():
+    """An optimizer of a user's, with a parameter that has no gradient and one in 16 bits."""
+    grads = [jnp.asarray([8.0, 16.0]), None, jnp.asarray(4.0, jnp.bfloat16)]
+    parameters = [SimpleNamespace(value=None, grad=grad) for grad in grads]
+    taken = []
+    optimizer = SimpleNamespace(parameters=parameters, step=lambda: taken.append([each.grad for each in parameters]))
+    assert GradScaler(init_loss_scaling=8.0).step(optimizer) is True
+    assert same(taken[0], [np.asarray([1.0, 2.0]), None, np.asarray(0.5, DTYPES["bfloat16"])])
+    assert len(leaves(grads)) == 2
+    assert grads[0].tolist() == [8, 16]
+
+
+@pytest.mark.clause("PADDLE-scale", "PADDLE-scale-dtype")
+@pytest.mark.parametrize("transformed", [lambda function: function, jax.jit], ids=["eager", "jit"])
+def test_paddles_scaled_loss_is_differentiated(transformed):
+    """A 16-bit loss comes out in float32, so that the scale is not lost; its gradient is in the dtype of the parameters."""
+    scaler = GradScaler(init_loss_scaling=2.0**15)
+    params = jnp.asarray([0.5, 0.0], jnp.float16)
+    loss, gradient = transformed(jax.value_and_grad(lambda params: scaler.scale(jnp.sum(params))))(params)
+    assert alike(loss, np.asarray(2.0**14, np.float32))
+    assert alike(gradient, np.full(2, 2.0**15, np.float16))

@@ -217,6 +217,17 @@ def test_two_packages_that_bring_one_name_are_reported(pebbles, tmp_path):
     assert "one package must bring it, got ampscale-pebbles 0.1, other-pebbles 0.1" in line
 
 
+def test_a_package_does_not_take_a_name_of_ours(tmp_path):
+    """Neither the backend nor the place in a list; `ampscale doctor` tells of it."""
+    install(tmp_path, "ampscale-impostor", ["numpy = impostor", "generic = impostor"])
+    code = "import numpy as np\nprint(ampscale.backend_of(np.ones(1)).__name__, ampscale.namespace().__name__)\n"
+    code += "try:\n    ampscale.use_backend('x')\nexcept ValueError as error:\n    print(error)"
+    found, line = prints(code, tmp_path)
+    assert found == "ampscale.backends.numpy array_api_compat.numpy"
+    assert "There are 'numpy': can be used; 'cupy': " in line
+    assert line.endswith("; 'generic': makes no arrays of its own")
+
+
 def test_a_name_that_is_no_top_level_module_s_is_not_installed(tmp_path):
     """Looking for it imports nothing, and fails for nobody."""
     install(tmp_path, "ampscale-dotted", ["no.such = nothing"])

@@ -84,7 +84,7 @@ def test_a_step_of_paddles_scaler_reads_one_flag(library):
     assert optimizer.steps == 4
 
 
-@pytest.mark.clause("BACKENDS-host-reads-none", "MINDSPORE-dynamic-scale")
+@pytest.mark.clause("BACKENDS-host-reads-none", "MINDSPORE-dynamic-growth")
 @WATCHED
 def test_a_loop_of_mindspores_scaler_reads_nothing(library):
     """Scale, unscale, check and adjust stay on the device, and so does the state."""

@@ -20,6 +20,7 @@ from ._protocol import Backend, check_backend
 
 GROUP = "ampscale.backends"
 OURS = ("numpy", "cupy", "torch", "jax")
+TAKEN = (*OURS, generic.NAME)
 
 _loaded: dict[str, Backend] = {numpy.NAME: numpy}
 _failures: dict[str, str] = {}  # why a backend did not load when it was last tried
@@ -28,7 +29,7 @@ _owners: dict[type, Backend] = {}
 
 def backends() -> tuple[str, ...]:
     """The names of all backends, installed or not; the generic one last."""
-    others = {*_loaded, *_brought()} - {*OURS, generic.NAME}
+    others = {*_loaded, *_brought()} - {*TAKEN}
     return (*OURS, *sorted(others), generic.NAME)
 
 
@@ -130,12 +131,12 @@ def is_installed(name: str) -> bool:
 
 def label(name: str) -> str:
     """The backend's name, and the package that brings it, if one does."""
-    packages = brought_by(name)
+    packages = [] if name in TAKEN else claimed_by(name)
     return f"{name!r} of {' and '.join(packages)}" if packages else repr(name)
 
 
-def brought_by(name: str) -> list[str]:
-    """The installed packages that bring a backend called *name*, with their versions."""
+def claimed_by(name: str) -> list[str]:
+    """The installed packages that bring a backend called *name*, also where that is taken; with their versions."""
     return [f"{point.dist.name} {point.dist.version}" for point in _brought().get(name, ()) if point.dist]
 
 
@@ -166,7 +167,7 @@ def _ours(name: str) -> Backend:
 def _from_package(name: str) -> Backend:
     point, *others = _brought()[name]
     if others:
-        raise ValueError(f"one package must bring it, got {', '.join(brought_by(name))}")
+        raise ValueError(f"one package must bring it, got {', '.join(claimed_by(name))}")
     backend: Backend = point.load()
     check_backend(backend, point.value)
     if name != backend.NAME:

@@ -16,7 +16,7 @@ NAME = "numpy"
 
 def owns(array: Any) -> bool:
     """Whether *array* belongs to this library."""
-    return isinstance(array, np.ndarray | np.generic)
+    return isinstance(array, (np.ndarray, np.generic))  # torch.compile cannot trace `|` of these
 
 
 def namespace() -> Namespace:

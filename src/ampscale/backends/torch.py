@@ -8,8 +8,9 @@ import torch
 
 from ..core import norms, overflow, scaling
 from ..core.checks import check_loss
-from ..core.trees import leaves, map_leaves, rebuilt, rows
+from ..core.trees import leaves, map_leaves, rebuilt
 from ..core.typing import Array, Flag, Namespace, Scale, Tree
+from .torch_module import ModuleNetwork
 
 NAME = "torch"
 
@@ -89,15 +90,15 @@ def all_finite(tree: Tree) -> Flag:
 def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
     """As `core.overflow.unscale_and_check`; sparse arrays come out coalesced."""
     _check_sparse(out, tree)
-    unscaled, finite = overflow.unscale_and_check(_values(tree), scale, dtype=dtype)
-    return _put(tree, unscaled, out), finite
+    unscaled = scaling.unscale(_values(tree), scale, dtype)
+    return _put(tree, unscaled, out), all_finite(unscaled)
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """As `core.norms.unscale_check_and_norm`; sparse arrays come out coalesced."""
     _check_sparse(out, tree)
-    unscaled, finite, norm = norms.unscale_check_and_norm(_values(tree), scale, dtype=dtype)
-    return _put(tree, unscaled, out), finite, norm
+    unscaled = scaling.unscale(_values(tree), scale, dtype)
+    return _put(tree, unscaled, out), all_finite(unscaled), global_norm(unscaled)
 
 
 def global_norm(tree: Tree) -> Array:
@@ -116,63 +117,20 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
     return _with_values(tree, clipped), norm
 
 
-class ModuleNetwork:
-    """
-    A module that returns its loss.
-
-    `params` are the values of its parameters that require gradients, by name: not copies, so that what an optimizer moves
-    is moved here. Setting them writes the new values into the module.
-    """
-
-    def __init__(self, module: torch.nn.Module) -> None:
-        self.module = module
-
-    def __call__(self, *inputs: Any) -> Array:
-        """The loss of the current parameters."""
-        return self.module(*inputs)
-
-    @property
-    def params(self) -> dict[str, Array]:
-        """The parameters by name: any shape, floating-point."""
-        return {name: param.detach() for name, param in self.module.named_parameters() if param.requires_grad}
-
-    @params.setter
-    def params(self, params: dict[str, Array]) -> None:
-        for value, new in rows(self.params, params):
-            value.copy_(new)
-
-    @property
-    def parameters(self) -> list[torch.nn.Parameter]:
-        """The parameters themselves, each with `grad`, in the same order."""
-        return [param for param in self.module.parameters() if param.requires_grad]
-
-    def vjp(self, params: dict[str, Array], *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:
-        """
-        The loss of *params*, and what turns a seed into gradients, once: dense or sparse, as torch gives them, and None
-        where the loss does not depend on a parameter.
-
-        Buffers, such as running means, are the module's own, and move with every call. torch.compile follows with
-        ``torch._dynamo.config.trace_autograd_ops`` only.
-
-        Raises:
-            TypeError: The module returned something else than one array.
-        """
-        with torch.enable_grad():
-            values = {name: param.detach().requires_grad_() for name, param in params.items()}
-            loss = torch.func.functional_call(self.module, values, inputs)
-        check_loss(loss)
-
-        def pullback(seed: Array) -> Tree:
-            if not (values and loss.requires_grad):
-                return dict.fromkeys(values)
-            gradients = torch.autograd.grad(loss, list(values.values()), seed.to(loss.dtype), allow_unused=True)
-            return dict(zip(values, gradients, strict=True))
-
-        return loss.detach(), pullback
-
-
 def _values(tree: Tree) -> Tree:
-    """*tree* with the values of each sparse array in its place."""
+    """*tree* with the values of each sparse array in its place, as they are stored."""
+    return map_leaves(_rounded, _places(tree)) if torch.compiler.is_compiling() else _places(tree)
+
+
+def _rounded(leaf: Array) -> Array:
+    """A compiler goes on with 16-bit values as it has them in float32; to show their bits, it must round them."""
+    if leaf.dtype not in (torch.float16, torch.bfloat16) or leaf.requires_grad:
+        return leaf
+    return leaf.view(torch.int16).bitwise_or(0).view(leaf.dtype)
+
+
+def _places(tree: Tree) -> Tree:
+    """Where the values of *tree* lie: in its arrays, or in those of the values of its sparse ones."""
     return map_leaves(lambda leaf: leaf.coalesce().values() if leaf.is_sparse else leaf, tree)
 
 
@@ -199,5 +157,5 @@ def _put(tree: Tree, unscaled: Tree, out: Tree) -> Tree:
     """The result, or *out* after the result was written to it."""
     if out is None:
         return _with_values(tree, unscaled)
-    overflow.write(_values(out), unscaled)
+    overflow.write(_places(out), unscaled)
     return out

@@ -18,7 +18,7 @@ from typing import Any
 from .. import __version__
 from ..backends import Backend, backends, generic
 from ..backends._choice import chosen, configured
-from ..backends._registry import OURS, brought_by, is_imported, is_installed, label, load, why_not
+from ..backends._registry import TAKEN, claimed_by, is_imported, is_installed, label, load, why_not
 from ..core.dtypes import name_of
 from ..core.typing import Array, Namespace
 
@@ -76,8 +76,8 @@ def _choice() -> dict[str, Any]:
 def _failing() -> Iterator[str]:
     """What is wrong with the backends that installed packages bring."""
     for name in backends():
-        if name in (*OURS, generic.NAME):
-            yield from (f"{package} brings a backend called {name!r}, which is taken" for package in brought_by(name))
+        if name in TAKEN:
+            yield from (f"{package} brings a backend called {name!r}, which is taken" for package in claimed_by(name))
         elif (reason := why_not(name)) and reason.startswith("failed"):
             yield f"the backend {label(name)} {reason}"
 
@@ -87,7 +87,7 @@ def _backend(name: str, imported: bool) -> dict[str, Any]:
     facts: dict[str, Any] = {"backend": name, "package": None, "installed": None, "imported": None}
     facts |= dict.fromkeys(("version", "devices", "float16", "bfloat16", "gradients"))
     if name != generic.NAME:
-        packages = [] if name in OURS else brought_by(name)
+        packages = [] if name in TAKEN else claimed_by(name)
         facts |= {"package": ", ".join(packages) or None, "installed": is_installed(name), "imported": imported}
     if facts["installed"]:
         facts |= _abilities(name)

@@ -98,7 +98,7 @@ class LossScaleRule:
         The state before the first step.
 
         Args:
-            like: An array whose library and device the state shall have; by default NumPy's.
+            like: An array whose library and device the state shall have; by default the chosen backend's.
 
         Returns:
             Three arrays of shape ().

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .. import verbs
-from ..backends.torch import ModuleNetwork
+from ..backends.torch_module import ModuleNetwork
 from ..core.trees import leaves, rows
 from ..core.typing import Flag, Tree
 from ._torch import step_if_finite
