@@ -5,6 +5,8 @@ from functools import reduce
 from operator import add
 from threading import Barrier
 
+import array_api_compat
+
 from ampscale.core.trees import map_leaves
 
 
@@ -17,7 +19,7 @@ class Rank:
     def mean(self, tree):
         """The mean over the ranks, added in their order."""
         trees = self._gathered(tree)
-        return map_leaves(lambda *leaves: reduce(add, leaves) / len(leaves), *trees)
+        return map_leaves(_mean, *trees)
 
     def all_finite(self, flag):
         """True where it is on every rank."""
@@ -39,3 +41,8 @@ def on_ranks(function, arguments):
     with ThreadPoolExecutor(count) as pool:
         ranks = [pool.submit(function, Rank(index, barrier, slots), arguments[index]) for index in range(count)]
         return [rank.result() for rank in ranks]
+
+
+def _mean(*leaves):
+    total = reduce(add, leaves)
+    return total / array_api_compat.array_namespace(total).full_like(total, len(leaves))

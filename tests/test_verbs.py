@@ -244,14 +244,14 @@ def test_the_public_step_is_the_step_of_the_core():
     assert float(report.global_norm) == 2
 
 
-def test_the_verbs_return_what_the_core_defines(xp):
+def test_the_verbs_return_what_the_core_defines(library):
     """Each verb gives the values of its definition, on any library."""
-    tree = {"w": xp.asarray([6.0, 8.0], dtype=xp.float32), "b": None}
-    assert alike(ampscale.scale(tree, 2.0)["w"], np.asarray([12, 16], F32))
-    assert alike(ampscale.unscale(tree, 2.0)["w"], np.asarray([3, 4], F32))
-    unscaled, finite, norm = ampscale.unscale_check_and_norm(tree, 2.0)
-    assert alike(unscaled["w"], ampscale.unscale_and_check(tree, 2.0)[0]["w"])
-    assert bool(finite) is bool(ampscale.unscale_and_check(tree, 2.0)[1]) is bool(ampscale.all_finite(tree)) is True
-    assert float(norm) == 5
+    tree, get = {"w": library.array([6.0, 8.0]), "b": None}, library.to_numpy
+    assert alike(get(ampscale.scale(tree, 2.0))["w"], np.asarray([12, 16], F32))
+    assert alike(get(ampscale.unscale(tree, 2.0))["w"], np.asarray([3, 4], F32))
+    unscaled, finite, norm = get(ampscale.unscale_check_and_norm(tree, 2.0))
+    assert alike(unscaled["w"], get(ampscale.unscale_and_check(tree, 2.0))[0]["w"])
+    assert finite == get(ampscale.unscale_and_check(tree, 2.0))[1] == get(ampscale.all_finite(tree)) == np.True_
+    assert norm == 5
     assert ampscale.local_norms([tree, tree["w"]]).shape == (2,)
-    assert float(ampscale.global_norm(tree)) == float(ampscale.clip_by_global_norm(tree, 1.0)[1]) == 10
+    assert get(ampscale.global_norm(tree)) == get(ampscale.clip_by_global_norm(tree, 1.0))[1] == 10

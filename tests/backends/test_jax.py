@@ -17,9 +17,7 @@ jnp = jax.numpy
 LIBRARY = load("jax")
 SIXTEEN = ("float16", "bfloat16")
 FORMATS = [(name, True) for name in (*DTYPES, "complex64")] + [(name, False) for name in (*SIXTEEN, "float32", "complex64")]
-WITH_FORMATS = pytest.mark.parametrize(
-    ("dtype", "x64"), FORMATS, ids=lambda value: value if isinstance(value, str) else f"x64={value}"
-)
+WITH_FORMATS = pytest.mark.parametrize(("dtype", "x64"), FORMATS)
 REAL = pytest.mark.parametrize("dtype", DTYPES)
 FACTOR = np.float32(10)  # no power of two, so that every quotient is rounded
 
@@ -58,7 +56,7 @@ def differing(left, right):
 
 
 def close(left, right):
-    """Whether the float64 numbers of two trees are; XLA may multiply and add in one instruction, rounding once."""
+    """Whether two trees are the same, float64 numbers to within that: XLA may multiply and add in one instruction."""
     pairs = [(np.asarray(one), np.asarray(other)) for one, other in zip(leaves(left), leaves(right), strict=True)]
     return all(
         alike(one, other) or (one.dtype == other.dtype == np.float64 and np.allclose(one, other, rtol=2.0**-52, atol=0))
@@ -78,11 +76,11 @@ def stacked(*trees):
 
 @pytest.mark.clause("OVERFLOW-same-everywhere", "NORMS-fused", "OVERFLOW-fused")
 @WITH_FORMATS
-@pytest.mark.parametrize("bad", [None, np.inf, np.nan])
+@pytest.mark.parametrize("bad", [None, 1e30, np.inf, np.nan])
 def test_every_verb_is_numpys(dtype, x64, bad):
     """Bit for bit, the norms too, whether or not JAX has 64 bits."""
-    tree = arrays(dtype, 0, bad)
     with jax.enable_x64(x64), np.errstate(all="ignore"):
+        tree = arrays(dtype, 0, bad)
         got = everything(LIBRARY.from_numpy(tree), jnp.asarray(FACTOR))
         assert differing(LIBRARY.to_numpy(got), everything(tree, FACTOR)) == []
 
@@ -104,6 +102,19 @@ def test_every_verb_is_the_same_transformed(dtype, x64, transformed):
             got = jax.lax.scan(lambda carry, each: (carry, everything(*each)), 0, many)[1]
         for index, (tree, factor) in enumerate(zip(trees, factors, strict=True)):
             assert differing(row(got, index), everything(tree, factor)) == []
+
+
+@pytest.mark.clause("NORMS-accumulate-wide")
+@pytest.mark.parametrize("x64", [True, False])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_norms_of_many_values_are_numpys(dtype, x64):
+    """Squares are rounded to float32, where those of tiny values are zero, and summed in float64, 64 bits or not."""
+    values = np.random.default_rng(0).standard_normal(10_000).astype(DTYPES[dtype])
+    with jax.enable_x64(x64):
+        for each in (values, np.full(10_000, 2.0**-76, DTYPES[dtype])):
+            tree = [each, values[:99]]
+            for verb in (ampscale.global_norm, ampscale.local_norms):
+                assert alike(verb(LIBRARY.from_numpy(tree)), verb(tree))
 
 
 @pytest.mark.clause("OVERFLOW-no-host-read", "STEP-two-modes")

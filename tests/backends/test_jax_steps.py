@@ -1,9 +1,11 @@
 """A training step on JAX: optax's optimizers and ours, any container of parameters, eager, compiled and in a loop."""
 
+import runpy
 import warnings
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -283,3 +285,13 @@ def test_an_ensemble_is_trained_in_one_call():
         after, row = step(state, *each)[0], jax.tree.map(lambda array, index=index: array[index], got)
         assert same(counted(row), counted(after))
         assert close(row, after)
+
+
+@pytest.mark.clause("STEP-two-modes", "STEP-skip")
+def test_the_example_trains():
+    """Its first steps overflow and are skipped, and the loss of its last ones is a third of that of the first, or less."""
+    reports = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "jax_scan.py"))["train"]()
+    assert reports.applied.tolist()[0] is False
+    assert reports.applied.tolist()[-8:] == [True] * 8
+    assert reports.scale.tolist()[1:] == reports.next_scale.tolist()[:-1]
+    assert float(jnp.mean(reports.loss[-8:])) < float(jnp.mean(reports.loss[:8])) / 3

@@ -65,6 +65,7 @@ def test_a_library_that_is_kept_out_is_not_there(registry, monkeypatch):
     """None in sys.modules is how Python is told not to import something; arrays of others do not care."""
     for name in ("cupy", "torch", "jax"):
         monkeypatch.setitem(sys.modules, name, None)
+        registry._loaded.pop(name, None)
     registry._owners.clear()
     assert backend_of(array_api_strict.ones(1)) is generic
     assert registry.why_not("torch") == "not installed"

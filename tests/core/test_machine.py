@@ -174,6 +174,7 @@ def test_the_factor_is_rounded_before_the_product(library, dtype):
     assert [state.scale for state in trace(library, rule, "++-")] == expected
 
 
+@pytest.mark.clause("MACHINE-wide-factor")
 def test_a_wide_factor_is_rounded_with_its_product_alone(library):
     """Nine times 1.1, and times 0.7, is taken in float64 and rounded once: another float32 than with a rounded factor."""
     rule = LossScaleRule(init_scale=9.0, growth_factor=1.1, backoff_factor=0.7, growth_interval=1, wide_factor=True)

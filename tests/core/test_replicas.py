@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from libraries import on
 from linear import network
 from ranks import on_ranks
 from strategies import alike, same
@@ -13,7 +12,6 @@ from ampscale.core.step import Reason, init_train_state, train_step
 from ampscale.optimizers import Momentum
 
 INF, NAN = np.inf, np.nan
-REPLICATED = on("numpy", "strict", "torch", "jax")  # the ranks divide by a Python number, which strict16 refuses
 
 
 class Watched:
@@ -65,7 +63,6 @@ def run(library, inputs, max_norm=None, watch=Watched):
 GOOD, BAD, OTHER = [1.0, 3.0], [1.0, INF], [3.0, 5.0]
 
 
-@REPLICATED
 @pytest.mark.clause("REPLICAS-mean", "REPLICAS-agreed-norm", "REPLICAS-same-decision")
 def test_replicas_move_by_the_mean(library):
     """Each replica takes the step of the mean of the gradients, and reports the norm of the mean."""
@@ -75,7 +72,6 @@ def test_replicas_move_by_the_mean(library):
         assert alike(report.global_norm, np.sqrt(np.float32(20)))
 
 
-@REPLICATED
 @pytest.mark.clause(
     "REPLICAS-one-flag", "REPLICAS-same-decision", "REPLICAS-same-scale", "REPLICAS-spreads", "REPLICAS-every-call"
 )
@@ -91,7 +87,6 @@ def test_an_overflow_on_one_replica_is_seen_by_all(library, bad):
     assert its.calls == theirs.calls == ["mean", "all_finite"] * 4
 
 
-@REPLICATED
 @pytest.mark.clause("REPLICAS-one-flag", "REPLICAS-same-decision")
 def test_the_flags_alone_stop_all(library):
     """Where the gradients of one replica never reach the other, the flag still does."""
@@ -99,7 +94,6 @@ def test_the_flags_alone_stop_all(library):
         assert report.reason == Reason.OVERFLOW
 
 
-@REPLICATED
 @pytest.mark.clause("REPLICAS-mean-before-check", "STEP-order")
 def test_the_mean_is_taken_of_scaled_gradients(library):
     """The communicator is handed the gradients as the pullback gave them, before they are unscaled."""
@@ -107,7 +101,6 @@ def test_the_mean_is_taken_of_scaled_gradients(library):
     assert alike(library.to_numpy(watched.trees[0][0]), np.asarray([8, 24], np.float32))
 
 
-@REPLICATED
 @pytest.mark.clause("REPLICAS-mean-overflows")
 def test_a_mean_that_overflows_is_an_overflow(library):
     """Gradients that are finite on each replica, but whose mean is not, are skipped by both."""
@@ -116,7 +109,6 @@ def test_a_mean_that_overflows_is_an_overflow(library):
         assert [int(report.reason) for _, report in passed] == [1, 0]
 
 
-@REPLICATED
 @pytest.mark.clause("REPLICAS-every-call", "STEP-no-gradients")
 def test_a_replica_without_gradients_makes_both_calls(library):
     """A step without gradients is not left early."""

@@ -5,7 +5,7 @@ The machine that every published loss scaler is: constants in a rule, state in t
     overflow step    the count starts again; at the `hysteresis`-th overflow the scale backs off
 
 Spec: MACHINE-growth-window, MACHINE-growth-resets, MACHINE-growth-guard, MACHINE-backoff, MACHINE-overflow-resets,
-MACHINE-floor, MACHINE-cap, MACHINE-hysteresis, MACHINE-refill, MACHINE-static, MACHINE-pure.
+MACHINE-floor, MACHINE-cap, MACHINE-hysteresis, MACHINE-refill, MACHINE-static, MACHINE-pure, MACHINE-wide-factor.
 """
 
 import math

@@ -136,7 +136,8 @@ def train_step(
     scale = state.scaler.scale
     scaled = communicator.mean(pullback(seed_like(loss, scale)))
     gradients, finite = verbs.unscale_and_check(scaled, scale, dtype="float32")
-    finite = communicator.all_finite(finite)
+    xp = array_api_compat.array_namespace(scale)
+    finite = communicator.all_finite(finite if leaves(gradients) else xp.ones_like(scale, dtype=xp.bool))
     rate = optimizer.learning_rate_at(state.optimizer) if hasattr(optimizer, "learning_rate_at") else None
     if not leaves(gradients):
         return _without_gradients(state, loss, finite, rate)
@@ -146,7 +147,6 @@ def train_step(
         gradients, norm = verbs.clip_by_global_norm(gradients, max_norm)
     updates, candidate = optimizer.update(gradients, state.optimizer, state.params)
     scaler = rule.update(state.scaler, finite)
-    xp = array_api_compat.array_namespace(scale)
     one = xp.ones_like(state.applied)
     after = TrainState(
         params=select(finite, apply_updates(state.params, updates), state.params),

@@ -1,0 +1,211 @@
+"""Paddle's `GradScaler` around torch's optimizers: a loop by hand, bit for bit, and the example of Paddle's page."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+from frameworks.refusals import refused
+from libraries import load
+
+from ampscale import GradScaler
+
+torch = pytest.importorskip("torch", reason="needs torch")
+loops = pytest.importorskip("frameworks.torch.loops")
+
+bits, OPTIMIZERS = loops.bits, loops.OPTIMIZERS
+TORCHS = OPTIMIZERS | {
+    "groups": lambda params: torch.optim.Adam([{"params": params[::2], "lr": 0.01}, {"params": params[1::2]}], lr=0.002),
+}
+TRACE = "FFOFFOOFF"  # finite, finite, overflow
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PAGE = """
+import paddle
+
+model = paddle.nn.Conv2D(3, 2, 3, bias_attr=True)
+optimizer = paddle.optimizer.SGD(learning_rate=0.01, parameters=model.parameters())
+scaler = paddle.amp.GradScaler(init_loss_scaling=1024)
+data = paddle.rand([10, 3, 32, 32])
+
+with paddle.amp.auto_cast():
+    conv = model(data)
+    loss = paddle.mean(conv)
+
+scaled = scaler.scale(loss)  # scale the loss
+scaled.backward()            # do backward
+scaler.minimize(optimizer, scaled)  # update parameters
+"""
+
+
+class Run:
+    """A network of two layers, its optimizer and a scaler of powers of two."""
+
+    def __init__(self, make, **arguments):
+        self.network = loops.started(None, make).networks[0]
+        self.optimizer = make(list(self.network.parameters()))
+        self.scaler = GradScaler(
+            **{"init_loss_scaling": 2**10, "incr_every_n_steps": 2, "decr_every_n_nan_or_inf": 1} | arguments
+        )
+
+    def loss(self, step, letter="F"):
+        """Of one batch."""
+        inputs, targets = loops.batch_of(step)
+        return torch.nn.functional.mse_loss(self.network(inputs), targets * (loops.INF if letter == "O" else 1))
+
+    def scaled(self, step, letter="F"):
+        """The loss, scaled; the gradients are there afterwards."""
+        self.optimizer.zero_grad()
+        scaled = self.scaler.scale(self.loss(step, letter))
+        scaled.backward()
+        return scaled
+
+    def by_hand(self, step, max_norm=None):
+        """A step without any scaling."""
+        self.optimizer.zero_grad()
+        self.loss(step).backward()
+        if max_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), max_norm)
+        self.optimizer.step()
+
+    def stands(self):
+        """Parameters and the state of the optimizer, bit for bit."""
+        return bits([dict(self.network.state_dict()), self.optimizer.state_dict()])
+
+
+def minimized(run, scaled):
+    """The page's way."""
+    run.scaler.minimize(run.optimizer, scaled)
+
+
+def stepped(run, _):
+    """In two calls; says whether it stepped."""
+    run.scaler.step(run.optimizer)
+    run.scaler.update()
+
+
+def unscaled_first(run, _):
+    """In three, so that the gradients can be seen."""
+    run.scaler.unscale_(run.optimizer)
+    stepped(run, _)
+
+
+@pytest.mark.clause("PADDLE-scale", "PADDLE-minimize", "PADDLE-minimize-skips", "PADDLE-step", "PADDLE-update", "PADDLE-unscale")
+@pytest.mark.parametrize("way", [minimized, stepped, unscaled_first])
+@pytest.mark.parametrize("name", TORCHS)
+def test_a_run_is_that_of_a_loop_by_hand(name, way):
+    """Finite steps are those without any scaling, and on an overflow neither parameters nor optimizer move."""
+    run, twin = Run(TORCHS[name]), Run(TORCHS[name])
+    scales = []
+    for number, letter in enumerate(TRACE):
+        way(run, run.scaled(number, letter))
+        if letter == "F":
+            twin.by_hand(number)
+        assert run.stands() == twin.stands()
+        scales.append(run.scaler.get_loss_scaling())
+    assert scales == [2.0**power for power in (10, 11, 10, 10, 11, 10, 9, 9, 10)]
+
+
+@pytest.mark.clause("PADDLE-unscale")
+def test_gradients_may_be_clipped_between_unscaling_and_the_step():
+    """By torch's own function."""
+    run, twin = Run(TORCHS["momentum"]), Run(TORCHS["momentum"])
+    for number in range(3):
+        run.scaled(number)
+        run.scaler.unscale_(run.optimizer)
+        torch.nn.utils.clip_grad_norm_(run.network.parameters(), 0.25)
+        stepped(run, None)
+        twin.by_hand(number, max_norm=0.25)
+    assert run.stands() == twin.stands()
+
+
+@pytest.mark.clause("BACKENDS-host-reads-one", "STEP-two-modes")
+@pytest.mark.parametrize("way", [minimized, stepped, unscaled_first])
+@pytest.mark.parametrize("name", ["sgd", "adamw-foreach", "adamw-fused", "groups"])
+def test_a_step_reads_one_flag(name, way):
+    """Besides what torch's optimizer reads itself, and whatever it is: the scale is held on the host."""
+    run = Run(TORCHS[name])
+    minimized(run, run.scaled(0))
+    run.scaled(1)
+    with load("torch").count_reads() as its_own:
+        run.optimizer.step()
+    for number, letter in enumerate("FOF"):
+        with load("torch").count_reads() as reads:
+            way(run, run.scaled(number, letter))
+        assert len(reads) == 1 + len(its_own) * (letter == "F")
+
+
+@pytest.mark.clause("PADDLE-state-dict", "PADDLE-load-state-dict", "STEP-resume")
+def test_a_run_resumes_from_what_was_saved():
+    """Scaler, network and optimizer go on as if nothing had been."""
+    run, again = Run(TORCHS["adamw"]), Run(TORCHS["adamw"], init_loss_scaling=2.0)
+    for number, letter in enumerate("FOF"):
+        minimized(run, run.scaled(number, letter))
+    again.scaler.load_state_dict(run.scaler.state_dict())
+    again.network.load_state_dict(run.network.state_dict())
+    again.optimizer.load_state_dict(run.optimizer.state_dict())
+    for number, letter in enumerate("FOFF", 3):
+        for each in (run, again):
+            minimized(each, each.scaled(number, letter))
+        assert run.stands() == again.stands()
+        assert run.scaler.get_loss_scaling() == again.scaler.get_loss_scaling()
+
+
+@pytest.mark.clause("PADDLE-minimize-skips", "PADDLE-unscale")
+def test_sparse_gradients_are_added_up_before_they_are_looked_at():
+    """Two values of one row that are finite, and not together, are an overflow; elsewhere the rows move as without scaling."""
+    words, twin = (torch.nn.Embedding.from_pretrained(torch.ones(4, 2), freeze=False, sparse=True) for _ in range(2))
+    optimizer, by_twin = (torch.optim.SGD(each.parameters(), lr=2.0**-10) for each in (words, twin))
+    scaler = GradScaler(init_loss_scaling=2.0)
+    for rows, factor, applied in (([1, 3, 1], 3.0, True), ([2, 2], 1e38, False), ([2, 0], 1e38, True)):
+        for each, used, scale in ((words, optimizer, scaler.scale), (twin, by_twin, lambda loss: loss)):
+            used.zero_grad()
+            scale((each(torch.tensor(rows)) * factor).sum()).backward()
+        assert scaler.step(optimizer) == applied
+        scaler.update()
+        if applied:
+            by_twin.step()
+        assert bits(words.state_dict()) == bits(twin.state_dict())
+
+
+def test_an_optimizer_without_gradients_has_nothing_to_check():
+    """It steps, as torch's do, and counts as finite."""
+    run = Run(TORCHS["adamw"])
+    before = run.stands()
+    assert run.scaler.step(run.optimizer)
+    run.scaler.update()
+    assert run.stands() == before
+
+
+@pytest.mark.clause("PADDLE-scale-argument")
+def test_what_cannot_be_scaled_or_stepped_is_refused():
+    """An integer loss, and parameters in the place of their optimizer."""
+    run = Run(TORCHS["sgd"])
+    with refused(TypeError, "", "int64"):
+        run.scaler.scale(torch.tensor(3))
+    with refused(TypeError, "optimizer", "list"):
+        run.scaler.step(list(run.network.parameters()))
+
+
+@pytest.mark.clause("PADDLE-example")
+def test_the_pages_example_is_changed_in_its_import_alone():
+    """Line by line."""
+    wanted = PAGE.strip().replace("import paddle\n", "import paddle_names as paddle\n").splitlines()
+    docstring, blank, *lines = (EXAMPLES / "paddle_page.py").read_text("utf-8").splitlines()
+    assert docstring.startswith('"""')
+    assert blank == ""
+    assert lines == wanted
+
+
+@pytest.mark.clause("PADDLE-example")
+def test_the_pages_example_moves_the_parameters_by_the_true_gradient(monkeypatch):
+    """By a hundredth of it, as far as float16 tells; the scale stays, and a bias's gradient is one half."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    torch.manual_seed(0)
+    before = torch.nn.Conv2d(3, 2, 3)
+    torch.manual_seed(0)
+    after = runpy.run_path(str(EXAMPLES / "paddle_page.py"))
+    before(after["data"]).mean().backward()
+    for old, new in zip(before.parameters(), after["model"].parameters(), strict=True):
+        torch.testing.assert_close((old - new).detach(), 0.01 * old.grad, rtol=2e-3, atol=1e-6)
+    torch.testing.assert_close(before.bias.grad, torch.tensor([0.5, 0.5]))
+    assert after["scaler"].get_loss_scaling() == 1024
+    assert float(after["scaled"].detach()) == pytest.approx(1024 * float(after["loss"].detach()))
