@@ -12,5 +12,5 @@ with paddle.amp.auto_cast():
     loss = paddle.mean(conv)
 
 scaled = scaler.scale(loss)  # scale the loss
-scaled.backward()  # do backward
+scaled.backward()            # do backward
 scaler.minimize(optimizer, scaled)  # update parameters

@@ -28,14 +28,6 @@ def library(request):
         yield loaded
 
 
-@pytest.fixture(params=["numpy", "strict"])
-def xp(request):
-    """An Array API namespace whose arrays NumPy can read."""
-    loaded = libraries.load(request.param)
-    with loaded.quiet():
-        yield loaded.xp
-
-
 @pytest.fixture
 def accelerator(monkeypatch):
     """A namespace and a device whose arrays cannot be read on the host."""

@@ -15,11 +15,12 @@ MAY_IMPORT = {
     "presets": {"core"},
     "backends": {"core"},
     "verbs": {"core", "backends"},
+    "detectors": {"core", "verbs"},
     "network": {"core", "backends"},
-    "optimizers": {"core", "network"},
-    "frameworks": {"core", "presets", "backends", "verbs", "network", "optimizers"},
-    "__init__": {"core", "presets", "backends", "verbs", "network", "optimizers", "frameworks"},
-    "cli": {"__init__", "core", "presets", "backends", "verbs", "network", "optimizers", "frameworks"},
+    "optimizers": {"core", "backends", "network"},
+    "frameworks": {"core", "presets", "backends", "verbs", "detectors", "network", "optimizers"},
+    "__init__": {"core", "presets", "backends", "verbs", "detectors", "network", "optimizers", "frameworks"},
+    "cli": {"__init__", "core", "presets", "backends", "verbs", "detectors", "network", "optimizers", "frameworks"},
     "__main__": {"cli"},
 }
 OUTSIDE_CORE = {"array_api_compat"}

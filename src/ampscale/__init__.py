@@ -8,9 +8,9 @@ by framework, since two frameworks may share a name.
 from . import frameworks, optimizers, presets
 from .backends import backend_of, backends, namespace, register_backend, use_backend
 from .core.machine import LossScaleRule, LossScaleState
-from .core.overflow import GradientScan, StatusRegister
 from .core.replicas import Communicator, Solo
 from .core.step import Reason, StepReport, TrainState
+from .detectors import GradientScan, StatusRegister
 from .frameworks.mindformers import MFTrainOneStepCell
 from .frameworks.mindspore import (
     DynamicLossScaleManager,

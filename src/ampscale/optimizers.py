@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import array_api_compat
 
+from .backends import network_of
 from .core.checks import check_bool, check_number
 from .core.dtypes import FLOATS, name_of, wide, widest
 from .core.namespaces import device_of, namespace_of, quiet
@@ -47,11 +48,11 @@ class Optimizer:
     It can be handed to a pure step as well, which leaves the network and the state here alone.
     """
 
-    def __init__(self, network: Network, make: Callable[[LearningRate], Transformation], learning_rate: LearningRate) -> None:
-        self._network = network
+    def __init__(self, network: Any, make: Callable[[LearningRate], Transformation], learning_rate: LearningRate) -> None:
+        self._network = network_of(network)
         self._make = make
         self._transformation = make(learning_rate)
-        self.state = self._transformation.init(network.params)
+        self.state = self._transformation.init(self._network.params)
 
     def __call__(self, gradients: Tree) -> None:
         """Moves the parameters. A parameter whose gradient is None stays."""
@@ -109,7 +110,7 @@ def SGD(network: Network, learning_rate: LearningRate = 0.01, weight_decay: floa
     Stochastic gradient descent.
 
     Args:
-        network: Whose parameters it moves.
+        network: Whose parameters it moves: a `Network`, or a `torch.nn.Module` that returns its loss.
         learning_rate: A number; a list, one rate a step, the last for ever after; or a function of the count of
             applied steps (int32, shape ()).
         weight_decay: Added to the gradient, times the parameter.
@@ -269,6 +270,8 @@ def _check_real(params: Tree) -> None:
     for path, param in leaves_with_paths(params, "params"):
         if name_of(param.dtype) not in FLOATS:
             raise TypeError(f"{path} must be one of {list(FLOATS)}, got {name_of(param.dtype)}")
+        if getattr(param, "requires_grad", False):
+            raise ValueError(f"{path} must be detached, since torch would remember every step: give {path}.detach()")
 
 
 def _check_unit(value: Any, name: str) -> None:

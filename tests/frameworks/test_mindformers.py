@@ -9,7 +9,7 @@ from frameworks.published import TRACES
 from frameworks.refusals import refused
 
 from ampscale import optimizers
-from ampscale.core.overflow import GradientScan, StatusRegister
+from ampscale.detectors import GradientScan, StatusRegister
 from ampscale.frameworks.mindformers import MFTrainOneStepCell
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, FixedLossScaleManager, TrainOneStepWithLossScaleCell
 

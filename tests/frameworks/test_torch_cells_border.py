@@ -3,7 +3,15 @@
 import pytest
 from frameworks.refusals import refused
 
-from ampscale import DynamicLossScaleUpdateCell, MFTrainOneStepCell, Network, TrainOneStepWithLossScaleCell, optimizers
+from ampscale import (
+    DynamicLossScaleUpdateCell,
+    GradientScan,
+    MFTrainOneStepCell,
+    Network,
+    StatusRegister,
+    TrainOneStepWithLossScaleCell,
+    optimizers,
+)
 
 torch = pytest.importorskip("torch", reason="needs torch")
 loops = pytest.importorskip("frameworks.torch.loops")
@@ -88,13 +96,14 @@ def test_groups_tell_one_rate_or_one_each(rates, told):
 # Sparse gradients.
 
 
-@pytest.mark.clause("STEP-apply", "STEP-skip")
+@pytest.mark.clause("STEP-apply", "STEP-skip", "OVERFLOW-status-register")
 @CELLS
-def test_an_embedding_is_trained_by_its_rows(cell):
+@pytest.mark.parametrize("detector", [GradientScan, StatusRegister])
+def test_an_embedding_is_trained_by_its_rows(cell, detector):
     """As by hand with torch's SparseAdam; two values of one row that are finite, and not together, are an overflow."""
     model, twin = (Words.from_pretrained(torch.ones(6, 2), freeze=False, sparse=True) for _ in range(2))
     optimizer, by_twin = (torch.optim.SparseAdam(list(each.parameters()), lr=0.1) for each in (model, twin))
-    step = cell_of(model, optimizer, cell=cell)
+    step = cell(model, optimizer, scale_sense=torch.tensor(2.0**4), detector=detector())
     for words, factor, overflow in (([1, 4, 1], 0.5, False), ([2, 2], 1.5e37, True), ([2, 3], 1.5e37, False), ([1], 2.0, False)):
         output = step(torch.tensor(words), factor)
         assert bool(output.overflow) == overflow

@@ -1,6 +1,7 @@
 """Paddle's `GradScaler` around torch's optimizers: a loop by hand, bit for bit, and the example of Paddle's page."""
 
 import runpy
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -141,7 +142,7 @@ def test_a_run_resumes_from_what_was_saved():
         minimized(run, run.scaled(number, letter))
     again.scaler.load_state_dict(run.scaler.state_dict())
     again.network.load_state_dict(run.network.state_dict())
-    again.optimizer.load_state_dict(run.optimizer.state_dict())
+    again.optimizer.load_state_dict(deepcopy(run.optimizer.state_dict()))  # torch would share the moments
     for number, letter in enumerate("FOFF", 3):
         for each in (run, again):
             minimized(each, each.scaled(number, letter))
@@ -206,6 +207,6 @@ def test_the_pages_example_moves_the_parameters_by_the_true_gradient(monkeypatch
     before(after["data"]).mean().backward()
     for old, new in zip(before.parameters(), after["model"].parameters(), strict=True):
         torch.testing.assert_close((old - new).detach(), 0.01 * old.grad, rtol=2e-3, atol=1e-6)
-    torch.testing.assert_close(before.bias.grad, torch.tensor([0.5, 0.5]))
+    torch.testing.assert_close(before.bias.grad, torch.tensor([0.5, 0.5]), rtol=1e-4, atol=0)
     assert after["scaler"].get_loss_scaling() == 1024
     assert float(after["scaled"].detach()) == pytest.approx(1024 * float(after["loss"].detach()))

@@ -3,8 +3,8 @@ IEEE 754 products and quotients on JAX.
 
 XLA's CPU code takes subnormal numbers for zero, in float32 below 2**-126. Conversions between float16, bfloat16 and
 float32, `isfinite` and `where` are exact. So here float32 is computed in float64, where none of its numbers is
-subnormal, and tiny float64 numbers are lifted, and their last bits rounded as integers. On other devices the library's
-own product and quotient are IEEE 754's.
+subnormal, and tiny float64 numbers are lifted, and their last bits rounded as integers. On other devices
+the library's own product and quotient are taken as they are.
 """
 
 import operator

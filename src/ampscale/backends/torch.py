@@ -61,8 +61,8 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
         check_loss(loss)
         return loss
 
-    with torch.no_grad():  # what comes out shall not hold on to inputs that require gradients
-        loss, backward = torch.func.vjp(of_leaves, [param.detach() for param in leaves(params)])  # type: ignore[misc]
+    with torch.no_grad():  # what comes out shall not hold on to parameters or inputs that require gradients
+        loss, backward = torch.func.vjp(of_leaves, leaves(params))  # type: ignore[misc]
 
     def pullback(seed: Array) -> Tree:
         with torch.no_grad():

@@ -47,9 +47,10 @@ def check_one_library(**trees: Tree) -> None:
     named = [found for name, tree in trees.items() for found in leaves_with_paths(tree, name)]
     if all(array_api_compat.is_numpy_array(leaf) for _, leaf in named):
         return
-    homes = [(path, _home(leaf)) for path, leaf in named]
-    if len({home for _, home in homes}) > 1:
-        listed = "; ".join(f"{path} is {library} on {device}" for path, (library, device) in homes)
+    homes = [(path, *_home(leaf)) for path, leaf in named]
+    libraries, devices = {library for _, library, _ in homes}, {device for _, _, device in homes if device is not None}
+    if len(libraries) > 1 or len(devices) > 1:
+        listed = "; ".join(f"{path} is {library} on {device or 'no device yet'}" for path, library, device in homes)
         raise TypeError(f"arrays must come from one library and one device, got {listed}")
 
 
@@ -58,6 +59,7 @@ def quiet(xp: Namespace) -> AbstractContextManager[Any]:
     return xp.errstate(all="ignore") if hasattr(xp, "errstate") else nullcontext()
 
 
-def _home(leaf: Array) -> tuple[str, str]:
-    namespace = array_api_compat.array_namespace(leaf)
-    return namespace.__name__.removeprefix("array_api_compat."), str(array_api_compat.device(leaf))
+def _home(leaf: Array) -> tuple[str, str | None]:
+    """The library and the device, by name; None for what JAX traces, which is on no device yet."""
+    library, device = array_api_compat.array_namespace(leaf).__name__, array_api_compat.device(leaf)
+    return library.removeprefix("array_api_compat."), None if device is None else str(device)

@@ -117,7 +117,7 @@ def _children(tree: Tree) -> list[tuple[Any, Tree]] | None:
 
 
 def _opened(tree: Tree) -> Opened | None:
-    if not _openers or array_api_compat.is_array_api_obj(tree):
+    if not _openers or tree is None or array_api_compat.is_array_api_obj(tree):
         return None
     return next(filter(None, (opener(tree) for opener in _openers)), None)
 
@@ -140,8 +140,9 @@ def _outline(tree: Tree) -> Any:
 def _rebuild(tree: Tree, children: list[Tree]) -> Tree:
     if type(tree) in (dict, OrderedDict):
         return type(tree)(zip(tree, children, strict=True))
-    if (opened := _opened(tree)) is not None and not isinstance(tree, tuple | list):
-        return opened[1](children)
     if hasattr(tree, "_fields"):
         return type(tree)(*children)
-    return type(tree)(children)
+    if isinstance(tree, tuple | list):
+        return type(tree)(children)
+    opened = _opened(tree)
+    return None if opened is None else opened[1](children)

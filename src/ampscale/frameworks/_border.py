@@ -90,9 +90,9 @@ def either(left: Flag, right: Flag) -> Flag:
     return left | right
 
 
-def as_array(flag: Flag, like: Array) -> Array:
-    """A bool, or an array of bools, as an array of the library and on the device of *like*."""
-    return array_api_compat.array_namespace(like).asarray(flag, device=array_api_compat.device(like))
+def as_array(value: Any, like: Array) -> Array:
+    """A bool, or an array, as an array of the library and on the device of *like*."""
+    return array_api_compat.array_namespace(like).asarray(value, device=array_api_compat.device(like))
 
 
 def check_wide_like(tree: Any, params: Tree, name: str) -> None:
@@ -125,4 +125,5 @@ def filled_like(array: Array, value: float) -> Array:
 
 def snapshot(array: Array) -> Array:
     """A copy, so that what a caller keeps does not move, and what a caller writes moves nothing."""
+    array = array.detach() if hasattr(array, "detach") else array  # nor remembers how it was computed, as torch's would
     return array_api_compat.array_namespace(array).asarray(array, copy=True)

@@ -15,11 +15,11 @@ from ..core.checks import check_bool, check_count, check_number, check_scale_num
 from ..core.dtypes import name_of, wide
 from ..core.namespaces import device_of, namespace_of, quiet
 from ..core.norms import sizes
-from ..core.overflow import Detector
 from ..core.replicas import SOLO, Communicator
 from ..core.scaling import in_dtype, scalar_like
 from ..core.trees import map_leaves, select
 from ..core.typing import Array, Flag, Tree
+from ..detectors import Detector
 from ._apply import network_of
 from ._border import as_array, check_keys, check_wide_like, either, negated, snapshot
 from .mindspore import TrainOneStepWithLossScaleCell
@@ -203,10 +203,11 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         self.ema_params = select(negated(skip), averaged, self.ema_params)
 
     def _output(self, loss: Array, overflow: Flag, rate: Array | None, norm: Array | None, local: Tree) -> Any:
+        norm = None if norm is None else as_array(norm, loss)  # that of no gradient at all comes from elsewhere
         five = MFTrainOneStepOutput(loss, as_array(overflow, loss), snapshot(self.scale_sense), rate, norm)
         if not self._local_norm:
             return five
-        return MFTrainOneStepLocalOutput(*five, verbs.local_norms(local), sizes(local))
+        return MFTrainOneStepLocalOutput(*five, as_array(verbs.local_norms(local), loss), as_array(sizes(local), loss))
 
 
 def _as_array(scale_sense: Any, network: Any) -> Any:

@@ -6,7 +6,7 @@ from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
 
 import ampscale
 from ampscale import optimizers
-from ampscale.core.overflow import GradientScan, StatusRegister
+from ampscale.detectors import GradientScan, StatusRegister
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossScaleCell
 
 DETECTORS = [GradientScan, StatusRegister]

@@ -11,11 +11,11 @@ import array_api_compat
 
 from ... import presets, verbs
 from ...core.checks import check_flag, check_loss, check_methods, check_scale_array, check_scale_host
-from ...core.overflow import Detector, GradientScan
 from ...core.replicas import SOLO, Communicator
 from ...core.step import seed_like
 from ...core.trees import leaves
 from ...core.typing import Array, Flag, Tree
+from ...detectors import Detector, GradientScan
 from .._apply import applier_of, network_of
 from .._border import as_array, check_keys, negated, number_of, snapshot
 from .update_cells import UpdateCell
@@ -123,7 +123,7 @@ class TrainOneStepWithLossScaleCell:
             compute_output: What the checked computation gave: the gradients.
         """
         finite = self._communicator.all_finite(self._detector.finite(status, compute_output))
-        return as_array(~finite, finite)
+        return as_array(~finite, self.scale_sense)
 
     def process_loss_scale(self, overflow: Flag) -> Flag:
         """

@@ -1,0 +1,49 @@
+"""
+A module that returns its loss, trained in float16 by a cell: `python examples/torch_module.py`.
+
+The module is the network as it is, and torch's optimizer the optimizer. The first scale is too large on purpose: steps that
+overflow are skipped until it fits, and neither the parameters nor the optimizer see them.
+"""
+
+import torch
+
+import ampscale
+
+
+class Regression(torch.nn.Module):
+    """Two layers that compute in float16, under parameters in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+
+    def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The mean square error: float32, shape ()."""
+        with torch.autocast("cpu", dtype=torch.float16):
+            outputs = self.layers(inputs)
+        return torch.nn.functional.mse_loss(outputs.float(), targets)
+
+
+def main() -> None:
+    """Prints every tenth step, and those that were skipped."""
+    torch.manual_seed(0)
+    inputs = torch.randn(256, 8)
+    targets = inputs.sum(1, keepdim=True).sin()
+
+    model = Regression()
+    cell = ampscale.MFTrainOneStepCell(
+        model,
+        torch.optim.AdamW(model.parameters(), lr=0.01),
+        use_clip_grad=True,
+        max_grad_norm=1.0,
+        scale_sense=ampscale.DynamicLossScaleUpdateCell(loss_scale_value=2**24, scale_factor=2, scale_window=20),
+    )
+    for step in range(60):
+        loss, overflow, scale, _, norm = cell(inputs, targets)
+        if overflow or step % 10 == 9:
+            done = "skipped" if overflow else f"applied, norm {norm:.3f}"
+            print(f"step {step:2}  loss {loss:.4f}  {done}, next scale {scale:.0f}")
+
+
+if __name__ == "__main__":
+    main()
