@@ -48,6 +48,8 @@ class Optimizer:
     It can be handed to a pure step as well, which leaves the network and the state here alone.
     """
 
+    keeps_master_weights = True
+
     def __init__(self, network: Any, make: Callable[[LearningRate], Transformation], learning_rate: LearningRate) -> None:
         self._network = network_of(network)
         self._make = make
@@ -75,7 +77,8 @@ class Optimizer:
     @property
     def parameters(self) -> list[Parameter]:
         """The network's parameters, each with `value` and `grad`."""
-        return self._network.parameters
+        found: list[Parameter] = self._network.parameters
+        return found
 
     @property
     def learning_rate(self) -> Array:

@@ -108,8 +108,9 @@ class LossScaleRule:
         """
         xp = default_namespace() if like is None else array_api_compat.array_namespace(like)
         device = None if like is None else array_api_compat.device(like)
-        wide = xp.asarray(self.init_scale, dtype=xp.float64 if self.wide_factor else getattr(xp, self.dtype), device=device)
-        _check_held(self, name_of(wide.dtype))
+        widest = xp.float64 if self.wide_factor else getattr(xp, self.dtype)
+        _check_held(self, name_of(xp.result_type(widest)))
+        wide = xp.asarray(self.init_scale, dtype=widest, device=device)
         return LossScaleState(
             scale=xp.astype(wide, getattr(xp, self.dtype), copy=False),
             good_steps=xp.asarray(self.growth_offset, dtype=xp.int32, device=device),

@@ -54,9 +54,9 @@ def local_norms(tree: Tree) -> Array:
 
 
 def sizes(tree: Tree) -> Array:
-    """The number of values in each array of *tree*: int64, shape (number of arrays,)."""
+    """The number of values in each array of *tree*: shape (number of arrays,), int64 or the widest that the library has."""
     xp = namespace_of(tree)
-    return xp.asarray([math.prod(leaf.shape) for leaf in leaves(tree)], dtype=xp.int64)
+    return xp.asarray([math.prod(leaf.shape) for leaf in leaves(tree)], dtype=xp.result_type(xp.int64))
 
 
 def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:

@@ -40,7 +40,10 @@ class Differentiable(Protocol):
 
 
 class FunctionalOptimizer(Protocol):
-    """An optimizer in optax's shape. With a `learning_rate_at(state)` it also reports the rate of the coming step."""
+    """
+    An optimizer in optax's shape. With a `learning_rate_at(state)` it also reports the rate of the coming step; with a true
+    `keeps_master_weights` its `init` sees 16-bit parameters as they are.
+    """
 
     def init(self, params: Tree) -> Tree:
         """The state before the first step."""
@@ -100,8 +103,16 @@ class StepReport(NamedTuple):
 def init_train_state(params: Tree, optimizer: FunctionalOptimizer, rule: LossScaleRule) -> TrainState:
     """The state before the first step, in the library and on the device of the first parameter."""
     scaler = rule.init(like=next(iter(leaves(params)), None))
-    zero = array_api_compat.array_namespace(scaler.scale).zeros_like(scaler.good_steps)
-    return TrainState(params, optimizer.init(params), scaler, attempted=zero, applied=zero)
+    zeros_like = array_api_compat.array_namespace(scaler.scale).zeros_like
+    attempted, applied = zeros_like(scaler.good_steps), zeros_like(scaler.good_steps)  # two buffers, so that both can be donated
+    return TrainState(params, init_optimizer(optimizer, params), scaler, attempted, applied)
+
+
+def init_optimizer(optimizer: FunctionalOptimizer, params: Tree) -> Tree:
+    """The state before the first step: for float32 ones, as the gradients will be, save where master weights are kept."""
+    if getattr(optimizer, "keeps_master_weights", False):
+        return optimizer.init(params)
+    return optimizer.init(map_leaves(lambda param: in_dtype(param, "float32") if _is_narrow(param) else param, params))
 
 
 def train_step(
@@ -170,6 +181,10 @@ def seed_like(loss: Array, scale: Array) -> Array:
 def apply_updates(params: Tree, updates: Tree) -> Tree:
     """*params* plus *updates*, added wide and rounded once to each parameter's dtype; None updates nothing."""
     return map_leaves(lambda param, update: param if update is None else _moved(param, update), params, updates)
+
+
+def _is_narrow(param: Array) -> bool:
+    return name_of(param.dtype) in ("float16", "bfloat16")
 
 
 def _moved(param: Array, update: Array) -> Array:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from .. import verbs
 from ..backends import network_of as known_network
-from ..core.step import apply_updates
+from ..core.step import apply_updates, init_optimizer
 from ..core.trees import select
 from ..core.typing import Array, Flag, Tree
 from ..optimizers import Optimizer
@@ -52,7 +52,7 @@ class FunctionalApplier:
     def __init__(self, optimizer: Any, network: Any) -> None:
         self._optimizer = optimizer
         self._network = network
-        self.state = optimizer.init(network.params)
+        self.state = init_optimizer(optimizer, network.params)
 
     @property
     def learning_rate(self) -> Array | None:

@@ -32,10 +32,12 @@ class PlacedState:
         if like is not None and not self._placed:
             xp, device = array_api_compat.array_namespace(like), array_api_compat.device(like)
             numbers = zip(self.state, ("float32", "int32", "int32"), strict=True)
-            self.state = LossScaleState(
+            placed = LossScaleState(
                 *(xp.asarray(value.item(), dtype=getattr(xp, name), device=device) for value, name in numbers)
             )
-            self._placed = True
+            if device is None:  # JAX's way to say that the array is being traced, and that nothing made beside it may be kept
+                return placed
+            self.state, self._placed = placed, True
         return self.state
 
 
