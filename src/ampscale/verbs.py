@@ -202,7 +202,8 @@ def train_step(
 
     Spec: STEP-order, STEP-skip, STEP-report.
     """
-    network = network_of(network)
+    if not callable(getattr(network, "vjp", None)):  # torch.compile would take params that are looked at for the state's
+        network = network_of(network)
     check_methods(optimizer, "optimizer", "init", "update")
     check_methods(communicator, "communicator", "mean", "all_finite")
     _check_type(rule, "rule", LossScaleRule)

@@ -1,6 +1,7 @@
 """torch.compile takes the machine, the verbs and a whole step in one graph, and what it makes of them gives the same bits."""
 
 import shutil
+import sys
 
 import pytest
 from libraries import load
@@ -187,6 +188,7 @@ def test_unscaling_by_a_number_and_in_place_in_one_graph():
     unscale_and_check = compiled(ampscale.unscale_and_check, "aot_eager")
     tree = [torch.tensor([1.0, -7.0]), (torch.tensor([2.0], dtype=torch.float16),)]
     wanted = ampscale.unscale_and_check(tree, 3.0)
+    assert equal(unscale_and_check(tree, 5.0), ampscale.unscale_and_check(tree, 5.0))
     assert equal(unscale_and_check(tree, 3.0), wanted)
     assert equal(unscale_and_check(tree, 3.0, out=tree), wanted)
     assert equal(tree, wanted[0])
@@ -218,8 +220,12 @@ def test_a_whole_step_in_one_graph(name):
 
 
 @pytest.mark.clause("STEP-network", "STEP-order")
-def test_a_step_with_a_module_in_one_graph():
-    """Where torch is told to follow its own differentiation; the module's parameters stay."""
+def test_a_step_with_a_module_in_one_graph(monkeypatch):
+    """
+    Where torch is told to follow its own differentiation; the module's parameters stay.
+
+    What is imported meanwhile does not compile it anew.
+    """
     module = Linear(3, 2)
     before = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
     optimizer = ampscale.optimizers.AdamW(ampscale.Network(loss_fn, before), 0.1)
@@ -233,6 +239,7 @@ def test_a_step_with_a_module_in_one_graph():
         for (after, report), (wanted, wanted_report) in both(step, state, "aot_eager"):
             assert equal(after, wanted)
             assert equal(list(report), list(wanted_report))
+            monkeypatch.setitem(sys.modules, f"imported_after_{int(after.attempted)}_steps", sys)
     assert graphs() == 1
     assert equal(dict(module.named_parameters()), before)
 

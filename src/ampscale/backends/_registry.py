@@ -193,5 +193,6 @@ def _first(ask: Callable[[Backend], Any]) -> Any:
 
 def _imported() -> Iterator[str]:
     """The backends to ask; those of packages last, since looking for them takes time."""
-    yield from (name for name in [*OURS, *_loaded] if is_imported(name))
+    yield from list(_loaded)  # first, since torch.compile compiles anew for what is imported after a look at sys.modules
+    yield from (name for name in OURS if name not in _loaded and is_imported(name))
     yield from (name for name in _brought() if is_imported(name))

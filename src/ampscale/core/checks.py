@@ -93,7 +93,7 @@ def check_scale_host(value: Scale, name: str = "scale") -> None:
         TypeError: It is neither a Python number nor a float32 or float64 array.
         ValueError: It is NaN, infinite, zero or negative, or an array whose shape is neither () nor (1,).
     """
-    if array_api_compat.is_array_api_obj(value):
+    if type(value) not in (int, float) and array_api_compat.is_array_api_obj(value):
         check_scale_array(value, name)
         if not array_api_compat.is_numpy_array(value):
             return

@@ -64,7 +64,8 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
 
     Args:
         network: As for `TrainOneStepWithLossScaleCell`.
-        optimizer: As for `TrainOneStepWithLossScaleCell`; 16-bit gradients reach it as float32.
+        optimizer: As for `TrainOneStepWithLossScaleCell`; 16-bit gradients reach it as float32, a `torch.optim.Optimizer`
+            in the parameter's dtype.
         use_clip_grad: Whether to clip by the global norm.
         max_grad_norm: The largest global norm; positive and finite, also where it is not used.
         scale_sense: A Python number, or as for `TrainOneStepWithLossScaleCell`.
