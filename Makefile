@@ -10,7 +10,7 @@ demo: .venv/demo ## train a float16 network seven ways on real data; the picture
 	$(BIN)/ampscale demo --out demo
 
 test: .venv/ready ## all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 check: .venv/ready ## format, lint, types
 	$(BIN)/ruff format --check .
