@@ -24,8 +24,9 @@ from ampscale.core.scaling import Operation
 from ampscale.core.trees import map_leaves
 
 NAMES = ("numpy", "strict", "strict16", "torch", "jax")
+ON_DEVICE = (pytest.param("cupy", marks=pytest.mark.device),)
 SIXTEEN_BITS = ("float16", "bfloat16")
-DTYPES_OF = {name: tuple(DTYPES) for name in NAMES} | {"strict": ("float32", "float64")}
+DTYPES_OF = {name: tuple(DTYPES) for name in (*NAMES, "cupy")} | {"strict": ("float32", "float64")}
 
 
 def on(*names):
@@ -104,7 +105,7 @@ class Library:
 @cache
 def load(name):
     """The library of this name. A test that asks for one that is not installed is skipped."""
-    return {"numpy": _numpy, "strict": _strict, "strict16": _strict16, "torch": _torch, "jax": _jax}[name]()
+    return LOADERS[name]()
 
 
 def _numpy():
@@ -200,3 +201,14 @@ def _jax_reads():
         for name, take in taken.items():
             patch.setattr(np, name, led(take))
         yield reads
+
+
+def _cupy():
+    """On the current device. It compiles its arithmetic to take float32's subnormal numbers for zero."""
+    from backends.places import device
+
+    cupy = device().library
+    return Library("cupy", cupy, cupy.array, cupy.asnumpy, flushes_subnormals=True)
+
+
+LOADERS = {"numpy": _numpy, "strict": _strict, "strict16": _strict16, "torch": _torch, "jax": _jax, "cupy": _cupy}

@@ -13,6 +13,7 @@ STEPS = 60
 OVERFLOWS = dict(zip((0, 3, 4, 17, 18, 19, 30, 41, 42, 59), 5 * (np.inf, np.nan), strict=True))
 RULE = ampscale.LossScaleRule(2.0**20, growth_interval=5, hysteresis=2, min_scale=2.0**10, max_scale=2.0**22)
 PAIRS = [(name, dtype) for name in NAMES if name != "numpy" for dtype in DTYPES_OF[name]]
+PAIRS += [pytest.param("cupy", dtype, marks=pytest.mark.device) for dtype in DTYPES_OF["cupy"]]
 OTHERS = pytest.mark.parametrize(("library", "dtype"), PAIRS, indirect=["library"])
 OPTIMIZERS = pytest.mark.parametrize("make", [ampscale.optimizers.SGD, ampscale.optimizers.Momentum])
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from libraries import NAMES, on
+from libraries import NAMES, ON_DEVICE, on
 from strategies import DTYPES, alike, arrays, same, scales
 
 import ampscale
@@ -20,7 +20,7 @@ from ampscale.core.dtypes import name_of, wide
 from ampscale.core.trees import leaves, map_leaves
 
 SHAPES = st.sampled_from([(), (0,), (5,), (2, 3)])  # few, since JAX compiles for each
-EVERYWHERE = on(*NAMES)
+EVERYWHERE = on(*NAMES, *ON_DEVICE)
 FACTORS = st.one_of(scales, st.integers(-149, 127).map(lambda exponent: 2.0**exponent))
 
 

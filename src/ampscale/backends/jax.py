@@ -1,7 +1,7 @@
 """JAX: its own differentiation, any of its containers, and IEEE 754 where XLA's CPU code falls short of it."""
 
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import jax
@@ -107,8 +107,8 @@ def global_norm(tree: Tree) -> Array:
     """As `core.norms.global_norm`; without jax_enable_x64 too the sums are float64's."""
     dtype = _dtype_of(tree)
     with jax.enable_x64(True):
-        total = reduce(lambda left, right: _rounded(left + right, dtype), _square_sums(tree, dtype), jnp.float64(0))
-        return _narrowed(jnp.sqrt(total), dtype)
+        sums = _square_sums(tree, dtype)
+        return _root_of_sum(jnp.stack(sums), dtype) if sums else jnp.zeros((), jnp.float32)
 
 
 def local_norms(tree: Tree) -> Array:
@@ -131,6 +131,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
     return _joined(tree, map_leaves(clipped, _parted(tree))), norm
 
 
+@jax.jit
 def _coefficients(norm: Array, max_norm: float) -> dict[str, Array]:
     """What to multiply by, each step of it rounded to the dtype of *norm*; then in either dtype."""
     dtype = name_of(norm.dtype)
@@ -147,6 +148,14 @@ def _square_sums(tree: Tree, dtype: str) -> list[Array]:
     return [_square_sum(leaf, dtype) for leaf in leaves(tree)]
 
 
+@partial(jax.jit, static_argnums=1)
+def _root_of_sum(sums: Array, dtype: str) -> Array:
+    """The root of *sums*, added up one by one."""
+    total, _ = jax.lax.scan(lambda total, one: (_rounded(total + one, dtype), None), jnp.float64(0), sums)
+    return _narrowed(jnp.sqrt(total), dtype)
+
+
+@partial(jax.jit, static_argnums=1)
 def _square_sum(leaf: Array, dtype: str) -> Array:
     if _is_complex(leaf):
         return _rounded(_square_sum(jnp.real(leaf), dtype) + _square_sum(jnp.imag(leaf), dtype), dtype)
