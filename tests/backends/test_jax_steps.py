@@ -294,3 +294,20 @@ def test_the_example_trains():
     assert reports.applied.tolist()[-8:] == [True] * 8
     assert reports.scale.tolist()[1:] == reports.next_scale.tolist()[:-1]
     assert float(jnp.mean(reports.loss[-8:])) < float(jnp.mean(reports.loss[:8])) / 3
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "STEP-order")
+@pytest.mark.parametrize("max_norm", [None, 1.0])
+@pytest.mark.parametrize("bits", [64, 32])
+def test_a_step_unscales_and_clips_with_the_verbs_of_its_library(max_norm, bits):
+    """A scale of 3 is divided by, which XLA's own code does not do, and the norm is that of NumPy without 64 bits too."""
+    gradients = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+
+    def moved(array):
+        network, rule = linear([array(np.zeros(1000, np.float32))]), LossScaleRule(3.0)
+        optimizer = SGD(network, learning_rate=1.0)
+        state = init_train_state(network.params, optimizer, rule)
+        return train_step(network, optimizer, rule, state, [array(gradients)], max_norm=max_norm)[0].params[0]
+
+    with jax.enable_x64(bits == 64):
+        assert alike(np.asarray(moved(jnp.asarray)), moved(np.asarray))
