@@ -10,6 +10,7 @@ from backends.third_party.wheels import install, python
 import ampscale
 from ampscale.backends import backend_of, generic, network_of, numpy, register_backend
 from ampscale.backends._protocol import CONTENTS
+from ampscale.backends._registry import why_not
 
 
 @pytest.mark.usefixtures("registry")
@@ -68,7 +69,7 @@ def test_a_library_that_is_kept_out_is_not_there(registry, monkeypatch):
         registry._loaded.pop(name, None)
     registry._owners.clear()
     assert backend_of(array_api_strict.ones(1)) is generic
-    assert registry.why_not("torch") == "not installed"
+    assert why_not("torch") == "not installed"
 
 
 # --- what installed packages bring, each in a fresh interpreter ---

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from ..core.namespaces import check_one_library, provide_default
 from ..core.trees import leaves
 from ..core.typing import Namespace, Tree
-from . import _registry
 from ._protocol import Backend
+from ._registry import backends, is_known, label, load, owner_of, why_not
 
 VARIABLE = "AMPSCALE_BACKEND"
 
@@ -82,7 +82,7 @@ def backend_of(tree: Tree, **beside: Tree) -> Backend:
     """
     check_one_library(tree=tree, **beside)
     arrays = leaves(tree)
-    return _registry.owner_of(arrays[0]) if arrays else chosen()
+    return owner_of(arrays[0]) if arrays else chosen()
 
 
 def use_backend(name: str) -> Choice:
@@ -101,7 +101,7 @@ def use_backend(name: str) -> Choice:
     Spec: BACKENDS-context, BACKENDS-wrong-value.
     """
     if not isinstance(name, str):
-        raise TypeError(f"name must be a str, one of {', '.join(_registry.backends())}, got {name!r}")
+        raise TypeError(f"name must be a str, one of {', '.join(backends())}, got {name!r}")
     return Choice(_usable(name, "use_backend()"))
 
 
@@ -135,14 +135,14 @@ def configured() -> Configured:
 @cache
 def _usable(name: str, source: str) -> Backend:
     failure = None
-    if _registry.is_known(name):
+    if is_known(name):
         try:
-            backend = _registry.load(name)
-            if _registry.why_not(name) is None:
+            backend = load(name)
+            if why_not(name) is None:
                 return backend
         except RuntimeError as error:
             failure = error
-    listed = "; ".join(f"{_registry.label(each)}: {_registry.why_not(each) or 'can be used'}" for each in _registry.backends())
+    listed = "; ".join(f"{label(each)}: {why_not(each) or 'can be used'}" for each in backends())
     raise ValueError(f"{source} must name a backend that can be used here, got {name!r}. There are {listed}") from failure
 
 
