@@ -1,0 +1,141 @@
+"""Arrays of each library from bits, and bits from arrays. A library is imported when an adapter names it, and never before."""
+
+import sys
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from .adapter import Unsupported
+from .bits import DIGITS, Bits
+
+
+def from_bits(bits: Bits, library: str) -> Any:
+    """
+    A new array with these bits.
+
+    Raises:
+        Unsupported: The library has no such dtype, as JAX has no float64 without jax_enable_x64.
+    """
+    host = _host_array(bits)
+    made = _MAKERS[library](host, bits.dtype)
+    if library != "numpy" and _dtype_name(made) != bits.dtype:
+        raise Unsupported(f"{library} makes {_dtype_name(made)} of {bits.dtype}")
+    return made
+
+
+def to_bits(array: Any) -> Bits:
+    """
+    The bits of an array of any known library, or of a NumPy scalar.
+
+    Raises:
+        TypeError: It is no array, or its dtype is none of `DIGITS`.
+    """
+    host = _on_host(array)
+    name = str(host.dtype)
+    if name not in DIGITS:
+        raise TypeError(f"wanted an array of one of {list(DIGITS)}, got dtype {name}")
+    parts = 2 if host.dtype.kind == "c" else 1
+    patterns = np.ascontiguousarray(host).reshape(-1).view(f"u{host.dtype.itemsize // parts}")
+    elements = patterns.reshape(-1, parts).tolist()
+    width = 4 * DIGITS[name] // parts
+    return Bits(name, host.shape, tuple(sum(part << width * (parts - 1 - at) for at, part in enumerate(one)) for one in elements))
+
+
+def is_array(value: Any) -> bool:
+    """Whether `to_bits` may take it."""
+    return hasattr(value, "dtype") and hasattr(value, "shape")
+
+
+def _host_array(bits: Bits) -> np.ndarray:
+    dtype = np.dtype(_bfloat16()) if bits.dtype == "bfloat16" else np.dtype(bits.dtype)
+    order = "<" if sys.byteorder == "little" else ">"
+    parts = 2 if dtype.kind == "c" else 1
+    width = DIGITS[bits.dtype] * 4 // parts
+    patterns = [pattern >> width * (parts - 1 - at) & (1 << width) - 1 for pattern in bits.bits for at in range(parts)]
+    return np.array(patterns, dtype=f"{order}u{width // 8}").view(dtype).reshape(bits.shape)
+
+
+def _on_host(array: Any) -> np.ndarray:
+    if isinstance(array, np.ndarray | np.generic):
+        return np.asarray(array)
+    if not is_array(array):
+        raise TypeError(f"wanted an array, got {array!r} of type {type(array).__name__}")
+    module = type(array).__module__.partition(".")[0]
+    if module == "torch":
+        return _from_torch(array)
+    if module == "cupy":
+        return np.asarray(array.get())
+    if module == "mindspore":
+        return np.asarray(array.asnumpy())
+    if hasattr(array, "numpy") and module in ("paddle", "tensorflow"):
+        host = np.asarray(array.numpy())
+        named = _dtype_name(array)
+        return host.view(_bfloat16()) if named == "bfloat16" and host.dtype == np.uint16 else host
+    return np.asarray(array)
+
+
+def _from_torch(array: Any) -> np.ndarray:
+    torch = import_module("torch")
+    array = array.detach().cpu().resolve_conj().resolve_neg()
+    if array.dtype == torch.bfloat16:
+        return np.asarray(array.contiguous().view(torch.int16).numpy()).view(_bfloat16())
+    return np.asarray(array.numpy())
+
+
+def _to_torch(host: np.ndarray, dtype: str) -> Any:
+    torch = import_module("torch")
+    if dtype == "bfloat16":
+        return torch.from_numpy(host.view(np.int16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(host.copy())
+
+
+def _to_jax(host: np.ndarray, _: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that float64 becomes float32 is told by the dtype
+        return import_module("jax.numpy").asarray(host)
+
+
+def _to_paddle(host: np.ndarray, dtype: str) -> Any:
+    paddle = import_module("paddle")
+    return paddle.to_tensor(host.view(np.uint16), dtype="bfloat16") if dtype == "bfloat16" else paddle.to_tensor(host)
+
+
+def _to_tensorflow(host: np.ndarray, _: str) -> Any:
+    return import_module("tensorflow").constant(host)
+
+
+def _to_mindspore(host: np.ndarray, dtype: str) -> Any:
+    mindspore = import_module("mindspore")
+    if dtype == "bfloat16":
+        raise Unsupported("MindSpore takes no bfloat16 from NumPy")
+    return mindspore.Tensor(host)
+
+
+def _to_cupy(host: np.ndarray, _: str) -> Any:
+    return import_module("cupy").asarray(host)
+
+
+_MAKERS: dict[str, Callable[[np.ndarray, str], Any]] = {
+    "numpy": lambda host, _: host,
+    "torch": _to_torch,
+    "jax": _to_jax,
+    "cupy": _to_cupy,
+    "paddle": _to_paddle,
+    "mindspore": _to_mindspore,
+    "tensorflow": _to_tensorflow,
+}
+
+
+def _dtype_name(array: Any) -> str:
+    dtype = getattr(array.dtype, "name", None) or str(array.dtype)
+    return str(dtype).rpartition(".")[2].lower()
+
+
+def _bfloat16() -> Any:
+    try:
+        return import_module("ml_dtypes").bfloat16
+    except ModuleNotFoundError:
+        raise Unsupported("bfloat16 on NumPy needs the package ml_dtypes") from None
