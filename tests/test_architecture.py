@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "__init__": {"core", "presets", "backends", "verbs", "detectors", "network", "optimizers", "frameworks"},
     "simulation": {"core", "presets"},
     "checkpoints": {"core", "presets"},
+    "conformance": {"__init__", "core", "presets"},
     "cli": {
         "__init__",
         "core",
@@ -34,11 +35,12 @@ MAY_IMPORT = {
         "frameworks",
         "simulation",
         "checkpoints",
+        "conformance",
     },
     "__main__": {"cli"},
 }
 OUTSIDE_CORE = {"array_api_compat"}
-HOST_ROOMS = {"frameworks", "simulation", "checkpoints", "cli", "__main__"}
+HOST_ROOMS = {"frameworks", "simulation", "checkpoints", "conformance", "cli", "__main__"}
 
 
 def room_of(path: Path) -> str:

@@ -4,6 +4,8 @@ Published scalers as constants: what sets one apart from another is on this page
 A function's parameters are what its scaler lets one set, under the field's names and with its own defaults; where it has no
 default, the docstring says whose is taken. The rules are as published; where `ampscale.frameworks` mends a defect, it says
 so there and in spec/deviations.md.
+
+Spec: PRESETS-*.
 """
 
 import inspect

@@ -10,8 +10,8 @@ from ampscale.backends._protocol import CONTENTS
 
 
 @pytest.fixture
-def registry(monkeypatch):
-    """The registry; afterwards it is as it was."""
+def known_backends(monkeypatch):
+    """What is registered; afterwards it is as it was."""
     for name in ("_loaded", "_failures", "_owners"):
         monkeypatch.setattr(_registry, name, dict(getattr(_registry, name)))
     yield _registry

@@ -24,9 +24,9 @@ LIST = "numpy': can be used; 'cupy': .*; 'torch': .*; 'jax': .*; 'strict': can b
 
 
 @pytest.fixture(autouse=True)
-def nothing_chosen(registry, make_backend, monkeypatch, tmp_path):
+def nothing_chosen(known_backends, make_backend, monkeypatch, tmp_path):
     """An empty folder to work in, an environment that says nothing, and a backend of array_api_strict to choose."""
-    registry._loaded["strict"] = make_backend("strict")
+    known_backends._loaded["strict"] = make_backend("strict")
     monkeypatch.delenv("AMPSCALE_BACKEND", raising=False)
     monkeypatch.chdir(tmp_path)
 

@@ -13,7 +13,7 @@ from ampscale.backends._protocol import CONTENTS
 from ampscale.backends._registry import why_not
 
 
-@pytest.mark.usefixtures("registry")
+@pytest.mark.usefixtures("known_backends")
 @pytest.mark.clause("BACKENDS-third-party")
 def test_a_registered_backend_is_listed_and_owns_its_arrays(make_backend):
     """From then on, also where arrays of its kind were seen before; what it does not own stays with the others."""
@@ -28,7 +28,7 @@ def test_a_registered_backend_is_listed_and_owns_its_arrays(make_backend):
     assert backend_of(np.ones(2)) is numpy
 
 
-@pytest.mark.usefixtures("registry")
+@pytest.mark.usefixtures("known_backends")
 @pytest.mark.clause("BACKENDS-third-party")
 def test_a_registered_backend_may_know_networks(make_backend):
     """What it sees as a network is one for every step; nobody's is refused."""
@@ -38,7 +38,7 @@ def test_a_registered_backend_may_know_networks(make_backend):
         network_of("yours")
 
 
-@pytest.mark.usefixtures("registry")
+@pytest.mark.usefixtures("known_backends")
 @pytest.mark.parametrize("name", ["numpy", "torch", "generic", "strict"])
 def test_a_name_is_given_once(make_backend, name):
     """A second backend of a name is refused, and changes nothing."""
@@ -49,7 +49,7 @@ def test_a_name_is_given_once(make_backend, name):
     assert backend_of(array_api_strict.ones(1)) is first
 
 
-@pytest.mark.usefixtures("registry")
+@pytest.mark.usefixtures("known_backends")
 @pytest.mark.parametrize("lacking", CONTENTS)
 @pytest.mark.parametrize("given", ["nothing", 3], ids=str)
 def test_a_backend_that_lacks_something_is_refused(make_backend, lacking, given):
@@ -62,12 +62,12 @@ def test_a_backend_that_lacks_something_is_refused(make_backend, lacking, given)
     assert ampscale.backends() == ("numpy", "cupy", "torch", "jax", "generic")
 
 
-def test_a_library_that_is_kept_out_is_not_there(registry, monkeypatch):
+def test_a_library_that_is_kept_out_is_not_there(known_backends, monkeypatch):
     """None in sys.modules is how Python is told not to import something; arrays of others do not care."""
     for name in ("cupy", "torch", "jax"):
         monkeypatch.setitem(sys.modules, name, None)
-        registry._loaded.pop(name, None)
-    registry._owners.clear()
+        known_backends._loaded.pop(name, None)
+    known_backends._owners.clear()
     assert backend_of(array_api_strict.ones(1)) is generic
     assert why_not("torch") == "not installed"
 

@@ -195,10 +195,10 @@ def test_unscaling_by_a_number_and_in_place_in_one_graph():
 
 
 @pytest.mark.clause("BACKENDS-never-unasked")
-def test_the_first_use_of_all_may_be_a_compiled_one(registry, monkeypatch):
+def test_the_first_use_of_all_may_be_a_compiled_one(known_backends, monkeypatch):
     """The backend is found while the graph is made."""
-    monkeypatch.setattr(registry, "_loaded", {"numpy": registry._loaded["numpy"]})
-    monkeypatch.setattr(registry, "_owners", {})
+    monkeypatch.setattr(known_backends, "_loaded", {"numpy": known_backends._loaded["numpy"]})
+    monkeypatch.setattr(known_backends, "_owners", {})
     tree, finite = compiled(ampscale.unscale_and_check, "aot_eager")([torch.tensor([3.0])], torch.tensor(2.0))
     assert tree[0].tolist() == [1.5]
     assert bool(finite)

@@ -5,12 +5,16 @@ import struct
 from itertools import combinations
 
 import pytest
+from cli.runs import Runs
 from click.testing import CliRunner
 
 from ampscale import presets
 from ampscale.cli.compare import compare
 from ampscale.simulation.compare import compare as run
 from ampscale.simulation.traces import from_model, from_string
+
+RUNS = Runs(compare)
+invoke, printed, report, refused = RUNS.invoke, RUNS.printed, RUNS.report, RUNS.refused
 
 STEPS = "....x....x.x.....xx......x........"
 SHARED = ("--trace", STEPS, "--set", "init_scale=2**16", "--set", "growth_interval=4")
@@ -29,36 +33,6 @@ FINAL = {  # the power of two at which each ends after these steps
     "deepspeed_consecutive": 18,
     "deepspeed:hysteresis=1": 13,
 }
-
-
-def invoke(*arguments, columns=80):
-    return CliRunner(env={"COLUMNS": str(columns)}).invoke(compare, [str(word) for word in arguments], catch_exceptions=False)
-
-
-def printed(*arguments, columns=80):
-    """The lines on stdout of a command that ends well."""
-    result = invoke(*arguments, columns=columns)
-    assert result.exit_code == 0, result.stderr
-    lines = result.stdout.splitlines()
-    assert lines[0] != ""
-    assert not any(line.endswith(" ") for line in lines)
-    return lines
-
-
-def refuse(constant):
-    raise ValueError(constant)
-
-
-def report(*arguments):
-    """The JSON of a command, read by a reader that knows no NaN and no Infinity."""
-    return json.loads("\n".join(printed(*arguments, "--json")), parse_constant=refuse)
-
-
-def refused(*arguments):
-    """What a command that is used wrongly says, with exit code 2 and an empty stdout."""
-    result = invoke(*arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    return " ".join(result.stderr.split())
 
 
 def cells(line):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from cli.runs import Runs
 
 from ampscale import LossScaleRule, presets
 from ampscale.cli.identify import identify
@@ -14,44 +14,22 @@ from ampscale.simulation.identify import identify as search
 from ampscale.simulation.simulate import simulate
 from ampscale.simulation.traces import Observed, from_string
 
+RUNS = Runs(identify)
+invoke, printed, refused = RUNS.invoke, RUNS.printed, RUNS.refused
+
 LOGS = Path(__file__).parent.parent / "simulation" / "logs"
 STEPS = "....x.xxxx....x"
 MEGATRON = "64 64 64 128 128 128 128 64 32 16 8 8 8 16 16 16"  # its scales at these steps, with an interval of 3
 
 
-def invoke(*arguments, columns=80):
-    return CliRunner(env={"COLUMNS": str(columns)}).invoke(identify, [str(word) for word in arguments], catch_exceptions=False)
-
-
-def printed(*arguments, columns=80, code=0):
-    """The lines on stdout."""
-    result = invoke(*arguments, columns=columns)
-    assert result.exit_code == code, result.output
-    lines = result.stdout.splitlines()
-    assert lines[0] != ""
-    assert not any(line.endswith(" ") for line in lines)
-    return lines
-
-
 def report(*arguments, code=0):
-    """The JSON of a command, read by a reader that knows no NaN and no Infinity."""
-
-    def refuse(constant):
-        raise ValueError(constant)
-
-    document = json.loads("\n".join(printed(*arguments, "--json", code=code)), parse_constant=refuse)
+    """The JSON, and in it each explanation also by its name."""
+    document = RUNS.report(*arguments, code=code)
     return document | {each["name"]: each for each in document["explanations"]}
 
 
 def explaining(document):
     return [each["name"] for each in document["explanations"] if each["explains"]]
-
-
-def refused(*arguments):
-    """What a command that is used wrongly says, with exit code 2 and an empty stdout."""
-    result = invoke(*arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    return " ".join(result.stderr.split())
 
 
 def csv_of(path, **columns):

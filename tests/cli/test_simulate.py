@@ -8,42 +8,18 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from cli.runs import Runs
 
 from ampscale import LossScaleRule, presets
 from ampscale.cli.simulate import simulate
 from ampscale.simulation.simulate import simulate as run
 from ampscale.simulation.traces import from_model, from_string
 
+RUNS = Runs(simulate)
+invoke, printed, report, refused = RUNS.invoke, RUNS.printed, RUNS.report, RUNS.refused
+
 STEPS = "....x....x.x.....xx......x........"
 SMALL = ("--set", "init_scale=8", "--set", "growth_interval=2")
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(simulate, [str(argument) for argument in arguments], catch_exceptions=False)
-
-
-def printed(*arguments):
-    """The lines on stdout of a command that ends well."""
-    result = invoke(*arguments)
-    assert result.exit_code == 0, result.stderr
-    return result.stdout.splitlines()
-
-
-def refuse(constant):
-    raise ValueError(constant)
-
-
-def report(*arguments):
-    """The JSON of a command, read by a reader that knows no NaN and no Infinity."""
-    return json.loads("\n".join(printed(*arguments, "--json")), parse_constant=refuse)
-
-
-def refused(*arguments):
-    """What a command that is used wrongly says, with exit code 2 and an empty stdout."""
-    result = invoke(*arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    return " ".join(result.stderr.split())
 
 
 def test_a_short_trace_is_printed_step_by_step():

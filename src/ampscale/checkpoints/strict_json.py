@@ -4,6 +4,8 @@ import json
 import math
 from typing import Any
 
+from ..core.rule import once
+
 
 def parsed(text: bytes) -> Any:
     """
@@ -13,7 +15,7 @@ def parsed(text: bytes) -> Any:
         ValueError: It is none, it names something twice in one object, it has a number beyond float64, or it is nested too deep.
     """
     try:
-        return json.loads(text.decode(), object_pairs_hook=_once, parse_constant=_refused, parse_float=_finite)
+        return json.loads(text.decode(), object_pairs_hook=once, parse_constant=_refused, parse_float=_finite)
     except RecursionError:
         raise ValueError("the JSON is nested too deep") from None
 
@@ -21,15 +23,6 @@ def parsed(text: bytes) -> Any:
 def written(value: Any) -> str:
     """A JSON text; arrays of one element become numbers where their shape is (), and lists where it is (1,)."""
     return json.dumps(value, indent=2, allow_nan=False, default=lambda array: array.tolist())
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict[str, Any]()
-    for name, value in pairs:
-        if name in values:
-            raise ValueError(f"each name must come once in an object, got {name!r} twice")
-        values[name] = value
-    return values
 
 
 def _refused(constant: str) -> Any:

@@ -2,23 +2,21 @@
 
 import json
 import time
-from importlib import import_module
 from pathlib import Path
 
 from .. import __version__
-
-MISSING = 'ampscale: {} is not installed: pip install "ampscale[{}]"'
+from .needs import MISSING, need
 
 try:
     import click
 except ModuleNotFoundError:
     raise SystemExit(MISSING.format("click", "cli")) from None
 
-from .compare import compare  # noqa: E402  # click comes first: what is missing is said
-from .convert import convert  # noqa: E402
-from .identify import identify  # noqa: E402
-from .presets import presets  # noqa: E402
-from .simulate import simulate  # noqa: E402
+from .compare import compare  # click comes first: what is missing is said
+from .convert import convert
+from .identify import identify
+from .presets import presets
+from .simulate import simulate
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -38,7 +36,7 @@ def main() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON, and nothing else.")
 def demo(out: Path, steps: int, seed: int, as_json: bool) -> None:
     """Train a float16 network on handwritten digits, seven ways, and draw what happened."""
-    _need("autograd", "matplotlib", "rich", "sklearn", "threadpoolctl")
+    need("autograd", "matplotlib", "rich", "sklearn", "threadpoolctl", extra="demo")
     from . import digits, picture, screen, training
 
     started = time.monotonic()
@@ -68,11 +66,3 @@ def doctor(arguments: tuple[str, ...]) -> None:
 
 for command in (presets, simulate, compare, identify, convert):
     main.add_command(command)
-
-
-def _need(*modules: str) -> None:
-    for module in modules:
-        try:
-            import_module(module)
-        except ModuleNotFoundError as error:
-            raise SystemExit(MISSING.format(error.name or module, "demo")) from None

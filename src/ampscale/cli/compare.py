@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .needs import need
 from .rules import parse_settings, read_rules
 from .traces import read_trace, shared_options
+from .words import exact
 
 if TYPE_CHECKING:  # imported when the command runs
     from rich.table import Table
@@ -42,7 +44,7 @@ def compare(rules: tuple[str, ...], settings: tuple[str, ...], as_json: bool, pi
     """  # noqa: D301 - click leaves lines alone after a backspace
     from ..simulation.compare import compare as run
     from .trajectories import as_json as written
-    from .trajectories import described, drawn, need
+    from .trajectories import described, drawn
 
     named = read_rules(rules, parse_settings(settings))
     if len(named) < 2:
@@ -80,8 +82,6 @@ def _print(found: "Comparison") -> None:
 
 def _summary(found: "Comparison") -> "Table":
     """A row a rule."""
-    from .trajectories import power
-
     made = _empty_table()
     made.add_column("", justify="right", no_wrap=True)
     made.add_column("rule", overflow="fold")
@@ -90,7 +90,7 @@ def _summary(found: "Comparison") -> "Table":
     for number, (name, one) in enumerate(found.trajectories.items(), start=1):
         counts = (f"{count:,}" for count in (one.overflows, one.growths, one.backoffs))
         raises = "-" if one.stopped is None else f"{one.stopped:,}"
-        made.add_row(str(number), name, *counts, raises, power(float(one.scales[-1])))
+        made.add_row(str(number), name, *counts, raises, exact(float(one.scales[-1])))
     return made
 
 

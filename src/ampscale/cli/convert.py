@@ -2,14 +2,14 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .rules import number
-from .words import power
+from .rules import constant
+from .words import counted, power
 
 if TYPE_CHECKING:  # imported when the command runs
     from ..checkpoints import Checkpoint, Divergence, Report, Trace
@@ -48,6 +48,7 @@ def convert(
     not hold are set under the scaler's own names: --set period=500 for jmp.
     """
     from .. import checkpoints
+    from ..checkpoints.strict_json import written
 
     try:
         entries = checkpoints.read_file(file)
@@ -58,10 +59,10 @@ def convert(
     except (ImportError, OSError, TypeError, ValueError) as error:
         raise click.UsageError(str(error)) from error
     if as_json:
-        click.echo(_written({"mapping": saved.mapping, "report": described(saved.report)}))
+        click.echo(written({"mapping": saved.mapping, "report": described(saved.report)}))
     else:
         if out is None:
-            click.echo(_written(saved.mapping))
+            click.echo(written(saved.mapping))
         click.echo("\n".join(_lines(source, target, saved.report)), err=out is None)
     if strict and not saved.report.lossless:
         raise SystemExit(1)
@@ -111,8 +112,8 @@ def _lines(source: str, target: str, report: "Report") -> Iterator[str]:
 def _carried(source: "Checkpoint") -> Iterator[str]:
     state = _state(source)
     yield f"scale {power(state['scale'])}"
-    yield _count(state["good_steps"], "finite step")
-    yield _count(state["bad_steps"], "overflow")
+    yield counted(state["good_steps"], "finite step")
+    yield counted(state["bad_steps"], "overflow")
 
 
 def _growth(before: int | None, after: int | None) -> str:
@@ -120,8 +121,8 @@ def _growth(before: int | None, after: int | None) -> str:
     if before is None or after is None:
         never = "neither scale grows again" if before == after else f"only the {'source' if after is None else 'target'}'s grows"
         return f"if no overflow comes, {never}"
-    late = f"{_count(abs(after - before), 'step')} {'late' if after > before else 'early'}" if after != before else "as before"
-    return f"if no overflow comes, the scale grows after {_count(after, 'step')}, {late}"
+    late = f"{counted(abs(after - before), 'step')} {'late' if after > before else 'early'}" if after != before else "as before"
+    return f"if no overflow comes, the scale grows after {counted(after, 'step')}, {late}"
 
 
 def _parting(found: "Divergence") -> Iterator[str]:
@@ -139,22 +140,18 @@ def _parting(found: "Divergence") -> Iterator[str]:
     elif found.steps is None:
         yield "for how many steps is not known"
     else:
-        yield f"in at most {_count(int(found.steps), 'step')} of a run"
+        yield f"in at most {counted(int(found.steps), 'step')} of a run"
 
 
 def spelled(trace: "Trace") -> str:
     """A trace in words: 766 finite steps, 1 overflow."""
-    words = [_count(steps, "finite step" if symbol == "." else "overflow") for symbol, steps in trace[:SHOWN]]
+    words = [counted(steps, "finite step" if symbol == "." else "overflow") for symbol, steps in trace[:SHOWN]]
     more = sum(run.steps for run in trace[SHOWN:])
-    return ", ".join([*words, *([f"and {_count(more, 'step')} more"] if more else [])])
+    return ", ".join([*words, *([f"and {counted(more, 'step')} more"] if more else [])])
 
 
 def _state(checkpoint: "Checkpoint") -> dict[str, Any]:
     return {name: value.item() for name, value in checkpoint.state._asdict().items() if value is not None}
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _setting(word: str) -> tuple[str, Any]:
@@ -162,15 +159,10 @@ def _setting(word: str) -> tuple[str, Any]:
     key, equals, value = word.partition("=")
     if not equals:
         raise ValueError(f"a setting must be written as KEY=VALUE, got {word!r}")
-    known = {"none": None, "true": True, "false": False}
-    return key.strip(), known[value.strip().lower()] if value.strip().lower() in known else number(value)
+    return key.strip(), constant(value.strip())
 
 
 def _check_other(file: Path, out: Path) -> None:
     """A whole checkpoint is not replaced by the entries of its scaler."""
     if out.exists() and out.samefile(file):
         raise ValueError(f"--out must be another file than IN, got {out}")
-
-
-def _written(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, indent=2, allow_nan=False, default=lambda array: array.tolist())

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .rules import _value, number, parse_settings
+from .needs import need
+from .rules import number, parse_settings, value_of
 from .traces import FILE
+from .words import exact
 
 if TYPE_CHECKING:  # imported when the command runs
     from rich.table import Table
@@ -79,10 +81,9 @@ def identify(settings: tuple[str, ...], resumed: bool, rtol: float, as_json: boo
     """  # noqa: D301 - click leaves lines alone after a backspace
     from ..simulation.identify import identify as search
     from .trajectories import as_json as written
-    from .trajectories import need
 
     try:
-        known = {field: _value(field, word) for field, word in parse_settings(settings).items()}
+        known = {field: value_of(field, word) for field, word in parse_settings(settings).items()}
         sight = _sight(source, resumed)
         if clash := sorted(set(known) & set(sight.settings)):
             raise ValueError(f"{clash[0]} cannot be set, since a log of Paddle shows backoffs and not overflows")
@@ -166,13 +167,12 @@ def _of_steps(observed: "Observed", resumed: bool) -> Sight:
     import numpy as np
 
     from ..simulation.traces import Observed
-    from .trajectories import power
 
     seen = np.flatnonzero(~np.isnan(observed.scales))
     first = int(seen[0]) if resumed and seen.size else 0
     observed = Observed(observed.scales[first:], observed.finite[first:])
     scales, flags, steps = observed.scales[seen - first], np.count_nonzero(observed.finite != -1), len(observed.finite)
-    spread = f" from {power(float(scales.min()))} to {power(float(scales.max()))}" if seen.size else ""
+    spread = f" from {exact(float(scales.min()))} to {exact(float(scales.max()))}" if seen.size else ""
     known = "every step" if flags == steps else f"{flags:,} steps" if flags else "no step"
     words = f"{steps:,} steps, {seen.size:,} scales{spread}; whether it overflowed is known of {known}."
     counted = f" Steps are counted from {'0' if not first else f'the first scale, {first:,} steps after the beginning'}."
@@ -254,20 +254,17 @@ def _guessed(each: "Explanation") -> str:
 
 
 def _setting(value: Any) -> str:
-    from .trajectories import power
 
     if isinstance(value, float) and value >= 2**13 and math.frexp(value)[0] == 0.5:
-        return power(value)
+        return exact(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _parted(where: "Contradiction", refusal: str) -> tuple[str, str]:
     """What was expected and what was seen, in as few digits as tell the two apart."""
-    from .trajectories import power
-
     if refusal or where.undecided:
         return refusal or "too many states to say more", ""
-    for write in (power, repr):
+    for write in (exact, repr):
         seen = "-" if math.isnan(where.seen) else write(where.seen)
         expected = ["a stop" if math.isnan(scale) else write(scale) for scale in where.expected]
         if seen not in expected:

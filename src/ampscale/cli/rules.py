@@ -76,7 +76,7 @@ def read_rule(text: str, settings: Mapping[str, str] | None = None) -> tuple[str
         if name in PRESETS:
             return text, _preset(name, {**(settings or {}), **_settings(own)})
         rule = _pasted(text) if text.lstrip().startswith("LossScaleRule(") else _filed(text)
-        return _label(text), replace(rule, **{key: _value(key, word) for key, word in (settings or {}).items()})
+        return _label(text), replace(rule, **{key: value_of(key, word) for key, word in (settings or {}).items()})
     except (TypeError, ValueError) as error:
         raise click.BadParameter(f"{text}: {error}") from None
 
@@ -131,17 +131,22 @@ def _settings(text: str) -> dict[str, str]:
 def _preset(name: str, settings: Mapping[str, str]) -> LossScaleRule:
     """The preset with its own parameters first, and then with whatever else a rule has."""
     preset = PRESETS[name]
-    values = {key: _value(key, word) for key, word in settings.items()}
+    values = {key: value_of(key, word) for key, word in settings.items()}
     rule = preset.rule(**{key: value for key, value in values.items() if key in preset.parameters})
     return replace(rule, **{key: value for key, value in values.items() if key not in preset.parameters})
 
 
-def _value(key: str, word: str) -> Any:
+def value_of(key: str, word: str) -> Any:
     """What *word* means for a field: names joined by + for refill, a dtype, none, true, false, or a number."""
     if key == "refill":
         return tuple(filter(None, word.split("+")))
     if key == "dtype":
         return word
+    return constant(word)
+
+
+def constant(word: str) -> Any:
+    """What a word means: none, true, false, or a number."""
     plain = {"none": None, "true": True, "false": False}
     return plain[word.lower()] if word.lower() in plain else number(word)
 

@@ -1,6 +1,5 @@
 """What the demo shows in a terminal: what it is about, how it goes, and what came out."""
 
-import math
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -14,6 +13,7 @@ from rich.table import Table
 from .demo import RUNS
 from .digits import BATCH, CREDIT, GAIN, Digits
 from .training import MEASURED_EVERY, Record
+from .words import power
 
 console = Console(highlight=False)
 
@@ -91,9 +91,3 @@ def table(records: list[Record]) -> Table:
             power(record.steps[-1].scale),
         )
     return made
-
-
-def power(scale: float) -> str:
-    """2^15 for 32768.0; 1 and what is no power of two as they are."""
-    fraction, exponent = math.frexp(scale)
-    return f"2^{exponent - 1}" if fraction == 0.5 and scale != 1 else f"{scale:g}"

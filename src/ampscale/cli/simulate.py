@@ -10,6 +10,7 @@ import numpy as np
 
 from .rules import parse_settings, read_rule
 from .traces import read_trace, shared_options
+from .words import counted, exact
 
 if TYPE_CHECKING:  # imported when the command runs
     from ..simulation.simulate import Trajectory
@@ -79,10 +80,10 @@ def _table(found: "Trajectory", every: bool | None, unlimited: bool) -> Iterator
     rows = _rows(found, np.delete(chosen, slice(FEW // 2, FEW // 2 + more)))
     yield from islice(rows, 1 + FEW // 2)  # with the titles
     if more:
-        yield f"... {_count(more, 'row')} more, with --all ..."
+        yield f"... {counted(more, 'row')} more, with --all ..."
     yield from rows
     if chosen.size < steps:
-        yield f"Left out: {_count(steps - chosen.size, 'step')} at which nothing happened; --every prints them."
+        yield f"Left out: {counted(steps - chosen.size, 'step')} at which nothing happened; --every prints them."
 
 
 def _eventful(found: "Trajectory") -> np.ndarray:
@@ -93,8 +94,6 @@ def _eventful(found: "Trajectory") -> np.ndarray:
 
 def _rows(found: "Trajectory", chosen: np.ndarray) -> Iterator[str]:
     """The titles, a row a step, and the state after the last one; all of one width."""
-    from .trajectories import power
-
     last = found.scales.size - 1
     steps = chosen if found.stopped is not None else np.append(chosen, last)
     scales, good, bad, after = (
@@ -106,7 +105,7 @@ def _rows(found: "Trajectory", chosen: np.ndarray) -> Iterator[str]:
             found.scales[(steps + 1).clip(max=last)],
         )
     )
-    words = {scale: power(scale) for scale in {*scales, *after}}
+    words = {scale: exact(scale) for scale in {*scales, *after}}
     wide = [max(4, len(f"{last:,}")), max(5, *map(len, words.values()))]
     wide += [max(4, len(str(max(counts))), len(str(min(counts)))) for counts in (good, bad)]
     pattern = "  ".join(f"{{:>{width}}}" for width in wide)
@@ -126,15 +125,10 @@ def _rows(found: "Trajectory", chosen: np.ndarray) -> Iterator[str]:
 
 
 def _summary(name: str, found: "Trajectory", steps: int) -> str:
-    from .trajectories import power
 
     kinds = {"step": found.steps, "overflow": found.overflows, "growth": found.growths, "backoff": found.backoffs}
-    counts = ", ".join(_count(number, kind) for kind, number in kinds.items())
-    said = f"{name}: {counts}; the scale ends at {power(found.scales[-1])}."
+    counts = ", ".join(counted(number, kind) for kind, number in kinds.items())
+    said = f"{name}: {counts}; the scale ends at {exact(found.scales[-1])}."
     if found.stopped is None:
         return said
-    return f"{said}\nThe published scaler raises at step {found.stopped:,}; of {_count(steps, 'step')} no more are simulated."
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
+    return f"{said}\nThe published scaler raises at step {found.stopped:,}; of {counted(steps, 'step')} no more are simulated."

@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,7 @@ import numpy as np
 
 from ..core.rule import LossScaleRule
 from ..simulation.simulate import Trajectory
-
-MISSING = 'ampscale: {} is not installed: pip install "ampscale[cli]"'
-
-
-def power(scale: float) -> str:
-    """2^15 for 32768.0, 1.5*2^15 for 49152.0; zero and infinity as they are."""
-    if scale == 0 or math.isinf(scale):
-        return f"{scale:g}"
-    fraction, exponent = math.frexp(scale)
-    return f"2^{exponent - 1}" if fraction == 0.5 else f"{2 * fraction:.6g}*2^{exponent - 1}"
+from .needs import need
 
 
 def described(name: str, rule: LossScaleRule, trajectory: Trajectory) -> dict[str, Any]:
@@ -65,12 +55,3 @@ def drawn(trajectories: Mapping[str, Trajectory], divergences: Sequence[int], pa
         from .curves import draw
 
         draw(trajectories, divergences, path)
-
-
-def need(*modules: str) -> None:
-    """Ends the command with one line where a package is missing."""
-    for module in modules:
-        try:
-            import_module(module)
-        except ModuleNotFoundError as error:
-            raise SystemExit(MISSING.format(error.name or module)) from None

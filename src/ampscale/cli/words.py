@@ -14,6 +14,19 @@ def power(value: float) -> str:
     return f"2^{exponent - 1}" if mantissa == 0.5 and not -1 <= exponent - 1 <= 3 else f"{value:.6g}"
 
 
+def exact(scale: float) -> str:
+    """``2^15`` for 32768.0, ``1.5*2^15`` for 49152.0: what a scale is made of; zero and infinity as they are."""
+    if scale == 0 or math.isinf(scale):
+        return f"{scale:g}"
+    fraction, exponent = math.frexp(scale)
+    return f"2^{exponent - 1}" if fraction == 0.5 else f"{2 * fraction:.6g}*2^{exponent - 1}"
+
+
+def counted(number: int, word: str) -> str:
+    """``1 step``, ``2,000 steps``."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
 def sentences(rule: LossScaleRule) -> Iterator[str]:
     """What the scaler does, in the order of a run: start, growth, backoff, bounds, stops, arithmetic."""
     yield f"The scale begins at {power(rule.init_scale)}."

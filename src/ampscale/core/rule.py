@@ -159,7 +159,7 @@ class LossScaleRule:
             ValueError: It is no JSON object, says a thing twice, has an unknown member, or a value is out of range.
         """
         try:
-            values = json.loads(text, object_pairs_hook=_once)
+            values = json.loads(text, object_pairs_hook=once)
         except json.JSONDecodeError as error:
             raise ValueError(f"a rule must be a JSON object, got {text.strip()[:40]!r}: {error}") from None
         if not isinstance(values, dict):
@@ -178,10 +178,13 @@ def _inverted_host(factor: float) -> float:
     return next((number for number in shorter if 1 / number == factor), 1 / factor)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        raise ValueError(f"a JSON object must say each thing once, got {[name for name, _ in pairs]}")
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `json.loads`: an object whose names are all different; else a ValueError."""
+    values = dict[str, Any]()
+    for name, value in pairs:
+        if name in values:
+            raise ValueError(f"each name must come once in an object, got {name!r} twice")
+        values[name] = value
     return values
 
 

@@ -1,4 +1,4 @@
-// What OneFlow's kernel asks of its framework, and no more: named tensors, named attributes, a log, a registry.
+// What OneFlow's kernel asks of its framework, and no more: named tensors, named attributes, a log, and a list of kernels.
 #pragma once
 #include <algorithm>
 #include <cfloat>
