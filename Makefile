@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 
 demo: .venv/demo ## train a float16 network seven ways on real data; the picture goes into ./demo
 	$(BIN)/ampscale demo --out demo
@@ -14,6 +14,12 @@ test: .venv/ready ## all tests
 
 test-oracles: .venv/ready ## each preset beside the published object; minutes, and 8 GB of environments
 	$(BIN)/python tests/oracles/compare.py
+
+conform-matrix: .venv/ready ## the suite on every implementation, each in its own environment; minutes, and 8 GB
+	$(BIN)/python tests/conformance_matrix/run.py
+
+conform-audit: .venv/ready ## the suite itself: each wrong implementation caught, each case and expectation needed
+	$(BIN)/python -m ampscale.conformance.mutants.audit
 
 check: .venv/ready ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -37,4 +43,4 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo test test-oracles check bench
+.PHONY: help demo test test-oracles conform-matrix conform-audit check bench

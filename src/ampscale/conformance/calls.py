@@ -1,10 +1,10 @@
 """
 The adapter's methods as a table: what each takes and gives, and so how a call is written down and sent.
 
-The kinds: `rule`; `finite`, a bool; `number`, a float; `tree`, of arrays; `arrays`, a list in which None is allowed; `options` and
-`outputs`, dicts of numbers, bools, lists and arrays; `flag`, a bool or a bool array of shape (); `answer`, the same or None;
-`flags`, bools; `nothing`. And what only its maker can read, and is told by a number: `handle`, `handles`, `optimizer`, `cell`,
-`saved`, `adapter`.
+The kinds: `rule`; `finite`, a bool; `number`, a float; `tree`, of arrays; `arrays`, a list in which None is allowed; `options`
+and `outputs`, dicts of numbers, bools, lists and arrays; `flag`, a bool or a bool array of shape (); `answer`, the same or
+None; `flags`, bools; `nothing`. And what only its maker can read, and is told by a number: `handle`, `handles`, `optimizer`,
+`cell`, `saved`, `adapter`.
 """
 
 from typing import NamedTuple

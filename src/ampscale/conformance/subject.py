@@ -25,8 +25,12 @@ class Absent(Exception):  # noqa: N818 - what is claimed is not there
     """A method that the claims promise is missing, or says NotImplementedError."""
 
 
-class Interruption(BaseException):  # noqa: N818 - no Exception, so that no implementation catches it
-    """What ended a call from outside: no answer in time, the end of the process, an answer that is none."""
+class Interruption(BaseException):
+    """
+    What ended a call from outside: no answer in time, the end of the process, an answer that is none.
+
+    No Exception, so that an implementation which catches those does not catch this.
+    """
 
 
 class TimedOut(Interruption):
@@ -156,7 +160,7 @@ class Subject:
         said = [self._shown(kind, value) for kind, value in zip(takes, given, strict=False)]
         try:
             result = self._method(method)(*arguments, **options)
-        except (Exception, Interruption) as error:
+        except (Exception, Interruption) as error:  # noqa: BLE001 - whatever an implementation raises is its result
             self.calls.append(Call(self._made_by + method, said, None, f"{type(error).__name__}: {error}"))
             _translate(error, method)
         self.calls.append(Call(self._made_by + method, said, self._shown(gives, result)))
