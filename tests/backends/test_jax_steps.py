@@ -167,7 +167,7 @@ def test_an_overflow_leaves_our_optimizers_alone(make, compiled, dtype):
         assert [leaf.dtype for leaf in leaves(after)] == [leaf.dtype for leaf in leaves(before)]
 
 
-@pytest.mark.clause("STEP-two-modes", "STEP-skip")
+@pytest.mark.clause("STEP-two-modes", "STEP-skip", "STEP-compiled")
 @pytest.mark.parametrize("name", [*OPTAX, *OURS])
 def test_compiled_loops_do_what_eager_steps_do(name):
     """Each step compiled, and all of them in one scan: the same flags, scales and counts, and the same values to rounding."""

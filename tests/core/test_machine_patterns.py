@@ -141,7 +141,7 @@ def looped(name, library):
     "MACHINE-growth-window", "MACHINE-growth-factor", "MACHINE-growth-resets", "MACHINE-growth-guard", "MACHINE-cap",
     "MACHINE-backoff", "MACHINE-overflow-resets", "MACHINE-hysteresis", "MACHINE-refill", "MACHINE-floor", "MACHINE-offset",
     "MACHINE-arithmetic", "MACHINE-division", "MACHINE-pure", "MACHINE-first-growth-factor", "MACHINE-gate", "MACHINE-rate",
-    "MACHINE-stop", "MACHINE-lag",
+    "MACHINE-stop", "MACHINE-lag", "MACHINE-every-sequence",
 )  # fmt: skip
 @pytest.mark.parametrize("name", RULES)
 def test_all_patterns_equal_the_plain_loop(library, name):

@@ -5,6 +5,7 @@ import importlib
 import numpy as np
 import pytest
 from ranks import on_ranks
+from spec.loops import PaddleLoop, TorchLoop, called
 from vectors import argument, arguments, array, cases, rule_arguments, same
 
 import ampscale
@@ -309,9 +310,14 @@ def agreed(case, rank, gradients):
     )
 
 
+def calls(case):
+    """Each call in its turn, by torch's class and by Paddle's."""
+    return called(case, TorchLoop(case)) and called(case, PaddleLoop(case))
+
+
 KINDS = {
     function.__name__: function
-    for function in (trace, scale, unscale, all_finite, check, global_norm, local_norms, clip, error, step, replicas)
+    for function in (trace, scale, unscale, all_finite, check, global_norm, local_norms, clip, error, step, replicas, calls)
 }
 
 

@@ -1,54 +1,228 @@
 """Chapter 30, the machine: overflows in, scales out; and what was saved goes on."""
 
-from functools import partial
-from typing import Any
+from .machine_dialects import DIALECTS, ROUNDING
+from .machine_handles import HANDLES, RESUME
+from .machine_walk import A_WINDOW, Only, trace
 
-from ..case import Case
-from ..oracle.floats import rounded
-from ..oracle.machine import trajectory
-from ..subject import Subject
-from ..verdicts import Trajectory
+EVERY_STEP: Only = (lambda rule: rule.growth_interval == 1, "it has no window of one step")
+NO_BOUND: Only = (
+    lambda rule: not rule.growth_guard and rule.max_scale is None and rule.dtype == "float32",
+    "it has a guard or a cap, or is float64",
+)
 
+GROWTH_FORGETS: Only = (
+    lambda rule: "growth" in rule.refill and "finite" not in rule.refill,
+    "a growth is not what makes it forget overflows",
+)
 
-def trace(id: str, clause: str, finite: str, catches: str, *needs: str, **settings: Any) -> Case:
-    """A case that walks a scaler along *finite*, one "+" (finite) or "-" (overflow) a step, under the claimed rule's *settings*."""
-    return Case(id, clause, 0, catches, partial(_walk, finite=finite, settings=settings), frozenset(needs))
+STARTS = (
+    trace(
+        "starts-at-its-initial-scale",
+        "MACHINE-state",
+        "",
+        "a constant ignored: it starts at a scale of its own",
+        init_scale=2.0**8,
+    ),
+    trace(
+        "starts-above-the-largest-float16",
+        "MACHINE-state",
+        "",
+        "a 16-bit scale: 2**17 becomes infinite, or stays at 65504",
+        init_scale=2.0**17,
+    ),
+    trace(
+        "starts-at-a-scale-of-twenty-bits",
+        "MACHINE-state",
+        "",
+        "a rounded scale: it is held in fewer bits than float32 has, or as a power of two",
+        "rounding",
+        init_scale=2.0**12 + 2.0**-7,
+    ),
+)
 
-
-def _walk(subject: Subject, finite: str, settings: dict[str, Any]) -> None:
-    rule = subject.rule(**settings)
-    follow(subject, subject.create(rule), rule, finite)
-
-
-def follow(subject: Subject, handle: Any, rule: Any, finite: str) -> Any:
-    """Takes the steps and compares the scale after each, the initial one too. Returns the last handle."""
-    wanted = trajectory(rule, [sign == "+" for sign in finite])
-    got = [subject.read_scale(handle)]
-    subject.trajectory = Trajectory(finite, [point.scale for point in wanted], got)
-    _expect_scale(subject, rule, 0, wanted[0], got[-1])
-    for step, (sign, point) in enumerate(zip(finite, wanted[1:], strict=True), start=1):
-        if point.stopped:
-            subject.expect(subject.refuses("update", handle, sign == "+"), f"step {step}: wanted it to give up, and it went on")
-            return handle
-        handle = subject.update(handle, sign == "+")
-        got.append(subject.read_scale(handle))
-        _expect_scale(subject, rule, step, point, got[-1])
-    return handle
-
-
-def _expect_scale(subject: Subject, rule: Any, step: int, point: Any, got: float) -> None:
-    when = f"after step {step}" if step else "at the start"
-    because = f", by {' and '.join(point.clauses)}" if point.clauses else ""
-    subject.expect(rounded(got, rule.dtype) == point.scale, f"{when}: wanted {point.scale!r}{because}, got {got!r}")
-
-
-CASES = (
-    trace("starts-at-its-initial-scale", "MACHINE-state", "", "state lost: it starts at a default of its own", init_scale=2.0**8),
+GROWTHS = (
     trace(
         "grows-in-the-third-step",
         "MACHINE-growth-window",
         "++++",
         "off by one: the first window is longer or shorter than its interval",
-        growth_interval=3,
+        only=A_WINDOW,
+    ),
+    trace(
+        "grows-in-every-step-with-an-interval-of-1",
+        "MACHINE-growth-window",
+        "-+++++",
+        "off by one: with an interval of 1 it grows in every second step, or never",
+        only=EVERY_STEP,
+        growth_interval=1,
+    ),
+    trace(
+        "grows-after-three-hundred-steps",
+        "MACHINE-growth-window",
+        "-" + "+" * 303,
+        "a narrow count: the finite steps are counted in 8 bits, and the scale never grows",
+        only=A_WINDOW,
+        growth_interval=300,
+    ),
+    trace(
+        "grows-by-4",
+        "MACHINE-growth-factor",
+        "+++++++++",
+        "a constant ignored: it doubles, whatever the factor is",
+        about="MACHINE-growth-window",
+        growth_factor=4.0,
+    ),
+    trace(
+        "grows-again-a-window-after-a-growth",
+        "MACHINE-growth-resets",
+        "+++++++++",
+        "a stale count: after the first growth it grows in every step, or late",
+    ),
+    trace(
+        "a-growth-at-the-top-keeps-the-scale",
+        "MACHINE-growth-guard",
+        "+++-+++",
+        "an unguarded top: 2**127 grows to infinity, or to the largest float32, or stays for ever",
+        init_scale=2.0**126,
+        growth_interval=1,
+    ),
+    trace(
+        "grows-to-infinity-without-a-guard",
+        "MACHINE-growth-guard",
+        "+++++",
+        "a guard of its own: the scale stays under infinity where the published one does not",
+        about="MACHINE-growth-window",
+        only=NO_BOUND,
+        init_scale=2.0**126,
+        growth_interval=1,
+    ),
+    trace(
+        "stays-at-its-cap",
+        "MACHINE-cap",
+        "+++++",
+        "no cap: the scale grows beyond the bound that it was given",
+        init_scale=2.0**10,
+        max_scale=2.0**12,
+        growth_interval=1,
+    ),
+    trace(
+        "a-growth-over-the-cap-lands-on-it",
+        "MACHINE-cap",
+        "+++",
+        "a cap asked before the growth: a growth from under it lands above it, or is not made",
+        init_scale=2.0**10,
+        max_scale=2.0**11,
+        growth_interval=1,
+        growth_factor=4.0,
     ),
 )
+
+BACKOFFS = (
+    trace(
+        "backs-off-at-every-overflow-in-a-row",
+        "MACHINE-backoff",
+        "-----+",
+        "wrong polarity: overflows are taken for finite steps; or those right after a first one are taken to be the same",
+    ),
+    trace(
+        "backs-off-at-more-than-forty-overflows",
+        "MACHINE-backoff",
+        "-" * 45,
+        "a budget of overflows: after some of them in a row it gives up, or stays where it is",
+        init_scale=2.0**50,
+    ),
+    trace(
+        "backs-off-by-a-quarter",
+        "MACHINE-backoff",
+        "-+",
+        "a constant ignored: it halves, or divides by the growth factor, whatever the factor is",
+        backoff_factor=0.25,
+    ),
+    trace(
+        "backs-off-beside-a-growth-factor-of-4",
+        "MACHINE-backoff",
+        "-+",
+        "one factor for two: it divides by the growth factor where it has a backoff factor, or halves where it has none",
+        growth_factor=4.0,
+    ),
+    trace(
+        "an-overflow-ends-the-window",
+        "MACHINE-overflow-resets",
+        "+-+++++",
+        "a stale count: finite steps before an overflow count for the growth after it",
+    ),
+    trace(
+        "an-overflow-that-keeps-the-scale-ends-the-window",
+        "MACHINE-overflow-resets",
+        "++-++++",
+        "a stale count: only an overflow that backs off returns the count",
+        hysteresis=3,
+    ),
+    trace(
+        "stays-at-its-floor",
+        "MACHINE-floor",
+        "----",
+        "a constant ignored: the scale falls below the floor that it was given",
+        init_scale=2.0**10,
+        min_scale=2.0**8,
+    ),
+    trace(
+        "a-backoff-under-the-floor-lands-on-it",
+        "MACHINE-floor",
+        "--",
+        "a floor asked before the backoff: a backoff from above it lands below it, or is not made",
+        init_scale=2.0**10,
+        min_scale=2.0**9,
+        backoff_factor=0.25,
+    ),
+    trace(
+        "never-moves",
+        "MACHINE-static",
+        "+--+++-" * 8,
+        "a moving constant: a scale that is meant to stay backs off",
+    ),
+)
+
+HYSTERESIS = (
+    trace(
+        "backs-off-at-the-fourth-overflow",
+        "MACHINE-hysteresis",
+        "----+",
+        "wrong hysteresis: it backs off at the first overflow or the second, whatever was asked for, or one too late",
+        hysteresis=4,
+    ),
+    trace(
+        "keeps-or-forgets-overflows-over-a-finite-step",
+        "MACHINE-refill",
+        "-+-+",
+        "wrong refill: a finite step forgets the overflows before it, or does not, against the published rule",
+        hysteresis=2,
+    ),
+    trace(
+        "keeps-or-forgets-overflows-over-a-growth",
+        "MACHINE-refill",
+        "-++++-+",
+        "wrong refill: a growth forgets the overflows before it, or does not, against the published rule",
+        hysteresis=2,
+    ),
+    trace(
+        "keeps-or-forgets-overflows-over-a-growth-that-is-kept-back",
+        "MACHINE-refill",
+        "-++++-+",
+        "a growth half made: where the guard keeps the scale, the overflows before it are not forgotten either",
+        about="MACHINE-growth-guard",
+        only=GROWTH_FORGETS,
+        init_scale=2.0**127,
+        hysteresis=2,
+    ),
+    trace(
+        "keeps-or-forgets-overflows-over-a-backoff",
+        "MACHINE-refill",
+        "------+",
+        "wrong refill: after a backoff the next overflow backs off too, or does not, against the published rule",
+        about="MACHINE-hysteresis",
+        hysteresis=2,
+    ),
+)
+
+CASES = (*STARTS, *GROWTHS, *BACKOFFS, *HYSTERESIS, *DIALECTS, *ROUNDING, *HANDLES, *RESUME)

@@ -1,0 +1,144 @@
+"""What the random tier draws: rules that the claim allows with traces, and trees of arrays with scales."""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+from .adapter import ImplementationInfo
+from .bits import DIGITS, Bits, leaves
+from .cases.machine_walk import Walk, claimed
+from .family import family_of
+from .oracle import tensors
+from .oracle.floats import FORMATS
+from .subject import Subject
+
+Draw = Callable[[Any], Any]  # Hypothesis's: a strategy in, a value out
+
+
+class Drawn(NamedTuple):
+    """A case, and what a vector says of it."""
+
+    chapter: str
+    ask: Callable[[Subject], None]
+    given: dict[str, Any]
+
+
+# --- traces ---
+
+# By exponent; the first is what a shrunken case has.
+START = (8, 4, 0, 12)
+BOUND = (0, 1, 3)  # so many powers of two below or above the start
+EXACT = {"growth_factor": (2.0, 4.0), "backoff_factor": (0.5, 0.25)}
+INEXACT = {"growth_factor": (3.0, 1.5, 1.1), "backoff_factor": (1 / 3, 0.8)}
+COUNTS = {"growth_interval": (1, 2, 3, 4), "hysteresis": (1, 2, 3), "rate": (0.5, 0.25), "stop_at_floor": (False, True)}
+
+
+def drawn_trace(draw: Draw, info: ImplementationInfo) -> Drawn:
+    """A rule and a trace of at most 24 steps, which stays far from the edges of float32."""
+    from hypothesis.strategies import lists, sampled_from
+
+    start = draw(sampled_from(START))
+    settings = {"init_scale": 2.0**start}
+    for name, bound in (("min_scale", -1), ("max_scale", 1)):
+        settings[name] = 2.0 ** (start + bound * draw(sampled_from(BOUND)))
+    inexact = INEXACT if "rounding" in info.capabilities else {}
+    for name, values in EXACT.items():
+        settings[name] = draw(sampled_from(values + inexact.get(name, ())))
+    settings |= {name: draw(sampled_from(values)) for name, values in COUNTS.items()}
+    settings = {name: value for name, value in settings.items() if name in family_of(info.preset).parameters}
+    finite = "".join(draw(lists(sampled_from("+-"), min_size=1, max_size=24)))
+    return Drawn("machine", partial(_walk, finite=finite, settings=settings), {"finite": finite, "settings": settings})
+
+
+def _walk(subject: Subject, finite: str, settings: dict[str, Any]) -> None:
+    Walk(subject, claimed(subject, finite, **settings)).compare().follow(finite)
+
+
+# --- arrays ---
+
+SCALES = (2.0**10, 1.0, 2.0**-2, 2.0**17, 2.0**24)
+INEXACT_SCALES = (3.0, 1000.0)
+
+
+def drawn_product(draw: Draw, info: ImplementationInfo) -> Drawn:
+    """A tree and a scale to multiply by."""
+    return _drawn_numbers(draw, info, "scale")
+
+
+def drawn_quotient(draw: Draw, info: ImplementationInfo) -> Drawn:
+    """A tree and a scale to divide by."""
+    return _drawn_numbers(draw, info, "unscale")
+
+
+def drawn_check(draw: Draw, info: ImplementationInfo) -> Drawn:
+    """A tree that may hold infinities and NaN anywhere."""
+    tree = _drawn_tree(draw, info, everything=True)
+    return Drawn("overflow", partial(_check, tree=tree), {"tree": tree})
+
+
+def _drawn_numbers(draw: Draw, info: ImplementationInfo, method: str) -> Drawn:
+    from hypothesis.strategies import sampled_from
+
+    scale = draw(sampled_from(SCALES + (INEXACT_SCALES if "rounding" in info.capabilities else ())))
+    tree = _drawn_tree(draw, info, everything=False)
+    given = {"method": method, "scale": scale, "tree": tree}
+    return Drawn("scaling", partial(_compute, **given), given)
+
+
+def _drawn_tree(draw: Draw, info: ImplementationInfo, everything: bool) -> list[Bits]:
+    """Up to three arrays of one dtype."""
+    from hypothesis.strategies import lists, sampled_from
+
+    claimed = {"bfloat16": ("bfloat16",), "complex": ("complex64",)}
+    more = [dtype for claim, dtypes in claimed.items() if claim in info.capabilities for dtype in dtypes]
+    dtype = draw(sampled_from(["float32", "float16", "float64", *more]))
+    shapes = draw(lists(sampled_from([(1,), (), (3,), (2, 2)]), min_size=1, max_size=3))
+    return [_drawn_array(draw, dtype, shape, everything) for shape in shapes]
+
+
+def _drawn_array(draw: Draw, dtype: str, shape: tuple[int, ...], everything: bool) -> Bits:
+    size = 1
+    for length in shape:
+        size *= length
+    part = tensors.PARTS.get(dtype, dtype)
+    if part == dtype:
+        return Bits(dtype, shape, tuple(_drawn_pattern(draw, dtype, special=True) for _ in range(size)))
+    # Infinite parts and zeros of a complex number may come out in more ways than one.
+    parts = [[_drawn_pattern(draw, part, special=everything) for _ in range(2)] for _ in range(size)]
+    return Bits(dtype, shape, tuple(real << 4 * DIGITS[part] | imaginary for real, imaginary in parts))
+
+
+def _drawn_pattern(draw: Draw, dtype: str, special: bool) -> int:
+    """Any float16; of a wider format what stays normal when it is scaled, since some libraries flush what is not to zero."""
+    from hypothesis.strategies import booleans, integers, sampled_from
+
+    exponent_bits, fraction_bits = FORMATS[dtype]
+    if dtype == "float16":
+        return int(draw(integers(0, 2**16 - 1)))
+    sign = draw(booleans()) << exponent_bits + fraction_bits
+    if special and draw(integers(0, 3)) == 3:
+        infinity = (1 << exponent_bits) - 1 << fraction_bits
+        return int(sign | draw(sampled_from([0, infinity, infinity | 1 << fraction_bits - 1])))
+    bias = (1 << exponent_bits - 1) - 1
+    exponent = bias + draw(sampled_from([0, 1, -1, 14, -14, 30, -30]))
+    return int(sign | exponent << fraction_bits | draw(integers(0, (1 << fraction_bits) - 1)))
+
+
+def _compute(subject: Subject, method: str, scale: float, tree: list[Bits]) -> None:
+    handle = subject.create(subject.rule(init_scale=scale))
+    got = getattr(subject, method)(handle, tree)
+    came = [getattr(leaf, "dtype", None) for _, leaf in leaves(got)]
+    wanted = [computed(method, leaf, scale, dtype) for leaf, dtype in zip_longest(tree, came[: len(tree)])]
+    subject.expect_same(got, wanted, method)
+
+
+def computed(method: str, leaf: Bits, scale: float, came: str | None) -> Bits:
+    """An array times or divided by a scale: in its own dtype, or a 16-bit one in float32 if it came so."""
+    widened = came == "float32" and leaf.dtype in ("float16", "bfloat16")
+    return getattr(tensors, method)(leaf, scale, "float32" if widened else None)  # type: ignore[no-any-return]  # of two functions
+
+
+def _check(subject: Subject, tree: list[Bits]) -> None:
+    got, wanted = subject.all_finite(tree), tensors.all_finite(tree)
+    subject.expect(got == wanted, f"all_finite: wanted {wanted}, got {got}")

@@ -1,0 +1,78 @@
+"""
+The protocol's lines: JSON objects, read strictly. What is in them, call by call, is wire.py's.
+
+Whatever is not exactly as the protocol says is a ValueError with what was wanted and what came; nothing is guessed.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+OUTCOMES = ("result", "raised", "unsupported", "absent")
+_SHOWN = 120  # characters of what came, in a message
+
+
+def write_line(message: Mapping[str, Any]) -> bytes:
+    """One message, as a line of ASCII."""
+    return json.dumps(message, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def read_line(line: bytes) -> dict[str, Any]:
+    """The object that a line is."""
+    try:
+        said = json.loads(line.decode(), object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"wanted a JSON object, got {shown(line)}: {error}") from None
+    return said if isinstance(said, dict) else refuse("a JSON object", said)
+
+
+def read_reply(line: bytes, number: int) -> tuple[str, Any]:
+    """One of `OUTCOMES` and what it says: the reply to the request of this number."""
+    said = read_line(line)
+    if type(said.get("id")) is not int or said["id"] != number:
+        refuse(f"a reply with the id {number}", said)
+    found = [name for name in said if name != "id"]
+    if len(found) != 1 or found[0] not in OUTCOMES:
+        refuse(f"an id and one of {', '.join(OUTCOMES)}", said)
+    outcome, what = found[0], said[found[0]]
+    if outcome == "raised":
+        if not isinstance(what, dict) or set(what) != {"type", "message"}:
+            refuse("the type and the message of what was raised", what)
+        return outcome, {"type": text(what["type"]), "message": text(what["message"])}
+    return outcome, what if outcome == "result" else text(what)
+
+
+def text(said: Any) -> str:
+    """A string, without the half characters that JSON allows and no file can hold."""
+    if not isinstance(said, str):
+        refuse("a string", said)
+    return str(said.encode("utf-8", "backslashreplace").decode())
+
+
+def shown(said: Any) -> str:
+    """What came, on one line and no longer than a message bears."""
+    words = said.decode("utf-8", "backslashreplace") if isinstance(said, bytes) else said
+    words = repr(words) if isinstance(said, bytes) else json.dumps(words)
+    return words if len(words) <= _SHOWN else f"{words[:_SHOWN]}... ({len(words)} characters)"
+
+
+def refuse(wanted: str, came: Any) -> NoReturn:
+    """A ValueError with what was wanted and what came."""
+    raise ValueError(f"wanted {wanted}, got {shown(came)}")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    said = dict(pairs)
+    if len(said) < len(pairs):
+        raise ValueError(f"an object must say each thing once, got {[name for name, _ in pairs]}")
+    return said
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _finite(digits: str) -> float:
+    if abs(value := float(digits)) == float("inf"):
+        raise ValueError(f"{digits} is beyond a float64")
+    return value

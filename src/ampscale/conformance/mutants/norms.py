@@ -1,0 +1,71 @@
+"""Chapter 40, norms: norms and clipping in a step, wrong in one way each."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import Mutant, wrong
+from .loop import Loop
+
+_TABLE: list[Mutant] = []
+
+
+@wrong(_TABLE, "NORMS-global", "the norm that is logged is of scaled gradients: Lightning-AI/pytorch-lightning#9205")
+class TellsTheNormOfScaledGradients(Loop):
+    def told_norm(self, norm: float, clipped: Sequence[Any]) -> float:
+        return norm * self.last_scale
+
+    def backward(self, data: Any, scale: Any) -> Any:
+        self.last_scale = float(scale)
+        return super().backward(data, scale)
+
+
+@wrong(_TABLE, "NORMS-global", "local norms are added up, and they are squares: MindFormers 1.3.0")
+class AddsUpNorms(Loop):
+    def told_norm(self, norm: float, clipped: Sequence[Any]) -> float:
+        return float(sum(np.sum(np.square(gradient.astype(np.float64))) for gradient in clipped))
+
+
+@wrong(_TABLE, "NORMS-clip-before", "the norm is taken again after clipping: languini-kitchen/languini-kitchen#7")
+class TellsTheNormAfterClipping(Loop):
+    def told_norm(self, norm: float, clipped: Sequence[Any]) -> float:
+        return self.euclidean(clipped)
+
+
+@wrong(
+    _TABLE, "NORMS-clip", "gradients are clipped before they are unscaled: harubaru/waifu-diffusion#64, milesial/Pytorch-UNet#468"
+)
+class ClipsBeforeUnscaling(Loop):
+    def coefficient(self, max_norm: float, norm: float) -> Any:
+        return super().coefficient(max_norm, norm * self.last_scale)
+
+    def backward(self, data: Any, scale: Any) -> Any:
+        self.last_scale = float(scale)
+        return super().backward(data, scale)
+
+
+@wrong(_TABLE, "NORMS-clip", "each parameter is clipped by its own norm: nerfstudio-project/nerfstudio#1919 does so by group")
+class ClipsEachArray(Loop):
+    def clip(self, cell: Any, gradients: Sequence[Any], norm: float) -> list[Any]:
+        return [super(ClipsEachArray, self).clip(cell, [gradient], self.euclidean([gradient]))[0] for gradient in gradients]
+
+
+@wrong(
+    _TABLE,
+    "NORMS-clip-under-limit",
+    "gradients are normalized to the limit, also from below: MindFormers 1.3.0 by a negative limit",
+)
+class NormalizesAlways(Loop):
+    def coefficient(self, max_norm: float, norm: float) -> Any:
+        return np.float32(max_norm / (norm + 1e-6))
+
+
+@wrong(_TABLE, "STEP-clip", "the check looks at the norm, whose squares overflow: facebookresearch/fairseq#4555")
+class TakesTheNormForTheCheck(Loop):
+    def finite_in_cell(self, scaled: Sequence[Any], gradients: Sequence[Any], norm: float) -> bool:
+        with np.errstate(all="ignore"):
+            return bool(np.isfinite(sum(np.sum(np.square(gradient), dtype=np.float32) for gradient in gradients)))
+
+
+MUTANTS = tuple(_TABLE)

@@ -1,0 +1,88 @@
+"""The adapters of published scalers: without their libraries they can be imported, and in a snippet they need no ampscale."""
+
+import subprocess
+import sys
+from itertools import chain
+
+import pytest
+
+from ampscale.conformance import Unsupported, check
+from ampscale.conformance.adapter import Adapter
+from ampscale.conformance.adapters import SHIPPED, version_of
+from ampscale.conformance.calls import METHODS
+from ampscale.conformance.find import find
+from ampscale.conformance.source import source_of
+from ampscale.conformance.verdicts import BAD
+
+PUBLISHED = [name for name in SHIPPED if not name.startswith("ampscale-")]
+LIBRARIES = ("torch", "jax", "paddle", "mindspore", "keras", "flax", "jmp", "optax", "deepspeed", "megatron", "tensorflow")
+NOT_THERE = """
+import sys
+for library in {libraries}:
+    sys.modules[library] = None
+from importlib import import_module
+for place in {places}:
+    module, _, name = place.partition(":")
+    print(getattr(import_module(module), name).info.name)
+"""
+
+
+def run(script):
+    return subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True).stdout
+
+
+def test_importing_the_suite_imports_no_framework():
+    """Nor do the adapters' own list, the cases and the snippets."""
+    script = "import sys, ampscale.conformance, ampscale.conformance.adapters, ampscale.conformance.snippet\n"
+    script += "from ampscale.conformance.case import every_case; every_case()\n"
+    loaded = run(script + f"print(*(name for name in {LIBRARIES} if name in sys.modules))")
+    assert loaded.split() == []
+
+
+def test_a_published_adapter_is_imported_without_its_library():
+    """Its module, and what it says of itself."""
+    names = run(NOT_THERE.format(libraries=LIBRARIES, places=[SHIPPED[name] for name in PUBLISHED])).splitlines()
+    assert len(set(names)) == len(PUBLISHED)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_what_it_claims_is_there(name):
+    """Each method that its level and its capabilities promise; of optimizers it may say that it knows none."""
+    adapter = find(name)
+    claims = {*range(adapter.info.level + 1), *adapter.info.capabilities} - {2}
+    lacking = [method for method, about in METHODS.items() if about.needs in claims and not hasattr(adapter, method)]
+    assert lacking == []
+    if adapter.info.level >= 2 and not hasattr(adapter, "unscale_"):
+        for refused in (lambda: adapter.add_optimizer(None, []), lambda: adapter.update_scale(None)):
+            with pytest.raises(Unsupported):
+                refused()
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_its_snippets_need_no_ampscale(name):
+    """The source of all of its methods can be taken out of here, and compiled."""
+    adapter = find(name)
+    source = source_of(adapter, {method for method in vars(Adapter) if hasattr(adapter, method)})
+    assert "class " in source
+    assert "ampscale" not in source
+    compile(source, name, "exec")
+
+
+def test_versions_are_those_installed():
+    """And empty for what is not there."""
+    assert version_of("numpy")
+    assert version_of("no-such-distribution") == ""
+
+
+def test_torch_fails_where_it_is_known_to():
+    """Observed in torch 2.13.0: it multiplies by a reciprocal, looks at one side, and refuses a step without gradients."""
+    results = check(find("torch")).results
+    failed = {result.clause for result in results if result.verdict in BAD}
+    assert failed == {"SCALING-unscale-divides", "SCALING-round-once", "OVERFLOW-both-sides", "CALLS-no-gradients"}
+    assert {result.level for result in results if result.verdict == "pass"} == {0, 1, 2, 3}
+
+
+def test_every_adapter_has_a_name_of_its_own():
+    """In reports that stand side by side."""
+    ours = [find(name).info.name for name in SHIPPED if name != "ampscale-torch"]
+    assert len(ours) == len(set(chain(ours)))
