@@ -287,7 +287,7 @@ def starts_once(request, calls, at):
 LIES = {
     "right": claims(0),
     "claims resume": claims(0, "resume"),
-    "claims level 4": claims(4, "resume"),
+    "claims level 4": claims(4, "resume", "ranks"),
     "numbers for floats": numbers_for_floats,
     "random scale": random_scale,
     "constant": constant,

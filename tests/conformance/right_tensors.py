@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+import ampscale
 from ampscale.conformance.adapter import ImplementationInfo
 
 TREES = ("none", "empty")
+WITHOUT_ROUNDING = ("bfloat16", "complex", "integers", *TREES)
 FLOATS = {np.dtype(name) for name in ("float16", "float32", "float64")} | {np.dtype(ml_dtypes.bfloat16)}
 MASKS = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF0000000000000}
 
@@ -20,7 +22,7 @@ class Core:
     """Level 0, by the package's own rule; a handle is a rule and a state. A style fills in one array at a time."""
 
     arrays = "numpy"
-    claims = ("rounding", "bfloat16", "complex", "integers", *TREES)
+    claims = ("rounding", *WITHOUT_ROUNDING)
 
     def __init__(self, preset="torch"):
         name = type(self).__name__
@@ -133,7 +135,7 @@ class WideningGradients(Core):
 class Reciprocal(Core):
     """Multiplies by the reciprocal of the scale, rounded to float32; claims no rounding."""
 
-    claims = tuple(claim for claim in Core.claims if claim != "rounding")
+    claims = WITHOUT_ROUNDING
 
     def quotient(self, leaf, scale):
         return (leaf.astype(self.wide(leaf)) * np.float32(1 / scale)).astype(leaf.dtype)
@@ -202,7 +204,7 @@ class Torch(Core):
     """Tensors and a scale that is a tensor; multiplies by a reciprocal taken in float64."""
 
     arrays = "torch"
-    claims = ("bfloat16", "complex", "integers", *TREES)
+    claims = WITHOUT_ROUNDING
 
     def product(self, leaf, scale):
         return leaf * torch.tensor(scale)
@@ -230,6 +232,26 @@ class TorchTrees(Torch):
         return torch.stack(flags).all() if flags else torch.tensor(True)
 
 
+class Verbs(Core):
+    """The package's own verbs."""
+
+    def scale(self, handle, tree):
+        return ampscale.scale(tree, handle[1].scale)
+
+    def unscale(self, handle, tree):
+        return ampscale.unscale(tree, handle[1].scale)
+
+    def all_finite(self, tree):
+        return ampscale.all_finite(tree)
+
+
+class VerbsThatWiden(Verbs):
+    """The same, with gradients in float32."""
+
+    def unscale(self, handle, tree):
+        return ampscale.unscale(tree, handle[1].scale, dtype="float32")
+
+
 class TorchForeach(Torch):
     """PyTorch's kernel for all gradients at once, in place, a group for each dtype; the flag is read from it."""
 
@@ -254,6 +276,7 @@ class Jax(Core):
     """jax.tree.map, eagerly; the scale is an array of shape (), which widens what has 16 bits."""
 
     arrays = "jax"
+    claims = WITHOUT_ROUNDING  # XLA makes some divisions products
     mapped = staticmethod(jax.tree.map)
 
     def product(self, leaf, scale):
@@ -267,9 +290,7 @@ class Jax(Core):
 
 
 class JaxCompiled(Jax):
-    """The same, compiled, in the arrays' own dtypes; claims no rounding, since a constant may become a reciprocal."""
-
-    claims = tuple(claim for claim in Core.claims if claim != "rounding")
+    """The same, compiled, in the arrays' own dtypes."""
 
     def scale(self, handle, tree):
         return _scaled(tree, handle[1].scale)
@@ -319,6 +340,8 @@ STYLES = (
     InDouble,
     Exponents,
     Patterns,
+    Verbs,
+    VerbsThatWiden,
     Torch,
     TorchTrees,
     TorchForeach,

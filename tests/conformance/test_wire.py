@@ -80,11 +80,13 @@ def test_no_field_of_that_rule_is_at_its_default():
 
 
 @pytest.mark.parametrize(
-    "said", [{"init_scale": 8.0}, {"min_scale": "8"}, {"growth_interval": 2.5}, {"lag": 1}, {"speed": 1}, {"gate": True}, [], "torch"]
-)  # fmt: skip
+    "said",
+    [{"init_scale": 8.0}, {"min_scale": "8"}, {"growth_interval": 2.5}, {"lag": 1}, {"speed": 1}, {"gate": True}, [], "torch"],
+    ids=str,
+)
 def test_a_rule_that_cannot_be_is_refused(said):
     """By its members' kinds, their names, and what they are together."""
-    with pytest.raises(ValueError, match="wanted|must"):
+    with pytest.raises(ValueError, match=r"wanted|must"):
         WIRE.decode("rule", said)
 
 
@@ -136,7 +138,7 @@ def test_a_tree_keeps_its_form():
 )
 def test_what_is_no_tree_is_refused(said):
     """Exactly one way is right."""
-    with pytest.raises(ValueError, match="wanted|must|digits|elements|tree|shape"):
+    with pytest.raises(ValueError, match=r"wanted|elements"):
         WIRE.decode("tree", said)
 
 
@@ -207,7 +209,7 @@ def test_numbers_that_are_arrays_stay_arrays():
 )
 def test_what_is_of_no_kind_is_refused(kind, said):
     """With what was wanted and what came."""
-    with pytest.raises(ValueError, match="wanted|must"):
+    with pytest.raises(ValueError, match=r"wanted|must"):
         WIRE.decode(kind, said)
 
 

@@ -57,8 +57,8 @@ class Line(Protocol):
     def exchange(self, line: bytes, seconds: float, /) -> bytes:
         """The line that comes for a line."""
 
-    def end(self) -> None:
-        """Ends it."""
+    def end(self, patience: float = 0.0, /) -> None:
+        """Ends it, if it has not ended by itself within some seconds."""
 
 
 def _method(name: str) -> Any:
@@ -161,11 +161,11 @@ class Client(Calls):
         self._forget("this case is over")
 
     def close(self) -> None:
-        """Says bye, and ends the process; a later call would start another."""
+        """Says bye, and ends the process. A later call would start another, which knows no more than is loaded into it."""
         if self._line is not None:
             with suppress(Interruption):
                 self._bare("bye", {}, min(self.seconds, _BYE_SECONDS))
-        self._end("it was closed")
+        self._end("it was closed", _BYE_SECONDS)
 
     def __enter__(self) -> Self:
         return self
@@ -253,11 +253,11 @@ class Client(Calls):
         self._end(f"{call}, request {self._last}: {words}")
         raise type(end)(self._why) from None
 
-    def _end(self, why: str) -> None:
+    def _end(self, why: str, patience: float = 0.0) -> None:
         line, self._line = self._line, None
         self._forget(why)
         if line is not None:
-            line.end()
+            line.end(patience)
 
     def _forget(self, why: str) -> None:
         self._remotes.clear()

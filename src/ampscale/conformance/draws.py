@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from functools import partial
-from itertools import zip_longest
+from itertools import accumulate, pairwise, zip_longest
+from math import inf, nan, prod
 from typing import Any, NamedTuple
 
 from .adapter import ImplementationInfo
@@ -10,7 +11,7 @@ from .bits import DIGITS, Bits, leaves
 from .cases.machine_walk import Walk, claimed
 from .family import family_of
 from .oracle import tensors
-from .oracle.floats import FORMATS
+from .oracle.floats import FORMATS, encode
 from .subject import Subject
 
 Draw = Callable[[Any], Any]  # Hypothesis's: a strategy in, a value out
@@ -59,6 +60,8 @@ def _walk(subject: Subject, finite: str, settings: dict[str, Any]) -> None:
 
 SCALES = (2.0**10, 1.0, 2.0**-2, 2.0**17, 2.0**24)
 INEXACT_SCALES = (3.0, 1000.0)
+SHAPES = ((1,), (), (3,), (2, 2))
+REACH = 30  # powers of two around 1: what is drawn stays normal when it is scaled, since some libraries flush the rest to zero
 
 
 def drawn_product(draw: Draw, info: ImplementationInfo) -> Drawn:
@@ -72,8 +75,8 @@ def drawn_quotient(draw: Draw, info: ImplementationInfo) -> Drawn:
 
 
 def drawn_check(draw: Draw, info: ImplementationInfo) -> Drawn:
-    """A tree that may hold infinities and NaN anywhere."""
-    tree = _drawn_tree(draw, info, everything=True)
+    """A tree in which something may be infinite or NaN."""
+    tree = _drawn_tree(draw, info, ("float32", "float16", "float64", "bfloat16", "complex64"))
     return Drawn("overflow", partial(_check, tree=tree), {"tree": tree})
 
 
@@ -81,48 +84,50 @@ def _drawn_numbers(draw: Draw, info: ImplementationInfo, method: str) -> Drawn:
     from hypothesis.strategies import sampled_from
 
     scale = draw(sampled_from(SCALES + (INEXACT_SCALES if "rounding" in info.capabilities else ())))
-    tree = _drawn_tree(draw, info, everything=False)
+    # A complex number of which a part is zero or infinite is multiplied in more ways than one.
+    tree = _drawn_tree(draw, info, ("float32", "float16", "float64", "bfloat16"))
     given = {"method": method, "scale": scale, "tree": tree}
     return Drawn("scaling", partial(_compute, **given), given)
 
 
-def _drawn_tree(draw: Draw, info: ImplementationInfo, everything: bool) -> list[Bits]:
-    """Up to three arrays of one dtype."""
-    from hypothesis.strategies import lists, sampled_from
+def _drawn_tree(draw: Draw, info: ImplementationInfo, special: tuple[str, ...]) -> list[Bits]:
+    """Up to three arrays of one dtype; where it is one of *special*, an element may be zero, infinite or NaN."""
+    from hypothesis.strategies import integers, lists, sampled_from
 
-    claimed = {"bfloat16": ("bfloat16",), "complex": ("complex64",)}
-    more = [dtype for claim, dtypes in claimed.items() if claim in info.capabilities for dtype in dtypes]
+    more = [dtype for claim, dtype in (("bfloat16", "bfloat16"), ("complex", "complex64")) if claim in info.capabilities]
     dtype = draw(sampled_from(["float32", "float16", "float64", *more]))
-    shapes = draw(lists(sampled_from([(1,), (), (3,), (2, 2)]), min_size=1, max_size=3))
-    return [_drawn_array(draw, dtype, shape, everything) for shape in shapes]
+    shapes = draw(lists(sampled_from(SHAPES), min_size=1, max_size=3))
+    ends = [*accumulate((prod(shape) for shape in shapes), initial=0)]
+    patterns = [_drawn_pattern(draw, dtype) for _ in range(ends[-1])]
+    if dtype in special:
+        place = draw(integers(0, 2 * ends[-1]))  # half of the places are none
+        patterns[place : place + 1] = [draw(sampled_from(_specials(dtype)))] if place < ends[-1] else []
+    return [Bits(dtype, shape, tuple(patterns[at:end])) for shape, (at, end) in zip(shapes, pairwise(ends), strict=True)]
 
 
-def _drawn_array(draw: Draw, dtype: str, shape: tuple[int, ...], everything: bool) -> Bits:
-    size = 1
-    for length in shape:
-        size *= length
-    part = tensors.PARTS.get(dtype, dtype)
-    if part == dtype:
-        return Bits(dtype, shape, tuple(_drawn_pattern(draw, dtype, special=True) for _ in range(size)))
-    # Infinite parts and zeros of a complex number may come out in more ways than one.
-    parts = [[_drawn_pattern(draw, part, special=everything) for _ in range(2)] for _ in range(size)]
-    return Bits(dtype, shape, tuple(real << 4 * DIGITS[part] | imaginary for real, imaginary in parts))
+def _drawn_pattern(draw: Draw, dtype: str) -> int:
+    """A finite number; 0 is drawn for 1, and what is drawn small is a power of two."""
+    from hypothesis.strategies import integers
 
-
-def _drawn_pattern(draw: Draw, dtype: str, special: bool) -> int:
-    """Any float16; of a wider format what stays normal when it is scaled, since some libraries flush what is not to zero."""
-    from hypothesis.strategies import booleans, integers, sampled_from
-
+    if dtype in tensors.PARTS:
+        part = tensors.PARTS[dtype]
+        return _drawn_pattern(draw, part) << 4 * DIGITS[part] | _drawn_pattern(draw, part)
     exponent_bits, fraction_bits = FORMATS[dtype]
-    if dtype == "float16":
-        return int(draw(integers(0, 2**16 - 1)))
-    sign = draw(booleans()) << exponent_bits + fraction_bits
-    if special and draw(integers(0, 3)) == 3:
-        infinity = (1 << exponent_bits) - 1 << fraction_bits
-        return int(sign | draw(sampled_from([0, infinity, infinity | 1 << fraction_bits - 1])))
     bias = (1 << exponent_bits - 1) - 1
-    exponent = bias + draw(sampled_from([0, 1, -1, 14, -14, 30, -30]))
-    return int(sign | exponent << fraction_bits | draw(integers(0, (1 << fraction_bits) - 1)))
+    reach = min(REACH, bias)  # a float16 may be anything
+    rest, negative = divmod(draw(integers(0, 2 * (2 * reach + 1) * 2**fraction_bits - 1)), 2)
+    fraction, far = divmod(rest, 2 * reach + 1)
+    exponent = bias + (far + 1) // 2 * (1 if far % 2 else -1)
+    return int(negative << exponent_bits + fraction_bits | exponent << fraction_bits | fraction)
+
+
+def _specials(dtype: str) -> list[int]:
+    """NaN, infinity and zero, and those of a sign; for complex numbers in either part."""
+    if dtype in tensors.PARTS:
+        part = tensors.PARTS[dtype]
+        one, width = encode(1, part), 4 * DIGITS[part]
+        return [pattern for each in _specials(part) for pattern in (each << width | one, one << width | each)]
+    return [encode(value, dtype) for value in (nan, inf, -inf, 0.0, -0.0)]
 
 
 def _compute(subject: Subject, method: str, scale: float, tree: list[Bits]) -> None:

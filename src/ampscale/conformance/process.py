@@ -71,8 +71,12 @@ class Process:
         del self._came[: newline + 1]
         return came
 
-    def end(self) -> None:
-        """Kills it and all that it has started, and closes the pipes."""
+    def end(self, patience: float = 0.0) -> None:
+        """Kills it, unless it ends by itself within some seconds, and all that it has started; and closes the pipes."""
+        if patience:
+            self._in.close()
+            with suppress(subprocess.TimeoutExpired):
+                self._popen.wait(patience)
         self._finalize()
 
     def _turn(self, seconds: float, newline: int) -> int:

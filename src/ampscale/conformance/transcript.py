@@ -103,7 +103,7 @@ class Recording:
         self._end()
         return self._differs("a reply", entry)
 
-    def end(self) -> None:
+    def end(self, _patience: float = 0.0) -> None:
         """Nothing: there is no process."""
 
     def _end(self) -> None:

@@ -5,6 +5,7 @@ Whatever is not exactly as the protocol says is a ValueError with what was wante
 """
 
 import json
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -13,8 +14,8 @@ from typing import Any, Protocol
 from ..core.rule import LossScaleRule
 from .adapter import ImplementationInfo
 from .arrays import from_bits, is_array, to_bits
-from .bits import Bits, map_tree, tree_from_json, tree_to_json
-from .lines import refuse, text
+from .bits import DIGITS, Bits, map_tree, tree_to_json
+from .lines import refuse, shown, text
 
 PROTOCOL = 1
 SAID = ("name", "version", "url", "level", "capabilities", "preset")  # of an ImplementationInfo; bits have no library
@@ -220,36 +221,30 @@ def _read_bool(said: Any) -> bool:
     return said if isinstance(said, bool) else refuse("true or false", said)
 
 
-def _read_bits(said: Any) -> Any:
-    """A tree of `Bits` that is written as it is to be: in lower case, with sizes that are sizes and bools that are bools."""
-    tree = tree_from_json(said)
-    if json.dumps(tree_to_json(tree), sort_keys=True) != json.dumps(said, sort_keys=True):
-        refuse("an array as dtype, shape and bits in lower case, or a list, a tuple, a dict or null", said)
-    map_tree(_check_bits, tree)
-    return tree
-
-
-def _check_bits(bits: Bits) -> None:
-    if any(size < 0 for size in bits.shape):
-        refuse("sizes of at least 0", list(bits.shape))
-    if bits.dtype == "bool" and set(bits.bits) - {0, 1}:
-        refuse("a bool as 00 or 01", bits.to_json())
-
-
 def _read_tree(said: Any, library: str) -> Any:
-    return map_tree(lambda bits: _made(bits, library), _read_bits(said))
+    if isinstance(said, list):
+        return [_read_tree(child, library) for child in said]
+    if isinstance(said, dict) and set(said) == {"tuple"}:
+        return tuple(_read_tree(child, library) for child in _list(said["tuple"]))
+    if isinstance(said, dict) and set(said) == {"dict"}:
+        return {key: _read_tree(child, library) for key, child in _object(said["dict"]).items()}
+    return None if said is None else _read_array(said, library)
 
 
 def _read_array(said: Any, library: str) -> Any:
-    bits = _read_bits(said)
-    return _made(bits, library) if isinstance(bits, Bits) else refuse("an array", said)
-
-
-def _made(bits: Bits, library: str) -> Any:
+    """Exactly as it is to be written: in lower case, with sizes that are sizes and bools that are bools."""
+    if not isinstance(said, dict) or set(said) != {"dtype", "shape", "bits"} or said["dtype"] not in list(DIGITS):
+        refuse(f"an array as dtype, shape and bits, whose dtype is one of {', '.join(DIGITS)}", said)
+    wanted = re.compile("0[01]" if said["dtype"] == "bool" else f"[0-9a-f]{{{DIGITS[said['dtype']]}}}")
+    if not all(isinstance(one, str) and wanted.fullmatch(one) for one in _list(said["bits"])):
+        refuse(f"patterns like {wanted.pattern}", said["bits"])
+    if not all(type(size) is int and size >= 0 for size in _list(said["shape"])):
+        refuse("sizes of at least 0", said["shape"])
+    bits = Bits(said["dtype"], tuple(said["shape"]), tuple(int(one, 16) for one in said["bits"]))
     try:
         return from_bits(bits, library)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"wanted an array, got one of shape {bits.shape}: {error}") from None
+        raise ValueError(f"wanted an array, got one of shape {shown(said['shape'])}: {error}") from None
 
 
 def _read_flag(said: Any, library: str) -> Any:

@@ -45,9 +45,9 @@ def test_a_leaf_is_unscaled_into_a_wider_dtype(name, wide):
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
-def test_every_number_of_16_bits_is_rounded_once(name):
-    """All patterns, divided by three in float32 and then rounded."""
-    leaf = np.arange(2**16, dtype=np.uint16).view(DTYPES[name])
+def test_numbers_of_16_bits_are_rounded_once(name):
+    """Every seventh pattern, divided by three in float32 and then rounded."""
+    leaf = np.arange(0, 2**16, 7, dtype=np.uint16).view(DTYPES[name])
     with np.errstate(all="ignore"):
         wanted = (leaf.astype(np.float32) / np.float32(3)).astype(DTYPES[name])
     assert same(unscale(to_bits(leaf), 3.0), to_bits(wanted))

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
@@ -29,7 +29,7 @@ class Right:
 
     def update(self, handle, finite):
         rule, state = handle["rule"], handle["state"]
-        if rule.stops(state, finite):
+        if (rule.stop_at_floor or rule.stop_below is not None) and rule.stops(state, finite):
             raise FloatingPointError("the scale is at its minimum")
         return {"rule": rule, "state": rule.update(state, finite)}
 
@@ -133,6 +133,7 @@ def every_verdict(**members: Any) -> Report:
     return Report(ImplementationInfo(name="every", version="2"), tuple(results), {"python": "3.11"})
 
 
+@cache
 def many(implementations: int = 30, cases: int = 130) -> list[dict[str, Any]]:
     """Reports on as many implementations, each really run, with every transcript; some are wrong, and some expected to be."""
     known = [clause for clause in clauses() if not clause.startswith("PRESETS")]

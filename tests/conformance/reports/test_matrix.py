@@ -11,7 +11,9 @@ from ampscale.conformance import ImplementationInfo, Report, Result, Verdict
 from ampscale.conformance.clauses import clauses, spec_folder
 from ampscale.conformance.reports import matrix
 from ampscale.conformance.verdicts import Call
+from ampscale.core.rule import LossScaleRule
 
+RUNS = ("runs", "wanted", "got")
 REPORTS = [made.said(made.report_of(adapter)) for adapter in (made.Right(), made.Late("late"), made.Raising("raising"))]
 
 
@@ -20,17 +22,36 @@ def said(*results, **members):
     return made.said(Report(ImplementationInfo(name="x", **members), results))
 
 
+def in_full(value):
+    """What was made short, as reports write it."""
+    if isinstance(value, dict):
+        return {
+            ("bits" if key == "runs" else key): unrolled(item) if key in RUNS else in_full(item) for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [in_full(item) for item in value]
+    return float.fromhex(value).hex() if isinstance(value, str) and "0x" in value[:3] and "p" in value else value
+
+
+def unrolled(runs):
+    return [in_full(item) for times, items in runs for item in items * times]
+
+
 def whole(found, implementation, case):
     """A result as its report had it, put together again from the tables."""
     cell = implementation["results"][case]
     transcript = found.transcripts[cell["transcript"]] if "transcript" in cell else []
+    calls = [in_full({"result": None, "raised": "", **found.calls[place]}) for place in transcript]
+    for call in calls:
+        if call["method"] == "create":  # whose rule leaves out what has its default
+            call["arguments"][0] = json.loads(LossScaleRule().to_json()) | call["arguments"][0]
     return {
         "case": case,
         **found.cases[case],
         "verdict": cell["verdict"],
         "message": cell.get("message", ""),
-        "calls": [found.calls[place] for place in transcript],
-        "trajectory": found.trajectories[cell["trajectory"]] if "trajectory" in cell else None,
+        "calls": calls,
+        "trajectory": in_full(found.trajectories[cell["trajectory"]]) if "trajectory" in cell else None,
         "snippet": cell.get("snippet", ""),
         "reproduced": cell.get("reproduced"),
     }

@@ -121,13 +121,12 @@ class Core:
         return {"step": self._ready(step), "state": state}
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """Its report, in Python's numbers. Without `max_norm` it takes no norm."""
+        """Its report, as it is. Without `max_norm` it takes no norm."""
         cell["state"], report = cell["step"](cell["state"], list(data))
-        numbers = ("loss", "scale", "next_scale", "learning_rate", "global_norm")
-        told = {name: float(value) for name in numbers if (value := getattr(report, name)) is not None}
+        names = ("finite", "loss", "scale", "next_scale", "learning_rate", "global_norm")
+        told = {name: value for name in names if (value := getattr(report, name)) is not None}
         state = cell["state"]
-        counts = {"attempted": int(state.attempted), "applied": int(state.applied)}
-        return {"parameters": state.params, "finite": bool(report.finite), **told, **counts}
+        return {"parameters": state.params, "attempted": state.attempted, "applied": state.applied, **told}
 
     # Level 4
 

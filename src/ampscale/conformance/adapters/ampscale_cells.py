@@ -19,7 +19,7 @@ class UpdateCell:
     info = ImplementationInfo(
         name="ampscale's DynamicLossScaleUpdateCell",
         version=ampscale.__version__,
-        capabilities=("resume", "rounding", "process"),
+        capabilities=("resume", "rounding"),
         preset="mindspore_update_cell",
     )
 
@@ -54,7 +54,7 @@ class TrainOneStep:
     info = ImplementationInfo(
         name="ampscale's TrainOneStepWithLossScaleCell",
         version=ampscale.__version__,
-        level=3,
+        level=4,
         capabilities=("resume", "rounding", "process", "bfloat16", "loss", "momentum", "schedule"),
         preset="mindspore_update_cell",
     )
@@ -108,15 +108,15 @@ class TrainOneStep:
         return ampscale.TrainOneStepWithLossScaleCell(network, optimizer, update_cell(rule))
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """One call; its three outputs."""
+        """One call; its three outputs, as they are."""
         scale, rate = float(cell.scale_sense), float(cell.optimizer.learning_rate)
         loss, overflow, next_scale = cell(*data)
         return {
             "parameters": list(cell.network.params),
             "finite": not bool(overflow),
             "scale": scale,
-            "next_scale": float(next_scale),
-            "loss": float(loss),
+            "next_scale": next_scale,
+            "loss": loss,
             "learning_rate": rate,
         }
 
@@ -127,7 +127,7 @@ class MFTrainOneStep(TrainOneStep):
     info = ImplementationInfo(
         name="ampscale's MFTrainOneStepCell",
         version=ampscale.__version__,
-        level=3,
+        level=4,
         capabilities=(*TrainOneStep.info.capabilities, "norm", "clip"),
         preset="mindspore_update_cell",
     )
@@ -147,17 +147,17 @@ class MFTrainOneStep(TrainOneStep):
         return ampscale.MFTrainOneStepCell(network, optimizer, max_norm is not None, limit, update_cell(rule))
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """One call; its five outputs."""
+        """One call; its five outputs, as they are."""
         scale = float(cell.scale_sense)
         loss, overflow, next_scale, rate, norm = cell(*data)
         return {
             "parameters": list(cell.network.params),
             "finite": not bool(overflow),
             "scale": scale,
-            "next_scale": float(next_scale),
-            "loss": float(loss),
-            "learning_rate": float(rate),
-            **({} if norm is None else {"global_norm": float(norm)}),
+            "next_scale": next_scale,
+            "loss": loss,
+            "learning_rate": rate,
+            **({} if norm is None else {"global_norm": norm}),
         }
 
 

@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 
 import ampscale
-from ampscale import frameworks
 
 from ..adapter import ImplementationInfo, Unsupported
 from ..bits import leaves, map_tree
 from .ampscale import linear
 
 EDGE = 2.0**100  # beyond it, and below its reciprocal, what is published is mended: see spec/deviations.md
-HOST = ("resume", "rounding", "process")
+HOST = ("resume", "rounding")
 TREES = ("bfloat16", "complex", "integers")
 
 
@@ -62,7 +61,7 @@ class DynamicLossScaler:
 
     def all_finite(self, tree: Any) -> Any:
         """The function beside it, which takes a tuple or a list."""
-        return frameworks.mindspore.all_finite(flat(tree))
+        return ampscale.frameworks.mindspore.all_finite(flat(tree))
 
 
 class StaticLossScaler:
@@ -100,7 +99,7 @@ class StaticLossScaler:
 
     def all_finite(self, tree: Any) -> Any:
         """The function beside it, which takes a tuple or a list."""
-        return frameworks.mindspore.all_finite(flat(tree))
+        return ampscale.frameworks.mindspore.all_finite(flat(tree))
 
 
 class DynamicLossScaleManager:
@@ -134,8 +133,8 @@ class PaddleGradScaler:
     info = ImplementationInfo(
         name="ampscale's GradScaler",
         version=ampscale.__version__,
-        level=3,
-        capabilities=(*HOST, "bfloat16", "complex", "none", "groups", "applied", "loss", "momentum", "schedule"),
+        level=4,
+        capabilities=(*HOST, "process", "bfloat16", "complex", "none", "groups", "applied", "loss", "momentum", "schedule"),
         preset="paddle_document",
     )
 

@@ -19,8 +19,8 @@ class TorchGradScaler:
     info = ImplementationInfo(
         name="ampscale's GradScaler for torch",
         version=ampscale.__version__,
-        level=3,
-        capabilities=(*HOST, "bfloat16", "none", "groups", "applied", "loss", "norm", "momentum"),
+        level=4,
+        capabilities=(*HOST, "process", "bfloat16", "none", "groups", "applied", "loss", "norm", "momentum"),
         preset="torch",
         arrays="torch",
     )

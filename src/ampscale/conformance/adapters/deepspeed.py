@@ -14,7 +14,7 @@ class DeepSpeed:
         version=version_of("deepspeed"),
         url="https://deepspeed.readthedocs.io/en/latest/training.html#gradient-accumulation",
         level=0,
-        capabilities=("resume", "process", "rounding"),
+        capabilities=("resume", "rounding"),
         preset="deepspeed",
         arrays="torch",
     )

@@ -14,7 +14,7 @@ class Megatron:
         version=version_of("megatron-core"),
         url="https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/optimizer/grad_scaler.py",
         level=0,
-        capabilities=("resume", "process", "rounding"),
+        capabilities=("resume", "rounding"),
         preset="megatron",
         arrays="torch",
     )

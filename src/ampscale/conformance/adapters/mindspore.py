@@ -121,15 +121,15 @@ class MindSporeCell:
         return cell
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """One call."""
+        """One call; what it returns is handed on as it is."""
         scale = float(cell.scale_sense.asnumpy())
         loss, overflow, next_scale = cell(*data)
         return {
             "parameters": [parameter.value().copy() for parameter in cell.network.trainable_params()],
             "finite": not bool(overflow.asnumpy()),
             "scale": scale,
-            "next_scale": float(next_scale.asnumpy()),
-            "loss": float(loss.asnumpy()),
+            "next_scale": next_scale,
+            "loss": loss,
         }
 
 

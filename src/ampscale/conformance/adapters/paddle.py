@@ -24,7 +24,7 @@ class Paddle:
         name="paddle.amp.GradScaler",
         version=version_of("paddlepaddle"),
         url="https://www.paddlepaddle.org.cn/documentation/docs/en/api/paddle/amp/GradScaler_en.html",
-        level=3,
+        level=4,
         capabilities=("resume", "process", "none", "groups", "loss", "momentum"),
         preset="paddle_document",
         arrays="paddle",
@@ -47,7 +47,7 @@ class Paddle:
         import paddle
 
         scaler.step(sgd([parameter_with(paddle.to_tensor([0.0 if finite else float("inf")]))]))
-        scaler.update()
+        quietly(scaler.update)
 
     def read_scale(self, scaler: Any) -> float:
         """There is no other place to read it."""
@@ -79,7 +79,7 @@ class Paddle:
         refuse_narrow(tree)
         scaler = scaler_with(init_loss_scaling=4.0, incr_every_n_steps=1, decr_every_n_nan_or_inf=1)
         scaler.step(sgd([parameter_with(leaf) for leaf in leaves(tree)]))
-        scaler.update()
+        quietly(scaler.update)
         return self.read_scale(scaler) > 4.0
 
     def add_optimizer(self, scaler: Any, parameters: Sequence[Any]) -> Any:
@@ -110,7 +110,7 @@ class Paddle:
 
     def update_scale(self, scaler: Any) -> None:
         """Its own."""
-        scaler.update()
+        quietly(scaler.update)
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: float, momentum: float = 0.0) -> Any:
         """What a loop holds."""
@@ -132,7 +132,7 @@ class Paddle:
         loss = sum((parameter * values).sum() for parameter, values in zip(parameters, data, strict=True))
         scaled = scaler.scale(loss)
         scaled.backward()
-        scaler.minimize(optimizer, scaled)
+        quietly(scaler.minimize, optimizer, scaled)
         finite = not bool(scaler._cache_found_inf)
         optimizer.clear_grad()
         return {
@@ -151,7 +151,7 @@ class PaddleAsItIs(Paddle):
         name="paddle.amp.GradScaler, as its code has it",
         version=version_of("paddlepaddle"),
         url="https://github.com/PaddlePaddle/Paddle/blob/v3.3.1/python/paddle/amp/grad_scaler.py",
-        capabilities=("resume", "process", "rounding"),
+        capabilities=("resume", "rounding"),
         preset="paddle",
         arrays="paddle",
     )
@@ -183,6 +183,14 @@ def scaler_with(**constants: Any) -> Any:
         pass
     with mock.patch.object(grad_scaler, "_dygraph_tracer", return_value=Tracer):
         return paddle.amp.GradScaler(**constants)
+
+
+def quietly(function: Callable[..., Any], *arguments: Any) -> None:
+    """Without the line that Paddle prints at every backoff."""
+    from contextlib import redirect_stdout
+
+    with redirect_stdout(None):
+        function(*arguments)
 
 
 def parameter_from(value: Any) -> Any:

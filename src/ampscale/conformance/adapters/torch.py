@@ -19,7 +19,7 @@ class Torch:
         name="torch.amp.GradScaler",
         version=version_of("torch"),
         url="https://docs.pytorch.org/docs/stable/amp.html#gradient-scaling",
-        level=3,
+        level=4,
         capabilities=("resume", "process", "rounding", "bfloat16", "none", "groups", "loss", "norm", "clip", "momentum"),
         preset="torch",
         arrays="torch",

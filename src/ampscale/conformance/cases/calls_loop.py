@@ -29,6 +29,12 @@ def simple_rule(subject: Subject, **settings: Any) -> Any:
     return subject.rule(**{name: value for name, value in SIMPLE.items() if name in subject.family.parameters}, **settings)
 
 
+def needs_power_of_two(scale: float) -> None:
+    """Unsupported at other scales, where right implementations divide to numbers that differ in the last bit."""
+    if math.frexp(scale)[0] != 0.5:
+        raise Unsupported(f"its scale is {scale!r} here, and the expected numbers are exact at powers of two")
+
+
 @dataclass
 class Side:
     """One optimizer: what its maker knows it by, and what it has to hold."""
@@ -94,8 +100,7 @@ class Loop:
         if kind == "huge":
             return [array("float32", values) for values in HUGE]
         scale = self.machine.point.scale
-        if math.frexp(scale)[0] != 0.5:
-            raise Unsupported(f"its scale is {scale!r} here, and these numbers are exact at powers of two")
+        needs_power_of_two(scale)
         return [None if row is None else tensors.scale(array("float32", row), scale) for row in GRADIENTS[kind]]
 
     def unscale(self, side: Side, _: str) -> None:

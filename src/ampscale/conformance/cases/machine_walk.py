@@ -122,8 +122,9 @@ class Walk:
 
     def _tell(self, scale: float) -> None:
         """Shows the walk as it goes, where the scale was read after every step."""
-        self.got = [*self.got[: len(self.finite)], scale]
-        if len(self.got) == len(self.wanted):
+        before = self.got[: len(self.finite)]
+        if len(before) == len(self.finite):
+            self.got = [*before, scale]
             self.subject.trajectory = Trajectory(self.finite, self.wanted, self.got)
 
 

@@ -6,7 +6,7 @@ from ..case import case
 from ..family import SMALL
 from ..oracle.tensors import array
 from ..subject import Subject
-from .trees import PAIR, again, moved, scaled, unscaled
+from .trees import PAIR, again, beside, moved, scaled, unscaled
 
 INF, NAN = math.inf, math.nan
 TINY = 2.0**-24  # float16's smallest subnormal, of which all of them are multiples
@@ -36,7 +36,9 @@ CASES = (
         finite=False,
     ),
     again("scales-every-loss", "SCALING-scale", "once a step: the second loss is not multiplied", "scale"),
+    beside("scale-is-its-own", "SCALING-scale", "shared: losses are multiplied by the scale of another scaler", "scale"),
     scale_leaves_its_input_alone,
+    scaled("scales-by-less-than-1", "SCALING-scale", "a floor: a scale below 1 is taken for 1", tree=PAIR, scale=0.25),
     scaled("scale-keeps-the-sign-of-zero", "SCALING-scale", "lost sign: -0.0 becomes 0.0", tree=[array("float32", [-0.0, 0.0])]),
     scaled(
         "scales-float32-in-float32",
@@ -104,6 +106,13 @@ CASES = (
         tree=[{"a": (array("float32", [1.5, 2.5]),)}],
     ),
     scaled(
+        "scale-keeps-none",
+        "SCALING-structure-kept",
+        "no loss: None raises, or is dropped",
+        "none",
+        tree=[None, *PAIR],
+    ),
+    scaled(
         "scales-both-parts-of-complex64",
         "SCALING-complex",
         "half done: the imaginary part is dropped, or not scaled",
@@ -132,6 +141,7 @@ CASES = (
         finite=True,
         steps_before=1,
     ),
+    beside("unscale-is-its-own", "SCALING-unscale-divides", "shared: gradients are divided by another scaler's scale", "unscale"),
     again(
         "unscales-every-tree",
         "SCALING-unscale-divides",
@@ -148,11 +158,11 @@ CASES = (
         "unscales-by-less-than-1", "SCALING-unscale-divides", "a floor: a scale below 1 is taken for 1", tree=PAIR, scale=0.25
     ),
     unscaled(
-        "unscales-by-1001",
+        "unscales-by-1001-and-a-half",
         "SCALING-unscale-divides",
-        "coarse: the scale is taken for a power of two, or kept in bfloat16",
+        "coarse: the scale is taken for a power of two, or kept in 16 bits or as an integer",
         tree=[array("float32", [1.5, -7.0])],
-        scale=1001.0,
+        scale=1001.5,
         ulps=1,
     ),
     unscaled(
@@ -169,6 +179,15 @@ CASES = (
         "a narrow reciprocal: float16 gradients are multiplied by one of float16",
         "rounding",
         tree=[array("float16", [5.0, 7.0])],
+        scale=3.0,
+    ),
+    unscaled(
+        "divides-bfloat16-by-3",
+        "SCALING-round-once",
+        "another rounding: the lower half of the float32 quotient is cut off",
+        "rounding",
+        "bfloat16",
+        tree=[array("bfloat16", [2.0, 8.0])],
         scale=3.0,
     ),
     unscaled(

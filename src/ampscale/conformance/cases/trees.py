@@ -38,6 +38,11 @@ def again(id: str, clause: str, catches: str, method: str) -> Case:
     return Case(id, clause, 1, catches, partial(_twice, method=method))
 
 
+def beside(id: str, clause: str, catches: str, method: str) -> Case:
+    """A case that does so while there is another scaler, which was made later and has another scale."""
+    return Case(id, clause, 1, catches, partial(_older, method=method))
+
+
 def _first(subject: Subject, method: str, scale: float, tree: Any, ulps: int = 0) -> None:
     _expect(subject, subject.create(subject.rule(init_scale=scale)), method, scale, tree, ulps)
 
@@ -61,6 +66,12 @@ def _later(subject: Subject, method: str, finite: bool, steps_before: int) -> No
 def _twice(subject: Subject, method: str) -> None:
     handle = subject.create(subject.rule(init_scale=SMALL))
     getattr(subject, method)(handle, PAIR)
+    _expect(subject, handle, method, SMALL, PAIR)
+
+
+def _older(subject: Subject, method: str) -> None:
+    handle = subject.create(subject.rule(init_scale=SMALL))
+    subject.create(subject.rule(init_scale=2 * SMALL))
     _expect(subject, handle, method, SMALL, PAIR)
 
 

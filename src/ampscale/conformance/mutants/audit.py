@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from unittest.mock import patch
 
 from .. import case as suite
@@ -22,7 +23,7 @@ from ..check import run
 from ..subject import Failed, Subject
 from ..verdicts import BAD
 from . import Mutant, mutants_of
-from .places import Place, callers, files_of, passed, written
+from .places import SUBJECT, Place, callers, files_of, passed, written
 
 Accusations = dict[str, set[Place]]  # of one mutant: each case that it does not pass, and the lines that it failed through
 
@@ -75,15 +76,14 @@ class Audit:
         return False
 
 
-def audit(cases: Sequence[Case], mutants: Sequence[Mutant], chapters: Sequence[str] | None = None) -> Audit:
-    """Puts every case to every mutant."""
+def audit(cases: Sequence[Case], mutants: Sequence[Mutant], files: Sequence[Path]) -> Audit:
+    """Puts every case to every mutant; the expectations are those in these files."""
     asked: set[Place] = set()
     accusations = []
     for mutant in mutants:
         found = {case.id: accused(case, mutant.make, asked) for case in cases}
         accusations.append({case: places for case, places in found.items() if places is not None})
-    files = files_of(chapters)
-    inside = {str(file) for file in files if file.parent.name == "cases"}
+    inside = {str(file) for file in files if file != SUBJECT}
     places = written(files) | {place for place in asked if place[0] in inside}
     return Audit(cases, mutants, accusations, sorted(places))
 
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chapters = parser.parse_args(arguments).chapter
     cases = _cases_of(chapters) if chapters else suite.every_case()
     mutants = [mutant for chapter in chapters or CHAPTERS for mutant in mutants_of(chapter)]
-    found = audit(cases, mutants, chapters)
+    found = audit(cases, mutants, files_of(chapters))
     idle: list[Mutant | Case | Place] = [*found.uncaught(), *found.idle_cases(), *found.idle_places()]
     sys.stdout.write("\n".join([*_matrix(found), *map(_complaint, idle)]) + "\n")
     return 1 if idle else 0

@@ -19,19 +19,23 @@ def _looked_at(loop: Loop, handle: Any, optimizer: Any) -> None:
 # --- what each call does ---
 
 
-@wrong(_TABLE, "CALLS-step", "float64 gradients go into the step as they are, still scaled: Paddle 3.3.1")
+@wrong(
+    _TABLE,
+    "CALLS-step",
+    "nerfstudio-project/nerfacc#307: the loss is scaled and the step is the optimizer's own, 1024 times too large",
+)
 class StepLeavesGradientsScaled(Loop):
     def unscale_late(self, handle: Any, optimizer: Any) -> None:
         _looked_at(self, handle, optimizer)
 
 
-@wrong(_TABLE, "CALLS-step", "no CUDA, so the scaler turns itself off, and the loss was scaled elsewhere: pytorch/pytorch#196195")
+@wrong(_TABLE, "CALLS-step", "pytorch/pytorch#196195: without CUDA the scaler turns itself off, and the loss was scaled before")
 class DisablesItself(Loop):
     def unscaled_gradient(self, handle: Any, gradient: Any) -> Any:
         return gradient
 
 
-@wrong(_TABLE, "CALLS-step", "a fused optimizer unscales by itself, also after unscale_: pytorch/pytorch#94060")
+@wrong(_TABLE, "CALLS-step", "pytorch/pytorch#94060: a fused optimizer unscales by itself, also after unscale_")
 class StepUnscalesAgain(Loop):
     def unscale_first(self, handle: Any, optimizer: Any) -> None:
         super().unscale_first(handle, optimizer)
@@ -43,7 +47,7 @@ class StepUnscalesAgain(Loop):
         return [self.unscaled_gradient(handle, gradient) for gradient in optimizer.gradients]
 
 
-@wrong(_TABLE, "CALLS-unscale", "gradients are divided in the step, and clipped before it: Lightning-AI/pytorch-lightning#9599")
+@wrong(_TABLE, "CALLS-unscale", "Lightning-AI/pytorch-lightning#9599: gradients are divided in the step, and clipped before it")
 class UnscaleOnlyLooks(Loop):
     def unscale_first(self, handle: Any, optimizer: Any) -> None:
         _looked_at(self, handle, optimizer)
@@ -55,7 +59,7 @@ class UnscaleOnlyLooks(Loop):
         return [self.unscaled_gradient(handle, gradient) for gradient in optimizer.gradients]
 
 
-@wrong(_TABLE, "CALLS-edits-kept", "gradients are clipped after they were handed over: Deci-AI/super-gradients#653")
+@wrong(_TABLE, "CALLS-edits-kept", "not seen; a master copy is made in unscale_, and what is clipped is the other one")
 class LosesEdits(Loop):
     def unscale_now(self, handle: Any, optimizer: Any) -> None:
         super().unscale_now(handle, optimizer)
@@ -65,7 +69,7 @@ class LosesEdits(Loop):
         return optimizer.kept
 
 
-@wrong(_TABLE, "CALLS-skip", "a fused optimizer is not told what was found: pytorch/pytorch#90752")
+@wrong(_TABLE, "CALLS-skip", "pytorch/pytorch#95781: a fused optimizer applies what nobody has looked at")
 class StepDoesNotLook(Loop):
     def unscale_late(self, handle: Any, optimizer: Any) -> None:
         super().unscale_late(handle, optimizer)
@@ -79,19 +83,19 @@ class StepDoesNotLook(Loop):
         return optimizer.late or super().decision(handle, optimizer)
 
 
-@wrong(_TABLE, "CALLS-skip", "what unscale_ has found is not handed to a fused optimizer: pytorch/pytorch#95847")
+@wrong(_TABLE, "CALLS-skip", "pytorch/pytorch#95847: what unscale_ has found is not handed to a fused optimizer")
 class LosesTheFlagOfUnscale(StepDoesNotLook):
     def decision(self, handle: Any, optimizer: Any) -> bool:
         return not optimizer.late or Loop.decision(self, handle, optimizer)
 
 
-@wrong(_TABLE, "CALLS-flag-kept", "step looks at the gradients again, and takes what it sees now: pytorch/pytorch#97415")
+@wrong(_TABLE, "CALLS-flag-kept", "pytorch/pytorch#97415: step looks at the gradients again, and takes what it sees then")
 class LooksAgain(Loop):
     def decision(self, handle: Any, optimizer: Any) -> bool:
         return bool(super().all_finite(list(optimizer.gradients)))
 
 
-@wrong(_TABLE, "OVERFLOW-both-sides", "the check sees the scaled gradients alone: pytorch/pytorch#96755")
+@wrong(_TABLE, "OVERFLOW-both-sides", "pytorch/pytorch#96755: the check sees the scaled gradients alone")
 class LooksOnlyBefore(Loop):
     def flag_of(self, scaled: Any, unscaled: Any) -> bool | None:
         return super().flag_of(scaled, scaled)
@@ -101,7 +105,9 @@ class LooksOnlyBefore(Loop):
 
 
 @wrong(
-    _TABLE, "CALLS-scale-stands", "the scale is updated within the step, before others have used it: deepspeedai/DeepSpeed#8588"
+    _TABLE,
+    "CALLS-scale-stands",
+    "huggingface/accelerate#439: a wrapped step updates the scale before the other optimizer has used it",
 )
 class MovesInStep(Loop):
     def close(self, handle: Any, optimizer: Any, applied: bool) -> None:
@@ -112,7 +118,7 @@ class MovesInStep(Loop):
         return [flag for flag in super().flags_of_update(handle) if not any(one.stepped for one in handle.progress.values())]
 
 
-@wrong(_TABLE, "CALLS-update", "the scale is updated before the gradients are divided by it: deepspeedai/DeepSpeed#8588")
+@wrong(_TABLE, "CALLS-update", "deepspeedai/DeepSpeed#8588: the scale is updated before the gradients are divided by it")
 class DividesByTheNextScale(Loop):
     def unscaling_scale(self, handle: Any) -> Any:
         after = copy.copy(handle)
@@ -120,53 +126,51 @@ class DividesByTheNextScale(Loop):
         return after.shown
 
 
-@wrong(
-    _TABLE,
-    "CALLS-update",
-    "the reciprocal is computed once: the scale does not move inside a captured graph, pytorch/pytorch#55562",
-)
+@wrong(_TABLE, "CALLS-update", "pytorch/pytorch#55562: a captured graph keeps the scale that it was captured with")
 class DividesByTheFirstScale(Loop):
     def unscaling_scale(self, handle: Any) -> Any:
         return self.held(handle.rule, handle.rule.init_scale)
 
 
-@wrong(_TABLE, "CALLS-update", "only what was stepped is asked for its flag: Haian-Jin/LVSM#19 skips steps on purpose")
+@wrong(
+    _TABLE, "CALLS-update", "not seen; a loop leaves a step out, as Haian-Jin/LVSM#19 does, and with it what unscale_ has found"
+)
 class CountsStepsAlone(Loop):
     def flags_of_update(self, handle: Any) -> list[bool]:
         stepped = [progress.finite for progress in handle.progress.values() if progress.stepped and progress.finite is not None]
         return [all(stepped)] if stepped else []
 
 
-@wrong(_TABLE, "CALLS-update-closes", "a step that is left out leaves the iteration open: Haian-Jin/LVSM#19")
+@wrong(_TABLE, "CALLS-update-closes", "Haian-Jin/LVSM#19: a step that is left out leaves the iteration open")
 class ClosesStepsAlone(Loop):
     def forget(self, handle: Any) -> None:
         handle.progress = {optimizer: progress for optimizer, progress in handle.progress.items() if not progress.stepped}
 
 
-@wrong(
-    _TABLE,
-    "CALLS-update-closes",
-    "the flag of an overflow is never cleared: a muon step is spoilt for good, deepspeedai/DeepSpeed#8435",
-)
+@wrong(_TABLE, "CALLS-update-closes", "deepspeedai/DeepSpeed#8432: after the first overflow every step is one")
 class FlagSticks(Loop):
     def decision(self, handle: Any, optimizer: Any) -> bool:
         handle.stuck = getattr(handle, "stuck", False) or not super().decision(handle, optimizer)
         return not handle.stuck
 
 
-@wrong(_TABLE, "CALLS-answer", "an update of the scale is no sign of a step: pytorch/pytorch#55585")
+@wrong(_TABLE, "CALLS-answer", "pytorch/pytorch#55585: nobody can know whether to step the schedule")
 class TellsNothing(Loop):
     def answer(self, handle: Any, applied: bool) -> Any:
         return None
 
 
-@wrong(_TABLE, "CALLS-answer", "a skip inside a fused optimizer is told as a step: huggingface/accelerate#4242")
+@wrong(_TABLE, "CALLS-answer", "huggingface/accelerate#4242: a skip inside a fused optimizer is told as a step")
 class TellsOfEveryStep(Loop):
     def answer(self, handle: Any, applied: bool) -> Any:
         return True
 
 
-@wrong(_TABLE, "CALLS-answer", "found_inf is returned where the caller asks whether there was a step: pytorch/pytorch#142472")
+@wrong(
+    _TABLE,
+    "CALLS-answer",
+    "not seen; found_inf is returned, as pytorch/pytorch#142472 asks for, where a caller asks for its opposite",
+)
 class TellsOfOverflows(Loop):
     def answer(self, handle: Any, applied: bool) -> Any:
         return not applied
@@ -175,14 +179,18 @@ class TellsOfOverflows(Loop):
 # --- what may not come ---
 
 
-@wrong(_TABLE, "CALLS-unscale-once", "a wrapped optimizer is not known again, and unscaled twice: huggingface/accelerate#113")
+@wrong(
+    _TABLE,
+    "CALLS-unscale-once",
+    "huggingface/accelerate#113: a wrapped optimizer is not known again, and its gradients are divided twice",
+)
 class UnscalesTwice(Loop):
     def check_unscale(self, handle: Any, optimizer: Any) -> None:
         if (progress := self.progress_of(handle, optimizer)) is not None and progress.stepped:
             raise OutOfOrderError("unscale_ has to come before step")
 
 
-@wrong(_TABLE, "CALLS-unscale-once", "it is caught too late: gradients are divided while the optimizer is looked up")
+@wrong(_TABLE, "CALLS-unscale-once", "not seen; it is seen too late, when the gradients have been divided")
 class RefusesAfterDividing(Loop):
     def check_unscale(self, handle: Any, optimizer: Any) -> None:
         known = self.progress_of(handle, optimizer)
@@ -191,14 +199,14 @@ class RefusesAfterDividing(Loop):
         super().check_unscale(handle, optimizer)
 
 
-@wrong(_TABLE, "CALLS-unscale-once", "a step leaves no mark that unscale_ looks at: NVIDIA/apex unscales on leaving scale_loss")
+@wrong(_TABLE, "CALLS-unscale-once", "not seen; a step leaves no mark that unscale_ looks at")
 class UnscalesAfterAStep(Loop):
     def check_unscale(self, handle: Any, optimizer: Any) -> None:
         if (progress := self.progress_of(handle, optimizer)) is not None and not progress.stepped:
             raise OutOfOrderError("unscale_ has to come once")
 
 
-@wrong(_TABLE, "CALLS-step-once", "minimize after step steps again: Paddle 3.3.1")
+@wrong(_TABLE, "CALLS-step-once", "IAHispano/Applio#860: the optimizer steps by itself once more, after the scaler's step")
 class StepsTwice(Loop):
     def check_step(self, handle: Any, optimizer: Any) -> None:
         progress = self.progress_of(handle, optimizer)
@@ -206,7 +214,7 @@ class StepsTwice(Loop):
             raise OutOfOrderError("step has to come once")
 
 
-@wrong(_TABLE, "CALLS-step-once", "it is caught too late: the optimizer has moved when the order is looked at")
+@wrong(_TABLE, "CALLS-step-once", "not seen; it is seen too late, when the optimizer has moved")
 class RefusesAfterMoving(Loop):
     def check_step(self, handle: Any, optimizer: Any) -> None:
         progress = self.progress_of(handle, optimizer)
@@ -215,13 +223,13 @@ class RefusesAfterMoving(Loop):
         super().check_step(handle, optimizer)
 
 
-@wrong(_TABLE, "CALLS-step-once", "a skipped step leaves no mark: the batch is tried again by hand")
+@wrong(_TABLE, "CALLS-step-once", "not seen; a step that was skipped leaves no mark")
 class StepsAfterASkip(Loop):
     def close(self, handle: Any, optimizer: Any, applied: bool) -> None:
         self.progress_of(handle, optimizer).stepped = applied
 
 
-@wrong(_TABLE, "CALLS-update-needs-a-check", "the flag of a fresh scaler is False, and counts as a finite step: Paddle 3.3.1")
+@wrong(_TABLE, "CALLS-update-needs-a-check", "Paddle 3.3.1: the flag of a fresh scaler counts as a finite step")
 class UpdatesBeforeAnything(Loop):
     def check_update(self, handle: Any) -> None:
         if getattr(handle, "updated", False):
@@ -235,7 +243,7 @@ class UpdatesBeforeAnything(Loop):
         handle.updated = True
 
 
-@wrong(_TABLE, "CALLS-update-needs-a-check", "the last flag stays, and each further update backs off again: Paddle 3.3.1")
+@wrong(_TABLE, "CALLS-update-needs-a-check", "Paddle 3.3.1: the last flag stays, and each further update backs off again")
 class KeepsTheLastFlag(Loop):
     def check_update(self, handle: Any) -> None:
         if not handle.progress and not hasattr(handle, "last"):
@@ -250,21 +258,23 @@ class KeepsTheLastFlag(Loop):
 # --- several optimizers ---
 
 
-@wrong(_TABLE, "CALLS-own-flag", "one flag for all, which the last unscale_ overwrites: Paddle 3.3.1")
+@wrong(_TABLE, "CALLS-own-flag", "Paddle 3.3.1: one flag for all, which the last unscale_ overwrites")
 class LastOptimizerDecides(Loop):
     def decision(self, handle: Any, optimizer: Any) -> bool:
         return bool(list(handle.progress.values())[-1].finite)
 
 
 @wrong(
-    _TABLE, "CALLS-own-flag", "one flag for all: an overflow of one GAN's half skips the other's step too, neosr-project/neosr#9"
+    _TABLE,
+    "CALLS-own-flag",
+    "not seen; one flag for all, so that an overflow in one half of a GAN stops the other",
 )
 class AnyOverflowSkipsAll(Loop):
     def decision(self, handle: Any, optimizer: Any) -> bool:
         return all(progress.finite for progress in handle.progress.values())
 
 
-@wrong(_TABLE, "CALLS-own-flag", "one mark for all that gradients are unscaled: galilai-group/stable-pretraining#333")
+@wrong(_TABLE, "CALLS-own-flag", "not seen; one mark for all optimizers that their gradients are unscaled")
 class OneIsUnscaledForAll(Loop):
     def must_unscale(self, handle: Any, optimizer: Any) -> bool:
         if handle.progress and optimizer not in handle.progress:
@@ -272,19 +282,23 @@ class OneIsUnscaledForAll(Loop):
         return not handle.progress
 
 
-@wrong(_TABLE, "CALLS-one-update", "the flag that update goes by is overwritten by each step: Paddle 3.3.1")
+@wrong(_TABLE, "CALLS-one-update", "Paddle 3.3.1: the flag that update goes by is overwritten by each step")
 class LastOptimizerMovesTheScale(Loop):
     def flags_of_update(self, handle: Any) -> list[bool]:
         return [bool(list(handle.progress.values())[-1].finite)]
 
 
-@wrong(_TABLE, "CALLS-one-update", "only the first optimizer's scaler is updated: NVIDIA/apex#232")
+@wrong(_TABLE, "CALLS-one-update", "not seen; the flag that update goes by is kept from the first step")
 class FirstOptimizerMovesTheScale(Loop):
     def flags_of_update(self, handle: Any) -> list[bool]:
         return [bool(next(iter(handle.progress.values())).finite)]
 
 
-@wrong(_TABLE, "CALLS-one-update", "each optimizer's step counts as a step of its own: OpenBMB/BMTrain#39")
+@wrong(
+    _TABLE,
+    "CALLS-one-update",
+    "huggingface/accelerate#439, neosr-project/neosr#9: the scale is updated after each optimizer's step",
+)
 class MovesForEachOptimizer(Loop):
     def flags_of_update(self, handle: Any) -> list[bool]:
         return [bool(progress.finite) for progress in handle.progress.values()]
@@ -293,7 +307,7 @@ class MovesForEachOptimizer(Loop):
 # --- parameters without a gradient ---
 
 
-@wrong(_TABLE, "CALLS-none", "None goes into the check and is an error: tensorflow/tensorflow#27655")
+@wrong(_TABLE, "CALLS-none", "tensorflow/tensorflow#27655: None goes into the check, and is an error there")
 class FailsOnNone(Loop):
     def unscaled_gradient(self, handle: Any, gradient: Any) -> Any:
         if gradient is None:
@@ -301,15 +315,13 @@ class FailsOnNone(Loop):
         return super().unscaled_gradient(handle, gradient)
 
 
-@wrong(
-    _TABLE, "CALLS-none", "zeros stand in for a gradient that is not there, and decay what they meet: tensorflow/tensorflow#27655"
-)
+@wrong(_TABLE, "CALLS-none", "not seen; zeros stand in for a gradient that is not there, and momentum moves by them")
 class FillsInZeros(Loop):
     def unscaled_gradient(self, handle: Any, gradient: Any) -> Any:
         return np.zeros(1, np.float32) if gradient is None else super().unscaled_gradient(handle, gradient)
 
 
-@wrong(_TABLE, "CALLS-no-gradients", "no inf checks were recorded for this optimizer: nerfstudio-project/nerfstudio#1919")
+@wrong(_TABLE, "CALLS-no-gradients", "nerfstudio-project/nerfstudio#1919: no inf checks were recorded for this optimizer")
 class RefusesAStepOfNothing(Loop):
     def decision(self, handle: Any, optimizer: Any) -> bool:
         if self.progress_of(handle, optimizer).finite is None:
@@ -317,7 +329,7 @@ class RefusesAStepOfNothing(Loop):
         return super().decision(handle, optimizer)
 
 
-@wrong(_TABLE, "CALLS-no-gradients", "no inf checks were recorded prior to update: SheldonTsui/GOF_NeurIPS2021#2")
+@wrong(_TABLE, "CALLS-no-gradients", "huggingface/accelerate#357: no inf checks were recorded prior to update")
 class RefusesAnUpdateOfNothing(Loop):
     def check_update(self, handle: Any) -> None:
         super().check_update(handle)
@@ -325,17 +337,13 @@ class RefusesAnUpdateOfNothing(Loop):
             raise AssertionError("no gradients were checked")
 
 
-@wrong(_TABLE, "CALLS-no-gradients", "what has no flag is taken for an overflow: thisserand/alpaca-lora-finetune-language#4")
+@wrong(_TABLE, "CALLS-no-gradients", "not seen; what has no flag is taken for an overflow")
 class TakesNothingForAnOverflow(Loop):
     def flags_of_update(self, handle: Any) -> list[bool]:
         return [all(progress.finite for progress in handle.progress.values())]
 
 
-@wrong(
-    _TABLE,
-    "CALLS-no-gradients",
-    "an optimizer without a flag ends the update for all: a frozen half of a GAN, neosr-project/neosr#31",
-)
+@wrong(_TABLE, "CALLS-no-gradients", "not seen; an optimizer without a flag ends the update for all")
 class NothingHoldsTheScale(Loop):
     def flags_of_update(self, handle: Any) -> list[bool]:
         missing = any(progress.finite is None for progress in handle.progress.values())

@@ -16,7 +16,20 @@ from .plain import EVERY_SETTING, EVERYTHING, Plain
 
 EVERY_LOOP = (
     *EVERYTHING,
-    *("groups", "applied", "loss", "norm", "clip", "momentum", "schedule", "counters", "ranks", "jit", "process"),
+    *(
+        "groups",
+        "applied",
+        "loss",
+        "norm",
+        "clip",
+        "momentum",
+        "schedule",
+        "counters",
+        "ranks",
+        "no-host-reads",
+        "jit",
+        "process",
+    ),
 )
 
 
@@ -317,6 +330,12 @@ class Loop(Plain):
     def agreed(self, finite: Sequence[bool], rank: int) -> bool:
         """What a rank takes for the flag of all."""
         return all(finite)
+
+    def step_on_arrays(self, handle: Any, tree: Any) -> Any:
+        """Unscales, looks on both sides, and moves the scale."""
+        unscaled = self.unscale(handle, tree)
+        self.update(handle, self.all_finite(tree) and self.all_finite(unscaled))
+        return handle, unscaled
 
     def compiled(self) -> Any:
         """NumPy is compiled already."""

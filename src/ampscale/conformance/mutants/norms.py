@@ -11,7 +11,7 @@ from .loop import Loop
 _TABLE: list[Mutant] = []
 
 
-@wrong(_TABLE, "NORMS-global", "the norm that is logged is of scaled gradients: Lightning-AI/pytorch-lightning#9205")
+@wrong(_TABLE, "NORMS-global", "Lightning-AI/pytorch-lightning#9205: the norm that is logged is of scaled gradients")
 class TellsTheNormOfScaledGradients(Loop):
     def told_norm(self, norm: float, clipped: Sequence[Any]) -> float:
         return norm * self.last_scale
@@ -21,20 +21,24 @@ class TellsTheNormOfScaledGradients(Loop):
         return super().backward(data, scale)
 
 
-@wrong(_TABLE, "NORMS-global", "local norms are added up, and they are squares: MindFormers 1.3.0")
+@wrong(_TABLE, "NORMS-global", "paiml/entrenar#311, and MindFormers 1.3.0 for local norms: squares are taken for norms")
 class AddsUpNorms(Loop):
     def told_norm(self, norm: float, clipped: Sequence[Any]) -> float:
         return float(sum(np.sum(np.square(gradient.astype(np.float64))) for gradient in clipped))
 
 
-@wrong(_TABLE, "NORMS-clip-before", "the norm is taken again after clipping: languini-kitchen/languini-kitchen#7")
+@wrong(
+    _TABLE,
+    "NORMS-clip-before",
+    "not seen; the norm is taken again after clipping, and is always the limit: verl-project/verl#2282 asks for it",
+)
 class TellsTheNormAfterClipping(Loop):
     def told_norm(self, norm: float, clipped: Sequence[Any]) -> float:
         return self.euclidean(clipped)
 
 
 @wrong(
-    _TABLE, "NORMS-clip", "gradients are clipped before they are unscaled: harubaru/waifu-diffusion#64, milesial/Pytorch-UNet#468"
+    _TABLE, "NORMS-clip", "harubaru/waifu-diffusion#64, milesial/Pytorch-UNet#468: gradients are clipped while they are scaled"
 )
 class ClipsBeforeUnscaling(Loop):
     def coefficient(self, max_norm: float, norm: float) -> Any:
@@ -45,23 +49,23 @@ class ClipsBeforeUnscaling(Loop):
         return super().backward(data, scale)
 
 
-@wrong(_TABLE, "NORMS-clip", "each parameter is clipped by its own norm: nerfstudio-project/nerfstudio#1919 does so by group")
+@wrong(
+    _TABLE,
+    "NORMS-clip",
+    "carpedm20/MemN2N-tensorflow#19, huggingface/transformers#581: each parameter is clipped by its own norm",
+)
 class ClipsEachArray(Loop):
     def clip(self, cell: Any, gradients: Sequence[Any], norm: float) -> list[Any]:
         return [super(ClipsEachArray, self).clip(cell, [gradient], self.euclidean([gradient]))[0] for gradient in gradients]
 
 
-@wrong(
-    _TABLE,
-    "NORMS-clip-under-limit",
-    "gradients are normalized to the limit, also from below: MindFormers 1.3.0 by a negative limit",
-)
+@wrong(_TABLE, "NORMS-clip-under-limit", "not seen; the coefficient is not held to 1, and small gradients grow to the limit")
 class NormalizesAlways(Loop):
     def coefficient(self, max_norm: float, norm: float) -> Any:
         return np.float32(max_norm / (norm + 1e-6))
 
 
-@wrong(_TABLE, "STEP-clip", "the check looks at the norm, whose squares overflow: facebookresearch/fairseq#4555")
+@wrong(_TABLE, "STEP-clip", "facebookresearch/fairseq#4555: the check looks at the norm, which overflows first")
 class TakesTheNormForTheCheck(Loop):
     def finite_in_cell(self, scaled: Sequence[Any], gradients: Sequence[Any], norm: float) -> bool:
         with np.errstate(all="ignore"):

@@ -19,16 +19,28 @@ def _bits(leaf: Any) -> Any:
 # --- what counts as infinite or NaN ---
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "the least element is compared with -inf, and the greatest with nothing")
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; the least element is compared with -65504, and the greatest with nothing")
+class LooksForTheLeastInHalf(Plain):
+    def finite_elements(self, leaf: Any) -> Any:
+        return leaf >= -65504 if leaf.dtype == np.float16 else super().finite_elements(leaf)
+
+
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; the greatest element is compared with 65504, and the least with nothing")
+class LooksForTheGreatestInHalf(Plain):
+    def finite_elements(self, leaf: Any) -> Any:
+        return leaf <= 65504 if leaf.dtype == np.float16 else super().finite_elements(leaf)
+
+
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; the least element is compared with -inf, and the greatest with nothing")
 class LooksForTheLeast(Plain):
     def finite_elements(self, leaf: Any) -> Any:
-        return np.not_equal(leaf, -np.inf) & ~np.isnan(leaf)
+        return np.not_equal(leaf, -np.inf) & ~np.isnan(leaf) if leaf.dtype == np.float32 else super().finite_elements(leaf)
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "the greatest element is compared with inf, and the least with nothing")
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; the greatest element is compared with inf, and the least with nothing")
 class LooksForTheGreatest(Plain):
     def finite_elements(self, leaf: Any) -> Any:
-        return np.not_equal(leaf, np.inf) & ~np.isnan(leaf)
+        return np.not_equal(leaf, np.inf) & ~np.isnan(leaf) if leaf.dtype == np.float32 else super().finite_elements(leaf)
 
 
 @wrong(_TABLE, "OVERFLOW-all-finite", "a comparison is never true of NaN, nor is a reduction: arrayfire/arrayfire#860")
@@ -37,7 +49,7 @@ class LooksForInfinities(Plain):
         return ~np.isinf(leaf)
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "what is above -inf, as unsigned bits, is NaN: but only one that has a sign")
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; what is above -inf, as unsigned bits, is NaN: but only one that has a sign")
 class LooksForNansWithASign(Plain):
     def finite_leaf(self, leaf: Any) -> bool:
         return (
@@ -47,7 +59,7 @@ class LooksForNansWithASign(Plain):
         )
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "what is above inf, as signed bits, is NaN: but a sign makes it small")
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; what is above inf, as signed bits, is NaN: but a sign makes it small")
 class LooksForNansWithoutASign(Plain):
     def finite_leaf(self, leaf: Any) -> bool:
         return (
@@ -57,7 +69,7 @@ class LooksForNansWithoutASign(Plain):
         )
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "the first bit of the fraction says that it is a NaN: swiftlang/swift#2494")
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; the first bit of the fraction says that it is a NaN")
 class LooksForQuietNans(Plain):
     def finite_leaf(self, leaf: Any) -> bool:
         return (
@@ -67,22 +79,64 @@ class LooksForQuietNans(Plain):
         )
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "the exponent's mask is that of float32, for every dtype")
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; the exponent's mask is that of float32, for every dtype")
 class LooksAtHalfAsAtSingle(Plain):
     def finite_leaf(self, leaf: Any) -> bool:
         return leaf.dtype == np.float16 or super().finite_leaf(leaf)
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "the kernel has branches for half and single, and no other")
+@wrong(
+    _TABLE,
+    "OVERFLOW-all-finite",
+    "not seen; the exponent is full and the fraction zero, as in the infinity that an overflow makes",
+)
+class LooksForInfinitiesInHalf(Plain):
+    def finite_leaf(self, leaf: Any) -> bool:
+        return not np.any(leaf.view(np.uint16) & 0x7FFF == 0x7C00) if leaf.dtype == np.float16 else super().finite_leaf(leaf)
+
+
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; the kernel has branches for half and single, and no other")
 class KnowsNoDouble(Plain):
     def finite_leaf(self, leaf: Any) -> bool:
         return leaf.dtype == np.float64 or super().finite_leaf(leaf)
+
+
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; a comparison with the largest number, for the dtype that is rarely met")
+class LooksForInfinitiesInDouble(Plain):
+    def finite_leaf(self, leaf: Any) -> bool:
+        return not np.any(abs(leaf) == np.inf) if leaf.dtype == np.float64 else super().finite_leaf(leaf)
+
+
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; x != x, for the dtype that overflows never")
+class LooksForNansInDouble(Plain):
+    def finite_leaf(self, leaf: Any) -> bool:
+        return not np.any(np.isnan(leaf)) if leaf.dtype == np.float64 else super().finite_leaf(leaf)
 
 
 @wrong(_TABLE, "OVERFLOW-all-finite", "numpy.issubdtype(bfloat16, floating) is False: jax-ml/jax#9179")
 class KnowsNoBfloat16(Plain):
     def finite_leaf(self, leaf: Any) -> bool:
         return leaf.dtype.name == "bfloat16" or super().finite_leaf(leaf)
+
+
+@wrong(
+    _TABLE,
+    "OVERFLOW-all-finite",
+    "a NaN whose payload is cut off is infinite; the others are not looked for: groonga/groonga#2961",
+)
+class LooksForInfinitiesInBfloat16(Plain):
+    def finite_leaf(self, leaf: Any) -> bool:
+        return not np.any(leaf.view(np.uint16) & 0x7FFF == 0x7F80) if leaf.dtype.name == "bfloat16" else super().finite_leaf(leaf)
+
+
+@wrong(
+    _TABLE,
+    "OVERFLOW-all-finite",
+    "not seen; bfloat16 has the range of float32 and overflows never, so that NaN alone is looked for",
+)
+class LooksForNansInBfloat16(Plain):
+    def finite_leaf(self, leaf: Any) -> bool:
+        return not np.any(np.isnan(leaf.astype(np.float32))) if leaf.dtype.name == "bfloat16" else super().finite_leaf(leaf)
 
 
 @wrong(_TABLE, "OVERFLOW-edges", "isnormal where isfinite is meant: deephaven/deephaven-core#2728, tgockel/json-voorhees#25")
@@ -92,33 +146,33 @@ class LooksAtNormalNumbers(Plain):
         return (leaf == 0) | (finite & (abs(leaf) >= np.finfo(leaf.dtype).tiny)) if leaf.dtype.kind == "f" else finite
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "x / x is 1 for every number but one")
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; x / x is 1 for every number but one")
 class DividesByItself(Plain):
     def finite_elements(self, leaf: Any) -> Any:
         with np.errstate(all="ignore"):
             return super().finite_elements(leaf / leaf if leaf.dtype.kind == "f" else leaf)
 
 
-@wrong(_TABLE, "OVERFLOW-edges", "the limit is asked for with >= where > is meant")
+@wrong(_TABLE, "OVERFLOW-edges", "not seen; the limit is asked for with >= where > is meant")
 class TakesTheLargestHalfForInfinite(Plain):
     def finite_elements(self, leaf: Any) -> Any:
         return super().finite_elements(leaf) & ((abs(leaf) < 65504) | (leaf.dtype != np.float16))
 
 
-@wrong(_TABLE, "OVERFLOW-edges", "3.4e38 is written for the largest float32")
+@wrong(_TABLE, "OVERFLOW-edges", "not seen; 3.4e38 is written for the largest float32")
 class HasARoundLimit(Plain):
     def finite_elements(self, leaf: Any) -> Any:
         return super().finite_elements(leaf) & ((abs(leaf) < 3.4e38) | (leaf.dtype != np.float32))
 
 
-@wrong(_TABLE, "OVERFLOW-edges", "everything is cast to float32 first")
+@wrong(_TABLE, "OVERFLOW-edges", "not seen; everything is cast to float32 first")
 class LooksAtDoubleInSingle(Plain):
     def finite_elements(self, leaf: Any) -> Any:
         with np.errstate(all="ignore"):
             return super().finite_elements(leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf)
 
 
-@wrong(_TABLE, "OVERFLOW-edges", "16 bits are 16 bits: bfloat16 is cast to float16")
+@wrong(_TABLE, "OVERFLOW-edges", "not seen; 16 bits are 16 bits: bfloat16 is cast to float16")
 class LooksAtBfloat16InHalf(Plain):
     def finite_elements(self, leaf: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -128,11 +182,7 @@ class LooksAtBfloat16InHalf(Plain):
 # --- something is computed of the elements, and looked at in their place ---
 
 
-@wrong(
-    _TABLE,
-    "OVERFLOW-elementwise",
-    "the sum is finite where all are: observed in apex and DeepSpeed 0.19.8; in half, scikit-learn/scikit-learn#23347",
-)
+@wrong(_TABLE, "OVERFLOW-elementwise", "the sum is finite where all are; it is taken in half: scikit-learn/scikit-learn#23347")
 class SumsInHalf(Plain):
     def finite_leaf(self, leaf: Any) -> bool:
         with np.errstate(all="ignore"):
@@ -157,7 +207,7 @@ class TakesTheNorm(Plain):
             )
 
 
-@wrong(_TABLE, "OVERFLOW-elementwise", "the range is computed anyway, for a histogram")
+@wrong(_TABLE, "OVERFLOW-elementwise", "not seen; the range is computed anyway, for a histogram")
 class TakesTheRange(Plain):
     def finite_leaf(self, leaf: Any) -> bool:
         with np.errstate(all="ignore"):
@@ -168,7 +218,7 @@ class TakesTheRange(Plain):
             )
 
 
-@wrong(_TABLE, "OVERFLOW-elementwise", "an infinite sum, and no look whether it is NaN")
+@wrong(_TABLE, "OVERFLOW-elementwise", "not seen; an infinite sum, and no look whether it is NaN")
 class CancelsInfinities(Plain):
     def finite_leaf(self, leaf: Any) -> bool:
         with np.errstate(all="ignore"):
@@ -186,13 +236,13 @@ class TakesTheMagnitude(Plain):
             return super().finite_elements(abs(leaf))
 
 
-@wrong(_TABLE, "OVERFLOW-complex", "the imaginary part is dropped: tensorflow/tensorflow#126895")
+@wrong(_TABLE, "OVERFLOW-complex", "not seen; the imaginary part is dropped")
 class LooksAtRealParts(Plain):
     def finite_elements(self, leaf: Any) -> Any:
         return super().finite_elements(leaf.real)
 
 
-@wrong(_TABLE, "OVERFLOW-complex", "the second half of each pair is read for both")
+@wrong(_TABLE, "OVERFLOW-complex", "not seen; the second half of each pair is read for both")
 class LooksAtImaginaryParts(Plain):
     def finite_elements(self, leaf: Any) -> Any:
         return super().finite_elements(leaf.imag if leaf.dtype.kind == "c" else leaf)
@@ -201,7 +251,7 @@ class LooksAtImaginaryParts(Plain):
 # --- which elements ---
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "a loop that begins with 1")
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; a loop that begins with 1")
 class BeginsWithTheSecond(Plain):
     def finite_elements(self, leaf: Any) -> Any:
         return super().finite_elements(leaf[1:] if leaf.ndim else leaf)
@@ -213,10 +263,16 @@ class EndsBeforeTheLast(Plain):
         return super().finite_elements(leaf.reshape(-1)[:-1] if leaf.ndim else leaf)
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "a sample, to save time")
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; a sample, to save time")
 class LooksAtBothEnds(Plain):
     def finite_elements(self, leaf: Any) -> Any:
         return super().finite_elements(leaf.reshape(-1)[[0, -1]] if leaf.size else leaf)
+
+
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; each block of a thousand ends one too early")
+class LeavesOutTheEndsOfBlocks(Plain):
+    def finite_elements(self, leaf: Any) -> Any:
+        return super().finite_elements(leaf.reshape(-1)[np.arange(leaf.size) % 1024 != 1023])
 
 
 @wrong(_TABLE, "OVERFLOW-all-finite", "the rest after the last full block: stew675/llama-cpp-rdna-boosts#19, amd/IRON#198")
@@ -225,19 +281,19 @@ class LooksAtFullBlocks(Plain):
         return super().finite_elements(leaf.reshape(-1)[: leaf.size - leaf.size % BLOCK] if leaf.size > BLOCK else leaf)
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "an array of shape () has no first axis to go along")
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; an array of shape () has no first axis to go along")
 class LooksAtNoScalars(Plain):
     def finite_leaf(self, leaf: Any) -> bool:
         return leaf.ndim == 0 or super().finite_leaf(leaf)
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "one thread for each column, and no loop over the rows")
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; one thread for each column, and no loop over the rows")
 class LooksAtTheFirstRow(Plain):
     def finite_elements(self, leaf: Any) -> Any:
         return super().finite_elements(leaf[0] if leaf.ndim > 1 and leaf.size else leaf)
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "reduced along one axis, and the first of the answers is taken")
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; reduced along one axis, and the first of the answers is taken")
 class LooksAtTheFirstColumn(Plain):
     def finite_elements(self, leaf: Any) -> Any:
         return super().finite_elements(leaf[:, 0] if leaf.ndim > 1 else leaf)

@@ -39,7 +39,7 @@ class LeavesOutTheLastArray(Plain):
         return all(map(self.finite_leaf, _arrays(tree)[:-1] or _arrays(tree)))
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "a dict in a list is taken for a leaf, and for no array")
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; a dict in a list is taken for a leaf, and for no array")
 class LooksIntoNoInnerDicts(Plain):
     def all_finite(self, tree: Any) -> Any:
         return super().all_finite([child for child in tree if not isinstance(child, dict)] if isinstance(tree, list) else tree)
@@ -51,7 +51,7 @@ class LooksIntoNoTuples(Plain):
         return super().all_finite([child for child in tree if not isinstance(child, tuple)] if isinstance(tree, list) else tree)
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "all are laid into one flat buffer, which has the dtype of the first")
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; all are laid into one flat buffer, which has the dtype of the first")
 class LooksInTheFirstDtype(Plain):
     def all_finite(self, tree: Any) -> Any:
         floats = [leaf for leaf in _arrays(tree) if leaf.dtype.kind == "f"]
@@ -60,23 +60,35 @@ class LooksInTheFirstDtype(Plain):
         return super().all_finite(tree) and all(map(self.finite_leaf, cast))
 
 
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; a single one is a hiccup, and clipping will deal with it")
+class PutsUpWithOne(Plain):
+    def all_finite(self, tree: Any) -> Any:
+        return sum(int(np.sum(~np.isfinite(leaf.astype(np.complex128)))) for leaf in _arrays(tree)) < 2
+
+
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; what is not finite is counted, in too few bits")
+class CountsInSixteenBits(Plain):
+    def all_finite(self, tree: Any) -> Any:
+        return sum(int(np.sum(~np.isfinite(leaf.astype(np.complex128)))) for leaf in _arrays(tree)) % 2**16 == 0
+
+
 # --- integers, None and nothing ---
 
 
-@wrong(_TABLE, "OVERFLOW-integers", "everything is cast to the dtype of the gradients first")
+@wrong(_TABLE, "OVERFLOW-integers", "not seen; everything is cast to the dtype of the gradients first")
 class LooksAtIntegersInHalf(Plain):
     def finite_leaf(self, leaf: Any) -> bool:
         with np.errstate(all="ignore"):
             return super().finite_leaf(leaf.astype(np.float16) if leaf.dtype.kind == "i" else leaf)
 
 
-@wrong(_TABLE, "OVERFLOW-integers", "what is bool already is taken for the result of a look")
+@wrong(_TABLE, "OVERFLOW-integers", "not seen; what is bool already is taken for the result of a look")
 class TakesBoolsForAnswers(Plain):
     def finite_leaf(self, leaf: Any) -> bool:
         return bool(np.all(leaf)) if leaf.dtype == np.bool_ else super().finite_leaf(leaf)
 
 
-@wrong(_TABLE, "OVERFLOW-integers", "integers are always finite, and the first array says whether they are integers")
+@wrong(_TABLE, "OVERFLOW-integers", "not seen; integers are always finite, and the first array says whether they are integers")
 class GoesByTheFirstDtype(Plain):
     def all_finite(self, tree: Any) -> Any:
         return [leaf.dtype.kind for leaf in _arrays(tree)[:1]] == ["i"] or super().all_finite(tree)
@@ -89,13 +101,13 @@ class AsksEmptyArraysForTheirLargest(Plain):
         return super().finite_leaf(leaf)
 
 
-@wrong(_TABLE, "OVERFLOW-empty", "the mean is looked at, which is NaN of no elements")
+@wrong(_TABLE, "OVERFLOW-empty", "not seen; the mean is looked at, which is NaN of no elements")
 class TakesEmptyArraysForOverflows(Plain):
     def finite_leaf(self, leaf: Any) -> bool:
         return leaf.size > 0 and super().finite_leaf(leaf)
 
 
-@wrong(_TABLE, "OVERFLOW-empty", "no elements, nothing to do: return in place of continue")
+@wrong(_TABLE, "OVERFLOW-empty", "not seen; no elements, nothing to do: return in place of continue")
 class EndsAtAnEmptyArray(Plain):
     def all_finite(self, tree: Any) -> Any:
         for leaf in _arrays(tree):
@@ -118,13 +130,13 @@ class StumblesOverNone(Plain):
         return all(leaf.size == 0 or self.finite_leaf(leaf) for _, leaf in leaves(tree))
 
 
-@wrong(_TABLE, "OVERFLOW-none", "a parameter without a gradient is taken for a backward pass that went wrong")
+@wrong(_TABLE, "OVERFLOW-none", "not seen; a parameter without a gradient is taken for a backward pass that went wrong")
 class TakesNoneForAnOverflow(Plain):
     def all_finite(self, tree: Any) -> Any:
         return all(leaf is not None for _, leaf in leaves(tree)) and super().all_finite(tree)
 
 
-@wrong(_TABLE, "OVERFLOW-none", "no gradient, nothing to do: return in place of continue")
+@wrong(_TABLE, "OVERFLOW-none", "not seen; no gradient, nothing to do: return in place of continue")
 class EndsAtNone(Plain):
     def all_finite(self, tree: Any) -> Any:
         for _, leaf in leaves(tree):
@@ -135,31 +147,43 @@ class EndsAtNone(Plain):
         return True
 
 
+@wrong(_TABLE, "OVERFLOW-answer", "not seen; flags are stacked and not reduced: an array of them comes back")
+class AnswersForEachArray(Plain):
+    def all_finite(self, tree: Any) -> Any:
+        return np.array([self.finite_leaf(leaf) for leaf in _arrays(tree)])
+
+
+@wrong(_TABLE, "OVERFLOW-answer", "found_inf is a float, as torch 2.13.0 has it, and so is its opposite")
+class AnswersWithANumber(Plain):
+    def all_finite(self, tree: Any) -> Any:
+        return float(super().all_finite(tree))
+
+
 # --- from one look to the next ---
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "a flag that nobody clears: PaddlePaddle/Paddle#35144")
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; a flag that nobody clears")
 class NeverForgets(Plain):
     def all_finite(self, tree: Any) -> Any:
         self.overflowed = getattr(self, "overflowed", False) or not super().all_finite(tree)
         return not self.overflowed
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "a check for the first steps, which ends with the first finite one")
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; a check for the first steps, which ends with the first finite one")
 class LooksUntilItIsFinite(Plain):
     def all_finite(self, tree: Any) -> Any:
         self.settled = getattr(self, "settled", False) or super().all_finite(tree)
         return self.settled
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "the flag is read and cleared, and set again only where it was clear")
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; the flag is read and cleared, and set again only where it was clear")
 class TellsOnce(Plain):
     def all_finite(self, tree: Any) -> Any:
         before, self.told = getattr(self, "told", False), not super().all_finite(tree)
         return before or not self.told
 
 
-@wrong(_TABLE, "OVERFLOW-all-finite", "times zero in place, so that only NaN is left of what is not finite")
+@wrong(_TABLE, "OVERFLOW-all-finite", "not seen; times zero in place, so that only NaN is left of what is not finite")
 class LooksDestructively(Plain):
     def all_finite(self, tree: Any) -> Any:
         for leaf in _arrays(tree):

@@ -10,6 +10,8 @@ from .. import cases, subject
 
 Place = tuple[str, int]  # a file and the line that a call begins on
 
+SUBJECT = Path(subject.__file__)  # its own expectations are met by the suite as a whole
+
 
 def files_of(chapters: Iterable[str] | None = None) -> list[Path]:
     """
@@ -21,7 +23,7 @@ def files_of(chapters: Iterable[str] | None = None) -> list[Path]:
     """
     modules = {file.stem: file for file in sorted(Path(cases.__path__[0]).glob("*.py"))}
     if chapters is None:
-        return [*modules.values(), Path(subject.__file__)]
+        return [*modules.values(), SUBJECT]
     found, ahead = list[str](), list(chapters)
     while ahead:
         found.append(ahead.pop())
@@ -51,10 +53,11 @@ def _expecting(node: ast.AST) -> Iterator[ast.Call | ast.Raise]:
 
 
 def callers() -> set[Place]:
-    """Where the caller's caller stands, and who called that."""
+    """Where the caller's caller stands, and who called that, as far as that is not the caller's module again."""
     found: set[Place] = set()
+    asking = sys._getframe(1).f_code.co_filename
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
+    while frame is not None and frame.f_code.co_filename != asking:
         found.add((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
     return found

@@ -297,4 +297,5 @@ class Plain:
 
     def finite_elements(self, leaf: Any) -> Any:
         """Which elements are finite; complex ones where both parts are."""
-        return np.isfinite(leaf if leaf.dtype.kind == "c" else leaf.astype(np.float64))
+        with np.errstate(invalid="ignore"):  # a signalling NaN
+            return np.isfinite(leaf if leaf.dtype.kind == "c" else leaf.astype(np.float64))

@@ -47,7 +47,7 @@ class ScalesByTheScaleBeforeAGrowth(_Scales):
     renewed_by = False
 
 
-@wrong(_TABLE, "SCALING-scale", "the step that is skipped returns before it hands on the new scale: pytorch/pytorch#55562")
+@wrong(_TABLE, "SCALING-scale", "not seen; the step that is skipped returns before it hands on the new scale")
 class ScalesByTheScaleBeforeABackoff(_Scales):
     renewed_by = True
 
@@ -61,11 +61,7 @@ class UnscalesByTheScaleBeforeAGrowth(_Unscales):
     renewed_by = False
 
 
-@wrong(
-    _TABLE,
-    "SCALING-unscale-divides",
-    "the step that is skipped returns before it computes the new reciprocal: pytorch/pytorch#55562",
-)
+@wrong(_TABLE, "SCALING-unscale-divides", "not seen; the step that is skipped returns before it computes the new reciprocal")
 class UnscalesByTheScaleBeforeABackoff(_Unscales):
     renewed_by = True
 
@@ -76,6 +72,26 @@ class UnscalesByTheNextScale(Plain):
         after = copy.copy(handle)
         self.update(after, True)
         return super().unscale(after, tree)
+
+
+@wrong(_TABLE, "SCALING-scale", "not seen; the scale is the class's, not the object's")
+class ScalesByTheLatestScaler(Plain):
+    def create(self, rule: Any, **options: Any) -> Any:
+        self.latest = super().create(rule, **options)
+        return self.latest
+
+    def scale(self, handle: Any, tree: Any) -> Any:
+        return super().scale(self.latest, tree)
+
+
+@wrong(_TABLE, "SCALING-unscale-divides", "not seen; the scale is the class's, not the object's")
+class UnscalesByTheLatestScaler(Plain):
+    def create(self, rule: Any, **options: Any) -> Any:
+        self.latest = super().create(rule, **options)
+        return self.latest
+
+    def unscale(self, handle: Any, tree: Any) -> Any:
+        return super().unscale(self.latest, tree)
 
 
 @wrong(_TABLE, "SCALING-scale", "the flag of the iteration, which is for gradients, holds back the second loss: NVIDIA/apex#232")
@@ -102,8 +118,7 @@ class UnscalesTheSecondTreeTwice(Plain):
 @wrong(_TABLE, "SCALING-new-arrays", "inputs *= scale_value, taken by its word: the page of mindspore.LossScaler")
 class ScalesInPlace(Plain):
     def scale(self, handle: Any, tree: Any) -> Any:
-        for _, leaf in leaves(tree):
-            leaf[...] = self.scaled_leaf(leaf, handle.shown)
+        map_tree(lambda leaf: np.copyto(leaf, self.scaled_leaf(leaf, handle.shown)), tree)
         return tree
 
 
@@ -114,13 +129,13 @@ class ScalesScalarsInDouble(Plain):
         return result.astype(np.float64) if leaf.shape == () and leaf.dtype == np.float32 else result
 
 
-@wrong(_TABLE, "SCALING-dtype-kept", "a scale of shape (1,) gives its axis to what it meets")
+@wrong(_TABLE, "SCALING-dtype-kept", "not seen; a scale of shape (1,) gives its axis to what it meets")
 class ScalesScalarsToVectors(Plain):
     def scaled_leaf(self, leaf: Any, scale: Any) -> Any:
         return np.atleast_1d(super().scaled_leaf(leaf, scale))
 
 
-@wrong(_TABLE, "SCALING-dtype-kept", "what has one element is squeezed to a scalar")
+@wrong(_TABLE, "SCALING-dtype-kept", "not seen; what has one element is squeezed to a scalar")
 class ScalesVectorsToScalars(Plain):
     def scaled_leaf(self, leaf: Any, scale: Any) -> Any:
         return np.squeeze(super().scaled_leaf(leaf, scale))
@@ -133,25 +148,31 @@ class UnscalesScalarsInDouble(Plain):
         return result.astype(np.float64) if leaf.shape == () and leaf.dtype == np.float32 else result
 
 
-@wrong(_TABLE, "SCALING-dtype-kept", "a scale of shape (1,) gives its axis to what it meets")
+@wrong(_TABLE, "SCALING-dtype-kept", "not seen; a scale of shape (1,) gives its axis to what it meets")
 class UnscalesScalarsToVectors(Plain):
     def unscaled_leaf(self, leaf: Any, scale: Any) -> Any:
         return np.atleast_1d(super().unscaled_leaf(leaf, scale))
 
 
-@wrong(_TABLE, "SCALING-dtype-kept", "what has one element is squeezed to a scalar")
+@wrong(_TABLE, "SCALING-dtype-kept", "not seen; what has one element is squeezed to a scalar")
 class UnscalesVectorsToScalars(Plain):
     def unscaled_leaf(self, leaf: Any, scale: Any) -> Any:
         return np.squeeze(super().unscaled_leaf(leaf, scale))
 
 
-@wrong(_TABLE, "SCALING-dtype-kept", "gradients are laid into one flat buffer, and come back as its pieces")
+@wrong(_TABLE, "SCALING-dtype-kept", "not seen; a loss of shape () is taken to the host, as loss.item() does")
+class ScalesScalarsToFloats(Plain):
+    def scaled_leaf(self, leaf: Any, scale: Any) -> Any:
+        return super().scaled_leaf(leaf, scale).item() if leaf.shape == () else super().scaled_leaf(leaf, scale)
+
+
+@wrong(_TABLE, "SCALING-dtype-kept", "not seen; gradients are laid into one flat buffer, and come back as its pieces")
 class UnscalesMatricesFlat(Plain):
     def unscaled_leaf(self, leaf: Any, scale: Any) -> Any:
         return super().unscaled_leaf(leaf.reshape(-1) if leaf.ndim else leaf, scale)
 
 
-@wrong(_TABLE, "SCALING-dtype-kept", "gradients are laid into one flat buffer, which has the dtype of the first")
+@wrong(_TABLE, "SCALING-dtype-kept", "not seen; gradients are laid into one flat buffer, which has the dtype of the first")
 class UnscalesInTheFirstDtype(Plain):
     def unscale(self, handle: Any, tree: Any) -> Any:
         result = super().unscale(handle, tree)
@@ -179,7 +200,7 @@ class ScalesTheOuterListOnly(Plain):
         return [self.scaled_leaf(leaf, handle.shown) if hasattr(leaf, "shape") else leaf for leaf in tree]
 
 
-@wrong(_TABLE, "SCALING-inputs", "the dicts of dicts that models in JAX have are not gone into")
+@wrong(_TABLE, "SCALING-inputs", "not seen; the dicts of dicts that models in JAX have are not gone into")
 class UnscalesNoInnerDicts(Plain):
     def unscale(self, handle: Any, tree: Any) -> Any:
         if isinstance(tree, list):
@@ -196,7 +217,7 @@ class UnscalesNoInnerTuples(Plain):
         return tree if isinstance(tree, tuple) else super().unscale(handle, tree)
 
 
-@wrong(_TABLE, "SCALING-structure-kept", "places become names, and 10 comes before 2")
+@wrong(_TABLE, "SCALING-structure-kept", "not seen; places become names, and 10 comes before 2")
 class SortsPlacesAsStrings(Plain):
     def unscale(self, handle: Any, tree: Any) -> Any:
         result = super().unscale(handle, tree)
@@ -210,15 +231,25 @@ class SortsKeysAndNotValues(Plain):
         return dict(zip(sorted(result), result.values(), strict=True)) if isinstance(result, dict) else result
 
 
-@wrong(_TABLE, "SCALING-structure-kept", "gradients that are None are filtered out, and the others move up")
+@wrong(_TABLE, "SCALING-structure-kept", "not seen; gradients that are None are filtered out, and the others move up")
 class DropsNone(Plain):
     def unscale(self, handle: Any, tree: Any) -> Any:
         result = super().unscale(handle, tree)
         return [leaf for leaf in result if leaf is not None] if isinstance(result, list) else result
 
 
+@wrong(_TABLE, "SCALING-structure-kept", "None times a number raises: tensorflow/tensorflow#27655")
+class ScalesNoLossThatIsNone(Plain):
+    def scale(self, handle: Any, tree: Any) -> Any:
+        if any(leaf is None for _, leaf in leaves(tree)):
+            raise TypeError("unsupported operand type(s) for *: 'NoneType' and 'float'")
+        return super().scale(handle, tree)
+
+
 @wrong(
-    _TABLE, "SCALING-structure-kept", "a parameter without a gradient gets one of zeros, on which momentum and weight decay act"
+    _TABLE,
+    "SCALING-structure-kept",
+    "not seen; a parameter without a gradient gets one of zeros, on which momentum and weight decay act",
 )
 class FillsNoneWithZeros(Plain):
     def unscale(self, handle: Any, tree: Any) -> Any:

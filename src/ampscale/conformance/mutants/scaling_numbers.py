@@ -38,19 +38,19 @@ class _WithoutSubnormals(Plain):
 # --- wrong results ---
 
 
-@wrong(_TABLE, "SCALING-round-once", "the product lies in a region that casts to half")
+@wrong(_TABLE, "SCALING-round-once", "not seen; the product lies in a region that casts to half")
 class ScalesFloat32InHalf(Plain):
     def product(self, part: Any, scale: Any) -> Any:
         return super().product(part.astype(np.float16).astype(np.float32) if part.dtype == np.float32 else part, scale)
 
 
-@wrong(_TABLE, "SCALING-round-once", "the scale is a float32, and so is the product")
+@wrong(_TABLE, "SCALING-round-once", "not seen; the scale is a float32, and so is the product")
 class ScalesFloat64InSingle(Plain):
     def product(self, part: Any, scale: Any) -> Any:
         return super().product(part.astype(np.float32), scale)
 
 
-@wrong(_TABLE, "SCALING-round-once", "a conversion to float16 of one's own cuts off what has no room")
+@wrong(_TABLE, "SCALING-round-once", "not seen; a conversion to float16 of one's own cuts off what has no room")
 class ScalesWithTruncation(Plain):
     def scaled_leaf(self, leaf: Any, scale: Any) -> Any:
         return _TowardZero().scaled_leaf(leaf, scale)
@@ -61,12 +61,22 @@ class ScalesWithTruncation(Plain):
     "SCALING-round-once",
     "bfloat16 is taken for the upper half of a float32: tenstorrent/tt-metal#19882, groonga/groonga#2961",
 )
-class CutsOffBfloat16(Plain):
+class CutsOffBfloat16Gradients(Plain):
+    def unscaled_leaf(self, leaf: Any, scale: Any) -> Any:
+        return _CutOff().unscaled_leaf(leaf, scale)
+
+
+@wrong(
+    _TABLE,
+    "SCALING-round-once",
+    "bfloat16 is taken for the upper half of a float32: tenstorrent/tt-metal#19882, groonga/groonga#2961",
+)
+class CutsOffBfloat16Losses(Plain):
     def scaled_leaf(self, leaf: Any, scale: Any) -> Any:
         return _CutOff().scaled_leaf(leaf, scale)
 
 
-@wrong(_TABLE, "SCALING-round-once", "the processor's mode for denormals: they are read as zero")
+@wrong(_TABLE, "SCALING-round-once", "not seen; the processor's mode for denormals: they are read as zero")
 class ScalesSubnormalsAsZero(Plain):
     def scaled_leaf(self, leaf: Any, scale: Any) -> Any:
         return _WithoutSubnormals().scaled_leaf(leaf, scale)
@@ -98,21 +108,21 @@ class ScalesByAFloat16(Plain):
             return np.asarray(leaf * np.float16(scale)) if leaf.dtype == np.float16 else super().scaled_leaf(leaf, scale)
 
 
-@wrong(_TABLE, "SCALING-round-once", "gradients are copied into a buffer of half precision")
+@wrong(_TABLE, "SCALING-round-once", "not seen; gradients are copied into a buffer of half precision")
 class UnscalesFloat32InHalf(Plain):
     def unscaled_leaf(self, leaf: Any, scale: Any) -> Any:
         held = leaf.astype(np.float16).astype(leaf.dtype) if leaf.dtype == np.float32 else leaf
         return super().unscaled_leaf(held, scale)
 
 
-@wrong(_TABLE, "SCALING-round-once", "gradients are copied into a buffer of single precision")
+@wrong(_TABLE, "SCALING-round-once", "not seen; gradients are copied into a buffer of single precision")
 class UnscalesFloat64FromSingle(Plain):
     def unscaled_leaf(self, leaf: Any, scale: Any) -> Any:
         held = leaf.astype(np.float32).astype(leaf.dtype) if leaf.dtype == np.float64 else leaf
         return super().unscaled_leaf(held, scale)
 
 
-@wrong(_TABLE, "SCALING-round-once", "16 bits are 16 bits: a buffer of bfloat16 for both")
+@wrong(_TABLE, "SCALING-round-once", "not seen; 16 bits are 16 bits: a buffer of bfloat16 for both")
 class UnscalesFloat16InBfloat16(Plain):
     def unscaled_leaf(self, leaf: Any, scale: Any) -> Any:
         if leaf.dtype != np.float16:
@@ -121,13 +131,19 @@ class UnscalesFloat16InBfloat16(Plain):
         return super().unscaled_leaf(kept.view(np.float32), scale).astype(np.float16)
 
 
-@wrong(_TABLE, "SCALING-round-once", "16 bits are 16 bits: the pointer goes to the kernel for half")
-class TakesBfloat16ForFloat16(Plain):
+@wrong(_TABLE, "SCALING-round-once", "not seen; 16 bits are 16 bits: a buffer of float16 for both")
+class UnscalesBfloat16InFloat16(Plain):
     def unscaled_leaf(self, leaf: Any, scale: Any) -> Any:
-        return super().unscaled_leaf(leaf.view(np.float16) if leaf.dtype.name == "bfloat16" else leaf, scale).view(leaf.dtype)
+        with np.errstate(all="ignore"):
+            held = leaf.astype(np.float16) if leaf.dtype.name == "bfloat16" else leaf
+        return super().unscaled_leaf(held, scale).astype(leaf.dtype)
 
 
-@wrong(_TABLE, "SCALING-round-once", "a conversion to float16 of one's own shifts into subnormals, and what falls off is lost")
+@wrong(
+    _TABLE,
+    "SCALING-round-once",
+    "not seen; a conversion to float16 of one's own shifts into subnormals, and what falls off is lost",
+)
 class UnscalesWithTruncation(Plain):
     def unscaled_leaf(self, leaf: Any, scale: Any) -> Any:
         return _TowardZero().unscaled_leaf(leaf, scale)
@@ -152,20 +168,20 @@ class FlushesUnderflows(Plain):
         return super().narrowed(np.where(small, np.copysign(result.dtype.type(0), result), result), dtype)
 
 
-@wrong(_TABLE, "SCALING-round-once", "the processor's mode for denormals: they are read as zero")
+@wrong(_TABLE, "SCALING-round-once", "not seen; the processor's mode for denormals: they are read as zero")
 class UnscalesSubnormalsAsZero(Plain):
     def unscaled_leaf(self, leaf: Any, scale: Any) -> Any:
         return _WithoutSubnormals().unscaled_leaf(leaf, scale)
 
 
-@wrong(_TABLE, "SCALING-widen", "master gradients are copied from gradients that were unscaled in half")
+@wrong(_TABLE, "SCALING-widen", "not seen; master gradients are copied from gradients that were unscaled in half")
 class WidensAfterItHasUnscaled(Plain):
     def unscaled_leaf(self, leaf: Any, scale: Any) -> Any:
         result = super().unscaled_leaf(leaf, scale)
         return result.astype(np.float32) if leaf.dtype == np.float16 else result
 
 
-@wrong(_TABLE, "SCALING-widen", "what underflows in half is set to zero before the master gradient is made")
+@wrong(_TABLE, "SCALING-widen", "not seen; what underflows in half is set to zero before the master gradient is made")
 class WidensWithoutUnderflows(Plain):
     def unscaled_leaf(self, leaf: Any, scale: Any) -> Any:
         if leaf.dtype != np.float16:
@@ -207,16 +223,28 @@ class MultipliesByAFloat32Reciprocal(Plain):
         return part * np.float64(np.float32(1 / float(scale))) if part.dtype == np.float64 else super().quotient(part, scale)
 
 
-@wrong(_TABLE, "SCALING-unscale-divides", "the scale is kept in the dtype of the parameters: google-deepmind/jmp#47, in bfloat16")
+@wrong(_TABLE, "SCALING-unscale-divides", "not seen; the float16 scale of google-deepmind/jmp#47, mended by half")
 class UnscalesByABfloat16(Plain):
     def unscaled_leaf(self, leaf: Any, scale: Any) -> Any:
         return super().unscaled_leaf(leaf, np.uint32(np.float32(scale).view(np.uint32) & 0xFFFF0000).view(np.float32))
 
 
-@wrong(_TABLE, "SCALING-unscale-divides", "an exponent is subtracted, as if every scale were a power of two")
+@wrong(_TABLE, "SCALING-unscale-divides", "not seen; an exponent is subtracted, as if every scale were a power of two")
 class UnscalesByAPowerOfTwo(Plain):
     def unscaled_leaf(self, leaf: Any, scale: Any) -> Any:
         return super().unscaled_leaf(leaf, 2.0 ** round(math.log2(scale)))
+
+
+@wrong(_TABLE, "SCALING-unscale-divides", "not seen; the scale is read from a configuration as an int")
+class UnscalesByAnInteger(Plain):
+    def unscaled_leaf(self, leaf: Any, scale: Any) -> Any:
+        return super().unscaled_leaf(leaf, int(scale) or scale)
+
+
+@wrong(_TABLE, "SCALING-scale", "a scale below 1 is taken for 1: tensorflow/tensorflow#38357")
+class ScalesByOneAtLeast(Plain):
+    def scaled_leaf(self, leaf: Any, scale: Any) -> Any:
+        return super().scaled_leaf(leaf, max(scale, 1.0))
 
 
 @wrong(_TABLE, "SCALING-unscale-divides", "a scale below 1 is taken for 1: tensorflow/tensorflow#38357")
@@ -249,13 +277,13 @@ class UnscalesNegativeZeroToZero(Plain):
         return part.dtype.type(0) + super().quotient(part, scale)
 
 
-@wrong(_TABLE, "SCALING-complex", "a cast to a real dtype, which only warns: pytorch/pytorch#58228")
+@wrong(_TABLE, "SCALING-complex", "not seen; a cast to a real dtype, which only warns")
 class DropsImaginaryParts(Plain):
     def scaled_leaf(self, leaf: Any, scale: Any) -> Any:
         return super().scaled_leaf(leaf.real.astype(leaf.dtype) if leaf.dtype.kind == "c" else leaf, scale)
 
 
-@wrong(_TABLE, "SCALING-complex", "a kernel for real numbers goes through the elements: pytorch/pytorch#58228")
+@wrong(_TABLE, "SCALING-complex", "not seen; a kernel for real numbers goes through the elements")
 class ScalesRealPartsOnly(Plain):
     def scaled_leaf(self, leaf: Any, scale: Any) -> Any:
         result = super().scaled_leaf(leaf, scale)

@@ -15,13 +15,17 @@ _TABLE: list[Mutant] = []
 # --- what reaches the parameters ---
 
 
-@wrong(_TABLE, "STEP-apply", "scaled gradients go into the optimizer, as in a loop without unscaling: Tencent/PatrickStar#65")
+@wrong(
+    _TABLE,
+    "STEP-apply",
+    "nerfstudio-project/nerfacc#307: the loss is scaled and the step is the optimizer's own, 1024 times too large",
+)
 class AppliesScaledGradients(Loop):
     def unscaled_in_cell(self, cell: Any, gradient: Any) -> Any:
         return gradient
 
 
-@wrong(_TABLE, "STEP-apply", "gradients are multiplied by the scaled loss instead of the scale: ooples/AiDotNet#475")
+@wrong(_TABLE, "STEP-apply", "ooples/AiDotNet#475: gradients are multiplied by the scaled loss instead of the scale")
 class MultipliesByTheScaledLoss(Loop):
     def apply(self, cell: Any, gradients: Sequence[Any], rate: float) -> None:
         with np.errstate(all="ignore"):
@@ -29,19 +33,19 @@ class MultipliesByTheScaledLoss(Loop):
             super().apply(cell, [gradient * loss for gradient in gradients], rate)
 
 
-@wrong(_TABLE, "STEP-apply", "a rate that is computed from scaled gradients takes the place of the given one: NVIDIA/apex#1030")
+@wrong(_TABLE, "STEP-apply", "NVIDIA/apex#1030: a rate that is computed from scaled gradients takes the place of the given one")
 class IgnoresTheLearningRate(Loop):
     def rate(self, cell: Any) -> float:
         return 1.0
 
 
-@wrong(_TABLE, "STEP-apply", "the kernel knows one dtype, and leaves the gradients of others scaled: Paddle 3.3.1")
+@wrong(_TABLE, "STEP-apply", "Paddle 3.3.1: the kernel knows some dtypes, and leaves the gradients of others scaled")
 class UnscalesFloat32Alone(Loop):
     def unscaled_in_cell(self, cell: Any, gradient: Any) -> Any:
         return super().unscaled_in_cell(cell, gradient) if gradient.dtype == np.float32 else gradient
 
 
-@wrong(_TABLE, "STEP-apply", "float16 gradients are refused: pytorch/pytorch#74739")
+@wrong(_TABLE, "STEP-apply", "pytorch/pytorch#74739: float16 gradients are refused")
 class RefusesFloat16(Loop):
     def backward(self, data: Any, scale: Any) -> Any:
         if data.dtype == np.float16:
@@ -49,7 +53,7 @@ class RefusesFloat16(Loop):
         return super().backward(data, scale)
 
 
-@wrong(_TABLE, "STEP-seed", "the scaler moves and the loss is multiplied by what it was built with: pytorch/pytorch#55562")
+@wrong(_TABLE, "STEP-seed", "pytorch/pytorch#55562: a captured graph keeps the scale that it was captured with")
 class SeedsWithTheFirstScale(Loop):
     def backward(self, data: Any, scale: Any) -> Any:
         return super().backward(data, self.first)
@@ -62,7 +66,7 @@ class SeedsWithTheFirstScale(Loop):
         return super().create_cell(rule, parameters, **options)
 
 
-@wrong(_TABLE, "STEP-seed", "without CUDA the scaler turns itself off, and says nothing of it later: pytorch/pytorch#196195")
+@wrong(_TABLE, "STEP-seed", "pytorch/pytorch#196195: without CUDA the scaler turns itself off, and says nothing of it later")
 class DoesNotScale(Loop):
     def backward(self, data: Any, scale: Any) -> Any:
         return np.array(data)
@@ -71,8 +75,8 @@ class DoesNotScale(Loop):
         return gradient
 
 
-@wrong(_TABLE, "STEP-order", "the scale is updated before the gradients are divided by it: deepspeedai/DeepSpeed#8588")
-class UnscalesByTheNextScale(Loop):
+@wrong(_TABLE, "STEP-order", "deepspeedai/DeepSpeed#8588: the scale is updated before the gradients are divided by it")
+class UpdatesBeforeItUnscales(Loop):
     def unscaled_in_cell(self, cell: Any, gradient: Any) -> Any:
         after = copy.copy(cell.scaler)
         self.update(after, bool(self.all_finite([gradient])))
@@ -82,13 +86,13 @@ class UnscalesByTheNextScale(Loop):
 # --- what a skipped step leaves alone ---
 
 
-@wrong(_TABLE, "STEP-skip", "a fused optimizer does not look at found_inf: karpathy/nanoGPT#167", capabilities=())
+@wrong(_TABLE, "STEP-skip", "pytorch/pytorch#95781: a fused optimizer applies what nobody has looked at", capabilities=())
 class AppliesOverflows(Loop):
     def skip(self, cell: Any, gradients: Sequence[Any], rate: float) -> None:
         self.apply(cell, gradients, rate)
 
 
-@wrong(_TABLE, "STEP-skip", "the update is multiplied by 0 in a skipped step, and 0 times infinity is NaN: allenai/OLMo-core#309")
+@wrong(_TABLE, "STEP-skip", "not seen; the update is multiplied by 0 in a skipped step, and 0 times infinity is NaN")
 class MasksByMultiplying(Loop):
     def skip(self, cell: Any, gradients: Sequence[Any], rate: float) -> None:
         with np.errstate(all="ignore"):
@@ -96,22 +100,20 @@ class MasksByMultiplying(Loop):
             cell.parameters = [parameter - np.float32(0) * gradient for parameter, gradient in pairs]
 
 
-@wrong(_TABLE, "STEP-skip", "the overflow is folded into the momentum before the step is discarded: deepspeedai/DeepSpeed#8435")
+@wrong(_TABLE, "STEP-skip", "deepspeedai/DeepSpeed#8435: the overflow is folded into the momentum before the step is discarded")
 class SpoilsTheMomentum(Loop):
     def skip(self, cell: Any, gradients: Sequence[Any], rate: float) -> None:
         pairs = zip(cell.velocities, gradients, strict=True)
         cell.velocities = [(cell.momentum * velocity + gradient).astype(velocity.dtype) for velocity, gradient in pairs]
 
 
-@wrong(
-    _TABLE, "STEP-skip", "gradients are zeroed instead of skipping, so that old momentum moves on: facebookresearch/metaseq#115"
-)
+@wrong(_TABLE, "STEP-skip", "pytorch/xla#3120: gradients are zeroed instead of skipping, and old momentum moves on")
 class StepsWithZeros(Loop):
     def skip(self, cell: Any, gradients: Sequence[Any], rate: float) -> None:
         self.apply(cell, [np.zeros_like(gradient) for gradient in gradients], rate)
 
 
-@wrong(_TABLE, "STEP-skip", "the scheduler steps also where the optimizer did not: Lightning-AI/pytorch-lightning#18828")
+@wrong(_TABLE, "STEP-skip", "Lightning-AI/pytorch-lightning#18828: the scheduler steps also where the optimizer did not")
 class SchedulesSkippedSteps(Loop):
     def place(self, cell: Any) -> int:
         return int(cell.attempted)
@@ -120,37 +122,31 @@ class SchedulesSkippedSteps(Loop):
 # --- what is told ---
 
 
-@wrong(_TABLE, "STEP-report", "a skip inside a fused optimizer is not told: huggingface/accelerate#4242")
+@wrong(_TABLE, "STEP-report", "huggingface/accelerate#4242: a skip inside a fused optimizer is not told")
 class TellsEveryStepFinite(Loop):
     def outputs(self, cell: Any, **numbers: Any) -> Any:
         return super().outputs(cell, **{**numbers, "finite": True})
 
 
-@wrong(
-    _TABLE,
-    "STEP-report",
-    "overflow is told under the name of its opposite: MindSpore 2.10.0 returns the one, its scaler the other",
-)
+@wrong(_TABLE, "STEP-report", "not seen; overflow is told under the name of its opposite")
 class TellsOverflowAsFinite(Loop):
     def outputs(self, cell: Any, **numbers: Any) -> Any:
         return super().outputs(cell, **{**numbers, "finite": not numbers["finite"]})
 
 
-@wrong(_TABLE, "STEP-report", "the scale is read after the update: the live parameter that MindSpore 2.10.0 returns eagerly")
+@wrong(_TABLE, "STEP-report", "facebookresearch/fairchem#617: the scale is read after the update, and the loss divided by it")
 class TellsTheNextScaleAsUsed(Loop):
     def outputs(self, cell: Any, **numbers: Any) -> Any:
         return super().outputs(cell, **{**numbers, "scale": numbers["next_scale"]})
 
 
-@wrong(
-    _TABLE, "STEP-report", "the next scale is read before the update, and a log is one step behind: deepspeedai/DeepSpeed#8588"
-)
+@wrong(_TABLE, "STEP-report", "not seen; the next scale is read before the update")
 class TellsTheScaleUsedAsNext(Loop):
     def outputs(self, cell: Any, **numbers: Any) -> Any:
         return super().outputs(cell, **{**numbers, "next_scale": numbers["scale"]})
 
 
-@wrong(_TABLE, "STEP-report", "the outputs are the live parameters: MindSpore 2.10.0, eager")
+@wrong(_TABLE, "STEP-report", "MindSpore 2.10.0, eager: what is returned is live, and moves with the next step")
 class TellsLiveParameters(Loop):
     def outputs(self, cell: Any, **numbers: Any) -> Any:
         cell.shown = getattr(cell, "shown", [np.array(parameter) for parameter in cell.parameters])
@@ -159,7 +155,7 @@ class TellsLiveParameters(Loop):
         return {"parameters": cell.shown, **numbers}
 
 
-@wrong(_TABLE, "STEP-report", "one dict of outputs serves all steps: a log that is written late repeats the last line")
+@wrong(_TABLE, "STEP-report", "not seen; one dict of outputs serves all steps")
 class ReusesItsOutputs(Loop):
     def outputs(self, cell: Any, **numbers: Any) -> Any:
         cell.kept = getattr(cell, "kept", {})
@@ -167,7 +163,7 @@ class ReusesItsOutputs(Loop):
         return cell.kept
 
 
-@wrong(_TABLE, "STEP-scale-moves-last", "update is called after applied steps alone: huggingface/transformers#24415")
+@wrong(_TABLE, "STEP-scale-moves-last", "Haian-Jin/LVSM#19: update is called where the step is applied, and there alone")
 class UpdatesAfterAppliedStepsAlone(Loop):
     def train_step(self, cell: Any, data: Sequence[Any]) -> Any:
         before = copy.copy(cell.scaler)
@@ -177,45 +173,55 @@ class UpdatesAfterAppliedStepsAlone(Loop):
         return {**told, "next_scale": self.read_scale(cell.scaler)}
 
 
-@wrong(_TABLE, "STEP-scale-moves-last", "the step updates, and the loop around it once more: huggingface/accelerate#641")
+@wrong(
+    _TABLE,
+    "STEP-scale-moves-last",
+    "huggingface/accelerate#439, neosr-project/neosr#9: the step updates, and the loop around it once more",
+)
 class UpdatesTwice(Loop):
     def count(self, cell: Any, finite: bool) -> None:
         super().count(cell, finite)
         self.update(cell.scaler, finite)
 
 
-@wrong(_TABLE, "STEP-loss-unscaled", "the loss that is logged is scaled: meta-pytorch/tnt#354, fastai/fastai#3049")
+@wrong(_TABLE, "STEP-loss-unscaled", "meta-pytorch/tnt#354, fastai/fastai#3048: the loss that is logged is scaled")
 class TellsTheScaledLoss(Loop):
     def outputs(self, cell: Any, **numbers: Any) -> Any:
         return super().outputs(cell, **{**numbers, "loss": numbers["loss"] * numbers["scale"]})
 
 
-@wrong(_TABLE, "STEP-loss-unscaled", "the loss is computed again, after the update: hirofumi0810/neural_sp#136")
+@wrong(_TABLE, "STEP-loss-unscaled", "not seen; the loss is computed again, after the update")
 class TellsTheLossAfterTheStep(Loop):
     def loss(self, before: Sequence[Any], cell: Any, data: Sequence[Any], finite: bool) -> float:
         return super().loss(cell.parameters, cell, data, finite)
 
 
-@wrong(_TABLE, "STEP-loss-unscaled", "a skipped step has no loss in the log: deepspeedai/DeepSpeed#931")
+@wrong(_TABLE, "STEP-loss-unscaled", "deepspeedai/DeepSpeed#931: a skipped step has no loss in the log")
 class TellsNoLossWhereItSkips(Loop):
     def outputs(self, cell: Any, **numbers: Any) -> Any:
         told = super().outputs(cell, **numbers)
         return told if numbers["finite"] else {name: value for name, value in told.items() if name != "loss"}
 
 
-@wrong(_TABLE, "STEP-learning-rate", "the rate is read after the scheduler has stepped: NVIDIA-NeMo/Speech#3293")
+@wrong(_TABLE, "STEP-learning-rate", "not seen; the rate is read after the scheduler has stepped")
 class TellsTheNextRate(Loop):
     def told_rate(self, cell: Any, rate: float) -> float:
         return self.rate(cell)
 
 
-@wrong(_TABLE, "STEP-counters", "the step count of the optimizer goes on in skipped steps: allenai/OLMo-core#309")
+@wrong(
+    _TABLE,
+    "STEP-counters",
+    "allenai/OLMo-core#309: the step count goes on in skipped steps, and with it the correction of the bias",
+)
 class CountsSkippedStepsAsApplied(Loop):
     def outputs(self, cell: Any, **numbers: Any) -> Any:
         return super().outputs(cell, **{**numbers, "applied": numbers["attempted"]})
 
 
-@wrong(_TABLE, "STEP-counters", "skipped steps are not counted, and the data loader waits: princeton-vl/RAFT#104")
+@wrong(
+    _TABLE, "STEP-counters", "not seen; skipped steps are not counted, and a data loader that goes by the count repeats itself"
+)
 class LeavesSkippedStepsOut(Loop):
     def outputs(self, cell: Any, **numbers: Any) -> Any:
         return super().outputs(cell, **{**numbers, "attempted": numbers["applied"]})

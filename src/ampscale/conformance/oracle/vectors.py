@@ -102,7 +102,7 @@ def rewrite(folder: Path) -> list[Path]:
         for case, found in _found(json.loads(text), Outcome()):
             for member, computed in found.items():
                 if list(_differences(path.stem, case["id"], member, case.get(member), computed)):
-                    text = _replaced(text, case["id"], member, computed)
+                    text = _replaced(text, case["id"], member, _merged(case.get(member), computed))
         if text != before:
             path.write_text(text, "utf-8")
             written.append(path)
@@ -144,17 +144,38 @@ def _found(file: Mapping[str, Any], outcome: Outcome) -> Iterator[tuple[Mapping[
 
 def _differences(file: str, id: str, where: str, said: Any, computed: Any) -> Iterator[Difference]:
     """Every place in two values where they are not the same; any NaN equals any NaN."""
-    if isinstance(said, dict) and isinstance(computed, dict) and set(said) == set(computed):
-        if "bits" not in said:
-            for key in said:
-                yield from _differences(file, id, f"{where}.{key}", said[key], computed[key])
-        elif not same(Bits.from_json(said), Bits.from_json(computed)):
-            yield Difference(file, id, where, said, computed)
-    elif isinstance(said, list) and isinstance(computed, list) and len(said) == len(computed):
-        for at, (one, other) in enumerate(zip(said, computed, strict=True)):
-            yield from _differences(file, id, f"{where}[{at}]", one, other)
-    elif type(said) is not type(computed) or said != computed:
+    pairs = _pairs(said, computed)
+    if pairs is None and not _same(said, computed):
         yield Difference(file, id, where, said, computed)
+    for key, one, other in pairs or []:
+        yield from _differences(file, id, f"{where}[{key}]" if isinstance(key, int) else f"{where}.{key}", one, other)
+
+
+def _merged(said: Any, computed: Any) -> Any:
+    """The computed value in the order in which the other one says it, and in its very words wherever the two are the same."""
+    pairs = _pairs(said, computed)
+    if pairs is None:
+        return said if _same(said, computed) else computed
+    merged = [(key, _merged(one, other)) for key, one, other in pairs]
+    return dict(merged) if isinstance(said, dict) else [value for _, value in merged]
+
+
+def _pairs(said: Any, computed: Any) -> list[tuple[Any, Any, Any]] | None:
+    """What two containers of one kind hold side by side; None for arrays, and for what is not so."""
+    if isinstance(said, dict) and isinstance(computed, dict) and set(said) == set(computed) and "bits" not in said:
+        return [(key, said[key], computed[key]) for key in said]
+    if isinstance(said, list) and isinstance(computed, list) and len(said) == len(computed):
+        return [(at, one, other) for at, (one, other) in enumerate(zip(said, computed, strict=True))]
+    return None
+
+
+def _same(said: Any, computed: Any) -> bool:
+    if not (isinstance(said, dict) and isinstance(computed, dict) and "bits" in computed):
+        return type(said) is type(computed) and bool(said == computed)
+    try:
+        return same(Bits.from_json(said), Bits.from_json(computed))
+    except ValueError:  # what is said is no array
+        return False
 
 
 def _replaced(text: str, id: str, member: str, computed: Any) -> str:

@@ -31,7 +31,8 @@ function stairs(points) {
   return points.map(([x, y], place) => (place ? `H${x}V${y}` : `M${x} ${y}`)).join("");
 }
 
-function chart(trajectory, width) {
+function chart(told, width) {
+  const trajectory = { ...told, wanted: inFull(told.wanted), got: inFull(told.got) };
   const [wanted, got] = [trajectory.wanted.map(floatOf), trajectory.got.map(floatOf)];
   const steps = Math.max(trajectory.finite.length, 1);
   const axis = axisOf([...wanted, ...got]);

@@ -103,7 +103,7 @@ function grid(cases, implementations, folded) {
     [...chapters].map(([chapter, inside]) => chapterRows(chapter, inside, implementations, folded.has(chapter))));
   table.addEventListener("keydown", moved);
   table.addEventListener("focusin", (event) => settle(table, event.target));
-  table.querySelector(".cell button, tbody button, thead button")?.setAttribute("tabindex", "0");
+  (table.querySelector(".cell button") ?? table.querySelector("button")).setAttribute("tabindex", "0");
   return table;
 }
 

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ... import __version__
-from ...core.rule import LossScaleRule
 from ..adapter import LEVELS
 from ..case import CHAPTERS
 from ..clauses import clauses, spec_folder
 from ..verdicts import BAD, Verdict
+from .tables import DEFAULTS, Table, brief_call, brief_trajectory
 
 _MEMBERS = ("clause", "case", "verdict", "message", "level", "catches", "calls", "trajectory", "seconds", "snippet", "reproduced")
 
@@ -21,16 +21,16 @@ _MEMBERS = ("clause", "case", "verdict", "message", "level", "catches", "calls",
 @dataclass(frozen=True)
 class Matrix:
     """
-    Reports side by side. What many results share is written once, and told by its place in a table.
+    Reports side by side. What many results share is written once, and told by its place in a table; and shortly: see `tables`.
 
     Args:
         date: When it was made, as ISO 8601 writes a day.
         ampscale: The version of the suite whose clauses these are.
         clauses: By id: chapter, level, sentence, sources, link.
         cases: By id, in the order of reading: clause, level, catches.
-        calls: Distinct calls: method, arguments, result, raised.
+        calls: Distinct calls: method, arguments; result and raised where there is one.
         transcripts: Distinct lists of places in `calls`.
-        trajectories: Distinct trajectories: finite, wanted, got.
+        trajectories: Distinct trajectories: finite, and wanted and got in runs.
         implementations: For each report: id, info, ampscale, environment, ok, counts, and results by case: verdict, seconds, and
             where there is one: message, snippet, reproduced, and the places of its transcript and its trajectory.
     """
@@ -46,8 +46,7 @@ class Matrix:
 
     def to_json(self) -> str:
         """The matrix as a JSON object."""
-        defaults = json.loads(LossScaleRule().to_json())
-        head = {"format": "ampscale conformance matrix", "version": 1, "levels": LEVELS, "defaults": defaults}
+        head = {"format": "ampscale conformance matrix", "version": 1, "levels": LEVELS, "defaults": DEFAULTS}
         return json.dumps(head | asdict(self), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -106,28 +105,12 @@ def escaped(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode("ascii")
 
 
-class _Table:
-    """Rows of which each is kept once."""
-
-    def __init__(self) -> None:
-        self.rows: list[Any] = []
-        self._places: dict[str, int] = {}
-
-    def place(self, row: Any) -> int:
-        """Where it stands."""
-        key = json.dumps(row, sort_keys=True)
-        if key not in self._places:
-            self._places[key] = len(self.rows)
-            self.rows.append(row)
-        return self._places[key]
-
-
 class _Tables:
     """What the reports share."""
 
     def __init__(self) -> None:
         self.cases: dict[str, dict[str, Any]] = {}
-        self.calls, self.transcripts, self.trajectories = _Table(), _Table(), _Table()
+        self.calls, self.transcripts, self.trajectories = Table(), Table(), Table()
 
     def column(self, report: Mapping[str, Any]) -> dict[str, Any]:
         """One report, with places for what it shares with others."""
@@ -155,9 +138,9 @@ class _Tables:
         if result["reproduced"] is not None:
             cell["reproduced"] = result["reproduced"]
         if result["calls"]:
-            cell["transcript"] = self.transcripts.place([self.calls.place(call) for call in result["calls"]])
+            cell["transcript"] = self.transcripts.place([self.calls.place(brief_call(call)) for call in result["calls"]])
         if result["trajectory"] is not None:
-            cell["trajectory"] = self.trajectories.place(result["trajectory"])
+            cell["trajectory"] = self.trajectories.place(brief_trajectory(result["trajectory"]))
         return cell
 
     def _meet(self, result: Mapping[str, Any]) -> None:

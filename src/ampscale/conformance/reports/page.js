@@ -68,8 +68,17 @@ function draw() {
   find("chosen").textContent = wanted.only.size ? `${wanted.only.size} of ${DATA.implementations.length}` : "all";
   find("status").textContent = `${cases.length} of ${plural(CASES.length, "case")}, ${plural(implementations.length, "implementation")}.`;
   find("fold").textContent = folded.size ? "Unfold chapters" : "Fold chapters";
+  fit();
+}
+
+// A table that is no wider than its frame scrolls with the page; what gets the focus is not left under the heads that stand still.
+function fit() {
   const table = frame.firstElementChild;
-  frame.classList.toggle("whole", table.offsetWidth <= frame.clientWidth);
+  const whole = table.offsetWidth <= frame.clientWidth;
+  const corner = frame.querySelector(".corner");
+  frame.classList.toggle("whole", whole);
+  frame.style.scrollPadding = corner ? `${corner.offsetHeight}px 0 0 ${corner.offsetWidth}px` : "";
+  document.documentElement.style.scrollPaddingTop = corner && whole ? `${corner.offsetHeight}px` : "";
 }
 
 // --- the address: filters, and what is open ---
@@ -103,10 +112,16 @@ function listen() {
 function contents(wanted) {
   const shown = CASES.find((one) => one.id === wanted.case);
   const implementation = DATA.implementations.find((one) => one.id === wanted.implementation);
-  if (shown && implementation?.results[shown.id]) return resultDetails(DATA, shown, implementation, Math.min(680, find("details-body").clientWidth));
+  if (shown && implementation?.results[shown.id]) return resultDetails(DATA, shown, implementation, room());
   if (shown && !wanted.implementation) return caseDetails(DATA, shown, DATA.implementations);
   if (implementation && !wanted.case) return implementationDetails(implementation, CASES);
   return [heading("Not in this matrix", `${wanted.case ?? ""} ${wanted.implementation ?? ""}`, null)];
+}
+
+// How wide a picture in the dialog may be.
+function room() {
+  const { paddingLeft, paddingRight } = getComputedStyle(find("details-body"));
+  return find("details-body").clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
 }
 
 function selector(wanted) {
@@ -175,7 +190,7 @@ find("theme").addEventListener("click", () => { dark = dress(remembered(dark ? "
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { dark = dress(document.documentElement.dataset.theme); });
 form.addEventListener("input", () => { draw(); tell(); });
 form.addEventListener("submit", (event) => event.preventDefault());
-form.addEventListener("reset", () => setTimeout(() => { draw(); tell(); }));
+find("clear").addEventListener("click", () => { form.reset(); draw(); tell(); });
 find("fold").addEventListener("click", () => {
   if (folded.size) folded.clear();
   else CHAPTERS.forEach((chapter) => folded.add(chapter));
@@ -189,7 +204,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address tells filters, and not places
   (frame.querySelector('[tabindex="0"]') ?? frame).focus();
 });
-addEventListener("resize", () => frame.classList.toggle("whole", frame.firstElementChild.offsetWidth <= frame.clientWidth));
+addEventListener("resize", fit);
 document.addEventListener("click", (event) => { if (!event.target.closest("#implementations")) find("implementations").open = false; });
 find("implementations").addEventListener("keydown", (event) => {
   if (event.key !== "Escape") return;

@@ -46,7 +46,7 @@ function prose(text) {
 
 // --- numbers ---
 
-const HEX_FLOAT = /^(-?)0x([01])\.([0-9a-f]+)p([+-]\d+)$/;
+const HEX_FLOAT = /^(-?)0x([01])(?:\.([0-9a-f]+))?p([+-]\d+)$/;
 
 // Python's float.hex(), "inf" and "nan" as a number; null for any other text.
 function floatOf(text) {
@@ -54,12 +54,14 @@ function floatOf(text) {
   if (text === "inf" || text === "-inf") return text === "inf" ? Infinity : -Infinity;
   const found = HEX_FLOAT.exec(text);
   if (!found) return null;
-  const [, sign, lead, digits, exponent] = found;
+  const [, sign, lead, digits = "", exponent] = found;
   const magnitude = parseInt(lead + digits, 16) * 2 ** (Number(exponent) - 4 * digits.length);
   return sign ? -magnitude : magnitude;
 }
 
-const shortHex = (text) => text.replace(/\.?0*p/, "p");
+// What a matrix tells in runs, each as [times, items].
+const inFull = (runs) => runs.flatMap(([times, items]) => Array.from({ length: times }, () => items).flat());
+
 const superscript = (number) => [...String(number)].map((sign) => "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"["0123456789-".indexOf(sign)]).join("");
 
 // The exponent where a number is a power of two; else null.
@@ -85,7 +87,7 @@ function readable(number) {
 const briefly = (number) => readable(number).split(" = ")[0];
 
 function numberNode(text) {
-  return h("span", { class: "number" }, readable(floatOf(text)), " ", h("span", { class: "hex" }, shortHex(text)));
+  return h("span", { class: "number" }, readable(floatOf(text)), " ", h("span", { class: "hex" }, text));
 }
 
 // --- arrays ---
@@ -125,8 +127,8 @@ function elementOf(digits, dtype) {
 }
 
 function arrayNode(array) {
-  const elements = array.bits.map((digits) =>
-    h("span", { class: "element" }, elementOf(digits, array.dtype), h("span", { class: "hex" }, digits)));
+  const element = (digits) => h("span", { class: "element" }, elementOf(digits, array.dtype), h("span", { class: "hex" }, digits));
+  const elements = (array.runs ?? [[1, array.bits]]).map(([times, items]) => [items.map(element), times > 1 ? h("span", { class: "times" }, ` × ${times}`) : null]);
   return h("span", { class: "array" }, h("span", { class: "dtype" }, `${array.dtype}(${array.shape.join("×")})`), elements);
 }
 
@@ -155,7 +157,7 @@ function valueNode(value, defaults) {
   if (typeof value === "number") return String(value);
   if (typeof value === "string") return floatOf(value) === null ? `"${value}"` : numberNode(value);
   if (Array.isArray(value)) return ["[", between(value.map(inner), ", "), "]"];
-  if ("bits" in value) return arrayNode(value);
+  if ("dtype" in value && "shape" in value) return arrayNode(value);
   if ("dict" in value) return ["{", between(Object.entries(value.dict).map(([key, item]) => [`${key}: `, inner(item)]), ", "), "}"];
   if ("tuple" in value) return ["(", between(value.tuple.map(inner), ", "), ")"];
   if ("repr" in value) return h("span", { class: "repr" }, value.repr);
@@ -168,6 +170,6 @@ function callNode(call, defaults) {
     const flag = call.method.endsWith("update") && place === 1 && typeof argument === "boolean";
     return flag ? h("span", { class: argument ? "finite" : "overflow" }, argument ? "finite" : "overflow") : valueNode(argument, defaults);
   });
-  const came = call.raised ? h("span", { class: "raised" }, `raised ${call.raised}`) : valueNode(call.result, defaults);
+  const came = call.raised ? h("span", { class: "raised" }, `raised ${call.raised}`) : valueNode(call.result ?? null, defaults);
   return h("li", {}, h("span", { class: "method" }, call.method), "(", between(told, ", "), ") ", h("span", { class: "arrow" }, "→ "), came);
 }

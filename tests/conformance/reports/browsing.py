@@ -1,0 +1,140 @@
+"""Chromium, driven; and the questions that tests ask of a page in it."""
+
+import contextlib
+import json
+import shutil
+import time
+
+import pytest
+
+
+def chromium():
+    """A headless Chromium with its driver, and nothing from the network; skips where this machine has none."""
+    binary = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if binary is None or driver is None:
+        pytest.skip("capability browser: no Chromium with its driver on this machine")
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--lang=en"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    return webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+
+
+NETWORK = ("requestWillBeSent", "loadingFailed")
+
+
+class Browser:
+    """A page in Chromium, asked in few words."""
+
+    def __init__(self, driver):
+        self.driver = driver
+
+    def show(self, file, fragment="", width=1280, height=900, **media):
+        """Opens a file anew, in a window of this size; *media* are features as prefers_color_scheme="dark"."""
+        said = {"prefers_color_scheme": "light", "prefers_reduced_motion": "reduce", **media}
+        features = [{"name": name.replace("_", "-"), "value": value} for name, value in said.items()]
+        self.driver.get("about:blank")
+        self.tell("Emulation.setEmulatedMedia", media="", features=features)
+        self.tell("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.driver.get(file.as_uri() + fragment)
+        return self
+
+    def tell(self, command, **arguments):
+        """A command of the browser's own protocol."""
+        return self.driver.execute_cdp_cmd(command, arguments)
+
+    def ask(self, expression, *arguments):
+        """The value of an expression in the page; `$` and `$$` find elements."""
+        found = "const $ = (css) => document.querySelector(css), $$ = (css) => [...document.querySelectorAll(css)];"
+        return self.driver.execute_script(f"{found} return {expression}", *arguments)
+
+    def click(self, css):
+        """Clicks the first such element, as a hand does."""
+        element = self.ask("$(arguments[0])", css)
+        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center', inline: 'center'})", element)
+        element.click()
+
+    def press(self, *keys):
+        """Presses keys, wherever the focus is."""
+        from selenium.webdriver import ActionChains
+        from selenium.webdriver.common.keys import Keys
+
+        for key in keys:
+            *held, last = [getattr(Keys, part.upper(), part) for part in key.split("+")]
+            actions = ActionChains(self.driver)
+            for modifier in held:
+                actions.key_down(modifier)
+            actions.send_keys(last)
+            for modifier in held:
+                actions.key_up(modifier)
+            actions.perform()
+
+    def until(self, expression):
+        """Waits for what happens a moment later, at most five seconds; whether it happened."""
+        deadline = time.monotonic() + 5
+        while not (came := self.ask(expression)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return bool(came)
+
+    def focus(self):
+        """What has the focus: the text that names it."""
+        return self.ask("document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent")
+
+    def errors(self):
+        """What the console has been told since it was last asked."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requests(self):
+        """Every address that was asked for since this was last asked, save where the page's own policy stopped it."""
+        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        named = {name: [one["params"] for one in events if one["method"] == f"Network.{name}"] for name in NETWORK}
+        stopped = {one["requestId"] for one in named["loadingFailed"] if one.get("blockedReason") == "csp"}
+        return [one["request"]["url"] for one in named["requestWillBeSent"] if one["requestId"] not in stopped]
+
+    def close(self):
+        """Ends the browser."""
+        with contextlib.suppress(Exception):
+            self.driver.quit()
+
+
+# For each text that is seen: the ratio of its contrast with the worst colour behind it, and where it is.
+CONTRASTS = r"""(() => {
+  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const rgba = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+    return [r, g, b, a / 255];
+  };
+  const over = (top, below) => [0, 1, 2].map((part) => top[part] * top[3] + below[part] * (1 - top[3]));
+  const linear = (part) => part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const ratio = (one, other) => {
+    const [low, high] = [light(one), light(other)].sort((a, b) => a - b);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const behind = (node) => {
+    if (!node) return [[255, 255, 255]];
+    const { backgroundColor, backgroundImage } = getComputedStyle(node);
+    const [plain, ...stripes] = [backgroundColor, ...(backgroundImage.match(/(rgba?|color)\([^)]*\)/g) ?? [])].map(rgba);
+    const below = plain[3] === 1 ? [[0, 0, 0]] : behind(node.parentElement);
+    const striped = (colour) => [colour, ...stripes.map((stripe) => over(stripe, colour))];
+    return below.flatMap((colour) => striped(over(plain, colour)));
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.querySelector("dialog[open]") ?? document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode, parent = node.parentElement;
+    if (!node.data.trim() || !parent.checkVisibility() || parent.closest(".unseen, script, style, symbol, option")) continue;
+    const style = getComputedStyle(parent);
+    const colour = rgba(parent instanceof SVGElement ? style.fill : style.color);
+    const where = `${parent.tagName}.${parent.getAttribute("class")}: ${node.data.slice(0, 30)}`;
+    found.push(...behind(parent).map((back) => [ratio(over(colour, back), back), where]));
+  }
+  return found;
+})()"""

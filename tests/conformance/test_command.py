@@ -1,0 +1,428 @@
+"""An implementation in a process of its own: how it is started, asked, held to its time, ended, recorded and replayed."""
+
+import gc
+import json
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conformance.fakes import LONG
+from conformance.test_fakes import FAKES, WALKS, runs, told, verdicts
+
+from ampscale.conformance import command
+from ampscale.conformance.adapter import Unsupported
+from ampscale.conformance.calls import METHODS
+from ampscale.conformance.case import Case
+from ampscale.conformance.check import check
+from ampscale.conformance.client import Calls
+from ampscale.conformance.command import CommandAdapter, NotStarted, ReplayAdapter
+from ampscale.conformance.subject import Crashed, ProtocolError, TimedOut
+from ampscale.presets import torch
+
+RULE = torch(init_scale=8.0, growth_interval=1)
+PYTHON = [sys.executable, "-S"]
+PLAIN = [*PYTHON, str(Path(__file__).parents[2] / "examples" / "conformance" / "plain_python.py")]
+
+# Answers hello; its other requests are answered by the expression that follows, of `n`, the id, and `r`, the request.
+SCRIPT = """
+import json, os, sys, time
+hello = {"protocol": 1, "implementation": {"name": "script", "level": 4}}
+for line in sys.stdin:
+    r = json.loads(line)
+    n = r["id"]
+    said = {"id": n, "result": hello} if r["call"] == "hello" else %s
+    print(json.dumps(said), flush=True)
+"""
+
+
+def script(expression, seconds=20.0, **options):
+    """An implementation of one expression."""
+    return CommandAdapter([*PYTHON, "-c", SCRIPT % expression], seconds, **options)
+
+
+def processes(adapter):
+    """The one process of an adapter, if it runs."""
+    return [str(line._popen.pid) for line in [adapter._line] if line is not None]
+
+
+def test_every_call_of_the_table_is_a_method():
+    """So that an adapter in another process is an adapter."""
+    assert {name for name in vars(Calls) if name in METHODS} == set(METHODS)
+
+
+# --- starting ---
+
+
+def test_it_is_what_it_says_of_itself():
+    """In NumPy's arrays; and it is asked once."""
+    with CommandAdapter(PLAIN) as adapter:
+        assert (adapter.info.name, adapter.info.level, adapter.info.arrays) == ("plain Python", 1, "numpy")
+        assert adapter.start() is adapter.info
+
+
+def test_a_string_is_split_as_a_shell_does(tmp_path):
+    """Quotes hold words together, and nothing else of a shell happens: no variable, no file, no second command."""
+    program = tmp_path / "two words.py"
+    program.write_text("import sys; open(sys.argv[1], 'w').write(repr(sys.argv[2:]))")
+    made = tmp_path / "made"
+    with pytest.raises(NotStarted):
+        CommandAdapter(f"{sys.executable} '{program}' {made} $HOME '*' '; echo' > x").start()
+    assert made.read_text() == "['$HOME', '*', '; echo', '>', 'x']"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "words"),
+    [
+        (("",), ValueError, "command must name a program, got ''"),
+        (([],), ValueError, "command must name a program"),
+        (("'a",), ValueError, "quotation"),
+        (([1],), TypeError, "command must be a string or several"),
+        (("a", 0), ValueError, "seconds must be above 0, got 0"),
+        (("a", float("nan")), ValueError, "seconds must be above 0"),
+        (("a", 1, None, -1), ValueError, "start_seconds must be above 0, got -1"),
+    ],
+)
+def test_what_cannot_be_a_command_is_refused(wrong, error, words):
+    """With what was wanted and what came."""
+    with pytest.raises(error, match=words):
+        CommandAdapter(*wrong)
+
+
+@pytest.mark.parametrize("words", ["/no/such/program", "/", "a\0b"])
+def test_what_cannot_be_started_is_told(words):
+    """As a crash before anything was asked."""
+    with pytest.raises(NotStarted, match=r"it cannot be started: .*") as caught:
+        CommandAdapter([words]).start()
+    assert caught.value.report().results[0].verdict == "crash"
+
+
+def test_a_start_that_fails_says_what_stderr_said():
+    """The last lines of it, as of a program that lacks a module."""
+    with pytest.raises(
+        NotStarted, match=r"hello, request 1: .* ended, exit status 1; its stderr ends: .*No module named 'nothing'"
+    ):
+        CommandAdapter([*PYTHON, "-c", "import nothing"]).start()
+
+
+def test_hello_may_take_longer_than_an_answer():
+    """An implementation has to be imported."""
+    slow = "import time; time.sleep(0.5)\n" + SCRIPT % '{"id": n, "result": 1}'
+    with CommandAdapter([*PYTHON, "-c", slow], seconds=0.2, start_seconds=20) as adapter:
+        assert adapter.info.name == "script"
+
+
+# --- asking ---
+
+
+def test_the_same_number_is_the_same_thing():
+    """So that a report tells a scaler that is changed in place from one that is made anew."""
+    with CommandAdapter(PLAIN) as adapter:
+        handle, other = adapter.create(RULE), adapter.create(RULE)
+        assert adapter.update(handle, True) is handle
+        assert other is not handle
+    with script('{"id": n, "result": n}') as adapter:
+        handle = adapter.create(RULE)
+        assert adapter.update(handle, True) is not handle
+
+
+def test_what_it_says_is_raised():
+    """As this package raises it; what it raised itself, in a class of its name, whatever that is."""
+    raised = '{"id": n, "raised": {"type": "NotImplementedError", "message": "out of luck"}}'
+    with script(raised) as adapter, pytest.raises(Exception, match="out of luck") as caught:
+        adapter.create(RULE)
+    assert type(caught.value).__name__ == "NotImplementedError"
+    assert not isinstance(caught.value, NotImplementedError)
+    with script('{"id": n, "unsupported": "no such thing"}') as adapter, pytest.raises(Unsupported, match="no such thing"):
+        adapter.create(RULE)
+    with script('{"id": n, "absent": "not here"}') as adapter, pytest.raises(NotImplementedError, match="not here"):
+        adapter.create(RULE)
+
+
+def test_after_what_was_raised_it_goes_on():
+    """It is an answer, and the process keeps what it has."""
+    with CommandAdapter(PLAIN) as adapter:
+        handle = adapter.create(RULE)
+        with pytest.raises(NotImplementedError):
+            adapter.update_scale(handle)
+        adapter.update(handle, True)
+        assert adapter.read_scale(handle) == 16.0
+
+
+def test_what_was_saved_goes_on_in_another_process():
+    """Any JSON, as it was, numbers that are no more than JSON's among it."""
+    with script('{"id": n, "result": [0.1, 10**17, {"a": None}] if r["call"] == "save" else 0}') as adapter:
+        saved = adapter.save(adapter.create(RULE))
+    with script('{"id": n, "result": 0} if r["arguments"]["saved"] == [0.1, 10**17, {"a": None}] else {"id": n}') as adapter:
+        adapter.load(RULE, saved)
+    with CommandAdapter(PLAIN) as adapter:
+        handle = adapter.create(RULE)
+        saved = adapter.save(adapter.update(handle, True))
+        adapter.close()
+        assert adapter.read_scale(adapter.load(RULE, saved)) == 16.0
+
+
+def test_options_and_outputs_are_told_by_name():
+    """Options of the call go as numbers, lists and arrays; outputs come as they are."""
+    options = {"learning_rate": ["3ff0000000000000"], "momentum": "0000000000000000"}
+    outputs = '{"scale": "4020000000000000", "finite": True, "attempted": 1, "parameters": r["arguments"].get("arrays")}'
+    expression = f'{{"id": n, "result": 0 if r["arguments"].get("options") == {options} else {outputs}}}'
+    with script(expression) as adapter:
+        cell = adapter.create_cell(RULE, [np.float32([1])], learning_rate=[1.0], momentum=0.0)
+        got = adapter.train_step(cell, [np.float16([1, 2])])
+    assert (got["scale"], got["finite"], got["attempted"], got["parameters"][0].tolist()) == (8.0, True, 1, [1, 2])
+
+
+def test_a_wrong_argument_is_the_suites_own_mistake():
+    """It is told, nothing is sent, and the process is not blamed."""
+    with CommandAdapter(PLAIN) as adapter:
+        with pytest.raises(TypeError, match="wanted a handle of this implementation, got 5"):
+            adapter.read_scale(5)
+        with pytest.raises(ValueError, match="zip"):
+            adapter.update(adapter.create(RULE))
+        assert adapter.read_scale(adapter.create(RULE)) == 8.0
+
+
+# --- time, and faults ---
+
+
+def test_the_limit_is_for_the_whole_of_an_answer():
+    """Also where the request is longer than a pipe is deep, and is never read."""
+    deaf = SCRIPT.replace("for line in sys.stdin:", "for line in [sys.stdin.readline()]:") % "0" + f"time.sleep({LONG})"
+    with CommandAdapter([*PYTHON, "-c", deaf], seconds=0.5) as adapter:
+        adapter.start()
+        started = time.monotonic()
+        with pytest.raises(TimedOut, match=r"all_finite, request 2: no answer within 0.5 s"):
+            adapter.all_finite([np.zeros(10**5)])
+        assert time.monotonic() - started < 30
+
+
+def test_a_long_answer_to_a_long_request_arrives():
+    """Both ways at once, whatever a pipe holds."""
+    with script('{"id": n, "result": r["arguments"]["tree"]} if r["call"] == "scale" else {"id": n, "result": 0}') as adapter:
+        tree = [np.arange(10**5, dtype=np.float64)]
+        assert (adapter.scale(adapter.create(RULE), tree)[0] == tree[0]).all()
+
+
+def test_what_a_dead_process_made_is_gone():
+    """A request with it is a crash, with the reason, and starts nothing; one without it meets a new process."""
+    with script('{"id": n, "result": 0} if r["call"] == "create" else os._exit(4)') as adapter:
+        handle = adapter.create(RULE)
+        with pytest.raises(Crashed, match=r"read_scale, request 3: its process ended, exit status 4"):
+            adapter.read_scale(handle)
+        with pytest.raises(Crashed, match=r"handle 0 is gone: read_scale, request 3: its process ended, exit status 4"):
+            adapter.read_scale(handle)
+        assert processes(adapter) == []
+        assert adapter.create(RULE) is not handle
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer")
+def test_a_case_that_takes_too_long_spoils_no_other():
+    """Its own answers may be in time: the process is ended amid a request, and the next case meets another."""
+
+    def for_ever(subject):
+        while True:
+            subject.create(RULE)
+
+    endless = Case("endless", "MACHINE-state", 0, "", for_ever)
+    with CommandAdapter(PLAIN) as adapter:
+        report = check(adapter, cases=[WALKS[0], endless, WALKS[0]], seconds=1.0)
+    assert verdicts(report) == ["pass", "timeout", "pass"]
+    assert report.results[1].message.endswith("no end after 1 s")
+
+
+def test_an_interrupt_ends_the_process():
+    """So that the answer that was not waited for is not taken for the next one's."""
+
+    class Interrupt(BaseException):
+        pass
+
+    def interrupt(*_):
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with script(f'time.sleep({LONG}) if r["call"] == "save" else {{"id": n, "result": 0}}', seconds=LONG) as adapter:
+            handle = adapter.create(RULE)
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(Interrupt):
+                adapter.save(handle)
+            assert processes(adapter) == []
+            with pytest.raises(Crashed, match="broken off by Interrupt"):
+                adapter.save(handle)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_the_limit_holds_in_any_thread():
+    """It needs no signal."""
+    got = []
+
+    def ask():
+        with script(f"time.sleep({LONG})", seconds=0.3) as adapter:
+            got.extend(check(adapter, cases=WALKS[:1]).results)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join(20)
+    assert [result.verdict for result in got] == ["timeout"]
+
+
+# --- between cases, and at the end ---
+
+
+def test_reset_forgets_every_number(tmp_path):
+    """Here and there; and where nothing runs, nothing is asked."""
+    with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
+        handle = adapter.create(RULE)
+        adapter.reset()
+        with pytest.raises(Crashed, match="handle 0 is gone: this case is over"):
+            adapter.read_scale(handle)
+        assert adapter.read_scale(adapter.create(RULE)) == 8.0
+        adapter.close()
+        adapter.reset()
+        assert processes(adapter) == []
+    assert (tmp_path / "talk").read_text().count(r"\"call\":\"reset\"") == 1
+
+
+def test_reset_finds_what_came_after_the_last_answer():
+    """A line too many, or an end, is this case's, and not the next one's."""
+    for after, error in (("print(said)", ProtocolError), ("os._exit(1)", Crashed)):
+        program = SCRIPT % '{"id": n, "result": 0}' + f'    if r["call"] == "update": {after}; sys.stdout.flush()'
+        with CommandAdapter([*PYTHON, "-c", program]) as adapter:
+            adapter.update(adapter.create(RULE), True)
+            with pytest.raises(error, match="reset, request 4: "):
+                adapter.reset()
+            adapter.create(RULE)
+
+
+def test_reset_has_to_be_answered():
+    """Unlike other calls it cannot be absent."""
+    with script('{"id": n, "absent": "what for"}') as adapter:
+        adapter.start()
+        with pytest.raises(ProtocolError, match="wanted a result, got absent: what for"):
+            adapter.reset()
+
+
+def test_it_is_told_bye(tmp_path):
+    """And it may end in its own time, which is not long."""
+    program = (
+        f"import atexit, time; atexit.register(lambda: time.sleep(0.2) or open({str(tmp_path / 'end')!r}, 'w').write('ended'))"
+    )
+    program += SCRIPT % '{"id": n, "result": None}' + '    if r["call"] == "bye": break'
+    with CommandAdapter([*PYTHON, "-c", program]) as adapter:
+        adapter.start()
+    assert (tmp_path / "end").read_text() == "ended"
+
+
+def test_closing_ends_it_whatever_it_does():
+    """Bye may be never answered; closing twice is closing."""
+    with script(f"time.sleep({LONG})", seconds=0.3) as adapter:
+        adapter.start()
+        running = processes(adapter)
+        adapter.close()
+        adapter.close()
+        assert not runs(running[0])
+
+
+def test_what_nobody_closes_is_ended_with_its_adapter():
+    """No process outlives what it was started for."""
+    adapter = CommandAdapter(PLAIN)
+    adapter.start()
+    running = processes(adapter)
+    assert runs(running[0])
+    del adapter
+    gc.collect()
+    assert not runs(running[0])
+
+
+# --- recordings ---
+
+
+def test_a_recording_has_every_line_both_ways(tmp_path):
+    """In order, as they went, with the starts and the ends of processes."""
+    with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
+        adapter.update(adapter.create(RULE), True)
+    head, *entries = [json.loads(line) for line in (tmp_path / "talk").read_text().splitlines()]
+    assert head == {"format": "ampscale conformance recording", "version": 1, "command": PLAIN}
+    assert [next(iter(entry)) for entry in entries] == ["start", *["request", "reply"] * 4]
+    calls = [json.loads(entry["request"])["call"] for entry in entries if "request" in entry]
+    assert calls == ["hello", "create", "update", "bye"]
+    assert json.loads(entries[2]["reply"])["result"]["implementation"]["name"] == "plain Python"
+
+
+def test_a_replay_answers_again(tmp_path):
+    """The same report, and the same name, with no process."""
+    with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
+        report = check(adapter, cases=WALKS)
+    with ReplayAdapter(tmp_path / "talk") as replayed:
+        again = check(replayed, cases=WALKS)
+        assert (replayed.command, again.info, told(again)) == (adapter.command, report.info, told(report))
+
+
+def test_what_ended_by_the_clock_ends_so_again(tmp_path):
+    """The limit of a case, which is not the process's own, is in the recording too."""
+    hang = f'time.sleep({LONG}) if r["call"] == "update" else {{"id": n, "result": 0}}'
+    with script(hang, seconds=LONG, record=tmp_path / "talk") as adapter:
+        report = check(adapter, cases=WALKS[:1], seconds=0.5)
+    with ReplayAdapter(tmp_path / "talk") as replayed:
+        assert told(check(replayed, cases=WALKS[:1])) == told(report)
+    assert verdicts(report) == ["timeout"]
+
+
+def test_a_replay_of_another_run_says_where(tmp_path):
+    """A request that was not recorded is an error with the file and the line; so is every later one."""
+    with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
+        check(adapter, cases=WALKS[:1])
+    with ReplayAdapter(tmp_path / "talk") as replayed:
+        report = check(replayed, cases=[WALKS[1], *WALKS])
+    assert verdicts(report) == ["protocol-error"] * 4
+    assert f"{tmp_path / 'talk'}:5 is of another run: wanted " in report.results[0].message
+    assert 'got {"request": ' in report.results[0].message
+    with ReplayAdapter(tmp_path / "talk") as replayed:
+        report = check(replayed, cases=WALKS[:1] * 2)
+    assert verdicts(report) == ["pass", "protocol-error"]
+
+
+def test_a_recording_that_breaks_off_ends_there(tmp_path):
+    """It answers as far as it goes."""
+    with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
+        check(adapter, cases=WALKS)
+    lines = (tmp_path / "talk").read_text().splitlines(keepends=True)
+    (tmp_path / "talk").write_text("".join(lines[:11]))
+    with ReplayAdapter(tmp_path / "talk") as replayed:
+        report = check(replayed, cases=WALKS[:1])
+    assert verdicts(report) == ["protocol-error"]
+    assert "talk:12 is of another run: wanted a reply, got its end" in report.results[0].message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "must begin with the format"),
+        ("{}\n", "must begin with the format"),
+        ('{"format": "ampscale conformance recording", "version": 2, "command": []}\n', "in version 1, got"),
+        ("[]\n", r":1 must be a JSON object, got \[\]"),
+        ("{\n", ":1 must be a JSON object: "),
+    ],
+)
+def test_what_is_no_recording_is_refused(text, words, tmp_path):
+    """With the line."""
+    (tmp_path / "talk").write_text(text)
+    with pytest.raises(ValueError, match=words):
+        ReplayAdapter(tmp_path / "talk")
+
+
+def test_what_cannot_be_written_is_told_before_anything_runs(tmp_path):
+    """A recording is not lost at the end."""
+    with pytest.raises(OSError, match="nowhere"):
+        CommandAdapter(PLAIN, record=tmp_path / "nowhere" / "talk")
+
+
+def test_the_fakes_are_where_they_are_looked_for():
+    """And the limits are those of protocol.md."""
+    assert FAKES.exists()
+    assert (command.SECONDS, command.START_SECONDS) == (10, 60)
