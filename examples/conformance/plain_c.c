@@ -5,8 +5,7 @@
  *     ampscale conform --command ./plain_c
  *
  * It claims Paddle's rule at level 1: float32 scales and factors, a count of overflows, no bounds and no guard. The protocol
- * is spec/conformance/protocol.md. Level 0 needs main, the calls up to load, and the reader of JSON; what stands under
- * "level 1" is for trees.
+ * is spec/conformance/protocol.md. A level 0 implementation leaves out what stands under "level 1", and the calls on trees.
  */
 
 #include <inttypes.h>

@@ -85,7 +85,7 @@ def test_every_verb_is_numpys(dtype, x64, bad):
         assert differing(LIBRARY.to_numpy(got), everything(tree, FACTOR)) == []
 
 
-@pytest.mark.clause("OVERFLOW-same-everywhere")
+@pytest.mark.clause("OVERFLOW-same-everywhere", "STEP-compiled")
 @WITH_FORMATS
 @pytest.mark.parametrize("transformed", ["jit", "vmap", "scan"])
 def test_every_verb_is_the_same_transformed(dtype, x64, transformed):

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from ampscale import LossScaleRule
 from ampscale.conformance import ImplementationInfo, Verdict, check
-from ampscale.conformance.adapter import Unsupported
 from ampscale.conformance.cases.machine import CASES
 from ampscale.conformance.cases.machine_walk import LARGEST, Walk, claimed, every_pattern, trace
 from ampscale.conformance.check import run
@@ -71,7 +70,7 @@ def test_the_package_is_right_by_every_preset(preset):
     """Every published scaler that the package can be passes what it is asked."""
     failures, counts = accused(ByTheRule(preset))
     assert failures == []
-    assert counts["pass"] >= (4 if preset == "static" else 17)
+    assert counts["pass"] >= (5 if preset == "static" else 17)
 
 
 def test_every_case_is_asked_of_somebody():
@@ -162,7 +161,7 @@ class InWideFloats(Plain):
     """It holds its scale as a Python float, and looks for the end of float32 by itself."""
 
     def held(self, rule, scale):
-        return float(scale) if abs(scale) <= LARGEST else float("inf")
+        return float(scale) if abs(scale) <= LARGEST or rule.dtype == "float64" else float("inf")
 
     def operand(self, handle, value):
         return float(value)
@@ -212,14 +211,11 @@ def test_a_case_that_would_say_nothing_is_not_asked(id, claim, reason):
 
 def test_a_stop_before_anything_was_saved_is_not_asked():
     """A rule that gives up at once has nothing to save."""
-    result = run(of("the-scale-is-saved"), Plain(LossScaleRule(init_scale=2.0, stop_below=2.0**12), 0, ("resume",)))
+    result = run(of("the-scale-is-saved"), Plain(LossScaleRule(init_scale=2.0, stop_below=2.0**30), 0, ("resume",)))
     assert (result.verdict, result.message) == (
         Verdict.UNSUPPORTED,
-        "with the rule none of these steps is decided by MACHINE-backoff",
+        "under the rule it gives up before there is anything to save",
     )
-    walk = Walk(Subject(Plain(LossScaleRule(init_scale=2.0, stop_below=2.0**12))), LossScaleRule(stop_below=2.0**20))
-    with pytest.raises(Unsupported, match="it gives up before there is anything to save"):
-        walk.follow("-").saved()
 
 
 class Stuck(Plain):

@@ -6,21 +6,26 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conformance.fakes import LONG
-from conformance.test_fakes import FAKES, WALKS, runs, told, verdicts
+from conformance.test_fakes import WALKS, runs, told, verdicts
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ampscale.conformance import command
-from ampscale.conformance.adapter import Unsupported
+from ampscale.conformance.adapter import ImplementationInfo, Unsupported
 from ampscale.conformance.calls import METHODS
 from ampscale.conformance.case import Case
 from ampscale.conformance.check import check
-from ampscale.conformance.client import Calls
+from ampscale.conformance.client import Calls, Client
 from ampscale.conformance.command import CommandAdapter, NotStarted, ReplayAdapter
+from ampscale.conformance.lines import write_line
 from ampscale.conformance.subject import Crashed, ProtocolError, TimedOut
+from ampscale.conformance.transcript import Recorder, Recording
+from ampscale.conformance.wire import hello_to_json
 from ampscale.presets import torch
 
 RULE = torch(init_scale=8.0, growth_interval=1)
@@ -186,6 +191,41 @@ def test_a_wrong_argument_is_the_suites_own_mistake():
         assert adapter.read_scale(adapter.create(RULE)) == 8.0
 
 
+class Says:
+    """In the place of a process: answers hello, and then always the same."""
+
+    def __init__(self, line):
+        self.lines = [write_line({"id": 1, "result": hello_to_json(ImplementationInfo(name="x"))}), line]
+
+    def exchange(self, _line, _seconds):
+        return self.lines.pop(0)
+
+    def end(self, _patience=0.0):
+        pass
+
+
+ATOMS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20)
+NAMES = st.sampled_from(
+    ["dtype", "shape", "bits", "tuple", "dict", "parameters", "float16", "bool", "3ff0000000000000", "3c00", "01"]
+)
+VALUES = st.recursive(
+    ATOMS | NAMES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4), max_leaves=12
+)
+REPLIES = st.binary(max_size=40) | st.builds(lambda value: json.dumps({"id": 2, "result": value}).encode(), VALUES)
+
+
+@given(st.sampled_from(["create", "read_scale", "save", "all_finite", "step_on_arrays", "train_step", "compiled"]), REPLIES)
+def test_whatever_comes_is_a_result_or_a_protocol_error(call, line):
+    """No line brings anything else about."""
+    arguments = {"rule": RULE, "tree": [], "options": {}, "arrays": []}
+    client = Client("x", lambda: Says(line), 1, 1, Recorder())
+    client.start()
+    handle, cell = client.thing("handle", 0), client.thing("cell", 0)
+    given_ = [{"handle": handle, "cell": cell, **arguments}[kind] for kind in METHODS[call].takes]
+    with suppress(ProtocolError):
+        client.ask(call, *given_)
+
+
 # --- time, and faults ---
 
 
@@ -229,9 +269,9 @@ def test_a_case_that_takes_too_long_spoils_no_other():
 
     endless = Case("endless", "MACHINE-state", 0, "", for_ever)
     with CommandAdapter(PLAIN) as adapter:
-        report = check(adapter, cases=[WALKS[0], endless, WALKS[0]], seconds=1.0)
+        report = check(adapter, cases=[WALKS[0], endless, WALKS[0]], seconds=3.0)
     assert verdicts(report) == ["pass", "timeout", "pass"]
-    assert report.results[1].message.endswith("no end after 1 s")
+    assert report.results[1].message.endswith("no end after 3 s")
 
 
 def test_an_interrupt_ends_the_process():
@@ -399,6 +439,24 @@ def test_a_recording_that_breaks_off_ends_there(tmp_path):
     assert "talk:12 is of another run: wanted a reply, got its end" in report.results[0].message
 
 
+def test_a_recording_keeps_every_byte(tmp_path):
+    """Also one that is no text."""
+    recorder = Recorder(tmp_path / "talk", ["it"])
+    recorder.start()
+    recorder.request(b'{"id":1}\n')
+    recorder.reply(b"\xff\xc3\xa9\r")
+    recording = Recording(tmp_path / "talk").start()
+    assert recording.exchange(b'{"id":1}\n', 0) == b"\xff\xc3\xa9\r"
+
+
+def test_without_a_file_nothing_is_written(tmp_path, monkeypatch):
+    """As without --record."""
+    monkeypatch.chdir(tmp_path)
+    with CommandAdapter(PLAIN) as adapter:
+        adapter.create(RULE)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -420,9 +478,3 @@ def test_what_cannot_be_written_is_told_before_anything_runs(tmp_path):
     """A recording is not lost at the end."""
     with pytest.raises(OSError, match="nowhere"):
         CommandAdapter(PLAIN, record=tmp_path / "nowhere" / "talk")
-
-
-def test_the_fakes_are_where_they_are_looked_for():
-    """And the limits are those of protocol.md."""
-    assert FAKES.exists()
-    assert (command.SECONDS, command.START_SECONDS) == (10, 60)

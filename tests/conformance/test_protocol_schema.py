@@ -19,7 +19,6 @@ from ampscale.conformance.client import _BYE_SECONDS, _STARTS
 from ampscale.conformance.command import SECONDS, START_SECONDS, CommandAdapter
 from ampscale.conformance.lines import OUTCOMES, read_reply, write_line
 from ampscale.conformance.process import LONGEST
-from ampscale.conformance.transcript import Recorder
 from ampscale.conformance.wire import PROTOCOL, Wire, hello_from_json
 from ampscale.core.rule import LossScaleRule
 
@@ -27,6 +26,7 @@ FOLDER = spec_folder() / "conformance"
 SCHEMA = json.loads((FOLDER / "protocol.schema.json").read_text())
 PAGE = (FOLDER / "protocol.md").read_text("utf-8")
 OWN = ("hello", "reset", "bye")
+LONG = 10**5  # characters: an array of every float16 is as others, and takes the validator seconds
 
 
 def holds(message, definition):
@@ -149,8 +149,9 @@ def recorded(tmp_path_factory):
 def test_what_is_really_said_is_as_the_schema_says(recorded):
     """Each request and each reply of the suite's runs, over all calls but one; of those that differ in hex digits alone, one."""
     assert {request["call"] for request, _ in recorded} == {*METHODS, *OWN} - {"compiled"}
-    distinct = {re.sub(r'"[0-9a-f]+"|\d', "", json.dumps(pair)): pair for pair in recorded}.values()
-    assert len(distinct) > 100
+    texts = {text for text in map(json.dumps, recorded) if len(text) < LONG}
+    distinct = {re.sub(r'"[0-9a-f]+"|\d', "", text): json.loads(text) for text in texts}.values()
+    assert len(distinct) > 70
     for request, reply in distinct:
         assert holds(request, f"{request['call']}.request"), request
         assert holds(reply, f"{request['call']}.reply"), reply
@@ -180,6 +181,7 @@ RESULTS = [
     {"protocol": 1, "implementation": {"name": 1}},
     {"protocol": 1, "implementation": {}},
     {"protocol": 2, "implementation": {"name": "x"}},
+    {"protocol": True, "implementation": {"name": "x"}},
     {"protocol": 1, "implementation": {"name": "x"}, "more": 1},
 ]
 OTHERS = [
@@ -239,7 +241,7 @@ def test_the_page_has_every_call():
 def test_the_page_has_every_limit():
     """In numbers."""
     assert f"An answer has {SECONDS:g} seconds" in PAGE
-    assert f"`hello` has {START_SECONDS:g}." in PAGE
+    assert f"that to `hello` has {START_SECONDS:g}." in PAGE
     assert (LONGEST, _STARTS, _BYE_SECONDS) == (2**24, 3, 2)
     assert "2**24 bytes" in PAGE
     assert "three failed starts in a row" in PAGE
@@ -287,12 +289,3 @@ def test_a_level_0_client_needs_six_calls():
     said = re.search(r"a level 0 client needs\n?\s*((?:`\w+`(?:, | and )?)+)", PAGE)
     zero = {call for call, method in METHODS.items() if method.needs == 0}
     assert set(re.findall(r"\w+", said[1].replace(" and ", " "))) == {*OWN, *zero}
-
-
-def test_a_recorder_of_nothing_writes_nothing(tmp_path, monkeypatch):
-    """It is what there is without --record."""
-    monkeypatch.chdir(tmp_path)
-    recorder = Recorder()
-    recorder.start()
-    recorder.request(b"{}\n")
-    assert list(tmp_path.iterdir()) == []

@@ -17,6 +17,7 @@ from ampscale.conformance.command import CommandAdapter, NotStarted, ReplayAdapt
 from ampscale.conformance.find import find
 from ampscale.conformance.lines import read_line, read_reply, write_line
 from ampscale.conformance.serve import Server
+from ampscale.conformance.subject import Crashed
 from ampscale.core.rule import LossScaleRule
 from ampscale.presets import torch
 
@@ -247,7 +248,7 @@ class Loud(Plain):
         assert subprocess.run(["cat"], capture_output=True).stdout == b""
         return super().update(handle, finite)
     def save(self, handle):
-        sys.exit("I quit")
+        os._exit(1)
 
 ADAPTER = Loud()
 """
@@ -258,11 +259,18 @@ def test_what_an_adapter_prints_is_no_answer(tmp_path):
     with served(LOUD, tmp_path) as adapter:
         handle = adapter.create(RULE)
         assert adapter.read_scale(adapter.update(handle, True)) == 16.0
-        with pytest.raises(BaseException, match="I quit") as caught:
+        with pytest.raises(Crashed) as caught:
             adapter.save(handle)
-    assert type(caught.value).__name__ == "Crashed"
-    for words in ("below Python", "by a child", "to the old one", "exit status 1"):
+    for words in ("on import", "at an update", "below Python", "by a child", "to the old one", "exit status 1"):
         assert words in str(caught.value)
+
+
+def test_an_adapter_that_quits_has_crashed(tmp_path):
+    """Beside the suite it would have ended the suite."""
+    with served(LOUD.replace("os._exit(1)", 'sys.exit("I quit")'), tmp_path) as adapter:
+        handle = adapter.create(RULE)
+        with pytest.raises(Crashed, match=r"exit status 1; its stderr ends: .*I quit"):
+            adapter.save(handle)
 
 
 @pytest.mark.parametrize(
@@ -367,12 +375,12 @@ def test_a_result_that_cannot_be_said_is_raised():
 def test_after_reset_every_number_is_forgotten():
     """And given anew; hello is answered at any time."""
     server = Server(Bare())
-    first = object()
-    assert (server.number("handle", first), server.number("handle", first), server.number("cell", first)) == (0, 0, 1)
+    first, second = object(), object()
+    assert (server.number("handle", first), server.number("handle", first), server.number("cell", second)) == (0, 0, 1)
     server.answer(write_line({"id": 1, "call": "reset", "arguments": {}}))
     with pytest.raises(ValueError, match="there is no handle 0"):
         server.thing("handle", 0)
-    assert server.number("handle", object()) == 0
+    assert (server.number("cell", second), server.number("handle", first)) == (0, 1)
     said = read_line(server.answer(write_line({"id": 2, "call": "hello", "arguments": {"protocol": 1}})))["result"]
     assert said["implementation"]["preset"]["hysteresis"] == 3
 

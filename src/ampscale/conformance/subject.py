@@ -87,13 +87,12 @@ class Subject:
             self.expect(got is wanted, f"{what}: wanted {'None' if wanted is None else 'an array'}, got {got!r}")
             return
         allowed = wanted if isinstance(wanted, tuple) else (wanted,)
-        shown = " or ".join(leaf.dtype for leaf in allowed)
-        self.expect(got.dtype in {leaf.dtype for leaf in allowed}, f"{what}: wanted {shown}, got {got.dtype}")
-        meant = next(leaf for leaf in allowed if leaf.dtype == got.dtype)
-        self.expect(got.shape == meant.shape, f"{what}: wanted shape {meant.shape}, got {got.shape}")
-        self.expect(
-            _same_bits(got, meant), f"{what}: wanted {meant.to_json()['bits']}, got {got.to_json()['bits']} in {got.dtype}"
-        )
+        names = " or ".join(leaf.dtype for leaf in allowed)
+        self.expect(got.dtype in {leaf.dtype for leaf in allowed}, f"{what}: wanted {names}, got {got.dtype}")
+        for meant in (leaf for leaf in allowed if leaf.dtype == got.dtype):
+            self.expect(got.shape == meant.shape, f"{what}: wanted shape {meant.shape}, got {got.shape}")
+            shown = f"{meant.to_json()['bits']}, got {got.to_json()['bits']}"
+            self.expect(_same_bits(got, meant), f"{what}: wanted {shown} in {got.dtype}")
 
     def refuses(self, method: str, *arguments: Any) -> bool:
         """Whether the call raises something else than Unsupported."""

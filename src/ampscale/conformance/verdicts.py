@@ -123,7 +123,7 @@ class Report:
             "counts": self.counts,
             "results": [_written(result) for result in self.results],
         }
-        return json.dumps(said, ensure_ascii=False, allow_nan=False)
+        return json.dumps(said, allow_nan=False)
 
 
 def here() -> dict[str, str]:

@@ -238,8 +238,8 @@ def _read_array(said: Any, library: str) -> Any:
     wanted = re.compile("0[01]" if said["dtype"] == "bool" else f"[0-9a-f]{{{DIGITS[said['dtype']]}}}")
     if not all(isinstance(one, str) and wanted.fullmatch(one) for one in _list(said["bits"])):
         refuse(f"patterns like {wanted.pattern}", said["bits"])
-    if not all(type(size) is int and size >= 0 for size in _list(said["shape"])):
-        refuse("sizes of at least 0", said["shape"])
+    if not all(type(size) is int for size in _list(said["shape"])):
+        refuse("sizes that are integers", said["shape"])
     bits = Bits(said["dtype"], tuple(said["shape"]), tuple(int(one, 16) for one in said["bits"]))
     try:
         return from_bits(bits, library)

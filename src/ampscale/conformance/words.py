@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from .adapter import ImplementationInfo
+from .case import CHAPTERS
 from .clauses import clauses
 from .verdicts import BAD, Report, Result, Verdict
 
@@ -45,14 +46,15 @@ def closing(report: Report) -> str:
 
 
 def _chapters(report: Report) -> Iterator[str]:
-    """A line for each chapter, in the order in which they come."""
-    known: dict[str, list[Result]] = {}
+    """A line for each chapter, in the order of `CHAPTERS`."""
+    known: dict[str, list[Result]] = {chapter: [] for chapter in CHAPTERS}
     for result in report.results:
         if result.clause:
             known.setdefault(clauses()[result.clause].chapter, []).append(result)
-    wide = max(map(len, known), default=0)
+    wide = max(map(len, known))
     for chapter, results in known.items():
-        yield f"{chapter:<{wide}}  {_counts(results)}"
+        if results:
+            yield f"{chapter:<{wide}}  {_counts(results)}"
 
 
 def _unsupported(report: Report, width: int) -> Iterator[str]:

@@ -16,6 +16,12 @@ def test_the_loss_is_the_sum_of_products_in_float32():
     assert loss_of([], []) == 0
 
 
+def test_a_product_is_rounded_before_it_is_added():
+    """It is a hair more than 2**-24, and makes a tie beside 1 once it is rounded to 2**-24."""
+    parameters, data = [1.0, 2.0**-12 * (1 + 2.0**-12)], [1.0, 2.0**-12 * (1 - 2.0**-12 + 2.0**-24)]
+    assert loss_of([array("float32", parameters)], [array("float32", data)]) == 1
+
+
 def test_gradients_are_the_data_times_the_seed():
     """In float32, then in the dtype of the parameter."""
     parameters = [array("float16", [1.0, 1.0, 1.0]), array("float32", [1.0])]

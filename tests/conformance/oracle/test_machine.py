@@ -122,6 +122,8 @@ HAND = [
     ({"growth_interval": 1, "first_growth_factor": 4.0, "refill": ()}, "+-++", [8, 32, 16, 32, 64]),
     ({"growth_interval": 1, "lag": True}, "+-++", [8, 8, 16, 8, 16]),
     ({"rate": 0.5}, "+-+++-", [8, 8, 4, 4, 4, 4, 4]),
+    ({"rate": 0.7}, "+++-------", [8] * 10 + [4]),  # 7 / 10 and 0.7 are one number in float32, and less than 0.7
+    ({"rate": 0.3}, "+++++++---", [8] * 10 + [4]),  # 3 / 10 and 0.3 are, and more than 0.3
     ({"init_scale": 2.0**127, "growth_interval": 1}, "+-", [2.0**127, 2.0**127, 2.0**126]),
     ({"init_scale": 2.0**127, "growth_interval": 1, "growth_guard": False}, "+-", [2.0**127, math.inf, math.inf]),
     ({"init_scale": 2.0**-149}, "-+", [2.0**-149, 0, 0]),

@@ -4,6 +4,7 @@ import math
 from decimal import Decimal
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,6 +59,22 @@ def test_a_division_rounds_the_divisor():
     """In float32 1.1 is another number than in float64."""
     assert divided(10.0, 1 / 3, "float32", False) == (float.fromhex("0x1.aaaaaap+1"), ("MACHINE-division",))
     assert divided(3.0, 1 / 1.1, "float32", False).scale == float.fromhex("0x1.5d1746p+1")
+
+
+def test_a_wide_move_is_rounded_to_float64_and_then_to_the_scale():
+    """Here the first rounding makes a tie for the second; rounded once, the last bit would be another."""
+    scale, factor, after = map(float.fromhex, ("0x1.f6908e0000000p+1", "0x1.60fc4fb2163e9p+2", "0x1.5a7b0c0000000p+4"))
+    assert multiplied(scale, factor, "float32", True).scale == np.float32(np.float64(scale) * factor) == after
+    scale, factor, after = map(float.fromhex, ("0x1.71f90a0000000p+6", "0x1.8a58183832399p-7", "0x1.1cf44c0000000p+0"))
+    assert divided(scale, factor, "float32", True).scale == np.float32(np.float64(scale) / divisor(factor)) == after
+
+
+@pytest.mark.parametrize("number", [1.1, 3.3, 49.7, 1234.567])
+def test_a_narrow_division_is_numpys(number):
+    """The divisor is rounded to float32, and then the quotient."""
+    for scale in np.arange(1, 200, dtype=np.float32):
+        wanted = float(scale / np.float32(number))
+        assert divided(float(scale), 1 / number, "float32", False).scale == wanted
 
 
 @pytest.mark.parametrize("move", [multiplied, divided])

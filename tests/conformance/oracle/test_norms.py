@@ -7,7 +7,16 @@ import pytest
 
 import ampscale
 from ampscale.conformance.arrays import to_bits
-from ampscale.conformance.oracle.norms import clip, clip_coefficient, global_norm, local_norms, multiplied, norm_dtype, sizes
+from ampscale.conformance.oracle.norms import (
+    clip,
+    clip_coefficient,
+    global_norm,
+    local_norms,
+    multiplied,
+    norm_dtype,
+    sizes,
+    square_sum,
+)
 from ampscale.conformance.oracle.tensors import array, same
 
 HAND = [
@@ -35,6 +44,19 @@ def test_the_roundings_are_those_of_the_chapter():
     """The squares of one array are added up unrounded; the sums of two arrays are rounded as they are added."""
     assert global_norm([array("float32", [2.0**12, 1.0, 1.0, 1.0, 1.0])]) == 2.0**12 + 2.0**-11
     assert global_norm([array("float32", number) for number in (2.0**12, 1.0, 1.0, 1.0, 1.0)]) == 2.0**12
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ([1 + 2.0**-12] * 3, 3 + 3 * 2.0**-11),  # each square loses its 2**-24
+        ([1.0, 2.0**-12, 2.0**-30], 1.0),  # in float64 2**-60 is lost beside 1 + 2**-24, which is a tie of float32
+        ([2.0**12, 1.0, 1.0], 2.0**24 + 2),
+    ],
+)
+def test_squares_are_rounded_to_float32_and_their_sum_to_float64_first(values, wanted):
+    """Then the sum is rounded to float32."""
+    assert square_sum(array("float32", values), "float32") == wanted
 
 
 def test_each_array_has_its_norm_and_its_size():

@@ -66,6 +66,16 @@ def test_what_the_scale_saves_reaches_the_optimizer_or_is_lost_in_16_bits():
     assert (moved.parameters, lost.parameters) == ([array("float16", [0.5])], [array("float16", [1.0])])
 
 
+def test_beside_float32_gradients_a_float64_scale_is_rounded():
+    """A tenth is multiplied by and divided by in float32."""
+    values = np.arange(1, 60, dtype=np.float32)
+    tenth = np.float32(0.1)
+    training = Training(Constants(init_scale=0.1, dtype="float64"), [to_bits(np.zeros_like(values))])
+    gradients, finite = training.backward([to_bits(values)])
+    assert finite
+    assert gradients == [to_bits((values * tenth) / tenth)]
+
+
 def test_the_unscaled_side_is_looked_at_too():
     """1.999 * 2**127 is rounded up while it is scaled by 2**-130, in bfloat16, and comes back as infinity."""
     rule, data = Constants(init_scale=2.0**-130), [array("float32", [2.0**127 * 1.999])]

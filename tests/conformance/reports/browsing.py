@@ -24,6 +24,8 @@ def chromium():
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
 
 
+LATE = "#case=walks-gggg&implementation=late-1.0"  # a result that failed
+CLOSED = "!$('dialog').open && opened === null"
 NETWORK = ("requestWillBeSent", "loadingFailed")
 
 
@@ -99,6 +101,25 @@ class Browser:
         """Ends the browser."""
         with contextlib.suppress(Exception):
             self.driver.quit()
+
+
+def cell(case, implementation):
+    return f'td [data-case="{case}"][data-implementation="{implementation}"]'
+
+
+def facts(browser):
+    """The cases that the matrix shows."""
+    return browser.ask("$$('tr.case th button').map((button) => button.dataset.case)")
+
+
+def choose(browser, name, value):
+    """Sets a filter as a hand does: by an event."""
+    browser.driver.execute_script(
+        "const field = document.querySelector(`#filters [name=${arguments[0]}]`);"
+        "field.value = arguments[1]; field.dispatchEvent(new Event('input', {bubbles: true}))",
+        name,
+        value,
+    )
 
 
 # For each text that is seen: the ratio of its contrast with the worst colour behind it, and where it is.

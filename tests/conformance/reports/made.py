@@ -17,6 +17,9 @@ from ampscale.conformance.oracle.tensors import array
 from ampscale.conformance.verdicts import Trajectory
 from ampscale.presets import PRESETS
 
+SNIPPET = "scale = 1024.0\nprint(scale * 2)  # <&>\n"
+HOSTILE = "<img src=x onerror=alert(1)>"
+
 
 class Right:
     """The machine itself, as an adapter."""

@@ -29,7 +29,6 @@ def _say(subject: Subject, script: str, answers: bool, settings: dict[str, Any])
     loop = Loop(subject, rule, "ab" if "/b" in script else "a", answers)
     for place, word in enumerate(words, start=1):
         loop.say(word, f"after call {place}, {word}")
-    loop.finish()
 
 
 CASES = (
@@ -108,6 +107,13 @@ CASES = (
         "CALLS-update-closes",
         "lay:inf unscale_ step update lay unscale_ step update",
         "stuck flag: one overflow skips every step after it",
+    ),
+    order(
+        "an-optimizer-that-rests-counts-no-more",
+        "CALLS-update-closes",
+        "lay lay:inf/b step step/b update lay step update",
+        "old flag: two optimizers take turns, and the overflow of one counts until it steps again",
+        "groups",
     ),
     order(
         "unscale-twice-is-refused",

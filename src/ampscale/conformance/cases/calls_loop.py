@@ -81,14 +81,11 @@ class Loop:
             self.be_refused(when, *(["update_scale"] if said == "update!" else [said[:-1], side.optimizer]))
         else:
             {"unscale_": self.unscale, "step": self.take_step, "update": self.update_scale}[said](side, when)
+        if said.startswith("step"):
+            self.expect_parameters(side, when)
         self.expect_scale(when)
         if said.startswith("unscale_") and side.stage == "unscaled" and side.finite:
             self.expect_gradients(side, when)
-
-    def finish(self) -> None:
-        """The parameters of all optimizers are what they have to be."""
-        for side in self.sides.values():
-            self.expect_parameters(side)
 
     def lay(self, side: Side, gradients: list[Bits | None]) -> None:
         """As a backward pass does, or whoever clips."""
@@ -151,10 +148,10 @@ class Loop:
         got = self.subject.read(self.subject.call("get_gradients", self.handle, side.optimizer), "get_gradients")
         self.subject.expect_same(got, side.gradients, f"{when}: gradients")
 
-    def expect_parameters(self, side: Side) -> None:
+    def expect_parameters(self, side: Side, when: str) -> None:
         """The parameters of one optimizer."""
         got = self.subject.read(self.subject.call("get_parameters", self.handle, side.optimizer), "get_parameters")
-        self.subject.expect_same(got, side.parameters, "at the end: parameters")
+        self.subject.expect_same(got, side.parameters, f"{when}: parameters")
 
 
 def _halved(gradient: Bits | None) -> Bits | None:

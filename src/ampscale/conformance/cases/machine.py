@@ -10,6 +10,8 @@ NO_BOUND: Only = (
     "it has a guard or a cap, or is float64",
 )
 
+FLOAT64: Only = (lambda rule: rule.dtype == "float64", "its scale is float32")
+NO_FLOOR: Only = (lambda rule: rule.min_scale is None or rule.min_scale < 2.0**-4, "it has a floor")
 GROWTH_FORGETS: Only = (
     lambda rule: "growth" in rule.refill and "finite" not in rule.refill,
     "a growth is not what makes it forget overflows",
@@ -37,6 +39,15 @@ STARTS = (
         "a rounded scale: it is held in fewer bits than float32 has, or as a power of two",
         "rounding",
         init_scale=2.0**12 + 2.0**-7,
+    ),
+    trace(
+        "starts-at-a-scale-of-forty-bits",
+        "MACHINE-state",
+        "",
+        "a rounded scale: it is held in float32, where the published one is a float64 of the host",
+        "rounding",
+        only=FLOAT64,
+        init_scale=2.0**12 + 2.0**-27,
     ),
 )
 
@@ -97,6 +108,14 @@ GROWTHS = (
         growth_interval=1,
     ),
     trace(
+        "grows-many-times",
+        "MACHINE-growth-factor",
+        "+" * 90,
+        "a bound of its own: after some growths, or at 2**24 or 2**32, the scale stays where nothing bounds it",
+        about="MACHINE-growth-window",
+        growth_interval=1,
+    ),
+    trace(
         "stays-at-its-cap",
         "MACHINE-cap",
         "+++++",
@@ -144,6 +163,14 @@ BACKOFFS = (
         "-+",
         "one factor for two: it divides by the growth factor where it has a backoff factor, or halves where it has none",
         growth_factor=4.0,
+    ),
+    trace(
+        "backs-off-below-1",
+        "MACHINE-backoff",
+        "-+",
+        "a bound of its own: the scale stays at 1 or becomes 0, where nothing bounds it",
+        only=NO_FLOOR,
+        init_scale=1.0,
     ),
     trace(
         "an-overflow-ends-the-window",
@@ -213,6 +240,17 @@ HYSTERESIS = (
         about="MACHINE-growth-guard",
         only=GROWTH_FORGETS,
         init_scale=2.0**127,
+        hysteresis=2,
+    ),
+    trace(
+        "keeps-or-forgets-overflows-over-a-growth-at-the-cap",
+        "MACHINE-refill",
+        "-++++-+",
+        "a growth half made: where the cap keeps the scale, the overflows before it are not forgotten either",
+        about="MACHINE-cap",
+        only=GROWTH_FORGETS,
+        init_scale=2.0**10,
+        max_scale=2.0**10,
         hysteresis=2,
     ),
     trace(

@@ -120,12 +120,12 @@ RESUME = (
     trace(
         "the-count-of-finite-steps-is-saved",
         "STEP-resume",
-        "+++++",
+        "-+++++",
         "a count lost: after a restart the growth comes late",
         "resume",
         about="MACHINE-growth-window",
         only=A_WINDOW,
-        saved_after=2,
+        saved_after=3,
     ),
     trace(
         "the-count-of-overflows-is-saved",
@@ -141,10 +141,11 @@ RESUME = (
         "the-scale-is-saved",
         "STEP-resume",
         "---+",
-        "a scale lost: training starts again at the initial one, and overflows until it has come down",
+        "a scale lost: training goes on at the initial one, or at what float16 can hold of the other",
         "resume",
-        about="MACHINE-backoff",
+        about=None,
         saved_after=2,
+        init_scale=2.0**20,
     ),
     trace(
         "a-loaded-scaler-has-its-factors",

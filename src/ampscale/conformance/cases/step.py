@@ -23,7 +23,7 @@ NEAR = 1e-5  # further than published formulas and roundings lie apart
 
 
 def steps(id: str, clause: str, walk: str, looks: str, catches: str, *needs: str, **options: Any) -> Case:
-    """A case that takes steps, one word or sign each, and *looks* at these outputs after each; a window is two finite steps."""
+    """A case that takes steps, one word or sign each, and *looks* at these outputs after each."""
     run = partial(_take, walk=walk.split() if " " in walk else list(walk), looks=looks.split(), options=options)
     return Case(id, clause, 3, catches, run, frozenset(needs))
 
@@ -43,7 +43,8 @@ class Cell:
 
 
 def _take(subject: Subject, walk: Iterable[str], looks: Sequence[str], options: dict[str, Any]) -> None:
-    cell = Cell(subject, simple_rule(subject, growth_interval=2), arrays(PARAMETERS), **options)
+    window = {"growth_interval": 2} if "next_scale" in looks else {}
+    cell = Cell(subject, simple_rule(subject, **window), arrays(PARAMETERS), **options)
     for number, word in enumerate(walk, start=1):
         outputs, wanted = cell.train(arrays(DATA[word]))
         for name in looks:

@@ -147,11 +147,19 @@ class ClosesStepsAlone(Loop):
         handle.progress = {optimizer: progress for optimizer, progress in handle.progress.items() if not progress.stepped}
 
 
-@wrong(_TABLE, "CALLS-update-closes", "deepspeedai/DeepSpeed#8432: after the first overflow every step is one")
+@wrong(_TABLE, "CALLS-update-closes", "deepspeedai/DeepSpeed#8432: after the first overflow every step is one", capabilities=())
 class FlagSticks(Loop):
     def decision(self, handle: Any, optimizer: Any) -> bool:
         handle.stuck = getattr(handle, "stuck", False) or not super().decision(handle, optimizer)
         return not handle.stuck
+
+
+@wrong(_TABLE, "CALLS-update-closes", "not seen; a flag is overwritten by its optimizer's next, and by nothing before")
+class KeepsFlagsOfThoseAtRest(Loop):
+    def flags_of_update(self, handle: Any) -> list[bool]:
+        handle.last = {**getattr(handle, "last", {}), **handle.progress}
+        found = [progress.finite for progress in handle.last.values() if progress.finite is not None]
+        return [all(found)] if found else []
 
 
 @wrong(_TABLE, "CALLS-answer", "pytorch/pytorch#55585: nobody can know whether to step the schedule")

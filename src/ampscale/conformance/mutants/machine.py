@@ -1,4 +1,4 @@
-"""Wrong machines: growth, backoff, hysteresis and bounds."""
+"""Wrong machines: growth, backoff and their bounds."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from ...core.rule import LossScaleRule
 from . import Mutant, wrong
 from .machine_dialects import DIALECTS
 from .machine_handles import HANDLES
+from .machine_hysteresis import HYSTERESIS
 from .plain import EVERY_SETTING, Plain
 
 MACHINES: list[Mutant] = []
@@ -36,6 +37,17 @@ class HoldsTheScaleInBfloat16(Plain):
         with np.errstate(over="ignore"):
             bits = np.float32(scale).view(np.uint32)
         return (bits & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+@wrong(
+    MACHINES,
+    "MACHINE-state",
+    "MindSpore 2.10.0: the scaler has float32, and the manager beside it the host's float64",
+    "deepspeed",
+)
+class HoldsTheScaleInFloat32(Plain):
+    def held(self, rule: LossScaleRule, scale: Any) -> Any:
+        return np.float32(scale)
 
 
 @wrong(MACHINES, "MACHINE-state", "Paddle 3.3.1: an initial scale of the str '1024' is accepted, and goes round as one")
@@ -98,6 +110,12 @@ class TakesEveryStepForAnOverflow(Plain):
 class DoublesWhateverItsFactor(Plain):
     def growth_factor(self, handle: Any) -> float:
         return 2.0
+
+
+@wrong(MACHINES, "MACHINE-growth-factor", "Apex before May 2025: 2**24 at most, unless it is told otherwise", "deepspeed")
+class GrowsToTwoToThe24(Plain):
+    def capped(self, handle: Any, grown: Any) -> Any:
+        return min(grown, self.held(handle.rule, 2.0**24))
 
 
 @wrong(MACHINES, "MACHINE-growth-factor", "not seen; additive increase, as in networks")
@@ -237,6 +255,14 @@ class HalvesWhateverItsFactor(Plain):
         return self.multiplied(handle, 0.5)
 
 
+@wrong(
+    MACHINES, "MACHINE-backoff", "tf_keras 2.21.0: never below 1, where Keras 3.15.1 goes on; keras-team/tf-keras#644", "keras"
+)
+class StaysAtOne(Plain):
+    def floored(self, handle: Any, reduced: Any) -> Any:
+        return max(reduced, self.held(handle.rule, 1.0))
+
+
 @wrong(MACHINES, "MACHINE-backoff", "MindSpore 2.10.0: one scale_factor for both ways, in what has two factors")
 class DividesByItsGrowthFactor(Plain):
     def reduced(self, handle: Any) -> Any:
@@ -326,73 +352,4 @@ class BacksOffThoughItIsStatic(Plain):
         return self.multiplied(handle, 0.5)
 
 
-# --- hysteresis
-
-
-@wrong(MACHINES, "MACHINE-hysteresis", "torch 2.13.0 and most others have none, and so has what is ported from them")
-class HasNoHysteresis(Plain):
-    def backoff_due(self, handle: Any, bad: int, since: int) -> bool:
-        return True
-
-
-@wrong(
-    MACHINES, "MACHINE-hysteresis", "not seen; the slip by which DeepSpeed 0.19.8 has a longer first window, on the other count"
-)
-class BacksOffOneOverflowLate(Plain):
-    def backoff_due(self, handle: Any, bad: int, since: int) -> bool:
-        return bool(bad > handle.rule.hysteresis)
-
-
-@wrong(MACHINES, "MACHINE-hysteresis", "Paddle 3.3.1: a docstring says 2, the constructor says 1, and neither is what was given")
-class HasAHysteresisOfTwo(Plain):
-    def backoff_due(self, handle: Any, bad: int, since: int) -> bool:
-        return bool(bad >= min(2, handle.rule.hysteresis))
-
-
-@wrong(MACHINES, "MACHINE-refill", "Paddle 3.3.1: documented as accumulated, and coded as overflows in a row", "paddle_document")
-class ForgetsOverflowsAtAFiniteStep(Plain):
-    def forgives(self, handle: Any, event: str) -> bool:
-        return True
-
-
-@wrong(MACHINES, "MACHINE-refill", "Megatron-core 0.16.1: documented as overflows in a row, and coded as accumulated", "paddle")
-class KeepsOverflowsOverAFiniteStep(Plain):
-    def forgives(self, handle: Any, event: str) -> bool:
-        return event == "growth"
-
-
-@wrong(MACHINES, "MACHINE-refill", "Apex's hysteresis kernel at 2026-07-08: a growth is not what refills it", "megatron")
-class KeepsOverflowsOverAGrowth(Plain):
-    def forgives(self, handle: Any, event: str) -> bool:
-        return False
-
-
-@wrong(
-    MACHINES,
-    "MACHINE-refill",
-    "not seen; TensorFlow 1.15.5 forgets them though nothing grew",
-    "tensorflow_contrib",
-)
-class KeepsOverflowsOverAGrowthThatFailed(Plain):
-    def forgives(self, handle: Any, event: str) -> bool:
-        return super().forgives(handle, event) and not np.isinf(self.multiplied(handle, self.growth_factor(handle)))
-
-
-@wrong(MACHINES, "MACHINE-refill", "Paddle 3.3.1: after a backoff it waits anew, where Megatron-core 0.16.1 does not", "megatron")
-class ForgetsOverflowsAtABackoff(Plain):
-    def bad_after_backoff(self, handle: Any) -> int:
-        return 0
-
-
-@wrong(
-    MACHINES,
-    "MACHINE-refill",
-    "Megatron-core 0.16.1: after a backoff the next overflow backs off, where Paddle 3.3.1 waits",
-    "paddle",
-)
-class KeepsOverflowsOverABackoff(Plain):
-    def bad_after_backoff(self, handle: Any) -> int:
-        return int(handle.rule.hysteresis)
-
-
-MUTANTS = (*MACHINES, *DIALECTS, *HANDLES)
+MUTANTS = (*MACHINES, *HYSTERESIS, *DIALECTS, *HANDLES)

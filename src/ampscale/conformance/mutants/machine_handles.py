@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ...core.rule import LossScaleRule
 from . import Mutant, wrong
 from .plain import Plain
@@ -135,6 +137,13 @@ class SpendsItsPatienceAsItLoads(Plain):
 class LosesTheScale(Plain):
     def saved_fields(self, handle: Any) -> tuple[str, ...]:
         return ("good", "bad", "since")
+
+
+@wrong(HANDLES, "STEP-resume", "google-deepmind/jmp#47: a float16 scale, here in the checkpoint alone", "torch")
+class SavesTheScaleInFloat16(Plain):
+    def save(self, handle: Any) -> Any:
+        with np.errstate(over="ignore"):
+            return super().save(handle) | {"scale": np.float32(np.float16(handle.scale))}
 
 
 @wrong(HANDLES, "STEP-resume", "Chainer 7.8.1 and MXNet 1.9.1: nothing is saved, constants of the caller's included")

@@ -156,13 +156,15 @@ class DividesByItself(Plain):
 @wrong(_TABLE, "OVERFLOW-edges", "not seen; the limit is asked for with >= where > is meant")
 class TakesTheLargestHalfForInfinite(Plain):
     def finite_elements(self, leaf: Any) -> Any:
-        return super().finite_elements(leaf) & ((abs(leaf) < 65504) | (leaf.dtype != np.float16))
+        finite = super().finite_elements(leaf)
+        return finite & (abs(leaf) != 65504) if leaf.dtype == np.float16 else finite
 
 
 @wrong(_TABLE, "OVERFLOW-edges", "not seen; 3.4e38 is written for the largest float32")
 class HasARoundLimit(Plain):
     def finite_elements(self, leaf: Any) -> Any:
-        return super().finite_elements(leaf) & ((abs(leaf) < 3.4e38) | (leaf.dtype != np.float32))
+        finite = super().finite_elements(leaf)
+        return finite & (abs(leaf) < 3.4e38) if leaf.dtype == np.float32 else finite
 
 
 @wrong(_TABLE, "OVERFLOW-edges", "not seen; everything is cast to float32 first")

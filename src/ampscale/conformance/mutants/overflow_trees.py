@@ -63,13 +63,13 @@ class LooksInTheFirstDtype(Plain):
 @wrong(_TABLE, "OVERFLOW-all-finite", "not seen; a single one is a hiccup, and clipping will deal with it")
 class PutsUpWithOne(Plain):
     def all_finite(self, tree: Any) -> Any:
-        return sum(int(np.sum(~np.isfinite(leaf.astype(np.complex128)))) for leaf in _arrays(tree)) < 2
+        return sum(int(np.sum(~self.finite_elements(leaf))) for leaf in _arrays(tree)) < 2
 
 
 @wrong(_TABLE, "OVERFLOW-all-finite", "not seen; what is not finite is counted, in too few bits")
 class CountsInSixteenBits(Plain):
     def all_finite(self, tree: Any) -> Any:
-        return sum(int(np.sum(~np.isfinite(leaf.astype(np.complex128)))) for leaf in _arrays(tree)) % 2**16 == 0
+        return sum(int(np.sum(~self.finite_elements(leaf))) for leaf in _arrays(tree)) % 2**16 == 0
 
 
 # --- integers, None and nothing ---

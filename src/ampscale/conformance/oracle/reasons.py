@@ -18,7 +18,7 @@ class Reasons:
     def __init__(self, rule: Any) -> None:
         self.rule = rule
         self.still = rule.growth_factor == rule.backoff_factor == 1
-        self.since = "start"  # what the count of finite steps began with: the start, a growth, or an overflow
+        self.after_growth = False  # whether the count of finite steps began with a growth, and not with the start or an overflow
         self.ignoring_overflows = 0  # finite steps since the start or the last growth
         self.ignoring_refills = 0  # overflows since the last backoff
         self.in_a_row = 0  # overflows since the last finite step or backoff
@@ -27,9 +27,9 @@ class Reasons:
         """The clauses of a finite step: *good_steps* were counted before it, with it the window is *full*; the gate *is_open*."""
         self.in_a_row = 0
         self.ignoring_overflows += 1
-        without_offset = good_steps + 1 - (0 if self.since == "growth" else self.rule.growth_offset)
+        without_offset = good_steps + 1 - (0 if self.after_growth else self.rule.growth_offset)
         if full and is_open:
-            self.since, self.ignoring_overflows = "growth", 0
+            self.after_growth, self.ignoring_overflows = True, 0
         if self.still:
             return ("MACHINE-static",)
         if not full:
@@ -48,7 +48,7 @@ class Reasons:
         if due:
             self.in_a_row = self.ignoring_refills = 0
         if not due or is_open:
-            self.since = "overflow"
+            self.after_growth = False
         if self.still:
             return ("MACHINE-static",)
         if due and not is_open:
@@ -57,11 +57,11 @@ class Reasons:
 
     def _withheld(self, without_offset: int) -> str:
         """Why a finite step does not grow."""
-        if self.since == "growth":
+        if self.after_growth:
             return "MACHINE-growth-resets"
         if without_offset >= self.rule.growth_interval:
             return OFFSET
-        if self.since == "overflow" and self.ignoring_overflows >= self.rule.growth_interval:
+        if self.ignoring_overflows >= self.rule.growth_interval:
             return "MACHINE-overflow-resets"
         return WINDOW
 

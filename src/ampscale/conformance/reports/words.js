@@ -36,12 +36,13 @@ const spaced = (id) => id.replaceAll("-", " ");
 const named = (implementation) => `${implementation.info.name} ${implementation.info.version}`.trim();
 const plural = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
 
-// Text in which `this` is code, and what stands in Chinese quotation marks is Chinese.
+// Text in which what stands between two backticks is code, and what stands in Chinese quotation marks is Chinese.
 function prose(text) {
-  return text.split(/(`[^`]+`|「[^」]*」)/).map((part) => {
-    if (part.startsWith("`") && part.length > 1) return h("code", {}, part.slice(1, -1));
-    return part.startsWith("「") ? h("span", { lang: "zh-Hans", class: "zh" }, part) : part;
-  });
+  return text.split(/(「[^」]*」)/).map((part) => (part.startsWith("「") ? h("span", { lang: "zh-Hans", class: "zh" }, coded(part)) : coded(part)));
+}
+
+function coded(text) {
+  return text.split(/(`[^`]+`)/).map((part) => (/^`.+`$/.test(part) ? h("code", {}, part.slice(1, -1)) : part));
 }
 
 // --- numbers ---
