@@ -88,12 +88,12 @@ def test_what_is_no_array_is_refused(dtype, shape, bits, message):
     ("said", "message"),
     [
         ({"dtype": "float16", "shape": [1]}, "an array must have dtype, shape and bits, got"),
-        ({"dtype": "float16", "shape": 1, "bits": ["3c00"]}, "an array must have dtype, shape and bits, got"),
+        ({"dtype": "float16", "shape": 1, "bits": ["3c00"]}, "a shape must be a list of integers, got 1"),
         ({"dtype": "float16", "shape": [1], "bits": 5}, "an array must have dtype, shape and bits, got"),
         ({"dtype": "float16", "shape": [1], "bits": [15360]}, "an array must have dtype, shape and bits, got"),
         ({"dtype": ["float16"], "shape": [1], "bits": ["3c00"]}, "an array must have dtype, shape and bits, got"),
-        ({"dtype": "float16", "shape": [1], "bits": ["3c0"]}, r"a float16 has 4 hex digits, got \['3c0'\]"),
-        ({"dtype": "float16", "shape": [1], "bits": ["03c00"]}, r"a float16 has 4 hex digits, got \['03c00'\]"),
+        ({"dtype": "float16", "shape": [1], "bits": ["3c0"]}, r"a float16 has 4 hex digits in lower case, got \['3c0'\]"),
+        ({"dtype": "float16", "shape": [1], "bits": ["03c00"]}, r"a float16 has 4 hex digits in lower case, got \['03c00'\]"),
         ({"dtype": "float16", "shape": [1], "bits": ["wxyz"]}, "wxyz"),
         ({"dtype": "half", "shape": [1], "bits": ["3c00"]}, "got 'half'"),
         ({"dtype": "float16", "shape": [2], "bits": ["3c00"]}, "2 elements, got 1"),
@@ -158,8 +158,29 @@ def test_keys_that_are_words_of_the_format_are_keys():
     assert tree_to_json((ONE, [None], {"a": ()})) == {"tuple": [ONE.to_json(), [None], {"dict": {"a": {"tuple": []}}}]}
 
 
-@pytest.mark.parametrize("said", [1, 1.5, True, "3c00", [1], {"tuple": ["x"]}, {"dict": {"a": 0}}, {}, {"shape": []}])
+@pytest.mark.parametrize("said", [1, 1.5, True, "3c00", [1], {"dict": 3}, {"tuple": 3}, {"tuple": ["x"]}, {"dict": {"a": 0}}, {}, {"shape": []}])
 def test_what_is_no_tree_is_refused(said):
     """A ValueError, for whatever JSON may hold."""
     with pytest.raises(ValueError, match=r"a tree is an array|an array must have"):
         tree_from_json(said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"dtype": "float16", "shape": [1], "bits": ["0x3f"]},
+        {"dtype": "float16", "shape": [1], "bits": ["3_f8"]},
+        {"dtype": "float16", "shape": [1], "bits": ["3C00"]},
+        {"dtype": "float16", "shape": [1.0], "bits": ["3c00"]},
+        {"dtype": "float16", "shape": [True], "bits": ["3c00"]},
+        {"dtype": "float16", "shape": "1", "bits": ["3c00"]},
+        {"dtype": "float16", "shape": [-1, -1], "bits": ["3c00"]},
+        {"dtype": "half", "shape": [1], "bits": ["3c00"]},
+        {"dtype": "float16", "shape": [1], "bits": [15360]},
+    ],
+    ids=lambda said: f"{said['dtype']}-{said['shape']}-{said['bits'][0]}",
+)
+def test_an_array_that_is_almost_one_is_refused(said):
+    """Patterns have their digits and nothing else, in lower case; sizes are integers from 0 on."""
+    with pytest.raises(ValueError, match=r".+"):
+        Bits.from_json(said)

@@ -187,7 +187,9 @@ def test_a_loss_may_be_scaled_where_it_lies_if_nothing_is_returned():
     assert message.startswith("the input of scale[0]: wanted ['3fc00000', 'c0400000'], got")
 
 
-@pytest.mark.parametrize("result", [None, {}, [1.0], [[np.ones(2, "f4")]], [np.ones(3, "f4")], [np.ones(2, "i4")], 0.5])
+@pytest.mark.parametrize(
+    "result", [None, {}, [1.0], [[np.ones(2, "f4")]], [np.ones(3, "f4")], [np.ones(2, "i4")], [np.array([6, -12, 0], "f4")], 0.5]
+)
 def test_what_is_no_such_tree_is_a_failure(result):
     """And not an error of the suite."""
 

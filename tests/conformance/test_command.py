@@ -7,12 +7,11 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
+from conformance.commands import PLAIN, PYTHON, RULE, SCRIPT, WALKS, processes, runs, script, verdicts
 from conformance.fakes import LONG
-from conformance.test_fakes import WALKS, runs, told, verdicts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,37 +20,11 @@ from ampscale.conformance.calls import METHODS
 from ampscale.conformance.case import Case
 from ampscale.conformance.check import check
 from ampscale.conformance.client import Calls, Client
-from ampscale.conformance.command import CommandAdapter, NotStarted, ReplayAdapter
+from ampscale.conformance.command import CommandAdapter, NotStarted
 from ampscale.conformance.lines import write_line
 from ampscale.conformance.subject import Crashed, ProtocolError, TimedOut
-from ampscale.conformance.transcript import Recorder, Recording
+from ampscale.conformance.transcript import Recorder
 from ampscale.conformance.wire import hello_to_json
-from ampscale.presets import torch
-
-RULE = torch(init_scale=8.0, growth_interval=1)
-PYTHON = [sys.executable, "-S"]
-PLAIN = [*PYTHON, str(Path(__file__).parents[2] / "examples" / "conformance" / "plain_python.py")]
-
-# Answers hello; its other requests are answered by the expression that follows, of `n`, the id, and `r`, the request.
-SCRIPT = """
-import json, os, sys, time
-hello = {"protocol": 1, "implementation": {"name": "script", "level": 4}}
-for line in sys.stdin:
-    r = json.loads(line)
-    n = r["id"]
-    said = {"id": n, "result": hello} if r["call"] == "hello" else %s
-    print(json.dumps(said), flush=True)
-"""
-
-
-def script(expression, seconds=20.0, **options):
-    """An implementation of one expression."""
-    return CommandAdapter([*PYTHON, "-c", SCRIPT % expression], seconds, **options)
-
-
-def processes(adapter):
-    """The one process of an adapter, if it runs."""
-    return [str(line._popen.pid) for line in [adapter._line] if line is not None]
 
 
 def test_every_call_of_the_table_is_a_method():
@@ -111,6 +84,20 @@ def test_a_start_that_fails_says_what_stderr_said():
         NotStarted, match=r"hello, request 1: .* ended, exit status 1; its stderr ends: .*No module named 'nothing'"
     ):
         CommandAdapter([*PYTHON, "-c", "import nothing"]).start()
+
+
+def test_of_a_long_stderr_the_end_is_told():
+    """Its last five lines."""
+    talks = "import sys; sys.stderr.writelines(f'{line}\\n' for line in range(10000))"
+    with pytest.raises(NotStarted, match=r"its stderr ends: 9995 \| 9996 \| 9997 \| 9998 \| 9999$"):
+        CommandAdapter([*PYTHON, "-c", talks]).start()
+
+
+def test_what_is_said_at_the_very_end_is_told():
+    """After its output is closed it may still have something to say."""
+    late = "import os, time; os.close(1); time.sleep(0.3); os.write(2, b'last words'); os._exit(1)"
+    with pytest.raises(NotStarted, match=r"exit status 1; its stderr ends: last words$"):
+        CommandAdapter([*PYTHON, "-c", late]).start()
 
 
 def test_hello_may_take_longer_than_an_answer():
@@ -377,104 +364,3 @@ def test_what_nobody_closes_is_ended_with_its_adapter():
     del adapter
     gc.collect()
     assert not runs(running[0])
-
-
-# --- recordings ---
-
-
-def test_a_recording_has_every_line_both_ways(tmp_path):
-    """In order, as they went, with the starts and the ends of processes."""
-    with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
-        adapter.update(adapter.create(RULE), True)
-    head, *entries = [json.loads(line) for line in (tmp_path / "talk").read_text().splitlines()]
-    assert head == {"format": "ampscale conformance recording", "version": 1, "command": PLAIN}
-    assert [next(iter(entry)) for entry in entries] == ["start", *["request", "reply"] * 4]
-    calls = [json.loads(entry["request"])["call"] for entry in entries if "request" in entry]
-    assert calls == ["hello", "create", "update", "bye"]
-    assert json.loads(entries[2]["reply"])["result"]["implementation"]["name"] == "plain Python"
-
-
-def test_a_replay_answers_again(tmp_path):
-    """The same report, and the same name, with no process."""
-    with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
-        report = check(adapter, cases=WALKS)
-    with ReplayAdapter(tmp_path / "talk") as replayed:
-        again = check(replayed, cases=WALKS)
-        assert (replayed.command, again.info, told(again)) == (adapter.command, report.info, told(report))
-
-
-def test_what_ended_by_the_clock_ends_so_again(tmp_path):
-    """The limit of a case, which is not the process's own, is in the recording too."""
-    hang = f'time.sleep({LONG}) if r["call"] == "update" else {{"id": n, "result": 0}}'
-    with script(hang, seconds=LONG, record=tmp_path / "talk") as adapter:
-        report = check(adapter, cases=WALKS[:1], seconds=0.5)
-    with ReplayAdapter(tmp_path / "talk") as replayed:
-        assert told(check(replayed, cases=WALKS[:1])) == told(report)
-    assert verdicts(report) == ["timeout"]
-
-
-def test_a_replay_of_another_run_says_where(tmp_path):
-    """A request that was not recorded is an error with the file and the line; so is every later one."""
-    with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
-        check(adapter, cases=WALKS[:1])
-    with ReplayAdapter(tmp_path / "talk") as replayed:
-        report = check(replayed, cases=[WALKS[1], *WALKS])
-    assert verdicts(report) == ["protocol-error"] * 4
-    assert f"{tmp_path / 'talk'}:5 is of another run: wanted " in report.results[0].message
-    assert 'got {"request": ' in report.results[0].message
-    with ReplayAdapter(tmp_path / "talk") as replayed:
-        report = check(replayed, cases=WALKS[:1] * 2)
-    assert verdicts(report) == ["pass", "protocol-error"]
-
-
-def test_a_recording_that_breaks_off_ends_there(tmp_path):
-    """It answers as far as it goes."""
-    with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
-        check(adapter, cases=WALKS)
-    lines = (tmp_path / "talk").read_text().splitlines(keepends=True)
-    (tmp_path / "talk").write_text("".join(lines[:11]))
-    with ReplayAdapter(tmp_path / "talk") as replayed:
-        report = check(replayed, cases=WALKS[:1])
-    assert verdicts(report) == ["protocol-error"]
-    assert "talk:12 is of another run: wanted a reply, got its end" in report.results[0].message
-
-
-def test_a_recording_keeps_every_byte(tmp_path):
-    """Also one that is no text."""
-    recorder = Recorder(tmp_path / "talk", ["it"])
-    recorder.start()
-    recorder.request(b'{"id":1}\n')
-    recorder.reply(b"\xff\xc3\xa9\r")
-    recording = Recording(tmp_path / "talk").start()
-    assert recording.exchange(b'{"id":1}\n', 0) == b"\xff\xc3\xa9\r"
-
-
-def test_without_a_file_nothing_is_written(tmp_path, monkeypatch):
-    """As without --record."""
-    monkeypatch.chdir(tmp_path)
-    with CommandAdapter(PLAIN) as adapter:
-        adapter.create(RULE)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "must begin with the format"),
-        ("{}\n", "must begin with the format"),
-        ('{"format": "ampscale conformance recording", "version": 2, "command": []}\n', "in version 1, got"),
-        ("[]\n", r":1 must be a JSON object, got \[\]"),
-        ("{\n", ":1 must be a JSON object: "),
-    ],
-)
-def test_what_is_no_recording_is_refused(text, words, tmp_path):
-    """With the line."""
-    (tmp_path / "talk").write_text(text)
-    with pytest.raises(ValueError, match=words):
-        ReplayAdapter(tmp_path / "talk")
-
-
-def test_what_cannot_be_written_is_told_before_anything_runs(tmp_path):
-    """A recording is not lost at the end."""
-    with pytest.raises(OSError, match="nowhere"):
-        CommandAdapter(PLAIN, record=tmp_path / "nowhere" / "talk")

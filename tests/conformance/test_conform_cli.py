@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import tomllib
 from xml.etree import ElementTree
 
@@ -170,6 +171,7 @@ def test_json_alone_is_all_that_is_printed():
     assert json.loads(done.stdout)["ok"] is True
     assert b"created\n" in done.stderr
     assert b"created, said a library" in done.stderr
+    assert report(0, "strange:Talking", *GROWS)["ok"] is True
 
 
 def test_a_report_says_what_was_tested():
@@ -229,7 +231,9 @@ def test_globs_choose_cases():
 def test_a_case_that_does_not_end_is_a_timeout():
     """After the seconds that it has."""
     some = next(case.id for case in every_case() if case.chapter == "machine" and not case.needs)
+    started = time.monotonic()
     assert verdicts(report(1, "strange:Hanging", "--case", some, "--seconds", "0.05")) == {some: "timeout"}
+    assert time.monotonic() - started < 30
 
 
 # --- what is known to fail ---
@@ -299,6 +303,7 @@ def test_a_command_is_an_implementation_too(here):
     (here / "level").mkdir()
     direct = verdicts(report(1, "strange:Late", "--level", "0"))
     assert verdicts(report(1, "--command", serving("Late"), "--level", "0", "--record", "said.jsonl")) == direct
+    assert '"reset"' in (here / "said.jsonl").read_text().replace("\\", "")
     (here / "strange.py").unlink()
     assert verdicts(report(1, "--replay", "said.jsonl", "--level", "0")) == direct
 

@@ -1,71 +1,14 @@
 """What is wrong with an implementation has its own verdict, in its own case, within a bound; and nothing of it runs on."""
 
 import re
-import sys
-import time
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
-from conformance.fakes import AT_HELLO, STRIKES, STRUCK
+from conformance.commands import FAKES, WALKS, fake, told, verdicts
+from conformance.fakes import AT_HELLO, STRUCK
 
-from ampscale.conformance.case import Case, every_case
+from ampscale.conformance.case import every_case
 from ampscale.conformance.check import check
-from ampscale.conformance.command import CommandAdapter, NotStarted, ReplayAdapter
-from ampscale.conformance.oracle.machine import trajectory
-
-FAKES = Path(__file__).parent / "fakes.py"
-BOUND = 60.0  # seconds for a whole run
-LIMIT = 2.0  # for an answer of what is late
-LATE = ("slow", "slow drip", "deaf to SIGTERM", "a grandchild holds the pipes", "floods stderr for ever", "never answers hello")
-
-
-def walk(interval):
-    """A case of four finite steps, read after each."""
-
-    def run(subject):
-        rule = subject.rule(growth_interval=interval)
-        handle = subject.create(rule)
-        for point in trajectory(rule, [True] * 4)[1:]:
-            handle = subject.update(handle, True)
-            got = subject.read_scale(handle)
-            subject.expect(got == point.scale, f"wanted {point.scale}, got {got}")
-
-    return Case(f"interval-{interval}", "MACHINE-growth-window", 0, "off by one: it grows early or late", run)
-
-
-WALKS = [walk(2), walk(STRIKES), walk(3)]
-
-
-@contextmanager
-def fake(name, folder, **options):
-    """The adapter of a fake, after which no process of it may run."""
-    limits = {"seconds": LIMIT if name in LATE else BOUND, "start_seconds": LIMIT if name == "never answers hello" else BOUND}
-    folder.mkdir()
-    started = time.monotonic()
-    with CommandAdapter([sys.executable, "-S", str(FAKES), name, str(folder)], **limits, **options) as made:
-        yield made
-    assert time.monotonic() - started < BOUND
-    deadline = time.monotonic() + 5
-    while (left := [file.name for file in folder.iterdir() if runs(file.name)]) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert left == []
-
-
-def runs(pid):
-    """Whether a process runs, and is not merely unburied."""
-    try:
-        return (Path("/proc") / pid / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def verdicts(report):
-    return [result.verdict for result in report.results]
-
-
-def told(report):
-    return [(result.case, result.verdict, result.message, result.calls, result.trajectory) for result in report.results]
+from ampscale.conformance.command import NotStarted, ReplayAdapter
 
 
 @pytest.mark.parametrize("name", STRUCK)

@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from conformance.commands import SERVE
 from conformance.fakes import plain
-from conformance.test_serve import SERVE
 from jsonschema import Draft202012Validator
 
 from ampscale.conformance.adapter import CAPABILITIES

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conformance.test_fakes import verdicts
+from conformance.commands import verdicts
 
 from ampscale.conformance.case import every_case
 from ampscale.conformance.check import check

@@ -2,13 +2,12 @@
 
 import os
 import subprocess
-import sys
 from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from conformance.test_fakes import told, verdicts
+from conformance.commands import RULE, SERVE, told, verdicts
 
 from ampscale.conformance.adapter import CAPABILITIES, ImplementationInfo, Unsupported
 from ampscale.conformance.case import Case, every_case
@@ -19,10 +18,6 @@ from ampscale.conformance.lines import read_line, read_reply, write_line
 from ampscale.conformance.serve import Server
 from ampscale.conformance.subject import Crashed
 from ampscale.core.rule import LossScaleRule
-from ampscale.presets import torch
-
-RULE = torch(init_scale=8.0, growth_interval=1)
-SERVE = [sys.executable, "-m", "ampscale.conformance.serve"]
 
 
 def served(text, folder, name="ADAPTER", **options):

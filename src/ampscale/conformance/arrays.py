@@ -17,10 +17,13 @@ def from_bits(bits: Bits, library: str) -> Any:
     A new array with these bits.
 
     Raises:
-        Unsupported: The library has no such dtype, as JAX has no float64 without jax_enable_x64.
+        Unsupported: The library is not installed, or has no such dtype, as JAX has no float64 without jax_enable_x64.
     """
     host = _host_array(bits)
-    made = _MAKERS[library](host, bits.dtype)
+    try:
+        made = _MAKERS[library](host, bits.dtype)
+    except ModuleNotFoundError as error:
+        raise Unsupported(f"{library} is not installed: {error}") from None
     if library != "numpy" and _dtype_name(made) != bits.dtype:
         raise Unsupported(f"{library} makes {_dtype_name(made)} of {bits.dtype}")
     return made

@@ -1,6 +1,7 @@
 """Arrays as their bits: what cases are written in, what goes over the wire, and what results are compared by."""
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,8 @@ class Bits:
     def __post_init__(self) -> None:
         if self.dtype not in DIGITS:
             raise ValueError(f"dtype must be one of {list(DIGITS)}, got {self.dtype!r}")
+        if any(size < 0 for size in self.shape):
+            raise ValueError(f"wanted a shape of sizes from 0 on, got {self.shape}")
         if len(self.bits) != math.prod(self.shape):
             raise ValueError(f"an array of shape {self.shape} has {math.prod(self.shape)} elements, got {len(self.bits)}")
         if not all(0 <= pattern < 16 ** DIGITS[self.dtype] for pattern in self.bits):
@@ -52,9 +55,12 @@ class Bits:
         """Back from `to_json`; a ValueError says what is wrong with it."""
         try:
             dtype, shape, bits = said["dtype"], said["shape"], said["bits"]
-            if dtype in DIGITS and any(len(pattern) != DIGITS[dtype] for pattern in bits):
-                raise ValueError(f"a {dtype} has {DIGITS[dtype]} hex digits, got {bits}")
-            return cls(dtype, tuple(int(size) for size in shape), tuple(int(pattern, 16) for pattern in bits))
+            if not isinstance(shape, list) or any(type(size) is not int for size in shape):
+                raise ValueError(f"a shape must be a list of integers, got {shape!r}")
+            digits = re.compile(f"[0-9a-f]{{{DIGITS.get(dtype, 0)}}}")
+            if dtype in DIGITS and not all(digits.fullmatch(pattern) for pattern in bits):
+                raise ValueError(f"a {dtype} has {DIGITS[dtype]} hex digits in lower case, got {bits!r}")
+            return cls(dtype, tuple(shape), tuple(int(pattern, 16) for pattern in bits))
         except (KeyError, TypeError) as error:
             raise ValueError(f"an array must have dtype, shape and bits, got {said!r}") from error
 
@@ -96,9 +102,9 @@ def tree_from_json(said: Any) -> Any:
     """Back from `tree_to_json`; a ValueError where it is no tree."""
     if isinstance(said, list):
         return [tree_from_json(child) for child in said]
-    if isinstance(said, dict) and "tuple" in said:
+    if isinstance(said, dict) and isinstance(said.get("tuple"), list):
         return tuple(tree_from_json(child) for child in said["tuple"])
-    if isinstance(said, dict) and "dict" in said:
+    if isinstance(said, dict) and isinstance(said.get("dict"), dict):
         return {key: tree_from_json(child) for key, child in said["dict"].items()}
     if isinstance(said, dict):
         return Bits.from_json(said)

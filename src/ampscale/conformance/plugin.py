@@ -64,7 +64,6 @@ class Run:
         except (NotFound, OSError, ValueError) as error:
             raise pytest.UsageError(str(error)) from None
         self.came: list[Result] = []  # with xdist, those of all workers
-        self.is_worker = hasattr(config, "workerinput")
 
     def result_of(self, case: Case) -> Result:
         """What comes of a case, in the light of what was expected."""
@@ -86,12 +85,12 @@ class Run:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keeps the verdict, by which stale expectations are found."""
         said = dict(report.user_properties)
-        if report.when == "call" and {"case", "clause", "verdict"} <= set(said):
+        if {"case", "clause", "verdict"} <= set(said):
             self.came.append(Result(str(said["clause"]), str(said["case"]), Verdict(str(said["verdict"]))))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """A stale expectation fails the run."""
-        if not self.is_worker and session.exitstatus == pytest.ExitCode.OK and self._stale():
+        if session.exitstatus == pytest.ExitCode.OK and self._stale():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:

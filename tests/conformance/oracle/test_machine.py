@@ -87,8 +87,7 @@ def test_a_preset_goes_where_the_package_goes(name):
         "rate": [0.1, 0.5],
     }
     known = {field: choices[field] for field in preset.parameters if field in choices}
-    tried = 0
-    while tried < 20:
+    for _ in range(20):
         setting = {field: float(draw.choice(values)) for field, values in known.items() if draw.random() < 0.8}
         setting |= {field: int(setting[field]) for field in ("growth_interval", "hysteresis") if field in setting}
         if name.startswith("mindspore") and "growth_factor" in setting:
@@ -96,10 +95,8 @@ def test_a_preset_goes_where_the_package_goes(name):
         try:
             rule = preset.rule(**setting)
         except ValueError:
-            setting = {}
             rule = preset.rule()
         assert_same(rule, (draw.random(60) < draw.choice([0.3, 0.6, 0.9])).tolist())
-        tried += 1
 
 
 def test_the_constants_are_a_rule_with_a_rules_defaults():

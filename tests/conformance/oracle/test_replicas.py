@@ -17,6 +17,7 @@ from ampscale.conformance.oracle.tensors import array, same
         ([[1.0], [1.0], [0.0]], [2 / 3]),
         ([[math.inf], [-math.inf]], [math.nan]),
         ([[math.inf], [1.0]], [math.inf]),
+        ([[1.0], [-math.inf]], [-math.inf]),
         ([[math.nan], [1.0]], [math.nan]),
         ([[-0.0], [-0.0]], [-0.0]),
         ([[-0.0], [0.0]], [0.0]),

@@ -123,6 +123,40 @@ def test_a_stop_that_is_missing_or_too_much_is_seen(tmp_path, stops):
     assert (difference.where, difference.said, difference.computed) == ("stops", stops, 1)
 
 
+def alone(folder, case):
+    """The folder, with a file of this vector and no other."""
+    file = {"chapter": "scaling", "notes": {}, "cases": [{"id": "x", **case}]}
+    (folder / "scaling.json").write_text(json.dumps(file, indent=2), "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("names", ["a", "abc", "ac"])
+def test_a_tree_with_other_names_is_seen(tmp_path, names):
+    """One too few, one too many, and another one."""
+    one = {"dtype": "float32", "shape": [], "bits": ["3f800000"]}
+    tree, other = ({"dict": dict.fromkeys(keys, one)} for keys in ("ab", names))
+    (difference,) = compare(alone(tmp_path, {"kind": "scale", "scale": (1.0).hex(), "input": tree, "output": other})).differences
+    assert (difference.where, difference.said, difference.computed) == ("output.dict", other["dict"], tree["dict"])
+
+
+@pytest.mark.parametrize("said", [1, "true", None, [True]])
+def test_a_flag_is_nothing_but_a_flag(tmp_path, said):
+    """A one is not true."""
+    assert len(compare(alone(tmp_path, {"kind": "all_finite", "tree": [], "finite": said})).differences) == 1
+
+
+def test_a_member_that_is_rewritten_keeps_its_order_and_its_nan(tmp_path):
+    """Only the array that differs is replaced, in its place."""
+    parts = {"float32": ["40000000", "40400000"], "float16": ["fe01"]}
+    tree = {name: {"dtype": name, "shape": [len(bits)], "bits": bits} for name, bits in parts.items()}
+    wrong = json.loads(json.dumps(tree).replace("40400000", "40400001"))
+    case = {"kind": "scale", "scale": (1.0).hex(), "input": {"dict": tree}, "output": {"dict": dict(reversed(wrong.items()))}}
+    folder = alone(tmp_path, case)
+    before = (folder / "scaling.json").read_text("utf-8")
+    assert rewrite(folder) == [folder / "scaling.json"]
+    assert (folder / "scaling.json").read_text("utf-8") == before.replace("40400001", "40400000")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_changed_is_written_back_as_it_stood(tmp_path, kind):
     """One thing in each vector of a kind; the files are then byte for byte as before, and no other was written."""

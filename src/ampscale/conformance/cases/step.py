@@ -68,9 +68,9 @@ def expect_output(subject: Subject, outputs: Any, wanted: Outputs, name: str, wh
         needs_power_of_two(wanted.scale)
         subject.expect_same(subject.read(got, what), hoped, what)
     elif name == "finite":
-        subject.expect(subject._flag(got, what) == hoped, f"{what}: wanted {hoped}, got {got!r}")
+        subject.expect(subject.flag(got, what) == hoped, f"{what}: wanted {hoped}, got {got!r}")
     else:
-        near = math.isclose(subject._number(got, what), hoped, rel_tol=NEAR)
+        near = math.isclose(subject.number(got, what), hoped, rel_tol=NEAR)
         subject.expect(near, f"{what}: wanted {hoped!r}, got {got!r}")
 
 

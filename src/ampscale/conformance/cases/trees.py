@@ -90,8 +90,7 @@ def _wanted(compute: Callable[..., Bits], scale: float, tree: Any, got: Any, ulp
         there = came.get(next(paths))
         if not isinstance(there, Bits):
             return compute(leaf, scale)
-        widened = leaf.dtype in ("float16", "bfloat16") and there.dtype == "float32"
-        exact = compute(leaf, scale, "float32" if widened else None)
+        exact = compute(leaf, scale, "float32" if there.dtype == "float32" else None)  # which never narrows
         return there if _near(there, exact, ulps) else exact
 
     return map_tree(meant, tree)

@@ -105,9 +105,9 @@ class BranchesUnderJax(OnArrays):
 
 @wrong(_TABLE, "BACKENDS-host-reads-none", "not seen; the scale goes through NumPy between two steps", "jax")
 class KeepsTheScaleInNumpy(OnArrays):
-    def moved(self, handle: Any, finite: Any) -> Any:
-        rule, scale, good = super().moved(handle, finite)
-        return rule, self.xp.asarray(np.asarray(scale)), good
+    def step_on_arrays(self, handle: Any, tree: Any) -> Any:
+        rule, scale, good = handle
+        return super().step_on_arrays((rule, self.xp.asarray(np.asarray(scale)), good), tree)
 
 
 # --- the step on arrays ---

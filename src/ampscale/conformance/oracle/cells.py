@@ -12,7 +12,7 @@ from .norms import arrays, local_norms, norm_dtype, sizes
 from .profiles import constants, fixed
 from .replicas import mean
 from .step import Outputs, Training
-from .tensors import all_finite, array, from_numbers, numbers, widen
+from .tensors import array, from_numbers, numbers, widen
 from .written import argument, arguments, number, rule, scalar
 
 
@@ -108,8 +108,7 @@ class _MicroBatches:
             return None, finite
         batches, flags = zip(*self._so_far, strict=True)
         self._so_far = []
-        averaged = mean(batches)
-        return averaged, all(flags) and all_finite(averaged)
+        return mean(batches), all(flags)  # a mean of finite numbers is finite
 
 
 class _Average:
