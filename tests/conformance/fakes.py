@@ -284,6 +284,13 @@ def starts_once(request, calls, at):
     tell(plain.reply_to(request, calls))
 
 
+def starts_every_other_time(request, calls, at):
+    """Dies at its second request; and every other process of it answers nothing."""
+    if at > 1 or len(list(Path(sys.argv[2]).iterdir())) % 2 == 0:
+        os._exit(1)
+    tell(plain.reply_to(request, calls))
+
+
 LIES = {
     "right": claims(0),
     "claims resume": claims(0, "resume"),
@@ -295,6 +302,7 @@ LIES = {
     "dies anywhere": dies_anywhere,
     "another each time": another_each_time,
     "starts once": starts_once,
+    "starts every other time": starts_every_other_time,
 }
 
 

@@ -13,7 +13,7 @@ import ampscale
 from ampscale.conformance.adapter import ImplementationInfo
 
 TREES = ("none", "empty")
-WITHOUT_ROUNDING = ("bfloat16", "complex", "integers", *TREES)
+WITHOUT_DIVISION = ("rounding", "bfloat16", "complex", "integers", *TREES)
 FLOATS = {np.dtype(name) for name in ("float16", "float32", "float64")} | {np.dtype(ml_dtypes.bfloat16)}
 MASKS = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF0000000000000}
 
@@ -22,7 +22,7 @@ class Core:
     """Level 0, by the package's own rule; a handle is a rule and a state. A style fills in one array at a time."""
 
     arrays = "numpy"
-    claims = ("rounding", *WITHOUT_ROUNDING)
+    claims = ("division", *WITHOUT_DIVISION)
 
     def __init__(self, preset="torch"):
         name = type(self).__name__
@@ -133,9 +133,9 @@ class WideningGradients(Core):
 
 
 class Reciprocal(Core):
-    """Multiplies by the reciprocal of the scale, rounded to float32; claims no rounding."""
+    """Multiplies by the reciprocal of the scale, rounded to float32; claims no division."""
 
-    claims = WITHOUT_ROUNDING
+    claims = WITHOUT_DIVISION
 
     def quotient(self, leaf, scale):
         return (leaf.astype(self.wide(leaf)) * np.float32(1 / scale)).astype(leaf.dtype)
@@ -181,7 +181,7 @@ class Exponents(Core):
 class Patterns(Core):
     """Looks at the bits of exponents; lays all arrays of a dtype into one flat buffer, and takes them out again."""
 
-    claims = ("rounding", "bfloat16", "integers", *TREES)
+    claims = ("rounding", "division", "bfloat16", "integers", *TREES)
 
     def unscale(self, handle, tree):
         found = []
@@ -204,7 +204,7 @@ class Torch(Core):
     """Tensors and a scale that is a tensor; multiplies by a reciprocal taken in float64."""
 
     arrays = "torch"
-    claims = WITHOUT_ROUNDING
+    claims = WITHOUT_DIVISION
 
     def product(self, leaf, scale):
         return leaf * torch.tensor(scale)
@@ -219,7 +219,7 @@ class Torch(Core):
 class TorchTrees(Torch):
     """PyTorch's own tree library, division, and a flag that stays a tensor."""
 
-    claims = ("rounding", *Torch.claims)
+    claims = ("division", *Torch.claims)
 
     def mapped(self, function, tree):
         return pytree.tree_map(lambda leaf: None if leaf is None else function(leaf), tree)
@@ -276,7 +276,7 @@ class Jax(Core):
     """jax.tree.map, eagerly; the scale is an array of shape (), which widens what has 16 bits."""
 
     arrays = "jax"
-    claims = WITHOUT_ROUNDING  # XLA makes some divisions products
+    claims = WITHOUT_DIVISION  # XLA makes some divisions products
     mapped = staticmethod(jax.tree.map)
 
     def product(self, leaf, scale):

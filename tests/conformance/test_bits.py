@@ -158,7 +158,10 @@ def test_keys_that_are_words_of_the_format_are_keys():
     assert tree_to_json((ONE, [None], {"a": ()})) == {"tuple": [ONE.to_json(), [None], {"dict": {"a": {"tuple": []}}}]}
 
 
-@pytest.mark.parametrize("said", [1, 1.5, True, "3c00", [1], {"dict": 3}, {"tuple": 3}, {"tuple": ["x"]}, {"dict": {"a": 0}}, {}, {"shape": []}])
+NO_TREES = (1, 1.5, True, "3c00", [1], {"dict": 3}, {"tuple": 3}, {"tuple": ["x"]}, {"dict": {"a": 0}}, {}, {"shape": []})
+
+
+@pytest.mark.parametrize("said", NO_TREES, ids=str)
 def test_what_is_no_tree_is_refused(said):
     """A ValueError, for whatever JSON may hold."""
     with pytest.raises(ValueError, match=r"a tree is an array|an array must have"):

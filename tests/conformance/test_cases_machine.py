@@ -4,6 +4,7 @@ from functools import cache
 from itertools import product
 
 import pytest
+from conformance.right_dialects import RIGHT_DIALECTS
 from conformance.right_machine import RIGHT
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -81,7 +82,7 @@ def test_every_case_is_asked_of_somebody():
     assert passed == {case.id for case in CASES}
 
 
-@pytest.mark.parametrize("adapter", RIGHT, ids=lambda adapter: adapter.info.name)
+@pytest.mark.parametrize("adapter", RIGHT + RIGHT_DIALECTS, ids=lambda adapter: adapter.info.name)
 def test_a_right_one_passes_whatever_its_style(adapter):
     """Each is asked what a plain one with the same claim is asked, and passes it."""
     plain = results_of_a_plain_one(adapter.info.preset, adapter.info.capabilities)

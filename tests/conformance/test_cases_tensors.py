@@ -119,7 +119,7 @@ class Off(Core):
 
 @pytest.mark.parametrize("ulps", [0, 1, 2])
 def test_one_unit_is_allowed_where_a_reciprocal_is(ulps):
-    """By a scale that is no power of two, and without "rounding"; two units are too many."""
+    """By a scale that is no power of two, and without "division"; two units are too many."""
     verdict = Verdict.PASS if ulps < 2 else Verdict.FAIL
     assert came(Off(ulps), "unscales-by-1001-and-a-half")[0] is verdict
     assert came(Off(ulps), "unscale-follows-a-growth")[0] is verdict
@@ -129,18 +129,18 @@ def test_one_unit_is_allowed_where_a_reciprocal_is(ulps):
     "id", ["divides-float32-by-3", "divides-float16-by-3", "unscales-float32-in-float32", "unscales-every-tree"]
 )
 def test_one_unit_is_too_much_elsewhere(id):
-    """By powers of two, and with "rounding"."""
+    """By powers of two, and with "division"."""
     assert came(Off(0), id)[0] is Verdict.PASS
     assert came(Off(1), id)[0] is Verdict.FAIL
 
 
-def test_a_reciprocal_is_seen_with_rounding():
+def test_a_reciprocal_is_seen_with_division():
     """PyTorch's, whose scaler multiplies: not asked of it, and found if it claims to divide."""
 
     class Claims(Torch):
         claims = Core.claims
 
-    assert came(Torch(), "divides-float32-by-3") == (Verdict.UNSUPPORTED, "does not claim rounding")
+    assert came(Torch(), "divides-float32-by-3") == (Verdict.UNSUPPORTED, "does not claim division")
     verdict, message = came(Claims(), "divides-float32-by-3")
     assert verdict is Verdict.FAIL
     assert message == "unscale at 3.0[0]: wanted ['3fd55555', '40000000'], got ['3fd55556', '40000000'] in float32"
@@ -233,7 +233,7 @@ def test_the_capabilities_are_asked_for():
         needed = {name for name, dtypes in held.items() if any(leaf is not None and leaf.dtype in dtypes for leaf in found)}
         needed |= {"none"} if None in found else set()
         needed |= {"empty"} if any(leaf is not None for leaf in found) is False and None not in found else set()
-        assert case.needs - {"rounding"} == needed, case.id
+        assert case.needs - {"division"} == needed, case.id
 
 
 @pytest.mark.parametrize("case", ASKED, ids=lambda case: case.id)

@@ -133,3 +133,10 @@ def test_what_does_not_start_again_is_tried_thrice(tmp_path):
     assert verdicts(report) == ["crash"] * 9
     assert len(list((tmp_path / "pids").iterdir())) == 4
     assert "not started again after 3 failures; the last one: hello, request 1: its process ended" in report.results[8].message
+
+
+def test_what_starts_again_is_given_another_three_tries(tmp_path):
+    """Only failures in a row count."""
+    with fake("starts every other time", tmp_path / "pids") as adapter:
+        assert verdicts(check(adapter, cases=WALKS * 4)) == ["crash"] * 12
+    assert len(list((tmp_path / "pids").iterdir())) == 12

@@ -1,17 +1,19 @@
 """The mutants: each is accused by its clause, nothing in the suite is too much, and the audit would tell if it were not so."""
 
 import linecache
+import math
 from functools import cache
 from pathlib import Path
 
 import pytest
+from conformance import odd_cases
 
 from ampscale.conformance import check, mutants
 from ampscale.conformance.case import CHAPTERS, Case, case, every_case
 from ampscale.conformance.clauses import clauses
 from ampscale.conformance.mutants import Mutant, mutants_of, wrong
 from ampscale.conformance.mutants.audit import audit, main
-from ampscale.conformance.mutants.places import SUBJECT, files_of
+from ampscale.conformance.mutants.places import SUBJECT, files_of, written
 from ampscale.conformance.mutants.plain import GivesUpError, Plain
 from ampscale.presets import PRESETS, deepspeed
 
@@ -180,6 +182,34 @@ def test_an_expectation_is_necessary_where_a_mutant_is_caught_by_it_alone():
         *EXPECTING[2:],
         'again = Case("again", "MACHINE-state", 0, "", lambda subject: asked_of(subject))',
     ]
+
+
+ODD = Path(odd_cases.__file__)
+
+
+def test_a_case_goes_on_without_an_expectation():
+    """Of two that see the same each is too much."""
+    idle = audited([odd_cases.is_not_seven_twice], TABLE[:1], [ODD]).idle_places()
+    assert 'subject.expect(scale != 7, "wanted another scale")' in lines(idle)
+    assert 'subject.expect(scale != 7, "still wanted another scale")' in lines(idle)
+
+
+def test_what_keeps_a_case_from_an_error_is_necessary():
+    """A case that breaks accuses nobody, and one that breaks with all its expectations is an error of the suite."""
+    idle = audited([odd_cases.has_a_logarithm], TABLE[1:2], [ODD]).idle_places()
+    assert 'subject.expect(scale > 0, "wanted one with a logarithm")' not in lines(idle)
+    broken = Case("broken", "MACHINE-state", 0, "", lambda _: math.log2(-1))
+    with pytest.raises(ValueError, match="math domain error"):
+        audited([broken], TABLE)
+
+
+def test_expectations_on_trees_are_places_too():
+    """Of `Subject` those alone that are written there, but not the one through which all go."""
+    places = audited([odd_cases.has_nothing], TABLE, [ODD, SUBJECT]).places
+    assert 'subject.expect_same([None], [None], "a tree")' in lines(places)
+    assert {place for place in places if place[0] == str(SUBJECT)} == written([SUBJECT])
+    assert "raise Failed(message)" not in lines(places)
+    assert lines(written([ODD])) == lines(place for place in places if place[0] == str(ODD))
 
 
 @wrong(TEXTS := [], "MACHINE-state", "a test")

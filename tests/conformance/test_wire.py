@@ -140,7 +140,7 @@ def test_a_tree_keeps_its_form():
 )
 def test_what_is_no_tree_is_refused(said):
     """Exactly one way is right."""
-    with pytest.raises(ValueError, match=r"wanted|elements"):
+    with pytest.raises(ValueError, match=r"wanted|elements|sizes"):
         WIRE.decode("tree", said)
 
 

@@ -24,7 +24,8 @@ LEVELS = {
 # What may be claimed beside a level, and the lowest level whose cases ask for it.
 CAPABILITIES = {
     "resume": (0, "save and load: training goes on as if it had never stopped"),
-    "rounding": (0, "scales and factors that are no powers of two give the bits that the rule says"),
+    "rounding": (0, "the scale has the bits that the rule says also where a factor is no power of two"),
+    "division": (1, "unscale gives the rounded quotient also where the scale is no power of two"),
     "bfloat16": (1, "trees may hold bfloat16"),
     "complex": (1, "trees may hold complex64 and complex128"),
     "integers": (1, "trees given to all_finite may hold integers and bools"),

@@ -83,7 +83,7 @@ def drawn_check(draw: Draw, info: ImplementationInfo) -> Drawn:
 def _drawn_numbers(draw: Draw, info: ImplementationInfo, method: str) -> Drawn:
     from hypothesis.strategies import sampled_from
 
-    scale = draw(sampled_from(SCALES + (INEXACT_SCALES if "rounding" in info.capabilities else ())))
+    scale = draw(sampled_from(SCALES + (INEXACT_SCALES if "division" in info.capabilities else ())))
     # A complex number of which a part is zero or infinite is multiplied in more ways than one.
     tree = _drawn_tree(draw, info, ("float32", "float16", "float64", "bfloat16"))
     given = {"method": method, "scale": scale, "tree": tree}

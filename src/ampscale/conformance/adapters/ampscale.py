@@ -16,7 +16,7 @@ from ..adapter import ImplementationInfo, Unsupported
 # A rule that has every constant which a case may set.
 EVERY_CONSTANT = LossScaleRule(2.0**10, hysteresis=2, min_scale=2.0**-20, max_scale=2.0**40)
 CAPABILITIES = (
-    *("resume", "rounding", "process", "bfloat16", "complex", "integers", "none", "empty"),
+    *("resume", "rounding", "division", "process", "bfloat16", "complex", "integers", "none", "empty"),
     *("loss", "norm", "clip", "momentum", "schedule", "counters", "ranks", "no-host-reads"),
 )
 COMPILERS = {"jax", "torch"}

@@ -12,7 +12,7 @@ from ..bits import leaves, map_tree
 from .ampscale import linear
 
 EDGE = 2.0**100  # beyond it, and below its reciprocal, what is published is mended: see spec/deviations.md
-HOST = ("resume", "rounding")
+HOST = ("resume", "rounding", "division")
 TREES = ("bfloat16", "complex", "integers")
 
 
@@ -71,7 +71,7 @@ class StaticLossScaler:
         name="ampscale's StaticLossScaler",
         version=ampscale.__version__,
         level=1,
-        capabilities=("rounding", *TREES),
+        capabilities=("rounding", "division", *TREES),
         preset="static",
     )
 

@@ -56,21 +56,24 @@ class DeepSpeed:
 
 
 def join_a_group_of_one() -> None:
-    """A process group of this process alone, once: the scaler asks for its rank when it logs."""
+    """
+    A process group of this process alone, once: the scaler asks for its rank when it logs.
+
+    For a group on CPUs DeepSpeed first compiles a way to share memory with others, of whom there is none.
+    """
     import logging
     import os
     import tempfile
+    from unittest import mock
 
-    import torch
-
-    if torch.distributed.is_initialized():
-        return
-    logging.disable()
-    meeting = os.path.join(tempfile.mkdtemp(), "meeting")
-    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=0, world_size=1)
     import deepspeed
 
-    deepspeed.init_distributed("gloo")
+    if deepspeed.comm.is_initialized():
+        return
+    logging.disable()
+    place = {"init_method": f"file://{os.path.join(tempfile.mkdtemp(), 'meeting')}", "rank": 0, "world_size": 1}
+    with mock.patch("deepspeed.comm.torch.build_shm_op", return_value=None):
+        deepspeed.init_distributed("gloo", auto_mpi_discovery=False, **place)
 
 
 ADAPTER = DeepSpeed()

@@ -15,7 +15,7 @@ class MindSpore:
         version=version_of("mindspore"),
         url="https://www.mindspore.cn/docs/en/master/api_python/amp/mindspore.amp.DynamicLossScaler.html",
         level=1,
-        capabilities=("rounding", "integers"),
+        capabilities=("rounding", "division", "integers"),
         preset="mindspore",
         arrays="mindspore",
     )

@@ -16,7 +16,7 @@ from ...core.rule import LossScaleRule
 from ..adapter import ImplementationInfo
 from ..bits import leaves, map_tree
 
-EVERYTHING = ("resume", "rounding", "bfloat16", "complex", "integers", "none", "empty")
+EVERYTHING = ("resume", "rounding", "division", "bfloat16", "complex", "integers", "none", "empty")
 EVERY_SETTING = LossScaleRule(
     init_scale=1024.0, hysteresis=2, min_scale=2.0**-20, max_scale=2.0**40, refill=("finite", "backoff")
 )
