@@ -1,4 +1,4 @@
-"""Right implementations of level 0 whose rule has what few others have: a lag, a gate, a share, a beginning, or no move at all."""
+"""Right implementations of level 0 whose rule has what few others have: a lag, a gate, a share, a beginning, or no move."""
 
 import numpy as np
 from conformance.right_machine import info

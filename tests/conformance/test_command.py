@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -211,6 +212,26 @@ def test_whatever_comes_is_a_result_or_a_protocol_error(call, line):
     given_ = [{"handle": handle, "cell": cell, **arguments}[kind] for kind in METHODS[call].takes]
     with suppress(ProtocolError):
         client.ask(call, *given_)
+
+
+@pytest.mark.parametrize("depth", range(100, 1000, 50))
+def test_a_tree_may_be_too_deep(depth):
+    """Then it is no answer; and never the end of the suite."""
+    deep = b'{"id": 2, "result": ' + b"[" * depth + b"]" * depth + b"}"
+    client = Client("x", lambda: Says(deep), 1, 1, Recorder())
+    client.start()
+    with suppress(ProtocolError):
+        client.scale(client.thing("handle", 0), [])
+
+
+def test_a_message_is_no_longer_than_can_be_read():
+    """Whatever is in what came."""
+    long = {"protocol": 1, "implementation": {"name": "x", "preset": "y" * 10**5}}
+    line = SimpleNamespace(exchange=lambda *_: write_line({"id": 1, "result": long}), end=lambda _: None)
+    client = Client("x", lambda: line, 1, 1, Recorder())
+    with pytest.raises(NotStarted, match="hello, request 1: preset must be one of") as caught:
+        client.start()
+    assert len(str(caught.value)) < 1000
 
 
 # --- time, and faults ---

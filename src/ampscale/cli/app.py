@@ -13,6 +13,7 @@ except ModuleNotFoundError:
     raise SystemExit(MISSING.format("click", "cli")) from None
 
 from .compare import compare  # click comes first: what is missing is said
+from .conform import conform
 from .convert import convert
 from .identify import identify
 from .presets import presets
@@ -64,5 +65,5 @@ def doctor(arguments: tuple[str, ...]) -> None:
     raise SystemExit(examine(list(arguments)))
 
 
-for command in (presets, simulate, compare, identify, convert):
+for command in (presets, simulate, compare, identify, convert, conform):
     main.add_command(command)

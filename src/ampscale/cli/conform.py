@@ -6,7 +6,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,7 +167,7 @@ def _checked(said: Mapping[str, Any]) -> "Report":
     seconds = said["seconds"] or SECONDS
     with _apart(), adapter if isinstance(adapter, Client) else nullcontext():
         try:
-            report = check(adapter, level, seconds=seconds, cases=chosen, on_result=lambda _: _forget(adapter))
+            report = check(adapter, level, seconds=seconds, cases=chosen)
         except NotStarted as error:
             return error.report()
         results = list(report.results)
@@ -176,16 +176,6 @@ def _checked(said: Mapping[str, Any]) -> "Report":
     if not isinstance(adapter, Client):
         results = [replace(result, snippet=snippet_of(result, adapter)) for result in results]
     return replace(report, results=tuple(results))
-
-
-def _forget(adapter: Any) -> None:
-    """Between two cases: a process may let go of what it made. One that has ended then is started again when it is needed."""
-    from ..conformance.client import Client
-    from ..conformance.subject import Interruption
-
-    if isinstance(adapter, Client):
-        with suppress(Interruption):
-            adapter.reset()
 
 
 def _level(word: str | None) -> int | None:

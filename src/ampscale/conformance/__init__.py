@@ -6,6 +6,7 @@ lines instead: spec/conformance/protocol.md.
 """
 
 from .adapter import CAPABILITIES, LEVELS, Adapter, ImplementationInfo, Unsupported
+from .bits import leaves, map_tree
 from .check import check
 from .verdicts import Report, Result, Verdict
 
@@ -19,4 +20,6 @@ __all__ = [
     "Unsupported",
     "Verdict",
     "check",
+    "leaves",
+    "map_tree",
 ]

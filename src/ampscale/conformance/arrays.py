@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .adapter import Unsupported
-from .bits import DIGITS, Bits
+from .bits import DIGITS, Bits, seen
 
 
 def from_bits(bits: Bits, library: str) -> Any:
@@ -65,7 +65,7 @@ def _on_host(array: Any) -> np.ndarray:
     if isinstance(array, np.ndarray | np.generic):
         return np.asarray(array)
     if not is_array(array):
-        raise TypeError(f"wanted an array, got {array!r} of type {type(array).__name__}")
+        raise TypeError(f"wanted an array, got {seen(array)} of type {type(array).__name__}")
     module = type(array).__module__.partition(".")[0]
     if module == "torch":
         return _from_torch(array)

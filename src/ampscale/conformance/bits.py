@@ -19,6 +19,8 @@ DIGITS = {
     "complex128": 32,
 }
 
+SHOWN = 300  # characters of a value in a message
+
 
 @dataclass(frozen=True)
 class Bits:
@@ -111,3 +113,12 @@ def tree_from_json(said: Any) -> Any:
     if said is None:
         return None
     raise ValueError(f"a tree is an array, a list, a tuple, a dict or null, got {said!r}")
+
+
+def seen(value: object) -> str:
+    """For a message: what Python shows of it, shortened, or its type where it shows nothing."""
+    try:
+        shown = repr(value)
+    except Exception:  # noqa: BLE001 - it is the implementation's own
+        return f"one of type {type(value).__name__}"
+    return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."

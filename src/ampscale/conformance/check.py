@@ -4,13 +4,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
 from .adapter import CAPABILITIES, LEVELS, Adapter, ImplementationInfo, Unsupported, level_of
 from .case import Case, every_case
-from .subject import Absent, Crashed, Failed, ProtocolError, Raised, Subject, TimedOut
+from .client import Client
+from .subject import Absent, Crashed, Failed, Interruption, ProtocolError, Raised, Subject, TimedOut
 from .verdicts import Report, Result, Verdict, here
 
 SECONDS = 60.0
@@ -73,6 +74,9 @@ def run(case: Case, adapter: Adapter, seconds: float = SECONDS) -> Result:
     subject, started = Subject(adapter), time.perf_counter()
     verdict, message = _outcome(case, subject, seconds)
     spent = time.perf_counter() - started
+    if isinstance(adapter, Client):
+        with suppress(Interruption):
+            adapter.reset()
     calls = tuple(subject.calls)
     return Result(case.clause, case.id, verdict, message, case.level, case.catches, calls, subject.trajectory, spent)
 
@@ -111,9 +115,9 @@ def _limit(seconds: float) -> Iterator[None]:
         raise TimedOut(f"no end after {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, left)  # somebody else's alarm goes on; late, and not never
         signal.signal(signal.SIGALRM, before)

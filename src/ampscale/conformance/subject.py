@@ -9,7 +9,7 @@ import numpy as np
 from ..core.rule import LossScaleRule
 from .adapter import Adapter, Unsupported
 from .arrays import from_bits, is_array, to_bits
-from .bits import Bits, leaves, map_tree
+from .bits import Bits, leaves, map_tree, seen
 from .calls import METHODS
 from .family import Family, family_of
 from .verdicts import Call, Trajectory
@@ -82,7 +82,7 @@ class Subject:
 
     def _expect_leaf(self, got: Any, wanted: Any, what: str) -> None:
         if not isinstance(got, Bits) or wanted is None:
-            self.expect(got is wanted, f"{what}: wanted {'None' if wanted is None else 'an array'}, got {got!r}")
+            self.expect(got is wanted, f"{what}: wanted {'None' if wanted is None else 'an array'}, got {seen(got)}")
             return
         self.expect(got.dtype == wanted.dtype, f"{what}: wanted {wanted.dtype}, got {got.dtype}")
         self.expect(got.shape == wanted.shape, f"{what}: wanted shape {wanted.shape}, got {got.shape}")
@@ -131,7 +131,7 @@ class Subject:
     def compiled(self) -> "Subject":
         """The compiled form of the same implementation; its calls are written down with these."""
         made = self.call("compiled")
-        self.expect(hasattr(made, "info"), f"compiled: wanted an adapter, got {made!r}")
+        self.expect(hasattr(made, "info"), f"compiled: wanted an adapter, got {seen(made)}")
         return Subject(made, f"{self._made_by}compiled().", self.calls)
 
     def made(self, tree: Any) -> Any:
@@ -158,7 +158,7 @@ class Subject:
             with np.errstate(all="ignore"):  # the suite asks for overflows, and NumPy warns of each
                 result = self._method(method)(*arguments, **options)
         except (Exception, Interruption) as error:  # noqa: BLE001 - whatever an implementation raises is its result
-            self.calls.append(Call(self._made_by + method, said, None, f"{type(error).__name__}: {error}"))
+            self.calls.append(Call(self._made_by + method, said, None, _said(error)))
             _translate(error, method)
         self.calls.append(Call(self._made_by + method, said, self._shown(gives, result)))
         return result
@@ -183,11 +183,11 @@ class Subject:
     def number(self, value: Any, what: str) -> float:
         """What came for a float; whatever `float` takes, and no bool and no text."""
         if isinstance(value, str | bytes | bool):
-            raise Failed(f"{what}: wanted a float, got {value!r}")
+            raise Failed(f"{what}: wanted a float, got {seen(value)}")
         try:
             return float(value)
-        except (TypeError, ValueError):
-            raise Failed(f"{what}: wanted a float, got {value!r}") from None
+        except Exception:  # noqa: BLE001 - whatever its conversion raises, it is no float
+            raise Failed(f"{what}: wanted a float, got {seen(value)}") from None
 
     def flag(self, value: Any, what: str) -> bool:
         """What came for a flag: a bool, or a bool array of shape ()."""
@@ -200,7 +200,7 @@ class Subject:
                 f"{what}: wanted a bool or a bool array of shape (), got {bits.dtype} of shape {bits.shape}",
             )
             return bits.bits[0] != 0
-        raise Failed(f"{what}: wanted a bool or a bool array of shape (), got {value!r}")
+        raise Failed(f"{what}: wanted a bool or a bool array of shape (), got {seen(value)}")
 
     def _shown(self, kind: str, value: Any) -> Any:
         """*value* in JSON's words: what only its maker can read by a number, everything else as it is."""
@@ -238,15 +238,23 @@ def plain(value: Any) -> Any:
     try:
         return to_bits(value).to_json()
     except TypeError:
-        return {"repr": repr(value)}
+        return {"repr": seen(value)}
 
 
 def _translate(error: BaseException, method: str) -> NoReturn:
     if isinstance(error, Unsupported | Interruption):
         raise error
     if isinstance(error, NotImplementedError):
-        raise Absent(f"{method} is claimed and not there: {error}") from error
-    raise Raised(f"{method} raised {type(error).__name__}: {error}") from error
+        raise Absent(f"{method} is claimed and not there: {_said(error)}") from error
+    raise Raised(f"{method} raised {_said(error)}") from error
+
+
+def _said(error: BaseException) -> str:
+    """Its type and its words, if it has any that can be had."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - it is the implementation's own
+        return type(error).__name__
 
 
 def _same_bits(got: Bits, wanted: Bits) -> bool:

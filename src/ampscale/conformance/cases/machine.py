@@ -12,9 +12,14 @@ NO_BOUND: Only = (
 
 FLOAT64: Only = (lambda rule: rule.dtype == "float64", "its scale is float32")
 NO_FLOOR: Only = (lambda rule: rule.min_scale is None or rule.min_scale < 2.0**-4, "it has a floor")
+NO_CAP: Only = (lambda rule: rule.max_scale is None, "a cap keeps it from the top, whether it has a guard or not")
 GROWTH_FORGETS: Only = (
     lambda rule: "growth" in rule.refill and "finite" not in rule.refill,
     "a growth is not what makes it forget overflows",
+)
+GUARDED_GROWTH_FORGETS: Only = (
+    lambda rule: GROWTH_FORGETS[0](rule) and NO_CAP[0](rule),
+    "a growth is not what makes it forget overflows, or a cap keeps it from the top",
 )
 
 STARTS = (
@@ -94,6 +99,7 @@ GROWTHS = (
         "MACHINE-growth-guard",
         "+++-+++",
         "an unguarded top: 2**127 grows to infinity, or to the largest float32, or stays for ever",
+        only=NO_CAP,
         init_scale=2.0**126,
         growth_interval=1,
     ),
@@ -238,7 +244,7 @@ HYSTERESIS = (
         "-++++-+",
         "a growth half made: where the guard keeps the scale, the overflows before it are not forgotten either",
         about="MACHINE-growth-guard",
-        only=GROWTH_FORGETS,
+        only=GUARDED_GROWTH_FORGETS,
         init_scale=2.0**127,
         hysteresis=2,
     ),
