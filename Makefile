@@ -21,10 +21,11 @@ conform-matrix: .venv/ready ## the suite on every implementation, each in its ow
 conform-audit: .venv/ready ## the suite itself: each wrong implementation caught, each case and expectation needed
 	$(BIN)/python -m ampscale.conformance.mutants.audit
 
-check: .venv/ready ## format, lint, types
+check: .venv/ready ## format, lint, types, and every vector computed anew
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m ampscale.conformance.oracle.vectors
 
 bench: .venv/ready ## what the verbs cost, as ratios to the memory's own speed, and simulations
 	$(BIN)/python benchmarks/bench.py
