@@ -116,7 +116,7 @@ def test_what_is_said_to_be_unsupported_is(method):
     assert outcome(doing(**{method: raising(Unsupported("no such scaler"))})) == (Verdict.UNSUPPORTED, "no such scaler")
 
 
-@pytest.mark.parametrize("value", ["2048", b"2048", True, None, [2048.0], 2048j, object(), np.ones(2)], ids=repr)
+@pytest.mark.parametrize("value", ["2048", b"2048", True, None, [2048.0], 2048j, object, np.ones(2)], ids=repr)
 def test_a_scale_that_is_no_number_is_a_failure(value):
     """Nothing is converted that is not one."""
     verdict, message = outcome(doing(read_scale=lambda *_: value))
@@ -130,7 +130,7 @@ def test_a_scale_may_be_any_number(value):
     assert outcome(doing(read_scale=lambda *_: value))[0] is Verdict.PASS
 
 
-@pytest.mark.parametrize("value", ["yes", 1, None, np.ones(1, bool), np.asarray(1), [True], object()], ids=repr)
+@pytest.mark.parametrize("value", ["yes", 1, None, np.ones(1, bool), np.asarray(1), [True], object], ids=repr)
 def test_an_answer_that_is_no_bool_is_a_failure(value):
     """Neither an int, nor an array with an axis."""
     adapter = type("Changed", (Scaler,), {"all_finite": lambda *_: value})(level=1)

@@ -77,7 +77,7 @@ def test_a_claim_that_is_not_kept_is_a_failure(name, level, tmp_path):
     asked = {case.id: case for case in every_case()}
     failed = [result for result in report.results if result.verdict == "fail"]
     assert {"pass", "fail"} <= set(verdicts(report)) <= {"pass", "fail", "unsupported"}
-    assert all("is claimed and not there: I never wrote that" in result.message for result in failed)
+    assert all(re.search("is claimed and not there: .*I never wrote that", result.message) for result in failed)
     assert {asked[result.case].level for result in failed} == set(range(level + 1))
     assert all(asked[result.case].level or "resume" in asked[result.case].needs for result in failed)
 

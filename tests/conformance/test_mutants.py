@@ -224,7 +224,7 @@ def test_what_the_subject_raises_by_itself_is_an_expectation():
     """Of its lines those are too much that no mutant meets."""
     found = audited([is_not_seven], TEXTS, [SUBJECT])
     met = set(found.places) - set(found.idle_places())
-    assert lines(met) == ['raise Failed(f"{what}: wanted a float, got {value!r}")']
+    assert lines(met) == ['raise Failed(f"{what}: wanted a float, got {seen(value)}")']
 
 
 def test_a_chapter_has_nothing_that_is_too_much(capsys):

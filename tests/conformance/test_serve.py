@@ -28,7 +28,7 @@ def served(text, folder, name="ADAPTER", **options):
 
 
 # What lies outside of the protocol: arrays are read on this side, and an adapter is sent to another process by itself.
-OUTSIDE = {"a-step-on-arrays-reads-nothing", "another-process-goes-on"}
+OUTSIDE = {"a-step-on-arrays-reads-nothing"}
 
 
 @pytest.mark.filterwarnings("ignore")  # a scale that becomes infinite is what some cases ask for

@@ -139,7 +139,7 @@ def test_a_tree_may_be_written_to(method):
     assert getattr(subject(**{method: in_place}), method)(None, [ONE]) == [TWO]
 
 
-@pytest.mark.parametrize("leaf", [1.0, "1", object(), np.asarray("x"), np.asarray(1, "uint8")], ids=repr)
+@pytest.mark.parametrize("leaf", [1.0, "1", object, np.asarray("x"), np.asarray(1, "uint8")], ids=repr)
 def test_what_is_no_array_has_failed(leaf):
     """A Python float is none, and a dtype that no case has is none of ours."""
     assert failed(subject(unscale=lambda *_: [leaf]).unscale, None, [ONE]).startswith("unscale: wanted an array")

@@ -269,6 +269,21 @@ def test_a_reply_has_one_outcome():
     assert read_reply(b'{"id":3,"raised":{"type":"E","message":"m"}}', 3) == ("raised", {"type": "E", "message": "m"})
 
 
+@pytest.mark.parametrize(
+    "said", ["NaN", "-Infinity", "1e999", "-1e999", '{"a": 1, "a": 1}', "[1,]", "'1'", "\ufeff1", "[" * 10**5]
+)
+def test_what_is_no_json_is_no_line(said):
+    """However many readers of JSON take it; also in what is saved."""
+    with pytest.raises(ValueError, match="wanted a JSON object, got "):
+        read_line(f'{{"id": 3, "result": {{"saved": {said}}}}}'.encode())
+
+
+def test_what_is_no_json_is_not_sent():
+    """A NaN travels as its bits, or not at all."""
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write_line({"saved": math.nan})
+
+
 def test_half_characters_are_spelled_out():
     """What JSON can say and no file can hold is not handed on."""
     assert read_reply(b'{"id":3,"unsupported":"\\ud800"}', 3) == ("unsupported", "\\ud800")

@@ -4,7 +4,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
@@ -75,8 +75,11 @@ def run(case: Case, adapter: Adapter, seconds: float = SECONDS) -> Result:
     verdict, message = _outcome(case, subject, seconds)
     spent = time.perf_counter() - started
     if isinstance(adapter, Client):
-        with suppress(Interruption):
+        try:
             adapter.reset()
+        except Interruption as ended:  # what comes after the last answer is still this case's
+            if verdict is Verdict.PASS:
+                verdict, message = _VERDICTS[type(ended)], str(ended)
     calls = tuple(subject.calls)
     return Result(case.clause, case.id, verdict, message, case.level, case.catches, calls, subject.trajectory, spent)
 

@@ -245,7 +245,8 @@ def _translate(error: BaseException, method: str) -> NoReturn:
     if isinstance(error, Unsupported | Interruption):
         raise error
     if isinstance(error, NotImplementedError):
-        raise Absent(f"{method} is claimed and not there: {_said(error)}") from error
+        _, _, words = _said(error).partition(": ")
+        raise Absent(f"{method} is claimed and not there: {words}") from error
     raise Raised(f"{method} raised {_said(error)}") from error
 
 

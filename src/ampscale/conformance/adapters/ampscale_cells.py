@@ -55,7 +55,7 @@ class TrainOneStep:
         name="ampscale's TrainOneStepWithLossScaleCell",
         version=ampscale.__version__,
         level=4,
-        capabilities=("resume", "rounding", "division", "process", "bfloat16", "loss", "momentum", "schedule"),
+        capabilities=("resume", "rounding", "process", "loss", "momentum", "schedule"),
         preset="mindspore_update_cell",
     )
 

@@ -8,7 +8,12 @@ from . import version_of
 
 
 class Flax:
-    """It scales, differentiates, unscales, checks and moves in one call, and leaves the update to the loop."""
+    """
+    It scales, differentiates, unscales, checks and moves in one call, and leaves the update to the loop.
+
+    Args:
+        compiles: Whether that call is under `jax.jit`.
+    """
 
     info = ImplementationInfo(
         name="flax.training.dynamic_scale.DynamicScale",
@@ -19,6 +24,9 @@ class Flax:
         preset="flax",
         arrays="jax",
     )
+
+    def __init__(self, compiles: bool = False) -> None:
+        self.compiles = compiles
 
     def create(self, rule: Any) -> Any:
         """Its interval is one less than the steps that it takes to grow."""
@@ -34,7 +42,7 @@ class Flax:
 
     def update(self, scale: Any, finite: bool) -> Any:
         """A loss whose gradient is finite, or not."""
-        return moved(scale, 0.0 if finite else float("inf"))
+        return ready(moved, self.compiles)(scale, 0.0 if finite else float("inf"))
 
     def read_scale(self, scale: Any) -> float:
         """Its field."""
@@ -79,7 +87,7 @@ class Flax:
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         """The loop of its page."""
         scale = float(cell["scale"].scale)
-        cell["scale"], finite, loss, cell["parameters"] = stepped(
+        cell["scale"], finite, loss, cell["parameters"] = ready(stepped, self.compiles)(
             cell["scale"], cell["parameters"], list(data), cell["learning_rate"]
         )
         return {
@@ -102,33 +110,14 @@ class Flax:
 
     def compiled(self) -> Any:
         """Under `jax.jit`."""
-        return FlaxCompiled()
+        return Flax(compiles=True)
 
 
-class FlaxCompiled(Flax):
-    """The same under `jax.jit`."""
+def ready(function: Any, compiles: bool) -> Any:
+    """The function, under `jax.jit` if that is asked for."""
+    import jax
 
-    def update(self, scale: Any, finite: bool) -> Any:
-        """Compiled."""
-        import jax
-
-        return jax.jit(moved)(scale, 0.0 if finite else float("inf"))
-
-    def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """Compiled."""
-        import jax
-
-        scale = float(cell["scale"].scale)
-        cell["scale"], finite, loss, cell["parameters"] = jax.jit(stepped)(
-            cell["scale"], cell["parameters"], list(data), cell["learning_rate"]
-        )
-        return {
-            "parameters": cell["parameters"],
-            "finite": bool(finite),
-            "scale": scale,
-            "next_scale": float(cell["scale"].scale),
-            "loss": float(loss),
-        }
+    return jax.jit(function) if compiles else function
 
 
 def moved(scale: Any, slope: Any, axis_name: str | None = None) -> Any:

@@ -8,17 +8,25 @@ from . import version_of
 
 
 class Jmp:
-    """A scale that is a pytree, which every loop hands through its compiled step."""
+    """
+    A scale that is a pytree, which every loop hands through its compiled step.
+
+    Args:
+        compiles: Whether that step is under `jax.jit`.
+    """
 
     info = ImplementationInfo(
         name="jmp.DynamicLossScale",
         version=version_of("jmp"),
         url="https://github.com/google-deepmind/jmp",
         level=4,
-        capabilities=("rounding", "bfloat16", "integers", "none", "empty", "no-host-reads", "jit"),
+        capabilities=("rounding", "division", "bfloat16", "integers", "none", "empty", "no-host-reads", "jit"),
         preset="jmp",
         arrays="jax",
     )
+
+    def __init__(self, compiles: bool = False) -> None:
+        self.compiles = compiles
 
     def create(self, rule: Any) -> Any:
         """With a rule's constants."""
@@ -36,7 +44,7 @@ class Jmp:
         """Its own word for it."""
         import jax.numpy as jnp
 
-        return scale.adjust(jnp.asarray(finite))
+        return ready(adjusted, self.compiles)(scale, jnp.asarray(finite))
 
     def read_scale(self, scale: Any) -> float:
         """Its field."""
@@ -70,31 +78,18 @@ class Jmp:
 
     def step_on_arrays(self, scale: Any, tree: Any) -> Any:
         """The middle of the loop in its docstring."""
-        import jmp
-
-        gradients = scale.unscale(tree)
-        return scale.adjust(jmp.all_finite(gradients)), gradients
+        return ready(unscaled_and_adjusted, self.compiles)(scale, tree)
 
     def compiled(self) -> Any:
         """Under `jax.jit`."""
-        return JmpCompiled()
+        return Jmp(compiles=True)
 
 
-class JmpCompiled(Jmp):
-    """The same under `jax.jit`."""
+def ready(function: Any, compiles: bool) -> Any:
+    """The function, under `jax.jit` if that is asked for."""
+    import jax
 
-    def update(self, scale: Any, finite: bool) -> Any:
-        """Compiled."""
-        import jax
-        import jax.numpy as jnp
-
-        return jax.jit(adjusted)(scale, jnp.asarray(finite))
-
-    def step_on_arrays(self, scale: Any, tree: Any) -> Any:
-        """Compiled."""
-        import jax
-
-        return jax.jit(unscaled_and_adjusted)(scale, tree)
+    return jax.jit(function) if compiles else function
 
 
 def adjusted(scale: Any, finite: Any) -> Any:

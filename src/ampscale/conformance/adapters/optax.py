@@ -8,7 +8,12 @@ from . import version_of
 
 
 class Optax:
-    """jmp's loop: the candidate is computed always, and selected where the gradients were finite."""
+    """
+    The loop of jmp's page: the candidate is computed always, and selected where the gradients were finite.
+
+    Args:
+        compiles: Whether a step is under `jax.jit`.
+    """
 
     info = ImplementationInfo(
         name="optax.sgd with jmp.DynamicLossScale",
@@ -20,6 +25,9 @@ class Optax:
         arrays="jax",
     )
 
+    def __init__(self, compiles: bool = False) -> None:
+        self.compiles = compiles
+
     def create(self, rule: Any) -> Any:
         """As jmp has it."""
         return scale_with(rule)
@@ -28,7 +36,7 @@ class Optax:
         """As jmp has it."""
         import jax.numpy as jnp
 
-        return scale.adjust(jnp.asarray(finite))
+        return ready(adjusted, self.compiles)(scale, jnp.asarray(finite))
 
     def read_scale(self, scale: Any) -> float:
         """As jmp has it."""
@@ -76,33 +84,21 @@ class Optax:
         return {"optimizer": optimizer, "carried": carried, "rates": learning_rate}
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """One step, eagerly."""
+        """One step."""
         before = cell["carried"]
-        cell["carried"], told = stepped(cell["optimizer"], before, list(data))
+        cell["carried"], told = ready(stepped, self.compiles, static_argnums=0)(cell["optimizer"], before, list(data))
         return outputs(before, cell["carried"], told, cell["rates"])
 
     def compiled(self) -> Any:
         """Under `jax.jit`."""
-        return OptaxCompiled()
+        return Optax(compiles=True)
 
 
-class OptaxCompiled(Optax):
-    """The same under `jax.jit`."""
+def ready(function: Any, compiles: bool, **options: Any) -> Any:
+    """The function, under `jax.jit` if that is asked for."""
+    import jax
 
-    def update(self, scale: Any, finite: bool) -> Any:
-        """Compiled."""
-        import jax
-        import jax.numpy as jnp
-
-        return jax.jit(adjusted)(scale, jnp.asarray(finite))
-
-    def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """One step, compiled."""
-        import jax
-
-        before = cell["carried"]
-        cell["carried"], told = jax.jit(stepped, static_argnums=0)(cell["optimizer"], before, list(data))
-        return outputs(before, cell["carried"], told, cell["rates"])
+    return jax.jit(function, **options) if compiles else function
 
 
 def scale_with(rule: Any) -> Any:
