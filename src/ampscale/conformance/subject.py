@@ -84,10 +84,8 @@ class Subject:
         if not isinstance(got, Bits) or wanted is None:
             self.expect(got is wanted, f"{what}: wanted {'None' if wanted is None else 'an array'}, got {seen(got)}")
             return
-        self.expect(got.dtype == wanted.dtype, f"{what}: wanted {wanted.dtype}, got {got.dtype}")
-        self.expect(got.shape == wanted.shape, f"{what}: wanted shape {wanted.shape}, got {got.shape}")
-        shown = f"{wanted.to_json()['bits']}, got {got.to_json()['bits']}"
-        self.expect(_same_bits(got, wanted), f"{what}: wanted {shown} in {got.dtype}")
+        difference = _difference(got, wanted)
+        self.expect(not difference, f"{what}: {difference}")
 
     def refuses(self, method: str, *arguments: Any) -> bool:
         """Whether the call raises something else than Unsupported."""
@@ -131,7 +129,8 @@ class Subject:
     def compiled(self) -> "Subject":
         """The compiled form of the same implementation; its calls are written down with these."""
         made = self.call("compiled")
-        self.expect(hasattr(made, "info"), f"compiled: wanted an adapter, got {seen(made)}")
+        if not hasattr(made, "info"):
+            raise Absent(f"compiled is claimed and gives no adapter: {seen(made)}")
         return Subject(made, f"{self._made_by}compiled().", self.calls)
 
     def made(self, tree: Any) -> Any:
@@ -256,6 +255,16 @@ def _said(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001 - it is the implementation's own
         return type(error).__name__
+
+
+def _difference(got: Bits, wanted: Bits) -> str:
+    """The first thing in which two arrays differ; empty where they are the same."""
+    if got.dtype != wanted.dtype:
+        return f"wanted {wanted.dtype}, got {got.dtype}"
+    if got.shape != wanted.shape:
+        return f"wanted shape {wanted.shape}, got {got.shape}"
+    same = _same_bits(got, wanted)
+    return "" if same else f"wanted {wanted.to_json()['bits']}, got {got.to_json()['bits']} in {got.dtype}"
 
 
 def _same_bits(got: Bits, wanted: Bits) -> bool:

@@ -238,6 +238,13 @@ class DropsNone(Plain):
         return [leaf for leaf in result if leaf is not None] if isinstance(result, list) else result
 
 
+@wrong(_TABLE, "SCALING-structure-kept", "not seen; the flag of the check is handed back as one more gradient")
+class AppendsItsFlag(Plain):
+    def unscale(self, handle: Any, tree: Any) -> Any:
+        result = super().unscale(handle, tree)
+        return [*result, np.ones(1, np.float32)] if isinstance(result, list) else {**result, "finite": np.ones(1, np.float32)}
+
+
 @wrong(_TABLE, "SCALING-structure-kept", "None times a number raises: tensorflow/tensorflow#27655")
 class ScalesNoLossThatIsNone(Plain):
     def scale(self, handle: Any, tree: Any) -> Any:
