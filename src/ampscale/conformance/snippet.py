@@ -6,11 +6,14 @@ whatever the implementation raises where that is the failure.
 """
 
 import ast
+import os
 import re
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from .adapter import Adapter
@@ -37,7 +40,7 @@ def snippet_of(result: Result, adapter: Adapter) -> str:
     body = "\n".join(_Script(result.calls, adapter.info.arrays).lines(result.message, source))
     helpers = "".join(f"{text}\n\n\n" for name, text in _HELPERS.items() if re.search(rf"\b{name}\(", body))
     needed = sorted({line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\b", helpers + body)})
-    imports = [line for line in needed if line not in source]
+    imports = [line for line in needed if line not in source.splitlines()]
     lazily = "from __future__ import annotations\n\n" if _is_annotated(source) else ""
     above = "".join(f"{line}\n" for line in imports) + ("\n\n" if imports and not source.startswith(("import", "from")) else "")
     return f"{_heading(result, adapter)}\n\n{lazily}{above}{source}\n\n\n{helpers}{body.rstrip()}\n"
@@ -45,12 +48,15 @@ def snippet_of(result: Result, adapter: Adapter) -> str:
 
 def reproduced(snippet: str, python: str = sys.executable, seconds: float = SECONDS) -> bool:
     """Whether the script, run by that interpreter, ends as its heading says."""
-    try:
-        done = subprocess.run(
-            [python, "-W", "ignore", "-"], input=snippet, capture_output=True, text=True, timeout=seconds, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return False
+    paths = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "snippet.py")  # a file, since some compilers want to read what they compile
+        script.write_text(snippet, encoding="utf-8")
+        command, environment = [python, "-W", "ignore", str(script)], {**os.environ, "PYTHONPATH": paths}
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=seconds, check=False)
+        except subprocess.TimeoutExpired:
+            return False
     wanted = next(line for line in snippet.splitlines() if line.startswith(ENDS)).removeprefix(ENDS)
     return done.returncode != 0 and any(line.startswith(wanted) for line in done.stderr.splitlines())
 

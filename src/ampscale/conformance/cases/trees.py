@@ -13,9 +13,10 @@ from ..oracle import tensors
 from ..oracle.floats import rounded
 from ..oracle.machine import trajectory
 from ..oracle.tensors import array
-from ..subject import Subject
+from ..subject import Subject, plain
 
 PAIR = [array("float32", [1.5, -3.0])]
+NOT_FINITE = [array("float32", [value]) for value in (math.inf, -math.inf, math.nan)]
 
 
 def scaled(id: str, clause: str, catches: str, *needs: str, tree: Any, scale: float = SMALL) -> Case:
@@ -41,6 +42,17 @@ def again(id: str, clause: str, catches: str, method: str) -> Case:
 def beside(id: str, clause: str, catches: str, method: str) -> Case:
     """A case that does so while there is another scaler, which was made later and has another scale."""
     return Case(id, clause, 1, catches, partial(_older, method=method))
+
+
+def unmended(id: str, clause: str, catches: str, method: str) -> Case:
+    """A case that gives it infinities and NaN, of which any may become another."""
+    return Case(id, clause, 1, catches, partial(_unmended, method=method, tree=NOT_FINITE))
+
+
+def _unmended(subject: Subject, method: str, tree: Any) -> None:
+    got = getattr(subject, method)(subject.create(subject.rule(init_scale=SMALL)), tree)
+    finite = [path for path, leaf in leaves(got) if not isinstance(leaf, Bits) or tensors.all_finite(leaf)]
+    subject.expect(not finite, f"{method}: wanted nothing finite, got {finite} of {plain(got)}")
 
 
 def _first(subject: Subject, method: str, scale: float, tree: Any, ulps: int = 0) -> None:
