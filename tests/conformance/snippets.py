@@ -80,3 +80,16 @@ class NeedsAmpscale(GrowsLate):
 
     def create(self, rule, **options):
         return State(LossScaleRule(init_scale=rule.init_scale * 4).init_scale)
+
+
+class ForgetsTheRate:
+    """A cell that is made with options, and whose step does not look at them."""
+
+    info = ImplementationInfo(name="rateless", level=3)
+
+    def create_cell(self, rule, parameters, **options):
+        assert options["learning_rate"] == 0.5
+        return [parameter.copy() for parameter in parameters]
+
+    def train_step(self, cell, data):
+        return {"parameters": [parameter - slope for parameter, slope in zip(cell, data, strict=True)], "finite": True}

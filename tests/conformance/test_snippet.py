@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from conformance.snippets import Configured, GrowsLate, HeldWidely, NeedsAmpscale
+from conformance.snippets import Configured, ForgetsTheRate, GrowsLate, HeldWidely, NeedsAmpscale
 
 from ampscale.conformance.bits import Bits
 from ampscale.conformance.case import Case
@@ -185,3 +185,19 @@ def test_a_functional_handle_keeps_its_name():
     script = script_of(case_of(goes_back, "MACHINE-pure"), GrowsLate())
     assert reproduced(script)
     assert "read_scale(handle)" in script.splitlines()[-2]
+
+
+def test_options_go_by_their_names():
+    """A cell that is made with a rate is made with it again."""
+
+    def step(subject):
+        weights = subject.made([Bits("float32", (1,), (0x40800000,))])
+        cell = subject.call("create_cell", subject.rule(), weights, learning_rate=0.5)
+        outputs = subject.call("train_step", cell, weights)
+        subject.expect_same(
+            subject.read(outputs["parameters"], "parameters"), [Bits("float32", (1,), (0x40000000,))], "parameters"
+        )
+
+    script = script_of(case_of(step, "STEP-apply"), ForgetsTheRate())
+    assert "learning_rate=0.5)" in script
+    assert reproduced(script)

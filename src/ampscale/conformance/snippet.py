@@ -18,6 +18,7 @@ from typing import Any
 
 from .adapter import Adapter
 from .bits import Bits
+from .calls import METHODS
 from .clauses import clauses
 from .oracle.floats import decode
 from .source import source_of
@@ -156,7 +157,7 @@ class _Script:
     def _call(self, call: Call, last: bool) -> str:
         method = call.method.removeprefix("compiled().")
         on = "adapter" if method == call.method else "compiled"
-        arguments = ", ".join(self._argument(argument) for argument in call.arguments)
+        arguments = ", ".join(self._arguments(method, call.arguments))
         said = f"{on}.{method}({arguments})"
         if method == "update":
             said = said.replace("adapter.update(", "step(", 1)
@@ -173,6 +174,14 @@ class _Script:
         kind, number = opaque
         self._names.setdefault((kind, number), f"{kind}{number}" if number else kind)
         return self._names[kind, number]
+
+    def _arguments(self, method: str, said: Sequence[Any]) -> Iterator[str]:
+        """Each argument; options by their names."""
+        for kind, argument in zip(METHODS[method].takes, said, strict=False):
+            if kind == "options":
+                yield from (f"{name}={_literal(value, self._library)}" for name, value in argument["dict"].items())
+            else:
+                yield self._argument(argument)
 
     def _argument(self, said: Any) -> str:
         opaque = _opaque(said)

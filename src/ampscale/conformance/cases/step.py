@@ -68,10 +68,11 @@ def expect_output(subject: Subject, outputs: Any, wanted: Outputs, name: str, wh
         needs_power_of_two(wanted.scale)
         subject.expect_same(subject.read(got, what), hoped, what)
     elif name == "finite":
-        subject.expect(subject.flag(got, what) == hoped, f"{what}: wanted {hoped}, got {got!r}")
+        flag = subject.flag(got, what)
+        subject.expect(flag == hoped, f"{what}: wanted {hoped}, got {flag}")
     else:
-        near = math.isclose(subject.number(got, what), hoped, rel_tol=NEAR)
-        subject.expect(near, f"{what}: wanted {hoped!r}, got {got!r}")
+        number = subject.number(got, what)
+        subject.expect(math.isclose(number, hoped, rel_tol=NEAR), f"{what}: wanted {hoped!r}, got {number!r}")
 
 
 @case("STEP-apply", 3, "no 16 bits: an optimizer that has no float16 gradients, or a scale that they cannot hold")
