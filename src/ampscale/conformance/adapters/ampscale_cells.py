@@ -17,7 +17,7 @@ class UpdateCell:
     """`ampscale.DynamicLossScaleUpdateCell`, and the array that a step cell would hold for it."""
 
     info = ImplementationInfo(
-        name="ampscale's DynamicLossScaleUpdateCell",
+        name="ampscale update cell",
         version=ampscale.__version__,
         capabilities=("resume", "rounding"),
         preset="mindspore_update_cell",
@@ -52,7 +52,7 @@ class TrainOneStep:
     """`ampscale.TrainOneStepWithLossScaleCell` with an update cell."""
 
     info = ImplementationInfo(
-        name="ampscale's TrainOneStepWithLossScaleCell",
+        name="ampscale MindSpore step cell",
         version=ampscale.__version__,
         level=4,
         capabilities=("resume", "rounding", "process", "loss", "momentum", "schedule"),
@@ -125,7 +125,7 @@ class MFTrainOneStep(TrainOneStep):
     """`ampscale.MFTrainOneStepCell` with an update cell."""
 
     info = ImplementationInfo(
-        name="ampscale's MFTrainOneStepCell",
+        name="ampscale MindFormers cell",
         version=ampscale.__version__,
         level=4,
         capabilities=(*TrainOneStep.info.capabilities, "norm", "clip"),

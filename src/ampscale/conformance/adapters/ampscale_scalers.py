@@ -20,7 +20,7 @@ class DynamicLossScaler:
     """`ampscale.DynamicLossScaler`, on NumPy."""
 
     info = ImplementationInfo(
-        name="ampscale's DynamicLossScaler",
+        name="ampscale DynamicLossScaler",
         version=ampscale.__version__,
         level=1,
         capabilities=(*HOST, *TREES),
@@ -68,7 +68,7 @@ class StaticLossScaler:
     """`ampscale.StaticLossScaler`, on NumPy."""
 
     info = ImplementationInfo(
-        name="ampscale's StaticLossScaler",
+        name="ampscale StaticLossScaler",
         version=ampscale.__version__,
         level=1,
         capabilities=("rounding", "division", *TREES),
@@ -106,7 +106,7 @@ class DynamicLossScaleManager:
     """`ampscale.DynamicLossScaleManager`, in the host's numbers."""
 
     info = ImplementationInfo(
-        name="ampscale's DynamicLossScaleManager",
+        name="ampscale manager",
         version=ampscale.__version__,
         capabilities=("rounding",),
         preset="mindspore_manager",
@@ -131,7 +131,7 @@ class PaddleGradScaler:
     """`ampscale.GradScaler`, Paddle's, over NumPy networks."""
 
     info = ImplementationInfo(
-        name="ampscale's GradScaler",
+        name="ampscale Paddle GradScaler",
         version=ampscale.__version__,
         level=4,
         capabilities=(*HOST, "process", "bfloat16", "complex", "none", "groups", "applied", "loss", "momentum", "schedule"),

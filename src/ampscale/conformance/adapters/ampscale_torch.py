@@ -17,7 +17,7 @@ class TorchGradScaler:
     """`ampscale.frameworks.torch.GradScaler`, with torch's own optimizers."""
 
     info = ImplementationInfo(
-        name="ampscale's GradScaler for torch",
+        name="ampscale torch GradScaler",
         version=ampscale.__version__,
         level=4,
         capabilities=(*HOST, "process", "bfloat16", "none", "groups", "applied", "loss", "norm", "momentum"),

@@ -10,7 +10,7 @@ class DeepSpeed:
     """It moves a scale; the optimizers around it scale, unscale and check. A checkpoint holds the object itself."""
 
     info = ImplementationInfo(
-        name="deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler",
+        name="DeepSpeed DynamicLossScaler",
         version=version_of("deepspeed"),
         url="https://deepspeed.readthedocs.io/en/latest/training.html#gradient-accumulation",
         level=0,

@@ -16,7 +16,7 @@ class Flax:
     """
 
     info = ImplementationInfo(
-        name="flax.training.dynamic_scale.DynamicScale",
+        name="flax DynamicScale",
         version=version_of("flax"),
         url="https://flax-linen.readthedocs.io/en/latest/api_reference/flax.training.html",
         level=4,

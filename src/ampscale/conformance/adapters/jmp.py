@@ -16,7 +16,7 @@ class Jmp:
     """
 
     info = ImplementationInfo(
-        name="jmp.DynamicLossScale",
+        name="jmp DynamicLossScale",
         version=version_of("jmp"),
         url="https://github.com/google-deepmind/jmp",
         level=4,

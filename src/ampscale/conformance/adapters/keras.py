@@ -15,7 +15,7 @@ class Keras:
     """An optimizer around plain SGD. It unscales and checks inside, where nobody else can ask it to."""
 
     info = ImplementationInfo(
-        name="keras.optimizers.LossScaleOptimizer",
+        name="Keras LossScaleOptimizer",
         version=version_of("keras"),
         url="https://keras.io/api/optimizers/loss_scale_optimizer/",
         level=3,

@@ -10,7 +10,7 @@ class Megatron:
     """It moves a scale; the optimizers around it scale, unscale and check."""
 
     info = ImplementationInfo(
-        name="megatron.core.optimizer.grad_scaler.DynamicGradScaler",
+        name="Megatron DynamicGradScaler",
         version=version_of("megatron-core"),
         url="https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/optimizer/grad_scaler.py",
         level=0,

@@ -11,7 +11,7 @@ class MindSpore:
     """`mindspore.amp.DynamicLossScaler` and `mindspore.amp.all_finite`."""
 
     info = ImplementationInfo(
-        name="mindspore.amp.DynamicLossScaler",
+        name="MindSpore DynamicLossScaler",
         version=version_of("mindspore"),
         url="https://www.mindspore.cn/docs/en/master/api_python/amp/mindspore.amp.DynamicLossScaler.html",
         level=1,
@@ -62,7 +62,7 @@ class MindSporeCell:
     """
 
     info = ImplementationInfo(
-        name="mindspore.nn.TrainOneStepWithLossScaleCell",
+        name="MindSpore step cell",
         version=version_of("mindspore"),
         url="https://www.mindspore.cn/docs/en/master/api_python/nn/mindspore.nn.TrainOneStepWithLossScaleCell.html",
         level=3,

@@ -16,8 +16,8 @@ class Optax:
     """
 
     info = ImplementationInfo(
-        name="optax.sgd with jmp.DynamicLossScale",
-        version=f"{version_of('optax')} with jmp {version_of('jmp')}" if version_of("optax") else "",
+        name="optax with jmp",
+        version=f"{version_of('optax')}, {version_of('jmp')}" if version_of("optax") else "",
         url="https://github.com/google-deepmind/jmp#loss-scaling",
         level=4,
         capabilities=("rounding", "loss", "norm", "clip", "momentum", "schedule", "counters", "jit"),

@@ -21,7 +21,7 @@ class Paddle:
     """
 
     info = ImplementationInfo(
-        name="paddle.amp.GradScaler",
+        name="Paddle GradScaler",
         version=version_of("paddlepaddle"),
         url="https://www.paddlepaddle.org.cn/documentation/docs/en/api/paddle/amp/GradScaler_en.html",
         level=4,
@@ -148,7 +148,7 @@ class PaddleAsItIs(Paddle):
     """The same scaler, held to what its code does: a finite step forgets the overflows before it."""
 
     info = ImplementationInfo(
-        name="paddle.amp.GradScaler, as its code has it",
+        name="Paddle GradScaler, as coded",
         version=version_of("paddlepaddle"),
         url="https://github.com/PaddlePaddle/Paddle/blob/v3.3.1/python/paddle/amp/grad_scaler.py",
         capabilities=("resume", "rounding"),

@@ -16,7 +16,7 @@ class Torch:
     """
 
     info = ImplementationInfo(
-        name="torch.amp.GradScaler",
+        name="torch GradScaler",
         version=version_of("torch"),
         url="https://docs.pytorch.org/docs/stable/amp.html#gradient-scaling",
         level=4,
