@@ -189,6 +189,14 @@ def test_a_report_has_a_script_for_each_failure():
         assert ("class Bare" in result["snippet"]) is (result["verdict"] == "fail")
 
 
+def test_a_script_that_people_read_has_been_run(here):
+    """A report in Markdown or HTML says of each script that it did show the failure."""
+    printed(1, "strange:Bare", "--clause", "MACHINE-growth-*", "--markdown", "a.md", "--json", "a.json")
+    failed = [result for result in json.loads((here / "a.json").read_text())["results"] if result["verdict"] == "fail"]
+    assert {result["reproduced"] for result in failed} == {True}
+    assert (here / "a.md").read_text().count("run, it did show it") == len(failed) > 0
+
+
 def test_reports_are_written(here):
     """As JSON, as JUnit's XML, in Markdown and as a page; and what is printed says so."""
     names = {"--json": "a.json", "--junit": "a.xml", "--markdown": "a.md", "--html": "a.html"}

@@ -5,7 +5,8 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from .needs import need
 
 if TYPE_CHECKING:  # imported when the command runs
     from ..conformance.case import Case
-    from ..conformance.verdicts import Report
+    from ..conformance.verdicts import Report, Result
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 STDOUT = "-"
@@ -42,8 +43,8 @@ WIDEST = 120
 @click.option("--update-expectations", is_flag=True, help="Rewrite that file by what came, and say what changed.")
 @click.option("--json", is_flag=False, flag_value=STDOUT, metavar="[FILE]", help="The report as JSON.")
 @click.option("--junit", type=FILE, metavar="FILE", help="The report as JUnit's XML.")
-@click.option("--markdown", type=FILE, metavar="FILE", help="The report as Markdown.")
-@click.option("--html", type=FILE, metavar="FILE", help="The report as a page of HTML.")
+@click.option("--markdown", type=FILE, metavar="FILE", help="The report as Markdown, its scripts run once.")
+@click.option("--html", type=FILE, metavar="FILE", help="The report as a page of HTML, likewise.")
 def conform(listed: bool, **said: Any) -> None:
     """
     Say which clauses of the specification a loss scaler keeps.
@@ -175,7 +176,17 @@ def _checked(said: Mapping[str, Any]) -> "Report":
             results += random_results(adapter, said["random"], level, seconds=seconds)
     if not isinstance(adapter, Client):
         results = [replace(result, snippet=snippet_of(result, adapter)) for result in results]
+        results = _executed(results) if said["html"] or said["markdown"] else results
     return replace(report, results=tuple(results))
+
+
+def _executed(results: Sequence["Result"]) -> list["Result"]:
+    """The results, and of each snippet whether it shows the failure when it is run by itself."""
+    from ..conformance.snippet import reproduced
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        shown = pool.map(lambda result: reproduced(result.snippet) if result.snippet else None, results)
+        return [replace(result, reproduced=one) for result, one in zip(results, shown, strict=True)]
 
 
 def _level(word: str | None) -> int | None:

@@ -84,7 +84,8 @@ class ImplementationInfo:
         for name in ("name", "version", "url", "arrays"):
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} must be a str, got {getattr(self, name)!r}")
-        if isinstance(self.capabilities, str) or not all(isinstance(claim, str) for claim in self.capabilities):
+        claims = self.capabilities
+        if isinstance(claims, str) or not isinstance(claims, Iterable) or not all(isinstance(claim, str) for claim in claims):
             raise TypeError(f"capabilities must be several strings of {sorted(CAPABILITIES)}, got {self.capabilities!r}")
         object.__setattr__(self, "capabilities", frozenset(self.capabilities))
         object.__setattr__(self, "level", level_of(self.level))
