@@ -1,5 +1,6 @@
 """The calls of a loop that is written by hand, spec/55-calls.md: optimizers that subtract their gradients, and one scaler."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -94,14 +95,23 @@ class Loop:
         Raises:
             Refused: Nothing was unscaled since the last update.
         """
-        seen = [optimizer for optimizer in self.optimizers.values() if optimizer.finite is not None]
-        if not seen:
+        if not self._seen:
             raise Refused("nothing was unscaled since the last update")
-        flags = [bool(optimizer.finite) for optimizer in seen if optimizer.has_gradients]
-        if flags:
-            self._machine.step(all(flags))
-        for optimizer in seen:
+        if any(optimizer.has_gradients for optimizer in self._seen):
+            self._machine = self.counted()
+        for optimizer in self._seen:
             optimizer.finite, optimizer.stepped = None, False
+
+    def counted(self) -> Machine:
+        """The machine as an update leaves it that counts what was unscaled also where nothing had a gradient."""
+        machine = copy.deepcopy(self._machine)
+        machine.step(all(bool(optimizer.finite) for optimizer in self._seen))
+        return machine
+
+    @property
+    def _seen(self) -> list[Optimizer]:
+        """Those that were unscaled since the last update."""
+        return [optimizer for optimizer in self.optimizers.values() if optimizer.finite is not None]
 
 
 def outcomes_of(loop: Loop, calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
