@@ -340,3 +340,9 @@ def test_nothing_but_a_pass_counts_as_passed():
     report = report_of("crash", "unsupported", "pass", "xfail", "pass", "fail")
     assert list(report.counts.items()) == [("pass", 2), ("fail", 1), ("unsupported", 1), ("xfail", 1), ("crash", 1)]
     assert report_of().counts == {}
+
+
+def test_a_class_is_no_adapter():
+    """It says so, instead of calling methods without an object."""
+    with pytest.raises(TypeError, match="must be an object, got the class Scaler: call it"):
+        check(Scaler)

@@ -52,9 +52,11 @@ def check(
         `Exception`, as a KeyboardInterrupt.
 
     Raises:
-        TypeError: It has no `info`, or *level* is no int.
+        TypeError: It is a class, it has no `info`, or *level* is no int.
         ValueError: There is no such level.
     """
+    if isinstance(adapter, type):
+        raise TypeError(f"an adapter must be an object, got the class {adapter.__name__}: call it")
     if not isinstance(getattr(adapter, "info", None), ImplementationInfo):
         raise TypeError(f"an adapter must have an ImplementationInfo as `info`, got {getattr(adapter, 'info', None)!r}")
     highest = max(LEVELS) if level is None else level_of(level)
