@@ -12,6 +12,15 @@ from .machine_walk import A_WINDOW, Walk, claimed, every_pattern, trace
 MIXED = "++-+++-++++-+"
 
 
+@case("MACHINE-state", 0, "an empty claim: it cannot be made with the very constants that it claims, and so is asked nothing")
+def can_be_made_as_it_claims_to_be(subject: Subject) -> None:
+    """Whatever else it cannot be given, its own constants are its claim."""
+    try:
+        subject.create(subject.family.make())
+    except Unsupported as refusal:
+        subject.expect(False, f"wanted a scaler with {subject.family.name}'s own constants, got none: {refusal}")
+
+
 @case("MACHINE-every-sequence", 0, "an unknown fault: after some pattern of six steps the scale is another one")
 def follows_every_pattern_of_six_steps(subject: Subject) -> None:
     """Windows of two steps, wherever the claim has a window."""
@@ -107,6 +116,7 @@ def _moving(subject: Subject) -> LossScaleRule:
 
 
 HANDLES = (
+    can_be_made_as_it_claims_to_be,
     follows_every_pattern_of_six_steps,
     follows_every_pattern_of_six_steps_with_hysteresis,
     follows_every_pattern_of_six_steps_between_bounds,

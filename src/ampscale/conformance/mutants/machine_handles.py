@@ -6,10 +6,20 @@ from typing import Any
 import numpy as np
 
 from ...core.rule import LossScaleRule
+from ..adapter import Unsupported
 from . import Mutant, wrong
 from .plain import Plain
 
 HANDLES: list[Mutant] = []
+
+# --- who cannot be made at all
+
+
+@wrong(HANDLES, "MACHINE-state", "not seen; an adapter that refuses every rule fails nothing, as it is asked nothing", "torch")
+class RefusesWhatItClaims(Plain):
+    def create(self, rule: LossScaleRule, **options: Any) -> Any:
+        raise Unsupported("it has constants of its own")
+
 
 # --- what only a pattern of several steps shows
 
