@@ -100,12 +100,16 @@ def test_what_is_torchs_own():
 @pytest.mark.parametrize(
     ("mutant", "case", "message"),
     [
-        ("unscale-only-looks", "unscale-divides-where-they-lie", r"after call 2, unscale_: gradients\[0\]: wanted .*3f800000.*"),
+        (
+            "unscale-only-looks",
+            "unscale-divides-where-they-lie",
+            r"after call 2, unscale_: gradients\[0\]: element 0: wanted 1.0 .*",
+        ),
         ("steps-twice", "step-twice-is-refused", "after call 3, step: wanted step to raise here, and it did not"),
         ("keeps-the-last-flag", "update-twice-is-refused", "after call 4, update: wanted update_scale to raise .*"),
         ("moves-in-step", "the-scale-stands-until-update", "after call 3, step: wanted a scale of 1024.0, got 2048.0"),
         ("tells-of-every-step", "step-tells-whether-it-stepped", "after call 5, step: wanted it to return False, got True"),
-        ("step-does-not-look", "step-skips-an-overflow-of-its-own", r"after call 2, step: parameters\[0\]: wanted .*"),
+        ("step-does-not-look", "step-skips-an-overflow-of-its-own", r"after call 2, step: parameters\[0\]: .*"),
         ("tells-the-scaled-loss", "the-loss-is-unscaled", "step 1: loss: wanted -2.0, got -2048.0"),
         ("tells-no-loss-where-it-skips", "the-loss-is-unscaled", "step 2: loss: wanted a float, got None"),
         ("tells-live-parameters", "outputs-are-snapshots", r"step 1, looked at after step 5: parameters\[0\].*"),

@@ -55,17 +55,25 @@ def test_a_list_is_taken_for_a_tuple():
 @pytest.mark.parametrize(
     ("got", "wanted", "message"),
     [
-        (ONE, TWO, "it: wanted ['40000000'], got ['3f800000'] in float32"),
-        ([ONE, ONE], [ONE, TWO], "it[1]: wanted ['40000000'], got ['3f800000'] in float32"),
-        ({"a": [ONE]}, {"a": [TWO]}, "it['a'][0]: wanted ['40000000'], got ['3f800000'] in float32"),
+        (ONE, TWO, "it: element 0: wanted 2.0 (40000000), got 1.0 (3f800000) in float32"),
+        ([ONE, ONE], [ONE, TWO], "it[1]: element 0: wanted 2.0 (40000000), got 1.0 (3f800000) in float32"),
+        ({"a": [ONE]}, {"a": [TWO]}, "it['a'][0]: element 0: wanted 2.0 (40000000), got 1.0 (3f800000) in float32"),
         (array("float64", [1.0]), ONE, "it: wanted float32, got float64"),
         (array("float32", 1.0), ONE, "it: wanted shape (1,), got ()"),
         ([ONE], [ONE, TWO], "it: wanted leaves at ['[0]', '[1]'], got ['[0]']"),
         ([ONE, TWO], [ONE], "it: wanted leaves at ['[0]'], got ['[0]', '[1]']"),
         ({"b": ONE}, {"a": ONE}, """it: wanted leaves at ["['a']"], got ["['b']"]"""),
         ([None], [ONE], "it[0]: wanted an array, got None"),
-        (array("float32", [0.0]), array("float32", [-0.0]), "it: wanted ['80000000'], got ['00000000'] in float32"),
-        (array("float32", [math.inf]), array("float32", [math.nan]), "it: wanted ['7fc00000'], got ['7f800000'] in float32"),
+        (
+            array("float32", [0.0]),
+            array("float32", [-0.0]),
+            "it: element 0: wanted -0.0 (80000000), got 0.0 (00000000) in float32",
+        ),
+        (
+            array("float32", [math.inf]),
+            array("float32", [math.nan]),
+            "it: element 0: wanted nan (7fc00000), got inf (7f800000) in float32",
+        ),
     ],
 )
 def test_a_difference_is_told_with_its_place(got, wanted, message):

@@ -20,8 +20,8 @@ from .adapter import Adapter
 from .bits import Bits
 from .calls import METHODS
 from .clauses import clauses
-from .oracle.floats import decode
 from .source import source_of
+from .values import values_of
 from .verdicts import Call, Result, Verdict
 
 SECONDS = 120.0
@@ -272,9 +272,9 @@ def _array(bits: Bits) -> str:
     if not bits.bits:
         return f"np.empty({bits.shape}, {dtype})"
     if bits.dtype.startswith("complex"):
-        parts = [f"complex({value.real}, {value.imag})" for value in _values(bits)]
+        parts = [f"complex({value.real}, {value.imag})" for value in values_of(bits)]
         return f"np.array([{', '.join(parts)}], {dtype}).reshape({bits.shape})"
-    return f"np.array({_nested(_values(bits), bits.shape)!r}, {dtype})"
+    return f"np.array({_nested(values_of(bits), bits.shape)!r}, {dtype})"
 
 
 def _shown(said: Any) -> Any:
@@ -287,18 +287,8 @@ def _shown(said: Any) -> Any:
         return {key: _shown(item) for key, item in said["dict"].items()}
     if isinstance(said, dict) and "bits" in said:
         bits = Bits.from_json(said)
-        return f"{bits.dtype} {_nested(_values(bits), bits.shape)}"
+        return f"{bits.dtype} {_nested(values_of(bits), bits.shape)}"
     return _literal(said, "numpy")
-
-
-def _values(bits: Bits) -> list[Any]:
-    if bits.dtype.startswith("complex"):
-        part, width = ("float32", 32) if bits.dtype == "complex64" else ("float64", 64)
-        return [complex(float(decode(one >> width, part)), float(decode(one & (1 << width) - 1, part))) for one in bits.bits]
-    if bits.dtype.startswith("int"):
-        width = int(bits.dtype.removeprefix("int"))
-        return [one - (1 << width) if one >> width - 1 else one for one in bits.bits]
-    return [bool(one) for one in bits.bits] if bits.dtype == "bool" else [float(decode(one, bits.dtype)) for one in bits.bits]
 
 
 def _nested(values: list[Any], shape: tuple[int, ...]) -> Any:

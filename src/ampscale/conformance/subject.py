@@ -12,6 +12,7 @@ from .arrays import from_bits, is_array, to_bits
 from .bits import Bits, leaves, map_tree, seen
 from .calls import METHODS
 from .family import Family, family_of
+from .values import told
 from .verdicts import Call, Trajectory
 
 
@@ -263,12 +264,10 @@ def _difference(got: Bits, wanted: Bits) -> str:
         return f"wanted {wanted.dtype}, got {got.dtype}"
     if got.shape != wanted.shape:
         return f"wanted shape {wanted.shape}, got {got.shape}"
-    same = _same_bits(got, wanted)
-    return "" if same else f"wanted {wanted.to_json()['bits']}, got {got.to_json()['bits']} in {got.dtype}"
-
-
-def _same_bits(got: Bits, wanted: Bits) -> bool:
-    return all(a == b or (_is_nan(a, got.dtype) and _is_nan(b, got.dtype)) for a, b in zip(got.bits, wanted.bits, strict=True))
+    for element, (a, b) in enumerate(zip(got.bits, wanted.bits, strict=True)):
+        if a != b and not (_is_nan(a, got.dtype) and _is_nan(b, got.dtype)):
+            return f"element {element}: wanted {told(wanted, element)}, got {told(got, element)} in {got.dtype}"
+    return ""
 
 
 _MANTISSA = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}
