@@ -201,3 +201,13 @@ def test_options_go_by_their_names():
     script = script_of(case_of(step, "STEP-apply"), ForgetsTheRate())
     assert "learning_rate=0.5)" in script
     assert reproduced(script)
+
+
+def test_what_a_script_writes_is_not_left_behind(tmp_path, monkeypatch):
+    """A compiler that writes down what it could not read does so somewhere else; modules of this folder are found all the same."""
+    (tmp_path / "beside.py").write_text("LATE = 1\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "")
+    script = script_of(WINDOW, GrowsLate()).replace("LATE = 1", "from beside import LATE\nopen('left', 'w').close()")
+    assert reproduced(script)
+    assert not (tmp_path / "left").exists()

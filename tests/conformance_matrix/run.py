@@ -16,8 +16,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -76,10 +78,12 @@ def row(name: str, python: str, trouble: str = "", seconds: float = SECONDS) -> 
         return absent(name, Verdict.UNSUPPORTED, f"its environment could not be made: {trouble}")
     command = [python, "-W", "ignore", "-m", "ampscale.conformance", name, "--seconds", str(CASE_SECONDS)]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=seconds, cwd=HERE)
-    except subprocess.TimeoutExpired:
-        return absent(name, Verdict.TIMEOUT, f"not done after {seconds:g} s")
+    with tempfile.TemporaryDirectory() as folder:  # MindSpore writes where it is what it cannot compile
+        run = partial(subprocess.run, cwd=folder, env=environment)
+        try:
+            done = run(command, capture_output=True, text=True, check=False, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return absent(name, Verdict.TIMEOUT, f"not done after {seconds:g} s")
     if done.returncode not in (0, 1) or not done.stdout:
         return absent(name, Verdict.CRASH, environments.last_line(done.stderr) or f"exit status {done.returncode}")
     report: dict[str, Any] = json.loads(done.stdout)

@@ -4,33 +4,16 @@ import ast
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from ampscale.conformance.clauses import Clause, chapter_files, clauses_in
 
 ROOT = Path(__file__).parents[2]
 SPEC = ROOT / "spec"
 LEVELS = ("must", "should", "may", "dialect")
 
-_CLAUSE = re.compile(r"^### (?P<id>.+?) · (?P<level>.+?)\n(?P<body>.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)
-_SOURCE = re.compile(r"^> Source: (.+)$", re.MULTILINE)
 _SPEC_PARAGRAPH = re.compile(r"\bSpec:.*?(?=\n\s*\n|\Z)", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Clause:
-    """One clause, as its chapter has it."""
-
-    id: str
-    level: str
-    text: str
-    sources: tuple[str, ...]
-    file: Path
-
-
-def chapter_files() -> list[Path]:
-    """The chapters and the profiles, in the order of reading."""
-    return [*sorted(SPEC.glob("[0-9]*.md")), *sorted(SPEC.glob("profiles/*.md"))]
 
 
 def prefix_of(file: Path) -> str:
@@ -39,8 +22,8 @@ def prefix_of(file: Path) -> str:
 
 
 def clauses() -> list[Clause]:
-    """Every clause of every chapter and profile."""
-    return [_clause(match, file) for file in chapter_files() for match in _CLAUSE.finditer(file.read_text("utf-8"))]
+    """Every clause of every chapter and profile; an id that stands twice is there twice."""
+    return [clause for file in chapter_files() for clause in clauses_in(file)]
 
 
 def vector_files() -> list[Path]:
@@ -75,11 +58,6 @@ def ids_in_marks(file: Path) -> set[str]:
 def ids_in_vectors(file: Path) -> set[str]:
     """The ids that the cases of *file* cite."""
     return {cited for case in load(file)["cases"] for cited in case["clauses"]}
-
-
-def _clause(match: re.Match[str], file: Path) -> Clause:
-    text = "\n".join(line for line in match["body"].splitlines() if not line.startswith(">"))
-    return Clause(match["id"], match["level"], text.strip(), tuple(_SOURCE.findall(match["body"])), file)
 
 
 def _nodes(file: Path) -> Iterator[ast.AST]:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +50,14 @@ def snippet_of(result: Result, adapter: Adapter) -> str:
 
 def reproduced(snippet: str, python: str = sys.executable, seconds: float = SECONDS) -> bool:
     """Whether the script, run by that interpreter, ends as its heading says."""
-    paths = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
+    known = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, [os.curdir, *known]))}
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "snippet.py")  # a file, since some compilers want to read what they compile
         script.write_text(snippet, encoding="utf-8")
-        command, environment = [python, "-W", "ignore", str(script)], {**os.environ, "PYTHONPATH": paths}
+        run = partial(subprocess.run, cwd=folder, env=environment)  # so that what it writes is not left behind
         try:
-            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=seconds, check=False)
+            done = run([python, "-W", "ignore", str(script)], capture_output=True, text=True, timeout=seconds, check=False)
         except subprocess.TimeoutExpired:
             return False
     wanted = next(line for line in snippet.splitlines() if line.startswith(ENDS)).removeprefix(ENDS)

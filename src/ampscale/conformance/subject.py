@@ -12,7 +12,7 @@ from .arrays import from_bits, is_array, to_bits
 from .bits import Bits, leaves, map_tree, seen
 from .calls import METHODS
 from .family import Family, family_of
-from .values import told
+from .values import told, values_of
 from .verdicts import Call, Trajectory
 
 
@@ -264,22 +264,8 @@ def _difference(got: Bits, wanted: Bits) -> str:
         return f"wanted {wanted.dtype}, got {got.dtype}"
     if got.shape != wanted.shape:
         return f"wanted shape {wanted.shape}, got {got.shape}"
-    for element, (a, b) in enumerate(zip(got.bits, wanted.bits, strict=True)):
-        if a != b and not (_is_nan(a, got.dtype) and _is_nan(b, got.dtype)):
+    pairs = zip(values_of(got), values_of(wanted), strict=True) if got.bits != wanted.bits else ()
+    for element, (came, hoped) in enumerate(pairs):
+        if got.bits[element] != wanted.bits[element] and not (came != came and hoped != hoped):
             return f"element {element}: wanted {told(wanted, element)}, got {told(got, element)} in {got.dtype}"
     return ""
-
-
-_MANTISSA = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}
-
-
-def _is_nan(pattern: int, dtype: str) -> bool:
-    if dtype.startswith("complex"):
-        width = 32 if dtype == "complex64" else 64
-        part = f"float{width}"
-        return _is_nan(pattern >> width, part) or _is_nan(pattern & (1 << width) - 1, part)
-    if dtype not in _MANTISSA:
-        return False
-    exponent, fraction = _MANTISSA[dtype]
-    magnitude = pattern & (1 << exponent + fraction) - 1
-    return magnitude > ((1 << exponent) - 1) << fraction
