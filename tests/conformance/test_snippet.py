@@ -204,7 +204,7 @@ def test_options_go_by_their_names():
 
 
 def test_what_a_script_writes_is_not_left_behind(tmp_path, monkeypatch):
-    """A compiler that writes down what it could not read does so somewhere else; modules of this folder are found all the same."""
+    """What a compiler writes down goes somewhere else; modules of this folder are found all the same."""
     (tmp_path / "beside.py").write_text("LATE = 1\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "")
