@@ -29,7 +29,6 @@ check: .venv/ready ## format, lint, types, and every vector computed anew
 
 bench: .venv/ready ## what the verbs cost, as ratios to the memory's own speed, and simulations
 	$(BIN)/python benchmarks/bench.py
-	$(BIN)/python benchmarks/simulation.py
 
 .venv/demo: pyproject.toml constraints.txt
 	$(call install,demo)

@@ -5,6 +5,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from ampscale.core.rule import REFILLS, LossScaleRule
 from ampscale.core.trees import leaves
 
 DTYPES = {
@@ -62,4 +63,38 @@ def trees(leaf=any_arrays):
             | st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
         ),
         max_leaves=5,
+    )
+
+
+@st.composite
+def rules(draw):
+    """Rules over all axes; scales from the smallest subnormal to the largest number, also some that float32 must round."""
+    dtype = draw(st.sampled_from(["float32", "float64"]))
+    smallest, largest = float(SMALLEST[dtype]), float(LARGEST[dtype])
+    init = draw(st.floats(smallest, largest) | st.floats(0.25, 2.0**20) | st.sampled_from([smallest, 2 * smallest, largest / 2]))
+    below = st.none() | st.sampled_from([1, 0.5, 0.3, 0.1]).map(lambda share: max(share * init, smallest))
+    above = st.none() | st.sampled_from([1, 2, 3, 10]).map(lambda times: min(times * init, largest))
+    low, high = draw(below), draw(above)
+    growth = st.sampled_from([1.0, 1.1, 2.0, 3.0]) | st.floats(1, 2.0**70)
+    rate = draw(st.none() | st.sampled_from([0.1, 0.25, 1 / 3, 0.5, 1.0]) | st.floats(1e-3, 1.5))
+    return LossScaleRule(
+        init_scale=init,
+        growth_factor=draw(growth),
+        backoff_factor=draw(st.sampled_from([1.0, 0.5, 0.7, 1 / 3, 1 / 49]) | st.floats(2.0**-70, 1)),
+        growth_interval=draw(st.integers(1, 4)),
+        hysteresis=draw(st.integers(1, 3)) if rate is None else 1,
+        min_scale=low,
+        max_scale=high,
+        refill=tuple(draw(st.sets(st.sampled_from(REFILLS)))),
+        backoff_divides=draw(st.booleans()),
+        growth_guard=draw(st.booleans()),
+        growth_offset=draw(st.integers(-3, 3)),
+        dtype=dtype,
+        wide_factor=draw(st.booleans()),
+        first_growth_factor=draw(st.none() | growth),
+        gate=(low, high) != (None, None) and draw(st.booleans()),
+        rate=rate,
+        stop_at_floor=low is not None and draw(st.booleans()),
+        stop_below=draw(below),
+        lag=draw(st.booleans()),
     )

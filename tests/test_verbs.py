@@ -178,6 +178,68 @@ def test_an_out_of_another_structure_is_refused(verb, out):
         verb([np.ones(1), np.ones(1)], 2.0, out=out)
 
 
+@pytest.mark.clause("OVERFLOW-in-place-checked")
+@WITH_OUT
+def test_what_is_no_array_in_an_out_is_named_as_such(verb):
+    """By the name of the argument in which it is."""
+    with pytest.raises(TypeError, match=r"^out\[1\] must be an array, or a tuple, list or dict of arrays, or None, got float$"):
+        verb([np.ones(1), np.ones(1)], 2.0, out=[np.ones(1), 1.0])
+
+
+def strict_on(device):
+    """An array of another library."""
+    return array_api_strict.ones(1, device=array_api_strict.Device(device))
+
+
+class Unhashable(str):
+    """A device as CuPy has them: to be compared, and nothing else."""
+
+    __slots__ = ()
+    __hash__ = None
+
+
+@pytest.mark.clause("SCALING-mixed-refused")
+def test_devices_need_no_hash(monkeypatch):
+    """One device is told from two by comparing them."""
+    monkeypatch.setattr("array_api_compat.device", lambda array: Unhashable(array.device))
+    tree = [strict_on("CPU_DEVICE"), strict_on("CPU_DEVICE")]
+    assert ampscale.backend_of(tree).NAME == "generic"
+    with pytest.raises(TypeError, match="arrays must come from one library and one device"):
+        ampscale.backend_of([*tree, strict_on("device1")])
+
+
+@pytest.mark.clause("SCALING-float-leaves", "SCALING-mixed-refused", "OVERFLOW-in-place-checked")
+@pytest.mark.parametrize(
+    ("make", "odd", "error", "message"),
+    [
+        (lambda: np.ones(1), "w", TypeError, r"^tree\[500\] must be an array, or a tuple, .* got str$"),
+        (lambda: np.ones(1), np.ones(1, np.int32), TypeError, r"^tree\[500\] must be floating-point or complex .* got int32$"),
+        (lambda: np.ones(1), frozen(np.ones(1)), ValueError, r"^out: tree\[500\] must be writable, got a read-only array$"),
+        (lambda: np.ones(1), np.float64(1), TypeError, r"^out: tree\[500\] must be an array that can be changed, got float64$"),
+        (
+            lambda: np.ones(1),
+            strict_on("CPU_DEVICE"),
+            TypeError,
+            r"tree\[7\] is numpy on cpu; 991 more are numpy on cpu; tree\[500\] is array_api_strict on .*CPU",
+        ),
+        (
+            lambda: strict_on("CPU_DEVICE"),
+            strict_on("device1"),
+            TypeError,
+            r"; 991 more are array_api_strict on .*CPU.*; tree\[500\] is .*device1",
+        ),
+    ],
+    ids=["no-array", "integer", "read-only", "scalar", "library", "device"],
+)
+def test_one_odd_leaf_among_a_thousand_is_named(make, odd, error, message):
+    """Wherever it stands, and before anything is written."""
+    tree = [make() for _ in range(1000)]
+    tree[500] = odd
+    with pytest.raises(error, match=message):
+        ampscale.unscale_and_check(tree, 2.0, out=tree)
+    assert all(float(leaf[0]) == 1 for place, leaf in enumerate(tree) if place != 500)
+
+
 @WITH_OUT
 def test_an_out_has_its_own_dtypes(verb):
     """To widen and to write in place at once is refused."""

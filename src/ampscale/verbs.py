@@ -236,7 +236,7 @@ def _check(tree: Tree) -> Backend:
 
 def _check_with_scale(tree: Tree, scale: Scale, out: Tree = None) -> Backend:
     check_scale_host(scale)
-    backend = backend_of(tree, scale=None if isinstance(scale, int | float) else scale, out=out)
+    backend = backend_of(tree, scale=None if isinstance(scale, int | float) else scale, out=None if out is tree else out)
     check_scalable(tree)
     if out is not None:
         check_out(out, tree)

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import NamedTuple
 from unittest import mock
 
 import array_api_compat.numpy
@@ -22,6 +23,26 @@ WRAPPER = Path(__file__).with_name("host_cuda.cpp")
 SMALL = {"THREADS": 8, "CHUNK": 256, "DEPTH": 2, "TABLE_PART": 3}  # so that small arrays have many chunks
 MODULES = ("ampscale.backends.cupy", "ampscale.backends.cupy_kernels")
 
+operations: list[
+    str
+] = []  # all that a device would be given to do: a "copy" from the host, a "fill", a "move", or a kernel's name
+
+
+class Memory(NamedTuple):
+    """Where an array begins."""
+
+    ptr: int
+
+    def memset_async(self, value, size):
+        """Fills as many bytes."""
+        operations.append("fill")
+        ctypes.memset(self.ptr, value, size)
+
+    def copy_from_device_async(self, source, size):
+        """Fills as many bytes with those of other memory."""
+        operations.append("move")
+        ctypes.memmove(self.ptr, source.ptr, size)
+
 
 class ndarray(np.ndarray):  # noqa: N801
     """An array that tells its address and its device as CuPy's do."""
@@ -29,7 +50,7 @@ class ndarray(np.ndarray):  # noqa: N801
     @property
     def data(self):
         """Where its numbers are."""
-        return SimpleNamespace(ptr=self.ctypes.data)
+        return Memory(self.ctypes.data)
 
     @property
     def device(self):
@@ -63,6 +84,7 @@ class RawModule:
         def launch(grid, block, arguments):
             assert block == (len(self._threads),)
             values = [as_c(argument) for argument in arguments]
+            operations.append(name)
 
             def work(thread):
                 for index in range(grid[0]):
@@ -106,6 +128,7 @@ def empty(shape, dtype):
 
 def asarray(array):
     """*array* in the memory of this library, laid out as it is."""
+    operations.append("copy")
     return np.array(array, copy=True, order="K").view(ndarray)
 
 
@@ -115,7 +138,6 @@ def stand_in():
     stream = Stream()
     module.ndarray, module.RawModule, module.empty, module.asarray = ndarray, RawModule, empty, asarray
     module.empty_like = lambda array: empty(array.shape, array.dtype)
-    module.ones = lambda shape, dtype: np.ones(shape, dtype).view(ndarray)
     module.asnumpy = np.asarray
     module.cuda = SimpleNamespace(get_current_stream=lambda: stream, is_available=lambda: False)
     return module

@@ -6,6 +6,7 @@ The same tests run twice: on a device, where there is CuPy and one; and anywhere
 
 from types import SimpleNamespace
 
+import linear
 import numpy as np
 import pytest
 from backends.places import device, host
@@ -13,10 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import DTYPES, SMALLEST, SMALLEST_NORMAL, any_arrays, arrays, same, scales, shapes, trees
 
+import ampscale
 from ampscale import LossScaleRule
 from ampscale.backends._protocol import CONTENTS
 from ampscale.core import norms, overflow, scaling
+from ampscale.core.step import Definitions, init_train_state, train_step
 from ampscale.core.trees import leaves, map_leaves
+from ampscale.optimizers import Momentum
 
 widths = st.sampled_from([None, "float32", "float64"])
 complex_arrays = st.tuples(st.sampled_from(["float32", "float64"]), shapes).flatmap(
@@ -278,22 +282,23 @@ def test_arrays_need_not_be_contiguous(place, index):
     *answers, found = place.got(place.backend.unscale_check_and_norm([given[index]], 3.0))
     assert same(answers, wanted)
     assert near(found, norm)
-    place.backend.unscale_and_check([given[index]], 3.0, out=[given[index]])
     expected = whole.copy()
-    overflow.unscale_and_check([expected[index]], 3.0, out=[expected[index]])
-    assert same(place.got(given), expected)
+    for out in (list, lambda tree: tree):
+        for tree, verb in (([given[index]], place.backend.unscale_and_check), ([expected[index]], overflow.unscale_and_check)):
+            verb(tree, 3.0, out=out(tree))
+        assert same(place.got(given), expected)
 
 
 @pytest.mark.clause("OVERFLOW-fused")
 @pytest.mark.parametrize("count", [1, 300, 10_000])
 def test_there_is_one_launch_however_many_arrays(place, count):
-    """The first call writes a table of them as well, in the form of a kernel's arguments; the next one does not."""
+    """Whether the table of them is there already or not."""
     tree = [np.full(1 + index % 5, index, np.float32) for index in range(count)]
     given = place.put(tree)
-    for tables in (-(-count // place.kernels.TABLE_PART), 0):
+    for _ in range(2):
         with place.launches() as launched:
             place.backend.unscale_and_check(given, 1.0, out=given)
-        assert launched == ["write_rows"] * tables + ["pass_float32_float32"]
+        assert launched == ["pass_float32_float32"]
     assert same(place.got(given), tree)
 
 
@@ -303,7 +308,7 @@ def test_there_is_one_launch_for_each_dtype(place):
     with place.launches() as launched:
         place.backend.unscale_check_and_norm(tree, 2.0, dtype="float32")
     passes = ["pass_bfloat16_float32", "pass_float16_float32", "pass_float32_float32", "pass_float64_float64"]
-    assert [name for name in launched if name != "write_rows"] == [*passes, "square_sums_float64", "norms_float64"]
+    assert launched == [*passes, "square_sums_float64", "norms_float64"]
 
 
 def test_a_kept_table_is_that_of_its_arrays(place):
@@ -365,6 +370,37 @@ def test_a_graph_replays_a_step(gpu):
         assert same(gpu.got((gradients, state)), (unscaled, expected))
 
 
+@pytest.mark.clause("STEP-order", "STEP-skip")
+def test_a_whole_step_is_that_of_numpy(place):
+    """Sixty steps with ten overflows: the scaler and all counters to the bit, the parameters within the rounding of the norm."""
+    run = Run()
+    state = place.put(run.state)
+    for batch in run.batches:
+        state, report = run.step(state, place.put(batch), place.backend)
+        run.compare(place.got(state), place.got(report.finite), batch)
+    assert run.overflows == 10
+
+
+@pytest.mark.clause("STEP-order", "STEP-skip", "OVERFLOW-no-host-read")
+@pytest.mark.device
+def test_a_whole_step_is_captured(gpu):
+    """One graph of the network, its derivative, the verbs, the optimizer and the scaler goes through the sixty steps as well."""
+    run = Run()
+    state, given, told = gpu.put(run.state), gpu.put(run.batches[0]), [gpu.put(np.asarray(True))]
+
+    def step():
+        after, report = run.step(state, given, gpu.backend)
+        overwrite([*leaves(state), *told], [*leaves(after), report.finite])
+
+    graph = captured(gpu, step)
+    overwrite(leaves(state), gpu.put(leaves(run.state)))
+    for batch in run.batches:
+        overwrite(given, gpu.put(batch))
+        graph.launch()
+        run.compare(gpu.got(state), gpu.got(told[0]), batch)
+    assert run.overflows == 10
+
+
 @pytest.mark.clause("OVERFLOW-no-host-read")
 @pytest.mark.device
 @pytest.mark.parametrize("verb", CONTENTS[CONTENTS.index("scale") :])
@@ -380,6 +416,19 @@ def test_no_verb_reads_on_the_host(gpu, verb):
     assert same(gpu.got(results[-1]), eager)
 
 
+@pytest.mark.clause("OVERFLOW-same-everywhere")
+@pytest.mark.device
+@pytest.mark.parametrize("verb", CONTENTS[CONTENTS.index("scale") :])
+def test_the_public_verbs_take_cupys_arrays(gpu, verb):
+    """They find this backend, check what they are given without a look at it, and hand it on."""
+    given = gpu.put([ones(name, 9) for name in DTYPES])
+    arguments = {"clip_by_global_norm": (2.0,), "all_finite": (), "global_norm": (), "local_norms": ()}.get(
+        verb, (gpu.put(np.asarray(3, np.float32)),)
+    )
+    found, wanted = (gpu.got(getattr(home, verb)(given, *arguments)) for home in (ampscale, gpu.backend))
+    assert same(found, wanted)
+
+
 @pytest.mark.device
 def test_the_current_stream_is_followed(gpu):
     """Work goes where the caller's goes, after what is waiting there; and another stream has a table of its own."""
@@ -393,7 +442,7 @@ def test_the_current_stream_is_followed(gpu):
             gpu.backend.unscale_and_check(array, 2.0**50, out=array)
             gpu.backend.unscale_and_check(array, 2.0**50, out=array)
             stream.synchronize()
-        assert launched == ["write_rows", "pass_float32_float32", "pass_float32_float32"]
+        assert launched == ["pass_float32_float32", "pass_float32_float32"]
         assert same(gpu.got(array), np.ones(2**22, np.float32))
 
 
@@ -407,6 +456,45 @@ def test_arrays_may_lie_on_another_device_than_the_current(gpu):
     (unscaled,), finite, norm = gpu.backend.unscale_check_and_norm(given, 2.0)
     assert {array.device.id for array in (unscaled, finite, norm)} == {1}
     assert same(gpu.got(unscaled), np.full(5, 1.5, np.float32))
+
+
+class Run:
+    """A training of `linear` with sixty batches, ten of which overflow; and the same on NumPy, step by step."""
+
+    RULE = LossScaleRule(init_scale=2.0**10, growth_interval=3, max_scale=2.0**12)
+    DTYPES = (np.float16, np.float16, np.float32)
+    BAD = (0, 1, 7, 20, 21, 22, 31, 40, 55, 59)
+
+    def __init__(self):
+        draw = np.random.default_rng(0).standard_normal
+        params = [draw(size).astype(dtype) for size, dtype in zip((300, 7, 1000), self.DTYPES, strict=True)]
+        self.batches = [[draw(param.size).astype(param.dtype) for param in params] for _ in range(60)]
+        for step in self.BAD:
+            self.batches[step][0][11] = 6e4  # finite itself, and not when it is scaled
+        self.optimizer = Momentum(linear.network(params), 0.125)
+        self.state = self.expected = init_train_state(params, self.optimizer, self.RULE)
+        self.overflows = 0
+
+    def step(self, state, batch, verbs=Definitions):
+        """The next state, and the report."""
+        return train_step(linear, self.optimizer, self.RULE, state, batch, max_norm=2.0, verbs=verbs)
+
+    def compare(self, state, finite, batch):
+        """NumPy's next step, which must be this one."""
+        self.expected, report = self.step(self.expected, batch)
+        self.overflows += not report.finite
+        counted = ("scaler", "attempted", "applied")
+        assert same(
+            [finite, *(getattr(state, name) for name in counted)],
+            [report.finite, *(getattr(self.expected, name) for name in counted)],
+        )
+        for found, wanted in zip(
+            leaves((state.params, state.optimizer)), leaves((self.expected.params, self.expected.optimizer)), strict=True
+        ):
+            assert found.dtype == wanted.dtype
+            np.testing.assert_allclose(
+                found.astype(float), wanted.astype(float), rtol=1e-5, atol=2e-3 if wanted.dtype == np.float16 else 1e-6
+            )
 
 
 def captured(gpu, function):

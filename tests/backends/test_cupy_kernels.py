@@ -4,11 +4,14 @@ import ctypes
 import re
 import shutil
 import subprocess
+from contextlib import contextmanager
 from importlib.resources import files
 from itertools import product
+from unittest import mock
 
 import numpy as np
 import pytest
+from backends import host_cupy
 from backends.places import host
 from strategies import DTYPES, same
 
@@ -57,6 +60,14 @@ def test_sixteen_bytes_are_read_and_written_at_a_time(ptx):
             assert re.search(r"\bst\S*\.v(4\.u32|4\.f32|2\.f64)", kernel), kernel.partition("(")[0]
 
 
+def test_four_packs_are_read_before_the_first_is_written(ptx):
+    """So that enough bytes are on their way; where numbers are divided, two."""
+    for kernel in re.split(r"\.entry ", ptx)[1:]:
+        if kernel.startswith("pass_"):
+            order = "".join(re.findall(r"\b([ls])[dt]\S*\.v[24]\.", kernel))
+            assert set(re.findall(r"l+", order)) == {"ll", "llll"}, kernel.partition("(")[0]
+
+
 def test_there_is_a_kernel_for_every_pair_of_dtypes():
     """From each format to itself and to those that are wider and can be asked for."""
     wider = {
@@ -94,7 +105,7 @@ def test_a_plan_has_every_number_in_one_chunk(place):
     chunk = place.kernels.CHUNK
     sizes = [(1, np.float32), (0, np.float16), (chunk, np.float16), (chunk + 1, np.complex64), (0, np.float32)]
     arrays = place.put([np.zeros(size, dtype) for size, dtype in sizes])
-    rows, launches = place.kernels.plan(arrays, None)
+    rows, launches = place.kernels.plan(*place.kernels.described(arrays, None))
     assert rows[:, 2:].tolist() == [
         [0, 0, 1],
         [chunk, 0, 2],
@@ -106,25 +117,71 @@ def test_a_plan_has_every_number_in_one_chunk(place):
     assert rows[:, 0].tolist() == [arrays[position].data.ptr for position in rows[:, 4]]
 
 
-def test_a_table_is_written_for_every_stream(place):
-    """Only the order of one stream makes sure that it has been written before it is read; and it is written once there."""
+@contextmanager
+def operations():
+    """All that a device would have been given to do meanwhile."""
+    first, done = len(host_cupy.operations), []
+    yield done
+    done.extend(host_cupy.operations[first:])
+
+
+@pytest.mark.clause("OVERFLOW-fused")
+@pytest.mark.parametrize("count", [1, 300, 10_000])
+def test_a_first_call_is_three_operations_and_the_next_one_two(place, count):
+    """The table's copy, the flag's fill, and the pass; the norm takes two more."""
+    arrays = place.put([np.ones(3, np.float32) for _ in range(count)])
+    place.kernels._kept.cache_clear()
+    for table in (["copy"], []):
+        with operations() as done:
+            place.backend.unscale_and_check(arrays, 2.0, out=arrays)
+        assert done == [*table, "fill", "pass_float32_float32"]
+    with operations() as done:
+        place.backend.unscale_check_and_norm(arrays, 2.0, out=arrays)
+    assert done == ["fill", "pass_float32_float32", "square_sums_float32", "norms_float32"]
+
+
+@pytest.mark.clause("OVERFLOW-in-place")
+@pytest.mark.parametrize("container", [lambda tree: tree, list, tuple], ids=["itself", "list", "tuple"])
+def test_in_place_nothing_is_allocated_but_the_flag(place, container):
+    """Whatever the arrays are handed in; the table is there already."""
+    arrays = place.put([np.ones(3, np.float32) for _ in range(5)])
+    place.backend.unscale_and_check(arrays, 2.0, out=arrays)
+    with mock.patch.object(place.library, "empty", side_effect=place.library.empty) as empty:
+        place.backend.unscale_and_check(arrays, 2.0, out=container(arrays))
+    assert [call.args for call in empty.call_args_list] == [((),)]
+
+
+@pytest.mark.clause("SCALING-reciprocal")
+def test_a_power_of_two_costs_no_division_for_a_number(place):
+    """It is turned over once by each thread of each block; any other scale divides every number."""
+    size, threads = 5 * place.kernels.CHUNK, host_cupy.SMALL["THREADS"]
+    array, divisions = place.put(np.ones(size, np.float16)), place.kernels._module()._library.divisions
+    place.backend.unscale([array], 2.0)
+    for scale, taken in ((2.0**16, 5 * threads), (2.0**-10, 5 * threads), (3.0, size), (2.0**127, size)):
+        divisions()
+        place.backend.unscale([array], scale)
+        assert divisions() == taken
+
+
+def test_a_table_is_copied_for_every_stream(place):
+    """Only the order of one stream makes sure that it is there before it is read; and it is copied once there."""
     array, stream = place.put(np.ones(3, np.float32)), place.library.cuda.get_current_stream()
-    for stream.ptr, writes in ((1, 1), (1, 0), (2, 1), (1, 0)):
-        with place.launches() as launched:
+    for stream.ptr, copies in ((1, 1), (1, 0), (2, 1), (1, 0)):
+        with operations() as done:
             place.backend.all_finite(array)
-        assert launched.count("write_rows") == writes
+        assert done.count("copy") == copies
     stream.ptr = 0
 
 
 def test_a_capture_has_a_table_of_its_own(place):
-    """What a graph has captured is neither kept, since it has not happened yet, nor taken from what is kept."""
-    array, stream = place.put(np.full(3, 8, np.float32)), place.library.cuda.get_current_stream()
-    for stream.capturing, writes in ((True, 1), (True, 1), (False, 1), (False, 0), (True, 1)):
-        with place.launches() as launched:
-            place.backend.unscale_and_check(array, 2.0, out=array)
-        assert launched.count("write_rows") == writes
+    """What a graph has captured is neither kept, since it has not happened yet, nor taken from what is kept, nor copied."""
+    arrays, stream = place.put([np.full(3, 8, np.float32)] * 7), place.library.cuda.get_current_stream()
+    for stream.capturing, copies, writes in ((True, 0, 3), (True, 0, 3), (False, 1, 0), (False, 0, 0), (True, 0, 3)):
+        with operations() as done:
+            place.backend.unscale_and_check(arrays, 2.0, out=arrays)
+        assert (done.count("copy"), done.count("write_rows")) == (copies, writes)
     stream.capturing = False
-    assert same(array, np.full(3, 0.25, np.float32))
+    assert same(arrays, [np.full(3, 0.25, np.float32)] * 7)
 
 
 @pytest.mark.parametrize("name", DTYPES)

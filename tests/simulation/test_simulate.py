@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import alike
+from strategies import alike, rules
 
 from ampscale import LossScaleRule, presets
-from ampscale.core.rule import REFILLS
 from ampscale.simulation.simulate import simulate
 from ampscale.simulation.sweep import sweep
 from ampscale.simulation.traces import Trace
@@ -30,7 +29,7 @@ def defined(rule, limits):
         finite = state.scale <= limit
         stops = running & rule.stops(state, finite)
         stopped[stops], running = step, running & ~stops
-        state = rule.update(state, finite)
+        state = rule.update(state, finite)  # of many at once: the definition
         seen.append((state, running))
     scales = np.stack([np.where(running, state.scale.astype("f8"), np.nan) for state, running in seen], axis=1)
     good, bad = (np.stack([state[index] for state, _ in seen], axis=1) for index in (1, 2))
@@ -121,40 +120,6 @@ def test_a_scaler_divides_by_the_whole_number_that_it_was_given(divisor):
     rule = LossScaleRule(1000.0, backoff_factor=1 / divisor, backoff_divides=True, growth_interval=2, dtype="float64")
     assert_same(rule, PATTERNS)
     assert simulate(rule, flags("x")).scales[-1] == 1000 / divisor
-
-
-@st.composite
-def rules(draw):
-    """Rules over all axes; scales from the smallest subnormal to the largest number, also some that float32 must round."""
-    dtype = draw(st.sampled_from(["float32", "float64"]))
-    smallest, largest = SMALLEST[dtype], LARGEST[dtype]
-    init = draw(st.floats(smallest, largest) | st.floats(0.25, 2.0**20) | st.sampled_from([smallest, 2 * smallest, largest / 2]))
-    below = st.none() | st.sampled_from([1, 0.5, 0.3, 0.1]).map(lambda share: max(share * init, smallest))
-    above = st.none() | st.sampled_from([1, 2, 3, 10]).map(lambda times: min(times * init, largest))
-    low, high = draw(below), draw(above)
-    growth = st.sampled_from([1.0, 1.1, 2.0, 3.0]) | st.floats(1, 2.0**70)
-    rate = draw(st.none() | st.sampled_from([0.1, 0.25, 1 / 3, 0.5, 1.0]) | st.floats(1e-3, 1.5))
-    return LossScaleRule(
-        init_scale=init,
-        growth_factor=draw(growth),
-        backoff_factor=draw(st.sampled_from([1.0, 0.5, 0.7, 1 / 3, 1 / 49]) | st.floats(2.0**-70, 1)),
-        growth_interval=draw(st.integers(1, 4)),
-        hysteresis=draw(st.integers(1, 3)) if rate is None else 1,
-        min_scale=low,
-        max_scale=high,
-        refill=tuple(draw(st.sets(st.sampled_from(REFILLS)))),
-        backoff_divides=draw(st.booleans()),
-        growth_guard=draw(st.booleans()),
-        growth_offset=draw(st.integers(-3, 3)),
-        dtype=dtype,
-        wide_factor=draw(st.booleans()),
-        first_growth_factor=draw(st.none() | growth),
-        gate=(low, high) != (None, None) and draw(st.booleans()),
-        rate=rate,
-        stop_at_floor=low is not None and draw(st.booleans()),
-        stop_below=draw(below),
-        lag=draw(st.booleans()),
-    )
 
 
 def traces(steps):

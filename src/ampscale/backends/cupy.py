@@ -68,8 +68,9 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
 
 def all_finite(tree: Tree) -> Flag:
     """As `core.overflow.all_finite`."""
-    floats = [leaf for leaf in leaves(tree) if name_of(leaf.dtype) not in INTEGERS]
-    with _device_of(tree):
+    arrays = leaves(tree)
+    with _device_of(arrays):
+        floats = [array for array in arrays if name_of(array.dtype) not in INTEGERS]
         return launch_pass(_contiguous(floats), None, 1, divides=False)[0]
 
 
@@ -82,7 +83,7 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """As `core.norms.unscale_check_and_norm`."""
     unscaled, finite, sums = _unscaled(tree, scale, out, dtype, with_sums=True)
-    with _device_of(tree):
+    with _device_of([sums]):
         return unscaled, finite, launch_norms(sums, 1)[1]
 
 
@@ -103,8 +104,9 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
 
 
 def _multiplied(tree: Tree, factor: Scale) -> Tree:
-    with _device_of(tree):
-        sources = _contiguous(leaves(tree))
+    arrays = leaves(tree)
+    with _device_of(arrays):
+        sources = _contiguous(arrays)
         targets = _like(sources, None)
         launch_pass(sources, targets, factor, divides=False)
     return rebuilt(tree, targets)
@@ -114,10 +116,12 @@ def _unscaled(
     tree: Tree, scale: Scale, out: Tree, dtype: str | None, *, with_sums: bool = False
 ) -> tuple[Tree, Flag, Array | None]:
     """The unscaled tree, the flag, and with *with_sums* the sum of the squares of each array."""
-    with _device_of(tree):
-        sources = _contiguous(leaves(tree))
-        direct = out is not None and _can_be_targets(leaves(out), sources)
-        targets = leaves(out) if direct else _like(sources, dtype)
+    arrays = leaves(tree)
+    with _device_of(arrays):
+        sources = _contiguous(arrays)
+        given = arrays if out is tree else leaves(out)
+        direct = out is not None and _can_be_targets(given, sources)
+        targets = given if direct else _like(sources, dtype)
         sums = widest([name_of(target.dtype) for target in targets]) if with_sums else None
         finite, totals = launch_pass(sources, targets, scale, divides=True, sums=sums)
         if out is not None and not direct:
@@ -126,18 +130,22 @@ def _unscaled(
 
 
 def _norms(tree: Tree, limit: float) -> tuple[Array, Array, Array]:
-    with _device_of(tree):
-        sources = _contiguous(leaves(tree))
+    arrays = leaves(tree)
+    with _device_of(arrays):
+        sources = _contiguous(arrays)
         sums = widest([name_of(source.dtype) for source in sources])
         _, totals = launch_pass(sources, None, 1, divides=False, sums=sums)
         return launch_norms(totals, limit)
 
 
-def _device_of(tree: Tree) -> AbstractContextManager[Any]:
-    return next((leaf.device for leaf in leaves(tree)), nullcontext())
+def _device_of(arrays: list[Array]) -> AbstractContextManager[Any]:
+    return arrays[0].device if arrays else nullcontext()
 
 
 def _contiguous(arrays: list[Array]) -> list[Array]:
+    """*arrays*, copied where they are not contiguous; the same list where all are."""
+    if all(array.flags.c_contiguous for array in arrays):
+        return arrays
     return [array if array.flags.c_contiguous else array.copy(order="C") for array in arrays]
 
 
@@ -153,11 +161,15 @@ def _is_narrower(array: Array, dtype: str | None) -> bool:
 
 def _can_be_targets(targets: list[Array], sources: list[Array]) -> bool:
     """Whether a pass can write here: each target its own source, or memory that nothing else here shares."""
-    pairs = [{_span(target), _span(source)} for target, source in zip(targets, sources, strict=True)]
-    spans = sorted(span for pair in pairs for span in pair)
-    apart = all(before[1] <= after[0] for before, after in pairwise(spans))
-    return apart and all(target.flags.c_contiguous for target in targets)
+    spans = [_span(source) for source in sources]
+    if targets is not sources:
+        if not all(target.flags.c_contiguous for target in targets):
+            return False
+        spans += [span for span, own in zip(map(_span, targets), tuple(spans), strict=True) if span != own]
+    spans.sort()
+    return all(before[1] <= after[0] for before, after in pairwise(spans))
 
 
 def _span(array: Array) -> tuple[int, int]:
-    return array.data.ptr, array.data.ptr + array.nbytes
+    first = array.data.ptr
+    return first, first + array.nbytes

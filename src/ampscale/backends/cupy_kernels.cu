@@ -96,59 +96,65 @@ __device__ bool has_reciprocal(float64 a) {
     return (bits & 0xfffffffffffffll) == 0 && exponent >= 1 && exponent <= 2045;
 }
 
-/* The factor, as a product where that is the same: a division costs more than the memory where numbers have 16 bits. */
-template <class Within> struct Factor {
-    Within value;
-    bool divides;
+/* What is done to each number, and how many packs are on their way to a thread meanwhile: a division fills the time itself. */
+template <class Within> struct Product {
+    enum { AT_ONCE = DEPTH };
+    Within factor;
 
-    __device__ Factor(const void* factor, bool is_float64, double number, bool divides) : divides(divides) {
-        if (factor == nullptr) value = as<Within>(number);
-        else if (is_float64) value = as<Within>(*(const float64*)factor);
-        else value = as<Within>(*(const float32*)factor);
-        if (divides && has_reciprocal(value)) {
-            value = over((Within)1, value);
-            this->divides = false;
-        }
+    __device__ Within operator()(Within a) const { return times(a, factor); }
+};
+template <class Within> struct Quotient {
+    enum { AT_ONCE = DEPTH / 2 };
+    Within divisor;
+
+    __device__ Within operator()(Within a) const { return over(a, divisor); }
+};
+
+/* How squares are summed, taken in the dtype Number; or not at all. */
+struct NoSquares {
+    template <class Out> __device__ void add(Out) {}
+};
+template <class Number> struct Squares {
+    double sum = 0;
+
+    template <class Out> __device__ void add(Out rounded) {
+        const Number number = as<Number>(rounded);
+        sum += as<float64>(times(number, number));
     }
-
-    __device__ Within applied(Within a) const { return divides ? over(a, value) : times(a, value); }
 };
 
 /* What one thread does to one number, and what it has seen so far. */
-template <class In, class Out> struct Worker {
-    typedef typename Wide<In>::type Within;
-    Factor<Within> factor;
-    int square_bits;
-    bool finite;
-    double sum;
+template <class In, class Out, class Operation, class Sum> struct Worker {
+    enum { AT_ONCE = Operation::AT_ONCE };
+    Operation operation;
+    Sum squares;
+    bool finite = true;
 
     __device__ Out operator()(In number) {
-        Out rounded = as<Out>(factor.applied(as<Within>(number)));
+        const Out rounded = as<Out>(operation(as<typename Wide<In>::type>(number)));
         finite = finite && is_finite(rounded);
-        if (square_bits == 32) sum += as<float64>(square(as<float32>(rounded)));
-        if (square_bits == 64) sum += square(as<float64>(rounded));
+        squares.add(rounded);
         return rounded;
     }
-
-    template <class Number> __device__ static Number square(Number a) { return times(a, a); }
 };
 
 template <class Number, int SIZE> struct alignas(16) Pack { Number numbers[SIZE]; };
 
 __device__ bool is_aligned(const void* memory) { return ((unsigned long long)memory & 15) == 0; }
 
-/* As many whole packs as there are in a chunk; DEPTH of them are on their way to a thread at once. Returns how many numbers. */
-template <class In, class Out> __device__ int pass_packs(Worker<In, Out>& worker, const In* source, Out* target, int length) {
+/* As many whole packs as there are in a chunk; AT_ONCE of them are read before the first is used. Returns how many numbers. */
+template <class In, class Out, class Work> __device__ int pass_packs(Work& worker, const In* source, Out* target, int length) {
     const int size = 16 / sizeof(In), packs = length / size;
     const Pack<In, size>* sources = (const Pack<In, size>*)source;
     Pack<Out, size>* targets = (Pack<Out, size>*)target;
-    for (int first = threadIdx.x; first < packs; first += THREADS * DEPTH) {
-        Pack<In, size> read[DEPTH];
+#pragma unroll 1
+    for (int first = threadIdx.x; first < packs; first += THREADS * Work::AT_ONCE) {
+        Pack<In, size> read[Work::AT_ONCE];
 #pragma unroll
-        for (int i = 0; i < DEPTH; ++i)
+        for (int i = 0; i < Work::AT_ONCE; ++i)
             if (first + i * THREADS < packs) read[i] = sources[first + i * THREADS];
 #pragma unroll
-        for (int i = 0; i < DEPTH; ++i) {
+        for (int i = 0; i < Work::AT_ONCE; ++i) {
             if (first + i * THREADS >= packs) break;
             Pack<Out, size> rounded;
 #pragma unroll
@@ -181,34 +187,68 @@ __device__ double block_sum(double mine) {
     return sums[0];
 }
 
-template <class In, class Out>
-__device__ void pass(const Row* rows, int count, const Worker<In, Out>& idle, unsigned char* finite, double* partials) {
-    Worker<In, Out> worker = idle;
-    const long long chunk = rows[0].first_chunk + blockIdx.x;
-    const Row row = row_of(chunk, rows, count);
-    const long long begin = (chunk - row.first_chunk) * CHUNK, left = row.length - begin;
-    const int length = left < CHUNK ? left : CHUNK;
-    const In* source = (const In*)row.source + begin;
-    Out* target = row.target == nullptr ? nullptr : (Out*)row.target + begin;
+/* The part of an array that a block looks at. */
+template <class In, class Out> struct Chunk {
+    const In* source;
+    Out* target;
+    int length;
+    long long index;  // counted through all rows of the call
 
-    const int packed = is_aligned(source) && is_aligned(target) ? pass_packs(worker, source, target, length) : 0;
-    for (int i = packed + threadIdx.x; i < length; i += THREADS) {
-        Out rounded = worker(source[i]);
-        if (target != nullptr) target[i] = rounded;
+    __device__ Chunk(const Row* rows, int count) : index(rows[0].first_chunk + blockIdx.x) {
+        const Row row = row_of(index, rows, count);
+        const long long begin = (index - row.first_chunk) * CHUNK, left = row.length - begin;
+        source = (const In*)row.source + begin;
+        target = row.target == nullptr ? nullptr : (Out*)row.target + begin;
+        length = left < CHUNK ? left : CHUNK;
+    }
+};
+
+/* Every number of a chunk; the kind of work is settled here, so that nothing asks for it number by number. */
+template <class In, class Out, class Work>
+__device__ void pass_chunk(const Chunk<In, Out>& chunk, Work& worker, unsigned char* finite) {
+    const bool wide = is_aligned(chunk.source) && is_aligned(chunk.target);
+    const int packed = wide ? pass_packs(worker, chunk.source, chunk.target, chunk.length) : 0;
+#pragma unroll 1
+    for (int i = packed + threadIdx.x; i < chunk.length; i += THREADS) {
+        Out rounded = worker(chunk.source[i]);
+        if (chunk.target != nullptr) chunk.target[i] = rounded;
     }
     if (!worker.finite) *finite = 0;
-    if (worker.square_bits == 0) return;
-    const double sum = block_sum(worker.sum);
-    if (threadIdx.x == 0) partials[chunk] = sum;
 }
 
-/* pass_<in>_<out>: a block of THREADS for each chunk of the rows. */
+template <class Number, class In, class Out, class Operation>
+__device__ void pass_squared(const Chunk<In, Out>& chunk, Operation operation, unsigned char* finite, double* partials) {
+    Worker<In, Out, Operation, Squares<Number>> worker{operation};
+    pass_chunk(chunk, worker, finite);
+    const double sum = block_sum(worker.squares.sum);
+    if (threadIdx.x == 0) partials[chunk.index] = sum;
+}
+
+template <class In, class Out, class Operation>
+__device__ void pass(const Chunk<In, Out>& chunk, Operation operation, int square_bits, unsigned char* finite, double* partials) {
+    if (square_bits == 32) pass_squared<float32>(chunk, operation, finite, partials);
+    else if (square_bits == 64) pass_squared<float64>(chunk, operation, finite, partials);
+    else {
+        Worker<In, Out, Operation, NoSquares> worker{operation};
+        pass_chunk(chunk, worker, finite);
+    }
+}
+
+template <class Within> __device__ Within value_of(const void* factor, bool is_float64, double number) {
+    if (factor == nullptr) return as<Within>(number);
+    return is_float64 ? as<Within>(*(const float64*)factor) : as<Within>(*(const float32*)factor);
+}
+
+/* pass_<in>_<out>: a block of THREADS for each chunk of the rows. A quotient is a product where that is exact. */
 #define PASS(In, Out)                                                                                                       \
     extern "C" __global__ void __launch_bounds__(THREADS) pass_##In##_##Out(                                                \
         const Row* rows, int count, const void* factor, bool factor_is_float64, double number, bool divides,                \
         int square_bits, unsigned char* finite, double* partials) {                                                         \
-        const Factor<Wide<In>::type> one(factor, factor_is_float64, number, divides);                                       \
-        pass<In, Out>(rows, count, Worker<In, Out>{one, square_bits, true, 0}, finite, partials);                           \
+        typedef Wide<In>::type Within;                                                                                      \
+        const Chunk<In, Out> chunk(rows, count);                                                                            \
+        const Within value = value_of<Within>(factor, factor_is_float64, number);                                           \
+        if (divides && !has_reciprocal(value)) pass(chunk, Quotient<Within>{value}, square_bits, finite, partials);         \
+        else pass(chunk, Product<Within>{divides ? over((Within)1, value) : value}, square_bits, finite, partials);         \
     }
 
 PASS(float16, float16)
@@ -221,7 +261,7 @@ PASS(float32, float32)
 PASS(float32, float64)
 PASS(float64, float64)
 
-/* write_rows: one block; `count` rows of the argument itself go to `rows`, so that no copy from the host is needed. */
+/* write_rows: one block; `count` rows of the argument itself go to `rows`: a graph keeps its arguments, and no host memory. */
 extern "C" __global__ void __launch_bounds__(THREADS) write_rows(const Part part, Row* rows, int count) {
     for (int i = threadIdx.x; i < count; i += THREADS) rows[i] = part.rows[i];
 }
@@ -252,7 +292,9 @@ __device__ void roots(const Sum* sums, int count, double limit, double epsilon, 
             local[mine] = root(sums[mine]);
         }
         __syncthreads();
-        for (int i = 0; threadIdx.x == 0 && i < THREADS && first + i < count; ++i) total = plus(total, near[i]);
+        const int here = threadIdx.x != 0 ? 0 : count - first < THREADS ? count - first : THREADS;
+#pragma unroll 8
+        for (int i = 0; i < here; ++i) total = plus(total, near[i]);
     }
     if (threadIdx.x != 0) return;
     const Sum all = root(total), most = as<Sum>(limit);

@@ -1,11 +1,12 @@
 """
 The launches of cupy_kernels.cu, whose opening comment says what holds for memory, order and races.
 
-One launch for all arrays of one dtype, however many there are. What it has to know about them is a table on the device. A
-kernel writes the table from its own arguments, so a graph can capture that as well, and nothing is copied from the host.
-A table is kept for the next call on the same memory, which then has nothing to write.
+One launch for all arrays of one dtype, however many there are. What it has to know about them is a table on the device: one
+copy, kept for the next call on the same memory, which then has nothing to write. For a graph a kernel writes the table from
+its own arguments, since a copy that a graph captures would read the host's memory again at every replay.
 """
 
+from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import groupby
@@ -21,7 +22,7 @@ from ..core.typing import Array, Flag, Scale
 
 THREADS = 256  # a power of two
 CHUNK = 16384  # numbers that one block looks at; a multiple of 8, so that every chunk begins at 16 bytes where the array does
-DEPTH = 4
+DEPTH = 4  # even
 TABLE_PART = 96  # rows of five int64: with the other arguments they fit into the 4096 bytes that a kernel may be given
 KEPT_TABLES = 32
 
@@ -33,6 +34,9 @@ class Launch(NamedTuple):
     first: int
     rows: int
     blocks: int
+
+
+Table = tuple[Array, list[tuple[Launch, Array]]]  # all rows, on the device; and those of each launch
 
 
 def launch_pass(
@@ -53,17 +57,17 @@ def launch_pass(
         Bool, shape (): whether all results are finite; and for each array the sum of its squares in the dtype *sums*,
         shape (number of arrays,), or None.
     """
-    rows, launches = plan(sources, targets)
-    table = _table(rows)
-    finite = cupy.ones((), dtype=np.bool_)
-    partials = None if sums is None else cupy.empty(sum(launch.blocks for launch in launches), dtype=np.float64)
+    table, launches = _prepared(sources, targets)
+    finite = _true()
+    partials = None if sums is None else cupy.empty(sum(launch.blocks for launch, _ in launches), dtype=np.float64)
     bits = np.int32({None: 0, "float32": 32, "float64": 64}[sums])
-    for kernel, first, count, blocks in launches:
-        _launch(kernel, blocks, table[first:], np.int32(count), *_as_arguments(factor), np.bool_(divides), bits, finite, partials)
+    given = *_as_arguments(factor), np.bool_(divides), bits, finite, partials
+    for launch, rows in launches:
+        _launch(launch.kernel, launch.blocks, rows, np.int32(launch.rows), *given)
     if sums is None:
         return finite, None
-    totals = cupy.empty(len(rows), dtype=sums)
-    _launch(f"square_sums_{sums}", len(rows), table, partials, totals)
+    totals = cupy.empty(len(sources), dtype=sums)
+    _launch(f"square_sums_{sums}", len(sources), table, partials, totals)
     return finite, totals
 
 
@@ -81,17 +85,25 @@ def launch_norms(sums: Array, limit: float) -> tuple[Array, Array, Array]:
     return local, norm, coefficient
 
 
-def plan(sources: list[Array], targets: list[Array] | None) -> tuple[np.ndarray, list[Launch]]:
+def described(sources: list[Array], targets: list[Array] | None) -> tuple[bytes, tuple[str, ...]]:
+    """
+    All that a table depends on: int64, shape (3, number of arrays): where the numbers are, where they go, and how many of them
+    there are; and the kernel for each array.
+    """
+    addresses = [source.data.ptr for source in sources]
+    written = [0] * len(sources) if targets is None else [target.data.ptr for target in targets]
+    names = [name_of(source.dtype) for source in sources]
+    lengths = [source.size * (2 if name in COMPLEX_PARTS else 1) for source, name in zip(sources, names, strict=True)]
+    wanted = names if targets is None or targets is sources else [name_of(target.dtype) for target in targets]
+    return np.asarray([addresses, written, lengths], np.int64).tobytes(), tuple(map(_kernel_for, names, wanted))
+
+
+def plan(memory: bytes, kernels: tuple[str, ...]) -> tuple[np.ndarray, list[Launch]]:
     """The table's rows, int64, shape (number of arrays, 5), those of one kernel together; and the launches."""
-    addresses = [0] * len(sources) if targets is None else [target.data.ptr for target in targets]
-    kernels = [f"pass_{_real(source)}_{_real(target)}" for source, target in zip(sources, targets or sources, strict=True)]
-    order = sorted(range(len(sources)), key=kernels.__getitem__)
-    lengths = np.asarray([_length(sources[index]) for index in order], np.int64)
-    chunks = -(-lengths // CHUNK)
+    order = np.asarray(sorted(range(len(kernels)), key=kernels.__getitem__), np.int64)
     rows = np.empty((len(order), 5), np.int64)
-    rows[:, 0] = [sources[index].data.ptr for index in order]
-    rows[:, 1] = [addresses[index] for index in order]
-    rows[:, 2] = lengths
+    rows[:, :3] = np.frombuffer(memory, np.int64).reshape(3, -1).T[order]
+    chunks = -(-rows[:, 2] // CHUNK)
     rows[:, 3] = np.cumsum(chunks) - chunks
     rows[:, 4] = order
     return rows, _launches([kernels[index] for index in order], chunks)
@@ -106,15 +118,9 @@ def _launches(kernels: list[str], chunks: np.ndarray) -> list[Launch]:
     return launches
 
 
-def _real(array: Array) -> str:
-    name = name_of(array.dtype)
-    return COMPLEX_PARTS.get(name, name)
-
-
-def _length(array: Array) -> int:
-    parts = 2 if name_of(array.dtype) in COMPLEX_PARTS else 1
-    length: int = array.size * parts
-    return length
+@cache
+def _kernel_for(source: str, target: str) -> str:
+    return f"pass_{COMPLEX_PARTS.get(source, source)}_{COMPLEX_PARTS.get(target, target)}"
 
 
 def _as_arguments(factor: Scale) -> tuple[Array | None, np.bool_, np.float64]:
@@ -123,17 +129,29 @@ def _as_arguments(factor: Scale) -> tuple[Array | None, np.bool_, np.float64]:
     return factor, np.bool_(name_of(factor.dtype) == "float64"), np.float64(1)
 
 
-def _table(rows: np.ndarray) -> Array:
-    stream = cupy.cuda.get_current_stream()
+def _true() -> Flag:
+    flag = cupy.empty((), dtype=np.bool_)
+    flag.data.memset_async(1, flag.nbytes)
+    return flag
+
+
+def _prepared(sources: list[Array], targets: list[Array] | None) -> Table:
+    stream, (memory, kernels) = cupy.cuda.get_current_stream(), described(sources, targets)
     if stream.is_capturing():  # what a graph has captured has not happened yet, and no eviction may take it away
-        return _written(rows)
-    return _kept(rows.tobytes(), stream.ptr, get_ident())
+        return _table(memory, kernels, _written)
+    return _kept(memory, kernels, stream.ptr, get_ident())
 
 
 @lru_cache(KEPT_TABLES)
-def _kept(rows: bytes, stream: int, thread: int) -> Array:  # noqa: ARG001
-    """A table belongs to one stream of one thread: their order is what lets a launch read what an earlier one wrote."""
-    return _written(np.frombuffer(rows, np.int64).reshape(-1, 5))
+def _kept(memory: bytes, kernels: tuple[str, ...], stream: int, thread: int) -> Table:  # noqa: ARG001
+    """A table belongs to one stream of one thread: their order is what lets a launch read what was copied before it."""
+    return _table(memory, kernels, cupy.asarray)  # asynchronous, from pinned memory that CuPy holds until it has been read
+
+
+def _table(memory: bytes, kernels: tuple[str, ...], put: Callable[[np.ndarray], Array]) -> Table:
+    rows, launches = plan(memory, kernels)
+    table = put(rows)
+    return table, [(launch, table[launch.first :]) for launch in launches]
 
 
 def _written(rows: np.ndarray) -> Array:

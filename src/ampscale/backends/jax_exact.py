@@ -3,8 +3,8 @@ IEEE 754 products and quotients on JAX.
 
 XLA's CPU code takes subnormal numbers for zero, in float32 below 2**-126. Conversions between float16, bfloat16 and
 float32, `isfinite` and `where` are exact. So here float32 is computed in float64, where none of its numbers is
-subnormal, and tiny float64 numbers are lifted, and their last bits rounded as integers. On other devices
-the library's own product and quotient are taken as they are.
+subnormal, without a division per value; and tiny float64 numbers are lifted, and their last bits rounded as integers.
+On other devices the library's own product and quotient are taken as they are.
 """
 
 import operator
@@ -31,18 +31,16 @@ def divide(left: Array, right: Array) -> Array:
 
 def widened(array: Array) -> Array:
     """*array*, float32, as float64, subnormal numbers too. Within ``jax.enable_x64(True)``."""
-    bits = jax.lax.bitcast_convert_type(array, jnp.int32)
-    magnitude = bits & 0x7FFFFFFF
-    tiny = magnitude.astype(jnp.float64) * 2.0**-149
-    return jnp.where(magnitude < 0x00800000, jnp.where(bits < 0, -tiny, tiny), array.astype(jnp.float64))
+    magnitude, unit = _magnitude(array)
+    tiny = jnp.where(jnp.signbit(array), -magnitude, magnitude) * 2.0**-149
+    return jnp.where(unit < 1, tiny, array.astype(jnp.float64))
 
 
 def narrowed(array: Array) -> Array:
     """*array*, float64, rounded to float32, to subnormal numbers too. Within ``jax.enable_x64(True)``."""
     small = jnp.abs(array) < 2.0**-126
-    units = jnp.rint(jnp.where(small, jnp.abs(array), 0) * 2.0**149).astype(jnp.int32)
-    bits = jnp.where(jnp.signbit(array), units | jnp.int32(-(2**31)), units)
-    return jnp.where(small, jax.lax.bitcast_convert_type(bits, jnp.float32), array.astype(jnp.float32))
+    tiny = _with_sign(jnp.where(small, jnp.abs(array), 0), jnp.signbit(array))
+    return jnp.where(small, tiny, array.astype(jnp.float32))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -66,9 +64,38 @@ def _plain(operation: Operation, left: Array, right: Array) -> Array:
 
 
 def _in_float64(operation: Operation, left: Array, right: Array) -> Array:
-    """A float32 result that is rounded twice is as if rounded once: float64 has more than twice its digits."""
+    """
+    A float32 result that is rounded twice is as if rounded once: float64 has more than twice its digits.
+
+    A quotient is the product with the reciprocal, wrong by at most 2**-52 of it, and then without its last two bits. What is
+    halfway between two float32 numbers, or subnormal ones, is met again so; any other quotient is 2**-49 of it or more away.
+    """
     with jax.enable_x64(True):
-        return narrowed(_plain(operation, widened(left), widened(right)))
+        factor = jnp.abs(widened(right))
+        factor = 1 / factor if operation is operator.truediv else factor
+        magnitude, unit = _magnitude(left)
+        result = magnitude * (unit * factor)
+        if operation is operator.truediv:
+            bits = jax.lax.bitcast_convert_type(result, jnp.int64)
+            result = jax.lax.bitcast_convert_type((bits + 2) & ~3, jnp.float64)
+        return _with_sign(result, jnp.signbit(left) ^ jnp.signbit(right))
+
+
+def _magnitude(array: Array) -> tuple[Array, Array]:
+    """Two float64 numbers whose product is the absolute value of *array*, float32; the second is 1 or the smallest float32."""
+    bits = jax.lax.bitcast_convert_type(array, jnp.int32) & 0x7FFFFFFF
+    tiny = bits < 0x00800000
+    value = jnp.where(tiny, bits.astype(jnp.float32), jax.lax.bitcast_convert_type(bits, jnp.float32))
+    return value.astype(jnp.float64), jnp.where(tiny, 2.0**-149, 1.0)
+
+
+def _with_sign(magnitude: Array, negative: Array) -> Array:
+    """*magnitude*, float64 and not negative, rounded to float32, and a sign. A tiny one is counted in units, as an integer."""
+    small = magnitude < 2.0**-126
+    value = jnp.where(small, jnp.rint(magnitude * 2.0**149), magnitude).astype(jnp.float32)
+    units = jax.lax.bitcast_convert_type(value + jnp.float32(2.0**23), jnp.int32) - 0x4B000000  # the last 24 bits of it
+    bits = jnp.where(small, units, jax.lax.bitcast_convert_type(value, jnp.int32))
+    return jax.lax.bitcast_convert_type(jnp.where(negative, bits | jnp.int32(-(2**31)), bits), jnp.float32)
 
 
 def _lifted(operation: Operation, left: Array, right: Array) -> Array:

@@ -1,5 +1,6 @@
 """torch: its own differentiation; a module is a network; sparse arrays are seen as their coalesced values."""
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -8,8 +9,10 @@ import torch
 
 from ..core import norms, overflow, scaling
 from ..core.checks import check_loss
-from ..core.trees import leaves, map_leaves, rebuilt
+from ..core.dtypes import name_of, widest
+from ..core.trees import leaves, rebuilt
 from ..core.typing import Array, Flag, Namespace, Scale, Tree
+from . import torch_kernels
 from .torch_module import ModuleNetwork
 
 NAME = "torch"
@@ -74,88 +77,154 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
 
 def scale(tree: Tree, scale: Scale) -> Tree:
     """As `core.scaling.scale`; sparse arrays come out coalesced."""
-    return _with_values(tree, scaling.scale(_values(tree), scale))
+    given = leaves(tree)
+    arrays = _stored(given)
+    scaled = torch_kernels.products(arrays, scale) if _take(arrays, scale) else scaling.scale(_rounded(arrays), scale)
+    return _remade(tree, given, scaled)
 
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     """As `core.scaling.unscale`; sparse arrays come out coalesced."""
-    return _with_values(tree, scaling.unscale(_values(tree), scale, dtype))
+    given = leaves(tree)
+    arrays = _stored(given)
+    taken = _take(arrays, scale)
+    return _remade(tree, given, (torch_kernels.quotients if taken else scaling.unscale)(_rounded(arrays), scale, dtype))
 
 
 def all_finite(tree: Tree) -> Flag:
     """As `core.overflow.all_finite`; values of a sparse array with the same index are added up first."""
-    return overflow.all_finite(_values(tree))
+    arrays = _stored(leaves(tree))
+    return torch_kernels.all_finite(arrays) if _take(arrays) else overflow.all_finite(_rounded(arrays))
 
 
 def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
-    """As `core.overflow.unscale_and_check`; sparse arrays come out coalesced."""
-    _check_sparse(out, tree)
-    unscaled = scaling.unscale(_values(tree), scale, dtype)
-    return _put(tree, unscaled, out), all_finite(unscaled)
+    """
+    As `core.overflow.unscale_and_check`; sparse arrays come out coalesced.
+
+    In place it is one pass where the scale is a power of two from 1 up, and a number or in the host's memory; else two.
+    """
+    unscaled, finite, _ = _unscaled(tree, scale, out, dtype)
+    return unscaled, finite
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """As `core.norms.unscale_check_and_norm`; sparse arrays come out coalesced."""
-    _check_sparse(out, tree)
-    unscaled = scaling.unscale(_values(tree), scale, dtype)
-    return _put(tree, unscaled, out), all_finite(unscaled), global_norm(unscaled)
+    unscaled, finite, arrays = _unscaled(tree, scale, out, dtype)
+    return unscaled, finite, _global_norm(arrays)
 
 
 def global_norm(tree: Tree) -> Array:
     """As `core.norms.global_norm`."""
-    return norms.global_norm(_values(tree))
+    return _global_norm(_stored(leaves(tree)))
 
 
 def local_norms(tree: Tree) -> Array:
     """As `core.norms.local_norms`."""
-    return norms.local_norms(_values(tree))
+    arrays = _stored(leaves(tree))
+    sums = _square_sums(arrays)
+    return norms.local_norms(_rounded(arrays)) if sums is None else _root(sums)
 
 
 def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
     """As `core.norms.clip_by_global_norm`; sparse arrays come out coalesced."""
-    clipped, norm = norms.clip_by_global_norm(_values(tree), max_norm)
-    return _with_values(tree, clipped), norm
+    given = leaves(tree)
+    arrays = _stored(given)
+    if not _take(arrays):
+        clipped, norm = norms.clip_by_global_norm(_rounded(arrays), max_norm)
+    else:
+        norm = _global_norm(arrays)
+        clipped = torch_kernels.products(arrays, _coefficient(norm, max_norm))
+    return _remade(tree, given, clipped), norm
 
 
-def _values(tree: Tree) -> Tree:
-    """*tree* with the values of each sparse array in its place, as they are stored."""
-    return map_leaves(_rounded, _places(tree)) if torch.compiler.is_compiling() else _places(tree)
+def _stored(arrays: list[Array]) -> list[Array]:
+    """*arrays* with the values of each sparse one in its place, as they are stored; *arrays* itself where none is sparse."""
+    if not any(array.is_sparse for array in arrays):
+        return arrays
+    return [array.coalesce().values() if array.is_sparse else array for array in arrays]
 
 
-def _rounded(leaf: Array) -> Array:
+def _rounded(arrays: list[Array]) -> list[Array]:
     """A compiler goes on with 16-bit values as it has them in float32; to show their bits, it must round them."""
-    if leaf.dtype not in (torch.float16, torch.bfloat16) or leaf.requires_grad:
-        return leaf
-    return leaf.view(torch.int16).bitwise_or(0).view(leaf.dtype)
+    if not torch.compiler.is_compiling():
+        return arrays
+    narrow = (torch.float16, torch.bfloat16)
+    return [
+        array if array.dtype not in narrow or array.requires_grad else array.view(torch.int16).bitwise_or(0).view(array.dtype)
+        for array in arrays
+    ]
 
 
-def _places(tree: Tree) -> Tree:
-    """Where the values of *tree* lie: in its arrays, or in those of the values of its sparse ones."""
-    return map_leaves(lambda leaf: leaf.coalesce().values() if leaf.is_sparse else leaf, tree)
+def _take(arrays: list[Array], scale: Scale = 1.0) -> bool:
+    """Whether torch's kernels take *arrays* and *scale*; else the definitions hold."""
+    return torch_kernels.takes(arrays) and (isinstance(scale, int | float) or torch_kernels.takes([scale]))
 
 
-def _with_values(tree: Tree, values: Tree) -> Tree:
-    """*values*, those of a sparse array of *tree* as a sparse array."""
-    return map_leaves(_with_value, tree, values)
+def _remade(tree: Tree, given: list[Array], values: list[Array]) -> Tree:
+    """*tree*, whose arrays are *given*, with *values*: those of a sparse array as a sparse array."""
+    if any(array.is_sparse for array in given):
+        values = [_with_values(array, value) if array.is_sparse else value for array, value in zip(given, values, strict=True)]
+    return rebuilt(tree, values)
 
 
-def _with_value(leaf: Array, values: Array) -> Array:
-    if not leaf.is_sparse:
-        return values
-    return torch.sparse_coo_tensor(leaf.coalesce().indices(), values, leaf.shape, is_coalesced=True, check_invariants=False)
+def _with_values(array: Array, values: Array) -> Array:
+    indices = array.coalesce().indices()
+    return torch.sparse_coo_tensor(indices, values, array.shape, is_coalesced=True, check_invariants=False)
 
 
-def _check_sparse(out: Tree, tree: Tree) -> None:
-    """Where *out* or *tree* holds a sparse array, both hold the same one, coalesced: others may have values elsewhere."""
-    for target, leaf in zip(leaves(out), leaves(tree), strict=False):  # none where out is None
-        sparse = target.is_sparse or leaf.is_sparse
-        if sparse and (target is not leaf or not target.is_coalesced()):
+def _unscaled(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[Tree, Flag, list[Array]]:
+    """The unscaled tree, the flag, and the arrays of values in the tree."""
+    given = leaves(tree)
+    places = given if out is tree or out is None else leaves(out)
+    if out is not None:
+        _check_sparse(places, given)
+    arrays = _stored(given)
+    taken = _take(arrays, scale)
+    targets = arrays if places is given else _stored(places)
+    if taken and out is not None and _can_write(targets, arrays):
+        return out, torch_kernels.unscale_(targets, scale).logical_not(), targets
+    unscaled = (torch_kernels.quotients if taken else scaling.unscale)(_rounded(arrays), scale, dtype)
+    finite = torch_kernels.all_finite(unscaled) if taken else overflow.all_finite(_rounded(unscaled))
+    if out is None:
+        return _remade(tree, given, unscaled), finite, unscaled
+    return out, finite, overflow.write(targets, unscaled)
+
+
+def _check_sparse(places: list[Array], arrays: list[Array]) -> None:
+    """Where one of them holds a sparse array, both hold the same one, coalesced: others may have values elsewhere."""
+    for place, array in zip(places, arrays, strict=True):
+        if (place.is_sparse or array.is_sparse) and (place is not array or not place.is_coalesced()):
             raise ValueError("out must hold sparse arrays of the tree itself, coalesced, got another one, or one that is not")
 
 
-def _put(tree: Tree, unscaled: Tree, out: Tree) -> Tree:
-    """The result, or *out* after the result was written to it."""
-    if out is None:
-        return _with_values(tree, unscaled)
-    overflow.write(_places(out), unscaled)
-    return out
+def _can_write(targets: list[Array], arrays: list[Array]) -> bool:
+    """Whether *targets* can be unscaled in place, one after the other: then they hold the values of *arrays*."""
+    if targets is arrays or all(map(operator.is_, targets, arrays)):
+        return torch_kernels.are_apart(arrays)
+    apart = torch_kernels.takes(targets) and torch_kernels.are_apart([*targets, *arrays])
+    if apart:
+        torch._foreach_copy_(targets, arrays)
+    return apart
+
+
+def _global_norm(arrays: list[Array]) -> Array:
+    sums = _square_sums(arrays)
+    return norms.global_norm(_rounded(arrays)) if sums is None else _root(torch_kernels.added_in_order(sums))
+
+
+def _square_sums(arrays: list[Array]) -> Array | None:
+    """The sum of the squares of each array, in the dtype of their norm: shape (number of arrays,); None for the definition."""
+    if not (_take(arrays) and arrays[0].is_cpu):
+        return None
+    names = {name_of(dtype) for dtype in {array.dtype for array in arrays}}
+    return torch_kernels.square_sums(arrays, getattr(torch, widest([*names])))
+
+
+def _root(squares: Array) -> Array:
+    """Rounded once: torch's float32 root is off by one in the last place at times."""
+    return squares.double().sqrt().to(squares.dtype)
+
+
+def _coefficient(norm: Array, max_norm: float) -> Array:
+    limit = torch.full_like(norm, max_norm)
+    return limit / (torch.where(norm > limit, norm, limit) + torch.full_like(norm, norms.CLIP_EPSILON))

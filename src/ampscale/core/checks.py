@@ -11,7 +11,7 @@ from typing import Any
 import array_api_compat
 
 from .dtypes import FLOATS, INTEGERS, name_of
-from .trees import leaves_with_paths
+from .trees import leaves, leaves_with_paths, one_of_each_type
 from .typing import Array, Flag, Scale, Tree
 
 
@@ -149,6 +149,8 @@ def check_scalable(tree: Tree) -> None:
     Raises:
         TypeError: One is not; the message names it. An integer divided by a scale would be lost.
     """
+    if INTEGERS.isdisjoint(map(name_of, {leaf.dtype for leaf in leaves(tree)})):
+        return
     for path, leaf in leaves_with_paths(tree):
         if name_of(leaf.dtype) in INTEGERS:
             raise TypeError(f"{path} must be floating-point or complex to be scaled, got {name_of(leaf.dtype)}")
@@ -162,6 +164,8 @@ def check_out(out: Tree, tree: Tree) -> None:
         TypeError: A dtype differs, or an array cannot be changed.
         ValueError: A place or a shape differs, or an array is read-only.
     """
+    if out is tree and _can_be_written(leaves(tree)):
+        return
     wanted, given = leaves_with_paths(tree), leaves_with_paths(out)
     if [path for path, _ in wanted] != [path for path, _ in given]:
         raise ValueError(f"out must have the arrays {[path for path, _ in wanted]}, got {[path for path, _ in given]}")
@@ -171,6 +175,14 @@ def check_out(out: Tree, tree: Tree) -> None:
         if leaf.dtype != target.dtype:
             raise TypeError(f"out: {path} must be {leaf.dtype}, got {target.dtype}")
         check_writable(target, f"out: {path}")
+
+
+def _can_be_written(arrays: list[Array]) -> bool:
+    """Whether all arrays can be. NumPy's are asked one by one; of other libraries' there is one answer for each type."""
+    kinds = one_of_each_type(arrays)
+    if any(map(array_api_compat.is_numpy_array, kinds)):
+        return all(array.flags.writeable for array in arrays)
+    return all(map(array_api_compat.is_writeable_array, kinds))
 
 
 def check_writable(value: Array, name: str) -> None:

@@ -7,10 +7,10 @@ Spec: MACHINE-defaults, MACHINE-rule-checked, MACHINE-rule-json.
 import json
 import math
 from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
-from . import machine
+from . import machine, machine_host
 from .checks import check_bool, check_count, check_number
 from .dtypes import FLOATS
 from .machine import LossScaleState
@@ -96,27 +96,36 @@ class LossScaleRule:
         """
         return _inverted_host(self.backoff_factor)
 
-    def init(self, like: Array | None = None) -> LossScaleState:
+    @cached_property
+    def _step(self) -> machine_host.Step:
+        return machine_host.step_of(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The constants alone: what has been made of them cannot be pickled."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def init(self, like: Array | float | None = None) -> LossScaleState:
         """
         The state before the first step.
 
         Args:
-            like: An array whose library and device the state shall have; by default the chosen backend's.
+            like: An array whose library and device the state shall have; by default the chosen backend's. Or a Python float,
+                for a state of Python numbers.
 
         Returns:
-            Arrays of shape ().
+            Arrays of shape (), or Python numbers.
 
         Raises:
             TypeError: The rule needs float64 and the library gives none: JAX without jax_enable_x64.
         """
-        return machine.init(self, like)
+        return LossScaleState(*machine_host.init_host(self)) if isinstance(like, float) else machine.init(self, like)
 
     def update(self, state: LossScaleState, finite: Flag) -> LossScaleState:
         """
         The state after a step. *state* is left as it is, and nothing is read on the host.
 
         Args:
-            state: The state before the step; arrays of shape (), or of one common shape.
+            state: The state before the step; arrays of shape (), or of one common shape; or Python numbers.
             finite: Bool, of shape () or the state's, or a Python bool: whether the step's gradients were all finite.
 
         Returns:
@@ -126,24 +135,26 @@ class LossScaleRule:
             TypeError: *finite* is no bool.
             ValueError: It has another shape.
         """
-        return machine.update(self, state, finite)
+        quick = machine_host.update_host(self, state, finite)
+        return machine.update(self, state, finite) if quick is None else quick
 
     def stops(self, state: LossScaleState, finite: Flag) -> Array:
         """
         Whether the published scaler gives up in this step and raises: `stop_at_floor`, `stop_below`.
 
         Args:
-            state: The state before the step; arrays of shape (), or of one common shape.
+            state: The state before the step; arrays of shape (), or of one common shape; or Python numbers.
             finite: Bool, of shape () or the state's, or a Python bool: whether the step's gradients were all finite.
 
         Returns:
-            Bool, of the state's shape; False for rules without a stop.
+            Bool, of the state's shape, or a Python bool; False for rules without a stop.
 
         Raises:
             TypeError: *finite* is no bool.
             ValueError: It has another shape.
         """
-        return machine.stops(self, state, finite)
+        quick = machine_host.stops_host(self, state, finite)
+        return machine.stops(self, state, finite) if quick is None else quick
 
     def to_json(self) -> str:
         """The rule as a JSON object, one member for each field. Numbers are written so that they are read back exactly."""

@@ -12,7 +12,7 @@ from .. import verbs
 from ..backends.torch_module import ModuleNetwork
 from ..core.trees import leaves, rows
 from ..core.typing import Flag, Tree
-from ._torch import step_if_finite
+from ._torch import found_from, step_unless_found
 
 
 class TorchApplier:
@@ -51,7 +51,7 @@ class TorchApplier:
         try:
             for parameter, gradient in zip(parameters, rounded, strict=True):
                 parameter.grad = gradient
-            step_if_finite(self._optimizer, finite, (), {})
+            step_unless_found(self._optimizer, found_from(finite), (), {})
         finally:
             for parameter in parameters:
                 parameter.grad = None

@@ -7,8 +7,7 @@ Spec: spec/profiles/torch.md.
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
-from math import nextafter
+from math import frexp, nextafter
 from typing import Any
 
 import torch
@@ -17,20 +16,23 @@ from .. import presets
 from ..core.checks import check_bool, check_count, check_number
 from ..core.dtypes import FLOATS
 from ..core.rule import LossScaleRule
-from ..core.trees import leaves_with_paths, map_leaves, rows
+from ..core.trees import leaves_with_paths, map_leaves
 from ._border import check_keys, number_of
-from ._torch import moved, step_if_finite, unscale_gradients
+from ._torch import move_scale, moved, step_unless_found, unscale_gradients
 
 _KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
+_FLOOR = FLOATS["float32"].smallest_normal
+_NARROW = frozenset([torch.float16, torch.bfloat16])
 
 
-@dataclass
+@dataclass(slots=True)
 class _Progress:
     """One optimizer between two updates of the scale."""
 
     optimizer: torch.optim.Optimizer  # held, so that its id stays its own
-    finite: torch.Tensor | None  # bool, shape (), beside the scale; None where there was no gradient
+    found: torch.Tensor | None  # float32, shape (), beside the scale: 1.0 for an overflow; None where there was no gradient
     stepped: bool = False
+    applied: bool | torch.Tensor = False
 
 
 class GradScaler:
@@ -67,7 +69,7 @@ class GradScaler:
         _check_device(device)
         check_bool(enabled, "enabled")
         self._enabled = enabled
-        self._rule = replace(presets.torch(), min_scale=FLOATS["float32"].smallest_normal)
+        self._rule = replace(presets.torch(), min_scale=_FLOOR)
         self._rule = self._changed(
             init_scale=init_scale,
             growth_factor=growth_factor,
@@ -75,6 +77,9 @@ class GradScaler:
             growth_interval=growth_interval,
         )
         self._state = self._rule.init(like=torch.empty(()))
+        self._least = self._power(self._rule.init_scale)  # the scale is a power of two, and this at least; 0.0 if not known
+        self._is_captured = False  # whether a CUDA graph may move the scale, which nobody sees
+        self._is_past = False  # whether the count may have passed the interval
         self._placed = False  # until the first scaled tensor says on which device the state shall be
         self._progress: dict[int, _Progress] = {}
 
@@ -94,6 +99,9 @@ class GradScaler:
         """
         if not self._enabled:
             return outputs
+        if type(outputs) is torch.Tensor and self._placed:  # the rest does the same, and asks what there is
+            _check_output(outputs, "outputs")
+            return self._scaled(outputs)
         outputs = list(outputs) if isinstance(outputs, Iterator) else outputs
         tensors = _checked_outputs(outputs)
         if tensors and not self._placed:
@@ -143,16 +151,17 @@ class GradScaler:
         if not self._enabled:
             optimizer.step(*args, **kwargs)
             return True
-        _check_no_closure(args, kwargs)
+        if args or kwargs:
+            _check_no_closure(args, kwargs)
         self._check_placed("step")
         progress = self._progress.get(id(optimizer))
         if progress is not None and progress.stepped:
             raise RuntimeError("step() must come once between two update() calls: this optimizer has stepped since the last")
-        if progress is None or progress.finite is None:  # gradients may have come since they were looked for
+        if progress is None or progress.found is None:  # gradients may have come since they were looked for
             progress = self._unscaled(optimizer)
-        applied = step_if_finite(optimizer, progress.finite, args, kwargs)
+        progress.applied = step_unless_found(optimizer, progress.found, args, kwargs)
         progress.stepped = True
-        return applied
+        return progress.applied
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
         """
@@ -174,16 +183,20 @@ class GradScaler:
             return
         self._check_placed("update")
         if new_scale is not None:
-            self._state.scale.fill_(_scale_of(new_scale, "new_scale"))
+            self._set_scale(_scale_of(new_scale, "new_scale"))
         elif self._progress:
-            self._move([progress.finite for progress in self._progress.values() if progress.finite is not None])
+            self._move(list(self._progress.values()))
         else:
             raise RuntimeError("update() must follow step() or unscale_(): nothing has been checked since the last update()")
         self._progress = {}
 
     def get_scale(self) -> float:
         """The present scale, read on the host; 1.0 where scaling is off."""
-        return float(self._state.scale) if self._enabled else 1.0
+        if not self._enabled:
+            return 1.0
+        scale = float(self._state.scale)
+        self._least = scale if self._least else 0.0
+        return scale
 
     def get_growth_factor(self) -> float:
         """What the scale is multiplied by when it grows."""
@@ -192,6 +205,7 @@ class GradScaler:
     def set_growth_factor(self, new_factor: float) -> None:
         """Sets what the scale is multiplied by when it grows; above 1."""
         self._rule = self._changed(growth_factor=new_factor)
+        self._least = self._least and self._power(self._least)
 
     def get_backoff_factor(self) -> float:
         """What the scale is multiplied by when it backs off."""
@@ -200,6 +214,7 @@ class GradScaler:
     def set_backoff_factor(self, new_factor: float) -> None:
         """Sets what the scale is multiplied by when it backs off; in (0, 1)."""
         self._rule = self._changed(backoff_factor=new_factor)
+        self._least = self._least and self._power(self._least)
 
     def get_growth_interval(self) -> int:
         """Finite steps in a row that make the scale grow."""
@@ -208,6 +223,7 @@ class GradScaler:
     def set_growth_interval(self, new_interval: int) -> None:
         """Sets the finite steps in a row that make the scale grow."""
         self._rule = self._changed(growth_interval=new_interval)
+        self._is_past = True
 
     def is_enabled(self) -> bool:
         """Whether there is any scaling."""
@@ -245,8 +261,9 @@ class GradScaler:
         scale = _scale_of(state_dict["scale"], "scale")
         check_count(state_dict["_growth_tracker"], "_growth_tracker", low=0)
         self._rule = self._changed(**{key: state_dict[key] for key in _KEYS[1:4]})
-        self._state.scale.fill_(scale)
+        self._set_scale(scale)
         self._state.good_steps.fill_(state_dict["_growth_tracker"])
+        self._is_past = True
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy begins on the host, and is placed anew by the first tensor that it scales."""
@@ -257,21 +274,41 @@ class GradScaler:
 
     def _scaled(self, output: torch.Tensor) -> torch.Tensor:
         # A product with the scale itself, so that autograd refuses a backward pass after the scale has moved.
-        wide = output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
-        return wide * moved(self._state.scale, output.device)
+        scale = self._state.scale
+        scale = scale if output.device == scale.device else moved(scale, output.device)
+        return (output.float() if output.dtype in _NARROW else output) * scale
 
     def _unscaled(self, optimizer: torch.optim.Optimizer) -> _Progress:
         """The progress of *optimizer*, whose gradients are unscaled and checked now."""
-        finite = unscale_gradients(optimizer, self._state.scale)
-        progress = self._progress[id(optimizer)] = _Progress(optimizer, finite)
+        found = unscale_gradients(optimizer, self._state.scale, least=self._known_least())
+        progress = self._progress[id(optimizer)] = _Progress(optimizer, found)
         return progress
 
-    def _move(self, flags: list[torch.Tensor]) -> None:
-        """The state after a step with these flags, written where it was, so that a captured CUDA graph sees it."""
-        if flags:
-            state = self._rule.update(self._state, reduce(torch.logical_and, flags))
-            for held, value in rows(self._state, state):
-                held.copy_(value)
+    def _move(self, done: list[_Progress]) -> None:
+        """Moves the scale for the optimizers of *done*; those that had gradients count."""
+        found = [progress.found for progress in done if progress.found is not None]
+        if not found:
+            return
+        may_fall = any(progress.applied is not True for progress in done)
+        least = self._known_least() * (self._rule.backoff_factor if may_fall else 1)
+        move_scale(self._rule, self._state, found, is_past=self._is_past, may_undercut=may_fall and least < _FLOOR)
+        self._least = least and max(least, _FLOOR)
+        self._is_past = False
+
+    def _set_scale(self, scale: float) -> None:
+        self._state.scale.fill_(scale)
+        self._least = self._power(scale)
+
+    def _power(self, scale: float) -> float:
+        """*scale* where it is a power of two, and growths and backoffs lead to such; else 0.0."""
+        numbers = (scale, self._rule.growth_factor, self._rule.backoff_factor)
+        return scale if all(frexp(number)[0] == 0.5 for number in numbers) else 0.0
+
+    def _known_least(self) -> float:
+        """As `_least`; no more than the floor where a graph is or was captured, whose replays meet and make other scales."""
+        if self._state.scale.is_cuda and torch.cuda.is_current_stream_capturing():
+            self._is_captured = True
+        return min(self._least, _FLOOR) if self._is_captured else self._least
 
     def _check_placed(self, caller: str) -> None:
         if not self._placed:
@@ -295,11 +332,15 @@ def _checked_outputs(outputs: Any) -> list[torch.Tensor]:
         raise TypeError("outputs must be a tensor, or a tuple, list or dict of tensors, got None")
     found = leaves_with_paths(outputs, "outputs")
     for path, value in found:
-        if not isinstance(value, torch.Tensor):
-            raise TypeError(f"{path} must be a tensor, got {type(value).__name__}")
-        if not (value.is_floating_point() or value.is_complex()):
-            raise TypeError(f"{path} must be floating-point or complex to be scaled, got {value.dtype}")
+        _check_output(value, path)
     return [value for _, value in found]
+
+
+def _check_output(value: Any, path: str) -> None:
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{path} must be a tensor, got {type(value).__name__}")
+    if not (value.is_floating_point() or value.is_complex()):
+        raise TypeError(f"{path} must be floating-point or complex to be scaled, got {value.dtype}")
 
 
 def _check_no_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -328,5 +369,4 @@ def _scale_of(value: Any, name: str) -> float:
 
 
 def _check_scale(value: Any, name: str) -> None:
-    smallest, largest = FLOATS["float32"].smallest_normal, FLOATS["float32"].largest
-    check_number(value, name, "a positive, finite number that is a normal float32", smallest, largest)
+    check_number(value, name, "a positive, finite number that is a normal float32", _FLOOR, FLOATS["float32"].largest)

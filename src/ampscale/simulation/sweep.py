@@ -1,16 +1,17 @@
 """
 The scales of many rules along one trace: `simulate` for all of them at once, one NumPy operation where it has one a rule.
 
-It equals `LossScaleRule.update` bit for bit, for the reason that simulate.py gives: all is computed in float64, and what a rule
-of float32 computes is rounded once.
+It equals `LossScaleRule.update` bit for bit, for the reason that core/machine_host.py gives: all is computed in float64, and
+what a rule of float32 computes is rounded once.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from ..core.machine_host import Constants, constants_of
 from ..core.rule import REFILLS, LossScaleRule
-from .simulate import Constants, check, constants_of
+from .simulate import check
 from .traces import Trace
 
 

@@ -1,0 +1,203 @@
+"""
+Rows of counts: how many operations a step hands to the library, and how often it reads an array on the host.
+
+The step is the scaler's part: scale the loss, unscale and check 100 gradients of 1,000 values, move the scale.
+
+torch    operators that reach the dispatcher, a foreach function being one; reads are `_local_scalar_dense`, to which `bool`,
+         `float` and `item` come.
+JAX      executed programs, as JAX's profiler sees them; reads are looks at an array's value from Python.
+NumPy    calls of NumPy's functions and of arrays' methods from our modules; operators between arrays, views and assignments
+         are not seen. NumPy's arrays are the host's, so that nothing is a read.
+"""
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import array_api_compat.numpy
+import numpy as np
+from gradients import SCALE, Gradients
+from measure import Absent, Cell
+from shapes import SMALL
+from specs import Spec
+
+import ampscale
+from ampscale import LossScaleRule
+
+Tally = tuple[int, int]  # launches, host reads
+
+
+def specs() -> Iterator[Spec]:
+    """Launches and reads of each kind of step."""
+    kinds = {"numpy": ("step", numpy_steps), "torch": ("step", torch_steps), "jax": ("jax", jax_steps)}
+    for library, (section, steps) in kinds.items():
+        for index, (name, what) in enumerate((("launches", "launches of a step"), ("host-reads", "host reads of a step"))):
+            build = partial(cells, steps, index)
+            yield Spec(f"{name}/{library}", section, f"{what}, {library}", build, "float32", SMALL.words, "count")
+
+
+def cells(steps: Callable[[bool], Iterator[tuple[str, str, Tally] | Absent]], index: int, quick: bool) -> Iterator[Cell]:
+    """One of the two counts of each kind of step."""
+    for each in steps(quick):
+        if isinstance(each, Absent):
+            yield {"name": each.name, "absent": each.why}
+        else:
+            name, kind, tally = each
+            yield {"name": name, "kind": kind, "value": tally[index]}
+
+
+def functional(tree: Any, loss: Any, state: Any, in_place: bool) -> Callable[[], Any]:
+    """The verbs and the rule."""
+    rule, out = LossScaleRule(), {"out": tree} if in_place else {}
+
+    def step() -> Any:
+        scaled = ampscale.scale(loss, state.scale)
+        unscaled, finite = ampscale.unscale_and_check(tree, state.scale, **out)
+        return scaled, unscaled, rule.update(state, finite)
+
+    return step
+
+
+def numpy_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
+    """The verbs on arrays that are overwritten."""
+    gradients = Gradients(SMALL.quick() if quick else SMALL, "float32")
+    step = functional(gradients.arrays, np.ones((), np.float32), LossScaleRule().init(), in_place=True)
+    step()
+    yield "ampscale", "ours", (numpy_calls(step), 0)
+
+
+def numpy_calls(step: Callable[[], object]) -> int:
+    """How often *step* calls NumPy from our modules."""
+    counted = [0]
+
+    def profile(_: Any, event: str, called: Any) -> None:
+        if event == "c_call" and isinstance(getattr(called, "__self__", None), np.ndarray):
+            counted[0] += 1
+
+    with mock.patch.dict(vars(array_api_compat.numpy), _counted(vars(array_api_compat.numpy), counted)):
+        patches = [mock.patch.dict(vars(module), _counted(vars(module), counted)) for module in _our_modules()]
+        for patch in patches:
+            patch.start()
+        sys.setprofile(profile)
+        try:
+            step()
+        finally:
+            sys.setprofile(None)
+            for patch in reversed(patches):
+                patch.stop()
+    return counted[0]
+
+
+def _our_modules() -> list[Any]:
+    return [module for name, module in sys.modules.items() if name.partition(".")[0] == "ampscale"]
+
+
+def _counted(names: dict[str, Any], counted: list[int]) -> dict[str, Any]:
+    """NumPy and its functions among *names*, each in a wrapper that counts."""
+    found = {name: _Counted(value, counted) for name, value in names.items() if _is_function(value)}
+    return found | {name: _CountedModule(value, counted) for name, value in names.items() if value is np}
+
+
+def _is_function(value: Any) -> bool:
+    return isinstance(value, np.ufunc) or type(value).__name__ == "_ArrayFunctionDispatcher" or type(value) is type(np.frombuffer)
+
+
+class _Counted:
+    def __init__(self, function: Any, counted: list[int]) -> None:
+        self._function, self._counts = function, counted
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._counts[0] += 1
+        return self._function(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._function, name)
+        return _Counted(value, self._counts) if name in ("reduce", "reduceat", "at", "accumulate") else value
+
+
+class _CountedModule:
+    def __init__(self, module: Any, counted: list[int]) -> None:
+        self._module, self._counts = module, counted
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._module, name)
+        return _Counted(value, self._counts) if _is_function(value) else value
+
+
+def torch_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
+    """The verbs on tensors; and the two scalers, whose optimizer does nothing."""
+    import torch
+    from step_rows import scaler_step, scalers
+
+    gradients = Gradients(SMALL.quick() if quick else SMALL, "float32")
+    tensors = gradients.as_torch()
+    state = LossScaleRule().init(like=torch.ones(()))
+    yield "ampscale, the verbs", "ours", torch_tally(functional(tensors, torch.ones(()), state, in_place=True))
+    for name, kind, make in scalers():
+        gradients.refill()
+        yield f"{name}, the scaler", kind, torch_tally(scaler_step(make, tensors))
+
+
+def torch_tally(step: Callable[[], object]) -> Tally:
+    """The operators that *step* dispatches, and its reads, in its second call."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    names: list[str] = []
+
+    class Noting(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            names.append(function.overloadpacket.__name__)
+            return function(*args, **(kwargs or {}))
+
+    step()
+    with Noting():
+        step()
+    reads = names.count(torch.ops.aten._local_scalar_dense.__name__)
+    return len(names) - reads, reads
+
+
+def jax_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
+    """The verbs as they are called; in one jitted function; and jmp and flax so."""
+    import jax
+    import jax.numpy as jnp
+    import rivals_jax
+    from ours import UNSCALE
+
+    gradients = Gradients(SMALL.quick() if quick else SMALL, "float32")
+    tree, loss = [jnp.array(array) for array in gradients.arrays], jnp.ones(())
+    state, scale = LossScaleRule().init(like=loss), jnp.asarray(SCALE, jnp.float32)
+    yield "ampscale, the verbs", "ours", jax_tally(functional(tree, loss, state, in_place=False))
+    jitted = jax.jit(lambda tree, loss, state: functional(tree, loss, state, in_place=False)())
+    yield "ampscale, jitted", "ours", jax_tally(lambda: jitted(tree, loss, state))
+    if rivals_jax.jmp is None:
+        yield from (Absent(name, rivals_jax.NOT_INSTALLED) for name in ("jmp, jitted", "flax, jitted"))
+        return
+
+    def jmp_step(tree: Any, loss: Any, scale: Any) -> Any:
+        held = rivals_jax.jmp.DynamicLossScale(scale)
+        unscaled = held.unscale(tree)
+        return held.scale(loss), unscaled, held.adjust(rivals_jax.jmp.all_finite(unscaled))
+
+    jmp_jitted = jax.jit(jmp_step)
+    yield "jmp, jitted", "rival", jax_tally(lambda: jmp_jitted(tree, loss, scale))
+    flax_jitted = jax.jit(rivals_jax._flax(UNSCALE))
+    yield "flax, jitted", "rival", jax_tally(lambda: flax_jitted(tree, scale))
+
+
+def jax_tally(step: Callable[[], object]) -> Tally:
+    """The programs that *step* executes, and how often Python looks at a value, in its second call."""
+    import jax
+
+    jax.block_until_ready(step())
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            jax.block_until_ready(step())
+        (path,) = Path(folder).rglob("*.xplane.pb")
+        found = jax.profiler.ProfileData.from_file(str(path))
+        names = [event.name for plane in found.planes for line in plane.lines for event in line.events]
+    return sum("::ExecuteHelper" in name for name in names), sum(name.endswith(" _value") for name in names)

@@ -1,0 +1,130 @@
+"""CuPy on a GPU: the fused pass, called and replayed from a graph, and how many operations a call gives to the device."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import cupy
+import numpy as np
+from gpu_rows import FINITE, GLOBAL, LARGEST, NORM, UNSCALE, Bench, Row, Run, block, lengths
+from shapes import Shape
+
+import ampscale
+from ampscale.backends import cupy_kernels
+
+WAY = "ampscale"
+
+
+def device() -> str | None:
+    """The device's name."""
+    return cupy.cuda.runtime.getDeviceProperties(0)["name"].decode() if cupy.cuda.is_available() else None
+
+
+def memory() -> int:
+    """How many bytes are free there."""
+    return int(cupy.cuda.runtime.memGetInfo()[0])
+
+
+def rows(bench: Bench) -> Iterator[Row]:
+    """All of them."""
+    bench.wait = cupy.cuda.Device().synchronize
+    yield from bench.each(Measured(bench, cupy, ampscale, cupy_kernels, graph).rows)
+
+
+class Measured:
+    """
+    One shape in one dtype after the other.
+
+    Args:
+        bench: How to measure.
+        library: CuPy.
+        verbs: ampscale's, or those of a backend.
+        kernels: The backend's kernels, whose launches are counted.
+        graph: What makes of a call one that is replayed.
+    """
+
+    def __init__(self, bench: Bench, library: Any, verbs: Any, kernels: ModuleType, graph: Callable[[Run], Run]) -> None:
+        self._bench, self._library, self._verbs, self._kernels, self._graph = bench, library, verbs, kernels, graph
+
+    def rows(self, shape: Shape, dtype: str) -> Iterator[Row]:
+        """The verbs in place, by 1, which leaves the numbers as they are; for the largest shape, others as well."""
+        tree = self._arrays(shape, dtype)
+        copy = self._copy(sum(array.nbytes for array in tree))
+        yield self._bench.row(shape, dtype, "copy", "device to device", copy, copy["ms"], bytes=sum(each.nbytes for each in tree))
+        one = self._library.asarray(np.ones((), np.float32))
+        for verb, run in self._runs(shape, dtype, tree, one).items():
+            operations = self._operations(run)
+            called = self._bench.ms(run)
+            replayed = self._bench.replayed(self._graph, run)
+            yield self._bench.row(shape, dtype, verb, WAY, called, copy["ms"], **replayed, **operations)
+
+    def _runs(self, shape: Shape, dtype: str, tree: list[Any], one: Any) -> dict[str, Run]:
+        verbs = self._verbs
+        runs: dict[str, Run] = {
+            UNSCALE: lambda: verbs.unscale_and_check(tree, one, out=tree),
+            NORM: lambda: verbs.unscale_check_and_norm(tree, one, out=tree),
+        }
+        if shape.name != LARGEST:
+            return runs
+        elsewhere, three = self._arrays(shape, dtype), self._library.asarray(np.full((), 3, np.float32))
+        return runs | {
+            FINITE: lambda: verbs.all_finite(tree),
+            GLOBAL: lambda: verbs.global_norm(tree),
+            f"{UNSCALE}, by 3, elsewhere": lambda: verbs.unscale_and_check(tree, three, out=elsewhere),
+        }
+
+    def _arrays(self, shape: Shape, dtype: str) -> list[Any]:
+        """Arrays with memory of their own, full of one block of numbers over and over."""
+        filled, found = self._library.asarray(block(dtype)), []
+        for length in lengths(shape):
+            array = self._library.empty((length,), dtype=filled.dtype)
+            for first in range(0, length, filled.size):
+                array[first : first + filled.size] = filled[: length - first]
+            found.append(array)
+        return found
+
+    def _copy(self, size: int) -> dict[str, Any]:
+        """The time in which as many bytes are copied in one piece."""
+        source, target = (self._library.empty((size,), dtype=np.uint8) for _ in range(2))
+        return self._bench.ms(lambda: target.data.copy_from_device_async(source.data, size))
+
+    def _operations(self, run: Run) -> dict[str, Any]:
+        """What a first call gives to the device, and what the next one does: kernels, copies from the host, and fills."""
+        self._kernels._kept.cache_clear()
+        with self._counted() as first:
+            run()
+        with self._counted() as later:
+            run()
+        return {"first_call": first, "operations": later}
+
+    @contextmanager
+    def _counted(self) -> Iterator[dict[str, int]]:
+        kernels, count = self._kernels, {"kernels": 0, "copies": 0, "fills": 0}
+        launch, fill, copies = kernels._launch, kernels._true, kernels._kept.cache_info().misses
+
+        def launched(kernel: str, blocks: int, *arguments: Any) -> None:
+            count["kernels"] += bool(blocks)
+            launch(kernel, blocks, *arguments)
+
+        def filled() -> Any:
+            count["fills"] += 1
+            return fill()
+
+        with mock.patch.multiple(kernels, _launch=launched, _true=filled):
+            yield count
+        count["copies"] = kernels._kept.cache_info().misses - copies
+
+
+def graph(run: Run) -> Run:
+    """What replays the launches of a call. The memory they use is their own, and kept as long as this is."""
+    stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
+    cupy.cuda.Device().synchronize()
+    with cupy.cuda.using_allocator(pool.malloc), stream:
+        run()
+        stream.begin_capture()
+        run()
+        captured = stream.end_capture()
+        stream.synchronize()
+    return lambda: (captured.launch(), pool)

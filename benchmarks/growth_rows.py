@@ -1,0 +1,92 @@
+"""Rows of growth: how the time grows with the values of one array, and with the number of arrays, as the exponent of a fit."""
+
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import ours
+from gradients import Gradients, floors
+from measure import Cell, Contender, in_turn
+from shapes import Shape, equal
+from specs import Spec
+
+ELEMENTS = (1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000, 300_000_000)
+TENSORS = (1, 10, 100, 1_000, 10_000, 100_000)
+SECONDS = 1.5  # a size
+CACHE = 128 * 2**20  # bytes: more than any cache here
+
+
+def specs() -> Iterator[Spec]:
+    """Both of them."""
+    yield Spec(
+        "growth/elements", "growth", "exponent of time, values of 1 array", partial(cells, elements), "float32", "1M to 300M", ""
+    )
+    yield Spec(
+        "growth/tensors", "growth", "exponent of time, arrays of 1,000", partial(cells, tensors), "float32", "1 to 100,000", ""
+    )
+
+
+def elements(quick: bool) -> dict[int, Shape]:
+    """One array of each size."""
+    return {size: equal("", "", 1, size // (1000 if quick else 1)) for size in ELEMENTS}
+
+
+def tensors(quick: bool) -> dict[int, Shape]:
+    """Small arrays of each number."""
+    return {count: equal("", "", min(count, 100) if quick else count, 1_000) for count in TENSORS}
+
+
+def cells(sizes: Callable[[bool], dict[int, Shape]], quick: bool) -> Iterator[Cell]:
+    """For each contender the exponent, its standard error, and the times that it was fitted to."""
+    points: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    for size, shape in sizes(quick).items():
+        gradients = Gradients(shape, "float32")
+        compared = contenders(gradients, from_memory(gradients) if sizes is elements and not quick else gradients.refill)
+        for each, taken in zip(compared, in_turn(compared, None if quick else SECONDS), strict=True):
+            points.setdefault((each.name, each.kind), []).append((size, statistics.median(taken.values())))
+    for (name, kind), found in points.items():
+        exponent, error = fitted(found)
+        yield {"name": name, "kind": kind, "value": exponent, "error": error, "points": found}
+
+
+def contenders(gradients: Gradients, reset: Callable[[], None]) -> list[Contender]:
+    """Unscaled and checked in place, on NumPy and on torch; torch's kernel; and the floor."""
+    import rivals_torch
+    import torch
+
+    tensors = gradients.as_torch()
+    (floor,) = floors(gradients, writes=True).values()
+    return [
+        Contender(
+            "ampscale", ours.call(ours.UNSCALE, gradients.arrays, np.asarray(gradients.scale, np.float32), 1.0), reset, "ours"
+        ),
+        Contender("ampscale, torch", ours.call(ours.UNSCALE, tensors, torch.tensor(gradients.scale), 1.0), reset, "ours"),
+        Contender("torch kernel", rivals_torch.kernel(ours.UNSCALE, tensors, gradients.scale, 1.0), reset),
+        Contender("multiply", floor, reset, "floor"),
+    ]
+
+
+def from_memory(gradients: Gradients) -> Callable[[], None]:
+    """
+    Fills the gradients anew, and takes them out of the caches by filling something else.
+
+    A million values would still be in the cache, and three hundred million are not: the exponent would be that of the caches.
+    """
+    other = np.zeros(CACHE, np.uint8)
+
+    def reset() -> None:
+        gradients.refill()
+        other.fill(1)
+
+    return reset
+
+
+def fitted(points: list[tuple[int, float]]) -> tuple[float, float]:
+    """The slope of the logarithms, and its standard error."""
+    across, up = ([math.log(value) for value in column] for column in zip(*points, strict=True))
+    slope, start = statistics.linear_regression(across, up)
+    left = sum((y - start - slope * x) ** 2 for x, y in zip(across, up, strict=True))
+    spread = sum((x - statistics.fmean(across)) ** 2 for x in across)
+    return slope, math.sqrt(left / (len(points) - 2) / spread)

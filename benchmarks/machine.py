@@ -1,0 +1,41 @@
+"""The machine that a run was made on."""
+
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+CPUINFO = Path("/proc/cpuinfo")
+
+
+def described() -> dict[str, Any]:
+    """Its processor, cores, caches and memory, as far as the system tells."""
+    return {
+        "cpu": cpu(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "caches": caches(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def cpu() -> str:
+    """The processor's name."""
+    found = re.search(r"^model name\s*:\s*(.+)$", CPUINFO.read_text() if CPUINFO.exists() else "", re.MULTILINE)
+    return (found[1] if found else platform.processor() or platform.machine()).strip()
+
+
+def caches() -> dict[str, str]:
+    """The first core's caches, by level and kind."""
+    found = {}
+    for folder in sorted(CACHES.glob("index*")):
+        level, kind, size = ((folder / name).read_text().strip() for name in ("level", "type", "size"))
+        found[f"L{level}{'' if kind == 'Unified' else kind[0].lower()}"] = size
+    return found
+
+
+def slug(name: str) -> str:
+    """A processor's name as a part of a file's."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

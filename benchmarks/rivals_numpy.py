@@ -1,0 +1,76 @@
+"""NumPy as people write it, and as those write it who look after their memory."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from ours import CLIP, FINITE, GLOBAL, NORM, UNSCALE
+
+Arrays = list[np.ndarray]
+
+
+def naive(verb: str, arrays: Arrays, scale: float, max_norm: float) -> Callable[[], object]:
+    """
+    A new array for each result.
+
+    A float32 scalar makes 16-bit gradients float32, as it must be: 2**16 is infinite in float16. They are cast back.
+    """
+    number = np.float32(scale)
+
+    def unscaled() -> Arrays:
+        return [(array / number).astype(array.dtype, copy=False) for array in arrays]
+
+    def checked() -> tuple[Arrays, bool]:
+        return (found := unscaled()), finite(found)
+
+    def normed() -> tuple[Arrays, bool, float]:
+        return *(found := checked()), norm(found[0])
+
+    def clipped() -> tuple[Arrays, bool, float]:
+        found, good, length = normed()
+        factor = np.float32(min(1.0, max_norm / (length + 1e-6)))
+        return [(array * factor).astype(array.dtype, copy=False) for array in found], good, length
+
+    def finite(values: Arrays) -> bool:
+        return all(np.isfinite(array).all() for array in values)
+
+    def norm(values: Arrays) -> float:
+        return math.sqrt(sum(float(np.sum(array.astype(np.float32) ** 2)) for array in values))
+
+    calls = {UNSCALE: checked, NORM: normed, CLIP: clipped, FINITE: lambda: finite(arrays), GLOBAL: lambda: norm(arrays)}
+    return calls[verb]
+
+
+def careful(verb: str, arrays: Arrays, scale: float, max_norm: float) -> Callable[[], object]:
+    """In place, with the masks made beforehand; norms by BLAS, whose sums of float32 are float32."""
+    number = np.asarray(scale, np.float32)
+    largest = max(array.size for array in arrays)
+    mask = np.empty(largest, np.bool_)
+    wide = None if arrays[0].dtype == np.float32 else np.empty(largest, np.float32)
+    flat = [array.reshape(-1) for array in arrays]
+
+    def multiplied(operation: Any, factor: np.ndarray) -> None:
+        for array in flat:
+            operation(array, factor, out=array, dtype=np.float32, casting="unsafe")
+
+    def finite() -> bool:
+        return all([np.isfinite(array, out=mask[: array.size]).all() for array in flat])  # noqa: C419 - no short cut
+
+    def norm() -> float:
+        return math.sqrt(sum(float(np.dot(array, array)) for array in map(widened, flat)))
+
+    def widened(array: np.ndarray) -> np.ndarray:
+        if wide is None:
+            return array
+        wide[: array.size] = array
+        return wide[: array.size]
+
+    def run() -> tuple[bool, float | None]:
+        multiplied(np.divide, number)
+        good, length = finite(), norm() if verb != UNSCALE else None
+        if verb == CLIP:
+            multiplied(np.multiply, np.asarray(min(1.0, max_norm / (length + 1e-6)), np.float32))
+        return good, length
+
+    return {FINITE: finite, GLOBAL: norm}.get(verb, run)

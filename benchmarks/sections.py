@@ -1,0 +1,144 @@
+"""
+Sections: the rows that run in one process, the processes, and what they report.
+
+Each section has a process of its own, which has one core and one thread, save where two are the row's subject, and which holds
+no memory of another's. Where this interpreter lacks the rivals of a section, it runs in the environment that has them for the
+tests of the presets, if that has been made.
+"""
+
+import gc
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TextIO
+
+import count_rows
+import growth_rows
+import measure
+import memory_rows
+import numpy as np
+import simulation
+import step_rows
+import targets
+import verb_rows
+from specs import Spec
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("numpy", "ml_dtypes", "torch", "jax", "jaxlib", "jmp", "flax", "optax", "paddlepaddle")
+# What a section's rivals need, and in which environment of tests/oracles they are.
+ELSEWHERE = {"jax": (("jmp", "flax"), "jax"), "memory-jax": (("jmp", "flax"), "jax"), "paddle": (("paddle",), "paddle")}
+SECONDS = 0.5  # to measure a row, at least; a slow row takes longer
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "AMPSCALE_THREADS")
+
+Row = dict[str, Any]
+
+
+@cache
+def all_specs() -> tuple[Spec, ...]:
+    """Every row, in the order of the table."""
+    sources = (verb_rows, step_rows, growth_rows, memory_rows, count_rows, simulation)
+    return tuple(spec for source in sources for spec in source.specs())
+
+
+def groups(specs: list[Spec], quick: bool) -> list[list[Spec]]:
+    """Rows that share a process: a section's; in a quick run, which needs no quiet, all without JAX, and the others."""
+    found: dict[str, list[Spec]] = {}
+    for spec in specs:
+        name = str("jax" in spec.section or spec.section == "simulation") if quick else spec.section
+        found.setdefault(name, []).append(spec)
+    return list(found.values())
+
+
+def interpreter(section: str, quick: bool) -> str:
+    """Which Python runs a section: this one, or one that has its rivals. A quick run needs no other."""
+    needed, environment = ELSEWHERE.get(section, ((), ""))
+    here = all(importlib.util.find_spec(name) for name in needed)
+    other = ROOT / ".venv-oracles" / environment / "bin" / "python"
+    return str(other) if needed and not here and not quick and other.exists() else sys.executable
+
+
+def started(specs: list[Spec], quick: bool) -> "subprocess.Popen[str]":
+    """A process that measures these rows, and prints each as a line of JSON."""
+    section = specs[0].section
+    threads = "2" if section == "two-threads" else "1"
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "benchmarks")])
+    environment = {**os.environ, **dict.fromkeys(ONE_THREAD, threads), "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
+    command = [interpreter(section, quick), str(Path(__file__).with_name("bench.py")), "--work", *["--quick"] * quick]
+    worker = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    worker.stdin.write(json.dumps([spec.id for spec in specs]))
+    worker.stdin.close()
+    return worker
+
+
+def reports(worker: "subprocess.Popen[str]") -> Iterator[dict[str, Any]]:
+    """
+    What such a process prints: its rows, and at the end the versions that it has used.
+
+    Raises:
+        RuntimeError: It failed.
+    """
+    with worker:
+        yield from map(json.loads, worker.stdout)
+    if worker.returncode:
+        raise RuntimeError(f"the process of a section ended with status {worker.returncode}")
+
+
+def work(wanted: list[str], quick: bool, output: TextIO) -> None:
+    """Measures rows in this process."""
+    specs = [spec for spec in all_specs() if spec.id in wanted]
+    if specs[0].section != "two-threads" and not quick:
+        measure.pin()
+    with np.errstate(all="ignore"):  # gradients overflow
+        for spec in specs:
+            set_threads(spec)
+            print(json.dumps({"row": row(spec, quick)}), file=output, flush=True)
+            gc.collect()
+            gc.freeze()  # what is left are the libraries, which need not be looked at again before each row
+    print(json.dumps({"versions": {specs[0].section: versions()}}), file=output, flush=True)
+
+
+def set_threads(spec: Spec) -> None:
+    """Torch's threads, where it is in this process."""
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        torch.set_num_threads(spec.notes.get("threads", 1))
+
+
+def row(spec: Spec, quick: bool) -> Row:
+    """What the file holds of a row."""
+    head = {
+        "id": spec.id,
+        "section": spec.section,
+        "what": spec.what,
+        "shape": spec.shape,
+        "dtype": spec.dtype,
+        "unit": spec.unit,
+    }
+    start = time.monotonic()
+    try:
+        built = list(spec.build(quick))
+    except ModuleNotFoundError as missing:
+        return {**head, **spec.notes, "cells": [{"name": "ampscale", "absent": f"{missing.name} is not installed"}]}
+    seconds = None if quick else SECONDS
+    cells = measure.cells(built, seconds, targets.thorough(spec.id)) if spec.unit == "s" else built
+    return {**head, **spec.notes, "seconds": time.monotonic() - start, "cells": cells}
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that matter and have been imported here."""
+    found = {"python": sys.version.split()[0]}
+    for name in PACKAGES:
+        if name.removesuffix("paddle") in sys.modules:
+            try:
+                found[name] = version(name)
+            except PackageNotFoundError:
+                continue
+    return found

@@ -1,0 +1,250 @@
+"""
+One pass over NumPy's arrays: each value is read from memory once, and what is to be known of it is found while it is near.
+
+Memory sets the pace: what is done to a block that was just read costs a quarter of reading it. So large arrays are worked on
+block by block, and small ones are gathered into one. How arrays are cut depends on their shapes alone, and so does every sum.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..core import scaling
+from ..core.dtypes import name_of
+from ..core.typing import Array
+from .numpy_half import STEP, Half, are_finite_host, magnitudes_host
+from .numpy_kernels import FLOAT32, FLOAT64, add_up_each_host, add_up_host, check_host, factor_host, total
+from .numpy_threads import in_threads, thread_count_host
+
+SEGMENT = 1 << 22  # numbers of one array that a thread works on at once
+COPIED = 1 << 17  # numbers that are copied at once, where an array is not contiguous or changes its dtype
+SMALL = 1 << 12  # an array of more numbers is a unit of its own
+GATHERED = 1 << 17  # numbers that small arrays have together
+THREADED = (
+    1 << 24
+)  # bytes of large arrays; for less, threads cost more than they save, and small arrays keep the interpreter busy
+TABLE = 1 << 16  # 16-bit values in all for which a table of results is worth while
+
+SIZE_OF, DTYPE_OF = attrgetter("size"), attrgetter("dtype")
+PARTS = {np.dtype(np.complex64): FLOAT32, np.dtype(np.complex128): FLOAT64}
+
+
+class Unit(NamedTuple):
+    """What is worked on at once: a part of one array, or several small arrays of one dtype; none of them empty."""
+
+    places: list[int]  # of the arrays among all
+    sources: list[Array]
+    targets: list[Array]  # where nothing is written, or all of it in place, the sources
+
+
+class Outcome(NamedTuple):
+    """What is known of the results of a unit, or of a pass."""
+
+    finite: bool  # True where it was not asked for
+    sums: Any  # of the squares in each array; empty where they were not asked for
+
+
+class Pass(NamedTuple):
+    """What is done with every value, and what is to be known of the results."""
+
+    number: float | None = None  # None: nothing is done
+    divides: bool = True  # by the number; or multiplies by it
+    checks: bool = False
+    sums: Any = None  # the dtype in which squares are taken; None for no sums
+    many: bool = False  # whether a table of 16-bit results is worth while
+
+    def outcomes_host(self, units: Iterator[tuple[int, Unit]]) -> list[tuple[int, Outcome]]:
+        """What is known of each of *units*, which have numbers."""
+        with np.errstate(all="ignore"):  # it holds for one thread
+            return [(index, self._each_host(unit) if len(unit.places) > 1 else self._one_host(unit)) for index, unit in units]
+
+    def _one_host(self, unit: Unit) -> Outcome:
+        """A part of one array."""
+        (source,), (target,) = unit.sources, unit.targets
+        if _is_flat(source) and _is_flat(target):
+            return self._flat_host(source, target)
+        values = _parts(np.array(source, order="C").reshape(-1))
+        results = values if source.dtype == target.dtype else np.empty(values.shape, target.dtype)
+        outcome = self._flat_host(values, results)
+        if self.number is not None:
+            target[...] = results.view(target.dtype).reshape(target.shape)
+        return outcome
+
+    def _flat_host(self, source: Array, target: Array) -> Outcome:
+        """Values of shape (n,), contiguous."""
+        if source.dtype != target.dtype:
+            return _joined(self._widened_host(*parts) for parts in _cut(source, target, COPIED))
+        if source.itemsize == 2:
+            return _joined(self._halves_host(*parts) for parts in _cut(source, target, COPIED))
+        return self._floats_host(source, target, self.number)
+
+    def _floats_host(self, source: Array, target: Array, number: float | None) -> Outcome:
+        factor = None if number is None else factor_host(number, source.dtype, divides=self.divides)
+        if self.sums is not None:
+            finite, square = add_up_host(source, target, factor, self.sums)
+            return Outcome(finite, [square])
+        if self.checks:
+            return Outcome(check_host(source, target, factor), ())
+        if factor is not None:
+            factor.operation(source, factor.number, target)
+        return Outcome(True, ())
+
+    def _widened_host(self, source: Array, target: Array) -> Outcome:
+        target[...] = scaling.unscale(source, self.number, name_of(target.dtype))
+        return self._floats_host(target, target, None)
+
+    def _halves_host(self, source: Array, target: Array) -> Outcome:
+        dtype, bits, results, finite = source.dtype, source.view(np.uint16), target.view(np.uint16), True
+        if self.number is not None:
+            finite = Half(dtype, self.divides, float(np.float32(self.number))).apply_host(bits, results, many=self.many)
+        elif self.checks:
+            finite = are_finite_host(results, dtype)
+        if self.sums is None:
+            return Outcome(finite, ())
+        parts = (magnitudes_host(part, dtype) for part, _ in _cut(results, results, STEP))
+        return Outcome(finite, [total([add_up_host(part, part, None, self.sums)[1] for part in parts])])
+
+    def _each_host(self, unit: Unit) -> Outcome:
+        """Several small arrays."""
+        if unit.sources[0].itemsize == 2:
+            values = np.concatenate(unit.sources, axis=None)
+            outcome = self._replace(sums=None)._halves_host(values, values)
+            if self.number is not None:
+                _scatter(values, unit.targets)
+            return outcome if self.sums is None else self._sums_of_each_host(unit, values.astype(np.float32))
+        if self.number is not None:
+            factor = factor_host(self.number, unit.sources[0].dtype, divides=self.divides)
+            deque(map(factor.operation, unit.sources, repeat(factor.number), unit.targets), maxlen=0)
+        if self.sums is not None:
+            return self._sums_of_each_host(unit, _gathered(unit.targets))
+        if not self.checks:
+            return Outcome(True, ())
+        values = _gathered(unit.targets)
+        return Outcome(check_host(values, values), ())
+
+    def _sums_of_each_host(self, unit: Unit, values: Array) -> Outcome:
+        return Outcome(*add_up_each_host(values, list(map(SIZE_OF, unit.targets)), self.sums))
+
+
+def run_host(work: Pass, sources: Sequence[Array], targets: Sequence[Array]) -> Outcome:
+    """
+    *work* on *sources*, with the results in *targets*.
+
+    Args:
+        work: What to do.
+        sources: Arrays as `numpy_layout.plain` gives them.
+        targets: *sources* themselves where nothing is written; else arrays of the same shapes that `numpy_layout.can_write`.
+
+    Returns:
+        What is known of all results; the sums in the dtype in which squares were taken, one for each array.
+    """
+    units = units_of(sources, targets)
+    work = work._replace(many=_count_halves(units) >= TABLE)
+    large = sum(unit.sources[0].nbytes for unit in units if len(unit.places) == 1)
+    threads = min(thread_count_host(), len(units)) if large >= THREADED else 1
+    outcomes = in_threads(work.outcomes_host, units, threads)
+    finite = all(outcome.finite for outcome in outcomes)
+    return Outcome(finite, () if work.sums is None else _totals(units, outcomes, len(sources), work.sums))
+
+
+def units_of(sources: Sequence[Array], targets: Sequence[Array]) -> list[Unit]:
+    """The units into which arrays are cut or gathered."""
+    units: list[Unit] = []
+    places, froms, intos = Unit([], [], [])
+    current, room = None, 0
+    rows = zip(sources, targets, map(SIZE_OF, sources), map(DTYPE_OF, sources), strict=True)
+    for place, (source, target, size, dtype) in enumerate(rows):
+        if dtype is not current or not 0 < size <= room:
+            if not size:
+                continue
+            if size > SMALL or dtype in PARTS or dtype != target.dtype:
+                units.extend(Unit([place], [part], [out]) for part, out in _cut(*_flattened(source, target), SEGMENT))
+                continue
+            units.append(Unit([], [], []))
+            places, froms, intos = units[-1]
+            current, room = dtype, GATHERED
+        places.append(place)
+        froms.append(source)
+        intos.append(target)
+        room -= size
+    return units
+
+
+def _count_halves(units: Sequence[Unit]) -> int:
+    """How many 16-bit values there are."""
+    return sum(sum(map(SIZE_OF, unit.sources)) for unit in units if unit.sources[0].itemsize == 2)
+
+
+def _cut(source: Array, target: Array, most: int) -> Iterator[tuple[Array, Array]]:
+    """Parts of up to *most* numbers, in order; of arrays that are not flat, parts that can be copied."""
+    if _is_flat(source) and _is_flat(target):
+        yield from ((source[start : start + most], target[start : start + most]) for start in range(0, source.size, most))
+    elif source.size <= COPIED:
+        yield source, target
+    else:
+        axis = source.shape.index(max(source.shape))
+        middle = source.shape[axis] // 2
+        for half in (slice(middle), slice(middle, None)):
+            index = (*[slice(None)] * axis, half)
+            yield from _cut(source[index], target[index], most)
+
+
+def _flattened(source: Array, target: Array) -> tuple[Array, Array]:
+    """Both in shape (n,), complex numbers as pairs, where that takes no copy; else as they are."""
+    if source.flags.c_contiguous and target.flags.c_contiguous:
+        return _parts(source.reshape(-1)), _parts(target.reshape(-1))
+    if source.flags.f_contiguous and target.flags.f_contiguous:
+        return _parts(source.T.reshape(-1)), _parts(target.T.reshape(-1))
+    return source, target
+
+
+def _is_flat(array: Array) -> bool:
+    contiguous: bool = array.flags.c_contiguous
+    return contiguous and array.ndim == 1 and array.dtype not in PARTS
+
+
+def _parts(flat: Array) -> Array:
+    """A contiguous array of shape (n,), with complex numbers as pairs of real ones."""
+    return flat.view(PARTS[flat.dtype]) if flat.dtype in PARTS else flat
+
+
+def _gathered(arrays: Sequence[Array]) -> Array:
+    """The values of *arrays*, one after the other, read-only."""
+    try:
+        return np.frombuffer(b"".join(arrays), arrays[0].dtype)  # the fastest way there is, for contiguous ones
+    except TypeError:
+        return np.concatenate(arrays, axis=None)
+
+
+def _scatter(values: Array, arrays: Sequence[Array]) -> None:
+    """Writes *values* into *arrays*, one after the other."""
+    start = 0
+    for array in arrays:
+        array[...] = values[start : start + array.size].reshape(array.shape)
+        start += array.size
+
+
+def _joined(parts: Iterator[Outcome]) -> Outcome:
+    """What is known of an array, from what is known of its parts."""
+    outcomes = list(parts)
+    sums = [square for outcome in outcomes for square in outcome.sums]
+    return Outcome(all(outcome.finite for outcome in outcomes), [total(sums)] if sums else ())
+
+
+def _totals(units: Sequence[Unit], outcomes: Sequence[Outcome], count: int, dtype: Any) -> Array:
+    """The sums of *count* arrays, each rounded once to *dtype*."""
+    totals = np.zeros(count)
+    parts: dict[int, list[float]] = {}
+    for unit, outcome in zip(units, outcomes, strict=True):
+        if len(unit.places) > 1:
+            totals[unit.places] = outcome.sums
+        else:
+            parts.setdefault(unit.places[0], []).extend(outcome.sums)
+    for place, squares in parts.items():
+        totals[place] = total(squares)
+    with np.errstate(over="ignore"):
+        return totals.astype(dtype)

@@ -1,0 +1,70 @@
+"""The page of performance shows what the file of the run holds."""
+
+import json
+import re
+from itertools import pairwise
+
+import document
+import pytest
+import sections
+import targets
+
+if not document.SHOWN.exists():
+    pytest.skip("needs the file of a whole run, which `make bench` writes", allow_module_level=True)
+
+PAGE = document.PAGE.read_text("utf-8")
+REPORT = json.loads(document.SHOWN.read_text("utf-8"))
+
+
+def test_the_page_shows_the_file():
+    """`python benchmarks/bench.py --document` brings it up to date."""
+    assert document.brought_up_to_date(PAGE, REPORT) == PAGE
+
+
+def test_the_file_is_of_a_whole_run():
+    """With every row, and no target missed without a reason."""
+    assert not REPORT["quick"]
+    assert [row["id"] for row in REPORT["rows"]] == [spec.id for spec in sections.all_specs()]
+    assert targets.faults(REPORT["targets"]) == []
+
+
+def test_the_verdicts_of_the_file_follow_from_its_rows():
+    """With the bounds and the reasons as they are today."""
+    judged = json.loads(json.dumps(targets.judged(REPORT["rows"], targets.read_reasons())))
+    wanted = [(one["row"], one["over"], one["at_most"], one["verdict"], one["reason"]) for one in judged]
+    assert [
+        (one["row"], one["over"], pytest.approx(one["at_most"]), one["verdict"], one["reason"]) for one in REPORT["targets"]
+    ] == wanted
+
+
+def test_each_row_is_on_the_page():
+    """By what is measured, its dtype and its shape."""
+    for row in REPORT["rows"]:
+        assert f"| {row['what']} | {row['dtype']} | {row['shape']} |" in PAGE, row["id"]
+
+
+@pytest.mark.parametrize("change", ["<!-- bench: machine -->", "<!-- bench: torch -->"])
+def test_a_page_without_a_block_is_refused(change):
+    """So that none can be lost."""
+    with pytest.raises(ValueError, match="each of the blocks"):
+        document.brought_up_to_date(PAGE.replace(change, ""), REPORT)
+
+
+def test_a_changed_number_changes_the_page():
+    """Each ratio of a target's row is shown."""
+    other = json.loads(json.dumps(REPORT))
+    row = next(row for row in other["rows"] if row["id"] == "torch/unscale+check/float32/100x1M")
+    row["cells"][0]["over"]["torch.amp"]["ratio"] = 7.77
+    assert "7.77 ±" in document.brought_up_to_date(PAGE, other)
+
+
+def test_links_lead_somewhere():
+    """Beside the page."""
+    for target in re.findall(r"\]\(([^)#]+)\)", PAGE):
+        assert (document.PAGE.parent / target).exists(), target
+
+
+def test_its_lines_are_of_one_width():
+    """Of text, and not of tables."""
+    assert [line for line in PAGE.splitlines() if len(line) > 150 and not line.startswith(("|", "- `"))] == []
+    assert [two for two in pairwise(PAGE.splitlines()) if two[0].startswith("#") and two[1]] == []

@@ -1,0 +1,101 @@
+"""The shapes, and the gradients that are made of them."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import shapes
+from gradients import ALIGNMENT, PERIOD, Gradients, floors
+
+
+def test_resnet50_has_its_parameters():
+    """161 tensors, 25,557,032 values; the first and the last as everybody knows them."""
+    assert len(shapes.RESNET.arrays) == 161
+    assert shapes.RESNET.values == 25_557_032
+    assert shapes.RESNET.arrays[0] == (64, 3, 7, 7)
+    assert shapes.RESNET.arrays[-2:] == ((1000, 2048), (1000,))
+
+
+def test_gpt2_small_has_its_parameters():
+    """148 tensors, 124,439,808 values."""
+    assert len(shapes.GPT2.arrays) == 148
+    assert shapes.GPT2.values == 124_439_808
+    assert shapes.GPT2.arrays[0] == (50257, 768)
+    assert shapes.GPT2.arrays[-1] == (768,)
+
+
+@pytest.mark.parametrize("shape", shapes.SHAPES, ids=lambda shape: shape.name)
+def test_names_say_what_shapes_are(shape):
+    """The number of arrays and of values, where there is one size."""
+    if "x" in shape.name:
+        count, size = (int(part.replace("M", "000000")) for part in shape.name.split("x"))
+        assert len(shape.arrays) == count
+        assert set(shape.arrays) == {(size,)}
+        assert shape.words.replace(",", "").replace(" ", "") == shape.name
+
+
+@pytest.mark.parametrize("shape", shapes.SHAPES, ids=lambda shape: shape.name)
+def test_a_quick_shape_is_small(shape):
+    """One array stays one, and several stay several."""
+    quick = shape.quick()
+    assert quick.values <= 4000
+    assert (len(quick.arrays) == 1) == (len(shape.arrays) == 1)
+
+
+SOME = shapes.Shape("some", "some", ((3, 5), (64,), (1000, 3), ()))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_gradients_are_of_their_shapes_aligned_and_apart(dtype):
+    """As torch would place them; and torch sees the same memory."""
+    torch = pytest.importorskip("torch")
+    made = Gradients(SOME, dtype)
+    assert [array.shape for array in made.arrays] == list(SOME.arrays)
+    assert {array.dtype.name for array in made.arrays} == {dtype}
+    assert all(array.ctypes.data % ALIGNMENT == 0 for array in made.arrays)
+    ends = [(array.ctypes.data, array.ctypes.data + array.nbytes) for array in made.arrays]
+    assert all(end <= start for (_, end), (start, _) in pairwise(ends))
+    assert [tensor.data_ptr() for tensor in made.as_torch()] == [array.ctypes.data for array in made.arrays]
+    assert {tensor.dtype for tensor in made.as_torch()} == {getattr(torch, dtype)}
+    assert made.bytes == sum(array.nbytes for array in made.arrays)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_gradients_are_finite_and_many(dtype):
+    """Of different sizes, without zeros; and unscaled hardly one in a hundred is subnormal."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    (array,) = Gradients(shapes.equal("", "", 1, PERIOD), dtype).arrays
+    values = np.abs(array.astype(np.float64))
+    assert np.isfinite(values).all()
+    assert len(np.unique(array.view(np.uint16 if dtype != "float32" else np.uint32))) > 5_000
+    assert values.min() > 0
+    sizes = values[: PERIOD // 1000 * 1000].reshape(-1, 1000).mean(axis=1)
+    assert sizes.max() / sizes.min() > 40
+    tiny = float(ml_dtypes.finfo(array.dtype).tiny)
+    assert (values / 2**16 < tiny).mean() < (0.01 if dtype == "float16" else 1e-9)
+
+
+def test_refilling_brings_back_what_was_there():
+    """All of it, over more than one period."""
+    made = Gradients(shapes.Shape("", "", ((PERIOD,), (PERIOD + 7,), (5,))), "float32")
+    before = [array.copy() for array in made.arrays]
+    for array in made.arrays:
+        array /= 65536
+    made.refill()
+    assert all(np.array_equal(array, old) for array, old in zip(made.arrays, before, strict=True))
+    assert not np.array_equal(before[0][:1000], before[1][:1000])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_floor_changes_nothing_and_sees_all_bytes(dtype, writes):
+    """It can be called between the others without a refill."""
+    made = Gradients(shapes.equal("", "", 3, 1000), dtype)
+    before = [array.tobytes() for array in made.arrays]
+    found = floors(made, writes)
+    assert set(found) == ({"multiply"} if writes else {"max", "dot"})
+    with np.errstate(all="ignore"):
+        for run in found.values():
+            run()
+    assert [array.tobytes() for array in made.arrays] == before
+    assert sum(array.nbytes for array in made.as_float32()) == made.bytes

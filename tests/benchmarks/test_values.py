@@ -1,0 +1,102 @@
+"""Rows that are not of times: counts, memory and growth."""
+
+import math
+import sys
+
+import count_rows
+import growth_rows
+import memory_rows
+import numpy as np
+import pytest
+
+from ampscale import LossScaleRule
+
+MIB = 2**20
+
+
+def test_a_power_is_fitted_as_its_exponent():
+    """Without error."""
+    exponent, error = growth_rows.fitted([(10**k, 3e-9 * (10**k) ** 1.2) for k in range(3, 9)])
+    assert exponent == pytest.approx(1.2)
+    assert error == pytest.approx(0, abs=1e-7)
+
+
+def test_a_fit_has_the_standard_error_of_its_slope():
+    """As it is computed by hand for four points."""
+    points = [(math.exp(x), math.exp(y)) for x, y in ((0, 0.1), (1, 0.9), (2, 2.2), (3, 2.9))]
+    exponent, error = growth_rows.fitted(points)
+    assert exponent == pytest.approx(0.97)
+    residuals = [y - (0.07 + 0.97 * x) for x, y in ((0, 0.1), (1, 0.9), (2, 2.2), (3, 2.9))]
+    assert error == pytest.approx(math.sqrt(sum(r * r for r in residuals) / 2 / 5))
+
+
+@pytest.mark.parametrize("size", [3 * MIB, 50 * MIB])
+def test_tracemalloc_sees_what_numpy_allocates(size):
+    """At the peak, whether it is kept or not."""
+    assert memory_rows.traced(lambda: np.empty(size, np.uint8)) == pytest.approx(size, abs=4096)
+    assert memory_rows.traced(lambda: [np.empty(size, np.uint8).sum() for _ in range(3)]) == pytest.approx(
+        size, abs=2**17
+    )  # with a buffer of the sum's
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the peak of the resident set is begun anew on Linux alone")
+def test_the_resident_set_grows_by_what_is_touched():
+    """At the peak, although it is gone afterwards; also where the C library would keep it."""
+
+    def touch():
+        for _ in range(3):
+            kept = [np.ones(size, np.uint8) for size in 100 * [MIB // 2]]
+        return kept[0]
+
+    for _ in range(2):
+        assert 50 * MIB <= memory_rows.resident(touch) <= 110 * MIB
+    assert memory_rows.resident(lambda: None) <= MIB
+
+
+def test_calls_of_numpy_are_counted_in_our_modules():
+    """An update of the machine's definition makes some; a look at a list makes none."""
+    from ampscale.core import machine
+
+    rule = LossScaleRule()
+    state = rule.init()
+    assert count_rows.numpy_calls(lambda: machine.update(rule, state, np.asarray(True))) > 10
+    assert count_rows.numpy_calls(lambda: sorted([3, 1])) == 0
+
+
+def test_methods_of_arrays_are_counted():
+    """They are not looked up in a module."""
+    array = np.ones(10)
+    assert count_rows.numpy_calls(lambda: (array.max(), array.copy())) == 2
+
+
+def test_nothing_is_left_of_the_counting():
+    """The functions are NumPy's own again."""
+    import array_api_compat.numpy
+
+    before = dict(vars(array_api_compat.numpy))
+    count_rows.numpy_calls(lambda: None)
+    assert dict(vars(array_api_compat.numpy)) == before
+    assert array_api_compat.numpy.isfinite is np.isfinite
+    assert sys.getprofile() is None
+
+
+def test_torchs_operators_and_reads_are_counted():
+    """A foreach function is one; bool, float and item are reads."""
+    torch = pytest.importorskip("torch")
+    tensors = [torch.ones(5) for _ in range(7)]
+    assert count_rows.torch_tally(lambda: torch._foreach_mul_(tensors, 2.0)) == (1, 0)
+    assert count_rows.torch_tally(lambda: (tensors[0].sum(), tensors[0].neg())) == (2, 0)
+    assert count_rows.torch_tally(lambda: (bool(tensors[0][0]), float(tensors[0].sum()), tensors[0].max().item()))[1] == 3
+
+
+def test_jaxs_programs_and_reads_are_counted():
+    """A jitted function is one program; each eager operation is one."""
+    jax = pytest.importorskip("jax")
+    import jax.numpy as jnp
+
+    arrays = [jnp.ones(5) for _ in range(3)]
+    together = jax.jit(lambda arrays: [array * 2 for array in arrays])
+    assert count_rows.jax_tally(lambda: together(arrays)) == (1, 0)
+    assert count_rows.jax_tally(lambda: [together(arrays) for _ in range(4)]) == (4, 0)
+    assert count_rows.jax_tally(lambda: [jnp.negative(array) for array in arrays]) == (3, 0)
+    assert count_rows.jax_tally(lambda: float(jnp.negative(arrays[0])[0]))[1] >= 1

@@ -1,0 +1,122 @@
+"""`GradScaler.update` by torch's kernel, beside the transition of the rule: the same bits of scale and count."""
+
+from copy import copy
+from dataclasses import replace
+
+import libraries
+import pytest
+import torch
+from frameworks.torch.loops import INF, bits
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ampscale import presets
+from ampscale.core.dtypes import FLOATS
+from ampscale.frameworks._torch import move_scale
+from ampscale.frameworks.torch import GradScaler
+
+FLOOR = FLOATS["float32"].smallest_normal
+LARGEST = FLOATS["float32"].largest
+FACTORS = {
+    "growth_factor": st.sampled_from([2.0, 1.1, 1.0000001, 3.0, 2.0**100, LARGEST]) | st.floats(1, 1e9, exclude_min=True),
+    "backoff_factor": st.sampled_from([0.5, 0.3, 0.9999999, 2.0**-100, FLOOR]) | st.floats(1e-9, 1, exclude_max=True),
+    "growth_interval": st.integers(1, 4),
+    "init_scale": st.sampled_from([2.0**16, FLOOR, 1.5 * FLOOR, LARGEST, 2.0**127]) | st.floats(FLOOR, LARGEST, width=32),
+}
+
+CHANGES = [
+    *[("update", value) for value in (4.0, 3.0)],
+    *[("set_growth_factor", value) for value in (2.0, 3.0)],
+    *[("set_backoff_factor", value) for value in (0.25, 0.3)],
+    *[("step", value) for value in (1.0, INF)],
+    *[(name, None) for name in ("get_scale", "state_dict")],
+]
+
+
+@pytest.mark.clause("TORCH-arithmetic", "TORCH-guard", "TORCH-floor", "TORCH-growth", "TORCH-backoff", "MACHINE-at-least")
+@given(constants=st.fixed_dictionaries(FACTORS), steps=st.lists(st.booleans(), max_size=60), count=st.integers(0, 6))
+def test_the_scale_moves_as_the_rule_has_it(constants, steps, count):
+    """With any factors, from one end of float32 to the other, and from a count that has passed the interval."""
+    rule = replace(presets.torch(), min_scale=FLOOR, **constants)
+    wanted = rule.init(like=torch.empty(()))._replace(good_steps=torch.tensor(count, dtype=torch.int32))
+    state = wanted._replace(scale=wanted.scale.clone(), good_steps=wanted.good_steps.clone())
+    for number, finite in enumerate(steps):
+        wanted = rule.update(wanted, torch.tensor(finite))
+        found = [torch.tensor(0.0 if finite else 1.0)]
+        move_scale(rule, state, found, is_past=number == 0, may_undercut=not finite)
+        assert bits(list(state[:3])) == bits(list(wanted[:3]))
+
+
+@pytest.mark.clause("TORCH-several-optimizers", "TORCH-update")
+@given(flags=st.lists(st.booleans(), min_size=1, max_size=4))
+def test_one_overflow_among_several_is_an_overflow(flags):
+    """And moves the scale once."""
+    rule = replace(presets.torch(growth_interval=1), min_scale=FLOOR)
+    state = rule.init(like=torch.empty(()))
+    move_scale(rule, state, [torch.tensor(0.0 if finite else 1.0) for finite in flags], is_past=False, may_undercut=True)
+    assert state.scale == 2.0 ** (17 if all(flags) else 15)
+
+
+@pytest.mark.clause("TORCH-floor", "TORCH-fused", "TORCH-host-reads")
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_floor_holds_whether_or_not_the_flag_was_read(fused):
+    """And a growth leads away from it."""
+    parameter = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([parameter], lr=0.0, fused=fused)
+    scaler = GradScaler(init_scale=4 * FLOOR, backoff_factor=0.3, growth_interval=1)
+    scaler.scale(torch.ones(()))
+    scales = []
+    for gradient in (INF, INF, INF, 0.0):
+        parameter.grad = torch.tensor([gradient])
+        scaler.step(optimizer)
+        with libraries.load("torch").count_reads() as reads:
+            scaler.update()
+        assert reads == []
+        scales.append(scaler.get_scale())
+    assert scales == [float(torch.tensor(1.2 * FLOOR)), FLOOR, FLOOR, 2 * FLOOR]
+
+
+@pytest.mark.clause("TORCH-getters", "MACHINE-at-least")
+@pytest.mark.parametrize("change", ["set", "loaded"])
+def test_an_interval_that_the_count_has_passed_is_over_at_the_next_finite_step(change):
+    """The count that is told stays what was counted until then; an overflow starts it again, as ever."""
+    for gradient, scale in ((1.0, 16.0), (INF, 4.0)):
+        parameter = torch.zeros(1, requires_grad=True)
+        optimizer, scaler = torch.optim.SGD([parameter], lr=0.0), GradScaler(init_scale=8.0, growth_interval=5)
+        scaler.scale(torch.ones(()))
+        scaler.load_state_dict({**scaler.state_dict(), "_growth_tracker": 4})
+        if change == "set":
+            scaler.set_growth_interval(2)
+        else:
+            scaler.load_state_dict({**scaler.state_dict(), "growth_interval": 2})
+        assert scaler.state_dict()["_growth_tracker"] == 4
+        parameter.grad = torch.tensor([gradient])
+        scaler.step(optimizer)
+        scaler.update()
+        assert (scaler.get_scale(), scaler.state_dict()["_growth_tracker"]) == (scale, 0)
+
+
+@pytest.mark.clause("TORCH-unscale", "TORCH-arithmetic")
+@given(init=st.sampled_from([1.0, 2.0**16, 3.0, 2.0**-126]), fused=st.booleans(), changes=st.lists(st.sampled_from(CHANGES)))
+def test_what_is_known_of_the_scale_without_a_look_is_so(init, fused, changes):
+    """That it is a power of two, and what it is at least, whatever is set, loaded and moved, and whether flags were read."""
+    parameter = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([parameter], lr=0.0, fused=fused)
+    scaler = GradScaler(init_scale=init, growth_interval=1)
+    scaler.scale(torch.ones(()))
+    for name, value in changes:
+        if name == "step":
+            parameter.grad = torch.tensor([value])
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            getattr(scaler, name)(*([] if value is None else [value]))
+        known, scale = scaler._known_least(), copy(scaler).get_scale()
+        assert known <= scale
+        assert known == 0 or torch.frexp(torch.tensor(scale)).mantissa == 0.5
+        if name in ("update", "get_scale", "state_dict"):
+            assert known in (0, scale)
+    if init != 3.0 and 3.0 not in (value for _, value in changes) and 0.3 not in (value for _, value in changes):
+        assert scaler._known_least() > 0
+    if all(change == ("step", 1.0) for change in changes) and not fused:
+        assert scaler._known_least() == (0 if init == 3.0 else init)
