@@ -27,7 +27,7 @@ check: .venv/ready ## format, lint, types, and every vector computed anew
 	$(BIN)/mypy
 	$(BIN)/python -m ampscale.conformance.oracle.vectors
 
-bench: .venv/ready ## what the verbs cost, as ratios to the memory's own speed, and simulations
+bench: .venv/bench ## what everything costs, beside its rivals and this machine's floor; minutes
 	$(BIN)/python benchmarks/bench.py
 
 .venv/demo: pyproject.toml constraints.txt
@@ -35,6 +35,9 @@ bench: .venv/ready ## what the verbs cost, as ratios to the memory's own speed, 
 
 .venv/ready: pyproject.toml constraints.txt
 	$(call install,dev)
+
+.venv/bench: pyproject.toml constraints.txt
+	$(call install,bench)
 
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ampscale needs Python 3.11 or later; set PYTHON=")'

@@ -2,8 +2,7 @@
 Sections: the rows that run in one process, the processes, and what they report.
 
 Each section has a process of its own, which has one core and one thread, save where two are the row's subject, and which holds
-no memory of another's. Where this interpreter lacks the rivals of a section, it runs in the environment that has them for the
-tests of the presets, if that has been made.
+no memory of another's.
 """
 
 import gc
@@ -19,21 +18,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TextIO
 
-import count_rows
-import growth_rows
 import measure
-import memory_rows
 import numpy as np
-import simulation
-import step_rows
 import targets
-import verb_rows
+from rows import counts, growth, memory, simulation, steps, verbs
 from specs import Spec
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("numpy", "ml_dtypes", "torch", "jax", "jaxlib", "jmp", "flax", "optax", "paddlepaddle")
-# What a section's rivals need, and in which environment of tests/oracles they are.
-ELSEWHERE = {"jax": (("jmp", "flax"), "jax"), "memory-jax": (("jmp", "flax"), "jax"), "paddle": (("paddle",), "paddle")}
+PADDLE = ROOT / ".venv-oracles" / "paddle" / "bin" / "python"  # which the tests of the presets make: Paddle needs a NumPy of its own
 SECONDS = 0.5  # to measure a row, at least; a slow row takes longer
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "AMPSCALE_THREADS")
 
@@ -43,7 +36,7 @@ Row = dict[str, Any]
 @cache
 def all_specs() -> tuple[Spec, ...]:
     """Every row, in the order of the table."""
-    sources = (verb_rows, step_rows, growth_rows, memory_rows, count_rows, simulation)
+    sources = (verbs, steps, growth, memory, counts, simulation)
     return tuple(spec for source in sources for spec in source.specs())
 
 
@@ -57,11 +50,9 @@ def groups(specs: list[Spec], quick: bool) -> list[list[Spec]]:
 
 
 def interpreter(section: str, quick: bool) -> str:
-    """Which Python runs a section: this one, or one that has its rivals. A quick run needs no other."""
-    needed, environment = ELSEWHERE.get(section, ((), ""))
-    here = all(importlib.util.find_spec(name) for name in needed)
-    other = ROOT / ".venv-oracles" / environment / "bin" / "python"
-    return str(other) if needed and not here and not quick and other.exists() else sys.executable
+    """Which Python runs a section: this one, or one that has Paddle. A quick run needs no other."""
+    elsewhere = section == "paddle" and not quick and not importlib.util.find_spec("paddle") and PADDLE.exists()
+    return str(PADDLE) if elsewhere else sys.executable
 
 
 def started(specs: list[Spec], quick: bool) -> "subprocess.Popen[str]":

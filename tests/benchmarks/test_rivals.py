@@ -5,9 +5,9 @@ import math
 import numpy as np
 import ours
 import pytest
-import verb_rows
 from gradients import SCALE, Gradients
 from measure import Absent
+from rows import verbs as verb_rows
 from shapes import Shape
 
 pytest.importorskip("torch")

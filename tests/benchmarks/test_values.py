@@ -3,11 +3,11 @@
 import math
 import sys
 
-import count_rows
-import growth_rows
-import memory_rows
 import numpy as np
 import pytest
+from rows import counts as count_rows
+from rows import growth as growth_rows
+from rows import memory as memory_rows
 
 from ampscale import LossScaleRule
 

@@ -131,7 +131,8 @@ class _CountedModule:
 def torch_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
     """The verbs on tensors; and the two scalers, whose optimizer does nothing."""
     import torch
-    from step_rows import scaler_step, scalers
+
+    from rows.steps import scaler_step, scalers
 
     gradients = Gradients(SMALL.quick() if quick else SMALL, "float32")
     tensors = gradients.as_torch()
@@ -165,8 +166,8 @@ def jax_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
     """The verbs as they are called; in one jitted function; and jmp and flax so."""
     import jax
     import jax.numpy as jnp
-    import rivals_jax
     from ours import UNSCALE
+    from rivals import jax as rivals_jax
 
     gradients = Gradients(SMALL.quick() if quick else SMALL, "float32")
     tree, loss = [jnp.array(array) for array in gradients.arrays], jnp.ones(())

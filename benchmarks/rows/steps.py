@@ -40,8 +40,8 @@ def host_updates() -> Contenders:
 def torch_rival() -> Contenders:
     """Torch's own update, on its tensors."""
     try:
-        import rivals_torch
         import torch
+        from rivals import torch as rivals_torch
     except ModuleNotFoundError:
         return [Absent("torch.amp", "not installed")]
     return [Contender("torch.amp", rivals_torch.update(torch.amp.GradScaler))]
@@ -49,8 +49,8 @@ def torch_rival() -> Contenders:
 
 def torch_updates() -> Contenders:
     """The same on torch's tensors: the rule, and our scaler in torch's manner."""
-    import rivals_torch
     import torch
+    from rivals import torch as rivals_torch
 
     from ampscale.frameworks.torch import GradScaler
 
@@ -65,7 +65,7 @@ def jax_updates() -> Contenders:
     """The same jitted, beside jmp's."""
     import jax
     import jax.numpy as jnp
-    import rivals_jax
+    from rivals import jax as rivals_jax
 
     rule = LossScaleRule()
     state, finite = rule.init(like=jnp.ones(())), jnp.asarray(True)
@@ -92,8 +92,8 @@ def overhead(shape: Shape) -> Callable[[bool], Contenders]:
 
 def scaler_step(make: Callable[..., Any], gradients: list[Any]) -> Callable[[], None]:
     """A step without a forward and a backward pass: what the scaler does in it."""
-    import rivals_torch
     import torch
+    from rivals import torch as rivals_torch
 
     scaler, optimizer = rivals_torch.scaler_of(make, SCALE), rivals_torch.holding(gradients)
     loss = torch.ones((), requires_grad=True)

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-import verb_rows
 from gradients import SCALE
 from measure import Absent, Cell
 from ours import NORM, UNSCALE
 from shapes import LARGE
 from specs import Spec
+
+from rows import verbs
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 TRACED = ("ampscale", "naive", "careful")
@@ -36,7 +37,7 @@ def specs() -> Iterator[Spec]:
 
 def cells(library: str, verb: str, dtype: str, quick: bool) -> Iterator[Cell]:
     """The peak of each contender."""
-    for each in verb_rows.contenders(library, verb, dtype, LARGE, SCALE, quick):
+    for each in verbs.contenders(library, verb, dtype, LARGE, SCALE, quick):
         if isinstance(each, Absent):
             yield {"name": each.name, "absent": each.why}
         elif each.kind != "floor":

@@ -77,7 +77,7 @@ def _ours(verb: str, gradients: Gradients, tree: Any, scale: Any, name: str = "a
 
 
 def _numpy(verb: str, gradients: Gradients) -> Contenders:
-    import rivals_numpy
+    from rivals import numpy as rivals_numpy
 
     arrays, scale = gradients.arrays, gradients.scale
     refill = gradients.refill if verb in WRITING else None
@@ -100,15 +100,15 @@ def _in_one_array(gradients: Gradients) -> Contender:
 
 def _torch_rivals(verb: str, gradients: Gradients) -> Contenders:
     try:
-        import rivals_torch
+        from rivals import torch as rivals_torch
     except ModuleNotFoundError:
         return [Absent("torch", "not installed")]
     return rivals_torch.contenders(verb, gradients.as_torch(), gradients.scale, gradients.max_norm, gradients.refill)
 
 
 def _torch(verb: str, gradients: Gradients) -> Contenders:
-    import rivals_torch
     import torch
+    from rivals import torch as rivals_torch
 
     from ampscale.frameworks.torch import GradScaler
 
@@ -133,7 +133,7 @@ def _resetting(scaler: Any, gradients: Gradients) -> Any:
 
 def _jax(verb: str, gradients: Gradients) -> Contenders:
     import jax.numpy as jnp
-    import rivals_jax
+    from rivals import jax as rivals_jax
 
     tree = [jnp.array(array) for array in gradients.arrays]
     return rivals_jax.contenders(verb, tree, jnp.asarray(gradients.scale, jnp.float32), gradients.max_norm)
@@ -142,7 +142,7 @@ def _jax(verb: str, gradients: Gradients) -> Contenders:
 def _paddle(verb: str, gradients: Gradients) -> Contenders:
     yield _ours(verb, gradients, gradients.arrays, np.asarray(gradients.scale, np.float32))
     try:
-        import rivals_paddle
+        from rivals import paddle as rivals_paddle
     except ModuleNotFoundError:
         yield Absent("paddle kernel", "not installed")
         return
@@ -152,8 +152,8 @@ def _paddle(verb: str, gradients: Gradients) -> Contenders:
 
 def _two_threads(verb: str, gradients: Gradients) -> Contenders:
     """In a process that has two cores; torch, which has a pool of its own, gives the floor too."""
-    import rivals_torch
     import torch
+    from rivals import torch as rivals_torch
 
     tensors, one = gradients.as_torch(), torch.ones(())
     words = [torch.from_numpy(array) for array in gradients.as_float32()]

@@ -53,8 +53,8 @@ def cells(sizes: Callable[[bool], dict[int, Shape]], quick: bool) -> Iterator[Ce
 
 def contenders(gradients: Gradients, reset: Callable[[], None]) -> list[Contender]:
     """Unscaled and checked in place, on NumPy and on torch; torch's kernel; and the floor."""
-    import rivals_torch
     import torch
+    from rivals import torch as rivals_torch
 
     tensors = gradients.as_torch()
     (floor,) = floors(gradients, writes=True).values()

@@ -1,0 +1,1 @@
+"""What people would use instead: each library's own ways to do what the verbs do."""
