@@ -2,8 +2,8 @@
 What is done to float32 or float64 values, block by block: divide, look for infinities and NaNs, add up squares.
 
 A block stays in the second cache between two operations on it. Every array here has shape (n,), is contiguous and not empty.
-Nothing depends on where it lies. The loops over blocks do as little as they can: between two blocks of a megabyte the
-interpreter itself is out of the cache.
+Nothing depends on where it lies. The loop over blocks does as little as it can: between two blocks the interpreter itself is
+out of the nearest cache.
 
 Spec: SCALING-reciprocal, OVERFLOW-both-sides, NORMS-accumulate-wide.
 """
@@ -18,9 +18,9 @@ import numpy as np
 from ..core.typing import Array
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-BLOCK = 1 << 18  # numbers
-PAGE = 1 << 10  # numbers, float32 ones
-CHECKED_ROW = 1 << 12  # numbers; a BLAS may start threads of its own for a product of more than 10,000
+BLOCK = 1 << 17  # numbers
+CHECKED_ROW = 1 << 13  # numbers; a BLAS may start threads of its own for a product of more than 10,000
+PAIR = 2 * CHECKED_ROW
 SUMMED_ROW = 1 << 8  # numbers, so few that their squares can be added up in float32: a norm is right to two units
 SHORTEST_ROW = 32  # below, a row costs more than its numbers
 
@@ -37,7 +37,6 @@ class Factor(NamedTuple):
 
     operation: np.ufunc
     number: Array  # shape ()
-    shrinks: bool  # it subtracts from exponents, and does nothing else where the result is no subnormal number
 
 
 @lru_cache
@@ -47,19 +46,22 @@ def factor_host(number: float, dtype: Any, *, divides: bool) -> Factor:
     mantissa, exponent = math.frexp(float(factor))
     largest = int(np.finfo(dtype).maxexp) - 1
     if not divides or mantissa != 0.5 or not -largest < exponent - 1 < largest:
-        return Factor(np.divide if divides else np.multiply, factor, shrinks=False)
-    return Factor(np.multiply, np.array(math.ldexp(1.0, 1 - exponent), dtype), shrinks=exponent > 0)
+        return Factor(np.divide if divides else np.multiply, factor)
+    return Factor(np.multiply, np.array(math.ldexp(1.0, 1 - exponent), dtype))
 
 
 def check_host(source: Array, target: Array, factor: Factor | None = None) -> bool:
     """Applies *factor*, if there is one, and says whether no result is an infinity or a NaN."""
-    full = source.size // BLOCK * BLOCK
-    product = _check_blocks_host(source[:full], target[:full], factor) if full else 0.0
-    if full < source.size:
-        rest = target[full:]
-        if factor is not None:
-            factor.operation(source[full:], factor.number, rest)
-        product += _product_host(rest)
+    size = source.size
+    full = size // BLOCK * BLOCK
+    if full < size and factor is not None:
+        factor.operation(source[full:], factor.number, target[full:])
+    if not full:
+        product = _product_host(target)
+    else:
+        product = float(_products_host(source[:full], target[:full], factor, CHECKED_ROW, paired=True).sum())
+        last = -(-(size - full) // PAIR) * PAIR  # some of it was looked at already, which is quicker than to do without
+        product += float(_paired(target[size - last :]).sum())
     return math.isfinite(product) or _look_host(target)
 
 
@@ -68,7 +70,10 @@ def add_up_host(source: Array, target: Array, factor: Factor | None, dtype: Any)
     if source.dtype != FLOAT32 or dtype != FLOAT32 or not rows_are_accurate_host():
         return _add_up_as_defined_host(source, target, factor, dtype)
     full = source.size // BLOCK * BLOCK
-    square = _add_up_blocks_host(source[:full], target[:full], factor) if full else 0.0
+    square = 0.0
+    if full:
+        products = _products_host(source[:full], target[:full], factor, SUMMED_ROW, paired=False)
+        square = float(np.add.reduce(products, axis=None, dtype=FLOAT64))
     if full < source.size:
         rest = target[full:]
         if factor is not None:
@@ -82,7 +87,8 @@ def add_up_each_host(block: Array, sizes: list[int], dtype: Any) -> tuple[bool, 
     width, lengths = _row_width(math.gcd(*sizes)), np.array(sizes)
     starts = np.add.accumulate(lengths) - lengths
     if block.dtype == dtype == FLOAT32 and width and rows_are_accurate_host():
-        squares = np.add.reduceat(_row_sums(block.reshape(-1, width)).astype(FLOAT64), starts // width)
+        rows = block.reshape(-1, width)
+        squares = np.add.reduceat(_row_products(rows, rows).astype(FLOAT64), starts // width)
         if _is_safe(squares, lengths).all():
             return True, squares
     squares = np.add.reduceat(np.multiply(block, block, dtype=dtype).astype(FLOAT64, copy=False), starts)
@@ -95,65 +101,44 @@ def rows_are_accurate_host() -> bool:
     values = np.linspace(1, 4, 1024, dtype=FLOAT32)
     rows = np.repeat(values, SUMMED_ROW).reshape(-1, SUMMED_ROW)
     exact = SUMMED_ROW * values.astype(FLOAT64) ** 2
-    return bool((abs(_row_sums(rows) / exact - 1) < 2.0**-23).all())
+    return bool((abs(_row_products(rows, rows) / exact - 1) < 2.0**-23).all())
 
 
-def _check_blocks_host(source: Array, target: Array, factor: Factor | None) -> float:
-    """Applies *factor* to whole blocks; see `_product_host` for what is returned."""
-    shape = (-1, 2, BLOCK // CHECKED_ROW // 2, CHECKED_ROW)
-    befores, afters = source.reshape(shape), target.reshape(shape)
-    products = np.empty((len(afters), shape[2]), target.dtype)
-    for pages, before, after, product in zip(_pages(source), befores, afters, products, strict=True):
-        np.dot(pages, pages)
-        if factor is not None:
-            factor.operation(before, factor.number, after)
-        _multiply_rows(after[0], after[1], product)
-    return float(products.sum())
-
-
-def _add_up_blocks_host(source: Array, target: Array, factor: Factor | None) -> float:
+def _products_host(source: Array, target: Array, factor: Factor | None, width: int, *, paired: bool) -> Array:
     """
-    Applies *factor* to whole blocks of float32 values, and adds up the squares of the results.
+    Applies *factor* to whole blocks.
 
-    Memory is faster to read than to change: where the squares before tell those after, they are added up before.
+    Returns:
+        Sums of products, each of *width* results: with themselves, or where *paired*, with those half a block further on.
     """
-    shape = (-1, BLOCK // SUMMED_ROW, SUMMED_ROW)
-    befores, afters = source.reshape(shape), target.reshape(shape)
-    sums = np.empty(afters.shape[:2], FLOAT32)
-    before_tells = factor is not None and factor.shrinks
-    for pages, before, after, row_sums in zip(_pages(source), befores, afters, sums, strict=True):
-        np.dot(pages, pages)
-        if before_tells:
-            _multiply_rows(before, before, row_sums)
-        if factor is not None:
-            factor.operation(before, factor.number, after)
-        if not before_tells:
-            _multiply_rows(after, after, row_sums)
-    square = float(np.add.reduce(sums, axis=None, dtype=FLOAT64))
-    return square * float(factor.number) ** 2 if factor is not None and before_tells else square
-
-
-def _pages(blocks: Array) -> Array:
-    """
-    A number from each page, for each block.
-
-    Once they were touched the block comes faster, since a processor fetches ahead within a page alone.
-    """
-    return blocks[::PAGE].reshape(-1, BLOCK // PAGE)
+    rows = target.reshape(-1, 1 + paired, BLOCK // width // (1 + paired), width)
+    lefts, rights = rows[:, 0], rows[:, -1]
+    products = np.empty(lefts.shape[:-1], target.dtype)
+    if factor is None:
+        _multiply_rows(lefts, rights, products)
+        return products
+    befores, afters = source.reshape(-1, BLOCK), target.reshape(-1, BLOCK)
+    for before, after, left, right, product in zip(befores, afters, lefts, rights, products, strict=True):
+        factor.operation(before, factor.number, after)
+        _multiply_rows(left, right, product)
+    return products
 
 
 def _product_host(flat: Array) -> float:
     """A sum of products in which every value is a factor: finite only where all of them are, not always where all are."""
     half = (flat.size + 1) // 2
     left, right = flat[:half], flat[flat.size - half :]
-    rows = half // CHECKED_ROW
-    full = rows * CHECKED_ROW
+    full = half // CHECKED_ROW * CHECKED_ROW
     product = float(np.dot(left[full:], right[full:]))
-    if rows:
-        products = np.empty(rows, flat.dtype)
-        _multiply_rows(left[:full].reshape(rows, -1), right[:full].reshape(rows, -1), products)
-        product += float(products.sum())
+    if full:
+        product += float(_row_products(left[:full].reshape(-1, CHECKED_ROW), right[:full].reshape(-1, CHECKED_ROW)).sum())
     return product
+
+
+def _paired(flat: Array) -> Array:
+    """As `_product_host`, for a multiple of `PAIR` values, and by row."""
+    left, right = flat.reshape(2, -1, CHECKED_ROW)
+    return _row_products(left, right)
 
 
 def _add_up_rows_host(flat: Array) -> float:
@@ -162,15 +147,16 @@ def _add_up_rows_host(flat: Array) -> float:
     last = flat[full:]
     square = float(np.dot(last, last))
     if full:
-        square += float(np.add.reduce(_row_sums(flat[:full].reshape(-1, SUMMED_ROW)), dtype=FLOAT64))
+        rows = flat[:full].reshape(-1, SUMMED_ROW)
+        square += float(np.add.reduce(_row_products(rows, rows), dtype=FLOAT64))
     return square
 
 
-def _row_sums(rows: Array) -> Array:
-    """The sums of the squares of float32 values in each row."""
-    sums = np.empty(len(rows), FLOAT32)
-    _multiply_rows(rows, rows, sums)
-    return sums
+def _row_products(left: Array, right: Array) -> Array:
+    """The sum of the products in each row."""
+    products = np.empty(len(left), left.dtype)
+    _multiply_rows(left, right, products)
+    return products
 
 
 def _look_host(flat: Array) -> bool:

@@ -39,6 +39,7 @@ class Unit(NamedTuple):
     places: list[int]  # of the arrays among all
     sources: list[Array]
     targets: list[Array]  # where nothing is written, or all of it in place, the sources
+    is_flat: bool = False  # one part of one array, of shape (n,), contiguous and not complex
 
 
 class Outcome(NamedTuple):
@@ -60,13 +61,18 @@ class Pass(NamedTuple):
     def outcomes_host(self, units: Iterator[tuple[int, Unit]]) -> list[tuple[int, Outcome]]:
         """What is known of each of *units*, which have numbers."""
         with np.errstate(all="ignore"):  # it holds for one thread
-            return [(index, self._each_host(unit) if len(unit.places) > 1 else self._one_host(unit)) for index, unit in units]
+            return [(index, self._unit_host(unit)) for index, unit in units]
+
+    def _unit_host(self, unit: Unit) -> Outcome:
+        if unit.is_flat:
+            return self._flat_host(unit.sources[0], unit.targets[0])
+        return self._each_host(unit) if len(unit.places) > 1 else self._one_host(unit)
 
     def _one_host(self, unit: Unit) -> Outcome:
-        """A part of one array."""
+        """A part of one array, or all of a small one."""
         (source,), (target,) = unit.sources, unit.targets
-        if _is_flat(source) and _is_flat(target):
-            return self._flat_host(source, target)
+        if source.size <= SMALL and source.flags.c_contiguous and target.flags.c_contiguous:
+            return self._flat_host(_parts(source.reshape(-1)), _parts(target.reshape(-1)))
         values = _parts(np.array(source, order="C").reshape(-1))
         results = values if source.dtype == target.dtype else np.empty(values.shape, target.dtype)
         outcome = self._flat_host(values, results)
@@ -76,10 +82,10 @@ class Pass(NamedTuple):
 
     def _flat_host(self, source: Array, target: Array) -> Outcome:
         """Values of shape (n,), contiguous."""
-        if source.dtype != target.dtype:
-            return _joined(self._widened_host(*parts) for parts in _cut(source, target, COPIED))
+        if source is not target and source.dtype != target.dtype:
+            return _joined(self._widened_host(*parts) for parts in _cut_flat(source, target, COPIED))
         if source.itemsize == 2:
-            return _joined(self._halves_host(*parts) for parts in _cut(source, target, COPIED))
+            return _joined(self._halves_host(*parts) for parts in _cut_flat(source, target, COPIED))
         return self._floats_host(source, target, self.number)
 
     def _floats_host(self, source: Array, target: Array, number: float | None) -> Outcome:
@@ -105,7 +111,7 @@ class Pass(NamedTuple):
             finite = are_finite_host(results, dtype)
         if self.sums is None:
             return Outcome(finite, ())
-        parts = (magnitudes_host(part, dtype) for part, _ in _cut(results, results, STEP))
+        parts = (magnitudes_host(part, dtype) for part, _ in _cut_flat(results, results, STEP))
         return Outcome(finite, [total([add_up_host(part, part, None, self.sums)[1] for part in parts])])
 
     def _each_host(self, unit: Unit) -> Outcome:
@@ -154,7 +160,7 @@ def run_host(work: Pass, sources: Sequence[Array], targets: Sequence[Array]) -> 
 def units_of(sources: Sequence[Array], targets: Sequence[Array]) -> list[Unit]:
     """The units into which arrays are cut or gathered."""
     units: list[Unit] = []
-    places, froms, intos = Unit([], [], [])
+    places, froms, intos, _ = Unit([], [], [])
     current, room = None, 0
     rows = zip(sources, targets, map(SIZE_OF, sources), map(DTYPE_OF, sources), strict=True)
     for place, (source, target, size, dtype) in enumerate(rows):
@@ -162,10 +168,10 @@ def units_of(sources: Sequence[Array], targets: Sequence[Array]) -> list[Unit]:
             if not size:
                 continue
             if size > SMALL or dtype in PARTS or dtype != target.dtype:
-                units.extend(Unit([place], [part], [out]) for part, out in _cut(*_flattened(source, target), SEGMENT))
+                units.extend(_units_of_one(place, source, target))
                 continue
             units.append(Unit([], [], []))
-            places, froms, intos = units[-1]
+            places, froms, intos, _ = units[-1]
             current, room = dtype, GATHERED
         places.append(place)
         froms.append(source)
@@ -179,32 +185,43 @@ def _count_halves(units: Sequence[Unit]) -> int:
     return sum(sum(map(SIZE_OF, unit.sources)) for unit in units if unit.sources[0].itemsize == 2)
 
 
-def _cut(source: Array, target: Array, most: int) -> Iterator[tuple[Array, Array]]:
-    """Parts of up to *most* numbers, in order; of arrays that are not flat, parts that can be copied."""
-    if _is_flat(source) and _is_flat(target):
-        yield from ((source[start : start + most], target[start : start + most]) for start in range(0, source.size, most))
-    elif source.size <= COPIED:
+def _units_of_one(place: int, source: Array, target: Array) -> Iterator[Unit]:
+    """The units of an array that is not gathered with others."""
+    if source is target:
+        flat = into = _flat(source, source.flags.c_contiguous)
+    else:
+        order = source.flags.c_contiguous and target.flags.c_contiguous
+        flat, into = _flat(source, order), _flat(target, order)
+    if flat is None or into is None:
+        yield from (Unit([place], [part], [out]) for part, out in _cut(source, target))
+    elif flat.size <= SEGMENT:
+        yield Unit([place], [flat], [into], is_flat=True)
+    else:
+        yield from (Unit([place], [part], [out], is_flat=True) for part, out in _cut_flat(flat, into, SEGMENT))
+
+
+def _flat(array: Array, in_rows: bool) -> Array | None:
+    """*array* in shape (n,), complex numbers as pairs, its rows or its columns one after the other; None where it is copied."""
+    if in_rows:
+        return _parts(array if array.ndim == 1 else array.reshape(-1))
+    return _parts(array.T.reshape(-1)) if array.flags.f_contiguous else None
+
+
+def _cut_flat(source: Array, target: Array, most: int) -> Iterator[tuple[Array, Array]]:
+    """Parts of up to *most* numbers of shape (n,), in order."""
+    yield from ((source[start : start + most], target[start : start + most]) for start in range(0, source.size, most))
+
+
+def _cut(source: Array, target: Array) -> Iterator[tuple[Array, Array]]:
+    """Parts that can be copied, of arrays that are not contiguous."""
+    if source.size <= COPIED:
         yield source, target
     else:
         axis = source.shape.index(max(source.shape))
         middle = source.shape[axis] // 2
         for half in (slice(middle), slice(middle, None)):
             index = (*[slice(None)] * axis, half)
-            yield from _cut(source[index], target[index], most)
-
-
-def _flattened(source: Array, target: Array) -> tuple[Array, Array]:
-    """Both in shape (n,), complex numbers as pairs, where that takes no copy; else as they are."""
-    if source.flags.c_contiguous and target.flags.c_contiguous:
-        return _parts(source.reshape(-1)), _parts(target.reshape(-1))
-    if source.flags.f_contiguous and target.flags.f_contiguous:
-        return _parts(source.T.reshape(-1)), _parts(target.T.reshape(-1))
-    return source, target
-
-
-def _is_flat(array: Array) -> bool:
-    contiguous: bool = array.flags.c_contiguous
-    return contiguous and array.ndim == 1 and array.dtype not in PARTS
+            yield from _cut(source[index], target[index])
 
 
 def _parts(flat: Array) -> Array:
