@@ -115,7 +115,6 @@ def test_only_exact_reciprocals_are_multiplied_by(dtype):
         assert factor.operation is (np.multiply if normal else np.divide), k
         assert factor.number == 2.0 ** (-k if normal else k)
         assert factor.number.dtype == dtype
-        assert factor.shrinks == (normal and k >= 0)
     for number in (3.0, 1.5, 0.1, 2.0**20 + 1):
         assert numpy_kernels.factor_host(number, np.dtype(dtype), divides=True).operation is np.divide
         assert numpy_kernels.factor_host(number, np.dtype(dtype), divides=False).operation is np.multiply
@@ -127,11 +126,28 @@ def test_a_row_divides_what_it_is_for(size):
     assert numpy_kernels._row_width(size) == max((width for width in range(32, 257) if size % width == 0), default=0)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 8192, 16_384, 16_385, 131_071, 131_072, 131_073, 300_001])
+def test_blocks_hold_every_value(size):
+    """Each is changed once, is a factor of a product, and has its square added up once."""
+    values = np.arange(size, dtype=np.float32)
+    checked, summed = numpy_kernels.blocks_to_check(values, values), numpy_kernels.blocks_to_sum(values, values)
+    for blocks in (checked, summed):
+        assert alike(np.concatenate(blocks.befores), values)
+        assert alike(np.concatenate(blocks.afters), values)
+        assert all(left.shape == right.shape for left, right in zip(blocks.lefts, blocks.rights, strict=True))
+    factors = np.concatenate([side.reshape(-1) for side in (*checked.lefts, *checked.rights)])
+    assert alike(np.unique(factors), values)
+    assert max(left.shape[1] for left in checked.lefts) <= 10_000
+    assert alike(np.concatenate([*(left.reshape(-1) for left in summed.lefts), summed.rest]), values)
+    assert summed.rest.size < 256
+
+
 def test_a_product_that_overflows_is_looked_at():
     """Not finite products are no proof; finite ones are."""
     values = np.full(20_001, 1e30, np.float32)
     with np.errstate(all="ignore"):
-        assert not np.isfinite(numpy_kernels._product_host(values))
-        assert numpy_kernels.check_host(values, values)
+        halves = numpy_kernels._overlapping_halves(values)
+        assert not np.isfinite(numpy_kernels._multiply_rows(*halves)).all()
+        assert numpy_kernels.check_host(values)
         values[-1] = np.nan
-        assert not numpy_kernels.check_host(values, values)
+        assert not numpy_kernels.check_host(values)

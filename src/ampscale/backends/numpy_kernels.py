@@ -2,8 +2,10 @@
 What is done to float32 or float64 values, block by block: divide, look for infinities and NaNs, add up squares.
 
 A block stays in the second cache between two operations on it. Every array here has shape (n,), is contiguous and not empty.
-Nothing depends on where it lies. The loop over blocks does as little as it can: between two blocks the interpreter itself is
-out of the nearest cache.
+Nothing depends on where it lies.
+
+While a block is worked on, the interpreter falls out of the cache, and comes back from memory piece by piece. So all views are
+made before the first block is touched, and between two blocks there is nothing but two calls.
 
 Spec: SCALING-reciprocal, OVERFLOW-both-sides, NORMS-accumulate-wide.
 """
@@ -20,16 +22,15 @@ from ..core.typing import Array
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 BLOCK = 1 << 17  # numbers
 CHECKED_ROW = 1 << 13  # numbers; a BLAS may start threads of its own for a product of more than 10,000
-PAIR = 2 * CHECKED_ROW
 SUMMED_ROW = 1 << 8  # numbers, so few that their squares can be added up in float32: a norm is right to two units
 SHORTEST_ROW = 32  # below, a row costs more than its numbers
 
 
-def _matmul_rows(left: Array, right: Array, out: Array) -> None:
-    np.matmul(left[:, None, :], right[:, :, None], out[:, None, None])
+def _matmul_rows(left: Array, right: Array) -> Array:
+    return np.matmul(left[:, None, :], right[:, :, None])[:, 0, 0]
 
 
-_multiply_rows = getattr(np, "vecdot", _matmul_rows)  # (left, right, out): NumPy has it from 2.0
+_multiply_rows = getattr(np, "vecdot", _matmul_rows)  # (left, right): NumPy has it from 2.0
 
 
 class Factor(NamedTuple):
@@ -37,6 +38,21 @@ class Factor(NamedTuple):
 
     operation: np.ufunc
     number: Array  # shape ()
+
+
+class Blocks(NamedTuple):
+    """
+    An array, cut into blocks.
+
+    Two views of each block have rows of results that are multiplied with one another, and each row's products are added up. To
+    sum squares both are the block; to check, they are its halves.
+    """
+
+    befores: list[Array]  # shape (n,)
+    afters: list[Array]  # shape (n,); where nothing is written, or in place, the befores
+    lefts: list[Array]  # shape (rows, numbers in a row)
+    rights: list[Array]
+    rest: Array  # shape (n,): the results at the end that are in no row
 
 
 @lru_cache
@@ -50,131 +66,77 @@ def factor_host(number: float, dtype: Any, *, divides: bool) -> Factor:
     return Factor(np.multiply, np.array(math.ldexp(1.0, 1 - exponent), dtype))
 
 
-def check_host(source: Array, target: Array, factor: Factor | None = None) -> bool:
-    """Applies *factor*, if there is one, and says whether no result is an infinity or a NaN."""
-    size = source.size
-    full = size // BLOCK * BLOCK
-    if full < size and factor is not None:
-        factor.operation(source[full:], factor.number, target[full:])
-    if not full:
-        product = _product_host(target)
-    else:
-        product = float(_products_host(source[:full], target[:full], factor, CHECKED_ROW, paired=True).sum())
-        last = -(-(size - full) // PAIR) * PAIR  # some of it was looked at already, which is quicker than to do without
-        product += float(_paired(target[size - last :]).sum())
-    return math.isfinite(product) or _look_host(target)
-
-
-def add_up_host(source: Array, target: Array, factor: Factor | None, dtype: Any) -> tuple[bool, float]:
-    """As `check_host`, and the sum of the squares of the results, which are taken in *dtype*, float32 or float64."""
-    if source.dtype != FLOAT32 or dtype != FLOAT32 or not rows_are_accurate_host():
-        return _add_up_as_defined_host(source, target, factor, dtype)
+def blocks_to_check(source: Array, target: Array) -> Blocks:
+    """Blocks in which each result is a factor: the products are finite only where all results are, and not always then."""
     full = source.size // BLOCK * BLOCK
-    square = 0.0
-    if full:
-        products = _products_host(source[:full], target[:full], factor, SUMMED_ROW, paired=False)
-        square = float(np.add.reduce(products, axis=None, dtype=FLOAT64))
+    halves = target[:full].reshape(-1, 2, BLOCK // CHECKED_ROW // 2, CHECKED_ROW)
+    lefts, rights = [*halves[:, 0]], [*halves[:, 1]]
     if full < source.size:
-        rest = target[full:]
-        if factor is not None:
-            factor.operation(source[full:], factor.number, rest)
-        square += _add_up_rows_host(rest)
-    return (True, square) if _is_safe(square, source.size) else _add_up_as_defined_host(target, target, None, dtype)
+        left, right = _overlapping_halves(target[full:])
+        lefts.append(left)
+        rights.append(right)
+    return _blocks(source, target, lefts, rights, target[:0])
+
+
+def blocks_to_sum(source: Array, target: Array) -> Blocks:
+    """Blocks of float32 values whose products are the squares of the results."""
+    full, last = source.size // BLOCK * BLOCK, source.size // SUMMED_ROW * SUMMED_ROW
+    rows = [*target[:full].reshape(-1, BLOCK // SUMMED_ROW, SUMMED_ROW)]
+    if full < source.size:
+        rows.append(target[full:last].reshape(-1, SUMMED_ROW))
+    return _blocks(source, target, rows, rows, target[last:])
+
+
+def run_host(blocks: Blocks, factor: Factor) -> Array:
+    """Applies *factor*, and returns the products of all rows, each row's added up: shape (rows,)."""
+    operation, number = factor
+    products = []
+    for before, after, left, right in zip(*blocks[:4], strict=True):
+        operation(before, number, after)
+        products.append(_multiply_rows(left, right))
+    return np.concatenate(products)
+
+
+def are_finite_host(products: Array, target: Array) -> bool:
+    """Whether the results in *target* are finite, from the products of `blocks_to_check`."""
+    return math.isfinite(float(products.sum())) or _look_host(target)
+
+
+def square_host(products: Array, rest: Array, target: Array) -> tuple[bool, float]:
+    """Whether the results in *target* are finite, and the sum of their squares, from the products of `blocks_to_sum`."""
+    square = float(np.add.reduce(products, dtype=FLOAT64)) + float(np.dot(rest, rest))
+    return (True, square) if _is_safe(square, target.size) else add_up_as_defined_host(target, target, None, FLOAT32)
+
+
+def check_host(flat: Array) -> bool:
+    """Whether no value is an infinity or a NaN."""
+    return are_finite_host(_multiply_rows(*_overlapping_halves(flat)), flat)
+
+
+def add_up_host(flat: Array, dtype: Any) -> tuple[bool, float]:
+    """Whether no value is an infinity or a NaN, and the sum of the squares, which are taken in *dtype*, float32 or float64."""
+    if not sums_by_row_host(flat.dtype, dtype):
+        return add_up_as_defined_host(flat, flat, None, dtype)
+    last = flat.size // SUMMED_ROW * SUMMED_ROW
+    rows = flat[:last].reshape(-1, SUMMED_ROW)
+    return square_host(_multiply_rows(rows, rows), flat[last:], flat)
 
 
 def add_up_each_host(block: Array, sizes: list[int], dtype: Any) -> tuple[bool, Array]:
     """As `add_up_host`, and a sum for each of the arrays of *sizes*, none of them 0, that lie in *block* one after the other."""
     width, lengths = _row_width(math.gcd(*sizes)), np.array(sizes)
     starts = np.add.accumulate(lengths) - lengths
-    if block.dtype == dtype == FLOAT32 and width and rows_are_accurate_host():
+    if width and sums_by_row_host(block.dtype, dtype):
         rows = block.reshape(-1, width)
-        squares = np.add.reduceat(_row_products(rows, rows).astype(FLOAT64), starts // width)
+        squares = np.add.reduceat(_multiply_rows(rows, rows).astype(FLOAT64), starts // width)
         if _is_safe(squares, lengths).all():
             return True, squares
     squares = np.add.reduceat(np.multiply(block, block, dtype=dtype).astype(FLOAT64, copy=False), starts)
     return math.isfinite(squares.sum()) or bool(np.isfinite(block).all()), squares
 
 
-@cache
-def rows_are_accurate_host() -> bool:
-    """Whether this NumPy's BLAS adds up a row of equal squares, for which every rounding may err to one side, well enough."""
-    values = np.linspace(1, 4, 1024, dtype=FLOAT32)
-    rows = np.repeat(values, SUMMED_ROW).reshape(-1, SUMMED_ROW)
-    exact = SUMMED_ROW * values.astype(FLOAT64) ** 2
-    return bool((abs(_row_products(rows, rows) / exact - 1) < 2.0**-23).all())
-
-
-def _products_host(source: Array, target: Array, factor: Factor | None, width: int, *, paired: bool) -> Array:
-    """
-    Applies *factor* to whole blocks.
-
-    Returns:
-        Sums of products, each of *width* results: with themselves, or where *paired*, with those half a block further on.
-    """
-    rows = target.reshape(-1, 1 + paired, BLOCK // width // (1 + paired), width)
-    lefts, rights = rows[:, 0], rows[:, -1]
-    products = np.empty(lefts.shape[:-1], target.dtype)
-    if factor is None:
-        _multiply_rows(lefts, rights, products)
-        return products
-    befores, afters = source.reshape(-1, BLOCK), target.reshape(-1, BLOCK)
-    for before, after, left, right, product in zip(befores, afters, lefts, rights, products, strict=True):
-        factor.operation(before, factor.number, after)
-        _multiply_rows(left, right, product)
-    return products
-
-
-def _product_host(flat: Array) -> float:
-    """A sum of products in which every value is a factor: finite only where all of them are, not always where all are."""
-    half = (flat.size + 1) // 2
-    left, right = flat[:half], flat[flat.size - half :]
-    full = half // CHECKED_ROW * CHECKED_ROW
-    product = float(np.dot(left[full:], right[full:]))
-    if full:
-        product += float(_row_products(left[:full].reshape(-1, CHECKED_ROW), right[:full].reshape(-1, CHECKED_ROW)).sum())
-    return product
-
-
-def _paired(flat: Array) -> Array:
-    """As `_product_host`, for a multiple of `PAIR` values, and by row."""
-    left, right = flat.reshape(2, -1, CHECKED_ROW)
-    return _row_products(left, right)
-
-
-def _add_up_rows_host(flat: Array) -> float:
-    """The sum of the squares of float32 values, in rows and what is left of them."""
-    full = flat.size // SUMMED_ROW * SUMMED_ROW
-    last = flat[full:]
-    square = float(np.dot(last, last))
-    if full:
-        rows = flat[:full].reshape(-1, SUMMED_ROW)
-        square += float(np.add.reduce(_row_products(rows, rows), dtype=FLOAT64))
-    return square
-
-
-def _row_products(left: Array, right: Array) -> Array:
-    """The sum of the products in each row."""
-    products = np.empty(len(left), left.dtype)
-    _multiply_rows(left, right, products)
-    return products
-
-
-def _look_host(flat: Array) -> bool:
-    """Whether no value is an infinity or a NaN; slower, for what products cannot tell."""
-    return all(bool(np.isfinite(flat[start : start + BLOCK]).all()) for start in range(0, flat.size, BLOCK))
-
-
-def _is_safe(square: Any, size: Any) -> Any:
-    """
-    Whether a sum of squares in float32 is the core's but for the order: nothing overflowed, and nothing that counts underflowed.
-
-    In a sum of at least *size* times 2**-122 all that underflow can lose, *size* times 2**-150, is nothing.
-    """
-    return (square == 0) | ((size * 2.0**-122 < square) & (square < 2.0**126))
-
-
-def _add_up_as_defined_host(source: Array, target: Array, factor: Factor | None, dtype: Any) -> tuple[bool, float]:
-    """As `add_up_host`, in the core's own steps."""
+def add_up_as_defined_host(source: Array, target: Array, factor: Factor | None, dtype: Any) -> tuple[bool, float]:
+    """Applies *factor*, and adds up as `add_up_host` does, in the core's own steps."""
     step = BLOCK // 2
     squares = np.empty(min(step, target.size), dtype)
     sums = []
@@ -189,12 +151,59 @@ def _add_up_as_defined_host(source: Array, target: Array, factor: Factor | None,
     return math.isfinite(square) or _look_host(target), square
 
 
+def sums_by_row_host(dtype: Any, within: Any) -> bool:
+    """Whether squares of values of *dtype* may be added up by rows where the core adds squares of the dtype *within*."""
+    return dtype == within == FLOAT32 and rows_are_accurate_host()
+
+
+@cache
+def rows_are_accurate_host() -> bool:
+    """Whether this NumPy's BLAS adds up a row of equal squares, for which every rounding may err to one side, well enough."""
+    values = np.linspace(1, 4, 1024, dtype=FLOAT32)
+    rows = np.repeat(values, SUMMED_ROW).reshape(-1, SUMMED_ROW)
+    exact = SUMMED_ROW * values.astype(FLOAT64) ** 2
+    return bool((abs(_multiply_rows(rows, rows) / exact - 1) < 2.0**-23).all())
+
+
 def total(squares: Iterable[float]) -> float:
     """The sum of numbers that are not negative, rounded once."""
     try:
         return math.fsum(squares)
     except OverflowError:
         return math.inf
+
+
+def _blocks(source: Array, target: Array, lefts: list[Array], rights: list[Array], rest: Array) -> Blocks:
+    befores = _cut(source)
+    afters = befores if target is source else _cut(target)
+    return Blocks(befores, afters, lefts, rights, rest)
+
+
+def _cut(flat: Array) -> list[Array]:
+    full = flat.size // BLOCK * BLOCK
+    return [*flat[:full].reshape(-1, BLOCK), *([flat[full:]] if full < flat.size else [])]
+
+
+def _overlapping_halves(flat: Array) -> tuple[Array, Array]:
+    """Two views with rows that hold all values between them, a few of them twice."""
+    half = (flat.size + 1) // 2
+    rows = -(-half // CHECKED_ROW)
+    width = -(-half // rows)
+    return flat[: rows * width].reshape(rows, width), flat[flat.size - rows * width :].reshape(rows, width)
+
+
+def _look_host(flat: Array) -> bool:
+    """Whether no value is an infinity or a NaN; slower, for what products cannot tell."""
+    return all(bool(np.isfinite(flat[start : start + BLOCK]).all()) for start in range(0, flat.size, BLOCK))
+
+
+def _is_safe(square: Any, size: Any) -> Any:
+    """
+    Whether a sum of squares in float32 is the core's but for the order: nothing overflowed, and nothing that counts underflowed.
+
+    In a sum of at least *size* times 2**-122 all that underflow can lose, *size* times 2**-150, is nothing.
+    """
+    return (square == 0) | ((size * 2.0**-122 < square) & (square < 2.0**126))
 
 
 def _row_width(size: int) -> int:

@@ -16,8 +16,9 @@ import numpy as np
 from ..core import scaling
 from ..core.dtypes import name_of
 from ..core.typing import Array
-from .numpy_half import STEP, Half, are_finite_host, magnitudes_host
-from .numpy_kernels import FLOAT32, FLOAT64, add_up_each_host, add_up_host, check_host, factor_host, total
+from . import numpy_half as halves
+from . import numpy_kernels as kernels
+from .numpy_kernels import Blocks, total
 from .numpy_threads import in_threads, thread_count_host
 
 SEGMENT = 1 << 22  # numbers of one array that a thread works on at once
@@ -30,7 +31,7 @@ THREADED = (
 TABLE = 1 << 16  # 16-bit values in all for which a table of results is worth while
 
 SIZE_OF, DTYPE_OF = attrgetter("size"), attrgetter("dtype")
-PARTS = {np.dtype(np.complex64): FLOAT32, np.dtype(np.complex128): FLOAT64}
+PARTS = {np.dtype(np.complex64): kernels.FLOAT32, np.dtype(np.complex128): kernels.FLOAT64}
 
 
 class Unit(NamedTuple):
@@ -40,6 +41,13 @@ class Unit(NamedTuple):
     sources: list[Array]
     targets: list[Array]  # where nothing is written, or all of it in place, the sources
     is_flat: bool = False  # one part of one array, of shape (n,), contiguous and not complex
+
+
+class Task(NamedTuple):
+    """A unit, with its blocks where it has some."""
+
+    unit: Unit
+    blocks: Blocks | None
 
 
 class Outcome(NamedTuple):
@@ -58,15 +66,38 @@ class Pass(NamedTuple):
     sums: Any = None  # the dtype in which squares are taken; None for no sums
     many: bool = False  # whether a table of 16-bit results is worth while
 
-    def outcomes_host(self, units: Iterator[tuple[int, Unit]]) -> list[tuple[int, Outcome]]:
-        """What is known of each of *units*, which have numbers."""
-        with np.errstate(all="ignore"):  # it holds for one thread
-            return [(index, self._unit_host(unit)) for index, unit in units]
+    def prepared(self, unit: Unit) -> Blocks | None:
+        """The blocks of *unit*; None where it is worked on in another way."""
+        source, target = unit.sources[0], unit.targets[0]
+        large = unit.is_flat and source.size > kernels.BLOCK and source.itemsize > 2
+        if not large or self.number is None or (source is not target and source.dtype != target.dtype):
+            return None
+        if self.sums is not None:
+            return kernels.blocks_to_sum(source, target) if kernels.sums_by_row_host(source.dtype, self.sums) else None
+        return kernels.blocks_to_check(source, target) if self.checks else None
 
-    def _unit_host(self, unit: Unit) -> Outcome:
-        if unit.is_flat:
-            return self._flat_host(unit.sources[0], unit.targets[0])
-        return self._each_host(unit) if len(unit.places) > 1 else self._one_host(unit)
+    def work_host(self, tasks: Iterator[tuple[int, Task]]) -> list[tuple[int, Any]]:
+        """What is known of the units of *tasks*, which have numbers; of those with blocks, as yet the products."""
+        with np.errstate(all="ignore"):  # it holds for one thread
+            return [(index, self._task_host(*task)) for index, task in tasks]
+
+    def concluded_host(self, task: Task, found: Any) -> Outcome:
+        """What is known of the unit of *task*, from what `work_host` has found."""
+        if task.blocks is None:
+            outcome: Outcome = found
+            return outcome
+        (target,) = task.unit.targets
+        if self.sums is None:
+            return Outcome(kernels.are_finite_host(found, target), ())
+        finite, square = kernels.square_host(found, task.blocks.rest, target)
+        return Outcome(finite, [square])
+
+    def _task_host(self, unit: Unit, blocks: Blocks | None) -> Any:
+        if blocks is not None:
+            return kernels.run_host(blocks, kernels.factor_host(self.number, unit.sources[0].dtype, divides=self.divides))
+        if len(unit.places) > 1:
+            return self._each_host(unit)
+        return self._flat_host(unit.sources[0], unit.targets[0]) if unit.is_flat else self._one_host(unit)
 
     def _one_host(self, unit: Unit) -> Outcome:
         """A part of one array, or all of a small one."""
@@ -82,37 +113,35 @@ class Pass(NamedTuple):
 
     def _flat_host(self, source: Array, target: Array) -> Outcome:
         """Values of shape (n,), contiguous."""
-        if source is not target and source.dtype != target.dtype:
+        if source.dtype != target.dtype:
             return _joined(self._widened_host(*parts) for parts in _cut_flat(source, target, COPIED))
         if source.itemsize == 2:
             return _joined(self._halves_host(*parts) for parts in _cut_flat(source, target, COPIED))
-        return self._floats_host(source, target, self.number)
-
-    def _floats_host(self, source: Array, target: Array, number: float | None) -> Outcome:
-        factor = None if number is None else factor_host(number, source.dtype, divides=self.divides)
-        if self.sums is not None:
-            finite, square = add_up_host(source, target, factor, self.sums)
+        factor = None if self.number is None else kernels.factor_host(self.number, source.dtype, divides=self.divides)
+        if self.sums is not None and not kernels.sums_by_row_host(source.dtype, self.sums):
+            finite, square = kernels.add_up_as_defined_host(source, target, factor, self.sums)
             return Outcome(finite, [square])
-        if self.checks:
-            return Outcome(check_host(source, target, factor), ())
         if factor is not None:
             factor.operation(source, factor.number, target)
-        return Outcome(True, ())
+        if self.sums is not None:
+            finite, square = kernels.add_up_host(target, self.sums)
+            return Outcome(finite, [square])
+        return Outcome(not self.checks or kernels.check_host(target), ())
 
     def _widened_host(self, source: Array, target: Array) -> Outcome:
         target[...] = scaling.unscale(source, self.number, name_of(target.dtype))
-        return self._floats_host(target, target, None)
+        return self._replace(number=None)._flat_host(target, target)
 
     def _halves_host(self, source: Array, target: Array) -> Outcome:
         dtype, bits, results, finite = source.dtype, source.view(np.uint16), target.view(np.uint16), True
         if self.number is not None:
-            finite = Half(dtype, self.divides, float(np.float32(self.number))).apply_host(bits, results, many=self.many)
+            finite = halves.Half(dtype, self.divides, float(np.float32(self.number))).apply_host(bits, results, many=self.many)
         elif self.checks:
-            finite = are_finite_host(results, dtype)
+            finite = halves.are_finite_host(results, dtype)
         if self.sums is None:
             return Outcome(finite, ())
-        parts = (magnitudes_host(part, dtype) for part, _ in _cut_flat(results, results, STEP))
-        return Outcome(finite, [total([add_up_host(part, part, None, self.sums)[1] for part in parts])])
+        parts = (halves.magnitudes_host(part, dtype) for part, _ in _cut_flat(results, results, halves.STEP))
+        return Outcome(finite, [total([kernels.add_up_host(part, self.sums)[1] for part in parts])])
 
     def _each_host(self, unit: Unit) -> Outcome:
         """Several small arrays."""
@@ -123,17 +152,17 @@ class Pass(NamedTuple):
                 _scatter(values, unit.targets)
             return outcome if self.sums is None else self._sums_of_each_host(unit, values.astype(np.float32))
         if self.number is not None:
-            factor = factor_host(self.number, unit.sources[0].dtype, divides=self.divides)
+            factor = kernels.factor_host(self.number, unit.sources[0].dtype, divides=self.divides)
             deque(map(factor.operation, unit.sources, repeat(factor.number), unit.targets), maxlen=0)
         if self.sums is not None:
             return self._sums_of_each_host(unit, _gathered(unit.targets))
         if not self.checks:
             return Outcome(True, ())
         values = _gathered(unit.targets)
-        return Outcome(check_host(values, values), ())
+        return Outcome(kernels.check_host(values), ())
 
     def _sums_of_each_host(self, unit: Unit, values: Array) -> Outcome:
-        return Outcome(*add_up_each_host(values, list(map(SIZE_OF, unit.targets)), self.sums))
+        return Outcome(*kernels.add_up_each_host(values, list(map(SIZE_OF, unit.targets)), self.sums))
 
 
 def run_host(work: Pass, sources: Sequence[Array], targets: Sequence[Array]) -> Outcome:
@@ -152,7 +181,10 @@ def run_host(work: Pass, sources: Sequence[Array], targets: Sequence[Array]) -> 
     work = work._replace(many=_count_halves(units) >= TABLE)
     large = sum(unit.sources[0].nbytes for unit in units if len(unit.places) == 1)
     threads = min(thread_count_host(), len(units)) if large >= THREADED else 1
-    outcomes = in_threads(work.outcomes_host, units, threads)
+    tasks = [Task(unit, work.prepared(unit)) for unit in units]
+    done = in_threads(work.work_host, tasks, threads)
+    with np.errstate(all="ignore"):
+        outcomes = list(map(work.concluded_host, tasks, done))
     finite = all(outcome.finite for outcome in outcomes)
     return Outcome(finite, () if work.sums is None else _totals(units, outcomes, len(sources), work.sums))
 
