@@ -37,8 +37,12 @@ TARGETS = (
     Target("numpy/unscale+check+norm/float32/100x1M", "torch.amp", 0.75, "NumPy float32 + norm, over torch's unscale_ and norm"),
     Target("numpy/unscale+check/float16/100x1M", "torch kernel", 4.0, "NumPy float16 unscale + check, over torch's kernel"),
     Target("numpy/unscale+check/float16/100x1M", "naive", 1 / 6, "the same, over naive NumPy"),
-    Target("torch/unscale+check/float32/*", "torch.amp", 1.0, "torch backend, over torch.amp's unscale_"),
-    Target("torch/unscale+check/bfloat16/*", "torch.amp", 1.0, "torch backend, over torch.amp's unscale_"),
+    Target("torch/unscale+check/float32/*", "torch.amp", 1.0, "torch: our unscale_, over torch.amp's", of="ampscale, GradScaler"),
+    Target(
+        "torch/unscale+check/bfloat16/*", "torch.amp", 1.0, "torch: our unscale_, over torch.amp's", of="ampscale, GradScaler"
+    ),
+    Target("torch/unscale+check/float32/*", "torch.amp", 1.0, "torch: the verb, over torch.amp's unscale_"),
+    Target("torch/unscale+check/bfloat16/*", "torch.amp", 1.0, "torch: the verb, over torch.amp's unscale_"),
     Target("step-overhead/100x1000", "torch.amp", 0.7, "a scaler's part of an eager step, over torch.amp's"),
     Target("update/numpy", "torch.amp", 0.3, "an update of the scale on NumPy's scalars, over torch's update()"),
     Target("update/numpy", "torch.amp", 0.3, "an update of the scale on Python numbers, over it", of="ampscale, Python numbers"),

@@ -32,11 +32,14 @@ def test_a_fit_has_the_standard_error_of_its_slope():
 
 @pytest.mark.parametrize("size", [3 * MIB, 50 * MIB])
 def test_tracemalloc_sees_what_numpy_allocates(size):
-    """At the peak, whether it is kept or not."""
-    assert memory_rows.traced(lambda: np.empty(size, np.uint8)) == pytest.approx(size, abs=4096)
-    assert memory_rows.traced(lambda: [np.empty(size, np.uint8).sum() for _ in range(3)]) == pytest.approx(
-        size, abs=2**17
-    )  # with a buffer of the sum's
+    """At the peak, whether it is kept or not. Other threads of this process may allocate too, so it is the least of a few."""
+
+    def least(run):
+        return min(memory_rows.traced(run) for _ in range(3))
+
+    assert least(lambda: np.empty(size, np.uint8)) == pytest.approx(size, abs=4096)
+    with_a_buffer_of_the_sum = pytest.approx(size, abs=2**17)
+    assert least(lambda: [np.empty(size, np.uint8).sum() for _ in range(3)]) == with_a_buffer_of_the_sum
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the peak of the resident set is begun anew on Linux alone")

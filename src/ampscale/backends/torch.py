@@ -175,6 +175,8 @@ def _with_values(array: Array, values: Array) -> Array:
 def _unscaled(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[Tree, Flag, list[Array]]:
     """The unscaled tree, the flag, and the arrays of values in the tree."""
     given = leaves(tree)
+    if out is tree and (found := torch_kernels.unscale_at_once_(given, scale)) is not None:
+        return out, found.logical_not(), given
     places = given if out is tree or out is None else leaves(out)
     if out is not None:
         _check_sparse(places, given)

@@ -15,6 +15,7 @@ from ..core.typing import Array, Flag, Scale
 
 FLOATS = frozenset([torch.float16, torch.bfloat16, torch.float32, torch.float64])
 _OWN = frozenset([torch.Tensor, torch.nn.Parameter])  # of another class, an operation may mean something else
+_OWN_ALONE = ({torch.Tensor}, {torch.nn.Parameter}, {torch.Tensor, torch.nn.Parameter})
 _RECORDS = torch._C._TorchDispatchModeKey.PROXY
 _CELLS = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 _SMALL = 1 << 12  # values: calling for a smaller array costs more than reading it
@@ -75,23 +76,27 @@ def unscale_(arrays: list[Array], scale: Scale, *, least: float = 0.0) -> Array:
     return found
 
 
-def unscale_at_once_(arrays: list[Array], scale: Array, dtypes: Set[torch.dtype]) -> Array | None:
+def unscale_at_once_(arrays: list[Array], scale: Scale, dtypes: Set[torch.dtype] = FLOATS) -> Array | None:
     """
-    `unscale_` for a loop's every step: in one pass over arrays in the host's memory, after as few questions as will do.
+    `unscale_` for every step of a loop: in one pass over arrays in the host's memory, after as few questions as will do.
 
     Args:
-        arrays: One at least, of any kind; autograd is off.
-        scale: float32, shape ().
+        arrays: Of any kind.
+        scale: As for `unscale_`.
         dtypes: Which of the kernel's dtypes *arrays* may have.
 
     Returns:
         As `unscale_`; None where it takes more than that, and then nothing has changed.
     """
     if not (
-        _is_exact(_value_host(scale))
+        type(scale) is torch.Tensor
+        and scale.dtype is torch.float32
+        and not scale.ndim
+        and _is_exact(_value_host(scale))
         and _is_eager()
-        and set(map(type, arrays)) <= _OWN
+        and set(map(type, arrays)) in _OWN_ALONE
         and set(map(_dtype, arrays)) <= dtypes
+        and not (torch.is_grad_enabled() and (scale.requires_grad or any(map(_requires_grad, arrays))))
         and _are_apart_on_host(arrays)
     ):
         return None
