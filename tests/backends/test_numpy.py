@@ -253,7 +253,10 @@ def test_unscaling_widens_block_by_block(dtype, length):
 def test_memory_that_is_shared_is_read_before_it_is_written(length):
     """The same array twice, views that overlap, out that is shifted, and arrays that overlap themselves."""
     array = random(length)
+    view = array[1:]
     check_in_place([array, array], 3.0)
+    check_in_place([view, view], 3.0)
+    check_in_place([view, view], 3.0, [view, np.empty_like(view)])
     check_in_place({"all": array, "part": array[2:]}, 3.0)
     check_in_place([array[:-2]], 3.0, [array[2:]])
     check_in_place([array[: length // 2], array[length // 2 :]], 3.0, [array[length // 2 :], array[: length // 2]])

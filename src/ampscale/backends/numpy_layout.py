@@ -36,12 +36,13 @@ def like(sources: Sequence[Array], dtype: str | None = None) -> list[Array]:
 
 def can_write(targets: Sequence[Array], sources: Sequence[Array]) -> bool:
     """Whether each target is its own source, or has memory that is nothing else's here; so that the order does not matter."""
-    same = len(targets) == len(sources) and all(map(is_, targets, sources))
-    if same and all(base is None for base in map(attrgetter("base"), targets)):  # then each owns its memory
+    in_place = len(targets) == len(sources) and all(map(is_, targets, sources))
+    if in_place and all(base is None for base in map(attrgetter("base"), targets)):  # then each owns its memory
         return len(set(map(id, targets))) == len(targets)
-    if [(array.shape, array.dtype) for array in targets] != [(array.shape, array.dtype) for array in sources]:
+    if not in_place and [(array.shape, array.dtype) for array in targets] != [(array.shape, array.dtype) for array in sources]:
         return False
-    if _are_apart_host(list({id(array): array for array in (*targets, *sources)}.values())):
+    others = [] if in_place else [source for source, target in zip(sources, targets, strict=True) if source is not target]
+    if _are_apart_host([*targets, *others]):
         return True
     pairs = [{_place(target), _place(source)} for target, source in zip(targets, sources, strict=True) if target.size]
     spans = sorted(_span(*place) for pair in pairs for place in pair)
