@@ -73,6 +73,15 @@ def test_float16_is_divided_by_integer_arithmetic(k, largest):
             assert alike(out, before)
 
 
+def test_float16_is_divided_by_one_power_after_another():
+    """What is kept between calls is right for another scale, and for fewer numbers."""
+    bits = finite_bits("float16")
+    for k, some in ((16, bits), (11, bits[:5000]), (16, bits), (12, bits[:100]), (12, bits)):
+        out = np.empty_like(some)
+        assert numpy_half._shift_float16_host(k, some, out)
+        assert alike(out.view(np.float16), defined(some, "float16", 2.0**k))
+
+
 @pytest.mark.clause("BACKENDS-bit-identical", "SCALING-round-once")
 @pytest.mark.parametrize("k", [1, 2, 16, 100, 127], ids=str)
 def test_bfloat16_is_divided_by_integer_arithmetic_where_nothing_is_lost(k):

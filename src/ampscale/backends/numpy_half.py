@@ -45,7 +45,7 @@ class Half(NamedTuple):
             if shift is not None and shift(bits, out):
                 continue
             if many:
-                index = _scratch().index[: bits.size]
+                index = _scratch(bits.size).index
                 index[...] = bits
                 np.take(_table(*self), index, out=out, mode="wrap")  # "raise" would go through a copy
             else:
@@ -68,7 +68,7 @@ def are_finite_host(bits: Bits, dtype: Any) -> bool:
 
 def magnitudes_host(bits: Bits, dtype: Any) -> Array:
     """The magnitudes of up to `STEP` *bits* as float32, in memory that the next call of anything here uses again."""
-    large, *_, sums, _ = (part[: bits.size] for part in _scratch())
+    large, *_, sums, _ = _scratch(bits.size)
     np.bitwise_and(bits, MAGNITUDE, out=large)
     values: Array = sums.view(np.float32)
     if name_of(dtype) == "float16" and large.max() >= INFINITY["float16"]:
@@ -91,33 +91,27 @@ def _shift_float16_host(k: int, bits: Bits, out: Bits) -> bool:
     addition rounds to them: next to 0.5 they are the float32 numbers. (Only, everything here is larger by 2**(k - 80), since
     that takes one operation less. And what is subnormal already counts as just less than 2**-14: either way it becomes zero.)
     """
-    large, small, rounded, sums, _ = (part[: bits.size] for part in _scratch())
+    large, small, rounded, limits, sums, _ = _scratch(bits.size)
     np.bitwise_or(bits, SIGN, out=large)  # read as a float16, one with 6 bits of exponent, 32 more than it was
-    top = large.max()
-    if top >= 0x8000 + INFINITY["float16"]:
+    if large.max() >= 0x8000 + INFINITY["float16"]:
         return False
     limit = min(0x8000 + ((k + 2) << 10), 0xFFFF)  # becomes 2**-13
-    if top <= limit:
-        sums[...] = large
-    else:
-        small[...] = limit  # NumPy is fast with two arrays alone
-        np.minimum(large, small, out=small)
-        large -= small
-        sums[...] = small
+    if limits[0] != limit:
+        _of_thread.scratch.limits[...] = limit
+    np.minimum(large, limits, out=small)  # NumPy is fast with two arrays alone
+    sums[...] = small
     sums <<= np.uint32(13)
     floats = sums.view(np.float32)
-    floats += np.float32(math.ldexp(1.0, k - 81))
+    floats += np.float32(math.ldexp(1.0, k - 81) + math.ldexp(1.0, k - 89))  # the latter becomes the 0x8000 of `small`
     rounded[...] = sums  # the last 16 bits
-    if top > limit:
-        rounded += large
-    np.bitwise_and(bits, SIGN, out=out)
-    np.bitwise_or(out, rounded, out=out)
+    np.subtract(bits, small, out=out)
+    out += rounded
     return True
 
 
 def _shift_bfloat16_host(k: int, bits: Bits, out: Bits) -> bool:
     """Divides by 2**k, k > 0, where every result is zero or as precise as what it comes from: only the exponents change."""
-    magnitude, change, *_ = (part[: bits.size] for part in _scratch())
+    magnitude, change, *_ = _scratch(bits.size)
     np.bitwise_and(bits, MAGNITUDE, out=magnitude)
     if magnitude.max() >= INFINITY["bfloat16"]:
         return False
@@ -136,6 +130,7 @@ class _Scratch(NamedTuple):
     large: Array
     small: Array
     rounded: Array
+    limits: Array  # all the same, which changes seldom
     sums: Array
     index: Array
 
@@ -143,12 +138,13 @@ class _Scratch(NamedTuple):
 _of_thread = local()
 
 
-def _scratch() -> _Scratch:
-    """The one of this thread."""
+def _scratch(size: int) -> _Scratch:
+    """That of this thread, for so many numbers."""
     if not hasattr(_of_thread, "scratch"):
-        dtypes = (np.uint16, np.uint16, np.uint16, np.uint32, np.intp)
-        _of_thread.scratch = _Scratch(*(np.empty(STEP, dtype) for dtype in dtypes))
-    return _of_thread.scratch  # type: ignore[no-any-return]
+        dtypes = (np.uint16, np.uint16, np.uint16, np.uint16, np.uint32, np.intp)
+        _of_thread.scratch = _Scratch(*(np.zeros(STEP, dtype) for dtype in dtypes))
+    whole: _Scratch = _of_thread.scratch
+    return whole if size == STEP else _Scratch(*(part[:size] for part in whole))
 
 
 @lru_cache(maxsize=4)

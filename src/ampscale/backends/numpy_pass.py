@@ -116,6 +116,8 @@ class Pass(NamedTuple):
         if source.dtype != target.dtype:
             return _joined(self._widened_host(*parts) for parts in _cut_flat(source, target, COPIED))
         if source.itemsize == 2:
+            if self.sums is None:
+                return self._halves_host(source, target)
             return _joined(self._halves_host(*parts) for parts in _cut_flat(source, target, COPIED))
         factor = None if self.number is None else kernels.factor_host(self.number, source.dtype, divides=self.divides)
         if self.sums is not None and not kernels.sums_by_row_host(source.dtype, self.sums):
