@@ -55,9 +55,12 @@ def _are_apart_host(arrays: Sequence[Array]) -> bool:
 
     Of ten thousand arrays this is what tells addresses soonest, five times sooner than NumPy itself.
     """
+    buffers = arrays
+    if any(dtype.kind == "V" for dtype in set(map(attrgetter("dtype"), arrays))):  # bfloat16, which gives no buffer
+        buffers = [array.view(np.uint16) if array.dtype.kind == "V" else array for array in arrays]
     try:
-        begins = np.fromiter(map(addressof, map(c_char.from_buffer, arrays)), np.int64, len(arrays))
-    except (TypeError, ValueError):  # an array is empty, not contiguous, read-only, or of bfloat16
+        begins = np.fromiter(map(addressof, map(c_char.from_buffer, buffers)), np.int64, len(arrays))
+    except (TypeError, ValueError):  # an array is empty, not contiguous, or read-only
         return False
     ends = begins + np.fromiter(map(attrgetter("nbytes"), arrays), np.int64, len(arrays))
     order = begins.argsort()
