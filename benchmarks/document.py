@@ -17,7 +17,7 @@ import targets
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
-SHOWN = ROOT / "benchmarks" / "results" / "cpu-amd-epyc.json"
+SHOWN = ROOT / "benchmarks" / "results" / "cpu-intel-xeon.json"
 BLOCK = re.compile(r"(<!-- bench: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 Report = dict[str, Any]
@@ -25,8 +25,11 @@ Row = dict[str, Any]
 
 
 def bring_up_to_date() -> None:
-    """Writes the blocks of the page anew."""
-    PAGE.write_text(brought_up_to_date(PAGE.read_text("utf-8"), json.loads(SHOWN.read_text("utf-8"))), "utf-8")
+    """Judges the rows of the file anew, with the bounds and reasons of today, and writes the blocks of the page."""
+    report = json.loads(SHOWN.read_text("utf-8"))
+    report["targets"] = targets.judged(report["rows"], targets.read_reasons())
+    SHOWN.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+    PAGE.write_text(brought_up_to_date(PAGE.read_text("utf-8"), report), "utf-8")
 
 
 def brought_up_to_date(page: str, report: Report) -> str:

@@ -37,5 +37,6 @@ def caches() -> dict[str, str]:
 
 
 def slug(name: str) -> str:
-    """A processor's name as a part of a file's."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    """A processor's name as a part of a file's: "intel-xeon" for "Intel(R) Xeon(R) Processor @ 2.10GHz"."""
+    words = re.sub(r"\((r|tm)\)|\b(processor|cpu)\b|@.*", " ", name.lower())
+    return re.sub(r"[^a-z0-9]+", "-", words).strip("-")

@@ -26,9 +26,7 @@ from specs import Spec
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("numpy", "ml_dtypes", "torch", "jax", "jaxlib", "jmp", "flax", "optax", "paddlepaddle")
-PADDLE = (
-    ROOT / ".venv-oracles" / "paddle" / "bin" / "python"
-)  # of the tests of presets: it needs an older NumPy
+PADDLE = ROOT / ".venv-oracles" / "paddle" / "bin" / "python"  # of the tests of presets: it needs an older NumPy
 SECONDS = 0.5  # to measure a row, at least; a slow row takes longer
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "AMPSCALE_THREADS")
 

@@ -9,9 +9,6 @@ import pytest
 import sections
 import targets
 
-if not document.SHOWN.exists():
-    pytest.skip("needs the file of a whole run, which `make bench` writes", allow_module_level=True)
-
 PAGE = document.PAGE.read_text("utf-8")
 REPORT = json.loads(document.SHOWN.read_text("utf-8"))
 

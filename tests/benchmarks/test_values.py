@@ -3,6 +3,7 @@
 import math
 import sys
 
+import machine
 import numpy as np
 import pytest
 from rows import counts as count_rows
@@ -28,6 +29,15 @@ def test_a_fit_has_the_standard_error_of_its_slope():
     assert exponent == pytest.approx(0.97)
     residuals = [y - (0.07 + 0.97 * x) for x, y in ((0, 0.1), (1, 0.9), (2, 2.2), (3, 2.9))]
     assert error == pytest.approx(math.sqrt(sum(r * r for r in residuals) / 2 / 5))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "slug"),
+    [("Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz", "intel-xeon-platinum-8481c"), ("AMD EPYC Processor", "amd-epyc")],
+)
+def test_a_processor_gives_a_file_its_name(cpu, slug):
+    """Without what every name has."""
+    assert machine.slug(cpu) == slug
 
 
 @pytest.mark.parametrize("size", [3 * MIB, 50 * MIB])

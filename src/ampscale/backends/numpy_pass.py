@@ -25,9 +25,8 @@ SEGMENT = 1 << 22  # numbers of one array that a thread works on at once
 COPIED = 1 << 17  # numbers that are copied at once, where an array is not contiguous or changes its dtype
 SMALL = 1 << 12  # an array of more numbers is a unit of its own
 GATHERED = 1 << 17  # numbers that small arrays have together
-THREADED = (
-    1 << 24
-)  # bytes of large arrays; for less, threads cost more than they save, and small arrays keep the interpreter busy
+THREADED = 1 << 24  # bytes of large arrays; for less, threads cost more than they save. Small arrays and 16-bit ones, with an
+# operation every few microseconds, keep the interpreter busy, which one thread alone can have
 TABLE = 1 << 16  # 16-bit values in all for which a table of results is worth while
 
 SIZE_OF, DTYPE_OF = attrgetter("size"), attrgetter("dtype")
@@ -181,7 +180,7 @@ def run_host(work: Pass, sources: Sequence[Array], targets: Sequence[Array]) -> 
     """
     units = units_of(sources, targets)
     work = work._replace(many=_count_halves(units) >= TABLE)
-    large = sum(unit.sources[0].nbytes for unit in units if len(unit.places) == 1)
+    large = sum(unit.sources[0].nbytes for unit in units if len(unit.places) == 1 and unit.sources[0].itemsize > 2)
     threads = min(thread_count_host(), len(units)) if large >= THREADED else 1
     tasks = [Task(unit, work.prepared(unit)) for unit in units]
     done = in_threads(work.work_host, tasks, threads)
