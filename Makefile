@@ -27,7 +27,7 @@ check: .venv/ready ## format, lint, types, and every vector computed anew
 	$(BIN)/mypy
 	$(BIN)/python -m ampscale.conformance.oracle.vectors
 
-bench: .venv/bench ## what everything costs, beside its rivals and this machine's floor; minutes
+bench: .venv/bench ## what everything costs, beside its rivals and this machine's floor; 40 minutes
 	$(BIN)/python benchmarks/bench.py
 
 .venv/demo: pyproject.toml constraints.txt

@@ -8,6 +8,7 @@ What docs/performance.md shows of a run: blocks between two comments, made from 
 
 import json
 import re
+import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import targets
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 SHOWN = ROOT / "benchmarks" / "results" / "cpu-intel-xeon.json"
+WIDTH = 140  # of the page's lines
 BLOCK = re.compile(r"(<!-- bench: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 Report = dict[str, Any]
@@ -54,10 +56,11 @@ def machine(report: Report) -> str:
         for name, version in found.items():
             versions.setdefault(name, set()).add(version)
     used = ", ".join(f"{name} {' and '.join(sorted(those))}" for name, those in sorted(versions.items()))
-    return (
+    where = (
         f"{told['cpu']}, {told['cores']} cores, caches {caches}, {told['memory_gib']} GiB, {told['system']}; "
-        f"{report['date'][:10]}, {len(report['rows'])} rows in {report['seconds']} seconds.\n\n{used}."
+        f"{report['date'][:10]}, {len(report['rows'])} rows in {report['seconds']} seconds."
     )
+    return "\n\n".join(textwrap.fill(text, WIDTH) for text in (where, f"{used}."))
 
 
 def bounds(report: Report) -> str:

@@ -40,6 +40,34 @@ def test_each_row_is_on_the_page():
         assert f"| {row['what']} | {row['dtype']} | {row['shape']} |" in PAGE, row["id"]
 
 
+README_ROWS = {
+    "NumPy, unscale and check": "numpy/unscale+check/float32/100x1M",
+    "NumPy, with the norm in the same pass": "numpy/unscale+check+norm/float32/100x1M",
+    "torch, unscale and check": "torch/unscale+check/float32/100x1M",
+}
+
+
+@pytest.mark.parametrize("words", README_ROWS)
+def test_the_readme_quotes_the_file(words):
+    """What a row takes, over the floor, over naive NumPy where there is such a rival, and over torch.amp."""
+    line = next(line for line in (document.ROOT / "README.md").read_text("utf-8").splitlines() if line.startswith(f"| {words} |"))
+    row = next(row for row in REPORT["rows"] if row["id"] == README_ROWS[words])
+    ours = row["cells"][0]
+    ratios = [ours["over_floor"], *(ours["over"].get(name) for name in ("naive", "torch.amp"))]
+    told = [f"{ours['median'] * 1e3:.0f} ms", *("" if each is None else f"{each['ratio']:.2f}" for each in ratios)]
+    assert [cell.strip() for cell in line.split("|")[2:-1]] == told
+
+
+def test_the_readme_counts_the_rows():
+    """And names the scaler's ratio for many small tensors."""
+    readme = (document.ROOT / "README.md").read_text("utf-8")
+    (target,) = [
+        one for one in REPORT["targets"] if one["row"] == "torch/unscale+check/float32/100x1000" and one["of"] != "ampscale"
+    ]
+    assert f"has all {len(REPORT['rows'])} rows" in readme
+    assert f"unscales 100 tensors of 1,000 values in {target['measured']:.2f} of its time" in readme
+
+
 @pytest.mark.parametrize("change", ["<!-- bench: machine -->", "<!-- bench: torch -->"])
 def test_a_page_without_a_block_is_refused(change):
     """So that none can be lost."""
