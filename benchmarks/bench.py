@@ -79,7 +79,7 @@ def measured(specs: list[Spec], options: argparse.Namespace) -> int:
     )
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(rounded(report), indent=1) + "\n", "utf-8")
+        path.write_text(document.text_of(rounded(report)), "utf-8")
         print(f"written: {path}")
     faults = failures + targets.faults(verdicts)
     print(*faults, sep="\n", file=sys.stderr, end="\n" if faults else "")

@@ -30,8 +30,19 @@ def bring_up_to_date() -> None:
     """Judges the rows of the file anew, with the bounds and reasons of today, and writes the blocks of the page."""
     report = json.loads(SHOWN.read_text("utf-8"))
     report["targets"] = targets.judged(report["rows"], targets.read_reasons())
-    SHOWN.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+    SHOWN.write_text(text_of(report), "utf-8")
     PAGE.write_text(brought_up_to_date(PAGE.read_text("utf-8"), report), "utf-8")
+
+
+def text_of(report: Report) -> str:
+    """The file of a run: JSON with a line for each row and each target."""
+    members = []
+    for name, value in report.items():
+        told = json.dumps(value)
+        if name in ("rows", "targets") and value:
+            told = "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
+        members.append(f" {json.dumps(name)}: {told}")
+    return "{\n" + ",\n".join(members) + "\n}\n"
 
 
 def brought_up_to_date(page: str, report: Report) -> str:

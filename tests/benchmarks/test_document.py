@@ -34,6 +34,15 @@ def test_the_verdicts_of_the_file_follow_from_its_rows():
     ] == wanted
 
 
+def test_the_file_has_a_line_for_each_row():
+    """So that two runs can be compared."""
+    text = document.SHOWN.read_text("utf-8")
+    assert document.text_of(REPORT) == text
+    assert json.loads(document.text_of({"a": [], "rows": []})) == {"a": [], "rows": []}
+    lines = [line for line in text.splitlines() if line.startswith("  ")]
+    assert [json.loads(line.rstrip(",")) for line in lines] == [*REPORT["targets"], *REPORT["rows"]]
+
+
 def test_each_row_is_on_the_page():
     """By what is measured, its dtype and its shape."""
     for row in REPORT["rows"]:
