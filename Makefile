@@ -16,16 +16,16 @@ test-oracles: .venv/ready ## each preset beside the published object; minutes, a
 	$(BIN)/python tests/oracles/compare.py
 
 conform-matrix: .venv/ready ## the suite on every implementation, each in its own environment; minutes, and 8 GB
-	$(BIN)/python tests/conformance_matrix/run.py
+	$(BIN)/python conformance/tests/matrix/run.py
 
 conform-audit: .venv/ready ## the suite itself: each wrong implementation caught, each case and expectation needed
-	$(BIN)/python -m ampscale.conformance.mutants.audit
+	cd conformance/tests && ../../$(BIN)/python -m mutants.audit
 
 check: .venv/ready ## format, lint, types, and every vector computed anew
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m ampscale.conformance.oracle.vectors
+	PYTHONPATH=tools $(BIN)/python -m spec_vectors
 
 bench: .venv/bench ## what everything costs, beside its rivals and this machine's floor; 40 minutes
 	$(BIN)/python benchmarks/bench.py
@@ -33,7 +33,7 @@ bench: .venv/bench ## what everything costs, beside its rivals and this machine'
 .venv/demo: pyproject.toml constraints.txt
 	$(call install,demo)
 
-.venv/ready: pyproject.toml constraints.txt
+.venv/ready: pyproject.toml conformance/pyproject.toml constraints.txt
 	$(call install,dev)
 
 .venv/bench: pyproject.toml constraints.txt
@@ -42,7 +42,7 @@ bench: .venv/bench ## what everything costs, beside its rivals and this machine'
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ampscale needs Python 3.11 or later; set PYTHON=")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(1)]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(1)]' --editable './conformance[pytest,random]'
 	@touch $@
 endef
 

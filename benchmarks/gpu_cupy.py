@@ -12,7 +12,6 @@ from gpu_rows import FINITE, GLOBAL, LARGEST, NORM, UNSCALE, Bench, Row, Run, bl
 from shapes import Shape
 
 import ampscale
-from ampscale.backends import cupy_kernels
 
 WAY = "ampscale"
 

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 
-from ampscale.simulation.reach import rounded
+from ampscale.simulation.identification.follow_scales import rounded
 
 STEPS = 9
 PATTERNS = (np.arange(2**STEPS)[:, None] >> np.arange(STEPS) & 1).astype(bool)  # one row a pattern; True is a finite step

@@ -173,7 +173,7 @@ def _torch_reads():
 def _jax():
     """In 64 bits, which conftest.py switches on."""
     jax = pytest.importorskip("jax", reason="needs jax")
-    from ampscale.backends.jax_exact import divide, multiply
+    from ampscale.backends.jax.ieee754 import divide, multiply
 
     return Library(
         "jax", jax.numpy, jax.numpy.array, np.array, writable=False,

@@ -11,7 +11,6 @@ from .core.machine import LossScaleState
 from .core.replicas import Communicator, Solo
 from .core.rule import LossScaleRule
 from .core.step import Reason, StepReport, TrainState
-from .detectors import GradientScan, StatusRegister
 from .frameworks.mindformers import MFTrainOneStepCell
 from .frameworks.mindspore import (
     DynamicLossScaleManager,
@@ -23,9 +22,9 @@ from .frameworks.mindspore import (
     StaticLossScaler,
     TrainOneStepWithLossScaleCell,
 )
+from .frameworks.mindspore.detectors import GradientScan, StatusRegister
 from .frameworks.paddle import GradScaler
-from .network import Network, Parameter
-from .verbs import (
+from .functional import (
     all_finite,
     clip_by_global_norm,
     global_norm,
@@ -37,6 +36,7 @@ from .verbs import (
     unscale_and_check,
     unscale_check_and_norm,
 )
+from .network import Network, Parameter
 
 __version__ = "0.1.0"
 

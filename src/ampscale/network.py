@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 from .backends import backend_of
-from .core.checks import check_loss
 from .core.trees import leaves, rebuilt, rows
 from .core.typing import Array, Tree
+from .core.validation import check_loss
 
 Pullback = Callable[[Array], Tree]
 

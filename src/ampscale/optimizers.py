@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import array_api_compat
 
 from .backends import network_of
-from .core.checks import check_bool, check_number
 from .core.dtypes import FLOATS, name_of, wide, widest
 from .core.namespaces import device_of, namespace_of, quiet
 from .core.scaling import in_dtype, scalar_like
 from .core.step import apply_updates
 from .core.trees import leaves, leaves_with_paths, map_leaves, rebuilt, rows, select
 from .core.typing import Array, Flag, Tree
+from .core.validation import check_bool, check_number
 from .network import Network, Parameter
 
 LearningRate = float | list[float] | tuple[float, ...] | Callable[[Array], Any]

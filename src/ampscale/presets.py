@@ -15,9 +15,9 @@ from ctypes import c_float
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from .core.checks import check_count, check_number
 from .core.dtypes import FLOATS
 from .core.rule import LossScaleRule
+from .core.validation import check_count, check_number
 
 TINY, LARGEST = FLOATS["float32"].smallest_normal, FLOATS["float32"].largest
 Rule = TypeVar("Rule", bound=Callable[..., LossScaleRule])

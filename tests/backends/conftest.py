@@ -5,17 +5,17 @@ from types import SimpleNamespace
 import array_api_strict
 import pytest
 
-from ampscale.backends import _choice, _registry, generic
-from ampscale.backends._protocol import CONTENTS
+from ampscale.backends import choice, generic
+from ampscale.backends.protocol import CONTENTS
 
 
 @pytest.fixture
 def known_backends(monkeypatch):
     """What is registered; afterwards it is as it was."""
     for name in ("_loaded", "_failures", "_owners"):
-        monkeypatch.setattr(_registry, name, dict(getattr(_registry, name)))
-    yield _registry
-    _choice._usable.cache_clear()
+        monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
+    yield registry
+    choice._usable.cache_clear()
 
 
 @pytest.fixture

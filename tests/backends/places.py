@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
-from backends import host_cupy
+from backends.cupy import host_cupy
 
 from ampscale.core.trees import map_leaves
 

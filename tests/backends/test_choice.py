@@ -16,7 +16,7 @@ from libraries import on
 
 import ampscale
 from ampscale.backends import register_backend, use_backend
-from ampscale.backends._choice import configured
+from ampscale.backends.choice import configured
 
 RULE = ampscale.LossScaleRule()
 SOURCES = ("use_backend()", "environment", "ampscale.toml", "pyproject.toml")

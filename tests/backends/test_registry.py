@@ -8,9 +8,9 @@ import pytest
 from backends.third_party.wheels import install, python
 
 import ampscale
-from ampscale.backends import backend_of, generic, network_of, numpy, register_backend
-from ampscale.backends._protocol import CONTENTS
-from ampscale.backends._registry import why_not
+from ampscale.backends import backend_of, generic, network_of, register_backend
+from ampscale.backends.protocol import CONTENTS
+from ampscale.backends.registry import why_not
 
 
 @pytest.mark.usefixtures("known_backends")
@@ -225,7 +225,7 @@ def test_a_package_does_not_take_a_name_of_ours(tmp_path):
     code = "import numpy as np\nprint(ampscale.backend_of(np.ones(1)).__name__, ampscale.namespace().__name__)\n"
     code += "try:\n    ampscale.use_backend('x')\nexcept ValueError as error:\n    print(error)"
     found, line = prints(code, tmp_path)
-    assert found == "ampscale.backends.numpy array_api_compat.numpy"
+    assert found == "ampscale.backends.numpy.backend array_api_compat.numpy"
     assert "There are 'numpy': can be used; 'cupy': " in line
     assert line.endswith("; 'generic': makes no arrays of its own")
 

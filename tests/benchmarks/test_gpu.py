@@ -113,7 +113,7 @@ def test_jaxs_programs_of_thousands_of_arrays_are_told_and_not_compiled(bench):
 def cupys():
     """Makes what measures CuPy's rows, on the kernels compiled for the host."""
     place = places.host()
-    with mock.patch.dict(sys.modules, {"cupy": place.library, "ampscale.backends.cupy_kernels": place.kernels}):
+    with mock.patch.dict(sys.modules, {"cupy": place.library, "ampscale.backends.cupy.launches": place.kernels}):
         sys.modules.pop("gpu_cupy", None)
         module = script("gpu_cupy")
     return partial(module.Measured, library=place.library, verbs=place.backend, kernels=place.kernels)

@@ -10,7 +10,7 @@ from cli.runs import Runs
 
 from ampscale import LossScaleRule, presets
 from ampscale.cli.identify import identify
-from ampscale.simulation.identify import identify as search
+from ampscale.simulation.identification.identify import identify as search
 from ampscale.simulation.simulate import simulate
 from ampscale.simulation.traces import Observed, from_string
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from ampscale import LossScaleRule
 from ampscale.cli.app import main
-from ampscale.cli.words import ordinal, power, sentences
+from ampscale.cli.describe import ordinal, power, sentences
 from ampscale.presets import PRESETS
 
 

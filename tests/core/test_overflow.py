@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from libraries import SIXTEEN_BITS, on, with_dtypes
 from strategies import DTYPES, LARGEST, SMALLEST, alike, arrays, names, same, scales
 
-from ampscale.core.checks import check_out
 from ampscale.core.overflow import all_finite, unscale_and_check
 from ampscale.core.scaling import unscale
 from ampscale.core.trees import leaves, map_leaves
+from ampscale.core.validation import check_out
 
 INF, NAN = float("inf"), float("nan")
 

@@ -9,9 +9,9 @@ from frameworks.published import TRACES
 from frameworks.refusals import refused
 
 from ampscale import optimizers
-from ampscale.detectors import GradientScan, StatusRegister
 from ampscale.frameworks.mindformers import MFTrainOneStepCell
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, FixedLossScaleManager, TrainOneStepWithLossScaleCell
+from ampscale.frameworks.mindspore.detectors import GradientScan, StatusRegister
 
 INF, NAN = float("inf"), float("nan")
 FIVE = ("loss", "overflow", "loss_scale", "learning_rate", "global_norm")

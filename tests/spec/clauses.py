@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ampscale.conformance.clauses import Clause, chapter_files, clauses_in
+from ampscale_conformance.model.clauses import Clause, chapter_files, clauses_in
 
 ROOT = Path(__file__).parents[2]
 SPEC = ROOT / "spec"

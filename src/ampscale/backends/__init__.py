@@ -5,8 +5,8 @@ Backends: one module per array library, all with the same contents in the same o
 either, unless it is asked for by name.
 """
 
-from ._choice import backend_of, namespace, use_backend
-from ._protocol import Backend
-from ._registry import backends, network_of, register_backend
+from .choice import backend_of, namespace, use_backend
+from .protocol import Backend
+from .registry import backends, network_of, register_backend
 
 __all__ = ["Backend", "backend_of", "backends", "namespace", "network_of", "register_backend", "use_backend"]

@@ -11,10 +11,10 @@ cannot hold is reported, together with how far the two runs can part because of 
 
 from .convert import Report, Saved, convert, load, save
 from .divergence import Divergence
-from .files import read_file, write_file
-from .formats import FORMATS
-from .graph import Run, Trace
+from .files.read_write import read_file, write_file
+from .formats.published import FORMATS
 from .state import Checkpoint
+from .trace_graph import Run, Trace
 
 __all__ = [
     "FORMATS",

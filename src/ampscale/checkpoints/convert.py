@@ -7,11 +7,11 @@ from typing import Any
 
 from ..core.rule import LossScaleRule
 from .divergence import Divergence, divergence, steps_to_growth
-from .entries import Scale
-from .format import Format
-from .formats import FORMATS
-from .nested import find
-from .own import Own
+from .formats.ampscale import Own
+from .formats.entries import Scale
+from .formats.format import Format
+from .formats.locate import find
+from .formats.published import FORMATS
 from .state import Checkpoint, arrays_of, check_reachable, numbers_of, plain
 
 

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from ..core.machine import LossScaleState
 from ..core.rule import LossScaleRule
-from .graph import Edge, Graph, Run, Trace, components, merged, search
 from .state import Checkpoint, arrays_of, numbers_of, plain
+from .trace_graph import Edge, Graph, Run, Trace, components, merged, search
 
 BUDGETS = (500, 2_000, 8_000)  # pairs; a few hundred answer most questions
 

@@ -1,59 +1,76 @@
-"""The command line. What a command needs is imported when it runs, so that `ampscale --help` stays light."""
+"""
+Command line. Each command imports what it needs when it runs, so that `ampscale --help` stays light.
 
-import json
-import time
-from pathlib import Path
+Other packages add commands with an entry point of the group `GROUP`, as `ampscale-conformance` does.
+"""
+
+from importlib.metadata import EntryPoint, entry_points
 
 from .. import __version__
-from .needs import MISSING, need
+from .extras import MISSING
 
 try:
     import click
 except ModuleNotFoundError:
     raise SystemExit(MISSING.format("click", "cli")) from None
 
-from .compare import compare  # click comes first: what is missing is said
-from .conform import conform
+from .compare import compare  # click comes first, so that its absence is reported
 from .convert import convert
+from .demo.command import demo
 from .identify import identify
 from .presets import presets
 from .simulate import simulate
 
+GROUP = "ampscale.commands"
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class Commands(click.Group):
+    """The library's commands, and those of other packages, each of which is loaded when it is named or listed."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Return the names of all commands, sorted."""
+        return sorted({*super().list_commands(context), *entry_points(group=GROUP).names})
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """Return the command called *name*, the library's own if it has one; None if there is none."""
+        return super().get_command(context, name) or _brought(name)
+
+
+def _brought(name: str) -> click.Command | None:
+    for point in entry_points(group=GROUP, name=name):
+        return _loaded(point)
+    return _failing(name, "conform is not installed: pip install ampscale-conformance") if name == "conform" else None
+
+
+def _loaded(point: EntryPoint) -> click.Command:
+    """Return the command of an entry point, or one that reports in a single line why it cannot be loaded."""
+    try:
+        command = point.load()
+    except Exception as error:  # noqa: BLE001 - importing another package may raise anything
+        return _failing(point.name, f"{_label(point)} cannot be loaded: {type(error).__name__}: {error}")
+    if not isinstance(command, click.Command):
+        return _failing(point.name, f"{_label(point)} must be a click command, got {type(command).__name__}")
+    return command
+
+
+def _label(point: EntryPoint) -> str:
+    return f"the command {point.name} of {point.dist.name} {point.dist.version}" if point.dist else f"the command {point.name}"
+
+
+def _failing(name: str, message: str) -> click.Command:
+    """Return a command that takes any arguments and ends with *message*, which is its help as well."""
+
+    def fail() -> None:
+        raise SystemExit(f"ampscale: {message}")
+
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(name, settings, fail, short_help=message, add_help_option=False)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ampscale")
 def main() -> None:
     """Loss scaling for mixed-precision training."""
-
-
-@main.command()
-@click.option(
-    "--out", default="demo", show_default=True, type=click.Path(file_okay=False, path_type=Path), help="Where the picture goes."
-)
-@click.option("--steps", default=300, show_default=True, type=click.IntRange(min=1), help="How long each run trains.")
-@click.option(
-    "--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of the split, the weights and the batches."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON, and nothing else.")
-def demo(out: Path, steps: int, seed: int, as_json: bool) -> None:
-    """Train a float16 network on handwritten digits, seven ways, and draw what happened."""
-    need("autograd", "matplotlib", "rich", "sklearn", "threadpoolctl", extra="demo")
-    from . import digits, picture, screen, training
-
-    started = time.monotonic()
-    out.mkdir(parents=True, exist_ok=True)
-    data = digits.load(seed)
-    if as_json:
-        records = training.train_all(data, steps, seed, stepped=lambda _: None)
-    else:
-        screen.opening(data)
-        with screen.Progress(steps) as progress:
-            records = training.train_all(data, steps, seed, progress.stepped)
-    drawn = picture.draw(records, out / "demo.png")
-    if as_json:
-        click.echo(json.dumps(training.report(records, seed, drawn), indent=2, allow_nan=False))
-    else:
-        screen.closing(records, drawn, time.monotonic() - started)
 
 
 @main.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
@@ -65,5 +82,5 @@ def doctor(arguments: tuple[str, ...]) -> None:
     raise SystemExit(examine(list(arguments)))
 
 
-for command in (presets, simulate, compare, identify, convert, conform):
+for command in (demo, presets, simulate, compare, identify, convert):
     main.add_command(command)

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .needs import need
-from .rules import parse_settings, read_rules
-from .traces import read_trace, shared_options
-from .words import exact
+from .describe import exact
+from .extras import need
+from .rule_arguments import parse_settings, read_rules
+from .trace_options import read_trace, shared_options
 
 if TYPE_CHECKING:  # imported when the command runs
     from rich.table import Table

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .rules import constant
-from .words import counted, power
+from .describe import counted, power
+from .rule_arguments import constant
 
 if TYPE_CHECKING:  # imported when the command runs
     from ..checkpoints import Checkpoint, Divergence, Report, Trace
@@ -48,7 +48,7 @@ def convert(
     not hold are set under the scaler's own names: --set period=500 for jmp.
     """
     from .. import checkpoints
-    from ..checkpoints.strict_json import written
+    from ..checkpoints.files.strict_json import written
 
     try:
         entries = checkpoints.read_file(file)

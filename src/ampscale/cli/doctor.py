@@ -17,8 +17,8 @@ from typing import Any
 
 from .. import __version__
 from ..backends import Backend, backends, generic
-from ..backends._choice import chosen, configured
-from ..backends._registry import TAKEN, claimed_by, is_imported, is_installed, label, load, why_not
+from ..backends.choice import chosen, configured
+from ..backends.registry import TAKEN, claimed_by, is_imported, is_installed, label, load, why_not
 from ..core.dtypes import name_of
 from ..core.typing import Array, Namespace
 

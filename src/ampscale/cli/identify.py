@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .needs import need
-from .rules import number, parse_settings, value_of
-from .traces import FILE
-from .words import exact
+from .describe import exact
+from .extras import need
+from .rule_arguments import number, parse_settings, value_of
+from .trace_options import FILE
 
 if TYPE_CHECKING:  # imported when the command runs
     from rich.table import Table
 
-    from ..simulation.dialects import Overflow
-    from ..simulation.identify import Explanation
-    from ..simulation.reach import Contradiction
+    from ..simulation.identification.follow_scales import Contradiction
+    from ..simulation.identification.identify import Explanation
+    from ..simulation.recordings.log_formats import Overflow
     from ..simulation.traces import Observed
 
 KINDS = {"CSV file": ("scale_column", "overflow_column"), "log": ("log", "dialect", "step_pattern")}  # and what tells them
@@ -79,7 +79,7 @@ def identify(settings: tuple[str, ...], resumed: bool, rtol: float, as_json: boo
         ambiguous     how many steps can be of either kind
         start         the good steps and the overflows that were counted before
     """  # noqa: D301 - click leaves lines alone after a backspace
-    from ..simulation.identify import identify as search
+    from ..simulation.identification.identify import identify as search
     from .trajectories import as_json as written
 
     try:
@@ -117,8 +117,8 @@ def _sight(source: Mapping[str, Any], resumed: bool) -> Sight:
 
 def _kind_of(path: Path) -> str:
     """What a file is by its name; Lightning's metrics.csv is a log."""
-    from ..simulation.logs import recognised
-    from ..simulation.traces import read_text
+    from ..simulation.recordings.files import read_text
+    from ..simulation.recordings.logs import recognised
 
     return "log" if path.suffix.lower() != ".csv" or "lightning" in recognised(read_text(path)) else "CSV file"
 
@@ -136,7 +136,7 @@ def _from_text(text: str) -> "Observed":
 
 
 def _from_csv(source: Mapping[str, Any]) -> "Observed":
-    from ..simulation.traces import observed_csv
+    from ..simulation import observed_csv
 
     return observed_csv(source["path"], source["scale_column"] or "scale", source["overflow_column"])
 
@@ -144,8 +144,9 @@ def _from_csv(source: Mapping[str, Any]) -> "Observed":
 def _from_log(source: Mapping[str, Any], resumed: bool) -> Sight:
     import numpy as np
 
-    from ..simulation.logs import read_log
-    from ..simulation.traces import Observed, read_text
+    from ..simulation.recordings.files import read_text
+    from ..simulation.recordings.logs import read_log
+    from ..simulation.traces import Observed
 
     log = read_log(read_text(source["path"]), source["dialect"], source["step_pattern"])
     for note in log.notes:

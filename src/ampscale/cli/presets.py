@@ -10,7 +10,7 @@ import click
 
 from ..core.rule import LossScaleRule
 from ..presets import LARGEST, PRESETS, TINY, Preset
-from .words import power, sentences
+from .describe import power, sentences
 
 COLUMNS = "{:<26} {:>5} {:>7} {:>5} {:>4} {:>2} {:<6} {:>6} {:>5}  {}"
 TITLES = ("", "start", "up", "every", "down", "at", "forget", "floor", "cap", "also")
@@ -121,7 +121,7 @@ def _also(rule: LossScaleRule) -> list[str]:
         "float64": rule.dtype == "float64",
         "wide": rule.wide_factor,
         "gate": rule.gate,
-        "stops": rule.stop_at_floor or rule.stop_below is not None,
+        "stops": rule.can_stop,
         "lag": rule.lag,
         "first": rule.first_growth_factor is not None,
     }

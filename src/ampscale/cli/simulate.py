@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from .rules import parse_settings, read_rule
-from .traces import read_trace, shared_options
-from .words import counted, exact
+from .describe import counted, exact
+from .rule_arguments import parse_settings, read_rule
+from .trace_options import read_trace, shared_options
 
 if TYPE_CHECKING:  # imported when the command runs
     from ..simulation.simulate import Trajectory

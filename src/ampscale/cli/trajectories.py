@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.rule import LossScaleRule
 from ..simulation.simulate import Trajectory
-from .needs import need
+from .extras import need
 
 
 def described(name: str, rule: LossScaleRule, trajectory: Trajectory) -> dict[str, Any]:
@@ -52,6 +52,6 @@ def drawn(trajectories: Mapping[str, Trajectory], divergences: Sequence[int], pa
     """Draws where there is a path to draw into: see `curves.draw`."""
     if path is not None:
         need("matplotlib")
-        from .curves import draw
+        from .scale_plot import draw
 
         draw(trajectories, divergences, path)

@@ -11,17 +11,15 @@ MACHINE-first-growth-factor, MACHINE-gate, MACHINE-rate, MACHINE-stop, MACHINE-l
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import array_api_compat
 
-from .checks import check_flag
+from .constants import RuleConstants
 from .dtypes import name_of
 from .namespaces import default_namespace, quiet
 from .typing import Array, Flag
-
-if TYPE_CHECKING:  # a rule's methods are these functions
-    from .rule import LossScaleRule
+from .validation import check_flag
 
 
 class LossScaleState(NamedTuple):
@@ -47,7 +45,7 @@ class Events(NamedTuple):
     backs_off: Array  # a backoff is due and no gate forbids it
 
 
-def init(rule: "LossScaleRule", like: Array | None) -> LossScaleState:
+def init(rule: RuleConstants, like: Array | None) -> LossScaleState:
     """The state before the first step: see `LossScaleRule.init`."""
     xp = default_namespace() if like is None else array_api_compat.array_namespace(like)
     device = None if like is None else array_api_compat.device(like)
@@ -64,25 +62,8 @@ def init(rule: "LossScaleRule", like: Array | None) -> LossScaleState:
     )
 
 
-def update(rule: "LossScaleRule", state: LossScaleState, finite: Flag) -> LossScaleState:
-    """The state after a step: see `LossScaleRule.update`."""
-    after, stopped = _transition(rule, state, finite)
-    if stopped is None:
-        return after
-    xp = array_api_compat.array_namespace(stopped)
-    held = (None if new is None else xp.where(stopped, old, new) for old, new in zip(state, after, strict=True))
-    return LossScaleState(*held)
-
-
-def stops(rule: "LossScaleRule", state: LossScaleState, finite: Flag) -> Array:
-    """Whether the published scaler gives up: see `LossScaleRule.stops`."""
-    _, stopped = _transition(rule, state, finite)
-    xp = array_api_compat.array_namespace(state.scale)
-    return xp.zeros_like(state.good_steps, dtype=xp.bool) if stopped is None else stopped
-
-
-def _transition(rule: "LossScaleRule", state: LossScaleState, finite: Flag) -> tuple[LossScaleState, Array | None]:
-    """The next state, and where the published scaler stops instead: bool, of the state's shape; None for nowhere."""
+def transition(rule: RuleConstants, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, Array]:
+    """Return the next state, and whether the published scaler stops instead: see `LossScaleRule.transition`."""
     _check_state(rule, state)
     check_flag(finite, "finite", shape=tuple(state.scale.shape))
     xp = array_api_compat.array_namespace(state.scale)
@@ -100,10 +81,14 @@ def _transition(rule: "LossScaleRule", state: LossScaleState, finite: Flag) -> t
         steps=None if state.steps is None else _next_steps(state.steps, happened),
         next_scale=None if state.next_scale is None else moved,
     )
-    return after, _stops(rule, scale, moved, happened)
+    stopped = _stops(rule, scale, moved, happened)
+    if not rule.can_stop:
+        return after, stopped
+    held = (None if new is None else xp.where(stopped, old, new) for old, new in zip(state, after, strict=True))
+    return LossScaleState(*held), stopped
 
 
-def _events(rule: "LossScaleRule", state: LossScaleState, scale: Array, finite: Array) -> Events:
+def _events(rule: RuleConstants, state: LossScaleState, scale: Array, finite: Array) -> Events:
     xp = array_api_compat.array_namespace(scale)
     grows = finite & (state.good_steps >= rule.growth_interval - 1)
     if state.steps is None:
@@ -119,7 +104,7 @@ def _events(rule: "LossScaleRule", state: LossScaleState, scale: Array, finite: 
     return Events(finite, grows, due, backs_off)
 
 
-def _next_good_steps(rule: "LossScaleRule", good: Array, happened: Events) -> Array:
+def _next_good_steps(rule: RuleConstants, good: Array, happened: Events) -> Array:
     xp = array_api_compat.array_namespace(good)
     restart = xp.full_like(good, rule.growth_offset)
     if rule.gate:
@@ -127,7 +112,7 @@ def _next_good_steps(rule: "LossScaleRule", good: Array, happened: Events) -> Ar
     return xp.where(happened.finite, xp.where(happened.grows, xp.zeros_like(good), good + 1), restart)
 
 
-def _next_bad_steps(rule: "LossScaleRule", bad: Array, happened: Events) -> Array:
+def _next_bad_steps(rule: RuleConstants, bad: Array, happened: Events) -> Array:
     xp = array_api_compat.array_namespace(bad)
     zero = xp.zeros_like(bad)
     spent = zero if "backoff" in rule.refill else xp.full_like(bad, rule.hysteresis)
@@ -142,18 +127,17 @@ def _next_steps(steps: Array, happened: Events) -> Array:
     return xp.where(happened.grows | happened.due, xp.zeros_like(steps), steps + 1)
 
 
-def _stops(rule: "LossScaleRule", scale: Array, moved: Array, happened: Events) -> Array | None:
+def _stops(rule: RuleConstants, scale: Array, moved: Array, happened: Events) -> Array:
     xp = array_api_compat.array_namespace(scale)
-    stopped = None
+    stopped = xp.zeros_like(happened.due)
     if rule.stop_at_floor:
-        stopped = happened.due & (scale <= xp.full_like(scale, rule.min_scale))
+        stopped = stopped | (happened.due & (scale <= xp.full_like(scale, rule.min_scale)))
     if rule.stop_below is not None:
-        below = ~happened.finite & (moved <= xp.full_like(scale, rule.stop_below))
-        stopped = below if stopped is None else stopped | below
+        stopped = stopped | (~happened.finite & (moved <= xp.full_like(scale, rule.stop_below)))
     return stopped
 
 
-def _grown(rule: "LossScaleRule", scale: Array, bad: Array) -> Array:
+def _grown(rule: RuleConstants, scale: Array, bad: Array) -> Array:
     xp = array_api_compat.array_namespace(scale)
     grown = _moved(rule, operator.mul, scale, rule.growth_factor)
     if rule.first_growth_factor is not None:
@@ -164,7 +148,7 @@ def _grown(rule: "LossScaleRule", scale: Array, bad: Array) -> Array:
     return grown if unbounded else xp.minimum(grown, xp.full_like(scale, rule.max_scale))
 
 
-def _backed_off(rule: "LossScaleRule", scale: Array) -> Array:
+def _backed_off(rule: RuleConstants, scale: Array) -> Array:
     xp = array_api_compat.array_namespace(scale)
     operation, factor = (operator.truediv, rule.backoff_divisor) if rule.backoff_divides else (operator.mul, rule.backoff_factor)
     backed_off = _moved(rule, operation, scale, factor)
@@ -172,7 +156,7 @@ def _backed_off(rule: "LossScaleRule", scale: Array) -> Array:
     return backed_off if unbounded else xp.maximum(backed_off, xp.full_like(scale, rule.min_scale))
 
 
-def _moved(rule: "LossScaleRule", operation: Callable[[Array, Array], Array], scale: Array, factor: float) -> Array:
+def _moved(rule: RuleConstants, operation: Callable[[Array, Array], Array], scale: Array, factor: float) -> Array:
     xp = array_api_compat.array_namespace(scale)
     wide = xp.astype(scale, xp.float64) if rule.wide_factor else scale
     # A compiler that saw a constant would multiply by its reciprocal instead of dividing, and round twice.
@@ -180,13 +164,13 @@ def _moved(rule: "LossScaleRule", operation: Callable[[Array, Array], Array], sc
     return xp.astype(operation(wide, hidden), scale.dtype, copy=False)
 
 
-def _check_state(rule: "LossScaleRule", state: LossScaleState) -> None:
+def _check_state(rule: RuleConstants, state: LossScaleState) -> None:
     for name, wanted in (("steps", rule.rate is not None), ("next_scale", rule.lag)):
         if (getattr(state, name) is not None) != wanted:
             raise ValueError(f"state.{name} must be {'an array' if wanted else 'None'} for this rule: take a state that it made")
 
 
-def _check_held(rule: "LossScaleRule", got: str) -> None:
+def _check_held(rule: RuleConstants, got: str) -> None:
     wanted = "float64" if rule.wide_factor else rule.dtype
     if got != wanted:
         raise TypeError(f"this rule needs an array library with {wanted}, got {got}; JAX has it with jax_enable_x64")

@@ -159,7 +159,7 @@ def train_step(
     if max_norm is not None:
         gradients, norm = verbs.clip_by_global_norm(gradients, max_norm)
     updates, candidate = optimizer.update(gradients, state.optimizer, state.params)
-    scaler = rule.update(state.scaler, finite)
+    scaler, stopped = rule.transition(state.scaler, finite)
     one = xp.ones_like(state.applied)
     after = TrainState(
         params=select(finite, apply_updates(state.params, updates), state.params),
@@ -169,8 +169,8 @@ def train_step(
         applied=xp.where(finite, state.applied + one, state.applied),
     )
     reason = xp.where(finite, xp.full_like(one, Reason.APPLIED), xp.full_like(one, Reason.OVERFLOW))
-    if rule.stop_at_floor or rule.stop_below is not None:
-        reason = xp.where(rule.stops(state.scaler, finite), xp.full_like(one, Reason.STOPPED), reason)
+    if rule.can_stop:
+        reason = xp.where(stopped, xp.full_like(one, Reason.STOPPED), reason)
     return after, StepReport(loss, finite, finite, scale, scaler.scale, rate, norm, reason)
 
 

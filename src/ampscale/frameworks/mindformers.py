@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import array_api_compat
 
-from .. import verbs
-from ..core.checks import check_bool, check_count, check_number, check_scale_number
+from .. import functional
 from ..core.dtypes import name_of, wide
 from ..core.namespaces import device_of, namespace_of, quiet
 from ..core.norms import sizes
@@ -19,10 +18,11 @@ from ..core.replicas import SOLO, Communicator
 from ..core.scaling import in_dtype, scalar_like
 from ..core.trees import map_leaves, select
 from ..core.typing import Array, Flag, Tree
-from ..detectors import Detector
-from ._apply import network_of
-from ._border import as_array, check_keys, check_wide_like, either, negated, snapshot
+from ..core.validation import check_bool, check_count, check_number, check_scale_number
+from ._arrays import as_array, either, negated, snapshot
+from ._validation import check_keys, check_wide_like, network_of
 from .mindspore import TrainOneStepWithLossScaleCell
+from .mindspore.detectors import Detector
 
 KEYWORDS = (
     "use_clip_grad",
@@ -133,7 +133,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         """
         loss, status, scaled, sense = self._scaled_gradients(*inputs)
         self._detector.observe(status, scaled)
-        gradients = verbs.unscale(scaled, sense, dtype="float32")
+        gradients = functional.unscale(scaled, sense, dtype="float32")
         rate = self._learning_rate(loss)
         if self._calls + 1 < self._micro_batches:
             overflow = self.get_overflow_status(status, gradients)
@@ -141,13 +141,13 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
             self._calls += 1
             return self._output(loss, overflow, rate, None, gradients)
 
-        local = verbs.unscale(self._summed(gradients), self._micro_batches) if self._calls else gradients
+        local = functional.unscale(self._summed(gradients), self._micro_batches) if self._calls else gradients
         gradients = self._communicator.mean(local)
         overflow = either(self._overflow, self.get_overflow_status(status, gradients))
         skip = self.process_loss_scale(overflow)
         norm = None
         if self._max_norm is not None:
-            gradients, norm = verbs.clip_by_global_norm(gradients, self._max_norm)
+            gradients, norm = functional.clip_by_global_norm(gradients, self._max_norm)
         self._applier.apply(gradients, negated(skip))
         self._average(skip)
         self._accumulated, self._overflow, self._calls = None, False, 0
@@ -208,7 +208,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         five = MFTrainOneStepOutput(loss, as_array(overflow, loss), snapshot(self.scale_sense), rate, norm)
         if not self._local_norm:
             return five
-        return MFTrainOneStepLocalOutput(*five, as_array(verbs.local_norms(local), loss), as_array(sizes(local), loss))
+        return MFTrainOneStepLocalOutput(*five, as_array(functional.local_norms(local), loss), as_array(sizes(local), loss))
 
 
 def _as_array(scale_sense: Any, network: Any) -> Any:

@@ -1,11 +1,13 @@
 """What rules do along traces: simulated, compared, and recognised by what was seen of them."""
 
 from .compare import Comparison, compare
-from .identify import Explanation, identify
-from .logs import Log, read_log
+from .identification.identify import Explanation, identify
+from .recordings.files import from_file
+from .recordings.logs import Log, read_log
+from .recordings.tables import from_csv, observed_csv
 from .simulate import Trajectory, simulate
 from .sweep import sweep
-from .traces import Observed, Trace, from_csv, from_file, from_flags, from_model, from_string, observed_csv
+from .traces import Observed, Trace, from_flags, from_model, from_string
 
 __all__ = [
     "Comparison",

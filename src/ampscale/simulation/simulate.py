@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.machine_host import constants_of, step_of
+from ..core.machine_floats import rounded_constants, step_of
 from ..core.rule import LossScaleRule
 from .traces import Trace
 
@@ -81,7 +81,7 @@ def simulate(rule: LossScaleRule, trace: Trace) -> Trajectory:
 
 def _run(rule: LossScaleRule, limits: list[float]) -> tuple[list[float], list[int], list[int], int | None]:
     """Scales, counts of finite steps, counts of overflows, and the step that stopped."""
-    step, scale = step_of(rule), constants_of(rule).init
+    step, scale = step_of(rule), rounded_constants(rule).init
     place = (scale, rule.growth_offset, 0, 0, scale)
     scales, good_steps, bad_steps = [scale], [rule.growth_offset], [0]
     for done, limit in enumerate(limits):

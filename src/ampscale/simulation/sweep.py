@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core.machine_host import Constants, constants_of
-from ..core.rule import REFILLS, LossScaleRule
+from ..core.constants import REFILLS
+from ..core.machine_floats import RoundedConstants, rounded_constants
+from ..core.rule import LossScaleRule
 from .simulate import check
 from .traces import Trace
 
@@ -49,7 +50,8 @@ class Fleet:
     """The state of many rules, one entry each, beside their constants. A scale that stopped is NaN, and stays it."""
 
     def __init__(self, rules: Sequence[LossScaleRule]) -> None:
-        self.constants = Constants(*(np.array(column, float) for column in zip(*map(constants_of, rules), strict=True)))
+        columns = zip(*map(rounded_constants, rules), strict=True)
+        self.constants = RoundedConstants(*(np.array(column, float) for column in columns))
         self.interval, self.hysteresis, self.offset = (
             np.array([getattr(rule, name) for rule in rules]) for name in ("growth_interval", "hysteresis", "growth_offset")
         )

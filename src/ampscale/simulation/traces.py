@@ -6,20 +6,14 @@ largest scale at which the step stays finite: with the scale S, a step is finite
 finite or was not, at the scale that it happened to have: its limit is taken as inf or -inf. A model gives finite limits.
 """
 
-import csv
-import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.checks import check_count, check_number
-
-FLAG_COLUMNS = {"finite": "finite", "overflow": "overflow", "found_inf": "overflow", "skipped": "overflow"}  # what true means
-MEANING = dict.fromkeys(("1", "1.0", "true", "yes"), True) | dict.fromkeys(("0", "0.0", "false", "no"), False)
+from ..core.validation import check_count, check_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +86,14 @@ class Observed:
         return from_flags(self.finite == 1)
 
 
+class Overflow(NamedTuple):
+    """An overflow that a log reports; NaN for a scale that its message does not give."""
+
+    line: int  # in the log, from 1
+    before: float  # the scale at which the step overflowed
+    after: float  # the scale for the next step
+
+
 def from_flags(flags: Iterable[bool]) -> Trace:
     """
     The trace of recorded steps.
@@ -123,104 +125,11 @@ def from_string(text: str) -> Trace:
     """
     if not isinstance(text, str):
         raise TypeError(f"text must be a string of '.' and 'x', got {text!r} of type {type(text).__name__}")
-    wrong = _stranger(text)
+    wrong = first_other_character(text)
     if wrong is not None:
-        raise ValueError(f"a trace is written with '.' and 'x', got {_at(text, wrong)}")
+        raise ValueError(f"a trace is written with '.' and 'x', got {position_in(text, wrong)}")
     steps = "".join(text.split()).encode("ascii")
     return from_flags(np.frombuffer(steps, dtype=np.uint8) == ord("."))
-
-
-def from_file(
-    path: str | Path,
-    *,
-    column: str | None = None,
-    means: str | None = None,
-    dialect: str | None = None,
-    step_pattern: str | None = None,
-) -> Trace:
-    """
-    The trace in a file: a text as for `from_string`, a CSV file as for `from_csv`, or a training log as for `logs.read_log`.
-
-    An option decides: `column` and `means` speak of a CSV file, `dialect` and `step_pattern` of a log. Without one, a file
-    of nothing but `.`, `x` and whitespace is such a text; else a file whose name ends in `.csv` is a CSV file with a
-    column of flags, or the metrics.csv of a Lightning log; and any other file is a log.
-
-    Raises:
-        ValueError: The file is none of these, is two of them, or does not tell of every step.
-        OSError: It cannot be read.
-    """
-    of_csv, of_log = (column, means) != (None, None), (dialect, step_pattern) != (None, None)
-    if of_csv and of_log:
-        raise ValueError("column and means speak of a CSV file, dialect and step_pattern of a log; give those of one")
-    text = read_text(path)
-    if not text.strip():
-        raise ValueError(f"{path} is empty")
-    if not of_csv and not of_log:
-        if _stranger(text) is None:
-            return from_string(text)
-        of_csv = Path(path).suffix.lower() == ".csv" and not _is_metrics(path, text)
-    if of_csv:
-        return from_csv(path, column, means)
-    return _from_log(path, text, dialect, step_pattern)
-
-
-def from_csv(path: str | Path, column: str | None = None, means: str | None = None) -> Trace:
-    """
-    The trace in a column of a CSV file, a row a step. The first row names the columns.
-
-    Args:
-        path: The file; commas between the cells, UTF-8.
-        column: The column's name. By default the one column of these names, in any case: `finite`, or `overflow`,
-            `found_inf`, `skipped`.
-        means: What a true cell means, "finite" or "overflow". The names above say it; any other needs it.
-
-    The cells are 1, 1.0, true, yes or 0, 0.0, false, no, in any case.
-
-    Raises:
-        ValueError: There is no such column, or more than one; it is not said what a true cell means; or a cell holds
-            something else.
-        OSError: The file cannot be read.
-    """
-    header, rows = _table(path)
-    if column is None:
-        column = _flag_column(path, header)
-    place, finite_if = _place(path, header, column), _meaning(column, means) == "finite"
-    return from_flags(_flag(path, line, column, cells[place]) is finite_if for line, cells in rows)
-
-
-def observed_csv(path: str | Path, scale_column: str = "scale", overflow_column: str | None = None) -> Observed:
-    """
-    What a CSV file says of a scaler, a row a step: its scale in force, and whether it overflowed.
-
-    Args:
-        path: The file; commas between the cells, UTF-8. The first row names the columns.
-        scale_column: The column of scales; an empty cell was not seen.
-        overflow_column: The column of flags, with cells as for `from_csv`; an empty cell is not known. True is an
-            overflow, except in a column named `finite`. By default the one column of the names that `from_csv` knows;
-            where there is none, no flag is known.
-
-    Where the last row has no flag, it is no step: its scale is the one after the last step. Else that was not seen.
-
-    Raises:
-        ValueError: There is no such column, or more than one; or a cell holds something else.
-        OSError: The file cannot be read.
-    """
-    header, lines = _table(path)
-    rows = list(lines)
-    scale_place = _place(path, header, scale_column)
-    scales = [_scale(path, line, scale_column, cells[scale_place]) for line, cells in rows]
-    if overflow_column is None and _known(header):
-        overflow_column = _flag_column(path, header)
-    finite = [-1] * len(rows)
-    if overflow_column is not None:
-        place, finite_if = _place(path, header, overflow_column), FLAG_COLUMNS.get(overflow_column.lower()) == "finite"
-        seen = [_flag(path, line, overflow_column, cells[place], empty=True) for line, cells in rows]
-        finite = [-1 if flag is None else int(flag is finite_if) for flag in seen]
-    if finite[-1] == -1:
-        finite.pop()
-    else:
-        scales.append(math.nan)
-    return Observed(np.array(scales, np.float64), np.array(finite, np.int8))
 
 
 def from_model(steps: int, above: float, noise: float = 0.0, seed: int = 0, drift: float = 0.0) -> Trace:
@@ -254,11 +163,6 @@ def from_model(steps: int, above: float, noise: float = 0.0, seed: int = 0, drif
         return Trace(above * np.exp2(powers))
 
 
-def read_text(path: str | Path) -> str:
-    """A file's text. Bytes that are no UTF-8, as a log can have where it was cut, become a mark that means nothing."""
-    return Path(path).read_text(encoding="utf-8-sig", errors="replace")
-
-
 def _check_array(value: Any, name: str, dtype: str) -> None:
     if not isinstance(value, np.ndarray) or value.dtype != dtype:
         got = f"dtype {value.dtype}" if isinstance(value, np.ndarray) else f"{value!r} of type {type(value).__name__}"
@@ -267,105 +171,13 @@ def _check_array(value: Any, name: str, dtype: str) -> None:
         raise ValueError(f"{name} must have one axis, got shape {value.shape}")
 
 
-def _stranger(text: str) -> int | None:
+def first_other_character(text: str) -> int | None:
     """The place of the first character that is no step."""
     found = re.search(r"[^.xX\s]", text)
     return None if found is None else found.start()
 
 
-def _at(text: str, place: int) -> str:
+def position_in(text: str, place: int) -> str:
+    """Return the character at index *place* with its line and column."""
     line, column = text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
     return f"{text[place]!r} in line {line}, column {column}"
-
-
-def _is_metrics(path: str | Path, text: str) -> bool:
-    """Whether a CSV file is Lightning's log; none with flags of its own is."""
-    from .logs import recognised  # logs stands on this module
-
-    flags, logged = _known(_table(path)[0]), "lightning" in recognised(text)
-    if flags and logged:
-        raise ValueError(f"{path} has flags, {flags}, and is Lightning's log as well: give column=..., or dialect='lightning'")
-    return logged
-
-
-def _from_log(path: str | Path, text: str, dialect: str | None, step_pattern: str | None) -> Trace:
-    from .logs import read_log, recognised  # logs stands on this module
-
-    try:
-        return read_log(text, dialect, step_pattern).trace()
-    except ValueError as error:
-        wrong = None if recognised(text) else _stranger(text)
-        hint = "" if wrong is None else f"; as a text of '.' and 'x' it has {_at(text, wrong)}"
-        raise ValueError(f"{path}, read as a training log: {error}{hint}") from None
-
-
-def _table(path: str | Path) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
-    """The names of the columns, and the rows with their line numbers, read while they are asked for."""
-    rows = _rows(path)
-    _, names = next(rows)
-    return [name.strip() for name in names], rows
-
-
-def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file, the names first; empty lines mean nothing."""
-    count, width = 0, 0
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, skipinitialspace=True)
-        try:
-            for cells in filter(None, reader):
-                count, width = count + 1, width or len(cells)
-                if len(cells) != width:
-                    raise ValueError(f"{path}, line {reader.line_num}: every row must have {width} cells, as the first has")
-                yield reader.line_num, cells
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is no CSV file in UTF-8: {error}") from None
-    if count < 2:
-        raise ValueError(f"{path} must have a row of names and at least one row of values, got {count} rows")
-
-
-def _place(path: str | Path, header: list[str], column: str) -> int:
-    if header.count(column) != 1:
-        raise ValueError(f"{path} must have one column {column!r}, got {header.count(column)} among {header}")
-    return header.index(column)
-
-
-def _known(header: list[str]) -> list[str]:
-    return [name for name in header if name.lower() in FLAG_COLUMNS]
-
-
-def _flag_column(path: str | Path, header: list[str]) -> str:
-    known = _known(header)
-    if len(known) != 1:
-        raise ValueError(f"{path} must have one column of {list(FLAG_COLUMNS)}, or one be named; got {known} among {header}")
-    return known[0]
-
-
-def _meaning(column: str, means: str | None) -> str:
-    """What a true cell of a column means."""
-    if means not in (None, "finite", "overflow"):
-        raise ValueError(f"means must be 'finite' or 'overflow', got {means!r}")
-    named = FLAG_COLUMNS.get(column.lower(), means)
-    if named is None:
-        raise ValueError(f"what does a true cell of {column!r} mean? give means='finite' or means='overflow'")
-    if means not in (None, named):
-        raise ValueError(f"a true cell of {column!r} means {named!r}, got means={means!r}")
-    return named
-
-
-def _flag(path: str | Path, line: int, column: str, cell: str, *, empty: bool = False) -> bool | None:
-    word = cell.strip().lower()
-    if word in MEANING:
-        return MEANING[word]
-    if empty and not word:
-        return None
-    raise ValueError(f"{path}, line {line}: {column!r} must be one of {', '.join(MEANING)}, got {cell!r}")
-
-
-def _scale(path: str | Path, line: int, column: str, cell: str) -> float:
-    try:
-        value = float(cell.strip() or math.nan)
-    except ValueError:
-        value = -1.0
-    if value < 0:
-        raise ValueError(f"{path}, line {line}: {column!r} must be a number of at least 0, or empty, got {cell!r}")
-    return value

@@ -10,11 +10,7 @@ from frameworks.published import TRACES
 
 from ampscale import optimizers
 from ampscale.core.trees import leaves
-from ampscale.frameworks.mindspore import (
-    DynamicLossScaleUpdateCell,
-    FixedLossScaleUpdateCell,
-    TrainOneStepWithLossScaleCell,
-)
+from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell, TrainOneStepWithLossScaleCell
 
 INF, NAN = float("inf"), float("nan")
 

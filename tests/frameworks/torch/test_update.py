@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ampscale import presets
 from ampscale.core.dtypes import FLOATS
-from ampscale.frameworks._torch import move_scale
 from ampscale.frameworks.torch import GradScaler
+from ampscale.frameworks.torch.optimizer_step import move_scale
 
 FLOOR = FLOATS["float32"].smallest_normal
 LARGEST = FLOATS["float32"].largest

@@ -6,10 +6,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
+from oracles.drivers.compiled import cut_out, step_of
 from published import cut
 from subject import Subject, each, on_a_copy, renamed
-
-from .compiled import cut_out, step_of
 
 APEX = ModuleType("apex")
 APEX.deprecated_warning = lambda _: None

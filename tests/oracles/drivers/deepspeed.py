@@ -9,9 +9,8 @@ import torch
 from deepspeed.runtime.fp16.fused_optimizer import FP16_Optimizer
 from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
 from deepspeed.runtime.fp16.unfused_optimizer import FP16_UnfusedOptimizer
+from oracles.drivers.on_cpu import group_of_one
 from subject import Subject, each, on_a_copy
-
-from .on_cpu import group_of_one
 
 logging.disable()
 group_of_one()

@@ -7,10 +7,9 @@ from enum import Enum
 from typing import Any
 
 import torch
+from oracles.drivers.on_cpu import OPTIMIZER, give_gradients
 from published import cut
 from subject import Subject, each, on_a_copy, renamed
-
-from .on_cpu import OPTIMIZER, give_gradients
 
 PAGE = {
     "growth_factor": "scale_factor",

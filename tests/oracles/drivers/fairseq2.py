@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, final, overload
 
+from oracles.drivers.on_cpu import LOSS, OPTIMIZER, GradScaler, give_gradients
 from published import cut
 from subject import Subject, each, on_a_copy, renamed
 from typing_extensions import override
-
-from .on_cpu import LOSS, OPTIMIZER, GradScaler, give_gradients
 
 NAMES = ("Float16LossScaler", "StandardFloat16LossScaler", "Float16LossScaleResult", "_InternalGradScaler")
 FAIRSEQ2 = cut(

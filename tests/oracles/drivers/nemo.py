@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 from megatron.core import parallel_state
+from oracles.drivers.on_cpu import GradScaler, group_of_one, scaler_steps
 from published import cut
 from subject import Subject, each
-
-from .on_cpu import GradScaler, group_of_one, scaler_steps
 
 group_of_one()
 parallel_state.initialize_model_parallel()

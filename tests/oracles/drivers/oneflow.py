@@ -3,10 +3,9 @@
 import ctypes
 from typing import NamedTuple
 
+from oracles.drivers.compiled import step_of
 from published import file_of
 from subject import Subject, each
-
-from .compiled import step_of
 
 KERNEL = file_of("oneflow", "oneflow/user/kernels/dynamic_loss_scale_schedule_kernel.cpp")
 STEP = step_of("oneflow_step.cpp", KERNEL)

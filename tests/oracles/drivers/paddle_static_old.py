@@ -7,9 +7,8 @@ os.environ["FLAGS_enable_pir_api"] = "0"  # noqa: SIM112 - so Paddle spells it
 from typing import Any
 
 import paddle
+from oracles.drivers.paddle_static import PAGE, Program, program_step, read, started
 from subject import Subject, each, renamed
-
-from .paddle_static import PAGE, Program, program_step, read, started
 
 
 def fresh(**values: Any) -> Program:

@@ -3,10 +3,9 @@
 from typing import Any
 
 import torch
+from oracles.drivers.on_cpu import group_of_one, scaler_steps
 from subject import Subject, each, on_a_copy
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
-
-from .on_cpu import group_of_one, scaler_steps
 
 group_of_one()
 

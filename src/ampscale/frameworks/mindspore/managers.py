@@ -7,10 +7,11 @@ Spec: MINDSPORE-manager-*.
 from dataclasses import replace
 
 from ... import presets
-from ...core.checks import check_bool, check_count, check_flag, check_number
 from ...core.machine import LossScaleState
 from ...core.typing import Flag
-from .._border import HOST, check_scale_value
+from ...core.validation import check_bool, check_count, check_flag, check_number
+from .._arrays import HOST
+from .._validation import check_scale_value
 from .update_cells import DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell
 
 CONSECUTIVE_OVERFLOWS = 1000

@@ -9,15 +9,16 @@ from typing import Any, NamedTuple
 
 import array_api_compat
 
-from ... import presets, verbs
-from ...core.checks import check_flag, check_loss, check_methods, check_scale_array, check_scale_host
+from ... import functional, presets
 from ...core.replicas import SOLO, Communicator
 from ...core.step import seed_like
 from ...core.trees import leaves
 from ...core.typing import Array, Flag, Tree
-from ...detectors import Detector, GradientScan
-from .._apply import applier_of, network_of
-from .._border import as_array, check_keys, negated, number_of, snapshot
+from ...core.validation import check_flag, check_loss, check_methods, check_scale_array, check_scale_host
+from .._arrays import as_array, negated, snapshot
+from .._validation import check_keys, network_of, number_of
+from .apply_optimizer import applier_of
+from .detectors import Detector, GradientScan
 from .update_cells import UpdateCell
 
 
@@ -95,7 +96,7 @@ class TrainOneStepWithLossScaleCell:
         """
         loss, status, scaled, sense = self._scaled_gradients(*inputs)
         self._detector.observe(status, scaled)
-        gradients = self._communicator.mean(verbs.unscale(scaled, sense))
+        gradients = self._communicator.mean(functional.unscale(scaled, sense))
         overflow = self.get_overflow_status(status, gradients)
         skip = self.process_loss_scale(overflow)
         self._applier.apply(gradients, negated(skip))

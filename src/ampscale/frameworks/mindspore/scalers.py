@@ -10,10 +10,13 @@ from typing import Any
 
 import array_api_compat
 
-from ... import presets, verbs
-from ...core.checks import check_count, check_flag
+from ... import functional, presets
+from ...core.machine import LossScaleState
+from ...core.trees import leaves, map_leaves
 from ...core.typing import Array, Flag, Tree
-from .._border import HOST, PlacedState, check_keys, check_scale_value, filled_like, number_of, snapshot
+from ...core.validation import check_count, check_flag
+from .._arrays import HOST, snapshot
+from .._validation import check_keys, check_scale_value, number_of
 
 
 def all_finite(inputs: tuple[Array, ...] | list[Array]) -> Flag:
@@ -36,7 +39,7 @@ def all_finite(inputs: tuple[Array, ...] | list[Array]) -> Flag:
     for index, value in enumerate(inputs):
         if not array_api_compat.is_array_api_obj(value):
             raise TypeError(f"inputs[{index}] must be an array, got {type(value).__name__}")
-    return verbs.all_finite(inputs)
+    return functional.all_finite(inputs)
 
 
 class LossScaler(ABC):
@@ -84,11 +87,11 @@ class StaticLossScaler(LossScaler):
 
     def scale(self, inputs: Tree) -> Tree:
         """*inputs* times the scale: new arrays of the same dtypes."""
-        return verbs.scale(inputs, self._placed.beside(inputs).scale)
+        return functional.scale(inputs, self._placed.beside(inputs).scale)
 
     def unscale(self, inputs: Tree) -> Tree:
         """*inputs* divided by the scale: new arrays of the same dtypes."""
-        return verbs.unscale(inputs, self._placed.beside(inputs).scale)
+        return functional.unscale(inputs, self._placed.beside(inputs).scale)
 
     def adjust(self, grads_finite: Flag) -> bool:
         """Nothing; returns False. *grads_finite* is not looked at."""
@@ -143,11 +146,11 @@ class DynamicLossScaler(LossScaler):
 
     def scale(self, inputs: Tree) -> Tree:
         """*inputs* times the scale: new arrays of the same dtypes."""
-        return verbs.scale(inputs, self._placed.beside(inputs).scale)
+        return functional.scale(inputs, self._placed.beside(inputs).scale)
 
     def unscale(self, inputs: Tree) -> Tree:
         """*inputs* divided by the scale: new arrays of the same dtypes."""
-        return verbs.unscale(inputs, self._placed.beside(inputs).scale)
+        return functional.unscale(inputs, self._placed.beside(inputs).scale)
 
     def adjust(self, grads_finite: Flag) -> bool:
         """
@@ -188,3 +191,33 @@ class DynamicLossScaler(LossScaler):
         loaded.scale_value = state_dict["scale_value"]
         loaded.counter = state_dict["counter"]
         self._rule, self._placed = loaded._rule, loaded._placed
+
+
+class PlacedState:
+    """
+    The state of a scaler that goes where its first array is, and stays there.
+
+    Made on the host, so that its numbers can be set before there is any array.
+    """
+
+    def __init__(self, state: LossScaleState) -> None:
+        self.state = state
+        self._placed = False
+
+    def beside(self, tree: Tree) -> LossScaleState:
+        """The state, in the library and on the device of the first array that was ever handed in."""
+        like = next(iter(leaves(tree)), None)
+        if like is not None and not self._placed:
+            xp, device = array_api_compat.array_namespace(like), array_api_compat.device(like)
+            placed: LossScaleState = map_leaves(
+                lambda value: xp.asarray(value.item(), dtype=getattr(xp, value.dtype.name), device=device), self.state
+            )
+            if device is None:  # JAX's way to say that the array is being traced, and that nothing made beside it may be kept
+                return placed
+            self.state, self._placed = placed, True
+        return self.state
+
+
+def filled_like(array: Array, value: float) -> Array:
+    """A new array like *array*, of shape (), that holds *value*."""
+    return array_api_compat.array_namespace(array).full_like(array, value)

@@ -11,10 +11,11 @@ from typing import Any, Protocol, runtime_checkable
 import array_api_compat
 
 from ... import presets
-from ...core.checks import check_count, check_flag, check_number, check_scale_array, check_scale_number, check_writable
 from ...core.machine import LossScaleState
 from ...core.typing import Array, Flag
-from .._border import check_keys, negated
+from ...core.validation import check_count, check_flag, check_number, check_scale_array, check_scale_number, check_writable
+from .._arrays import negated
+from .._validation import check_keys
 
 
 @runtime_checkable

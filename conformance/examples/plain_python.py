@@ -1,0 +1,176 @@
+"""
+A loss scaler in plain Python that has itself tested: lines of JSON in, lines of JSON out, and no package.
+
+    ampscale conform --command "python conformance/examples/plain_python.py"
+
+It claims torch's rule at level 1: float32 scales, factors applied in float64 and rounded once, no bounds. The protocol is
+spec/conformance/protocol.md. (A scaler in Python needs none of this: it is tested through an adapter.)
+"""
+
+import json
+import math
+import struct
+import sys
+
+SELF = {
+    "name": "plain Python",
+    "version": "1",
+    "level": 1,
+    "capabilities": ["resume", "rounding", "division", "bfloat16", "integers", "none", "empty"],
+    "preset": "torch",
+}
+FORMATS = {"float16": ">e", "float32": ">f", "float64": ">d"}
+
+
+class Scaler:
+    """The scaler itself. Its scale is a float32, held in a Python float."""
+
+    def __init__(self, scale, growth_factor, backoff_factor, growth_interval, good_steps=0):
+        self.scale, self.good_steps = rounded(scale, "float32"), good_steps
+        self.growth_factor, self.backoff_factor, self.growth_interval = growth_factor, backoff_factor, growth_interval
+
+    def update(self, finite):
+        """Moves the scale after a step."""
+        if not finite:
+            self.scale, self.good_steps = rounded(self.scale * self.backoff_factor, "float32"), 0
+            return
+        self.good_steps += 1
+        if self.good_steps >= self.growth_interval:
+            grown = rounded(self.scale * self.growth_factor, "float32")
+            self.scale, self.good_steps = grown if math.isfinite(grown) else self.scale, 0
+
+
+# --- numbers as bit patterns ---
+
+
+def packed(value, dtype):
+    """The pattern of a float in this dtype, to nearest, as hex digits."""
+    if dtype == "bfloat16":  # the upper half of a float32, rounded to even
+        bits = int(packed(value, "float32"), 16)
+        return f"{bits >> 16 | 64:04x}" if math.isnan(value) else f"{bits + 0x7FFF + (bits >> 16 & 1) >> 16:04x}"
+    try:
+        return struct.pack(FORMATS[dtype], value).hex()
+    except OverflowError:  # struct refuses what IEEE rounds to infinity
+        return struct.pack(FORMATS[dtype], math.copysign(math.inf, value)).hex()
+
+
+def unpacked(pattern, dtype):
+    """The float that a pattern stands for."""
+    if dtype == "bfloat16":
+        return unpacked(f"{pattern}0000", "float32")
+    return struct.unpack(FORMATS[dtype], bytes.fromhex(pattern))[0]
+
+
+def rounded(value, dtype):
+    """A float rounded to this dtype."""
+    return unpacked(packed(value, dtype), dtype)
+
+
+# --- trees ---
+
+
+def arrays_in(tree):
+    """Every array of a tree."""
+    if isinstance(tree, dict) and "bits" in tree:
+        yield tree
+    elif tree is not None:
+        children = tree if isinstance(tree, list) else tree["tuple"] if "tuple" in tree else tree["dict"].values()
+        for child in children:
+            yield from arrays_in(child)
+
+
+def mapped(tree, function):
+    """The tree with *function* of each number, computed in float32 (float64 for float64) and rounded to the array's dtype."""
+    for array in arrays_in(tree):
+        dtype = array["dtype"]
+        wide = "float64" if dtype == "float64" else "float32"
+        array["bits"] = [packed(rounded(function(unpacked(one, dtype)), wide), dtype) for one in array["bits"]]
+    return tree
+
+
+def double(pattern):
+    """A float of the protocol: the pattern of a float64."""
+    return unpacked(pattern, "float64")
+
+
+# --- the protocol: a method for each call, whose parameters are the request's arguments ---
+
+
+class Calls:
+    """What it answers; whatever else is called is absent."""
+
+    def __init__(self):
+        self.reset()
+
+    def hello(self, protocol):
+        """What this is."""
+        return {"protocol": protocol, "implementation": SELF}
+
+    def reset(self):
+        """Forgets every handle: they are indices into a list."""
+        self.scalers = []
+
+    bye = reset
+
+    def create(self, rule, options):
+        """A new scaler, of whose rule four constants are its own."""
+        factors = double(rule["growth_factor"]), double(rule["backoff_factor"])
+        self.scalers.append(Scaler(double(rule["init_scale"]), *factors, rule["growth_interval"]))
+        return len(self.scalers) - 1
+
+    def update(self, handle, finite):
+        """Changes it in place, so the handle stays."""
+        self.scalers[handle].update(finite)
+        return handle
+
+    def read_scale(self, handle):
+        """The scale, as the pattern of a float64."""
+        return packed(self.scalers[handle].scale, "float64")
+
+    def save(self, handle):
+        """Any JSON."""
+        return {"scale": self.read_scale(handle), "good_steps": self.scalers[handle].good_steps}
+
+    def load(self, rule, saved):
+        """Goes on from that."""
+        handle = self.create(rule, {})
+        self.scalers[handle].scale, self.scalers[handle].good_steps = double(saved["scale"]), saved["good_steps"]
+        return handle
+
+    def scale(self, handle, tree):
+        """The tree times the scale."""
+        return mapped(tree, lambda value: value * self.scalers[handle].scale)
+
+    def unscale(self, handle, tree):
+        """The tree divided by the scale."""
+        return mapped(tree, lambda value: value / self.scalers[handle].scale)
+
+    def all_finite(self, tree):
+        """Whether no number is infinite or NaN; integers and bools never are."""
+        floats = [array for array in arrays_in(tree) if "float" in array["dtype"]]
+        return all(math.isfinite(unpacked(one, array["dtype"])) for array in floats for one in array["bits"])
+
+
+def reply_to(request, calls):
+    """The reply to a request: its id, and one outcome."""
+    method = getattr(calls, request["call"], None)
+    if method is None:
+        return {"id": request["id"], "absent": "it is not written"}
+    try:
+        return {"id": request["id"], "result": method(**request["arguments"])}
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong is told
+        return {"id": request["id"], "raised": {"type": type(error).__name__, "message": str(error)}}
+
+
+def main():
+    """Answers each line with a line, until bye."""
+    calls = Calls()
+    for line in sys.stdin:
+        request = json.loads(line)
+        print(json.dumps(reply_to(request, calls)), flush=True)
+        if request["call"] == "bye":
+            break
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""ampscale's documented cells, over NumPy networks: MindSpore's update cell and step cell, and MindFormers' step cell."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import ampscale
+
+from ...model.adapter import ImplementationInfo, Unsupported
+from .backends import linear
+
+EDGE = 2.0**100  # beyond it what is published is mended: see spec/deviations.md
+
+
+class UpdateCell:
+    """`ampscale.DynamicLossScaleUpdateCell`, and the array that a step cell would hold for it."""
+
+    info = ImplementationInfo(
+        name="ampscale update cell",
+        version=ampscale.__version__,
+        capabilities=("resume", "rounding"),
+        preset="mindspore_update_cell",
+    )
+
+    def create(self, rule: Any) -> Any:
+        """The cell and the scale."""
+        return update_cell(rule), np.array(rule.init_scale, np.float32)
+
+    def update(self, held: Any, finite: bool) -> None:
+        """Writes into the scale."""
+        cell, scale = held
+        cell(scale, np.array(not finite))
+
+    def read_scale(self, held: Any) -> float:
+        """What was written."""
+        return float(held[1])
+
+    def save(self, held: Any) -> Any:
+        """Both, in Python's numbers."""
+        cell, scale = held
+        return cell.state_dict(), float(scale)
+
+    def load(self, rule: Any, saved: Any) -> Any:
+        """Into new ones."""
+        cell, _ = self.create(rule)
+        cell.load_state_dict(saved[0])
+        return cell, np.array(saved[1], np.float32)
+
+
+class TrainOneStep:
+    """`ampscale.TrainOneStepWithLossScaleCell` with an update cell."""
+
+    info = ImplementationInfo(
+        name="ampscale MindSpore step cell",
+        version=ampscale.__version__,
+        level=4,
+        capabilities=("resume", "rounding", "process", "loss", "momentum", "schedule"),
+        preset="mindspore_update_cell",
+    )
+
+    def create(self, rule: Any) -> Any:
+        """A cell over one parameter."""
+        return self.create_cell(rule, [np.zeros(1, np.float32)], 1.0)
+
+    def update(self, cell: Any, finite: bool) -> None:
+        """Its own, which an heir calls."""
+        cell.process_loss_scale(np.array(not finite))
+
+    def read_scale(self, cell: Any) -> float:
+        """What the next step uses."""
+        return float(cell.scale_sense)
+
+    def save(self, cell: Any) -> Any:
+        """Its state dict."""
+        return cell.state_dict()
+
+    def load(self, rule: Any, saved: Any) -> Any:
+        """Into a new one."""
+        cell = self.create(rule)
+        cell.load_state_dict(saved)
+        return cell
+
+    def scale(self, cell: Any, tree: Any) -> Any:
+        """It is part of its step."""
+        raise Unsupported("the cell has no scale to be called")
+
+    def unscale(self, cell: Any, tree: Any) -> Any:
+        """It is part of its step."""
+        raise Unsupported("the cell has no unscale to be called")
+
+    def all_finite(self, tree: Any) -> Any:
+        """It is part of its step."""
+        raise Unsupported("the cell has no all_finite to be called")
+
+    def add_optimizer(self, cell: Any, parameters: Sequence[Any]) -> Any:
+        """It has one optimizer, which it calls itself."""
+        raise Unsupported("the cell is no scaler of a hand-written loop")
+
+    def update_scale(self, cell: Any) -> None:
+        """Likewise."""
+        raise Unsupported("the cell is no scaler of a hand-written loop")
+
+    def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: Any, momentum: float = 0.0) -> Any:
+        """With one of `ampscale.optimizers`."""
+        network = linear(list(parameters), "numpy")
+        optimizer = ampscale.optimizers.Momentum(network, learning_rate, momentum)
+        return ampscale.TrainOneStepWithLossScaleCell(network, optimizer, update_cell(rule))
+
+    def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
+        """One call; its three outputs, as they are."""
+        scale, rate = float(cell.scale_sense), float(cell.optimizer.learning_rate)
+        loss, overflow, next_scale = cell(*data)
+        return {
+            "parameters": list(cell.network.params),
+            "finite": not bool(overflow),
+            "scale": scale,
+            "next_scale": next_scale,
+            "loss": loss,
+            "learning_rate": rate,
+        }
+
+
+class MFTrainOneStep(TrainOneStep):
+    """`ampscale.MFTrainOneStepCell` with an update cell."""
+
+    info = ImplementationInfo(
+        name="ampscale MindFormers cell",
+        version=ampscale.__version__,
+        level=4,
+        capabilities=(*TrainOneStep.info.capabilities, "norm", "clip"),
+        preset="mindspore_update_cell",
+    )
+
+    def create_cell(
+        self,
+        rule: Any,
+        parameters: Sequence[Any],
+        learning_rate: Any,
+        momentum: float = 0.0,
+        max_norm: float | None = None,
+    ) -> Any:
+        """With one of `ampscale.optimizers`; a norm is taken only where there is a limit."""
+        network = linear(list(parameters), "numpy")
+        optimizer = ampscale.optimizers.Momentum(network, learning_rate, momentum)
+        limit = 1.0 if max_norm is None else max_norm
+        return ampscale.MFTrainOneStepCell(network, optimizer, max_norm is not None, limit, update_cell(rule))
+
+    def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
+        """One call; its five outputs, as they are."""
+        scale = float(cell.scale_sense)
+        loss, overflow, next_scale, rate, norm = cell(*data)
+        return {
+            "parameters": list(cell.network.params),
+            "finite": not bool(overflow),
+            "scale": scale,
+            "next_scale": next_scale,
+            "loss": loss,
+            "learning_rate": rate,
+            **({} if norm is None else {"global_norm": norm}),
+        }
+
+
+def update_cell(rule: Any) -> Any:
+    """Of a rule; Unsupported where the published one grows to infinity, and ours does not."""
+    if rule.init_scale > EDGE:
+        raise Unsupported("it does not grow to infinity, as the published one does")
+    return ampscale.DynamicLossScaleUpdateCell(rule.init_scale, rule.growth_factor, rule.growth_interval)
+
+
+UPDATE_CELL = UpdateCell()
+TRAIN_ONE_STEP = TrainOneStep()
+MF_TRAIN_ONE_STEP = MFTrainOneStep()

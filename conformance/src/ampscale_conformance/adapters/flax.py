@@ -1,0 +1,147 @@
+"""flax: `DynamicScale`, whose scale moves inside its `value_and_grad`; eagerly, and under `jax.jit` as its page has it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..model.adapter import ImplementationInfo, Unsupported
+from . import version_of
+
+
+class Flax:
+    """
+    It scales, differentiates, unscales, checks and moves in one call, and leaves the update to the loop.
+
+    Args:
+        compiles: Whether that call is under `jax.jit`.
+    """
+
+    info = ImplementationInfo(
+        name="flax DynamicScale",
+        version=version_of("flax"),
+        url="https://flax-linen.readthedocs.io/en/latest/api_reference/flax.training.html",
+        level=4,
+        capabilities=("rounding", "resume", "process", "loss", "ranks", "jit"),
+        preset="flax",
+        arrays="jax",
+    )
+
+    def __init__(self, compiles: bool = False) -> None:
+        self.compiles = compiles
+
+    def create(self, rule: Any) -> Any:
+        """Its interval is one less than the steps that it takes to grow."""
+        from flax.training.dynamic_scale import DynamicScale
+
+        return DynamicScale(
+            growth_factor=rule.growth_factor,
+            backoff_factor=rule.backoff_factor,
+            growth_interval=rule.growth_interval - 1,
+            scale=rule.init_scale,
+            minimum_scale=rule.min_scale,
+        )
+
+    def update(self, scale: Any, finite: bool) -> Any:
+        """A loss whose gradient is finite, or not."""
+        return ready(moved, self.compiles)(scale, 0.0 if finite else float("inf"))
+
+    def read_scale(self, scale: Any) -> float:
+        """Its field."""
+        return float(scale.scale)
+
+    def save(self, scale: Any) -> Any:
+        """As flax saves what it holds: in bytes."""
+        from flax import serialization
+
+        return serialization.to_bytes(scale)
+
+    def load(self, rule: Any, saved: Any) -> Any:
+        """Into a new one."""
+        from flax import serialization
+
+        return serialization.from_bytes(self.create(rule), saved)
+
+    def scale(self, scale: Any, tree: Any) -> Any:
+        """It is part of its gradient."""
+        raise Unsupported("flax scales inside value_and_grad")
+
+    def unscale(self, scale: Any, tree: Any) -> Any:
+        """It is part of its gradient."""
+        raise Unsupported("flax unscales inside value_and_grad")
+
+    def all_finite(self, tree: Any) -> Any:
+        """It is part of its gradient."""
+        raise Unsupported("flax checks inside value_and_grad")
+
+    def add_optimizer(self, scale: Any, parameters: Sequence[Any]) -> Any:
+        """It knows none."""
+        raise Unsupported("flax has no scaler of a hand-written loop with optimizers")
+
+    def update_scale(self, scale: Any) -> None:
+        """Likewise."""
+        raise Unsupported("flax has no scaler of a hand-written loop with optimizers")
+
+    def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: float) -> Any:
+        """What a loop holds."""
+        return {"scale": self.create(rule), "parameters": list(parameters), "learning_rate": learning_rate}
+
+    def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
+        """The loop of its page."""
+        scale = float(cell["scale"].scale)
+        cell["scale"], finite, loss, cell["parameters"] = ready(stepped, self.compiles)(
+            cell["scale"], cell["parameters"], list(data), cell["learning_rate"]
+        )
+        return {
+            "parameters": cell["parameters"],
+            "finite": bool(finite),
+            "scale": scale,
+            "next_scale": float(cell["scale"].scale),
+            "loss": float(loss),
+        }
+
+    def update_ranks(self, scales: Sequence[Any], finite: Sequence[bool]) -> list[Any]:
+        """With an axis name it averages the gradients over all ranks; here they are mapped over."""
+        import jax
+        import jax.numpy as jnp
+
+        slopes = jnp.asarray([0.0 if flag else jnp.inf for flag in finite])
+        together = jax.tree.map(lambda *values: jnp.stack(values), *scales)
+        after = jax.vmap(lambda scale, slope: moved(scale, slope, "ranks"), axis_name="ranks")(together, slopes)
+        return [jax.tree.map(lambda value, rank=rank: value[rank], after) for rank in range(len(slopes))]
+
+    def compiled(self) -> Any:
+        """Under `jax.jit`."""
+        return Flax(compiles=True)
+
+
+def ready(function: Any, compiles: bool) -> Any:
+    """The function, under `jax.jit` if that is asked for."""
+    import jax
+
+    return jax.jit(function) if compiles else function
+
+
+def moved(scale: Any, slope: Any, axis_name: str | None = None) -> Any:
+    """The next scale, for a loss whose gradient is *slope*."""
+    import jax.numpy as jnp
+
+    return scale.value_and_grad(lambda weight: weight * slope, axis_name=axis_name)(jnp.zeros(())).dynamic_scale
+
+
+def stepped(scale: Any, parameters: list[Any], data: list[Any], learning_rate: float) -> tuple[Any, Any, Any, list[Any]]:
+    """The next scale, whether the gradients were finite, the loss, and the parameters after plain SGD."""
+    import jax
+    import jax.numpy as jnp
+
+    def loss_of(values: list[Any]) -> Any:
+        return sum((value * given).sum() for value, given in zip(values, data, strict=True))
+
+    scale, finite, loss, gradients = scale.value_and_grad(loss_of)(parameters)
+    taken = jax.tree.map(
+        lambda value, gradient: jnp.where(finite, value - learning_rate * gradient, value).astype(value.dtype),
+        parameters,
+        gradients,
+    )
+    return scale, finite, loss, taken
+
+
+ADAPTER = Flax()

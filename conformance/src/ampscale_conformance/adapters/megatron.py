@@ -1,0 +1,76 @@
+"""Megatron-core: `DynamicGradScaler`. It puts its tensors on `cuda`; here they are made on the CPU."""
+
+from typing import Any
+
+from ..model.adapter import ImplementationInfo, Unsupported
+from . import version_of
+
+
+class Megatron:
+    """It moves a scale; the optimizers around it scale, unscale and check."""
+
+    info = ImplementationInfo(
+        name="Megatron DynamicGradScaler",
+        version=version_of("megatron-core"),
+        url="https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/optimizer/grad_scaler.py",
+        level=0,
+        capabilities=("resume", "rounding"),
+        preset="megatron",
+        arrays="torch",
+    )
+
+    def create(self, rule: Any) -> Any:
+        """Unsupported where a factor is 1, which Megatron refuses."""
+        if rule.growth_factor <= 1 or rule.backoff_factor >= 1:
+            raise Unsupported("Megatron takes no factor of 1")
+        return made_on_the_cpu(
+            initial_scale=rule.init_scale,
+            min_scale=rule.min_scale,
+            growth_factor=rule.growth_factor,
+            backoff_factor=rule.backoff_factor,
+            growth_interval=rule.growth_interval,
+            hysteresis=rule.hysteresis,
+        )
+
+    def update(self, scaler: Any, finite: bool) -> None:
+        """Its own word for it."""
+        scaler.update(not finite)
+
+    def read_scale(self, scaler: Any) -> float:
+        """Its own."""
+        return scaler.scale.item()  # type: ignore[no-any-return]
+
+    def save(self, scaler: Any) -> Any:
+        """Its state dict."""
+        return scaler.state_dict()
+
+    def load(self, rule: Any, saved: Any) -> Any:
+        """A new scaler that loads it; what it moves to `cuda` stays where it is."""
+        from unittest import mock
+
+        import torch
+
+        scaler = self.create(rule)
+        stay = mock.patch.object(torch.Tensor, "cuda", lambda tensor, _device: tensor)
+        with stay, mock.patch.object(torch.cuda, "current_device", return_value=0):
+            scaler.load_state_dict(saved)
+        return scaler
+
+
+def made_on_the_cpu(**constants: Any) -> Any:
+    """A scaler whose tensors are on the CPU."""
+    from unittest import mock
+
+    import torch
+    from megatron.core.optimizer.grad_scaler import DynamicGradScaler
+
+    tensor = torch.tensor
+
+    def on_the_cpu(data: Any, **options: Any) -> Any:
+        return tensor(data, **{**options, "device": "cpu"})
+
+    with mock.patch.object(torch, "tensor", on_the_cpu):
+        return DynamicGradScaler(**constants)
+
+
+ADAPTER = Megatron()

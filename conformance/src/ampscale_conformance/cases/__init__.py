@@ -1,0 +1,12 @@
+"""Cases of the suite, a module for each chapter of spec/."""
+
+from functools import cache
+from importlib import import_module
+
+from ..model.case import CHAPTERS, Case
+
+
+@cache
+def every_case() -> tuple[Case, ...]:
+    """Return all cases of the suite, in their order."""
+    return tuple(case for chapter in CHAPTERS for case in import_module(f"{__package__}.{chapter}").CASES)

@@ -1,0 +1,1 @@
+"""Types in which cases are written and results are reported."""

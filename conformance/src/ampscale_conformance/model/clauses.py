@@ -1,0 +1,67 @@
+"""The clauses of the specification, read from the wheel's ampscale_conformance/spec or from a checkout's spec."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_CLAUSE = re.compile(r"^### (?P<id>.+?) · (?P<level>.+?)\n(?P<body>.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)
+_SOURCE = re.compile(r"^> Source: (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One clause, as its chapter has it."""
+
+    id: str
+    level: str  # must, should, may or dialect
+    text: str
+    sources: tuple[str, ...]
+    file: Path
+
+    @property
+    def sentence(self) -> str:
+        """Its first paragraph, on one line."""
+        return " ".join(self.text.partition("\n\n")[0].split())
+
+    @property
+    def chapter(self) -> str:
+        """The stem that its chapter shares with everything of the subject: "machine" for 30-machine.md."""
+        return self.file.stem.rpartition("-")[2]
+
+
+def spec_folder() -> Path:
+    """
+    Where the specification is.
+
+    Raises:
+        FileNotFoundError: The package was installed without it.
+    """
+    package = Path(__file__).parents[1]
+    for folder in (package / "spec", package.parents[2] / "spec"):
+        if (folder / "30-machine.md").exists():
+            return folder
+    raise FileNotFoundError(
+        f"the specification is neither in {package / 'spec'} nor beside the sources; reinstall ampscale-conformance"
+    )
+
+
+def chapter_files() -> list[Path]:
+    """The chapters and the profiles, in the order of reading."""
+    return [*sorted(spec_folder().glob("[0-9]*.md")), *sorted(spec_folder().glob("profiles/*.md"))]
+
+
+def clauses_in(file: Path) -> list[Clause]:
+    """The clauses of one chapter, in its order."""
+    return [_clause(match, file) for match in _CLAUSE.finditer(file.read_text("utf-8"))]
+
+
+@cache
+def clauses() -> dict[str, Clause]:
+    """Every clause of every chapter and profile, by its id."""
+    return {clause.id: clause for file in chapter_files() for clause in clauses_in(file)}
+
+
+def _clause(match: re.Match[str], file: Path) -> Clause:
+    text = "\n".join(line for line in match["body"].splitlines() if not line.startswith(">"))
+    return Clause(match["id"], match["level"], text.strip(), tuple(_SOURCE.findall(match["body"])), file)

@@ -1,0 +1,33 @@
+"""What several replicas make of their gradients and flags: spec/60-replicas.md."""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+from ..model.bits import Bits
+from ..model.floats import Number, is_negative
+from .arithmetic import nearest, total
+from .tensors import from_numbers, numbers, part_of
+
+
+def mean(ranks: Sequence[Sequence[Bits]]) -> list[Bits]:
+    """The elementwise mean of what each rank has, exact and rounded once to the dtypes that came."""
+    return [_mean_of(leaves) for leaves in zip(*ranks, strict=True)]
+
+
+def agreed(flags: Sequence[bool]) -> bool:
+    """What all ranks decide: a single overflow stops all."""
+    return all(flags)
+
+
+def _mean_of(leaves: Sequence[Bits]) -> Bits:
+    first, part = leaves[0], part_of(leaves[0].dtype)
+    rows = zip(*(numbers(leaf) for leaf in leaves), strict=True)
+    return from_numbers(first.dtype, first.shape, [_mean(row, part) for row in rows])
+
+
+def _mean(values: Sequence[Number], dtype: str) -> Number:
+    if not all(map(math.isfinite, values)):
+        return total(values, dtype)
+    minus = all(map(is_negative, values))
+    return nearest(sum((Fraction(value) for value in values), Fraction(0)) / len(values), dtype, minus)

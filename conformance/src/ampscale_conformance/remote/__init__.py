@@ -1,0 +1,1 @@
+"""Implementations in another process or another language."""

@@ -1,0 +1,1 @@
+"""Runs of the suite: verdicts, expected failures, random cases, and the pytest plug-in."""

@@ -1,0 +1,66 @@
+"""ampscale keeps its own specification: no case fails, on any backend and with any documented class."""
+
+from functools import cache
+
+import pytest
+from ampscale_conformance import check
+from ampscale_conformance.adapters import SHIPPED
+from ampscale_conformance.adapters.ampscale.backends import EVERY_CONSTANT, Core
+from ampscale_conformance.adapters.loading import find
+from ampscale_conformance.cases import every_case
+from ampscale_conformance.model.verdicts import BAD, Verdict
+
+from ampscale.presets import PRESETS
+
+pytestmark = pytest.mark.filterwarnings(  # of torch.compile, about caches of array_api_compat
+    "ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning"
+)
+OURS = [name for name in SHIPPED if name.startswith("ampscale-") and name != "ampscale-cupy"]
+
+
+@cache
+def report_of(name):
+    return check(find(name))
+
+
+def wrong(report):
+    return [f"{result.case}: {result.message}" for result in report.results if result.verdict in BAD]
+
+
+def asked(report):
+    """The cases that were put to it."""
+    passed = {result.case for result in report.results if result.verdict is Verdict.PASS}
+    return [case for case in every_case() if case.id in passed]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_it_passes(name):
+    """Every case that it claims to be ready for."""
+    assert wrong(report_of(name)) == []
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_it_claims_nothing_in_vain(name):
+    """Each capability is asked for in a case that it passes."""
+    report = report_of(name)
+    assert set(report.info.capabilities) - {need for case in asked(report) for need in case.needs} == set()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_core_goes_by_every_preset(preset):
+    """The rule of every published scaler, whose own constants its cases take."""
+    report = check(Core("numpy", preset), 0)
+    assert wrong(report) == []
+    assert asked(report)
+
+
+def test_a_core_that_differs_from_its_claim_fails():
+    """One that never grows."""
+
+    class Still(Core):
+        def update(self, handle, finite):
+            return handle if finite else super().update(handle, finite)
+
+    failed = {result.clause for result in check(Still("numpy", EVERY_CONSTANT), 0).results if result.verdict in BAD}
+    assert "MACHINE-growth-window" in failed
+    assert "MACHINE-floor" not in failed

@@ -1,0 +1,171 @@
+"""An adapter is found by its name, and what is not found is said with what was wanted and what there is."""
+
+import importlib
+import sys
+
+import pytest
+from ampscale_conformance.adapters import SHIPPED
+from ampscale_conformance.adapters.loading import GROUP, NotFound, find, installed
+
+INFO = """
+from ampscale_conformance import ImplementationInfo
+INFO = ImplementationInfo(name="mine")
+"""
+CLASS = (
+    INFO
+    + """
+class Adapter:
+    info = INFO
+"""
+)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty current directory; what is imported from it is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    known = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+def refused(name):
+    """The words in which a name is refused."""
+    with pytest.raises(NotFound) as caught:
+        find(name)
+    return str(caught.value)
+
+
+def test_an_adapter_is_found_in_the_current_directory(here):
+    """In a module that lies there, without anything installed."""
+    (here / "mine.py").write_text(CLASS + "ADAPTER = Adapter()\n")
+    assert find("mine:ADAPTER").info.name == "mine"
+
+
+def test_an_adapter_is_found_in_a_package_and_in_an_object(here):
+    """Dots lead into packages on the left and into objects on the right."""
+    (here / "pack").mkdir()
+    (here / "pack" / "__init__.py").write_text("")
+    (here / "pack" / "inner.py").write_text(CLASS + "class Held:\n    adapter = Adapter()\n")
+    assert find("pack.inner:Held.adapter").info.name == "mine"
+
+
+def test_an_adapter_is_found_in_a_given_folder(here):
+    """Where the current directory is another one."""
+    folder = here / "other"
+    folder.mkdir()
+    (folder / "elsewhere.py").write_text(CLASS)
+    assert find("elsewhere:Adapter", folder).info.name == "mine"
+
+
+def test_a_class_is_made_an_adapter(here):
+    """It is called without arguments; and so is a function, which has no info."""
+    (here / "made.py").write_text(CLASS + "def make():\n    return Adapter()\n")
+    kinds = [type(find(f"made:{name}")) for name in ("Adapter", "make")]
+    assert kinds == [sys.modules["made"].Adapter] * 2
+
+
+def test_an_adapter_that_can_be_called_is_not_called(here):
+    """What has an info is an adapter already."""
+    (here / "callable.py").write_text(
+        CLASS + "class Called(Adapter):\n    def __call__(self):\n        raise ValueError\nIT = Called()\n"
+    )
+    assert find("callable:IT").info.name == "mine"
+
+
+def test_a_module_is_imported_once(here):
+    """The adapter is the module's own object, and the current directory is not entered twice."""
+    (here / "once.py").write_text(CLASS + "ADAPTER = Adapter()\n")
+    assert find("once:ADAPTER") is find("once:ADAPTER")
+    assert sys.path.count(str(here)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "wanted"),
+    [
+        ("", "absent:ADAPTER", "absent:ADAPTER: there is no module absent in "),
+        ("", "there.is.none:ADAPTER", "there is no module there.is"),
+        ("import unheard_of", "there:ADAPTER", "importing there raised ModuleNotFoundError: No module named 'unheard_of'"),
+        ("import there.sub", "there:ADAPTER", "importing there raised ModuleNotFoundError"),
+        ("x = 1\n1 / 0", "there:ADAPTER", "importing there raised ZeroDivisionError: division by zero ("),
+        ("def broken(:", "there:ADAPTER", "importing there raised SyntaxError"),
+        ("raise SystemExit(3)", "there:ADAPTER", "importing there raised SystemExit: 3"),
+        ("a = b = 1\n_c = 2", "there:ADAPTER", "there has no ADAPTER; it has a, b"),
+        ("", "there:ADAPTER", "there has no ADAPTER; it has no public name"),
+        ("ADAPTER = 3", "there:ADAPTER", "wanted an adapter, whose info is an ImplementationInfo, got 3 with the info None"),
+        ("class ADAPTER:\n    info = 'mine'", "there:ADAPTER", "with the info 'mine'"),
+        ("def ADAPTER(name): ...", "there:ADAPTER", "calling it without arguments raised TypeError: "),
+        ("", "there:", "wanted an adapter as pkg.mod:NAME, got 'there:'"),
+        ("", ":ADAPTER", "wanted an adapter as pkg.mod:NAME, got ':ADAPTER'"),
+        ("", "there", "no installed adapter is called 'there' (installed: "),
+    ],
+)
+def test_what_is_no_adapter_is_refused(here, text, name, wanted):
+    """In words that say what was wanted, and what came."""
+    (here / "there.py").write_text(text)
+    assert wanted in refused(name)
+
+
+def test_an_error_names_the_line_that_raised_it(here):
+    """The last one outside of Python's own import machinery."""
+    (here / "failing.py").write_text("\n\nraise OSError('no device')\n")
+    assert refused("failing:ADAPTER").endswith(f"OSError: no device ({here / 'failing.py'}, line 3)")
+
+
+def test_an_interrupt_is_no_failure_to_load(here):
+    """It ends what is going on."""
+    (here / "stopped.py").write_text("raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        find("stopped:ADAPTER")
+
+
+# --- installed ones ---
+
+
+@pytest.fixture
+def package(here):
+    """A package that brings two adapters, one of which has a name that is taken."""
+    folder = here / "strange-1.5.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.5\n")
+    (folder / "entry_points.txt").write_text(
+        f"[{GROUP}]\nzebra = strange.inner:ADAPTER\nape = strange.inner:Adapter\ntorch = strange:NO\n"
+    )
+    (here / "strange").mkdir()
+    (here / "strange" / "__init__.py").write_text("")
+    (here / "strange" / "inner.py").write_text(CLASS + "ADAPTER = Adapter()\n")
+    sys.path.insert(0, str(here))
+    return here
+
+
+@pytest.mark.usefixtures("package")
+def test_an_installed_adapter_is_found_by_its_name():
+    """A package enters it under the group."""
+    assert find("zebra").info.name == "mine"
+    assert find("zebra") is sys.modules["strange.inner"].ADAPTER
+
+
+@pytest.mark.usefixtures("package")
+def test_installed_adapters_are_listed_in_order():
+    """Those that ship, then the others by name; none is imported for it, and none takes a name that ships."""
+    found = installed()
+    assert [entry.name for entry in found][: len(SHIPPED)] == list(SHIPPED)
+    assert [entry.name for entry in found][len(SHIPPED) :] == ["ape", "zebra"]
+    assert [entry.dist.name for entry in found[len(SHIPPED) :]] == ["strange", "strange"]
+    assert next(entry.value for entry in found if entry.name == "torch") == SHIPPED["torch"]
+    assert "strange" not in sys.modules
+
+
+@pytest.mark.usefixtures("package")
+def test_an_unknown_name_is_refused_with_the_known_ones():
+    """And with the other way to name an adapter."""
+    assert "ape, zebra), and one in a module is written pkg.mod:NAME" in refused("zebras")
+
+
+def test_an_adapter_that_ships_is_found():
+    """Under the name that `--list` shows."""
+    assert find("ampscale-numpy").info.name.startswith("ampscale")

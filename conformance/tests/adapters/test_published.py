@@ -1,0 +1,103 @@
+"""The adapters of published scalers: without their libraries they can be imported, and in a snippet they need no ampscale."""
+
+import subprocess
+import sys
+from itertools import chain
+
+import pytest
+from ampscale_conformance import Unsupported, check
+from ampscale_conformance.adapters import SHIPPED, version_of
+from ampscale_conformance.adapters.loading import find
+from ampscale_conformance.model.adapter import Adapter
+from ampscale_conformance.model.methods import METHODS
+from ampscale_conformance.model.verdicts import BAD
+from ampscale_conformance.reports.snippet_source import source_of
+
+PUBLISHED = [name for name in SHIPPED if not name.startswith("ampscale-")]
+LIBRARIES = ("torch", "jax", "paddle", "mindspore", "keras", "flax", "jmp", "optax", "deepspeed", "megatron", "tensorflow")
+NOT_THERE = """
+import sys
+for library in {libraries}:
+    sys.modules[library] = None
+from importlib import import_module
+for place in {places}:
+    module, _, name = place.partition(":")
+    print(getattr(import_module(module), name).info.name)
+"""
+
+
+def run(script):
+    return subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True).stdout
+
+
+def test_importing_the_suite_imports_no_framework():
+    """Nor do the adapters' own list, the cases and the snippets."""
+    script = "import sys, ampscale_conformance, ampscale_conformance.adapters, ampscale_conformance.reports.snippet\n"
+    script += "from ampscale_conformance.cases import every_case; every_case()\n"
+    loaded = run(script + f"print(*(name for name in {LIBRARIES} if name in sys.modules))")
+    assert loaded.split() == []
+
+
+def test_a_published_adapter_is_imported_without_its_library():
+    """Its module, and what it says of itself."""
+    names = run(NOT_THERE.format(libraries=LIBRARIES, places=[SHIPPED[name] for name in PUBLISHED])).splitlines()
+    assert len(set(names)) == len(PUBLISHED)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_what_it_claims_is_there(name):
+    """Each method that its level and its capabilities promise; where it has no such thing at all, the first of them says so."""
+    adapter = find(name)
+    claims = {*range(adapter.info.level + 1), *adapter.info.capabilities} - unsupported_levels(adapter)
+    assert [method for method, about in METHODS.items() if about.needs in claims and not hasattr(adapter, method)] == []
+
+
+def unsupported_levels(adapter):
+    """Those whose first call is refused."""
+    openers = {
+        1: [lambda: adapter.unscale(None, [])],
+        2: [lambda: adapter.add_optimizer(None, [])],
+        3: [lambda: adapter.create_cell(None, [])],
+    }
+    openers[2].append(lambda: adapter.update_scale(None))  # which needs no optimizer
+    return {level for level, calls in openers.items() if all(map(is_unsupported, calls))}
+
+
+def is_unsupported(call):
+    try:
+        call()
+    except Unsupported:
+        return True
+    except Exception:  # noqa: BLE001 - whatever comes of it where the library is not there
+        return False
+    return False
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_its_snippets_need_no_ampscale(name):
+    """The source of all of its methods can be taken out of here, and compiled."""
+    adapter = find(name)
+    source = source_of(adapter, {method for method in vars(Adapter) if hasattr(adapter, method)})
+    assert "class " in source
+    assert "ampscale" not in source
+    compile(source, name, "exec")
+
+
+def test_versions_are_those_installed():
+    """And empty for what is not there."""
+    assert version_of("numpy")
+    assert version_of("no-such-distribution") == ""
+
+
+def test_torch_fails_where_it_is_known_to():
+    """Observed in torch 2.13.0: it multiplies by a reciprocal, looks at one side, and refuses a step without gradients."""
+    results = check(find("torch")).results
+    failed = {result.clause for result in results if result.verdict in BAD}
+    assert failed == {"OVERFLOW-both-sides", "CALLS-no-gradients"}
+    assert {result.level for result in results if result.verdict == "pass"} == {0, 1, 2, 3, 4}
+
+
+def test_every_adapter_has_a_name_of_its_own():
+    """In reports that stand side by side."""
+    ours = [find(name).info.name for name in SHIPPED if name != "ampscale-torch"]
+    assert len(ours) == len(set(chain(ours)))

@@ -1,0 +1,397 @@
+"""Right implementations of level 0, each in another style and for another claim: none of them may be accused of anything."""
+
+import math
+import pickle
+import struct
+from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from ampscale_conformance import ImplementationInfo, Unsupported
+
+LARGEST = 2.0**127 * (2 - 2.0**-23)
+
+
+def info(name, preset, *capabilities, level=0):
+    return ImplementationInfo(name=name, preset=preset, capabilities=capabilities, level=level)
+
+
+class AnObject:
+    """Python floats in an object that changes; what is saved is a dict. Torch's rule, whose guard is float32's."""
+
+    info = info("an object", "torch", "resume")
+
+    class Scaler:
+        """What changes."""
+
+        def __init__(self, rule):
+            self.rule, self.scale, self.tracker = rule, rule.init_scale, 0
+
+        def update(self, found_inf):
+            if found_inf:
+                self.scale, self.tracker = self.scale * self.rule.backoff_factor, 0
+                return
+            self.tracker += 1
+            if self.tracker == self.rule.growth_interval:
+                if self.scale * self.rule.growth_factor <= LARGEST:
+                    self.scale *= self.rule.growth_factor
+                self.tracker = 0
+
+    def create(self, rule):
+        return self.Scaler(rule)
+
+    def update(self, handle, finite):
+        handle.update(not finite)
+
+    def read_scale(self, handle):
+        return handle.scale
+
+    def save(self, handle):
+        return {"scale": handle.scale, "_growth_tracker": handle.tracker}
+
+    def load(self, rule, saved):
+        handle = self.Scaler(rule)
+        handle.scale, handle.tracker = saved["scale"], saved["_growth_tracker"]
+        return handle
+
+
+class ATuple:
+    """Pure functions of a tuple, which holds the constants too; it is its own snapshot. Paddle's rule, without a guard."""
+
+    info = info("a tuple", "paddle", "resume")
+
+    def create(self, rule):
+        return rule, rule.init_scale, 0, 0
+
+    def update(self, handle, finite):
+        rule, scale, good, bad = handle
+        if finite:
+            good += 1
+            return (rule, scale * rule.growth_factor, 0, 0) if good == rule.growth_interval else (rule, scale, good, 0)
+        bad += 1
+        return (rule, scale * rule.backoff_factor, 0, 0) if bad == rule.hysteresis else (rule, scale, 0, bad)
+
+    def read_scale(self, handle):
+        return handle[1]
+
+    def save(self, handle):
+        return handle
+
+    def load(self, rule, saved):
+        return (rule, *saved[1:])
+
+
+class Left(NamedTuple):
+    """Counting down."""
+
+    scale: np.ndarray  # float32, shape ()
+    steps_left: int
+    overflows_left: int
+
+
+class CountsDown:
+    """A NamedTuple of an array and two counts that go down to zero; saved as bytes. Megatron's rule."""
+
+    info = info("counts down", "megatron", "resume", "rounding")
+
+    def create(self, rule):
+        return rule, Left(np.array(rule.init_scale, np.float32), rule.growth_interval, rule.hysteresis)
+
+    def update(self, handle, finite):
+        rule, (scale, steps, overflows) = handle
+        if not finite:
+            backed_off = np.maximum(scale * np.float32(rule.backoff_factor), np.float32(rule.min_scale))
+            return rule, Left(backed_off if overflows <= 1 else scale, rule.growth_interval, overflows - 1)
+        if steps > 1:
+            return rule, Left(scale, steps - 1, overflows)
+        with np.errstate(over="ignore"):
+            return rule, Left(scale * np.float32(rule.growth_factor), rule.growth_interval, rule.hysteresis)
+
+    def read_scale(self, handle):
+        return handle[1].scale
+
+    def save(self, handle):
+        return struct.pack("<fqq", *handle[1])
+
+    def load(self, rule, saved):
+        scale, steps, overflows = struct.unpack("<fqq", saved)
+        return rule, Left(np.float32(scale), steps, overflows)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What flax keeps."""
+
+    fin_steps: int
+    scale: float
+
+
+class ADataclass:
+    """A frozen dataclass, replaced at each step; saved as a dict. Flax's rule, which comes to rest at the largest float32."""
+
+    info = info("a dataclass", "flax", "resume")
+
+    def create(self, rule):
+        return rule, Scale(0, rule.init_scale)
+
+    def update(self, handle, finite):
+        rule, now = handle
+        if not finite:
+            return rule, Scale(0, max(now.scale * rule.backoff_factor, rule.min_scale or 0.0))
+        if now.fin_steps == rule.growth_interval - 1:
+            return rule, Scale(0, min(now.scale * rule.growth_factor, LARGEST))
+        return rule, replace(now, fin_steps=now.fin_steps + 1)
+
+    def read_scale(self, handle):
+        return handle[1].scale
+
+    def save(self, handle):
+        return asdict(handle[1])
+
+    def load(self, rule, saved):
+        return rule, Scale(**saved)
+
+
+class AnExponent:
+    """Only the exponent is held, so that the scale cannot be anything but a power of two. Keras' rule, which knows no other."""
+
+    info = info("an exponent", "keras", "resume")
+
+    def create(self, rule):
+        mantissa, exponent = math.frexp(rule.init_scale)
+        if mantissa != 0.5:
+            raise Unsupported("the initial scale must be a power of two")
+        return {"exponent": exponent - 1, "good": 0, "interval": rule.growth_interval}
+
+    def update(self, handle, finite):
+        handle["good"] = handle["good"] + 1 if finite else 0
+        if not finite:
+            handle["exponent"] -= 1
+        elif handle["good"] == handle["interval"]:
+            handle |= {"exponent": handle["exponent"] + 1, "good": 0}
+
+    def read_scale(self, handle):
+        return math.ldexp(1.0, handle["exponent"])
+
+    def save(self, handle):
+        return dict(handle)
+
+    def load(self, rule, saved):
+        return dict(saved)
+
+
+class StepNumbers:
+    """No counts, but the numbers of some steps. DeepSpeed's rule, which gives up at its minimum with a bare Exception."""
+
+    info = info("step numbers", "deepspeed", "resume")
+
+    class Scaler:
+        """What changes."""
+
+        def __init__(self, rule):
+            self.rule, self.scale, self.now, self.last, self.left = rule, rule.init_scale, 0, -1, rule.hysteresis
+
+        def update(self, overflow):
+            if overflow:
+                if self.left <= 1:
+                    if self.scale == self.rule.min_scale and self.rule.stop_at_floor:
+                        raise Exception("the scale is at its minimum")
+                    self.scale = max(self.scale / 2, self.rule.min_scale)
+                else:
+                    self.left -= 1
+                self.last = self.now
+            else:
+                stable = self.now - self.last - 1
+                if stable > 0 and stable % self.rule.growth_interval == 0:
+                    self.scale, self.left = self.scale * 2, self.rule.hysteresis
+            self.now += 1
+
+    def create(self, rule):
+        return self.Scaler(rule)
+
+    def update(self, handle, finite):
+        handle.update(not finite)
+        return handle
+
+    def read_scale(self, handle):
+        return handle.scale
+
+    def save(self, handle):
+        return pickle.dumps(handle.__dict__)
+
+    def load(self, rule, saved):
+        handle = self.Scaler(rule)
+        handle.__dict__.update(pickle.loads(saved))
+        return handle
+
+
+class AClosure:
+    """Functions that share variables. Apex's rule, on the host."""
+
+    info = info("a closure", "apex", "resume")
+
+    def create(self, rule):
+        return self._scaler(rule, rule.init_scale, 0)
+
+    def _scaler(self, rule, scale, unskipped):
+        def update(finite):
+            nonlocal scale, unskipped
+            unskipped = unskipped + 1 if finite else 0
+            if not finite:
+                scale = scale / 2 if rule.min_scale is None else max(rule.min_scale, scale / 2)
+            elif unskipped == rule.growth_interval:
+                scale, unskipped = min(rule.max_scale, scale * 2), 0
+
+        return update, lambda: scale, lambda: (scale, unskipped)
+
+    def update(self, handle, finite):
+        handle[0](finite)
+
+    def read_scale(self, handle):
+        return handle[1]()
+
+    def save(self, handle):
+        return handle[2]()
+
+    def load(self, rule, saved):
+        return self._scaler(rule, *saved)
+
+
+class History:
+    """Nothing is held but the steps themselves, and the scale is computed anew at each reading. TensorFlow 1.15's rule."""
+
+    info = info("history", "tensorflow_contrib", "resume")
+
+    def create(self, rule):
+        return rule, ()
+
+    def update(self, handle, finite):
+        return handle[0], (*handle[1], finite)
+
+    def read_scale(self, handle):
+        rule, history = handle
+        scale, good, bad = rule.init_scale, 0, 0
+        for finite in history:
+            if finite and good + 1 >= rule.growth_interval:
+                grown = scale * rule.growth_factor
+                scale, good, bad = grown if grown <= LARGEST else scale, 0, 0
+            elif not finite and bad + 1 >= rule.hysteresis:
+                scale, good, bad = max(1.0, scale * rule.backoff_factor), 0, 0
+            else:
+                good, bad = (good + 1, bad) if finite else (0, bad + 1)
+        return scale
+
+    def save(self, handle):
+        return "".join("+" if finite else "-" for finite in handle[1])
+
+    def load(self, rule, saved):
+        return rule, tuple(sign == "+" for sign in saved)
+
+
+class HostAndDevice:
+    """The scale is a number on the host, the counts lie in one int32 array. Apex's kernel with patience, in wide arithmetic."""
+
+    info = info("host and device", "apex_hysteresis", "resume", "rounding")
+
+    def create(self, rule):
+        return {"rule": rule, "scale": float(np.float32(rule.init_scale)), "counts": np.array([0, rule.hysteresis], np.int32)}
+
+    def update(self, handle, finite):
+        rule, counts = handle["rule"], handle["counts"]
+        if finite:
+            counts += [1, rule.hysteresis - counts[1]]
+            if counts[0] == rule.growth_interval:
+                with np.errstate(over="ignore"):
+                    grown = float(np.float32(handle["scale"] * rule.growth_factor))
+                handle["scale"] = grown if math.isfinite(grown) else handle["scale"]
+                counts[0] = 0
+            return
+        counts -= [counts[0], 1]
+        if counts[1] <= 0:
+            handle["scale"] = float(np.float32(handle["scale"] * rule.backoff_factor))
+
+    def read_scale(self, handle):
+        return handle["scale"]
+
+    def save(self, handle):
+        return [handle["scale"], *handle["counts"].tolist()]
+
+    def load(self, rule, saved):
+        return {"rule": rule, "scale": saved[0], "counts": np.array(saved[1:], np.int32)}
+
+
+class Torch:
+    """Tensors of shape (1,) and `torch.where`, nothing read before the end. ONNX Runtime's rule."""
+
+    info = info("torch tensors", "onnxruntime", "resume")
+
+    def create(self, rule):
+        import torch
+
+        return rule, torch.full((1,), rule.init_scale), torch.zeros(1, dtype=torch.int32)
+
+    def update(self, handle, finite):
+        import torch
+
+        rule, scale, good = handle
+        overflow = torch.tensor([not finite])
+        good = torch.where(overflow, 0, good + 1)
+        grows = good >= rule.growth_interval
+        scale = torch.where(overflow, (scale / 2).clamp(min=rule.min_scale), scale)
+        scale = torch.where(grows, (scale * 2).clamp(max=rule.max_scale), scale)
+        return rule, scale, torch.where(grows, 0, good)
+
+    def read_scale(self, handle):
+        return handle[1]
+
+    def save(self, handle):
+        return [tensor.clone() for tensor in handle[1:]]
+
+    def load(self, rule, saved):
+        return (rule, *(tensor.clone() for tensor in saved))
+
+
+class Jax:
+    """A compiled function of a state of arrays. Mpx's rule, which never grows over the largest float16."""
+
+    info = info("jax.jit", "mpx", "resume")
+
+    def create(self, rule):
+        import jax
+        import jax.numpy as jnp
+
+        @jax.jit
+        def update(state, finite):
+            scale, good = state
+            grows = finite & (good + 1 >= rule.growth_interval)
+            moved = jnp.where(grows, scale * rule.growth_factor, jnp.where(finite, scale, scale / rule.growth_factor))
+            return jnp.clip(moved, rule.min_scale, rule.max_scale), jnp.where(grows | ~finite, 0, good + 1)
+
+        return update, (jnp.float32(rule.init_scale), jnp.int32(0))
+
+    def update(self, handle, finite):
+        return handle[0], handle[0](handle[1], finite)
+
+    def read_scale(self, handle):
+        return handle[1][0]
+
+    def save(self, handle):
+        return tuple(np.asarray(array) for array in handle[1])
+
+    def load(self, rule, saved):
+        return self.create(rule)[0], saved
+
+
+RIGHT = (
+    AnObject(),
+    ATuple(),
+    CountsDown(),
+    ADataclass(),
+    AnExponent(),
+    StepNumbers(),
+    AClosure(),
+    History(),
+    HostAndDevice(),
+    Torch(),
+    Jax(),
+)

@@ -1,0 +1,264 @@
+"""Levels 2 to 4: no right implementation is accused, the wrong ones are told why, and what cannot be asked is said to be so."""
+
+import re
+
+import pytest
+from ampscale_conformance import ImplementationInfo, Unsupported, Verdict, check
+from ampscale_conformance.cases import backends, calls, norms, replicas, step
+from ampscale_conformance.cases.backends_host_reads import Watched
+from ampscale_conformance.cases.backends_process import scales_elsewhere
+from ampscale_conformance.model.subject import Failed, TimedOut
+from ampscale_conformance.model.verdicts import BAD
+from ampscale_conformance.run.check import run
+from cases.conforming_loops import RIGHT, TheArrays, TheFixedClass, TheObject
+from mutants import mutants_of
+from mutants.backends import OnArrays
+from mutants.loop import Loop
+
+from ampscale import LossScaleRule
+from ampscale.presets import PRESETS, torch
+
+CASES = (*calls.CASES, *step.CASES, *norms.CASES, *replicas.CASES, *backends.CASES)
+ASKED = {
+    "TheObject": 40,
+    "TheDocumentedClass": 28,
+    "TheFixedClass": 15,
+    "TheTorchClass": 38,
+    "TheFunctionalCell": 18,
+    "TheArrays": 10,
+}
+MUTANTS = {
+    mutant.name: mutant for chapter in ("calls", "step", "norms", "replicas", "backends") for mutant in mutants_of(chapter)
+}
+
+
+def needs(adapter):
+    """Skips where the library of its arrays is not there."""
+    if adapter.info.arrays != "numpy":
+        pytest.importorskip(adapter.info.arrays)
+    return adapter
+
+
+def accused(report):
+    """What it is accused of."""
+    return {result.case: result.message for result in report.results if result.verdict in BAD}
+
+
+def result_of(name, adapter):
+    """What comes of one case."""
+    return run(next(case for case in CASES if case.id == name), adapter)
+
+
+@pytest.mark.parametrize("kind", RIGHT)
+def test_a_right_one_is_not_accused(kind):
+    """And is asked, as far as it claims."""
+    report = check(needs(kind()), cases=CASES)
+    assert accused(report) == {}
+    assert report.counts["pass"] >= ASKED[kind.__name__]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_plain_loop_is_right_by_every_preset(preset):
+    """The loop that mutants are made of, under the rule of each published scaler; it goes to another process elsewhere."""
+    report = check(Loop(preset), cases=[case for case in CASES if "process" not in case.needs])
+    assert accused(report) == {}
+    assert report.counts["pass"] >= 20
+
+
+def test_a_plain_loop_passes_all_but_one():
+    """It claims everything; its arrays are NumPy's, which nobody can watch."""
+    report = check(Loop(), cases=CASES)
+    left_out = {result.case for result in report.results if result.verdict != Verdict.PASS}
+    assert left_out == {"a-step-on-arrays-reads-nothing"}
+
+
+def test_the_compiled_form_of_a_right_one_is_right_too():
+    """It claims no further compilation."""
+    assert accused(check(needs(TheArrays()).compiled(), cases=CASES)) == {}
+
+
+def test_there_are_many_mutants():
+    """Each is found elsewhere to be accused by its clause, and each case to be necessary."""
+    assert len(MUTANTS) >= 90
+
+
+def test_what_is_torchs_own():
+    """torch.amp.GradScaler looks at one side alone, and has no step without gradients."""
+    pytest.importorskip("torch")
+    from ampscale_conformance.adapters.torch import Torch
+
+    assert set(accused(check(Torch(), cases=(*calls.CASES, *step.CASES, *norms.CASES)))) == {
+        "both-sides-are-looked-at",
+        "an-optimizer-without-gradients-is-no-overflow",
+        "an-optimizer-without-gradients-counts-for-nothing",
+    }
+
+
+# --- what is told
+
+
+@pytest.mark.parametrize(
+    ("mutant", "case", "message"),
+    [
+        (
+            "unscale-only-looks",
+            "unscale-divides-where-they-lie",
+            r"after call 2, unscale_: gradients\[0\]: element 0: wanted 1.0 .*",
+        ),
+        ("steps-twice", "step-twice-is-refused", "after call 3, step: wanted step to raise here, and it did not"),
+        ("keeps-the-last-flag", "update-twice-is-refused", "after call 4, update: wanted update_scale to raise .*"),
+        ("moves-in-step", "the-scale-stands-until-update", "after call 3, step: wanted a scale of 1024.0, got 2048.0"),
+        ("tells-of-every-step", "step-tells-whether-it-stepped", "after call 5, step: wanted it to return False, got True"),
+        ("step-does-not-look", "step-skips-an-overflow-of-its-own", r"after call 2, step: parameters\[0\]: .*"),
+        ("tells-the-scaled-loss", "the-loss-is-unscaled", "step 1: loss: wanted -2.0, got -2048.0"),
+        ("tells-no-loss-where-it-skips", "the-loss-is-unscaled", "step 2: loss: wanted a float, got None"),
+        ("tells-live-parameters", "outputs-are-snapshots", r"step 1, looked at after step 5: parameters\[0\].*"),
+        (
+            "clips-each-array",
+            "clips-all-gradients-by-one-coefficient",
+            r"zeros moved by 3 and 4, clipped to 1.0: wanted \[-0.59.*",
+        ),
+        (
+            "each-uses-its-own-flag",
+            "the-first-rank-stops-all",
+            r"after step 1, -\+\+: wanted 512.0 on every rank, got \[512.0, 1024.0.*",
+        ),
+        ("loses-its-floor-compiled", "compiled-it-moves-to-the-same-scales", "after step 12 of .*: 64.0 as it is, 32.0 compiled"),
+        ("saves-a-function", "another-process-goes-on", "what was saved cannot be sent to another process: .*"),
+        ("saves-a-place-in-memory", "another-process-goes-on", "the other process ended with 1: IndexError.*"),
+        ("counts-in-the-module", "another-process-goes-on", r"in another process: wanted \[.*\], got \[.*\]"),
+    ],
+)
+def test_a_failure_says_what_was_wanted_and_what_came(mutant, case, message):
+    """In one line, with the place."""
+    result = result_of(case, MUTANTS[mutant].make())
+    assert result.verdict == Verdict.FAIL
+    assert re.fullmatch(message, result.message)
+
+
+# --- what cannot be asked
+
+
+def test_a_fixed_scale_is_not_asked_for_what_a_moving_one_does():
+    """Its step may close the iteration."""
+    told = {result.case: result.message for result in check(TheFixedClass(), cases=calls.CASES).results}
+    assert "CALLS-fixed" in told["step-twice-is-refused"]
+    assert "CALLS-fixed" in told["an-overflow-is-forgotten"]
+    assert told["step-unscales"] == ""
+
+
+def test_a_scale_that_is_no_power_of_two_is_not_asked_for_exact_numbers():
+    """Its floor of 1500 is where it begins."""
+    report = check(Loop(LossScaleRule(3000.0, min_scale=1500.0)), cases=CASES)
+    told = {result.case: result.message for result in report.results}
+    assert "1500.0 here, and the expected numbers are exact at powers of two" in told["step-unscales"]
+    assert "exact at powers of two" in told["applies-the-unscaled-gradient"]
+    assert told["tells-both-scales"] == told["the-first-rank-stops-all"] == ""
+    assert accused(report) == {}
+
+
+def test_a_scale_without_room_is_not_asked_for_a_boundary():
+    """From 2**65 up the data would be too small."""
+    told = result_of("the-scale-backs-off-until-the-gradients-fit", Loop(LossScaleRule(2.0**70, min_scale=2.0**65)))
+    assert told.verdict == Verdict.UNSUPPORTED
+    assert "from 4 to 2**64" in told.message
+
+
+# --- who reads on the host
+
+
+READERS = [mutant for mutant in MUTANTS.values() if mutant.clause == "BACKENDS-host-reads-none"]
+
+
+@pytest.mark.parametrize("mutant", READERS, ids=lambda mutant: mutant.name)
+def test_a_read_is_seen(mutant):
+    """By item(), in an `if`, by NumPy, by a shape that depends on values; told with the operation that read."""
+    pytest.importorskip("torch")
+    pytest.importorskip("jax")
+    result = result_of("a-step-on-arrays-reads-nothing", mutant.make())
+    assert result.verdict == Verdict.FAIL
+    assert re.match(r"wanted no read on the host, got \d+: (aten\.|numpy|The |Attempted |Traced)", result.message)
+
+
+@pytest.mark.parametrize("arrays", ["torch", "jax"])
+def test_a_step_that_reads_nothing_passes(arrays):
+    """On both libraries, and it is the same step."""
+    pytest.importorskip(arrays)
+    report = check(OnArrays(arrays), cases=backends.CASES[:2])
+    assert [result.verdict for result in report.results] == [Verdict.PASS, Verdict.PASS]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"), [("numpy", "lie in the host's memory"), ("paddle", "nobody watches the host reads of paddle yet")]
+)
+def test_what_nobody_can_watch_is_unsupported(arrays, message):
+    """With a sentence."""
+
+    class Anything(Loop):
+        info = ImplementationInfo(name="anything", level=4, capabilities=["no-host-reads"], arrays=arrays)
+
+        def __init__(self):
+            pass
+
+    with pytest.raises(Unsupported, match=message):
+        Watched(Anything(), [])
+
+
+def test_a_watched_adapter_is_itself_in_everything_else():
+    """Its other methods are untouched."""
+    pytest.importorskip("torch")
+    adapter = OnArrays("torch")
+    assert Watched(adapter, []).read_scale == adapter.read_scale
+
+
+# --- another process
+
+
+RULE = torch(init_scale=8.0, growth_interval=2)
+
+
+def test_another_process_tells_its_scales():
+    """The adapter is found there by its module, and the rule and the state are sent."""
+    adapter = Loop("torch")
+    saved = adapter.save(adapter.create(RULE))
+    assert scales_elsewhere(adapter, RULE, saved, [True, True, False]) == [8.0, 16.0, 8.0]
+
+
+class OnlyHere(TheObject):
+    """An adapter that another process does not find, since it is told so."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def test_an_adapter_that_cannot_be_sent_is_unsupported():
+    """A local class cannot even be named; one that does not come up there is told with its error."""
+
+    class Local(TheObject):
+        pass
+
+    with pytest.raises(Unsupported, match=r"cannot be sent to another process: .*Local"):
+        scales_elsewhere(Local(), RULE, {}, [])
+    with pytest.raises(Unsupported, match="another process does not find the adapter: invalid literal"):
+        scales_elsewhere(OnlyHere(), RULE, {}, [])
+
+
+class LoadsSlowly(Loop):
+    """It takes its time."""
+
+    def load(self, rule, saved):
+        import time
+
+        time.sleep(30)
+
+
+def test_a_process_that_does_not_end_is_timed_out():
+    """It is ended, and told."""
+    with pytest.raises(TimedOut, match=r"did not end within 0\.5 s"):
+        scales_elsewhere(LoadsSlowly("torch"), RULE, {}, [], seconds=0.5)
+
+
+def test_what_is_saved_must_be_sendable():
+    """A failure, and no error of the suite."""
+    with pytest.raises(Failed, match="what was saved cannot be sent"):
+        scales_elsewhere(Loop("torch"), RULE, lambda: None, [])

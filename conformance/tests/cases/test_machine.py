@@ -1,0 +1,292 @@
+"""The cases of level 0: nobody who is right is accused, each says what it is named for, and a failure tells what was wanted."""
+
+from functools import cache
+from itertools import product
+
+import pytest
+from ampscale_conformance import ImplementationInfo, Verdict, check
+from ampscale_conformance.cases.machine import CASES
+from ampscale_conformance.cases.machine_lockstep import LARGEST, Walk, claimed, every_pattern, trace
+from ampscale_conformance.model.clauses import clauses
+from ampscale_conformance.model.subject import Failed, Subject
+from ampscale_conformance.oracle.machine import trajectory
+from ampscale_conformance.run.check import run
+from cases.conforming_machine import RIGHT
+from cases.conforming_variants import RIGHT_DIALECTS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mutants.plain import EVERY_SETTING, EVERYTHING, Plain
+
+from ampscale import LossScaleRule
+from ampscale.presets import PRESETS
+
+CLAIMS = [*PRESETS, EVERY_SETTING]
+
+
+@cache
+def results_of_a_plain_one(claim, capabilities=frozenset(EVERYTHING)):
+    """What comes of every case, for the root of all mutants."""
+    return check(Plain(claim, 0, capabilities), cases=CASES).results
+
+
+class ByTheRule:
+    """The package's own machine: `init`, `update`, and what `stops`."""
+
+    def __init__(self, preset, capabilities=("resume", "rounding")):
+        self.info = ImplementationInfo(name="by the rule", preset=preset, capabilities=capabilities)
+
+    def create(self, rule):
+        return rule, rule.init()
+
+    def update(self, handle, finite):
+        rule, state = handle
+        if rule.stops(state, finite):
+            raise ArithmeticError("the published scaler gives up")
+        return rule, rule.update(state, finite)
+
+    def read_scale(self, handle):
+        return handle[1].scale
+
+    def save(self, handle):
+        return handle[1]
+
+    def load(self, rule, saved):
+        return rule, saved
+
+
+def accused(adapter):
+    """What is held against it, and how many cases it passes."""
+    report = check(adapter, cases=CASES)
+    others = [result for result in report.results if result.verdict is not Verdict.PASS]
+    return [(result.case, result.message) for result in others if result.verdict is not Verdict.UNSUPPORTED], report.counts
+
+
+def of(id):
+    """The case of this name."""
+    return next(case for case in CASES if case.id == id)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_package_is_right_by_every_preset(preset):
+    """Every published scaler that the package can be passes what it is asked."""
+    failures, counts = accused(ByTheRule(preset))
+    assert failures == []
+    assert counts["pass"] >= (5 if preset == "static" else 17)
+
+
+def test_every_case_is_asked_of_somebody():
+    """There is no case which no preset and no rule is asked."""
+    passed = {
+        result.case for claim in CLAIMS for result in check(Plain(claim), cases=CASES).results if result.verdict is Verdict.PASS
+    }
+    assert passed == {case.id for case in CASES}
+
+
+@pytest.mark.parametrize("adapter", RIGHT + RIGHT_DIALECTS, ids=lambda adapter: adapter.info.name)
+def test_a_right_one_passes_whatever_its_style(adapter):
+    """Each is asked what a plain one with the same claim is asked, and passes it."""
+    plain = results_of_a_plain_one(adapter.info.preset, adapter.info.capabilities)
+    for got, wanted in zip(check(adapter, cases=CASES).results, plain, strict=True):
+        assert (got.case, got.verdict, got.message) == (wanted.case, wanted.verdict, wanted.message)
+        assert wanted.verdict in (Verdict.PASS, Verdict.UNSUPPORTED)
+
+
+SCALES = st.floats(2.0**-30, 2.0**100, width=32)
+FACTORS = st.sampled_from([1.0, 1.1, 2.0, 3.0, 4.0, 1000.0])
+
+
+@st.composite
+def rules(draw):
+    """Rules with every axis, of which some do not go together."""
+    low, start, high = sorted(draw(st.tuples(SCALES, SCALES, SCALES)))
+    low, high = draw(st.sampled_from([None, low])), draw(st.sampled_from([None, high]))
+    rate = draw(st.sampled_from([None, None, 0.3, 0.5]))
+    return LossScaleRule(
+        init_scale=start,
+        growth_factor=draw(FACTORS),
+        backoff_factor=1 / draw(FACTORS),
+        growth_interval=draw(st.integers(1, 5)),
+        hysteresis=1 if rate else draw(st.integers(1, 3)),
+        min_scale=low,
+        max_scale=high,
+        refill=tuple(sorted(draw(st.sets(st.sampled_from(["finite", "growth", "backoff"]))))),
+        backoff_divides=draw(st.booleans()),
+        growth_guard=draw(st.booleans()),
+        growth_offset=draw(st.integers(-2, 1)),
+        dtype=draw(st.sampled_from(["float32", "float64"])),
+        wide_factor=draw(st.booleans()),
+        first_growth_factor=draw(st.sampled_from([None, None, 2.0, 8.0])),
+        gate=draw(st.booleans()) and (low is not None or high is not None),
+        rate=rate,
+        stop_at_floor=draw(st.booleans()) and low is not None,
+        stop_below=draw(st.sampled_from([None, None, 2.0**-31, 1.0])),
+        lag=draw(st.booleans()),
+    )
+
+
+@given(rule=rules(), capabilities=st.sets(st.sampled_from(["resume", "rounding"])))
+@settings(max_examples=12)
+def test_the_package_is_right_by_any_rule(rule, capabilities):
+    """Whatever rule is claimed, and with whatever capabilities, the package is accused of nothing."""
+    assert accused(ByTheRule(rule, capabilities))[0] == []
+
+
+@given(rule=rules(), capabilities=st.sets(st.sampled_from(["resume", "rounding"])))
+@settings(max_examples=60)
+def test_a_plain_one_is_right_by_any_rule(rule, capabilities):
+    """And so is the root of all mutants."""
+    assert accused(Plain(rule, 0, capabilities))[0] == []
+
+
+def test_each_case_has_a_clause_and_a_name_of_its_own():
+    """A case names a clause of the specification, and the fault with what it does."""
+    assert len({case.id for case in CASES}) == len(CASES)
+    for case in CASES:
+        assert case.clause in clauses()
+        name, colon, does = case.catches.partition(": ")
+        assert name
+        assert colon
+        assert does
+        assert case.level == 0
+
+
+def test_nothing_is_asked_below_the_smallest_normal_number():
+    """Some libraries flush what is smaller to zero: no scale is wanted below 2**-126, by no claim."""
+    for claim in CLAIMS:
+        for result in results_of_a_plain_one(claim):
+            if result.trajectory is not None:
+                assert min(result.trajectory.wanted) >= 2.0**-126
+
+
+class InWideFloats(Plain):
+    """It holds its scale as a Python float, and looks for the end of float32 by itself."""
+
+    def held(self, rule, scale):
+        return float(scale) if abs(scale) <= LARGEST or rule.dtype == "float64" else float("inf")
+
+    def operand(self, handle, value):
+        return float(value)
+
+
+@pytest.mark.parametrize("preset", CLAIMS, ids=lambda claim: claim if isinstance(claim, str) else "a rule")
+def test_a_scale_in_a_wider_float_is_right_without_rounding(preset):
+    """Who does not claim to round is asked nothing in which rounding shows, by any preset."""
+    failures, counts = accused(InWideFloats(preset, 0, ("resume",)))
+    assert failures == []
+    assert counts["pass"] >= 3
+
+
+def test_a_scale_in_a_wider_float_is_seen_with_rounding():
+    """Who does claim it is asked."""
+    assert {case for case, _ in accused(InWideFloats("megatron", 0, ("rounding",)))[0]} >= {
+        "rounds-the-factor-and-then-the-product"
+    }
+
+
+@pytest.mark.parametrize(
+    ("id", "claim", "reason"),
+    [
+        ("grows-by-4", "keras", "keras has no growth_factor to set"),
+        ("grows-in-the-third-step", "chainer", "chainer is not asked: it grows in every finite step"),
+        ("grows-in-every-step-with-an-interval-of-1", "flax", "flax is not asked: it has no window of one step"),
+        ("a-growth-at-the-top-keeps-the-scale", "keras", "with keras none of these steps is decided by MACHINE-growth-guard"),
+        ("grows-to-infinity-without-a-guard", "torch", "torch is not asked: it has a guard or a cap, or is float64"),
+        ("never-moves", "torch", "with torch none of these steps is decided by MACHINE-static"),
+        ("follows-every-pattern-of-six-steps", "static", "static has no growth_interval to set"),
+        ("two-scalers-do-not-share-their-state", "static", "with static none of these steps is decided by MACHINE-backoff"),
+        ("follows-every-pattern-of-six-steps-between-bounds", "torch", "torch has no bound to set"),
+        ("stays-at-its-own-floor", "torch", "torch has no floor of its own"),
+        ("stays-at-its-own-cap", "jmp", "jmp has no cap of its own"),
+        (
+            "grows-by-its-own-factor-after-an-overflow",
+            "chainer",
+            "with chainer these scales are no exact products, and rounding is not claimed",
+        ),
+    ],
+)
+def test_a_case_that_would_say_nothing_is_not_asked(id, claim, reason):
+    """Where the claim has no such thing, the verdict is unsupported and says why."""
+    result = run(of(id), Plain(claim, 0, ()))
+    assert (result.verdict, result.message) == (Verdict.UNSUPPORTED, reason)
+
+
+def test_a_stop_before_anything_was_saved_is_not_asked():
+    """A rule that gives up at once has nothing to save."""
+    result = run(of("the-scale-is-saved"), Plain(LossScaleRule(init_scale=2.0, stop_below=2.0**30), 0, ("resume",)))
+    assert (result.verdict, result.message) == (
+        Verdict.UNSUPPORTED,
+        "under the rule it gives up before there is anything to save",
+    )
+
+
+class Stuck(Plain):
+    """Never grows."""
+
+    def growth_due(self, handle):
+        return False
+
+
+def test_a_failure_tells_what_was_wanted_and_by_which_clause():
+    """The step, both scales, the clause; and the walk as far as it came."""
+    result = run(of("grows-in-the-third-step"), Stuck("torch"))
+    assert result.verdict is Verdict.FAIL
+    assert result.message == "after step 3: wanted 2048.0, by MACHINE-growth-window, got 1024.0"
+    assert (result.trajectory.finite, list(result.trajectory.wanted)) == ("+++", [1024.0] * 3 + [2048.0])
+    assert list(result.trajectory.got) == [1024.0] * 4
+
+
+def test_a_walk_shows_the_last_reading_of_each_step():
+    """A scale that is read twice stands once in the trajectory, and one that is not read leaves none."""
+    subject = Subject(Plain("torch"))
+    walk = Walk(subject, claimed(subject, "")).compare().compare().follow("-").compare()
+    assert (subject.trajectory.finite, subject.trajectory.got) == ("-", [1024.0, 512.0])
+    subject.trajectory = None
+    walk.advance("--").compare().compare()
+    assert subject.trajectory is None
+
+
+class NeverGivesUp(Plain):
+    """Goes on where the published scaler raises."""
+
+    def gives_up(self, handle, due, scale):
+        return False
+
+
+def test_a_walk_ends_where_the_published_scaler_gives_up():
+    """It has to raise there, and is asked nothing afterwards."""
+    settings = {"init_scale": 4.0, "min_scale": 4.0, "hysteresis": 1}
+    right, wrong = Subject(Plain("deepspeed")), Subject(NeverGivesUp("deepspeed"))
+    walk = Walk(right, right.rule(**settings)).follow("-+++")
+    assert [call.method for call in right.calls] == ["create", "update"]
+    assert walk.compare() is walk
+    with pytest.raises(Failed, match="at the start, in the next: wanted it to give up, and it went on"):
+        Walk(wrong, wrong.rule(**settings)).follow("-")
+
+
+@pytest.mark.parametrize("rule", [LossScaleRule(growth_interval=2), LossScaleRule(growth_interval=3, hysteresis=2)])
+def test_every_pattern_occurs_and_the_scale_stays_near(rule):
+    """All 64 patterns of six steps follow one another, within a few powers of two of the start."""
+    finite = every_pattern(rule, 6)
+    for pattern in product("+-", repeat=6):
+        assert "".join(pattern) in finite
+    scales = [point.scale for point in trajectory(rule, [sign == "+" for sign in finite])]
+    assert 2.0**9 <= min(scales) < max(scales) <= 2.0**20
+
+
+def test_a_row_of_the_table_is_a_case():
+    """What it needs, and the steps after which it is saved."""
+    row = trace("a", "MACHINE-backoff", "-+", "b: c", "resume", saved_after=1, init_scale=8.0)
+    assert (row.id, row.clause, row.level, row.catches, row.needs) == ("a", "MACHINE-backoff", 0, "b: c", {"resume"})
+    result = run(row, Plain("torch"))
+    assert [call.method for call in result.calls] == [
+        "create",
+        "read_scale",
+        "update",
+        "read_scale",
+        "save",
+        "load",
+        "read_scale",
+        "update",
+        "read_scale",
+    ]
+    assert result.trajectory.wanted[0] == 8.0

@@ -1,0 +1,233 @@
+"""Arrays of each library from bits and back: every bit stays, and no library is imported that is not named."""
+
+import subprocess
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from types import SimpleNamespace
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from ampscale_conformance.model import arrays
+from ampscale_conformance.model.adapter import ARRAYS, Unsupported
+from ampscale_conformance.model.arrays import from_bits, is_array, to_bits
+from ampscale_conformance.model.bits import DIGITS, Bits
+from backends.places import device
+
+HERE = [library for library in ARRAYS if find_spec(library) and library != "cupy"]
+SPECIAL = {
+    "bool": (0, 1, 1, 0),
+    "int32": (0, 1, 0x7FFFFFFF, 0x80000000),
+    "int64": (0, 1, 2**63 - 1, 2**63),
+    "float32": (0x80000000, 0x00000001, 0x7F800001, 0xFFC12345),
+    "float64": (2**63, 1, 0x7FF0000000000001, 0xFFF8000000012345),
+    "complex64": (0x3F800000_80000000, 0x7F800001_FF800001, 0xFFC12345_00000001, 0x7F800000_FF800000),
+    "complex128": (2**127, 1, 0x7FF0000000000001 << 64 | 0xFFF8000000012345, 0x3FF0000000000000 << 64),
+}
+SIXTEEN = ("float16", "bfloat16")
+
+
+@pytest.fixture(autouse=True)
+def wide():
+    """JAX with every dtype."""
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture(params=[*HERE, pytest.param("cupy", marks=pytest.mark.device)])
+def library(request):
+    """The name of a library that is here, and CuPy where there is a device for it."""
+    if request.param == "cupy":
+        device()
+    return request.param
+
+
+def type_of_arrays(library):
+    """The type of the arrays of a library that is installed everywhere."""
+    return {"numpy": np.ndarray, "torch": torch.Tensor, "jax": jax.Array}.get(library, object)
+
+
+@pytest.mark.parametrize("dtype", SIXTEEN)
+def test_all_patterns_of_16_bits_stay(library, dtype):
+    """Each of the 65536, every NaN and subnormal among them."""
+    bits = Bits(dtype, (256, 256), tuple(range(2**16)))
+    made = from_bits(bits, library)
+    assert isinstance(made, type_of_arrays(library))
+    assert str(made.dtype).rpartition(".")[2] == dtype
+    assert to_bits(made) == bits
+
+
+@pytest.mark.parametrize("dtype", SPECIAL)
+def test_special_patterns_stay(library, dtype):
+    """Signs of zeros, subnormals, signalling NaNs and payloads, the largest integers, and each part of complex numbers."""
+    bits = Bits(dtype, (2, 2), SPECIAL[dtype])
+    assert to_bits(from_bits(bits, library)) == bits
+
+
+@pytest.mark.parametrize("dtype", DIGITS)
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (0, 3), (2, 1, 3)])
+def test_every_shape_stays(library, dtype, shape):
+    """Also that of a scalar, and of an array without elements."""
+    bits = Bits(dtype, shape, (1,) * int(np.prod(shape)))
+    made = from_bits(bits, library)
+    assert tuple(made.shape) == shape
+    assert to_bits(made) == bits
+
+
+@pytest.mark.parametrize(
+    ("dtype", "pattern", "number"),
+    [
+        ("bool", 1, True),
+        ("int32", 0xFFFFFFFE, -2),
+        ("int64", 2**64 - 3, -3),
+        ("float16", 0x3E00, 1.5),
+        ("bfloat16", 0x3FC0, 1.5),
+        ("float32", 0x3FC00000, 1.5),
+        ("float64", 0x3FF8000000000000, 1.5),
+        ("complex64", 0x3FC00000_C0200000, 1.5 - 2.5j),
+        ("complex128", 0x3FF8000000000000 << 64 | 0xC004000000000000, 1.5 - 2.5j),
+    ],
+)
+def test_a_pattern_is_the_number_that_it_means(library, dtype, pattern, number):
+    """The real part of a complex number is the first."""
+    assert from_bits(Bits(dtype, (1,), (pattern,)), library)[0].item() == number
+
+
+def test_arrays_are_new_and_may_be_written_to(library):
+    """What one call does to its array, the next does not see."""
+    bits = Bits("float32", (2,), (0x3F800000, 0x40000000))
+    first = from_bits(bits, library)
+    if library in ("numpy", "torch", "cupy"):
+        first[:] = 0
+    assert to_bits(from_bits(bits, library)) == bits
+
+
+# --- what comes back from an implementation ---
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.float32(1.5),
+        np.bool_(True),
+        np.array(1.5, "f4"),
+        np.asfortranarray(np.arange(6, dtype="f4").reshape(2, 3)),
+        np.arange(12, dtype="f4").reshape(3, 4)[::2, ::-1],
+        np.broadcast_to(np.float64(2), (2, 2)),
+        np.arange(3, dtype=ml_dtypes.bfloat16)[::-1],
+        (np.arange(4) + 1j).astype("c8").conj()[::2],
+    ],
+    ids=lambda array: f"{array.dtype}-{array.shape}-{array.strides}",
+)
+def test_numpy_in_any_order(array):
+    """Scalars, strides, another order and read-only views are read row by row."""
+    bits = to_bits(array)
+    assert (bits.dtype, bits.shape) == (str(array.dtype), array.shape)
+    assert to_bits(from_bits(bits, "numpy")) == bits
+    assert from_bits(bits, "numpy").tolist() == array.tolist()
+
+
+@pytest.mark.parametrize(
+    ("tensor", "values"),
+    [
+        (torch.arange(6.0).reshape(2, 3).T, [[0, 3], [1, 4], [2, 5]]),
+        (torch.tensor([1.0, 2.0], requires_grad=True), [1, 2]),
+        (torch.tensor([1.0, 2.0], requires_grad=True) * 2, [2, 4]),
+        (torch.nn.Parameter(torch.tensor([3.0])), [3]),
+        (torch.tensor([1 + 2j]).conj(), [1 - 2j]),
+        (torch.tensor([1 + 2j]).conj().imag, [-2]),
+        (torch.arange(6).to(torch.bfloat16)[::2], [0, 2, 4]),
+        (torch.tensor(1.5), 1.5),
+    ],
+)
+def test_torch_in_any_state(tensor, values):
+    """Strides, gradients that are recorded, and what is conjugated or negated only by name."""
+    assert from_bits(to_bits(tensor), "numpy").tolist() == values
+
+
+def test_jax_on_a_device_and_inside_a_step():
+    """Arrays that were put somewhere are read; those of a trace are no arrays yet."""
+    assert to_bits(jax.device_put(np.float32([1.5]), jax.devices()[0])) == Bits("float32", (1,), (0x3FC00000,))
+    seen = []
+
+    def step(x):
+        with pytest.raises(jax.errors.TracerArrayConversionError):
+            to_bits(x)
+        seen.append(x)
+        return x
+
+    jax.jit(step)(np.float32([1.5]))
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (1.5, "wanted an array, got 1.5 of type float"),
+        (None, "wanted an array, got None of type NoneType"),
+        ([np.ones(1)], r"wanted an array, got \[array\(\[1.\]\)\] of type list"),
+        ("float32", "wanted an array, got 'float32' of type str"),
+        (np.ones(1, "i2"), "got dtype int16"),
+        (np.ones(1, "u1"), "got dtype uint8"),
+        (np.array(["a"]), "got dtype <U1"),
+        (np.array([None]), "got dtype object"),
+        (np.ones(1, ">f4"), "got dtype >f4"),
+        (np.ones(1, ml_dtypes.float8_e5m2), "got dtype float8_e5m2"),
+        (torch.ones(1, dtype=torch.int8), "got dtype int8"),
+        (SimpleNamespace(dtype="float32", shape=(1,)), "got dtype object"),
+    ],
+)
+def test_what_is_no_array_of_ours_is_a_type_error(value, message):
+    """It says what came."""
+    with pytest.raises(TypeError, match=message):
+        to_bits(value)
+
+
+def test_an_array_has_a_dtype_and_a_shape():
+    """Scalars of NumPy are arrays of shape (), numbers of Python are not."""
+    assert all(map(is_array, (np.ones(1), np.float32(1), np.bool_(True), torch.ones(1), jax.numpy.ones(1))))
+    assert not any(map(is_array, (1.0, True, None, [np.ones(1)], "x")))
+
+
+# --- what a library lacks, and that none is imported ---
+
+
+@pytest.mark.parametrize(("dtype", "made"), [("float64", "float32"), ("int64", "int32"), ("complex128", "complex64")])
+def test_a_dtype_that_a_library_does_not_have_is_unsupported(dtype, made):
+    """JAX has the wide ones only where it is told so; nothing is warned of, nothing becomes narrower in silence."""
+    with jax.enable_x64(False), pytest.raises(Unsupported, match=f"^jax makes {made} of {dtype}$"):
+        from_bits(Bits(dtype, (1,), (0,)), "jax")
+
+
+def test_bfloat16_on_numpy_needs_a_package(monkeypatch):
+    """Without it the cases are unsupported."""
+
+    def missing(name):
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(arrays, "import_module", missing)
+    with pytest.raises(Unsupported, match="bfloat16 on NumPy needs the package ml_dtypes"):
+        from_bits(Bits("bfloat16", (1,), (0,)), "numpy")
+    assert from_bits(Bits("float16", (1,), (0x3C00,)), "numpy")[0] == 1
+
+
+def test_no_library_is_imported_that_is_not_named():
+    """NumPy alone, until an adapter names another."""
+    program = (
+        "import sys\n"
+        "from ampscale_conformance.model.arrays import from_bits, to_bits\n"
+        "from ampscale_conformance.model.bits import Bits\n"
+        "to_bits(from_bits(Bits('float32', (1,), (0,)), 'numpy'))\n"
+        f"print([name for name in {sorted(set(ARRAYS) - {'numpy'})} + ['ml_dtypes'] if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_every_library_that_may_be_named_is_known():
+    """And there is a way to make its arrays."""
+    assert set(arrays._MAKERS) == set(ARRAYS)
+    assert import_module("numpy") is np

@@ -1,0 +1,188 @@
+"""Arrays as bits: what one is, how it is written and read, and the trees of them."""
+
+import json
+from collections import OrderedDict
+
+import pytest
+from ampscale_conformance.model.bits import DIGITS, Bits, leaves, map_tree, tree_from_json, tree_to_json
+from hypothesis import given
+from hypothesis import strategies as st
+
+ONE = Bits("float16", (), (0x3C00,))
+EMPTY = Bits("float32", (2, 0), ())
+PAIR = Bits("complex64", (2,), (0x3F800000_40000000, 0xBF800000_00000000))
+
+
+@st.composite
+def arrays(draw):
+    """Any array of few elements."""
+    dtype = draw(st.sampled_from(sorted(DIGITS)))
+    shape = tuple(draw(st.lists(st.integers(0, 3), max_size=3)))
+    size = 1
+    for length in shape:
+        size *= length
+    patterns = st.integers(0, 16 ** DIGITS[dtype] - 1)
+    return Bits(dtype, shape, tuple(draw(st.lists(patterns, min_size=size, max_size=size))))
+
+
+TREES = st.recursive(
+    arrays() | st.none(),
+    lambda child: (
+        st.lists(child, max_size=3) | st.lists(child, max_size=3).map(tuple) | st.dictionaries(st.text(max_size=3), child)
+    ),
+    max_leaves=6,
+)
+
+
+# --- one array ---
+
+
+def test_an_array_is_written_as_hex():
+    """Every pattern with all of its digits, in lower case, the real part of a complex one first."""
+    assert ONE.to_json() == {"dtype": "float16", "shape": [], "bits": ["3c00"]}
+    assert EMPTY.to_json() == {"dtype": "float32", "shape": [2, 0], "bits": []}
+    assert PAIR.to_json()["bits"] == ["3f80000040000000", "bf80000000000000"]
+    assert Bits("bool", (2,), (0, 1)).to_json()["bits"] == ["00", "01"]
+
+
+@given(arrays())
+def test_an_array_is_read_as_it_was_written(array):
+    """Through JSON, for every dtype and shape."""
+    assert Bits.from_json(json.loads(json.dumps(array.to_json()))) == array
+
+
+def test_a_number_of_digits_is_that_of_the_dtype():
+    """Two for each byte."""
+    assert {dtype: digits * 4 for dtype, digits in DIGITS.items()} == {
+        "bool": 8,
+        "int32": 32,
+        "int64": 64,
+        "float16": 16,
+        "bfloat16": 16,
+        "float32": 32,
+        "float64": 64,
+        "complex64": 64,
+        "complex128": 128,
+    }
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "bits", "message"),
+    [
+        ("float8", (), (0,), r"dtype must be one of \['bool', .*\], got 'float8'"),
+        ("float16", (2,), (0,), r"an array of shape \(2,\) has 2 elements, got 1"),
+        ("float16", (), (), r"an array of shape \(\) has 1 elements, got 0"),
+        ("float16", (0,), (0,), r"an array of shape \(0,\) has 0 elements, got 1"),
+        ("float16", (2,), (0, 0x10000), r"a float16 has 4 hex digits, got \['0x0', '0x10000'\]"),
+        ("float32", (1,), (-1,), r"a float32 has 8 hex digits, got \['-0x1'\]"),
+    ],
+)
+def test_what_is_no_array_is_refused(dtype, shape, bits, message):
+    """With what was wanted and what came."""
+    with pytest.raises(ValueError, match=message):
+        Bits(dtype, shape, bits)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"dtype": "float16", "shape": [1]}, "an array must have dtype, shape and bits, got"),
+        ({"dtype": "float16", "shape": 1, "bits": ["3c00"]}, "a shape must be a list of integers, got 1"),
+        ({"dtype": "float16", "shape": [1], "bits": 5}, "an array must have dtype, shape and bits, got"),
+        ({"dtype": "float16", "shape": [1], "bits": [15360]}, "an array must have dtype, shape and bits, got"),
+        ({"dtype": ["float16"], "shape": [1], "bits": ["3c00"]}, "an array must have dtype, shape and bits, got"),
+        ({"dtype": "float16", "shape": [1], "bits": ["3c0"]}, r"a float16 has 4 hex digits in lower case, got \['3c0'\]"),
+        ({"dtype": "float16", "shape": [1], "bits": ["03c00"]}, r"a float16 has 4 hex digits in lower case, got \['03c00'\]"),
+        ({"dtype": "float16", "shape": [1], "bits": ["wxyz"]}, "wxyz"),
+        ({"dtype": "half", "shape": [1], "bits": ["3c00"]}, "got 'half'"),
+        ({"dtype": "float16", "shape": [2], "bits": ["3c00"]}, "2 elements, got 1"),
+        ("3c00", "an array must have dtype, shape and bits, got '3c00'"),
+        (None, "an array must have dtype, shape and bits, got None"),
+    ],
+)
+def test_what_is_not_written_so_is_refused(said, message):
+    """A ValueError says what is wrong with it."""
+    with pytest.raises(ValueError, match=message):
+        Bits.from_json(said)
+
+
+# --- trees ---
+
+
+def test_a_function_is_applied_to_every_leaf():
+    """Lists stay lists, tuples tuples and dicts dicts, in their order; None stays None and is not asked."""
+    seen = []
+    tree = {"b": [ONE, None], "a": (EMPTY, {"c": PAIR}), "d": [], "e": ()}
+    mapped = map_tree(lambda leaf: seen.append(leaf) or leaf.dtype, tree)
+    assert mapped == {"b": ["float16", None], "a": ("float32", {"c": "complex64"}), "d": [], "e": ()}
+    assert list(mapped) == ["b", "a", "d", "e"]
+    assert seen == [ONE, EMPTY, PAIR]
+
+
+def test_any_mapping_is_a_dict():
+    """As OrderedDict; and a leaf alone is a tree."""
+    assert map_tree(str, OrderedDict(a=1)) == {"a": "1"}
+    assert type(map_tree(str, OrderedDict(a=1))) is dict
+    assert map_tree(str, 1) == "1"
+    assert map_tree(str, None) is None
+
+
+def test_leaves_come_with_their_paths():
+    """As one would write them in Python; None is a leaf."""
+    tree = {"a": [ONE, None], 2: ({"c": EMPTY},), "none": []}
+    assert leaves(tree) == [("['a'][0]", ONE), ("['a'][1]", None), ("[2][0]['c']", EMPTY)]
+    assert leaves(ONE) == [("", ONE)]
+    assert leaves([]) == []
+
+
+@given(TREES)
+def test_leaves_are_those_that_a_function_is_applied_to(tree):
+    """In the same order."""
+    seen = []
+    map_tree(seen.append, tree)
+    assert seen == [leaf for _, leaf in leaves(tree) if leaf is not None]
+    assert len({path for path, _ in leaves(tree)}) == len(leaves(tree))
+
+
+@given(TREES)
+def test_a_tree_is_read_as_it_was_written(tree):
+    """Tuples and lists are told apart, and a key may be any text: also "tuple", "dict" or "dtype"."""
+    assert tree_from_json(json.loads(json.dumps(tree_to_json(tree)))) == tree
+
+
+def test_keys_that_are_words_of_the_format_are_keys():
+    """A dict is written under "dict", so that none of its keys is taken for another thing."""
+    for key in ("tuple", "dict", "dtype"):
+        assert tree_from_json(tree_to_json({key: [ONE]})) == {key: [ONE]}
+    assert tree_to_json((ONE, [None], {"a": ()})) == {"tuple": [ONE.to_json(), [None], {"dict": {"a": {"tuple": []}}}]}
+
+
+NO_TREES = (1, 1.5, True, "3c00", [1], {"dict": 3}, {"tuple": 3}, {"tuple": ["x"]}, {"dict": {"a": 0}}, {}, {"shape": []})
+
+
+@pytest.mark.parametrize("said", NO_TREES, ids=str)
+def test_what_is_no_tree_is_refused(said):
+    """A ValueError, for whatever JSON may hold."""
+    with pytest.raises(ValueError, match=r"a tree is an array|an array must have"):
+        tree_from_json(said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"dtype": "float16", "shape": [1], "bits": ["0x3f"]},
+        {"dtype": "float16", "shape": [1], "bits": ["3_f8"]},
+        {"dtype": "float16", "shape": [1], "bits": ["3C00"]},
+        {"dtype": "float16", "shape": [1.0], "bits": ["3c00"]},
+        {"dtype": "float16", "shape": [True], "bits": ["3c00"]},
+        {"dtype": "float16", "shape": "1", "bits": ["3c00"]},
+        {"dtype": "float16", "shape": [-1, -1], "bits": ["3c00"]},
+        {"dtype": "half", "shape": [1], "bits": ["3c00"]},
+        {"dtype": "float16", "shape": [1], "bits": [15360]},
+    ],
+    ids=lambda said: f"{said['dtype']}-{said['shape']}-{said['bits'][0]}",
+)
+def test_an_array_that_is_almost_one_is_refused(said):
+    """Patterns have their digits and nothing else, in lower case; sizes are integers from 0 on."""
+    with pytest.raises(ValueError, match=r".+"):
+        Bits.from_json(said)

@@ -1,0 +1,96 @@
+"""The rules that an implementation may be given: what it claims, with the constants that it lets one set."""
+
+from dataclasses import fields
+
+import pytest
+from ampscale_conformance.model.adapter import Unsupported
+from ampscale_conformance.model.claimed_rules import SMALL, family_of
+
+from ampscale import LossScaleRule
+from ampscale.presets import PRESETS
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_its_own_rule(name):
+    """With a small first scale, and else with its own constants."""
+    family, preset = family_of(name), PRESETS[name].rule
+    rule = family.rule()
+    assert rule == preset(init_scale=rule.init_scale)
+    assert 2.0**-20 < rule.init_scale <= 2.0**24
+    assert family.parameters == frozenset(PRESETS[name].parameters)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_takes_its_own_settings_alone(name):
+    """Each field of a rule is a parameter, and is set, or is unsupported."""
+    for field in fields(LossScaleRule):
+        if field.name not in PRESETS[name].parameters:
+            with pytest.raises(Unsupported, match=f"{name} has no {field.name} to set"):
+                family_of(name).rule(**{field.name: 1})
+
+
+def test_a_setting_is_set():
+    """And those that are not given are the preset's own."""
+    rule = family_of("paddle").rule(growth_interval=3, hysteresis=2, init_scale=64.0)
+    assert rule == PRESETS["paddle"].rule(growth_interval=3, hysteresis=2, init_scale=64.0)
+
+
+def test_all_missing_settings_are_named():
+    """In one message."""
+    with pytest.raises(Unsupported, match="torch has no hysteresis and no min_scale to set"):
+        family_of("torch").rule(min_scale=1.0, hysteresis=2, growth_interval=3)
+
+
+def test_constants_that_do_not_go_together_are_unsupported():
+    """The case cannot be put to this implementation; it is no failure."""
+    with pytest.raises(Unsupported, match=r"apex cannot be set so: .*min_scale"):
+        family_of("apex").rule(min_scale=8.0, max_scale=4.0)
+    with pytest.raises(Unsupported, match="apex cannot be set so: "):
+        family_of("apex").rule(min_scale=8.0, init_scale=4.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "start"),
+    [
+        ({}, SMALL),
+        ({"min_scale": 2.0**12}, 2.0**12),
+        ({"max_scale": 4.0}, 4.0),
+        ({"min_scale": 1.0, "max_scale": 2.0**12}, SMALL),
+        ({"min_scale": 2.0, "max_scale": 4.0}, 4.0),
+        ({"init_scale": 3.0}, 3.0),
+    ],
+)
+def test_the_first_scale_lies_within_the_bounds(settings, start):
+    """It is small unless it is said, and small where the bounds allow it."""
+    assert family_of("colossalai").rule(**settings).init_scale == start
+
+
+def test_a_preset_keeps_bounds_of_its_own():
+    """Also where they are no parameters: mxnet's floor is one."""
+    rule = family_of("mindspore").rule()
+    assert (rule.min_scale, rule.init_scale) == (1.0, SMALL)
+
+
+def test_a_rule_takes_the_common_constants():
+    """The four that every scaler has, and of the others those that it has itself."""
+    plain = family_of(LossScaleRule())
+    assert plain.parameters == {"init_scale", "growth_factor", "backoff_factor", "growth_interval"}
+    bounded = family_of(LossScaleRule(min_scale=1.0, hysteresis=2))
+    assert bounded.parameters == plain.parameters | {"min_scale", "hysteresis"}
+
+
+def test_a_rule_keeps_what_makes_it_its_own():
+    """Dialects are no settings."""
+    own = LossScaleRule(growth_offset=-1, lag=True, max_scale=2.0**20, refill=("growth",))
+    rule = family_of(own).rule(growth_interval=5, max_scale=2.0**8)
+    assert (rule.growth_offset, rule.lag, rule.refill) == (-1, True, ("growth",))
+    assert (rule.growth_interval, rule.max_scale, rule.init_scale) == (5, 2.0**8, 2.0**8)
+
+
+def test_a_scale_that_stays_has_a_start_alone():
+    """It has no factors to set."""
+    family = family_of(LossScaleRule(growth_factor=1.0, backoff_factor=1.0))
+    assert family.parameters == {"init_scale"}
+    assert family.rule(init_scale=8.0).init_scale == 8.0
+    with pytest.raises(Unsupported, match="the rule has no growth_interval to set"):
+        family.rule(growth_interval=2)

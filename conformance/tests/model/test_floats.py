@@ -1,0 +1,162 @@
+"""The formats by definition, beside NumPy's and Python's own."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from ampscale_conformance.model.floats import FORMATS, decode, encode, rounded
+from formats import DTYPES
+from hypothesis import given
+from hypothesis import strategies as st
+
+SHORT = ["float16", "bfloat16"]
+
+
+def patterns(name, count=None):
+    """Every pattern of a format; or so many drawn ones, and of every exponent and sign the two ends of the fraction."""
+    exponent_bits, fraction_bits = FORMATS[name]
+    bits = 1 + exponent_bits + fraction_bits
+    if count is None:
+        return list(range(1 << bits))
+    fractions = (0, 1, (1 << fraction_bits) - 1)
+    edges = [top << fraction_bits | low for top in range(1 << 1 + exponent_bits) for low in fractions]
+    drawn = np.random.default_rng(0).integers(0, 1 << bits, count, dtype=np.uint64)
+    return edges + drawn.tolist()
+
+
+def as_floats(name, found):
+    """NumPy's reading of patterns, as Python floats, which hold every number of every format."""
+    size = DTYPES[name].itemsize
+    with np.errstate(invalid="ignore"):  # NumPy warns of a NaN that signals
+        return np.asarray(found, f"u{size}").view(DTYPES[name]).astype(np.float64).tolist()
+
+
+def alike(number, wanted):
+    """Whether an exact number is a float, signs of zero included."""
+    if math.isnan(wanted):
+        return math.isnan(number)
+    return number == wanted and math.copysign(1, float(number)) == math.copysign(1, wanted)
+
+
+SETS = [("float16", None), ("bfloat16", None), ("float32", 20000), ("float64", 20000)]
+
+
+@pytest.mark.parametrize(("name", "count"), SETS)
+def test_a_pattern_is_the_number_that_numpy_reads(name, count):
+    """Subnormals, zeros of both signs, infinities and NaN among them."""
+    found = patterns(name, count)
+    for pattern, wanted in zip(found, as_floats(name, found), strict=True):
+        assert alike(decode(pattern, name), wanted), hex(pattern)
+
+
+@pytest.mark.parametrize(("name", "count"), SETS)
+def test_a_number_goes_back_to_its_pattern(name, count):
+    """Whether it comes as a fraction or as a float; a NaN to the quiet one."""
+    quiet = encode(math.nan, name)
+    for pattern in patterns(name, count):
+        number = decode(pattern, name)
+        wanted = quiet if number != number else pattern
+        assert encode(number, name) == encode(float(number), name) == wanted, hex(pattern)
+
+
+def test_what_is_not_finite_and_zeros_are_floats():
+    """A fraction has no sign of zero and no infinity; every other number is a fraction, and exact."""
+    assert [decode(pattern, "float16") for pattern in (0x7C00, 0xFC00)] == [math.inf, -math.inf]
+    assert math.isnan(decode(0x7E00, "float16"))
+    assert isinstance(decode(0x8000, "float16"), float)
+    assert isinstance(decode(0x0000, "float16"), Fraction)
+    assert decode(0x0001, "float16") == Fraction(1, 2**24)
+    assert decode(0x3555, "float16") == Fraction(1365, 4096)
+    assert decode(1, "float64") == Fraction(1, 2**1074)
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_between_two_neighbours_the_nearer_one_is_taken_and_of_two_the_even_one(name):
+    """All finite numbers of the format and the one above each, and the last one below infinity."""
+    exponent_bits, fraction_bits = FORMATS[name]
+    infinity = (1 << exponent_bits) - 1 << fraction_bits
+    above_the_last = Fraction(2) ** (1 << exponent_bits - 1)
+    for low in range(infinity):
+        one = Fraction(decode(low, name))
+        other = Fraction(decode(low + 1, name)) if low + 1 < infinity else above_the_last
+        middle, hair = (one + other) / 2, Fraction(1, 2**200)
+        assert encode(middle, name) == (low if low % 2 == 0 else low + 1)
+        assert encode(middle - hair, name) == low
+        assert encode(middle + hair, name) == low + 1
+
+
+@pytest.mark.parametrize(("wide", "name"), [("float64", "float32"), ("float64", "float16"), ("float32", "bfloat16")])
+def test_numbers_of_a_wider_format_are_rounded_as_numpy_rounds_them(wide, name):
+    """Numbers next to the ties and to the ends of the narrower format, and any others."""
+    lower = [low for low in patterns(name, 4000 if name == "float32" else None) if math.isfinite(decode(low, name))]
+    ties = [(decode(low, name), decode(low + 1, name)) for low in lower]
+    middles = [float((one + other) / 2) for one, other in ties if math.isfinite(one) and math.isfinite(other)]
+    near = [math.nextafter(middle, side) for middle in middles[::7] for side in (-math.inf, math.inf)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = np.asarray([*middles[::3], *near, *as_floats(wide, patterns(wide, 5000))]).astype(DTYPES[wide])
+        narrow = values.astype(DTYPES[name])
+    for value, wanted in zip(values.astype(np.float64).tolist(), narrow.astype(np.float64).tolist(), strict=True):
+        assert alike(decode(encode(value, name), name), wanted), value.hex()
+        assert alike(rounded(value, name), wanted), value.hex()
+
+
+@given(st.from_regex(r"-?[0-9]{1,30}\.[0-9]{1,30}(e-?[0-9]{1,3})?", fullmatch=True))
+def test_a_decimal_fraction_is_the_float_that_python_reads(text):
+    """Python reads decimals rounded to nearest, and knows nothing of this."""
+    wanted = float(text)
+    assert rounded(Fraction(text), "float64") == wanted
+
+
+def test_known_patterns():
+    """Worked out by hand."""
+    assert encode(1, "float32") == 0x3F800000
+    assert encode(Fraction(1, 3), "float32") == 0x3EAAAAAB
+    assert encode(Fraction(-1, 3), "bfloat16") == 0xBEAB
+    assert encode(Fraction(1, 10), "float64") == 0x3FB999999999999A
+    assert encode(2**24 + 1, "float32") == encode(2**24, "float32")
+    assert encode(2**24 + 3, "float32") == encode(2**24 + 4, "float32")
+    assert encode(Fraction(1, 2**25), "float16") == 0x0000  # half of the smallest: a tie, and zero is even
+    assert encode(Fraction(3, 2**25), "float16") == 0x0002
+    assert encode(Fraction(-1, 2**30), "float16") == 0x8000  # what becomes zero keeps its sign
+
+
+@pytest.mark.parametrize(
+    ("name", "largest", "step"),
+    [
+        ("float16", 65504, 32),
+        ("bfloat16", 255 * 2**120, 2**120),
+        ("float32", (2**24 - 1) * 2**104, 2**104),
+        ("float64", (2**53 - 1) * 2**971, 2**971),
+    ],
+)
+def test_from_half_a_step_past_the_largest_it_is_infinite(name, largest, step):
+    """And a hair before that it is the largest."""
+    past = largest + Fraction(step, 2)
+    assert rounded(past - Fraction(1, 1000), name) == largest
+    assert rounded(past, name) == math.inf
+    assert rounded(-past, name) == -math.inf
+    assert rounded(10**400, name) == math.inf
+
+
+def test_rounding_keeps_what_has_no_digits():
+    """Infinities, NaN and the sign of zero."""
+    assert [rounded(value, "float32") for value in (math.inf, -math.inf)] == [math.inf, -math.inf]
+    assert math.isnan(rounded(math.nan, "float32"))
+    assert math.copysign(1, rounded(-0.0, "float32")) == -1
+    assert math.copysign(1, rounded(0, "float32")) == 1
+    assert type(rounded(3, "float32")) is float
+
+
+@pytest.mark.parametrize("call", [lambda: decode(0, "float8"), lambda: encode(0, "int32"), lambda: rounded(1.0, "complex64")])
+def test_another_format_is_refused(call):
+    """There are four."""
+    with pytest.raises(ValueError, match=r"dtype must be one of .*float16.*, got "):
+        call()
+
+
+@pytest.mark.parametrize("pattern", [-1, 1 << 16])
+def test_a_pattern_with_more_bits_is_refused(pattern):
+    """It belongs to another format."""
+    with pytest.raises(ValueError, match="a float16 has 16 bits, got"):
+        decode(pattern, "float16")

@@ -1,0 +1,163 @@
+"""The machine a second time: beside the package's own on presets and on drawn rules, and beside scales worked out by hand."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from ampscale_conformance.oracle.machine import Constants, Machine, trajectory
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ampscale import LossScaleRule
+from ampscale.presets import PRESETS
+
+FACTORS = [1.0, 1.1, 1.5, 2.0, 3.0, 7.0, 1.001, 2.0**40]
+STARTS = [1.0, 3.0, 10.0, 1000.3, 2.0**16, 2.0**126, 2.0**-120, 1e-40, 3e38]
+TRACES = st.lists(st.booleans() | st.just(value=True), max_size=40)
+
+
+def walked(rule, steps):
+    """The scales along "+" and "-"."""
+    return [point.scale for point in trajectory(rule, [step == "+" for step in steps])]
+
+
+def assert_same(rule, flags):
+    """The package's own update and stops, step by step, until it stops."""
+    points, state = trajectory(rule, flags), rule.init()
+    assert points[0].scale == float(state.scale)
+    for step, finite in enumerate(flags, start=1):
+        stopped, state = bool(rule.stops(state, finite)), rule.update(state, finite)
+        assert (points[step].scale, points[step].stopped) == (float(state.scale), stopped), (rule, step)
+        if stopped:
+            assert len(points) == step + 1
+            return
+    assert len(points) == len(flags) + 1
+
+
+def valid(**fields):
+    """A rule; None for fields that do not go together."""
+    try:
+        return LossScaleRule(**fields)
+    except ValueError:
+        return None
+
+
+RULES = st.builds(
+    valid,
+    init_scale=st.sampled_from(STARTS),
+    growth_factor=st.sampled_from(FACTORS),
+    backoff_factor=st.sampled_from([1 / factor for factor in FACTORS] + [0.7, 0.999]),
+    growth_interval=st.integers(1, 4),
+    hysteresis=st.integers(1, 3),
+    min_scale=st.none() | st.sampled_from([2.0**-126, 0.9, 1.0]),
+    max_scale=st.none() | st.sampled_from([1000.3, 2.0**17, 3.3e38]),
+    refill=st.lists(st.sampled_from(["finite", "growth", "backoff"]), unique=True).map(tuple),
+    backoff_divides=st.booleans(),
+    growth_guard=st.booleans(),
+    growth_offset=st.integers(-2, 2),
+    dtype=st.sampled_from(["float32", "float64"]),
+    wide_factor=st.booleans(),
+    first_growth_factor=st.none() | st.sampled_from(FACTORS),
+    gate=st.booleans(),
+    stop_at_floor=st.booleans(),
+    stop_below=st.none() | st.sampled_from([0.5, 1.0, 100.0]),
+    lag=st.booleans(),
+).filter(lambda rule: rule is not None)
+RATES = st.builds(dataclasses.replace, RULES, rate=st.sampled_from([0.1, 0.3, 1 / 3, 0.5, 1.0]), hysteresis=st.just(1))
+
+
+@settings(max_examples=600, deadline=None)
+@given(RULES | RATES, TRACES)
+def test_a_drawn_rule_goes_where_the_package_goes(rule, flags):
+    """Scales and stops are equal on all axes together; NumPy's overflow to infinity is meant."""
+    assert_same(rule, flags)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_goes_where_the_package_goes(name):
+    """With its own settings and drawn ones, over drawn traces."""
+    preset, draw = PRESETS[name], np.random.default_rng(len(name))
+    choices = {
+        "init_scale": STARTS,
+        "growth_factor": [2.0, 1.1, 3.0],
+        "backoff_factor": [0.5, 0.7, 1 / 3],
+        "growth_interval": [1, 2, 3],
+        "hysteresis": [1, 2, 3],
+        "rate": [0.1, 0.5],
+    }
+    known = {field: choices[field] for field in preset.parameters if field in choices}
+    for _ in range(20):
+        setting = {field: float(draw.choice(values)) for field, values in known.items() if draw.random() < 0.8}
+        setting |= {field: int(setting[field]) for field in ("growth_interval", "hysteresis") if field in setting}
+        if name.startswith("mindspore") and "growth_factor" in setting:
+            setting["growth_factor"] = float(math.ceil(setting["growth_factor"]))
+        try:
+            rule = preset.rule(**setting)
+        except ValueError:
+            rule = preset.rule()
+        assert_same(rule, (draw.random(60) < draw.choice([0.3, 0.6, 0.9])).tolist())
+
+
+def test_the_constants_are_a_rule_with_a_rules_defaults():
+    """Said twice, so that neither can lose a field."""
+    said = {field.name: field.default for field in dataclasses.fields(Constants)}
+    assert said == {field.name: field.default for field in dataclasses.fields(LossScaleRule)}
+
+
+HAND = [
+    ({"growth_interval": 3}, "++++++", [8, 8, 8, 16, 16, 16, 32]),
+    ({"growth_interval": 1}, "++-", [8, 16, 32, 16]),
+    ({"growth_interval": 2}, "+-++", [8, 8, 4, 4, 8]),
+    ({"growth_interval": 2, "growth_offset": -1}, "+++++", [8, 8, 8, 16, 16, 32]),
+    ({"hysteresis": 2}, "-+--", [8, 8, 8, 8, 4]),
+    ({"hysteresis": 2, "refill": ("growth", "backoff")}, "-+--", [8, 8, 8, 4, 4]),
+    ({"hysteresis": 2, "refill": ("finite",)}, "---+-", [8, 8, 4, 2, 2, 2]),
+    ({"min_scale": 3.0}, "---", [8, 4, 3, 3]),
+    ({"growth_interval": 1, "max_scale": 20.0}, "+++", [8, 16, 20, 20]),
+    ({"growth_interval": 1, "max_scale": 20.0, "gate": True}, "+++", [8, 16, 32, 32]),
+    ({"growth_interval": 1, "first_growth_factor": 4.0, "refill": ()}, "+-++", [8, 32, 16, 32, 64]),
+    ({"growth_interval": 1, "lag": True}, "+-++", [8, 8, 16, 8, 16]),
+    ({"rate": 0.5}, "+-+++-", [8, 8, 4, 4, 4, 4, 4]),
+    ({"rate": 0.7}, "+++-------", [8] * 10 + [4]),  # 7 / 10 and 0.7 are one number in float32, and less than 0.7
+    ({"rate": 0.3}, "+++++++---", [8] * 10 + [4]),  # 3 / 10 and 0.3 are, and more than 0.3
+    ({"init_scale": 2.0**127, "growth_interval": 1}, "+-", [2.0**127, 2.0**127, 2.0**126]),
+    ({"init_scale": 2.0**127, "growth_interval": 1, "growth_guard": False}, "+-", [2.0**127, math.inf, math.inf]),
+    ({"init_scale": 2.0**-149}, "-+", [2.0**-149, 0, 0]),
+    ({"init_scale": 10.0, "backoff_factor": 1 / 3}, "-", [10, float.fromhex("0x1.aaaaacp+1")]),
+    ({"init_scale": 10.0, "backoff_factor": 1 / 3, "backoff_divides": True}, "-", [10, float.fromhex("0x1.aaaaaap+1")]),
+    ({"init_scale": 7.0, "growth_factor": 1.1, "growth_interval": 1}, "+", [7, float.fromhex("0x1.ecccce0000000p+2")]),
+    (
+        {"init_scale": 7.0, "growth_factor": 1.1, "growth_interval": 1, "wide_factor": True},
+        "+",
+        [7, float.fromhex("0x1.eccccc0000000p+2")],
+    ),
+    ({"init_scale": 0.1, "dtype": "float64"}, "-", [0.1, 0.05]),
+    ({"init_scale": 16777217.0}, "", [16777216]),
+]
+
+
+@pytest.mark.parametrize(("fields", "steps", "scales"), HAND)
+def test_scales_worked_out_by_hand(fields, steps, scales):
+    """One axis each."""
+    assert walked(Constants(**{"init_scale": 8.0, **fields}), steps) == scales
+
+
+def test_a_trajectory_ends_where_the_published_scaler_stops():
+    """Its last point says so, and has the scale of the one before."""
+    points = trajectory(Constants(init_scale=2.0, min_scale=1.0, stop_at_floor=True), [False, True, False, True, False])
+    assert [(point.scale, point.stopped) for point in points] == [(2, False), (1, False), (1, False), (1, True)]
+    assert points[-1].clauses == ("MACHINE-stop",)
+
+
+def test_a_machine_goes_on_from_where_it_stopped():
+    """The step is not taken: neither scale nor counts have moved."""
+    machine = Machine(Constants(init_scale=2.0, min_scale=1.0, stop_at_floor=True, growth_interval=3))
+    assert [machine.step(finite).scale for finite in (False, True, True, False, True)] == [1, 1, 1, 1, 2]
+    assert not machine.point.stopped
+
+
+def test_a_scale_below_which_it_stops_stops_at_once():
+    """The backoff that would lead there is not made."""
+    points = trajectory(Constants(init_scale=4.0, stop_below=1.0, growth_interval=9), [False, False])
+    assert [(point.scale, point.stopped) for point in points] == [(4, False), (2, False), (2, True)]

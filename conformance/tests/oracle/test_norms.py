@@ -1,0 +1,124 @@
+"""Norms and clipping, beside the package's own where a sum of squares is exact, and beside hand-computed ones."""
+
+import math
+
+import numpy as np
+import pytest
+from ampscale_conformance.model.arrays import to_bits
+from ampscale_conformance.oracle.norms import (
+    clip,
+    clip_coefficient,
+    global_norm,
+    local_norms,
+    multiplied,
+    norm_dtype,
+    sizes,
+    square_sum,
+)
+from ampscale_conformance.oracle.tensors import array, same
+
+import ampscale
+
+HAND = [
+    ([array("float32", [3.0, 4.0])], 5.0),
+    ([array("float16", [300.0, 400.0])], 500.0),
+    ([array("bfloat16", 3.0), None, array("float32", [4.0])], 5.0),
+    ([array("complex64", [3 + 4j]), array("float32", [12.0])], 13.0),
+    ([], 0.0),
+    ([array("float32", [], (0,))], 0.0),
+    ([array("float32", [1e20, 1e20])], math.inf),
+    ([array("float64", [3e200, 4e200])], math.inf),
+    ([array("float64", [3e20]), array("float32", [4.0])], 3e20),
+    ([array("float32", [1.0, 1.0])], float.fromhex("0x1.6a09e6p+0")),
+    ([array("float32", [2.0**-80])], 0.0),  # its square is below the smallest float32
+]
+
+
+@pytest.mark.parametrize(("tree", "norm"), HAND)
+def test_a_norm_worked_out_by_hand(tree, norm):
+    """In float32, or in float64 where any array is."""
+    assert global_norm(tree) == norm
+
+
+def test_the_roundings_are_those_of_the_chapter():
+    """The squares of one array are added up unrounded; the sums of two arrays are rounded as they are added."""
+    assert global_norm([array("float32", [2.0**12, 1.0, 1.0, 1.0, 1.0])]) == 2.0**12 + 2.0**-11
+    assert global_norm([array("float32", number) for number in (2.0**12, 1.0, 1.0, 1.0, 1.0)]) == 2.0**12
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ([1 + 2.0**-12] * 3, 3 + 3 * 2.0**-11),  # each square loses its 2**-24
+        ([1.0, 2.0**-12, 2.0**-30], 1.0),  # in float64 2**-60 is lost beside 1 + 2**-24, which is a tie of float32
+        ([2.0**12, 1.0, 1.0], 2.0**24 + 2),
+    ],
+)
+def test_squares_are_rounded_to_float32_and_their_sum_to_float64_first(values, wanted):
+    """Then the sum is rounded to float32."""
+    assert square_sum(array("float32", values), "float32") == wanted
+
+
+def test_each_array_has_its_norm_and_its_size():
+    """In the order of the tree, None skipped."""
+    tree = {"b": array("float32", [[3.0, 4.0]]), "a": [None, array("float16", [])], "c": array("float32", -2.0)}
+    assert local_norms(tree) == [5.0, 0.0, 2.0]
+    assert sizes(tree) == [2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "wanted"), [(["float16", "float32"], "float32"), (["float16", "float64"], "float64"), (["complex128"], "float64")]
+)
+def test_a_norm_is_as_wide_as_the_widest_of_the_two(dtypes, wanted):
+    """Float64 only where there is float64."""
+    assert norm_dtype([array(dtype, [1.0]) for dtype in dtypes]) == wanted
+
+
+def test_drawn_trees_are_clipped_as_the_package_clips_them():
+    """Whole numbers, whose squares add up exactly, under a limit above and below their norm."""
+    draw = np.random.default_rng(5)
+    for _ in range(200):
+        tree = [draw.integers(-90, 90, draw.integers(0, 5)).astype(draw.choice(["float16", "float32", "float64"])) for _ in "ab"]
+        limit = float(draw.choice([0.7, 1.0, 1e-6, 1e4]))
+        clipped, norm = ampscale.clip_by_global_norm(tree, limit)
+        bits, found = clip([to_bits(leaf) for leaf in tree], limit)
+        assert (found, global_norm([to_bits(leaf) for leaf in tree])) == (float(norm), float(norm))
+        assert all(same(one, to_bits(other)) for one, other in zip(bits, clipped, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("norm", "limit", "coefficient"),
+    [
+        (math.inf, 1.0, 0.0),
+        (math.nan, 1.0, float.fromhex("0x1.ffffep-1")),
+        (1e-7, 1e-6, 0.5),
+        (5.0, 5.0, float.fromhex("0x1.fffffap-1")),
+    ],
+)
+def test_a_coefficient_worked_out_by_hand(norm, limit, coefficient):
+    """The limit by the larger of both plus a millionth; NaN counts as the limit."""
+    assert clip_coefficient(norm, limit, "float32") == coefficient
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("float32", np.float32), ("float64", np.float64)])
+def test_each_operation_of_a_coefficient_is_rounded(dtype, kind):
+    """As NumPy computes it in the dtype of the norm."""
+    draw = np.random.default_rng(7)
+    for norm, limit in 10.0 ** draw.uniform(-8, 8, (500, 2)):
+        wanted = kind(limit) / (max(kind(norm), kind(limit)) + kind(1e-6))
+        assert clip_coefficient(float(kind(norm)), float(limit), dtype) == float(wanted)
+
+
+def test_infinite_elements_become_nan():
+    """Zero times infinity; what was finite becomes zero."""
+    clipped, norm = clip([array("float32", [math.inf, 1.0, -1.0])], 1.0)
+    assert norm == math.inf
+    assert same(clipped[0], array("float32", [math.nan, 0.0, -0.0]))
+
+
+def test_a_coefficient_is_rounded_to_where_the_product_is_taken():
+    """Float32 beside 16 bits, whatever the norm is in."""
+    third = 1 / 3
+    assert multiplied(array("float32", [3.0]), third) == array("float32", [1.0])
+    assert multiplied(array("float64", [3.0]), third) == array("float64", [1.0])
+    assert multiplied(array("float32", [2.0**-126]), third).bits == (0x002AAAAB,)

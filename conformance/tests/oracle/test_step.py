@@ -1,0 +1,105 @@
+"""Whole steps, beside the package's own train_step on NumPy."""
+
+import dataclasses
+
+import linear_loss
+import numpy as np
+import pytest
+from ampscale_conformance.model.arrays import to_bits
+from ampscale_conformance.oracle.machine import Constants
+from ampscale_conformance.oracle.step import Training
+from ampscale_conformance.oracle.tensors import array
+from formats import DTYPES
+
+import ampscale
+
+RULE = {"init_scale": 2.0**14, "growth_interval": 2}
+SETTINGS = [
+    {"learning_rate": 0.5},
+    {"learning_rate": [0.5, 0.25, 0.125]},
+    {"learning_rate": 1.0, "momentum": 0.5},
+    {"learning_rate": 0.25, "max_norm": 1.0},
+]
+
+
+def rows(draw, count, dtypes, spread):
+    """Whole numbers times a power of two, so that sums are exact; now and then an infinity, or one that its scale makes."""
+    for _ in range(count):
+        data = [np.asarray(draw.integers(-8, 8, 3) * spread, np.float32) for _ in dtypes]
+        if draw.random() < 0.3:
+            data[draw.integers(len(data))][draw.integers(3)] = draw.choice([np.inf, np.nan, 2.0**120, -(2.0**127)])
+        yield [None if draw.random() < 0.1 else leaf for leaf in data]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: "-".join(settings))
+@pytest.mark.parametrize("dtypes", [["float32", "float32"], ["float16", "float32"], ["bfloat16"], ["float64", "float16"]])
+def test_steps_are_the_packages_own(dtypes, settings):
+    """Every output of eight steps, with overflows among them, and with parameters that have no gradient."""
+    draw = np.random.default_rng(6)
+    parameters = [np.asarray([1, -2, 4]).astype(DTYPES[dtype]) for dtype in dtypes]
+    network, limit = linear_loss.network(parameters), settings.get("max_norm")
+    kind = ampscale.optimizers.Momentum if "momentum" in settings else ampscale.optimizers.SGD
+    optimizer = kind(network, **{name: value for name, value in settings.items() if name != "max_norm"})
+    rule = ampscale.LossScaleRule(**RULE)
+    state = ampscale.init_train_state(parameters, optimizer, rule)
+    training = Training(Constants(**RULE), [to_bits(leaf) for leaf in parameters], **settings)
+    for data in rows(draw, 8, dtypes, 2.0**-4):
+        with np.errstate(all="ignore"):
+            state, report = ampscale.train_step(network, optimizer, rule, state, data, max_norm=limit)
+        came = training.step([None if leaf is None else to_bits(leaf) for leaf in data])
+        assert came.parameters == [to_bits(leaf) for leaf in state.params]
+        assert (came.finite, came.reason) == (bool(report.finite), ampscale.Reason(int(report.reason)).name)
+        assert (came.scale, came.next_scale) == (float(report.scale), float(report.next_scale))
+        assert (came.attempted, came.applied) == (int(state.attempted), int(state.applied))
+        assert came.learning_rate == float(report.learning_rate)
+        np.testing.assert_equal(came.loss, float(report.loss))
+        if report.global_norm is not None:
+            np.testing.assert_equal(came.global_norm, float(report.global_norm))
+
+
+def test_what_the_scale_saves_reaches_the_optimizer_or_is_lost_in_16_bits():
+    """2**-28 in float32 gradients moves a float16 parameter; unscaled in float16 it is zero."""
+    data, rate = [array("float32", [2.0**-28])], {"learning_rate": 2.0**27}
+    rule = Constants(init_scale=2.0**15)
+    moved = Training(rule, [array("float16", [1.0])], **rate).step(data)
+    lost = Training(rule, [array("float16", [1.0])], unscaled_to=None, **rate).step(data)
+    assert (moved.parameters, lost.parameters) == ([array("float16", [0.5])], [array("float16", [1.0])])
+
+
+def test_beside_float32_gradients_a_float64_scale_is_rounded():
+    """To 1, which divides exactly; as it stands it would take the last bit away."""
+    data = [array("float32", [1.75, 1.9375, 3.875])]
+    training = Training(Constants(init_scale=1 + 1.9 * 2.0**-25, dtype="float64"), data)
+    assert training.backward(data) == (data, True)
+
+
+def test_the_unscaled_side_is_looked_at_too():
+    """1.999 * 2**127 is rounded up while it is scaled by 2**-130, in bfloat16, and comes back as infinity."""
+    rule, data = Constants(init_scale=2.0**-130), [array("float32", [2.0**127 * 1.999])]
+    assert not Training(rule, [array("bfloat16", [1.0])]).step(data).finite
+    assert Training(rule, [array("float32", [1.0])]).step(data).finite
+
+
+@pytest.mark.parametrize(("scale", "guard"), [(2.0**127, False), (2.0**-149, True)])
+def test_a_scale_beyond_all_numbers_lets_nothing_pass(scale, guard):
+    """An unguarded growth makes it infinite, a backoff without a floor zero; every step is an overflow from there on."""
+    training = Training(Constants(init_scale=scale, growth_interval=1, growth_guard=guard), [array("float32", [1.0, 0.0])])
+    first = training.step([array("float32", [0.0, 0.0] if scale > 1 else [float("inf"), 0.0])])
+    assert first.next_scale in (0, float("inf"))
+    assert not training.step([array("float32", [1.0, 1.0])]).finite
+
+
+def test_a_step_in_which_the_published_scaler_stops_says_so():
+    """The scale is held, and nothing is applied."""
+    training = Training(Constants(init_scale=1.0, min_scale=1.0, stop_at_floor=True), [array("float32", [1.0])])
+    came = training.step([array("float32", [float("inf")])])
+    assert (came.reason, came.next_scale, came.applied, came.attempted) == ("STOPPED", 1, 0, 1)
+
+
+def test_outputs_are_not_changed_by_later_steps():
+    """A list of its own each time."""
+    training = Training(Constants(init_scale=1.0), [array("float32", [1.0])])
+    first = training.step([array("float32", [1.0])])
+    before = dataclasses.replace(first, parameters=list(first.parameters))
+    training.step([array("float32", [1.0])])
+    assert first == before

@@ -1,0 +1,174 @@
+"""Scaling and unscaling on bits, beside the package's own on NumPy."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from ampscale_conformance.model.arrays import from_bits, to_bits
+from ampscale_conformance.model.bits import Bits
+from ampscale_conformance.oracle.tensors import all_finite, array, from_numbers, numbers, same, scale, unscale, widen
+from formats import DTYPES
+
+import ampscale
+
+FLOATS = {**DTYPES, "complex64": np.dtype(np.complex64), "complex128": np.dtype(np.complex128)}
+SCALES = [1.0, 3.0, 1.1, 2.0**16, 2.0**-100, 2.0**126]
+
+
+def drawn(name, count=700):
+    """Any patterns; every exponent of a 16-bit format among them."""
+    dtype = FLOATS[name]
+    raw = np.random.default_rng(4).integers(0, 256, count * dtype.itemsize, dtype=np.uint8)
+    return raw.view(dtype)
+
+
+@pytest.mark.parametrize("factor", SCALES)
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize(("oracle", "package"), [(scale, ampscale.scale), (unscale, ampscale.unscale)], ids=["scale", "unscale"])
+def test_a_leaf_is_scaled_as_the_package_scales_it(oracle, package, name, factor):
+    """Every dtype, with subnormals, infinities and NaN; the scale is rounded to float32 beside the narrower ones."""
+    leaf = drawn(name)
+    with np.errstate(all="ignore"):
+        wanted = package(leaf, factor)
+    assert same(oracle(to_bits(leaf), factor), to_bits(wanted))
+
+
+@pytest.mark.parametrize("wide", ["float32", "float64"])
+@pytest.mark.parametrize("name", FLOATS)
+def test_a_leaf_is_unscaled_into_a_wider_dtype(name, wide):
+    """What is narrower comes out wide and unrounded; what is not stays."""
+    leaf = drawn(name)
+    with np.errstate(all="ignore"):
+        wanted = ampscale.unscale(leaf, 2.0**20, wide)
+    assert same(unscale(to_bits(leaf), 2.0**20, wide), to_bits(wanted))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_numbers_of_16_bits_are_rounded_once(name):
+    """Every seventh pattern, divided by three in float32 and then rounded."""
+    leaf = np.arange(0, 2**16, 7, dtype=np.uint16).view(DTYPES[name])
+    with np.errstate(all="ignore"):
+        wanted = (leaf.astype(np.float32) / np.float32(3)).astype(DTYPES[name])
+    assert same(unscale(to_bits(leaf), 3.0), to_bits(wanted))
+
+
+def test_hand_computed_quotients():
+    """Five by three; what a float16 scale would have lost; a subnormal."""
+    assert unscale(array("float32", [5.0]), 3.0).bits == (0x3FD55555,)
+    assert unscale(array("float16", [1024.0]), 2.0**25).bits == (0x0200,)
+    assert scale(array("float16", [2.0**-24]), 2.0**17) == array("float16", [2.0**-7])
+    assert scale(array("float16", 100.0), 1024.0, "float32") == array("float32", 102400.0)
+    assert scale(array("complex64", [complex(math.inf, 1)]), 2.0).bits == (0x7F80000040000000,)
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, math.inf, math.nan, 1e39, 1e-50])
+def test_a_scale_that_is_none_is_refused(factor):
+    """Also where it becomes so in float32."""
+    with pytest.raises(ValueError, match="scale must be positive and finite in float32, got"):
+        unscale(array("float16", [1.0]), factor)
+
+
+def test_beside_float64_a_scale_may_be_wider():
+    """It takes part in float64."""
+    assert scale(array("float64", [1.0]), 1e39) == array("float64", [1e39])
+
+
+@pytest.mark.parametrize("leaf", [array("int32", [1]), array("bool", True)])
+def test_only_floats_are_scaled(leaf):
+    """Integers and bools are a TypeError."""
+    with pytest.raises(TypeError, match="dtype must be one of"):
+        scale(leaf, 2.0)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int32"])
+def test_a_result_is_never_narrowed(dtype):
+    """Only the two wide formats can be asked for."""
+    with pytest.raises(ValueError, match="dtype must be 'float32' or 'float64' or None, got"):
+        unscale(array("float32", [1.0]), 2.0, dtype)
+
+
+def test_widening_keeps_the_numbers():
+    """And the array itself where it is wide already."""
+    leaf = array("bfloat16", [1.5, -0.0, math.inf, 2.0**-133])
+    assert widen(leaf) == array("float32", [1.5, -0.0, math.inf, 2.0**-133])
+    assert widen(array("complex64", [1j])) == array("complex64", [1j])
+    assert widen(array("float64", [0.1]), "float32") == array("float64", [0.1])
+    assert widen(array("float32", [0.5]), "float64") == array("float64", [0.5])
+
+
+@pytest.mark.parametrize(
+    ("tree", "finite"),
+    [
+        ([], True),
+        ({"a": array("float32", [], (0, 3)), "b": None}, True),
+        (array("float16", [65504.0, -65504.0, 2.0**-24]), True),
+        ([array("float32", [3e38, 3e38])], True),
+        ([array("float32", [1.0]), (array("bfloat16", [math.nan]),)], False),
+        ({"a": {"b": array("float64", -math.inf)}}, False),
+        (array("complex64", [complex(1, math.inf)]), False),
+        (array("complex128", [complex(math.nan, 1)]), False),
+        ([array("int64", [2**63 - 1]), array("bool", [True]), array("int32", [-1])], True),
+        ([array("int32", [0x7F800000]), array("float32", [math.inf])], False),
+    ],
+)
+def test_a_tree_is_finite_where_no_element_is_not(tree, finite):
+    """Elements are looked at one by one, and both parts of a complex one."""
+    assert all_finite(tree) is finite
+
+
+def test_an_array_is_made_of_numbers():
+    """Lists give the shape; a shape that is given takes the numbers row by row."""
+    assert array("float32", [[1, 2], [3, Fraction(1, 3)]]) == Bits(
+        "float32", (2, 2), (0x3F800000, 0x40000000, 0x40400000, 0x3EAAAAAB)
+    )
+    assert array("float16", 1.0) == Bits("float16", (), (0x3C00,))
+    assert array("float64", [1.0, 2.0], (2, 1)).shape == (2, 1)
+    assert array("int32", [-1, 2**31 - 1]).bits == (0xFFFFFFFF, 0x7FFFFFFF)
+    assert array("int64", -(2**63)).bits == (1 << 63,)
+    assert array("bool", [True, False]).bits == (1, 0)
+    assert array("complex64", [1 + 2j, -3.0]).bits == (0x3F80000040000000, 0xC040000000000000)
+    assert array("float32", [[], []]).shape == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values", "error", "words"),
+    [
+        ("float32", ["1"], TypeError, "must be made of numbers of its kind, got '1'"),
+        ("float32", [True], TypeError, "must be made of numbers of its kind, got True"),
+        ("float32", [1j], TypeError, "must be made of numbers of its kind, got 1j"),
+        ("int32", [1.0], TypeError, "must be made of numbers of its kind, got 1.0"),
+        ("bool", [1], TypeError, "must be made of numbers of its kind, got 1"),
+        ("int32", [2**31], ValueError, "int32 holds integers from -2147483648 to 2147483647, got 2147483648"),
+        ("float32", [[1.0], [1.0, 2.0]], ValueError, "lists must be equally long at every depth"),
+    ],
+)
+def test_what_is_no_number_of_the_kind_is_refused(dtype, values, error, words):
+    """Nothing is converted."""
+    with pytest.raises(error, match=words):
+        array(dtype, values)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_numbers_make_the_array_that_they_were_read_from(name):
+    """With the one NaN for all."""
+    leaf = to_bits(drawn(name, 200))
+    assert same(from_numbers(name, leaf.shape, numbers(leaf)), leaf)
+    assert from_bits(leaf, "numpy").shape == (200,)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        (Bits("float16", (1,), (0x7E00,)), Bits("float16", (1,), (0xFC01,)), True),
+        (Bits("float16", (1,), (0x7E00,)), Bits("float16", (1,), (0x7C00,)), False),
+        (Bits("float16", (1,), (0x0000,)), Bits("float16", (1,), (0x8000,)), False),
+        (Bits("float16", (1,), (0x7E00,)), Bits("bfloat16", (1,), (0x7FC0,)), False),
+        (Bits("float16", (1,), (0x3C00,)), Bits("float16", (), (0x3C00,)), False),
+        (Bits("int32", (1,), (1,)), Bits("int32", (1,), (2,)), False),
+        (array("complex64", [complex(math.nan, 1)]), array("complex64", [complex(math.nan, 2)]), False),
+    ],
+)
+def test_arrays_are_the_same_by_their_bits(one, other, alike):
+    """Any NaN equals any NaN, and zeros differ by their sign."""
+    assert same(one, other) is alike

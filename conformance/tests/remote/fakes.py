@@ -1,0 +1,343 @@
+"""
+Implementations that are wrong, each in its own way: `python fakes.py NAME FOLDER`. Each leaves its process ids in the folder.
+
+All but what is wrong is conformance/examples/plain_python.py. A fault of `STRUCK` shows in the one case whose growth interval
+is `STRIKES`, at its second update; one of `AT_HELLO` at once; one of `LIES` in what is claimed.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+_spec = spec_from_file_location("plain_python", Path(__file__).parents[2] / "examples" / "plain_python.py")
+plain = module_from_spec(_spec)
+_spec.loader.exec_module(plain)
+
+STRIKES = 7
+LONG = 600  # seconds: beyond every limit
+HUGE = 2**25  # bytes: beyond the longest line
+
+
+def say(text):
+    """Writes to stdout, all of it, and at once."""
+    data = text if isinstance(text, bytes) else text.encode()
+    while data:
+        data = data[os.write(1, data) :]
+
+
+def tell(reply):
+    """Writes a reply, as a right implementation does."""
+    say(json.dumps(reply) + "\n")
+
+
+# --- in one case: each takes the right reply, and does something else ---
+
+
+def slow(reply):
+    time.sleep(LONG)
+    tell(reply)
+
+
+def slow_drip(reply):
+    for sign in json.dumps(reply) * 1000:
+        say(sign)
+        time.sleep(0.05)
+
+
+def deaf_to_sigterm(reply):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    slow(reply)
+
+
+def grandchild_holds_the_pipes(reply):
+    enter(subprocess.Popen(["sleep", str(LONG)]).pid)
+    slow(reply)
+
+
+def dies_and_leaves_a_grandchild(_reply):
+    enter(subprocess.Popen(["sleep", str(LONG)]).pid)
+    os._exit(5)
+
+
+def floods_stdout_without_newline(_reply):
+    say(b"x" * HUGE)
+    time.sleep(LONG)
+
+
+def floods_stdout(_reply):
+    while True:
+        say("{}\n" * 1000)
+
+
+def floods_stderr_for_ever(_reply):
+    while True:
+        os.write(2, b"noise\n" * 10000)
+
+
+def floods_stderr(reply):
+    for _ in range(200):
+        os.write(2, b"noise\n" * 10000)
+    tell(reply)
+
+
+def crash(_reply):
+    os.write(2, b"at\n\nits \x1b[31mwits' end")
+    os._exit(3)
+
+
+def segfault(_reply):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def truncated_then_dead(reply):
+    say(json.dumps(reply)[:9])
+    os._exit(0)
+
+
+def closes_stdout(_reply):
+    os.close(1)
+    time.sleep(LONG)
+
+
+def extra_line(reply):
+    tell(reply)
+    tell(reply)
+
+
+def windows_newline(reply):
+    say(json.dumps(reply) + "\r\n")
+
+
+def raises_half_a_character(reply):
+    say(f'{{"id": {reply["id"]}, "raised": {{"type": "Half\\u0000", "message": "\\ud800"}}}}\n')
+
+
+def lines(reply):
+    """Lines that are no answer, by what is wrong with them."""
+    number, result = reply["id"], json.dumps(reply["result"])
+    return {
+        "empty line": "",
+        "garbage line": "Segmentation fault (core dumped)",
+        "truncated JSON": f'{{"id": {number}, "result"',
+        "no object": f"[{number}, {result}]",
+        "not UTF-8": b'{"id": 1, "result": "\xff"}',
+        "nested without end": "[" * 100000,
+        "wrong id": f'{{"id": {number + 1}, "result": {result}}}',
+        "no id": f'{{"result": {result}}}',
+        "id as a float": f'{{"id": {number}.0, "result": {result}}}',
+        "id as a string": f'{{"id": "{number}", "result": {result}}}',
+        "no outcome": f'{{"id": {number}}}',
+        "two outcomes": f'{{"id": {number}, "result": {result}, "absent": ""}}',
+        "unknown member": f'{{"id": {number}, "result": {result}, "time": "3ff0000000000000"}}',
+        "unknown outcome": f'{{"id": {number}, "ok": {result}}}',
+        "said twice": f'{{"id": {number}, "result": {result}, "result": {result}}}',
+        "always true": f'{{"id": {number}, "result": true}}',
+        "result null": f'{{"id": {number}, "result": null}}',
+        "handle as a float": f'{{"id": {number}, "result": 0.0}}',
+        "handle below zero": f'{{"id": {number}, "result": -1}}',
+        "NaN": f'{{"id": {number}, "result": NaN}}',
+        "beyond a float64": f'{{"id": {number}, "result": 1e999}}',
+        "raised without a type": f'{{"id": {number}, "raised": {{"message": ""}}}}',
+        "raised as a string": f'{{"id": {number}, "raised": "ValueError"}}',
+        "reason that is none": f'{{"id": {number}, "unsupported": null}}',
+    }
+
+
+def line(name):
+    """The fault of answering so."""
+
+    def fault(reply):
+        found = lines(reply)[name]
+        say((found if isinstance(found, bytes) else found.encode()) + b"\n")
+
+    return fault
+
+
+STRUCK = {
+    "slow": ("timeout", slow),
+    "slow drip": ("timeout", slow_drip),
+    "deaf to SIGTERM": ("timeout", deaf_to_sigterm),
+    "a grandchild holds the pipes": ("timeout", grandchild_holds_the_pipes),
+    "floods stderr for ever": ("timeout", floods_stderr_for_ever),
+    "dies and leaves a grandchild": ("crash", dies_and_leaves_a_grandchild),
+    "crash": ("crash", crash),
+    "segfault": ("crash", segfault),
+    "truncated, then dead": ("crash", truncated_then_dead),
+    "floods stdout": ("protocol-error", floods_stdout),
+    "floods stdout without newline": ("protocol-error", floods_stdout_without_newline),
+    "closes stdout": ("protocol-error", closes_stdout),
+    "extra line": ("protocol-error", extra_line),
+    "raises half a character": ("error", raises_half_a_character),
+    "floods stderr": ("pass", floods_stderr),
+    "Windows newline": ("pass", windows_newline),
+} | {name: ("protocol-error", line(name)) for name in lines({"id": 1, "result": 0})}
+
+
+# --- at once ---
+
+
+def echo(request):
+    tell(request)
+
+
+def dies_silently(_request):
+    os._exit(0)
+
+
+def never_answers(_request):
+    time.sleep(LONG)
+
+
+def hello_with(**changes):
+    """Hello, answered with these members changed."""
+
+    def hello(request):
+        said = {"protocol": 1, "implementation": plain.SELF} | changes
+        tell({"id": request["id"], "result": said})
+
+    return hello
+
+
+AT_HELLO = {
+    "echo": ("protocol-error", echo),
+    "never answers hello": ("timeout", never_answers),
+    "dies silently at hello": ("crash", dies_silently),
+    "another protocol": ("protocol-error", hello_with(protocol=2)),
+    "protocol true": ("protocol-error", hello_with(protocol=True)),
+    "one thing more": ("protocol-error", hello_with(more=None)),
+    "no name": ("protocol-error", hello_with(implementation={"level": 0})),
+    "name that is none": ("protocol-error", hello_with(implementation={"name": 5})),
+    "level 5": ("protocol-error", hello_with(implementation={"name": "x", "level": 5})),
+    "level as a string": ("protocol-error", hello_with(implementation={"name": "x", "level": "L1"})),
+    "unknown preset": ("protocol-error", hello_with(implementation={"name": "x", "preset": "nobody"})),
+    "rule with a number": ("protocol-error", hello_with(implementation={"name": "x", "preset": {"init_scale": 8.0}})),
+    "rule that cannot be": ("protocol-error", hello_with(implementation={"name": "x", "preset": {"growth_interval": 0}})),
+    "capabilities as a string": ("protocol-error", hello_with(implementation={"name": "x", "capabilities": "resume"})),
+    "unsupported hello": ("protocol-error", lambda request: tell({"id": request["id"], "unsupported": "protocol 1"})),
+}
+
+
+# --- in what is claimed, or everywhere ---
+
+
+def claims(level=0, *capabilities):
+    """Level 0 in truth, and this in its words."""
+
+    def answer(request, calls, at):
+        reply = plain.reply_to(request, calls)
+        if request["call"] == "hello":
+            reply["result"]["implementation"] = {"name": "liar", "level": level, "capabilities": capabilities}
+        elif request["call"] not in ("create", "update", "read_scale", "reset", "bye"):
+            reply = {"id": at, "absent": "I never wrote that"}
+        tell(reply)
+
+    return answer
+
+
+def numbers_for_floats(request, calls, _at):
+    reply = plain.reply_to(request, calls)
+    tell(reply | {"result": 1024.0} if request["call"] == "read_scale" else reply)
+
+
+def random_scale(request, calls, _at):
+    reply = plain.reply_to(request, calls)
+    tell(
+        reply | {"result": plain.packed(random.SystemRandom().random(), "float64")} if request["call"] == "read_scale" else reply
+    )
+
+
+def constant(request, calls, _at):
+    tell(plain.reply_to(request | {"id": 1, "call": "hello", "arguments": {"protocol": 1}}, calls))
+
+
+def dies_at_the_third(request, calls, at):
+    if at == 3:
+        os._exit(1)
+    tell(plain.reply_to(request, calls))
+
+
+def dies_anywhere(request, calls, at):
+    if at > 1 and random.SystemRandom().random() < 0.1:
+        os._exit(1)
+    tell(plain.reply_to(request, calls))
+
+
+def another_each_time(request, calls, at):
+    """Its name is the number of processes before it; and it dies when it is asked anything."""
+    if at > 1:
+        os._exit(1)
+    reply = plain.reply_to(request, calls)
+    reply["result"]["implementation"] = {"name": str(len(list(Path(sys.argv[2]).iterdir())))}
+    tell(reply)
+
+
+def starts_once(request, calls, at):
+    """Dies at its second request; and no later process of it answers anything."""
+    if at > 1 or len(list(Path(sys.argv[2]).iterdir())) > 1:
+        os._exit(1)
+    tell(plain.reply_to(request, calls))
+
+
+def starts_every_other_time(request, calls, at):
+    """Dies at its second request; and every other process of it answers nothing."""
+    if at > 1 or len(list(Path(sys.argv[2]).iterdir())) % 2 == 0:
+        os._exit(1)
+    tell(plain.reply_to(request, calls))
+
+
+LIES = {
+    "right": claims(0),
+    "claims resume": claims(0, "resume"),
+    "claims level 4": claims(4, "resume", "ranks"),
+    "numbers for floats": numbers_for_floats,
+    "random scale": random_scale,
+    "constant": constant,
+    "dies at the third": dies_at_the_third,
+    "dies anywhere": dies_anywhere,
+    "another each time": another_each_time,
+    "starts once": starts_once,
+    "starts every other time": starts_every_other_time,
+}
+
+
+def struck(fault):
+    """Right, but for the second update of a scaler whose interval is `STRIKES`."""
+    seen = {"updates": -1}
+
+    def answer(request, calls, _at):
+        reply = plain.reply_to(request, calls)
+        if request["call"] == "create":
+            seen["updates"] = 0 if request["arguments"]["rule"]["growth_interval"] == STRIKES else -LONG
+        seen["updates"] += request["call"] == "update"
+        (fault if request["call"] == "update" and seen["updates"] == 2 else tell)(reply)
+
+    return answer
+
+
+def enter(pid):
+    """Leaves a process id behind, for whoever counts what still runs."""
+    (Path(sys.argv[2]) / str(pid)).touch()
+
+
+def main(name):
+    enter(os.getpid())
+    if name in AT_HELLO:
+        answer = lambda request, _calls, _at: AT_HELLO[name][1](request)  # noqa: E731 - it is no more than that
+    else:
+        answer = struck(STRUCK[name][1]) if name in STRUCK else LIES[name]
+    calls = plain.Calls()
+    for at, text in enumerate(sys.stdin, start=1):
+        request = json.loads(text)
+        answer(request, calls, at)
+        if request["call"] == "bye":
+            break
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,303 @@
+"""Every kind of value goes over the wire and comes back, bit for bit; and what is not exactly so is refused."""
+
+import math
+import struct
+
+import numpy as np
+import pytest
+from ampscale_conformance.model.adapter import ImplementationInfo
+from ampscale_conformance.model.arrays import from_bits, to_bits
+from ampscale_conformance.model.bits import DIGITS, Bits, map_tree
+from ampscale_conformance.model.methods import METHODS
+from ampscale_conformance.remote.codec import (
+    Wire,
+    float_of,
+    hello_from_json,
+    hello_to_json,
+    pattern,
+    rule_from_json,
+    rule_to_json,
+)
+from ampscale_conformance.remote.jsonl import read_line, read_reply, shown, write_line
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ampscale import LossScaleRule
+from ampscale.presets import PRESETS
+
+
+class Named:
+    """Things that are their own names."""
+
+    def number(self, kind, thing):
+        assert thing.startswith(kind)
+        return int(thing.removeprefix(kind))
+
+    def thing(self, kind, number):
+        return f"{kind}{number}"
+
+
+WIRE = Wire("numpy", Named())
+EVERY_FIELD = LossScaleRule(
+    3.3, 1.1, 0.7, 7, 1, 0.1, 2.0**20, ("growth", "finite"), True, False, -3, "float64", True, 9.0, True, 0.3, True, 0.2, True
+)
+
+
+def over(kind, value):
+    """What arrives of a value, by way of a line."""
+    return WIRE.decode(kind, read_line(write_line({"value": WIRE.encode(kind, value)}))["value"])
+
+
+def array(dtype, *patterns):
+    return from_bits(Bits(dtype, (len(patterns),), patterns), "numpy")
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_a_float_is_its_bits(bits):
+    """Every pattern comes back, every NaN's among them."""
+    value = struct.unpack(">d", bits.to_bytes(8, "big"))[0]
+    assert struct.pack(">d", float_of(pattern(value))) == bits.to_bytes(8, "big")
+
+
+def test_a_pattern_begins_with_the_sign():
+    """1.0, -2.0 and minus nothing, as protocol.md says them."""
+    assert (pattern(1.0), pattern(-2.0), pattern(-0.0)) == ("3ff0000000000000", "c000000000000000", "8000000000000000")
+    assert math.copysign(1, float_of("8000000000000000")) == -1
+
+
+@pytest.mark.parametrize(
+    "said", [1.0, 1, True, None, "3ff", "3FF0000000000000", "0x1p+0", " 3ff000000000000", "3ff00000_0000000"]
+)
+def test_what_is_no_pattern_is_no_float(said):
+    """However a float might else be written."""
+    with pytest.raises(ValueError, match="wanted a float as the 16 hex digits of its float64, got"):
+        WIRE.decode("number", said)
+
+
+@pytest.mark.parametrize("rule", [EVERY_FIELD, LossScaleRule(8), *(preset.rule() for preset in PRESETS.values())], ids=str)
+def test_a_rule_comes_back(rule):
+    """Of every published scaler, and with no field at its default."""
+    assert over("rule", rule) == rule
+    assert not any(isinstance(value, float) for value in rule_to_json(rule).values())
+
+
+def test_no_field_of_that_rule_is_at_its_default():
+    """So that each of them is seen to travel."""
+    assert [name for name, value in vars(EVERY_FIELD).items() if value == getattr(LossScaleRule, name)] == ["hysteresis"]
+    assert rule_from_json(rule_to_json(LossScaleRule(hysteresis=3))).hysteresis == 3
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"init_scale": 8.0}, {"min_scale": "8"}, {"growth_interval": 2.5}, {"lag": 1}, {"speed": 1}, {"gate": True}, [], "torch"],
+    ids=str,
+)
+def test_a_rule_that_cannot_be_is_refused(said):
+    """By its members' kinds, their names, and what they are together."""
+    with pytest.raises(ValueError, match=r"wanted|must"):
+        WIRE.decode("rule", said)
+
+
+@pytest.mark.parametrize("dtype", DIGITS)
+def test_an_array_of_every_dtype_comes_back(dtype):
+    """Bit for bit, with its shape; an array of no element, and one of shape ()."""
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    patterns = (0, 1) if dtype == "bool" else (0, 16 ** DIGITS[dtype] - 1, int("9abcdef0" * 4, 16) % 16 ** DIGITS[dtype])
+    for bits in (Bits(dtype, (len(patterns), 1), patterns), Bits(dtype, (0, 3), ()), Bits(dtype, (), patterns[:1])):
+        assert to_bits(over("tree", from_bits(bits, "numpy"))) == bits
+
+
+def test_a_tree_keeps_its_form():
+    """Lists, tuples, dicts and None, of nothing and of each other."""
+    one = array("float16", 0x3C00)
+    tree = [(one, None, ()), {"bits": one, "tuple": [one], "dict": {"": {}}}, []]
+    assert map_tree(to_bits, over("tree", tree)) == map_tree(to_bits, tree)
+    assert over("tree", None) is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"dtype": "float16", "shape": [1], "bits": ["3C00"]},
+        {"dtype": "float16", "shape": [1], "bits": ["+c00"]},
+        {"dtype": "float16", "shape": [1], "bits": ["3c000"]},
+        {"dtype": "float16", "shape": [1], "bits": ["3c00\n"]},
+        {"dtype": "float16", "shape": [1], "bits": ["3c00", "3c00"]},
+        {"dtype": "float16", "shape": [1], "bits": "3c00"},
+        {"dtype": "float16", "shape": [1], "bits": [15360]},
+        {"dtype": "float16", "shape": [True], "bits": ["3c00"]},
+        {"dtype": "float16", "shape": [1.0], "bits": ["3c00"]},
+        {"dtype": "float16", "shape": ["1"], "bits": ["3c00"]},
+        {"dtype": "float16", "shape": [-1, -1], "bits": ["3c00"]},
+        {"dtype": "float16", "shape": [0, 2**70], "bits": []},
+        {"dtype": "float16", "shape": [1] * 100, "bits": ["3c00"]},
+        {"dtype": "float16", "shape": [1], "bits": ["3c00"], "device": "cpu"},
+        {"dtype": "float8", "shape": [0], "bits": []},
+        {"dtype": ["float16"], "shape": [0], "bits": []},
+        {"dtype": "bool", "shape": [1], "bits": ["02"]},
+        {"tuple": [], "dict": {}},
+        {"tuple": None},
+        {"dict": []},
+        {},
+        True,
+        1.5,
+        "3c00",
+    ],
+    ids=str,
+)
+def test_what_is_no_tree_is_refused(said):
+    """Exactly one way is right."""
+    with pytest.raises(ValueError, match=r"wanted|elements|sizes"):
+        WIRE.decode("tree", said)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("finite", True),
+        ("flag", False),
+        ("answer", None),
+        ("answer", True),
+        ("flags", [True, False]),
+        ("handle", "handle0"),
+        ("optimizer", "optimizer7"),
+        ("cell", "cell1"),
+        ("adapter", "adapter2"),
+        ("handles", ["handle3", "handle3"]),
+        ("nothing", None),
+        ("saved", {"any": [1, 0.1, None, "text"]}),
+        ("options", {"learning_rate": [0.1, 1e-9], "max_norm": math.inf, "on": True, "none": None, "count": 3}),
+        ("outputs", {"scale": 8.0, "attempted": 2**60}),
+    ],
+)
+def test_other_kinds_come_back(kind, value):
+    """As they went."""
+    assert over(kind, value) == value
+
+
+def test_arrays_may_lack_one():
+    """None among arrays stays where it is."""
+    got = over("arrays", (array("float32", 0x3F800000), None))
+    assert (to_bits(got[0]), got[1]) == (Bits("float32", (1,), (0x3F800000,)), None)
+
+
+def test_a_handle_and_a_tree_come_together():
+    """As a pair."""
+    handle, tree = over("handle and tree", ("handle4", [array("float32", 0x3F800000)]))
+    assert (handle, to_bits(tree[0]).bits) == ("handle4", (0x3F800000,))
+
+
+def test_numbers_that_are_arrays_stay_arrays():
+    """An output of shape () in float32 is told as one, so that its dtype is seen; so is a flag."""
+    scale = over("outputs", {"scale": np.float32(0.1)})["scale"]
+    assert (scale.dtype, scale.shape, float(scale)) == (np.float32, (), float(np.float32(0.1)))
+    assert to_bits(over("flag", np.bool_(True))) == Bits("bool", (), (1,))
+    assert type(over("outputs", {"scale": np.float64(0.1)})["scale"]) is float
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        *(("handle", said) for said in (-1, 2**53, 1.0, True, "1", None)),
+        ("handles", 1),
+        ("handle and tree", [1]),
+        ("handle and tree", {"0": 1, "1": []}),
+        ("finite", 1),
+        ("flag", None),
+        ("flag", 1),
+        ("answer", 0),
+        ("flags", [1]),
+        ("nothing", 0),
+        ("arrays", {}),
+        ("arrays", [[]]),
+        ("options", []),
+        ("outputs", {"scale": 8.5}),
+        ("outputs", {"scale": "8.5"}),
+        ("outputs", {"parameters": [[{"tuple": []}]]}),
+    ],
+)
+def test_what_is_of_no_kind_is_refused(kind, said):
+    """With what was wanted and what came."""
+    with pytest.raises(ValueError, match=r"wanted|must"):
+        WIRE.decode(kind, said)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("rule", {"init_scale": 8.0}),
+        ("finite", 1),
+        ("flag", 1),
+        ("flags", [np.True_]),
+        ("number", None),
+        ("tree", [1.0]),
+        ("tree", {1: None}),
+        ("tree", [{"a": ({2: None},)}]),
+        ("tree", np.array(["a"])),
+        ("arrays", np.zeros(2)),
+        ("arrays", [[np.zeros(2)]]),
+        ("handles", "handle1"),
+        ("outputs", [1.0]),
+        ("outputs", {1: 1.0}),
+        ("outputs", {"words": "many"}),
+    ],
+)
+def test_what_cannot_be_said_is_not_said_otherwise(kind, value):
+    """A key is not made a string, nor a list an array, nor a number a bool."""
+    with pytest.raises(TypeError):
+        WIRE.encode(kind, value)
+
+
+def test_every_kind_of_every_call_is_known():
+    """The table of calls.py has no kind that is not tried here."""
+    tried = {"rule", "number", "tree", "arrays", "handle", "optimizer", "cell", "adapter", "handles", "flags", "flag", "answer"}
+    tried |= {"finite", "nothing", "saved", "options", "outputs", "handle and tree"}
+    assert {kind for method in METHODS.values() for kind in (*method.takes, method.gives)} == tried
+
+
+@pytest.mark.parametrize("preset", ["paddle", EVERY_FIELD], ids=["name", "rule"])
+def test_what_an_implementation_says_of_itself_comes_back(preset):
+    """All but the library of its arrays, which are bits on the way."""
+    info = ImplementationInfo(name="é", version="1", url="u", level=3, capabilities={"loss", "resume"}, preset=preset)
+    assert hello_from_json(read_line(write_line(hello_to_json(info)))) == info
+
+
+def test_what_is_left_out_of_hello_has_its_default():
+    """A name is enough; and of a rule what differs."""
+    assert hello_from_json({"protocol": 1, "implementation": {"name": "x"}}) == ImplementationInfo(name="x")
+    said = {"name": "x", "preset": {"growth_interval": 5}}
+    assert hello_from_json({"protocol": 1, "implementation": said}).preset == LossScaleRule(growth_interval=5)
+
+
+def test_a_reply_has_one_outcome():
+    """And it comes with what it says."""
+    assert read_reply(b'{"id":3,"result":null}', 3) == ("result", None)
+    assert read_reply(b'{"absent":"x","id":3}', 3) == ("absent", "x")
+    assert read_reply(b'{"id":3,"raised":{"type":"E","message":"m"}}', 3) == ("raised", {"type": "E", "message": "m"})
+
+
+@pytest.mark.parametrize(
+    "said", ["NaN", "-Infinity", "1e999", "-1e999", '{"a": 1, "a": 1}', "[1,]", "'1'", "\ufeff1", "[" * 10**5]
+)
+def test_what_is_no_json_is_no_line(said):
+    """However many readers of JSON take it; also in what is saved."""
+    with pytest.raises(ValueError, match="wanted a JSON object, got "):
+        read_line(f'{{"id": 3, "result": {{"saved": {said}}}}}'.encode())
+
+
+def test_what_is_no_json_is_not_sent():
+    """A NaN travels as its bits, or not at all."""
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write_line({"saved": math.nan})
+
+
+def test_half_characters_are_spelled_out():
+    """What JSON can say and no file can hold is not handed on."""
+    assert read_reply(b'{"id":3,"unsupported":"\\ud800"}', 3) == ("unsupported", "\\ud800")
+
+
+def test_what_came_is_shown_on_one_short_line():
+    """However long it is, and whatever is in it."""
+    assert shown(b"\x1b[2J\n\xff") == "'\\x1b[2J\\n\\\\xff'"
+    assert len(shown({"a": "b" * 10**6})) < 200

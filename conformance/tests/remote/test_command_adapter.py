@@ -1,0 +1,386 @@
+"""An implementation in a process of its own: how it is started, asked, held to its time, ended, recorded and replayed."""
+
+import gc
+import json
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from ampscale_conformance.model.adapter import ImplementationInfo, Unsupported
+from ampscale_conformance.model.case import Case
+from ampscale_conformance.model.methods import METHODS
+from ampscale_conformance.model.subject import Crashed, ProtocolError, TimedOut
+from ampscale_conformance.remote.client import Calls, Client
+from ampscale_conformance.remote.codec import hello_to_json
+from ampscale_conformance.remote.command_adapter import CommandAdapter, NotStarted
+from ampscale_conformance.remote.jsonl import write_line
+from ampscale_conformance.remote.transcript import Recorder
+from ampscale_conformance.run.check import check
+from hypothesis import given
+from hypothesis import strategies as st
+from remote.commands import PLAIN, PYTHON, RULE, SCRIPT, WALKS, processes, runs, script, verdicts
+from remote.fakes import LONG
+
+
+def test_every_call_of_the_table_is_a_method():
+    """So that an adapter in another process is an adapter."""
+    assert {name for name in vars(Calls) if name in METHODS} == set(METHODS)
+
+
+# --- starting ---
+
+
+def test_it_is_what_it_says_of_itself():
+    """In NumPy's arrays; and it is asked once."""
+    with CommandAdapter(PLAIN) as adapter:
+        assert (adapter.info.name, adapter.info.level, adapter.info.arrays) == ("plain Python", 1, "numpy")
+        assert adapter.start() is adapter.info
+
+
+def test_a_string_is_split_as_a_shell_does(tmp_path):
+    """Quotes hold words together, and nothing else of a shell happens: no variable, no file, no second command."""
+    program = tmp_path / "two words.py"
+    program.write_text("import sys; open(sys.argv[1], 'w').write(repr(sys.argv[2:]))")
+    made = tmp_path / "made"
+    with pytest.raises(NotStarted):
+        CommandAdapter(f"{sys.executable} '{program}' {made} $HOME '*' '; echo' > x").start()
+    assert made.read_text() == "['$HOME', '*', '; echo', '>', 'x']"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "words"),
+    [
+        (("",), ValueError, "command must name a program, got ''"),
+        (([],), ValueError, "command must name a program"),
+        (("'a",), ValueError, "quotation"),
+        (([1],), TypeError, "command must be a string or several"),
+        (("a", 0), ValueError, "seconds must be above 0, got 0"),
+        (("a", float("nan")), ValueError, "seconds must be above 0"),
+        (("a", 1, None, -1), ValueError, "start_seconds must be above 0, got -1"),
+    ],
+)
+def test_what_cannot_be_a_command_is_refused(wrong, error, words):
+    """With what was wanted and what came."""
+    with pytest.raises(error, match=words):
+        CommandAdapter(*wrong)
+
+
+@pytest.mark.parametrize("words", ["/no/such/program", "/", "a\0b"])
+def test_what_cannot_be_started_is_told(words):
+    """As a crash before anything was asked."""
+    with pytest.raises(NotStarted, match=r"it cannot be started: .*") as caught:
+        CommandAdapter([words]).start()
+    assert caught.value.report().results[0].verdict == "crash"
+
+
+def test_a_start_that_fails_says_what_stderr_said():
+    """The last lines of it, as of a program that lacks a module."""
+    with pytest.raises(
+        NotStarted, match=r"hello, request 1: .* ended, exit status 1; its stderr ends: .*No module named 'nothing'"
+    ):
+        CommandAdapter([*PYTHON, "-c", "import nothing"]).start()
+
+
+def test_of_a_long_stderr_the_end_is_told():
+    """Its last five lines."""
+    talks = "import sys; sys.stderr.writelines(f'{line}\\n' for line in range(10000))"
+    with pytest.raises(NotStarted, match=r"its stderr ends: 9995 \| 9996 \| 9997 \| 9998 \| 9999$"):
+        CommandAdapter([*PYTHON, "-c", talks]).start()
+
+
+def test_what_is_said_at_the_very_end_is_told():
+    """After its output is closed it may still have something to say."""
+    late = "import os, time; os.close(1); time.sleep(0.3); os.write(2, b'last words'); os._exit(1)"
+    with pytest.raises(NotStarted, match=r"exit status 1; its stderr ends: last words$"):
+        CommandAdapter([*PYTHON, "-c", late]).start()
+
+
+def test_hello_may_take_longer_than_an_answer():
+    """An implementation has to be imported."""
+    slow = "import time; time.sleep(0.5)\n" + SCRIPT % '{"id": n, "result": 1}'
+    with CommandAdapter([*PYTHON, "-c", slow], seconds=0.2, start_seconds=20) as adapter:
+        assert adapter.info.name == "script"
+
+
+# --- asking ---
+
+
+def test_the_same_number_is_the_same_thing():
+    """So that a report tells a scaler that is changed in place from one that is made anew."""
+    with CommandAdapter(PLAIN) as adapter:
+        handle, other = adapter.create(RULE), adapter.create(RULE)
+        assert adapter.update(handle, True) is handle
+        assert other is not handle
+    with script('{"id": n, "result": n}') as adapter:
+        handle = adapter.create(RULE)
+        assert adapter.update(handle, True) is not handle
+
+
+def test_what_it_says_is_raised():
+    """As this package raises it; what it raised itself, in a class of its name, whatever that is."""
+    raised = '{"id": n, "raised": {"type": "NotImplementedError", "message": "out of luck"}}'
+    with script(raised) as adapter, pytest.raises(Exception, match="out of luck") as caught:
+        adapter.create(RULE)
+    assert type(caught.value).__name__ == "NotImplementedError"
+    assert not isinstance(caught.value, NotImplementedError)
+    with script('{"id": n, "unsupported": "no such thing"}') as adapter, pytest.raises(Unsupported, match="no such thing"):
+        adapter.create(RULE)
+    with script('{"id": n, "absent": "not here"}') as adapter, pytest.raises(NotImplementedError, match="not here"):
+        adapter.create(RULE)
+
+
+def test_after_what_was_raised_it_goes_on():
+    """It is an answer, and the process keeps what it has."""
+    with CommandAdapter(PLAIN) as adapter:
+        handle = adapter.create(RULE)
+        with pytest.raises(NotImplementedError):
+            adapter.update_scale(handle)
+        adapter.update(handle, True)
+        assert adapter.read_scale(handle) == 16.0
+
+
+def test_what_was_saved_goes_on_in_another_process():
+    """Any JSON, as it was, numbers that are no more than JSON's among it."""
+    with script('{"id": n, "result": [0.1, 10**17, {"a": None}] if r["call"] == "save" else 0}') as adapter:
+        saved = adapter.save(adapter.create(RULE))
+    with script('{"id": n, "result": 0} if r["arguments"]["saved"] == [0.1, 10**17, {"a": None}] else {"id": n}') as adapter:
+        adapter.load(RULE, saved)
+    with CommandAdapter(PLAIN) as adapter:
+        handle = adapter.create(RULE)
+        saved = adapter.save(adapter.update(handle, True))
+        adapter.close()
+        assert adapter.read_scale(adapter.load(RULE, saved)) == 16.0
+
+
+def test_options_and_outputs_are_told_by_name():
+    """Options of the call go as numbers, lists and arrays; outputs come as they are."""
+    options = {"learning_rate": ["3ff0000000000000"], "momentum": "0000000000000000"}
+    outputs = '{"scale": "4020000000000000", "finite": True, "attempted": 1, "parameters": r["arguments"].get("arrays")}'
+    expression = f'{{"id": n, "result": 0 if r["arguments"].get("options") == {options} else {outputs}}}'
+    with script(expression) as adapter:
+        cell = adapter.create_cell(RULE, [np.float32([1])], learning_rate=[1.0], momentum=0.0)
+        got = adapter.train_step(cell, [np.float16([1, 2])])
+    assert (got["scale"], got["finite"], got["attempted"], got["parameters"][0].tolist()) == (8.0, True, 1, [1, 2])
+
+
+def test_a_wrong_argument_is_the_suites_own_mistake():
+    """It is told, nothing is sent, and the process is not blamed."""
+    with CommandAdapter(PLAIN) as adapter:
+        with pytest.raises(TypeError, match="wanted a handle of this implementation, got 5"):
+            adapter.read_scale(5)
+        with pytest.raises(ValueError, match="zip"):
+            adapter.update(adapter.create(RULE))
+        assert adapter.read_scale(adapter.create(RULE)) == 8.0
+
+
+class Says:
+    """In the place of a process: answers hello, and then always the same."""
+
+    def __init__(self, line):
+        self.lines = [write_line({"id": 1, "result": hello_to_json(ImplementationInfo(name="x"))}), line]
+
+    def exchange(self, _line, _seconds):
+        return self.lines.pop(0)
+
+    def end(self, _patience=0.0):
+        pass
+
+
+ATOMS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20)
+NAMES = st.sampled_from(
+    ["dtype", "shape", "bits", "tuple", "dict", "parameters", "float16", "bool", "3ff0000000000000", "3c00", "01"]
+)
+VALUES = st.recursive(
+    ATOMS | NAMES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4), max_leaves=12
+)
+REPLIES = st.binary(max_size=40) | st.builds(lambda value: json.dumps({"id": 2, "result": value}).encode(), VALUES)
+
+
+@given(st.sampled_from(["create", "read_scale", "save", "all_finite", "step_on_arrays", "train_step", "compiled"]), REPLIES)
+def test_whatever_comes_is_a_result_or_a_protocol_error(call, line):
+    """No line brings anything else about."""
+    arguments = {"rule": RULE, "tree": [], "options": {}, "arrays": []}
+    client = Client("x", lambda: Says(line), 1, 1, Recorder())
+    client.start()
+    handle, cell = client.thing("handle", 0), client.thing("cell", 0)
+    given_ = [{"handle": handle, "cell": cell, **arguments}[kind] for kind in METHODS[call].takes]
+    with suppress(ProtocolError):
+        client.ask(call, *given_)
+
+
+@pytest.mark.parametrize("depth", range(100, 1000, 50))
+def test_a_tree_may_be_too_deep(depth):
+    """Then it is no answer; and never the end of the suite."""
+    deep = b'{"id": 2, "result": ' + b"[" * depth + b"]" * depth + b"}"
+    client = Client("x", lambda: Says(deep), 1, 1, Recorder())
+    client.start()
+    with suppress(ProtocolError):
+        client.scale(client.thing("handle", 0), [])
+
+
+def test_a_message_is_no_longer_than_can_be_read():
+    """Whatever is in what came."""
+    long = {"protocol": 1, "implementation": {"name": "x", "preset": "y" * 10**5}}
+    line = SimpleNamespace(exchange=lambda *_: write_line({"id": 1, "result": long}), end=lambda _: None)
+    client = Client("x", lambda: line, 1, 1, Recorder())
+    with pytest.raises(NotStarted, match="hello, request 1: preset must be one of") as caught:
+        client.start()
+    assert len(str(caught.value)) < 1000
+
+
+# --- time, and faults ---
+
+
+def test_the_limit_is_for_the_whole_of_an_answer():
+    """Also where the request is longer than a pipe is deep, and is never read."""
+    deaf = SCRIPT.replace("for line in sys.stdin:", "for line in [sys.stdin.readline()]:") % "0" + f"time.sleep({LONG})"
+    with CommandAdapter([*PYTHON, "-c", deaf], seconds=0.5) as adapter:
+        adapter.start()
+        started = time.monotonic()
+        with pytest.raises(TimedOut, match=r"all_finite, request 2: no answer within 0.5 s"):
+            adapter.all_finite([np.zeros(10**5)])
+        assert time.monotonic() - started < 30
+
+
+def test_a_long_answer_to_a_long_request_arrives():
+    """Both ways at once, whatever a pipe holds."""
+    with script('{"id": n, "result": r["arguments"]["tree"]} if r["call"] == "scale" else {"id": n, "result": 0}') as adapter:
+        tree = [np.arange(10**5, dtype=np.float64)]
+        assert (adapter.scale(adapter.create(RULE), tree)[0] == tree[0]).all()
+
+
+def test_what_a_dead_process_made_is_gone():
+    """A request with it is a crash, with the reason, and starts nothing; one without it meets a new process."""
+    with script('{"id": n, "result": 0} if r["call"] == "create" else os._exit(4)') as adapter:
+        handle = adapter.create(RULE)
+        with pytest.raises(Crashed, match=r"read_scale, request 3: its process ended, exit status 4"):
+            adapter.read_scale(handle)
+        with pytest.raises(Crashed, match=r"handle 0 is gone: read_scale, request 3: its process ended, exit status 4"):
+            adapter.read_scale(handle)
+        assert processes(adapter) == []
+        assert adapter.create(RULE) is not handle
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer")
+def test_a_case_that_takes_too_long_spoils_no_other():
+    """Its own answers may be in time: the process is ended amid a request, and the next case meets another."""
+
+    def for_ever(subject):
+        while True:
+            subject.create(RULE)
+
+    endless = Case("endless", "MACHINE-state", 0, "", for_ever)
+    with CommandAdapter(PLAIN) as adapter:
+        report = check(adapter, cases=[WALKS[0], endless, WALKS[0]], seconds=3.0)
+    assert verdicts(report) == ["pass", "timeout", "pass"]
+    assert report.results[1].message.endswith("no end after 3 s")
+
+
+def test_an_interrupt_ends_the_process():
+    """So that the answer that was not waited for is not taken for the next one's."""
+
+    class Interrupt(BaseException):
+        pass
+
+    def interrupt(*_):
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with script(f'time.sleep({LONG}) if r["call"] == "save" else {{"id": n, "result": 0}}', seconds=LONG) as adapter:
+            handle = adapter.create(RULE)
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(Interrupt):
+                adapter.save(handle)
+            assert processes(adapter) == []
+            with pytest.raises(Crashed, match="broken off by Interrupt"):
+                adapter.save(handle)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_the_limit_holds_in_any_thread():
+    """It needs no signal."""
+    got = []
+
+    def ask():
+        with script(f"time.sleep({LONG})", seconds=0.3) as adapter:
+            got.extend(check(adapter, cases=WALKS[:1]).results)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join(20)
+    assert [result.verdict for result in got] == ["timeout"]
+
+
+# --- between cases, and at the end ---
+
+
+def test_reset_forgets_every_number(tmp_path):
+    """Here and there; and where nothing runs, nothing is asked."""
+    with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
+        handle = adapter.create(RULE)
+        adapter.reset()
+        with pytest.raises(Crashed, match="handle 0 is gone: this case is over"):
+            adapter.read_scale(handle)
+        assert adapter.read_scale(adapter.create(RULE)) == 8.0
+        adapter.close()
+        adapter.reset()
+        assert processes(adapter) == []
+    assert (tmp_path / "talk").read_text().count(r"\"call\":\"reset\"") == 1
+
+
+def test_reset_finds_what_came_after_the_last_answer():
+    """A line too many, or an end, is this case's, and not the next one's."""
+    for after, error in (("print(said)", ProtocolError), ("os._exit(1)", Crashed)):
+        program = SCRIPT % '{"id": n, "result": 0}' + f'    if r["call"] == "update": {after}; sys.stdout.flush()'
+        with CommandAdapter([*PYTHON, "-c", program]) as adapter:
+            adapter.update(adapter.create(RULE), True)
+            with pytest.raises(error, match="reset, request 4: "):
+                adapter.reset()
+            adapter.create(RULE)
+
+
+def test_reset_has_to_be_answered():
+    """Unlike other calls it cannot be absent."""
+    with script('{"id": n, "absent": "what for"}') as adapter:
+        adapter.start()
+        with pytest.raises(ProtocolError, match="wanted a result, got absent: what for"):
+            adapter.reset()
+
+
+def test_it_is_told_bye(tmp_path):
+    """And it may end in its own time, which is not long."""
+    program = (
+        f"import atexit, time; atexit.register(lambda: time.sleep(0.2) or open({str(tmp_path / 'end')!r}, 'w').write('ended'))"
+    )
+    program += SCRIPT % '{"id": n, "result": None}' + '    if r["call"] == "bye": break'
+    with CommandAdapter([*PYTHON, "-c", program]) as adapter:
+        adapter.start()
+    assert (tmp_path / "end").read_text() == "ended"
+
+
+def test_closing_ends_it_whatever_it_does():
+    """Bye may be never answered; closing twice is closing."""
+    with script(f"time.sleep({LONG})", seconds=0.3) as adapter:
+        adapter.start()
+        running = processes(adapter)
+        adapter.close()
+        adapter.close()
+        assert not runs(running[0])
+
+
+def test_what_nobody_closes_is_ended_with_its_adapter():
+    """No process outlives what it was started for."""
+    adapter = CommandAdapter(PLAIN)
+    adapter.start()
+    running = processes(adapter)
+    assert runs(running[0])
+    del adapter
+    gc.collect()
+    assert not runs(running[0])

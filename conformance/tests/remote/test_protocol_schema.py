@@ -1,0 +1,291 @@
+"""protocol.schema.json and protocol.md say what the code does: on what is really sent, and on what is refused."""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from ampscale_conformance.cases import every_case
+from ampscale_conformance.model.adapter import CAPABILITIES
+from ampscale_conformance.model.clauses import spec_folder
+from ampscale_conformance.model.methods import METHODS
+from ampscale_conformance.remote.client import _BYE_SECONDS, _STARTS
+from ampscale_conformance.remote.codec import PROTOCOL, Wire, hello_from_json
+from ampscale_conformance.remote.command_adapter import SECONDS, START_SECONDS, CommandAdapter
+from ampscale_conformance.remote.jsonl import OUTCOMES, read_reply, write_line
+from ampscale_conformance.remote.process import LONGEST
+from ampscale_conformance.run.check import check
+from jsonschema import Draft202012Validator
+from remote.commands import SERVE
+from remote.fakes import plain
+
+from ampscale import LossScaleRule
+
+FOLDER = spec_folder() / "conformance"
+SCHEMA = json.loads((FOLDER / "protocol.schema.json").read_text())
+PAGE = (FOLDER / "protocol.md").read_text("utf-8")
+OWN = ("hello", "reset", "bye")
+LONG = 10**5  # characters: an array of every float16 is as others, and takes the validator seconds
+
+
+def holds(message, definition):
+    """Whether a message is as a definition of the schema says."""
+    return validator(definition).is_valid(message)
+
+
+@cache
+def validator(definition):
+    return Draft202012Validator(SCHEMA | {"anyOf": [{"$ref": f"#/$defs/{definition}"}]})
+
+
+class Numbers:
+    """Things that are their numbers."""
+
+    def number(self, _kind, thing):
+        return thing
+
+    def thing(self, _kind, number):
+        return number
+
+
+def reads(call, reply):
+    """Whether the code takes a reply to a call."""
+    try:
+        outcome, what = read_reply(write_line(reply), 1)
+        if call in OWN and outcome != "result":
+            return call == "hello" and outcome == "unsupported"
+        if outcome == "result" and call == "hello":
+            hello_from_json(what)
+        elif outcome == "result":
+            Wire("numpy", Numbers()).decode("nothing" if call in OWN else METHODS[call].gives, what)
+    except ValueError:
+        return False
+    return True
+
+
+# --- the schema ---
+
+
+def test_the_schema_is_one():
+    """Of the draft that it names."""
+    assert SCHEMA["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
+    Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_every_call_has_a_definition_of_its_request_and_its_reply():
+    """And there is none beside them; what a request takes is what calls.py says."""
+    calls = {*METHODS, *OWN}
+    named = {name.partition(".")[0] for name in SCHEMA["$defs"] if "." in name}
+    assert named == calls
+    for call in calls:
+        request = SCHEMA["$defs"][f"{call}.request"]
+        assert request["properties"]["call"] == {"const": call}
+        assert f"{call}.reply" in SCHEMA["$defs"]
+        takes = METHODS[call].takes if call in METHODS else ("protocol",) if call == "hello" else ()
+        assert request["properties"]["arguments"]["required"] == list(takes)
+    assert {each["$ref"] for each in SCHEMA["$defs"]["request"]["oneOf"]} == {f"#/$defs/{call}.request" for call in calls}
+
+
+def test_the_description_names_the_level_and_the_capability():
+    """Of every call that is not the protocol's own."""
+    for call, method in METHODS.items():
+        said = SCHEMA["$defs"][f"{call}.request"]["description"]
+        if isinstance(method.needs, int):
+            assert said.startswith(f"Level {method.needs}. ")
+        else:
+            assert said.startswith(f"Level {CAPABILITIES[method.needs][0]}, capability {method.needs}. ")
+
+
+def nodes(schema):
+    yield schema
+    for child in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from nodes(child)
+
+
+def test_every_object_is_closed():
+    """Or says what its other members are, as trees, options and outputs do."""
+    objects = [node for node in nodes(SCHEMA) if isinstance(node, dict) and node.get("type") == "object"]
+    assert len(objects) > 50
+    open_ones = [node for node in objects if node.get("additionalProperties") is not False]
+    assert {json.dumps(node["additionalProperties"]) for node in open_ones} == {
+        '{"$ref": "#/$defs/tree"}',
+        '{"$ref": "#/$defs/value"}',
+    }
+
+
+def test_a_rule_has_every_field():
+    """And its dtypes, its events and its capabilities are those of the code."""
+    rule = SCHEMA["$defs"]["rule"]
+    assert rule["required"] == list(rule["properties"]) == list(json.loads(LossScaleRule().to_json()))
+    preset = SCHEMA["$defs"]["implementation"]["properties"]["preset"]["oneOf"][1]
+    assert (preset["required"], preset["properties"]) == ([], rule["properties"])
+    assert SCHEMA["$defs"]["hello.request"]["properties"]["arguments"]["properties"]["protocol"] == {"const": PROTOCOL}
+
+
+def lines(recording):
+    """Each request of a recording with its reply."""
+    entries = [json.loads(line) for line in recording.read_text().splitlines()[1:]]
+    said = [json.loads(entry.get("request") or entry["reply"]) for entry in entries if "start" not in entry]
+    return list(zip(said[::2], said[1::2], strict=True))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """What the suite says to implementations of every level, and what they answer."""
+    file, talks = tmp_path_factory.mktemp("talk") / "talk", []
+    asked = {
+        "adapters.ampscale:NUMPY": [case for case in every_case() if case.level != 2],
+        "adapters.ampscale_scalers:PADDLE_GRAD_SCALER": [case for case in every_case() if case.level == 2],
+    }
+    for name, cases in asked.items():
+        with CommandAdapter([*SERVE, f"ampscale_conformance.{name}"], 60.0, record=file) as adapter:
+            check(adapter, cases=cases)
+            adapter.reset()
+        talks += lines(file)
+    return talks
+
+
+def test_what_is_really_said_is_as_the_schema_says(recorded):
+    """Each request and each reply of the suite's runs, over all calls but one; of those that differ in hex digits alone, one."""
+    assert {request["call"] for request, _ in recorded} == {*METHODS, *OWN} - {"compiled"}
+    texts = {text for text in map(json.dumps, recorded) if len(text) < LONG}
+    distinct = {re.sub(r'"[0-9a-f]+"|\d', "", text): json.loads(text) for text in texts}.values()
+    assert len(distinct) > 70
+    for request, reply in distinct:
+        assert holds(request, f"{request['call']}.request"), request
+        assert holds(reply, f"{request['call']}.reply"), reply
+
+
+ARRAY = {"dtype": "float16", "shape": [1], "bits": ["3c00"]}
+FLOAT = "3ff0000000000000"
+OUTPUTS = {"parameters": [ARRAY], "finite": True, "scale": FLOAT, "next_scale": FLOAT}
+RESULTS = [
+    *(None, True, False, 0, 7, -1, 2**53 - 1, 2**53, 0.5, "", "text", FLOAT, FLOAT.upper(), FLOAT[1:], [], {}),
+    *(ARRAY, ARRAY | {"bits": ["3C00"]}, ARRAY | {"bits": ["3c0"]}, ARRAY | {"dtype": "float8"}, ARRAY | {"shape": [-1]}),
+    *(ARRAY | {"device": 0}, {"dtype": "float16", "shape": [1]}, {"dtype": "bool", "shape": [], "bits": ["01"]}),
+    *({"dtype": "bool", "shape": [], "bits": ["02"]}, {"dtype": "float64", "shape": [1], "bits": ["3c00"]}),
+    *({"tuple": [ARRAY, None]}, {"dict": {"a": [ARRAY]}}, {"tuple": {}}, {"dict": []}, {"list": []}, {"tuple": [], "dict": {}}),
+    *([ARRAY], [None], [[ARRAY]], [0], [0, 1], [0, [ARRAY]], [0, []], [[], 0], [0, [], []], [True], [FLOAT]),
+    *(OUTPUTS, OUTPUTS | {"loss": FLOAT, "rates": [FLOAT], "attempted": 1}, OUTPUTS | {"scale": 0.5}, OUTPUTS | {"loss": "high"}),
+    *(OUTPUTS | {"parameters": ARRAY}, OUTPUTS | {"finite": 1}, OUTPUTS | {"loss": {"dict": {}}}),
+    {"protocol": 1, "implementation": plain.SELF},
+    {"protocol": 1, "implementation": {"name": "x", "preset": {"init_scale": FLOAT, "max_scale": None, "refill": ["growth"]}}},
+    {"protocol": 1, "implementation": {"name": "x", "preset": {"init_scale": 1.5}}},
+    {"protocol": 1, "implementation": {"name": "x", "preset": {"speed": FLOAT}}},
+    {"protocol": 1, "implementation": {"name": "x", "preset": {"growth_interval": 0}}},
+    {"protocol": 1, "implementation": {"name": "x", "level": 5}},
+    {"protocol": 1, "implementation": {"name": "x", "level": "L1"}},
+    {"protocol": 1, "implementation": {"name": "x", "arrays": "numpy"}},
+    {"protocol": 1, "implementation": {"name": "x", "capabilities": "resume"}},
+    {"protocol": 1, "implementation": {"name": 1}},
+    {"protocol": 1, "implementation": {}},
+    {"protocol": 2, "implementation": {"name": "x"}},
+    {"protocol": True, "implementation": {"name": "x"}},
+    {"protocol": 1, "implementation": {"name": "x"}, "more": 1},
+]
+OTHERS = [
+    {"unsupported": "no"},
+    {"absent": ""},
+    {"raised": {"type": "E", "message": ""}},
+    {"unsupported": None},
+    {"absent": 1},
+    {"raised": "E"},
+    {"raised": {"type": "E"}},
+    {"raised": {"type": "E", "message": "", "line": 3}},
+    {"raised": {"type": 1, "message": ""}},
+    {"result": None, "absent": ""},
+    {"error": "x"},
+    {},
+]
+
+
+# What the code leaves to the case: it tells in its own words that a step's output is missing, or is of another form.
+def lenient(call, reply):
+    result = reply.get("result")
+    if call != "train_step" or not isinstance(result, dict):
+        return False
+    return not set(OUTPUTS) <= set(result) or not isinstance(result["parameters"], list) or type(result["finite"]) is int
+
+
+@pytest.mark.parametrize("call", [*METHODS, *OWN])
+def test_the_schema_takes_what_the_code_takes(call):
+    """Of results of all kinds, right and wrong, and of every other outcome."""
+    replies = [{"id": 1, "result": result} for result in RESULTS] + [{"id": 1, **other} for other in OTHERS]
+    replies = [reply for reply in replies if not lenient(call, reply)]
+    taken = [reply for reply in replies if reads(call, reply)]
+    assert [reply for reply in replies if holds(reply, f"{call}.reply")] == taken
+    assert 0 < len(taken) < len(replies)
+    assert all(holds(reply, "reply") for reply in taken)
+    assert not any(holds({**reply, "id": wrong}, f"{call}.reply") for reply in taken for wrong in (0, "1", None, 1.5))
+
+
+# --- the page ---
+
+
+def test_the_page_has_every_call():
+    """With the arguments, and the level or capability from which on it is there."""
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|([^|\n]*)\|([^|\n]*)\|([^|\n]*)\|$", PAGE, re.MULTILINE)
+    rows = [[cell.strip() for cell in row] for row in rows]
+    told = {call: row for row in rows for call in re.findall(r"`(\w+)`", row[0])}
+    assert set(told) == {*METHODS, *OWN}
+    for call, method in METHODS.items():
+        _, arguments, result, since = told[call]
+        assert tuple(re.sub(r" \(.*?\)", "", arguments).split(", ")) == (method.takes or ("",))
+        assert since == (f"level {method.needs}" if isinstance(method.needs, int) else method.needs)
+        kind = {"number": "float", "nothing": "null", "answer": "null; with `applied`", "flag": "true or false"}
+        kind |= {"handle and tree": "a list of the handle and the tree"}
+        assert result.startswith(kind.get(method.gives, method.gives))
+
+
+def test_the_page_has_every_limit():
+    """In numbers."""
+    assert f"An answer has {SECONDS:g} seconds" in PAGE
+    assert f"that to `hello` has {START_SECONDS:g}." in PAGE
+    assert (LONGEST, _STARTS, _BYE_SECONDS) == (2**24, 3, 2)
+    assert "2**24 bytes" in PAGE
+    assert "three failed starts in a row" in PAGE
+
+
+def dialogue():
+    block = PAGE.rpartition("## A dialogue")[2].split("```")[1]
+    said = [(line[0], line[2:]) for line in block.strip().splitlines()]
+    assert [way for way, _ in said] == ["→", "←"] * (len(said) // 2)
+    texts = [text for _, text in said]
+    return list(zip(texts[::2], texts[1::2], strict=True))
+
+
+def test_the_dialogue_is_what_is_said():
+    """The example answers every request of it so, to the letter; and it is as the schema says."""
+    calls = plain.Calls()
+    for at, (asked, answered) in enumerate(dialogue(), start=1):
+        request = json.loads(asked)
+        assert json.dumps(plain.reply_to(request, calls)) == answered
+        assert request["id"] == at
+        assert holds(request, "request")
+        assert holds(request, f"{request['call']}.request")
+        assert holds(json.loads(answered), f"{request['call']}.reply")
+
+
+def test_the_dialogue_shows_every_outcome_but_one():
+    """And what level 0 and resume need, and a tree."""
+    outcomes = {outcome for _, reply in dialogue() for outcome in json.loads(reply) if outcome != "id"}
+    assert outcomes == set(OUTCOMES) - {"unsupported"}
+    calls = [json.loads(request)["call"] for request, _ in dialogue()]
+    assert {call for call, method in METHODS.items() if method.needs in (0, "resume")} < set(calls)
+    assert (calls[0], calls[-1]) == ("hello", "bye")
+
+
+def test_links_of_the_page_lead_somewhere():
+    """Relative to where it stands in a checkout."""
+    for link in re.findall(r"\]\(([^)]+)\)", PAGE):
+        assert (Path(__file__).parents[3] / "spec" / "conformance" / link).exists()
+
+
+def test_a_level_0_client_needs_six_calls():
+    """No case of level 0 asks for another, unless a capability is claimed."""
+    for case in every_case():
+        assert case.level or case.needs <= {"resume", "rounding"}
+    said = re.search(r"a level 0 client needs\n?\s*((?:`\w+`(?:, | and )?)+)", PAGE)
+    zero = {call for call, method in METHODS.items() if method.needs == 0}
+    assert set(re.findall(r"\w+", said[1].replace(" and ", " "))) == {*OWN, *zero}

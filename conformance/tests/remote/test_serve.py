@@ -1,0 +1,386 @@
+"""Any Python adapter over the protocol: the same report as beside it, and whatever it does is no harm to the protocol."""
+
+import os
+import subprocess
+from dataclasses import replace
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from ampscale_conformance.adapters.loading import find
+from ampscale_conformance.cases import every_case
+from ampscale_conformance.model.adapter import CAPABILITIES, ImplementationInfo, Unsupported
+from ampscale_conformance.model.case import Case
+from ampscale_conformance.model.subject import Crashed
+from ampscale_conformance.remote.command_adapter import CommandAdapter, NotStarted, ReplayAdapter
+from ampscale_conformance.remote.jsonl import read_line, read_reply, write_line
+from ampscale_conformance.remote.serve import Server
+from ampscale_conformance.run.check import check
+from remote.commands import RULE, SERVE, told, verdicts
+
+from ampscale import LossScaleRule
+
+
+def served(text, folder, name="ADAPTER", **options):
+    """The adapter of a module of this text."""
+    (folder / "served_here.py").write_text(text)
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return CommandAdapter(["env", f"PYTHONPATH={path}", *SERVE, f"served_here:{name}"], 60.0, **options)
+
+
+# What lies outside of the protocol: arrays are read on this side, and an adapter is sent to another process by itself.
+OUTSIDE = {"a-step-on-arrays-reads-nothing"}
+
+
+@pytest.mark.filterwarnings("ignore")  # a scale that becomes infinite is what some cases ask for
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        ("mutants.plain:Plain", None),
+        ("ampscale_conformance.adapters.ampscale.backends:TORCH", "torch"),
+        ("ampscale_conformance.adapters.ampscale.scalers:PADDLE_GRAD_SCALER", None),
+    ],
+)
+def test_a_report_is_the_same_by_either_way(name, needs):
+    """Beside the suite and in a process of its own: each case, and its verdict."""
+    if needs and find_spec(needs) is None:
+        pytest.skip(f"needs {needs}")
+    cases = [case for case in every_case() if case.id not in OUTSIDE and "jit" not in case.needs]  # compiling takes long
+    here = check(find(name), cases=cases)
+    with CommandAdapter([*SERVE, name], 60.0) as adapter:
+        there = check(adapter, cases=cases)
+    assert there.info == replace(here.info, arrays="numpy")
+    assert [(each.case, each.verdict) for each in there.results] == [(each.case, each.verdict) for each in here.results]
+    assert verdicts(here).count("pass") > 50
+
+
+# --- a small adapter of every call ---
+
+WHOLE = '''
+import numpy as np
+from ampscale_conformance import CAPABILITIES, ImplementationInfo, Unsupported
+
+class Whole:
+    """Notes what it is called with, and answers with what it was given."""
+
+    def __init__(self, compiled=0):
+        self.info = ImplementationInfo(name="whole", level=4, capabilities=set(CAPABILITIES))
+        self.compilations, self.laid = compiled, {}
+
+    def create(self, rule, **options):
+        if options.get("unknown"):
+            raise Unsupported("no such option")
+        return [rule, options, self.compilations]
+
+    def update(self, handle, finite):
+        handle[1]["finite"] = finite
+
+    def read_scale(self, handle):
+        return np.float32(handle[0].init_scale + handle[2])
+
+    def save(self, handle):
+        return tuple(handle)
+
+    def load(self, rule, saved):
+        assert rule == saved[0] and isinstance(saved, tuple)
+        return list(saved)
+
+    def scale(self, handle, tree):
+        return tree
+
+    def unscale(self, handle, tree):
+        for leaf in tree:
+            leaf /= handle[0].init_scale
+
+    def all_finite(self, tree):
+        return np.isfinite(tree[0]).all()
+
+    def add_optimizer(self, handle, parameters):
+        return {"parameters": parameters}
+
+    def set_gradients(self, handle, optimizer, gradients):
+        optimizer["gradients"] = gradients
+        return "nothing of interest"
+
+    def get_gradients(self, handle, optimizer):
+        return optimizer["gradients"]
+
+    def get_parameters(self, handle, optimizer):
+        return tuple(optimizer["parameters"])
+
+    def unscale_(self, handle, optimizer):
+        raise KeyError("gradients")
+
+    def step(self, handle, optimizer):
+        return None if "gradients" in optimizer else False
+
+    def create_cell(self, rule, parameters, **options):
+        return (rule, parameters, options)
+
+    def train_step(self, cell, data):
+        return {"parameters": cell[1], "finite": np.True_, "scale": cell[0].init_scale, "next_scale": np.float32(2), **cell[2]}
+
+    def update_ranks(self, handles, finite):
+        return [handle if good else [*handle] for handle, good in zip(handles, finite)]
+
+    def step_on_arrays(self, handle, tree):
+        return [*handle], tree
+
+    def compiled(self):
+        return Whole(self.compilations + 1)
+
+ADAPTER = Whole()
+'''
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """That adapter, served to several tests."""
+    with served(WHOLE, tmp_path_factory.mktemp("whole")) as adapter:
+        yield adapter
+
+
+@pytest.fixture
+def whole(running):
+    """To this test."""
+    yield running
+    running.reset()
+
+
+def test_a_scaler_that_is_changed_in_place_keeps_its_number(whole):
+    """As one whose update gives None does."""
+    handle = whole.create(RULE)
+    assert whole.update(handle, True) is handle
+    assert whole.create(RULE) is not handle
+    assert whole.read_scale(handle) == 8.0
+
+
+def test_a_tree_that_is_written_to_comes_back(whole):
+    """What is given is a copy, so the one that was written to is the answer."""
+    (got,) = whole.unscale(whole.create(RULE), [np.float32([8, 16])])
+    assert got.tolist() == [1, 2]
+
+
+def test_a_loop_is_asked_step_by_step(whole):
+    """Optimizers by their numbers, gradients with None among them, and an answer that is none or a bool."""
+    handle = whole.create(RULE)
+    optimizer, other = whole.add_optimizer(handle, [np.float16([1])]), whole.add_optimizer(handle, [])
+    assert whole.step(handle, optimizer) is False
+    assert whole.set_gradients(handle, optimizer, [np.float16([2]), None]) is None
+    assert whole.step(handle, optimizer) is None
+    got = whole.get_gradients(handle, optimizer)
+    assert (got[0].dtype, got[0].tolist(), got[1]) == (np.float16, [2], None)
+    assert whole.get_parameters(handle, other) == []
+    with pytest.raises(Exception, match="gradients") as caught:
+        whole.unscale_(handle, optimizer)
+    assert type(caught.value).__name__ == "KeyError"
+    with pytest.raises(NotImplementedError, match="the adapter has no method update_scale"):
+        whole.update_scale(handle)
+
+
+def test_options_arrive_by_their_names(whole):
+    """And outputs as they are, arrays of shape () among them; what cannot be given is unsupported."""
+    cell = whole.create_cell(RULE, [np.float32([1, 2])], learning_rate=[0.5, 0.25], max_norm=1.0)
+    got = whole.train_step(cell, [])
+    assert [got[name] for name in ("learning_rate", "max_norm", "scale")] == [[0.5, 0.25], 1.0, 8.0]
+    assert (got["finite"].dtype, got["next_scale"].dtype, got["next_scale"].shape) == (bool, np.float32, ())
+    with pytest.raises(Unsupported, match="no such option"):
+        whole.create(RULE, unknown=True)
+
+
+def test_ranks_and_arrays_and_another_adapter(whole):
+    """Handles in a list; a handle with a tree; and calls of a compiled adapter reach it, and no other."""
+    one, two = whole.create(RULE), whole.create(RULE)
+    same, new = whole.update_ranks([one, two], [True, False])
+    assert (same is one, new is two) == (True, False)
+    handle, tree = whole.step_on_arrays(one, (np.float64([1]),))
+    assert (handle is one, isinstance(tree, tuple), tree[0].tolist()) == (False, True, [1])
+    compiled = whole.compiled()
+    twice = compiled.compiled()
+    assert [each.read_scale(each.create(RULE)) for each in (whole, compiled, twice)] == [8, 9, 10]
+    assert compiled.info == whole.info
+
+
+def test_what_is_saved_is_loaded_by_another_process(whole):
+    """Whatever a pickle holds."""
+    handle = whole.create(RULE, count=3)
+    saved = whole.save(handle)
+    assert isinstance(saved, str)
+    whole.close()
+    assert whole.read_scale(whole.load(RULE, saved)) == 8.0
+
+
+def test_every_call_of_the_adapter_is_recorded(tmp_path):
+    """And replayed; compiled ones too."""
+
+    def run(subject):
+        compiled = subject.compiled()
+        handle = compiled.create(RULE)
+        subject.expect(compiled.all_finite([]), "wanted all")
+        compiled.unscale(handle, [])
+
+    cases = [Case("compiles", "BACKENDS-same-run", 4, "", run)]
+    with served(WHOLE, tmp_path, record=tmp_path / "talk") as adapter:
+        report = check(adapter, cases=cases)
+    with ReplayAdapter(tmp_path / "talk") as replayed:
+        assert told(check(replayed, cases=cases)) == told(report)
+    assert report.results[0].message.startswith("all_finite raised IndexError")
+
+
+# --- stdin and stdout ---
+
+LOUD = """
+import os, subprocess, sys
+print("on import")
+from mutants.plain import Plain
+
+class Loud(Plain):
+    def update(self, handle, finite):
+        print("at an update")
+        os.write(1, b"below Python\\n")
+        subprocess.run(["echo", "by a child"])
+        print("to the old one", file=sys.__stdout__, flush=True)
+        assert sys.stdin.read() == ""
+        assert subprocess.run(["cat"], capture_output=True).stdout == b""
+        return super().update(handle, finite)
+    def save(self, handle):
+        os._exit(1)
+
+ADAPTER = Loud()
+"""
+
+
+def test_what_an_adapter_prints_is_no_answer(tmp_path):
+    """It goes to stderr, from wherever it is printed; and what it reads is empty."""
+    with served(LOUD, tmp_path) as adapter:
+        handle = adapter.create(RULE)
+        assert adapter.read_scale(adapter.update(handle, True)) == 16.0
+        with pytest.raises(Crashed) as caught:
+            adapter.save(handle)
+    for words in ("on import", "at an update", "below Python", "by a child", "to the old one", "exit status 1"):
+        assert words in str(caught.value)
+
+
+def test_an_adapter_that_quits_has_crashed(tmp_path):
+    """Beside the suite it would have ended the suite."""
+    with served(LOUD.replace("os._exit(1)", 'sys.exit("I quit")'), tmp_path) as adapter:
+        handle = adapter.create(RULE)
+        with pytest.raises(Crashed, match=r"exit status 1; its stderr ends: .*I quit"):
+            adapter.save(handle)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("served_here:NOTHING", "served_here has no NOTHING"),
+        ("nowhere:ADAPTER", "there is no module nowhere"),
+        ("served_here", "no installed adapter is called 'served_here'"),
+    ],
+)
+def test_what_is_not_found_is_not_started(name, words, tmp_path, monkeypatch):
+    """With the reason that stderr gives."""
+    (tmp_path / "served_here.py").write_text(WHOLE)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotStarted, match=words):
+        CommandAdapter([*SERVE, name], 60.0).start()
+
+
+def talk(*lines):
+    """What the command answers to lines, its errors, and its exit status."""
+    name = "mutants.plain:Plain"
+    done = subprocess.run([*SERVE, name], input=b"".join(lines), capture_output=True, check=False, timeout=60)
+    return done.stdout.splitlines(), done.stderr.decode(), done.returncode
+
+
+def test_it_ends_with_its_input_and_with_bye():
+    """Without a word; after bye nothing is answered."""
+    hello, bye = (
+        write_line({"id": n, "call": call, "arguments": said})
+        for n, call, said in ((1, "hello", {"protocol": 1}), (2, "bye", {}))
+    )
+    assert talk() == ([], "", 0)
+    assert len(talk(hello)[0]) == 1
+    answers, errors, status = talk(hello, bye, hello)
+    assert (len(answers), errors, status) == (2, "", 0)
+
+
+def test_what_is_no_request_ends_it():
+    """There is no id to answer to."""
+    for line in (b"{\n", b"[]\n", b'{"call":"hello"}\n', b'{"id":true,"call":"hello","arguments":{}}\n'):
+        answers, errors, status = talk(line)
+        assert (answers, status) == ([], 2)
+        assert "wanted a JSON object" in errors or "a request must have an integer as its id" in errors
+
+
+def test_it_is_a_command_of_one_argument():
+    """Else it says how it is used."""
+    done = subprocess.run(SERVE, capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"usage: ")
+
+
+# --- requests that are wrong ---
+
+
+class Bare:
+    """As little as an adapter can be."""
+
+    info = ImplementationInfo(name="bare", preset=LossScaleRule(hysteresis=3))
+
+    def read_scale(self, handle):
+        """No number."""
+        return "much"
+
+    def all_finite(self, tree):
+        """No bool."""
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "outcome", "words"),
+    [
+        ({"call": "hello", "arguments": {"protocol": 2}}, "unsupported", "this speaks protocol 1, not 2"),
+        ({"call": "jump", "arguments": {}}, "absent", "there is no call 'jump'"),
+        ({"call": "info", "arguments": {}}, "absent", "there is no call 'info'"),
+        ({"call": "create", "arguments": {"rule": {}, "options": {}}}, "absent", "the adapter has no method create"),
+        ({"call": "read_scale", "arguments": {"handle": 5}}, "raised", "there is no handle 5"),
+        ({"call": "read_scale", "arguments": {}}, "raised", "read_scale takes handle, got nothing"),
+        ({"call": "read_scale", "arguments": {"handle": 0, "tree": []}}, "raised", "read_scale takes handle, got handle, tree"),
+        ({"call": "all_finite", "arguments": {"tree": True}}, "raised", "wanted an array"),
+        ({"call": "all_finite", "arguments": {"tree": []}}, "raised", "wanted a bool or a bool array, got 1"),
+        ({"call": "all_finite", "adapter": 9, "arguments": {"tree": []}}, "raised", "there is no adapter 9"),
+        ({"call": "all_finite", "arguments": []}, "raised", "a request must have id, call and arguments"),
+        ({"call": "all_finite", "arguments": {"tree": []}, "time": 1}, "raised", "a request must have id, call and arguments"),
+    ],
+)
+def test_a_wrong_request_is_answered(request_, outcome, words):
+    """With what is wrong with it."""
+    got, what = read_reply(Server(Bare()).answer(write_line({"id": 7, **request_})), 7)
+    assert got == outcome
+    assert words in (what["message"] if outcome == "raised" else what)
+
+
+def test_a_result_that_cannot_be_said_is_raised():
+    """Not made into something else."""
+    server = Server(Bare())
+    handle = server.number("handle", object())
+    got = server.answer(write_line({"id": 1, "call": "read_scale", "arguments": {"handle": handle}}))
+    assert read_line(got)["raised"] == {"type": "ValueError", "message": "could not convert string to float: 'much'"}
+
+
+def test_after_reset_every_number_is_forgotten():
+    """And given anew; hello is answered at any time."""
+    server = Server(Bare())
+    first, second = object(), object()
+    assert (server.number("handle", first), server.number("handle", first), server.number("cell", second)) == (0, 0, 1)
+    server.answer(write_line({"id": 1, "call": "reset", "arguments": {}}))
+    with pytest.raises(ValueError, match="there is no handle 0"):
+        server.thing("handle", 0)
+    assert (server.number("cell", second), server.number("handle", first)) == (0, 1)
+    said = read_line(server.answer(write_line({"id": 2, "call": "hello", "arguments": {"protocol": 1}})))["result"]
+    assert said["implementation"]["preset"]["hysteresis"] == 3
+
+
+def test_every_capability_may_be_claimed(whole):
+    """Whatever the adapter says of itself is said."""
+    assert (whole.info.name, whole.info.level, whole.info.capabilities) == ("whole", 4, frozenset(CAPABILITIES))

@@ -1,0 +1,108 @@
+"""What was said with an implementation is written down whole, and a replay of it gives the same report."""
+
+import json
+
+import pytest
+from ampscale_conformance.remote.command_adapter import CommandAdapter, ReplayAdapter
+from ampscale_conformance.remote.transcript import Recorder, Recording
+from ampscale_conformance.run.check import check
+from remote.commands import PLAIN, RULE, WALKS, script, told, verdicts
+from remote.fakes import LONG
+
+
+def test_a_recording_has_every_line_both_ways(tmp_path):
+    """In order, as they went, with the starts and the ends of processes."""
+    with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
+        adapter.update(adapter.create(RULE), True)
+    head, *entries = [json.loads(line) for line in (tmp_path / "talk").read_text().splitlines()]
+    assert head == {"format": "ampscale conformance recording", "version": 1, "command": PLAIN}
+    assert [next(iter(entry)) for entry in entries] == ["start", *["request", "reply"] * 4]
+    calls = [json.loads(entry["request"])["call"] for entry in entries if "request" in entry]
+    assert calls == ["hello", "create", "update", "bye"]
+    assert json.loads(entries[2]["reply"])["result"]["implementation"]["name"] == "plain Python"
+
+
+def test_a_replay_answers_again(tmp_path):
+    """The same report, and the same name, with no process."""
+    with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
+        report = check(adapter, cases=WALKS)
+    with ReplayAdapter(tmp_path / "talk") as replayed:
+        again = check(replayed, cases=WALKS)
+        assert (replayed.command, again.info, told(again)) == (adapter.command, report.info, told(report))
+
+
+def test_what_ended_by_the_clock_ends_so_again(tmp_path):
+    """The limit of a case, which is not the process's own, is in the recording too."""
+    hang = f'time.sleep({LONG}) if r["call"] == "update" else {{"id": n, "result": 0}}'
+    with script(hang, seconds=LONG, record=tmp_path / "talk") as adapter:
+        report = check(adapter, cases=WALKS[:1], seconds=0.5)
+    with ReplayAdapter(tmp_path / "talk") as replayed:
+        assert told(check(replayed, cases=WALKS[:1])) == told(report)
+    assert verdicts(report) == ["timeout"]
+
+
+def test_a_replay_of_another_run_says_where(tmp_path):
+    """A request that was not recorded is an error with the file and the line; so is every later one."""
+    with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
+        check(adapter, cases=WALKS[:1])
+    with ReplayAdapter(tmp_path / "talk") as replayed:
+        report = check(replayed, cases=[WALKS[1], *WALKS])
+    assert verdicts(report) == ["protocol-error"] * 4
+    assert f"{tmp_path / 'talk'}:5 is of another run: wanted " in report.results[0].message
+    assert 'got {"request": ' in report.results[0].message
+    with ReplayAdapter(tmp_path / "talk") as replayed:
+        report = check(replayed, cases=WALKS[:1] * 2)
+    assert verdicts(report) == ["pass", "protocol-error"]
+
+
+def test_a_recording_that_breaks_off_ends_there(tmp_path):
+    """It answers as far as it goes."""
+    with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
+        check(adapter, cases=WALKS)
+    lines = (tmp_path / "talk").read_text().splitlines(keepends=True)
+    (tmp_path / "talk").write_text("".join(lines[:11]))
+    with ReplayAdapter(tmp_path / "talk") as replayed:
+        report = check(replayed, cases=WALKS[:1])
+    assert verdicts(report) == ["protocol-error"]
+    assert "talk:12 is of another run: wanted a reply, got its end" in report.results[0].message
+
+
+def test_a_recording_keeps_every_byte(tmp_path):
+    """Also one that is no text."""
+    recorder = Recorder(tmp_path / "talk", ["it"])
+    recorder.start()
+    recorder.request(b'{"id":1}\n')
+    recorder.reply(b"\xff\xc3\xa9\r")
+    recording = Recording(tmp_path / "talk").start()
+    assert recording.exchange(b'{"id":1}\n', 0) == b"\xff\xc3\xa9\r"
+
+
+def test_without_a_file_nothing_is_written(tmp_path, monkeypatch):
+    """As without --record."""
+    monkeypatch.chdir(tmp_path)
+    with CommandAdapter(PLAIN) as adapter:
+        adapter.create(RULE)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "must begin with the format"),
+        ("{}\n", "must begin with the format"),
+        ('{"format": "ampscale conformance recording", "version": 2, "command": []}\n', "in version 1, got"),
+        ("[]\n", r":1 must be a JSON object, got \[\]"),
+        ("{\n", ":1 must be a JSON object: "),
+    ],
+)
+def test_what_is_no_recording_is_refused(text, words, tmp_path):
+    """With the line."""
+    (tmp_path / "talk").write_text(text)
+    with pytest.raises(ValueError, match=words):
+        ReplayAdapter(tmp_path / "talk")
+
+
+def test_what_cannot_be_written_is_told_before_anything_runs(tmp_path):
+    """A recording is not lost at the end."""
+    with pytest.raises(OSError, match="nowhere"):
+        CommandAdapter(PLAIN, record=tmp_path / "nowhere" / "talk")

@@ -1,0 +1,178 @@
+"""Implementations, right and wrong, and the reports that the suite makes on them."""
+
+import json
+from dataclasses import replace
+from functools import cache, partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+from ampscale_conformance import ImplementationInfo, Report, Result, Unsupported, Verdict, check
+from ampscale_conformance.model.case import Case
+from ampscale_conformance.model.clauses import clauses
+from ampscale_conformance.model.verdicts import Trajectory
+from ampscale_conformance.oracle.machine import trajectory
+from ampscale_conformance.oracle.tensors import array
+
+import ampscale
+from ampscale.presets import PRESETS
+
+SNIPPET = "scale = 1024.0\nprint(scale * 2)  # <&>\n"
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+class Right:
+    """The machine itself, as an adapter."""
+
+    def __init__(self, name="right", preset="torch", level=1, capabilities=(), **said):
+        self.info = ImplementationInfo(name=name, version="1.0", preset=preset, level=level, capabilities=capabilities, **said)
+
+    def create(self, rule, **_):
+        return {"rule": rule, "state": rule.init()}
+
+    def update(self, handle, finite):
+        rule, state = handle["rule"], handle["state"]
+        if (rule.stop_at_floor or rule.stop_below is not None) and rule.stops(state, finite):
+            raise FloatingPointError("the scale is at its minimum")
+        return {"rule": rule, "state": rule.update(state, finite)}
+
+    def read_scale(self, handle):
+        return float(handle["state"].scale)
+
+    def scale(self, handle, tree):
+        return ampscale.scale(tree, handle["state"].scale)
+
+    def unscale(self, handle, tree):
+        return ampscale.unscale(tree, handle["state"].scale)
+
+    def all_finite(self, tree):
+        return bool(ampscale.all_finite(tree))
+
+
+class Late(Right):
+    """Its windows are one step too long."""
+
+    def create(self, rule, **_):
+        return super().create(replace(rule, growth_interval=rule.growth_interval + 1))
+
+
+class Raising(Right):
+    """It raises at every finite step, with words that XML and HTML have to be guarded from."""
+
+    def update(self, handle, finite):
+        raise RuntimeError("no <update> & no ]]> here: \x00\x1b[31m \ud800 `````` |</script><!--")
+
+
+class Infinite(Right):
+    """Every overflow leaves an infinite scale."""
+
+    def update(self, handle, finite):
+        after = super().update(handle, finite)
+        state = after["state"]
+        return after if finite else {**after, "state": state._replace(scale=np.float32("inf") + state.scale)}
+
+
+class Fixed(Right):
+    """It has nothing to set."""
+
+    def create(self, rule, **_):
+        raise Unsupported("its constants are fixed")
+
+
+def walk(id: str, clause: str, signs: str, *needs: str, **settings: Any) -> Case:
+    """A case that walks a scaler along *signs*, one "+" (finite) or "-" (overflow) a step."""
+    run = partial(_walk, signs=signs, settings=settings)
+    return Case(id, clause, 0, "off by one: a window is longer or shorter than its interval", run, frozenset(needs))
+
+
+def _walk(subject, signs, settings):
+    rule = subject.rule(**settings)
+    wanted = trajectory(rule, [sign == "+" for sign in signs])
+    handle = subject.create(rule)
+    got = [subject.read_scale(handle)]
+    subject.trajectory = Trajectory(signs, [point.scale for point in wanted], got)
+    for step, (sign, point) in enumerate(zip(signs, wanted[1:], strict=False), start=1):
+        if point.stopped:
+            return subject.expect(subject.refuses("update", handle, sign == "+"), f"step {step}: wanted it to give up")
+        handle = subject.update(handle, sign == "+")
+        got.append(subject.read_scale(handle))
+        subject.expect(got[-1] == point.scale, f"after step {step}: wanted {point.scale}, got {got[-1]}")
+    return None
+
+
+def _trees(subject):
+    tree = {
+        "weights": [array("float16", [1.5, -0.0, 6e-8]), array("bfloat16", [3.0])],
+        "bias": (array("float32", [0.1, np.inf]),),
+    }
+    handle = subject.create(subject.rule(init_scale=2.0**3))
+    subject.scale(handle, tree)
+    subject.expect(not subject.all_finite(tree), "wanted False of a tree with an infinity, got True")
+
+
+TREES = Case("trees-are-scaled", "SCALING-scale", 1, "shape: a leaf is lost", _trees)
+WALKS = tuple(
+    walk(f"walks-{''.join('g' if sign == '+' else 'o' for sign in signs)}", clause, "".join(signs), growth_interval=2)
+    for signs, clause in zip(product("+-", repeat=4), [known for known in clauses() if known.startswith("MACHINE")], strict=False)
+)
+
+
+def report_of(adapter: Any, cases=(*WALKS, TREES)) -> Report:
+    """The suite's report; small cases unless others are given."""
+    return check(adapter, cases=cases)
+
+
+def said(report: Report) -> dict[str, Any]:
+    """Its JSON object."""
+    return json.loads(report.to_json())
+
+
+def every_verdict(**members: Any) -> Report:
+    """One result of each verdict, all of them with something to say."""
+    results = [
+        Result("MACHINE-backoff", f"case-{verdict}", verdict, f"what {verdict} says", number % 5, "late: one step", **members)
+        for number, verdict in enumerate(Verdict)
+    ]
+    return Report(ImplementationInfo(name="every", version="2"), tuple(results), {"python": "3.11"})
+
+
+@cache
+def many(implementations: int = 30, cases: int = 130) -> list[dict[str, Any]]:
+    """Reports on as many implementations, each really run, with every transcript; some are wrong, and some expected to be."""
+    known = [clause for clause in clauses() if not clause.startswith("PRESETS")]
+    signs = list(product("+-", repeat=8))
+    asked = [
+        walk(
+            f"walks-{number:03d}-in-eight-steps",
+            known[number * len(known) // cases],
+            "".join(signs[7 * number % len(signs)]),
+            *(["resume"] if number % 9 == 4 else []),
+            growth_interval=1 + number % 4,
+        )
+        for number in range(cases)
+    ]
+    return [said(_one(number, asked)) for number in range(implementations)]
+
+
+def _one(number: int, asked: list[Any]) -> Report:
+    preset = sorted(PRESETS)[number % len(PRESETS)]
+    kind = Late if number % 7 == 3 else Infinite if number % 11 == 5 else Right
+    claims = ["resume"] if number % 2 else []
+    report = report_of(kind(f"{preset}-scaler", preset, 1, claims, url="https://example.org/scaler"), asked)
+    snippet = "import numpy as np\n\nscale = np.float32(1024)\nfor step in range(8):\n    scale = scale * 2\nprint(scale)\n" * 2
+    results = [
+        replace(result, snippet=snippet, reproduced=True) if result.verdict is Verdict.FAIL else result
+        for result in report.results
+    ]
+    if number % 7 == 3:
+        results = [
+            replace(result, verdict=Verdict.XFAIL) if result.verdict is Verdict.FAIL and place % 3 == 0 else result
+            for place, result in enumerate(results)
+        ]
+    odd = {17: Verdict.TIMEOUT, 29: Verdict.CRASH, 41: Verdict.PROTOCOL_ERROR, 53: Verdict.XPASS, 61: Verdict.ERROR}
+    if number % 10 == 8:
+        results = [
+            replace(result, verdict=odd[place], message="no end after 60 s") if place in odd else result
+            for place, result in enumerate(results)
+        ]
+    return Report(report.info, tuple(results), report.environment)

@@ -1,0 +1,116 @@
+"""JUnit's XML: as build servers read it."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+from ampscale_conformance import ImplementationInfo, Report, Result, Verdict
+from ampscale_conformance.reports import junit
+from reports import made
+
+# What an element may hold and has to say, in the order in which it holds it: the form that build servers agree on.
+CHILDREN = {
+    "testsuites": ["testsuite"],
+    "testsuite": ["properties", "testcase"],
+    "properties": ["property"],
+    "testcase": ["skipped", "error", "failure"],
+}
+ATTRIBUTES = {
+    "testsuites": {"name", "tests", "failures", "errors", "skipped", "time"},
+    "testsuite": {"name", "tests", "failures", "errors", "skipped", "time"},
+    "testcase": {"classname", "name", "time"},
+    "property": {"name", "value"},
+    "skipped": {"message", "type"},
+    "error": {"message", "type"},
+    "failure": {"message", "type"},
+}
+
+
+def parsed(report):
+    return ElementTree.fromstring(junit.xml_of(report).encode("utf-8"))
+
+
+def reasons(report):
+    """For each case, the element that says why it did not pass."""
+    return {case.get("name"): [child.tag for child in case] for case in parsed(report).iter("testcase")}
+
+
+@pytest.mark.parametrize(
+    "report", [made.report_of(made.Right()), made.report_of(made.Raising()), made.every_verdict(snippet="1\n")]
+)
+def test_it_has_the_usual_form(report):
+    """Each element holds and says what build servers expect of it, and the totals are those of its cases."""
+    root = parsed(report)
+    for element in root.iter():
+        kinds = [child.tag for child in element]
+        allowed = CHILDREN.get(element.tag, [])
+        assert kinds == sorted(kinds, key=allowed.index)
+        assert set(element.keys()) == ATTRIBUTES.get(element.tag, set())
+    suite = root.find("testsuite")
+    cases = list(suite.iter("testcase"))
+    assert all(len(case) <= 1 for case in cases)
+    assert int(suite.get("tests")) == len(cases) == len(report.results)
+    for total, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        assert int(suite.get(total)) == int(root.get(total)) == len(list(suite.iter(tag)))
+    assert float(suite.get("time")) == pytest.approx(sum(float(case.get("time")) for case in cases), abs=1e-3 * len(cases))
+
+
+def test_each_verdict_has_its_element():
+    """Only a pass has none; what is unsupported or expected is skipped, and an unexpected pass is a failure."""
+    assert reasons(made.every_verdict()) == {
+        "case-pass": [],
+        "case-fail": ["failure"],
+        "case-xpass": ["failure"],
+        "case-error": ["error"],
+        "case-timeout": ["error"],
+        "case-crash": ["error"],
+        "case-protocol-error": ["error"],
+        "case-unsupported": ["skipped"],
+        "case-xfail": ["skipped"],
+    }
+    assert {child.get("type") for case in parsed(made.every_verdict()).iter("testcase") for child in case} == {
+        str(verdict) for verdict in Verdict if verdict is not Verdict.PASS
+    }
+
+
+def test_a_case_is_told_by_its_chapter_and_its_id():
+    """The chapter is the class; a claim that the suite does not know has one of its own."""
+    report = made.report_of(made.Right(level=0, capabilities=["time travel"]))
+    found = {case.get("name"): case.get("classname") for case in parsed(report).iter("testcase")}
+    assert found["walks-gggg"] == "machine"
+    assert found["trees-are-scaled"] == "scaling"
+    assert found["capability-time travel"] == "claims"
+
+
+def test_the_reason_says_all_there_is():
+    """Its first line is the message's, and it holds the message, the clause, the fault and the script."""
+    result = Result("MACHINE-cap", "a", Verdict.FAIL, "one\ntwo", 0, "late: three", snippet="print(4)\n")
+    (failure,) = parsed(Report(ImplementationInfo(name="x"), (result,))).iter("failure")
+    assert failure.get("message") == "one"
+    assert failure.text.splitlines() == ["one", "two", "Clause: MACHINE-cap", "Catches: late: three", "", "print(4)"]
+
+
+def test_what_is_unsupported_has_its_reason():
+    """As a build server shows it beside the skipped test."""
+    skipped = {case.get("name"): case.find("skipped") for case in parsed(made.report_of(made.Right(level=0))).iter("testcase")}
+    assert skipped["trees-are-scaled"].get("message") == "claims level 0, and this is level 1"
+
+
+@pytest.mark.parametrize(
+    "character", [*map(chr, range(32)), "\x7f", "\x85", "\ud800", "\ufffe", "\uffff", "<", "&", '"', "]]>", "😀", "损"]
+)
+def test_every_character_can_be_told(character):
+    """What XML cannot hold is written as Python escapes it; everything else comes back as it was."""
+    said = f"a{character}b"
+    info = ImplementationInfo(name=said, version="1")
+    report = Report(info, (Result("MACHINE-cap", said, Verdict.FAIL, f"x\n{said}"),), {said: said})
+    root = parsed(report)
+    forbidden = re.fullmatch("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]", character)
+    shown = f"a{character.encode('unicode_escape').decode()}b" if forbidden else said
+    assert root.find("testsuite").get("name") == f"{shown} 1"
+    assert root.find(".//testcase").get("name") == shown
+    assert root.find(".//property[3]").get("value") == shown
+    assert (
+        root.find(".//failure").text.splitlines()[1:]
+        == f"{shown}\nClause: MACHINE-cap\nCatches: ".replace("\r", "\n").splitlines()
+    )

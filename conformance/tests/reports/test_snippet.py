@@ -1,0 +1,211 @@
+"""A failure becomes a script that fails in the same way, in a fresh interpreter, without ampscale."""
+
+import subprocess
+import sys
+
+import pytest
+from ampscale_conformance.cases.machine import trace
+from ampscale_conformance.model.bits import Bits
+from ampscale_conformance.model.case import Case
+from ampscale_conformance.model.verdicts import Verdict
+from ampscale_conformance.reports.snippet import reproduced, snippet_of
+from ampscale_conformance.reports.snippet_source import source_of
+from ampscale_conformance.run.check import run
+from reports.snippets import Configured, ForgetsTheRate, GrowsLate, HeldWidely, NeedsAmpscale
+
+ONE = Bits("float16", (2,), (0x3C00, 0x7C00))
+WINDOW = trace("window", "MACHINE-growth-window", "-+++-", "late: by one step", growth_interval=3)
+
+
+def case_of(function, clause="SCALING-scale"):
+    return Case("named", clause, 0, "fault: what it does", function)
+
+
+def failure(case, adapter, verdict=Verdict.FAIL):
+    result = run(case, adapter)
+    assert result.verdict is verdict, result.message
+    return result
+
+
+def script_of(case, adapter, verdict=Verdict.FAIL):
+    return snippet_of(failure(case, adapter, verdict), adapter)
+
+
+def ended(script):
+    """The last line of what a script says, run where ampscale cannot be imported."""
+    blocked = "import sys\nsys.modules['ampscale'] = None\n"
+    done = subprocess.run(
+        [sys.executable, "-I", "-"], input=blocked + strip_future(script), capture_output=True, text=True, check=False
+    )
+    return done.stderr.strip().splitlines()[-1]
+
+
+def strip_future(script):
+    """A future import must come first; the annotations of these scripts name nothing that is missing then."""
+    return script.replace("from __future__ import annotations\n", "").replace(": LossScaleRule", "")
+
+
+def scale_twice(subject, scale=2.0**4):
+    handle = subject.create(subject.rule(init_scale=scale))
+    got = subject.scale(handle, [ONE])
+    subject.expect_same(got, [Bits("float16", (2,), (0x4C01, 0x7C00))], "scale")
+
+
+@pytest.mark.parametrize("adapter", [GrowsLate(), HeldWidely()], ids=["in-place", "heir"])
+def test_a_failing_trace_becomes_a_script_that_fails_so(adapter):
+    """Its last words are the result's message; ampscale is not there when it runs."""
+    script = script_of(WINDOW, adapter)
+    assert "ampscale" not in script.replace("ampscale's specification", "")
+    message = failure(WINDOW, adapter).message
+    assert "MACHINE-growth-window" in message
+    assert ended(script) == f"AssertionError: {message}"
+    assert reproduced(script)
+
+
+def test_a_script_has_what_is_needed_and_nothing_else():
+    """Helpers that are named, the dataclass with its decorator, comments; no other method, no other helper."""
+    script = script_of(WINDOW, GrowsLate())
+    assert all(
+        part in script for part in ("@dataclass\nclass State:", "def doubled(", "LATE = 1", "def _grown(", "# one step too late")
+    )
+    assert not any(part in script for part in ("def unused", "def scale(", "info =", "ImplementationInfo", "import numpy"))
+    assert "SimpleNamespace(init_scale=1024.0, growth_factor=2.0, growth_interval=3)" in script
+
+
+def test_steps_in_a_row_become_a_loop():
+    """A long trace is short to read."""
+    assert 'for sign in "-+++":' in script_of(WINDOW, GrowsLate())
+
+
+def test_a_heading_says_the_clause_and_the_fault():
+    """Who opens the file knows what it is about."""
+    script = script_of(WINDOW, GrowsLate())
+    assert script.startswith("# late 1.0, and MACHINE-growth-window of ampscale's specification:\n# The scale grows inside")
+    assert "# The fault that this catches is late: by one step\n" in script
+
+
+def test_arrays_are_written_as_values():
+    """A wrong product of a float16 array fails in the script as it did in the run."""
+    script = script_of(case_of(scale_twice), GrowsLate())
+    assert "np.array([1.0, inf], np.float16)" in script
+    assert "from math import inf" in script
+    assert reproduced(script)
+
+
+def test_an_error_becomes_a_script_that_raises_it():
+    """There is nothing to assert where the implementation raises."""
+    script = script_of(case_of(lambda subject: subject.all_finite([ONE])), GrowsLate(), Verdict.ERROR)
+    assert ended(script) == "OverflowError: too large"
+    assert reproduced(script)
+
+
+def test_what_has_to_raise_and_does_not_becomes_a_script():
+    """The call goes through, and the script says that it was not to."""
+
+    def must_refuse(subject):
+        handle = subject.create(subject.rule())
+        subject.expect(subject.refuses("update", handle, True), "wanted it to give up")
+
+    script = script_of(case_of(must_refuse), GrowsLate())
+    assert reproduced(script)
+    assert ended(script) == "AssertionError: wanted it to give up"
+
+
+def test_a_script_that_does_not_fail_has_not_reproduced_it():
+    """The fault mended, the same script ends well; and a script that fails in another way does not count."""
+    script = script_of(WINDOW, GrowsLate())
+    assert not reproduced(script.replace("LATE = 1", "LATE = 0"))
+    assert not reproduced(script.replace("class State", "class Stat"))
+    assert not reproduced(script.replace("LATE = 1", "import time; time.sleep(60)"), seconds=0.5)
+
+
+def test_attributes_of_an_adapter_are_part_of_its_script():
+    """An adapter made with settings is made again with them."""
+    script = script_of(trace("start", "MACHINE-state", "", "start: another"), Configured(by=4))
+    assert "adapter.__dict__.update({'by': 4})" in script
+    assert reproduced(script)
+
+
+def test_what_needs_ampscale_has_no_script():
+    """Rather none than one that does not stand alone."""
+    adapter = NeedsAmpscale()
+    assert script_of(trace("start", "MACHINE-state", "", "start: another"), adapter) == ""
+    assert source_of(adapter, {"read_scale"}) != ""
+
+
+def test_what_was_not_made_in_a_file_has_no_script():
+    """A class that was typed in has no source to show."""
+    typed = type("Typed", (), {"info": GrowsLate.info, "create": lambda *_: 1, "read_scale": lambda *_: 3.0})()
+    assert script_of(trace("start", "MACHINE-state", "", "start: another"), typed) == ""
+
+
+def test_what_passed_has_no_script():
+    """There is nothing to show."""
+    result = run(trace("start", "MACHINE-state", "-", "start: another"), GrowsLate())
+    assert (result.verdict, snippet_of(result, GrowsLate())) == (Verdict.PASS, "")
+
+
+@pytest.mark.parametrize(
+    ("bits", "written"),
+    [
+        (Bits("float32", (), (0x80000000,)), "np.array(-0.0, np.float32)"),
+        (Bits("bfloat16", (1,), (0x3F80,)), "np.array([1.0], ml_dtypes.bfloat16)"),
+        (Bits("complex64", (1,), (0x3F8000007F800000,)), "np.array([complex(1.0, inf)], np.complex64).reshape((1,))"),
+        (Bits("int32", (2,), (0xFFFFFFFF, 1)), "np.array([-1, 1], np.int32)"),
+        (Bits("bool", (1,), (1,)), "np.array([True], np.bool_)"),
+        (Bits("float32", (0, 2), ()), "np.empty((0, 2), np.float32)"),
+    ],
+    ids=lambda value: value.dtype if isinstance(value, Bits) else "",
+)
+def test_each_dtype_is_written_so_that_python_reads_it(bits, written):
+    """The same array comes of it, bit for bit."""
+    import ml_dtypes
+    import numpy as np
+    from ampscale_conformance.model.arrays import to_bits
+    from ampscale_conformance.reports.snippet import _array
+
+    assert _array(bits) == written
+    made = eval(written, {"np": np, "ml_dtypes": ml_dtypes, "inf": np.inf, "nan": np.nan})
+    assert to_bits(made) == bits
+
+
+def test_a_functional_handle_keeps_its_name():
+    """A handle that is used again later is not lost in a loop."""
+
+    def goes_back(subject):
+        first = subject.create(subject.rule(growth_interval=1))
+        handle = first
+        for _ in range(4):
+            handle = subject.update(handle, False)
+            subject.read_scale(handle)
+        subject.expect(subject.read_scale(first) == 1.0, "wanted the first")
+
+    script = script_of(case_of(goes_back, "MACHINE-pure"), GrowsLate())
+    assert reproduced(script)
+    assert "read_scale(handle)" in script.splitlines()[-2]
+
+
+def test_options_go_by_their_names():
+    """A cell that is made with a rate is made with it again."""
+
+    def step(subject):
+        weights = subject.made([Bits("float32", (1,), (0x40800000,))])
+        cell = subject.call("create_cell", subject.rule(), weights, learning_rate=0.5)
+        outputs = subject.call("train_step", cell, weights)
+        subject.expect_same(
+            subject.read(outputs["parameters"], "parameters"), [Bits("float32", (1,), (0x40000000,))], "parameters"
+        )
+
+    script = script_of(case_of(step, "STEP-apply"), ForgetsTheRate())
+    assert "learning_rate=0.5)" in script
+    assert reproduced(script)
+
+
+def test_what_a_script_writes_is_not_left_behind(tmp_path, monkeypatch):
+    """What a compiler writes down goes somewhere else; modules of this folder are found all the same."""
+    (tmp_path / "beside.py").write_text("LATE = 1\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "")
+    script = script_of(WINDOW, GrowsLate()).replace("LATE = 1", "from beside import LATE\nopen('left', 'w').close()")
+    assert reproduced(script)
+    assert not (tmp_path / "left").exists()

@@ -1,0 +1,312 @@
+"""What an implementation is known to fail: read, applied to results, found stale, and rewritten."""
+
+import tomllib
+
+import pytest
+from ampscale_conformance.model.verdicts import Result, Verdict
+from ampscale_conformance.run.expectations import EXPECTABLE, read
+from ampscale_conformance.run.expectations_update import rewritten
+
+ENTRY = {"case": "grows", "verdict": "fail", "reason": "late"}
+CLAUSES = {"grows": "MACHINE-growth-window", "grows-again": "MACHINE-growth-window", "backs-off": "MACHINE-backoff"}
+
+
+def table(**members):
+    """An entry, as it stands in a file."""
+    return "[[expect]]\n" + "".join(f"{key} = {value!r}\n" for key, value in members.items())
+
+
+def result(case, verdict, message="came"):
+    """What came of a case."""
+    return Result(CLAUSES[case], case, Verdict(verdict), message)
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Where expectations are kept."""
+    return tmp_path / "expect.toml"
+
+
+@pytest.fixture
+def of(file):
+    """The expectations that a text is."""
+
+    def made(*entries):
+        file.write_text("\n".join(entries))
+        return read(file)
+
+    return made
+
+
+# --- reading ---
+
+
+def test_an_entry_is_read(of):
+    """With all its members; the issue may be left out."""
+    entries = of(table(**ENTRY), table(clause="MACHINE-*", verdict="error", reason="why", issue="https://example.org/1")).entries
+    assert [(entry.by, entry.glob, entry.verdict, entry.reason, entry.issue) for entry in entries] == [
+        ("case", "grows", Verdict.FAIL, "late", ""),
+        ("clause", "MACHINE-*", Verdict.ERROR, "why", "https://example.org/1"),
+    ]
+
+
+def test_a_file_may_hold_no_entry(of):
+    """As after the last one was mended."""
+    assert list(of("# nothing\n").entries) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("case = ", "wanted TOML, got "),
+        ("[[expects]]\n", "wanted [[expect]] tables and nothing else, got expects"),
+        ("expect = 3\n", "wanted [[expect]] tables, got expect = 3"),
+        ("expect = ['grows']\n", "wanted [[expect]] tables, got expect = ['grows']"),
+        (table(**ENTRY) + table(**ENTRY, reasons="x"), "entry 2: wanted case, clause, verdict, reason, issue, got reasons"),
+        (table(case="grows", verdict="fail"), "entry 1 (case = 'grows'): wanted a reason, got none"),
+        (table(case="grows", reason="late"), "entry 1 (case = 'grows'): wanted a verdict, got none"),
+        (table(**ENTRY | {"reason": "  "}), "wanted reason as a string that is not empty, got '  '"),
+        (table(**ENTRY | {"case": 3}), "entry 1: wanted case as a string that is not empty, got 3"),
+        (table(verdict="fail", reason="late"), "wanted case or clause, and one of them, got neither"),
+        (table(**ENTRY, clause="MACHINE-*"), "wanted case or clause, and one of them, got case and clause"),
+        (
+            table(**ENTRY | {"verdict": "pass"}),
+            "wanted as verdict one of fail, error, timeout, crash, protocol-error, got 'pass'",
+        ),
+        (table(**ENTRY | {"verdict": "unsupported"}), "wanted as verdict one of"),
+        (table(**ENTRY, issue="12"), "wanted as issue a URL, got '12'"),
+    ],
+)
+def test_what_is_wrong_is_refused(of, file, text, wanted):
+    """With the file and the entry, what was wanted and what came."""
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - its words are compared
+        of(text)
+    assert str(caught.value).startswith(str(file))
+    assert wanted in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_refused(file):
+    """TOML is UTF-8."""
+    file.write_bytes(b"# \xff\n")
+    with pytest.raises(ValueError, match=r"wanted TOML, got .*utf-8"):
+        read(file)
+
+
+# --- applying ---
+
+
+@pytest.mark.parametrize("verdict", EXPECTABLE)
+def test_what_is_expected_is_an_xfail(of, verdict):
+    """Its message has the reason, and what came."""
+    expected = of(table(case="grows", verdict=str(verdict), reason="late")).applied(result("grows", verdict))
+    assert (expected.verdict, expected.message) == (Verdict.XFAIL, f"late; {verdict}: came")
+
+
+def test_an_issue_is_told(of):
+    """Behind the reason."""
+    expected = of(table(**ENTRY, issue="https://example.org/1")).applied(result("grows", "fail"))
+    assert expected.message == "late (https://example.org/1); fail: came"
+
+
+def test_a_pass_that_is_not_expected_is_an_xpass(of):
+    """So that an expectation goes when what it says is mended."""
+    unexpected = of(table(**ENTRY)).applied(result("grows", "pass", ""))
+    assert (unexpected.verdict, unexpected.message) == (Verdict.XPASS, "it passes, and expect.toml expects fail: late")
+
+
+def test_another_bad_verdict_stays(of):
+    """A crash is not what a fail excuses; and its message says what was expected."""
+    crashed = of(table(**ENTRY)).applied(result("grows", "crash"))
+    assert (crashed.verdict, crashed.message) == (Verdict.CRASH, "came (expect.toml expects fail: late)")
+
+
+def test_what_is_unsupported_stays(of):
+    """It was not asked for."""
+    unsupported = result("grows", "unsupported")
+    assert of(table(**ENTRY)).applied(unsupported) is unsupported
+
+
+def test_what_no_entry_speaks_of_stays(of):
+    """The glob has to match the whole id, and in its case."""
+    for glob in ("grow", "rows", "GROWS", "backs-*"):
+        failed = result("grows", "fail")
+        assert of(table(**ENTRY | {"case": glob})).applied(failed) is failed
+
+
+@pytest.mark.parametrize(("by", "glob"), [("case", "g*"), ("case", "*rows"), ("case", "[a-z]????"), ("clause", "MACHINE-g*")])
+def test_a_glob_matches_cases_or_clauses(of, by, glob):
+    """As in a shell."""
+    assert of(table(**{by: glob}, verdict="fail", reason="late")).applied(result("grows", "fail")).verdict is Verdict.XFAIL
+
+
+def test_the_first_entry_that_matches_counts(of):
+    """Also where a later one would fit better."""
+    expected = of(table(case="g*", verdict="error", reason="first"), table(**ENTRY))
+    assert expected.applied(result("grows", "fail")).verdict is Verdict.FAIL
+    assert expected.applied(result("grows", "error")).message == "first; error: came"
+
+
+def test_a_reason_that_is_to_be_written_excuses_nothing(of):
+    """The result stays as it is, and says why."""
+    waiting = of(table(**ENTRY | {"reason": "TODO: say why"})).applied(result("grows", "fail"))
+    assert (waiting.verdict, waiting.message) == (
+        Verdict.FAIL,
+        "came (expect.toml expects it, and its reason is to be written)",
+    )
+
+
+# --- stale entries ---
+
+
+def stale(expectations, *results):
+    """What is said of entries that say nothing."""
+    found = list(expectations.stale(results, CLAUSES))
+    assert {each.verdict for each in found} <= {Verdict.XPASS}
+    return [(each.case, each.message) for each in found]
+
+
+def test_an_entry_on_no_case_is_stale(of):
+    """The suite knows none of that name."""
+    said = "expect.toml, entry 2 (case = 'shrinks') is stale: there is no such case; take it out"
+    assert stale(of(table(**ENTRY), table(**ENTRY | {"case": "shrinks"}))) == [("expectation-2", said)]
+
+
+def test_an_entry_on_unsupported_cases_is_stale(of):
+    """If all that it speaks of are."""
+    expectations = of(table(clause="MACHINE-growth-*", verdict="fail", reason="late"))
+    came = [result("grows", "unsupported"), result("grows-again", "unsupported")]
+    assert "all its cases are unsupported" in stale(expectations, *came)[0][1]
+    assert stale(expectations, result("grows", "fail"), came[1]) == []
+
+
+def test_an_entry_behind_others_is_stale(of):
+    """Where those speak of all its cases."""
+    expectations = of(table(**ENTRY | {"case": "g*"}), table(**ENTRY), table(**ENTRY | {"case": "*"}))
+    assert [(case, "earlier entries" in message) for case, message in stale(expectations)] == [("expectation-2", True)]
+
+
+def test_an_entry_on_cases_that_were_left_out_is_not_stale(of):
+    """Nothing is known of them; also where the others are unsupported."""
+    assert stale(of(table(**ENTRY))) == []
+    assert stale(of(table(**ENTRY | {"case": "g*"})), result("grows", "unsupported")) == []
+
+
+# --- rewriting ---
+
+KEPT = """\
+# Known faults of mine.
+
+# The window is counted from one.
+[[expect]]
+case = "grows" # exactly
+reason = 'late'
+verdict = "fail"
+"""
+
+
+def rewrite(file, *results):
+    """The new text, the changes, and what was expected of each case in it."""
+    text, changes = rewritten(file, results)
+    entries = tomllib.loads(text).get("expect", [])
+    return text, changes, [(entry.get("case", entry.get("clause")), entry["verdict"], entry["reason"]) for entry in entries]
+
+
+def test_what_is_still_true_keeps_its_text(file):
+    """Comments, order and quotes are the author's."""
+    file.write_text(KEPT)
+    assert rewritten(file, [result("grows", "fail"), result("backs-off", "pass")]) == (KEPT, [])
+
+
+def test_what_is_new_is_added_with_a_reason_to_be_written(file):
+    """Behind the others; one entry for each case, and it is not accepted yet."""
+    file.write_text(KEPT)
+    text, changes, entries = rewrite(file, result("grows", "fail"), result("backs-off", "crash"), result("grows-again", "pass"))
+    assert text.startswith(KEPT)
+    assert entries == [("grows", "fail", "late"), ("backs-off", "crash", "TODO: say why")]
+    assert changes == ["added: case = 'backs-off', crash; its reason is to be written"]
+    file.write_text(text)
+    assert read(file).applied(result("backs-off", "crash")).verdict is Verdict.CRASH
+    assert rewritten(file, [result("grows", "fail"), result("backs-off", "crash")]) == (text, [])
+
+
+@pytest.mark.parametrize(
+    ("results", "why"),
+    [
+        ([result("grows", "pass")], "now grows: pass"),
+        ([result("grows", "unsupported")], "no case that is supported"),
+        ([], "no case that is supported"),
+    ],
+)
+def test_what_is_not_true_any_more_goes(file, results, why):
+    """With the comment directly above it; what stands at the head of the file stays."""
+    file.write_text(KEPT)
+    text, changes, entries = rewrite(file, *results)
+    assert (text, entries) == ("# Known faults of mine.\n", [])
+    assert changes == [f"removed: case = 'grows', fail; {why}"]
+
+
+def test_another_verdict_needs_another_reason(file):
+    """The old one was given for something else."""
+    file.write_text(KEPT)
+    _, changes, entries = rewrite(file, result("grows", "error"))
+    assert entries == [("grows", "error", "TODO: say why")]
+    assert [change.partition(":")[0] for change in changes] == ["removed", "added"]
+
+
+def test_a_glob_of_which_a_part_is_true_becomes_its_cases(file):
+    """With its reason, its issue and the comment above it."""
+    written = 'reason = "la\\tte \\"\\\\ \\u007f é"\n'
+    file.write_text("# why\n" + table(case="*", verdict="fail", issue="https://example.org/1") + written)
+    text, changes, entries = rewrite(file, result("grows", "fail"), result("grows-again", "pass"), result("backs-off", "fail"))
+    assert text.startswith("# why\n[[expect]]\n")
+    assert entries == [("grows", "fail", 'la\tte "\\ \x7f é'), ("backs-off", "fail", 'la\tte "\\ \x7f é')]
+    assert {entry["issue"] for entry in tomllib.loads(text)["expect"]} == {"https://example.org/1"}
+    assert changes == ["split: case = '*', fail; now grows-again: pass"]
+
+
+def test_a_glob_of_which_a_part_is_unsupported_stays(file):
+    """What was not asked for is no reason to change anything."""
+    file.write_text(table(case="g*", verdict="fail", reason="late"))
+    assert rewritten(file, [result("grows", "fail"), result("grows-again", "unsupported")])[1] == []
+
+
+def test_a_later_entry_takes_what_an_earlier_one_gives_up(file):
+    """An entry that is split no longer hides one behind it; one that is hidden whole goes."""
+    file.write_text(
+        table(case="g*", verdict="error", reason="first") + table(**ENTRY) + table(case="*-again", verdict="error", reason="x")
+    )
+    _, changes, entries = rewrite(file, result("grows", "fail"), result("grows-again", "error"))
+    assert entries == [("grows-again", "error", "first"), ("grows", "fail", "late")]
+    assert len(changes) == 2
+
+
+def test_a_file_is_begun(file):
+    """Where there is none."""
+    _, changes, entries = rewrite(file, result("grows", "timeout"))
+    assert entries == [("grows", "timeout", "TODO: say why")]
+    assert len(changes) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'expect = [{case = "grows", verdict = "fail", reason = "late"}]\n',
+        table(**ENTRY) + "[expect.more]\n",
+        "[[expect]]\ncase = 'grows'\nverdict = 'fail'\nreason = '''\n[[expect]]\n'''\n",
+    ],
+)
+def test_what_is_written_otherwise_is_not_rewritten(file, text):
+    """Rather than losing what somebody has written."""
+    file.write_text(text)
+    with pytest.raises(ValueError, match=r"expect\.toml"):
+        rewritten(file, [result("grows", "pass")])
+
+
+def test_a_rewritten_file_excuses_what_it_is_of(file):
+    """Once its reasons are written, the same run has nothing bad left."""
+    results = [result("grows", "crash"), result("grows-again", "pass"), result("backs-off", "protocol-error")]
+    file.write_text(KEPT + "\n" + table(clause="MACHINE-*", verdict="crash", reason="gone"))
+    text, _ = rewritten(file, results)
+    file.write_text(text.replace("TODO: say why", "because"))
+    assert [read(file).applied(each).verdict for each in results] == ["xfail", "pass", "xfail"]
+    assert list(read(file).stale(results, CLAUSES)) == []

@@ -1,0 +1,407 @@
+"""`ampscale conform`: from a stranger's module to a report, and every way in which that can go."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+import tomllib
+from xml.etree import ElementTree
+
+import pytest
+from ampscale_conformance.adapters import SHIPPED
+from ampscale_conformance.cases import every_case
+from ampscale_conformance.cli import conform
+from ampscale_conformance.model.case import CHAPTERS
+from ampscale_conformance.model.clauses import clauses
+from click.testing import CliRunner
+
+MODULE = """
+import os
+import time
+
+from ampscale_conformance import ImplementationInfo, Unsupported
+from mutants.plain import Plain
+
+
+class Right(Plain):
+    def __init__(self):
+        super().__init__("torch", 0, ())
+
+
+class Late(Right):
+    "The first window is a step too long, and so is every other."
+
+    def window(self, handle):
+        return super().window(handle) + 1
+
+
+class Talking(Right):
+    def create(self, rule):
+        print("created")
+        os.write(1, b"created, said a library")
+        return super().create(rule)
+
+
+class Hanging(Right):
+    def create(self, rule):
+        while True:
+            time.sleep(0.005)
+
+
+class Crashing(Right):
+    def overflow_step(self, handle):
+        os._exit(3)
+
+
+class Choosy(Right):
+    def create(self, rule):
+        if rule.growth_interval != 3:
+            raise Unsupported("the window is always 3")
+        return super().create(rule)
+
+
+class Wide(Plain):
+    "Forgets to scale what lies in float16."
+
+    def __init__(self):
+        super().__init__("torch", 1, ())
+
+    def scale(self, handle, tree):
+        return [leaf if leaf.dtype == "float16" else leaf * leaf.dtype.type(handle.scale) for leaf in tree]
+
+
+class Bare:
+    info = ImplementationInfo(name="Bare")
+
+    def create(self, rule):
+        return [rule.init_scale]
+
+    def update(self, scale, finite):
+        scale[0] *= 1.0 if finite else 0.5
+
+    def read_scale(self, scale):
+        return scale[0]
+"""
+GROWS = ("--case", "grows-*")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """An empty current directory, but for a stranger's module, which is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("COLUMNS", "100")
+    (tmp_path / "strange.py").write_text(MODULE)
+    yield tmp_path
+    sys.modules.pop("strange", None)
+    importlib.invalidate_caches()
+
+
+def invoke(*arguments):
+    """A run of the command."""
+    return CliRunner().invoke(conform, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def printed(status, *arguments):
+    """What a run that ends with this status prints."""
+    result = invoke(*arguments)
+    assert result.exit_code == status, result.output[-400:]
+    return result.stdout
+
+
+def refused(*arguments):
+    """What a run of wrong usage says; it prints nothing else."""
+    result = invoke(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    return " ".join(result.stderr.split())
+
+
+def report(status, *arguments):
+    """The report of a run."""
+    return json.loads(printed(status, *arguments, "--json"))
+
+
+def verdicts(said):
+    """The verdict of each case of a report that was asked."""
+    return {result["case"]: result["verdict"] for result in said["results"] if result["verdict"] != "unsupported"}
+
+
+# --- what is printed ---
+
+
+def test_a_right_one_is_ok():
+    """Counts by chapter; what was not asked, by reason; and the last line says it."""
+    lines = printed(0, "strange:Right").splitlines()
+    assert lines[0] == "Right: level 0, torch, numpy arrays"
+    chapters = [line.split()[0] for line in lines[2 : lines.index("", 2)]]
+    assert chapters == sorted({case.chapter for case in every_case()}, key=CHAPTERS.index)
+    counts = report(0, "strange:Right")["counts"]
+    assert lines[-1] == f"ok: {counts['pass']} pass, {counts['unsupported']} unsupported"
+    above = sum(case.level == 1 for case in every_case())
+    assert f"{above:>5}  claims level 0, and this is level 1" in lines
+    assert f"Not tested, and not passed: {counts['unsupported']} unsupported" in lines
+
+
+def test_a_failure_is_explained():
+    """The case, the clause with its sentence and its sources, the fault, and what was wanted and came."""
+    found = next(each for each in report(1, "strange:Late", *GROWS)["results"] if each["verdict"] == "fail")
+    text = printed(1, "strange:Late", *GROWS)
+    words = " ".join(text.split())
+    clause = clauses()[found["clause"]]
+    for part in (f"{clause.id}: {clause.sentence}", *(f"Source: {source}" for source in clause.sources)):
+        assert " ".join(part.split()) in words
+    assert f"FAIL {found['case']} {clause.id}" in words
+    assert " ".join(f"Fault: {found['catches']}".split()) in words
+    assert " ".join(f"Here: {found['message']}".split()) in words
+    assert "wanted 2048.0, by MACHINE-growth-window" in words
+    assert text.splitlines()[-1].startswith("not ok: ")
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_json_alone_is_all_that_is_printed():
+    """Whatever the implementation prints, in Python or below it, goes to the standard error."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from ampscale_conformance.cli import conform; conform()", "strange:Talking", *GROWS, "--json"],
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["ok"] is True
+    assert b"created\n" in done.stderr
+    assert b"created, said a library" in done.stderr
+    assert report(0, "strange:Talking", *GROWS)["ok"] is True
+
+
+def test_a_report_says_what_was_tested():
+    """And of each case its clause and its calls."""
+    said = report(1, "strange:Late", *GROWS)
+    assert said["implementation"]["name"] == "Late"
+    assert said["ok"] is False
+    assert {result["clause"] for result in said["results"]} <= set(clauses())
+    assert all(result["calls"] for result in said["results"] if result["verdict"] == "fail")
+
+
+def test_a_report_has_a_script_for_each_failure():
+    """Which shows it without ampscale."""
+    for result in report(1, "strange:Bare", "--clause", "MACHINE-growth-*")["results"]:
+        assert ("class Bare" in result["snippet"]) is (result["verdict"] == "fail")
+
+
+def test_a_script_that_people_read_has_been_run(here):
+    """A report in Markdown or HTML says of each script that it did show the failure."""
+    printed(1, "strange:Bare", "--clause", "MACHINE-growth-*", "--markdown", "a.md", "--json", "a.json")
+    failed = [result for result in json.loads((here / "a.json").read_text())["results"] if result["verdict"] == "fail"]
+    assert {result["reproduced"] for result in failed} == {True}
+    assert (here / "a.md").read_text().count("run, it did show it") == len(failed) > 0
+
+
+def test_reports_are_written(here):
+    """As JSON, as JUnit's XML, in Markdown and as a page; and what is printed says so."""
+    names = {"--json": "a.json", "--junit": "a.xml", "--markdown": "a.md", "--html": "a.html"}
+    text = printed(1, "strange:Late", *GROWS, *(word for pair in names.items() for word in pair))
+    assert [line for line in text.splitlines() if line.startswith("The ")] == [
+        "The JSON report is a.json.",
+        "The JUnit report is a.xml.",
+        "The Markdown report is a.md.",
+        "The HTML report is a.html.",
+    ]
+    failures = sum(verdict == "fail" for verdict in verdicts(json.loads((here / "a.json").read_text())).values())
+    assert ElementTree.parse(here / "a.xml").getroot().get("failures") == str(failures) != "0"
+    assert "# Conformance of Late" in (here / "a.md").read_text()
+    assert (here / "a.html").read_text().startswith("<!doctype html>")
+
+
+# --- what is asked ---
+
+
+def test_a_level_leaves_out_what_is_above():
+    """As a number, or as L and a number."""
+    for level in ("0", "L0"):
+        assert {result["level"] for result in report(0, "strange:Right", "--level", level)["results"]} == {0}
+    assert "level must be from 0 to 4, got 7" in refused("strange:Right", "--level", "7")
+    assert "level must be from 0 to 4, got 'top'" in refused("strange:Right", "--level", "top")
+
+
+def test_globs_choose_cases():
+    """By id, by clause, and by both."""
+    everything = {case.id: case.clause for case in every_case()}
+    by_case = report(0, "strange:Right", "--case", "grows-*")["results"]
+    assert {each["case"] for each in by_case} == {case for case in everything if case.startswith("grows-")}
+    by_clause = report(0, "strange:Right", "--clause", "MACHINE-b*")["results"]
+    assert {each["clause"] for each in by_clause} == {clause for clause in everything.values() if clause.startswith("MACHINE-b")}
+    both = report(0, "strange:Right", "--case", "*s*", "--clause", "MACHINE-backoff")["results"]
+    assert {each["clause"] for each in both} == {"MACHINE-backoff"}
+    assert "no case of the suite has an id like 'gorws' and a clause like '*'" in refused("strange:Right", "--case", "gorws")
+
+
+def test_a_case_that_does_not_end_is_a_timeout():
+    """After the seconds that it has."""
+    some = next(case.id for case in every_case() if case.chapter == "machine" and not case.needs)
+    started = time.monotonic()
+    assert verdicts(report(1, "strange:Hanging", "--case", some, "--seconds", "0.05")) == {some: "timeout"}
+    assert time.monotonic() - started < 30
+
+
+# --- what is known to fail ---
+
+
+def test_what_is_expected_is_ok(here):
+    """Once each failure has its reason; a pass is not ok then."""
+    some = ("--clause", "MACHINE-[bg]*")
+    before = verdicts(report(1, "strange:Late", *some))
+    failing = [case for case, verdict in before.items() if verdict == "fail"]
+    assert set(before.values()) == {"pass", "fail"}
+    entries = [f'[[expect]]\ncase = "{case}"\nverdict = "fail"\nreason = "a step late"\n' for case in failing]
+    (here / "expect.toml").write_text("\n".join(entries))
+    text = printed(0, "strange:Late", *some, "--expect", "expect.toml")
+    assert text.splitlines()[-1].startswith("ok: ")
+    assert f"XFAIL {failing[0]}" in text
+    assert "Here: a step late; fail: after step" in text
+    after = verdicts(report(1, "strange:Right", *some, "--expect", "expect.toml"))
+    assert {case for case, verdict in after.items() if verdict == "xpass"} == set(failing)
+
+
+def test_a_stale_expectation_is_not_ok(here):
+    """It is named in the report."""
+    (here / "expect.toml").write_text('[[expect]]\ncase = "gorws"\nverdict = "fail"\nreason = "x"\n')
+    text = printed(1, "strange:Right", *GROWS, "--expect", "expect.toml")
+    assert "XPASS expectation-1" in text
+    assert "expect.toml, entry 1 (case = 'gorws') is stale: there is no such case; take it out" in " ".join(text.split())
+
+
+def test_expectations_that_cannot_be_read_are_refused(here):
+    """Before anything is run."""
+    assert "No such file" in refused("strange:Hanging", "--expect", "absent.toml")
+    (here / "expect.toml").write_text("[[expect]]\ncase = 1\n")
+    assert "expect.toml, entry 1: wanted case as a string" in refused("strange:Hanging", "--expect", "expect.toml")
+    assert "expect.toml, entry 1: wanted case" in refused("strange:Hanging", "--expect", "expect.toml", "--update-expectations")
+
+
+def test_expectations_are_written_and_kept(here):
+    """Begun, given their reasons, kept as they are, and taken out when what they say is mended."""
+    file, update = here / "expect.toml", ("--expect", "expect.toml", "--update-expectations")
+    begun = printed(1, "strange:Late", *update)
+    failing = {case for case, verdict in verdicts(report(1, "strange:Late")).items() if verdict == "fail"}
+    assert {entry["case"] for entry in tomllib.loads(file.read_text())["expect"]} == failing
+    assert all(f"expect.toml: added: case = '{case}', fail; its reason is to be written" in begun for case in failing)
+    assert set(verdicts(report(1, "strange:Late", "--expect", "expect.toml")).values()) == {"pass", "fail"}
+    file.write_text(file.read_text().replace("TODO: say why", "a step late"))
+    before = file.read_text()
+    assert "expect.toml: nothing changed" in printed(0, "strange:Late", *update)
+    assert file.read_text() == before
+    assert set(verdicts(report(0, "strange:Late", "--expect", "expect.toml")).values()) == {"pass", "xfail"}
+    printed(1, "strange:Right", "--expect", "expect.toml")
+    assert "expect.toml: removed: case = " in printed(0, "strange:Right", *update)
+    assert file.read_text() == ""
+    printed(0, "strange:Right", "--expect", "expect.toml")
+
+
+# --- other ways in ---
+
+
+def serving(name):
+    """The command of a process that has this adapter."""
+    return f"{sys.executable} -m ampscale_conformance.remote.serve strange:{name}"
+
+
+def test_a_command_is_an_implementation_too(here):
+    """It gives what its adapter gives here; and its recording gives it again without it."""
+    (here / "level").mkdir()
+    direct = verdicts(report(1, "strange:Late", "--level", "0"))
+    assert verdicts(report(1, "--command", serving("Late"), "--level", "0", "--record", "said.jsonl")) == direct
+    assert '"reset"' in (here / "said.jsonl").read_text().replace("\\", "")
+    (here / "strange.py").unlink()
+    assert verdicts(report(1, "--replay", "said.jsonl", "--level", "0")) == direct
+
+
+def test_a_command_that_does_not_start_is_a_report():
+    """Of one result, which says what came."""
+    said = report(1, "--command", "./absent")
+    assert verdicts(said) == {"hello": "crash"}
+    assert "./absent" in said["results"][0]["message"]
+
+
+def test_a_crash_of_its_own_process_is_a_verdict():
+    """And the other cases are asked all the same."""
+    said = report(1, "strange:Crashing", "--isolate", "--level", "0")
+    assert set(verdicts(said).values()) == {"pass", "crash"}
+    assert any("3" in result["message"] for result in said["results"] if result["verdict"] == "crash")
+
+
+def test_the_shipped_adapters_are_listed():
+    """With where they are."""
+    lines = printed(0, "--list").splitlines()
+    assert [line.split() for line in lines[: len(SHIPPED)]] == [list(item) for item in SHIPPED.items()]
+
+
+def test_a_shipped_adapter_is_asked_by_its_name():
+    """As one of the list."""
+    assert report(0, "ampscale-numpy", *GROWS)["implementation"]["name"].startswith("ampscale")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ([], "one of IMPLEMENTATION, --command, --replay and --list is wanted, got none"),
+        (["strange:Right", "--command", "x"], "is wanted, got IMPLEMENTATION and --command"),
+        (["--replay", "x", "--command", "x"], "is wanted, got --command and --replay"),
+        (["--json", "strange:Right"], "--json took 'strange:Right' for its FILE, and no IMPLEMENTATION is left: put --json last"),
+        (["--command", "x", "--isolate"], "--isolate goes with IMPLEMENTATION"),
+        (["strange:Right", "--record", "x"], "--record goes with --command"),
+        (["strange:Right", "--update-expectations"], "--update-expectations goes with --expect"),
+        (
+            ["strange:Right", "--update-expectations", "--expect", "x", "--case", "*"],
+            "--update-expectations goes with the whole suite, and not with --case",
+        ),
+        (["strange:Right", "--update-expectations", "--expect", "x", "--random", "0"], "and not with --random"),
+        (["strange:Wrong"], "strange:Wrong: strange has no Wrong; it has "),
+        (["nobody:Right"], "nobody:Right: there is no module nobody in "),
+        (["strange"], "no installed adapter is called 'strange'"),
+        (["--replay", "absent.jsonl"], "absent.jsonl"),
+        (["strange:Right", "--case", "grows-*", "--junit", "absent/a.xml"], "absent/a.xml"),
+        (["strange:Right", "--seconds", "0"], "0.0 is not in the range"),
+    ],
+)
+def test_wrong_usage_is_refused(arguments, wanted):
+    """With what was wanted and what came, and the status 2."""
+    assert wanted in refused(*arguments)
+
+
+# --- chance ---
+
+
+def test_random_cases_are_added():
+    """A row for each kind; a pass says how many there were, and from which seed."""
+    rows = [each for each in report(0, "strange:Right", *GROWS, "--random", "7")["results"] if each["case"].startswith("random-")]
+    assert [each["verdict"] for each in rows] == ["pass"] + ["unsupported"] * 3
+    assert rows[0]["message"].endswith(" cases with seed 7")
+
+
+def test_what_chance_finds_can_be_pasted():
+    """The text of a vector stands below the failure."""
+    text = printed(1, "strange:Late", *GROWS, "--level", "0", "--random", "7")
+    below = text[text.index("seed 7; as a case of spec/vectors/machine.json:") :].partition("\n")[2]
+    assert json.JSONDecoder().raw_decode(below.strip())[0]["kind"] == "trace"
+
+
+def test_without_hypothesis_chance_is_refused(here):
+    """In one line that says how to get it."""
+    (here / "sitecustomize.py").write_text("import sys\nsys.modules['hypothesis'] = None\n")
+    code = "from ampscale_conformance.cli import conform; conform()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "strange:Right", "--random", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(here)},
+    )
+    assert done.stdout == ""
+    assert done.stderr.strip() == 'ampscale: hypothesis is not installed: pip install "ampscale[conformance]"'
+
+
+def test_the_command_is_light():
+    """What it needs is imported when it runs, so that `ampscale --help` stays light."""
+    code = "import sys, ampscale_conformance.cli; sys.exit(any('conformance' in name for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,263 @@
+"""The mutants: each is accused by its clause, nothing in the suite is too much, and the audit would tell if it were not so."""
+
+import linecache
+import math
+from functools import cache
+from pathlib import Path
+
+import mutants
+import pytest
+from ampscale_conformance import check
+from ampscale_conformance.cases import every_case
+from ampscale_conformance.model.case import CHAPTERS, Case, case
+from ampscale_conformance.model.clauses import clauses
+from mutants import Mutant, mutants_of, wrong
+from mutants.audit import audit, main
+from mutants.places import SUBJECT, files_of, written
+from mutants.plain import GivesUpError, Plain
+from run import odd_cases
+
+from ampscale.presets import PRESETS, deepspeed
+
+ALL = mutants.MUTANTS
+
+
+@cache
+def cases_of(clause):
+    """The cases that hold against one clause."""
+    return tuple(case for case in every_case() if case.clause == clause)
+
+
+def test_names_are_unique():
+    """A name says which mutant is meant."""
+    names = [mutant.name for mutant in ALL]
+    assert sorted(names) == sorted(set(names))
+    assert len(names) >= 120
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_every_chapter_has_mutants(chapter):
+    """Each module gathers its table."""
+    assert all(isinstance(mutant, Mutant) for mutant in mutants_of(chapter))
+    assert mutants_of(chapter)
+    assert len(mutants_of("machine")) >= 45
+
+
+def test_nothing_else_is_gathered():
+    """The package has no other names than its own."""
+    with pytest.raises(AttributeError, match="has no attribute 'MUTANT'"):
+        _ = mutants.MUTANT
+
+
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
+def test_a_mutant_is_accused_by_its_clause(mutant):
+    """It breaks a clause, somebody met it or it says that nobody did, and a case of that clause sees it."""
+    assert mutant.clause in clauses()
+    assert mutant.story
+    assert mutant.make() is not mutant.make()
+    assert not check(mutant.make(), cases=cases_of(mutant.clause)).ok
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_their_root_is_right_by_every_preset(preset):
+    """What mutants are made of is accused of nothing, at the levels that it has."""
+    report = check(Plain(preset), level=1)
+    assert report.ok
+    assert report.counts["pass"] >= 4
+
+
+def test_their_root_holds_where_it_gives_up():
+    """A step in which it gives up leaves the scaler as it was."""
+    plain = Plain("deepspeed")
+    handle = plain.create(deepspeed(init_scale=1.0, hysteresis=1))
+    before = dict(vars(handle))
+    with pytest.raises(GivesUpError, match=r"an overflow at a scale of 1\.0"):
+        plain.update(handle, False)
+    assert vars(handle) == before
+
+
+# --- the audit, on a suite of three cases
+
+
+def asked_of(subject):
+    """The scale, of which two things are expected."""
+    scale = subject.read_scale(subject.create(subject.rule()))
+    subject.expect(scale > 0, "wanted a positive scale")
+    subject.expect(scale != 7, "wanted any scale but 7")
+
+
+def helped(subject):
+    """By way of another."""
+    asked_of(subject)
+
+
+@case("MACHINE-state", 0, "seven: the scale is 7")
+def is_not_seven(subject):
+    """Sees both faults."""
+    helped(subject)
+
+
+@case("MACHINE-pure", 0, "seven: the scale is 7")
+def is_not_seven_either(subject):
+    """Sees them too, for another clause."""
+    helped(subject)
+
+
+TABLE = []
+
+
+@wrong(TABLE, "MACHINE-state", "a test")
+class IsSeven(Plain):
+    """Shows 7."""
+
+    def read_scale(self, handle):
+        return 7.0
+
+
+@wrong(TABLE, "MACHINE-state", "a test", "paddle", capabilities=("resume",))
+class IsNegative(Plain):
+    """Shows -1."""
+
+    def read_scale(self, handle):
+        return -1.0
+
+
+@wrong(TABLE, "MACHINE-backoff", "a test")
+class IsFine(Plain):
+    """Has no fault."""
+
+
+HERE = Path(__file__)
+
+
+def audited(cases, table, files=(HERE,)):
+    """The audit of these cases, whose expectations are in this file."""
+    return audit(cases, table, files)
+
+
+def lines(places):
+    """The lines that places stand for."""
+    return [linecache.getline(*place).strip() for place in sorted(places)]
+
+
+def test_a_class_becomes_a_mutant():
+    """It has its name, and is made with what it claims."""
+    assert [mutant.name for mutant in TABLE] == ["is-seven", "is-negative", "is-fine"]
+    info = TABLE[1].make().info
+    assert (info.preset, info.capabilities, info.level) == ("paddle", {"resume"}, 1)
+
+
+def test_a_mutant_without_a_case_of_its_clause_is_not_caught():
+    """That a case of another clause sees it does not count."""
+    assert [mutant.name for mutant in audited([is_not_seven], TABLE).uncaught()] == ["is-fine"]
+    assert [mutant.name for mutant in audited([is_not_seven_either], TABLE[:1]).uncaught()] == ["is-seven"]
+
+
+def test_a_case_is_necessary_where_a_mutant_is_caught_by_it_alone():
+    """Two cases that see the same are each too much, and so is one whose clause has no mutant."""
+    again = Case("again", "MACHINE-state", 0, "", asked_of)
+    assert audited([is_not_seven], TABLE).idle_cases() == []
+    assert audited([is_not_seven, again], TABLE).idle_cases() == [is_not_seven, again]
+    assert audited([is_not_seven, is_not_seven_either], TABLE).idle_cases() == [is_not_seven_either]
+
+
+def test_every_line_on_the_way_to_an_expectation_is_one():
+    """The calls of helpers too, as far as the cases come there."""
+    assert lines(audited([is_not_seven], TABLE).places) == EXPECTING
+    assert len(audited([is_not_seven, is_not_seven_either], TABLE).places) == len(EXPECTING) + 1
+
+
+EXPECTING = [
+    'subject.expect(scale > 0, "wanted a positive scale")',
+    'subject.expect(scale != 7, "wanted any scale but 7")',
+    "asked_of(subject)",
+    "helped(subject)",
+]
+
+
+def test_an_expectation_is_necessary_where_a_mutant_is_caught_by_it_alone():
+    """Without the mutant it is too much."""
+    assert audited([is_not_seven], TABLE).idle_places() == []
+    assert lines(audited([is_not_seven], TABLE[1:]).idle_places()) == EXPECTING[1:2]
+    again = Case("again", "MACHINE-state", 0, "", lambda subject: asked_of(subject))
+    assert lines(audited([is_not_seven, again], TABLE).idle_places()) == [
+        *EXPECTING[2:],
+        'again = Case("again", "MACHINE-state", 0, "", lambda subject: asked_of(subject))',
+    ]
+
+
+ODD = Path(odd_cases.__file__)
+
+
+def test_a_case_goes_on_without_an_expectation():
+    """Of two that see the same each is too much."""
+    idle = audited([odd_cases.is_not_seven_twice], TABLE[:1], [ODD]).idle_places()
+    assert 'subject.expect(scale != 7, "wanted another scale")' in lines(idle)
+    assert 'subject.expect(scale != 7, "still wanted another scale")' in lines(idle)
+
+
+def test_what_keeps_a_case_from_an_error_is_necessary():
+    """A case that breaks accuses nobody, and one that breaks with all its expectations is an error of the suite."""
+    idle = audited([odd_cases.has_a_logarithm], TABLE[1:2], [ODD]).idle_places()
+    assert 'subject.expect(scale > 0, "wanted one with a logarithm")' not in lines(idle)
+    broken = Case("broken", "MACHINE-state", 0, "", lambda _: math.log2(-1))
+    with pytest.raises(ValueError, match="math domain error"):
+        audited([broken], TABLE)
+
+
+def test_expectations_on_trees_are_places_too():
+    """Of `Subject` those alone that are written there, but not the one through which all go."""
+    places = audited([odd_cases.has_nothing], TABLE, [ODD, SUBJECT]).places
+    assert 'subject.expect_same([None], [None], "a tree")' in lines(places)
+    assert {place for place in places if place[0] == str(SUBJECT)} == written([SUBJECT])
+    assert "raise Failed(message)" not in lines(places)
+    assert lines(written([ODD])) == lines(place for place in places if place[0] == str(ODD))
+
+
+@wrong(TEXTS := [], "MACHINE-state", "a test")
+class IsText(Plain):
+    """Shows words."""
+
+    def read_scale(self, handle):
+        return "1024"
+
+
+def test_what_the_subject_raises_by_itself_is_an_expectation():
+    """Of its lines those are too much that no mutant meets."""
+    found = audited([is_not_seven], TEXTS, [SUBJECT])
+    met = set(found.places) - set(found.idle_places())
+    assert lines(met) == ['raise Failed(f"{what}: wanted a float, got {seen(value)}")']
+
+
+def test_a_chapter_has_nothing_that_is_too_much(capsys):
+    """Its mutants are all caught, and none of its cases and expectations can be left out."""
+    assert main(["--chapter", "machine"]) == 0
+    assert "grows-to-infinity: MACHINE-growth-guard, by a-growth-at-the-top-keeps-the-scale; and by 0 of other clauses" in (
+        written_lines := capsys.readouterr().out.splitlines()
+    )
+    assert not [line for line in written_lines if line.startswith("not ")]
+
+
+def test_what_is_too_much_is_told(capsys, monkeypatch):
+    """Each with its name or its line, and the exit status says so too."""
+    monkeypatch.setattr("mutants.audit.mutants_of", lambda _: TABLE)
+    monkeypatch.setattr("mutants.audit.suite.every_case", lambda: [is_not_seven, is_not_seven_either])
+    monkeypatch.setattr("mutants.audit.files_of", lambda _: [HERE])
+    monkeypatch.setattr("mutants.audit.CHAPTERS", ("machine",))
+    assert main([]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "is-seven: MACHINE-state, by is-not-seven; and by 1 of other clauses",
+        "is-negative: MACHINE-state, by is-not-seven; and by 1 of other clauses",
+        "is-fine: MACHINE-backoff, by NOTHING; and by 0 of other clauses",
+        "3 mutants, 2 cases, 5 lines of expectations",
+        "0 cases are the only one, of any clause, to accuse some mutant",
+        "not caught: is-fine, by MACHINE-backoff",
+        "not necessary: case is-not-seven-either, MACHINE-pure",
+        f"not necessary: {HERE}:{is_not_seven_either.run.__code__.co_firstlineno + 3}: helped(subject)",
+    ]
+
+
+def test_the_files_of_a_chapter_are_its_module_and_what_it_is_made_of():
+    """Those beside it that it imports, and those that they import."""
+    assert {file.stem for file in files_of(["machine"])} == {"machine", "machine_dialects", "machine_handles", "machine_walk"}
+    assert {file.stem for file in files_of()} >= {*CHAPTERS, "machine_walk", "subject"}

@@ -1,0 +1,1 @@
+"""CuPy arrays."""

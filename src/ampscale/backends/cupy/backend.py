@@ -1,0 +1,175 @@
+"""
+CuPy: every verb is one fused pass over all arrays, on the current stream, and reads nothing on the host.
+
+The core's definitions would not do here: CuPy compiles its arithmetic to take float32's subnormal numbers for zero.
+
+A CUDA graph can capture every verb. It goes on using what was allocated meanwhile, so capture under an allocator of its own
+that lives as long as the graph; and call the verb once before, since a kernel is compiled when it is first launched.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
+from typing import Any
+
+import array_api_compat.cupy
+import cupy
+
+from ...core import overflow
+from ...core.dtypes import FLOATS, INTEGERS, name_of, widest
+from ...core.trees import leaves, rebuilt
+from ...core.typing import Array, Flag, Namespace, Scale, Tree
+from .launches import launch_norms, launch_pass
+
+NAME = "cupy"
+
+
+def owns(array: Any) -> bool:
+    """Whether *array* belongs to this library."""
+    return isinstance(array, cupy.ndarray)
+
+
+def namespace() -> Namespace:
+    """The library's Array API namespace."""
+    return array_api_compat.cupy
+
+
+def devices() -> tuple[str, ...]:
+    """Where arrays can be put here; nowhere without a driver."""
+    if not cupy.cuda.is_available():
+        return ()
+    return tuple(str(cupy.cuda.Device(index)) for index in range(cupy.cuda.runtime.getDeviceCount()))
+
+
+def as_network(value: Any) -> Any:  # noqa: ARG001
+    """None: CuPy has no networks."""
+    return None
+
+
+def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:  # noqa: ARG001
+    """
+    The loss, and what turns a seed into gradients.
+
+    Raises:
+        TypeError: Always: CuPy has no differentiation.
+    """
+    raise TypeError("CuPy does not differentiate: give Network(loss_fn, params, vjp=...)")
+
+
+def scale(tree: Tree, scale: Scale) -> Tree:
+    """As `core.scaling.scale`."""
+    return _multiplied(tree, scale)
+
+
+def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
+    """As `core.scaling.unscale`."""
+    return _unscaled(tree, scale, None, dtype)[0]
+
+
+def all_finite(tree: Tree) -> Flag:
+    """As `core.overflow.all_finite`."""
+    arrays = leaves(tree)
+    with _device_of(arrays):
+        floats = [array for array in arrays if name_of(array.dtype) not in INTEGERS]
+        return launch_pass(_contiguous(floats), None, 1, divides=False)[0]
+
+
+def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
+    """As `core.overflow.unscale_and_check`."""
+    unscaled, finite, _ = _unscaled(tree, scale, out, dtype)
+    return unscaled, finite
+
+
+def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
+    """As `core.norms.unscale_check_and_norm`."""
+    unscaled, finite, sums = _unscaled(tree, scale, out, dtype, with_sums=True)
+    with _device_of([sums]):
+        return unscaled, finite, launch_norms(sums, 1)[1]
+
+
+def global_norm(tree: Tree) -> Array:
+    """As `core.norms.global_norm`."""
+    return _norms(tree, 1)[1]
+
+
+def local_norms(tree: Tree) -> Array:
+    """As `core.norms.local_norms`."""
+    return _norms(tree, 1)[0]
+
+
+def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
+    """As `core.norms.clip_by_global_norm`."""
+    _, norm, coefficient = _norms(tree, max_norm)
+    return _multiplied(tree, coefficient), norm
+
+
+def _multiplied(tree: Tree, factor: Scale) -> Tree:
+    arrays = leaves(tree)
+    with _device_of(arrays):
+        sources = _contiguous(arrays)
+        targets = _like(sources, None)
+        launch_pass(sources, targets, factor, divides=False)
+    return rebuilt(tree, targets)
+
+
+def _unscaled(
+    tree: Tree, scale: Scale, out: Tree, dtype: str | None, *, with_sums: bool = False
+) -> tuple[Tree, Flag, Array | None]:
+    """The unscaled tree, the flag, and with *with_sums* the sum of the squares of each array."""
+    arrays = leaves(tree)
+    with _device_of(arrays):
+        sources = _contiguous(arrays)
+        given = arrays if out is tree else leaves(out)
+        direct = out is not None and _can_be_targets(given, sources)
+        targets = given if direct else _like(sources, dtype)
+        sums = widest([name_of(target.dtype) for target in targets]) if with_sums else None
+        finite, totals = launch_pass(sources, targets, scale, divides=True, sums=sums)
+        if out is not None and not direct:
+            overflow.write(out, targets)
+    return (rebuilt(tree, targets) if out is None else out), finite, totals
+
+
+def _norms(tree: Tree, limit: float) -> tuple[Array, Array, Array]:
+    arrays = leaves(tree)
+    with _device_of(arrays):
+        sources = _contiguous(arrays)
+        sums = widest([name_of(source.dtype) for source in sources])
+        _, totals = launch_pass(sources, None, 1, divides=False, sums=sums)
+        return launch_norms(totals, limit)
+
+
+def _device_of(arrays: list[Array]) -> AbstractContextManager[Any]:
+    return arrays[0].device if arrays else nullcontext()
+
+
+def _contiguous(arrays: list[Array]) -> list[Array]:
+    """*arrays*, copied where they are not contiguous; the same list where all are."""
+    if all(array.flags.c_contiguous for array in arrays):
+        return arrays
+    return [array if array.flags.c_contiguous else array.copy(order="C") for array in arrays]
+
+
+def _like(arrays: list[Array], dtype: str | None) -> list[Array]:
+    """New arrays; those for arrays narrower than *dtype* in it."""
+    return [cupy.empty(array.shape, dtype=dtype if _is_narrower(array, dtype) else array.dtype) for array in arrays]
+
+
+def _is_narrower(array: Array, dtype: str | None) -> bool:
+    name = name_of(array.dtype)
+    return dtype is not None and name in FLOATS and FLOATS[name].fraction_bits < FLOATS[dtype].fraction_bits
+
+
+def _can_be_targets(targets: list[Array], sources: list[Array]) -> bool:
+    """Whether a pass can write here: each target its own source, or memory that nothing else here shares."""
+    spans = [_span(source) for source in sources]
+    if targets is not sources:
+        if not all(target.flags.c_contiguous for target in targets):
+            return False
+        spans += [span for span, own in zip(map(_span, targets), tuple(spans), strict=True) if span != own]
+    spans.sort()
+    return all(before[1] <= after[0] for before, after in pairwise(spans))
+
+
+def _span(array: Array) -> tuple[int, int]:
+    first = array.data.ptr
+    return first, first + array.nbytes

@@ -1,0 +1,215 @@
+"""
+What the verbs do to one array on JAX: scaled, unscaled, checked, measured.
+
+XLA's CPU code puts one result into one loop, and adds up a sum of anything computed one number after the other. So a
+check or a sum is taken from the finished array there, in lanes side by side, some hundred kilobytes at a time.
+"""
+
+from collections.abc import Callable
+from functools import partial, reduce
+from operator import add, and_
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...core.dtypes import COMPLEX_PARTS, FLOATS, INTEGERS, wide
+from ...core.scaling import Operation
+from ...core.typing import Array, Flag
+from .ieee754 import divide, multiply, narrowed, widened
+
+PIECES = 4  # that are taken in each round, of as many values as there are lanes
+SLICES = 8  # that an array is cut into where a loop takes none
+LANES = 2**12  # at most, of eight bytes each
+STRAIGHT = 2**11  # values that are not worth a loop
+
+
+class Row(NamedTuple):
+    """What a kernel tells of an array; None for what it was not asked."""
+
+    value: Array | None = None  # the array of the result, in place of the given one
+    finite: Flag | None = None  # bool, shape ()
+    squares: Array | None = None  # float64, shape (): the sum of the squares, holding a value of the dtype of the norm
+
+
+def scaled(leaf: Array, factor: Array) -> Row:
+    """*leaf* times *factor*, float32 or float64 of shape ()."""
+    return Row(_applied(multiply, leaf, factor, leaf.dtype.name))
+
+
+def unscaled(leaf: Array, scale: Array, dtype: str | None) -> Row:
+    """*leaf* divided by *scale*, in its `result_dtype`."""
+    return Row(_applied(divide, leaf, scale, result_dtype(leaf, dtype)))
+
+
+def checked(leaf: Array, scale: Array, dtype: str | None) -> Row:
+    """`unscaled`, and whether all of that is finite."""
+    value = _applied(divide, leaf, scale, result_dtype(leaf, dtype))
+    return Row(value, _still_finite(leaf, scale, value))
+
+
+def measured(leaf: Array, scale: Array, dtype: str | None, within: str) -> Row:
+    """`checked`, and what it adds to a norm in the dtype *within*. The square of a finite number of 32 bits is finite in 64."""
+    value = _applied(divide, leaf, scale, result_dtype(leaf, dtype))
+    sums = _sums(value, within)
+    is_wide = wide(value.dtype.name) == "float64"
+    return Row(value, _still_finite(leaf, scale, value) if is_wide else jnp.all(jnp.isfinite(sums)), _added(sums, within))
+
+
+def is_finite(leaf: Array) -> Row:
+    """Whether *leaf*, of any dtype, holds neither an infinity nor a NaN."""
+    if leaf.dtype.name in INTEGERS:
+        return Row(finite=jnp.ones((), bool))
+    return Row(finite=jax.lax.platform_dependent(leaf, cpu=_finite_in_pieces, default=_plainly_finite))
+
+
+def squared(leaf: Array, within: str) -> Row:
+    """What *leaf* adds to a norm in the dtype *within*."""
+    return Row(squares=_added(_sums(leaf, within), within))
+
+
+def result_dtype(leaf: Array, dtype: str | None) -> str:
+    """The dtype of an unscaled *leaf* where *dtype* is asked for: the wider of the two."""
+    name = leaf.dtype.name
+    return name if dtype is None or name not in FLOATS or FLOATS[name].fraction_bits >= FLOATS[dtype].fraction_bits else dtype
+
+
+def parts(leaf: Array) -> list[Array]:
+    """*leaf*, or its real and its imaginary part."""
+    return [jnp.real(leaf), jnp.imag(leaf)] if leaf.dtype.name in COMPLEX_PARTS else [leaf]
+
+
+def rounded(array: Array, dtype: str) -> Array:
+    """*array*, float64, rounded to the values of *dtype*."""
+    return widened(narrowed(array)) if dtype == "float32" else array
+
+
+def in_dtype(array: Array, name: str) -> Array:
+    """*array*, real, as float32 or float64, subnormal numbers too; float32 from float64 is rounded."""
+    if array.dtype.name == name:
+        return array
+    if name == "float32":
+        return narrowed(array) if array.dtype.name == "float64" else array.astype(jnp.float32)
+    return widened(array.astype(jnp.float32))
+
+
+def _applied(operation: Operation, leaf: Array, factor: Array, dtype: str) -> Array:
+    """*operation* on *leaf* and *factor* in the dtype of arithmetic, rounded once to *dtype*; a complex leaf part by part."""
+    within = wide(leaf.dtype.name)
+    with jax.enable_x64(True):
+        number = in_dtype(jnp.reshape(factor, ()), within)
+    if leaf.dtype.name in COMPLEX_PARTS:
+        pairs = operation(jnp.stack(parts(leaf), axis=-1), number)  # at once, since that is one loop
+        return jax.lax.complex(pairs[..., 0], pairs[..., 1])
+    result = operation(leaf.astype(within), number)
+    if dtype != "float64" or within == "float64":
+        return result.astype(dtype)
+    with jax.enable_x64(True):
+        return widened(result)
+
+
+def _still_finite(leaf: Array, scale: Array, value: Array) -> Flag:
+    """Whether *value*, which is *leaf* divided by *scale*, is finite; from 1 up that is whether *leaf* is."""
+
+    def on_cpu(leaf: Array, scale: Array, value: Array) -> Flag:
+        """To look at *value* XLA would compute it once more, unless it is handed to a branch."""
+        if value.size < STRAIGHT:
+            return _finite_in_pieces(value)
+        return jax.lax.cond(scale >= 1, lambda: _finite_in_pieces(leaf), lambda: _finite_in_pieces(value))
+
+    return jax.lax.platform_dependent(
+        leaf, jnp.reshape(scale, ()), value, cpu=on_cpu, default=lambda _, __, value: _plainly_finite(value)
+    )
+
+
+def _plainly_finite(array: Array) -> Flag:
+    return jnp.all(jnp.isfinite(array))
+
+
+def _finite_in_pieces(array: Array) -> Flag:
+    """Several pieces at once, since what is found of each value is written down before it is looked at again."""
+    flags = []
+    for part in parts(array):
+        flat = part.reshape(-1)
+        pieces = PIECES if flat.size >= STRAIGHT else 1
+        size = -(-flat.size // pieces)
+        starts = [min(piece * size, flat.size - size) for piece in range(pieces)]  # some values are looked at twice
+        flags.append(jnp.all(reduce(and_, [jnp.isfinite(flat[start : start + size]) for start in starts])))
+    return reduce(and_, flags)
+
+
+def _sums(leaf: Array, within: str) -> Array:
+    """The sum of the squares of each part of *leaf*, float64, not rounded."""
+    with jax.enable_x64(True):
+        return jnp.stack([_sum_of_squares(part, within) for part in parts(leaf)])
+
+
+def _added(sums: Array, within: str) -> Array:
+    with jax.enable_x64(True):
+        return reduce(lambda one, other: rounded(one + other, within), list(rounded(sums, within)))
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _sum_of_squares(array: Array, within: str) -> Array:
+    squares = partial(_squares, within=within)
+    on_cpu = partial(_sum_in_lanes, function=squares)
+    return jax.lax.platform_dependent(array, cpu=on_cpu, default=lambda array: jnp.sum(squares(array)))
+
+
+@_sum_of_squares.defjvp
+def _derivative(within: str, values: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (array,), (tangent,) = values, tangents
+    with jax.enable_x64(True):
+        slope = 2 * in_dtype(array, "float64") * tangent.astype(jnp.float64)
+        return _sum_of_squares(array, within), jnp.sum(slope)
+
+
+def _squares(array: Array, within: str) -> Array:
+    """
+    Float64, in the values of *within*; only what is infinite in float32 is not, so that it can be told from an infinity.
+
+    XLA's CPU code takes a product below 2**-126 for zero in float32, and has it in float64.
+    """
+    if within == "float64":
+        exact = in_dtype(array, "float64")
+        return exact * exact
+    values = array.astype(jnp.float32)
+    narrow, exact = (values * values).astype(jnp.float64), values.astype(jnp.float64)
+    common = (jnp.abs(values) >= 2.0**-63) & (jnp.abs(values) < 2.0**64)
+    return jnp.where(common, narrow, jnp.rint(exact * exact * 2.0**149) * 2.0**-149)
+
+
+def _sum_in_lanes(array: Array, function: Callable[[Array], Array]) -> Array:
+    """The sum of what *function* makes of each value, in float64."""
+    flat = array.reshape(-1)
+    if flat.size < STRAIGHT:
+        return jnp.sum(function(flat))
+    if flat.dtype != jnp.bfloat16:
+        return jnp.sum(_rounds(flat, function))
+    size = flat.size // SLICES  # XLA would have all of it in float32 before it takes slices in a loop
+    shorter = reduce(add, [function(flat[piece * size : (piece + 1) * size]) for piece in range(SLICES)])
+    return _sum_in_lanes(shorter, lambda sums: sums) + jnp.sum(function(flat[SLICES * size :]))
+
+
+def _rounds(flat: Array, function: Callable[[Array], Array]) -> Array:
+    """
+    Sums of what *function* makes of *flat*, in a few thousand lanes.
+
+    In rounds of a loop, which XLA cannot join with what comes before or after. The last round begins early where there is
+    too little left for it, and what was there before counts as zero.
+    """
+    lanes = min(LANES, 1 << ((flat.size // PIECES).bit_length() - 1))
+    size = lanes * PIECES
+
+    def one_round(index: Array, sums: Array) -> Array:
+        start = jnp.minimum(index * size, flat.size - size)
+        for piece in range(PIECES):
+            results = function(jax.lax.dynamic_slice(flat, (start + piece * lanes,), (lanes,)))
+            if flat.size % size != 0:
+                place = jax.lax.iota(np.int32, lanes) + piece * lanes
+                results = jnp.where(place >= (index * size - start).astype(np.int32), results, 0)
+            sums = sums + results
+        return sums
+
+    return jax.lax.fori_loop(0, -(-flat.size // size), one_round, jnp.zeros(lanes))

@@ -1,0 +1,1 @@
+"""Checkpoint files, read and written without running code."""

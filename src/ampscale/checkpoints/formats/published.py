@@ -1,0 +1,270 @@
+"""
+The formats, one after the other: how the counts are read, how they are written, and the entries with their names.
+
+An iteration number says no more than its distance to another one. What is written is the smallest that says the same.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ... import presets
+from ...core.rule import LossScaleRule
+from .ampscale import Own
+from .entries import BACKOFF, BOUND, FACTOR, GROWTH, SHARE, WIDE_BOUND, Count, Scale, dynamic, flag, or_none
+from .format import Constant, Entries, Format
+
+_LOADED = "call load_state_dict(mapping)"
+
+
+def _inverse(factor: float) -> float:
+    return 1 / factor
+
+
+def _whole(value: float) -> float:
+    """An int, where *value* is whole: some scalers take nothing else."""
+    return int(value) if value == int(value) else value
+
+
+def _float32(scale: float, *shape: int) -> Any:
+    return np.full(shape, scale, np.float32)
+
+
+def _int32(count: int) -> Any:
+    return np.asarray(count, np.int32)
+
+
+# torch.amp.GradScaler 2.13: state_dict()
+TORCH = Format(
+    "torch",
+    scale="scale",
+    state={"scale": Scale(), "_growth_tracker": Count()},
+    read=lambda entries, _rule: (entries["_growth_tracker"], 0),
+    write=lambda state, _rule: {"scale": state.scale, "_growth_tracker": state.good_steps},
+    taken=_LOADED,
+    saved=(
+        Constant("growth_factor", "growth_factor", FACTOR),
+        Constant("backoff_factor", "backoff_factor", SHARE),
+        Constant("growth_interval", "growth_interval", Count(1)),
+    ),
+)
+
+
+# paddle.amp.GradScaler 3.3.1: state_dict()
+PADDLE = Format(
+    "paddle",
+    scale="scale",
+    state={"scale": Scale(), "incr_count": Count(), "decr_count": Count(), "use_dynamic_loss_scaling": dynamic},
+    read=lambda entries, _rule: (entries["incr_count"], entries["decr_count"]),
+    write=lambda state, _rule: {
+        "scale": _float32(state.scale, 1),
+        "incr_count": state.good_steps,
+        "decr_count": state.bad_steps,
+        "use_dynamic_loss_scaling": True,
+    },
+    taken=_LOADED,
+    saved=(
+        Constant("incr_ratio", "growth_factor", FACTOR),
+        Constant("decr_ratio", "backoff_factor", SHARE),
+        Constant("incr_every_n_steps", "growth_interval", Count(1)),
+        Constant("decr_every_n_nan_or_inf", "hysteresis", Count(1)),
+    ),
+)
+
+
+# mindspore.amp.DynamicLossScaler 2.10: its two Parameters, which stand beside others in a checkpoint
+MINDSPORE = Format(
+    "mindspore",
+    scale="scale_value",
+    state={"scale_value": Scale(), "counter": Count()},
+    read=lambda entries, _rule: (entries["counter"], 0),
+    write=lambda state, _rule: {"scale_value": _float32(state.scale), "counter": _int32(state.good_steps)},
+    taken="set the two Parameters of the scaler: scaler.scale_value.set_data(...), scaler.counter.set_data(...)",
+    given=(
+        Constant("scale_factor", "growth_factor", Count(1), float, _whole),
+        Constant("scale_window", "growth_interval", Count(1)),
+    ),
+    reciprocal=_inverse,
+    beside=("*",),
+)
+
+
+# mindspore.nn.TrainOneStepWithLossScaleCell 2.10 with a DynamicLossScaleUpdateCell: its Parameters, beside the network's
+MINDSPORE_UPDATE_CELL = Format(
+    "mindspore_update_cell",
+    scale="scale_sense",
+    state={"scale_sense": Scale(), "current_iterator_step": Count(1), "last_overflow_iterator_step": Count()},
+    read=lambda entries, _rule: (_since(entries, "current_iterator_step", "last_overflow_iterator_step"), 0),
+    write=lambda state, _rule: {
+        "scale_sense": _float32(state.scale),
+        "current_iterator_step": _int32(state.good_steps + 1),
+        "last_overflow_iterator_step": _int32(0),
+    },
+    taken="call mindspore.load_param_into_net(cell, ...) with the entries as Parameters",
+    given=(Constant("scale_factor", "growth_factor", FACTOR), Constant("scale_window", "growth_interval", Count(1))),
+    reciprocal=lambda factor: presets.mindspore_update_cell(growth_factor=factor).backoff_factor,
+    beside=("*",),
+)
+
+
+# Megatron-core's DynamicGradScaler 0.16: state_dict(); hysteresis_tracker counts down, and goes on below zero
+MEGATRON = Format(
+    "megatron",
+    scale="scale",
+    state={"scale": Scale(), "growth_tracker": Count(), "hysteresis_tracker": Count(-(2**31))},
+    read=lambda entries, rule: (entries["growth_tracker"], min(rule.hysteresis - entries["hysteresis_tracker"], rule.hysteresis)),
+    write=lambda state, rule: {
+        "scale": _float32(state.scale, 1),
+        "growth_tracker": state.good_steps,
+        "hysteresis_tracker": rule.hysteresis - state.bad_steps,
+    },
+    taken="make its scale a torch tensor, and call load_state_dict(mapping)",
+    given=(
+        Constant("growth_factor", "growth_factor", GROWTH),
+        Constant("backoff_factor", "backoff_factor", BACKOFF),
+        Constant("growth_interval", "growth_interval", Count(1)),
+        Constant("hysteresis", "hysteresis", Count(1)),
+        Constant("min_scale", "min_scale", BOUND),
+    ),
+)
+
+
+# DeepSpeed's DynamicLossScaler 0.19 (ZeRO): vars(scaler), since a checkpoint holds the object; it counts down to one
+DEEPSPEED = Format(
+    "deepspeed",
+    scale="cur_scale",
+    state={
+        "cur_scale": Scale(wide=True),
+        "cur_iter": Count(),
+        "last_overflow_iter": Count(-1),
+        "cur_hysteresis": Count(1),
+        "dynamic": dynamic,
+    },
+    read=lambda entries, rule: (_good_steps(entries, rule), rule.hysteresis - entries["cur_hysteresis"]),
+    write=lambda state, rule: {
+        "cur_scale": state.scale,
+        "cur_iter": state.good_steps + 1,
+        "last_overflow_iter": -1,
+        "cur_hysteresis": rule.hysteresis - state.bad_steps,
+        "dynamic": True,
+    },
+    taken="call vars(scaler).update(mapping)",
+    saved=(
+        Constant("scale_factor", "growth_factor", FACTOR),
+        Constant("scale_window", "growth_interval", Count(1)),
+        Constant("min_scale", "min_scale", WIDE_BOUND),
+        Constant("delayed_shift", "hysteresis", Count(1)),
+        Constant(
+            "consecutive_hysteresis",
+            "refill",
+            flag,
+            lambda consecutive: ("finite",) if consecutive else ("growth",),
+            lambda refill: "finite" in refill,
+        ),
+        Constant("raise_error_at_min_scale", "stop_at_floor", flag),
+    ),
+    reciprocal=_inverse,
+    beside=("dtype",),
+)
+
+
+# DeepSpeed's FP16_Optimizer 0.19, fused or not: its part of state_dict()
+DEEPSPEED_FP16_OPTIMIZER = Format(
+    "deepspeed_fp16_optimizer",
+    scale="cur_scale",
+    state={
+        "dynamic_loss_scale": dynamic,
+        "cur_scale": Scale(wide=True),
+        "cur_iter": Count(),
+        "last_overflow_iter": Count(-1),
+    },
+    read=lambda entries, rule: (_good_steps(entries, rule), 0),
+    write=lambda state, _rule: {
+        "dynamic_loss_scale": True,
+        "cur_scale": state.scale,
+        "cur_iter": state.good_steps + 1,
+        "last_overflow_iter": -1,
+    },
+    taken="put the entries into the optimizer's state dict, and call load_state_dict",
+    saved=(Constant("scale_factor", "growth_factor", FACTOR), Constant("scale_window", "growth_interval", Count(1))),
+    given=(Constant("min_loss_scale", "min_scale", WIDE_BOUND),),
+    reciprocal=_inverse,
+    beside=("optimizer_state_dict", "fp32_groups", "fp32_groups_flat", "clip_grad"),
+)
+
+
+# keras.optimizers.LossScaleOptimizer 3.15: its two variables
+KERAS = Format(
+    "keras",
+    scale="dynamic_scale",
+    state={"step_counter": Count(), "dynamic_scale": Scale()},
+    read=lambda entries, _rule: (entries["step_counter"], 0),
+    write=lambda state, _rule: {"step_counter": _int32(state.good_steps), "dynamic_scale": _float32(state.scale)},
+    taken="assign the two variables of the built optimizer: step_counter.assign(...), dynamic_scale.assign(...)",
+    given=(Constant("dynamic_growth_steps", "growth_interval", Count(1)),),
+)
+
+
+# flax.training.dynamic_scale.DynamicScale 0.12: its state dict; it grows one step later than its interval says
+FLAX = Format(
+    "flax",
+    scale="scale",
+    state={"fin_steps": Count(), "scale": Scale()},
+    read=lambda entries, _rule: (entries["fin_steps"], 0),
+    write=lambda state, _rule: {"fin_steps": _int32(state.good_steps), "scale": _float32(state.scale)},
+    taken="call flax.serialization.from_state_dict(dynamic_scale, mapping)",
+    given=(
+        Constant("growth_factor", "growth_factor", FACTOR),
+        Constant("backoff_factor", "backoff_factor", SHARE),
+        Constant("growth_interval", "growth_interval", Count(), lambda late: late + 1, lambda steps: steps - 1),
+        Constant("minimum_scale", "min_scale", or_none(BOUND)),
+    ),
+)
+
+
+# jmp.DynamicLossScale 0.0.4: its two leaves
+JMP = Format(
+    "jmp",
+    scale="loss_scale",
+    state={"loss_scale": Scale(), "counter": Count()},
+    read=lambda entries, _rule: (entries["counter"], 0),
+    write=lambda state, _rule: {"loss_scale": _float32(state.scale), "counter": _int32(state.good_steps)},
+    taken="construct jmp.DynamicLossScale with the entries; under jax.jit it forgets min_loss_scale for 1",
+    given=(
+        Constant("period", "growth_interval", Count(1)),
+        Constant("factor", "growth_factor", FACTOR, encode=_whole),
+        Constant("min_loss_scale", "min_scale", BOUND),
+    ),
+    reciprocal=_inverse,
+)
+
+
+def _good_steps(entries: Entries, rule: LossScaleRule) -> int:
+    """DeepSpeed's count: its first window after an overflow has one step more than `scale_window`, the others have not."""
+    stable = _since(entries, "cur_iter", "last_overflow_iter")
+    return (stable - 1) % rule.growth_interval if stable else -1
+
+
+def _since(entries: Entries, now: str, then: str) -> int:
+    """The finite steps between two iterations, the second of which comes before the first."""
+    if entries[then] >= entries[now]:
+        raise ValueError(f"{then} must be less than {now}, which is {entries[now]}, got {entries[then]}")
+    return int(entries[now] - entries[then] - 1)
+
+
+FORMATS: dict[str, Format | Own] = {
+    format.name: format
+    for format in (
+        Own(),
+        TORCH,
+        PADDLE,
+        MINDSPORE,
+        MINDSPORE_UPDATE_CELL,
+        MEGATRON,
+        DEEPSPEED,
+        DEEPSPEED_FP16_OPTIMIZER,
+        KERAS,
+        FLAX,
+        JMP,
+    )
+}

@@ -1,0 +1,1 @@
+"""Identification of published scalers from the scales and overflows of a run."""

@@ -1,0 +1,1 @@
+"""Recorded runs: CSV files and training logs, read step by step."""

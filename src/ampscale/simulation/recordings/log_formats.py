@@ -1,0 +1,165 @@
+r"""
+The words in which training logs speak of overflows, scales and steps.
+
+`SIGNS` has all that is known of each project's words, and is all that a new project or a new version needs. A sign is a
+dialect, a meaning and a pattern. A pattern begins with plain characters, so that long logs are read fast, and the names of its
+groups say what it reads:
+
+    before, after, held    the scale before an overflow, after it, and both
+    ratio                  the scale after it over the one before
+    hysteresis             overflows until the scale backs off
+    rank, scaler           who speaks
+    index                  the steps before the overflow
+    steps, updates         the steps so far, with the overflows and without
+    total, skipped         the overflows among them, and those since the line before
+    scale, about           the scale after these steps, exact and rounded
+    fraction               a time with a fraction of a second
+    inner                  a line that follows a finite step
+"""
+
+import math
+import re
+from bisect import bisect_left
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from ..traces import Overflow
+
+DIALECTS = ("apex", "deepspeed", "paddle", "megatron", "fairseq", "lightning")
+EVERY_RANK = ("apex", "deepspeed", "paddle")  # in these, each process prints the messages that name no rank
+
+ATTEMPTED = r"\. Attempted loss scale: (?P<before>#), reducing to (?P<after>#)"
+HELD = r"\. Attempted loss scale: (?P<held>#), but hysteresis is (?P<hysteresis>\d+)"
+GRADIENT = r"Gradient overflow\. +Skipping step, (?:loss scaler (?P<scaler>\d+) )?"
+CAPITALS = r"OVERFLOW(?<!deepspeed\] OVERFLOW)(?<!deepscale\] OVERFLOW)(?: within closure)?! Skipping step"
+ZERO = r"\[deeps(?:peed|cale)\] (?:OVERFLOW!|fp16 dynamic loss scale overflow!)(?: Rank (?P<rank>-?\d+))? Skipping step"
+ITERATION = r"iteration(?:(?<=:\d\d\.\d{6}\] iteration)(?P<fraction>))? +(?P<steps>\d+)/ *\d+ \|"
+SKIPPED = r"(?:.* loss scale: (?P<scale>#) \|)?(?:.* number of skipped iterations: +(?P<skipped>\d+) \|)?"
+BAR = r"(?!\d)(?!(?:, \w+=[^,\]\n]*)*\])"  # not in a progress bar, which shows numbers that are over
+UPDATES = r"num_updates[^\w\n]{1,4}(?P<updates>\d+)" + BAR + r"(?:.*loss_scale[^\w\n]{1,4}(?P<about>#))?"
+
+SIGNS = (
+    # amp, and fp16_utils since 2019; amp of 2018; fp16_utils of 2018 and early 2019; contrib's FP16_Optimizer
+    ("apex", "overflow", GRADIENT + r"reducing loss scale to (?P<after>#)"),
+    ("apex", "overflow", r"Gradient overflow, skipping update"),
+    ("apex", "overflow", CAPITALS + "(?:" + ATTEMPTED + r"|, reducing loss scale to (?P<reduced>#))"),
+    ("apex", "overflow", r"Grad overflow on iteration (?P<index>\d+)\s+Using \w+ loss scale of (?P<before>#)"),
+    # 0.1 to 0.16: ZeRO and FP16_Optimizer; the latter before its message; the engine; the pipeline engine
+    ("deepspeed", "overflow", ZERO + "(?:" + ATTEMPTED + "|" + HELD + ")?"),
+    ("deepspeed", "overflow", r"\[Rank (?P<rank>-?\d+)\] Overflow detected\. Skipping step" + ATTEMPTED),
+    ("deepspeed", "place", r"Grad overflow on iteration:? (?P<index>\d+)\b(?!\s+Using)"),
+    ("deepspeed", "steps", r"ank[: ](?P<rank>-?\d+)\]? step=(?P<steps>\d+), skipped=(?P<total>\d+)"),
+    ("deepspeed", "steps", r"steps: (?<!\wsteps: )(?P<steps>\d+) loss: "),
+    # 2.0 to 3.3: GradScaler; the trainer of PaddleNLP
+    ("paddle", "overflow", r"Found inf or nan, current scale is: (?P<before>#), decrease to: #\*(?P<ratio>#)"),
+    ("paddle", "steps", r"global_step: (?P<steps>\d+)"),
+    # 1.0; 2.0 to core 0.19, twice
+    ("megatron", "overflow", CAPITALS + ATTEMPTED),
+    ("megatron", "start", r"successfully loaded checkpoint from .* at iteration (?P<steps>\d+)"),
+    ("megatron", "steps", ITERATION + SKIPPED),
+    # 0.5 to 0.12: fp16 and amp; a new run, twice; after finite steps since 0.10; the formats simple and json, and at the end
+    ("fairseq", "overflow", r"overflow detected, (?:ignoring gradient, )?setting (?:loss )?scale to:?(?: to)? (?P<after>#)"),
+    ("fairseq", "start", r"oaded checkpoint .* @ (?P<updates>\d+) updates"),
+    ("fairseq", "start", r"o existing checkpoint found"),
+    ("fairseq", "steps", r"train_inner(?P<inner>)\b.*?" + UPDATES),
+    ("fairseq", "steps", UPDATES),
+)
+NUMBER = r"(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)"  # what # stands for
+PATTERNS = [(dialect, meaning, re.compile(pattern.replace("#", NUMBER))) for dialect, meaning, pattern in SIGNS]
+LAUNCHER = re.compile(r"\[(?:default|rank)(\d+)\]:|\[\d+,(\d+)\]<std(?:out|err)>:")  # torchrun --tee, mpirun --tag-output
+
+
+class Event(NamedTuple):
+    """What a sign reads at a place in a log."""
+
+    at: int  # characters before it
+    line: int  # from 1
+    meaning: str  # "overflow"; "place", of the overflows that follow; "steps" so far; "start", of a run after so many steps
+    groups: dict[str, str | None]
+    rank: int | None  # of the process
+    number: int | None  # the index, or the steps or updates
+
+    def has(self, group: str) -> bool:
+        """Whether this was read."""
+        return self.groups.get(group) is not None
+
+    def overflow(self) -> Overflow:
+        """The overflow that it reports."""
+        before = _scale(self.groups.get("before") or self.groups.get("held"))
+        after = _scale(self.groups.get("after") or self.groups.get("reduced") or self.groups.get("held"))
+        if ratio := self.groups.get("ratio"):
+            after = float(np.float32(before) * np.float32(ratio))  # as Paddle does
+        return Overflow(self.line, before, after)
+
+    def scale_after(self) -> float:
+        """The scale after the steps so far, where its digits give it: one after the point in Megatron, six in fairseq."""
+        if text := self.groups.get("scale"):
+            exact = text in ("0.5", "inf") or (text.endswith(".0") and text != "0.0")
+            return float(text) if exact else math.nan
+        value = float(self.groups.get("about") or math.nan)
+        power = 2.0 ** round(math.log2(value)) if 0 < value < math.inf else math.nan
+        return power if value in (power, float(f"{power:g}")) else math.nan
+
+
+def find_events(text: str) -> dict[str, list[Event]]:
+    """The events of each dialect that has any: first of the one with most reports of overflows, then with most events."""
+    ends, found = line_ends(text), dict[str, list[Event]]()
+    for dialect in DIALECTS:
+        matches = [(match, meaning) for name, meaning, sign in PATTERNS if name == dialect for match in sign.finditer(text)]
+        end, events = 0, list[Event]()
+        for match, meaning in sorted(matches, key=lambda each: each[0].start()):
+            if match.start() >= end:  # of signs that overlap the first is meant
+                events.append(_event(text, ends, meaning, match.start(), match.groupdict()))
+                end = match.end()
+        if events:
+            found[dialect] = events
+    return dict(sorted(found.items(), key=lambda item: (reports(item[1]), len(item[1])), reverse=True))
+
+
+def find_steps(text: str, pattern: str) -> list[Event]:
+    """
+    The lines that end a step, in the user's words.
+
+    Raises:
+        ValueError: *pattern* is no regular expression, matches nothing, or its group `step` is no whole number.
+    """
+    try:
+        compiled = re.compile(pattern, re.MULTILINE)
+    except re.error as error:
+        raise ValueError(f"step_pattern must be a regular expression, got {pattern!r}: {error}") from None
+    matches, ends = list(compiled.finditer(text)), line_ends(text)
+    if not matches:
+        raise ValueError(f"step_pattern {pattern!r} matches nothing in the log")
+    if "step" not in compiled.groupindex:
+        places = [next(of_line).start() for _, of_line in groupby(matches, lambda match: bisect_left(ends, match.start()))]
+        return [_event(text, ends, "steps", at, {"steps": str(count)}) for count, at in enumerate(places, 1)]
+    if wrong := next((match for match in matches if not (match["step"] or "").isdecimal()), None):
+        raise ValueError(f"the group 'step' of step_pattern must match a whole number, got {wrong['step']!r} in {wrong[0]!r}")
+    return [_event(text, ends, "steps", match.start(), {"steps": match["step"]}) for match in matches]
+
+
+def reports(events: list[Event]) -> int:
+    """How many of the events tell of overflows, or that there were none."""
+    return sum(event.meaning == "overflow" or event.has("total") or event.has("skipped") for event in events)
+
+
+def line_ends(text: str) -> list[int]:
+    """The places of the line ends."""
+    return [match.start() for match in re.finditer("\n", text)]
+
+
+def _event(text: str, ends: list[int], meaning: str, at: int, groups: dict[str, str | None]) -> Event:
+    line = bisect_left(ends, at)
+    launcher = LAUNCHER.match(text, ends[line - 1] + 1 if line else 0)
+    rank = groups.get("rank") or (launcher and (launcher[1] or launcher[2]))
+    number = next(
+        (groups[name] for name in ("index", "steps", "updates") if groups.get(name)), "0" if meaning == "start" else None
+    )
+    return Event(at, line + 1, meaning, groups, None if rank is None else int(rank), None if number is None else int(number))
+
+
+def _scale(text: str | None) -> float:
+    """A scale in a message. DeepSpeed cuts off its fraction, so that a plain 0 says nothing."""
+    return math.nan if text is None or text == "0" else float(text)

@@ -1,0 +1,312 @@
+"""JAX's programs against the core's definition on NumPy: every kind of value, scale, size and structure; and how many run."""
+
+from functools import cache, partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from libraries import load
+from strategies import DTYPES, LARGEST, alike, same
+
+import ampscale
+from ampscale.core import norms, overflow, scaling
+
+jax = pytest.importorskip("jax", reason="needs jax")
+backend = pytest.importorskip("ampscale.backends.jax.backend")
+kernels = pytest.importorskip("ampscale.backends.jax.kernels")
+jnp = jax.numpy
+
+LIBRARY = load("jax")
+NARROW = pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+REAL = pytest.mark.parametrize("dtype", DTYPES)
+SIXTEEN = pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+SCALES = [2.0**-149, 3 * 2.0**-149, 2.0**-126, 2.0**-126 / 3, 1e-3, 0.1, 1.0, 3.0, 2.0**16, 1e5, 2.0**100, 1.9 * 2.0**127]
+ANY_SCALE = st.one_of(
+    st.floats(2.0**-149, float(LARGEST["float32"]), width=32),
+    st.integers(-149, 127).map(lambda exponent: 2.0**exponent),
+    st.sampled_from(SCALES),
+)
+ROUND = kernels.LANES * kernels.PIECES
+SIZES = [1, kernels.STRAIGHT - 1, kernels.STRAIGHT, ROUND, 3 * ROUND - 5]
+LONG = 2 * kernels.STRAIGHT + 3  # of which no piece is the whole
+
+
+def numbers(dtype, size, seed):
+    """Any bit patterns of a format, a third of them subnormal or next to it."""
+    random = np.random.default_rng(seed)
+    pattern = np.dtype(f"uint{8 * DTYPES[dtype].itemsize}")
+    bits = random.integers(0, np.iinfo(pattern).max, size, pattern, endpoint=True)
+    infinity = np.asarray(np.inf, DTYPES[dtype]).view(pattern)
+    sign = pattern.type(1 << (8 * DTYPES[dtype].itemsize - 1))
+    bits[::3] &= sign | (infinity >> pattern.type(4))
+    return bits.view(DTYPES[dtype])
+
+
+def defined(tree, scale, dtype=None):
+    """What NumPy has by the definition: unscaled, flag, and scaled."""
+    with np.errstate(all="ignore"):
+        return [*overflow.unscale_and_check(tree, scale, dtype=dtype), scaling.scale(tree, scale)]
+
+
+def computed(tree, scale, dtype=None):
+    """The same from the backend."""
+    return [*backend.unscale_and_check(tree, scale, dtype=dtype), backend.scale(tree, scale)]
+
+
+@cache
+def compiled(dtype):
+    """As a part of a user's program."""
+    return jax.jit(partial(computed, dtype=dtype))
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "SCALING-round-once", "OVERFLOW-fused", "OVERFLOW-both-sides")
+@REAL
+@pytest.mark.parametrize("wide", [None, "float32"])
+def test_any_bits_by_any_scale_are_numpys(dtype, wide):
+    """Float64 by scales that leave its subnormal numbers to be rounded as integers: within 2**-149 and 2**128."""
+
+    @given(st.integers(0, 2**32), ANY_SCALE)
+    def holds(seed, scale):
+        tree = [numbers(dtype, LONG, seed), numbers(dtype, 5, seed)]
+        scale = np.float32(scale)
+        assert same(LIBRARY.to_numpy(compiled(wide)(LIBRARY.from_numpy(tree), jnp.asarray(scale))), defined(tree, scale, wide))
+
+    holds()
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "SCALING-scale-type", "SCALING-scale-float32")
+@NARROW
+@pytest.mark.parametrize("kind", ["number", "array", "one", "float64"])
+def test_a_scale_of_any_kind_is_the_same(dtype, kind):
+    """A Python number, an array of shape () or (1,), and one of float64, which is rounded once; subnormal ones too."""
+    make = {
+        "number": float,
+        "array": jnp.float32,
+        "one": lambda scale: jnp.asarray([scale], jnp.float32),
+        "float64": lambda scale: jnp.asarray(scale, jnp.float64),
+    }[kind]
+    tree = [numbers(dtype, 50, 0)]
+    for scale in SCALES:
+        assert same(LIBRARY.to_numpy(computed(LIBRARY.from_numpy(tree), make(scale))), defined(tree, np.float32(scale)))
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "SCALING-scale-float32")
+@SIXTEEN
+@pytest.mark.parametrize("wide", [None, "float32"])
+def test_every_number_of_16_bits_is_numpys(dtype, wide):
+    """All 65,536 of them, by each kind of scale; in float32 too, where they come out subnormal."""
+    values = np.arange(2**16, dtype=np.uint16).view(DTYPES[dtype])
+    for scale in map(np.float32, SCALES):
+        got = compiled(wide)([jnp.asarray(values)], jnp.asarray(scale))
+        assert same(LIBRARY.to_numpy(got), defined([values], scale, wide))
+
+
+@pytest.mark.clause("SCALING-unscale-divides", "SCALING-round-once")
+@pytest.mark.parametrize("scale", [6, 10, 2**20 + 2, 3 * 2**60, 7 * 2**100, 11 * 2.0**20])
+def test_a_quotient_between_two_subnormal_numbers_goes_to_the_even_one(scale):
+    """Halfway, where the product with a reciprocal may lie on either side; and next to it."""
+    scale, unit = np.float32(scale), 2.0**-149
+    halfway = np.float32((np.arange(2**14) + 0.5) * np.float64(scale) * unit)
+    halfway = halfway[halfway.astype(np.float64) / scale / unit % 1 == 0.5]  # the others are not float32's
+    assert halfway.size > 10
+    values = np.concatenate([halfway, -halfway, np.nextafter(halfway, np.float32(0)), np.nextafter(halfway, np.float32(1))])
+    assert alike(np.asarray(backend.unscale([jnp.asarray(values)], jnp.asarray(scale))[0]), values / scale)
+
+
+@pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-elementwise", "OVERFLOW-both-sides")
+@REAL
+@pytest.mark.parametrize("size", SIZES)
+def test_one_bad_value_is_seen_wherever_it_is(dtype, size):
+    """At both ends, and on both sides of each piece that is looked at; before an unscaling, and where it makes one."""
+    piece = -(-size // kernels.PIECES)
+    places = sorted(
+        {place for edge in range(0, size + piece, piece) for place in (edge - 1, edge) if 0 <= place < size} | {size - 1}
+    )
+    trees = np.ones((len(places), size), DTYPES[dtype])
+    flags = jax.jit(lambda arrays, scale: jax.lax.map(lambda array: backend.unscale_and_check([array], scale)[1], arrays))
+    alone = jax.jit(lambda arrays: jax.lax.map(lambda array: backend.all_finite([array]), arrays))
+    assert np.asarray(flags(trees, 0.25)).all()
+    assert np.asarray(alone(trees)).all()
+    for bad, scale in ((np.nan, 8.0), (-np.inf, 8.0), (LARGEST[dtype], 0.25), (np.nan, 0.25)):
+        trees[np.arange(len(places)), places] = bad
+        assert not np.asarray(flags(trees, scale)).any()
+        if not np.isfinite(bad):
+            assert not np.asarray(alone(trees)).any()
+
+
+@pytest.mark.clause("OVERFLOW-both-sides", "OVERFLOW-edges")
+@REAL
+@pytest.mark.parametrize("size", [3, LONG])
+def test_the_largest_number_is_finite_and_no_more(dtype, size):
+    """Divided by 1 it stays so; by the number below 1 it does not."""
+    array = jnp.full(size, LARGEST[dtype], DTYPES[dtype])
+    for scale in (1.0, 3.0):
+        assert backend.unscale_and_check([array], jnp.float32(scale))[1]
+    assert not backend.unscale_and_check([array], jnp.float32(0.5))[1]
+
+
+@pytest.mark.clause("NORMS-global", "NORMS-accumulate-wide")
+@REAL
+@pytest.mark.parametrize("size", SIZES)
+def test_every_value_is_counted_once(dtype, size):
+    """An array with a single one in it has the norm 1, wherever that one is: at the ends and at every edge of a piece."""
+    edges = {edge for step in (kernels.LANES, size // kernels.SLICES or 1, ROUND) for edge in range(0, size, step)}
+    places = sorted({min(max(place, 0), size - 1) for edge in edges for place in (edge - 1, edge, size - ROUND, size - 1)})
+    found = jax.jit(
+        lambda places: jax.lax.map(lambda place: backend.global_norm([jnp.zeros(size, DTYPES[dtype]).at[place].set(1)]), places)
+    )
+    assert np.asarray(found(np.asarray(places)) == 1).all()
+    assert backend.global_norm([jnp.ones(size, DTYPES[dtype])]) == np.sqrt(np.float64(size)).astype(
+        dtype if dtype == "float64" else "float32"
+    )
+
+
+@pytest.mark.clause("NORMS-global", "NORMS-local", "NORMS-fused")
+@REAL
+@pytest.mark.parametrize("size", [20, LONG, ROUND + 7])
+@pytest.mark.parametrize("power", [0, -12, -66, -72, 60])
+def test_norms_are_numpys(dtype, size, power):
+    """To a unit or two in the last place, where squares are subnormal in float32, are lost in it, or are infinite too."""
+    if dtype == "float16" and power not in (0, -12):
+        return
+    values = np.random.default_rng(size).standard_normal((2, size)) * 2.0**power
+    tree = [row.astype(DTYPES[dtype]) for row in values] + [np.zeros(0, DTYPES[dtype])]
+    with np.errstate(all="ignore"):
+        wanted, each = norms.global_norm(tree), norms.local_norms(tree)
+    arrays = LIBRARY.from_numpy(tree)
+    _, finite, norm = jax.jit(backend.unscale_check_and_norm)(arrays, jnp.float32(1))
+    assert finite
+    for got in (norm, backend.global_norm(arrays)):
+        np.testing.assert_array_max_ulp(np.asarray(got), wanted, maxulp=2)
+    np.testing.assert_array_max_ulp(np.asarray(backend.local_norms(arrays)), each, maxulp=2)
+
+
+@pytest.mark.clause("OVERFLOW-check-order", "NORMS-clip-infinite")
+@pytest.mark.parametrize("size", [3, LONG])
+def test_squares_beyond_float32_are_no_overflow_of_the_gradients(size):
+    """The norm is infinite, as float32 has it, and the flag is not its flag."""
+    array = jnp.zeros(size, jnp.float32).at[1].set(2.0**64)
+    _, finite, norm = backend.unscale_check_and_norm([array], jnp.float32(1))
+    assert (bool(finite), float(norm)) == (True, np.inf)
+
+
+@pytest.mark.clause("NORMS-fused", "OVERFLOW-fused")
+@pytest.mark.parametrize("x64", [True, False])
+@pytest.mark.parametrize("over", ["scales", "trees", "a compiled verb"])
+def test_a_batch_has_what_each_has_alone(over, x64):
+    """Over scales of all kinds, over trees, and where the program that is mapped was compiled before."""
+    with jax.enable_x64(x64):
+        tree = [jnp.asarray(numbers("float32", LONG, 0)), jnp.asarray(numbers("bfloat16", LONG, 1))]
+        scales = jnp.asarray(SCALES[2:5] + SCALES[-3:], jnp.float32)
+        verb = jax.jit(backend.unscale_and_check) if over == "a compiled verb" else backend.unscale_and_check
+        if over == "trees":
+            trees = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(scales)), tree)
+            got = jax.vmap(verb)(trees, scales)
+        else:
+            got = jax.vmap(verb, (None, 0))(tree, scales)
+        for index, scale in enumerate(scales):
+            wanted = overflow.unscale_and_check(LIBRARY.to_numpy(tree), np.asarray(scale))
+            assert same(LIBRARY.to_numpy(jax.tree.map(lambda leaf, index=index: leaf[index], list(got))), list(wanted))
+
+
+@pytest.mark.parametrize("x64", [True, False])
+def test_what_was_compiled_is_differentiated(x64):
+    """A compiled norm and a compiled unscaling, of long arrays, forwards and backwards."""
+    with jax.enable_x64(x64):
+        tree = [jnp.zeros(LONG, jnp.float32).at[5].set(3), jnp.full(1, 4, jnp.bfloat16)]
+        first, second = jax.grad(jax.jit(backend.global_norm))(tree)
+        assert (float(first[5]), float(first[6])) == (pytest.approx(0.6), 0)
+        assert float(second[0]) == pytest.approx(0.8, rel=2.0**-8)
+        once = jax.grad(lambda tree: jnp.sum(jax.jit(backend.unscale_and_check)(tree, jnp.float32(4))[0][0]))(tree)
+        assert np.asarray(once[0] == 0.25).all()
+        bent = jax.jacfwd(jax.grad(lambda x: backend.unscale_check_and_norm([x], jnp.float32(2))[2]))(
+            jnp.asarray([3.0, 4.0], jnp.float32)
+        )
+        np.testing.assert_allclose(bent, np.asarray([[16, -12], [-12, 9]]) / 250, rtol=1e-5, atol=1e-7)
+
+
+def mixed(count):
+    """Arrays of several formats and shapes."""
+    shapes = [(), (3,), (2, 2), (kernels.STRAIGHT + 1,)]
+    return [np.full(shapes[each % 4], each + 1, DTYPES[("float16", "float32", "bfloat16")[each % 3]]) for each in range(count)]
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """The names of the compiled programs that run, in a list. The way past Python is closed, and what has taken it forgotten."""
+    from jax._src import pjit
+    from jax._src.interpreters import pxla
+
+    run, names = pxla.ExecuteReplicated.__call__, []
+    monkeypatch.setattr(pjit, "_get_fastpath_data", lambda *_, **__: None)
+    monkeypatch.setattr(pxla.ExecuteReplicated, "__call__", lambda self, *args: names.append(self.name) or run(self, *args))
+    jax.clear_caches()
+    return names
+
+
+VERBS = {
+    "scale": lambda tree, scale: backend.scale(tree, scale),
+    "unscale": lambda tree, scale: backend.unscale(tree, scale),
+    "all_finite": lambda tree, _: backend.all_finite(tree),
+    "unscale_and_check": lambda tree, scale: backend.unscale_and_check(tree, scale),
+    "unscale_check_and_norm": lambda tree, scale: backend.unscale_check_and_norm(tree, scale),
+    "global_norm": lambda tree, _: backend.global_norm(tree),
+    "local_norms": lambda tree, _: backend.local_norms(tree),
+    "clip_by_global_norm": lambda tree, _: backend.clip_by_global_norm(tree, 1.0),
+}
+
+
+@pytest.mark.clause("BACKENDS-host-reads-none", "OVERFLOW-no-host-read")
+@pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
+@pytest.mark.parametrize("count", [1, 5, 50])
+def test_a_verb_is_one_program(verb, count, programs):
+    """Of arrays of all kinds, once it has been called often; until then at most three for each array and three for all."""
+    if count == 50 and verb is not VERBS["unscale_check_and_norm"]:
+        return
+    tree, scale = LIBRARY.from_numpy(mixed(count)), jnp.float32(3)
+    for _ in range(backend._OFTEN - 1):
+        programs.clear()
+        verb(tree, scale)
+        assert 1 <= len(programs) <= 3 * count + 3
+    verb(tree, scale)
+    programs.clear()
+    with LIBRARY.count_reads() as reads:
+        verb(tree, scale)
+    assert reads == []
+    assert len(programs) == 1
+
+
+@pytest.mark.clause("BACKENDS-bit-identical")
+def test_the_first_calls_give_what_the_later_ones_give():
+    """Array by array, and as one program."""
+    tree = mixed(7)
+    wanted = list(norms.unscale_check_and_norm(tree, np.float32(3)))
+    for _ in range(backend._OFTEN + 1):
+        assert same(LIBRARY.to_numpy(list(backend.unscale_check_and_norm(LIBRARY.from_numpy(tree), jnp.float32(3)))), wanted)
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "NORMS-global")
+def test_many_arrays_are_taken_by_hundreds(programs, monkeypatch):
+    """Arrays of one kind in few programs and three more; the sums are added in their order, and one bad array is seen."""
+    monkeypatch.setattr(backend, "_AT_ONCE", 8)
+    random, scale = np.random.default_rng(0), np.float32(3)
+    tree = [random.standard_normal(3).astype(np.float32) for _ in range(4 * 8 + 3)]
+    arrays, wanted = LIBRARY.from_numpy(tree), list(norms.unscale_check_and_norm(tree, scale))
+    for _ in range(backend._OFTEN):
+        programs.clear()
+        assert same(LIBRARY.to_numpy(list(backend.unscale_check_and_norm(arrays, jnp.asarray(scale)))), wanted)
+    assert len(programs) <= 3 * 5 + 3
+    arrays[9] = arrays[9].at[2].set(np.nan)
+    assert not backend.unscale_check_and_norm(arrays, jnp.asarray(scale))[1]
+    assert not backend.all_finite(arrays)
+
+
+@pytest.mark.clause("SCALING-structure-kept", "OVERFLOW-empty", "NORMS-empty")
+def test_no_array_is_no_program():
+    """A tree without arrays comes back, is finite, and has the norm zero; arrays without elements too."""
+    for tree in ([], [jnp.zeros((0, 3), jnp.float32)]):
+        unscaled, finite, norm = backend.unscale_check_and_norm(tree, jnp.float32(3))
+        assert same(unscaled, tree)
+        assert (bool(finite), float(norm), backend.local_norms(tree).tolist()) == (True, 0, [0.0] * len(tree))
+        assert ampscale.core.norms.global_norm([]) == 0

@@ -1,0 +1,464 @@
+"""torch's kernels for many arrays at once, beside the definitions: the same bits, of any values in any memory."""
+
+import mmap
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from libraries import load
+from strategies import DTYPES, LARGEST, alike, arrays, same
+
+import ampscale
+from ampscale.core import norms, overflow, scaling
+from ampscale.core.dtypes import widest
+from ampscale.core.trees import leaves, map_leaves, rebuilt
+
+torch = pytest.importorskip("torch", reason="needs torch")
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode  # noqa: E402 - torch may be missing
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from ampscale.backends.torch import kernels  # noqa: E402
+from ampscale.frameworks.torch import optimizer_step  # noqa: E402
+
+LIBRARY = load("torch")
+FORMATS = pytest.mark.parametrize("dtype", list(DTYPES))
+SHAPES = st.sampled_from([(), (0,), (1,), (3,), (33,), (2, 70)])  # none, a rest, and more than a vector register holds
+POWERS = st.integers(-149, 127).map(lambda exponent: 2.0**exponent)
+SCALES = POWERS | st.floats(2.0**-149, float(LARGEST["float32"]), width=32)
+LISTS = st.lists(st.sampled_from(list(DTYPES)).flatmap(lambda name: arrays(name, SHAPES)), min_size=1, max_size=5)
+FORMS = {
+    "number": float,
+    "float32": torch.tensor,
+    "float64": lambda value: torch.tensor(value, dtype=torch.float64),
+    "shape (1,)": lambda value: torch.tensor([value]),
+}
+
+
+def equal(left, right):
+    """Whether two trees hold the same tensors, bit for bit."""
+    return same(LIBRARY.to_numpy(left), LIBRARY.to_numpy(right))
+
+
+def copied(tree):
+    """The same values in memory of their own."""
+    return map_leaves(torch.clone, tree)
+
+
+def patterns(dtype, count=1 << 16):
+    """Every bit pattern of a 16-bit format, or as many of a wider one, at random; subnormal numbers and infinities too."""
+    bits = np.random.default_rng(0).integers(0, 2**64 - 1, count, np.uint64, endpoint=True)
+    width = DTYPES[dtype].itemsize
+    bits = np.arange(1 << 16) if width == 2 else bits
+    return LIBRARY.put(bits.astype(f"uint{8 * width}").view(DTYPES[dtype]))
+
+
+def in_order(values):
+    """Along its memory, as a layout of two dimensions has it."""
+    return values.reshape(-1, 4)
+
+
+LAYOUTS = {
+    "a matrix": in_order,
+    "transposed": lambda values: in_order(values).t(),
+    "channels last": lambda values: values.reshape(1, 4, 2, -1).to(memory_format=torch.channels_last),
+    "every third": lambda values: values[::3],
+    "a column": lambda values: in_order(values)[:, 1],
+    "from the second on": lambda values: values[1:],
+    "a parameter": lambda values: torch.nn.Parameter(values),
+}
+
+
+# What comes out
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "SCALING-reciprocal", "SCALING-round-once", "OVERFLOW-in-place")
+@FORMATS
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("factor", [2.0**16, 1.0, 2.0**126, 2.0**127, 3.0, 0.25, 0.7001953125, 2.0**-126, 2.0**-149, 65519.0])
+def test_any_bits_come_out_as_the_definition_has_them(dtype, layout, factor):
+    """In place and as new arrays, in any layout: a product with a reciprocal where that is exact, a quotient elsewhere."""
+    tree = [layout(patterns(dtype)).detach(), torch.tensor(7, dtype=getattr(torch, dtype))]
+    wanted = scaling.unscale(tree, factor)
+    assert equal(ampscale.unscale(tree, factor), wanted)
+    assert equal(ampscale.scale(tree, factor), scaling.scale(tree, factor))
+    assert equal(ampscale.unscale_and_check(tree, torch.tensor(factor), out=tree)[0], wanted)
+    assert equal(tree, wanted)
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-in-place", "OVERFLOW-both-sides", "OVERFLOW-fused")
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@given(values=LISTS, factor=SCALES)
+def test_a_list_of_all_formats_is_unscaled_in_place(form, values, factor):
+    """Values and flag, for a scale in any form: a float64 array meets one that was not rounded to float32."""
+    tree, scale = LIBRARY.from_numpy(values), form(factor)
+    wanted, finite = overflow.unscale_and_check(copied(tree), scale)
+    places = list(tree)
+    got, flag = ampscale.unscale_and_check(tree, scale, out=tree)
+    assert got is tree
+    assert all(one is other for one, other in zip(places, tree, strict=True))
+    assert equal([*tree, flag], [*wanted, finite])
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-in-place", "OVERFLOW-both-sides")
+@given(values=LISTS, factor=SCALES, norm=st.booleans())
+def test_the_result_can_be_written_elsewhere(values, factor, norm):
+    """Into other arrays, which may hold anything; the tree stays."""
+    tree = LIBRARY.from_numpy(values)
+    out, before = map_leaves(lambda leaf: torch.full_like(leaf, float("nan")), tree), copied(tree)
+    wanted, finite = overflow.unscale_and_check(copied(tree), factor)
+    verb = ampscale.unscale_check_and_norm if norm else ampscale.unscale_and_check
+    got, flag, *_ = verb(tree, factor, out=out)
+    assert got is out
+    assert equal([*out, flag], [*wanted, finite])
+    assert equal(tree, before)
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "SCALING-widen", "OVERFLOW-fused", "SCALING-new-arrays")
+@pytest.mark.parametrize("dtype", [None, "float32", "float64"])
+@given(values=LISTS, factor=SCALES)
+def test_new_arrays_are_those_of_the_definition(dtype, values, factor):
+    """Widened where that is asked for; nothing of the tree is changed, or shared."""
+    tree = LIBRARY.from_numpy(values)
+    before, scale = copied(tree), torch.tensor(factor, dtype=torch.float64)
+    got, flag = ampscale.unscale_and_check(tree, scale, dtype=dtype)
+    assert equal([*got, flag], [*leaves(overflow.unscale_and_check(tree, scale, dtype=dtype))])
+    assert equal(ampscale.scale(tree, scale), scaling.scale(tree, scale))
+    for leaf in [*got, *ampscale.scale(tree, scale)]:
+        leaf.zero_()
+    assert equal(tree, before)
+
+
+@pytest.mark.clause("SCALING-round-once")
+def test_a_float64_scale_is_rounded_for_float32_arrays_alone():
+    """Of one scale the two formats have two quotients, in place and as new arrays."""
+    scale = 1.0 + 2.0**-30
+    for form in (scale, torch.tensor(scale, dtype=torch.float64)):
+        tree = [torch.tensor([3.0, 5.0], dtype=dtype) for dtype in (torch.float32, torch.float64)]
+        wanted = [torch.tensor([3.0, 5.0]), torch.tensor([3.0, 5.0], dtype=torch.float64) / scale]
+        assert equal(ampscale.unscale(tree, form), wanted)
+        assert equal(ampscale.unscale_and_check(tree, form, out=tree)[0], wanted)
+        assert not equal(wanted[1:], [torch.tensor([3.0, 5.0], dtype=torch.float64)])
+
+
+@pytest.mark.clause("SCALING-reciprocal", "BACKENDS-bit-identical")
+@FORMATS
+@pytest.mark.parametrize("factor", [2.0**127, 2.0**126, 2.0**16, 3.0, 2.0**-126])
+def test_where_subnormal_numbers_are_flushed_the_bits_are_those_of_the_definition(dtype, factor):
+    """A reciprocal that would be flushed is not taken."""
+    tree = [patterns(dtype)]
+    if not torch.set_flush_denormal(True):
+        pytest.skip("needs a processor that can flush")
+    try:
+        wanted, finite = overflow.unscale_and_check(tree, factor)
+        got, flag = ampscale.unscale_and_check(tree, factor, out=tree)
+    finally:
+        torch.set_flush_denormal(False)
+    assert equal([*got, flag], [*wanted, finite])
+
+
+# What is seen
+
+
+@pytest.mark.clause("OVERFLOW-both-sides", "OVERFLOW-edges")
+@FORMATS
+@pytest.mark.parametrize("factor", [0.5, 0.75, 2.0**-126])
+def test_what_becomes_infinite_by_a_scale_below_1_is_seen(dtype, factor):
+    """It was finite before; beside it stays what was small."""
+    for value, finite in ((float(LARGEST[dtype]), False), (-float(LARGEST[dtype]), False), (0.0, True)):
+        tree = [torch.zeros(40), torch.full((40,), value, dtype=torch.float64).to(getattr(torch, dtype))]
+        factor = factor if dtype != "float64" else 0.5
+        assert bool(ampscale.unscale_and_check(copied(tree), torch.tensor(factor))[1]) == finite
+        assert bool(ampscale.unscale_and_check(tree, torch.tensor(factor), out=tree)[1]) == finite
+
+
+@pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-elementwise", "OVERFLOW-edges")
+@FORMATS
+@pytest.mark.parametrize("size", [1, 7, 4096, 4097, 300_000])
+def test_one_value_among_many_is_seen(dtype, size):
+    """An infinity of either sign and a NaN, first or last, in small arrays and large ones; the largest values are none."""
+    kind = getattr(torch, dtype)
+    small = [torch.ones(5, dtype=torch.float32), torch.ones((), dtype=torch.bfloat16)]
+    for place in (0, size - 1):
+        for value in (float("inf"), -float("inf"), float("nan"), torch.finfo(kind).max, torch.finfo(kind).min):
+            array = torch.full((size,), torch.finfo(kind).max, dtype=kind)
+            array[place] = value
+            for tree in ([array], [*small, array, torch.ones(0)], [array.expand(2, size), *small]):
+                assert bool(ampscale.all_finite(tree)) == np.isfinite(value)
+
+
+@pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-empty")
+@given(values=LISTS)
+def test_the_check_is_that_of_the_definition(values):
+    """Of any bits."""
+    tree = LIBRARY.from_numpy(values)
+    assert equal([ampscale.all_finite(tree)], [overflow.all_finite(tree)])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there, memory that is only read is mapped in another way")
+@pytest.mark.parametrize("size", [3, 4096, 50_000])
+def test_a_check_and_a_norm_only_read(size):
+    """Of memory that the machine lets nobody write to; a write would end the process."""
+    mapped = mmap.mmap(-1, 4 * size, prot=mmap.PROT_READ)
+    with warnings.catch_warnings(action="ignore"):  # of torch's, once in a process: that nobody may write to it
+        array = torch.frombuffer(mapped, dtype=torch.float32)
+    assert bool(ampscale.all_finite([array, array]))
+    assert ampscale.global_norm([array]) == 0
+    assert bool(ampscale.unscale_and_check([array], 2.0)[1])
+    assert array._version == 0
+
+
+# Where arrays share memory
+
+
+def overlapping():
+    """Pairs of a tree and where to write, in which some memory stands twice."""
+    buffer = torch.arange(1.0, 13.0)
+    same_twice = buffer[:4]
+    yield "one array twice", [same_twice, same_twice], None
+    yield "two views of the same values", [buffer[:4], buffer[:4]], None
+    yield "views that overlap", [buffer[:5], torch.ones(3), buffer[3:9]], None
+    yield "one within the other", [buffer[:12], buffer[3:5]], None
+    yield "a view and its transpose", [buffer.view(3, 4), buffer.view(3, 4).t()], None
+    yield "slices of one array", [buffer[::2], buffer[1::2]], None
+    yield "the values behind", [buffer[:6]], [buffer[3:9]]
+    yield "the values before", [buffer[3:9]], [buffer[:6]]
+    yield "exchanged", [buffer[:6], buffer[6:]], [buffer[6:], buffer[:6]]
+    yield "one in its place, one elsewhere", [buffer[:6], buffer[6:9]], [buffer[:6], buffer[9:]]
+    yield "windows", [torch.arange(1.0, 8.0).as_strided((3, 4), (1, 1))], None
+    foreign = np.arange(1.0, 13.0, dtype=np.float32)
+    yield "memory of NumPy's", [torch.from_numpy(foreign[:8]), torch.from_numpy(foreign[4:])], None
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-in-place")
+@pytest.mark.parametrize("case", [name for name, _, _ in overlapping()])
+@pytest.mark.parametrize("factor", [4.0, 3.0])
+@pytest.mark.parametrize("norm", [False, True])
+def test_memory_that_stands_twice_in_a_tree_is_divided_once(case, factor, norm):
+    """As the definition has it: everything is read before anything is written."""
+    (ours, theirs) = ({name: rest for name, *rest in overlapping()}[case] for _ in range(2))
+    verb = "unscale_check_and_norm" if norm else "unscale_and_check"
+    tree, out = ours
+    got = getattr(ampscale, verb)(tree, factor, out=tree if out is None else out)
+    tree, out = theirs
+    wanted = getattr(norms if norm else overflow, verb)(tree, factor, tree if out is None else out)
+    assert equal(list(got), list(wanted))
+    assert equal(ours, theirs)
+
+
+@pytest.mark.clause("TORCH-unscale")
+@pytest.mark.parametrize("scale", [4.0, 3.0])
+@pytest.mark.parametrize(
+    "case", ["one array twice", "two views of the same values", "views that overlap", "a view and its transpose", "windows"]
+)
+def test_gradients_that_share_memory_are_divided_once(case, scale):
+    """By torch's own scaler twice; buckets of views that only lie side by side are unscaled as any others."""
+    for name, tree, _ in overlapping():
+        if name == case:
+            wanted = overflow.unscale_and_check(copied_in_place(tree), scale)[0]
+            assert optimizer_step.unscale_gradients(optimizer_over(tree), torch.tensor(scale)) == 0
+            assert all(equal([one.ravel()[:3]], [other.ravel()[:3]]) for one, other in zip(tree, wanted, strict=True))
+    bucket = torch.arange(1.0, 9.0)
+    optimizer_step.unscale_gradients(optimizer_over([bucket[:3], bucket[3:]]), torch.tensor(scale))
+    assert equal([bucket], [torch.arange(1.0, 9.0) / scale])
+
+
+def copied_in_place(tree):
+    """The values of a tree, none of which shares memory."""
+    return [leaf.detach().clone() for leaf in tree]
+
+
+def optimizer_over(gradients):
+    """An optimizer with a parameter for each of these gradients."""
+    parameters = [torch.nn.Parameter(torch.zeros_like(gradient)) for gradient in gradients]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient
+    return torch.optim.SGD(parameters)
+
+
+# Which arrays the kernels take
+
+
+class Own(torch.Tensor):
+    """A tensor of somebody else."""
+
+
+LEFT = {
+    "a subclass": lambda: [torch.ones(3), torch.ones(3).as_subclass(Own)],
+    "complex": lambda: [torch.tensor([6 + 3j])],
+    "an imaginary part of a conjugate": lambda: [torch.ones(2), torch.tensor([6 + 3j]).conj().imag],
+    "sparse": lambda: [torch.ones(3), torch.eye(3).to_sparse()],
+    "no memory": lambda: [torch.ones(3, device="meta")],
+    "an integer": lambda: [torch.ones(3, dtype=torch.int32)],
+    "two devices": lambda: [torch.ones(3), torch.ones(3, device="meta")],
+}
+
+
+@pytest.mark.parametrize("make", LEFT.values(), ids=LEFT)
+def test_other_arrays_are_left_to_the_definitions(make):
+    """Nothing is done to them, however plain the others are."""
+    assert not kernels.takes(make())
+    assert kernels.unscale_at_once_(make(), torch.tensor(4.0), kernels.FLOATS) is None
+
+
+@pytest.mark.clause("TORCH-float16")
+def test_only_the_formats_that_were_asked_for_are_unscaled_at_once():
+    """A gradient of float16 changes nothing beside it."""
+    arrays = [torch.ones(3), torch.ones(3, dtype=torch.float16)]
+    assert kernels.unscale_at_once_(arrays, torch.tensor(4.0), kernels.FLOATS - {torch.float16}) is None
+    assert [array.sum() for array in arrays] == [3.0, 3.0]
+
+
+@pytest.mark.clause("TORCH-unscale")
+def test_a_gradient_that_is_negated_lazily_is_unscaled():
+    """Beside others too, which the kernel would refuse with it."""
+    whole = torch.tensor([8 + 4j, 6 - 2j])
+    for part, wanted in ((whole.conj().imag, [-1.0, 0.5]), (whole[:1].conj().imag, [-1.0])):
+        plain = torch.tensor([8.0])
+        kept = whole.clone()
+        found = optimizer_step.unscale_gradients(optimizer_over([plain, part]), torch.tensor(4.0), least=4.0)
+        assert (found, plain.item(), part.tolist()) == (0.0, 2.0, wanted)
+        whole.copy_(kept)
+
+
+@pytest.mark.clause("OVERFLOW-in-place")
+def test_what_differentiates_or_transforms_gets_the_definition():
+    """vmap, forward-mode and reverse-mode; a number is batched as an array is."""
+    values = torch.tensor([[6.0, float("inf")], [3.0, 1.0]])
+    quotients, flags = torch.func.vmap(lambda value: ampscale.unscale_and_check([value], 3.0))(values)
+    assert equal([quotients[0], flags], [values / 3.0, torch.tensor([False, True])])
+    gradient = torch.func.grad(lambda value: ampscale.scale([value], 4.0)[0].sum())(values[1])
+    assert gradient.tolist() == [4.0, 4.0]
+    weight = torch.tensor([2.0], requires_grad=True)
+    ampscale.unscale([weight * weight], torch.tensor(4.0))[0].backward()
+    assert weight.grad.tolist() == [1.0]
+    weight.grad = None
+    inner = weight * 3
+    ampscale.unscale_and_check([inner], torch.tensor(4.0), out=[inner])
+    inner.backward()
+    assert weight.grad.tolist() == [0.75]
+    divisor = torch.tensor(4.0, requires_grad=True)
+    ampscale.scale([torch.tensor([3.0])], divisor)[0].backward()
+    assert divisor.grad == 3.0
+
+
+def test_what_records_operations_gets_the_scale_as_an_argument():
+    """A graph, or a script, that was recorded with one scale is right for another."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def unscaled(value, scale):
+        value = value.clone()
+        _, finite = ampscale.unscale_and_check([value], scale, out=[value])
+        return value, finite
+
+    arguments = torch.tensor([12.0]), torch.tensor(4.0)
+    with warnings.catch_warnings(action="ignore"):  # of torch's, on what it calls outdated
+        recorded = [make_fx(unscaled)(*arguments), torch.jit.trace(unscaled, arguments)]
+    for value, factor in ((5.0, 3.0), (3e38, 0.25), (5.0, 1.0)):
+        for graph in recorded:
+            arguments = torch.tensor([value]), torch.tensor(factor)
+            assert equal(graph(*arguments), unscaled(*arguments))
+
+
+# Devices
+
+
+@pytest.mark.clause("OVERFLOW-no-host-read", "TORCH-host-reads")
+@pytest.mark.parametrize(
+    ("scale", "least", "passes"),
+    [(4.0, 0.0, 1), (3.0, 0.0, 2), (0.5, 0.0, 2), (None, 0.0, 2), (None, 2.0**-126, 2), (None, 0.5, 2), (None, 1.0, 1)],
+)
+def test_on_a_device_nothing_is_read(scale, least, passes):
+    """
+    On one that is not there, whose values nobody could read: a read would be an error.
+
+    One pass over the arrays of a dtype is one call of the kernel; a division is one, or more.
+    """
+    with FakeTensorMode(), Calls() as calls:
+        values = [torch.ones(3, device="cuda", dtype=dtype) for dtype in (torch.float32, torch.bfloat16, torch.float64)]
+        divisor = torch.full((), 4.0, device="cuda") if scale is None else scale
+        calls.clear()
+        found = kernels.unscale_(values, divisor, least=least)
+        looks = sum("non_finite_check" in call for call in calls)
+        divides = any("_foreach_div" in call for call in calls)
+        assert (found.shape, found.dtype, found.device.type) == ((), torch.float32, "cuda")
+        assert (looks, divides) == (3 * (1 if divides else passes), passes == 2 and not least)
+        assert kernels.all_finite(values).device.type == "cuda"
+        for results in (kernels.quotients(values, divisor), kernels.products(values, divisor)):
+            assert [(one.dtype, one.device) for one in results] == [(one.dtype, one.device) for one in values]
+        with pytest.raises(DataDependentOutputException):
+            bool(found)
+
+
+class Calls(TorchDispatchMode, list):
+    """The names of the operations that are called within."""
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        self.append(str(operation))
+        return operation(*args, **(kwargs or {}))
+
+
+# Norms
+
+
+@pytest.mark.clause("NORMS-accumulate-wide", "NORMS-global", "NORMS-local", "BACKENDS-bit-identical")
+@pytest.mark.parametrize("dtype", list(DTYPES))
+@pytest.mark.parametrize(
+    "sizes", [[1], [4096, 4097], [131_072], [131_073, 5, 0, 400_000], [1000] * 300], ids=lambda sizes: f"{len(sizes)}x{sizes[0]}"
+)
+def test_norms_of_blocks_are_those_of_whole_arrays(dtype, sizes):
+    """Within two units in the last place, also where every square is rounded in the same direction."""
+    generator = torch.Generator().manual_seed(0)
+    for tree in (
+        [torch.randn(size, generator=generator).to(getattr(torch, dtype)) for size in sizes],
+        [torch.full((size,), 1.1).to(getattr(torch, dtype)) for size in sizes],
+    ):
+        for got, wanted in (
+            (ampscale.global_norm(tree), norms.global_norm(tree)),
+            (ampscale.unscale_check_and_norm(tree, 1.0)[2], norms.global_norm(tree)),
+            (ampscale.local_norms(tree), norms.local_norms(tree)),
+        ):
+            assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+            assert (abs(got - wanted) <= 2 * (torch.nextafter(wanted, wanted + 1) - wanted)).all()
+
+
+@pytest.mark.clause("NORMS-accumulate-wide")
+@pytest.mark.parametrize("size", [3, 5000])
+def test_squares_that_underflow_are_lost_and_those_that_overflow_are_infinite(size):
+    """As in float32; beside a float64 array neither is."""
+    for value, norm in ((1e-30, 0.0), (1e30, float("inf")), (float("nan"), None)):
+        tree = [torch.full((size,), value)]
+        got = ampscale.global_norm(tree)
+        assert got.isnan() if norm is None else got == norm
+        if norm is not None:
+            wide = ampscale.global_norm([*tree, torch.zeros(1, dtype=torch.float64)])
+            assert wide.item() == pytest.approx(float(tree[0][0]) * size**0.5)
+
+
+@pytest.mark.clause("NORMS-accumulate-wide")
+@given(st.lists(st.floats(0, float(LARGEST["float32"]), width=32), min_size=1, max_size=50))
+def test_sums_are_added_in_the_order_of_the_tree(values):
+    """One after the other, each rounded to the dtype."""
+    total = np.float32(0)
+    with np.errstate(over="ignore"):
+        for value in values:
+            total += np.float32(value)
+    assert alike(kernels.added_in_order(torch.tensor(values)).numpy(), total)
+
+
+@pytest.mark.clause("NORMS-clip", "NORMS-clip-round-once", "NORMS-clip-infinite", "NORMS-clip-nan")
+@given(values=LISTS, limit=st.floats(2.0**-10, 2.0**10))
+def test_clipping_is_that_of_the_definition_with_the_same_norm(values, limit):
+    """For any bits, formats beside each other too."""
+    tree = LIBRARY.from_numpy(values)
+    clipped, norm = ampscale.clip_by_global_norm(tree, limit)
+    assert name_of_norm(tree) == str(norm.dtype)
+    most = torch.full_like(norm, limit)
+    coefficient = most / (torch.where(norm > most, norm, most) + torch.full_like(norm, norms.CLIP_EPSILON))
+    assert equal(clipped, rebuilt(tree, (norms._multiplied(leaf, coefficient) for leaf in tree)))
+
+
+def name_of_norm(tree):
+    return f"torch.{widest([str(leaf.dtype).removeprefix('torch.') for leaf in tree])}"

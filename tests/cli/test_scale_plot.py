@@ -1,0 +1,142 @@
+"""The picture: that nothing in it is lost, covered or cut off, however many rules and steps there are."""
+
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from ampscale import LossScaleRule, presets
+from ampscale.cli.scale_plot import CORNERS, LOOK, Heights, corners, crosses, draw, drawn
+from ampscale.simulation.simulate import Trajectory, simulate
+from ampscale.simulation.traces import from_flags, from_model, from_string
+
+
+def trajectory(scales, finite=None, stopped=None):
+    """One with these scales."""
+    scales = np.asarray(scales, "f8")
+    counts = np.zeros(scales.size, "i4")
+    return Trajectory(scales, counts, counts, np.ones(scales.size - 1, bool) if finite is None else finite, stopped)
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0, 2.0, np.inf]), min_size=1, max_size=50))
+def test_a_line_turns_where_the_scale_changes(scales):
+    """Held from each corner to the next, its scales are those of the trajectory, and no corner is idle."""
+    places, heights = corners(np.array(scales))
+    assert np.repeat(heights, np.diff([*places, len(scales)])).tolist() == scales
+    assert all(one != other for one, other in pairwise(heights))
+
+
+@pytest.mark.parametrize("steps", [3000, 99_999, 10**6])
+def test_a_dense_line_is_a_band_of_its_extremes(steps):
+    """Each stretch has its least and its largest scale, also one that it has for one step."""
+    scales = np.where(np.arange(steps) % 2, 2.0, 4.0)
+    scales[steps // 3], scales[-1] = 2.0**60, 2.0**-60
+    places, bands = corners(scales)
+    assert places.size == bands.size == CORNERS
+    for start, stop, least, largest in zip(places[::2], [*places[2::2], steps], bands[::2], bands[1::2], strict=True):
+        assert (least, largest) == (scales[start:stop].min(), scales[start:stop].max())
+
+
+def test_few_overflows_have_a_cross_each():
+    """Also the one at which the scaler stops."""
+    found = simulate(presets.deepspeed(init_scale=4.0, hysteresis=1), from_string("..xx..x.x..."))
+    assert found.stopped is not None
+    assert crosses(found, Heights([found]), 12).tolist() == [2, 3, 6]
+
+
+def test_of_crosses_in_one_place_the_first_is_drawn():
+    """Every overflow has a cross within its own width and height; there are no more than there are places."""
+    found = simulate(presets.torch(growth_interval=5), from_model(200_000, 2.0**12, noise=2.0))
+    heights = Heights([found])
+    drawn_at, all_at = crosses(found, heights, 200_000), np.flatnonzero(~found.finite)
+    assert set(drawn_at) <= set(all_at)
+    assert 100 < drawn_at.size < 2000 < all_at.size
+    columns = {column: heights.of(found.scales[drawn_at[drawn_at * 150 // 200_000 == column]], 0) for column in range(150)}
+    tall = (heights.most - heights.least) / 60
+    for step in all_at[::7]:
+        assert np.abs(columns[step * 150 // 200_000] - heights.of(found.scales[step], 0)).min() <= tall
+
+
+def test_zero_and_infinity_have_places_of_their_own():
+    """Below and above all others, and named."""
+    heights = Heights([trajectory([0.0, 2.0**-3, 2.0**5, np.inf])])
+    placed = heights.of(np.array([0.0, 2.0**-3, 2.0**5, np.inf]), 0)
+    assert all(one < other for one, other in pairwise(placed))
+    names = list(heights.ticks().values())
+    assert (names[-2:], heights.least, heights.most) == (["0", "inf"], placed[0], placed[-1])
+    assert "0" not in Heights([trajectory([1.0, 2.0])]).ticks().values()
+
+
+@pytest.mark.parametrize("rules", [2, 5, 12])
+def test_lines_that_coincide_lie_side_by_side(rules):
+    """Each rule below the one before it, by more than half a line; all together less than a power of two apart."""
+    heights = Heights([trajectory([2.0**10, 2.0**18])] * rules)
+    placed = [float(heights.of(np.array(2.0**12), index)) for index in range(rules)]
+    apart = heights.power * -np.diff(placed)
+    assert np.all(apart >= 1.1 - 1e-9)
+    assert placed[0] - placed[-1] <= 0.6
+    assert np.mean(placed) == pytest.approx(12)
+
+
+SAME = {f"torch:init_scale=2**{power},growth_interval=2000": LossScaleRule(init_scale=2.0**power) for power in range(4, 30)}
+ODD = {
+    "zero-and-infinity": [trajectory([2.0**-149, 0.0, 0.0]), trajectory([2.0**127, np.inf])],
+    "nothing-but-zero": [trajectory([0.0])],
+    "nothing-but-infinity": [trajectory([np.inf, np.inf])],
+    "no-steps": [trajectory([2.0**16])] * 2,
+    "no-power-of-two": [trajectory([3.0, 3.3, 3.63])],
+    "dense": [simulate(presets.torch(growth_interval=1), from_flags(np.arange(300_000) % 2 == 0))] * 3,
+    "stopped": [trajectory([2.0, 1.0], np.array([False]), stopped=1), trajectory([2.0, 1.0, 1.0])],
+}
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+@pytest.mark.parametrize("name", ODD)
+def test_every_trajectory_can_be_drawn(name, suffix, tmp_path):
+    """Without a warning; names that begin with an underscore or hold a dollar are names."""
+    path = tmp_path / f"odd.{suffix}"
+    draw({f"_{index}$name$_": found for index, found in enumerate(ODD[name])}, [-1, 0], path)
+    assert path.stat().st_size > 2000
+
+
+def boxes(artists, canvas):
+    """The boxes of artists, in pixels: left, bottom, right, top."""
+    return [artist.get_window_extent(canvas.get_renderer()).extents for artist in artists]
+
+
+@pytest.mark.parametrize("repeats", [1, 10])
+@pytest.mark.parametrize("rules", [1, 2, 12, 26])
+def test_words_neither_meet_nor_leave_the_picture(rules, repeats):
+    """Nothing is cut off; numbers of steps stand beside or above each other, the title above them, the legend below the axes."""
+    trace = from_string(repeats * "....x....x.x.....xx......x........")
+    found = {name: simulate(rule, trace) for name, rule in list(SAME.items())[:rules]}
+    marks = list(range(-1, rules - 2))
+    with rc_context(LOOK):
+        figure = drawn(found, marks)
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        (axes,) = figure.axes
+        left, bottom, right, top = figure.get_tightbbox(canvas.get_renderer()).extents
+        assert left >= 0 <= bottom
+        assert right <= figure.get_size_inches()[0]
+        assert top <= figure.get_size_inches()[1]
+        numbers = boxes(axes.texts, canvas)
+        assert len(numbers) == len(marks)
+        for one, other in combinations(numbers, 2):
+            assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
+        ((_, title, _, _),) = boxes([axes._left_title], canvas)
+        assert all(box[3] <= title for box in numbers)
+        for _, _, _, legend in boxes(figure.legends, canvas):
+            assert legend <= boxes([axes.xaxis.label], canvas)[0][1]
+
+
+def test_the_legend_has_every_name():
+    """With its number, and the step at which its scaler raises."""
+    found = dict(zip(("_one", "b$"), ODD["stopped"], strict=True))
+    with rc_context(LOOK):
+        (legend,) = drawn(found, []).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["1  _one, raises at step 1", r"2  b\$"]

@@ -1,0 +1,256 @@
+"""`TrainOneStepWithLossScaleCell` in the hands of heirs, with either detector."""
+
+import numpy as np
+import pytest
+from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
+
+import ampscale
+from ampscale import optimizers
+from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossScaleCell
+from ampscale.frameworks.mindspore.detectors import GradientScan, StatusRegister
+
+DETECTORS = [GradientScan, StatusRegister]
+both_detectors = pytest.mark.parametrize("detector", DETECTORS)
+
+
+def cell_of(heir=TrainOneStepWithLossScaleCell, *, detector=None, scale_sense=None):
+    """A cell over the linear network with a recorder, from a scale of 8 that grows at every finite step."""
+    moving = DynamicLossScaleUpdateCell(8, 2, 1) if scale_sense is None else scale_sense
+    return heir(linear([1, 2]), Recorder(), moving, detector=detector)
+
+
+class Logged(TrainOneStepWithLossScaleCell):
+    """Notes every call of the four methods, of the backward pass and of the optimizer."""
+
+    def construct(self, x):
+        """The step, with ears in it."""
+        self.log = []
+        vjp, optimizer = linear([1, 2]).vjp, self.optimizer
+
+        def heard_vjp(params, x):
+            loss, pullback = vjp(params, x)
+            self.log.append(("loss", loss))
+            return loss, lambda seed: self.log.append(("backward", seed)) or pullback(seed)
+
+        self.network.vjp = heard_vjp
+        out = super().construct(x)
+        self.log += [("optimizer", call) for call in optimizer.calls]
+        return out
+
+    def start_overflow_check(self, pre_cond, compute_input):
+        """As inherited."""
+        started = super().start_overflow_check(pre_cond, compute_input)
+        self.log.append(("start", pre_cond, compute_input, started))
+        return started
+
+    def get_overflow_status(self, status, compute_output):
+        """As inherited."""
+        overflow = super().get_overflow_status(status, compute_output)
+        self.log.append(("status", status, compute_output, overflow))
+        return overflow
+
+    def process_loss_scale(self, overflow):
+        """As inherited."""
+        self.log.append(("process", overflow))
+        return super().process_loss_scale(overflow)
+
+
+@pytest.mark.clause("MINDSPORE-heirs", "MINDSPORE-start-order", "MINDSPORE-status-token", "STEP-order")
+@both_detectors
+def test_a_step_goes_through_the_three_methods_once_each(detector):
+    """Loss, start, backward, status, scale, optimizer; each is handed what the one before it gave."""
+    cell = cell_of(Logged, detector=detector())
+    scale = cell.scale_sense
+    cell(FINE)
+    assert [entry[0] for entry in cell.log] == ["loss", "start", "backward", "status", "process", "optimizer"]
+    (_, loss), (_, pre_cond, compute_input, (token, same)), (_, seed), (_, status, output, overflow), (_, given), _ = cell.log
+    assert pre_cond is loss
+    assert compute_input is scale
+    assert same is scale
+    assert status is token
+    assert given is overflow
+    assert bits([seed, *output]) == bits([array(8), FINE])
+
+
+@pytest.mark.clause("MINDSPORE-start-overflow-check", "MINDSPORE-status-token")
+@both_detectors
+@pytest.mark.parametrize("compute_input", [array(8), (array(1), [array(2)]), "anything", None])
+def test_a_start_returns_a_token_and_the_very_input(detector, compute_input):
+    """And every start clears what an earlier one may have seen."""
+    cell = cell_of(detector=detector())
+    first, same = cell.start_overflow_check(array(1), compute_input)
+    assert same is compute_input
+    for seen in (FINE, BAD, FINE):
+        cell._detector.observe(first, seen)
+    second, _ = cell.start_overflow_check(array(1), compute_input)
+    assert not cell.get_overflow_status(second, [FINE])
+    assert cell.get_overflow_status(first, [FINE]) == (detector is StatusRegister)
+
+
+@pytest.mark.clause("MINDSPORE-get-overflow-status", "MINDSPORE-detectors", "MINDSPORE-status-token")
+@both_detectors
+@pytest.mark.parametrize(
+    "token_of", [lambda cell: cell.start_overflow_check(array(1), None)[0], lambda _cell: False, lambda _: None]
+)
+@pytest.mark.parametrize(
+    ("compute_output", "overflow"),
+    [
+        (BAD, True),
+        ((FINE, BAD), True),
+        ([FINE, {"w": array(float("nan"), "float16")}], True),
+        (FINE, False),
+        ([FINE, array([1, 2], "int32"), None], False),
+        ((), False),
+    ],
+)
+def test_the_status_is_a_bool_array_of_shape_empty(detector, token_of, compute_output, overflow):
+    """Whatever array or tree is asked about, with a token of a start and with any other object, False among them."""
+    cell = cell_of(detector=detector())
+    status = cell.get_overflow_status(token_of(cell), compute_output)
+    assert bits([status]) == bits([np.asarray(overflow)])
+
+
+@pytest.mark.clause("MINDSPORE-detectors")
+def test_both_detectors_agree_on_gradients():
+    """Whole steps with either return and apply the same, bit for bit."""
+
+    def seen(detector):
+        cell = cell_of(detector=detector())
+        outs = [cell(data(step)) for step in "FOOFFOF"]
+        return [bits(out) for out in outs], [bits(call) for call in cell.optimizer.calls]
+
+    assert seen(GradientScan) == seen(StatusRegister)
+
+
+class Masking(TrainOneStepWithLossScaleCell):
+    """Cleans the gradients before they are asked about."""
+
+    def get_overflow_status(self, status, compute_output):
+        """Of what is left."""
+        return super().get_overflow_status(status, [np.nan_to_num(leaf, posinf=0) for leaf in compute_output])
+
+
+@pytest.mark.clause("MINDSPORE-detectors", "MINDSPORE-heirs")
+@pytest.mark.parametrize(("detector", "overflow"), [(GradientScan, False), (StatusRegister, True)])
+def test_a_register_remembers_what_the_output_no_longer_shows(detector, overflow):
+    """An infinity on the way is sticky there, until the next step; a scan looks at the end alone."""
+    cell = cell_of(Masking, detector=detector())
+    assert cell(BAD).overflow == overflow
+    assert not cell(FINE).overflow
+
+
+# Each method overridden in turn
+
+
+@pytest.mark.clause("MINDSPORE-heirs", "MINDSPORE-status-token")
+@both_detectors
+@pytest.mark.parametrize("token", [False, None, array([0] * 8, "int32"), object()])
+def test_an_heir_may_start_with_a_token_of_its_own(detector, token):
+    """False, as the earlier page has it on one backend, eight zeros or anything: it is handed on as it came."""
+
+    class Heir(Logged):
+        def start_overflow_check(self, pre_cond, compute_input):
+            super().start_overflow_check(pre_cond, compute_input)
+            return token, compute_input
+
+    cell, scan = cell_of(Heir, detector=detector()), cell_of()
+    for step in "FOF":
+        assert bits(cell(data(step))) == bits(scan(data(step)))
+        assert cell.log[3][:2] == ("status", token) or cell.log[3][1] is token
+
+
+@pytest.mark.clause("MINDSPORE-heirs")
+@pytest.mark.parametrize("other", [array(2), array([2]), array(2, "float64"), 2.0])
+def test_an_heir_may_start_the_backward_pass_from_another_scale(other):
+    """The gradients are unscaled by it as well; the scale that is returned and moved is the cell's."""
+
+    class Heir(Logged):
+        def start_overflow_check(self, pre_cond, compute_input):
+            return super().start_overflow_check(pre_cond, compute_input)[0], other
+
+    cell = cell_of(Heir)
+    assert cell(FINE).loss_scale == 16
+    assert cell.log[2] == ("backward", 2)
+    assert bits(cell.optimizer.calls[0]) == bits([FINE])
+
+
+@pytest.mark.clause("MINDSPORE-heirs")
+@pytest.mark.parametrize("answer", [True, False])
+@pytest.mark.parametrize("make", [np.asarray, bool])
+def test_an_heir_may_decide_what_an_overflow_is(answer, make):
+    """Its answer is returned, moves the scale and is the gate, whatever the gradients are."""
+
+    class Heir(TrainOneStepWithLossScaleCell):
+        def get_overflow_status(self, status, compute_output):
+            return make(answer)
+
+    cell = cell_of(Heir)
+    outs = [cell(FINE), cell(BAD)]
+    assert [out.overflow for out in outs] == [answer] * 2
+    assert [out.loss_scale for out in outs] == ([4, 2] if answer else [16, 32])
+    assert len(cell.optimizer.calls) == (0 if answer else 2)
+
+
+@pytest.mark.clause("MINDSPORE-heirs", "MINDSPORE-cell-overflow")
+def test_a_bool_of_an_heir_is_returned_as_an_array():
+    """The overflow of a step is an array of shape () whoever found it."""
+
+    class Heir(TrainOneStepWithLossScaleCell):
+        def get_overflow_status(self, status, compute_output):
+            return True
+
+    assert isinstance(cell_of(Heir)(FINE).overflow, np.ndarray)
+
+
+@pytest.mark.clause("MINDSPORE-heirs", "MINDSPORE-cell-gate", "MINDSPORE-cell-overflow")
+@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize("make", [np.asarray, bool])
+@pytest.mark.parametrize("functional", [True, False])
+def test_an_heir_may_decide_what_is_skipped(skip, make, functional):
+    """The optimizer runs where its `process_loss_scale` returns False; the overflow stays what was detected."""
+
+    class Heir(TrainOneStepWithLossScaleCell):
+        def process_loss_scale(self, overflow):
+            return make(skip)
+
+    network = linear([1, 2])
+    optimizer = optimizers.SGD(network, 0.5)
+    cell = Heir(network, optimizer if functional else lambda grads: optimizer(grads), array(8))
+    assert [bool(cell(x).overflow) for x in (FINE, BAD)] == [False, True]
+    assert optimizer.state.count == (0 if skip else 2)
+    assert bits(network.params) == bits([array([1, 2] if skip else [float("-inf"), 2.5])])
+
+
+@pytest.mark.clause("MINDSPORE-heirs", "MINDSPORE-set-sense-scale")
+def test_an_heir_may_set_the_scale_otherwise():
+    """An override of `set_sense_scale` that bounds the scale, over the inherited one."""
+
+    class Heir(TrainOneStepWithLossScaleCell):
+        def set_sense_scale(self, sens):
+            super().set_sense_scale(np.minimum(sens, array(32)))
+
+    cell = cell_of(Heir, scale_sense=array(8))
+    cell.set_sense_scale(array(1024))
+    assert cell(FINE).loss_scale == 32
+
+
+@pytest.mark.clause("MINDSPORE-heirs", "MINDSPORE-get-overflow-status", "MINDSPORE-start-overflow-check")
+@both_detectors
+def test_an_heir_may_write_its_own_step_from_the_methods(detector):
+    """As MindSpore's tutorials do, it gives what the inherited step gives."""
+
+    class Tutorial(TrainOneStepWithLossScaleCell):
+        def construct(self, *inputs):
+            loss, pullback = self.network.vjp(self.network.params, *inputs)
+            status, sense = self.start_overflow_check(loss, self.scale_sense)
+            grads = ampscale.unscale(pullback(np.ones_like(loss) * sense), sense)
+            cond = self.get_overflow_status(status, grads)
+            overflow = self.process_loss_scale(cond)
+            if not overflow:
+                self.optimizer(grads)
+            return loss, cond, np.array(self.scale_sense)
+
+    own, inherited = cell_of(Tutorial, detector=detector()), cell_of()
+    for step in "FOOFFOF":
+        assert bits(own(data(step))) == bits(inherited(data(step)))
+    assert [bits(call) for call in own.optimizer.calls] == [bits(call) for call in inherited.optimizer.calls]

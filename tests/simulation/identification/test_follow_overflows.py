@@ -1,0 +1,140 @@
+"""What overflows alone tell of a rule, against all numbers of finite steps between them."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ampscale import LossScaleRule, presets
+from ampscale.simulation.identification.follow_overflows import follow_overflows
+from ampscale.simulation.identification.follow_scales import rounded
+from ampscale.simulation.recordings.log_formats import Overflow
+from ampscale.simulation.simulate import simulate
+from ampscale.simulation.traces import from_flags
+
+RULES = {
+    **{
+        name: LossScaleRule(init_scale=64.0, growth_interval=3, **axes)
+        for name, axes in {
+            "plain": {},
+            "patience, refilled by finite steps": {"hysteresis": 2},
+            "patience, refilled by growths": {"hysteresis": 3, "refill": ("growth",)},
+            "bounds": {"min_scale": 32.0, "max_scale": 256.0},
+            "gates": {"min_scale": 32.0, "max_scale": 256.0, "gate": True},
+            "a stop": {"min_scale": 16.0, "stop_at_floor": True},
+            "a late window": {"growth_offset": -1, "hysteresis": 2, "refill": ("growth",)},
+            "a rate": {"rate": 0.4, "refill": ("backoff",)},
+            "lag": {"lag": True},
+            "a first factor": {"first_growth_factor": 4.0, "refill": ()},
+            "odd factors": {"growth_factor": 1.5, "backoff_factor": 0.7},
+        }.items()
+    },
+    "to infinity": LossScaleRule(init_scale=2.0**126, growth_interval=2, growth_guard=False),
+}
+
+
+def overflows_of(rule, finite):
+    """What a log tells of a run: the scale before and after each overflow, and nothing of the steps between."""
+    scales = simulate(rule, from_flags(finite)).scales
+    return [Overflow(int(step) + 1, *scales[step : step + 2].tolist()) for step in np.flatnonzero(~finite[: scales.size - 1])]
+
+
+def first_impossible(rule, overflows, most=60):
+    """The first overflow that no state comes to, with every number of finite steps up to *most* tried; None if all can be."""
+    states = [rule.init()]
+    for index, overflow in enumerate(overflows):
+        before, after = rounded(rule, np.array(overflow[1:]))
+        found = {}
+        for state in states:
+            for _ in range(most):
+                if (math.isnan(before) or state.scale == before) and not rule.stops(state, False):
+                    next_state = rule.update(state, False)
+                    if math.isnan(after) or next_state.scale == after:
+                        found[tuple(float(array) for array in next_state if array is not None)] = next_state
+                state = rule.update(state, True)
+        if not found:
+            return index
+        states = list(found.values())
+    return None
+
+
+def runs(rule, random, wrong):
+    """Overflows of a run, some scales unknown; one scale is not what it was if it is to be *wrong*."""
+    finite = random.random(60) > 0.12
+    overflows = overflows_of(rule, finite)[:5]
+    if wrong and overflows:
+        index, half = random.integers(len(overflows)), random.choice([0.5, 2.0])
+        overflows[index] = overflows[index]._replace(after=overflows[index].after * half)
+    unknown = random.choice([0, 0.3])
+    return [
+        overflow._replace(**{name: math.nan for name in ("before", "after") if random.random() < unknown})
+        for overflow in overflows
+    ]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_explains_overflows_that_some_gaps_lead_to(name):
+    """Every number of finite steps between the overflows decides alike, and the pattern that is told has these overflows."""
+    rule, random = RULES[name], np.random.default_rng(list(RULES).index(name))
+    outcomes = set()
+    for case in range(12):
+        overflows = runs(rule, random, wrong=case % 2)
+        found, impossible = follow_overflows(rule, overflows), first_impossible(rule, overflows)
+        outcomes.add(impossible is None)
+        if impossible is None:
+            told = np.array([[each.before, each.after] for each in overflows_of(rule, found.finite)]).reshape(-1, 2)
+            wanted = np.array([[each.before, each.after] for each in overflows]).reshape(-1, 2)
+            assert np.array_equal(told, np.where(np.isnan(wanted), told, wanted))
+        else:
+            assert (found.contradiction.step, found.finite) == (impossible, None)
+    assert outcomes == {False, True} or name == "to infinity"
+
+
+def test_a_contradiction_says_what_could_have_been():
+    """After an overflow at 64, a rule that halves has 32; from 32 it comes to 64 and 128, and not to 96."""
+    rule = LossScaleRule(init_scale=64.0)
+    wrong = follow_overflows(rule, [Overflow(1, 64.0, 32.0), Overflow(2, 64.0, 64.0)]).contradiction
+    assert (wrong.step, wrong.expected, wrong.seen) == (1, (32.0,), 64.0)
+    wrong = follow_overflows(rule, [Overflow(1, 64.0, 32.0), Overflow(2, 96.0, 48.0)]).contradiction
+    assert (wrong.step, wrong.expected, wrong.seen) == (1, (32.0, 64.0), 96.0)
+
+
+def test_the_pattern_has_no_more_finite_steps_than_the_scales_need():
+    """No step before the first overflow, two windows before the second, which stands two growths higher."""
+    found = follow_overflows(presets.torch(growth_interval=5), [Overflow(1, 65536.0, 32768.0), Overflow(2, 131072.0, 65536.0)])
+    assert "".join(".x"[not finite] for finite in found.finite) == "x..........x"
+    assert found.ambiguous is None
+
+
+def test_few_digits_need_a_tolerance():
+    """A scale that was printed with four digits is explained within a relative error of 1e-3."""
+    rule = LossScaleRule(init_scale=1000.0, growth_factor=1.1, backoff_factor=0.7, growth_interval=2)
+    overflows = [Overflow(0, 1331.0, 931.7), Overflow(0, 1364.0, 954.9)]  # 1331 and 1364.1 exactly
+    assert follow_overflows(rule, overflows).contradiction is not None
+    assert follow_overflows(rule, overflows, rtol=1e-3).contradiction is None
+
+
+def test_a_scale_that_creeps_is_undecided():
+    """Chainer's scale passes through thousands of values on the way: too many to follow."""
+    assert follow_overflows(presets.chainer(), [Overflow(1, 2.0, 1.0), Overflow(2, 60000.0, 30000.0)]).contradiction.undecided
+
+
+def test_a_resumed_run_may_have_counted_overflows_before():
+    """Of Megatron's two, the first overflow that is told can be the second; a run that begins there has counted none."""
+    overflows = [Overflow(1, 65536.0, 32768.0), Overflow(2, 65536.0, 65536.0)]
+    rule = presets.megatron(init_scale=65536.0)
+    found = follow_overflows(rule, overflows, resumed=True)
+    assert found.start[1] == 1
+    assert follow_overflows(rule, overflows).contradiction.step == 0
+
+
+def test_a_scaler_that_went_on_had_not_stopped():
+    """Where the scale after an overflow is not known, DeepSpeed may have raised or not: it met two more overflows."""
+    rule = presets.deepspeed(init_scale=1.0)
+    found = follow_overflows(rule, [Overflow(line, 1.0, math.nan) for line in range(2)])
+    assert found.finite.tolist() == [False, False]  # with the second it raises
+    growing = [Overflow(0, 1.0, math.nan), Overflow(1, 1.0, math.nan), Overflow(2, 2.0, math.nan)]
+    assert follow_overflows(rule, growing).contradiction.step == 2
+    resumed = follow_overflows(rule, growing[::2], resumed=True)
+    assert resumed.start[1] < 1
+    assert resumed.finite.sum() > 900

@@ -1,0 +1,352 @@
+"""Published scalers are recognised by their scales."""
+
+import dataclasses
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from every_pattern import PATTERNS, STEPS, fitting, possible
+
+from ampscale import LossScaleRule, presets
+from ampscale.simulation.identification.follow_scales import Contradiction
+from ampscale.simulation.identification.identify import identify
+from ampscale.simulation.recordings.log_formats import Overflow
+from ampscale.simulation.simulate import simulate
+from ampscale.simulation.traces import Observed, from_flags
+
+SMALL = {"growth_interval": 6, "hysteresis": 2, "init_scale": 64.0, "rate": 0.4}
+
+
+def known(name, **settings):
+    """Those of *settings* that a preset has."""
+    return {key: value for key, value in settings.items() if key in presets.PRESETS[name].parameters}
+
+
+def unseen(scales):
+    """What was seen where nothing tells of overflows."""
+    return Observed(np.array(scales, np.float64), np.full(len(scales) - 1, -1, np.int8))
+
+
+def seen(steps, scales):
+    """What was seen of steps written as `.` and `x`."""
+    return Observed(np.array(scales, np.float64), np.array([step == "." for step in steps], np.int8))
+
+
+def run(rule, finite, flags):
+    """What is seen of a run of *rule*, with the overflows or without; of one that stops, the step that does is its last."""
+    trajectory = simulate(rule, from_flags(finite))
+    steps, scales = trajectory.finite.size, trajectory.scales
+    if trajectory.stopped is not None:
+        steps, scales = steps + 1, np.append(scales, np.nan)
+    return Observed(scales, finite[:steps].astype(np.int8) if flags else np.full(steps, -1, np.int8))
+
+
+def explaining(explanations):
+    """The names of the scalers that explain what was seen."""
+    return [explanation.name for explanation in explanations if explanation.explains]
+
+
+def assert_witnessed(explanation, observed):
+    """The rule, along the pattern that is told, has the scales that were seen, and the pattern the overflows."""
+    scales = simulate(explanation.rule, from_flags(explanation.finite)).scales
+    shown = observed.scales[: scales.size].astype(explanation.rule.dtype)
+    assert np.array_equal(np.where(np.isnan(shown), scales, shown), scales)
+    assert scales.size == observed.scales.size or (scales.size == observed.finite.size and np.isnan(observed.scales[-1]))
+    assert (explanation.finite == observed.finite)[observed.finite != -1].all()
+
+
+@pytest.mark.parametrize("flags", [False, True])
+@pytest.mark.parametrize("name", presets.PRESETS)
+def test_every_preset_is_recognised(name, flags):
+    """It is among those that explain a run of its own, with published settings or small ones; each of these has a witness."""
+    random = np.random.default_rng(list(presets.PRESETS).index(name))
+    settings = known(name, **SMALL)
+    observed = run(presets.PRESETS[name].rule(**settings), random.random(300) > 0.15, flags)
+    found = identify(observed, settings={**SMALL, **settings})
+    mine = next(explanation for explanation in found if explanation.name == name)
+    assert mine.explains
+    assert mine.changed == ()
+    assert mine.rule == presets.PRESETS[name].rule(**settings)
+    for explanation in found:
+        assert explanation.rule == presets.PRESETS[explanation.name].rule(**explanation.settings)
+        if explanation.explains:
+            assert_witnessed(explanation, observed)
+
+
+@pytest.mark.parametrize("name", presets.PRESETS)
+def test_every_contradiction_is_one_over_all_patterns(name):
+    """Of nine steps: no pattern explains those up to the contradiction, some pattern those before it, and it tells all others."""
+    random = np.random.default_rng(list(presets.PRESETS).index(name))
+    settings = {"growth_interval": 2, "init_scale": 64.0}
+    rule = presets.PRESETS[name].rule(**known(name, **settings))
+    for flags in (False, True):
+        observed = run(rule, PATTERNS[random.integers(len(PATTERNS))], flags)
+        if observed.finite.size == STEPS:
+            for explanation in identify(observed, settings=settings):
+                wrong, candidate = explanation.contradiction, explanation.rule
+                assert fitting(candidate, observed, STEPS).any() == explanation.explains
+                if wrong is not None:
+                    assert fitting(candidate, observed, wrong.step).any()
+                    assert not fitting(candidate, observed, wrong.step + 1).any()
+                    assert np.array_equal(wrong.expected, possible(candidate, observed, wrong.step), equal_nan=True)
+
+
+GOLDEN_STEPS = "....x.xxxx....x"
+GOLDEN = {  # the scales of real scalers after each of these steps, from 64
+    "paddle": "64 64 128 128 128 128 128 64 64 32 32 32 64 64 64",
+    "tensorflow_contrib": "64 64 128 128 128 128 64 64 32 32 32 32 64 64 64",
+    "megatron": "64 64 128 128 128 128 64 32 16 8 8 8 16 16 16",
+    "deepspeed": "64 64 64 128 128 128 64 32 16 8 8 8 8 16 16",
+    "deepspeed_consecutive": "64 64 64 128 128 128 128 64 32 16 16 16 16 32 32",
+    "nemo": "64 64 128 128 128 128 128 64 32 16 16 16 32 32 32",
+    "torch": "64 64 128 128 64 64 32 16 8 4 4 4 8 8 4",
+    "flax": "64 64 64 128 64 64 32 16 8 4 4 4 4 8 4",
+    "mxnet": "64 64 64 128 128 64 64 32 16 8 4 4 4 8 8",
+}
+GOLDEN_SETTINGS = {"growth_interval": 3, "hysteresis": 2, "backoff_factor": 0.5}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_recorded_scalers_are_told_apart_at_the_right_step(name):
+    """Each explains its own record alone, and contradicts another's where the two records part."""
+    record = [64, *map(float, GOLDEN[name].split())]
+    found = {each.name: each for each in identify(seen(GOLDEN_STEPS, record), list(GOLDEN), GOLDEN_SETTINGS)}
+    assert explaining(found.values()) == [name]
+    for other in set(GOLDEN) - {name}:
+        theirs = [64, *map(float, GOLDEN[other].split())]
+        step = next(index for index, (one, two) in enumerate(zip(record, theirs, strict=True)) if one != two) - 1
+        assert found[other].contradiction == Contradiction(step, (theirs[step + 1],), record[step + 1])
+
+
+FAMILIES = ["paddle", "megatron", "nemo", "tensorflow_contrib"]
+
+
+KINDS = {"growth_interval": 4, "hysteresis": 2, "backoff_factor": 0.5, "init_scale": 2.0**20}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_two_probes_tell_the_kinds_of_patience_apart(name):
+    """An overflow, a finite step and an overflow; and three overflows: no two of the four kinds do the same to the scale."""
+    finite = np.array([step == "." for step in "x.x.........xxx"])
+    found = identify(run(presets.PRESETS[name].rule(**KINDS), finite, flags=True), FAMILIES, KINDS)
+    assert [each.name for each in found if each.explains and not each.changed] == [name]
+
+
+@pytest.mark.parametrize(("name", "alike"), [("paddle", []), ("megatron", []), ("nemo", []), ("tensorflow_contrib", ["paddle"])])
+def test_scales_alone_tell_the_kinds_of_patience_apart(name, alike):
+    """Where overflows go unseen: only what accumulates up to a backoff may as well have been in a row."""
+    finite = np.random.default_rng(0).random(300) > 0.3
+    found = identify(run(presets.PRESETS[name].rule(**KINDS), finite, flags=False), FAMILIES, KINDS)
+    assert sorted(explaining(found)) == sorted([name, *alike])
+
+
+def test_a_wrong_kind_says_what_it_would_have_done():
+    """Megatron's patience is not refilled by a finite step, Paddle's is: the second overflow tells them apart."""
+    found = identify(seen("x.x", [64, 64, 64, 32]), FAMILIES[:2], {"hysteresis": 2})
+    assert explaining(found) == ["megatron"]
+    assert found[1].contradiction == Contradiction(2, (64.0,), 32.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("torch", {"growth_interval": 50}),
+        ("flax", {"growth_interval": 50}),
+        ("deepspeed", {"growth_interval": 50}),
+        ("chainer", {"growth_interval": 50}),
+        ("bmtrain", {"growth_interval": 50, "max_scale": 2.0**21}),
+        ("megatron", {"growth_interval": 50, "hysteresis": 3}),
+        ("colossalai", {"growth_interval": 20, "max_scale": 2.0**18}),
+        ("paddle", {"growth_interval": 50, "growth_factor": 1.5, "backoff_factor": 0.7}),
+        ("mindspore", {"growth_interval": 20, "growth_factor": 3.0}),
+        ("jmp", {"min_scale": 2.0**10}),
+        ("deepspeed", {"stop_at_floor": False}),
+    ],
+)
+@pytest.mark.parametrize("flags", [False, True])
+def test_a_setting_of_ones_own_is_guessed(name, settings, flags):
+    """Intervals, factors, bounds and patience that no default has are found in the scales; these, and no other settings."""
+    rule, overflowing = presets.PRESETS[name].rule(**settings), 0.3 if {"min_scale", "stop_at_floor"} & set(settings) else 0.02
+    observed = run(rule, np.random.default_rng(1).random(3000) > overflowing, flags)
+    (found,) = identify(observed, [name])
+    assert found.explains
+    assert found.settings == {"init_scale": rule.init_scale, **settings}
+    assert sorted(found.changed) == sorted(settings)
+    assert_witnessed(found, observed)
+
+
+def test_an_interval_is_guessed_from_scales_that_are_far_apart():
+    """Of every 64th step the scale is seen: the roundest number that fits is the interval."""
+    rule = presets.torch(growth_interval=300)
+    observed = run(rule, np.random.default_rng(1).random(8000) > 0.001, flags=False)
+    observed.scales[np.arange(8001) % 64 != 0] = np.nan
+    (found,) = identify(observed, ["torch"])
+    assert (found.explains, found.settings["growth_interval"]) == (True, 300)
+    assert_witnessed(found, observed)
+
+
+def test_published_defaults_come_before_guesses_and_guesses_by_their_number():
+    """What explains comes first, by the number of changed settings; then what does not, by how far it comes."""
+    rule = presets.nemo(growth_interval=50, hysteresis=3)
+    found = identify(run(rule, np.random.default_rng(0).random(600) > 0.1, flags=True), settings={"growth_interval": 50})
+    changed = [len(each.changed) for each in found if each.explains]
+    assert changed == sorted(changed)
+    assert min(changed) == 1
+    assert {each.name for each in found if each.explains} >= {"nemo", "apex_hysteresis"}
+    steps = [each.contradiction.step for each in found if not each.explains]
+    assert steps == sorted(steps, reverse=True)
+    pages = list(presets.PRESETS)
+    for one, two in pairwise(found):
+        level = one.explains == two.explains and (
+            len(one.changed) == len(two.changed) if one.explains else one.contradiction.step == two.contradiction.step
+        )
+        assert not level or pages.index(one.name) < pages.index(two.name)
+
+
+def test_presets_that_are_one_rule_are_seen_to_be():
+    """Keras, Paddle and the sharded scaler of torch have one rule from one scale, and so one explanation."""
+    observed = run(presets.keras(), np.random.default_rng(0).random(100) > 0.1, flags=False)
+    found = identify(observed, ["keras", "paddle", "torch_sharded_cpu", "torch"])
+    assert [each.name for each in found] == ["paddle", "torch", "torch_sharded_cpu", "keras"]
+    assert len({each.rule for each in found}) == 2
+    assert found[0].finite is found[2].finite
+
+
+def test_what_cannot_be_seen_is_counted():
+    """One overflow in three steps that leave the scale alone goes unseen, at any of them, or did not happen."""
+    observed = unseen([64, 64, 64, 64, 32])
+    (found,) = identify(observed, ["megatron"], {"hysteresis": 2})
+    assert (found.ambiguous, (~found.finite).sum()) == (3, 2)
+    assert not found.finite[-1]
+    (found,) = identify(observed, ["torch"])
+    assert (found.ambiguous, found.finite.tolist()) == (0, [True, True, True, False])
+
+
+def test_a_first_scale_outside_of_the_bounds_is_refused():
+    """The scaler of mpx scales in float16, and cannot begin at 2**16; that is said, and nothing raised."""
+    found = identify(unseen([65536, 32768]), ["mpx", "torch"])
+    assert explaining(found) == ["torch"]
+    assert (found[1].rule, found[1].contradiction) == (None, Contradiction(-1))
+    assert "max_scale 65504.0" in found[1].refusal
+
+
+@pytest.mark.parametrize(("first", "changed"), [(65536.0, ()), (1024.0, ("init_scale",))])
+def test_where_the_first_scale_was_not_seen_the_published_one_is_tried_first(first, changed):
+    """And else the first that was seen."""
+    (found,) = identify(unseen([math.nan, first, first, first / 2]), ["keras"], {"init_scale": 65536.0} if not changed else None)
+    assert found.explains
+    (found,) = identify(unseen([math.nan, first, first, first / 2]), ["torch"])
+    assert (found.explains, found.changed) == (True, changed)
+    assert found.rule.init_scale == first
+
+
+def test_a_setting_is_given_to_those_that_have_it():
+    """A candidate without it is tried with what it has."""
+    found = {each.name: each for each in identify(unseen([64, 64, 32]), ["keras", "paddle"], {"hysteresis": 2, "init_scale": 64})}
+    assert found["paddle"].settings == {"init_scale": 64, "hysteresis": 2}
+    assert found["keras"].settings == {"init_scale": 64}
+
+
+def test_rules_of_ones_own_are_candidates():
+    """Under names of one's own; they too are tried from the first scale, as they are and then with guesses."""
+    rules = {"mine": LossScaleRule(growth_interval=2, hysteresis=2), "other": LossScaleRule(growth_interval=3)}
+    found = identify(seen("..x..", [64, 64, 128, 128, 128, 256]), rules)
+    assert [(each.name, each.changed) for each in found] == [("mine", ()), ("other", ("hysteresis", "growth_interval"))]
+    assert found[0].rule == dataclasses.replace(rules["mine"], init_scale=64.0)
+
+
+def test_overflows_alone_are_enough():
+    """The same with a list of overflows, between which any number of steps may lie; an interval is not guessed then."""
+    overflows = [Overflow(9, 65536.0, 65536.0), Overflow(20, 65536.0, 32768.0), Overflow(70, 65536.0, 65536.0)]
+    found = {each.name: each for each in identify(overflows, ["deepspeed", "deepspeed_consecutive", "torch"])}
+    assert explaining(found.values()) == ["deepspeed", "deepspeed_consecutive"]
+    assert found["torch"].contradiction == Contradiction(0, (32768.0,), 65536.0)
+    told = simulate(found["deepspeed"].rule, from_flags(found["deepspeed"].finite))
+    assert told.scales[:-1][~told.finite].tolist() == [65536, 65536, 65536]
+    assert found["deepspeed"].ambiguous is None
+
+
+def test_overflows_of_a_resumed_run():
+    """The first that is told may be the second that is counted."""
+    overflows = [Overflow(1, 65536.0, 32768.0), Overflow(2, 32768.0, 16384.0)]
+    assert not identify(overflows, ["megatron"], {"hysteresis": 2})[0].explains
+    found = identify(overflows, ["megatron"], {"hysteresis": 2}, resumed=True)[0]
+    assert (found.explains, found.changed, found.start) == (True, (), (0, 1))
+
+
+def test_overflows_of_which_only_the_later_scale_is_known():
+    """The first scale is the published one, or twice the first that was seen."""
+    fairseq = identify([Overflow(1, math.nan, 64.0), Overflow(2, math.nan, 32.0)], ["fairseq"])[0]
+    assert (fairseq.explains, fairseq.changed, fairseq.rule.init_scale) == (True, (), 128)
+    fairseq = identify([Overflow(1, math.nan, 16.0), Overflow(2, math.nan, 8.0)], ["fairseq"])[0]
+    assert (fairseq.explains, fairseq.changed, fairseq.rule.init_scale) == (True, ("init_scale",), 32)
+
+
+@pytest.mark.parametrize("name", ["torch", "megatron", "deepspeed", "nemo"])
+def test_a_run_that_was_resumed_has_counts_from_before(name):
+    """Cut off in the midst of a window, a run is explained with counts that let it go on so, and else not as what it is."""
+    rule = presets.PRESETS[name].rule(**known(name, growth_interval=40, hysteresis=2))
+    finite = np.random.default_rng(3).random(400) > 0.02
+    whole = run(rule, finite, flags=True)
+    cut = int(np.flatnonzero(whole.scales[1:] > whole.scales[:-1])[1]) - 10  # ten steps before the second growth
+    rest = Observed(whole.scales[cut:], whole.finite[cut:])
+    settings = {"growth_interval": 40, "hysteresis": 2}
+    (found,) = identify(rest, [name], known(name, **settings), resumed=True)
+    assert (found.explains, found.changed) == (True, ())
+    good, bad = found.start
+    state = rule.init()._replace(scale=np.array(rest.scales[0], rule.dtype), good_steps=np.int32(good), bad_steps=np.int32(bad))
+    for finite_step, scale in zip(found.finite, rest.scales[1:], strict=True):
+        state = rule.update(state, bool(finite_step))
+        assert state.scale == scale
+    assert identify(rest, [name], resumed=True)[0].settings.get("growth_interval") == 40
+    assert not identify(rest, [name], known(name, **settings))[0].explains
+
+
+def test_a_resumed_run_may_have_overflowed_before():
+    """Chainer's scale creeps once there was an overflow, which a run that begins cannot have had."""
+    finite = np.ones(50, bool)
+    scales = 1000 * np.cumprod(np.full(51, 2 ** (1 / 1000)))
+    observed = Observed(scales, finite.astype(np.int8))
+    assert not identify(observed, ["chainer"], {"growth_interval": 1000}, rtol=1e-9)[0].explains
+    found = identify(observed, ["chainer"], {"growth_interval": 1000}, rtol=1e-9, resumed=True)[0]
+    assert (found.explains, found.changed, found.start) == (True, (), (0, 1))
+
+
+def test_few_digits_need_a_tolerance():
+    """A factor of 0.8 soon needs more digits than a log prints."""
+    finite = np.random.default_rng(0).random(60) > 0.4
+    observed = run(presets.tensorflow_contrib(), finite, flags=True)
+    observed.scales[:] = [float(f"{scale:.5g}") for scale in observed.scales]
+    assert not identify(observed, ["tensorflow_contrib"])[0].explains
+    assert identify(observed, ["tensorflow_contrib"], rtol=1e-4)[0].changed == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((unseen([64, 32]), ["pytorch"]), ValueError, "candidates must be presets, .*got \\['pytorch'\\]"),
+        ((unseen([64, 32]), "torch"), TypeError, "candidates must be several names"),
+        ((unseen([64, 32]), {"mine": 3}), TypeError, "the candidate mine must be a LossScaleRule, got 3"),
+        ((unseen([64, 32]), ["keras"], {"hysteresis": 2}), ValueError, "that a candidate has, got \\['hysteresis'\\]"),
+        ((unseen([64, 32]), None, {"growth_interval": -1}), ValueError, "growth_interval must be an int from 1"),
+        ((unseen([64, 32]), None, {"growth_interval": "2"}), TypeError, "growth_interval must be an int from 1"),
+        ((unseen([math.nan, math.nan]),), ValueError, "a scale must have been seen, got none"),
+        (([],), ValueError, "a scale must have been seen, got none"),
+        (([1.0, 2.0],), TypeError, "seen must be Observed, or a list of overflows"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, error, message):
+    """With what was wanted and what came."""
+    with pytest.raises(error, match=message):
+        identify(*arguments)
+
+
+def test_wrong_options_are_refused():
+    """A tolerance that would let anything through; a resumed run of which the beginning was not seen."""
+    with pytest.raises(ValueError, match="of a run that was resumed the first scale must have been seen"):
+        identify(unseen([math.nan, 64]), resumed=True)
+    with pytest.raises(TypeError, match="resumed must be a bool"):
+        identify(unseen([64, 64]), resumed=1)
+    with pytest.raises(ValueError, match="rtol must be a number from 0 to"):
+        identify(unseen([64, 32]), rtol=0.5)

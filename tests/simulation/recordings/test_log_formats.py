@@ -1,0 +1,287 @@
+"""The words of each project, generation by generation, and what they say."""
+
+import math
+
+import pytest
+
+from ampscale.simulation.recordings.log_formats import DIALECTS, SIGNS, find_events, find_steps
+
+STAMP = "[2024-05-06 07:08:09,985] [INFO] [loss_scaler.py:190:update_scale] "
+MEGATRON = (
+    " iteration      300/  500000 | consumed samples:        19200 | elapsed time per iteration (ms): 412.5 |"
+    " learning rate: 1.500E-04 | global batch size:    64 | lm loss: 6.123456E+00 | loss scale: {:.1f} | grad norm: 1.234 |"
+    " num zeros: 0.0 | params norm: 321.123 | number of skipped iterations: {:3d} | number of nan iterations:   0 |"
+)
+
+
+def only(text):
+    """The dialect that has words in a text, and its one event."""
+    [(dialect, [event])] = find_events(text).items()
+    return dialect, event
+
+
+@pytest.mark.parametrize(
+    ("dialect", "message", "before", "after"),
+    [
+        ("apex", "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0", None, 32768),
+        (
+            "apex",
+            "Gradient overflow. Skipping step, loss scaler 12 reducing loss scale to 8.165126103939127e-202",
+            None,
+            8.165126103939127e-202,
+        ),
+        ("apex", "Gradient overflow.  Skipping step, reducing loss scale to 0.5", None, 0.5),
+        ("apex", "Gradient overflow, skipping update", None, None),
+        ("apex", "OVERFLOW! Skipping step, reducing loss scale to 64.0", None, 64),
+        ("apex", "OVERFLOW within closure! Skipping step, reducing loss scale to 64.0", None, 64),
+        ("apex", "\nGrad overflow on iteration 7\nUsing dynamic loss scale of 65536.0", 65536, None),
+        ("apex", "\nGrad overflow on iteration 7\nUsing static loss scale of 8.0", 8, None),
+        ("deepspeed", "[deepspeed] OVERFLOW! Skipping step. Attempted loss scale: 65536, reducing to 32768.0", 65536, 32768),
+        ("deepspeed", "[deepscale] OVERFLOW! Rank 3 Skipping step. Attempted loss scale: 1, reducing to 1", 1, 1),
+        ("deepspeed", "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 128.0, reducing to 64.0", 128, 64),
+        (
+            "deepspeed",
+            "[deepspeed] fp16 dynamic loss scale overflow! Skipping step. Attempted loss scale: 65536, reducing to 32768.0",
+            65536,
+            32768,
+        ),
+        (
+            "deepspeed",
+            "[deepspeed] fp16 dynamic loss scale overflow! Rank 1 Skipping step. Attempted loss scale: 2.0, reducing to 1",
+            2,
+            1,
+        ),
+        (
+            "deepspeed",
+            "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 8, but hysteresis is 2. Reducing hysteresis to 1",
+            8,
+            8,
+        ),
+        ("deepspeed", "[deepspeed] OVERFLOW! Rank 0 Skipping step.", None, None),
+        ("deepspeed", "[Rank 0] Overflow detected. Skipping step. Attempted loss scale: 8.0, reducing to 4.0", 8, 4),
+        ("deepspeed", "[Rank -1] Overflow detected. Skipping step. Attempted loss scale: 8.0, reducing to 4.0", 8, 4),
+        ("paddle", "Found inf or nan, current scale is: 32768.0, decrease to: 32768.0*0.5", 32768, 16384),
+        ("paddle", "Found inf or nan, current scale is: 1000.0, decrease to: 1000.0*0.800000011920929", 1000, 800),
+        ("paddle", "Found inf or nan, current scale is: 3.0517578125e-05, decrease to: 3.0517578125e-05*0.5", 2**-15, 2**-16),
+        ("paddle", "Found inf or nan, current scale is: 0.0, decrease to: 0.0*0.5", 0, 0),
+        ("fairseq", "| WARNING: overflow detected, setting loss scale to: 0.0001220703125", None, 2**-13),
+        (
+            "fairseq",
+            "2020-08-01 12:39:16 | INFO | fairseq.trainer | NOTE: overflow detected, setting loss scale to: 1024.0",
+            None,
+            1024,
+        ),
+        ("fairseq", "NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 4.0", None, 4),
+        ("fairseq", "AMP: overflow detected, setting scale to to 32768.0", None, 32768),
+    ],
+)
+@pytest.mark.parametrize("stamp", ["", STAMP, " 12%|█▎        | 47/378 [00:21<01:09,  3.52s/it]", "noise "])
+def test_a_message_is_an_overflow_with_its_scales(dialect, message, before, after, stamp):
+    """What stands before it on its line does not matter; a scale that it does not give is NaN."""
+    found, event = only(f"first\n{stamp}{message}\nlast")
+    overflow = event.overflow()
+    assert (found, event.meaning, overflow.line) == (dialect, "overflow", 3 if message.startswith("\n") else 2)
+    for scale, expected in ((overflow.before, before), (overflow.after, after)):
+        assert scale == expected or (expected is None and math.isnan(scale))
+
+
+@pytest.mark.parametrize("dialect", ["apex", "megatron"])
+def test_fp16_utils_and_the_first_megatron_have_one_message(dialect):
+    """Both are recognised; the lines around it tell them apart."""
+    found = find_events("OVERFLOW! Skipping step. Attempted loss scale: 4294967296, reducing to 2147483648.0\n")
+    assert list(found) == ["apex", "megatron"]
+    assert found[dialect][0].overflow() == (1, 2.0**32, 2.0**31)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "line", "number", "said"),
+    [
+        ("deepspeed", f"{STAMP}[Rank 0] step=10, skipped=6, lr=[1e-05], mom=[(0.9, 0.95)]", 10, {"total": "6"}),
+        ("deepspeed", "INFO:root:rank:1 step=10, skipped=6, lr=[0.001], mom=[0.9]", 10, {"total": "6"}),
+        ("deepspeed", "steps: 20 loss: 6.9078 iter time (s): 0.412 samples/sec: 77.6", 20, {}),
+        ("deepspeed", f"{STAMP}\nGrad overflow on iteration 4", 4, {}),
+        ("deepspeed", f"{STAMP}Grad overflow on iteration: 4", 4, {}),
+        (
+            "paddle",
+            "[2025-04-24 15:19:26,044] [    INFO] - loss: 1.44202387, learning_rate: 0.0, global_step: 3, ppl: 4.2",
+            3,
+            {},
+        ),
+        ("megatron", MEGATRON.format(65536.0, 2), 300, {"scale": "65536.0", "skipped": "2"}),
+        ("megatron", " [2025-02-03 04:05:06]" + MEGATRON.format(1.0, 0), 300, {"scale": "1.0", "skipped": "0", "fraction": None}),
+        ("megatron", " [2026-02-03 04:05:06.430639]" + MEGATRON.format(1.0, 0), 300, {"fraction": ""}),
+        ("megatron", "  successfully loaded checkpoint from ckpt [ t 1/2, p 1/1 ] at iteration 1000", 1000, {}),
+        ("megatron", "  successfully loaded checkpoint from ckpt at iteration 1000", 1000, {}),
+        (
+            "fairseq",
+            "| epoch 027 | loss 6.343 | num_updates 10198 | lr 0.0006 | clip 0% | loss_scale 0.500 | wall 9",
+            10198,
+            {"about": "0.500"},
+        ),
+        (
+            "fairseq",
+            "| epoch 001:    100 / 1000 loss=9.1, num_updates=99, lr=0.1, loss_scale=64.000, wall=9",
+            99,
+            {"about": "64.000", "inner": None},
+        ),
+        (
+            "fairseq",
+            "2020-08-01 12:39:39 | INFO | train_inner | epoch 001:   3615 / 6547 loss=0.4, num_updates=3600, loss_scale=1399",
+            3600,
+            {"about": "1399", "inner": ""},
+        ),
+        (
+            "fairseq",
+            '[2021-05-26 12:00:00,123][train_inner][INFO] - {"epoch": 1, "num_updates": "200", "lr": "0.1", "loss_scale": "64"}',
+            200,
+            {"about": "64", "inner": ""},
+        ),
+        (
+            "fairseq",
+            '2020-02-07 13:21:07 | INFO | train | {"train_num_updates": "500", "train_loss_scale": "8.000"}',
+            500,
+            {"about": "8.000"},
+        ),
+        (
+            "fairseq",
+            "| epoch 028 | valid on 'valid' subset | loss 9.329 | num_updates 9165 | best_loss 9.11817",
+            9165,
+            {"about": None},
+        ),
+        ("fairseq", "| loaded checkpoint checkpoints/checkpoint_last.pt (epoch 3 @ 1000 updates)", 1000, {}),
+        ("fairseq", "INFO | fairseq.trainer | Loaded checkpoint c.pt (epoch 3 @ 1000 updates)", 1000, {}),
+    ],
+)
+def test_a_line_numbers_the_steps(dialect, line, number, said):
+    """And says what else its project's lines say."""
+    found, event = only(f"first\n{line}\n")
+    assert (found, event.number) == (dialect, number)
+    assert {name: event.groups.get(name) for name in said} == said
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "No overflow today. Skipping lunch.",
+        "Namespace(min_loss_scale=0.0001, fp16_scale_window=None, total_num_update=1000)",
+        "epoch 001:  10%|█         | 100/1000 [00:10<01:30, loss=9.1, num_updates=100, loss_scale=64]",
+        "epoch 001:  10%|█         | 100/1000 [00:10<01:30, loss=9.1, num_updates=100]2022-10-04 | INFO | next",
+        "[2024-05-06 07:08:09] [INFO] No Grad overflow for 1000 iterations",
+        "saved checkpoint checkpoint28.pt (epoch 28 @ 9165 updates) (writing took 7 seconds)",
+        "micro_steps: 20 loss: 6.9",
+        " validation loss at iteration 300 | lm loss value: 6.1 |",
+    ],
+)
+def test_other_lines_say_nothing(line):
+    """Also the progress bars of fairseq, which show a number of updates that is over."""
+    assert find_events(line) == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "scale"),
+    [
+        (MEGATRON.format(4294967296.0, 0), 2.0**32),
+        (MEGATRON.format(12345.0, 0), 12345.0),
+        (MEGATRON.format(0.5, 0), 0.5),
+        (MEGATRON.format(math.inf, 0), math.inf),
+        (MEGATRON.format(0.25, 0), math.nan),
+        (MEGATRON.format(0.0001, 0), math.nan),
+        (MEGATRON.format(1.25, 0), math.nan),
+        ("num_updates=5, loss_scale=64", 64.0),
+        ("num_updates=5, loss_scale=1.04858e+06", 2.0**20),
+        ("num_updates=5, loss_scale=1.34218e+08", 2.0**27),
+        ("num_updates=5, loss_scale=0.125", 0.125),
+        ("num_updates=5, loss_scale=1399", math.nan),
+        ("num_updates=5, loss_scale=1.04857e+06", math.nan),
+        ("num_updates=5, loss_scale=0.031", math.nan),
+        ("num_updates=5, loss_scale=0.000", math.nan),
+        ("num_updates=5, loss_scale=inf", math.nan),
+        ("num_updates=5, lr=0.1", math.nan),
+    ],
+)
+def test_a_scale_in_a_line_is_taken_where_its_digits_give_it(line, scale):
+    """A power of two from its six digits, but no average, and nothing that was rounded to one digit after the point."""
+    _, event = only(line)
+    assert event.scale_after() == scale or (math.isnan(scale) and math.isnan(event.scale_after()))
+
+
+def test_deepspeed_cuts_off_fractions():
+    """A 0 is some scale below 1; a 0.0 is 0."""
+    _, event = only("[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 1, reducing to 0")
+    assert event.overflow().before == 1
+    assert math.isnan(event.overflow().after)
+
+
+@pytest.mark.parametrize(
+    ("line", "rank"),
+    [
+        ("[deepspeed] OVERFLOW! Rank 3 Skipping step.", 3),
+        ("[default2]:Gradient overflow, skipping update", 2),
+        ("[rank5]: Gradient overflow, skipping update", 5),
+        ("[1,7]<stdout>:Gradient overflow, skipping update", 7),
+        ("[1,7]<stderr>: Gradient overflow, skipping update", 7),
+        ("[default2]:[deepspeed] OVERFLOW! Rank 3 Skipping step.", 3),
+        ("12: Gradient overflow, skipping update", None),
+        ("[12]: Gradient overflow, skipping update", None),
+        ("Gradient overflow, skipping update [rank5]:", None),
+    ],
+)
+def test_a_rank_stands_in_the_message_or_before_the_line(line, rank):
+    """As torchrun and mpirun write it; a number of a line is no rank."""
+    assert only(f"first\n{line}")[1].rank == rank
+
+
+def test_two_messages_can_stand_in_one_line():
+    """As processes that write at the same time leave them."""
+    message = "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to {}"
+    [(_, events)] = find_events(message.format(8.0) + message.format(4.0)).items()
+    assert [event.overflow().after for event in events] == [8, 4]
+    assert events[0].at < events[1].at
+
+
+def test_the_dialect_with_most_reports_comes_first():
+    """Then the one with most lines; reports are overflows, and lines that count them."""
+    message, line = "Found inf or nan, current scale is: 8.0, decrease to: 8.0*0.5\n", "steps: 20 loss: 6.9\n"
+    assert list(find_events(message + line * 5)) == ["paddle", "deepspeed"]
+    assert list(find_events("global_step: 3\n" + line * 5)) == ["deepspeed", "paddle"]
+    assert list(find_events(message + "[Rank 0] step=1, skipped=0,\n" * 2)) == ["deepspeed", "paddle"]
+    assert list(find_events(message + MEGATRON.format(1.0, 0) + "\n" + MEGATRON.format(1.0, 0))) == ["megatron", "paddle"]
+    assert list(find_events(message * 2 + MEGATRON.format(1.0, 0))) == ["paddle", "megatron"]
+
+
+def test_every_dialect_but_lightning_has_words():
+    """Lightning's log is a table."""
+    assert {dialect for dialect, _, _ in SIGNS} == set(DIALECTS) - {"lightning"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "numbers", "lines"),
+    [
+        (r"step (?P<step>\d+)", [5, 6, 7], [1, 3, 3]),
+        (r"^step (?P<step>\d+)", [5, 6], [1, 3]),
+        (r"step \d+", [1, 2], [1, 3]),
+        (r"loss$", [1], [4]),
+    ],
+)
+def test_a_user_names_the_lines_of_steps(pattern, numbers, lines):
+    """By their number, each time, or line by line without one."""
+    found = find_steps("step 5\n\nstep 6 step 7\nloss", pattern)
+    assert [event.number for event in found] == numbers
+    assert [event.line for event in found] == lines
+    assert {event.meaning for event in found} == {"steps"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("(", r"step_pattern must be a regular expression, got '\('"),
+        ("stage", "step_pattern 'stage' matches nothing in the log"),
+        (r"step (?P<step>\S+)", "the group 'step' of step_pattern must match a whole number, got '5,000' in 'step 5,000'"),
+        (r"step|(?P<step>\d+)", "the group 'step' of step_pattern must match a whole number, got None in 'step'"),
+    ],
+)
+def test_a_pattern_that_names_no_steps_is_refused(pattern, message):
+    """With what it matched."""
+    with pytest.raises(ValueError, match=message):
+        find_steps("step 5,000\n", pattern)

@@ -1,0 +1,497 @@
+"""Training logs, as projects write them, back to the steps and scales that they tell of."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import alike
+
+from ampscale.simulation.recordings.logs import read_log, recognised
+from ampscale.simulation.traces import from_string
+
+LOGS = Path(__file__).parent / "logs"
+DRAWN = {1: ".", 0: "x", -1: "?"}
+NAN = math.nan
+APEX = "Gradient overflow.  Skipping step, loss scaler {} reducing loss scale to {}\n"
+PADDLE = "Found inf or nan, current scale is: {}, decrease to: {}*{}\n"
+ZERO = "[deepspeed] OVERFLOW! Rank {} Skipping step. Attempted loss scale: {}, reducing to {}\n"
+STEP = r"^step (?P<step>\d+)$"
+
+
+def sample(name):
+    return (LOGS / name).read_text(encoding="utf-8")
+
+
+def drawn(log):
+    """The steps that a log tells of: a dot is finite, an x an overflow, a question mark is not known."""
+    assert log.missing == ""
+    return "".join(DRAWN[flag] for flag in log.observed.finite.tolist())
+
+
+# For each sample: the option that its steps need, its steps, and its scales, in force before each step and after the last.
+SAMPLES = {
+    "apex_amp.log": (
+        r"Epoch: \[\d+\]\[(?P<step>\d+)/",
+        "xx......x.x...",
+        [NAN, 32768, 16384, NAN, NAN, NAN, NAN, NAN, NAN, 16384, NAN, 8192, NAN, NAN, NAN],
+    ),
+    "apex_contrib_fp16_optimizer.log": (
+        None,
+        "x....xx..x",
+        [65536, NAN, NAN, NAN, NAN, 65536, 32768, NAN, NAN, 16384, NAN],
+    ),
+    "apex_fp16_utils_2018.log": (
+        "^step ",
+        "xx....x.",
+        [2**32, 2**31, 2**30, NAN, NAN, NAN, 2**31, 2**30, NAN],
+    ),
+    "deepspeed_0.16.log": (
+        None,
+        "xxx.....x....xx..",
+        [2**16, 2**16, 2**15, 2**14, NAN, NAN, NAN, NAN, 2**15, 2**15, NAN, NAN, NAN, 2**16, 2**16, 2**15, NAN, NAN],
+    ),
+    "deepspeed_0.16_every_5.log": (None, "?????.....??????????..........", [NAN] * 31),
+    "deepspeed_0.3_huggingface.log": (
+        r"\| +(?P<step>\d+)/\d+ \[",
+        "xxx..x..",
+        [2**32, 2**31, 2**30, 2**29, NAN, 2**29, 2**28, NAN, NAN],
+    ),
+    "deepspeed_0.9_fp16_optimizer.log": (
+        None,
+        "xx.....x..x",
+        [2**16, 2**15, 2**14, NAN, NAN, NAN, NAN, 2**15, 2**14, NAN, 2**14, 2**13],
+    ),
+    "fairseq_0.12_simple.log": (
+        None,
+        "xxx.....x.x...x",
+        [NAN, 64, 32, 16, 16, 16, 16, 32, 32, 16, 16, 8, 8, 8, 8, 4],
+    ),
+    "fairseq_0.12_json_every_4.log": (
+        None,
+        "????.....????............",
+        [NAN] * 5 + [128, NAN, NAN, NAN, 256, NAN, NAN, NAN, NAN, 128, NAN, NAN, NAN, 256, NAN, NAN, NAN, 512, NAN, NAN, 1024],
+    ),
+    "fairseq_0.9.log": (
+        None,
+        "????....x.x...x",
+        [NAN, NAN, NAN, NAN, NAN, 16, 16, 32, 32, 16, 16, 8, 8, 8, 8, 4],
+    ),
+    "lightning_2.6_metrics.csv": (
+        None,
+        "xx...x...x.",
+        [2**16, 2**15, 2**14, 2**14, 2**14, 2**15, 2**14, 2**14, 2**14, 2**15, 2**14, 2**14],
+    ),
+    "megatron_1.0.log": (
+        None,
+        "xx....x...",
+        [2**16, 2**15, 2**14, 2**14, 2**14, 2**15, 2**15, 2**14, 2**14, 2**14, 2**15],
+    ),
+    "megatron_23.04_every_5.log": (
+        None,
+        "xxxxx.....?????.....xxxxx",
+        [NAN] * 5 + [2**28] + [NAN] * 4 + [2**29] + [NAN] * 4 + [2**29] + [NAN] * 4 + [2**31] + [NAN] * 4 + [2**27],
+    ),
+    "megatron_core_0.12.log": (
+        None,
+        "xxx......x.x..",
+        [NAN, 2**32, 2**31, 2**30, 2**30, 2**30, 2**30, 2**31, 2**31, 2**31, 2**31, 2**31, 2**30, 2**30, 2**30],
+    ),
+    "megatron_core_0.16.log": (
+        None,
+        "xxx......x.x..",
+        [NAN, 2**32, 2**31, 2**30, 2**30, 2**30, 2**30, 2**31, 2**31, 2**31, 2**31, 2**31, 2**30, 2**30, 2**30],
+    ),
+    "megatron_core_0.16_every_5.log": (
+        None,
+        "x....xxxxx.....",
+        [NAN, 2**32, NAN, NAN, NAN, 2**33, NAN, NAN, NAN, NAN, 2**29, NAN, NAN, NAN, NAN, 2**30],
+    ),
+    "paddle_3.log": (
+        None,
+        "xx....x.....x",
+        [2**15, 2**14, 2**13, NAN, NAN, NAN, 2**14, 2**13, NAN, NAN, NAN, NAN, 2**14, 2**13],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_tells_its_steps_and_scales(name):
+    """Read as the project's that it is named for."""
+    step_pattern, steps, scales = SAMPLES[name]
+    log = read_log(sample(name), step_pattern=step_pattern)
+    assert log.dialect == name.split("_")[0]
+    assert drawn(log) == steps
+    assert alike(log.observed.scales, np.array(scales, np.float64))
+    if "?" not in steps:
+        assert alike(log.trace().limits, from_string(steps).limits)
+
+
+def test_every_sample_is_read_and_explained():
+    """Each file in the folder is among the samples above, and in its README."""
+    names = {path.name for path in LOGS.iterdir()} - {"README.md"}
+    assert names == set(SAMPLES)
+    assert all(f"`{name}`" in sample("README.md") for name in names)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_lines_are_as_good_as_text(name):
+    """An open file, a list of lines with or without their ends, and ends of any kind."""
+    step_pattern, steps, _ = SAMPLES[name]
+    text = sample(name)
+    with (LOGS / name).open(encoding="utf-8") as file:
+        assert drawn(read_log(file, step_pattern=step_pattern)) == steps
+    assert drawn(read_log(text.splitlines(), step_pattern=step_pattern)) == steps
+    assert drawn(read_log(text.replace("\n", "\r\n"), step_pattern=step_pattern)) == steps
+
+
+def scaler(steps, scale, window):
+    """A plain loop: every overflow halves the scale, every so many finite steps in a row double it."""
+    good = 0
+    for step in steps:
+        before = scale
+        good = good + 1 if step == "." else 0
+        if step == "x":
+            scale /= 2
+        if good == window:
+            scale, good = scale * 2, 0
+        yield step == ".", before, scale
+
+
+def apex(run, every):
+    """Apex prints no steps; a line of the training loop does."""
+    for step, (finite, _, after) in enumerate(run, 1):
+        yield "" if finite else APEX.format(0, after), "" if step % every else f"step {step}\n"
+
+
+def paddle(run, every):
+    """Paddle, under the trainer of PaddleNLP."""
+    for step, (finite, before, _) in enumerate(run, 1):
+        line = "" if step % every else f"[    INFO] - loss: 1.5, learning_rate: 0.1, global_step: {step}, ppl: 4\n"
+        yield "" if finite else PADDLE.format(before, before, 0.5), line
+
+
+def deepspeed(run, every):
+    """DeepSpeed's ZeRO: a message has its rank, and the line a count."""
+    skipped = 0
+    for step, (finite, before, after) in enumerate(run, 1):
+        skipped += not finite
+        line = "" if step % every else f"[INFO] [logging.py:128:log_dist] [Rank 0] step={step}, skipped={skipped}, lr=[0.1]\n"
+        yield "" if finite else ZERO.format("#", int(before), int(after)), line
+
+
+def old_deepspeed(run, every):
+    """DeepSpeed 0.1: its message has no rank."""
+    for message, line in deepspeed(run, every):
+        yield message.replace(" Rank #", ""), line
+
+
+def megatron(run, every):
+    """Megatron: no messages, and a count in each line of the overflows since the line before."""
+    skipped = 0
+    for step, (finite, _, after) in enumerate(run, 1):
+        skipped += not finite
+        line = f" iteration {step:8d}/     100 | lm loss: 6.1E+00 | loss scale: {after:.1f} |"
+        yield "", "" if step % every else f"{line} number of skipped iterations: {skipped:3d} |\n"
+        skipped = skipped if step % every else 0
+
+
+def new_megatron(run, every):
+    """Megatron of core 0.16: a line after the first step as well, which leaves the count."""
+    skipped = 0
+    for step, (finite, _, after) in enumerate(run, 1):
+        skipped += not finite
+        line = f" [2026-02-03 04:05:06.{step:06d}] iteration {step:8d}/     100 | loss scale: {after:.1f} |"
+        yield "", "" if step % every and step > 1 else f"{line} number of skipped iterations: {skipped:3d} |\n"
+        skipped = skipped if step % every or step == 1 else 0
+
+
+def fairseq(run, every):
+    """The trainer of fairseq 0.12: a line at every so many finite steps."""
+    updates = 0
+    for finite, _, after in run:
+        updates += finite
+        line = f"2022-10-04 11:12:13 | INFO | train_inner | epoch 001: num_updates={updates}, loss_scale={after:g}\n"
+        message = f"fairseq.trainer | NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: {after}\n"
+        yield "" if finite else message, line if finite and updates % every == 0 else ""
+
+
+def old_fairseq(run, every):
+    """The trainer of fairseq 0.9: a line at every so many steps, and in it what was after the last finite one."""
+    yield "", "| no existing checkpoint found checkpoint_last.pt\n"
+    updates, shown = 0, ""
+    for step, (finite, _, after) in enumerate(run, 1):
+        if finite:
+            updates, shown = updates + 1, f"num_updates={updates + 1}, loss_scale={after:.3f}"
+        line = f"| epoch 001:  {step} / 99 {shown}\n" if shown and step % every == 0 else ""
+        yield "" if finite else f"| WARNING: overflow detected, setting loss scale to: {after}\n", line
+
+
+OPTIONS = {apex: {"dialect": "apex", "step_pattern": STEP}}  # the others need none
+PROJECTS = [apex, paddle, deepspeed, old_deepspeed, megatron, new_megatron, fairseq, old_fairseq]
+STEPS = st.text(".x", min_size=1, max_size=30)
+WINDOWS = st.integers(1, 5)
+
+
+def printed(project, text, window, every, ranks=1):
+    """The log of a training, of which every process prints messages and one prints lines; and all its scales."""
+    run = list(scaler(text, 2.0**40, window))
+    logged = [
+        message.replace("#", str(rank)) * (rank < ranks) + line * (rank == 3)
+        for message, line in project(run, every)
+        for rank in (2, 1, 0, 3)
+    ]
+    return "".join(logged), [2.0**40, *(after for _, _, after in run)]
+
+
+def agrees(log, text, scales):
+    """Whether everything that a log tells of steps and scales was so."""
+    flags = all(one in (two, "?") for one, two in zip(drawn(log), text, strict=False))
+    return flags and all(math.isnan(one) or one == two for one, two in zip(log.observed.scales, scales, strict=False))
+
+
+@pytest.mark.parametrize("project", PROJECTS)
+@given(text=STEPS, window=WINDOWS)
+def test_a_training_that_prints_each_step_is_read_as_it_was(project, text, window):
+    """The same steps, and the same scales where they were printed. fairseq prints those that are finite."""
+    if project in (fairseq, old_fairseq):
+        text += "."
+    lines, scales = printed(project, text, window, every=1)
+    log = read_log(lines, **OPTIONS.get(project, {}))
+    assert agrees(log, text, scales)
+    assert len(drawn(log)) == len(text)
+    assert "?" not in drawn(log)[text.index(".") + 1 if project is old_fairseq else 0 :]
+
+
+@pytest.mark.parametrize("project", PROJECTS)
+@given(text=STEPS, window=WINDOWS, every=st.integers(2, 5))
+def test_a_training_that_prints_some_steps_is_not_read_as_another(project, text, window, every):
+    """What it tells of a step was so, and it tells of each step up to the last line."""
+    every, text = min(every, window), text + "." * 5
+    lines, scales = printed(project, text, window, every)
+    log = read_log(lines, **OPTIONS.get(project, {}))
+    assert agrees(log, text, scales)
+    assert len(text) - every < len(drawn(log)) <= len(text)
+
+
+@pytest.mark.parametrize("project", [apex, paddle, deepspeed, old_deepspeed, megatron])
+@given(text=STEPS, window=WINDOWS, every=st.integers(2, 5))
+def test_steps_are_unknown_where_a_line_speaks_of_both_kinds(project, text, window, every):
+    """And there alone."""
+    every, text = min(every, window), text + "." * 5
+    log = read_log(printed(project, text, window, every)[0], **OPTIONS.get(project, {}))
+    between = [text[start : start + every] for start in range(0, len(drawn(log)), every)]
+    assert drawn(log) == "".join(steps if len(set(steps)) == 1 else "?" * every for steps in between)
+
+
+@pytest.mark.parametrize("project", [apex, paddle, deepspeed, old_deepspeed])
+@given(text=STEPS, window=WINDOWS, every=st.integers(1, 5), ranks=st.integers(2, 3))
+def test_the_messages_of_several_processes_count_once(project, text, window, every, ranks):
+    """The log of many is read as the log of one, and a note says that it was."""
+    every, text = min(every, window), text + "." * 5
+    log = read_log(printed(project, text, window, every, ranks)[0], **OPTIONS.get(project, {}))
+    alone = read_log(printed(project, text, window, every)[0], **OPTIONS.get(project, {}))
+    assert alike(log.observed.finite, alone.observed.finite)
+    assert alike(log.observed.scales, alone.observed.scales)
+    assert len(log.overflows) == len(alone.overflows)
+    assert ("x" in text) == (len(log.notes) > len(alone.notes))
+
+
+def test_equal_messages_count_once_only_where_all_have_copies():
+    """A message that stands alone shows that one process speaks; then equal ones in a row are several overflows."""
+    alone = "".join(PADDLE.format(scale, scale, 0.5) for scale in (8.0, 4.0, 4.0))
+    assert [each.before for each in read_log(alone).overflows] == [8, 4, 4]
+    twice = "".join(PADDLE.format(scale, scale, 0.5) * 2 for scale in (8.0, 4.0, 4.0))
+    assert [each.before for each in read_log(twice).overflows] == [8, 4, 4]
+    assert "each message of an overflow stands 2 times in a row: it was read once, as from 2 processes" in read_log(twice).notes
+
+
+def test_where_one_process_prints_every_message_counts():
+    """As in fairseq, where the scale can grow and fall again between two lines."""
+    message = "NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 4.0\n"
+    log = read_log(message * 2 + "| INFO | train_inner | num_updates=5\n")
+    assert len(log.overflows) == 2
+    assert drawn(log) == "??????."
+
+
+def test_at_the_floor_equal_messages_are_several_overflows():
+    """There the scale stays, and the next overflow says the same."""
+    floor = "OVERFLOW! Skipping step. Attempted loss scale: 1, reducing to 1\n"
+    assert len(read_log(floor * 4).overflows) == 4
+    moving = "OVERFLOW! Skipping step. Attempted loss scale: 2, reducing to 1\n"
+    assert len(read_log(moving * 2 + floor * 6).overflows) == 4
+    assert len(read_log(moving + floor * 6).overflows) == 7
+
+
+def test_processes_may_print_their_steps_as_well():
+    """A line that numbers the same step again ends no other step, and copies of a message may stand before it."""
+    text = (APEX.format(0, 4.0) + "step 1\n") * 3 + "step 2\n" * 3 + (APEX.format(0, 2.0) + "step 3\n") * 3
+    log = read_log(text, step_pattern=STEP)
+    assert drawn(log) == "x.x"
+    assert len(log.overflows) == 2
+
+
+def test_a_place_cannot_overflow_twice():
+    """Apex's FP16_Optimizer names the step: the same step again is another process."""
+    message = "\nGrad overflow on iteration {}\nUsing dynamic loss scale of {}\n"
+    log = read_log(message.format(3, 8.0) * 2 + message.format(4, 4.0) * 2)
+    assert drawn(log) == "...xx"
+    assert [each.before for each in log.overflows] == [8, 4]
+
+
+def test_a_named_place_goes_before_a_step_pattern():
+    """The pattern says how far the log goes, and the message at which step it was."""
+    message = "Grad overflow on iteration 1\n[deepspeed] OVERFLOW! Skipping step. Attempted loss scale: 8, reducing to 4.0\n"
+    assert drawn(read_log(message + "step 3\n", step_pattern=STEP)) == ".x."
+
+
+def test_a_progress_bar_that_is_drawn_anew_is_a_new_line():
+    """It returns to the beginning of its line for each step."""
+    text = "\r 1/3 [00:01]" + ZERO.format(0, 8, 4) + "\r 2/3 [00:02]\r 3/3 [00:03]\n"
+    assert drawn(read_log(text, step_pattern=r"\d/3 \[")) == ".x."
+    assert read_log(text, step_pattern=r"\d/3 \[").overflows == ((2, 8.0, 4.0),)
+
+
+def test_processes_can_be_told_apart_by_their_launcher():
+    """Also their lines of steps, each kind by the lowest of those that speak."""
+    text = "".join(f"[default{rank}]:{APEX.format(0, 4.0)}[default{rank}]:step 1\n[default{rank}]:step 2\n" for rank in (1, 0))
+    log = read_log(text, step_pattern=r"step (?P<step>\d+)")
+    assert drawn(log) == "x."
+    assert [each.line for each in log.overflows] == [4]
+    assert log.notes[1:] == ("ranks [0, 1] speak, of overflow: rank 0 was read", "ranks [0, 1] speak, of steps: rank 0 was read")
+    mixed = f"[default0]:{ZERO.format(0, 8, 4)}[default7]: iteration        1/     100 | loss scale: 4.0 |\n"
+    assert read_log(mixed).overflows == ((1, 8.0, 4.0),)
+
+
+def test_one_of_several_loss_scalers_is_read():
+    """The first of them; a note names them all."""
+    text = APEX.format(1, 4.0) + APEX.format(0, 8.0) + "step 1\n" + APEX.format(1, 2.0) + "step 2\n"
+    log = read_log(text, step_pattern=STEP)
+    assert drawn(log) == "x."
+    assert log.overflows == ((2, pytest.approx(NAN, nan_ok=True), 8.0),)
+    assert "loss scalers [0, 1] speak: loss scaler 0 was read" in log.notes
+
+
+def test_without_numbered_steps_a_log_still_has_its_overflows():
+    """In order, with their scales and lines; asking for a trace says what is missing."""
+    log = read_log("begin\n" + PADDLE.format(8.0, 8.0, 0.5) + PADDLE.format(4.0, 4.0, 0.5))
+    assert log.overflows == ((2, 8.0, 4.0), (3, 4.0, 2.0))
+    assert log.observed is None
+    with pytest.raises(ValueError, match=r"does not number its steps, .* how many finite steps .*: give step_pattern"):
+        log.trace()
+
+
+def test_the_dialect_with_most_reports_is_read():
+    """Another that speaks is named in a note, and is read where it is asked for."""
+    text = (
+        ZERO.format(0, 8, 4)
+        + PADDLE.format(4.0, 4.0, 0.5)
+        + "global_step: 1\n"
+        + PADDLE.format(2.0, 2.0, 0.5)
+        + "global_step: 2\n"
+    )
+    log = read_log(text)
+    assert (log.dialect, drawn(log)) == ("paddle", "xx")
+    assert "1 reports of deepspeed in it were not read" in log.notes
+    asked = read_log(text, dialect="deepspeed", step_pattern="global_step")
+    assert (asked.dialect, drawn(asked)) == ("deepspeed", "x.")
+    assert "2 reports of paddle in it were not read" in asked.notes
+    assert recognised(text) == ("paddle", "deepspeed")
+
+
+def test_a_log_that_is_known_may_have_no_overflow():
+    """Where dialect and steps are given; else nothing says that there would have been a message."""
+    assert drawn(read_log("step 1\nstep 2\n", "apex", STEP)) == ".."
+    with pytest.raises(ValueError, match="no known words of apex, deepspeed, paddle"):
+        read_log("step 1\nstep 2\n", step_pattern=STEP)
+    with pytest.raises(ValueError, match=r"no known words of apex$"):
+        read_log("step 1\nstep 2\n", "apex")
+    assert drawn(read_log("global_step: 1\nglobal_step: 2\n")) == ".."
+
+
+def test_lines_that_were_not_understood_are_counted():
+    """A message in unknown words is not passed over in silence."""
+    strange = "Loss overflow! skipping, new scale 4"
+    log = read_log(f"{PADDLE.format(8.0, 8.0, 0.5)}{strange}\n{strange}\n")
+    assert log.notes[1] == f"2 lines that seem to speak of overflows were not understood, the first is line 2, {strange!r}"
+    with pytest.raises(ValueError, match=r"2 lines that seem to speak of overflows .* the first is line 1, 'Loss overflow!"):
+        read_log(f"{strange}\n{strange}\n")
+
+
+def test_paddle_does_not_report_every_overflow():
+    """A note says under which option."""
+    assert any("decr_every_n_nan_or_inf above 1" in note for note in read_log(sample("paddle_3.log")).notes)
+    assert not any("decr_every" in note for note in read_log(sample("megatron_1.0.log")).notes)
+
+
+METRICS = "epoch,loss_scale,step,val_loss\n0,8.0,4,\n0,4.0,5,\n0,,5,1.5\n0,4.0,6,\n0,2.0,9,\n0,4.0,10,\n"
+
+
+def test_lightning_shows_scales_alone():
+    """A scale that falls was an overflow; steps that were left out are not known; the rows of a validation mean nothing."""
+    log = read_log(METRICS)
+    assert drawn(log) == "x.???."
+    assert alike(log.observed.scales, np.array([8, 4, 4, NAN, NAN, 2, 4]))
+    assert log.overflows == ((2, 8.0, 4.0),)
+    assert "the log leaves out steps: Trainer(log_every_n_steps=1) logs each" in log.notes
+    assert "the log begins after step 4" in log.notes
+    assert drawn(read_log("epoch,GradScaler,step\n0,8,0\n0,8,1\n", dialect="lightning")) == "."
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("epoch,scale_a,scale_b,step\n0,1,1,1\n", {}, "one column for the scale, got .'scale_a', 'scale_b'."),
+        ("epoch,loss_scale,step\n", {}, "must have numbers in the columns 'step' and 'loss_scale'"),
+        ("epoch,loss_scale,step\n0,8.0,one\n", {}, "must have numbers in the columns 'step' and 'loss_scale', .*'one'"),
+        ("epoch,loss_scale,step\n0,big,1\n", {}, "must have numbers in the columns 'step' and 'loss_scale', .*'big'"),
+        ("epoch,loss_scale,step\n0,8.0\n", {}, "must have numbers in the columns 'step' and 'loss_scale'"),
+        (METRICS, {"step_pattern": "0"}, "numbers its steps itself"),
+        (METRICS, {"dialect": "apex"}, "no known words of apex"),
+        ("step 1\n", {"dialect": "lightning", "step_pattern": "step"}, "no known words of lightning"),
+    ],
+)
+def test_a_table_that_is_no_lightning_log_is_refused(text, options, message):
+    """With what was wanted."""
+    with pytest.raises(ValueError, match=message):
+        read_log(text, **options)
+
+
+def test_lightnings_steps_go_forward():
+    """Else it is not known which run is meant."""
+    log = read_log("epoch,loss_scale,step\n0,8.0,5\n0,4.0,6\n0,4.0,2\n")
+    assert log.overflows == ((2, 8.0, 4.0),)
+    with pytest.raises(ValueError, match="the steps go back from 6 to 2: give the part of the log that is one run"):
+        log.trace()
+
+
+def test_an_average_over_an_epoch_is_no_scale():
+    """Lightning adds such a column where both were asked for."""
+    assert drawn(read_log("epoch,scale_epoch,scale_step,step\n0,,8.0,0\n0,6.0,4.0,1\n")) == "x"
+
+
+@pytest.mark.parametrize("log", [b"bytes", [b"bytes"], 3, None, ["text", 3]])
+def test_a_log_is_text(log):
+    """Or lines of text."""
+    with pytest.raises(TypeError, match="a log must be text or lines of text, got"):
+        read_log(log)
+
+
+def test_a_dialect_is_one_of_the_known():
+    """The message lists them."""
+    with pytest.raises(ValueError, match=r"dialect must be one of \['apex', .*'lightning'\], got 'torch'"):
+        read_log("", dialect="torch")
+
+
+@given(
+    st.text(max_size=300) | st.lists(st.sampled_from([APEX, PADDLE, ZERO, "step 1", "num_updates=3", METRICS, "\n"])).map("".join)
+)
+def test_no_text_breaks_the_reader(text):
+    """It is read, or refused with a ValueError."""
+    try:
+        log = read_log(text)
+    except ValueError:
+        return
+    assert log.dialect in recognised(text)
