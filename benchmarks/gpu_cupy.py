@@ -12,6 +12,7 @@ from gpu_rows import FINITE, GLOBAL, LARGEST, NORM, UNSCALE, Bench, Row, Run, bl
 from shapes import Shape
 
 import ampscale
+from ampscale.backends.cupy import launches
 
 WAY = "ampscale"
 
@@ -29,7 +30,7 @@ def memory() -> int:
 def rows(bench: Bench) -> Iterator[Row]:
     """All of them."""
     bench.wait = cupy.cuda.Device().synchronize
-    yield from bench.each(Measured(bench, cupy, ampscale, cupy_kernels, graph).rows)
+    yield from bench.each(Measured(bench, cupy, ampscale, launches, graph).rows)
 
 
 class Measured:

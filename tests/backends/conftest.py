@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import array_api_strict
 import pytest
 
-from ampscale.backends import choice, generic
+from ampscale.backends import choice, generic, registry
 from ampscale.backends.protocol import CONTENTS
 
 

@@ -9,6 +9,7 @@ from backends.third_party.wheels import install, python
 
 import ampscale
 from ampscale.backends import backend_of, generic, network_of, register_backend
+from ampscale.backends.numpy import backend as numpy
 from ampscale.backends.protocol import CONTENTS
 from ampscale.backends.registry import why_not
 

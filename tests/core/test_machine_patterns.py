@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from libraries import load
 from strategies import same
 
-from ampscale.core.rule import REFILLS, LossScaleRule
+from ampscale.core.constants import REFILLS
+from ampscale.core.rule import LossScaleRule
 from ampscale.core.trees import leaves, map_leaves
 
 STEPS = 12

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from libraries import on
 
-from ampscale.core.rule import REFILLS, LossScaleRule
+from ampscale.core.constants import REFILLS
+from ampscale.core.rule import LossScaleRule
 from ampscale.core.trees import map_leaves
 
 NUMBERS = ["init_scale", "growth_factor", "backoff_factor", "min_scale", "max_scale", "first_growth_factor", "rate", "stop_below"]
