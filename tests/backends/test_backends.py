@@ -91,7 +91,7 @@ def test_all_backends_have_the_same_signatures_at_run_time(name):
     """What a caller finds is what the file says, decorators and all."""
     if name != "generic" and find_spec(name) is None:
         pytest.skip(f"needs {name}")
-    backend = importlib.import_module(f"ampscale.backends.{name}")
+    backend = generic if name == "generic" else importlib.import_module(f"ampscale.backends.{name}.backend")
     for each in FURNITURE[1:]:
         wanted = list(inspect.signature(getattr(Backend, each)).parameters.values())[1:]
         found = inspect.signature(getattr(backend, each)).parameters.values()
@@ -122,7 +122,7 @@ def test_an_array_of_a_library_finds_its_own_backend(library):
     assert library.name == backend.NAME
     assert backend.namespace() is library.xp
     assert backend.devices()
-    assert not backend.owns(array)
+    assert not numpy.owns(array)
     assert generic.owns(array)
     assert not backend.owns(np.ones(1))
 

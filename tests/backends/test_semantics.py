@@ -188,7 +188,7 @@ def test_a_scale_moves_alike(library, rule, steps):
     ours, theirs = rule.init(), rule.init(like=library.array(0.0))
     assert isinstance(theirs, machine.LossScaleState)
     for finite in steps:
-        ours, theirs = machine.update(rule, ours, finite), rule.update(theirs, library.array(finite, "bool"))
+        ours, theirs = machine.transition(rule, ours, finite)[0], rule.update(theirs, library.array(finite, "bool"))
         check(library, list(ours), list(theirs))
 
 

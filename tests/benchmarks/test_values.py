@@ -72,7 +72,7 @@ def test_calls_of_numpy_are_counted_in_our_modules():
 
     rule = LossScaleRule()
     state = rule.init()
-    assert count_rows.numpy_calls(lambda: machine.update(rule, state, np.asarray(True))) > 10
+    assert count_rows.numpy_calls(lambda: machine.transition(rule, state, np.asarray(True))) > 10
     assert count_rows.numpy_calls(lambda: sorted([3, 1])) == 0
 
 

@@ -17,7 +17,7 @@ from ampscale.simulation.traces import Observed, from_string
 RUNS = Runs(identify)
 invoke, printed, refused = RUNS.invoke, RUNS.printed, RUNS.refused
 
-LOGS = Path(__file__).parent.parent / "simulation" / "logs"
+LOGS = Path(__file__).parent.parent / "simulation" / "recordings" / "logs"
 STEPS = "....x.xxxx....x"
 MEGATRON = "64 64 64 128 128 128 128 64 32 16 8 8 8 16 16 16"  # its scales at these steps, with an interval of 3
 

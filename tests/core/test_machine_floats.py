@@ -19,8 +19,9 @@ def by_definition(rule, steps):
     """All states on the way, as NumPy's arrays, and whether each step stops."""
     states, stops = [rule.init()], []
     for finite in steps:
-        stops.append(machine.stops(rule, states[-1], finite).item())
-        states.append(machine.update(rule, states[-1], finite))
+        state, stopped = machine.transition(rule, states[-1], finite)
+        stops.append(stopped.item())
+        states.append(state)
     return states, stops
 
 

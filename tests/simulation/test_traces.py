@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import alike
 
-from ampscale.simulation.traces import Observed, Trace, from_csv, from_file, from_flags, from_model, from_string, observed_csv
+from ampscale.simulation import Observed, Trace, from_csv, from_file, from_flags, from_model, from_string, observed_csv
 
 MESSAGE = "Found inf or nan, current scale is: 8.0, decrease to: 8.0*0.5\n"
 LOG = f"{MESSAGE}step 1\nstep 2\n"

@@ -322,10 +322,10 @@ def test_nothing_warns():
 
 
 @pytest.mark.parametrize("shapes", [[(100_000_000,)], [(10_000, 1000)] * 10], ids=["one", "ten"])
-@pytest.mark.parametrize("threads", ["1", "2"])
-def test_four_megabytes_do_for_400(shapes, threads, monkeypatch):
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_four_megabytes_do_for_400(shapes, count, monkeypatch):
     """Of memory beside the arrays, at the most, in place."""
-    monkeypatch.setenv(threads.VARIABLE, threads)
+    monkeypatch.setenv(threads.VARIABLE, count)
     tree = [np.ones(shape, np.float32) for shape in shapes]
     for verb in (backend.unscale_and_check, backend.unscale_check_and_norm):
         tracemalloc.start()
@@ -336,9 +336,9 @@ def test_four_megabytes_do_for_400(shapes, threads, monkeypatch):
             tracemalloc.stop()
 
 
-def results_with(threads, tree, monkeypatch):
+def results_with(count, tree, monkeypatch):
     """Of every verb, with that many threads."""
-    monkeypatch.setenv(threads.VARIABLE, str(threads))
+    monkeypatch.setenv(threads.VARIABLE, str(count))
     clipped = backend.clip_by_global_norm(tree, 1.0)
     return [backend.unscale_check_and_norm(tree, 3.0), clipped, backend.local_norms(tree), backend.all_finite(tree)]
 

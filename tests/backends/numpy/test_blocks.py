@@ -143,7 +143,7 @@ def test_blocks_hold_every_value(size):
     for found in (checked, summed):
         assert alike(np.concatenate(found.befores), values)
         assert alike(np.concatenate(found.afters), values)
-        assert all(left.shape == right.shape for left, right in zip(blocks.lefts, blocks.rights, strict=True))
+        assert all(left.shape == right.shape for left, right in zip(found.lefts, found.rights, strict=True))
     factors = np.concatenate([side.reshape(-1) for side in (*checked.lefts, *checked.rights)])
     assert alike(np.unique(factors), values)
     assert max(left.shape[1] for left in checked.lefts) <= 10_000

@@ -11,7 +11,7 @@ from ampscale import LossScaleRule, checkpoints, presets
 from ampscale.checkpoints import Checkpoint
 from ampscale.core.machine import LossScaleState
 
-RECORDED = Path(__file__).parent / "recorded"
+RECORDED = Path(__file__).parents[1] / "recorded"
 
 # What the frameworks save, and the state it says: scale, finite steps, overflows counted.
 REAL = {

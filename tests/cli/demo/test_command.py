@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from ampscale.cli.demo.loops import screen
 from ampscale.cli.app import main
+from ampscale.cli.demo import screen
 
 FLOAT32, UNSCALED, *SCALED = (
     "float32",

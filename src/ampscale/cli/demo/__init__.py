@@ -1,0 +1,1 @@
+"""The demo: a float16 network trained seven ways on handwritten digits."""
