@@ -21,7 +21,7 @@ from typing import Any, TextIO
 import measure
 import numpy as np
 import targets
-from rows import counts, growth, memory, simulation, steps, verbs
+from rows import counts, functional, growth, memory, simulation, steps
 from specs import Spec
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,7 +36,7 @@ Row = dict[str, Any]
 @cache
 def all_specs() -> tuple[Spec, ...]:
     """Every row, in the order of the table."""
-    sources = (verbs, steps, growth, memory, counts, simulation)
+    sources = (functional, steps, growth, memory, counts, simulation)
     return tuple(spec for source in sources for spec in source.specs())
 
 

@@ -1,4 +1,4 @@
-"""The arrows of the house point down, and below the frameworks nothing is read on the host."""
+"""Imports between the packages go one way, and below the frameworks no array is read on the host."""
 
 import ast
 import sys
@@ -9,48 +9,45 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "ampscale"
 
-# What each room may import of ours; a room may always import itself. The order is from the ground up.
+# Packages that each package may import, from the ground up; a package may always import itself.
+CORE = {"core"}
+ARRAYS = CORE | {"presets", "backends"}
+FUNCTIONS = ARRAYS | {"functional", "network", "optimizers"}
+LIBRARY = FUNCTIONS | {"frameworks", "__init__", "simulation", "checkpoints"}
 MAY_IMPORT = {
     "core": set(),
-    "presets": {"core"},
-    "backends": {"core"},
-    "verbs": {"core", "backends"},
-    "detectors": {"core", "verbs"},
-    "network": {"core", "backends"},
-    "optimizers": {"core", "backends", "network"},
-    "frameworks": {"core", "presets", "backends", "verbs", "detectors", "network", "optimizers"},
-    "__init__": {"core", "presets", "backends", "verbs", "detectors", "network", "optimizers", "frameworks"},
-    "simulation": {"core", "presets"},
-    "checkpoints": {"core", "presets"},
-    "conformance": {"__init__", "core", "presets"},
-    "cli": {
-        "__init__",
-        "core",
-        "presets",
-        "backends",
-        "verbs",
-        "detectors",
-        "network",
-        "optimizers",
-        "frameworks",
-        "simulation",
-        "checkpoints",
-        "conformance",
-    },
+    "presets": CORE,
+    "backends": CORE,
+    "functional": CORE | {"backends"},
+    "network": CORE | {"backends"},
+    "optimizers": CORE | {"backends", "network"},
+    "frameworks": FUNCTIONS,
+    "simulation": CORE | {"presets"},
+    "checkpoints": CORE | {"presets"},
+    "__init__": FUNCTIONS | {"frameworks"},
+    "cli": LIBRARY,
     "__main__": {"cli"},
 }
-# What speaks for this package in its own suite, and so may know all of it; the suite itself knows none of it.
-OWN_ADAPTERS = {"ampscale", "ampscale_cells", "ampscale_scalers", "ampscale_torch"}
-OUTSIDE_CORE = {"array_api_compat"}
-HOST_ROOMS = {"frameworks", "simulation", "checkpoints", "conformance", "cli", "__main__"}
+# Folders within a package that each folder may import; what stands beside the folders may import all of them.
+FOLDERS = {
+    "backends": {"numpy": set(), "torch": {"numpy"}, "jax": set(), "cupy": {"cuda"}},
+    "simulation": {"recordings": {"traces"}, "identification": {"traces"}},
+    "checkpoints": {"formats": {"files"}, "files": set()},
+    "frameworks": {
+        "torch": {"_validation", "_arrays"},
+        "paddle": {"_validation", "_arrays"},
+        "mindspore": {"_validation", "_arrays", "torch"},
+    },
+}
+HOST = {"frameworks", "simulation", "checkpoints", "cli", "__main__"}  # packages that may read array values
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Every module that a file imports, absolute."""
+    """Every module or name that a file imports, absolute."""
     package = ("ampscale", *path.relative_to(SOURCE).parts[:-1])
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -61,16 +58,42 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
+def imported_packages(path: Path) -> set[str]:
+    """The packages of ours that a file imports; "__init__" for a name of the top level."""
+    names = (module.split(".")[1:2] for module in imported(path) if module.split(".")[0] == "ampscale")
+    return {name[0] if name and name[0] in MAY_IMPORT else "__init__" for name in names}
+
+
+def cycles(files: list[Path]) -> list[list[str]]:
+    """Every circle of modules that import each other, imports within functions included."""
+    modules = {
+        ".".join(("ampscale", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"): path for path in files
+    }
+    targets = {}
+    for name, path in modules.items():
+        found = {module if module in modules else module.rpartition(".")[0] for module in imported(path)}
+        targets[name] = (found & set(modules)) - {name}
+    circles, done = [], set()
+
+    def visit(name: str, trail: list[str]) -> None:
+        if name in trail:
+            circles.append([*trail[trail.index(name) :], name])
+        elif name not in done:
+            for target in sorted(targets[name]):
+                visit(target, [*trail, name])
+            done.add(name)
+
+    for name in sorted(modules):
+        visit(name, [])
+    return circles
+
+
 def host_reads(path: Path) -> Iterator[str]:
     """Every place that may turn an array into a Python number, outside functions that say so in their name."""
     reading = {"bool", "float", "int", "complex"}
     tree = ast.parse(path.read_text())
-    allowed = {
-        inner
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and node.name.endswith("_host")
-        for inner in ast.walk(node)
-    }
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.endswith("_host"))
+    allowed = {inner for node in functions for inner in ast.walk(node)}
     for node in ast.walk(tree):
         if node in allowed or not isinstance(node, ast.Call):
             continue
@@ -84,65 +107,69 @@ def host_reads(path: Path) -> Iterator[str]:
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_arrows_point_down(path):
-    """A room imports itself, rooms below it, and nothing else of ours."""
-    room = room_of(path)
-    speaks_for_us = path.parent.name == "adapters" and path.stem in OWN_ADAPTERS
-    may_import = MAY_IMPORT["cli"] if speaks_for_us else MAY_IMPORT[room]
-    for module in imported(path):
-        first, *rest = module.split(".")
-        if first == "ampscale":
-            target = rest[0] if rest and rest[0] in MAY_IMPORT else "__init__"
-            assert target == room or target in may_import, f"{path} imports {module}"
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_packages_import_only_packages_below_them(package):
+    """`MAY_IMPORT` lists them."""
+    files = [path for path in FILES if package_of(path) == package]
+    assert files
+    assert {path.name: found for path in files if (found := imported_packages(path) - {package} - MAY_IMPORT[package])} == {}
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if room_of(path) == "core"], ids=lambda path: path.name)
-def test_core_imports_the_standard_library_and_array_api_compat(path):
+@pytest.mark.parametrize(("package", "folder"), [(package, folder) for package in FOLDERS for folder in FOLDERS[package]])
+def test_folders_import_only_folders_below_them(package, folder):
+    """A module beside the folders belongs to all of them; `FOLDERS` lists the folders that one may import."""
+    others = (set(FOLDERS[package]) - {folder}) - FOLDERS[package][folder]
+    files = (SOURCE / package / folder).rglob("*.py")
+    wrong = {f"ampscale.{package}.{other}" for other in others}
+    assert [(path.name, module) for path in files for module in imported(path) if ".".join(module.split(".")[:3]) in wrong] == []
+
+
+def test_no_modules_import_each_other():
+    """Neither at the top of a file nor within a function."""
+    assert cycles([path for path in FILES if path.name != "__init__.py"]) == []
+
+
+def test_core_imports_the_standard_library_and_array_api_compat():
     """The core knows no array library."""
-    outside = {module.split(".")[0] for module in imported(path)} - sys.stdlib_module_names - {"ampscale"}
-    assert outside <= OUTSIDE_CORE
+    modules = {module.split(".")[0] for path in FILES if package_of(path) == "core" for module in imported(path)}
+    assert modules - sys.stdlib_module_names - {"ampscale"} == {"array_api_compat"}
 
 
 @pytest.mark.parametrize("library", ["torch", "jax", "cupy"])
-def test_a_library_is_imported_in_modules_of_its_name_alone(library):
-    """
-    Whoever has not imported it gets it by asking for it by name, and in no other way.
-
-    An adapter is imported when it is named, and imports what its project needs.
-    """
-    files = (path for path in FILES if path.parent.name != "adapters")
-    importing = {path.stem for path in files if library in {module.partition(".")[0] for module in imported(path)}}
+def test_libraries_are_imported_only_in_files_or_folders_of_their_name(library):
+    """A user who has not imported a library gets it only by its name."""
+    importing = [path for path in FILES if library in {module.partition(".")[0] for module in imported(path)}]
     assert importing
-    assert all(library in stem for stem in importing)
+    assert [path for path in importing if library not in f"{path.parent.name}/{path.stem}"] == []
+
+
+def test_the_suite_is_imported_nowhere():
+    """The suite tests the library, and the library does without it."""
+    assert [path for path in FILES if any(module.startswith("ampscale_conformance") for module in imported(path))] == []
 
 
 @pytest.mark.clause("STEP-two-modes")
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if room_of(path) not in HOST_ROOMS], ids=lambda path: str(path.relative_to(SOURCE))
-)
-def test_nothing_is_read_on_the_host_below_the_frameworks(path):
-    """No array becomes a Python number, except in functions whose name ends in _host."""
-    assert list(host_reads(path)) == []
+def test_no_array_is_read_on_the_host_below_the_frameworks():
+    """Except in functions whose name ends in _host."""
+    assert [read for path in FILES if package_of(path) not in HOST for read in host_reads(path)] == []
 
 
-def test_an_upward_import_would_be_seen(tmp_path, monkeypatch):
-    """The reader of imports resolves relative and absolute ones."""
+def test_modules_have_at_most_400_lines():
+    """Except presets.py, where all published scalers stand side by side."""
+    sizes = {path.relative_to(SOURCE).as_posix(): len(path.read_text().splitlines()) for path in FILES}
+    assert {name for name, lines in sizes.items() if lines > 400} == {"presets.py"}
+
+
+def test_violations_are_found(tmp_path, monkeypatch):
+    """Imports upward, relative or absolute, circles and host reads."""
     monkeypatch.setattr(f"{__name__}.SOURCE", tmp_path)
-    file = tmp_path / "core" / "machine.py"
+    file, other = tmp_path / "core" / "machine.py", tmp_path / "core" / "rule.py"
     file.parent.mkdir()
     file.write_text("from .. import backends\nfrom ..frameworks.paddle import GradScaler\nimport ampscale.cli\n")
     assert list(imported(file)) == ["ampscale.backends", "ampscale.frameworks.paddle.GradScaler", "ampscale.cli"]
-
-
-def test_a_host_read_would_be_seen(tmp_path):
-    """Conversions and .item() are found, and those in a function that says so are not."""
-    file = tmp_path / "module.py"
+    assert imported_packages(file) == {"backends", "frameworks", "cli"}
+    file.write_text("from .rule import Rule\n")
+    other.write_text("def f():\n    from . import machine\n")
+    assert cycles([file, other]) == [["ampscale.core.machine", "ampscale.core.rule", "ampscale.core.machine"]]
     file.write_text("def f(x):\n    return bool(x) and x.item()\ndef g_host(x):\n    return float(x)\n")
     assert len(list(host_reads(file))) == 2
-
-
-def test_modules_are_small():
-    """No module has more than 400 lines, but for the one page on which all published scalers stand side by side."""
-    sizes = {path.name: len(path.read_text().splitlines()) for path in FILES}
-    assert {name: lines for name, lines in sizes.items() if lines > 400} == {"presets.py": sizes["presets.py"]}

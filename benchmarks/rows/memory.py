@@ -19,7 +19,7 @@ from ours import NORM, UNSCALE
 from shapes import LARGE
 from specs import Spec
 
-from rows import verbs
+from rows import functional
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 TRACED = ("ampscale", "naive", "careful")
@@ -37,7 +37,7 @@ def specs() -> Iterator[Spec]:
 
 def cells(library: str, verb: str, dtype: str, quick: bool) -> Iterator[Cell]:
     """The peak of each contender."""
-    for each in verbs.contenders(library, verb, dtype, LARGE, SCALE, quick):
+    for each in functional.contenders(library, verb, dtype, LARGE, SCALE, quick):
         if isinstance(each, Absent):
             yield {"name": each.name, "absent": each.why}
         elif each.kind != "floor":

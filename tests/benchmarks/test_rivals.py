@@ -7,7 +7,7 @@ import ours
 import pytest
 from gradients import SCALE, Gradients
 from measure import Absent
-from rows import verbs as verb_rows
+from rows import functional as verb_rows
 from shapes import Shape
 
 pytest.importorskip("torch")

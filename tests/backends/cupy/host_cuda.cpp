@@ -1,5 +1,5 @@
 /*
- * cupy_kernels.cu for a C++ compiler: the threads of a block are threads, and the blocks of a launch come one after another.
+ * kernels.cu for a C++ compiler: the threads of a block are threads, and the blocks of a launch come one after another.
  *
  * Every thread of a block calls a kernel between `enter` and `leave`. What has no CUDA arithmetic here is plain IEEE 754.
  */

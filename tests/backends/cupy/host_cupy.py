@@ -16,16 +16,15 @@ from unittest import mock
 import array_api_compat.numpy
 import numpy as np
 
-import ampscale.backends
+from ampscale.backends import cupy as package
 
 COMPILER = ("g++", "-std=c++20", "-O2", "-ffp-contract=off", "-shared", "-fPIC", "-x", "c++")
 WRAPPER = Path(__file__).with_name("host_cuda.cpp")
 SMALL = {"THREADS": 8, "CHUNK": 256, "DEPTH": 2, "TABLE_PART": 3}  # so that small arrays have many chunks
 MODULES = ("ampscale.backends.cupy.backend", "ampscale.backends.cupy.launches")
 
-operations: list[
-    str
-] = []  # all that a device would be given to do: a "copy" from the host, a "fill", a "move", or a kernel's name
+# All that a device would be given to do: a "copy" from the host, a "fill", a "move", or a kernel's name.
+operations: list[str] = []
 
 
 class Memory(NamedTuple):
@@ -145,11 +144,11 @@ def stand_in():
 
 @cache
 def backend():
-    """The modules `cupy` and `cupy_kernels` of ampscale on this library; nobody else sees them."""
+    """The modules `backend` and `launches` of ampscale on this library; nobody else sees them."""
     libraries = {"cupy": stand_in(), "array_api_compat.cupy": array_api_compat.numpy}
     with (
         mock.patch.dict(sys.modules, libraries),
-        mock.patch.multiple(ampscale.backends, cupy=None, cupy_kernels=None, create=True),
+        mock.patch.multiple(package, backend=None, launches=None, create=True),
         mock.patch.object(array_api_compat, "cupy", array_api_compat.numpy, create=True),
     ):
         for name in MODULES:

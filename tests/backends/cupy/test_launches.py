@@ -17,7 +17,7 @@ from strategies import DTYPES, same
 
 from ampscale.core.dtypes import FLOATS
 
-SOURCE = files("ampscale.backends").joinpath("cupy_kernels.cu")
+SOURCE = files("ampscale.backends").joinpath("cuda/kernels.cu")
 ROW = 40  # bytes
 
 
@@ -81,7 +81,7 @@ def test_there_is_a_kernel_for_every_pair_of_dtypes():
 
 def test_a_part_of_a_table_fits_into_the_arguments_of_a_kernel():
     """CUDA gives them 4096 bytes; beside the part there are an address and a number."""
-    text = SOURCE.with_name("cupy_kernels.py").read_text("utf-8")
+    text = SOURCE.parents[1].joinpath("cupy/launches.py").read_text("utf-8")
     (part,) = re.findall(r"^TABLE_PART = (\d+)", text, re.MULTILINE)
     assert int(part) * ROW + 16 <= 4096
 

@@ -289,7 +289,7 @@ def test_an_ensemble_is_trained_in_one_call():
 @pytest.mark.clause("STEP-two-modes", "STEP-skip")
 def test_the_example_trains():
     """Its first steps overflow and are skipped, and the loss of its last ones is a third of that of the first, or less."""
-    reports = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "jax_scan.py"))["train"]()
+    reports = runpy.run_path(str(Path(__file__).parents[3] / "examples" / "jax_scan.py"))["train"]()
     assert reports.applied.tolist()[0] is False
     assert reports.applied.tolist()[-8:] == [True] * 8
     assert reports.scale.tolist()[1:] == reports.next_scale.tolist()[:-1]

@@ -18,7 +18,7 @@ TORCHS = OPTIMIZERS | {
     "groups": lambda params: torch.optim.Adam([{"params": params[::2], "lr": 0.01}, {"params": params[1::2]}], lr=0.002),
 }
 TRACE = "FFOFFOOFF"  # finite, finite, overflow
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 PAGE = """
 import paddle
 
