@@ -257,7 +257,7 @@ def test_a_step_that_was_not_captured_is_told():
 
 def test_the_test_of_the_step_has_the_name_that_is_looked_for():
     """Otherwise nobody would find it in the report."""
-    assert f"def {script('gpu_bounds').STEP}(gpu)" in (ROOT / "tests" / "backends" / "test_cupy.py").read_text()
+    assert f"def {script('gpu_bounds').STEP}(gpu)" in (ROOT / "tests" / "backends" / "cupy" / "test_backend.py").read_text()
 
 
 def test_a_report_of_tests_is_read():
