@@ -18,8 +18,7 @@ if TYPE_CHECKING:  # imported when the command runs
 
     from ..simulation.identification.follow_scales import Contradiction
     from ..simulation.identification.identify import Explanation
-    from ..simulation.recordings.log_formats import Overflow
-    from ..simulation.traces import Observed
+    from ..simulation.traces import Observed, Overflow
 
 KINDS = {"CSV file": ("scale_column", "overflow_column"), "log": ("log", "dialect", "step_pattern")}  # and what tells them
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import array_api_compat
 
-from .dtypes import COMPLEX_PARTS, FLOATS, name_of, wide
+from .dtypes import COMPLEX_PARTS, name_of, unscaled_dtype, wide
 from .namespaces import namespace_of, quiet
 from .trees import map_leaves
 from .typing import Array, Scale, Tree
@@ -47,7 +47,9 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None, *, divide: Opera
     A division, not a product with a reciprocal: taken in float32 (float64 for float64 arrays) and rounded once.
     """
     with quiet(namespace_of(tree)):
-        return map_leaves(lambda leaf: applied(divide, leaf, scale, wide(name_of(leaf.dtype)), _widened(leaf, dtype)), tree)
+        return map_leaves(
+            lambda leaf: applied(divide, leaf, scale, wide(name_of(leaf.dtype)), _unscaled_dtype(leaf, dtype)), tree
+        )
 
 
 def scalar_like(value: Scale, like: Array, dtype: Any) -> Array:
@@ -89,8 +91,6 @@ def _complex(real: Array, imag: Array, like: Array) -> Array:
     return xp.astype(real, like.dtype) + xp.astype(imag, like.dtype) * xp.full_like(like, 1j)
 
 
-def _widened(leaf: Array, dtype: str | None) -> Any:
-    name = name_of(leaf.dtype)
-    if dtype is None or name not in FLOATS or FLOATS[name].fraction_bits >= FLOATS[dtype].fraction_bits:
-        return leaf.dtype
-    return getattr(array_api_compat.array_namespace(leaf), dtype)
+def _unscaled_dtype(leaf: Array, dtype: str | None) -> Any:
+    name = unscaled_dtype(name_of(leaf.dtype), dtype)
+    return leaf.dtype if name == name_of(leaf.dtype) else getattr(array_api_compat.array_namespace(leaf), name)

@@ -16,7 +16,7 @@ import array_api_compat.cupy
 import cupy
 
 from ...core import overflow
-from ...core.dtypes import FLOATS, INTEGERS, name_of, widest
+from ...core.dtypes import INTEGERS, name_of, unscaled_dtype, widest
 from ...core.trees import leaves, rebuilt
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from .launches import launch_norms, launch_pass
@@ -150,13 +150,9 @@ def _contiguous(arrays: list[Array]) -> list[Array]:
 
 
 def _like(arrays: list[Array], dtype: str | None) -> list[Array]:
-    """New arrays; those for arrays narrower than *dtype* in it."""
-    return [cupy.empty(array.shape, dtype=dtype if _is_narrower(array, dtype) else array.dtype) for array in arrays]
-
-
-def _is_narrower(array: Array, dtype: str | None) -> bool:
-    name = name_of(array.dtype)
-    return dtype is not None and name in FLOATS and FLOATS[name].fraction_bits < FLOATS[dtype].fraction_bits
+    """New arrays in the dtypes of the unscaled ones."""
+    dtypes = (array.dtype if dtype is None else unscaled_dtype(name_of(array.dtype), dtype) for array in arrays)
+    return [cupy.empty(array.shape, dtype=each) for array, each in zip(arrays, dtypes, strict=True)]
 
 
 def _can_be_targets(targets: list[Array], sources: list[Array]) -> bool:

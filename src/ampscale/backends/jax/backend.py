@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.dtypes import name_of, widest
+from ...core.dtypes import name_of, unscaled_dtype, widest
 from ...core.norms import CLIP_EPSILON
 from ...core.trees import Opened, leaves, open_with, rebuilt
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
@@ -192,7 +192,7 @@ def _unscale_and_check(arrays: list[Array], scale: Array, dtype: str | None) -> 
 
 @_one_program("dtype")
 def _unscale_check_and_norm(arrays: list[Array], scale: Array, dtype: str | None) -> tuple[list[Array], Flag, Array]:
-    within = widest([kernels.result_dtype(array, dtype) for array in arrays])
+    within = widest([unscaled_dtype(name_of(array.dtype), dtype) for array in arrays])
     if _is_traced(arrays, scale):
         values, flags, sums = _each(kernels.measured, arrays, scale, dtype=dtype, within=within)
     else:

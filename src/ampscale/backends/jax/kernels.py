@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.dtypes import COMPLEX_PARTS, FLOATS, INTEGERS, wide
+from ...core.dtypes import COMPLEX_PARTS, INTEGERS, unscaled_dtype, wide
 from ...core.scaling import Operation
 from ...core.typing import Array, Flag
 from .ieee754 import divide, multiply, narrowed, widened
@@ -39,19 +39,19 @@ def scaled(leaf: Array, factor: Array) -> Row:
 
 
 def unscaled(leaf: Array, scale: Array, dtype: str | None) -> Row:
-    """*leaf* divided by *scale*, in its `result_dtype`."""
-    return Row(_applied(divide, leaf, scale, result_dtype(leaf, dtype)))
+    """*leaf* divided by *scale*, in its `unscaled_dtype`."""
+    return Row(_applied(divide, leaf, scale, unscaled_dtype(leaf.dtype.name, dtype)))
 
 
 def checked(leaf: Array, scale: Array, dtype: str | None) -> Row:
     """`unscaled`, and whether all of that is finite."""
-    value = _applied(divide, leaf, scale, result_dtype(leaf, dtype))
+    value = _applied(divide, leaf, scale, unscaled_dtype(leaf.dtype.name, dtype))
     return Row(value, _still_finite(leaf, scale, value))
 
 
 def measured(leaf: Array, scale: Array, dtype: str | None, within: str) -> Row:
     """`checked`, and what it adds to a norm in the dtype *within*. The square of a finite number of 32 bits is finite in 64."""
-    value = _applied(divide, leaf, scale, result_dtype(leaf, dtype))
+    value = _applied(divide, leaf, scale, unscaled_dtype(leaf.dtype.name, dtype))
     sums = _sums(value, within)
     is_wide = wide(value.dtype.name) == "float64"
     return Row(value, _still_finite(leaf, scale, value) if is_wide else jnp.all(jnp.isfinite(sums)), _added(sums, within))
@@ -67,12 +67,6 @@ def is_finite(leaf: Array) -> Row:
 def squared(leaf: Array, within: str) -> Row:
     """What *leaf* adds to a norm in the dtype *within*."""
     return Row(squares=_added(_sums(leaf, within), within))
-
-
-def result_dtype(leaf: Array, dtype: str | None) -> str:
-    """The dtype of an unscaled *leaf* where *dtype* is asked for: the wider of the two."""
-    name = leaf.dtype.name
-    return name if dtype is None or name not in FLOATS or FLOATS[name].fraction_bits >= FLOATS[dtype].fraction_bits else dtype
 
 
 def parts(leaf: Array) -> list[Array]:

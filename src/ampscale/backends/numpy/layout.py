@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.dtypes import COMPLEX_PARTS, FLOATS, name_of
+from ...core.dtypes import COMPLEX_PARTS, FLOATS, name_of, unscaled_dtype
 from ...core.typing import Array
 
 
@@ -30,8 +30,11 @@ def plain(arrays: Sequence[Any]) -> list[Array] | None:
 
 def like(sources: Sequence[Array], dtype: str | None = None) -> list[Array]:
     """New arrays; with *dtype*, "float32" or "float64", those for narrower real arrays in it."""
-    wide = None if dtype is None else np.dtype(dtype)
-    return [np.empty_like(source, dtype=wide if _is_narrower(source.dtype, wide) else None) for source in sources]
+    if dtype is None:
+        return list(map(np.empty_like, sources))
+    dtypes = set(map(attrgetter("dtype"), sources))
+    widened = {each for each in dtypes if unscaled_dtype(name_of(each), dtype) != name_of(each)}
+    return [np.empty_like(source, dtype=dtype if source.dtype in widened else None) for source in sources]
 
 
 def can_write(targets: Sequence[Array], sources: Sequence[Array]) -> bool:
@@ -75,10 +78,6 @@ def _is_known(dtype: Any) -> bool:
         return False
     is_float = name in FLOATS or name in COMPLEX_PARTS
     return is_float and dtype == dtype.newbyteorder("=")
-
-
-def _is_narrower(dtype: Any, wide: Any) -> bool:
-    return wide is not None and dtype.kind != "c" and dtype.itemsize < wide.itemsize
 
 
 def _place(array: Array) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:

@@ -11,6 +11,7 @@ from operator import attrgetter
 
 import torch
 
+from ...core.dtypes import name_of, unscaled_dtype
 from ...core.typing import Array, Flag, Scale
 
 FLOATS = frozenset([torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -115,7 +116,8 @@ def quotients(arrays: list[Array], scale: Scale, dtype: str | None = None) -> li
     if dtype is None:
         return _applied(torch._foreach_div, arrays, scale)
     results = _applied(torch._foreach_div, [array.float() if array.itemsize == 2 else array for array in arrays], scale)
-    return results if dtype == "float32" else [result.double() for result in results]
+    wanted = {each: getattr(torch, unscaled_dtype(name_of(each), dtype)) for each in {array.dtype for array in arrays}}
+    return [result.to(wanted[array.dtype]) for array, result in zip(arrays, results, strict=True)]
 
 
 def products(arrays: list[Array], factor: Scale) -> list[Array]:

@@ -10,10 +10,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from .loops import RUNS
-from .digits import BATCH, CREDIT, GAIN, Digits
-from .training import MEASURED_EVERY, Record
 from ..describe import power
+from .digits import BATCH, CREDIT, GAIN, Digits
+from .loops import RUNS
+from .training import MEASURED_EVERY, Record
 
 console = Console(highlight=False)
 

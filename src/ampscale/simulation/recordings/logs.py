@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from ..traces import Observed, Trace
-from .log_formats import DIALECTS, EVERY_RANK, Event, Overflow, find_events, find_steps, reports
+from ..traces import Observed, Overflow, Trace
+from .log_formats import DIALECTS, EVERY_RANK, Event, find_events, find_steps, reports
 from .log_steps import UnplacedError, observe
 
 SUSPECT = re.compile(r"overflow.*(?:skip|scale)|inf or nan", re.IGNORECASE)
