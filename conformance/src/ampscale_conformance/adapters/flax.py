@@ -3,17 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..model.adapter import ImplementationInfo, Unsupported
+from ..model.adapter import ImplementationInfo
 from . import version_of
+from .base import Compilable, lacking
 
 
-class Flax:
-    """
-    It scales, differentiates, unscales, checks and moves in one call, and leaves the update to the loop.
-
-    Args:
-        compiles: Whether that call is under `jax.jit`.
-    """
+class Flax(Compilable):
+    """It scales, differentiates, unscales, checks and moves in one call, and leaves the update to the loop."""
 
     info = ImplementationInfo(
         name="flax DynamicScale",
@@ -24,9 +20,10 @@ class Flax:
         preset="flax",
         arrays="jax",
     )
-
-    def __init__(self, compiles: bool = False) -> None:
-        self.compiles = compiles
+    scale = lacking("flax scales inside value_and_grad")
+    unscale = lacking("flax unscales inside value_and_grad")
+    all_finite = lacking("flax checks inside value_and_grad")
+    add_optimizer = update_scale = lacking("flax has no scaler of a hand-written loop with optimizers")
 
     def create(self, rule: Any) -> Any:
         """Its interval is one less than the steps that it takes to grow."""
@@ -42,7 +39,7 @@ class Flax:
 
     def update(self, scale: Any, finite: bool) -> Any:
         """A loss whose gradient is finite, or not."""
-        return ready(moved, self.compiles)(scale, 0.0 if finite else float("inf"))
+        return self.ready(moved)(scale, 0.0 if finite else float("inf"))
 
     def read_scale(self, scale: Any) -> float:
         """Its field."""
@@ -60,26 +57,6 @@ class Flax:
 
         return serialization.from_bytes(self.create(rule), saved)
 
-    def scale(self, scale: Any, tree: Any) -> Any:
-        """It is part of its gradient."""
-        raise Unsupported("flax scales inside value_and_grad")
-
-    def unscale(self, scale: Any, tree: Any) -> Any:
-        """It is part of its gradient."""
-        raise Unsupported("flax unscales inside value_and_grad")
-
-    def all_finite(self, tree: Any) -> Any:
-        """It is part of its gradient."""
-        raise Unsupported("flax checks inside value_and_grad")
-
-    def add_optimizer(self, scale: Any, parameters: Sequence[Any]) -> Any:
-        """It knows none."""
-        raise Unsupported("flax has no scaler of a hand-written loop with optimizers")
-
-    def update_scale(self, scale: Any) -> None:
-        """Likewise."""
-        raise Unsupported("flax has no scaler of a hand-written loop with optimizers")
-
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: float) -> Any:
         """What a loop holds."""
         return {"scale": self.create(rule), "parameters": list(parameters), "learning_rate": learning_rate}
@@ -87,7 +64,7 @@ class Flax:
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         """The loop of its page."""
         scale = float(cell["scale"].scale)
-        cell["scale"], finite, loss, cell["parameters"] = ready(stepped, self.compiles)(
+        cell["scale"], finite, loss, cell["parameters"] = self.ready(stepped)(
             cell["scale"], cell["parameters"], list(data), cell["learning_rate"]
         )
         return {
@@ -107,17 +84,6 @@ class Flax:
         together = jax.tree.map(lambda *values: jnp.stack(values), *scales)
         after = jax.vmap(lambda scale, slope: moved(scale, slope, "ranks"), axis_name="ranks")(together, slopes)
         return [jax.tree.map(lambda value, rank=rank: value[rank], after) for rank in range(len(slopes))]
-
-    def compiled(self) -> Any:
-        """Under `jax.jit`."""
-        return Flax(compiles=True)
-
-
-def ready(function: Any, compiles: bool) -> Any:
-    """The function, under `jax.jit` if that is asked for."""
-    import jax
-
-    return jax.jit(function) if compiles else function
 
 
 def moved(scale: Any, slope: Any, axis_name: str | None = None) -> Any:

@@ -7,8 +7,9 @@ Its `apply` cannot be called there: it assigns within `cond`, which JAX traces.
 from collections.abc import Sequence
 from typing import Any
 
-from ..model.adapter import ImplementationInfo, Unsupported
+from ..model.adapter import ImplementationInfo
 from . import version_of
+from .base import lacking
 
 
 class Keras:
@@ -23,6 +24,9 @@ class Keras:
         preset="keras",
         arrays="jax",
     )
+    unscale = lacking("Keras unscales inside apply")
+    all_finite = lacking("Keras checks inside apply")
+    add_optimizer = update_scale = lacking("Keras has no scaler beside its optimizer")
 
     def create(self, rule: Any) -> Any:
         """With one variable."""
@@ -45,22 +49,6 @@ class Keras:
         import jax
 
         return jax.tree.map(lambda loss: scaled(loss, held), tree)
-
-    def unscale(self, held: Any, tree: Any) -> Any:
-        """It is part of its step."""
-        raise Unsupported("Keras unscales inside apply")
-
-    def all_finite(self, tree: Any) -> Any:
-        """It is part of its step."""
-        raise Unsupported("Keras checks inside apply")
-
-    def add_optimizer(self, held: Any, parameters: Sequence[Any]) -> Any:
-        """It is one itself."""
-        raise Unsupported("Keras has no scaler beside its optimizer")
-
-    def update_scale(self, held: Any) -> None:
-        """Likewise."""
-        raise Unsupported("Keras has no scaler beside its optimizer")
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: float, momentum: float = 0.0) -> Any:
         """The optimizer in a place of its own, since a cell is changed."""

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from ..model.adapter import ImplementationInfo, Unsupported
+from ..model.adapter import ImplementationInfo
 from . import version_of
+from .base import StateDict, refuse_factors_of_1
 
 
-class Megatron:
+class Megatron(StateDict):
     """It moves a scale; the optimizers around it scale, unscale and check."""
 
     info = ImplementationInfo(
@@ -20,9 +21,8 @@ class Megatron:
     )
 
     def create(self, rule: Any) -> Any:
-        """Unsupported where a factor is 1, which Megatron refuses."""
-        if rule.growth_factor <= 1 or rule.backoff_factor >= 1:
-            raise Unsupported("Megatron takes no factor of 1")
+        """With a rule's constants."""
+        refuse_factors_of_1(rule, "Megatron")
         return made_on_the_cpu(
             initial_scale=rule.init_scale,
             min_scale=rule.min_scale,
@@ -40,21 +40,15 @@ class Megatron:
         """Its own."""
         return scaler.scale.item()  # type: ignore[no-any-return]
 
-    def save(self, scaler: Any) -> Any:
-        """Its state dict."""
-        return scaler.state_dict()
-
     def load(self, rule: Any, saved: Any) -> Any:
         """A new scaler that loads it; what it moves to `cuda` stays where it is."""
         from unittest import mock
 
         import torch
 
-        scaler = self.create(rule)
         stay = mock.patch.object(torch.Tensor, "cuda", lambda tensor, _device: tensor)
         with stay, mock.patch.object(torch.cuda, "current_device", return_value=0):
-            scaler.load_state_dict(saved)
-        return scaler
+            return super().load(rule, saved)
 
 
 def made_on_the_cpu(**constants: Any) -> Any:

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..model.adapter import ImplementationInfo, Unsupported
+from ..model.bits import arrays
 from . import version_of
+from .base import Scaler, StepCell
 
 
-class MindSpore:
+class MindSpore(Scaler):
     """`mindspore.amp.DynamicLossScaler` and `mindspore.amp.all_finite`."""
 
     info = ImplementationInfo(
@@ -22,11 +24,15 @@ class MindSpore:
 
     def create(self, rule: Any) -> Any:
         """Unsupported where the scale is below 1 or the factor no whole number, which it refuses."""
-        from mindspore import amp
-
         if rule.init_scale < 1 or rule.growth_factor != int(rule.growth_factor):
             raise Unsupported("its scale is at least 1, its factor an int")
-        return amp.DynamicLossScaler(rule.init_scale, int(rule.growth_factor), rule.growth_interval)
+        return self.scaler_with(rule.init_scale, int(rule.growth_factor), rule.growth_interval)
+
+    def scaler_with(self, *constants: Any) -> Any:
+        """The scaler under test."""
+        from mindspore import amp
+
+        return amp.DynamicLossScaler(*constants)
 
     def update(self, scaler: Any, finite: bool) -> None:
         """Its own word for it."""
@@ -38,22 +44,14 @@ class MindSpore:
         """Its parameter."""
         return float(scaler.scale_value.asnumpy())
 
-    def scale(self, scaler: Any, tree: Any) -> Any:
-        """Its own."""
-        return scaler.scale(tree)
-
-    def unscale(self, scaler: Any, tree: Any) -> Any:
-        """Its own."""
-        return scaler.unscale(tree)
-
     def all_finite(self, tree: Any) -> Any:
         """Its own, which takes a tuple of tensors."""
         from mindspore import amp
 
-        return amp.all_finite(tuple(leaves(tree)))
+        return amp.all_finite(tuple(arrays(tree)))
 
 
-class MindSporeCell:
+class MindSporeCell(StepCell):
     """
     `mindspore.nn.TrainOneStepWithLossScaleCell` with a `DynamicLossScaleUpdateCell`.
 
@@ -89,26 +87,6 @@ class MindSporeCell:
     def read_scale(self, held: Any) -> float:
         """What the update cell wrote."""
         return float(held[1].asnumpy())
-
-    def scale(self, held: Any, tree: Any) -> Any:
-        """It is part of its step."""
-        raise Unsupported("the cell has no scale to be called")
-
-    def unscale(self, held: Any, tree: Any) -> Any:
-        """It is part of its step."""
-        raise Unsupported("the cell has no unscale to be called")
-
-    def all_finite(self, tree: Any) -> Any:
-        """It is part of its step."""
-        raise Unsupported("the cell has no all_finite to be called")
-
-    def add_optimizer(self, held: Any, parameters: Sequence[Any]) -> Any:
-        """It has one optimizer, which it calls itself."""
-        raise Unsupported("the cell is no scaler of a hand-written loop")
-
-    def update_scale(self, held: Any) -> None:
-        """Likewise."""
-        raise Unsupported("the cell is no scaler of a hand-written loop")
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: float, momentum: float = 0.0) -> Any:
         """A step cell over a linear network."""
@@ -156,12 +134,6 @@ def linear(values: Sequence[Any]) -> Any:
             return loss
 
     return Linear()
-
-
-def leaves(tree: Any) -> list[Any]:
-    """The tensors in lists, tuples and dicts."""
-    children = tree.values() if isinstance(tree, dict) else tree
-    return [leaf for child in children for leaf in leaves(child)] if isinstance(tree, dict | list | tuple) else [tree]
 
 
 ADAPTER = MindSpore()

@@ -3,17 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..model.adapter import ImplementationInfo, Unsupported
+from ..model.adapter import ImplementationInfo
 from . import version_of
+from .base import lacking
+from .jmp import Jmp
 
 
-class Optax:
-    """
-    The loop of jmp's page: the candidate is computed always, and selected where the gradients were finite.
-
-    Args:
-        compiles: Whether a step is under `jax.jit`.
-    """
+class Optax(Jmp):
+    """The loop of jmp's page: the candidate is computed always, and selected where the gradients were finite."""
 
     info = ImplementationInfo(
         name="optax with jmp",
@@ -24,45 +21,7 @@ class Optax:
         preset="jmp",
         arrays="jax",
     )
-
-    def __init__(self, compiles: bool = False) -> None:
-        self.compiles = compiles
-
-    def create(self, rule: Any) -> Any:
-        """As jmp has it."""
-        return scale_with(rule)
-
-    def update(self, scale: Any, finite: bool) -> Any:
-        """As jmp has it."""
-        import jax.numpy as jnp
-
-        return ready(adjusted, self.compiles)(scale, jnp.asarray(finite))
-
-    def read_scale(self, scale: Any) -> float:
-        """As jmp has it."""
-        return float(scale.loss_scale)
-
-    def scale(self, scale: Any, tree: Any) -> Any:
-        """As jmp has it."""
-        return scale.scale(tree)
-
-    def unscale(self, scale: Any, tree: Any) -> Any:
-        """As jmp has it."""
-        return scale.unscale(tree)
-
-    def all_finite(self, tree: Any) -> Any:
-        """As jmp has it."""
-        import jmp
-
-        return jmp.all_finite(tree)
-
-    def add_optimizer(self, scale: Any, parameters: Sequence[Any]) -> Any:
-        """The loop is functional."""
-        raise Unsupported("an optax loop has no scaler that holds optimizers")
-
-    def update_scale(self, scale: Any) -> None:
-        """Likewise."""
-        raise Unsupported("an optax loop has no scaler that holds optimizers")
+    add_optimizer = update_scale = lacking("an optax loop has no scaler that holds optimizers")
 
     def create_cell(
         self,
@@ -77,7 +36,7 @@ class Optax:
         carried = {
             "parameters": list(parameters),
             "optimizer": optimizer.init(list(parameters)),
-            "scale": scale_with(rule),
+            "scale": self.create(rule),
             "attempted": 0,
             "applied": 0,
         }
@@ -86,37 +45,8 @@ class Optax:
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         """One step."""
         before = cell["carried"]
-        cell["carried"], told = ready(stepped, self.compiles, static_argnums=0)(cell["optimizer"], before, list(data))
+        cell["carried"], told = self.ready(stepped, static_argnums=0)(cell["optimizer"], before, list(data))
         return outputs(before, cell["carried"], told, cell["rates"])
-
-    def compiled(self) -> Any:
-        """Under `jax.jit`."""
-        return Optax(compiles=True)
-
-
-def ready(function: Any, compiles: bool, **options: Any) -> Any:
-    """The function, under `jax.jit` if that is asked for."""
-    import jax
-
-    return jax.jit(function, **options) if compiles else function
-
-
-def scale_with(rule: Any) -> Any:
-    """The scale of jmp with a rule's constants."""
-    import jax.numpy as jnp
-    import jmp
-
-    return jmp.DynamicLossScale(
-        jnp.float32(rule.init_scale),
-        period=rule.growth_interval,
-        factor=rule.growth_factor,
-        min_loss_scale=jnp.float32(rule.min_scale),
-    )
-
-
-def adjusted(scale: Any, finite: Any) -> Any:
-    """The next scale."""
-    return scale.adjust(finite)
 
 
 def optimizer_with(learning_rate: float | Sequence[float], max_norm: float | None, momentum: float) -> Any:

@@ -89,6 +89,11 @@ def leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
     return [(path, tree)]
 
 
+def arrays(tree: Any) -> list[Any]:
+    """Each leaf that is not None."""
+    return [leaf for _, leaf in leaves(tree) if leaf is not None]
+
+
 def tree_to_json(tree: Any) -> Any:
     """As spec/vectors writes a tree, a tuple as `{"tuple": [...]}`."""
     if isinstance(tree, Bits):

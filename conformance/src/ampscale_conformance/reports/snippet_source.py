@@ -1,17 +1,20 @@
 """The part of an adapter's source that some of its methods need, as it was written, and without anything of ampscale."""
 
 import ast
-import copy
 import dataclasses
 import inspect
 import sys
 import textwrap
 from collections.abc import Iterator, Set
-from types import ModuleType
+from functools import cache
+from importlib.util import resolve_name
 from typing import Any
 
+from ..model.methods import METHODS
+
+SUITE = __name__.partition(".")[0]
 UNSUPPORTED = "class Unsupported(Exception):\n    pass"
-_NOT_ITS_OWN = ("builtins", "typing", "abc", f"{__package__}.adapter")
+_NOT_ITS_OWN = ("builtins", "typing", "abc", f"{SUITE}.model.adapter")
 
 
 class _Unwritable(Exception):  # noqa: N818 - a way out, not an error
@@ -28,81 +31,122 @@ def source_of(adapter: object, methods: Set[str]) -> str:
     """
     try:
         classes = [kind for kind in reversed(type(adapter).__mro__) if kind.__module__ not in _NOT_ITS_OWN]
-        wanted = _with_those_called(classes, methods)
-        names = {kind.__name__ for kind in classes}
-        pieces = [piece for kind in classes for piece in _Module(sys.modules[kind.__module__]).needed(kind, wanted, names)]
-        return _put_together([*dict.fromkeys(pieces), _making(adapter)])
+        source = _Source(classes, _with_those_called(classes, methods))
+        imports = ["\n".join(sorted(source.imports))] if source.imports else []
+        return "\n\n\n".join([*imports, *source.pieces.values(), _making(adapter)])
     except (OSError, TypeError, _Unwritable):
         return ""
 
 
-class _Module:
-    """One module's source, by the names that it defines."""
+class _Source:
+    """What these methods of these classes need: lines of imports, and definitions by their names, each after its own needs."""
 
-    def __init__(self, module: ModuleType) -> None:
-        text = inspect.getsource(module)
-        self._lines = text.splitlines()
-        self._defined = {name: node for node in ast.parse(text).body for name in _names_defined(node)}
+    def __init__(self, classes: list[type], methods: Set[str]) -> None:
+        self.imports: set[str] = set()
+        self.pieces: dict[str, str] = {}
+        self._methods = methods
+        self._homes: dict[str, str] = {kind.__name__: kind.__module__ for kind in classes}  # the module of each name
+        self._adapters = set(self._homes)
+        for kind in classes:
+            self._take(kind.__name__, kind.__module__)
 
-    def needed(self, kind: type, methods: Set[str], known: Set[str]) -> Iterator[str]:
-        """What these methods of the class need and is not *known*, in the module's order, the class last."""
-        node = self._defined.get(kind.__name__)
-        if not isinstance(node, ast.ClassDef):
-            raise _Unwritable(kind.__name__)
-        kept = [item for item in node.body if not _is_left_out(item, methods)]
-        bases = [base for base in node.bases if ast.unparse(base) not in ("Adapter", "Protocol")]
-        found: dict[str, ast.stmt] = {}
-        for needing in (*kept, *bases, *node.decorator_list):
-            self._gather(needing, found, set(known))
-        for statement in sorted(set(found.values()), key=lambda statement: statement.lineno):
-            yield self._written(statement, {name for name, where in found.items() if where is statement})
-        head = f"class {node.name}({', '.join(map(ast.unparse, bases))}):" if bases else f"class {node.name}:"
-        marks = [f"@{ast.unparse(mark)}" for mark in node.decorator_list]
-        body = "\n\n".join(self._text(item) for item in kept) or "    pass"
-        yield "\n".join([*marks, head, body])
-
-    def _gather(self, node: ast.AST, found: dict[str, ast.stmt], seen: set[str]) -> None:
-        bare = _Bare().visit(copy.deepcopy(node))
-        for name in {inner.id for inner in ast.walk(bare) if isinstance(inner, ast.Name)} - seen:
-            seen.add(name)
-            statement = self._defined.get(name)
-            if statement is None:
-                continue
-            if _is_ours(statement) and name != "Unsupported":
-                raise _Unwritable(name)
-            found[name] = statement
-            if not _is_ours(statement):
-                self._gather(statement, found, seen)
-
-    def _written(self, statement: ast.stmt, names: Set[str]) -> str:
-        if _is_ours(statement):
-            return UNSUPPORTED
+    def _take(self, name: str, module: str) -> None:
+        statement = _definitions(module).get(name)
         if isinstance(statement, ast.Import | ast.ImportFrom):
-            kept = [alias for alias in statement.names if _bound(alias) in names]
-            return ast.unparse(type(statement)(**{**vars(statement), "names": kept}))
-        return self._text(statement)
+            self._take_import(statement, name, module)
+        elif statement is None or self._homes.setdefault(name, module) != module:
+            raise _Unwritable(f"{name} of {module}")
+        elif name not in self.pieces:
+            self.pieces[name] = ""  # where two need each other
+            if name in self._adapters and isinstance(statement, ast.ClassDef):
+                statement = self._pruned(statement)
+            for needed in _names(statement):
+                if needed in _definitions(module):
+                    self._take(needed, module)
+            del self.pieces[name]
+            self.pieces[name] = _text(statement, module)
 
-    def _text(self, node: ast.stmt) -> str:
-        first = min([node.lineno, *(mark.lineno for mark in getattr(node, "decorator_list", []))])
-        return "\n".join(self._lines[first - 1 : node.end_lineno])
+    def _pruned(self, node: ast.ClassDef) -> ast.ClassDef:
+        """The class with these methods alone, and without what it says to the suite."""
+        bases = [base for base in node.bases if ast.unparse(base) not in ("Adapter", "Protocol")]
+        kept = [item for item in node.body if not _is_left_out(item, self._methods)]
+        return ast.ClassDef(node.name, bases, [], kept, node.decorator_list)
+
+    def _take_import(self, statement: ast.Import | ast.ImportFrom, name: str, module: str) -> None:
+        (alias,) = (alias for alias in statement.names if _bound(alias) == name)
+        place = _place(statement, alias, module)
+        if place.partition(".")[0] not in ("ampscale", SUITE):
+            self.imports.add(ast.unparse(type(statement)(**{**vars(statement), "names": [alias]})))
+        elif name == "Unsupported":
+            self.pieces[name] = UNSUPPORTED
+        elif place.startswith(SUITE) and name == alias.name:
+            self._take(name, place)
+        else:
+            raise _Unwritable(name)
 
 
-class _Bare(ast.NodeTransformer):
-    """Without annotations, which may name what is not needed when the code runs."""
+@cache
+def _lines(module: str) -> list[str]:
+    return inspect.getsource(sys.modules[module]).splitlines()
 
-    def visit_arg(self, node: ast.arg) -> ast.arg:
-        node.annotation = None
-        return node
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        node.returns = None
-        self.generic_visit(node)
-        return node
+@cache
+def _definitions(module: str) -> dict[str, ast.stmt]:
+    """The statements of a module by the names that they define."""
+    return {name: node for node in ast.parse("\n".join(_lines(module))).body for name in _names_defined(node)}
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
-        node.annotation = ast.Constant(None)
-        self.generic_visit(node)
-        return node
+
+def _text(node: ast.stmt, module: str) -> str:
+    """As it was written; of a class that was pruned its items are."""
+    if isinstance(node, ast.ClassDef) and not hasattr(node, "lineno"):
+        head = ast.unparse(ast.ClassDef(node.name, node.bases, [], [], node.decorator_list))
+        return head + "\n" + ("\n\n".join(_text(item, module) for item in node.body) or "    pass")
+    first = min([node.lineno, *(mark.lineno for mark in getattr(node, "decorator_list", []))])
+    return "\n".join(_lines(module)[first - 1 : node.end_lineno])
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    """The names in it that have to be there when it runs, which those in annotations need not."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    for field, value in ast.iter_fields(node):
+        if field not in ("annotation", "returns"):
+            for child in value if isinstance(value, list) else [value]:
+                yield from _names(child) if isinstance(child, ast.AST) else ()
+
+
+def _names_defined(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        yield from map(_bound, node.names)
+    else:
+        yield from _targets(node)
+
+
+def _targets(node: ast.stmt) -> Iterator[str]:
+    """The names that an assignment gives values to."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    yield from (inner.id for target in targets for inner in ast.walk(target) if isinstance(inner, ast.Name))
+
+
+def _bound(alias: ast.alias) -> str:
+    return alias.asname or alias.name.partition(".")[0]
+
+
+def _place(statement: ast.Import | ast.ImportFrom, alias: ast.alias, module: str) -> str:
+    """The module from which something is imported."""
+    if isinstance(statement, ast.Import):
+        return alias.name
+    return resolve_name("." * statement.level + (statement.module or ""), sys.modules[module].__package__)
+
+
+def _is_left_out(item: ast.stmt, methods: Set[str]) -> bool:
+    """A method that is not needed, the class's docstring, or what it says to the suite."""
+    if isinstance(item, ast.FunctionDef):
+        return item.name not in methods
+    said = set(_targets(item))
+    return isinstance(item, ast.Expr) or "info" in said or (bool(said) and said <= set(METHODS) - methods)
 
 
 def _with_those_called(classes: list[type], methods: Set[str]) -> set[str]:
@@ -116,45 +160,13 @@ def _with_those_called(classes: list[type], methods: Set[str]) -> set[str]:
 
 
 def _names_of_self(function: Any) -> set[str]:
+    owners = {"self", *function.__code__.co_varnames[:1], "super()"}
+    return {node.attr for node in _attributes_in(function) if ast.unparse(node.value) in owners}
+
+
+def _attributes_in(function: Any) -> Iterator[ast.Attribute]:
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    owners = {"self", *function.__code__.co_varnames[:1]}
-    attributes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
-    return {node.attr for node in attributes if ast.unparse(node.value) in owners | {"super()"}}
-
-
-def _is_left_out(item: ast.stmt, methods: Set[str]) -> bool:
-    """A method that is not needed, the class's docstring, or what it says to ampscale."""
-    if isinstance(item, ast.FunctionDef):
-        return item.name not in methods
-    targets = item.targets if isinstance(item, ast.Assign) else [item.target] if isinstance(item, ast.AnnAssign) else []
-    return isinstance(item, ast.Expr) or any(isinstance(target, ast.Name) and target.id == "info" for target in targets)
-
-
-def _names_defined(node: ast.stmt) -> Iterator[str]:
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        yield node.name
-    elif isinstance(node, ast.Import | ast.ImportFrom):
-        yield from (_bound(alias) for alias in node.names)
-    elif isinstance(node, ast.Assign | ast.AnnAssign):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        yield from (inner.id for target in targets for inner in ast.walk(target) if isinstance(inner, ast.Name))
-
-
-def _bound(alias: ast.alias) -> str:
-    return alias.asname or alias.name.partition(".")[0]
-
-
-def _is_ours(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.ImportFrom):
-        return statement.level > 0 or (statement.module or "").partition(".")[0] == "ampscale"
-    return isinstance(statement, ast.Import) and any(alias.name.partition(".")[0] == "ampscale" for alias in statement.names)
-
-
-def _put_together(pieces: list[str]) -> str:
-    """Imports above, a line each; between all others two empty ones."""
-    imports = sorted(piece for piece in pieces if piece.startswith(("import ", "from ")))
-    rest = [piece for piece in pieces if piece not in imports]
-    return "\n\n\n".join(["\n".join(imports), *rest] if imports else rest)
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
 
 
 def _making(adapter: object) -> str:
@@ -173,9 +185,7 @@ def _set_by_init(kind: type) -> set[str]:
     if dataclasses.is_dataclass(kind):
         return {field.name for field in dataclasses.fields(kind)}
     makers = [vars(base)["__init__"] for base in kind.__mro__[:-1] if inspect.isfunction(vars(base).get("__init__"))]
-    trees = (ast.parse(textwrap.dedent(inspect.getsource(maker))) for maker in makers)
-    nodes = (node for tree in trees for node in ast.walk(tree))
-    return {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    return {node.attr for maker in makers for node in _attributes_in(maker) if isinstance(node.ctx, ast.Store)}
 
 
 def _can_be_written(value: Any) -> bool:

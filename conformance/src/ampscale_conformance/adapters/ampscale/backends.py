@@ -12,6 +12,7 @@ import ampscale
 from ampscale import LossScaleRule
 
 from ...model.adapter import ImplementationInfo, Unsupported
+from ..base import lacking
 
 # A rule that has every constant which a case may set.
 EVERY_CONSTANT = LossScaleRule(2.0**10, hysteresis=2, min_scale=2.0**-20, max_scale=2.0**40)
@@ -31,6 +32,8 @@ class Core:
         preset: A rule, or the name of a preset.
         compiles: Whether all of it is compiled first.
     """
+
+    add_optimizer = update_scale = lacking("the core has no scaler that holds optimizers")
 
     def __init__(self, arrays: str, preset: str | LossScaleRule = EVERY_CONSTANT, *, compiles: bool = False) -> None:
         self.info = ImplementationInfo(
@@ -88,16 +91,6 @@ class Core:
     def all_finite(self, tree: Any) -> Any:
         """The verb."""
         return self._ready(ampscale.all_finite)(tree)
-
-    # Level 2
-
-    def add_optimizer(self, handle: Any, parameters: Sequence[Any]) -> Any:
-        """A scaler of hand-written loops is in `ampscale.frameworks`."""
-        raise Unsupported("the core has no scaler that holds optimizers")
-
-    def update_scale(self, handle: Any) -> None:
-        """Likewise."""
-        raise Unsupported("the core has no scaler that holds optimizers")
 
     # Level 3: a cell is a step, and the state that it has come to
 

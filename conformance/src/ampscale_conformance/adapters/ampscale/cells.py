@@ -8,6 +8,7 @@ import numpy as np
 import ampscale
 
 from ...model.adapter import ImplementationInfo, Unsupported
+from ..base import StateDict, StepCell
 from .backends import linear
 
 EDGE = 2.0**100  # beyond it what is published is mended: see spec/deviations.md
@@ -48,7 +49,7 @@ class UpdateCell:
         return cell, np.array(saved[1], np.float32)
 
 
-class TrainOneStep:
+class TrainOneStep(StepCell, StateDict):
     """`ampscale.TrainOneStepWithLossScaleCell` with an update cell."""
 
     info = ImplementationInfo(
@@ -71,46 +72,18 @@ class TrainOneStep:
         """What the next step uses."""
         return float(cell.scale_sense)
 
-    def save(self, cell: Any) -> Any:
-        """Its state dict."""
-        return cell.state_dict()
-
-    def load(self, rule: Any, saved: Any) -> Any:
-        """Into a new one."""
-        cell = self.create(rule)
-        cell.load_state_dict(saved)
-        return cell
-
-    def scale(self, cell: Any, tree: Any) -> Any:
-        """It is part of its step."""
-        raise Unsupported("the cell has no scale to be called")
-
-    def unscale(self, cell: Any, tree: Any) -> Any:
-        """It is part of its step."""
-        raise Unsupported("the cell has no unscale to be called")
-
-    def all_finite(self, tree: Any) -> Any:
-        """It is part of its step."""
-        raise Unsupported("the cell has no all_finite to be called")
-
-    def add_optimizer(self, cell: Any, parameters: Sequence[Any]) -> Any:
-        """It has one optimizer, which it calls itself."""
-        raise Unsupported("the cell is no scaler of a hand-written loop")
-
-    def update_scale(self, cell: Any) -> None:
-        """Likewise."""
-        raise Unsupported("the cell is no scaler of a hand-written loop")
-
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: Any, momentum: float = 0.0) -> Any:
         """With one of `ampscale.optimizers`."""
-        network = linear(list(parameters), "numpy")
-        optimizer = ampscale.optimizers.Momentum(network, learning_rate, momentum)
-        return ampscale.TrainOneStepWithLossScaleCell(network, optimizer, update_cell(rule))
+        return ampscale.TrainOneStepWithLossScaleCell(*trained(parameters, learning_rate, momentum), update_cell(rule))
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         """One call; its three outputs, as they are."""
         scale, rate = float(cell.scale_sense), float(cell.optimizer.learning_rate)
         loss, overflow, next_scale = cell(*data)
+        return self.outputs(cell, scale, loss, overflow, next_scale, rate)
+
+    def outputs(self, cell: Any, scale: float, loss: Any, overflow: Any, next_scale: Any, rate: Any) -> dict[str, Any]:
+        """By their names."""
         return {
             "parameters": list(cell.network.params),
             "finite": not bool(overflow),
@@ -141,24 +114,21 @@ class MFTrainOneStep(TrainOneStep):
         max_norm: float | None = None,
     ) -> Any:
         """With one of `ampscale.optimizers`; a norm is taken only where there is a limit."""
-        network = linear(list(parameters), "numpy")
-        optimizer = ampscale.optimizers.Momentum(network, learning_rate, momentum)
         limit = 1.0 if max_norm is None else max_norm
-        return ampscale.MFTrainOneStepCell(network, optimizer, max_norm is not None, limit, update_cell(rule))
+        held = trained(parameters, learning_rate, momentum)
+        return ampscale.MFTrainOneStepCell(*held, max_norm is not None, limit, update_cell(rule))
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         """One call; its five outputs, as they are."""
         scale = float(cell.scale_sense)
-        loss, overflow, next_scale, rate, norm = cell(*data)
-        return {
-            "parameters": list(cell.network.params),
-            "finite": not bool(overflow),
-            "scale": scale,
-            "next_scale": next_scale,
-            "loss": loss,
-            "learning_rate": rate,
-            **({} if norm is None else {"global_norm": norm}),
-        }
+        *outputs, norm = cell(*data)
+        return self.outputs(cell, scale, *outputs) | ({} if norm is None else {"global_norm": norm})
+
+
+def trained(parameters: Sequence[Any], learning_rate: Any, momentum: float) -> tuple[Any, Any]:
+    """The linear network, and the optimizer over it."""
+    network = linear(list(parameters), "numpy")
+    return network, ampscale.optimizers.Momentum(network, learning_rate, momentum)
 
 
 def update_cell(rule: Any) -> Any:

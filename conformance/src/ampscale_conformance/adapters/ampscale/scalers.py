@@ -1,6 +1,7 @@
 """ampscale's documented scalers of hand-written loops: MindSpore's and Paddle's."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,10 @@ import numpy as np
 import ampscale
 
 from ...model.adapter import ImplementationInfo, Unsupported
-from ...model.bits import leaves, map_tree
+from ...model.bits import arrays
+from ..base import StateDict
+from ..mindspore import MindSpore
+from ..paddle import Paddle
 from .backends import linear
 
 EDGE = 2.0**100  # beyond it, and below its reciprocal, what is published is mended: see spec/deviations.md
@@ -16,7 +20,7 @@ HOST = ("resume", "rounding", "division")
 TREES = ("bfloat16", "complex", "integers")
 
 
-class DynamicLossScaler:
+class DynamicLossScaler(StateDict, MindSpore):
     """`ampscale.DynamicLossScaler`, on NumPy."""
 
     info = ImplementationInfo(
@@ -27,11 +31,9 @@ class DynamicLossScaler:
         preset="mindspore",
     )
 
-    def create(self, rule: Any) -> Any:
-        """Its factor is an int."""
-        if rule.init_scale < 1 or rule.growth_factor != int(rule.growth_factor):
-            raise Unsupported("its scale is at least 1, its factor an int")
-        return ampscale.DynamicLossScaler(rule.init_scale, int(rule.growth_factor), rule.growth_interval)
+    def scaler_with(self, *constants: Any) -> Any:
+        """The scaler under test."""
+        return ampscale.DynamicLossScaler(*constants)
 
     def update(self, scaler: Any, finite: bool) -> None:
         """Its own word for it."""
@@ -41,30 +43,12 @@ class DynamicLossScaler:
         """A snapshot."""
         return float(scaler.scale_value)
 
-    def save(self, scaler: Any) -> Any:
-        """Python's numbers."""
-        return scaler.state_dict()
-
-    def load(self, rule: Any, saved: Any) -> Any:
-        """Into a new one."""
-        scaler = self.create(rule)
-        scaler.load_state_dict(saved)
-        return scaler
-
-    def scale(self, scaler: Any, tree: Any) -> Any:
-        """Its own."""
-        return scaler.scale(tree)
-
-    def unscale(self, scaler: Any, tree: Any) -> Any:
-        """Its own."""
-        return scaler.unscale(tree)
-
     def all_finite(self, tree: Any) -> Any:
         """The function beside it, which takes a tuple or a list."""
-        return ampscale.frameworks.mindspore.all_finite(flat(tree))
+        return ampscale.frameworks.mindspore.all_finite(arrays(tree))
 
 
-class StaticLossScaler:
+class StaticLossScaler(DynamicLossScaler):
     """`ampscale.StaticLossScaler`, on NumPy."""
 
     info = ImplementationInfo(
@@ -80,26 +64,6 @@ class StaticLossScaler:
         if rule.init_scale < 1:
             raise Unsupported("its scale is at least 1")
         return ampscale.StaticLossScaler(rule.init_scale)
-
-    def update(self, scaler: Any, finite: bool) -> None:
-        """Nothing."""
-        scaler.adjust(finite)
-
-    def read_scale(self, scaler: Any) -> float:
-        """A snapshot."""
-        return float(scaler.scale_value)
-
-    def scale(self, scaler: Any, tree: Any) -> Any:
-        """Its own."""
-        return scaler.scale(tree)
-
-    def unscale(self, scaler: Any, tree: Any) -> Any:
-        """Its own."""
-        return scaler.unscale(tree)
-
-    def all_finite(self, tree: Any) -> Any:
-        """The function beside it, which takes a tuple or a list."""
-        return ampscale.frameworks.mindspore.all_finite(flat(tree))
 
 
 class DynamicLossScaleManager:
@@ -127,7 +91,7 @@ class DynamicLossScaleManager:
         return float(manager.get_loss_scale())
 
 
-class PaddleGradScaler:
+class PaddleGradScaler(Paddle):
     """`ampscale.GradScaler`, Paddle's, over NumPy networks."""
 
     info = ImplementationInfo(
@@ -137,80 +101,53 @@ class PaddleGradScaler:
         capabilities=(*HOST, "process", "bfloat16", "complex", "none", "groups", "applied", "loss", "momentum", "schedule"),
         preset="paddle_document",
     )
+    who = "it"
 
     def create(self, rule: Any) -> Any:
-        """Its factors are not 1, and its scale stays within the normal numbers."""
-        if rule.growth_factor <= 1 or rule.backoff_factor >= 1:
-            raise Unsupported("it takes no factor of 1")
+        """Its scale stays within the normal numbers."""
+        scaler = super().create(rule)
         within_the_edge(rule)
-        return ampscale.GradScaler(
-            init_loss_scaling=rule.init_scale,
-            incr_ratio=rule.growth_factor,
-            decr_ratio=rule.backoff_factor,
-            incr_every_n_steps=rule.growth_interval,
-            decr_every_n_nan_or_inf=rule.hysteresis,
-        )
+        return scaler
 
-    def update(self, scaler: Any, finite: bool) -> None:
-        """One step of an optimizer whose only gradient is finite, or not."""
-        scaler.step(optimizer_with([np.array(0.0 if finite else np.inf)]))
-        scaler.update()
+    def scaler_with(self, scale: float, **constants: Any) -> Any:
+        """The scaler under test."""
+        return ampscale.GradScaler(init_loss_scaling=scale, **constants)
 
     def read_scale(self, scaler: Any) -> float:
         """Its own."""
         return float(scaler.get_loss_scaling())
 
-    def save(self, scaler: Any) -> Any:
-        """Its state dict."""
-        return scaler.state_dict()
-
-    def load(self, rule: Any, saved: Any) -> Any:
-        """Into a new one."""
-        scaler = self.create(rule)
-        scaler.load_state_dict(saved)
-        return scaler
-
-    def scale(self, scaler: Any, tree: Any) -> Any:
-        """Each array as a loss is scaled."""
-        return map_tree(scaler.scale, tree)
-
-    def unscale(self, scaler: Any, tree: Any) -> Any:
-        """As the gradients of an optimizer, by another scaler with this scale: `unscale_` would be remembered."""
-        unscaled = iter(unscaled_by(scaler.get_loss_scaling(), flat(tree)))
-        return map_tree(lambda _: next(unscaled), tree)
-
     def all_finite(self, tree: Any) -> bool:
         """Whether an optimizer with these gradients steps."""
-        return ampscale.GradScaler(init_loss_scaling=1.0).step(optimizer_with(flat(tree)))
+        return bool(self.scaler_with(1.0).step(self.optimizer_with(arrays(tree))))
+
+    def tensor(self, number: float) -> Any:
+        """Of shape ()."""
+        return np.array(number)
+
+    def copied(self, tensor: Any) -> Any:
+        """An array of its own."""
+        return tensor.copy()
 
     def add_optimizer(self, scaler: Any, parameters: Sequence[Any]) -> Any:
         """Plain SGD, of ours."""
         return ampscale.optimizers.SGD(linear(list(parameters), "numpy"), 1.0)
 
-    def set_gradients(self, scaler: Any, optimizer: Any, gradients: Sequence[Any]) -> None:
-        """As a backward pass leaves them."""
-        for parameter, gradient in zip(optimizer.parameters, gradients, strict=True):
-            parameter.grad = None if gradient is None else gradient.copy()
+    def optimizer_with(self, gradients: Sequence[Any]) -> Any:
+        """One that moves nothing, since ours take no complex parameters."""
+        return Holding([Held(gradient.copy()) for gradient in gradients])
 
-    def get_gradients(self, scaler: Any, optimizer: Any) -> list[Any]:
-        """In the parameters' order."""
-        return [None if parameter.grad is None else parameter.grad.copy() for parameter in optimizer.parameters]
+    def parameters_of(self, optimizer: Any) -> list[Any]:
+        """In their order."""
+        return optimizer.parameters  # type: ignore[no-any-return]
 
     def get_parameters(self, scaler: Any, optimizer: Any) -> list[Any]:
         """In their order."""
         return [parameter.value for parameter in optimizer.parameters]
 
-    def unscale_(self, scaler: Any, optimizer: Any) -> None:
-        """Its own."""
-        scaler.unscale_(optimizer)
-
-    def step(self, scaler: Any, optimizer: Any) -> bool:
+    def step(self, scaler: Any, optimizer: Any) -> Any:
         """Its own; whether the optimizer stepped."""
         return bool(scaler.step(optimizer))
-
-    def update_scale(self, scaler: Any) -> None:
-        """Its own."""
-        scaler.update()
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: Any, momentum: float = 0.0) -> Any:
         """What a loop holds."""
@@ -240,35 +177,18 @@ def within_the_edge(rule: Any) -> None:
         raise Unsupported("its scale stays within the normal numbers, where the published one leaves them")
 
 
-def flat(tree: Any) -> list[Any]:
-    """The arrays of a tree, without None."""
-    return [leaf for _, leaf in leaves(tree) if leaf is not None]
-
-
-def optimizer_with(gradients: Sequence[Any]) -> Any:
-    """An optimizer over zeros that only counts, with these gradients."""
-    return Holding([Held(gradient) for gradient in gradients])
-
-
-def unscaled_by(scale: float, gradients: Sequence[Any]) -> list[Any]:
-    """What an optimizer with these gradients is left with."""
-    optimizer = optimizer_with(gradients)
-    ampscale.GradScaler(init_loss_scaling=scale).unscale_(optimizer)
-    return [parameter.grad for parameter in optimizer.parameters]
-
-
+@dataclass
 class Held:
     """All that a scaler asks of a parameter."""
 
-    def __init__(self, gradient: Any) -> None:
-        self.grad = gradient.copy()
+    grad: Any
 
 
+@dataclass
 class Holding:
     """All that a scaler asks of an optimizer."""
 
-    def __init__(self, parameters: list[Held]) -> None:
-        self.parameters = parameters
+    parameters: list[Held]
 
     def step(self) -> None:
         """Moves nothing."""
