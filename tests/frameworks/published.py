@@ -108,7 +108,7 @@ def grad_scaler(scale, incr_ratio, decr_ratio, incr_every, decr_every, pattern, 
     return seen
 
 
-def every_pattern(scaler, step, look, length=12):
+def every_pattern(scaler, step, look, length=9):
     """
     Each of the 2**length patterns, with what *look* saw after each of its steps.
 

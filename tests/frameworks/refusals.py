@@ -1,4 +1,4 @@
-"""What every refusal at the border has in common."""
+"""Checks of rejected arguments that the documented classes have in common."""
 
 from contextlib import contextmanager
 
@@ -14,3 +14,15 @@ def refused(error, name, came):
     assert name in words
     assert "must" in words
     assert came in words
+
+
+def check_rejected(call, cases, got=repr):
+    """Check that ``call(name, value)`` raises the error of each case (name, value, error), and names argument and value."""
+    failures = []
+    for name, value, error in cases:
+        try:
+            with refused(error, name, got(value)):
+                call(name, value)
+        except (AssertionError, pytest.fail.Exception) as failure:
+            failures.append(f"{name}={value!r}: {failure}")
+    assert not failures, "\n".join(failures)

@@ -9,13 +9,13 @@ INF, NAN = np.inf, np.nan
 
 
 @pytest.mark.clause("OVERFLOW-gradient-scan")
-@pytest.mark.parametrize("token", [GradientScan().start(None), None, np.zeros(8)], ids=["its-own", "none", "any"])
-def test_a_gradient_scan_looks_at_the_end_alone(library, token):
+def test_a_gradient_scan_looks_at_the_end_alone(library):
     """It sees the output, whatever passed by before, and needs no token of its own."""
     scan = GradientScan()
-    scan.observe(token, library.array([NAN]))
-    assert library.to_numpy(scan.finite(token, library.array([1.0])))
-    assert not library.to_numpy(scan.finite(token, library.array([INF])))
+    for token in (scan.start(None), None, np.zeros(8)):
+        scan.observe(token, library.array([NAN]))
+        assert library.to_numpy(scan.finite(token, library.array([1.0])))
+        assert not library.to_numpy(scan.finite(token, library.array([INF])))
 
 
 @pytest.mark.clause("OVERFLOW-status-register")
