@@ -1,0 +1,95 @@
+"""Both distributions, built, installed in an environment of their own, and used from an empty folder."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SUITE = "ampscale_conformance"
+
+pytestmark = pytest.mark.slow
+
+
+def run(*command, cwd):
+    """Run a command without this process's Python paths."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return subprocess.run(
+        list(map(str, command)), cwd=cwd, env=variables, capture_output=True, text=True, check=False, timeout=600
+    )
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    """The wheel of each distribution, built from its source distribution."""
+    folder = tmp_path_factory.mktemp("wheels")
+    for project in (ROOT, ROOT / "conformance"):
+        built = run(sys.executable, "-m", "build", "--outdir", folder, project, cwd=folder)
+        assert built.returncode == 0, built.stdout + built.stderr
+    return {path.name.partition("-")[0]: path for path in folder.glob("*.whl")}
+
+
+def environment(folder, *packages):
+    """Make a virtual environment with *packages*; return its folder of programs."""
+    commands = [
+        (sys.executable, "-m", "venv", folder / "env"),
+        (folder / "env/bin/python", "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", *packages),
+    ]
+    for command in commands:
+        done = run(*command, cwd=folder)
+        assert done.returncode == 0, done.stderr
+    return folder / "env/bin"
+
+
+def files_of(wheel, package):
+    names = zipfile.ZipFile(wheel).namelist()
+    return {name for name in names if ".dist-info/" not in name}, {name for name in names if name.startswith(f"{package}/")}
+
+
+def tracked(folder):
+    listed = run("git", "ls-files", ".", cwd=ROOT / folder)
+    return set(listed.stdout.splitlines())
+
+
+def test_library_wheel_holds_the_library_alone(wheels):
+    """Every file of src/ampscale, the CUDA source among them, and nothing of the suite."""
+    names, ours = files_of(wheels["ampscale"], "ampscale")
+    assert names == ours == {f"ampscale/{name}" for name in tracked("src/ampscale")}
+
+
+def test_suite_wheel_holds_the_suite_the_plugin_and_the_specification(wheels):
+    """Mutants and what recomputes vectors stay in the repository."""
+    names, _ = files_of(wheels[SUITE], SUITE)
+    spec = {f"{SUITE}/spec/{name}" for name in tracked("spec")}
+    assert names == {*tracked("conformance/src"), *spec}
+
+
+def test_library_works_without_the_suite(wheels, tmp_path):
+    """Its command line says what `conform` requires."""
+    programs = environment(tmp_path, f"{wheels['ampscale']}[cli]")
+    here = tmp_path / "empty"
+    here.mkdir()
+    code = "import ampscale; rule = ampscale.LossScaleRule(); print(float(rule.update(rule.init(), False).scale))"
+    assert run(programs / "python", "-c", code, cwd=here).stdout == "32768.0\n"
+    assert "torch.amp.GradScaler" in run(programs / "ampscale", "presets", "torch", cwd=here).stdout
+    assert "conform" not in run(programs / "ampscale", "--help", cwd=here).stdout
+    conform = run(programs / "ampscale", "conform", "--list", cwd=here)
+    assert (conform.returncode, conform.stderr) == (1, "ampscale: conform is not installed: pip install ampscale-conformance\n")
+
+
+def test_suite_runs_as_a_command_as_a_module_and_under_pytest(wheels, tmp_path):
+    """All three doors give the same verdict."""
+    programs = environment(tmp_path, f"{wheels['ampscale']}[cli]", f"{wheels[SUITE]}[pytest]")
+    here = tmp_path / "empty"
+    here.mkdir()
+    asked = ("ampscale-numpy", "--level", "1")
+    assert "conform" in run(programs / "ampscale", "--help", cwd=here).stdout
+    for command in (["ampscale", "conform"], ["python", "-m", SUITE], ["ampscale-conformance"]):
+        done = run(programs / command[0], *command[1:], *asked, cwd=here)
+        assert done.returncode == 0, done.stdout + done.stderr
+    options = ("--pyargs", f"{SUITE}.suite", "--ampscale-adapter", "ampscale-numpy", "--ampscale-level", "1")
+    done = run(programs / "python", "-m", "pytest", "-q", *options, cwd=here)
+    assert done.returncode == 0, done.stdout + done.stderr
