@@ -7,17 +7,13 @@ import pytest
 from ampscale_conformance.adapters import SHIPPED
 from ampscale_conformance.adapters.loading import GROUP, NotFound, find, installed
 
-INFO = """
+CLASS = """
 from ampscale_conformance import ImplementationInfo
-INFO = ImplementationInfo(name="mine")
-"""
-CLASS = (
-    INFO
-    + """
+
+
 class Adapter:
-    info = INFO
+    info = ImplementationInfo(name="mine")
 """
-)
 
 
 @pytest.fixture
@@ -40,48 +36,33 @@ def refused(name):
     return str(caught.value)
 
 
-def test_an_adapter_is_found_in_the_current_directory(here):
-    """In a module that lies there, without anything installed."""
-    (here / "mine.py").write_text(CLASS + "ADAPTER = Adapter()\n")
-    assert find("mine:ADAPTER").info.name == "mine"
-
-
-def test_an_adapter_is_found_in_a_package_and_in_an_object(here):
-    """Dots lead into packages on the left and into objects on the right."""
+@pytest.mark.parametrize("name", ["ADAPTER", "Held.adapter", "Adapter", "make", "CALLED"])
+def test_an_adapter_is_found_in_a_module(here, name):
+    """It lies in a package of the current directory; a class or a function is called, and what has an info is not."""
     (here / "pack").mkdir()
-    (here / "pack" / "__init__.py").write_text("")
-    (here / "pack" / "inner.py").write_text(CLASS + "class Held:\n    adapter = Adapter()\n")
-    assert find("pack.inner:Held.adapter").info.name == "mine"
+    (here / "pack" / "inner.py").write_text(f"""{CLASS}
+    def __call__(self):
+        raise ValueError
+
+class Held:
+    adapter = Adapter()
+
+def make():
+    return Adapter()
+
+ADAPTER = CALLED = Adapter()
+""")
+    found = find(f"pack.inner:{name}")
+    assert type(found) is sys.modules["pack.inner"].Adapter
+    assert (find(f"pack.inner:{name}") is found) == (name not in ("Adapter", "make"))
+    assert sys.path.count(str(here)) == 1
 
 
 def test_an_adapter_is_found_in_a_given_folder(here):
     """Where the current directory is another one."""
-    folder = here / "other"
-    folder.mkdir()
-    (folder / "elsewhere.py").write_text(CLASS)
-    assert find("elsewhere:Adapter", folder).info.name == "mine"
-
-
-def test_a_class_is_made_an_adapter(here):
-    """It is called without arguments; and so is a function, which has no info."""
-    (here / "made.py").write_text(CLASS + "def make():\n    return Adapter()\n")
-    kinds = [type(find(f"made:{name}")) for name in ("Adapter", "make")]
-    assert kinds == [sys.modules["made"].Adapter] * 2
-
-
-def test_an_adapter_that_can_be_called_is_not_called(here):
-    """What has an info is an adapter already."""
-    (here / "callable.py").write_text(
-        CLASS + "class Called(Adapter):\n    def __call__(self):\n        raise ValueError\nIT = Called()\n"
-    )
-    assert find("callable:IT").info.name == "mine"
-
-
-def test_a_module_is_imported_once(here):
-    """The adapter is the module's own object, and the current directory is not entered twice."""
-    (here / "once.py").write_text(CLASS + "ADAPTER = Adapter()\n")
-    assert find("once:ADAPTER") is find("once:ADAPTER")
-    assert sys.path.count(str(here)) == 1
+    (here / "other").mkdir()
+    (here / "other" / "elsewhere.py").write_text(CLASS)
+    assert find("elsewhere:Adapter", here / "other").info.name == "mine"
 
 
 @pytest.mark.parametrize(
@@ -164,8 +145,3 @@ def test_installed_adapters_are_listed_in_order():
 def test_an_unknown_name_is_refused_with_the_known_ones():
     """And with the other way to name an adapter."""
     assert "ape, zebra), and one in a module is written pkg.mod:NAME" in refused("zebras")
-
-
-def test_an_adapter_that_ships_is_found():
-    """Under the name that `--list` shows."""
-    assert find("ampscale-numpy").info.name.startswith("ampscale")
