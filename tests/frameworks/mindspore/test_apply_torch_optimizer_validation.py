@@ -97,8 +97,9 @@ def test_groups_tell_one_rate_or_one_each(rates, told):
 
 
 @pytest.mark.clause("STEP-apply", "STEP-skip", "OVERFLOW-status-register")
-@CELLS
-@pytest.mark.parametrize("detector", [GradientScan, StatusRegister])
+@pytest.mark.parametrize(
+    ("cell", "detector"), [(TrainOneStepWithLossScaleCell, GradientScan), (MFTrainOneStepCell, StatusRegister)]
+)
 def test_an_embedding_is_trained_by_its_rows(cell, detector):
     """As by hand with torch's SparseAdam; two values of one row that are finite, and not together, are an overflow."""
     model, twin = (Words.from_pretrained(torch.ones(6, 2), freeze=False, sparse=True) for _ in range(2))
@@ -158,17 +159,16 @@ def test_our_own_optimizers_refuse_parameters_that_torch_keeps_book_of():
 # What is refused, and what is left behind.
 
 
-@CELLS
-def test_an_optimizer_holds_parameters_of_the_network_only(cell):
+def test_an_optimizer_holds_parameters_of_the_network_only():
     """A stranger would never get a gradient; a frozen parameter may get one later."""
     model, other = Product(), Product()
     model.b.requires_grad_(False)
     with refused(ValueError, "optimizer", "got 2 that are not the network's"):
-        cell_of(model, torch.optim.SGD([*model.parameters(), *other.parameters()]), cell=cell)
+        cell_of(model, torch.optim.SGD([*model.parameters(), *other.parameters()]))
     with refused(ValueError, "optimizer", "got 1 that are not the network's"):
-        cell_of(Network(lambda w: w.sum(), model.w), torch.optim.SGD(model.parameters()), cell=cell)
+        cell_of(Network(lambda w: w.sum(), model.w), torch.optim.SGD(model.parameters()))
 
-    step = cell_of(model, torch.optim.SGD(model.parameters(), lr=0.5), cell=cell)
+    step = cell_of(model, torch.optim.SGD(model.parameters(), lr=0.5))
     step([1.0, 1.0], [1.0])
     assert model.b.tolist() == [1.0]
     model.b.requires_grad_(True)
@@ -176,24 +176,22 @@ def test_an_optimizer_holds_parameters_of_the_network_only(cell):
     assert (model.w.tolist(), model.b.tolist()) == ([0.0, 0.0], [0.5])
 
 
-@CELLS
-@pytest.mark.parametrize("make", [torch.optim.LBFGS, torch.optim.SparseAdam], ids=lambda make: make.__name__)
-def test_no_gradient_is_left_where_an_optimizer_raises(cell, make):
+@pytest.mark.parametrize("make", [torch.optim.LBFGS, torch.optim.SparseAdam])
+def test_no_gradient_is_left_where_an_optimizer_raises(make):
     """LBFGS wants a closure, and SparseAdam sparse gradients."""
     model = Product()
     before = values(model)
     with pytest.raises((TypeError, RuntimeError)):
-        cell_of(model, make(list(model.parameters())), cell=cell)([1.0, 1.0], [1.0])
+        cell_of(model, make(list(model.parameters())))([1.0, 1.0], [1.0])
     assert values(model) == before
     assert [parameter.grad for parameter in model.parameters()] == [None, None]
 
 
-@CELLS
 @pytest.mark.parametrize("fused", [False, True])
-def test_an_heir_may_decide_with_a_bool(cell, fused):
+def test_an_heir_may_decide_with_a_bool(fused):
     """And a gradient that a parameter had before is not added."""
 
-    class Heir(cell):
+    class Heir(MFTrainOneStepCell):
         skip = True
 
         def process_loss_scale(self, overflow):

@@ -13,11 +13,7 @@ from ampscale.core.trees import leaves
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell, TrainOneStepWithLossScaleCell
 
 INF, NAN = float("inf"), float("nan")
-
-
-def scalar_of(dtype, value):
-    """An array of shape () to compare bits with."""
-    return np.asarray(value, dtype)
+DTYPES = ["float16", ml_dtypes.bfloat16, "float32", "float64"]
 
 
 @pytest.mark.clause("MINDSPORE-cell-signature")
@@ -50,13 +46,13 @@ def test_a_step_returns_loss_overflow_and_loss_scale():
 
 
 @pytest.mark.clause("MINDSPORE-cell-loss")
-@pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16, "float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_the_loss_is_never_scaled(dtype):
     """In its own dtype and of the parameters before the update, also where it is infinite or NaN."""
     network = linear([1, 2], dtype=dtype)
     cell = TrainOneStepWithLossScaleCell(network, optimizers.SGD(network, 0.25), array(1024))
     losses = [cell(x).loss for x in (FINE, array([1, 1]), array([INF, 1]), array([NAN, 1]), array([1, 1]))]
-    assert bits(losses) == bits([scalar_of(dtype, value) for value in (-3, 0.75 + 2.5, INF, NAN, 0.5 + 2.25)])
+    assert bits(losses) == bits([array(value, dtype) for value in (-3, 0.75 + 2.5, INF, NAN, 0.5 + 2.25)])
 
 
 @pytest.mark.clause("MINDSPORE-cell-loss", "MINDSPORE-cell-loss-scale")
@@ -70,31 +66,22 @@ def test_a_loss_of_another_shape_keeps_it():
 
 
 @pytest.mark.clause("MINDSPORE-cell-overflow")
-@pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16, "float32", "float64"])
-@pytest.mark.parametrize(("value", "overflow"), [(INF, True), (-INF, True), (NAN, True), (1.0, False), (0.0, False)])
-def test_overflow_says_whether_the_gradients_were_finite(dtype, value, overflow):
-    """True for an infinity or a NaN in any of them."""
-    cell = TrainOneStepWithLossScaleCell(linear([1], [1, 1], dtype=dtype), Recorder(), array(8))
-    assert bits([cell(array([1]), array([1, value])).overflow]) == bits([np.asarray(overflow)])
-
-
-@pytest.mark.clause("MINDSPORE-cell-overflow")
-def test_gradients_that_only_the_scale_makes_infinite_are_an_overflow():
-    """40000 in float16 overflows at scale 2 and not at 1."""
-    for scale, overflow in ((1, False), (2, True)):
-        cell = TrainOneStepWithLossScaleCell(linear([0], dtype="float16"), Recorder(), array(scale))
-        assert cell(array([40000])).overflow == overflow
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_overflow_says_whether_the_gradients_were_finite(dtype):
+    """True for an infinity or a NaN in any of them; 40000 times a scale of 2 is one in float16 alone."""
+    cell = TrainOneStepWithLossScaleCell(linear([1], [1, 1], dtype=dtype), Recorder(), array(2))
+    for value, overflow in ((INF, True), (-INF, True), (NAN, True), (1, False), (0, False), (4e4, dtype == "float16")):
+        assert bits([cell(array([1]), array([1, value])).overflow]) == bits([np.asarray(overflow)])
 
 
 @pytest.mark.clause("MINDSPORE-cell-loss-scale", "MINDSPORE-cell-scale-cell")
-@pytest.mark.parametrize(("start", "factor", "window", "pattern", "scales"), TRACES)
-def test_the_loss_scale_is_the_one_after_the_update(start, factor, window, pattern, scales):
+def test_the_loss_scale_is_the_one_after_the_update():
     """The published traces through whole steps: what a step returns, the next one uses."""
-    network = linear([1, 2])
-    cell = TrainOneStepWithLossScaleCell(network, Recorder(), DynamicLossScaleUpdateCell(start, factor, window))
-    seen = [start, *(float(cell(data(step)).loss_scale) for step in pattern)]
-    assert seen == scales
-    assert [float(seed) for seed in network.seeds] == scales[:-1]
+    for start, factor, window, pattern, scales in TRACES:
+        network = linear([1, 2])
+        cell = TrainOneStepWithLossScaleCell(network, Recorder(), DynamicLossScaleUpdateCell(start, factor, window))
+        assert [start, *(float(cell(data(step)).loss_scale) for step in pattern)] == scales
+        assert [float(seed) for seed in network.seeds] == scales[:-1]
 
 
 @pytest.mark.clause("MINDSPORE-cell-loss-scale", "MINDSPORE-cell-scale-array", "MINDSPORE-cell-gate")
@@ -110,33 +97,18 @@ def test_a_scale_array_is_moved_by_no_step(scale):
 
 
 @pytest.mark.clause("MINDSPORE-cell-scale-array", "MINDSPORE-cell-snapshot")
-def test_a_scale_array_is_copied():
-    """Neither a change of the array that was passed nor of one that was returned moves the scale."""
+def test_scales_that_were_passed_or_returned_are_copies():
+    """Later steps do not reach them, and writing into them moves nothing."""
     passed = array([8])
     cell = TrainOneStepWithLossScaleCell(linear([1, 2]), Recorder(), passed)
     passed[...] = 2
     cell(FINE).loss_scale[...] = 4
     assert cell(FINE).loss_scale == 8
-
-
-@pytest.mark.clause("MINDSPORE-cell-snapshot")
-def test_a_returned_loss_scale_stays_what_it_was():
-    """Later steps do not reach it, and writing into it moves nothing."""
     cell = TrainOneStepWithLossScaleCell(linear([1, 2]), Recorder(), DynamicLossScaleUpdateCell(8, 2, 1))
     kept = [cell(FINE).loss_scale for _ in range(3)]
     assert kept == [16, 32, 64]
     kept[-1][...] = 1
     assert cell(BAD).loss_scale == 32
-
-
-@pytest.mark.clause("MINDSPORE-cell-scale-cell")
-@pytest.mark.parametrize("update_cell", [FixedLossScaleUpdateCell(128), DynamicLossScaleUpdateCell(128, 2, 2)])
-def test_with_an_update_cell_the_scale_starts_at_its_loss_scale(update_cell):
-    """As a float32 array of shape ()."""
-    network = linear([1, 2])
-    cell = TrainOneStepWithLossScaleCell(network, Recorder(), update_cell)
-    assert bits([cell.scale_sense]) == bits([array(128)])
-    assert bits([cell(FINE).loss_scale, *network.seeds]) == bits([array(128), array(128)])
 
 
 @pytest.mark.clause("MINDSPORE-cell-optimizer")
@@ -145,7 +117,7 @@ def test_the_optimizer_gets_unscaled_gradients(dtype):
     """Divided by the scale, in the dtype of the parameter."""
     optimizer = Recorder()
     network = linear([1, 2], dtype=dtype)
-    network.vjp = lambda _params, x: (scalar_of(dtype, 0), lambda _seed: [x])
+    network.vjp = lambda _params, x: (array(0, dtype), lambda _seed: [x])
     TrainOneStepWithLossScaleCell(network, optimizer, array(3))(array([5, 7], dtype))
     assert bits(optimizer.calls[0]) == bits([array([5, 7], dtype) / np.asarray(3, dtype)])
 
@@ -164,32 +136,17 @@ def test_the_backward_pass_starts_from_the_scale(dtype, wide):
     """In the dtype of the loss, and in float32 for a 16-bit one: 2**20 is no overflow."""
     network = linear([1, 2], dtype=dtype)
     out = TrainOneStepWithLossScaleCell(network, Recorder(), array([2.0**20]))(array([2.0**-20, 0]))
-    assert bits(network.seeds) == bits([scalar_of(wide, 2.0**20)])
+    assert bits(network.seeds) == bits([array(2.0**20, wide)])
     assert not out.overflow
-
-
-@pytest.mark.clause("MINDSPORE-cell-gate", "MINDSPORE-set-sense-scale")
-@pytest.mark.parametrize("make", [optimizers.Momentum, optimizers.AdamW])
-def test_the_largest_scale_overflows_until_a_smaller_one_is_set(make):
-    """Weights of 17 against inputs of 17 and the largest float32: loss 289 twice, overflow twice; at 1 it trains."""
-    network = linear([[17.0]])
-    cell = TrainOneStepWithLossScaleCell(network, make(network, 0.01), np.full((1,), np.finfo(np.float32).max))
-    for _ in range(2):
-        out = cell(array([[17]]))
-        assert (out.loss, out.overflow, out.loss_scale.shape) == (289, True, (1,))
-    cell.set_sense_scale(array([1]))
-    assert not cell(array([[17]])).overflow
-    assert cell(array([[17]])).loss < 289
 
 
 @pytest.mark.clause("MINDSPORE-cell-gate")
 @pytest.mark.parametrize("make", [optimizers.SGD, optimizers.Momentum, optimizers.AdamW])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_an_overflow_moves_nothing_in_the_optimizer(make, dtype):
+def test_an_overflow_moves_nothing_in_the_optimizer(make):
     """After F O O F weights, master weights, moments, step count and schedule are those of F F, bit for bit."""
 
     def trained(pattern):
-        network = linear([1, 2], dtype=dtype)
+        network = linear([1, 2], dtype="float16")
         optimizer = make(network, [0.5, 0.25, 0.125])
         cell = TrainOneStepWithLossScaleCell(network, optimizer, array(8))
         states = []
@@ -224,3 +181,69 @@ def test_other_replicas_take_part_in_the_step():
     out = cell(FINE)
     assert (out.overflow, out.loss_scale) == (True, 4)
     assert [bits(call) for call in optimizer.calls] == [bits([array([2, 0.5])])]
+
+
+# Update cells: who moves the scale, and who skips
+
+
+class Custom:
+    """An update cell by the protocol alone: it writes the count of its calls, and answers what it was told to."""
+
+    def __init__(self, answer, first=8):
+        self.answer, self.first, self.calls = answer, first, []
+
+    def get_loss_scale(self):
+        """The first scale."""
+        return self.first
+
+    def __call__(self, loss_scale, overflow):
+        """Keeps what came, and writes in place."""
+        self.calls.append((float(loss_scale), bool(overflow)))
+        loss_scale[...] = 100 + len(self.calls)
+        return self.answer
+
+
+@pytest.mark.clause("MINDSPORE-cell-scale-cell")
+def test_with_an_update_cell_the_scale_starts_at_its_loss_scale():
+    """A number or an array; the scale is float32 of shape () in either case."""
+    ours = [FixedLossScaleUpdateCell(8), DynamicLossScaleUpdateCell(8, 2, 2)]
+    for update_cell in [*ours, *(Custom(False, first) for first in (8, 8.0, array(8), array(8, "float64"), array([8])))]:
+        network = linear()
+        cell = TrainOneStepWithLossScaleCell(network, Recorder(), update_cell)
+        assert bits([cell.scale_sense]) == bits([array(8)])
+        cell(FINE)
+        assert bits(network.seeds) == bits([array(8)])
+
+
+@pytest.mark.clause("MINDSPORE-process-loss-scale")
+@pytest.mark.parametrize("overflow", [True, False, np.True_, np.asarray(True), np.asarray(False)])
+def test_process_loss_scale_returns_its_input(overflow):
+    """The very object; the scale moves where there is an update cell, and only there."""
+    for scale_sense, after in ((array(8), 8), (DynamicLossScaleUpdateCell(8, 2, 1), 4 if overflow else 16)):
+        cell = TrainOneStepWithLossScaleCell(linear(), Recorder(), scale_sense)
+        assert cell.process_loss_scale(overflow) is overflow
+        assert cell.scale_sense == after
+
+
+@pytest.mark.clause("MINDSPORE-process-loss-scale")
+@pytest.mark.parametrize("scale_sense", [array(8), DynamicLossScaleUpdateCell(8, 2, 1)])
+def test_process_loss_scale_refuses_what_is_no_single_bool(scale_sense):
+    """The scale stays."""
+    cell = TrainOneStepWithLossScaleCell(linear(), Recorder(), scale_sense)
+    for overflow, error in ((None, TypeError), (1, TypeError), ("x", TypeError), (np.asarray([True]), ValueError)):
+        with pytest.raises(error, match="overflow must"):
+            cell.process_loss_scale(overflow)
+    assert cell.scale_sense == 8
+
+
+@pytest.mark.clause("MINDSPORE-cell-scale-cell", "MINDSPORE-update-cell-call", "MINDSPORE-process-loss-scale")
+@pytest.mark.parametrize("answer", [np.asarray(True), np.asarray(False), True, False])
+def test_a_custom_update_cell_moves_the_scale_and_is_the_gate(answer):
+    """Called once a step with the live scale and the overflow; its answer skips or lets through, even an overflow."""
+    update_cell = Custom(answer)
+    cell = TrainOneStepWithLossScaleCell(linear(), Recorder(), update_cell)
+    outs = [cell(x) for x in (FINE, BAD, FINE)]
+    assert update_cell.calls == [(8, False), (101, True), (102, False)]
+    assert [out.loss_scale for out in outs] == [101, 102, 103]
+    assert [bool(out.overflow) for out in outs] == [False, True, False]
+    assert len(cell.optimizer.calls) == (0 if answer else 3)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
-from frameworks.refusals import refused
+from frameworks.refusals import check_rejected, refused
 
 from ampscale import Network, optimizers
 from ampscale.frameworks.mindspore import (
@@ -22,42 +22,20 @@ INF, NAN = float("inf"), float("nan")
 # scale_sense
 
 
-@pytest.mark.clause("MINDSPORE-cell-scale-type")
-@pytest.mark.parametrize(
-    "value",
-    [
-        1024.0,
-        1,
-        True,
-        None,
-        "1024",
-        [8.0],
-        DynamicLossScaler(8, 2, 2),
-        DynamicLossScaleManager(),
-        FixedLossScaleManager(),
-        np.sum,
-    ],
-)
-def test_a_scale_sense_that_is_neither_cell_nor_array_is_refused(value):
-    """Numbers, strings, None, lists, scalers, managers and plain functions are TypeErrors."""
-    with refused(TypeError, "scale_sense", repr(value)):
+@pytest.mark.clause("MINDSPORE-cell-scale-type", "MINDSPORE-cell-scale-shape")
+def test_a_scale_sense_is_an_update_cell_or_an_array_of_one_number():
+    """float32 or float64, of shape () or (1,); anything else is refused with its value, dtype or shape."""
+
+    def make(_, value):
         TrainOneStepWithLossScaleCell(linear(), Recorder(), value)
 
-
-@pytest.mark.clause("MINDSPORE-cell-scale-type")
-@pytest.mark.parametrize("dtype", ["float16", "int32", "int64", "bool", "complex64"])
-def test_a_scale_array_is_float32_or_float64(dtype):
-    """Other dtypes are TypeErrors."""
-    with refused(TypeError, "scale_sense", dtype):
-        TrainOneStepWithLossScaleCell(linear(), Recorder(), array(1, dtype))
-
-
-@pytest.mark.clause("MINDSPORE-cell-scale-shape")
-@pytest.mark.parametrize("shape", [(2,), (1, 1), (0,), (1, 2)])
-def test_a_scale_array_has_shape_empty_or_one(shape):
-    """Other shapes are ValueErrors."""
-    with refused(ValueError, "scale_sense", str(shape)):
-        TrainOneStepWithLossScaleCell(linear(), Recorder(), np.ones(shape, "float32"))
+    values = (1024.0, 1, True, None, "1024", [8.0], np.sum)
+    classes = (DynamicLossScaler(8, 2, 2), DynamicLossScaleManager(), FixedLossScaleManager())
+    check_rejected(make, [("scale_sense", value, TypeError) for value in (*values, *classes)])
+    arrays = [array(1, dtype) for dtype in ("float16", "int32", "int64", "bool", "complex64")]
+    check_rejected(make, [("scale_sense", value, TypeError) for value in arrays], got=lambda value: str(value.dtype))
+    arrays = [np.ones(shape, "float32") for shape in ((2,), (1, 1), (0,), (1, 2))]
+    check_rejected(make, [("scale_sense", value, ValueError) for value in arrays], got=lambda value: str(value.shape))
 
 
 @pytest.mark.clause("MINDSPORE-cell-scale-checked")
@@ -149,26 +127,20 @@ def test_a_differentiated_network_returns_one_array():
         TrainOneStepWithLossScaleCell(network, Recorder(), array(8))(array(2))
 
 
-@pytest.mark.clause("MINDSPORE-cell-network", "MINDSPORE-cell-optimizer")
-@pytest.mark.parametrize("wrong", [None, 1, "network", np.sum])
-def test_a_network_is_one_and_an_optimizer_can_be_called(wrong):
-    """A TypeError names what came."""
-    with refused(TypeError, "network", repr(wrong)):
-        TrainOneStepWithLossScaleCell(wrong, Recorder(), array(8))
-    if not callable(wrong):
-        with refused(TypeError, "optimizer", repr(wrong)):
-            TrainOneStepWithLossScaleCell(linear(), wrong, array(8))
-
-
-@pytest.mark.clause("MINDSPORE-detectors", "REPLICAS-same-decision")
-@pytest.mark.parametrize(
-    ("name", "wrong"), [("detector", "scan"), ("detector", 1), ("communicator", None), ("communicator", object())]
-)
-def test_a_detector_and_a_communicator_have_their_methods(name, wrong):
+@pytest.mark.clause("MINDSPORE-cell-network", "MINDSPORE-cell-optimizer", "MINDSPORE-detectors", "REPLICAS-same-decision")
+def test_every_part_of_a_cell_has_its_methods():
     """A TypeError names what came; None is the default detector."""
-    with refused(TypeError, name, type(wrong).__name__):
-        TrainOneStepWithLossScaleCell(linear(), Recorder(), array(8), **{name: wrong})
-    assert not TrainOneStepWithLossScaleCell(linear(), Recorder(), array(8), detector=None)(FINE).overflow
+
+    def make(name, value):
+        parts = {"network": linear(), "optimizer": Recorder(), "scale_sense": array(8), name: value}
+        return TrainOneStepWithLossScaleCell(**parts)
+
+    wrong = [("network", value, TypeError) for value in (None, 1, "network", np.sum)]
+    check_rejected(make, wrong + [("optimizer", value, TypeError) for value in (None, 1, "network")])
+    wrong = [("detector", "scan", TypeError), ("detector", 1, TypeError)]
+    wrong += [("communicator", None, TypeError), ("communicator", object(), TypeError)]
+    check_rejected(make, wrong, got=lambda value: type(value).__name__)
+    assert not make("detector", None)(FINE).overflow
 
 
 # Reads
@@ -190,22 +162,15 @@ class Watching(TrainOneStepWithLossScaleCell):
         return super().get_overflow_status(status, compute_output).view(Watched)
 
 
-@pytest.fixture(autouse=True)
-def _no_looks_yet():
-    Watched.looks = 0
+def eager(network):
+    """A callable that steps at 0.5, then at 0.25, and at no rate after that."""
+    rates = iter([0.5, 0.25])
 
+    def step(gradients):
+        rate = next(rates)
+        network.params = [value - array(rate) * gradient for value, gradient in zip(network.params, gradients, strict=True)]
 
-@pytest.mark.clause("MINDSPORE-cell-gate", "STEP-two-modes")
-def test_an_eager_optimizer_costs_one_look_a_step():
-    """It is called on finite steps only."""
-    optimizer = Recorder()
-    cell = Watching(linear(), optimizer, DynamicLossScaleUpdateCell(8, 2, 1))
-    looks = []
-    for step in "FOOF":
-        cell(data(step))
-        looks.append(Watched.looks)
-    assert looks == [1, 2, 3, 4]
-    assert len(optimizer.calls) == 2
+    return step
 
 
 class Transformation(NamedTuple):
@@ -216,14 +181,18 @@ class Transformation(NamedTuple):
 
 
 @pytest.mark.clause("MINDSPORE-cell-gate", "STEP-two-modes")
-@pytest.mark.parametrize("make", [lambda network: optimizers.SGD(network, [0.5, 0.25]), lambda _network: Transformation()])
-def test_a_functional_optimizer_costs_no_look(make):
-    """Ours and one in optax's shape: the same steps, and nobody asks whether they are to be skipped."""
+@pytest.mark.parametrize(
+    ("make", "looks"),
+    [(eager, 4), (lambda network: optimizers.SGD(network, [0.5, 0.25]), 0), (lambda _network: Transformation(), 0)],
+)
+def test_an_eager_optimizer_costs_one_look_a_step_and_a_functional_one_none(make, looks):
+    """The same steps by a callable, by one of ours and by one in optax's shape."""
+    Watched.looks = 0
     network = linear([1, 2])
     cell = Watching(network, make(network), DynamicLossScaleUpdateCell(8, 2, 1))
     for step in "FOOF":
         cell(data(step))
-    assert Watched.looks == 0
+    assert Watched.looks == looks
     assert bits(network.params) == bits([array([0.25, 3.5])])
 
 
