@@ -1,7 +1,13 @@
 # Two commands start everything: `make demo` and `make test`. Each makes .venv if it is missing.
 
 PYTHON ?= python3
+LIBRARIES ?= numpy torch jax
 BIN := .venv/bin
+PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal
+comma := ,
+space := $(subst ,, )
+joined = $(subst $(space),$(1),$(strip $(LIBRARIES)))
+READY = .venv/dev-$(call joined,-)
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -9,41 +15,47 @@ help: ## this list
 demo: .venv/demo ## train a float16 network seven ways on real data; the picture goes into ./demo
 	$(BIN)/ampscale demo --out demo
 
-test: .venv/ready ## all tests
-	$(BIN)/python -m pytest -n auto --dist worksteal
+test: $(READY) ## tests of both distributions; ARGS="-k growth" selects, LIBRARIES="numpy jax" does without torch
+	AMPSCALE_TEST_LIBRARIES="$(LIBRARIES)" $(PYTEST) -m "not slow" $(ARGS)
 
-test-oracles: .venv/ready ## each preset beside the published object; minutes, and 8 GB of environments
+test-fast: $(READY) ## what NumPy alone can tell, in less than a minute
+	AMPSCALE_TEST_LIBRARIES=numpy $(PYTEST) -m "not slow" $(ARGS)
+
+test-all: $(READY) ## tests of both distributions, the slow ones among them
+	AMPSCALE_TEST_LIBRARIES="$(LIBRARIES)" $(PYTEST) $(ARGS)
+
+test-oracles: $(READY) ## each preset beside the published object; minutes, and 8 GB of environments
 	$(BIN)/python tests/oracles/compare.py
 
-conform-matrix: .venv/ready ## the suite on every implementation, each in its own environment; minutes, and 8 GB
+conform-matrix: $(READY) ## the suite on every implementation, each in its own environment; minutes, and 8 GB
 	$(BIN)/python conformance/tests/matrix/run.py
 
-conform-audit: .venv/ready ## the suite itself: each wrong implementation caught, each case and expectation needed
+conform-audit: $(READY) ## the suite itself: each mutant killed, each case and expectation needed
 	cd conformance/tests && ../../$(BIN)/python -m mutants.audit
 
-check: .venv/ready ## format, lint, types, and every vector computed anew
+check: $(READY) ## format, lint, types, and every vector computed again by the oracle
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	PYTHONPATH=tools $(BIN)/python -m spec_vectors
 
-bench: .venv/bench ## what everything costs, beside its rivals and this machine's floor; 40 minutes
+bench: .venv/bench ## what everything costs, beside other implementations and this machine's floor; 40 minutes
 	$(BIN)/python benchmarks/bench.py
 
 .venv/demo: pyproject.toml constraints.txt
-	$(call install,demo)
+	$(call install,.[demo])
 
-.venv/ready: pyproject.toml conformance/pyproject.toml constraints.txt
-	$(call install,dev)
+.venv/dev-%: pyproject.toml conformance/pyproject.toml constraints.txt
+	$(call install,.[dev$(comma)$(call joined,$(comma))] --editable ./conformance[pytest$(comma)random])
 
 .venv/bench: pyproject.toml constraints.txt
-	$(call install,bench)
+	$(call install,.[bench])
 
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ampscale needs Python 3.11 or later; set PYTHON=")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(1)]' --editable './conformance[pytest,random]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable $(1)
 	@touch $@
 endef
 
-.PHONY: help demo test test-oracles conform-matrix conform-audit check bench
+.PHONY: help demo test test-fast test-all test-oracles conform-matrix conform-audit check bench

@@ -5,6 +5,7 @@ torch and JAX are imported by nobody before a test asks for them.
 """
 
 import operator
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -23,10 +24,12 @@ from ampscale.core import scaling
 from ampscale.core.scaling import Operation
 from ampscale.core.trees import map_leaves
 
-NAMES = ("numpy", "strict", "strict16", "torch", "jax")
+EVERY = ("numpy", "strict", "strict16", "torch", "jax")
+WITHOUT = {"torch", "jax"} - set(os.environ.get("AMPSCALE_TEST_LIBRARIES", "torch jax").split())
+NAMES = tuple(name for name in EVERY if name not in WITHOUT)
 ON_DEVICE = (pytest.param("cupy", marks=pytest.mark.device),)
 SIXTEEN_BITS = ("float16", "bfloat16")
-DTYPES_OF = {name: tuple(DTYPES) for name in (*NAMES, "cupy")} | {"strict": ("float32", "float64")}
+DTYPES_OF = {name: tuple(DTYPES) for name in (*EVERY, "cupy")} | {"strict": ("float32", "float64")}
 
 
 def on(*names):
@@ -104,7 +107,9 @@ class Library:
 
 @cache
 def load(name):
-    """The library of this name. A test that asks for one that is not installed is skipped."""
+    """The library of this name. A test that asks for one that is not installed, or not to be tested, is skipped."""
+    if name in WITHOUT:
+        pytest.skip(f"AMPSCALE_TEST_LIBRARIES leaves out {name}")
     return LOADERS[name]()
 
 
