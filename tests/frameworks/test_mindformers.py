@@ -1,12 +1,13 @@
-"""`MFTrainOneStepCell`: its arguments, its five or seven outputs, and clipping."""
+"""`MFTrainOneStepCell`: its arguments, its five or seven outputs, clipping, and the learning rate of a step."""
 
 import inspect
+from functools import partial
 
 import numpy as np
 import pytest
 from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
 from frameworks.published import TRACES
-from frameworks.refusals import refused
+from frameworks.refusals import check_rejected
 
 from ampscale import optimizers
 from ampscale.frameworks.mindformers import MFTrainOneStepCell
@@ -53,7 +54,7 @@ def test_a_number_is_a_float32_scale_of_shape_empty(value):
 
 
 @pytest.mark.clause("MINDFORMERS-scale-array", "MINDFORMERS-loss-scale")
-@pytest.mark.parametrize("scale", [array(8), array([8]), array(8, "float64"), array([8], "float64")])
+@pytest.mark.parametrize("scale", [array(8), array([8], "float64")])
 def test_a_scale_array_is_changed_by_set_sense_scale_and_by_no_step(scale):
     """Shape and dtype stay."""
     cell = MFTrainOneStepCell(linear(), Recorder(), scale_sense=scale)
@@ -62,67 +63,54 @@ def test_a_scale_array_is_changed_by_set_sense_scale_and_by_no_step(scale):
     assert bits([cell(FINE).loss_scale]) == bits([scale + scale])
 
 
-@pytest.mark.clause("MINDFORMERS-scale-type")
-@pytest.mark.parametrize("value", [True, None, "8", [8.0], FixedLossScaleManager(), array(8, "float16"), array(8, "int32")])
-def test_a_scale_of_another_type_is_refused(value):
-    """Bools, strings, None, lists, managers, and arrays that are not float32 or float64."""
-    came = str(value.dtype) if hasattr(value, "dtype") else repr(value)
-    with refused(TypeError, "scale_sense", came):
-        MFTrainOneStepCell(linear(), Recorder(), scale_sense=value)
+def make(name, value, **options):
+    """A cell with one argument."""
+    return MFTrainOneStepCell(**{"network": linear(), "optimizer": Recorder(), **options, name: value})
 
 
-@pytest.mark.clause("MINDFORMERS-scale-shape")
-@pytest.mark.parametrize("shape", [(2,), (1, 1), (0,)])
-def test_a_scale_of_another_shape_is_refused(shape):
-    """A ValueError says which came."""
-    with refused(ValueError, "scale_sense", str(shape)):
-        MFTrainOneStepCell(linear(), Recorder(), scale_sense=np.ones(shape, "float32"))
+@pytest.mark.clause("MINDFORMERS-scale-type", "MINDFORMERS-scale-shape", "MINDFORMERS-scale-checked")
+def test_a_scale_is_a_positive_finite_number_or_an_array_of_one():
+    """Bools, strings, None, lists, managers, and arrays that are not float32 or float64 or of another shape, are refused."""
+    others = (True, None, "8", [8.0], FixedLossScaleManager())
+    check_rejected(make, [("scale_sense", value, TypeError) for value in others])
+    others = (array(8, "float16"), array(8, "int32"))
+    check_rejected(make, [("scale_sense", value, TypeError) for value in others], got=lambda value: str(value.dtype))
+    others = [np.ones(shape, "float32") for shape in ((2,), (1, 1), (0,))]
+    check_rejected(make, [("scale_sense", value, ValueError) for value in others], got=lambda value: str(value.shape))
+    numbers = (NAN, INF, -INF, 0, 0.0, -8)
+    check_rejected(make, [("scale_sense", value, ValueError) for value in (*numbers, 1e39, 1e-50, 10**400)])
+    others = [array(value) for value in numbers]
+    check_rejected(make, [("scale_sense", value, ValueError) for value in others], got=lambda value: repr(float(value)))
 
 
-@pytest.mark.clause("MINDFORMERS-scale-checked")
-@pytest.mark.parametrize("value", [NAN, INF, -INF, 0, 0.0, -8, 1e39, 1e-50])
-def test_a_scale_is_positive_and_finite(value):
-    """As a number, and as an array unless float64 can hold it."""
-    with refused(ValueError, "scale_sense", repr(value)):
-        MFTrainOneStepCell(linear(), Recorder(), scale_sense=value)
-    if not 0 < value < INF:
-        with refused(ValueError, "scale_sense", repr(float(value))):
-            MFTrainOneStepCell(linear(), Recorder(), scale_sense=array(value))
-
-
-@pytest.mark.clause("MINDFORMERS-max-grad-norm")
-@pytest.mark.parametrize("use_clip_grad", [True, False])
-@pytest.mark.parametrize(
-    ("value", "error"),
-    [*[(value, ValueError) for value in (0, 0.0, -1.0, NAN, INF)], *[(value, TypeError) for value in ("1", None, True, [1.0])]],
+@pytest.mark.clause(
+    "MINDFORMERS-max-grad-norm", "MINDFORMERS-signature", "MINDFORMERS-accumulation", "MINDFORMERS-ema", "NORMS-limit-checked"
 )
-def test_the_limit_is_positive_and_finite_also_where_it_is_not_used(use_clip_grad, value, error):
-    """Refused with clipping on and off."""
-    with refused(error, "max_grad_norm", repr(value)):
-        MFTrainOneStepCell(linear(), Recorder(), use_clip_grad, value)
-
-
-@pytest.mark.clause("MINDFORMERS-signature")
-@pytest.mark.parametrize("name", ["use_clip_grad", "local_norm"])
-@pytest.mark.parametrize("value", [1, 0, None, "False"])
-def test_the_two_switches_are_bools(name, value):
-    """Anything else is a TypeError."""
-    with refused(TypeError, name, repr(value)):
-        MFTrainOneStepCell(linear(), Recorder(), **{name: value})
+def test_limit_switches_steps_and_decay_are_checked():
+    """The limit also where it is not used."""
+    for use_clip_grad in (True, False):
+        wrong = [("max_grad_norm", value, ValueError) for value in (0, 0.0, -1.0, NAN, INF, 10**400)]
+        wrong += [("max_grad_norm", value, TypeError) for value in ("1", None, True, [1.0])]
+        check_rejected(partial(make, use_clip_grad=use_clip_grad), wrong)
+    wrong = [
+        *[(name, value, TypeError) for name in ("use_clip_grad", "local_norm") for value in (1, 0, None, "False")],
+        *[("gradient_accumulation_steps", value, ValueError) for value in (0, -1)],
+        *[("gradient_accumulation_steps", value, TypeError) for value in (True, 2.0, "2", None)],
+        *[("ema_decay", value, ValueError) for value in (0, 0.0, 1, 1.0, -0.5, NAN, INF)],
+        *[("ema_decay", value, TypeError) for value in (True, "0.9", [0.9])],
+    ]
+    check_rejected(make, wrong)
 
 
 @pytest.mark.clause("MINDFORMERS-network", "MINDFORMERS-optimizer")
 def test_network_and_optimizer_are_those_of_the_base_cell():
     """A tuple of losses is a TypeError; what is no network or no optimizer is refused."""
-    network = linear()
+    network, optimizer = linear(), Recorder()
     network.vjp = lambda _params, x: ((array(1), array(2)), lambda _seed: [x])
-    optimizer = Recorder()
     with pytest.raises(TypeError, match="one array"):
         MFTrainOneStepCell(network, optimizer)(FINE)
     assert optimizer.calls == []
-    for arguments, name in (((None, optimizer), "network"), ((network, None), "optimizer")):
-        with refused(TypeError, name, "None"):
-            MFTrainOneStepCell(*arguments)
+    check_rejected(make, [("network", None, TypeError), ("optimizer", None, TypeError)])
     assert issubclass(MFTrainOneStepCell, TrainOneStepWithLossScaleCell)
 
 
@@ -153,17 +141,17 @@ def test_a_step_with_local_norms_returns_seven_values(scale):
 
 
 @pytest.mark.clause("MINDFORMERS-loss")
-@pytest.mark.parametrize(("x", "loss"), [(FINE, -3), (BAD, INF), (array([NAN, 1]), NAN)])
-def test_the_loss_is_the_networks_own(x, loss):
+def test_the_loss_is_the_networks_own():
     """Not scaled, not clipped, of the parameters before the update, and as it is on an overflow."""
-    network = linear([1, 2], dtype="float16")
-    out = MFTrainOneStepCell(network, optimizers.SGD(network, 0.5), use_clip_grad=True, scale_sense=1024)(x)
-    assert bits([out.loss]) == bits([array(loss, "float16")])
+    for x, loss in ((FINE, -3), (BAD, INF), (array([NAN, 1]), NAN)):
+        network = linear([1, 2], dtype="float16")
+        out = MFTrainOneStepCell(network, optimizers.SGD(network, 0.5), use_clip_grad=True, scale_sense=1024)(x)
+        assert bits([out.loss]) == bits([array(loss, "float16")])
 
 
 @pytest.mark.clause("MINDFORMERS-overflow")
 @pytest.mark.parametrize("gate", [True, False])
-@pytest.mark.parametrize("make", [bool, np.asarray, np.bool_])
+@pytest.mark.parametrize("make", [bool, np.asarray])
 def test_overflow_is_the_gate(gate, make):
     """What `process_loss_scale` returned, as an array, where the base cell tells what was detected."""
 
@@ -193,18 +181,16 @@ def test_a_register_sees_the_gradients_before_they_are_unscaled(detector, overfl
 
 
 @pytest.mark.clause("MINDFORMERS-scale-cell", "MINDFORMERS-loss-scale")
-@pytest.mark.parametrize(("start", "factor", "window", "pattern", "scales"), TRACES)
-@pytest.mark.parametrize("detector", [None, StatusRegister()])
-def test_an_update_cell_moves_the_scale_once_a_step(start, factor, window, pattern, scales, detector):
+def test_an_update_cell_moves_the_scale_once_a_step():
     """The published traces: what is returned is the scale after the step, and stays what it was."""
-    network = linear()
-    update_cell = DynamicLossScaleUpdateCell(start, factor, window)
-    cell = MFTrainOneStepCell(network, Recorder(), scale_sense=update_cell, detector=detector)
-    seen = [cell(data(step)).loss_scale for step in pattern]
-    assert [float(scale) for scale in seen] == scales[1:]
-    assert [float(seed) for seed in network.seeds] == scales[:-1]
-    seen[-1][...] = 77
-    assert cell.scale_sense == scales[-1]
+    for start, factor, window, pattern, scales in TRACES:
+        network = linear()
+        cell = MFTrainOneStepCell(network, Recorder(), scale_sense=DynamicLossScaleUpdateCell(start, factor, window))
+        seen = [cell(data(step)).loss_scale for step in pattern]
+        assert [float(scale) for scale in seen] == scales[1:]
+        assert [float(seed) for seed in network.seeds] == scales[:-1]
+        seen[-1][...] = 77
+        assert cell.scale_sense == scales[-1]
 
 
 # Gradients, norms and clipping
@@ -229,7 +215,6 @@ def test_gradients_are_divided_and_not_rounded_to_16_bits():
 
 
 @pytest.mark.clause("MINDFORMERS-clip", "MINDFORMERS-global-norm")
-@pytest.mark.parametrize("scale", [1, 1024])
 @pytest.mark.parametrize(
     ("limit", "gradients", "clipped", "norm"),
     [
@@ -242,22 +227,22 @@ def test_gradients_are_divided_and_not_rounded_to_16_bits():
         (1, [1e20, 1e20], [0, 0], INF),
     ],
 )
-def test_clipping_is_mindformers_own(scale, limit, gradients, clipped, norm):
+def test_clipping_is_mindformers_own(limit, gradients, clipped, norm):
     """Also under the limit; the norm is the one before clipping, and an infinite one is no overflow."""
     optimizer = Recorder()
-    out = MFTrainOneStepCell(linear(), optimizer, True, limit, scale)(array(gradients))
+    out = MFTrainOneStepCell(linear(), optimizer, True, limit, 1024)(array(gradients))
     assert bits([out.overflow, out.global_norm]) == bits([np.asarray(False), array(norm)])
     assert bits(optimizer.calls[0]) == bits([array(clipped)])
 
 
 @pytest.mark.clause("MINDFORMERS-global-norm")
-@pytest.mark.parametrize(("x", "norm"), [(array([INF, 1]), INF), (array([NAN, 1]), NAN)])
-def test_an_overflow_has_a_norm_too(x, norm):
+def test_an_overflow_has_a_norm_too():
     """As it is; and the optimizer is not called."""
-    optimizer = Recorder()
-    out = MFTrainOneStepCell(linear(), optimizer, use_clip_grad=True)(x)
-    assert bits([out.overflow, out.global_norm]) == bits([np.asarray(True), array(norm)])
-    assert optimizer.calls == []
+    for x, norm in ((array([INF, 1]), INF), (array([NAN, 1]), NAN)):
+        optimizer = Recorder()
+        out = MFTrainOneStepCell(linear(), optimizer, use_clip_grad=True)(x)
+        assert bits([out.overflow, out.global_norm]) == bits([np.asarray(True), array(norm)])
+        assert optimizer.calls == []
 
 
 @pytest.mark.clause("MINDFORMERS-clip", "MINDFORMERS-global-norm")
@@ -280,3 +265,53 @@ def test_the_global_norm_is_of_the_mean_and_the_local_ones_are_not():
     out = MFTrainOneStepCell(linear(), optimizer, True, 100.0, 8, True, communicator=Pair())(array([9, 12]))
     assert bits(out[4:6]) == bits([array(10), array([15])])
     assert bits(optimizer.calls[0]) == bits([array([6, 8])])
+
+
+# The learning rate
+
+
+@pytest.mark.clause("MINDFORMERS-learning-rate", "STEP-learning-rate")
+@pytest.mark.parametrize("make", [optimizers.SGD, optimizers.Momentum, optimizers.AdamW])
+def test_the_rate_of_a_schedule_stays_over_a_skipped_step(make):
+    """A number, a list and a function of the applied steps, over F O F F; plain descent moves by its rate times its gradient."""
+    schedules = [
+        (0.5, [0.5, 0.5, 0.5, 0.5]),
+        ([0.5, 0.25, 0.125], [0.5, 0.25, 0.25, 0.125]),
+        (lambda count: 1 / (1 + count), [1, 0.5, 0.5, 1 / 3]),
+    ]
+    for learning_rate, reported in schedules:
+        network = linear()
+        cell = MFTrainOneStepCell(network, make(network, learning_rate), scale_sense=8)
+        for step, wanted in zip("FOFF", reported, strict=True):
+            before = np.array(network.params[0])
+            rate = cell(data(step)).learning_rate
+            assert bits([rate]) == bits([array(wanted)])
+            if make is optimizers.SGD and step == "F":
+                assert bits(network.params) == bits([before - rate * FINE])
+
+
+@pytest.mark.clause("MINDFORMERS-learning-rate")
+def test_a_rate_that_is_changed_later_is_reported():
+    """It is read at every step, and what was reported stays."""
+    network = linear(dtype="float64")
+    optimizer = optimizers.SGD(network, 0.1)
+    cell = MFTrainOneStepCell(network, optimizer)
+    rates = [cell(FINE).learning_rate]
+    for changed in (0.125, [9, 9, 0.25]):
+        optimizer.learning_rate = changed
+        rates.append(cell(FINE).learning_rate)
+    assert bits(rates) == bits([array(rate, "float64") for rate in (0.1, 0.125, 0.25)])
+
+
+@pytest.mark.clause("MINDFORMERS-learning-rate")
+@pytest.mark.parametrize("rate", [0.5, 1, array(0.5), array(0.5, "float64"), np.float32(0.5)])
+def test_the_rate_of_any_optimizer_is_an_array_of_shape_empty(rate):
+    """Of a callable with a `learning_rate`, a number or an array; a copy of it. None where it tells no rate."""
+    optimizer = Recorder()
+    cell = MFTrainOneStepCell(linear(), optimizer)
+    assert cell(FINE).learning_rate is None
+    optimizer.learning_rate = rate
+    reported = cell(FINE).learning_rate
+    assert (type(reported), reported.shape, float(reported)) == (np.ndarray, (), float(rate))
+    reported[...] = 7
+    assert optimizer.learning_rate == rate != 7
