@@ -1,9 +1,7 @@
 """Chromium, driven; and the questions that tests ask of a page in it."""
 
-import contextlib
 import json
 import shutil
-import time
 
 import pytest
 
@@ -25,7 +23,6 @@ def chromium():
 
 
 LATE = "#case=walks-gggg&implementation=late-1.0"  # a result that failed
-CLOSED = "!$('dialog').open && opened === null"
 NETWORK = ("requestWillBeSent", "loadingFailed")
 
 
@@ -43,22 +40,39 @@ class Browser:
         self.tell("Emulation.setEmulatedMedia", media="", features=features)
         self.tell("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.driver.get(file.as_uri() + fragment)
-        return self
+
+    def stay(self, file):
+        """Opens a file unless it is open, for questions that change nothing."""
+        if self.driver.current_url.partition("#")[0] != file.as_uri():
+            self.show(file)
 
     def tell(self, command, **arguments):
         """A command of the browser's own protocol."""
         return self.driver.execute_cdp_cmd(command, arguments)
 
     def ask(self, expression, *arguments):
-        """The value of an expression in the page; `$` and `$$` find elements."""
+        """The value of an expression in the page; `$` and `$$` find elements, and `texts` what they say."""
         found = "const $ = (css) => document.querySelector(css), $$ = (css) => [...document.querySelectorAll(css)];"
-        return self.driver.execute_script(f"{found} return {expression}", *arguments)
+        texts = "const texts = (css) => $$(css).map((node) => node.textContent);"
+        return self.driver.execute_script(f"{found} {texts} return {expression}", *arguments)
+
+    def open(self, case, implementation):
+        """Opens the details of a result, and says how they read."""
+        return self.ask(
+            "open({case: arguments[0], implementation: arguments[1]}) ?? $('dialog').textContent", case, implementation
+        )
 
     def click(self, css):
         """Clicks the first such element, as a hand does."""
         element = self.ask("$(arguments[0])", css)
         self.driver.execute_script("arguments[0].scrollIntoView({block: 'center', inline: 'center'})", element)
         element.click()
+
+    def choose(self, name, value):
+        """Sets a filter as a hand does: by an event."""
+        field = self.ask("$(`#filters [name=${arguments[0]}]`)", name)
+        event = "arguments[0].dispatchEvent(new Event('input', {bubbles: true}))"
+        self.driver.execute_script(f"arguments[0].value = arguments[1]; {event}", field, value)
 
     def press(self, *keys):
         """Presses keys, wherever the focus is."""
@@ -76,15 +90,23 @@ class Browser:
             actions.perform()
 
     def until(self, expression):
-        """Waits for what happens a moment later, at most five seconds; whether it happened."""
-        deadline = time.monotonic() + 5
-        while not (came := self.ask(expression)) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        return bool(came)
+        """Waits for what happens a moment later, at most five seconds."""
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        WebDriverWait(self.driver, 5, 0.02).until(lambda _: self.ask(expression), expression)
+
+    def until_closed(self):
+        """Waits for the end of the details; what has the focus then."""
+        self.until("!$('dialog').open && !Object.keys(opened).length")
+        return self.focus()
 
     def focus(self):
         """What has the focus: the text that names it."""
         return self.ask("document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent")
+
+    def facts(self):
+        """The cases that the matrix shows."""
+        return self.ask("$$('tr.case th button').map((button) => button.dataset.case)")
 
     def errors(self):
         """What the console has been told since it was last asked."""
@@ -97,29 +119,9 @@ class Browser:
         stopped = {one["requestId"] for one in named["loadingFailed"] if one.get("blockedReason") == "csp"}
         return [one["request"]["url"] for one in named["requestWillBeSent"] if one["requestId"] not in stopped]
 
-    def close(self):
-        """Ends the browser."""
-        with contextlib.suppress(Exception):
-            self.driver.quit()
-
 
 def cell(case, implementation):
     return f'td [data-case="{case}"][data-implementation="{implementation}"]'
-
-
-def facts(browser):
-    """The cases that the matrix shows."""
-    return browser.ask("$$('tr.case th button').map((button) => button.dataset.case)")
-
-
-def choose(browser, name, value):
-    """Sets a filter as a hand does: by an event."""
-    browser.driver.execute_script(
-        "const field = document.querySelector(`#filters [name=${arguments[0]}]`);"
-        "field.value = arguments[1]; field.dispatchEvent(new Event('input', {bubbles: true}))",
-        name,
-        value,
-    )
 
 
 # For each text that is seen: the ratio of its contrast with the worst colour behind it, and where it is.

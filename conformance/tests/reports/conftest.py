@@ -8,37 +8,38 @@ from reports import browsing, made
 
 @pytest.fixture(scope="session")
 def browser():
-    opened = browsing.Browser(browsing.chromium())
-    yield opened
-    opened.close()
+    driver = browsing.chromium()
+    yield browsing.Browser(driver)
+    driver.quit()
 
 
 @pytest.fixture(scope="session")
-def few(tmp_path_factory):
+def page(tmp_path_factory):
+    """Writes the page of some reports."""
+
+    def write(*reports):
+        file = tmp_path_factory.mktemp("page") / "page.html"
+        file.write_text(render.html_of(matrix.of(reports)), "utf-8")
+        return file
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def few(page):
     """Six implementations of which one is right."""
     adapters = [made.Right(), made.Late("late"), made.Raising(made.HOSTILE), made.Infinite("infinite"), made.Fixed("fixed")]
-    reports = [made.said(made.report_of(adapter)) for adapter in adapters]
-    reports.append(made.said(made.every_verdict(snippet=made.SNIPPET, reproduced=True)))
-    return written(tmp_path_factory, matrix.of(reports))
+    reports = [*map(made.report_of, adapters), made.every_verdict(snippet=made.SNIPPET, reproduced=True)]
+    return page(*map(made.said, reports))
 
 
 @pytest.fixture(scope="session")
-def one(tmp_path_factory):
+def one(page):
     """One report."""
-    return written(tmp_path_factory, matrix.of([made.said(made.report_of(made.Late("late", level=0)))]))
+    return page(made.said(made.report_of(made.Late("late", level=0))))
 
 
 @pytest.fixture(scope="session")
-def many(tmp_path_factory):
-    """Thirty implementations and 130 cases; each six have the same answers, for the sake of time."""
-    reports = [*made.many(6)] * 5
-    named = [
-        report | {"implementation": {**report["implementation"], "version": str(place)}} for place, report in enumerate(reports)
-    ]
-    return written(tmp_path_factory, matrix.of(named))
-
-
-def written(folders, found):
-    file = folders.mktemp("page") / "page.html"
-    file.write_text(render.html_of(found), "utf-8")
-    return file
+def many(page):
+    """Thirty implementations and 130 cases."""
+    return page(*made.many())

@@ -1,111 +1,100 @@
 // What the dialog shows: one result, one case, or one implementation.
 
-function section(title, ...children) {
-  return h("section", {}, h("h3", {}, title), children);
+const section = (title, ...parts) => h("section", h("h3", title), parts);
+
+// What scrolls by itself, and so has to be reached by keyboard.
+const box = (name, label, ...parts) => h(`${name}.box.mono`, { tabindex: "0", role: "region", "aria-label": label }, parts);
+
+function heading(title, beside, above) {
+  const close = h("form", { method: "dialog" }, h("button.quiet", { "aria-label": "Close" }, icon("fail")));
+  return h("header", h("div", above, h("h2", { id: "details-title", tabindex: "-1" }, title), h("p.beside", beside)), close);
 }
 
-function heading(title, beside, above, kind = "") {
-  return h("header", {}, h("div", {}, above, h("h2", { id: "details-title", tabindex: "-1", class: kind }, title), h("p", { class: "beside" }, beside)),
-    h("button", { type: "button", class: "close", "aria-label": "Close", "data-close": true }, icon("fail")));
+function link(address) {
+  const isWeb = /^https?:\/\//.test(address);
+  return isWeb ? h("a", { href: address, rel: "noopener noreferrer" }, address) : h("span.mono", address);
 }
 
-function link(address, text) {
-  return /^https?:\/\//.test(address) ? h("a", { href: address, rel: "noopener noreferrer" }, text) : h("span", { class: "mono" }, text);
+function clauseSections({ clause, law, catches }) {
+  const known = [
+    h("p", h("span.mono", clause), " ", h("span.beside", law.level)),
+    h("p.sentence", law.sentence ? prose(law.sentence) : "This specification has no such clause."),
+    law.sources.length > 0 && h("ul.sources", law.sources.map((source) => h("li", prose(source)))),
+    h("p.beside", link(law.link)),
+  ];
+  return [
+    clause ? section("Clause", known) : section("Claim", "A capability that this suite does not know."),
+    catches && section("The fault it is there for", prose(catches)),
+  ];
 }
 
-function clauseSection(shown, clause) {
-  if (!shown.clause) return section("Claim", h("p", {}, "A capability that this suite does not know."));
-  return section("Clause",
-    h("p", { class: "clause" }, h("code", {}, shown.clause), clause.level ? h("span", { class: "beside" }, ` ${clause.level}`) : null),
-    h("p", { class: "sentence" }, clause.sentence ? prose(clause.sentence) : "This specification has no such clause."),
-    clause.sources.length ? h("ul", { class: "sources" }, clause.sources.map((source) => h("li", {}, prose(source)))) : null,
-    clause.link ? h("p", { class: "beside" }, link(clause.link, clause.link)) : null);
-}
-
-function catchesSection(shown) {
-  return shown.catches ? section("The fault it is there for", h("p", {}, prose(shown.catches))) : null;
-}
-
-function copyButton(text) {
-  const button = h("button", { type: "button", class: "quiet copy" }, "Copy");
-  button.addEventListener("click", async () => {
-    const done = await copied(text);
-    button.textContent = done ? "Copied" : "Press Ctrl+C";
-    button.nextElementSibling.textContent = done ? "The script was copied." : "The script is selected.";
-    setTimeout(() => { button.textContent = "Copy"; }, 2000);
-  });
-  return [button, h("span", { class: "unseen", role: "status" })];
-}
-
-// The clipboard, and where it is closed to files, a selection to copy from.
-async function copied(text) {
+// To the clipboard; where it is closed to files, a selection to copy from.
+async function copy(script, status) {
   try {
-    await navigator.clipboard.writeText(text);
-    return true;
+    await navigator.clipboard.writeText(script.textContent);
+    status.textContent = "Copied";
   } catch {
-    getSelection().selectAllChildren(document.querySelector("#details pre.snippet"));
-    return false;
+    getSelection().selectAllChildren(script);
+    status.textContent = "Selected: press Ctrl+C";
   }
 }
 
-function snippetSection(result) {
-  if (!result.snippet) return null;
-  const shown = result.reproduced === undefined ? "It was not run." : result.reproduced ? "It was run, and did show it." : "It was run, and did not show it.";
-  return section("A script that shows it", h("p", { class: "beside" }, `Without ampscale. ${shown}`),
-    h("div", { class: "code" }, copyButton(result.snippet), h("pre", { class: "snippet", tabindex: "0", role: "region", "aria-label": "Script" }, result.snippet)));
+function snippetSection({ snippet, reproduced }) {
+  if (!snippet) return null;
+  const run = reproduced === undefined ? "not run" : reproduced ? "run, and did show it" : "run, and did not show it";
+  const [script, status, button] = [box("pre", "Script", snippet), h("output"), h("button.quiet", "Copy")];
+  button.addEventListener("click", () => copy(script, status));
+  return section("A script that shows it", h("p.bar", `Without ampscale. It was ${run}.`, status, button), script);
 }
 
-function callsSection(data, result) {
-  if (result.transcript === undefined) return null;
-  const calls = data.transcripts[result.transcript].map((place) => data.calls[place]);
-  return section(`Calls, ${calls.length}`, h("ol", { class: "calls", tabindex: "0", role: "region", "aria-label": "Calls" }, calls.map((call) => callNode(call, data.defaults))));
+function facts(title, pairs) {
+  const told = Object.entries(pairs).filter(([, value]) => value !== "");
+  return section(title, h("dl.pairs", told.map(([name, value]) => [h("dt", name), h("dd", value)])));
 }
 
-function factsOf(pairs) {
-  return h("dl", { class: "pairs" }, pairs.filter(([, value]) => value !== "").map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+// Buttons that lead to results.
+function choices(cases, implementations, text) {
+  const results = cases.flatMap(({ id }) => implementations.map((one) => [id, one, one.results[id]]));
+  return h("ul.choices", results.filter(([, , result]) => result).map(([id, one, { verdict }]) =>
+    h("li", h("button", place(id, one), badge(verdict), text(id, one)))));
 }
 
-function resultDetails(data, shown, implementation, width) {
+function resultDetails(shown, implementation) {
   const result = implementation.results[shown.id];
-  const trajectory = result.trajectory === undefined ? null : data.trajectories[result.trajectory];
+  const trajectory = DATA.trajectories[result.trajectory];
+  const calls = DATA.transcripts[result.transcript]?.map((index) => callNode(DATA.calls[index]));
   return [
-    heading(spaced(shown.id), [named(implementation), ` · level ${shown.level}`], badge(result.verdict), "fact"),
-    result.message ? h("p", { class: `message ${result.verdict}` }, result.message) : null,
-    clauseSection(shown, data.clauses[shown.clause]),
-    catchesSection(shown),
-    trajectory && section("The scale", chart(trajectory, width)),
-    callsSection(data, result),
+    heading(spaced(shown.id), `${named(implementation)} · level ${shown.level}`, badge(result.verdict)),
+    result.message && h(`p.message.${result.verdict}`, result.message),
+    clauseSections(shown),
+    trajectory && section("The scale", chart(trajectory)),
+    calls && section(`Calls, ${calls.length}`, box("ol", "Calls", calls)),
     snippetSection(result),
-    section("Where", factsOf([...Object.entries(implementation.environment), ["ampscale", implementation.ampscale], ["seconds", String(result.seconds)]])),
+    facts("Where", { ...implementation.environment, ampscale: implementation.ampscale, seconds: result.seconds }),
   ];
 }
 
-function caseDetails(data, shown, implementations) {
-  const rows = implementations.filter((one) => one.results[shown.id]).map((one) =>
-    h("li", {}, h("button", { type: "button", "data-case": shown.id, "data-implementation": one.id }, badge(one.results[shown.id].verdict), h("span", {}, named(one)))));
+function caseDetails(shown) {
   return [
-    heading(spaced(shown.id), `${shown.chapter} · level ${shown.level}`, null, "fact"),
-    clauseSection(shown, data.clauses[shown.clause]),
-    catchesSection(shown),
-    section("What came of it", h("ul", { class: "choices" }, rows)),
+    heading(spaced(shown.id), `${shown.chapter} · level ${shown.level}`),
+    clauseSections(shown),
+    section("What came of it", choices([shown], DATA.implementations, (id, one) => named(one))),
   ];
 }
 
-function implementationDetails(implementation, cases) {
-  const { info } = implementation;
-  const preset = typeof info.preset === "string" ? info.preset : h("span", { class: "mono" }, ruleNode(info.preset, {}));
-  const told = cases.filter(({ id }) => BAD.has(implementation.results[id]?.verdict));
-  const rows = told.map(({ id }) => h("li", {}, h("button", { type: "button", "data-case": id, "data-implementation": implementation.id }, badge(implementation.results[id].verdict), h("span", {}, spaced(id)))));
-  const chapters = [...new Set(cases.map((shown) => shown.chapter))].map((chapter) => {
-    const counts = tally(cases.filter((shown) => shown.chapter === chapter), [implementation]);
-    return h("tr", {}, h("th", { scope: "row" }, chapter), h("td", {}, counted(counts)), h("td", {}, shares(counts)));
-  });
+function implementationDetails(implementation) {
+  const { info, environment, ampscale, results } = implementation;
+  const { level, arrays } = info;
+  const preset = typeof info.preset === "string" ? info.preset : h("span.mono", ruleNode(info.preset, {}));
+  const failed = CASES.filter(({ id }) => !["pass", "unsupported", "xfail", undefined].includes(results[id]?.verdict));
+  const chapters = byChapter(CASES).map(([chapter, cases]) => [chapter, tally(cases, implementation)])
+    .map(([chapter, counts]) => [chapter, [counted(counts), shares(counts)]]);
   return [
-    heading(info.name, [info.version, info.url ? [" · ", link(info.url, info.url)] : null], null),
-    h("p", { class: "counted" }, counted(implementation.counts)),
-    section("By chapter", h("table", { class: "chapters" }, h("tbody", {}, chapters))),
-    section("Not passed", rows.length ? h("ul", { class: "choices" }, rows) : h("p", {}, "Nothing that it was asked.")),
-    section("What it says of itself", factsOf([["level", String(info.level)], ["preset", preset], ["arrays", info.arrays], ["capabilities", info.capabilities.join(", ") || "none"]])),
-    section("Where it ran", factsOf([...Object.entries(implementation.environment), ["ampscale", implementation.ampscale]])),
+    heading(info.name, [info.version, info.url && [" · ", link(info.url)]]),
+    h("p.sentence", counted(tally(CASES, implementation))),
+    facts("By chapter", Object.fromEntries(chapters)),
+    section("Not passed", failed.length ? choices(failed, [implementation], spaced) : "Nothing that it was asked."),
+    facts("What it says of itself", { level, preset, arrays, capabilities: info.capabilities.join(", ") || "none" }),
+    facts("Where it ran", { ...environment, ampscale }),
   ];
 }

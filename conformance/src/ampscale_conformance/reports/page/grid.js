@@ -1,144 +1,108 @@
 // The matrix as a table, and moving about in it by keyboard.
 
-const BAD = new Set(["fail", "error", "xpass", "timeout", "crash", "protocol-error"]);
+const byChapter = (cases) => [...Map.groupBy(cases, ({ chapter }) => chapter)];
 
 // How many results there are of each verdict.
-function tally(cases, implementations) {
-  const counts = {};
-  for (const implementation of implementations)
-    for (const { id } of cases) {
-      const verdict = implementation.results[id]?.verdict;
-      if (verdict) counts[verdict] = (counts[verdict] ?? 0) + 1;
-    }
+function tally(cases, ...implementations) {
+  const counts = Object.fromEntries(Object.keys(VERDICTS).map((verdict) => [verdict, 0]));
+  for (const { results } of implementations) for (const { id } of cases) if (results[id]) counts[results[id].verdict] += 1;
   return counts;
 }
 
-const sum = (counts, wanted) => Object.entries(counts).reduce((total, [verdict, number]) => total + (wanted(verdict) ? number : 0), 0);
-const askedOf = (counts) => sum(counts, (verdict) => verdict !== "unsupported");
+const askedOf = ({ unsupported, ...counts }) => Object.values(counts).reduce((total, count) => total + count);
 
 // In words: "22 of 24 passed, 2 fail; 3 unsupported".
 function counted(counts) {
-  const asked = askedOf(counts);
-  const other = Object.keys(VERDICTS).filter((verdict) => counts[verdict] && verdict !== "pass" && verdict !== "unsupported");
-  const told = asked ? [`${counts.pass ?? 0} of ${asked} passed`, ...other.map((verdict) => `${counts[verdict]} ${verdict}`)].join(", ") : "";
-  return [told, counts.unsupported && `${counts.unsupported} unsupported`].filter(Boolean).join("; ") || "not asked";
+  const { pass, unsupported, ...others } = counts;
+  const told = Object.entries(others).filter(([, count]) => count).map(([verdict, count]) => `, ${count} ${verdict}`);
+  const passed = askedOf(counts) && `${pass} of ${askedOf(counts)} passed${told.join("")}`;
+  return [passed, unsupported && `${unsupported} unsupported`].filter(Boolean).join("; ") || "not asked";
 }
 
 // Shares of a total: passed, failed in any way, expected to fail, unsupported.
 function shares(counts) {
-  const parts = [
-    ["pass", counts.pass ?? 0],
-    ["bad", sum(counts, (verdict) => BAD.has(verdict))],
-    ["xfail", counts.xfail ?? 0],
-    ["unsupported", counts.unsupported ?? 0],
-  ];
-  const bar = h("span", { class: "share", "aria-hidden": "true" });
-  for (const [name, number] of parts.filter(([, number]) => number)) {
-    const part = h("i", { class: name });
-    part.style.flexGrow = number;
-    bar.append(part);
-  }
+  const { pass, xfail, unsupported } = counts;
+  const parts = { pass, bad: askedOf(counts) - pass - xfail, xfail, unsupported };
+  const bar = h("span.share", Object.keys(parts).filter((name) => parts[name]).map((name) => h(`i.${name}`)));
+  for (const part of bar.children) part.style.flexGrow = parts[part.className];
   return bar;
 }
 
-function totalCell(cases, implementation, single) {
-  const counts = tally(cases, [implementation]);
-  const asked = askedOf(counts);
-  const fraction = asked ? [h("b", {}, String(counts.pass ?? 0)), `/${asked}`] : "–";
-  const beside = counts.unsupported ? h("span", { class: "beside" }, `${counts.unsupported} unsup.`) : null;
-  const said = single ? [counted(counts), shares(counts)] : [h("span", { class: "fraction" }, fraction), shares(counts), beside];
-  if (single) return h("td", { class: "total" }, said);
-  return h("td", { class: "total", title: counted(counts) }, h("span", { "aria-hidden": "true" }, said), h("span", { class: "unseen" }, counted(counts)));
+function totalCell(cases, implementation) {
+  const counts = tally(cases, implementation);
+  const fraction = askedOf(counts) ? [h("b", counts.pass), `/${askedOf(counts)}`] : "–";
+  const beside = counts.unsupported > 0 && h("small", `${counts.unsupported} unsup.`);
+  const words = { title: counted(counts), "aria-label": counted(counts) };
+  return h("td.total", words, h("span.fraction", fraction), shares(counts), beside);
 }
 
-function resultCell(shown, implementation, single) {
-  const result = implementation.results[shown.id];
-  if (!result) return h("td", { class: "cell absent" }, h("span", { class: "unseen" }, "not in this report"));
-  const said = VERDICTS[result.verdict];
-  const label = `${result.verdict}: ${spaced(shown.id)}, ${named(implementation)}`;
-  const message = single && result.message ? h("span", { class: "message" }, result.message.split("\n")[0]) : null;
-  const button = h("button", { type: "button", tabindex: "-1", "aria-label": label, title: single ? null : label, "data-case": shown.id, "data-implementation": implementation.id },
-    icon(result.verdict), h("span", { class: "word" }, single ? result.verdict : said.brief), message);
-  return h("td", { class: `cell ${result.verdict}` }, button);
+function resultCell({ id }, implementation, single) {
+  const { verdict, message = "" } = implementation.results[id] ?? {};
+  if (!verdict) return h("td.absent", h("span.unseen", "not in this report"));
+  const label = `${verdict}: ${spaced(id)}, ${named(implementation)}`;
+  const word = h("span.word", single ? verdict : VERDICTS[verdict].brief);
+  const parts = [icon(verdict), word, single && h("span.message", message.split("\n")[0])];
+  return h(`td.cell.${verdict}`, h("button", place(id, implementation), { "aria-label": label, title: label }, parts));
 }
 
-function caseRow(shown, first, implementations) {
-  const where = h("span", { class: "where" }, shown.clause || "claim", ` ·\u00a0L${shown.level}`);
-  const button = h("button", { type: "button", tabindex: "-1", "data-case": shown.id }, h("span", { class: "fact" }, spaced(shown.id)), where);
-  return h("tr", { class: first ? "case first" : "case" }, h("th", { scope: "row" }, button),
-    implementations.map((implementation) => resultCell(shown, implementation, implementations.length === 1)));
+function caseRow(shown, previous, implementations) {
+  const { id, clause, level } = shown;
+  const where = clause !== previous?.clause && h("span.where", `${clause || "claim"} ·\u00a0L${level}`);
+  const cells = implementations.map((one) => resultCell(shown, one, implementations.length === 1));
+  const button = h("button", { "data-case": id }, h("span", spaced(id)), where);
+  return h(where ? "tr.case" : "tr.case.further", h("th", { scope: "row" }, button), cells);
 }
 
-function chapterRows(chapter, cases, implementations, folded) {
-  const single = implementations.length === 1;
-  const toggle = h("button", { type: "button", tabindex: "-1", "data-chapter": chapter, "aria-expanded": String(!folded) },
-    h("span", { class: "chevron", "aria-hidden": "true" }), h("span", { class: "name" }, chapter), h("span", { class: "beside" }, plural(cases.length, "case")));
-  const head = h("tr", { class: "chapter" }, h("th", { scope: "rowgroup" }, toggle), implementations.map((implementation) => totalCell(cases, implementation, single)));
-  const rows = folded ? [] : cases.map((shown, place) => caseRow(shown, cases[place - 1]?.clause !== shown.clause, implementations));
-  return h("tbody", {}, head, rows);
-}
-
-function headRows(cases, implementations) {
-  const single = implementations.length === 1;
-  const columns = implementations.map((implementation) => {
-    const { info } = implementation;
-    const label = `${named(implementation)}, level ${info.level}: ${counted(tally(cases, [implementation]))}`;
-    const button = h("button", { type: "button", tabindex: "-1", "aria-label": label, title: label, "data-implementation": implementation.id },
-      h("span", { class: "name" }, info.name), " ", h("span", { class: "beside" }, info.version));
-    return h("th", { scope: "col" }, button);
-  });
-  const totals = implementations.map((implementation) => totalCell(cases, implementation, single));
-  return [
-    h("thead", {}, h("tr", {}, h("th", { scope: "col", class: "corner" }, "Case and clause"), columns)),
-    h("tbody", { class: "all" }, h("tr", { class: "chapter" }, h("th", { scope: "row" }, h("span", { class: "name" }, "All shown"), " ", h("span", { class: "beside" }, plural(cases.length, "case"))), totals)),
-  ];
+function columnHead(cases, implementation) {
+  const { id, info } = implementation;
+  const label = `${named(implementation)}, level ${info.level}: ${counted(tally(cases, implementation))}`;
+  const says = { "data-implementation": id, "aria-label": label, title: label };
+  return h("th", { scope: "col" }, h("button", says, h("b", info.name), " ", h("span.beside", info.version)));
 }
 
 // The table of these cases and implementations; chapters in *folded* show their totals alone.
 function grid(cases, implementations, folded) {
-  const chapters = new Map();
-  for (const shown of cases) chapters.set(shown.chapter, [...(chapters.get(shown.chapter) ?? []), shown]);
+  const size = (inside) => h("span.beside", plural(inside.length, "case"));
+  const totals = (head, inside) => h("tr.chapter", head, implementations.map((one) => totalCell(inside, one)));
+  const all = h("th", { scope: "row" }, h("b", "All shown"), " ", size(cases));
+  const chapters = byChapter(cases).map(([chapter, inside]) => {
+    const says = { "data-chapter": chapter, "aria-expanded": !folded.has(chapter) };
+    const head = h("th", { scope: "rowgroup" }, h("button", says, h("b", chapter), size(inside)));
+    const rows = inside.map((shown, index) => caseRow(shown, inside[index - 1], implementations));
+    return h("tbody", totals(head, inside), !folded.has(chapter) && rows);
+  });
   const kind = implementations.length === 1 ? "single" : implementations.length <= 6 ? "few" : "many";
-  const table = h("table", { role: "grid", class: kind, "aria-labelledby": "matrix-title", "aria-describedby": "keys" }, headRows(cases, implementations),
-    [...chapters].map(([chapter, inside]) => chapterRows(chapter, inside, implementations, folded.has(chapter))));
-  table.addEventListener("keydown", moved);
+  const columns = implementations.map((one) => columnHead(cases, one));
+  const table = h(`table.${kind}`, { role: "grid", "aria-label": "Cases and implementations", "aria-describedby": "keys" },
+    h("thead", h("tr", h("th.corner", { scope: "col" }, "Case and clause"), columns)),
+    h("tbody.all", totals(all, cases)), chapters);
+  table.addEventListener("keydown", move);
   table.addEventListener("focusin", (event) => settle(table, event.target));
-  (table.querySelector(".cell button") ?? table.querySelector("button")).setAttribute("tabindex", "0");
+  settle(table, table.querySelector(".cell button") ?? table.querySelector("button"));
   return table;
 }
 
 // One button of the table is in the page's tab order: the last that had the focus.
 function settle(table, button) {
-  if (button.tagName !== "BUTTON") return;
-  for (const other of table.querySelectorAll('button[tabindex="0"]')) other.setAttribute("tabindex", "-1");
-  button.setAttribute("tabindex", "0");
+  for (const other of table.querySelectorAll("button")) other.tabIndex = other === button ? 0 : -1;
 }
 
-// Rows of what can have the focus, each at its column.
-function places(table) {
-  return [...table.rows].map((row) => [...row.cells].map((cell) => cell.querySelector("button"))).filter((row) => row.some(Boolean));
-}
-
-function moved(event) {
+function move(event) {
   if (event.altKey || event.metaKey || event.shiftKey) return;
-  const target = next(places(event.currentTarget), event.target, event.key, event.ctrlKey);
+  const rows = [...event.currentTarget.rows].map((row) => [...row.cells].map((cell) => cell.querySelector("button")));
+  const row = rows.findIndex((buttons) => buttons.includes(event.target));
+  const column = rows[row].indexOf(event.target);
+  const [along, across] = [rows[row], rows.map((buttons) => buttons[column])];
+  const ways = {
+    Home: event.ctrlKey ? rows.flat() : along,
+    End: (event.ctrlKey ? rows.flat() : along).toReversed(),
+    ArrowLeft: along.slice(0, column).toReversed(),
+    ArrowRight: along.slice(column + 1),
+    ArrowUp: across.slice(0, row).toReversed(),
+    ArrowDown: across.slice(row + 1),
+  };
+  const target = ways[event.key]?.find(Boolean); // some cells have no button
   if (!target) return;
   event.preventDefault();
   target.focus();
-  target.scrollIntoView({ block: "nearest", inline: "nearest" });
-}
-
-function next(rows, button, pressed, far) {
-  const row = rows.findIndex((buttons) => buttons.includes(button));
-  const column = row < 0 ? -1 : rows[row].indexOf(button);
-  const along = (buttons) => buttons.filter(Boolean);
-  if (row < 0) return null;
-  if (pressed === "Home") return along(far ? rows[0] : rows[row])[0];
-  if (pressed === "End") return along(far ? rows.at(-1) : rows[row]).at(-1);
-  if (far) return null;
-  if (pressed === "ArrowLeft") return along(rows[row].slice(0, column)).at(-1);
-  if (pressed === "ArrowRight") return along(rows[row].slice(column + 1))[0];
-  if (pressed === "ArrowUp") return rows.slice(0, row).map((buttons) => buttons[column]).filter(Boolean).at(-1);
-  if (pressed === "ArrowDown") return rows.slice(row + 1).map((buttons) => buttons[column]).filter(Boolean)[0];
-  return null;
 }

@@ -2,175 +2,131 @@
 
 // Elements, and values of a report in words.
 
-function h(name, attributes = {}, ...children) {
-  const node = name.startsWith("svg:") ? document.createElementNS("http://www.w3.org/2000/svg", name.slice(4)) : document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (typeof value === "function") node.addEventListener(key, value);
-    else if (value !== false && value != null) node.setAttribute(key, value === true ? "" : value);
-  }
-  node.append(...children.flat(Infinity).filter((child) => child != null && child !== false));
+// An element: h("p.note", { id: "first" }, "text", [node, …]) is <p class="note" id="first">…; null and false are left out.
+function h(selector, ...parts) {
+  const [name, ...classes] = selector.split(".");
+  const isSvg = name.startsWith("svg:");
+  const node = isSvg ? document.createElementNS("http://www.w3.org/2000/svg", name.slice(4)) : document.createElement(name);
+  if (classes.length) node.setAttribute("class", classes.join(" "));
+  for (const part of parts.flat(Infinity))
+    if (part?.constructor === Object) for (const [key, value] of Object.entries(part)) node.setAttribute(key, value);
+    else if (part != null && part !== false) node.append(part);
   return node;
 }
 
+const RING = "M1.8 8a6.2 6.2 0 1 0 12.4 0a6.2 6.2 0 1 0-12.4 0";
+
+// For each verdict: its name where there is little room, what it says, and the path of its symbol.
 const VERDICTS = {
-  pass: { brief: "pass", words: "does what the clause says" },
-  fail: { brief: "fail", words: "does something else" },
-  error: { brief: "error", words: "raised where it must not" },
-  unsupported: { brief: "unsup.", words: "not claimed; never a pass" },
-  xfail: { brief: "xfail", words: "expected not to pass" },
-  xpass: { brief: "xpass", words: "passes unexpectedly" },
-  timeout: { brief: "timeout", words: "no answer in time" },
-  crash: { brief: "crash", words: "its process ended" },
-  "protocol-error": { brief: "protocol", words: "its answer was none" },
+  pass: { brief: "pass", words: "does what the clause says", symbol: "M3 8.6 6.4 12 13 4.6" },
+  fail: { brief: "fail", words: "does something else", symbol: "M3.8 3.8l8.4 8.4M12.2 3.8l-8.4 8.4" },
+  error: { brief: "error", words: "raised where it must not", symbol: "M8 2.5v7.2M8 13v.4" },
+  unsupported: { brief: "unsup.", words: "not claimed; never a pass", symbol: "M4 8h8" },
+  xfail: { brief: "xfail", words: "expected not to pass", symbol: `${RING}M5.8 5.8l4.4 4.4M10.2 5.8l-4.4 4.4` },
+  xpass: { brief: "xpass", words: "passes unexpectedly", symbol: `${RING}M5.2 8.3 7.2 10.3 10.8 6` },
+  timeout: { brief: "timeout", words: "no answer in time", symbol: `${RING}M8 4.4V8l2.6 1.6` },
+  crash: { brief: "crash", words: "its process ended", symbol: "M9.4 1.8 4.6 8.9h5.6L6.6 14.2" },
+  "protocol-error": { brief: "protocol", words: "its answer was none", symbol: "M3 6h10M3 10h10M10.6 3 5.4 13" },
 };
 
-function icon(verdict) {
-  return h("svg:svg", { class: "icon", "aria-hidden": "true", focusable: "false" }, h("svg:use", { href: `#v-${verdict}` }));
-}
-
-function badge(verdict) {
-  return h("span", { class: `badge ${verdict}` }, icon(verdict), verdict);
-}
-
+const icon = (verdict) =>
+  h("svg:svg.icon", { viewBox: "0 0 16 16", "aria-hidden": "true" }, h("svg:path", { d: VERDICTS[verdict].symbol }));
+const badge = (verdict) => h(`span.badge.${verdict}`, icon(verdict), verdict);
 const spaced = (id) => id.replaceAll("-", " ");
-const named = (implementation) => `${implementation.info.name} ${implementation.info.version}`.trim();
-const plural = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
+const named = ({ info }) => `${info.name} ${info.version}`.trim();
+const plural = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+
+// What a button leads to.
+const place = (id, implementation) => ({ "data-case": id, "data-implementation": implementation.id });
 
 // Text in which what stands between two backticks is code, and what stands in Chinese quotation marks is Chinese.
 function prose(text) {
-  return text.split(/(「[^」]*」)/).map((part) => (part.startsWith("「") ? h("span", { lang: "zh-Hans", class: "zh" }, coded(part)) : coded(part)));
+  const coded = (part) => part.split(/`([^`]+)`/).map((piece, index) => (index % 2 ? h("code", piece) : piece));
+  const quoted = (part) => h("span.zh", { lang: "zh-Hans" }, coded(part));
+  return text.split(/(「[^」]*」)/).map((part, index) => (index % 2 ? quoted(part) : coded(part)));
 }
-
-function coded(text) {
-  return text.split(/(`[^`]+`)/).map((part) => (/^`.+`$/.test(part) ? h("code", {}, part.slice(1, -1)) : part));
-}
-
-// --- numbers ---
-
-const HEX_FLOAT = /^(-?)0x([01])(?:\.([0-9a-f]+))?p([+-]\d+)$/;
 
 // Python's float.hex(), "inf" and "nan" as a number; null for any other text.
 function floatOf(text) {
-  if (text === "nan") return NaN;
-  if (text === "inf" || text === "-inf") return text === "inf" ? Infinity : -Infinity;
-  const found = HEX_FLOAT.exec(text);
+  if (/^(-?inf|nan)$/.test(text)) return Number(text.replace("inf", "Infinity"));
+  const found = /^(-?)0x([01])(?:\.([0-9a-f]+))?p([+-]\d+)$/.exec(text);
   if (!found) return null;
   const [, sign, lead, digits = "", exponent] = found;
-  const magnitude = parseInt(lead + digits, 16) * 2 ** (Number(exponent) - 4 * digits.length);
+  const magnitude = parseInt(lead + digits, 16) * 2 ** (exponent - 4 * digits.length);
   return sign ? -magnitude : magnitude;
 }
 
 // What a matrix tells in runs, each as [times, items].
-const inFull = (runs) => runs.flatMap(([times, items]) => Array.from({ length: times }, () => items).flat());
+const inFull = (runs) => runs.flatMap(([times, items]) => Array(times).fill(items).flat());
 
-const superscript = (number) => [...String(number)].map((sign) => "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"["0123456789-".indexOf(sign)]).join("");
+const superscript = (number) => String(number).replace(/[-\d]/g, (sign) => "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"["0123456789-".indexOf(sign)]);
 
-// The exponent where a number is a power of two; else null.
-function exponentOf(number) {
-  const exponent = Math.round(Math.log2(number));
-  return number > 0 && Number.isFinite(number) && 2 ** exponent === number ? exponent : null;
-}
-
-function decimal(number) {
-  if (Object.is(number, -0)) return "-0";
-  return Number.isFinite(number) ? String(number) : { Infinity: "inf", "-Infinity": "-inf" }[number] ?? "nan";
-}
+const decimal = (number) => Object.is(number, -0) ? "-0" : String(number).replace("Infinity", "inf").replace("NaN", "nan");
 
 // 256 = 2⁸; 2¹²⁷; 0.1
 function readable(number) {
-  const exponent = exponentOf(number);
-  if (exponent === null || exponent === 0 || exponent === 1) return decimal(number);
+  const exponent = Math.round(Math.log2(number));
+  if (2 ** exponent !== number || [-Infinity, 0, 1, Infinity].includes(exponent)) return decimal(number);
   const power = `2${superscript(exponent)}`;
   return Math.abs(exponent) <= 24 ? `${decimal(number)} = ${power}` : power;
 }
 
-// In little room: the decimal, or the power where that has many digits.
-const briefly = (number) => readable(number).split(" = ")[0];
+const numberNode = (text) => [readable(floatOf(text)), " ", h("span.hex", text)];
 
-function numberNode(text) {
-  return h("span", { class: "number" }, readable(floatOf(text)), " ", h("span", { class: "hex" }, text));
-}
-
-// --- arrays ---
-
-const asFloat32 = (pattern) => new Float32Array(Uint32Array.of(pattern).buffer)[0];
-
-function halfOf(pattern) {
-  const sign = pattern & 0x8000 ? -1 : 1;
-  const [exponent, fraction] = [(pattern >> 10) & 0x1f, pattern & 0x3ff];
-  if (exponent === 31) return fraction ? NaN : sign * Infinity;
-  return sign * (exponent ? 2 ** (exponent - 25) * (1024 + fraction) : 2 ** -24 * fraction);
-}
-
-// The fewest digits that give the same float32.
-function shortest32(number) {
-  if (!Number.isFinite(number) || Object.is(number, -0)) return decimal(number);
-  for (let digits = 1; digits < 9; digits += 1) {
-    const tried = Number(number.toPrecision(digits));
-    if (Math.fround(tried) === number) return decimal(tried);
-  }
-  return decimal(number);
-}
+// The float32 with the fewest digits that give it back.
+const shortest = (number) => [1, 2, 3, 4, 5, 6, 7, 8].map((digits) => Number(number.toPrecision(digits)))
+  .find((rounded) => Object.is(Math.fround(rounded), number)) ?? number;
 
 // One element: its hex digits, as its dtype reads them.
 function elementOf(digits, dtype) {
   if (dtype.startsWith("complex")) {
-    const [half, part] = [digits.length / 2, dtype === "complex64" ? "float32" : "float64"];
-    const imaginary = elementOf(digits.slice(half), part);
-    return `${elementOf(digits.slice(0, half), part)}${imaginary.startsWith("-") ? "" : "+"}${imaginary}i`;
+    const [middle, part] = [digits.length / 2, dtype === "complex64" ? "float32" : "float64"];
+    const [real, imaginary] = [digits.slice(0, middle), digits.slice(middle)].map((half) => elementOf(half, part));
+    return `${real}${imaginary.startsWith("-") ? "" : "+"}${imaginary}i`;
   }
-  const pattern = BigInt(`0x${digits}`);
+  const [bits, pattern] = [4 * digits.length, BigInt(`0x${digits}`)];
   if (dtype === "bool") return pattern ? "True" : "False";
-  if (dtype.startsWith("int")) return String(BigInt.asIntN(4 * digits.length, pattern));
-  if (dtype === "float64") return decimal(new Float64Array(BigUint64Array.of(pattern).buffer)[0]);
-  if (dtype === "float16") return decimal(halfOf(Number(pattern)));
-  return shortest32(asFloat32(dtype === "bfloat16" ? (Number(pattern) << 16) >>> 0 : Number(pattern)));
+  if (dtype.startsWith("int")) return String(BigInt.asIntN(bits, pattern));
+  const view = new DataView(new ArrayBuffer(8));
+  view.setBigUint64(0, pattern << BigInt(64 - bits)); // a bfloat16 is the upper half of a float32
+  if (dtype === "float64") return decimal(view.getFloat64(0));
+  return decimal(dtype === "float16" ? view.getFloat16(0) : shortest(view.getFloat32(0)));
 }
 
-function arrayNode(array) {
-  const element = (digits) => h("span", { class: "element" }, elementOf(digits, array.dtype), h("span", { class: "hex" }, digits));
-  const elements = (array.runs ?? [[1, array.bits]]).map(([times, items]) => [items.map(element), times > 1 ? h("span", { class: "times" }, ` × ${times}`) : null]);
-  return h("span", { class: "array" }, h("span", { class: "dtype" }, `${array.dtype}(${array.shape.join("×")})`), elements);
+function arrayNode({ dtype, shape, bits, runs = [[1, bits]] }) {
+  const element = (digits) => h("span.element", elementOf(digits, dtype), h("span.hex", digits));
+  const elements = runs.map(([times, items]) => [items.map(element), times > 1 && ` × ${times}`]);
+  return h("span", h("span.dtype", `${dtype}(${shape.join("×")})`), elements);
 }
-
-// --- calls ---
 
 const OPAQUE = ["handle", "optimizer", "cell", "saved", "adapter"];
-
-const between = (nodes, mark) => nodes.flatMap((node, place) => (place ? [mark, node] : [node]));
-
-function constant(value) {
-  if (typeof value === "number") return briefly(value);
-  return Array.isArray(value) ? `[${value.join(", ")}]` : typeof value === "string" ? value : { true: "True", false: "False" }[value] ?? "None";
-}
+const joined = (nodes) => nodes.flatMap((node, place) => (place ? [", ", node] : [node]));
 
 function ruleNode(rule, defaults) {
   const changed = Object.entries(rule).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(defaults[name]));
-  const said = changed.map(([name, value]) => h("span", { class: "member" }, `${name}=`, constant(value)));
-  return ["rule(", between(said, ", "), ")"];
+  return ["rule(", joined(changed.map(([name, value]) => h("span.token", `${name}=`, valueNode(value)))), ")"];
 }
 
 // A value in JSON's words, for people.
-function valueNode(value, defaults) {
-  const inner = (item) => valueNode(item, defaults);
+function valueNode(value) {
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
-  if (typeof value === "number") return String(value);
+  if (typeof value === "number") return readable(value).split(" = ")[0];
   if (typeof value === "string") return floatOf(value) === null ? `"${value}"` : numberNode(value);
-  if (Array.isArray(value)) return ["[", between(value.map(inner), ", "), "]"];
+  if (Array.isArray(value)) return ["[", joined(value.map(valueNode)), "]"];
   if ("dtype" in value && "shape" in value) return arrayNode(value);
-  if ("dict" in value) return ["{", between(Object.entries(value.dict).map(([key, item]) => [`${key}: `, inner(item)]), ", "), "}"];
-  if ("tuple" in value) return ["(", between(value.tuple.map(inner), ", "), ")"];
-  if ("repr" in value) return h("span", { class: "repr" }, value.repr);
+  if ("dict" in value) return ["{", joined(Object.entries(value.dict).map(([key, item]) => [key, ": ", valueNode(item)])), "}"];
+  if ("tuple" in value) return ["(", joined(value.tuple.map(valueNode)), ")"];
+  if ("repr" in value) return h("span.token", value.repr);
   const kind = OPAQUE.find((name) => name in value);
-  return kind ? h("span", { class: "token" }, `${kind} ${value[kind]}`) : ruleNode(value, defaults);
+  return kind ? h("span.token", `${kind} ${value[kind]}`) : ruleNode(value, DATA.defaults);
 }
 
-function callNode(call, defaults) {
-  const told = call.arguments.map((argument, place) => {
-    const flag = call.method.endsWith("update") && place === 1 && typeof argument === "boolean";
-    return flag ? h("span", { class: argument ? "finite" : "overflow" }, argument ? "finite" : "overflow") : valueNode(argument, defaults);
+function callNode({ method, arguments: values, raised, result = null }) {
+  const told = values.map((value, place) => {
+    const isFlag = method.endsWith("update") && place === 1 && typeof value === "boolean";
+    return isFlag ? h(value ? "span.finite" : "span.overflow", value ? "finite" : "overflow") : valueNode(value);
   });
-  const came = call.raised ? h("span", { class: "raised" }, `raised ${call.raised}`) : valueNode(call.result ?? null, defaults);
-  return h("li", {}, h("span", { class: "method" }, call.method), "(", between(told, ", "), ") ", h("span", { class: "arrow" }, "→ "), came);
+  const came = raised ? h("span.overflow", `raised ${raised}`) : valueNode(result);
+  return h("li", h("b", method), "(", joined(told), ") ", h("span.beside", "→ "), came);
 }
