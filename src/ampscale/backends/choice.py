@@ -16,9 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from ..core.namespaces import check_one_library, provide_default
+from ..core.namespaces import provide_default
 from ..core.trees import leaves
 from ..core.typing import Namespace, Tree
+from ..core.validation import check_one_library
 from .protocol import Backend
 from .registry import backends, is_known, label, load, owner_of, why_not
 

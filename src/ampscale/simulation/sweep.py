@@ -1,7 +1,7 @@
 """
 The scales of many rules along one trace: `simulate` for all of them at once, one NumPy operation where it has one a rule.
 
-It equals `LossScaleRule.update` bit for bit, for the reason that core/machine_host.py gives: all is computed in float64, and
+It equals `LossScaleRule.update` bit for bit, for the reason that core/machine_floats.py gives: all is computed in float64, and
 what a rule of float32 computes is rounded once.
 """
 

@@ -1,7 +1,7 @@
 /*
  * One pass over many arrays: each number is read once, divided or multiplied, rounded, checked, squared, and written once.
  *
- * What is computed is core/scaling, core/overflow and core/norms, bit for bit; norms within 2 ulp. Launched by cupy_kernels.py.
+ * What is computed is core/scaling, core/overflow and core/norms, bit for bit; norms within 2 ulp. Launched by cupy/launches.py.
  *
  * Arrays      of one dtype and any length, also 0, contiguous, aligned to their elements; complex ones as twice as many real
  *             numbers. Where source and target are aligned to 16 bytes, 16 bytes are read at a time.
