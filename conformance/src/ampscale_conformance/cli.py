@@ -5,19 +5,32 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:  # imported when the command runs
-    from .model.case import Case
-    from .model.verdicts import Report, Result
+from .adapters.loading import find, installed
+from .cases import every_case
+from .model.adapter import level_of
+from .model.case import Case
+from .model.verdicts import Report, Result
+from .remote.client import Client, NotStarted
+from .remote.command_adapter import CommandAdapter, ReplayAdapter
+from .reports import junit, markdown, matrix
+from .reports.page import render
+from .reports.snippet import reproduced, snippet_of
+from .reports.text import text
+from .run.check import SECONDS, check
+from .run.expectations import read
+from .run.expectations_update import rewritten
+from .run.random_cases import CLAUSES, random_results
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 STDOUT = "-"
@@ -61,8 +74,6 @@ def conform(listed: bool, **said: Any) -> None:
         click.echo("\n".join(_adapters()))
         return
     _check_usage(said)
-    from .reports.text import text
-
     report, changes = _reported(said)
     with _usage():
         files = list(_write(report, said))
@@ -84,11 +95,8 @@ def _usage() -> Iterator[None]:
 
 
 def _adapters() -> Iterator[str]:
-    from .adapters.loading import installed
-
-    entries = installed()
-    wide = max(len(entry.name) for entry in entries)
-    for entry in entries:
+    wide = max(len(entry.name) for entry in installed())
+    for entry in installed():
         brought = f"  ({entry.dist.name} {entry.dist.version})" if entry.dist else ""
         yield f"{entry.name:<{wide}}  {entry.value}{brought}"
 
@@ -131,11 +139,8 @@ def _apart() -> Iterator[None]:
         os.close(ours)
 
 
-def _reported(said: Mapping[str, Any]) -> tuple["Report", list[str]]:
+def _reported(said: Mapping[str, Any]) -> tuple[Report, list[str]]:
     """The report, and what is different in the file of expectations."""
-    from .run.expectations import read
-    from .run.expectations_update import rewritten
-
     file, changes = said["expect"], list[str]()
     if file is None:
         return _checked(said), changes
@@ -144,23 +149,19 @@ def _reported(said: Mapping[str, Any]) -> tuple["Report", list[str]]:
         before = None if said["update_expectations"] and rewritten(file, ()) else read(file)
     report = _checked(said)
     if before is None:
-        text, changes = rewritten(file, report.results)
-        file.write_text(text, "utf-8")
+        entries, changes = rewritten(file, report.results)
+        file.write_text(entries, "utf-8")
         changes = [f"{file}: {change}" for change in changes or ["nothing changed"]]
     expectations = before or read(file)
     results = [expectations.applied(result) for result in report.results]
-    return replace(report, results=(*results, *expectations.stale(results, _known_cases()))), changes
+    known = {case.id: case.clause for case in every_case()} | CLAUSES
+    return replace(report, results=(*results, *expectations.stale(results, known))), changes
 
 
-def _checked(said: Mapping[str, Any]) -> "Report":
+def _checked(said: Mapping[str, Any]) -> Report:
     """The report, with a snippet for each failure where the implementation is here to make one from."""
-    from .remote.client import Client, NotStarted
-    from .reports.snippet import snippet_of
-    from .run.check import SECONDS, check
-    from .run.random_cases import random_results
-
-    if said["random"] is not None:
-        _check_hypothesis()
+    if said["random"] is not None and find_spec("hypothesis") is None:
+        raise click.UsageError('--random requires hypothesis: pip install "ampscale-conformance[random]"')
     with _usage(), _apart():
         level, chosen = _level(said["level"]), _chosen(said)
         adapter = _adapter(said)
@@ -179,30 +180,18 @@ def _checked(said: Mapping[str, Any]) -> "Report":
     return replace(report, results=tuple(results))
 
 
-def _check_hypothesis() -> None:
-    if find_spec("hypothesis") is None:
-        raise click.UsageError('--random requires hypothesis: pip install "ampscale-conformance[random]"')
-
-
-def _executed(results: Sequence["Result"]) -> list["Result"]:
-    """The results, and of each snippet whether it shows the failure when it is run by itself."""
-    from .reports.snippet import reproduced
-
+def _executed(results: Sequence[Result]) -> list[Result]:
+    """Run the snippet of each result by itself, and note in the result whether it shows the failure."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         shown = pool.map(lambda result: reproduced(result.snippet) if result.snippet else None, results)
         return [replace(result, reproduced=one) for result, one in zip(results, shown, strict=True)]
 
 
 def _level(word: str | None) -> int | None:
-    from .model.adapter import level_of
-
     return None if word is None else level_of(int(word) if word.isdecimal() else word)
 
 
 def _adapter(said: Mapping[str, Any]) -> Any:
-    from .adapters.loading import find
-    from .remote.command_adapter import CommandAdapter, ReplayAdapter
-
     limit = {} if said["seconds"] is None else {"seconds": said["seconds"]}
     if said["replay"] is not None:
         return ReplayAdapter(said["replay"])
@@ -213,11 +202,7 @@ def _adapter(said: Mapping[str, Any]) -> Any:
     return find(said["implementation"])
 
 
-def _chosen(said: Mapping[str, Any]) -> list["Case"]:
-    from fnmatch import fnmatchcase
-
-    from .cases import every_case
-
+def _chosen(said: Mapping[str, Any]) -> list[Case]:
     by_case, by_clause = said["case"] or "*", said["clause"] or "*"
     chosen = [case for case in every_case() if fnmatchcase(case.id, by_case) and fnmatchcase(case.clause, by_clause)]
     if not chosen:
@@ -225,34 +210,17 @@ def _chosen(said: Mapping[str, Any]) -> list["Case"]:
     return chosen
 
 
-def _known_cases() -> dict[str, str]:
-    """The clause of each case that there can be."""
-    from .cases import every_case
-    from .run.random_cases import CLAUSES
-
-    return {case.id: case.clause for case in every_case()} | CLAUSES
-
-
-def _write(report: "Report", said: Mapping[str, Any]) -> Iterator[str]:
-    """Writes the files that are asked for, and says which."""
-    for name, title in (("json", "JSON"), ("junit", "JUnit"), ("markdown", "Markdown"), ("html", "HTML")):
+def _write(report: Report, said: Mapping[str, Any]) -> Iterator[str]:
+    """Write the requested files, and yield a line on each."""
+    for name, (title, of) in _FORMS.items():
         if said[name] not in (None, STDOUT):
-            Path(said[name]).write_text(_formed(report, name), "utf-8")
+            Path(said[name]).write_text(of(report), "utf-8")
             yield f"The {title} report is {said[name]}."
 
 
-def _formed(report: "Report", form: str) -> str:
-    if form == "junit":
-        from .reports import junit
-
-        return junit.xml_of(report)
-    if form == "markdown":
-        from .reports import markdown
-
-        return markdown.of(report)
-    if form == "html":
-        from .reports import matrix
-        from .reports.page import render
-
-        return render.html_of(matrix.of([json.loads(report.to_json())]))
-    return report.to_json() + "\n"
+_FORMS: dict[str, tuple[str, Callable[[Report], str]]] = {
+    "json": ("JSON", lambda report: report.to_json() + "\n"),
+    "junit": ("JUnit", junit.xml_of),
+    "markdown": ("Markdown", markdown.of),
+    "html": ("HTML", lambda report: render.html_of(matrix.of([json.loads(report.to_json())]))),
+}
