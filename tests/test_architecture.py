@@ -1,6 +1,7 @@
 """Imports between the packages go one way, and below the frameworks no array is read on the host."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -173,3 +174,11 @@ def test_violations_are_found(tmp_path, monkeypatch):
     assert cycles([file, other]) == [["ampscale.core.machine", "ampscale.core.rule", "ampscale.core.machine"]]
     file.write_text("def f(x):\n    return bool(x) and x.item()\ndef g_host(x):\n    return float(x)\n")
     assert len(list(host_reads(file))) == 2
+
+
+def test_contributing_answers_its_twenty_questions():
+    """Each file is there and has the name that answers."""
+    root = SOURCE.parent.parent
+    answers = re.findall(r"^\| .*\?.* \| `(\S+)` \| `(.+)` \|$", (root / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
+    assert len(answers) == 20
+    assert [name for file, name in answers if name not in (root / file).read_text("utf-8")] == []
