@@ -275,7 +275,7 @@ def test_every_pattern_occurs_and_the_scale_stays_near(rule):
 
 def test_a_row_of_the_table_is_a_case():
     """What it needs, and the steps after which it is saved."""
-    row = trace("a", "MACHINE-backoff", "-+", "b: c", "resume", saved_after=1, init_scale=8.0)
+    row = trace("MACHINE-backoff/a", "-+", "b: c", "resume", saved_after=1, init_scale=8.0)
     assert (row.id, row.clause, row.level, row.catches, row.needs) == ("a", "MACHINE-backoff", 0, "b: c", {"resume"})
     result = run(row, Plain("torch"))
     assert [call.method for call in result.calls] == [

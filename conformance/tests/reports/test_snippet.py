@@ -14,7 +14,7 @@ from ampscale_conformance.run.check import run
 from reports.snippets import Configured, ForgetsTheRate, GrowsLate, HeldWidely, NeedsAmpscale
 
 ONE = Bits("float16", (2,), (0x3C00, 0x7C00))
-WINDOW = trace("window", "MACHINE-growth-window", "-+++-", "late: by one step", growth_interval=3)
+WINDOW = trace("MACHINE-growth-window/window", "-+++-", "late: by one step", growth_interval=3)
 
 
 def case_of(function, clause="SCALING-scale"):
@@ -121,7 +121,7 @@ def test_a_script_that_does_not_fail_has_not_reproduced_it():
 
 def test_attributes_of_an_adapter_are_part_of_its_script():
     """An adapter made with settings is made again with them."""
-    script = script_of(trace("start", "MACHINE-state", "", "start: another"), Configured(by=4))
+    script = script_of(trace("MACHINE-state/start", "", "start: another"), Configured(by=4))
     assert "adapter.__dict__.update({'by': 4})" in script
     assert reproduced(script)
 
@@ -129,19 +129,19 @@ def test_attributes_of_an_adapter_are_part_of_its_script():
 def test_what_needs_ampscale_has_no_script():
     """Rather none than one that does not stand alone."""
     adapter = NeedsAmpscale()
-    assert script_of(trace("start", "MACHINE-state", "", "start: another"), adapter) == ""
+    assert script_of(trace("MACHINE-state/start", "", "start: another"), adapter) == ""
     assert source_of(adapter, {"read_scale"}) != ""
 
 
 def test_what_was_not_made_in_a_file_has_no_script():
     """A class that was typed in has no source to show."""
     typed = type("Typed", (), {"info": GrowsLate.info, "create": lambda *_: 1, "read_scale": lambda *_: 3.0})()
-    assert script_of(trace("start", "MACHINE-state", "", "start: another"), typed) == ""
+    assert script_of(trace("MACHINE-state/start", "", "start: another"), typed) == ""
 
 
 def test_what_passed_has_no_script():
     """There is nothing to show."""
-    result = run(trace("start", "MACHINE-state", "-", "start: another"), GrowsLate())
+    result = run(trace("MACHINE-state/start", "-", "start: another"), GrowsLate())
     assert (result.verdict, snippet_of(result, GrowsLate())) == (Verdict.PASS, "")
 
 

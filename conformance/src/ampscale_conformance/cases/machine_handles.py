@@ -129,8 +129,7 @@ HANDLES = (
 
 RESUME = (
     trace(
-        "the-count-of-finite-steps-is-saved",
-        "STEP-resume",
+        "STEP-resume/the-count-of-finite-steps-is-saved",
         "-+++++",
         "a count lost: after a restart the growth comes late",
         "resume",
@@ -139,8 +138,7 @@ RESUME = (
         saved_after=3,
     ),
     trace(
-        "the-count-of-overflows-is-saved",
-        "STEP-resume",
+        "STEP-resume/the-count-of-overflows-is-saved",
         "---+",
         "a count lost: after a restart the backoff comes late, or its patience is spent",
         "resume",
@@ -149,8 +147,7 @@ RESUME = (
         hysteresis=3,
     ),
     trace(
-        "the-scale-is-saved",
-        "STEP-resume",
+        "STEP-resume/the-scale-is-saved",
         "---+",
         "a scale lost: training goes on at the initial one, or at what float16 can hold of the other",
         "resume",
@@ -159,8 +156,7 @@ RESUME = (
         init_scale=2.0**20,
     ),
     trace(
-        "a-loaded-scaler-has-its-factors",
-        "STEP-resume",
+        "STEP-resume/a-loaded-scaler-has-its-factors",
         "+++++",
         "a constant lost: after a restart it doubles, whatever the factor is",
         "resume",
@@ -169,8 +165,7 @@ RESUME = (
         growth_factor=4.0,
     ),
     trace(
-        "a-loaded-scaler-has-its-floor",
-        "STEP-resume",
+        "STEP-resume/a-loaded-scaler-has-its-floor",
         "---",
         "a constant lost: after a restart the scale falls below its floor",
         "resume",
@@ -180,8 +175,7 @@ RESUME = (
         min_scale=2.0**9,
     ),
     trace(
-        "the-steps-of-a-share-are-saved",
-        "STEP-resume",
+        "STEP-resume/the-steps-of-a-share-are-saved",
         "+++-+-",
         "a count lost: after a restart a single overflow is a share of one",
         "resume",
@@ -191,8 +185,7 @@ RESUME = (
         rate=0.5,
     ),
     trace(
-        "the-end-of-the-beginning-is-saved",
-        "STEP-resume",
+        "STEP-resume/the-end-of-the-beginning-is-saved",
         "-+++",
         "a count lost: after a restart it grows by its first factor again",
         "resume",

@@ -9,7 +9,7 @@ from typing import Any
 from ampscale import LossScaleRule
 
 from ..model.adapter import Unsupported
-from ..model.case import Case
+from ..model.case import Case, named
 from ..model.floats import rounded
 from ..model.subject import Subject
 from ..model.verdicts import Trajectory
@@ -145,8 +145,7 @@ def every_pattern(rule: LossScaleRule, length: int) -> str:
 
 
 def trace(
-    id: str,
-    clause: str,
+    name: str,
     finite: str,
     catches: str,
     *needs: str,
@@ -159,8 +158,7 @@ def trace(
     A case that walks a scaler along *finite*, one "+" (finite) or "-" (overflow) a step, under the claimed rule's *settings*.
 
     Args:
-        id: As for `Case`, and so are clause, catches and needs.
-        clause: Has to decide one of the steps; else the case is unsupported.
+        name: Its clause, which has to decide one of the steps, else the case is unsupported; a stroke; and its id.
         finite: The steps.
         catches: The fault.
         needs: Capabilities.
@@ -169,10 +167,9 @@ def trace(
         saved_after: After how many steps the scaler is saved, and another loaded, which goes on.
         settings: The constants, beside the usual ones.
     """
-    run = partial(
-        _walk, finite=finite, about=clause if about == "" else about, only=only, saved_after=saved_after, settings=settings
-    )
-    return Case(id, clause, 0, catches, run, frozenset(needs))
+    about = name.partition("/")[0] if about == "" else about
+    run = partial(_walk, finite=finite, about=about, only=only, saved_after=saved_after, settings=settings)
+    return named(name, 0, catches, run, needs)
 
 
 def _walk(

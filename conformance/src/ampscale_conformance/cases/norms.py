@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from ..model.bits import Bits, leaves
-from ..model.case import Case, case
+from ..model.case import Case, case, named
 from ..model.subject import Subject
 from ..oracle.tensors import numbers
 from .calls_loop import simple_rule
@@ -15,9 +15,9 @@ THREE_FOUR = [[3.0], [4.0]]  # two arrays, whose norm is 5
 ZEROS = [[0.0], [0.0]]
 
 
-def clipped(id: str, clause: str, max_norm: float, catches: str) -> Case:
+def clipped(name: str, max_norm: float, catches: str) -> Case:
     """A case that clips gradients of 3 and 4 to a limit; the parameters are right within `NEAR`, as published formulas are."""
-    return Case(id, clause, 3, catches, partial(_clip, max_norm=max_norm), frozenset({"clip"}))
+    return named(name, 3, catches, partial(_clip, max_norm=max_norm), {"clip"})
 
 
 def _clip(subject: Subject, max_norm: float) -> None:
@@ -68,14 +68,12 @@ CASES = (
     the_norm_is_of_all_gradients_unscaled,
     the_norm_is_told_as_it_was_before_clipping,
     clipped(
-        "clips-all-gradients-by-one-coefficient",
-        "NORMS-clip",
+        "NORMS-clip/clips-all-gradients-by-one-coefficient",
         1.0,
         "wrong clipping: of gradients that are still scaled, of each array by itself, or of each element",
     ),
     clipped(
-        "leaves-gradients-under-the-limit",
-        "NORMS-clip-under-limit",
+        "NORMS-clip-under-limit/leaves-gradients-under-the-limit",
         64.0,
         "normalizing: what is under the limit is brought up to it",
     ),

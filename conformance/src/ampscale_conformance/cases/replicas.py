@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from functools import partial
 
-from ..model.case import Case
+from ..model.case import Case, named
 from ..model.floats import rounded
 from ..model.subject import Subject
 from ..oracle.machine import Machine
 from .calls_loop import simple_rule
 
 
-def ranks(id: str, clause: str, steps: str, catches: str) -> Case:
+def ranks(name: str, steps: str, catches: str) -> Case:
     """A case that takes these steps, and looks at every rank's scale after each; a window is two finite steps."""
-    return Case(id, clause, 4, catches, partial(_decide, steps=steps.split()), frozenset({"ranks"}))
+    return named(name, 4, catches, partial(_decide, steps=steps.split()), {"ranks"})
 
 
 def _decide(subject: Subject, steps: Sequence[str]) -> None:
@@ -28,22 +28,19 @@ def _decide(subject: Subject, steps: Sequence[str]) -> None:
 
 CASES = (
     ranks(
-        "the-first-rank-stops-all",
-        "REPLICAS-one-flag",
+        "REPLICAS-one-flag/the-first-rank-stops-all",
         "-++",
         "one rank decides: the others' flags are used, and this one's is lost",
     ),
-    ranks("the-last-rank-stops-all", "REPLICAS-one-flag", "++-", "one rank decides: the first one's flag goes to all"),
-    ranks("two-overflows-are-an-overflow", "REPLICAS-one-flag", "-+-", "wrong sum: flags are added up, and compared with one"),
+    ranks("REPLICAS-one-flag/the-last-rank-stops-all", "++-", "one rank decides: the first one's flag goes to all"),
+    ranks("REPLICAS-one-flag/two-overflows-are-an-overflow", "-+-", "wrong sum: flags are added up, and compared with one"),
     ranks(
-        "all-ranks-have-the-same-scale",
-        "REPLICAS-same-scale",
+        "REPLICAS-same-scale/all-ranks-have-the-same-scale",
         "+++ -++ ++- +++ +++ --- +++",
         "own flag: each rank's scale moves by what it saw itself, and from then on they train apart",
     ),
     ranks(
-        "a-rank-alone-decides-for-itself",
-        "REPLICAS-solo",
+        "REPLICAS-solo/a-rank-alone-decides-for-itself",
         "+ - + +",
         "no group: a single rank has nobody to ask, and fails or hears no",
     ),

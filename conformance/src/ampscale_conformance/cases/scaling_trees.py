@@ -7,7 +7,7 @@ from typing import Any
 
 from ..model.adapter import Unsupported
 from ..model.bits import Bits, leaves, map_tree
-from ..model.case import Case
+from ..model.case import Case, named
 from ..model.claimed_rules import SMALL
 from ..model.floats import rounded
 from ..model.subject import Subject, plain
@@ -19,34 +19,34 @@ PAIR = [array("float32", [1.5, -3.0])]
 NOT_FINITE = [array("float32", [value]) for value in (math.inf, -math.inf, math.nan)]
 
 
-def scaled(id: str, clause: str, catches: str, *needs: str, tree: Any, scale: float = SMALL) -> Case:
+def scaled(name: str, catches: str, *needs: str, tree: Any, scale: float = SMALL) -> Case:
     """A case that multiplies a tree by a scale."""
-    return Case(id, clause, 1, catches, partial(_first, method="scale", scale=scale, tree=tree), frozenset(needs))
+    return named(name, 1, catches, partial(_first, method="scale", scale=scale, tree=tree), needs)
 
 
-def unscaled(id: str, clause: str, catches: str, *needs: str, tree: Any, scale: float = SMALL, ulps: int = 0) -> Case:
+def unscaled(name: str, catches: str, *needs: str, tree: Any, scale: float = SMALL, ulps: int = 0) -> Case:
     """A case that divides a tree by a scale; quotients may lie some units in the last place beside the rounded ones."""
-    return Case(id, clause, 1, catches, partial(_first, method="unscale", scale=scale, tree=tree, ulps=ulps), frozenset(needs))
+    return named(name, 1, catches, partial(_first, method="unscale", scale=scale, tree=tree, ulps=ulps), needs)
 
 
-def moved(id: str, clause: str, catches: str, method: str, finite: bool, steps_before: int = 0) -> Case:
+def moved(name: str, catches: str, method: str, finite: bool, steps_before: int = 0) -> Case:
     """A case that does so after as many steps of one kind as move the scale, or some steps before that."""
-    return Case(id, clause, 1, catches, partial(_later, method=method, finite=finite, steps_before=steps_before))
+    return named(name, 1, catches, partial(_later, method=method, finite=finite, steps_before=steps_before))
 
 
-def again(id: str, clause: str, catches: str, method: str) -> Case:
+def again(name: str, catches: str, method: str) -> Case:
     """A case that does so for the second time in one step."""
-    return Case(id, clause, 1, catches, partial(_twice, method=method))
+    return named(name, 1, catches, partial(_twice, method=method))
 
 
-def beside(id: str, clause: str, catches: str, method: str) -> Case:
+def beside(name: str, catches: str, method: str) -> Case:
     """A case that does so while there is another scaler, which was made later and has another scale."""
-    return Case(id, clause, 1, catches, partial(_older, method=method))
+    return named(name, 1, catches, partial(_older, method=method))
 
 
-def unmended(id: str, clause: str, catches: str, method: str) -> Case:
+def unmended(name: str, catches: str, method: str) -> Case:
     """A case that gives it infinities and NaN, of which any may become another."""
-    return Case(id, clause, 1, catches, partial(_unmended, method=method, tree=NOT_FINITE))
+    return named(name, 1, catches, partial(_unmended, method=method, tree=NOT_FINITE))
 
 
 def _unmended(subject: Subject, method: str, tree: Any) -> None:

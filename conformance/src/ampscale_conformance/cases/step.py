@@ -7,7 +7,7 @@ from typing import Any
 
 from ..model.adapter import Unsupported
 from ..model.bits import Bits
-from ..model.case import Case, case
+from ..model.case import Case, case, named
 from ..model.subject import Subject
 from ..oracle.step import Outputs, Training
 from ..oracle.tensors import array
@@ -22,10 +22,10 @@ DATA = {
 NEAR = 1e-5  # further than published formulas and roundings lie apart
 
 
-def steps(id: str, clause: str, walk: str, looks: str, catches: str, *needs: str, **options: Any) -> Case:
+def steps(name: str, walk: str, looks: str, catches: str, *needs: str, **options: Any) -> Case:
     """A case that takes steps, one word or sign each, and *looks* at these outputs after each."""
     run = partial(_take, walk=walk.split() if " " in walk else list(walk), looks=looks.split(), options=options)
-    return Case(id, clause, 3, catches, run, frozenset(needs))
+    return named(name, 3, catches, run, needs)
 
 
 class Cell:
@@ -118,8 +118,7 @@ def each_step_uses_one_scale(subject: Subject) -> None:
 
 CASES = (
     steps(
-        "applies-the-unscaled-gradient",
-        "STEP-apply",
+        "STEP-apply/applies-the-unscaled-gradient",
         "+",
         "parameters",
         "wrong update: it is scaled, or not times the learning rate",
@@ -128,10 +127,9 @@ CASES = (
     moves_16_bit_parameters,
     the_scale_backs_off_until_the_gradients_fit,
     each_step_uses_one_scale,
-    steps("an-overflow-moves-nothing", "STEP-skip", "-+", "parameters", "applied overflow: parameters are infinite or NaN"),
+    steps("STEP-skip/an-overflow-moves-nothing", "-+", "parameters", "applied overflow: parameters are infinite or NaN"),
     steps(
-        "an-overflow-leaves-the-momentum",
-        "STEP-skip",
+        "STEP-skip/an-overflow-leaves-the-momentum",
         "+-+",
         "parameters",
         "moving momentum: it decays or is spoilt in a skipped step, or moves the parameters on",
@@ -139,8 +137,7 @@ CASES = (
         momentum=0.5,
     ),
     steps(
-        "an-overflow-leaves-the-schedule",
-        "STEP-skip",
+        "STEP-skip/an-overflow-leaves-the-schedule",
         "+-+",
         "parameters",
         "running schedule: the learning rate falls in steps that are skipped",
@@ -148,34 +145,30 @@ CASES = (
         learning_rate=[0.5, 0.25, 0.125],
     ),
     steps(
-        "tells-whether-the-step-was-finite", "STEP-report", "+-", "finite", "wrong flag: it says the opposite, or always the same"
+        "STEP-report/tells-whether-the-step-was-finite", "+-", "finite", "wrong flag: it says the opposite, or always the same"
     ),
     steps(
-        "tells-both-scales",
-        "STEP-report",
+        "STEP-report/tells-both-scales",
         "++-+",
         "scale next_scale",
         "one scale: that of the next step is told for the one used, or the other way round",
     ),
     outputs_are_snapshots,
     steps(
-        "the-scale-moves-once-a-step",
-        "STEP-scale-moves-last",
+        "STEP-scale-moves-last/the-scale-moves-once-a-step",
         "+-++--",
         "next_scale",
         "wrong update: the scale moves in applied steps alone, or twice",
     ),
     steps(
-        "the-loss-is-unscaled",
-        "STEP-loss-unscaled",
+        "STEP-loss-unscaled/the-loss-is-unscaled",
         "+ large",
         "loss",
         "scaled loss: it is told as it was differentiated, or after the update, or not at all where the step is skipped",
         "loss",
     ),
     steps(
-        "tells-the-learning-rate-of-the-step",
-        "STEP-learning-rate",
+        "STEP-learning-rate/tells-the-learning-rate-of-the-step",
         "+-+",
         "learning_rate",
         "next rate: what is told is the rate of the step after",
@@ -183,8 +176,7 @@ CASES = (
         learning_rate=[0.5, 0.25, 0.125],
     ),
     steps(
-        "counts-attempted-and-applied-steps",
-        "STEP-counters",
+        "STEP-counters/counts-attempted-and-applied-steps",
         "+-+",
         "attempted applied",
         "one count: skipped steps are counted as applied, or not at all",

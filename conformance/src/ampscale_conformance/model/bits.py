@@ -107,19 +107,15 @@ def tree_to_json(tree: Any) -> Any:
     return None
 
 
-def tree_from_json(said: Any) -> Any:
-    """Back from `tree_to_json`; a ValueError where it is no tree."""
+def tree_from_json(said: Any, leaf: Callable[[Any], Any] = Bits.from_json) -> Any:
+    """Back from `tree_to_json`, with *leaf* of each array; a ValueError where it is no tree."""
     if isinstance(said, list):
-        return [tree_from_json(child) for child in said]
-    if isinstance(said, dict) and isinstance(said.get("tuple"), list):
-        return tuple(tree_from_json(child) for child in said["tuple"])
-    if isinstance(said, dict) and isinstance(said.get("dict"), dict):
-        return {key: tree_from_json(child) for key, child in said["dict"].items()}
-    if isinstance(said, dict):
-        return Bits.from_json(said)
-    if said is None:
-        return None
-    raise ValueError(f"a tree is an array, a list, a tuple, a dict or null, got {said!r}")
+        return [tree_from_json(child, leaf) for child in said]
+    if isinstance(said, dict) and set(said) == {"tuple"} and isinstance(said["tuple"], list):
+        return tuple(tree_from_json(child, leaf) for child in said["tuple"])
+    if isinstance(said, dict) and set(said) == {"dict"} and isinstance(said["dict"], dict):
+        return {key: tree_from_json(child, leaf) for key, child in said["dict"].items()}
+    return None if said is None else leaf(said)
 
 
 def seen(value: object) -> str:

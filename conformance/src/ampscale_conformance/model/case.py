@@ -1,6 +1,6 @@
 """A case: one fact of the specification, and how an implementation is asked for it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from .adapter import CAPABILITIES
@@ -40,6 +40,12 @@ class Case:
     def chapter(self) -> str:
         """The chapter of its clause."""
         return clauses()[self.clause].chapter
+
+
+def named(name: str, level: int, catches: str, run: Callable[[Subject], None], needs: Iterable[str] = ()) -> Case:
+    """A case by its clause and its id: "MACHINE-growth-factor/grows-by-4"."""
+    clause, _, id = name.partition("/")
+    return Case(id, clause, level, catches, run, frozenset(needs))
 
 
 def case(clause: str, level: int, catches: str, *needs: str) -> Callable[[Callable[[Subject], None]], Case]:

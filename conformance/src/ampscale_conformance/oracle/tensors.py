@@ -67,6 +67,14 @@ def array(dtype: str, values: Any, shape: tuple[int, ...] | None = None) -> Bits
     )
 
 
+def _row(dtype: str) -> Callable[..., Bits]:
+    """Makes arrays of shape (n,) of n numbers."""
+    return lambda *values: array(dtype, values)
+
+
+float16, bfloat16, float32, float64, complex64, complex128 = map(_row, (*FORMATS, *PARTS))
+
+
 def numbers(leaf: Bits) -> list[Number]:
     """The exact numbers of an array, as `floats.decode` gives them; the real and then the imaginary part of a complex one."""
     part = part_of(leaf.dtype)

@@ -61,15 +61,6 @@ class Line(Protocol):
         """Ends it, if it has not ended by itself within some seconds."""
 
 
-def _method(name: str) -> Any:
-    def asked(self: "Calls", *arguments: Any, **options: Any) -> Any:
-        given = (*arguments, options) if "options" in METHODS[name].takes else arguments
-        return self.ask(name, *given)
-
-    asked.__name__ = name
-    return asked
-
-
 class Calls:
     """The adapter's methods, as requests."""
 
@@ -77,14 +68,14 @@ class Calls:
         """The result of one call."""
         raise NotImplementedError
 
-    create, update, read_scale = _method("create"), _method("update"), _method("read_scale")
-    save, load = _method("save"), _method("load")
-    scale, unscale, all_finite = _method("scale"), _method("unscale"), _method("all_finite")
-    add_optimizer, set_gradients = _method("add_optimizer"), _method("set_gradients")
-    get_gradients, get_parameters = _method("get_gradients"), _method("get_parameters")
-    unscale_, step, update_scale = _method("unscale_"), _method("step"), _method("update_scale")
-    create_cell, train_step = _method("create_cell"), _method("train_step")
-    update_ranks, step_on_arrays, compiled = _method("update_ranks"), _method("step_on_arrays"), _method("compiled")
+    def __getattr__(self, name: str) -> Any:
+        if name not in METHODS:
+            raise AttributeError(f"an adapter has no method {name}")
+
+        def asked(*arguments: Any, **options: Any) -> Any:
+            return self.ask(name, *arguments, *([options] if "options" in METHODS[name].takes else []))
+
+        return asked
 
 
 class Client(Calls):

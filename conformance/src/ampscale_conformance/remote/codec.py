@@ -9,13 +9,13 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ampscale import LossScaleRule
 
 from ..model.adapter import ImplementationInfo
 from ..model.arrays import from_bits, is_array, to_bits
-from ..model.bits import DIGITS, Bits, map_tree, tree_to_json
+from ..model.bits import DIGITS, Bits, map_tree, tree_from_json, tree_to_json
 from .jsonl import refuse, shown, text
 
 PROTOCOL = 1
@@ -59,7 +59,7 @@ class Wire:
         if kind == "handle and tree":
             handle, tree = _several(value)
             return [self.encode("handle", handle), self.encode("tree", tree)]
-        return self.things.number(kind, value) if kind in OPAQUE else _WRITERS[kind](value)
+        return self.things.number(kind, value) if kind in OPAQUE else _KINDS[kind].write(value)
 
     def decode(self, kind: str, said: Any) -> Any:
         """
@@ -73,7 +73,7 @@ class Wire:
         if kind == "handle and tree":
             handle, tree = _list(said) if len(_list(said)) == 2 else refuse("a handle and a tree", said)
             return self.decode("handle", handle), self.decode("tree", tree)
-        return self.things.thing(kind, number_of(said, kind)) if kind in OPAQUE else _READERS[kind](said, self.library)
+        return self.things.thing(kind, number_of(said, kind)) if kind in OPAQUE else _KINDS[kind].read(said, self.library)
 
 
 def pattern(value: float) -> str:
@@ -149,7 +149,15 @@ def _list(said: Any) -> list[Any]:
     return said if isinstance(said, list) else refuse("a list", said)
 
 
+def _or_null(value: Any, function: Callable[..., Any], *more: Any) -> Any:
+    return None if value is None else function(value, *more)
+
+
 # --- the kinds, written ---
+
+
+def _write_array(value: Any) -> Any:
+    return to_bits(value).to_json()
 
 
 def _write_bool(value: Any) -> bool:
@@ -163,7 +171,7 @@ def _write_flag(value: Any) -> Any:
         return value
     if not is_array(value):
         raise TypeError(f"wanted a bool or a bool array, got {value!r}")
-    return to_bits(value).to_json()
+    return _write_array(value)
 
 
 def _write_tree(tree: Any) -> Any:
@@ -184,7 +192,7 @@ def _write_value(value: Any) -> Any:
         return value
     if isinstance(value, list | tuple):
         return [_write_value(one) for one in value]
-    return to_bits(value).to_json()
+    return _write_array(value)
 
 
 def _several(values: Any) -> Sequence[Any]:
@@ -200,21 +208,6 @@ def _check_keys(tree: Any) -> None:
         _check_keys(child)
 
 
-_WRITERS: Mapping[str, Callable[[Any], Any]] = {
-    "rule": rule_to_json,
-    "finite": _write_bool,
-    "number": lambda value: pattern(float(value)),
-    "tree": _write_tree,
-    "arrays": lambda values: [None if one is None else to_bits(one).to_json() for one in _several(values)],
-    "options": _write_named,
-    "outputs": _write_named,
-    "flag": _write_flag,
-    "answer": lambda value: None if value is None else _write_flag(value),
-    "flags": lambda values: [_write_bool(one) for one in _several(values)],
-    "nothing": lambda _: None,
-    "saved": lambda value: value,
-}
-
 # --- the kinds, read ---
 
 
@@ -223,13 +216,7 @@ def _read_bool(said: Any) -> bool:
 
 
 def _read_tree(said: Any, library: str) -> Any:
-    if isinstance(said, list):
-        return [_read_tree(child, library) for child in said]
-    if isinstance(said, dict) and set(said) == {"tuple"}:
-        return tuple(_read_tree(child, library) for child in _list(said["tuple"]))
-    if isinstance(said, dict) and set(said) == {"dict"}:
-        return {key: _read_tree(child, library) for key, child in _object(said["dict"]).items()}
-    return None if said is None else _read_array(said, library)
+    return tree_from_json(said, lambda leaf: _read_array(leaf, library))
 
 
 def _read_array(said: Any, library: str) -> Any:
@@ -264,17 +251,29 @@ def _read_value(said: Any, library: str) -> Any:
     return _read_array(said, library) if isinstance(said, dict) else said
 
 
-_READERS: Mapping[str, Callable[[Any, str], Any]] = {
-    "rule": lambda said, _: rule_from_json(said),
-    "finite": lambda said, _: _read_bool(said),
-    "number": lambda said, _: float_of(said),
-    "tree": _read_tree,
-    "arrays": lambda said, library: [None if one is None else _read_array(one, library) for one in _list(said)],
-    "options": _read_named,
-    "outputs": _read_named,
-    "flag": _read_flag,
-    "answer": lambda said, library: None if said is None else _read_flag(said, library),
-    "flags": lambda said, _: [_read_bool(one) for one in _list(said)],
-    "nothing": lambda said, _: None if said is None else refuse("null", said),
-    "saved": lambda said, _: said,
+class _Kind(NamedTuple):
+    """How a value is written, and read as one of a library's."""
+
+    write: Callable[[Any], Any]
+    read: Callable[[Any, str], Any]
+
+
+_KINDS = {
+    "rule": _Kind(rule_to_json, lambda said, _: rule_from_json(said)),
+    "finite": _Kind(_write_bool, lambda said, _: _read_bool(said)),
+    "number": _Kind(lambda value: pattern(float(value)), lambda said, _: float_of(said)),
+    "tree": _Kind(_write_tree, _read_tree),
+    "arrays": _Kind(
+        lambda values: [_or_null(one, _write_array) for one in _several(values)],
+        lambda said, library: [_or_null(one, _read_array, library) for one in _list(said)],
+    ),
+    "options": _Kind(_write_named, _read_named),
+    "outputs": _Kind(_write_named, _read_named),
+    "flag": _Kind(_write_flag, _read_flag),
+    "answer": _Kind(lambda value: _or_null(value, _write_flag), lambda said, library: _or_null(said, _read_flag, library)),
+    "flags": _Kind(
+        lambda values: [_write_bool(one) for one in _several(values)], lambda said, _: [_read_bool(one) for one in _list(said)]
+    ),
+    "nothing": _Kind(lambda _: None, lambda said, _: _or_null(said, lambda said: refuse("null", said))),
+    "saved": _Kind(lambda value: value, lambda said, _: said),
 }

@@ -58,9 +58,9 @@ _MAKE = {
 }
 
 
-def shown(value):  # type: ignore[no-untyped-def]  # as it stands in a script
+def shown(value: Any) -> Any:
     """Values and dtypes, in a form that can be compared."""
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list | tuple):
         return [shown(item) for item in value]
     if isinstance(value, dict):
         return {key: shown(item) for key, item in value.items()}
@@ -78,7 +78,7 @@ def snippet_of(result: Result, adapter: Adapter) -> str:
     if not source:
         return ""
     body = "\n".join([*_lines(result.calls, adapter.info.arrays, source), _ending(result.calls[-1], result.message)])
-    helpers = {"step": _STEP, "shown": re.sub(r"  # type.*", "", inspect.getsource(shown)).rstrip()}
+    helpers = {"step": _STEP, "shown": inspect.getsource(shown).replace("(value: Any) -> Any", "(value)").rstrip()}
     body = "\n\n\n".join([*(text for name, text in helpers.items() if re.search(rf"\b{name}\(", body)), body])
     needed = {line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\b", body)}
     above = "".join(f"{line}\n" for line in sorted(needed - set(source.splitlines())))
