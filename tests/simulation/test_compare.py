@@ -3,7 +3,6 @@
 import dataclasses
 from itertools import combinations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from ampscale import LossScaleRule
 from ampscale.simulation.compare import compare, divergence
 from ampscale.simulation.simulate import simulate
-from ampscale.simulation.traces import Trace
+from ampscale.simulation.traces import from_string
 
 SMALL = LossScaleRule(init_scale=8.0, growth_interval=2)
 TOLERANT = dataclasses.replace(SMALL, hysteresis=2)
@@ -19,14 +18,9 @@ FLOORED = dataclasses.replace(SMALL, init_scale=2.0, min_scale=1.0)
 STOPPING = dataclasses.replace(FLOORED, stop_at_floor=True)
 
 
-def flags(text):
-    """A trace from dots for finite steps and crosses for overflows."""
-    return Trace(np.array([np.inf if step == "." else -np.inf for step in text]))
-
-
 def parting(one, other, steps):
     """Where two rules diverge along a trace in text."""
-    return compare({"one": one, "other": other}, flags(steps)).divergences["one", "other"]
+    return compare({"one": one, "other": other}, from_string(steps)).divergences["one", "other"]
 
 
 @pytest.mark.parametrize(("steps", "expected"), [("....x...", 4), ("x", 0), (".x", 1), ("....", None), ("", None), ("xx..xx", 0)])
@@ -36,13 +30,9 @@ def test_rules_diverge_at_the_step_after_which_their_scales_differ(steps, expect
     assert parting(TOLERANT, SMALL, steps) == expected
 
 
-def test_what_the_scales_do_not_show_is_no_divergence():
-    """A count of overflows that no scale has shown yet does not part two rules."""
+def test_only_scales_are_compared():
+    """A count that no scale has shown yet is no divergence; rules that start apart diverge at -1, also where they meet later."""
     assert parting(TOLERANT, dataclasses.replace(SMALL, hysteresis=3), "..x..") is None
-
-
-def test_rules_that_start_apart_diverge_before_the_first_step():
-    """Also where they meet later."""
     assert parting(SMALL, dataclasses.replace(SMALL, init_scale=4.0), "....") == -1
     assert parting(FLOORED, dataclasses.replace(FLOORED, init_scale=4.0), "xxx") == -1
     assert parting(FLOORED, dataclasses.replace(FLOORED, init_scale=4.0), "") == -1
@@ -65,24 +55,20 @@ def test_rules_that_stop_in_the_same_step_have_not_diverged():
 def test_a_comparison_has_all_trajectories_and_all_pairs():
     """In the order in which the rules are given."""
     rules = {"b": SMALL, "a": TOLERANT, "c": SMALL}
-    found = compare(rules, flags("..x."))
+    found = compare(rules, from_string("..x."))
     assert list(found.trajectories) == ["b", "a", "c"]
     assert found.divergences == {("b", "a"): 2, ("b", "c"): None, ("a", "c"): 2}
     for name, rule in rules.items():
-        assert found.trajectories[name].scales.tolist() == simulate(rule, flags("..x.")).scales.tolist()
-
-
-def test_one_rule_has_no_pair():
-    """And no rule at all is refused."""
-    assert compare({"only": SMALL}, flags("..")).divergences == {}
-    with pytest.raises(ValueError, match="rules must name at least one rule, got none"):
-        compare({}, flags(".."))
+        assert found.trajectories[name].scales.tolist() == simulate(rule, from_string("..x.")).scales.tolist()
 
 
 def test_every_rule_is_checked():
-    """What is no rule, or no trace, is a TypeError."""
+    """One rule has no pair; no rule at all, and what is no rule or no trace, are refused."""
+    assert compare({"only": SMALL}, from_string("..")).divergences == {}
+    with pytest.raises(ValueError, match="rules must name at least one rule, got none"):
+        compare({}, from_string(".."))
     with pytest.raises(TypeError, match="rule must be a LossScaleRule, got 'torch'"):
-        compare({"one": SMALL, "torch": "torch"}, flags(".."))
+        compare({"one": SMALL, "torch": "torch"}, from_string(".."))
     with pytest.raises(TypeError, match="trace must be a Trace"):
         compare({"one": SMALL}, "..")
 
@@ -102,7 +88,7 @@ def plainly(one, other):
 )
 def test_divergences_are_those_of_the_definition(rules, steps):
     """And they make a tree: of three rules, the two pairs that part first part at the same step."""
-    trajectories = [simulate(rule, flags(steps)) for rule in rules]
+    trajectories = [simulate(rule, from_string(steps)) for rule in rules]
     for one, other in combinations(trajectories, 2):
         assert divergence(one, other) == plainly(one, other)
     for three in combinations(trajectories, 3):

@@ -1,0 +1,20 @@
+"""Traces and logs as text, in which a dot is a finite step, an x an overflow, and a question mark a step that is not known."""
+
+import numpy as np
+
+from ampscale.simulation.recordings.logs import read_log
+
+LETTERS = {1: ".", 0: "x", -1: "?"}
+
+
+def drawn(trace):
+    """Return a recorded trace as text."""
+    assert np.isinf(trace.limits).all()
+    return "".join("." if limit > 0 else "x" for limit in trace.limits)
+
+
+def drawn_log(text, *arguments, **options):
+    """Return the steps that a log tells of."""
+    log = read_log(text, *arguments, **options)
+    assert log.missing == ""
+    return "".join(LETTERS[flag] for flag in log.observed.finite.tolist())

@@ -1,0 +1,66 @@
+"""Files are read as what they are: a text of steps, a CSV file, or a training log."""
+
+import pytest
+from simulation.drawing import drawn
+
+from ampscale.simulation import from_file
+
+MESSAGE = "Found inf or nan, current scale is: 8.0, decrease to: 8.0*0.5\n"
+LOG = f"{MESSAGE}step 1\nstep 2\n"
+METRICS = "epoch,loss_scale,step\n0,8.0,0\n0,4.0,1\n0,4.0,2\n"
+BOTH = "epoch,finite,loss_scale,step\n0,1,8.0,0\n0,1,4.0,1\n0,1,4.0,2\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "expected"),
+    [
+        ("trace.txt", "..x\n.x\n", {}, "..x.x"),
+        ("trace.csv", "..x\n.x\n", {}, "..x.x"),
+        ("trace.csv", "finite\n1\n0\n", {}, ".x"),
+        ("flags.CSV", "overflow\n1\n0\n", {}, "x."),
+        ("flags.txt", "overflow\n1\n0\n", {"column": "overflow"}, "x."),
+        ("flags.txt", "bad\n1\n0\n", {"column": "bad", "means": "overflow"}, "x."),
+        ("flags.csv", "finite\n1\n0\n", {"means": "finite"}, ".x"),
+        ("train.log", LOG, {"step_pattern": r"step (?P<step>\d+)"}, "x."),
+        ("train.csv", LOG, {"step_pattern": "^step"}, "x."),
+        ("train.log", LOG, {"dialect": "paddle", "step_pattern": "^step"}, "x."),
+        ("train.log", b"\xff\xfe 12%|\x96\n" + LOG.encode(), {"step_pattern": "^step"}, "x."),  # bytes that are no text
+        ("train.log", MESSAGE + "global_step: 1\nglobal_step: 2\n", {}, "x."),
+        ("metrics.csv", METRICS, {}, "x."),
+        ("metrics.csv", BOTH, {"dialect": "lightning"}, "x."),
+        ("metrics.csv", BOTH, {"column": "finite"}, "..."),
+        ("train.log", METRICS, {}, "x."),
+    ],
+)
+def test_a_file_is_read_as_what_it_is(tmp_path, name, text, options, expected):
+    """By its content, its name, or an option."""
+    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert drawn(from_file(tmp_path / name, **options)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "message"),
+    [
+        ("trace.txt", " \n", {}, "is empty"),
+        ("trace.txt", "..x\n.o", {}, "no known words of apex.* as a text of '.' and 'x' it has 'o' in line 2, column 2"),
+        ("trace.txt", b"..\xff", {}, "column 3"),
+        ("flags.csv", "bad\n1\n", {}, "must have one column of .*, or one be named"),
+        ("flags.csv", "", {"column": "finite"}, "is empty"),
+        ("m.csv", "epoch,finite,scale,step\n0,1,8.0,0\n", {}, "flags, .'finite'., and .*: give column=..., or dialect="),
+        ("train.log", MESSAGE * 2, {}, "read as a training log: the log does not number its steps.*step_pattern"),
+        ("train.log", LOG, {"dialect": "apex"}, "read as a training log: the log has no known words of apex; but of paddle"),
+        ("train.log", LOG, {"step_pattern": "x", "column": "a"}, "column and means speak of a CSV file, dialect and"),
+        ("train.log", LOG, {"dialect": "paddle", "means": "finite"}, "column and means speak of a CSV file, dialect and"),
+    ],
+)
+def test_a_file_that_is_nothing_of_these_is_refused(tmp_path, name, text, options, message):
+    """The message says what it was read as, and which option would help."""
+    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match=message):
+        from_file(tmp_path / name, **options)
+
+
+def test_a_missing_file_is_the_systems_error(tmp_path):
+    """FileNotFoundError, as from open."""
+    with pytest.raises(FileNotFoundError):
+        from_file(tmp_path / "none.txt")

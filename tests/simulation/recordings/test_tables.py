@@ -1,0 +1,130 @@
+"""CSV files with a row for each step: flags, and scales that were seen."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulation.drawing import drawn
+from strategies import alike
+
+from ampscale.simulation import from_csv, observed_csv
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Writes text or bytes into a file, and returns its path."""
+
+    def write(content):
+        path = tmp_path / "trace.csv"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def test_a_known_column_says_what_true_means(written):
+    """A true cell is a finite step under finite, and an overflow under the other names, in any case."""
+    for name in ("finite", "FINITE", "overflow", "found_inf", "Skipped"):
+        path = written(f"step,{name}\n1,true\n2,false\n3,False\n")
+        assert drawn(from_csv(path)) == drawn(from_csv(path, column=name)) == (".xx" if name.lower() == "finite" else "x..")
+
+
+def test_cells_are_read_in_the_usual_ways(written):
+    """Numbers, and words in any case, with spaces around."""
+    for yes, no in [("1", "0"), ("1.0", "0.0"), ("TRUE", "FALSE"), ("True", "False"), ("yes", "No")]:
+        assert drawn(from_csv(written(f"finite\n{yes}\n {no} \n{yes}\n"))) == ".x."
+
+
+def test_another_column_needs_a_meaning(written):
+    """Its polarity is not guessed; a name that has one cannot be given another."""
+    path = written("nan_seen\n1\n0\n")
+    with pytest.raises(ValueError, match=r"what does a true cell of 'nan_seen' mean\? give means='finite' or means='overflow'"):
+        from_csv(path, column="nan_seen")
+    assert drawn(from_csv(path, column="nan_seen", means="overflow")) == "x."
+    assert drawn(from_csv(path, column="nan_seen", means="finite")) == ".x"
+    path = written("finite\n1\n")
+    assert drawn(from_csv(path, means="finite")) == "."
+    with pytest.raises(ValueError, match="a true cell of 'finite' means 'finite', got means='overflow'"):
+        from_csv(path, means="overflow")
+    with pytest.raises(ValueError, match="means must be 'finite' or 'overflow', got 'good'"):
+        from_csv(path, means="good")
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("", {}, "a row of names and at least one row of values, got 0 rows"),
+        ("finite\n", {}, "a row of names and at least one row of values, got 1 rows"),
+        ("step,scale\n1,2\n", {}, "one column of .*, or one be named; got .. among .'step', 'scale'."),
+        ("finite,overflow\n1,0\n", {}, "one column of .*; got .'finite', 'overflow'. among"),
+        ("finite,finite\n1,0\n", {}, "one column of .*; got .'finite', 'finite'. among"),
+        ("finite,step\n1,1\n0\n", {}, "line 3: every row must have 2 cells"),
+        ("finite\n1\n\n0,1\n", {}, "line 4: every row must have 1 cells"),
+        ("finite\n1\n2\n", {}, "line 3: 'finite' must be one of 1, 1.0, true, yes, 0, 0.0, false, no, got '2'"),
+        ("step,finite\n1,1\n2,\n", {}, "line 3: 'finite' must be one of .*, got ''"),
+        ("a,a\n1,1\n", {"column": "bad"}, r"one column 'bad', got 0 among \['a', 'a'\]"),
+        ("a,a\n1,1\n", {"column": "a", "means": "finite"}, r"one column 'a', got 2 among \['a', 'a'\]"),
+        (b"finite\n\xff\n", {}, " is no CSV file in UTF-8"),
+        (b"finite\n1\x00\n", {}, "(, line 2: 'finite' must be| is no CSV file in UTF-8)"),
+        (b'finite\n"' + b"1" * 200_000 + b'"\n', {}, " is no CSV file in UTF-8"),
+    ],
+    ids=str,
+)
+def test_a_csv_file_that_is_no_record_is_refused(written, content, options, message):
+    """Each complaint names the file, and the line where there is one."""
+    with pytest.raises(ValueError, match=rf"trace\.csv.*{message}"):
+        from_csv(written(content), **options)
+
+
+def test_csv_files_come_from_many_programs(written):
+    """A byte order mark, quotes, carriage returns, spaces and empty lines do not matter."""
+    path = written('\ufeffstep, "finite"\r\n"1","1"\r\n\r\n2, 0\r\n')
+    assert drawn(from_csv(path, column="finite")) == ".x"
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "scales", "finite"),
+    [
+        ("step,scale,overflow\n1,8,0\n2,,1\n3,4.0,\n4,inf,false\n5,2e3,\n", {}, [8, math.nan, 4, math.inf, 2000], [1, 0, -1, 1]),
+        ("scale,finite\n8,0\n4,1\n", {}, [8, 4, math.nan], [0, 1]),  # a last row with a flag is a step
+        ("S,loss\n8,1.5\n4,1.4\n4,1.3\n", {"scale_column": "S"}, [8, 4, 4], [-1, -1]),
+        ("scale,bad,finite\n8,1,1\n4,0,1\n", {"overflow_column": "bad"}, [8, 4, math.nan], [0, 1]),
+        ("scale,bad,finite\n8,1,1\n4,0,1\n", {"overflow_column": "finite"}, [8, 4, math.nan], [1, 1]),
+        ("scale,bad,finite\n8,1,1\n4,0,1\n", {}, [8, 4, math.nan], [1, 1]),
+    ],
+)
+def test_a_record_may_know_less_than_a_trace(written, text, options, scales, finite):
+    """Empty cells and columns that are not there are scales that were not seen, and flags that are not known."""
+    seen = observed_csv(written(text), **options)
+    assert alike(seen.scales, np.array(scales, np.float64))
+    assert alike(seen.finite, np.array(finite, np.int8))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Scale,overflow\n8,1\n", "one column 'scale', got 0"),
+        ("scale,overflow\nbig,1\n", "line 2: 'scale' must be a number of at least 0, or empty, got 'big'"),
+        ("scale,overflow\n8,1\n-1,1\n", "line 3: 'scale' must be a number of at least 0, or empty, got '-1'"),
+        ("scale,overflow\n8,maybe\n", "line 2: 'overflow' must be one of .*, got 'maybe'"),
+        ("scale,overflow,finite\n8,1,0\n", "one column of .*; got .'overflow', 'finite'."),
+    ],
+)
+def test_a_record_that_cannot_be_read_is_refused(written, text, message):
+    """Each complaint names the file, and the line where there is one."""
+    with pytest.raises(ValueError, match=rf"trace\.csv.*{message}"):
+        observed_csv(written(text))
+
+
+@given(st.lists(st.tuples(st.floats(0, 2.0**40) | st.none(), st.sampled_from([True, False, None])), min_size=1, max_size=20))
+def test_a_written_record_is_read_as_it_was(written, rows):
+    """Every scale and every flag comes back; the last row is a step where it has a flag."""
+    lines = [f"{'' if scale is None else repr(scale)},{'' if bad is None else bad}\n" for scale, bad in rows]
+    seen = observed_csv(written("scale,overflow\n" + "".join(lines)))
+    flags = [-1 if bad is None else int(not bad) for _, bad in rows]
+    scales = [math.nan if scale is None else scale for scale, _ in rows]
+    ends = flags[-1] == -1
+    assert seen.finite.tolist() == (flags[:-1] if ends else flags)
+    assert alike(seen.scales, np.array(scales if ends else [*scales, math.nan], np.float64))
