@@ -11,9 +11,9 @@ def refused(error, name, came):
     with pytest.raises(error) as refusal:
         yield
     words = str(refusal.value)
-    assert name in words
-    assert "must" in words
-    assert came in words
+    assert name in words, words
+    assert "must" in words, words
+    assert came in words, words
 
 
 def check_rejected(call, cases, got=repr):

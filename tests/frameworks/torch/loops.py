@@ -109,6 +109,10 @@ def finished(run):
 
 
 LOOPS = {loop.__name__: loop for loop in (together, clipping, accumulating)}
+PAIRS = [
+    *[("together", optimizer) for optimizer in OPTIMIZERS],
+    *[(loop, optimizer) for loop in ("clipping", "accumulating") for optimizer in ("momentum", "adamw-fused")],
+]
 
 
 def trained(run, loop, steps):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from frameworks.torch.loops import INF, LOOPS, OPTIMIZERS, bits, started, trained
+from frameworks.torch.loops import INF, LOOPS, OPTIMIZERS, PAIRS, bits, started, trained
 
 from ampscale.frameworks.torch import GradScaler
 
@@ -19,8 +19,7 @@ def no_waiting():
 
 
 @pytest.mark.clause("TORCH-unscale", "TORCH-step", "TORCH-update", "TORCH-fused", "TORCH-first-scale")
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("loop", "optimizer"), PAIRS)
 def test_two_hundred_steps_are_those_of_torch(loop, optimizer):
     """Parameters, moments, scale and count after every step, with ten overflows."""
 

@@ -5,7 +5,7 @@ from inspect import Parameter, signature
 
 import pytest
 import torch
-from frameworks.torch.loops import INF, LOOPS, OPTIMIZERS, OVERFLOWS, batch_of, factors_at, started, together, trained
+from frameworks.torch.loops import INF, LOOPS, OPTIMIZERS, OVERFLOWS, PAIRS, batch_of, factors_at, started, together, trained
 
 from ampscale.frameworks.torch import GradScaler
 
@@ -31,8 +31,7 @@ def reference(loop, optimizer):
 @pytest.mark.clause(
     "TORCH-growth", "TORCH-backoff", "TORCH-unscale", "TORCH-step", "TORCH-update", "TORCH-several-optimizers", "TORCH-fused"
 )
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("loop", "optimizer"), PAIRS)
 def test_two_hundred_steps_are_those_of_torch(loop, optimizer):
     """Two optimizers under one scaler; parameters, moments, scale and count after every step."""
     run = started(ours(**SETTINGS), OPTIMIZERS[optimizer])
@@ -69,9 +68,8 @@ def test_some_overflows_come_from_the_scale_alone():
 
 
 @pytest.mark.clause("TORCH-load-state-dict", "TORCH-state-dict")
-@pytest.mark.parametrize("optimizer", ["momentum", "adamw-fused"])
+@pytest.mark.parametrize(("optimizer", "loaded"), [("momentum", "before the first scale"), ("adamw-fused", "after it")])
 @pytest.mark.parametrize(("first", "then"), [(theirs, ours), (ours, theirs), (ours, ours)])
-@pytest.mark.parametrize("loaded", ["before the first scale", "after it"])
 def test_a_run_goes_on_from_the_state_dict_of_the_other(first, then, loaded, optimizer):
     """Saved by either after half of the steps, loaded by either, and no bit differs from torch's own run."""
     run = started(first(**SETTINGS), OPTIMIZERS[optimizer])
@@ -112,18 +110,12 @@ def test_the_scale_moves_as_that_of_torch(settings):
 
 
 @pytest.mark.clause("TORCH-parameters")
-@pytest.mark.parametrize("method", [name for name in vars(torch.amp.GradScaler) if not name.startswith("_")])
-def test_a_method_has_the_parameters_of_torch(method):
-    """Names, kinds and defaults."""
-    assert parameters(getattr(GradScaler, method)) == parameters(getattr(torch.amp.GradScaler, method))
-
-
-@pytest.mark.clause("TORCH-parameters")
-def test_the_constructor_has_the_parameters_of_torch():
+def test_constructor_and_methods_have_the_parameters_of_torch():
     """Names, kinds and defaults; and there are no further methods."""
-    assert parameters(GradScaler) == parameters(torch.amp.GradScaler)
     public = [{name for name in vars(each) if not name.startswith("_")} for each in (GradScaler, torch.amp.GradScaler)]
     assert public[0] == public[1]
+    for name in ("__init__", *public[0]):
+        assert parameters(getattr(GradScaler, name)) == parameters(getattr(torch.amp.GradScaler, name)), name
 
 
 def parameters(function):

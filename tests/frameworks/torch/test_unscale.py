@@ -35,16 +35,16 @@ def sparse(indices, values, rows=4):
 
 @pytest.mark.clause("TORCH-unscale", "SCALING-unscale-divides")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("layout", [lambda grad: grad, lambda grad: grad.repeat(2)[::2], lambda grad: grad[:, None]])
-def test_gradients_are_divided_in_place(dtype, layout):
+def test_gradients_are_divided_in_place(dtype):
     """In their own memory, dtypes and layouts, in every group, by a true division; a parameter without one is skipped."""
-    gradient, beside = layout(torch.tensor([5, 7], dtype=dtype)), torch.tensor([5.0])
-    wanted = (gradient / torch.tensor(3.0)).clone()
-    optimizer = optimizer_with(gradient, None, beside)
-    assert scaler_at(3.0).unscale_(optimizer) is None
-    assert [parameter.grad for parameter in parameters(optimizer)][1] is None
-    assert parameters(optimizer)[0].grad is gradient
-    assert bits([gradient, beside]) == bits([wanted, torch.tensor([5.0]) / 3])
+    for layout in (torch.clone, lambda grad: grad.repeat(2)[::2], lambda grad: grad[:, None].clone()):
+        gradient, beside = layout(torch.tensor([5, 7], dtype=dtype)), torch.tensor([5.0])
+        wanted = (gradient / torch.tensor(3.0)).clone()
+        optimizer = optimizer_with(gradient, None, beside)
+        assert scaler_at(3.0).unscale_(optimizer) is None
+        assert [parameter.grad for parameter in parameters(optimizer)][1] is None
+        assert parameters(optimizer)[0].grad is gradient
+        assert bits([gradient, beside]) == bits([wanted, torch.tensor([5.0]) / 3])
 
 
 @pytest.mark.clause("TORCH-unscale")
@@ -68,21 +68,19 @@ def test_gradients_that_have_gradients_themselves_are_unscaled():
 
 
 @pytest.mark.clause("TORCH-unscale", "OVERFLOW-both-sides")
-@pytest.mark.parametrize(
-    ("gradient", "scale"),
-    [
+def test_an_overflow_is_seen_before_and_after_the_division():
+    """Beside finite gradients of other dtypes; no parameter moves."""
+    bad = [
         (torch.tensor([1.0, NAN]), 8.0),
         (torch.tensor([-INF], dtype=torch.float64), 8.0),
         (torch.tensor([INF], dtype=torch.bfloat16), 8.0),
         (torch.tensor([3e38]), 0.25),
         (torch.tensor([8.0]), 2.0**-126),
-    ],
-)
-def test_an_overflow_is_seen_before_and_after_the_division(gradient, scale):
-    """Beside finite gradients of other dtypes; no parameter moves."""
-    optimizer = optimizer_with(torch.tensor([1e-30]), gradient, None, torch.tensor([1e-30], dtype=torch.float64))
-    assert scaler_at(scale).step(optimizer) is False
-    assert all((parameter == 0).all() for parameter in parameters(optimizer))
+    ]
+    for gradient, scale in bad:
+        optimizer = optimizer_with(torch.tensor([1e-30]), gradient, None, torch.tensor([1e-30], dtype=torch.float64))
+        assert scaler_at(scale).step(optimizer) is False
+        assert all((parameter == 0).all() for parameter in parameters(optimizer))
 
 
 @pytest.mark.clause("TORCH-unscale", "TORCH-step")
@@ -99,8 +97,9 @@ def test_gradients_can_be_edited_between_unscaling_and_the_step():
 
 
 @pytest.mark.clause("TORCH-float16")
-@pytest.mark.parametrize("call", ["unscale_", "step"])
-@pytest.mark.parametrize("make", [torch.Tensor.half, lambda gradient: gradient.half().to_sparse()])
+@pytest.mark.parametrize(
+    ("call", "make"), [("unscale_", torch.Tensor.half), ("step", lambda gradient: gradient.half().to_sparse())]
+)
 def test_float16_gradients_are_refused_before_anything_changes(call, make):
     """The ValueError says what was wanted; no gradient has been divided, and none counts as such."""
     gradients = [torch.tensor([8.0]), sparse([0, 0], [8.0, 8.0]), make(torch.tensor([8.0]))]
@@ -131,12 +130,12 @@ def test_sparse_gradients_are_coalesced_and_unscaled():
 
 
 @pytest.mark.clause("TORCH-sparse", "OVERFLOW-both-sides")
-@pytest.mark.parametrize("scale", [1.0, 8.0, 0.5])
-def test_an_overflow_that_only_the_sum_of_duplicates_has_is_seen(scale):
+def test_an_overflow_that_only_the_sum_of_duplicates_has_is_seen():
     """Each of them is finite."""
-    optimizer = optimizer_with(sparse([1, 1], [3e38, 3e38]))
-    assert scaler_at(scale).step(optimizer) is False
-    assert (parameters(optimizer)[0] == 0).all()
+    for scale in (1.0, 8.0, 0.5):
+        optimizer = optimizer_with(sparse([1, 1], [3e38, 3e38]))
+        assert scaler_at(scale).step(optimizer) is False
+        assert (parameters(optimizer)[0] == 0).all()
 
 
 @pytest.mark.clause("TORCH-sparse")
