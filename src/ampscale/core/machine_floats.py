@@ -54,7 +54,7 @@ def init_host(rule: RuleConstants) -> tuple[float, int, int, int | None, float |
     return scale, rule.growth_offset, 0, None if rule.rate is None else 0, scale if rule.lag else None
 
 
-def transition_host(rule: RuleConstants, step: Step, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, Flag] | None:
+def transition_host(rule: RuleConstants, step: Step, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, bool] | None:
     """
     The next state, and whether the published scaler stops, as `LossScaleRule.transition` says; None where *state* or *finite*
     is not the host's.
@@ -76,7 +76,12 @@ def transition_host(rule: RuleConstants, step: Step, state: LossScaleState, fini
         return None
     numbers = LossScaleState(*(None if value is None else value.item() for value in state))
     after, stopped = _transition(step, numbers, bool(finite))
-    return LossScaleState(*map(_like, state, after)), _flag_like(state.scale, stopped)
+    return LossScaleState(*map(_like, state, after)), stopped
+
+
+def flag_beside(scale: Array, flag: Flag) -> Flag:
+    """Return *flag* as an array if *scale* is one."""
+    return array_namespace(scale).asarray(flag) if isinstance(flag, bool) and type(scale) is not float else flag
 
 
 def rounded_constants(rule: RuleConstants) -> RoundedConstants[float]:
@@ -208,7 +213,3 @@ def _like(array: Array, number: float | None) -> Array:
     new = array.copy()
     new[()] = number
     return new
-
-
-def _flag_like(array: Array, flag: bool) -> Array:
-    return array_namespace(array).asarray(flag)

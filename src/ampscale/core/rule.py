@@ -89,7 +89,7 @@ class LossScaleRule(RuleConstants):
             TypeError: *finite* is no bool.
             ValueError: It has another shape.
         """
-        return self.transition(state, finite)[0]
+        return self._transition(state, finite)[0]
 
     def stops(self, state: LossScaleState, finite: Flag) -> Flag:
         """
@@ -120,5 +120,9 @@ class LossScaleRule(RuleConstants):
             TypeError: *finite* is no bool.
             ValueError: It has another shape.
         """
+        after, stops = self._transition(state, finite)
+        return after, machine_floats.flag_beside(state.scale, stops)
+
+    def _transition(self, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, Flag]:
         quick = machine_floats.transition_host(self, self._step, state, finite)
         return machine.transition(self, state, finite) if quick is None else quick
