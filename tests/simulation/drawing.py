@@ -14,7 +14,11 @@ def drawn(trace):
 
 
 def drawn_log(text, *arguments, **options):
+    """Read a log, and return the steps that it tells of."""
+    return steps_of(read_log(text, *arguments, **options))
+
+
+def steps_of(log):
     """Return the steps that a log tells of."""
-    log = read_log(text, *arguments, **options)
     assert log.missing == ""
     return "".join(LETTERS[flag] for flag in log.observed.finite.tolist())

@@ -1,6 +1,7 @@
 """The words of each project, generation by generation, and what they say."""
 
 import math
+from itertools import product
 
 import pytest
 
@@ -12,6 +13,8 @@ MEGATRON = (
     " learning rate: 1.500E-04 | global batch size:    64 | lm loss: 6.123456E+00 | loss scale: {:.1f} | grad norm: 1.234 |"
     " num zeros: 0.0 | params norm: 321.123 | number of skipped iterations: {:3d} | number of nan iterations:   0 |"
 )
+INNER = "2020-08-01 12:39:39 | INFO | train_inner | epoch 001:"
+INNER_JSON = '[2021-05-26 12:00:00,123][train_inner][INFO] - {"epoch": 1,'
 
 
 def only(text):
@@ -20,148 +23,108 @@ def only(text):
     return dialect, event
 
 
-@pytest.mark.parametrize(
-    ("dialect", "message", "before", "after"),
-    [
-        ("apex", "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0", None, 32768),
-        (
-            "apex",
-            "Gradient overflow. Skipping step, loss scaler 12 reducing loss scale to 8.165126103939127e-202",
-            None,
-            8.165126103939127e-202,
-        ),
-        ("apex", "Gradient overflow.  Skipping step, reducing loss scale to 0.5", None, 0.5),
-        ("apex", "Gradient overflow, skipping update", None, None),
-        ("apex", "OVERFLOW! Skipping step, reducing loss scale to 64.0", None, 64),
-        ("apex", "OVERFLOW within closure! Skipping step, reducing loss scale to 64.0", None, 64),
-        ("apex", "\nGrad overflow on iteration 7\nUsing dynamic loss scale of 65536.0", 65536, None),
-        ("apex", "\nGrad overflow on iteration 7\nUsing static loss scale of 8.0", 8, None),
-        ("deepspeed", "[deepspeed] OVERFLOW! Skipping step. Attempted loss scale: 65536, reducing to 32768.0", 65536, 32768),
-        ("deepspeed", "[deepscale] OVERFLOW! Rank 3 Skipping step. Attempted loss scale: 1, reducing to 1", 1, 1),
-        ("deepspeed", "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 128.0, reducing to 64.0", 128, 64),
-        (
-            "deepspeed",
-            "[deepspeed] fp16 dynamic loss scale overflow! Skipping step. Attempted loss scale: 65536, reducing to 32768.0",
-            65536,
-            32768,
-        ),
-        (
-            "deepspeed",
-            "[deepspeed] fp16 dynamic loss scale overflow! Rank 1 Skipping step. Attempted loss scale: 2.0, reducing to 1",
-            2,
-            1,
-        ),
-        (
-            "deepspeed",
-            "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 8, but hysteresis is 2. Reducing hysteresis to 1",
+MESSAGES = {  # of each project: the scale before the overflow and after it
+    "apex": {
+        "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0": (None, 32768),
+        "Gradient overflow. Skipping step, loss scaler 12 reducing loss scale to 8.1651e-202": (None, 8.1651e-202),
+        "Gradient overflow.  Skipping step, reducing loss scale to 0.5": (None, 0.5),
+        "Gradient overflow, skipping update": (None, None),
+        "OVERFLOW! Skipping step, reducing loss scale to 64.0": (None, 64),
+        "OVERFLOW within closure! Skipping step, reducing loss scale to 64.0": (None, 64),
+        "\nGrad overflow on iteration 7\nUsing dynamic loss scale of 65536.0": (65536, None),
+        "\nGrad overflow on iteration 7\nUsing static loss scale of 8.0": (8, None),
+    },
+    "deepspeed": {
+        "[deepspeed] OVERFLOW! Skipping step. Attempted loss scale: 65536, reducing to 32768.0": (65536, 32768),
+        "[deepscale] OVERFLOW! Rank 3 Skipping step. Attempted loss scale: 1, reducing to 1": (1, 1),
+        "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 128.0, reducing to 64.0": (128, 64),
+        "[deepspeed] fp16 dynamic loss scale overflow! Skipping step. Attempted loss scale: 64, reducing to 32.0": (64, 32),
+        "[deepspeed] fp16 dynamic loss scale overflow! Rank 1 Skipping step. Attempted loss scale: 2.0, reducing to 1": (2, 1),
+        "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 8, but hysteresis is 2. Reducing hysteresis to 1": (
             8,
             8,
         ),
-        ("deepspeed", "[deepspeed] OVERFLOW! Rank 0 Skipping step.", None, None),
-        ("deepspeed", "[Rank 0] Overflow detected. Skipping step. Attempted loss scale: 8.0, reducing to 4.0", 8, 4),
-        ("deepspeed", "[Rank -1] Overflow detected. Skipping step. Attempted loss scale: 8.0, reducing to 4.0", 8, 4),
-        ("paddle", "Found inf or nan, current scale is: 32768.0, decrease to: 32768.0*0.5", 32768, 16384),
-        ("paddle", "Found inf or nan, current scale is: 1000.0, decrease to: 1000.0*0.800000011920929", 1000, 800),
-        ("paddle", "Found inf or nan, current scale is: 3.0517578125e-05, decrease to: 3.0517578125e-05*0.5", 2**-15, 2**-16),
-        ("paddle", "Found inf or nan, current scale is: 0.0, decrease to: 0.0*0.5", 0, 0),
-        ("fairseq", "| WARNING: overflow detected, setting loss scale to: 0.0001220703125", None, 2**-13),
-        (
-            "fairseq",
-            "2020-08-01 12:39:16 | INFO | fairseq.trainer | NOTE: overflow detected, setting loss scale to: 1024.0",
-            None,
-            1024,
-        ),
-        ("fairseq", "NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 4.0", None, 4),
-        ("fairseq", "AMP: overflow detected, setting scale to to 32768.0", None, 32768),
-    ],
-)
-@pytest.mark.parametrize("stamp", ["", STAMP, " 12%|█▎        | 47/378 [00:21<01:09,  3.52s/it]", "noise "])
-def test_a_message_is_an_overflow_with_its_scales(dialect, message, before, after, stamp):
+        "[deepspeed] OVERFLOW! Rank 0 Skipping step.": (None, None),
+        "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 1, reducing to 0": (1, None),  # some scale below 1
+        "[Rank 0] Overflow detected. Skipping step. Attempted loss scale: 8.0, reducing to 4.0": (8, 4),
+        "[Rank -1] Overflow detected. Skipping step. Attempted loss scale: 8.0, reducing to 4.0": (8, 4),
+    },
+    "paddle": {
+        "Found inf or nan, current scale is: 32768.0, decrease to: 32768.0*0.5": (32768, 16384),
+        "Found inf or nan, current scale is: 1000.0, decrease to: 1000.0*0.800000011920929": (1000, 800),
+        "Found inf or nan, current scale is: 3.0517578125e-05, decrease to: 3.0517578125e-05*0.5": (2**-15, 2**-16),
+        "Found inf or nan, current scale is: 0.0, decrease to: 0.0*0.5": (0, 0),
+    },
+    "fairseq": {
+        "| WARNING: overflow detected, setting loss scale to: 0.0001220703125": (None, 2**-13),
+        "2020-08-01 12:39:16 | INFO | fairseq.trainer | NOTE: overflow detected, setting loss scale to: 1024.0": (None, 1024),
+        "NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 4.0": (None, 4),
+        "AMP: overflow detected, setting scale to to 32768.0": (None, 32768),
+    },
+}
+STAMPS = ["", STAMP, " 12%|█▎        | 47/378 [00:21<01:09,  3.52s/it]", "noise "]
+
+
+@pytest.mark.parametrize("dialect", MESSAGES)
+def test_a_message_is_an_overflow_with_its_scales(dialect):
     """What stands before it on its line does not matter; a scale that it does not give is NaN."""
-    found, event = only(f"first\n{stamp}{message}\nlast")
-    overflow = event.overflow()
-    assert (found, event.meaning, overflow.line) == (dialect, "overflow", 3 if message.startswith("\n") else 2)
-    for scale, expected in ((overflow.before, before), (overflow.after, after)):
-        assert scale == expected or (expected is None and math.isnan(scale))
+    for (message, scales), stamp in product(MESSAGES[dialect].items(), STAMPS):
+        found, event = only(f"first\n{stamp}{message}\nlast")
+        line, *told = event.overflow()
+        assert (found, event.meaning, line) == (dialect, "overflow", 3 if message.startswith("\n") else 2)
+        assert told == pytest.approx([math.nan if scale is None else scale for scale in scales], rel=0, abs=0, nan_ok=True)
 
 
-@pytest.mark.parametrize("dialect", ["apex", "megatron"])
-def test_fp16_utils_and_the_first_megatron_have_one_message(dialect):
+def test_fp16_utils_and_the_first_megatron_have_one_message():
     """Both are recognised; the lines around it tell them apart."""
     found = find_events("OVERFLOW! Skipping step. Attempted loss scale: 4294967296, reducing to 2147483648.0\n")
     assert list(found) == ["apex", "megatron"]
-    assert found[dialect][0].overflow() == (1, 2.0**32, 2.0**31)
+    assert [event.overflow() for (event,) in found.values()] == [(1, 2.0**32, 2.0**31)] * 2
 
 
-@pytest.mark.parametrize(
-    ("dialect", "line", "number", "said"),
-    [
-        ("deepspeed", f"{STAMP}[Rank 0] step=10, skipped=6, lr=[1e-05], mom=[(0.9, 0.95)]", 10, {"total": "6"}),
-        ("deepspeed", "INFO:root:rank:1 step=10, skipped=6, lr=[0.001], mom=[0.9]", 10, {"total": "6"}),
-        ("deepspeed", "steps: 20 loss: 6.9078 iter time (s): 0.412 samples/sec: 77.6", 20, {}),
-        ("deepspeed", f"{STAMP}\nGrad overflow on iteration 4", 4, {}),
-        ("deepspeed", f"{STAMP}Grad overflow on iteration: 4", 4, {}),
-        (
-            "paddle",
-            "[2025-04-24 15:19:26,044] [    INFO] - loss: 1.44202387, learning_rate: 0.0, global_step: 3, ppl: 4.2",
-            3,
-            {},
-        ),
-        ("megatron", MEGATRON.format(65536.0, 2), 300, {"scale": "65536.0", "skipped": "2"}),
-        ("megatron", " [2025-02-03 04:05:06]" + MEGATRON.format(1.0, 0), 300, {"scale": "1.0", "skipped": "0", "fraction": None}),
-        ("megatron", " [2026-02-03 04:05:06.430639]" + MEGATRON.format(1.0, 0), 300, {"fraction": ""}),
-        ("megatron", "  successfully loaded checkpoint from ckpt [ t 1/2, p 1/1 ] at iteration 1000", 1000, {}),
-        ("megatron", "  successfully loaded checkpoint from ckpt at iteration 1000", 1000, {}),
-        (
-            "fairseq",
-            "| epoch 027 | loss 6.343 | num_updates 10198 | lr 0.0006 | clip 0% | loss_scale 0.500 | wall 9",
-            10198,
-            {"about": "0.500"},
-        ),
-        (
-            "fairseq",
-            "| epoch 001:    100 / 1000 loss=9.1, num_updates=99, lr=0.1, loss_scale=64.000, wall=9",
-            99,
-            {"about": "64.000", "inner": None},
-        ),
-        (
-            "fairseq",
-            "2020-08-01 12:39:39 | INFO | train_inner | epoch 001:   3615 / 6547 loss=0.4, num_updates=3600, loss_scale=1399",
-            3600,
-            {"about": "1399", "inner": ""},
-        ),
-        (
-            "fairseq",
-            '[2021-05-26 12:00:00,123][train_inner][INFO] - {"epoch": 1, "num_updates": "200", "lr": "0.1", "loss_scale": "64"}',
-            200,
-            {"about": "64", "inner": ""},
-        ),
-        (
-            "fairseq",
-            '2020-02-07 13:21:07 | INFO | train | {"train_num_updates": "500", "train_loss_scale": "8.000"}',
-            500,
-            {"about": "8.000"},
-        ),
-        (
-            "fairseq",
-            "| epoch 028 | valid on 'valid' subset | loss 9.329 | num_updates 9165 | best_loss 9.11817",
-            9165,
-            {"about": None},
-        ),
-        ("fairseq", "| loaded checkpoint checkpoints/checkpoint_last.pt (epoch 3 @ 1000 updates)", 1000, {}),
-        ("fairseq", "INFO | fairseq.trainer | Loaded checkpoint c.pt (epoch 3 @ 1000 updates)", 1000, {}),
+LINES = {  # of each project: the step that a line numbers, and what else it says
+    "deepspeed": [
+        (f"{STAMP}[Rank 0] step=10, skipped=6, lr=[1e-05], mom=[(0.9, 0.95)]", 10, {"total": "6"}),
+        ("INFO:root:rank:1 step=10, skipped=6, lr=[0.001], mom=[0.9]", 10, {"total": "6"}),
+        ("steps: 20 loss: 6.9078 iter time (s): 0.412 samples/sec: 77.6", 20, {}),
+        (f"{STAMP}\nGrad overflow on iteration 4", 4, {}),
+        (f"{STAMP}Grad overflow on iteration: 4", 4, {}),
     ],
-)
-def test_a_line_numbers_the_steps(dialect, line, number, said):
+    "paddle": [
+        ("[2025-04-24 15:19:26,044] [    INFO] - loss: 1.44202387, learning_rate: 0.0, global_step: 3, ppl: 4.2", 3, {}),
+    ],
+    "megatron": [
+        (MEGATRON.format(65536.0, 2), 300, {"scale": "65536.0", "skipped": "2"}),
+        (" [2025-02-03 04:05:06]" + MEGATRON.format(1.0, 0), 300, {"scale": "1.0", "skipped": "0", "fraction": None}),
+        (" [2026-02-03 04:05:06.430639]" + MEGATRON.format(1.0, 0), 300, {"fraction": ""}),
+        ("  successfully loaded checkpoint from ckpt [ t 1/2, p 1/1 ] at iteration 1000", 1000, {}),
+        ("  successfully loaded checkpoint from ckpt at iteration 1000", 1000, {}),
+    ],
+    "fairseq": [
+        ("| epoch 027 | loss 6.343 | num_updates 10198 | lr 0.0006 | loss_scale 0.500 | wall 9", 10198, {"about": "0.500"}),
+        ("| epoch 001:    100 / 1000 num_updates=99, loss_scale=64.000, wall=9", 99, {"about": "64.000", "inner": None}),
+        (f"{INNER}   3615 / 6547 loss=0.4, num_updates=3600, loss_scale=1399", 3600, {"about": "1399", "inner": ""}),
+        (INNER_JSON + ' "num_updates": "200", "lr": "0.1", "loss_scale": "64"}', 200, {"about": "64", "inner": ""}),
+        ('| INFO | train | {"train_num_updates": "500", "train_loss_scale": "8.000"}', 500, {"about": "8.000"}),
+        ("| epoch 028 | valid on 'valid' subset | loss 9.329 | num_updates 9165 | best_loss 9.11817", 9165, {"about": None}),
+        ("| loaded checkpoint checkpoints/checkpoint_last.pt (epoch 3 @ 1000 updates)", 1000, {}),
+        ("INFO | fairseq.trainer | Loaded checkpoint c.pt (epoch 3 @ 1000 updates)", 1000, {}),
+    ],
+}
+
+
+@pytest.mark.parametrize("dialect", LINES)
+def test_a_line_numbers_the_steps(dialect):
     """And says what else its project's lines say."""
-    found, event = only(f"first\n{line}\n")
-    assert (found, event.number) == (dialect, number)
-    assert {name: event.groups.get(name) for name in said} == said
+    for line, number, said in LINES[dialect]:
+        found, event = only(f"first\n{line}\n")
+        assert (found, event.number) == (dialect, number)
+        assert {name: event.groups.get(name) for name in said} == said
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_other_lines_say_nothing():
+    """Also the progress bars of fairseq, which show a number of updates that is over."""
+    for line in [
         "",
         "No overflow today. Skipping lunch.",
         "Namespace(min_loss_scale=0.0001, fp16_scale_window=None, total_num_update=1000)",
@@ -171,11 +134,8 @@ def test_a_line_numbers_the_steps(dialect, line, number, said):
         "saved checkpoint checkpoint28.pt (epoch 28 @ 9165 updates) (writing took 7 seconds)",
         "micro_steps: 20 loss: 6.9",
         " validation loss at iteration 300 | lm loss value: 6.1 |",
-    ],
-)
-def test_other_lines_say_nothing(line):
-    """Also the progress bars of fairseq, which show a number of updates that is over."""
-    assert find_events(line) == {}
+    ]:
+        assert find_events(line) == {}, line
 
 
 @pytest.mark.parametrize(
@@ -204,13 +164,6 @@ def test_a_scale_in_a_line_is_taken_where_its_digits_give_it(line, scale):
     """A power of two from its six digits, but no average, and nothing that was rounded to one digit after the point."""
     _, event = only(line)
     assert event.scale_after() == scale or (math.isnan(scale) and math.isnan(event.scale_after()))
-
-
-def test_deepspeed_cuts_off_fractions():
-    """A 0 is some scale below 1; a 0.0 is 0."""
-    _, event = only("[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 1, reducing to 0")
-    assert event.overflow().before == 1
-    assert math.isnan(event.overflow().after)
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,9 @@
 import math
 
 import pytest
+from simulation.drawing import drawn_log
 
 from ampscale.simulation.recordings.logs import read_log
-
-DRAWN = {1: ".", 0: "x", -1: "?"}
-MISSING = math.nan
 
 
 def deepspeed(number, total):
@@ -36,13 +34,6 @@ def setting(after):
     return f"NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: {after:.1f}\n"
 
 
-def drawn(text, **options):
-    """The steps that a log tells of."""
-    log = read_log(text, **options)
-    assert log.missing == ""
-    return "".join(DRAWN[flag] for flag in log.observed.finite.tolist())
-
-
 def scales(text, **options):
     """The scales that were seen, by the number of steps before them."""
     seen = read_log(text, **options).observed.scales.tolist()
@@ -62,7 +53,7 @@ def scales(text, **options):
 )
 def test_a_window_is_known_where_all_of_its_steps_are_alike(text, expected):
     """Where some overflowed, the log does not say which."""
-    assert drawn(text) == expected
+    assert drawn_log(text) == expected
 
 
 def test_overflows_that_are_in_place_show_their_scales():
@@ -76,7 +67,7 @@ def test_overflows_that_are_in_place_show_their_scales():
 def test_a_count_in_the_log_is_believed_before_its_messages():
     """Where a message is lost, no other is put in its place, and a note says so."""
     text = deepspeed(0, 0) + overflow(8, 4) + deepspeed(2, 2) + deepspeed(3, 2)
-    assert drawn(text) == "xx."
+    assert drawn_log(text) == "xx."
     assert scales(text) == {}
     assert "1 lines count other overflows than the messages before them, the first is line 3" in read_log(text).notes
     for fitting in (deepspeed(0, 0) + overflow(8, 4) + deepspeed(2, 1), megatron(5, 0) + megatron(10, 5)):
@@ -86,23 +77,23 @@ def test_a_count_in_the_log_is_believed_before_its_messages():
 def test_a_count_that_began_before_the_log_is_not_taken_for_the_log():
     """The first window of a log that begins late has the overflows of its messages."""
     text = deepspeed(100, 7) + deepspeed(102, 7) + deepspeed(104, 9)
-    assert drawn(text) == "....xx"
+    assert drawn_log(text) == "....xx"
     assert "the log begins after step 98" in read_log(text).notes
-    assert drawn(overflow(8, 4) + overflow(4, 2) + text) == "xx..xx"
+    assert drawn_log(overflow(8, 4) + overflow(4, 2) + text) == "xx..xx"
 
 
 def test_a_line_without_a_count_adds_its_messages_to_the_count():
     """The pipeline engine of DeepSpeed numbers steps and counts nothing."""
     text = deepspeed(0, 0) + overflow(8, 4) + "steps: 1 loss: 6.9\n" + overflow(4, 2) + deepspeed(2, 2) + deepspeed(3, 2)
-    assert drawn(text) == "xx."
+    assert drawn_log(text) == "xx."
     assert scales(text) == {0: 8, 1: 4, 2: 2}
 
 
 def test_two_lines_of_one_step_are_one():
     """What either of them says counts."""
     text = deepspeed(0, 0) + overflow(8, 4) + deepspeed(1, 1) + "steps: 1 loss: 6.9\n" + deepspeed(2, 2)
-    assert drawn(text) == "xx"
-    assert drawn(deepspeed(0, 0) + deepspeed(1, 1) + "steps: 1 loss: 6.9\n" + deepspeed(2, 1)) == "x."
+    assert drawn_log(text) == "xx"
+    assert drawn_log(deepspeed(0, 0) + deepspeed(1, 1) + "steps: 1 loss: 6.9\n" + deepspeed(2, 1)) == "x."
 
 
 @pytest.mark.parametrize(
@@ -118,36 +109,36 @@ def test_two_lines_of_one_step_are_one():
 )
 def test_a_log_begins_one_distance_before_its_first_number(text, begin, expected):
     """But not before the first step; a note tells where, if that is not the first step."""
-    assert drawn(text) == expected
+    assert drawn_log(text) == expected
     assert [note for note in read_log(text).notes if "begins" in note] == [f"the log begins after step {begin}"] * bool(begin)
 
 
 def test_an_overflow_before_step_0_is_step_0():
     """Then the log numbers its steps from 0."""
     text = overflow(8, 4) + "step 0\nstep 1\n" + overflow(4, 2) + "step 2\n"
-    assert drawn(text, step_pattern=r"step (?P<step>\d+)") == "x.x"
+    assert drawn_log(text, step_pattern=r"step (?P<step>\d+)") == "x.x"
     assert "the log counts its steps from 0" in read_log(text, step_pattern=r"step (?P<step>\d+)").notes
 
 
 def test_a_log_that_tells_late_of_its_first_steps_begins_with_them():
     """More overflows than a line has steps can only be the first steps."""
     text = overflow(8, 4) + overflow(4, 2) + overflow(2, 1) + "step 4\nstep 5\nstep 6\n"
-    assert drawn(text, step_pattern=r"step (?P<step>\d+)") == "????.."
+    assert drawn_log(text, step_pattern=r"step (?P<step>\d+)") == "????.."
 
 
 def test_a_run_begins_at_its_checkpoint():
     """The steps before it are not of the log, and of those between two runs nothing is known."""
     loaded = "  successfully loaded checkpoint from ckpt [ t 1/1, p 1/1 ] at iteration {}\n"
-    assert drawn(loaded.format(1005) + megatron(1010, 0) + megatron(1020, 10)) == "." * 5 + "x" * 10
-    assert drawn(megatron(10, 0) + loaded.format(12) + megatron(20, 0)) == "." * 10 + "??" + "." * 8
-    assert drawn(megatron(10, 0) + loaded.format(10) + megatron(20, 0)) == "." * 20
-    assert drawn("Loaded checkpoint c.pt (epoch 3 @ 100 updates)\n" + setting(8) + fairseq(101) + fairseq(102)) == "x.."
+    assert drawn_log(loaded.format(1005) + megatron(1010, 0) + megatron(1020, 10)) == "." * 5 + "x" * 10
+    assert drawn_log(megatron(10, 0) + loaded.format(12) + megatron(20, 0)) == "." * 10 + "??" + "." * 8
+    assert drawn_log(megatron(10, 0) + loaded.format(10) + megatron(20, 0)) == "." * 20
+    assert drawn_log("Loaded checkpoint c.pt (epoch 3 @ 100 updates)\n" + setting(8) + fairseq(101) + fairseq(102)) == "x.."
 
 
 def test_a_count_covers_the_distance_of_lines_and_no_more():
     """Where a line of Megatron is lost, nothing is known of its steps."""
     text = megatron(2, 0) + megatron(4, 2) + megatron(6, 0) + megatron(10, 2)
-    assert drawn(text) == "..xx..??xx"
+    assert drawn_log(text) == "..xx..??xx"
     assert scales(text) == {2: 8, 4: 8, 6: 8, 10: 8}
 
 
@@ -167,17 +158,17 @@ def test_a_count_covers_the_distance_of_lines_and_no_more():
 )
 def test_the_count_of_new_megatron_runs_on_after_the_first_step(text, expected):
     """Its line after the first step leaves the count; older versions set it to zero at each line, and new ones at all others."""
-    assert drawn(text) == expected
+    assert drawn_log(text) == expected
 
 
 def test_the_count_of_new_megatron_runs_on_in_each_run():
     """After a checkpoint as at the beginning."""
     loaded = "  successfully loaded checkpoint from ckpt at iteration 10\n"
     text = new_megatron(1, 1) + new_megatron(5, 1) + new_megatron(10, 0) + loaded + new_megatron(11, 1) + new_megatron(15, 1)
-    assert drawn(text) == "x........." + "x...."
-    assert drawn(loaded + new_megatron(11, 1) + new_megatron(12, 2) + new_megatron(13, 0)) == "xx."
-    assert drawn(loaded + new_megatron(15, 2) + new_megatron(20, 5)) == "?????xxxxx"
-    assert drawn(new_megatron(11, 1) + new_megatron(12, 1) + new_megatron(13, 0)) == "xx."
+    assert drawn_log(text) == "x........." + "x...."
+    assert drawn_log(loaded + new_megatron(11, 1) + new_megatron(12, 2) + new_megatron(13, 0)) == "xx."
+    assert drawn_log(loaded + new_megatron(15, 2) + new_megatron(20, 5)) == "?????xxxxx"
+    assert drawn_log(new_megatron(11, 1) + new_megatron(12, 1) + new_megatron(13, 0)) == "xx."
 
 
 @pytest.mark.parametrize(
@@ -195,7 +186,7 @@ def test_the_count_of_new_megatron_runs_on_in_each_run():
 )
 def test_updates_do_not_count_overflows(text, expected):
     """A line of train_inner follows a finite step; other lines may follow an overflow. A log may begin with any update."""
-    assert drawn(text) == expected
+    assert drawn_log(text) == expected
 
 
 def test_a_line_shows_the_scale_after_its_steps():
@@ -213,11 +204,11 @@ def test_a_line_shows_the_scale_after_its_steps():
 def test_an_overflow_can_name_its_place():
     """The index of Apex and of DeepSpeed's FP16_Optimizer counts the steps before; steps after the last are not known of."""
     apex = "\nGrad overflow on iteration {}\nUsing dynamic loss scale of {}\n"
-    assert drawn(apex.format(0, 8) + apex.format(3, 8.0)) == "x..x"
-    assert drawn(apex.format(2, 8)) == "..x"
+    assert drawn_log(apex.format(0, 8) + apex.format(3, 8.0)) == "x..x"
+    assert drawn_log(apex.format(2, 8)) == "..x"
     assert scales(apex.format(0, 8) + apex.format(3, 8.0)) == {0: 8, 3: 8}
     zero = "Grad overflow on iteration {}\n" + overflow(8, 4)
-    assert drawn(zero.format(1) + deepspeed(5, 1) + zero.format(5) + deepspeed(10, 2)) == ".x...x...."
+    assert drawn_log(zero.format(1) + deepspeed(5, 1) + zero.format(5) + deepspeed(10, 2)) == ".x...x...."
 
 
 @pytest.mark.parametrize(
@@ -248,6 +239,6 @@ def test_a_log_that_contradicts_itself_tells_of_no_step(text, options, message):
 def test_overflows_after_the_last_line_are_left_out():
     """How many finite steps lie before them is not known; a note says so."""
     text = deepspeed(0, 0) + deepspeed(2, 0) + overflow(8, 4) + overflow(4, 2)
-    assert drawn(text) == ".."
+    assert drawn_log(text) == ".."
     assert "2 overflows after the last number of steps were left out, the first in line 3" in read_log(text).notes
     assert len(read_log(text).overflows) == 2

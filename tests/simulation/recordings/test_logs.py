@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from simulation.drawing import drawn_log, steps_of
 from strategies import alike
 
+from ampscale import LossScaleRule
 from ampscale.simulation.recordings.logs import read_log, recognised
+from ampscale.simulation.simulate import simulate
 from ampscale.simulation.traces import from_string
 
 LOGS = Path(__file__).parent / "logs"
-DRAWN = {1: ".", 0: "x", -1: "?"}
 NAN = math.nan
 APEX = "Gradient overflow.  Skipping step, loss scaler {} reducing loss scale to {}\n"
 PADDLE = "Found inf or nan, current scale is: {}, decrease to: {}*{}\n"
@@ -25,108 +27,45 @@ def sample(name):
     return (LOGS / name).read_text(encoding="utf-8")
 
 
-def drawn(log):
-    """The steps that a log tells of: a dot is finite, an x an overflow, a question mark is not known."""
-    assert log.missing == ""
-    return "".join(DRAWN[flag] for flag in log.observed.finite.tolist())
-
-
-# For each sample: the option that its steps need, its steps, and its scales, in force before each step and after the last.
+# For each sample: the option that its steps need, its steps, and its scales as powers of two, with a - where none was seen.
 SAMPLES = {
-    "apex_amp.log": (
-        r"Epoch: \[\d+\]\[(?P<step>\d+)/",
-        "xx......x.x...",
-        [NAN, 32768, 16384, NAN, NAN, NAN, NAN, NAN, NAN, 16384, NAN, 8192, NAN, NAN, NAN],
-    ),
-    "apex_contrib_fp16_optimizer.log": (
+    "apex_amp.log": (r"Epoch: \[\d+\]\[(?P<step>\d+)/", "xx......x.x...", "- 15 14 - - - - - - 14 - 13 - - -"),
+    "apex_contrib_fp16_optimizer.log": (None, "x....xx..x", "16 - - - - 16 15 - - 14 -"),
+    "apex_fp16_utils_2018.log": ("^step ", "xx....x.", "32 31 30 - - - 31 30 -"),
+    "deepspeed_0.16.log": (None, "xxx.....x....xx..", "16 16 15 14 - - - - 15 15 - - - 16 16 15 - -"),
+    "deepspeed_0.16_every_5.log": (
         None,
-        "x....xx..x",
-        [65536, NAN, NAN, NAN, NAN, 65536, 32768, NAN, NAN, 16384, NAN],
+        "?????.....??????????..........",
+        "- - - - - - - - - - - - - - - - - - - - - - - - - - - - - - -",
     ),
-    "apex_fp16_utils_2018.log": (
-        "^step ",
-        "xx....x.",
-        [2**32, 2**31, 2**30, NAN, NAN, NAN, 2**31, 2**30, NAN],
-    ),
-    "deepspeed_0.16.log": (
-        None,
-        "xxx.....x....xx..",
-        [2**16, 2**16, 2**15, 2**14, NAN, NAN, NAN, NAN, 2**15, 2**15, NAN, NAN, NAN, 2**16, 2**16, 2**15, NAN, NAN],
-    ),
-    "deepspeed_0.16_every_5.log": (None, "?????.....??????????..........", [NAN] * 31),
-    "deepspeed_0.3_huggingface.log": (
-        r"\| +(?P<step>\d+)/\d+ \[",
-        "xxx..x..",
-        [2**32, 2**31, 2**30, 2**29, NAN, 2**29, 2**28, NAN, NAN],
-    ),
-    "deepspeed_0.9_fp16_optimizer.log": (
-        None,
-        "xx.....x..x",
-        [2**16, 2**15, 2**14, NAN, NAN, NAN, NAN, 2**15, 2**14, NAN, 2**14, 2**13],
-    ),
-    "fairseq_0.12_simple.log": (
-        None,
-        "xxx.....x.x...x",
-        [NAN, 64, 32, 16, 16, 16, 16, 32, 32, 16, 16, 8, 8, 8, 8, 4],
-    ),
-    "fairseq_0.12_json_every_4.log": (
-        None,
-        "????.....????............",
-        [NAN] * 5 + [128, NAN, NAN, NAN, 256, NAN, NAN, NAN, NAN, 128, NAN, NAN, NAN, 256, NAN, NAN, NAN, 512, NAN, NAN, 1024],
-    ),
-    "fairseq_0.9.log": (
-        None,
-        "????....x.x...x",
-        [NAN, NAN, NAN, NAN, NAN, 16, 16, 32, 32, 16, 16, 8, 8, 8, 8, 4],
-    ),
-    "lightning_2.6_metrics.csv": (
-        None,
-        "xx...x...x.",
-        [2**16, 2**15, 2**14, 2**14, 2**14, 2**15, 2**14, 2**14, 2**14, 2**15, 2**14, 2**14],
-    ),
-    "megatron_1.0.log": (
-        None,
-        "xx....x...",
-        [2**16, 2**15, 2**14, 2**14, 2**14, 2**15, 2**15, 2**14, 2**14, 2**14, 2**15],
-    ),
-    "megatron_23.04_every_5.log": (
-        None,
-        "xxxxx.....?????.....xxxxx",
-        [NAN] * 5 + [2**28] + [NAN] * 4 + [2**29] + [NAN] * 4 + [2**29] + [NAN] * 4 + [2**31] + [NAN] * 4 + [2**27],
-    ),
-    "megatron_core_0.12.log": (
-        None,
-        "xxx......x.x..",
-        [NAN, 2**32, 2**31, 2**30, 2**30, 2**30, 2**30, 2**31, 2**31, 2**31, 2**31, 2**31, 2**30, 2**30, 2**30],
-    ),
-    "megatron_core_0.16.log": (
-        None,
-        "xxx......x.x..",
-        [NAN, 2**32, 2**31, 2**30, 2**30, 2**30, 2**30, 2**31, 2**31, 2**31, 2**31, 2**31, 2**30, 2**30, 2**30],
-    ),
-    "megatron_core_0.16_every_5.log": (
-        None,
-        "x....xxxxx.....",
-        [NAN, 2**32, NAN, NAN, NAN, 2**33, NAN, NAN, NAN, NAN, 2**29, NAN, NAN, NAN, NAN, 2**30],
-    ),
-    "paddle_3.log": (
-        None,
-        "xx....x.....x",
-        [2**15, 2**14, 2**13, NAN, NAN, NAN, 2**14, 2**13, NAN, NAN, NAN, NAN, 2**14, 2**13],
-    ),
+    "deepspeed_0.3_huggingface.log": (r"\| +(?P<step>\d+)/\d+ \[", "xxx..x..", "32 31 30 29 - 29 28 - -"),
+    "deepspeed_0.9_fp16_optimizer.log": (None, "xx.....x..x", "16 15 14 - - - - 15 14 - 14 13"),
+    "fairseq_0.12_simple.log": (None, "xxx.....x.x...x", "- 6 5 4 4 4 4 5 5 4 4 3 3 3 3 2"),
+    "fairseq_0.12_json_every_4.log": (None, "????.....????............", "- - - - - 7 - - - 8 - - - - 7 - - - 8 - - - 9 - - 10"),
+    "fairseq_0.9.log": (None, "????....x.x...x", "- - - - - 4 4 5 5 4 4 3 3 3 3 2"),
+    "lightning_2.6_metrics.csv": (None, "xx...x...x.", "16 15 14 14 14 15 14 14 14 15 14 14"),
+    "megatron_1.0.log": (None, "xx....x...", "16 15 14 14 14 15 15 14 14 14 15"),
+    "megatron_23.04_every_5.log": (None, "xxxxx.....?????.....xxxxx", "- - - - - 28 - - - - 29 - - - - 29 - - - - 31 - - - - 27"),
+    "megatron_core_0.12.log": (None, "xxx......x.x..", "- 32 31 30 30 30 30 31 31 31 31 31 30 30 30"),
+    "megatron_core_0.16.log": (None, "xxx......x.x..", "- 32 31 30 30 30 30 31 31 31 31 31 30 30 30"),
+    "megatron_core_0.16_every_5.log": (None, "x....xxxxx.....", "- 32 - - - 33 - - - - 29 - - - - 30"),
+    "paddle_3.log": (None, "xx....x.....x", "15 14 13 - - - 14 13 - - - - 14 13"),
 }
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_sample_tells_its_steps_and_scales(name):
-    """Read as the project's that it is named for."""
-    step_pattern, steps, scales = SAMPLES[name]
-    log = read_log(sample(name), step_pattern=step_pattern)
+    """Read as the project's that it is named for, from text, lines, or an open file, with line ends of any kind."""
+    step_pattern, steps, powers = SAMPLES[name]
+    text = sample(name)
+    log = read_log(text, step_pattern=step_pattern)
     assert log.dialect == name.split("_")[0]
-    assert drawn(log) == steps
-    assert alike(log.observed.scales, np.array(scales, np.float64))
+    assert alike(log.observed.scales, np.array([NAN if power == "-" else 2.0 ** int(power) for power in powers.split()]))
     if "?" not in steps:
         assert alike(log.trace().limits, from_string(steps).limits)
+    with (LOGS / name).open(encoding="utf-8") as file:
+        for source in (text, file, text.splitlines(), text.replace("\n", "\r\n")):
+            assert drawn_log(source, step_pattern=step_pattern) == steps
 
 
 def test_every_sample_is_read_and_explained():
@@ -134,30 +73,6 @@ def test_every_sample_is_read_and_explained():
     names = {path.name for path in LOGS.iterdir()} - {"README.md"}
     assert names == set(SAMPLES)
     assert all(f"`{name}`" in sample("README.md") for name in names)
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-def test_lines_are_as_good_as_text(name):
-    """An open file, a list of lines with or without their ends, and ends of any kind."""
-    step_pattern, steps, _ = SAMPLES[name]
-    text = sample(name)
-    with (LOGS / name).open(encoding="utf-8") as file:
-        assert drawn(read_log(file, step_pattern=step_pattern)) == steps
-    assert drawn(read_log(text.splitlines(), step_pattern=step_pattern)) == steps
-    assert drawn(read_log(text.replace("\n", "\r\n"), step_pattern=step_pattern)) == steps
-
-
-def scaler(steps, scale, window):
-    """A plain loop: every overflow halves the scale, every so many finite steps in a row double it."""
-    good = 0
-    for step in steps:
-        before = scale
-        good = good + 1 if step == "." else 0
-        if step == "x":
-            scale /= 2
-        if good == window:
-            scale, good = scale * 2, 0
-        yield step == ".", before, scale
 
 
 def apex(run, every):
@@ -237,53 +152,36 @@ WINDOWS = st.integers(1, 5)
 
 def printed(project, text, window, every, ranks=1):
     """The log of a training, of which every process prints messages and one prints lines; and all its scales."""
-    run = list(scaler(text, 2.0**40, window))
+    scales = simulate(LossScaleRule(2.0**40, growth_interval=window), from_string(text)).scales.tolist()
+    run = zip((step == "." for step in text), scales[:-1], scales[1:], strict=True)
     logged = [
         message.replace("#", str(rank)) * (rank < ranks) + line * (rank == 3)
         for message, line in project(run, every)
         for rank in (2, 1, 0, 3)
     ]
-    return "".join(logged), [2.0**40, *(after for _, _, after in run)]
-
-
-def agrees(log, text, scales):
-    """Whether everything that a log tells of steps and scales was so."""
-    flags = all(one in (two, "?") for one, two in zip(drawn(log), text, strict=False))
-    return flags and all(math.isnan(one) or one == two for one, two in zip(log.observed.scales, scales, strict=False))
+    return "".join(logged), scales
 
 
 @pytest.mark.parametrize("project", PROJECTS)
-@given(text=STEPS, window=WINDOWS)
-def test_a_training_that_prints_each_step_is_read_as_it_was(project, text, window):
-    """The same steps, and the same scales where they were printed. fairseq prints those that are finite."""
-    if project in (fairseq, old_fairseq):
-        text += "."
-    lines, scales = printed(project, text, window, every=1)
-    log = read_log(lines, **OPTIONS.get(project, {}))
-    assert agrees(log, text, scales)
-    assert len(drawn(log)) == len(text)
-    assert "?" not in drawn(log)[text.index(".") + 1 if project is old_fairseq else 0 :]
+@given(text=STEPS, window=WINDOWS, every=st.integers(1, 5))
+def test_a_training_is_read_as_it_was(project, text, window, every):
+    """
+    What a log tells of a step was so, and it tells of each step up to the last line; of every one where each is printed.
 
-
-@pytest.mark.parametrize("project", PROJECTS)
-@given(text=STEPS, window=WINDOWS, every=st.integers(2, 5))
-def test_a_training_that_prints_some_steps_is_not_read_as_another(project, text, window, every):
-    """What it tells of a step was so, and it tells of each step up to the last line."""
+    Where some are printed, those are unknown between whose lines both kinds lie. fairseq prints finite steps alone.
+    """
     every, text = min(every, window), text + "." * 5
     lines, scales = printed(project, text, window, every)
     log = read_log(lines, **OPTIONS.get(project, {}))
-    assert agrees(log, text, scales)
-    assert len(text) - every < len(drawn(log)) <= len(text)
-
-
-@pytest.mark.parametrize("project", [apex, paddle, deepspeed, old_deepspeed, megatron])
-@given(text=STEPS, window=WINDOWS, every=st.integers(2, 5))
-def test_steps_are_unknown_where_a_line_speaks_of_both_kinds(project, text, window, every):
-    """And there alone."""
-    every, text = min(every, window), text + "." * 5
-    log = read_log(printed(project, text, window, every)[0], **OPTIONS.get(project, {}))
-    between = [text[start : start + every] for start in range(0, len(drawn(log)), every)]
-    assert drawn(log) == "".join(steps if len(set(steps)) == 1 else "?" * every for steps in between)
+    told = steps_of(log)
+    assert len(text) - every < len(told) <= len(text)
+    assert all(one in (two, "?") for one, two in zip(told, text, strict=False))
+    assert all(math.isnan(one) or one == two for one, two in zip(log.observed.scales, scales, strict=False))
+    if every == 1:
+        assert "?" not in told[text.index(".") + 1 if project is old_fairseq else 0 :]
+    if project in (apex, paddle, deepspeed, old_deepspeed, megatron):
+        between = [text[start : start + every] for start in range(0, len(told), every)]
+        assert told == "".join(steps if len(set(steps)) == 1 else "?" * every for steps in between)
 
 
 @pytest.mark.parametrize("project", [apex, paddle, deepspeed, old_deepspeed])
@@ -313,7 +211,7 @@ def test_where_one_process_prints_every_message_counts():
     message = "NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 4.0\n"
     log = read_log(message * 2 + "| INFO | train_inner | num_updates=5\n")
     assert len(log.overflows) == 2
-    assert drawn(log) == "??????."
+    assert steps_of(log) == "??????."
 
 
 def test_at_the_floor_equal_messages_are_several_overflows():
@@ -329,36 +227,31 @@ def test_processes_may_print_their_steps_as_well():
     """A line that numbers the same step again ends no other step, and copies of a message may stand before it."""
     text = (APEX.format(0, 4.0) + "step 1\n") * 3 + "step 2\n" * 3 + (APEX.format(0, 2.0) + "step 3\n") * 3
     log = read_log(text, step_pattern=STEP)
-    assert drawn(log) == "x.x"
+    assert steps_of(log) == "x.x"
     assert len(log.overflows) == 2
 
 
-def test_a_place_cannot_overflow_twice():
-    """Apex's FP16_Optimizer names the step: the same step again is another process."""
+def test_a_message_can_name_its_step():
+    """The same step again is another process; a step pattern says how far the log goes, and not at which step it was."""
     message = "\nGrad overflow on iteration {}\nUsing dynamic loss scale of {}\n"
     log = read_log(message.format(3, 8.0) * 2 + message.format(4, 4.0) * 2)
-    assert drawn(log) == "...xx"
+    assert steps_of(log) == "...xx"
     assert [each.before for each in log.overflows] == [8, 4]
-
-
-def test_a_named_place_goes_before_a_step_pattern():
-    """The pattern says how far the log goes, and the message at which step it was."""
     message = "Grad overflow on iteration 1\n[deepspeed] OVERFLOW! Skipping step. Attempted loss scale: 8, reducing to 4.0\n"
-    assert drawn(read_log(message + "step 3\n", step_pattern=STEP)) == ".x."
+    assert drawn_log(message + "step 3\n", step_pattern=STEP) == ".x."
 
 
 def test_a_progress_bar_that_is_drawn_anew_is_a_new_line():
     """It returns to the beginning of its line for each step."""
-    text = "\r 1/3 [00:01]" + ZERO.format(0, 8, 4) + "\r 2/3 [00:02]\r 3/3 [00:03]\n"
-    assert drawn(read_log(text, step_pattern=r"\d/3 \[")) == ".x."
-    assert read_log(text, step_pattern=r"\d/3 \[").overflows == ((2, 8.0, 4.0),)
+    log = read_log("\r 1/3 [00:01]" + ZERO.format(0, 8, 4) + "\r 2/3 [00:02]\r 3/3 [00:03]\n", step_pattern=r"\d/3 \[")
+    assert (steps_of(log), log.overflows) == (".x.", ((2, 8.0, 4.0),))
 
 
 def test_processes_can_be_told_apart_by_their_launcher():
     """Also their lines of steps, each kind by the lowest of those that speak."""
     text = "".join(f"[default{rank}]:{APEX.format(0, 4.0)}[default{rank}]:step 1\n[default{rank}]:step 2\n" for rank in (1, 0))
     log = read_log(text, step_pattern=r"step (?P<step>\d+)")
-    assert drawn(log) == "x."
+    assert steps_of(log) == "x."
     assert [each.line for each in log.overflows] == [4]
     assert log.notes[1:] == ("ranks [0, 1] speak, of overflow: rank 0 was read", "ranks [0, 1] speak, of steps: rank 0 was read")
     mixed = f"[default0]:{ZERO.format(0, 8, 4)}[default7]: iteration        1/     100 | loss scale: 4.0 |\n"
@@ -369,7 +262,7 @@ def test_one_of_several_loss_scalers_is_read():
     """The first of them; a note names them all."""
     text = APEX.format(1, 4.0) + APEX.format(0, 8.0) + "step 1\n" + APEX.format(1, 2.0) + "step 2\n"
     log = read_log(text, step_pattern=STEP)
-    assert drawn(log) == "x."
+    assert steps_of(log) == "x."
     assert log.overflows == ((2, pytest.approx(NAN, nan_ok=True), 8.0),)
     assert "loss scalers [0, 1] speak: loss scaler 0 was read" in log.notes
 
@@ -385,30 +278,21 @@ def test_without_numbered_steps_a_log_still_has_its_overflows():
 
 def test_the_dialect_with_most_reports_is_read():
     """Another that speaks is named in a note, and is read where it is asked for."""
-    text = (
-        ZERO.format(0, 8, 4)
-        + PADDLE.format(4.0, 4.0, 0.5)
-        + "global_step: 1\n"
-        + PADDLE.format(2.0, 2.0, 0.5)
-        + "global_step: 2\n"
-    )
+    paddle_lines = [PADDLE.format(scale, scale, 0.5) + f"global_step: {step}\n" for step, scale in ((1, 4.0), (2, 2.0))]
+    text = ZERO.format(0, 8, 4) + "".join(paddle_lines)
     log = read_log(text)
-    assert (log.dialect, drawn(log)) == ("paddle", "xx")
+    assert (log.dialect, steps_of(log)) == ("paddle", "xx")
     assert "1 reports of deepspeed in it were not read" in log.notes
     asked = read_log(text, dialect="deepspeed", step_pattern="global_step")
-    assert (asked.dialect, drawn(asked)) == ("deepspeed", "x.")
+    assert (asked.dialect, steps_of(asked)) == ("deepspeed", "x.")
     assert "2 reports of paddle in it were not read" in asked.notes
     assert recognised(text) == ("paddle", "deepspeed")
 
 
 def test_a_log_that_is_known_may_have_no_overflow():
     """Where dialect and steps are given; else nothing says that there would have been a message."""
-    assert drawn(read_log("step 1\nstep 2\n", "apex", STEP)) == ".."
-    with pytest.raises(ValueError, match="no known words of apex, deepspeed, paddle"):
-        read_log("step 1\nstep 2\n", step_pattern=STEP)
-    with pytest.raises(ValueError, match=r"no known words of apex$"):
-        read_log("step 1\nstep 2\n", "apex")
-    assert drawn(read_log("global_step: 1\nglobal_step: 2\n")) == ".."
+    assert drawn_log("step 1\nstep 2\n", "apex", STEP) == ".."
+    assert drawn_log("global_step: 1\nglobal_step: 2\n") == ".."
 
 
 def test_lines_that_were_not_understood_are_counted():
@@ -432,12 +316,21 @@ METRICS = "epoch,loss_scale,step,val_loss\n0,8.0,4,\n0,4.0,5,\n0,,5,1.5\n0,4.0,6
 def test_lightning_shows_scales_alone():
     """A scale that falls was an overflow; steps that were left out are not known; the rows of a validation mean nothing."""
     log = read_log(METRICS)
-    assert drawn(log) == "x.???."
+    assert steps_of(log) == "x.???."
     assert alike(log.observed.scales, np.array([8, 4, 4, NAN, NAN, 2, 4]))
     assert log.overflows == ((2, 8.0, 4.0),)
     assert "the log leaves out steps: Trainer(log_every_n_steps=1) logs each" in log.notes
     assert "the log begins after step 4" in log.notes
-    assert drawn(read_log("epoch,GradScaler,step\n0,8,0\n0,8,1\n", dialect="lightning")) == "."
+    assert drawn_log("epoch,scale_epoch,scale_step,step\n0,,8.0,0\n0,6.0,4.0,1\n") == "x"  # no average over an epoch
+    assert drawn_log("epoch,GradScaler,step\n0,8,0\n0,8,1\n", dialect="lightning") == "."
+
+
+def test_lightnings_steps_go_forward():
+    """Else it is not known which run is meant."""
+    log = read_log("epoch,loss_scale,step\n0,8.0,5\n0,4.0,6\n0,4.0,2\n")
+    assert log.overflows == ((2, 8.0, 4.0),)
+    with pytest.raises(ValueError, match="the steps go back from 6 to 2: give the part of the log that is one run"):
+        log.trace()
 
 
 @pytest.mark.parametrize(
@@ -451,38 +344,22 @@ def test_lightning_shows_scales_alone():
         (METRICS, {"step_pattern": "0"}, "numbers its steps itself"),
         (METRICS, {"dialect": "apex"}, "no known words of apex"),
         ("step 1\n", {"dialect": "lightning", "step_pattern": "step"}, "no known words of lightning"),
+        ("step 1\nstep 2\n", {"step_pattern": STEP}, "no known words of apex, deepspeed, paddle"),
+        ("step 1\nstep 2\n", {"dialect": "apex"}, r"no known words of apex$"),
+        ("", {"dialect": "torch"}, r"dialect must be one of \['apex', .*'lightning'\], got 'torch'"),
     ],
 )
-def test_a_table_that_is_no_lightning_log_is_refused(text, options, message):
+def test_what_is_no_such_log_is_refused(text, options, message):
     """With what was wanted."""
     with pytest.raises(ValueError, match=message):
         read_log(text, **options)
 
 
-def test_lightnings_steps_go_forward():
-    """Else it is not known which run is meant."""
-    log = read_log("epoch,loss_scale,step\n0,8.0,5\n0,4.0,6\n0,4.0,2\n")
-    assert log.overflows == ((2, 8.0, 4.0),)
-    with pytest.raises(ValueError, match="the steps go back from 6 to 2: give the part of the log that is one run"):
-        log.trace()
-
-
-def test_an_average_over_an_epoch_is_no_scale():
-    """Lightning adds such a column where both were asked for."""
-    assert drawn(read_log("epoch,scale_epoch,scale_step,step\n0,,8.0,0\n0,6.0,4.0,1\n")) == "x"
-
-
-@pytest.mark.parametrize("log", [b"bytes", [b"bytes"], 3, None, ["text", 3]])
-def test_a_log_is_text(log):
+def test_a_log_is_text():
     """Or lines of text."""
-    with pytest.raises(TypeError, match="a log must be text or lines of text, got"):
-        read_log(log)
-
-
-def test_a_dialect_is_one_of_the_known():
-    """The message lists them."""
-    with pytest.raises(ValueError, match=r"dialect must be one of \['apex', .*'lightning'\], got 'torch'"):
-        read_log("", dialect="torch")
+    for log in (b"bytes", [b"bytes"], 3, None, ["text", 3]):
+        with pytest.raises(TypeError, match="a log must be text or lines of text, got"):
+            read_log(log)
 
 
 @given(
