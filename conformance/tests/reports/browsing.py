@@ -65,29 +65,21 @@ class Browser:
     def click(self, css):
         """Clicks the first such element, as a hand does."""
         element = self.ask("$(arguments[0])", css)
-        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center', inline: 'center'})", element)
+        self.ask("arguments[0].scrollIntoView({block: 'center', inline: 'center'})", element)
         element.click()
 
-    def choose(self, name, value):
-        """Sets a filter as a hand does: by an event."""
-        field = self.ask("$(`#filters [name=${arguments[0]}]`)", name)
-        event = "arguments[0].dispatchEvent(new Event('input', {bubbles: true}))"
-        self.driver.execute_script(f"arguments[0].value = arguments[1]; {event}", field, value)
+    def choose(self, css, value):
+        """Sets a field as a hand does: by events."""
+        change = "['input', 'change'].forEach((name) => field.dispatchEvent(new Event(name, {bubbles: true})))"
+        self.ask(f"((field) => {{ field.value = arguments[1]; {change}; }})($(arguments[0]))", css, value)
 
     def press(self, *keys):
-        """Presses keys, wherever the focus is."""
-        from selenium.webdriver import ActionChains
+        """Presses keys, some of them together as "control+end", wherever the focus is."""
         from selenium.webdriver.common.keys import Keys
 
         for key in keys:
-            *held, last = [getattr(Keys, part.upper(), part) for part in key.split("+")]
-            actions = ActionChains(self.driver)
-            for modifier in held:
-                actions.key_down(modifier)
-            actions.send_keys(last)
-            for modifier in held:
-                actions.key_up(modifier)
-            actions.perform()
+            chord = [getattr(Keys, part.upper(), part) for part in key.split("+")]
+            self.driver.switch_to.active_element.send_keys(*chord)
 
     def until(self, expression):
         """Waits for what happens a moment later, at most five seconds."""

@@ -11,7 +11,7 @@ CELL = "fail: walks gggg, late 1.0"
 def test_the_matrix_is_one_stop_of_the_tab_key(browser, few):
     """From the last button before it to the page's end; arrows move within, and leave no place out."""
     browser.show(few)
-    browser.driver.execute_script("document.getElementById('fold').focus()")
+    browser.ask("$('#fold').focus()")
     browser.press("tab")
     assert browser.focus() == "pass: walks gggg, right 1.0"
     assert browser.ask("$$('table [tabindex=\"0\"]').length") == 1
@@ -37,37 +37,28 @@ def test_the_matrix_is_one_stop_of_the_tab_key(browser, few):
     assert browser.focus() == "right 1.0, level 1: 17 of 17 passed"
 
 
-def test_enter_opens_and_escape_closes(browser, few):
-    """The focus goes into the dialog, stays in it, and comes back to the cell."""
+def test_details_open_and_close_by_key_and_hand(browser, few):
+    """The focus goes into the dialog, stays in it, and comes back to the cell; after a deep link it goes to its cell."""
+    from selenium.webdriver import ActionChains
+
     browser.show(few)
-    browser.driver.execute_script("document.getElementById('fold').focus()")
+    browser.ask("$('#fold').focus()")
     browser.press("tab", "arrow_right", "enter")
     assert browser.ask("$('dialog').open && $('dialog').matches(':modal')")
-    assert browser.ask("document.activeElement.id") == "details-title"
-    assert browser.ask("$('dialog').getAttribute('aria-labelledby')") == "details-title"
+    assert (
+        browser.ask("document.activeElement.id") == browser.ask("$('dialog').getAttribute('aria-labelledby')") == "details-title"
+    )
     for _ in range(6):
         browser.press("tab")
         assert browser.ask("$('dialog').contains(document.activeElement) || document.activeElement === document.body")
     browser.press("escape")
     assert browser.until_closed() == CELL
-
-
-def test_details_close_by_hand(browser, few):
-    """By the button, and by a click beside them; the focus comes back."""
-    from selenium.webdriver import ActionChains
-
-    browser.show(few)
-    for close in (
-        lambda: browser.click("[aria-label=Close]"),
-        lambda: ActionChains(browser.driver).move_by_offset(40, 400).click().perform(),
-    ):
-        browser.click(browsing.cell("walks-gggg", "late-1.0"))
-        close()
-        assert browser.until_closed() == CELL
-
-
-def test_after_a_deep_link_the_focus_goes_to_its_cell(browser, few):
-    """Or, where a filter hides that cell, into the matrix."""
+    browser.press("enter")
+    browser.click("[aria-label=Close]")
+    assert browser.until_closed() == CELL
+    browser.press("enter")
+    ActionChains(browser.driver).move_by_offset(40, 400).click().perform()
+    assert browser.until_closed() == CELL
     for fragment, wanted in [("", CELL), ("&chapter=scaling", "pass: trees are scaled, right 1.0")]:
         browser.show(few, f"{browsing.LATE}{fragment}")
         browser.press("escape")
@@ -76,15 +67,15 @@ def test_after_a_deep_link_the_focus_goes_to_its_cell(browser, few):
 
 def test_the_focus_is_seen(browser, few):
     """On the button that skips the filters, on the filters and on cells there is an outline."""
+    outline = "(({outlineStyle, outlineWidth}) => [outlineStyle, outlineWidth])(getComputedStyle(document.activeElement))"
     browser.show(few)
     browser.press("tab")
     assert browser.focus() == "Skip to the matrix"
     assert browser.ask("$('#skip').getBoundingClientRect().top") >= 0
     browser.press("enter")
     assert browser.focus() == "pass: walks gggg, right 1.0"
-    outline = "(({outlineStyle, outlineWidth}) => [outlineStyle, outlineWidth])(getComputedStyle(document.activeElement))"
     assert browser.ask(outline) == ["solid", "2px"]
-    browser.driver.execute_script("document.querySelector('[name=text]').focus()")
+    browser.ask("$('[name=text]').focus()")
     assert browser.ask(outline) == ["solid", "2px"]
 
 
@@ -117,16 +108,14 @@ def test_dark_is_another_dress(browser, few):
     """By the system's wish, and by the choice over it; which is remembered."""
     styles = "['body', '#matrix', 'td.fail', 'h1'].map((css) => getComputedStyle($(css)))"
     colours = f"{styles}.map(({{color, backgroundColor}}) => color + backgroundColor)"
-    choose = "document.querySelector('#theme').value = arguments[0];"
-    choose += "document.querySelector('#theme').dispatchEvent(new Event('change'))"
     browser.show(few)
-    browser.driver.execute_script("localStorage.clear()")
+    browser.ask("localStorage.clear()")
     light = browser.ask(colours)
     browser.show(few, prefers_color_scheme="dark")
     dark = browser.ask(colours)
     assert all(one != other for one, other in zip(light, dark, strict=True))
     for theme, wanted in [("light", light), ("dark", dark), ("light dark", dark)]:
-        browser.driver.execute_script(choose, theme)
+        browser.choose("#theme", theme)
         assert browser.ask(colours) == wanted
         browser.show(few, prefers_color_scheme="dark")
         assert browser.ask(colours) == wanted

@@ -14,8 +14,7 @@ let opened = {}; // what the dialog shows: {case, implementation}, either may be
 let opener = {}; // what it showed first
 
 function head() {
-  const [first, ...others] = DATA.implementations;
-  const single = others.length ? null : first;
+  const single = DATA.implementations.length === 1 && DATA.implementations[0];
   if (single) {
     document.title = `${named(single)} · loss scaling conformance`;
     find("title").textContent = named(single);
@@ -55,9 +54,8 @@ function draw() {
       && (!wanted.size || !wanted.isDisjointFrom(verdicts))
       && (!filters.has("differ") || verdicts.size > 1);
   });
-  const some = cases.length && implementations.length;
   const [all, columns] = [plural(CASES.length, "case"), plural(implementations.length, "implementation")];
-  frame.replaceChildren(some ? grid(cases, implementations, folded) : h("p.beside", "No case fits these filters."));
+  frame.replaceChildren(cases.length ? grid(cases, implementations, folded) : h("p.beside", "No case fits these filters."));
   find("chosen").textContent = only.length ? `${only.length} of ${DATA.implementations.length}` : "all";
   find("status").textContent = `${cases.length} of ${all}, ${columns}.`;
   find("fold").textContent = folded.size ? "Unfold chapters" : "Fold chapters";
