@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ampscale_conformance.model.bits import Bits
+from ampscale_conformance.model.bits import Bits, arrays
 from ampscale_conformance.model.floats import rounded
 from ampscale_conformance.oracle.arithmetic import product, total
 from ampscale_conformance.oracle.linear_network import loss_of
 from ampscale_conformance.oracle.machine import Constants
-from ampscale_conformance.oracle.norms import arrays, local_norms, norm_dtype, sizes
+from ampscale_conformance.oracle.norms import local_norms, norm_dtype, sizes
 from ampscale_conformance.oracle.replicas import mean
 from ampscale_conformance.oracle.step import Outputs, Training
 from ampscale_conformance.oracle.tensors import array, from_numbers, numbers, widen

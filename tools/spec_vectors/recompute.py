@@ -1,11 +1,11 @@
 """Every expected value of a vector from its inputs, with the oracle alone: one function for each kind of vector."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ampscale_conformance.model.bits import Bits, map_tree, tree_from_json, tree_to_json
 from ampscale_conformance.oracle import replicas
-from ampscale_conformance.oracle.calls import Loop, outcomes_of
+from ampscale_conformance.oracle.calls import Loop, Refused
 from ampscale_conformance.oracle.machine import Constants, Machine
 from ampscale_conformance.oracle.norms import clip, global_norm, local_norms, norm_dtype, sizes
 from ampscale_conformance.oracle.tensors import all_finite, array, scale, unscale
@@ -113,7 +113,34 @@ def _averaged(case: Case) -> dict[str, Any]:
 
 def _calls(_: str, case: Case) -> dict[str, Any]:
     optimizers = {name: tree_from_json(parameters) for name, parameters in case["optimizers"].items()}
-    return {"calls": outcomes_of(Loop(rule(case["rule"]), optimizers), case["calls"])}
+    return {"calls": _outcomes_of(Loop(rule(case["rule"]), optimizers), case["calls"])}
+
+
+def _outcomes_of(loop: Loop, calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The calls, each with what comes of it where the vector tells it."""
+    return [_outcome(loop, call) for call in calls]
+
+
+def _outcome(loop: Loop, call: Mapping[str, Any]) -> dict[str, Any]:
+    if call["call"] == "set_gradients":
+        loop.set_gradients(call["optimizer"], tree_from_json(call["gradients"]))
+        return dict(call)
+    methods: dict[str, Callable[..., bool | None]] = {"unscale_": loop.unscale_, "step": loop.step, "update": loop.update}
+    try:
+        applied, result = methods[call["call"]](*([call["optimizer"]] if "optimizer" in call else [])), "ok"
+    except Refused:
+        applied, result = None, "refused"
+    came = {"result": result, "applied": applied, "expect": _state(loop, call.get("expect", {}))}
+    return {name: came.get(name, value) for name, value in call.items()}
+
+
+def _state(loop: Loop, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What holds now, of what is asked for."""
+    state: dict[str, Any] = {"scale": loop.scale.hex()} if "scale" in asked else {}
+    for kind in ("gradients", "parameters"):
+        if kind in asked:
+            state[kind] = {name: [tree_to_json(leaf) for leaf in getattr(loop.optimizers[name], kind)] for name in asked[kind]}
+    return state
 
 
 def _on_leaves(operation: Callable[[Bits], Bits], said: Any) -> Any:

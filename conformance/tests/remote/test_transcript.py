@@ -71,8 +71,8 @@ def test_a_recording_keeps_every_byte(tmp_path):
     """Also one that is no text."""
     recorder = Recorder(tmp_path / "talk", ["it"])
     recorder.start()
-    recorder.request(b'{"id":1}\n')
-    recorder.reply(b"\xff\xc3\xa9\r")
+    recorder.said("request", b'{"id":1}\n')
+    recorder.said("reply", b"\xff\xc3\xa9\r")
     recording = Recording(tmp_path / "talk").start()
     assert recording.exchange(b'{"id":1}\n', 0) == b"\xff\xc3\xa9\r"
 

@@ -171,7 +171,6 @@ RESUME = (
         "resume",
         about="MACHINE-floor",
         saved_after=1,
-        init_scale=2.0**10,
         min_scale=2.0**9,
     ),
     trace(

@@ -49,7 +49,6 @@ DIALECTS = (
         "MACHINE-gate/a-growth-passes-the-maximum-of-a-gate",
         "+++++++-+++",
         "a gate that clamps: the scale rests on its maximum, where it should have passed it",
-        init_scale=2.0**10,
         max_scale=2.0**11,
         growth_factor=4.0,
     ),
@@ -57,7 +56,6 @@ DIALECTS = (
         "MACHINE-gate/a-backoff-passes-the-minimum-of-a-gate",
         "---",
         "a gate that clamps: the scale rests on its minimum, where it should have passed it",
-        init_scale=2.0**10,
         min_scale=2.0**9,
         growth_factor=4.0,
     ),
@@ -112,7 +110,6 @@ DIALECTS = (
         "MACHINE-stop/gives-up-at-its-minimum",
         "-----",
         "a run that burns on: at the minimum it goes on, or it gives up before or after it",
-        init_scale=2.0**10,
         min_scale=2.0**8,
     ),
     trace(
@@ -127,7 +124,6 @@ DIALECTS = (
         "MACHINE-stop/gives-up-where-it-would-come-down-to-its-limit",
         "----",
         "a run that burns on: at the limit it goes on, or it gives up only below it",
-        init_scale=2.0**10,
         stop_below=2.0**8,
     ),
 )

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ampscale import LossScaleRule
-from ampscale.presets import PRESETS
+from ampscale import LossScaleRule, presets
 
 LEVELS = {
     0: "rule: overflows in, scales out",
@@ -91,8 +90,8 @@ class ImplementationInfo:
         object.__setattr__(self, "level", level_of(self.level))
         if not isinstance(self.preset, str | LossScaleRule):
             raise TypeError(f"preset must be a preset's name or a LossScaleRule, got {self.preset!r}")
-        if isinstance(self.preset, str) and self.preset not in PRESETS:
-            raise ValueError(f"preset must be one of {sorted(PRESETS)}, or a LossScaleRule, got {self.preset!r}")
+        if isinstance(self.preset, str) and self.preset not in presets.PRESETS:
+            raise ValueError(f"preset must be one of {sorted(presets.PRESETS)}, or a LossScaleRule, got {self.preset!r}")
         if self.arrays not in ARRAYS:
             raise ValueError(f"arrays must be one of {list(ARRAYS)}, got {self.arrays!r}")
 

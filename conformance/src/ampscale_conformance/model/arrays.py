@@ -106,10 +106,6 @@ def _to_paddle(host: np.ndarray, dtype: str) -> Any:
     return paddle.to_tensor(host.view(np.uint16), dtype="bfloat16") if dtype == "bfloat16" else paddle.to_tensor(host)
 
 
-def _to_tensorflow(host: np.ndarray, _: str) -> Any:
-    return import_module("tensorflow").constant(host)
-
-
 def _to_mindspore(host: np.ndarray, dtype: str) -> Any:
     mindspore = import_module("mindspore")
     if dtype == "bfloat16":
@@ -117,18 +113,14 @@ def _to_mindspore(host: np.ndarray, dtype: str) -> Any:
     return mindspore.Tensor(host)
 
 
-def _to_cupy(host: np.ndarray, _: str) -> Any:
-    return import_module("cupy").asarray(host)
-
-
 _MAKERS: dict[str, Callable[[np.ndarray, str], Any]] = {
     "numpy": lambda host, _: host,
     "torch": _to_torch,
     "jax": _to_jax,
-    "cupy": _to_cupy,
+    "cupy": lambda host, _: import_module("cupy").asarray(host),
     "paddle": _to_paddle,
     "mindspore": _to_mindspore,
-    "tensorflow": _to_tensorflow,
+    "tensorflow": lambda host, _: import_module("tensorflow").constant(host),
 }
 
 

@@ -94,17 +94,15 @@ def arrays(tree: Any) -> list[Any]:
     return [leaf for _, leaf in leaves(tree) if leaf is not None]
 
 
-def tree_to_json(tree: Any) -> Any:
-    """As spec/vectors writes a tree, a tuple as `{"tuple": [...]}`."""
-    if isinstance(tree, Bits):
-        return tree.to_json()
+def tree_to_json(tree: Any, leaf: Callable[[Any], Any] = Bits.to_json) -> Any:
+    """As spec/vectors writes a tree, a tuple as `{"tuple": [...]}`, with *leaf* of each leaf."""
     if isinstance(tree, list):
-        return [tree_to_json(child) for child in tree]
+        return [tree_to_json(child, leaf) for child in tree]
     if isinstance(tree, tuple):
-        return {"tuple": [tree_to_json(child) for child in tree]}
+        return {"tuple": [tree_to_json(child, leaf) for child in tree]}
     if isinstance(tree, Mapping):
-        return {"dict": {key: tree_to_json(child) for key, child in tree.items()}}
-    return None
+        return {"dict": {str(key): tree_to_json(child, leaf) for key, child in tree.items()}}
+    return None if tree is None else leaf(tree)
 
 
 def tree_from_json(said: Any, leaf: Callable[[Any], Any] = Bits.from_json) -> Any:

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ampscale import LossScaleRule
-from ampscale.presets import PRESETS
+from ampscale import LossScaleRule, presets
 
 from .adapter import Unsupported
 
@@ -57,7 +56,7 @@ class Family:
 def family_of(preset: str | LossScaleRule) -> Family:
     """The rules behind `ImplementationInfo.preset`."""
     if isinstance(preset, str):
-        found = PRESETS[preset]
+        found = presets.PRESETS[preset]
         return Family(preset, frozenset(found.parameters), found.rule)
     still = preset.growth_factor == preset.backoff_factor == 1
     settable = ("init_scale",) if still else ALWAYS

@@ -1,7 +1,7 @@
 """An adapter under observation: every call is checked, converted and written down, and every expectation is met or told."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -10,7 +10,7 @@ from ampscale import LossScaleRule
 
 from .adapter import Adapter, Unsupported
 from .arrays import from_bits, is_array, to_bits
-from .bits import Bits, leaves, map_tree, seen, told, values_of
+from .bits import Bits, leaves, map_tree, seen, told, tree_to_json, values_of
 from .claimed_rules import Family, family_of
 from .methods import METHODS
 from .verdicts import Call, Trajectory
@@ -223,18 +223,16 @@ _OPAQUE = ("handle", "optimizer", "cell", "saved", "adapter")
 
 def plain(value: Any) -> Any:
     """Rules, arrays, floats and containers of them in JSON's words, floats as hex; anything else as its repr."""
+    return tree_to_json(value, _plain_leaf)
+
+
+def _plain_leaf(value: Any) -> Any:
     if isinstance(value, LossScaleRule):
         return json.loads(value.to_json())
     if isinstance(value, float):
         return value.hex()
-    if value is None or isinstance(value, bool | int | str):
+    if isinstance(value, bool | int | str):
         return value
-    if isinstance(value, Mapping):
-        return {"dict": {str(key): plain(item) for key, item in value.items()}}
-    if isinstance(value, tuple):
-        return {"tuple": [plain(item) for item in value]}
-    if isinstance(value, list):
-        return [plain(item) for item in value]
     try:
         return to_bits(value).to_json()
     except TypeError:

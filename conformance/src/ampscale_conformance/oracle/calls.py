@@ -1,7 +1,7 @@
 """The calls of a loop that is written by hand, spec/55-calls.md: optimizers that subtract their gradients, and one scaler."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..model.bits import Bits
@@ -114,40 +114,9 @@ class Loop:
         return [optimizer for optimizer in self.optimizers.values() if optimizer.finite is not None]
 
 
-def outcomes_of(loop: Loop, calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The calls of a vector of the kind "calls", each with what comes of it where the vector tells it."""
-    return [_outcome(loop, call) for call in calls]
-
-
-def _outcome(loop: Loop, call: Mapping[str, Any]) -> dict[str, Any]:
-    if call["call"] == "set_gradients":
-        loop.set_gradients(call["optimizer"], [None if leaf is None else Bits.from_json(leaf) for leaf in call["gradients"]])
-        return dict(call)
-    methods: dict[str, Callable[..., bool | None]] = {"unscale_": loop.unscale_, "step": loop.step, "update": loop.update}
-    try:
-        applied, result = methods[call["call"]](*([call["optimizer"]] if "optimizer" in call else [])), "ok"
-    except Refused:
-        applied, result = None, "refused"
-    came = {"result": result, "applied": applied, "expect": _state(loop, call.get("expect", {}))}
-    return {name: came.get(name, value) for name, value in call.items()}
-
-
-def _state(loop: Loop, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What holds now, of what is asked for."""
-    state: dict[str, Any] = {"scale": loop.scale.hex()} if "scale" in asked else {}
-    for kind in ("gradients", "parameters"):
-        if kind in asked:
-            state[kind] = {name: [_written(leaf) for leaf in getattr(loop.optimizers[name], kind)] for name in asked[kind]}
-    return state
-
-
 def _moved(parameter: Bits, gradient: Bits | None) -> Bits:
     if gradient is None:
         return parameter
     within = computed_in(parameter.dtype)
     pairs = zip(numbers(parameter), numbers(gradient), strict=True)
     return from_numbers(parameter.dtype, parameter.shape, [difference(value, step, within) for value, step in pairs])
-
-
-def _written(leaf: Bits | None) -> Any:
-    return None if leaf is None else leaf.to_json()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..model.bits import Bits, leaves, map_tree
+from ..model.bits import Bits, arrays, map_tree
 from ..model.floats import Number, rounded
 from .arithmetic import product, quotient, root, total
 from .tensors import computed_in, from_numbers, numbers
@@ -64,11 +64,6 @@ def clip_coefficient(norm: float, max_norm: float, dtype: str) -> Number:
 def norm_dtype(tree: Any) -> str:
     """Float64 where any array is float64 or complex128, and else float32."""
     return "float64" if any(computed_in(leaf.dtype) == "float64" for leaf in arrays(tree)) else "float32"
-
-
-def arrays(tree: Any) -> list[Bits]:
-    """The arrays of a tree, in its order."""
-    return [leaf for _, leaf in leaves(tree) if leaf is not None]
 
 
 def square_sum(leaf: Bits, dtype: str) -> Number:

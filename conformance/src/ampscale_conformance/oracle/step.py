@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..model.bits import Bits
+from ..model.bits import Bits, arrays
 from ..model.floats import rounded
 from .arithmetic import quotient
 from .linear_network import Descent, gradients_of, loss_of
 from .machine import Machine
-from .norms import arrays, clip, global_norm
+from .norms import clip, global_norm
 from .tensors import all_finite, computed_in, from_numbers, numbers, widened
 
 

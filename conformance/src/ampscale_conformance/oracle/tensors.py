@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
-from ..model.bits import Bits, leaves
+from ..model.bits import Bits, arrays
 from ..model.floats import FORMATS, Number, decode, encode, is_negative, rounded, width
 from .arithmetic import product, quotient
 
@@ -44,8 +44,7 @@ def widen(leaf: Bits, dtype: str = "float32") -> Bits:
 
 def all_finite(tree: Any) -> bool:
     """Whether no element of a tree of `Bits` is infinite or NaN. Integers, bools and None never are."""
-    arrays = [leaf for _, leaf in leaves(tree) if leaf is not None]
-    return all(math.isfinite(number) for leaf in arrays if _has_floats(leaf) for number in numbers(leaf))
+    return all(math.isfinite(number) for leaf in arrays(tree) if _has_floats(leaf) for number in numbers(leaf))
 
 
 def array(dtype: str, values: Any, shape: tuple[int, ...] | None = None) -> Bits:

@@ -229,9 +229,9 @@ class Client(Calls):
 
     def _exchange(self, line: bytes, gives: str, seconds: float) -> tuple[str, Any]:
         assert self._line is not None  # it was opened
-        self._recorder.request(line)
+        self._recorder.said("request", line)
         came = self._line.exchange(line, seconds)
-        self._recorder.reply(came)
+        self._recorder.said("reply", came)
         outcome, what = read_reply(came, self._last)
         if outcome != "result":
             return outcome, what

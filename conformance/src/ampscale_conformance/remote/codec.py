@@ -9,17 +9,19 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, Protocol
 
 from ampscale import LossScaleRule
 
 from ..model.adapter import ImplementationInfo
 from ..model.arrays import from_bits, is_array, to_bits
-from ..model.bits import DIGITS, Bits, map_tree, tree_from_json, tree_to_json
+from ..model.bits import DIGITS, Bits, tree_from_json, tree_to_json
 from .jsonl import refuse, shown, text
 
 PROTOCOL = 1
 SAID = ("name", "version", "url", "level", "capabilities", "preset")  # of an ImplementationInfo; bits have no library
+LISTS = {"handles": "handle", "arrays": "array or null", "flags": "finite"}  # kinds of which each is many of another
 OPAQUE = ("handle", "optimizer", "cell", "adapter")
 LARGEST = 2**53 - 1  # the largest integer that every reader of JSON keeps
 
@@ -54,12 +56,12 @@ class Wire:
         Raises:
             TypeError: It is no such value.
         """
-        if kind == "handles":
-            return [self.encode("handle", one) for one in _several(value)]
+        if kind in LISTS:
+            return [self.encode(LISTS[kind], one) for one in _several(value)]
         if kind == "handle and tree":
             handle, tree = _several(value)
             return [self.encode("handle", handle), self.encode("tree", tree)]
-        return self.things.number(kind, value) if kind in OPAQUE else _KINDS[kind].write(value)
+        return self.things.number(kind, value) if kind in OPAQUE else _KINDS[kind][0](value)
 
     def decode(self, kind: str, said: Any) -> Any:
         """
@@ -68,12 +70,12 @@ class Wire:
         Raises:
             ValueError: It is not what the protocol says.
         """
-        if kind == "handles":
-            return [self.decode("handle", one) for one in _list(said)]
+        if kind in LISTS:
+            return [self.decode(LISTS[kind], one) for one in _list(said)]
         if kind == "handle and tree":
             handle, tree = _list(said) if len(_list(said)) == 2 else refuse("a handle and a tree", said)
             return self.decode("handle", handle), self.decode("tree", tree)
-        return self.things.thing(kind, number_of(said, kind)) if kind in OPAQUE else _KINDS[kind].read(said, self.library)
+        return self.things.thing(kind, number_of(said, kind)) if kind in OPAQUE else _KINDS[kind][1](said, self.library)
 
 
 def pattern(value: float) -> str:
@@ -149,7 +151,7 @@ def _list(said: Any) -> list[Any]:
     return said if isinstance(said, list) else refuse("a list", said)
 
 
-def _or_null(value: Any, function: Callable[..., Any], *more: Any) -> Any:
+def _or_null(function: Callable[..., Any], value: Any, *more: Any) -> Any:
     return None if value is None else function(value, *more)
 
 
@@ -176,7 +178,7 @@ def _write_flag(value: Any) -> Any:
 
 def _write_tree(tree: Any) -> Any:
     _check_keys(tree)
-    return tree_to_json(map_tree(to_bits, tree))
+    return tree_to_json(tree, _write_array)
 
 
 def _write_named(values: Any) -> dict[str, Any]:
@@ -251,29 +253,17 @@ def _read_value(said: Any, library: str) -> Any:
     return _read_array(said, library) if isinstance(said, dict) else said
 
 
-class _Kind(NamedTuple):
-    """How a value is written, and read as one of a library's."""
-
-    write: Callable[[Any], Any]
-    read: Callable[[Any, str], Any]
-
-
-_KINDS = {
-    "rule": _Kind(rule_to_json, lambda said, _: rule_from_json(said)),
-    "finite": _Kind(_write_bool, lambda said, _: _read_bool(said)),
-    "number": _Kind(lambda value: pattern(float(value)), lambda said, _: float_of(said)),
-    "tree": _Kind(_write_tree, _read_tree),
-    "arrays": _Kind(
-        lambda values: [_or_null(one, _write_array) for one in _several(values)],
-        lambda said, library: [_or_null(one, _read_array, library) for one in _list(said)],
-    ),
-    "options": _Kind(_write_named, _read_named),
-    "outputs": _Kind(_write_named, _read_named),
-    "flag": _Kind(_write_flag, _read_flag),
-    "answer": _Kind(lambda value: _or_null(value, _write_flag), lambda said, library: _or_null(said, _read_flag, library)),
-    "flags": _Kind(
-        lambda values: [_write_bool(one) for one in _several(values)], lambda said, _: [_read_bool(one) for one in _list(said)]
-    ),
-    "nothing": _Kind(lambda _: None, lambda said, _: _or_null(said, lambda said: refuse("null", said))),
-    "saved": _Kind(lambda value: value, lambda said, _: said),
+# Of each kind how a value is written, and read as one of a library's.
+_KINDS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, str], Any]]] = {
+    "rule": (rule_to_json, lambda said, _: rule_from_json(said)),
+    "finite": (_write_bool, lambda said, _: _read_bool(said)),
+    "number": (lambda value: pattern(float(value)), lambda said, _: float_of(said)),
+    "tree": (_write_tree, _read_tree),
+    "array or null": (partial(_or_null, _write_array), partial(_or_null, _read_array)),
+    "options": (_write_named, _read_named),
+    "outputs": (_write_named, _read_named),
+    "flag": (_write_flag, _read_flag),
+    "answer": (partial(_or_null, _write_flag), partial(_or_null, _read_flag)),
+    "nothing": (lambda _: None, partial(_or_null, lambda said, _: refuse("null", said))),
+    "saved": (lambda value: value, lambda said, _: said),
 }

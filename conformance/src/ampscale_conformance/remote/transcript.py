@@ -47,13 +47,9 @@ class Recorder:
         """A process is started."""
         self._write({"start": True})
 
-    def request(self, line: bytes) -> None:
-        """A line to the implementation."""
-        self._write({"request": _text(line)})
-
-    def reply(self, line: bytes) -> None:
-        """A line from it."""
-        self._write({"reply": _text(line)})
+    def said(self, way: str, line: bytes) -> None:
+        """A "request" to the implementation, or its "reply"."""
+        self._write({way: _text(line)})
 
     def end(self, end: Interruption) -> None:
         """What ended the process."""

@@ -5,7 +5,6 @@ The script raises an AssertionError with the result's message where the same cal
 whatever the implementation raises where that is the failure.
 """
 
-import ast
 import inspect
 import os
 import re
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model.adapter import Adapter
-from ..model.bits import Bits, values_of
+from ..model.bits import Bits, tree_from_json, values_of
 from ..model.clauses import clauses
 from ..model.methods import METHODS
 from ..model.verdicts import Call, Result, Verdict
@@ -37,13 +36,8 @@ _STEP = """def step(handle, finite):
 _IMPORTS = {
     "SimpleNamespace": "from types import SimpleNamespace",
     "np": "import numpy as np",
-    "torch": "import torch",
     "jnp": "import jax.numpy as jnp",
-    "paddle": "import paddle",
-    "mindspore": "import mindspore",
-    "tensorflow": "import tensorflow",
-    "cupy": "import cupy",
-    "ml_dtypes": "import ml_dtypes",
+    **{library: f"import {library}" for library in ("torch", "paddle", "mindspore", "tensorflow", "cupy", "ml_dtypes")},
     "inf": "from math import inf",
     "nan": "from math import nan",
 }
@@ -84,8 +78,8 @@ def snippet_of(result: Result, adapter: Adapter) -> str:
     above = "".join(f"{line}\n" for line in sorted(needed - set(source.splitlines())))
     if above and not source.startswith(("import", "from")):
         above += "\n\n"
-    lazily = "from __future__ import annotations\n\n" if _is_annotated(source) else ""
-    return f"{_heading(result, adapter)}\n\n{lazily}{above}{source}\n\n\n{body}\n"
+    # What annotations name need not be there.
+    return f"{_heading(result, adapter)}\n\nfrom __future__ import annotations\n\n{above}{source}\n\n\n{body}\n"
 
 
 def reproduced(snippet: str, python: str = sys.executable, seconds: float = SECONDS) -> bool:
@@ -112,12 +106,6 @@ def _heading(result: Result, adapter: Adapter) -> str:
     last = result.calls[-1]
     end = last.raised if _raises(last, result.message) else f"AssertionError: {result.message}"
     return "\n".join([*lines, f"{ENDS}{end.splitlines()[0]}"])
-
-
-def _is_annotated(source: str) -> bool:
-    """Whether it has annotations, whose names need not be there."""
-    nodes = ast.walk(ast.parse(source))
-    return any(getattr(node, "annotation", None) or getattr(node, "returns", None) for node in nodes)
 
 
 def _raises(last: Call, message: str) -> bool:
@@ -236,16 +224,14 @@ def _literal(said: Any, library: str = "numpy") -> str:
 
 def _value(said: Any, array: Callable[[Bits], Any]) -> Any:
     """What JSON's words stand for: a name, a number, or a container of them, with *array* of each array's bits."""
-    if name := _name(said):
-        return _Code(name)
-    if isinstance(said, list):
-        return [_value(item, array) for item in said]
-    if isinstance(said, dict) and "tuple" in said:
-        return tuple(_value(item, array) for item in said["tuple"])
-    if isinstance(said, dict) and "dict" in said:
-        return {key: _value(item, array) for key, item in said["dict"].items()}
+    return tree_from_json(said, lambda leaf: _leaf(leaf, array))
+
+
+def _leaf(said: Any, array: Callable[[Bits], Any]) -> Any:
     if isinstance(said, dict) and "bits" in said:
         return array(Bits.from_json(said))
+    if name := _name(said):
+        return _Code(name)
     is_float = isinstance(said, str) and re.fullmatch(r"-?(0x[0-9a-f.]+p[+-]\d+|inf)|nan", said)
     return float.fromhex(said) if is_float else said
 

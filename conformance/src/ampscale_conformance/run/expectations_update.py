@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from json import dumps
@@ -13,6 +13,7 @@ from .expectations import EXPECTABLE, TODO, Expectation, read
 
 NEW_REASON = f"{TODO}: say why"
 _TABLE = re.compile(r"^[ \t]*\[\[[ \t]*expect[ \t]*\]\]", re.MULTILINE)
+_ENTRY = re.compile(rf"(?:^[ \t]*#.*\n)*{_TABLE.pattern}", re.MULTILINE)  # with the comment directly above it
 
 
 def rewritten(file: Path, results: Iterable[Result]) -> tuple[str, list[str]]:
@@ -67,24 +68,15 @@ def _split(file: Path) -> tuple[str, list[str]]:
     if not file.exists():
         return "", []
     text = file.read_text("utf-8")
-    lines = text.splitlines(keepends=True)
-    starts = list(_starts(lines))
-    blocks = ["".join(lines[at:end]) for at, end in pairwise([*starts, len(lines)])]
+    starts = [found.start() for found in _ENTRY.finditer(text)]
+    blocks = [text[start:end] for start, end in pairwise([*starts, len(text)])]
     try:
         found = [entry for block in blocks for entry in tomllib.loads(block)["expect"]]
     except (tomllib.TOMLDecodeError, KeyError):
         found = None
     if found != tomllib.loads(text).get("expect", []):
         raise ValueError(f"{file}: wanted a [[expect]] table for each entry, got what cannot be rewritten entry by entry")
-    return "".join(lines[: starts[0]] if starts else lines), blocks
-
-
-def _starts(lines: list[str]) -> Iterator[int]:
-    for at, line in enumerate(lines):
-        if _TABLE.match(line):
-            while at and lines[at - 1].lstrip().startswith("#"):
-                at -= 1
-            yield at
+    return text[: starts[0] if starts else None], blocks
 
 
 def _written(entry: Expectation) -> str:

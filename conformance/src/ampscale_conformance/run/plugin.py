@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from ampscale_conformance_pytest import MISSING
 
+from .. import cases
 from ..adapters.loading import NotFound, find
-from ..cases import every_case
 from ..model.adapter import LEVELS, level_of
 from ..model.case import Case
 from ..model.verdicts import BAD, Result, Verdict
@@ -25,7 +25,7 @@ from .expectations import Expectations, read
 
 def cases_of(chapter: str) -> list[Any]:
     """The cases of one module of conformance/cases, as parameters of a test."""
-    return [pytest.param(case, id=case.id) for case in import_module(f"{__package__}.cases.{chapter}").CASES]
+    return [pytest.param(case, id=case.id) for case in import_module(f"{cases.__name__}.{chapter}").CASES]
 
 
 def put(case: Case, request: pytest.FixtureRequest) -> None:
@@ -103,7 +103,7 @@ class Run:
 
 
 def _known() -> Mapping[str, str]:
-    return {case.id: case.clause for case in every_case()}
+    return {case.id: case.clause for case in cases.every_case()}
 
 
 def _level(item: pytest.Item) -> int:

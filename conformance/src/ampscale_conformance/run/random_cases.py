@@ -7,6 +7,7 @@ into spec/vectors, and is a case from then on that hangs on no chance.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
@@ -14,11 +15,11 @@ from ..model.adapter import Adapter, ImplementationInfo, level_of
 from ..model.case import Case
 from ..model.verdicts import Result, Verdict
 from .check import SECONDS, run
-from .random_draws import Draw, Drawn, drawn_check, drawn_product, drawn_quotient, drawn_trace
+from .random_draws import Draw, Drawn, drawn_check, drawn_numbers, drawn_trace
 from .random_vectors import vector
 
 EXAMPLES = 100
-MISSING = 'random cases need hypothesis: pip install "ampscale[conformance]"'
+MISSING = 'random cases need hypothesis: pip install "ampscale-conformance[random]"'
 
 
 class Kind(NamedTuple):
@@ -32,8 +33,8 @@ class Kind(NamedTuple):
 
 KINDS = (
     Kind("random-trace", "MACHINE-next-step", 0, drawn_trace),
-    Kind("random-scale", "SCALING-scale", 1, drawn_product),
-    Kind("random-unscale", "SCALING-unscale-divides", 1, drawn_quotient),
+    Kind("random-scale", "SCALING-scale", 1, partial(drawn_numbers, method="scale")),
+    Kind("random-unscale", "SCALING-unscale-divides", 1, partial(drawn_numbers, method="unscale")),
     Kind("random-all-finite", "OVERFLOW-all-finite", 1, drawn_check),
 )
 CLAUSES = {kind.id: kind.clause for kind in KINDS}

@@ -64,23 +64,14 @@ SHAPES = ((1,), (), (3,), (2, 2))
 REACH = 30  # powers of two around 1: what is drawn stays normal when it is scaled, since some libraries flush the rest to zero
 
 
-def drawn_product(draw: Draw, info: ImplementationInfo) -> Drawn:
-    """A tree and a scale to multiply by."""
-    return _drawn_numbers(draw, info, "scale")
-
-
-def drawn_quotient(draw: Draw, info: ImplementationInfo) -> Drawn:
-    """A tree and a scale to divide by."""
-    return _drawn_numbers(draw, info, "unscale")
-
-
 def drawn_check(draw: Draw, info: ImplementationInfo) -> Drawn:
     """A tree in which something may be infinite or NaN."""
     tree = _drawn_tree(draw, info, ("float32", "float16", "float64", "bfloat16", "complex64"))
     return Drawn("overflow", partial(_check, tree=tree), {"tree": tree})
 
 
-def _drawn_numbers(draw: Draw, info: ImplementationInfo, method: str) -> Drawn:
+def drawn_numbers(draw: Draw, info: ImplementationInfo, method: str) -> Drawn:
+    """A tree, and a scale to multiply or to divide by."""
     from hypothesis.strategies import sampled_from
 
     scale = draw(sampled_from(SCALES + (INEXACT_SCALES if "division" in info.capabilities else ())))
