@@ -1,7 +1,5 @@
 """The update cells: called with the scale and the overflow, they write the next scale into the array they are given."""
 
-import inspect
-
 import numpy as np
 import pytest
 from frameworks.networks import array, bits
@@ -83,14 +81,6 @@ def test_the_cell_is_the_plain_loop_on_every_pattern(start, factor, window, dtyp
     pair = DynamicLossScaleUpdateCell(start, factor, window), array(start, dtype)
     for pattern, seen in every_pattern(pair, call, stands):
         assert seen == dynamic_update_cell(start, factor, window, pattern, dtype), pattern
-
-
-def test_the_constructors_have_the_published_names():
-    """`loss_scale_value`, and for the dynamic cell `scale_factor` and `scale_window`; none has a default."""
-    assert list(inspect.signature(FixedLossScaleUpdateCell).parameters) == ["loss_scale_value"]
-    parameters = inspect.signature(DynamicLossScaleUpdateCell).parameters
-    assert list(parameters) == ["loss_scale_value", "scale_factor", "scale_window"]
-    assert {parameter.default for parameter in parameters.values()} == {inspect.Parameter.empty}
 
 
 @pytest.mark.clause("MINDSPORE-update-cell-checked")

@@ -1,7 +1,5 @@
 """`GradScaler` by itself: its arguments, how its scale moves, `scale`, its setters and its state dict, which is Paddle's."""
 
-import inspect
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -35,18 +33,6 @@ SETTINGS = [
 
 
 # Arguments
-
-
-@pytest.mark.clause("PADDLE-parameters", "PADDLE-defaults")
-def test_the_documented_parameters_and_defaults():
-    """Seven in the documented order, and after them the keyword `decr_count`."""
-    parameters = inspect.signature(GradScaler).parameters
-    assert [(name, parameter.default) for name, parameter in parameters.items()] == [
-        *DEFAULTS.items(),
-        ("decr_count", "accumulated"),
-    ]
-    assert parameters["decr_count"].kind is inspect.Parameter.KEYWORD_ONLY
-    assert stands(GradScaler(True, 1024, 3.0, 0.25, 5, 4, True)) == (1024, 0, 0)
 
 
 @pytest.mark.clause("PADDLE-getters", "PADDLE-defaults")
@@ -118,33 +104,6 @@ def test_the_scaler_is_the_plain_loop_on_every_pattern(setting, decr_count):
     """Scale and both counts, bit for bit."""
     for pattern, seen in every_pattern(GradScaler(True, *setting, decr_count=decr_count), take, stands):
         assert seen == grad_scaler(*setting, pattern, decr_count), pattern
-
-
-@pytest.mark.clause("PADDLE-decr-accumulated", "PADDLE-decr-consecutive", "PADDLE-incr-ratio", "PADDLE-decr-ratio")
-@pytest.mark.parametrize(
-    ("decr_count", "pattern", "scales"),
-    [
-        ("accumulated", "OFOFOFFFOO", [8, 8, 4, 4, 4, 4, 4, 8, 8, 4]),
-        ("consecutive", "OFOFOFFFOO", [8, 8, 8, 8, 8, 8, 8, 16, 16, 8]),
-    ],
-)
-def test_what_counts_towards_a_shrink(decr_count, pattern, scales):
-    """Of 8, growing at the third finite step in a row and shrinking at the second overflow that counts."""
-    scaler = GradScaler(init_loss_scaling=8, incr_every_n_steps=3, decr_count=decr_count)
-    seen = []
-    for letter in pattern:
-        take(scaler, letter)
-        seen.append(scaler.get_loss_scaling())
-    assert seen == scales
-
-
-@pytest.mark.clause("PADDLE-dynamic")
-def test_a_fixed_scale_and_its_counts_stay():
-    """Finite steps and overflows alike."""
-    scaler = GradScaler(True, 8.0, 2.0, 0.5, 1, 1, False)
-    for letter in "FOOFF":
-        take(scaler, letter)
-        assert stands(scaler) == (8, 0, 0)
 
 
 @pytest.mark.clause("PADDLE-silent", "PADDLE-never-off")
