@@ -126,10 +126,10 @@ OVERFLOWS: tuple[Callable[[Pair], bool], ...] = (lambda _: True, lambda _: False
 @lru_cache(2**17)
 def _after(rule: LossScaleRule, state: LossScaleState, finite: bool) -> LossScaleState | None:
     """The state after a step, which is asked of the machine itself; None where the published scaler raises."""
-    arrays = arrays_of(rule, state)
-    if (rule.stop_at_floor or rule.stop_below is not None) and rule.stops(arrays, finite):
+    updated, stops = rule.transition(arrays_of(rule, state), finite)
+    if stops:
         return None
-    after = numbers_of(rule.update(arrays, finite))
+    after = numbers_of(updated)
     # Behind a closed gate the count goes on, and from here on says no more than that a growth waits.
     return after._replace(good_steps=min(after.good_steps, rule.growth_interval - 1))
 

@@ -112,8 +112,8 @@ class Moves:
         good = np.repeat(np.array(goods * 2, np.int32), size)
         finite = np.repeat([True, True, False, False], size)
         before = self._batch(places * 4, good)
-        after, stops = self.rule.update(before, finite), self.rule.stops(before, finite).tolist()
-        columns = zip(good.tolist(), finite.tolist(), stops, after.good_steps.tolist(), _places(after), strict=True)
+        after, stops = self.rule.transition(before, finite)
+        columns = zip(good.tolist(), finite.tolist(), stops.tolist(), after.good_steps.tolist(), _places(after), strict=True)
         moves = [self._move(*column) for column in columns]
         for index, place in enumerate(places):
             below, last, below_overflow, last_overflow = moves[index::size]
