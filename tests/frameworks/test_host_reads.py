@@ -43,23 +43,16 @@ class ByHand:
         self.steps += 1
 
 
-@pytest.mark.clause("BACKENDS-host-reads-none", "STEP-two-modes")
+@pytest.mark.clause("BACKENDS-host-reads-none", "BACKENDS-host-reads-one", "STEP-two-modes")
 @WATCHED
 @CELLS
-def test_a_cell_with_a_functional_optimizer_reads_nothing(library, cell, options, overflows, looks):
-    """Loss, overflow, scale, norms and averages stay where they are, over finite steps and overflows."""
+def test_a_cell_reads_one_flag_a_step_with_an_eager_optimizer_and_else_nothing(library, cell, options, overflows, looks):
+    """Loss, overflow, scale, norms and averages stay where they are; an eager optimizer is called on finite steps alone."""
     step, inputs = build(library, cell, AdamW, **options)
     with library.count_reads() as reads:
         outputs = [step(values) for values in inputs]
     assert reads == []
     assert [bool(library.get(output[1])) for output in outputs] == overflows
-
-
-@pytest.mark.clause("BACKENDS-host-reads-one", "STEP-two-modes")
-@WATCHED
-@CELLS
-def test_a_cell_with_an_eager_optimizer_reads_one_flag_a_step(library, cell, options, overflows, looks):
-    """The optimizer is called on finite steps alone, and one look at one flag tells."""
     called, seen = [], []
     step, inputs = build(library, cell, lambda _: called.append, **options)
     for values in inputs:

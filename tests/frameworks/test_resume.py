@@ -1,12 +1,122 @@
-"""What is saved after any step, loaded into another object and gone on from is as good as never having stopped."""
+"""State dicts: what is saved after any step and loaded into another object goes on as if nothing had been; a wrong one is refused."""
 
 import pickle
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from frameworks.runs import RUNS, TRACE, frozen
+from frameworks.networks import array, bits, data, linear
+from frameworks.refusals import check_rejected
 
-from ampscale.frameworks.mindspore import DynamicLossScaleManager, DynamicLossScaler
+from ampscale import GradScaler, optimizers
+from ampscale.frameworks.mindformers import MFTrainOneStepCell
+from ampscale.frameworks.mindspore import (
+    DynamicLossScaleManager,
+    DynamicLossScaler,
+    DynamicLossScaleUpdateCell,
+    FixedLossScaleUpdateCell,
+    TrainOneStepWithLossScaleCell,
+)
+
+TRACE = "FFFOFFFOOFFFFFOFOOOFFFFFFFOFOF"
+
+
+class Scaler:
+    """A `DynamicLossScaler` in a loop; loading brings its factor and window too."""
+
+    def __init__(self, factor=4, window=9):
+        self.saved = DynamicLossScaler(8, factor, window)
+
+    def step(self, letter):
+        """What can be seen of a step."""
+        self.saved.adjust(letter == "F")
+        return self.saved.state_dict()
+
+
+class UpdateCell:
+    """A `DynamicLossScaleUpdateCell`, which does not hold the scale."""
+
+    def __init__(self):
+        self.saved, self.scale = DynamicLossScaleUpdateCell(8, 3, 3), array([8])
+
+    def step(self, letter):
+        """The scale and both counters."""
+        self.saved(self.scale, letter == "O")
+        return self.scale.tolist(), self.saved.state_dict()
+
+    def beside(self):
+        """The scale."""
+        return self.scale
+
+    def put(self, beside):
+        """The scale back."""
+        self.scale = beside
+
+
+class Paddle:
+    """A `GradScaler` in a loop; loading brings its ratios and intervals too."""
+
+    def __init__(self, decr_count, **arguments):
+        self.saved = GradScaler(decr_count=decr_count, **arguments)
+        self.network = linear([1, 2])
+        self.optimizer = optimizers.Momentum(self.network, 0.5)
+
+    def step(self, letter):
+        """The whole state of the scaler, and of the optimizer."""
+        self.network.parameters[0].grad = data(letter) * array(self.saved.get_loss_scaling())
+        self.saved.minimize(self.optimizer, None)
+        return frozen((self.saved.state_dict(), self.beside()))
+
+    def beside(self):
+        """Parameters and optimizer."""
+        return self.network.params, self.optimizer.state
+
+    def put(self, beside):
+        """Them back."""
+        self.network.params, self.optimizer.state = beside
+
+
+class Cell(Paddle):
+    """A step cell; *make* makes it from a network and an optimizer."""
+
+    def __init__(self, make):
+        self.network = linear([1, 2], dtype="float16")
+        self.optimizer = optimizers.AdamW(self.network, [2.0**-index for index in range(9)])
+        self.saved = make(self.network, self.optimizer)
+
+    def step(self, letter):
+        """All outputs, and the parameters after the step."""
+        return bits([*self.saved(data(letter)), *self.network.params])
+
+
+def one_step(network, optimizer):
+    """The base cell."""
+    return TrainOneStepWithLossScaleCell(network, optimizer, DynamicLossScaleUpdateCell(8, 2, 3))
+
+
+def mindformers(network, optimizer):
+    """MindFormers' cell with everything on; a trace of thirty calls ends ten steps, and saves in the midst of others."""
+    moving = DynamicLossScaleUpdateCell(8, 2, 3)
+    return MFTrainOneStepCell(network, optimizer, True, 1.0, moving, True, gradient_accumulation_steps=3, ema_decay=0.75)
+
+
+RUNS = {
+    "scaler": (lambda: Scaler(2, 3), Scaler),
+    "update cell": (UpdateCell, UpdateCell),
+    "accumulated": (lambda: Paddle("accumulated", incr_every_n_steps=3), lambda: Paddle("accumulated", init_loss_scaling=2)),
+    "consecutive": (lambda: Paddle("consecutive", incr_every_n_steps=3), lambda: Paddle("consecutive", incr_ratio=7)),
+    "step cell": (lambda: Cell(one_step), lambda: Cell(one_step)),
+    "MindFormers": (lambda: Cell(mindformers), lambda: Cell(mindformers)),
+}
+
+
+def frozen(value):
+    """A saved state in a form that can be compared, bit for bit."""
+    if isinstance(value, Mapping):
+        return {key: frozen(child) for key, child in value.items()}
+    if isinstance(value, tuple | list):
+        return [frozen(child) for child in value]
+    return bits([value]) if isinstance(value, np.ndarray | np.generic) else (type(value), value)
 
 
 @pytest.mark.clause("STEP-resume", "PADDLE-state-dict", "PADDLE-load-state-dict", "MINDSPORE-update-cell-dynamic")
@@ -69,3 +179,131 @@ def test_a_scaler_whose_scale_was_set_below_one_can_be_resumed():
     scaler.scale_value = 0.25
     resumed.load_state_dict(scaler.state_dict())
     assert resumed.scale_value == 0.25
+
+
+# What is refused
+
+
+SCALER = {
+    "scale_value": [(0, ValueError), (float("nan"), ValueError), ("8", TypeError), (True, TypeError)],
+    "counter": [(-1, ValueError), (1.0, TypeError), (True, TypeError), (2**31, ValueError)],
+    "scale_factor": [(0, ValueError), (2.0, TypeError)],
+    "scale_window": [(0, ValueError), (None, TypeError)],
+}
+UPDATE_CELL = {
+    "cur_iter": [(0, ValueError), (2.0, TypeError), (True, TypeError)],
+    "last_overflow_iter": [(-1, ValueError), (99, ValueError), ("1", TypeError)],
+}
+PADDLE = {
+    "scale": [
+        *[(array([value]), ValueError) for value in (0, -1, float("inf"), float("nan"), 2.0**-127)],
+        (array([8, 8]), ValueError),
+        ("8", TypeError),
+        (None, TypeError),
+    ],
+    "incr_ratio": [(1.0, ValueError), ("2", TypeError)],
+    "decr_ratio": [(1.0, ValueError), (0, ValueError), (None, TypeError)],
+    "incr_every_n_steps": [(0, ValueError), (2.5, TypeError)],
+    "decr_every_n_nan_or_inf": [(0, ValueError), (True, TypeError)],
+    "incr_count": [(-1, ValueError), (1.5, TypeError)],
+    "decr_count": [(-1, ValueError), ("accumulated", TypeError)],
+    "use_dynamic_loss_scaling": [(1, TypeError), (None, TypeError)],
+}
+CELL = {
+    "scale_sense": [
+        (array([8]), ValueError),
+        (array(8, "float64"), TypeError),
+        (array(float("nan")), ValueError),
+        (8.0, TypeError),
+        (None, TypeError),
+    ],
+    "update_cell": [({}, ValueError), ({"cur_iter": 1}, ValueError), (None, TypeError)],
+}
+MINDFORMERS = {
+    **CELL,
+    "accumulated": [(["x"], TypeError)],
+    "overflow": [(1, TypeError), (None, TypeError)],
+    "calls": [(-1, ValueError), (3, ValueError), (1.0, TypeError), (True, TypeError)],
+    "ema_params": [(None, ValueError), (1.0, TypeError)],
+}
+WRONG = {
+    "scaler": SCALER,
+    "update cell": UPDATE_CELL,
+    "accumulated": PADDLE,
+    "consecutive": PADDLE,
+    "step cell": CELL,
+    "MindFormers": MINDFORMERS,
+}
+
+
+@pytest.mark.clause("STEP-resume", "PADDLE-load-refuses")
+@pytest.mark.parametrize("name", WRONG)
+def test_a_load_that_fails_changes_nothing(name):
+    """A missing key, an unknown key or a wrong value: refused, and the run goes on as if nothing had been."""
+    run, other = (RUNS[name][0]() for _ in range(2))
+    run.step("F")
+    state = run.saved.state_dict()
+    for letter in "FFFF":
+        run.step(letter)
+    before = frozen(run.saved.state_dict())
+    wrong = [("state_dict", {key: value for key, value in state.items() if key != missing}, ValueError) for missing in state]
+    wrong += [("state_dict", {**state, "unknown": 1}, ValueError), ("state_dict", {}, ValueError)]
+    wrong += [("mapping", other_type, TypeError) for other_type in (None, [], "state", 1)]
+    check_rejected(lambda _, spoilt: run.saved.load_state_dict(spoilt), wrong, got=lambda _: "")
+    for key, cases in WRONG[name].items():
+        for value, error in cases:
+            with pytest.raises(error):
+                run.saved.load_state_dict({**state, key: value})
+            assert frozen(run.saved.state_dict()) == before, (key, value)
+    seen = [other.step(letter) for letter in "FFFFFOFF"]
+    assert [run.step(letter) for letter in "OFF"] == seen[5:]
+
+
+def test_a_cell_whose_update_cell_saves_nothing_takes_nothing():
+    """A fixed one, or an array; a state of another kind of scale is refused."""
+    for scale_sense in (FixedLossScaleUpdateCell(8), array(8)):
+        cell = TrainOneStepWithLossScaleCell(linear(), lambda _gradients: None, scale_sense)
+        state = cell.state_dict()
+        assert state["update_cell"] == {}
+        cell.load_state_dict({**state, "scale_sense": array(32)})
+        assert cell.scale_sense == 32
+        with pytest.raises(ValueError, match="update_cell"):
+            cell.load_state_dict({**state, "update_cell": {"cur_iter": 1, "last_overflow_iter": 0}})
+        assert cell.scale_sense == 32
+
+
+@pytest.mark.clause("STEP-resume")
+def test_an_update_cell_that_cannot_load_leaves_the_scale():
+    """Whatever it raises."""
+
+    class Custom(FixedLossScaleUpdateCell):
+        def load_state_dict(self, state_dict):
+            raise KeyError("mine")
+
+    cell = TrainOneStepWithLossScaleCell(linear(), lambda _gradients: None, Custom(8))
+    with pytest.raises(KeyError):
+        cell.load_state_dict({"scale_sense": array(32), "update_cell": {}})
+    assert cell.scale_sense == 8
+
+
+@pytest.mark.clause("STEP-resume", "MINDFORMERS-accumulation-scale")
+def test_what_does_not_fit_the_network_is_refused():
+    """Gradients and averages of other shapes, a count of calls without their gradients, an overflow without a call."""
+    cell = RUNS["MindFormers"][0]().saved
+    with pytest.raises(ValueError, match="overflow"):
+        cell.load_state_dict({**cell.state_dict(), "overflow": True})
+    cell(data("F"))
+    state = cell.state_dict()
+    wrong = [
+        {"calls": 0},
+        {"accumulated": None},
+        {"accumulated": [array([1, 2]), array(1)]},
+        {"accumulated": [array([1, 2, 3])]},
+        {"ema_params": [array([1, 2, 3])]},
+        {"ema_params": {"w": array([1, 2])}},
+        {"ema_params": [array([1, 2], "float16")]},
+    ]
+    for changed in wrong:
+        with pytest.raises((TypeError, ValueError)):
+            cell.load_state_dict({**state, **changed})
+        assert frozen(cell.state_dict()) == frozen(state), changed

@@ -101,7 +101,7 @@ def test_a_setter_refuses_what_the_constructor_refuses():
 
 @pytest.mark.clause("TORCH-getters", "MACHINE-at-least")
 def test_what_is_set_is_in_force_at_the_next_update():
-    """The factors, and the interval too where the count is past it already."""
+    """The factors, and the interval too where the count is past it already, whether it was set or loaded."""
     scaler = scaled(init_scale=8.0)
     for _ in range(3):
         step(scaler, 1.0)
@@ -109,18 +109,20 @@ def test_what_is_set_is_in_force_at_the_next_update():
     scaler.set_growth_interval(2)
     step(scaler, 1.0)
     assert (scaler.get_scale(), scaler.state_dict()["_growth_tracker"]) == (32.0, 0)
+    scaler.load_state_dict({**scaler.state_dict(), "_growth_tracker": 4, "growth_interval": 3})
+    assert scaler.state_dict()["_growth_tracker"] == 4
+    step(scaler, 1.0)
+    assert (scaler.get_scale(), scaler.state_dict()["_growth_tracker"]) == (128.0, 0)
     scaler.set_backoff_factor(0.125)
     step(scaler, INF)
-    assert scaler.get_scale() == 4.0
+    assert scaler.get_scale() == 16.0
 
 
 # update(new_scale)
 
 
 @pytest.mark.clause("TORCH-new-scale")
-@pytest.mark.parametrize(
-    "value", [4.0, 4, np.float64(4), torch.tensor(4.0), torch.tensor([4.0]), torch.tensor(4.0, dtype=torch.float64)]
-)
+@pytest.mark.parametrize("value", [4, np.float64(4), torch.tensor([4.0]), torch.tensor(4.0, dtype=torch.float64)])
 def test_a_new_scale_is_taken_from_a_number_or_a_tensor(value):
     """The count stays, and the tensor is not held."""
     scaler = scaled(init_scale=8.0)

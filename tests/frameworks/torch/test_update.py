@@ -76,26 +76,6 @@ def test_the_floor_holds_whether_or_not_the_flag_was_read(fused):
     assert scales == [float(torch.tensor(1.2 * FLOOR)), FLOOR, FLOOR, 2 * FLOOR]
 
 
-@pytest.mark.clause("TORCH-getters", "MACHINE-at-least")
-@pytest.mark.parametrize("change", ["set", "loaded"])
-def test_an_interval_that_the_count_has_passed_is_over_at_the_next_finite_step(change):
-    """The count that is told stays what was counted until then; an overflow starts it again, as ever."""
-    for gradient, scale in ((1.0, 16.0), (INF, 4.0)):
-        parameter = torch.zeros(1, requires_grad=True)
-        optimizer, scaler = torch.optim.SGD([parameter], lr=0.0), GradScaler(init_scale=8.0, growth_interval=5)
-        scaler.scale(torch.ones(()))
-        scaler.load_state_dict({**scaler.state_dict(), "_growth_tracker": 4})
-        if change == "set":
-            scaler.set_growth_interval(2)
-        else:
-            scaler.load_state_dict({**scaler.state_dict(), "growth_interval": 2})
-        assert scaler.state_dict()["_growth_tracker"] == 4
-        parameter.grad = torch.tensor([gradient])
-        scaler.step(optimizer)
-        scaler.update()
-        assert (scaler.get_scale(), scaler.state_dict()["_growth_tracker"]) == (scale, 0)
-
-
 @pytest.mark.clause("TORCH-unscale", "TORCH-arithmetic")
 @given(init=st.sampled_from([1.0, 2.0**16, 3.0, 2.0**-126]), fused=st.booleans(), changes=st.lists(st.sampled_from(CHANGES)))
 def test_what_is_known_of_the_scale_without_a_look_is_so(init, fused, changes):
