@@ -38,7 +38,7 @@ def global_norm(tree: Tree) -> Array:
     if not sums:
         return xp.asarray(0.0, dtype=xp.float32)
     with quiet(xp):
-        return _root(reduce(add, sums))
+        return root(reduce(add, sums))
 
 
 def local_norms(tree: Tree) -> Array:
@@ -50,7 +50,7 @@ def local_norms(tree: Tree) -> Array:
     """
     xp = namespace_of(tree)
     sums = _square_sums(tree)
-    return _root(xp.stack(sums)) if sums else xp.zeros(0, dtype=xp.float32)
+    return root(xp.stack(sums)) if sums else xp.zeros(0, dtype=xp.float32)
 
 
 def sizes(tree: Tree) -> Array:
@@ -73,11 +73,17 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
         makes finite values zero; a NaN norm counts as *max_norm*.
     """
     norm = global_norm(tree)
+    coefficient = clip_coefficient(norm, max_norm)
+    with quiet(array_api_compat.array_namespace(norm)):
+        return map_leaves(lambda leaf: _multiplied(leaf, coefficient), tree), norm
+
+
+def clip_coefficient(norm: Array, max_norm: float) -> Array:
+    """Return the factor of `clip_by_global_norm`: shape (), each operation rounded to the dtype of *norm*."""
     xp = array_api_compat.array_namespace(norm)
     limit = xp.full_like(norm, max_norm)
     with quiet(xp):
-        coefficient = limit / (xp.where(norm > limit, norm, limit) + xp.full_like(norm, CLIP_EPSILON))
-        return map_leaves(lambda leaf: _multiplied(leaf, coefficient), tree), norm
+        return limit / (xp.where(norm > limit, norm, limit) + xp.full_like(norm, CLIP_EPSILON))
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
@@ -92,8 +98,8 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
     return unscaled, finite, global_norm(unscaled)
 
 
-def _root(square: Array) -> Array:
-    """The root, rounded once. Taken in float64, since torch's float32 root is off by one in the last place at times."""
+def root(square: Array) -> Array:
+    """Return the square roots, rounded once. torch's float32 root is sometimes off by one in the last place."""
     xp = array_api_compat.array_namespace(square)
     return xp.asarray(xp.astype(xp.sqrt(xp.astype(square, xp.float64)), square.dtype))
 

@@ -130,7 +130,7 @@ def global_norm(tree: Tree) -> Array:
 def local_norms(tree: Tree) -> Array:
     """As `core.norms.local_norms`."""
     sources = plain(leaves(tree))
-    return norms.local_norms(tree) if sources is None else _root(_sums(sources))
+    return norms.local_norms(tree) if sources is None else norms.root(_sums(sources))
 
 
 def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
@@ -139,10 +139,8 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
     if sources is None:
         return norms.clip_by_global_norm(tree, max_norm)
     norm = _global(_sums(sources))
-    limit, epsilon = (np.array(value, norm.dtype) for value in (max_norm, norms.CLIP_EPSILON))
-    with quiet(np):
-        coefficient = limit / (np.where(norm > limit, norm, limit) + epsilon)
-    return rebuilt(tree, _applied(Pass(_number_host(coefficient), divides=False), sources)), norm
+    coefficient = _number_host(norms.clip_coefficient(norm, max_norm))
+    return rebuilt(tree, _applied(Pass(coefficient, divides=False), sources)), norm
 
 
 def _sources_and_targets(tree: Tree, out: Tree, dtype: str | None) -> tuple[list[Array], list[Array]] | None:
@@ -180,9 +178,4 @@ def _sums(sources: list[Array]) -> Array:
 def _global(sums: Array) -> Array:
     """The root of the sum of *sums*, added in their order."""
     with quiet(np):
-        return _root(np.add.accumulate(sums)[-1])
-
-
-def _root(squares: Array) -> Array:
-    """The roots, rounded once."""
-    return np.asarray(np.sqrt(squares, dtype=np.float64).astype(squares.dtype))
+        return norms.root(np.add.accumulate(sums)[-1])

@@ -122,7 +122,7 @@ def local_norms(tree: Tree) -> Array:
     """As `core.norms.local_norms`."""
     arrays = _stored(leaves(tree))
     sums = _square_sums(arrays)
-    return norms.local_norms(_rounded(arrays)) if sums is None else _root(sums)
+    return norms.local_norms(_rounded(arrays)) if sums is None else norms.root(sums)
 
 
 def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
@@ -133,7 +133,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
         clipped, norm = norms.clip_by_global_norm(_rounded(arrays), max_norm)
     else:
         norm = _global_norm(arrays)
-        clipped = kernels.products(arrays, _coefficient(norm, max_norm))
+        clipped = kernels.products(arrays, norms.clip_coefficient(norm, max_norm))
     return _remade(tree, given, clipped), norm
 
 
@@ -211,7 +211,7 @@ def _can_write(targets: list[Array], arrays: list[Array]) -> bool:
 
 def _global_norm(arrays: list[Array]) -> Array:
     sums = _square_sums(arrays)
-    return norms.global_norm(_rounded(arrays)) if sums is None else _root(kernels.added_in_order(sums))
+    return norms.global_norm(_rounded(arrays)) if sums is None else norms.root(kernels.added_in_order(sums))
 
 
 def _square_sums(arrays: list[Array]) -> Array | None:
@@ -220,13 +220,3 @@ def _square_sums(arrays: list[Array]) -> Array | None:
         return None
     names = {name_of(dtype) for dtype in {array.dtype for array in arrays}}
     return kernels.square_sums(arrays, getattr(torch, widest([*names])))
-
-
-def _root(squares: Array) -> Array:
-    """Rounded once: torch's float32 root is off by one in the last place at times."""
-    return squares.double().sqrt().to(squares.dtype)
-
-
-def _coefficient(norm: Array, max_norm: float) -> Array:
-    limit = torch.full_like(norm, max_norm)
-    return limit / (torch.where(norm > limit, norm, limit) + torch.full_like(norm, norms.CLIP_EPSILON))
