@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from exact import FORMATS, product, quotient, rounded
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from strategies import DTYPES, LARGEST, SMALLEST, alike, scales
 
@@ -13,48 +13,38 @@ wide_scales = scales | scales.map(np.float32) | st.floats(2.0**-126, 2.0**127).m
 
 
 def given_to(library, factor):
-    """The scale as the library takes it: a number as it is, and else an array of its own; NumPy's scalars are NumPy's."""
+    """The scale as the library takes it: a number unchanged, and else an array of its own; NumPy's scalars are NumPy's."""
     return factor if library.name == "numpy" or isinstance(factor, float) else library.from_numpy(np.asarray(factor))
 
 
 def expected(function, array, factor):
-    """*function* of each element, which knows only Python's numbers."""
+    """*function* of each element, which uses only Python's numbers."""
     name = array.dtype.name
     results = [function(float(value), float(factor), name) for value in array.ravel()]
     return np.asarray(results, np.float64).reshape(array.shape).astype(array.dtype)
 
 
-@pytest.mark.clause("SCALING-scale", "SCALING-round-once", "SCALING-scale-float32")
-@settings(max_examples=250)
+@pytest.mark.clause("SCALING-scale", "SCALING-unscale-divides", "SCALING-round-once", "SCALING-scale-float32")
 @given(st.data(), wide_scales)
-def test_a_product_is_rounded_to_float32_and_then_once(library, data, factor):
-    """For any scale, and any dtype, scaling is what the definition says, to the last bit."""
+def test_results_are_rounded_to_float32_and_then_once(library, data, factor):
+    """For any scale, and any dtype, products and quotients are those of the definition, to the last bit."""
     array = data.draw(library.arrays())
-    scaled = library.scale(library.from_numpy(array), given_to(library, factor))
-    assert alike(library.to_numpy(scaled), expected(product, array, factor))
-
-
-@pytest.mark.clause("SCALING-unscale-divides", "SCALING-round-once", "SCALING-scale-float32")
-@settings(max_examples=250)
-@given(st.data(), wide_scales)
-def test_a_quotient_is_rounded_to_float32_and_then_once(library, data, factor):
-    """For any scale, and any dtype, unscaling is what the definition says, to the last bit."""
-    array = data.draw(library.arrays())
-    unscaled = library.unscale(library.from_numpy(array), given_to(library, factor))
-    assert alike(library.to_numpy(unscaled), expected(quotient, array, factor))
+    there, scale = library.from_numpy(array), given_to(library, factor)
+    assert alike(library.to_numpy(library.scale(there, scale)), expected(product, array, factor))
+    assert alike(library.to_numpy(library.unscale(there, scale)), expected(quotient, array, factor))
 
 
 @pytest.mark.clause("SCALING-reciprocal")
 @given(st.data(), st.integers(-125, 125).map(lambda exponent: 2.0**exponent))
-def test_a_reciprocal_would_do_for_powers_of_two(library, data, factor):
-    """Dividing by a power of two, and multiplying by its reciprocal, are the same function."""
+def test_a_reciprocal_equals_a_division_by_a_power_of_two(library, data, factor):
+    """Of any array."""
     array = library.from_numpy(data.draw(library.arrays()))
     assert alike(library.to_numpy(library.unscale(array, factor)), library.to_numpy(library.scale(array, 1 / factor)))
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_the_exact_arithmetic_knows_its_formats(name):
-    """The yardstick itself: its limits and its ties are those of the dtypes."""
+def test_the_exact_arithmetic_rounds_like_its_formats(name):
+    """Its limits and its ties are those of the dtypes."""
     largest, smallest, half = Fraction(float(LARGEST[name])), Fraction(float(SMALLEST[name])), Fraction(1, 2)
     step = largest - Fraction(float(np.nextafter(LARGEST[name], DTYPES[name].type(0))))
     assert rounded(largest, name) == float(LARGEST[name])
