@@ -1,7 +1,7 @@
 """
 The options of `pytest --pyargs ampscale_conformance.suite`; all else is in ampscale_conformance.run.plugin.
 
-pytest imports this in every run of everybody who has ampscale installed. So it lies beside the package and not in it, imports
+pytest imports this in every run of everybody who has the suite installed. So it lies beside the package and not in it, imports
 nothing, and does nothing where no adapter is named.
 """
 
@@ -10,7 +10,6 @@ if TYPE_CHECKING:  # typing is left to those who need it
     import pytest
 
 SUITE = "ampscale_conformance.suite"
-MISSING = f"an implementation is wanted: pytest --pyargs {SUITE} --ampscale-adapter pkg.mod:NAME"
 OPTIONS = {
     "adapter": ("PKG.MOD:NAME", "the adapter of the implementation, or the name of an installed one"),
     "level": ("N", "leave out the cases above this level"),
@@ -34,6 +33,7 @@ def pytest_configure(config: "pytest.Config") -> None:
         config.pluginmanager.register(Run(config), Run.NAME)
     elif _asks_for_the_suite(config):
         import pytest
+        from ampscale_conformance.run.plugin import MISSING
 
         raise pytest.UsageError(MISSING)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ampscale_conformance_pytest import MISSING
 
 from .. import cases
 from ..adapters.loading import NotFound, find
@@ -21,6 +20,8 @@ from ..model.verdicts import BAD, Result, Verdict
 from ..reports.text import explained, heading
 from .check import SECONDS, run
 from .expectations import Expectations, read
+
+MISSING = "an implementation is wanted: pytest --pyargs ampscale_conformance.suite --ampscale-adapter pkg.mod:NAME"
 
 
 def cases_of(chapter: str) -> list[Any]:
