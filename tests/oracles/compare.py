@@ -1,6 +1,8 @@
 """
 Every preset beside the published object that it claims to be: `make test-oracles`.
 
+    python tests/oracles/compare.py [FAMILY...]
+
 What runs is the published code itself: installed in a virtual environment of its own, or, where a package cannot be
 installed here as a whole, the class cut out of its published file and executed as it is written, or a kernel compiled for
 the host. Each object takes all 2**10 patterns of ten finite or overflow steps under several settings: well inside the
@@ -8,13 +10,14 @@ bounds, near float32's largest number, near the floor or near zero, and with fac
 scale in force is compared by its bits, and the counters where the object has them; a step in which the object raises must be
 one in which the rule `stops`. Where a class has defaults of its own, one window of its default length is run as well.
 
-Environments are made once under .venv-oracles, some gigabytes in all. What came out is written to docs/oracles.json, and as
-a page to docs/oracles.md. A mismatch is shown as one, with its reason where it is known. The exit status is 1 when there is a
-mismatch without a reason, a reason without a mismatch, an object that fails in a step, or a preset that nothing compares.
-A package that cannot be had or imported is a line of the page, and no failure. Apex and OneFlow are such where their sources
-are not at hand: the package index does not have them, and the page then says where to put them.
+Environments are made once under .venv-oracles, some gigabytes in all. What came out is written to oracles.json there, and, where
+no FAMILY was named, as a page to docs/oracles.md. A mismatch is shown as one, with its reason where it is known. The exit status
+is 1 when there is a mismatch without a reason, a reason without a mismatch, an object that fails in a step, or a preset that
+nothing compares. A package that cannot be had or imported is a line of the page, and no failure. Apex and OneFlow are such where
+their sources are not at hand: the package index does not have them, and the page then says where to put them.
 """
 
+import argparse
 import concurrent.futures
 import datetime
 import json
@@ -23,16 +26,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import environments
-import page
-
-from ampscale.presets import PRESETS
-
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
+sys.path.insert(0, str(REPOSITORY / "tools"))
+
+import page  # noqa: E402
+from environments import environments  # noqa: E402
+
+from ampscale.presets import PRESETS  # noqa: E402
+
 # Longest first: they run side by side, one to a core.
 DRIVERS = {
     "mindspore": ("mindspore",),
@@ -45,18 +51,22 @@ DRIVERS = {
     ),
 }
 SECONDS = 1800
+PATHS = os.pathsep.join(str(REPOSITORY / folder) for folder in ("src", "tools"))
 NOT_COMPARED = {"paddle_document": "a page of a manual, of which there is no code"}
 
 
 def main() -> int:
-    """Make what is missing, compare all, write both files. Returns the exit status."""
+    """Make what is missing, compare, and write what came out. Return the exit status."""
+    parser = argparse.ArgumentParser(description="Compare each preset with the published object that it claims to be.")
+    parser.add_argument("family", nargs="*", help=f"compare only these, and leave the page as it is: {', '.join(DRIVERS)}")
+    families = parser.parse_args().family
     started = time.perf_counter()
     troubles = environments.unpack_sources()
     jobs = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for name, drivers in DRIVERS.items():
+        for name in families or DRIVERS:
             trouble = environments.make(name)
-            jobs += [pool.submit(run, name, driver, trouble) for driver in drivers]
+            jobs += [pool.submit(run, name, driver, trouble) for driver in DRIVERS[name]]
     result = {
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "seconds": round(time.perf_counter() - started),
@@ -64,10 +74,11 @@ def main() -> int:
         "not_compared": NOT_COMPARED,
         "rows": [row for job in jobs for row in job.result()],
     }
-    result["failures"] = failures(result["rows"])
+    result["failures"] = failures(result["rows"], () if families else PRESETS)
     text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
-    (REPOSITORY / "docs" / "oracles.json").write_text(text, encoding="utf-8")
-    (REPOSITORY / "docs" / "oracles.md").write_text(page.of(result), encoding="utf-8")
+    (environments.ROOT / "oracles.json").write_text(text, encoding="utf-8")
+    if not families:
+        (REPOSITORY / "docs" / "oracles.md").write_text(page.of(result), encoding="utf-8")
     sys.stdout.write(page.totals(result) + "\n" + "".join(f"  {line}\n" for line in result["failures"]))
     return 1 if result["failures"] else 0
 
@@ -78,23 +89,21 @@ def run(name: str, driver: str, trouble: str) -> list[dict[str, Any]]:
     if trouble:
         return [{"driver": driver, "error": trouble}]
     out = Path(tempfile.mkdtemp()) / "rows.json"
-    paths = {"PYTHONPATH": str(REPOSITORY / "src"), "AMPSCALE_ORACLE_SOURCES": str(environments.SOURCES)}
+    variables = {"PYTHONPATH": PATHS, "AMPSCALE_ORACLE_SOURCES": str(environments.SOURCES)}
     command = [str(environments.python_of(name)), "-W", "ignore", str(HERE / "runner.py"), str(out), driver]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **paths}, timeout=SECONDS)
+        environment = os.environ | variables
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=SECONDS)
     except subprocess.TimeoutExpired:
         return [{"driver": driver, "error": f"not done after {SECONDS} s"}]
     sys.stdout.write(f"{driver}\n")
-    sys.stdout.flush()
-    return (
-        json.loads(out.read_text(encoding="utf-8"))
-        if out.exists()
-        else [{"driver": driver, "error": environments.last_line(done.stderr)}]
-    )
+    if out.exists():
+        return json.loads(out.read_text(encoding="utf-8"))
+    return [{"driver": driver, "error": environments.last_line(done.stderr)}]
 
 
-def failures(rows: list[dict[str, Any]]) -> list[str]:
-    """What makes the run fail, a line for each."""
+def failures(rows: list[dict[str, Any]], presets: Iterable[str]) -> list[str]:
+    """What makes the run fail, a line for each; all of *presets* must have been compared."""
     lines = []
     for row in rows:
         said = f"{row.get('preset', row['driver'])} {page.settings(row.get('settings', {}))}"
@@ -106,7 +115,7 @@ def failures(rows: list[dict[str, Any]]) -> list[str]:
         elif not wrong and row.get("reason"):
             lines.append(f"{said}: a reason without a mismatch")
     if all("preset" in row for row in rows):  # else it may be one of those that could not run
-        absent = set(PRESETS) - {row["preset"] for row in rows} - set(NOT_COMPARED)
+        absent = set(presets) - {row["preset"] for row in rows} - set(NOT_COMPARED)
         lines += [f"{name}: nothing compares it" for name in sorted(absent)]
     return lines
 

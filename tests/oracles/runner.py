@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import walk
-from published import version_of
+from environments.published import version_of
 from subject import Setting, Subject
 
 from ampscale import presets

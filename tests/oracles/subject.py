@@ -6,6 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 STOPPED = "stopped"
+ODD = {"growth_factor": 1.1, "backoff_factor": 0.7}  # factors that round
+FLUSHED = "XLA on the CPU takes float32 numbers below 2**-126 for zero"
+PADDLE_NAMES = {
+    "init_scale": "init_loss_scaling",
+    "growth_factor": "incr_ratio",
+    "backoff_factor": "decr_ratio",
+    "growth_interval": "incr_every_n_steps",
+    "hysteresis": "decr_every_n_nan_or_inf",
+}
+
+Fresh = Callable[..., Any]
+Step = Callable[[Any, bool], Any]
+Read = Callable[[Any], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -33,7 +46,7 @@ class Subject:
         name: The class, or the kernel, by its published name.
         fresh: Called with a setting's values: the object before its first step.
         step: The object after a step, from the object before and whether the gradients were finite. The one before stays
-            usable: see `on_a_copy`.
+            usable: see `on_a_copy` and `in_turn`.
         read: What an object shows: "scale", and "good_steps" and "bad_steps" where it counts as the machine does.
         settings: What it is compared under.
         how: What was done to run it; empty where it is the installed object as it is.
@@ -44,17 +57,22 @@ class Subject:
     preset: str
     distribution: str
     name: str
-    fresh: Callable[..., Any]
-    step: Callable[[Any, bool], Any]
-    read: Callable[[Any], dict[str, float]]
+    fresh: Fresh
+    step: Step
+    read: Read
     settings: tuple[Setting, ...]
     how: str = ""
     stops: tuple[type[Exception], ...] = ()
     unpacked: bool = False
 
 
-def on_a_copy(step: Callable[[Any, bool], None]) -> Callable[[Any, bool], Any]:
-    """A step that changes its object becomes one that returns another object."""
+def maker(kind: Callable[..., Any], *first: Any, **names: str) -> Fresh:
+    """Return a constructor that takes a setting, given the class's own names: `maker(Scaler, growth_interval="scale_window")`."""
+    return lambda **values: kind(*first, **{names.get(name, name): value for name, value in values.items()})
+
+
+def on_a_copy(step: Callable[[Any, bool], object]) -> Step:
+    """Turn a step that changes its object into one that returns another object."""
 
     def stepped(before: Any, finite: bool) -> Any:
         after = copy.deepcopy(before)
@@ -64,11 +82,46 @@ def on_a_copy(step: Callable[[Any, bool], None]) -> Callable[[Any, bool], Any]:
     return stepped
 
 
+def in_turn(
+    fresh: Fresh, step: Callable[[Any, bool], object], save: Callable[[Any], Any], restore: Callable[[Any, Any], object]
+) -> tuple[Fresh, Step]:
+    """
+    Return a maker and a step for an object that cannot be copied.
+
+    One object takes all steps: what was saved after a step is put back before the next one.
+    """
+
+    def made(**values: Any) -> tuple[Any, Any]:
+        one = fresh(**values)
+        return one, save(one)
+
+    def stepped(before: tuple[Any, Any], finite: bool) -> tuple[Any, Any]:
+        one, state = before
+        restore(one, state)
+        step(one, finite)
+        return one, save(one)
+
+    return made, stepped
+
+
+def shown(**attributes: str) -> Read:
+    """Return a reader of an object's attributes: `shown(scale="loss_scale")`."""
+    return lambda one: {name: getattr(one, attribute) for name, attribute in attributes.items()}
+
+
+def saved(after: tuple[Any, Any]) -> dict[str, Any]:
+    """Read what `in_turn` saved, where that is the scale and then the counts, as arrays of one element."""
+    return {name: value.item() for name, value in zip(("scale", "good_steps", "bad_steps"), after[1], strict=False)}
+
+
 def each(*values: dict[str, Any], reason: str = "") -> tuple[Setting, ...]:
-    """Settings that have one reason, or none."""
+    """Return settings that have one reason, or none."""
     return tuple(Setting(one, reason) for one in values)
 
 
-def renamed(values: dict[str, Any], **names: str) -> dict[str, Any]:
-    """Settings under a class's own names: `renamed(values, growth_interval="scale_window")`."""
-    return {names.get(name, name): value for name, value in values.items()}
+def pairs(*values: tuple[float, int]) -> list[dict[str, Any]]:
+    """Return the values of settings that are a first scale and a growth interval."""
+    return [{"init_scale": scale, "growth_interval": interval} for scale, interval in values]
+
+
+STATIC_SETTINGS = each({"init_scale": 1024.0}, {"init_scale": 1000.1})

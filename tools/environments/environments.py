@@ -12,7 +12,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from published import VERSION
+from .published import VERSION
 
 HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "requirements"

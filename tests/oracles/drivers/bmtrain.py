@@ -4,12 +4,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from published import cut
-from subject import Subject, each, renamed
+from environments.published import cut
+from subject import Subject, each, in_turn, maker, pairs
 
 STREAM = SimpleNamespace(wait_stream=lambda _: None)
 PARAMETER = torch.nn.Parameter(torch.zeros(2, dtype=torch.half))
-PAGE = {
+NAMES = {
     "init_scale": "loss_scale",
     "growth_factor": "loss_scale_factor",
     "growth_interval": "loss_scale_steps",
@@ -51,22 +51,27 @@ BMTRAIN = cut(
 )
 
 
-def fresh(**values: Any) -> tuple[Any, float, int]:
-    manager = BMTRAIN.OptimManager(**renamed(values, **PAGE))
+def fresh(**values: Any) -> Any:
+    manager = maker(BMTRAIN.OptimManager, **NAMES)(**values)
     manager.add_optimizer(torch.optim.SGD([PARAMETER], lr=0.0))
-    return manager, manager.loss_scale, manager.steps_since_last_scale
+    return manager
 
 
-def step(before: tuple[Any, float, int], finite: bool) -> tuple[Any, float, int]:
-    """One manager takes all steps: its scale and its count are put back first."""
-    manager, manager.loss_scale, manager.steps_since_last_scale = before[0], *before[1:]
+def step(manager: Any, finite: bool) -> None:
     PARAMETER.grad = torch.tensor([0.0, 0.0 if finite else torch.inf], dtype=torch.half)
     manager.step()
-    return manager, manager.loss_scale, manager.steps_since_last_scale
 
 
-def read(after: tuple[Any, float, int]) -> dict[str, float]:
-    return {"scale": after[1], "good_steps": after[2]}
+def save(manager: Any) -> dict[str, float]:
+    return {"loss_scale": manager.loss_scale, "steps_since_last_scale": manager.steps_since_last_scale}
+
+
+def restore(manager: Any, state: dict[str, float]) -> None:
+    vars(manager).update(state)
+
+
+def read(after: tuple[Any, dict[str, float]]) -> dict[str, float]:
+    return {"scale": after[1]["loss_scale"], "good_steps": after[1]["steps_since_last_scale"]}
 
 
 SETTINGS = each(
@@ -78,20 +83,10 @@ SETTINGS = each(
     {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 3, "min_scale": 100.0, "max_scale": 30000.0},
     {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 49},
 ) + each(
-    {"init_scale": 2.0**1022, "growth_interval": 1},
+    *pairs((2.0**1022, 1)),
     reason="its upper gate is infinity, where its count goes on; the rule has no upper gate there, and counts anew",
 )
+HOW = "the class alone, cut from its file; its CUDA kernel and streams given for the CPU"
+WALK = in_turn(fresh, step, save, restore)
 
-SUBJECTS = (
-    Subject(
-        "bmtrain",
-        "bmtrain",
-        "OptimManager",
-        fresh,
-        step,
-        read,
-        SETTINGS,
-        how="the class alone, cut from its file; its CUDA kernel and streams given for the CPU",
-        unpacked=True,
-    ),
-)
+SUBJECTS = (Subject("bmtrain", "bmtrain", "OptimManager", *WALK, read, SETTINGS, how=HOW, unpacked=True),)

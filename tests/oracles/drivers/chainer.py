@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from published import cut
-from subject import Subject, each, on_a_copy
+from environments.published import cut
+from subject import Subject, each, on_a_copy, pairs, shown
 
 CHAINER = cut("chainer", "chainer/optimizer.py", "Optimizer", _Hookable=object, math=math, warnings=warnings)
 GRADIENTS = {True: np.zeros(2), False: np.array([0.0, np.inf])}
@@ -22,6 +22,7 @@ def fresh(init_scale: float | None = None, growth_interval: int | None = None) -
     return optimizer
 
 
+@on_a_copy
 def step(optimizer: Any, finite: bool) -> None:
     parameter = SimpleNamespace(device=DEVICE, grad=GRADIENTS[finite])
     optimizer.target = SimpleNamespace(namedparams=lambda: [("weight", parameter)])
@@ -32,29 +33,8 @@ def step(optimizer: Any, finite: bool) -> None:
     del optimizer.target
 
 
-def read(optimizer: Any) -> dict[str, float]:
-    return {"scale": optimizer._loss_scale}
+SETTINGS = each({}, {"growth_interval": 3}, *pairs((1024.0, 2), (16384.0, 1), (60000.0, 7), (4.0, 2)))
+HOW = "the class alone, cut from its file; another first scale than 1 set as an attribute"
+READ = shown(scale="_loss_scale")
 
-
-SETTINGS = each(
-    {},
-    {"growth_interval": 3},
-    {"init_scale": 1024.0, "growth_interval": 2},
-    {"init_scale": 16384.0, "growth_interval": 1},
-    {"init_scale": 60000.0, "growth_interval": 7},
-    {"init_scale": 4.0, "growth_interval": 2},
-)
-
-SUBJECTS = (
-    Subject(
-        "chainer",
-        "chainer",
-        "Optimizer.loss_scaling",
-        fresh,
-        on_a_copy(step),
-        read,
-        SETTINGS,
-        how="the class alone, cut from its file; another first scale than 1 set as an attribute",
-        unpacked=True,
-    ),
-)
+SUBJECTS = (Subject("chainer", "chainer", "Optimizer.loss_scaling", fresh, step, READ, SETTINGS, how=HOW, unpacked=True),)

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from published import cut
-from subject import Subject, each, on_a_copy, renamed
+from environments.published import cut
+from subject import ODD, STATIC_SETTINGS, Subject, each, maker, on_a_copy, shown
 
 FOLDER = "colossalai/amp/naive_amp/grad_scaler"
 CPU = SimpleNamespace(device_count=lambda: 1, get_current_device=lambda: torch.device("cpu"))
@@ -14,17 +14,14 @@ GIVEN = {"torch": torch, "get_accelerator": lambda: CPU, "ABC": ABC, "abstractme
 BASE = cut("colossalai", f"{FOLDER}/base_grad_scaler.py", "BaseGradScaler", **GIVEN).BaseGradScaler
 DYNAMIC = cut("colossalai", f"{FOLDER}/dynamic_grad_scaler.py", "DynamicGradScaler", BaseGradScaler=BASE, **GIVEN)
 CONSTANT = cut("colossalai", f"{FOLDER}/constant_grad_scaler.py", "ConstantGradScaler", BaseGradScaler=BASE)
-CUT = "the classes alone, cut from their files, on the CPU"
-
-
-def fresh(**values: Any) -> Any:
-    return DYNAMIC.DynamicGradScaler(**renamed(values, init_scale="initial_scale"))
+fresh = maker(DYNAMIC.DynamicGradScaler, init_scale="initial_scale")
 
 
 def fresh_constant(init_scale: float) -> Any:
     return CONSTANT.ConstantGradScaler(init_scale, verbose=False)
 
 
+@on_a_copy
 def step(scaler: Any, finite: bool) -> None:
     scaler.update(not finite)
 
@@ -42,28 +39,11 @@ SETTINGS = each(
     {**BOUNDS, "init_scale": 1024.0, "growth_interval": 1, "hysteresis": 3},
     {**BOUNDS, "init_scale": 4.0, "growth_interval": 2, "hysteresis": 2},
     {**BOUNDS, "init_scale": 2.0**31, "growth_interval": 1, "hysteresis": 2},
-    {
-        "init_scale": 1000.0,
-        "growth_factor": 1.1,
-        "backoff_factor": 0.7,
-        "growth_interval": 2,
-        "hysteresis": 2,
-        "min_scale": 600.0,
-        "max_scale": 1300.0,
-    },
+    {"init_scale": 1000.0, **ODD, "growth_interval": 2, "hysteresis": 2, "min_scale": 600.0, "max_scale": 1300.0},
 )
+CUT = {"how": "the classes alone, cut from their files, on the CPU", "unpacked": True}
 
 SUBJECTS = (
-    Subject("colossalai", "colossalai", "DynamicGradScaler", fresh, on_a_copy(step), read, SETTINGS, how=CUT, unpacked=True),
-    Subject(
-        "static",
-        "colossalai",
-        "ConstantGradScaler",
-        fresh_constant,
-        on_a_copy(step),
-        lambda scaler: {"scale": scaler.scale.item()},
-        each({"init_scale": 1024.0}, {"init_scale": 1000.1}),
-        how=CUT,
-        unpacked=True,
-    ),
+    Subject("colossalai", "colossalai", "DynamicGradScaler", fresh, step, read, SETTINGS, **CUT),
+    Subject("static", "colossalai", "ConstantGradScaler", fresh_constant, step, shown(scale="scale"), STATIC_SETTINGS, **CUT),
 )

@@ -7,8 +7,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from published import file_of
-
 HOST = Path(__file__).parents[1] / "host"
 
 
@@ -19,12 +17,3 @@ def step_of(wrapper: str, kernel: Path) -> Any:
     compiler = os.environ.get("CXX", "c++")
     subprocess.run([compiler, *words, str(HOST / wrapper), "-o", str(built)], check=True)
     return ctypes.CDLL(str(built)).step
-
-
-def cut_out(distribution: str, path: str, start: str, end: str) -> Path:
-    """A file with the text of another, from the first *start* to the *end* after it."""
-    text = file_of(distribution, path).read_text(encoding="utf-8")
-    first = text.index(start)
-    part = Path(tempfile.mkdtemp()) / "kernel.h"
-    part.write_text(text[first : text.index(end, first)], encoding="utf-8")
-    return part

@@ -2,16 +2,15 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
 import torch
-from oracles.drivers.on_cpu import OPTIMIZER, give_gradients
-from published import cut
-from subject import Subject, each, on_a_copy, renamed
+from drivers.on_cpu import OPTIMIZER, give_gradients
+from environments.published import cut
+from subject import Subject, each, maker, on_a_copy, pairs
 
-PAGE = {
+NAMES = {
     "growth_factor": "scale_factor",
     "growth_interval": "scale_window",
     "rate": "tolerance",
@@ -29,13 +28,11 @@ FAIRSCALE = cut(
     defaultdict=defaultdict,
     Enum=Enum,
 )
-CUT = "the class alone, cut from its file"
+fresh_fairseq = maker(FAIRSEQ.DynamicLossScaler, **NAMES)
+fresh_fairscale = maker(FAIRSCALE.DynamicLossScaler, **NAMES)
 
 
-def maker_of(kind: type) -> Callable[..., Any]:
-    return lambda **values: kind(**renamed(values, **PAGE))
-
-
+@on_a_copy
 def fairseq_step(scaler: Any, finite: bool) -> None:
     try:
         scaler.check_overflow(1.0 if finite else math.inf)
@@ -44,6 +41,7 @@ def fairseq_step(scaler: Any, finite: bool) -> None:
     scaler.update()
 
 
+@on_a_copy
 def fairscale_step(scaler: Any, finite: bool) -> None:
     give_gradients(finite)
     scaler.step(OPTIMIZER)
@@ -51,6 +49,7 @@ def fairscale_step(scaler: Any, finite: bool) -> None:
         scaler.update()
 
 
+@on_a_copy
 def fairscale_step_and_update(scaler: Any, finite: bool) -> None:
     give_gradients(finite)
     scaler.step(OPTIMIZER)
@@ -67,16 +66,12 @@ def read_tolerant(scaler: Any) -> dict[str, float]:
 
 
 SETTINGS = each(
-    {"init_scale": 1024.0, "growth_interval": 3},
-    {"init_scale": 128.0, "growth_interval": 1},
+    *pairs((1024.0, 3), (128.0, 1)),
     {"init_scale": 4.0, "growth_interval": 2, "min_scale": 1.0},
     {"init_scale": 4.0, "growth_interval": 2, "stop_below": 0.5},
     {"init_scale": 4.0, "growth_interval": 2, "min_scale": 1.0, "stop_below": 1.0},
-    {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 3},
-    {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 1.1},
-    {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 49},
-    {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 1.8},
-    {"init_scale": 2.0**1022, "growth_interval": 1},
+    *({"init_scale": 7000.0, "growth_interval": 2, "growth_factor": factor} for factor in (3, 1.1, 49, 1.8)),
+    *pairs((2.0**1022, 1)),
 )
 TOLERANT = each(
     *({"init_scale": 1024.0, "growth_interval": 3, "rate": rate} for rate in (0.05, 0.25, 1 / 3, 0.5, 0.6, 0.7, 1.0)),
@@ -85,59 +80,18 @@ TOLERANT = each(
     {"init_scale": 7000.0, "growth_interval": 1, "rate": 0.25, "growth_factor": 3},
 )
 TWICE = each(
-    {"init_scale": 1024.0, "growth_interval": 3},
-    {"init_scale": 1024.0, "growth_interval": 1},
+    *pairs((1024.0, 3), (1024.0, 1)),
     reason="called so, as its own test does, it counts an overflow's step twice, and with a window of 1 grows in it",
 )
-STOPS = (FloatingPointError,)
+CUT = "the class alone, cut from its file"
+FINITE = f"{CUT}; update after finite steps only"
+EVERY = f"{CUT}; update after every step"
+MORE = {"stops": (FloatingPointError,), "unpacked": True}
+FAIRSEQS, FAIRSCALES = ("fairseq", "DynamicLossScaler", fresh_fairseq), ("fairscale", "DynamicLossScaler", fresh_fairscale)
 
 SUBJECTS = (
-    Subject(
-        "fairseq",
-        "fairseq",
-        "DynamicLossScaler",
-        maker_of(FAIRSEQ.DynamicLossScaler),
-        on_a_copy(fairseq_step),
-        read,
-        SETTINGS,
-        how=CUT,
-        stops=STOPS,
-        unpacked=True,
-    ),
-    Subject(
-        "fairseq_tolerance",
-        "fairseq",
-        "DynamicLossScaler",
-        maker_of(FAIRSEQ.DynamicLossScaler),
-        on_a_copy(fairseq_step),
-        read_tolerant,
-        TOLERANT,
-        how=CUT,
-        stops=STOPS,
-        unpacked=True,
-    ),
-    Subject(
-        "fairscale",
-        "fairscale",
-        "DynamicLossScaler",
-        maker_of(FAIRSCALE.DynamicLossScaler),
-        on_a_copy(fairscale_step),
-        read,
-        each({}) + SETTINGS,
-        how=f"{CUT}; update after finite steps only",
-        stops=STOPS,
-        unpacked=True,
-    ),
-    Subject(
-        "fairscale",
-        "fairscale",
-        "DynamicLossScaler",
-        maker_of(FAIRSCALE.DynamicLossScaler),
-        on_a_copy(fairscale_step_and_update),
-        read,
-        TWICE,
-        how=f"{CUT}; update after every step",
-        stops=STOPS,
-        unpacked=True,
-    ),
+    Subject("fairseq", *FAIRSEQS, fairseq_step, read, SETTINGS, how=CUT, **MORE),
+    Subject("fairseq_tolerance", *FAIRSEQS, fairseq_step, read_tolerant, TOLERANT, how=CUT, **MORE),
+    Subject("fairscale", *FAIRSCALES, fairscale_step, read, each({}) + SETTINGS, how=FINITE, **MORE),
+    Subject("fairscale", *FAIRSCALES, fairscale_step_and_update, read, TWICE, how=EVERY, **MORE),
 )

@@ -7,39 +7,25 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, final, overload
 
-from oracles.drivers.on_cpu import LOSS, OPTIMIZER, GradScaler, give_gradients
-from published import cut
-from subject import Subject, each, on_a_copy, renamed
+from drivers.on_cpu import LOSS, OPTIMIZER, GradScaler, give_gradients
+from environments.published import cut
+from subject import Subject, each, maker, on_a_copy, pairs
 from typing_extensions import override
 
+FILE = "fairseq2/optim/fp16_loss_scaler.py"
 NAMES = ("Float16LossScaler", "StandardFloat16LossScaler", "Float16LossScaleResult", "_InternalGradScaler")
-FAIRSEQ2 = cut(
-    "fairseq2",
-    "fairseq2/optim/fp16_loss_scaler.py",
-    *NAMES,
-    ABC=ABC,
-    GradScaler=GradScaler,
-    Stateful=object,
-    abstractmethod=abstractmethod,
-    dataclass=dataclass,
-    final=final,
-    math=math,
-    overload=overload,
-    override=override,
-    warnings=warnings,
-)
+TYPING = {"ABC": ABC, "abstractmethod": abstractmethod, "dataclass": dataclass, "overload": overload, "override": override}
+GIVEN = {"GradScaler": GradScaler, "Stateful": object, "final": final, "math": math, "warnings": warnings}
 ALONE = SimpleNamespace(root=SimpleNamespace(size=1), rdp=SimpleNamespace(size=1))
+SCALER = cut("fairseq2", FILE, *NAMES, **TYPING, **GIVEN).StandardFloat16LossScaler
+FRESH = maker(SCALER, ALONE, growth_factor="scale_factor", growth_interval="scale_window")
 
 
 class ExplodedError(Exception):
     """Where its trainer raises `MinimumLossScaleReachedError`."""
 
 
-def fresh(**values: Any) -> Any:
-    named = renamed(values, growth_factor="scale_factor", growth_interval="scale_window")
-    return FAIRSEQ2.StandardFloat16LossScaler(ALONE, **named)
-
-
+@on_a_copy
 def step(scaler: Any, finite: bool) -> None:
     scaler._grad_scaler.scale(LOSS)
     give_gradients(finite)
@@ -48,14 +34,13 @@ def step(scaler: Any, finite: bool) -> None:
 
 
 def read(scaler: Any) -> dict[str, float]:
-    shown = scaler.state_dict()["grad_scaler"]
-    return {"scale": shown["scale"], "good_steps": shown["_growth_tracker"]}
+    state = scaler.state_dict()["grad_scaler"]
+    return {"scale": state["scale"], "good_steps": state["_growth_tracker"]}
 
 
 SETTINGS = each(
     {},
-    {"init_scale": 1024.0, "growth_interval": 3},
-    {"init_scale": 2.0**126, "growth_interval": 1},
+    *pairs((1024.0, 3), (2.0**126, 1)),
     {"init_scale": 4.0, "growth_interval": 2, "min_scale": 1.0},
     {"init_scale": 7.0, "growth_interval": 2, "min_scale": 1.0},
     {"init_scale": 0.001, "growth_interval": 2},
@@ -65,18 +50,7 @@ SETTINGS = each(
     {"init_scale": 1.04e-4, "growth_interval": 2, "growth_factor": 1.05},
     reason="it takes scales within 1e-5 of one another for the same, and then does not look at its floor",
 )
+HOW = "the classes alone, cut from their file, on the CPU; stopped where its trainer raises"
+MORE = {"how": HOW, "stops": (ExplodedError,), "unpacked": True}
 
-SUBJECTS = (
-    Subject(
-        "fairseq2",
-        "fairseq2",
-        "StandardFloat16LossScaler",
-        fresh,
-        on_a_copy(step),
-        read,
-        SETTINGS,
-        how="the classes alone, cut from their file, on the CPU; stopped where its trainer raises",
-        stops=(ExplodedError,),
-        unpacked=True,
-    ),
-)
+SUBJECTS = (Subject("fairseq2", "fairseq2", "StandardFloat16LossScaler", FRESH, step, read, SETTINGS, **MORE),)

@@ -9,52 +9,39 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import keras
-from subject import Subject, each, renamed
+from subject import FLUSHED, Subject, each, maker, pairs
 
 FINITE, INFINITE = jnp.zeros(2), jnp.asarray([0.0, jnp.inf])
-
-
-class State:
-    """The optimizer's variables, and the compiled step that moves them."""
-
-    def __init__(self, optimizer: Any, weights: list[Any], variables: list[Any], apply: Any) -> None:
-        self.optimizer, self.weights, self.variables, self.apply = optimizer, weights, variables, apply
+NAMES = {"init_scale": "initial_scale", "growth_interval": "dynamic_growth_steps"}
+State = tuple[Any, list[Any], Any]  # the optimizer, its variables, and the compiled step that moves them
 
 
 def fresh(**values: Any) -> State:
     weight = keras.Variable(jnp.zeros(2))
     inner = keras.optimizers.SGD(learning_rate=0.0)
-    optimizer = keras.optimizers.LossScaleOptimizer(
-        inner, **renamed(values, init_scale="initial_scale", growth_interval="dynamic_growth_steps")
-    )
+    optimizer = maker(keras.optimizers.LossScaleOptimizer, inner, **NAMES)(**values)
     optimizer.build([weight])
-    variables = [variable.value for variable in optimizer.variables]
-    return State(optimizer, [weight.value], variables, jax.jit(optimizer.stateless_apply))
+
+    @jax.jit
+    def apply(variables: list[Any], gradients: list[Any]) -> list[Any]:
+        return optimizer.stateless_apply(variables, gradients, [weight.value])[1]
+
+    return optimizer, [variable.value for variable in optimizer.variables], apply
 
 
 def step(before: State, finite: bool) -> State:
-    gradients = [FINITE if finite else INFINITE]
-    _, variables = before.apply(before.variables, gradients, before.weights)
-    return State(before.optimizer, before.weights, variables, before.apply)
+    optimizer, variables, apply = before
+    return optimizer, apply(variables, [FINITE if finite else INFINITE]), apply
 
 
-def read(state: State) -> dict[str, float]:
-    shown = {variable.name: value for variable, value in zip(state.optimizer.variables, state.variables, strict=True)}
-    return {"scale": float(shown["dynamic_scale"]), "good_steps": int(shown["step_counter"])}
+def read(state: State) -> dict[str, Any]:
+    values = {variable.name: value for variable, value in zip(state[0].variables, state[1], strict=True)}
+    return {"scale": values["dynamic_scale"], "good_steps": values["step_counter"]}
 
 
-SETTINGS = (
-    *each(
-        {},
-        {"init_scale": 1024.0, "growth_interval": 3},
-        {"init_scale": 32768.0, "growth_interval": 1},
-        {"init_scale": 2.0**126, "growth_interval": 1},
-        {"init_scale": 1000.1, "growth_interval": 2},
-    ),
-    *each(
-        {"init_scale": 2.0**-123, "growth_interval": 2},
-        reason="XLA on the CPU takes float32 numbers below 2**-126 for zero",
-    ),
-)
+SETTINGS = each(
+    {},
+    *pairs((1024.0, 3), (32768.0, 1), (2.0**126, 1), (1000.1, 2)),
+) + each(*pairs((2.0**-123, 2)), reason=FLUSHED)
 
 SUBJECTS = (Subject("keras", "keras", "LossScaleOptimizer", fresh, step, read, SETTINGS, how="JAX backend, under jax.jit"),)

@@ -9,43 +9,34 @@ from typing import Any
 import keras
 import numpy as np
 import torch
-from subject import Subject, each, renamed
+from subject import Subject, each, in_turn, maker, pairs, saved
 
 FINITE, INFINITE = torch.zeros(2), torch.tensor([0.0, torch.inf])
-Held = tuple[Any, Any, np.ndarray, np.ndarray]
+NAMES = {"init_scale": "initial_scale", "growth_interval": "dynamic_growth_steps"}
+WEIGHT = keras.Variable(np.zeros(2, "float32"))
 
 
-def fresh(**values: Any) -> Held:
-    weight = keras.Variable(np.zeros(2, "float32"))
-    names = {"init_scale": "initial_scale", "growth_interval": "dynamic_growth_steps"}
-    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(learning_rate=0.0), **renamed(values, **names))
-    optimizer.build([weight])
-    return held(optimizer, weight)
+def fresh(**values: Any) -> Any:
+    inner = keras.optimizers.SGD(learning_rate=0.0)
+    optimizer = maker(keras.optimizers.LossScaleOptimizer, inner, **NAMES)(**values)
+    optimizer.build([WEIGHT])
+    return optimizer
 
 
-def step(before: Held, finite: bool) -> Held:
-    """One optimizer takes all steps: its scale and its count are put back first."""
-    optimizer, weight, scale, counter = before
-    optimizer.dynamic_scale.assign(scale)
-    optimizer.step_counter.assign(counter)
-    optimizer.apply([FINITE if finite else INFINITE], [weight])
-    return held(optimizer, weight)
+def step(optimizer: Any, finite: bool) -> None:
+    optimizer.apply([FINITE if finite else INFINITE], [WEIGHT])
 
 
-def held(optimizer: Any, weight: Any) -> Held:
-    state = (optimizer.dynamic_scale, optimizer.step_counter)
-    return optimizer, weight, *(variable.numpy().copy() for variable in state)
+def save(optimizer: Any) -> tuple[np.ndarray, np.ndarray]:
+    return optimizer.dynamic_scale.numpy().copy(), optimizer.step_counter.numpy().copy()
 
 
-def read(after: Held) -> dict[str, float]:
-    return {"scale": after[2].item(), "good_steps": after[3].item()}
+def restore(optimizer: Any, state: tuple[np.ndarray, np.ndarray]) -> None:
+    optimizer.dynamic_scale.assign(state[0])
+    optimizer.step_counter.assign(state[1])
 
 
-SETTINGS = each(
-    {},
-    {"init_scale": 1024.0, "growth_interval": 3},
-    {"init_scale": 2.0**126, "growth_interval": 1},
-    {"init_scale": 2.0**-147, "growth_interval": 2},
-)
+SETTINGS = each({}, *pairs((1024.0, 3), (2.0**126, 1), (2.0**-147, 2)))
+WALK = in_turn(fresh, step, save, restore)
 
-SUBJECTS = (Subject("keras", "keras", "LossScaleOptimizer", fresh, step, read, SETTINGS, how="torch backend, eagerly"),)
+SUBJECTS = (Subject("keras", "keras", "LossScaleOptimizer", *WALK, saved, SETTINGS, how="torch backend, eagerly"),)

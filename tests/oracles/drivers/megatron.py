@@ -4,8 +4,8 @@ from typing import Any
 from unittest import mock
 
 import torch
-from megatron.core.optimizer import grad_scaler
-from subject import Subject, each, on_a_copy
+from megatron.core.optimizer.grad_scaler import ConstantGradScaler, DynamicGradScaler
+from subject import ODD, STATIC_SETTINGS, Fresh, Subject, each, maker, on_a_copy, shown
 
 HOW = "tensors that it makes on `cuda` are made on the CPU"
 tensor = torch.tensor
@@ -15,32 +15,22 @@ def on_cpu(data: Any, **options: Any) -> torch.Tensor:
     return tensor(data, **options | {"device": "cpu"})
 
 
-def fresh(init_scale: float, **values: Any) -> grad_scaler.DynamicGradScaler:
-    with mock.patch.object(torch, "tensor", on_cpu):
-        return grad_scaler.DynamicGradScaler(initial_scale=init_scale, **values)
+def made_on_cpu(kind: type) -> Fresh:
+    return mock.patch.object(torch, "tensor", on_cpu)(maker(kind, init_scale="initial_scale"))
 
 
-def fresh_constant(init_scale: float) -> grad_scaler.ConstantGradScaler:
-    with mock.patch.object(torch, "tensor", on_cpu):
-        return grad_scaler.ConstantGradScaler(init_scale)
-
-
+@on_a_copy
 def step(scaler: Any, finite: bool) -> None:
     scaler.update(not finite)
 
 
-def read(scaler: grad_scaler.DynamicGradScaler) -> dict[str, float]:
+def read(scaler: DynamicGradScaler) -> dict[str, float]:
     # It counts down from its hysteresis, and goes on below zero; the machine's count stops at hysteresis.
     bad = min(scaler.hysteresis - scaler._hysteresis_tracker, scaler.hysteresis)
     return {"scale": scaler.scale.item(), "good_steps": scaler._growth_tracker, "bad_steps": bad}
 
 
-def read_constant(scaler: grad_scaler.ConstantGradScaler) -> dict[str, float]:
-    return {"scale": scaler.scale.item()}
-
-
 ALL = {"growth_factor": 2.0, "backoff_factor": 0.5, "min_scale": 1.0}
-ODD = {"growth_factor": 1.1, "backoff_factor": 0.7}
 SETTINGS = each(
     {**ALL, "init_scale": 1024.0, "growth_interval": 3, "hysteresis": 2},
     {**ALL, "init_scale": 1024.0, "growth_interval": 2, "hysteresis": 1},
@@ -50,17 +40,10 @@ SETTINGS = each(
     {**ODD, "init_scale": 1000.0, "growth_interval": 2, "hysteresis": 2, "min_scale": 900.0},
     {**ODD, "init_scale": 3e38, "growth_interval": 2, "hysteresis": 1, "min_scale": 0.3},
 )
+DYNAMIC, CONSTANT = made_on_cpu(DynamicGradScaler), made_on_cpu(ConstantGradScaler)
+READ_CONSTANT = shown(scale="scale")
 
 SUBJECTS = (
-    Subject("megatron", "megatron-core", "DynamicGradScaler", fresh, on_a_copy(step), read, SETTINGS, how=HOW),
-    Subject(
-        "static",
-        "megatron-core",
-        "ConstantGradScaler",
-        fresh_constant,
-        on_a_copy(step),
-        read_constant,
-        each({"init_scale": 1024.0}, {"init_scale": 1000.1}),
-        how=HOW,
-    ),
+    Subject("megatron", "megatron-core", "DynamicGradScaler", DYNAMIC, step, read, SETTINGS, how=HOW),
+    Subject("static", "megatron-core", "ConstantGradScaler", CONSTANT, step, READ_CONSTANT, STATIC_SETTINGS, how=HOW),
 )

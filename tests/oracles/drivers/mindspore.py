@@ -1,66 +1,57 @@
 """MindSpore on the CPU: `DynamicLossScaler`, the manager, and the update cell, eagerly."""
 
+from collections.abc import Callable
 from typing import Any
 
 import mindspore
 import numpy as np
 from mindspore import Tensor, amp, nn
-from subject import Subject, each, on_a_copy, renamed
+from subject import Subject, each, in_turn, maker, on_a_copy, saved
 
 FINITE, OVERFLOW = Tensor(True), Tensor(False)
-SCALER = {"init_scale": "scale_value", "growth_factor": "scale_factor", "growth_interval": "scale_window"}
-MANAGER = SCALER | {"init_scale": "init_loss_scale"}
-CELL = SCALER | {"init_scale": "loss_scale_value"}
+NAMES = {"growth_factor": "scale_factor", "growth_interval": "scale_window"}
 
 
-def put(parameter: Any, value: np.ndarray) -> None:
-    parameter.set_data(Tensor(value, parameter.dtype))
+def holding(parameters: Callable[[Any], tuple[Any, ...]]) -> tuple[Any, Any]:
+    """How the parameters of an object are saved and put back."""
+
+    def save(one: Any) -> tuple[np.ndarray, ...]:
+        return tuple(parameter.asnumpy().copy() for parameter in parameters(one))
+
+    def restore(one: Any, state: tuple[np.ndarray, ...]) -> None:
+        for parameter, value in zip(parameters(one), state, strict=True):
+            parameter.set_data(Tensor(value, parameter.dtype))
+
+    return save, restore
 
 
-def fresh(**values: Any) -> tuple[amp.DynamicLossScaler, Any, Any]:
-    scaler = amp.DynamicLossScaler(**renamed(values, **SCALER))
-    return scaler, scaler.scale_value.asnumpy(), scaler.counter.asnumpy()
-
-
-def step(before: tuple[amp.DynamicLossScaler, Any, Any], finite: bool) -> Any:
-    """One scaler takes all steps: its two parameters are put back first."""
-    scaler, scale, counter = before
-    put(scaler.scale_value, scale)
-    put(scaler.counter, counter)
+def step(scaler: Any, finite: bool) -> None:
     scaler.adjust(FINITE if finite else OVERFLOW)
-    return scaler, scaler.scale_value.asnumpy().copy(), scaler.counter.asnumpy().copy()
 
 
-def read(after: tuple[amp.DynamicLossScaler, Any, Any]) -> dict[str, float]:
-    return {"scale": after[1].item(), "good_steps": after[2].item()}
+def fresh_cell(**values: Any) -> tuple[nn.Cell, Any]:
+    """The cell, and the scale, which its caller holds."""
+    cell = maker(nn.DynamicLossScaleUpdateCell, init_scale="loss_scale_value", **NAMES)(**values)
+    return cell, mindspore.Parameter(Tensor(cell.get_loss_scale(), mindspore.float32))
 
 
-def fresh_cell(**values: Any) -> tuple[nn.Cell, Any, tuple[Any, ...]]:
-    cell = nn.DynamicLossScaleUpdateCell(**renamed(values, **CELL))
-    sense = mindspore.Parameter(Tensor(cell.get_loss_scale(), mindspore.float32))
-    return cell, sense, tuple(one.asnumpy().copy() for one in (sense, cell.cur_iter, cell.last_overflow_iter))
+def cell_parameters(held: tuple[nn.Cell, Any]) -> tuple[Any, ...]:
+    cell, sense = held
+    return sense, cell.cur_iter, cell.last_overflow_iter
 
 
-def cell_step(before: tuple[nn.Cell, Any, tuple[Any, ...]], finite: bool) -> Any:
-    """One cell takes all steps: the scale, which the caller holds, and its two counts are put back first."""
-    cell, sense, state = before
-    held = (sense, cell.cur_iter, cell.last_overflow_iter)
-    for parameter, value in zip(held, state, strict=True):
-        put(parameter, value)
+def cell_step(held: tuple[nn.Cell, Any], finite: bool) -> None:
+    cell, sense = held
     cell(sense, OVERFLOW if finite else FINITE)  # here True is an overflow
-    return cell, sense, tuple(one.asnumpy().copy() for one in held)
 
 
-def read_cell(after: tuple[nn.Cell, Any, tuple[Any, ...]]) -> dict[str, float]:
-    scale, now, last = (value.item() for value in after[2])
+def read_cell(after: tuple[Any, tuple[np.ndarray, ...]]) -> dict[str, float]:
+    scale, now, last = (value.item() for value in after[1])
     return {"scale": scale, "good_steps": now - last - 1}
 
 
-def fresh_manager(**values: Any) -> amp.DynamicLossScaleManager:
-    return amp.DynamicLossScaleManager(**renamed(values, **MANAGER))
-
-
-def manager_step(manager: amp.DynamicLossScaleManager, finite: bool) -> None:
+@on_a_copy
+def manager_step(manager: Any, finite: bool) -> None:
     manager.update_loss_scale(not finite)
 
 
@@ -69,19 +60,25 @@ def read_manager(manager: amp.DynamicLossScaleManager) -> dict[str, float]:
     return {"scale": manager.get_loss_scale(), "good_steps": since % manager.scale_window}
 
 
-def fresh_fixed(init_scale: float) -> amp.FixedLossScaleManager:
-    return amp.FixedLossScaleManager(init_scale)
-
-
-def fresh_static(init_scale: float) -> amp.StaticLossScaler:
-    return amp.StaticLossScaler(init_scale)
+def read_fixed(manager: amp.FixedLossScaleManager) -> dict[str, float]:
+    return {"scale": manager.get_loss_scale()}
 
 
 def static_step(scaler: amp.StaticLossScaler, finite: bool) -> amp.StaticLossScaler:
-    scaler.adjust(FINITE if finite else OVERFLOW)
+    step(scaler, finite)
     return scaler
 
 
+def read_static(scaler: amp.StaticLossScaler) -> dict[str, float]:
+    return {"scale": scaler.scale_value.asnumpy().item()}
+
+
+SCALER = maker(amp.DynamicLossScaler, init_scale="scale_value", **NAMES)
+MANAGER = maker(amp.DynamicLossScaleManager, init_scale="init_loss_scale", **NAMES)
+FIXED = maker(amp.FixedLossScaleManager, init_scale="loss_scale")
+STATIC = maker(amp.StaticLossScaler, init_scale="scale_value")
+SCALER_WALK = in_turn(SCALER, step, *holding(lambda scaler: (scaler.scale_value, scaler.counter)))
+CELL_WALK = in_turn(fresh_cell, cell_step, *holding(cell_parameters))
 SETTINGS = each(
     {"init_scale": 65536.0, "growth_factor": 2, "growth_interval": 1},
     {"init_scale": 1024.0, "growth_factor": 2, "growth_interval": 3},
@@ -89,51 +86,21 @@ SETTINGS = each(
     {"init_scale": 4.0, "growth_factor": 2, "growth_interval": 2},
     {"init_scale": 7000.0, "growth_factor": 3, "growth_interval": 2},
     {"init_scale": 3e38, "growth_factor": 3, "growth_interval": 1},
+    {"init_scale": 7000.1, "growth_factor": 1.1, "growth_interval": 2},
 )
 FEW = each(  # it takes some ten milliseconds for a step
     {"init_scale": 1024.0, "growth_factor": 2, "growth_interval": 3},
     {"init_scale": 7.0, "growth_factor": 3, "growth_interval": 2},
     {"init_scale": 3e38, "growth_factor": 3, "growth_interval": 1},
 )
-FRACTIONS = each({"init_scale": 7000.1, "growth_factor": 1.1, "growth_interval": 2})
 STILL = each({"init_scale": 1024.0}, {"init_scale": 1000.5})
 
 SUBJECTS = (
-    Subject("mindspore", "mindspore", "amp.DynamicLossScaler", fresh, step, read, FEW),
+    Subject("mindspore", "mindspore", "amp.DynamicLossScaler", *SCALER_WALK, saved, FEW),
+    Subject("mindspore_update_cell", "mindspore", "nn.DynamicLossScaleUpdateCell", *CELL_WALK, read_cell, SETTINGS[1:]),
     Subject(
-        "mindspore_update_cell",
-        "mindspore",
-        "nn.DynamicLossScaleUpdateCell",
-        fresh_cell,
-        cell_step,
-        read_cell,
-        SETTINGS[1:] + FRACTIONS,
+        "mindspore_manager", "mindspore", "amp.DynamicLossScaleManager", MANAGER, manager_step, read_manager, each({}) + SETTINGS
     ),
-    Subject(
-        "mindspore_manager",
-        "mindspore",
-        "amp.DynamicLossScaleManager",
-        fresh_manager,
-        on_a_copy(manager_step),
-        read_manager,
-        each({}) + SETTINGS + FRACTIONS,
-    ),
-    Subject(
-        "static",
-        "mindspore",
-        "amp.StaticLossScaler",
-        fresh_static,
-        static_step,
-        lambda scaler: {"scale": scaler.scale_value.asnumpy().item()},
-        STILL,
-    ),
-    Subject(
-        "static",
-        "mindspore",
-        "amp.FixedLossScaleManager",
-        fresh_fixed,
-        on_a_copy(manager_step),
-        lambda manager: {"scale": manager.get_loss_scale()},
-        STILL,
-    ),
+    Subject("static", "mindspore", "amp.StaticLossScaler", STATIC, static_step, read_static, STILL),
+    Subject("static", "mindspore", "amp.FixedLossScaleManager", FIXED, manager_step, read_fixed, STILL),
 )

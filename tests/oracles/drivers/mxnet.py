@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from published import cut
-from subject import Subject, each, on_a_copy
+from environments.published import cut
+from subject import Subject, each, on_a_copy, pairs, shown
 
 logging.disable()
 
@@ -57,34 +57,18 @@ def fresh(init_scale: float = 2.0**16, growth_interval: int = 2000, max_scale: f
     return scaler
 
 
+@on_a_copy
 def step(scaler: Any, finite: bool) -> None:
     gradient = np.array([0.0, 0.0 if finite else np.inf]).view(Gradient)
     assert scaler.has_overflow([SimpleNamespace(_grad=[gradient])]) is not finite
 
 
-def read(scaler: Any) -> dict[str, float]:
-    return {"scale": scaler.loss_scale, "good_steps": scaler._unskipped}
-
-
 SETTINGS = each(
     {},
-    {"init_scale": 1024.0, "growth_interval": 3},
-    {"init_scale": 65536.0, "growth_interval": 1},
-    {"init_scale": 2.0**23, "growth_interval": 2},
-    {"init_scale": 2.0**-1072, "growth_interval": 2},
+    *pairs((1024.0, 3), (65536.0, 1), (2.0**23, 2), (2.0**-1072, 2)),
     {"init_scale": 1000.1, "growth_interval": 1, "max_scale": 3000.0},
 )
+HOW = "the class alone, cut from its file; constants set as attributes, arrays of NumPy"
+READ = shown(scale="loss_scale", good_steps="_unskipped")
 
-SUBJECTS = (
-    Subject(
-        "mxnet",
-        "mxnet",
-        "contrib.amp LossScaler",
-        fresh,
-        on_a_copy(step),
-        read,
-        SETTINGS,
-        how="the class alone, cut from its file; constants set as attributes, arrays of NumPy",
-        unpacked=True,
-    ),
-)
+SUBJECTS = (Subject("mxnet", "mxnet", "contrib.amp LossScaler", fresh, step, READ, SETTINGS, how=HOW, unpacked=True),)

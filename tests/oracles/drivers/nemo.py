@@ -1,21 +1,19 @@
 """NeMo: both `GradScaler` classes, without Apex, with a real optimizer and Megatron's process groups, on the CPU."""
 
 from collections import defaultdict
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from drivers.on_cpu import GradScaler, group_of_one, scaler_steps
+from environments.published import cut
 from megatron.core import parallel_state
-from oracles.drivers.on_cpu import GradScaler, group_of_one, scaler_steps
-from published import cut
-from subject import Subject, each
+from subject import ODD, Subject, each
 
 group_of_one()
 parallel_state.initialize_model_parallel()
 
 REFRESH = torch.amp.grad_scaler._refresh_per_optimizer_state
-CUT = "the class alone, cut from its file, on the CPU; one process, gloo"
 
 
 class OnCPU:
@@ -35,11 +33,6 @@ GIVEN = {
     "defaultdict": defaultdict,
     "_refresh_per_optimizer_state": REFRESH,
 }
-FILES = ("nemo/collections/nlp/parts/nlp_overrides.py", "nemo/lightning/_strategy_lib.py")
-
-
-def maker_of(file: str) -> Callable[..., Any]:
-    return cut("nemo_toolkit", file, "GradScaler", **GIVEN).GradScaler
 
 
 def step(before: Any, finite: bool) -> Any:
@@ -54,10 +47,10 @@ def step(before: Any, finite: bool) -> Any:
 
 
 def read(scaler: Any) -> dict[str, float]:
-    shown = scaler.state_dict()
+    state = scaler.state_dict()
     # It counts down from its hysteresis, and goes on below zero; the machine's count stops at hysteresis.
-    bad = min(scaler.hysteresis - shown["_hysteresis_tracker"], scaler.hysteresis)
-    return {"scale": shown["scale"], "good_steps": shown["_growth_tracker"], "bad_steps": bad}
+    bad = min(scaler.hysteresis - state["_hysteresis_tracker"], scaler.hysteresis)
+    return {"scale": state["scale"], "good_steps": state["_growth_tracker"], "bad_steps": bad}
 
 
 SETTINGS = each(
@@ -66,11 +59,11 @@ SETTINGS = each(
     {"init_scale": 1024.0, "growth_interval": 2, "hysteresis": 1},
     {"init_scale": 1024.0, "growth_interval": 1, "hysteresis": 3},
     {"init_scale": 2.0**126, "growth_interval": 1, "hysteresis": 2},
-    {"init_scale": 1000.0, "growth_interval": 2, "hysteresis": 2, "growth_factor": 1.1, "backoff_factor": 0.7},
+    {"init_scale": 1000.0, "growth_interval": 2, "hysteresis": 2, **ODD},
     {"init_scale": 2.0**-147, "growth_interval": 2, "hysteresis": 1},
 )
+CUT = {"how": "the class alone, cut from its file, on the CPU; one process, gloo", "unpacked": True}
+FILES = ("nemo/collections/nlp/parts/nlp_overrides.py", "nemo/lightning/_strategy_lib.py")
+KINDS = {f"GradScaler of {file}": cut("nemo_toolkit", file, "GradScaler", **GIVEN).GradScaler for file in FILES}
 
-SUBJECTS = tuple(
-    Subject("nemo", "nemo_toolkit", f"GradScaler of {file}", maker_of(file), step, read, SETTINGS, how=CUT, unpacked=True)
-    for file in FILES
-)
+SUBJECTS = tuple(Subject("nemo", "nemo_toolkit", name, kind, step, read, SETTINGS, **CUT) for name, kind in KINDS.items())

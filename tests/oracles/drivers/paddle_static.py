@@ -1,18 +1,12 @@
-"""Paddle in static graphs: the kernel `update_loss_scaling` by itself, and whole programs that an executor runs."""
+"""Paddle's static graph: the kernel `update_loss_scaling` by itself, and whole programs that an executor runs."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
-from subject import Subject, each, renamed
+from subject import ODD, PADDLE_NAMES, Subject, each, in_turn, maker, saved
 
-PAGE = {
-    "init_scale": "init_loss_scaling",
-    "growth_factor": "incr_ratio",
-    "backoff_factor": "decr_ratio",
-    "growth_interval": "incr_every_n_steps",
-    "hysteresis": "decr_every_n_nan_or_inf",
-}
+State = tuple[np.ndarray, ...]
 PLACE = paddle.CPUPlace()
 FINITE, INFINITE = np.zeros(2, "float32"), np.array([0.0, np.inf], "float32")
 with paddle.amp.auto_cast():  # once entered, the process is in float16, without which a scaler turns itself off
@@ -20,30 +14,23 @@ with paddle.amp.auto_cast():  # once entered, the process is in float16, without
 
 
 class Program(NamedTuple):
-    """A program, the variables in it that are the scaler's state, and what they hold."""
+    """A program, what runs it, and the variables in it that are the scaler's state."""
 
-    executor: Any
     main: Any
+    executor: Any
+    scope: Any
     tensors: tuple[Any, ...]
-    state: tuple[np.ndarray, ...]
-
-
-class Kernel(NamedTuple):
-    """The kernel's constants, and its state."""
-
-    constants: tuple[float, ...]
-    state: tuple[np.ndarray, ...]
 
 
 def fresh_program(**values: Any) -> Program:
-    constants = renamed(values, **PAGE)
     paddle.enable_static()
     main, startup = paddle.static.Program(), paddle.static.Program()
     with paddle.static.program_guard(main, startup):
         slope = paddle.static.data("slope", [2], "float32")
         loss = paddle.sum(paddle.create_parameter([2], "float32") * slope)
-        optimizer = paddle.static.amp.decorate(paddle.optimizer.SGD(learning_rate=0.0), level="O1", **constants)
-        scaler = paddle.amp.GradScaler(**constants)
+        plain = paddle.optimizer.SGD(learning_rate=0.0)
+        optimizer = maker(paddle.static.amp.decorate, plain, **PADDLE_NAMES)(level="O1", **values)
+        scaler = maker(paddle.amp.GradScaler, **PADDLE_NAMES)(**values)
         scaler.minimize(optimizer, scaler.scale(loss), startup)
     return started(main, startup, optimizer)
 
@@ -55,58 +42,53 @@ def started(main: Any, startup: Any, optimizer: Any) -> Program:
     named = (optimizer._loss_scaling, optimizer._num_good_steps, optimizer._num_bad_steps)
     tensors = tuple(scope.find_var(variable.name).get_tensor() for variable in named)
     paddle.disable_static()
-    return Program((executor, scope), main, tensors, tuple(np.array(tensor) for tensor in tensors))
+    return Program(main, executor, scope, tensors)
 
 
-def program_step(before: Program, finite: bool) -> Program:
+def program_step(program: Program, finite: bool) -> None:
     paddle.enable_static()
-    executor, scope = before.executor
-    for tensor, value in zip(before.tensors, before.state, strict=True):
-        tensor.set(value, PLACE)
-    with paddle.static.scope_guard(scope):
-        executor.run(before.main, feed={"slope": FINITE if finite else INFINITE}, fetch_list=[])
+    with paddle.static.scope_guard(program.scope):
+        program.executor.run(program.main, feed={"slope": FINITE if finite else INFINITE}, fetch_list=[])
     paddle.disable_static()
-    return before._replace(state=tuple(np.array(tensor) for tensor in before.tensors))
+
+
+def save(program: Program) -> State:
+    return tuple(np.array(tensor) for tensor in program.tensors)
+
+
+def restore(program: Program, state: State) -> None:
+    for tensor, value in zip(program.tensors, state, strict=True):
+        tensor.set(value, PLACE)
 
 
 def fresh_kernel(
     init_scale: float, growth_interval: int, hysteresis: int, growth_factor: float = 2.0, backoff_factor: float = 0.5
-) -> Kernel:
+) -> tuple[tuple[float, ...], State]:
+    """The kernel's constants, and its state."""
     state = (np.array([init_scale], "float32"), np.zeros(1, "int32"), np.zeros(1, "int32"))
-    return Kernel((growth_interval, hysteresis, growth_factor, backoff_factor), state)
+    return (growth_interval, hysteresis, growth_factor, backoff_factor), state
 
 
-def kernel_step(before: Kernel, finite: bool) -> Kernel:
-    state = [paddle.to_tensor(value) for value in before.state]
+def kernel_step(before: tuple[tuple[float, ...], State], finite: bool) -> tuple[tuple[float, ...], State]:
+    state = [paddle.to_tensor(value) for value in before[1]]
     gradient, overflow = paddle.zeros([2]), paddle.to_tensor([not finite])
-    paddle._C_ops.update_loss_scaling_([gradient], overflow, *state, *before.constants, False)
-    return before._replace(state=tuple(tensor.numpy() for tensor in state))
+    paddle._C_ops.update_loss_scaling_([gradient], overflow, *state, *before[0], False)
+    return before[0], tuple(tensor.numpy() for tensor in state)
 
 
-def read(after: Program | Kernel) -> dict[str, float]:
-    scale, good, bad = (value.item() for value in after.state)
-    return {"scale": scale, "good_steps": good, "bad_steps": bad}
-
-
-FIXED = (
+SETTINGS = each(
     {"init_scale": 1024.0, "growth_interval": 3, "hysteresis": 2},
     {"init_scale": 1024.0, "growth_interval": 2, "hysteresis": 1},
     {"init_scale": 4.0, "growth_interval": 1, "hysteresis": 1},
     {"init_scale": 2.0**126, "growth_interval": 1, "hysteresis": 2},
-    {"init_scale": 1000.0, "growth_interval": 2, "hysteresis": 2, "growth_factor": 1.1, "backoff_factor": 0.7},
-    {"init_scale": 3e38, "growth_interval": 2, "hysteresis": 1, "growth_factor": 1.1, "backoff_factor": 0.7},
+    {"init_scale": 1000.0, "growth_interval": 2, "hysteresis": 2, **ODD},
+    {"init_scale": 3e38, "growth_interval": 2, "hysteresis": 1, **ODD},
 )
+DECORATE = ("paddle_static", "paddlepaddle", "paddle.static.amp.decorate")
+PROGRAM = in_turn(fresh_program, program_step, save, restore)
+KERNEL = ("paddle_static", "paddlepaddle", "kernel update_loss_scaling")
 
 SUBJECTS = (
-    Subject(
-        "paddle_static",
-        "paddlepaddle",
-        "paddle.static.amp.decorate",
-        fresh_program,
-        program_step,
-        read,
-        each({}, *FIXED),
-        how="a PIR program with amp.GradScaler",
-    ),
-    Subject("paddle_static", "paddlepaddle", "kernel update_loss_scaling", fresh_kernel, kernel_step, read, each(*FIXED)),
+    Subject(*DECORATE, *PROGRAM, saved, each({}) + SETTINGS, how="a PIR program with amp.GradScaler"),
+    Subject(*KERNEL, fresh_kernel, kernel_step, saved, SETTINGS),
 )

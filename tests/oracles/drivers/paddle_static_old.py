@@ -7,8 +7,8 @@ os.environ["FLAGS_enable_pir_api"] = "0"  # noqa: SIM112 - so Paddle spells it
 from typing import Any
 
 import paddle
-from oracles.drivers.paddle_static import PAGE, Program, program_step, read, started
-from subject import Subject, each, renamed
+from drivers.paddle_static import Program, program_step, restore, save, started
+from subject import PADDLE_NAMES, Subject, each, in_turn, maker, saved
 
 
 def fresh(**values: Any) -> Program:
@@ -19,7 +19,7 @@ def fresh(**values: Any) -> Program:
         loss = paddle.mean(paddle.create_parameter([2], "float32") * slope)
         # use_pure_fp16 is a parameter of the older form alone, by which the two are told apart.
         plain = paddle.optimizer.SGD(learning_rate=0.0)
-        optimizer = paddle.static.amp.decorate(plain, use_pure_fp16=False, **renamed(values, **PAGE))
+        optimizer = maker(paddle.static.amp.decorate, plain, **PADDLE_NAMES)(use_pure_fp16=False, **values)
         optimizer.minimize(loss, startup)
     return started(main, startup, optimizer)
 
@@ -31,16 +31,8 @@ SETTINGS = each(
     {"init_scale": 2.0**126, "growth_interval": 1, "hysteresis": 1},
     {"init_scale": 4.0, "growth_interval": 2, "hysteresis": 1},
 )
+HOW = "a program of the older form, FLAGS_enable_pir_api=0"
+DECORATE = ("paddle_static_old", "paddlepaddle", "paddle.static.amp.decorate, older form")
+WALK = in_turn(fresh, program_step, save, restore)
 
-SUBJECTS = (
-    Subject(
-        "paddle_static_old",
-        "paddlepaddle",
-        "paddle.static.amp.decorate, older form",
-        fresh,
-        program_step,
-        read,
-        SETTINGS,
-        how="a program of the older form, FLAGS_enable_pir_api=0",
-    ),
-)
+SUBJECTS = (Subject(*DECORATE, *WALK, saved, SETTINGS, how=HOW),)

@@ -5,16 +5,9 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from published import cut
-from subject import Subject, each, renamed
+from environments.published import cut
+from subject import ODD, PADDLE_NAMES, Subject, each, in_turn, maker, saved
 
-PAGE = {
-    "init_scale": "init_loss_scale",
-    "growth_factor": "incr_ratio",
-    "backoff_factor": "decr_ratio",
-    "growth_interval": "incr_every_n_steps",
-    "hysteresis": "decr_every_n_nan_or_inf",
-}
 V1 = tf.compat.v1
 V1.disable_v2_behavior()
 CONTRIB = cut(
@@ -34,37 +27,35 @@ CONTRIB = cut(
 
 
 class Held(NamedTuple):
-    """A session with the update in it, and what its variables hold: the scale and both counts."""
+    """A session with the update in it, and its variables: the scale and both counts."""
 
     session: Any
     update: Any
     finite: Any
     variables: tuple[Any, ...]
-    values: tuple[Any, ...]
 
 
 def fresh(**values: Any) -> Held:
     with tf.Graph().as_default():
-        manager = CONTRIB.ExponentialUpdateLossScaleManager(**renamed(values, **PAGE))
+        manager = maker(CONTRIB.ExponentialUpdateLossScaleManager, **PADDLE_NAMES | {"init_scale": "init_loss_scale"})(**values)
         finite = V1.placeholder(tf.bool, [])
         update = manager.update_loss_scale(finite)
         session = V1.Session()
         session.run(V1.global_variables_initializer())
-    variables = (manager.get_loss_scale(), manager._num_good_steps, manager._num_bad_steps)
-    return Held(session, update, finite, variables, tuple(session.run(variables)))
+    return Held(session, update, finite, (manager.get_loss_scale(), manager._num_good_steps, manager._num_bad_steps))
 
 
-def step(before: Held, finite: bool) -> Held:
-    """One session takes all steps: its variables are put back first."""
-    for variable, value in zip(before.variables, before.values, strict=True):
-        variable.load(value, before.session)
-    before.session.run(before.update, {before.finite: finite})
-    return before._replace(values=tuple(before.session.run(before.variables)))
+def step(held: Held, finite: bool) -> None:
+    held.session.run(held.update, {held.finite: finite})
 
 
-def read(after: Held) -> dict[str, float]:
-    scale, good, bad = (value.item() for value in after.values)
-    return {"scale": scale, "good_steps": good, "bad_steps": bad}
+def save(held: Held) -> tuple[Any, ...]:
+    return tuple(held.session.run(held.variables))
+
+
+def restore(held: Held, state: tuple[Any, ...]) -> None:
+    for variable, value in zip(held.variables, state, strict=True):
+        variable.load(value, held.session)
 
 
 SETTINGS = each(
@@ -73,20 +64,11 @@ SETTINGS = each(
     {"init_scale": 1024.0, "growth_interval": 2, "hysteresis": 3, "backoff_factor": 0.5},
     {"init_scale": 1.5, "growth_interval": 2, "hysteresis": 1},
     {"init_scale": 2.0**126, "growth_interval": 1, "hysteresis": 2},
-    {"init_scale": 1000.0, "growth_interval": 2, "hysteresis": 2, "growth_factor": 1.1, "backoff_factor": 0.7},
-    {"init_scale": 3e38, "growth_interval": 2, "hysteresis": 1, "growth_factor": 1.1, "backoff_factor": 0.7},
+    {"init_scale": 1000.0, "growth_interval": 2, "hysteresis": 2, **ODD},
+    {"init_scale": 3e38, "growth_interval": 2, "hysteresis": 1, **ODD},
 )
+MANAGER = ("tensorflow_contrib", "tensorflow", "contrib ExponentialUpdateLossScaleManager")
+HOW = "the classes alone, cut from their file, in a session of TensorFlow 2.21.0"
+WALK = in_turn(fresh, step, save, restore)
 
-SUBJECTS = (
-    Subject(
-        "tensorflow_contrib",
-        "tensorflow",
-        "contrib ExponentialUpdateLossScaleManager",
-        fresh,
-        step,
-        read,
-        SETTINGS,
-        how="the classes alone, cut from their file, in a session of TensorFlow 2.21.0",
-        unpacked=True,
-    ),
-)
+SUBJECTS = (Subject(*MANAGER, *WALK, saved, SETTINGS, how=HOW, unpacked=True),)

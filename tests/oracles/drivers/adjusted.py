@@ -1,0 +1,21 @@
+"""What the drivers of jmp and mpx share: scales that `adjust` to a flag, eagerly and compiled."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+FLAGS = {True: jnp.asarray(True), False: jnp.asarray(False)}
+
+
+def step(scale: Any, finite: bool) -> Any:
+    return scale.adjust(FLAGS[finite])
+
+
+@jax.jit
+def adjusted(scale: Any, finite: jax.Array) -> Any:
+    return scale.adjust(finite)
+
+
+def compiled_step(scale: Any, finite: bool) -> Any:
+    return adjusted(scale, FLAGS[finite])
