@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from functools import partial
+from itertools import product
 from pathlib import Path
 from unittest import mock
 
@@ -26,12 +27,15 @@ def script(name):
         return importlib.import_module(name)
 
 
+SMALL = {"float16": ("largest", 370), "bfloat16": ("largest", 370), "float32": ("1x10", 10)}
+
+
 @pytest.fixture
 def bench():
     """Makes the measuring of a few small arrays on the processor, in each dtype."""
     common, shapes = script("gpu_rows"), script("shapes")
-    small = [shapes.Shape("largest", "two", ((300,), (70,))), shapes.Shape("1x10", "one", ((10,),))]
-    pairs = [(shape, dtype) for shape in small for dtype in common.DTYPES]
+    made = {"largest": shapes.Shape("largest", "two", ((300,), (70,))), "1x10": shapes.Shape("1x10", "one", ((10,),))}
+    pairs = [(made[name], dtype) for dtype, (name, _) in SMALL.items()]
     with mock.patch.multiple(common, SAMPLE=1e-5, SAMPLES=3):
         yield lambda library, **more: common.Bench(library, pairs, place="cpu", **more)
 
@@ -41,19 +45,17 @@ def check(rows, ways):
     assert [row for row in rows if "failure" in row] == []
     found = {(row["way"], row["verb"], row["dtype"], row["shape"]): row for row in rows}
     assert len(found) == len(rows)
-    for dtype in ("float16", "bfloat16", "float32"):
-        for shape, values in (("largest", 370), ("1x10", 10)):
-            copy = next(row for row in rows if (row["verb"], row["dtype"], row["shape"]) == ("copy", dtype, shape))
-            assert copy["bytes"] == values * (4 if dtype == "float32" else 2)
-            for way in ways:
-                for verb in VERBS:
-                    if (way, dtype) == ("torch.amp", "float16"):
-                        assert (way, verb, dtype, shape) not in found
-                        continue
-                    row = found[way, verb, dtype, shape]
-                    assert row["values"] == values
-                    assert 0 < row["quartiles"][0] <= row["ms"] <= row["quartiles"][1]
-                    assert row["over_copy"] == pytest.approx(row["ms"] / copy["ms"])
+    for dtype, (shape, values) in SMALL.items():
+        copy = next(row for row in rows if (row["verb"], row["dtype"], row["shape"]) == ("copy", dtype, shape))
+        assert copy["bytes"] == values * (4 if dtype == "float32" else 2)
+        for way, verb in product(ways, VERBS):
+            if (way, dtype) == ("torch.amp", "float16"):
+                assert (way, verb, dtype, shape) not in found
+                continue
+            row = found[way, verb, dtype, shape]
+            assert row["values"] == values
+            assert 0 < row["quartiles"][0] <= row["ms"] <= row["quartiles"][1]
+            assert row["over_copy"] == pytest.approx(row["ms"] / copy["ms"])
 
 
 def test_torchs_rows_run(bench):
@@ -131,7 +133,7 @@ def test_cupys_rows_run(bench, cupys):
         assert row["first_call"] == {"kernels": kernels, "copies": 1, "fills": 1}
         assert row["operations"] == {"kernels": kernels, "copies": 0, "fills": 1}
     more = Counter(row["verb"] for row in rows if row["shape"] == "largest" and row["verb"] not in (*VERBS, "copy"))
-    assert more == {"all_finite": 3, "global_norm": 3, "unscale_and_check, by 3, elsewhere": 3}
+    assert more == {"all_finite": 2, "global_norm": 2, "unscale_and_check, by 3, elsewhere": 2}
 
 
 def test_numbers_that_are_measured_are_like_gradients(bench, cupys):
@@ -155,7 +157,7 @@ def test_a_row_that_fails_is_noted(bench):
         yield {"shape": shape.name, "dtype": dtype}
 
     rows = list(bench("some").each(measured))
-    assert [row.get("failure", row.get("dtype")) for row in rows[:3]] == [
+    assert [row.get("failure", row.get("dtype")) for row in rows] == [
         "float16",
         "some, two, bfloat16: RuntimeError: out of memory",
         "float32",
@@ -170,7 +172,7 @@ def test_a_call_that_cannot_be_captured_is_told(bench, cupys):
 
     measuring = bench("cupy")
     rows = [row for row in measuring.each(cupys(measuring, graph=refused).rows) if row["verb"] != "copy"]
-    assert len(rows) == 21
+    assert len(rows) == 12
     assert all(row["not_replayed"] == "capturing" and "replayed_ms" not in row for row in rows)
 
 
@@ -182,9 +184,8 @@ def test_the_largest_shape_has_a_thousand_million_numbers():
     assert (len(sizes), round(sum(sizes), -4)) == (300, 10**9)
     assert math.isclose(sizes[-1] / sizes[0], 100, rel_tol=1e-3)
     assert sum(rows.lengths(rows.largest(16 * 10**9))) * 4 * 5 <= 16 * 10**9
-    assert {shape.name for shape, _ in rows.all_shapes(10**12)} >= {
-        "largest", "1x100M", "100x1M", "10000x1000", "1x10", "resnet50", "gpt2",
-    }  # fmt: skip
+    names = {"largest", "1x100M", "100x1M", "10000x1000", "1x10", "resnet50", "gpt2"}
+    assert {shape.name for shape, _ in rows.all_shapes(10**12)} >= names
 
 
 def measured(library=None, **changed):
@@ -199,27 +200,12 @@ def measured(library=None, **changed):
         for verb in VERBS
         for shape, dtype in rows.all_shapes(10**12)
     ]
-    copy = {
-        "library": "cupy",
-        "way": "device to device",
-        "verb": "copy",
-        "shape": "largest",
-        "arrays": "",
-        "over_copy": 1.0,
-        "ms": 0.9,
-    }
-    return [{**row, **changed} if row["library"] == library else row for row in found] + [
-        {**copy, "dtype": dtype} for dtype in rows.DTYPES
-    ]
+    copy = {"library": "cupy", "way": "device to device", "verb": "copy", "shape": "largest", "arrays": "", "ms": 0.9}
+    copies = [{**copy, "over_copy": 1.0, "dtype": dtype} for dtype in rows.DTYPES]
+    return [{**row, **changed} if row["library"] == library else row for row in found] + copies
 
 
 PASSED = {"outcomes": {"test_a_whole_step_is_captured": "passed"}}
-
-
-def unmet(rows, tests=PASSED):
-    """The bounds that are not met, without dtypes and shapes."""
-    held = script("gpu_bounds").bounds(rows, tests)
-    return {bound["id"].split("/")[0] for bound in held if bound["met"] is False}
 
 
 def test_every_bound_is_met_by_rows_that_are_just_good_enough():
@@ -243,7 +229,8 @@ def test_every_bound_is_met_by_rows_that_are_just_good_enough():
 )
 def test_a_bound_that_is_missed_is_told(library, key, value, wanted):
     """One hundredth is enough, and one launch."""
-    assert unmet(measured(library, **{key: value})) == wanted
+    held = script("gpu_bounds").bounds(measured(library, **{key: value}), PASSED)
+    assert {bound["id"].split("/")[0] for bound in held if bound["met"] is False} == wanted
 
 
 def test_a_step_that_was_not_captured_is_told():
@@ -264,10 +251,9 @@ def test_a_report_of_tests_is_read():
     """Counts, and for a test of several parameters the worst that became of it."""
     report = """<testsuites><testsuite><testcase name="a[1]"/><testcase name="a[2]"><failure/></testcase>
     <testcase name="b"><skipped/></testcase><testcase name="c"/><testcase name="d"><error/></testcase></testsuite></testsuites>"""
-    assert script("gpu_check").outcomes(report) == {
-        "passed": 2, "skipped": 1, "failed": 1, "error": 1,
-        "outcomes": {"a": "failed", "b": "skipped", "c": "passed", "d": "error"},
-    }  # fmt: skip
+    outcomes = {"a": "failed", "b": "skipped", "c": "passed", "d": "error"}
+    counts = {"passed": 2, "skipped": 1, "failed": 1, "error": 1}
+    assert script("gpu_check").outcomes(report) == {**counts, "outcomes": outcomes}
 
 
 def test_what_was_measured_can_be_read():
@@ -304,6 +290,7 @@ def test_the_file_says_what_was_measured_where(tmp_path):
     assert "numpy" in written["versions"]
 
 
+@pytest.mark.slow
 def test_without_a_gpu_nothing_is_run_and_nothing_written():
     """The one command says so, and exits with 2."""
     before = sorted(BENCHMARKS.rglob("*.json"))

@@ -8,44 +8,34 @@ import shapes
 from gradients import ALIGNMENT, PERIOD, Gradients, floors
 
 
-def test_resnet50_has_its_parameters():
-    """161 tensors, 25,557,032 values; the first and the last as everybody knows them."""
-    assert len(shapes.RESNET.arrays) == 161
-    assert shapes.RESNET.values == 25_557_032
-    assert shapes.RESNET.arrays[0] == (64, 3, 7, 7)
-    assert shapes.RESNET.arrays[-2:] == ((1000, 2048), (1000,))
+@pytest.mark.parametrize(
+    ("shape", "arrays", "values", "first", "last"),
+    [(shapes.RESNET, 161, 25_557_032, (64, 3, 7, 7), (1000,)), (shapes.GPT2, 148, 124_439_808, (50257, 768), (768,))],
+    ids=["resnet50", "gpt2"],
+)
+def test_models_have_their_parameters(shape, arrays, values, first, last):
+    """As many tensors and values as everybody knows them; the first and the last too."""
+    assert (len(shape.arrays), shape.values) == (arrays, values)
+    assert (shape.arrays[0], shape.arrays[-1]) == (first, last)
 
 
-def test_gpt2_small_has_its_parameters():
-    """148 tensors, 124,439,808 values."""
-    assert len(shapes.GPT2.arrays) == 148
-    assert shapes.GPT2.values == 124_439_808
-    assert shapes.GPT2.arrays[0] == (50257, 768)
-    assert shapes.GPT2.arrays[-1] == (768,)
+def test_names_say_what_shapes_are():
+    """The number of arrays and of values, where there is one size; of a quick one, one stays one, and several stay several."""
+    for shape in shapes.SHAPES:
+        if "x" in shape.name:
+            count, size = (int(part.replace("M", "000000")) for part in shape.name.split("x"))
+            assert shape.arrays == ((size,),) * count
+            assert shape.words.replace(",", "").replace(" ", "") == shape.name
+        quick = shape.quick()
+        assert quick.values <= 4000
+        assert (len(quick.arrays) == 1) == (len(shape.arrays) == 1)
 
 
-@pytest.mark.parametrize("shape", shapes.SHAPES, ids=lambda shape: shape.name)
-def test_names_say_what_shapes_are(shape):
-    """The number of arrays and of values, where there is one size."""
-    if "x" in shape.name:
-        count, size = (int(part.replace("M", "000000")) for part in shape.name.split("x"))
-        assert len(shape.arrays) == count
-        assert set(shape.arrays) == {(size,)}
-        assert shape.words.replace(",", "").replace(" ", "") == shape.name
-
-
-@pytest.mark.parametrize("shape", shapes.SHAPES, ids=lambda shape: shape.name)
-def test_a_quick_shape_is_small(shape):
-    """One array stays one, and several stay several."""
-    quick = shape.quick()
-    assert quick.values <= 4000
-    assert (len(quick.arrays) == 1) == (len(shape.arrays) == 1)
-
-
+DTYPES = ("float32", "float16", "bfloat16")
 SOME = shapes.Shape("some", "some", ((3, 5), (64,), (1000, 3), ()))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_gradients_are_of_their_shapes_aligned_and_apart(dtype):
     """As torch would place them; and torch sees the same memory."""
     torch = pytest.importorskip("torch")
@@ -60,7 +50,7 @@ def test_gradients_are_of_their_shapes_aligned_and_apart(dtype):
     assert made.bytes == sum(array.nbytes for array in made.arrays)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_gradients_are_finite_and_many(dtype):
     """Of different sizes, without zeros; and unscaled hardly one in a hundred is subnormal."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -86,16 +76,15 @@ def test_refilling_brings_back_what_was_there():
     assert not np.array_equal(before[0][:1000], before[1][:1000])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("writes", [True, False])
-def test_a_floor_changes_nothing_and_sees_all_bytes(dtype, writes):
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_floor_changes_nothing_and_sees_all_bytes(dtype):
     """It can be called between the others without a refill."""
     made = Gradients(shapes.equal("", "", 3, 1000), dtype)
     before = [array.tobytes() for array in made.arrays]
-    found = floors(made, writes)
-    assert set(found) == ({"multiply"} if writes else {"max", "dot"})
+    writing, reading = floors(made, True), floors(made, False)
+    assert (set(writing), set(reading)) == ({"multiply"}, {"max", "dot"})
     with np.errstate(all="ignore"):
-        for run in found.values():
+        for run in (*writing.values(), *reading.values()):
             run()
     assert [array.tobytes() for array in made.arrays] == before
     assert sum(array.nbytes for array in made.as_float32()) == made.bytes
