@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -75,7 +76,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # of processes: for the mutants
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)  # of processes: for the mutants
     (tmp_path / "strange.py").write_text(MODULE)
     yield tmp_path
     sys.modules.pop("strange", None)
