@@ -1,4 +1,4 @@
-"""State dicts: what is saved after any step and loaded into another object goes on as if nothing had been; a wrong one is refused."""
+"""State dicts: what is saved after any step goes on in another object as if nothing had been, and a wrong one is refused."""
 
 import pickle
 from collections.abc import Mapping
