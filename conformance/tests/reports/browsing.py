@@ -119,37 +119,32 @@ def cell(case, implementation):
 # For each text that is seen: the ratio of its contrast with the worst colour behind it, and where it is.
 CONTRASTS = r"""(() => {
   const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
-  const rgba = (colour) => {
-    canvas.clearRect(0, 0, 1, 1);
-    canvas.fillStyle = colour;
-    canvas.fillRect(0, 0, 1, 1);
-    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
-    return [r, g, b, a / 255];
-  };
-  const over = (top, below) => [0, 1, 2].map((part) => top[part] * top[3] + below[part] * (1 - top[3]));
-  const linear = (part) => part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4;
-  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
-  const ratio = (one, other) => {
-    const [low, high] = [light(one), light(other)].sort((a, b) => a - b);
-    return (high + 0.05) / (low + 0.05);
+  const paint = (colours) => {
+    for (const colour of colours) {
+      canvas.fillStyle = colour;
+      canvas.fillRect(0, 0, 1, 1);
+    }
+    const linear = (part) => part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4;
+    const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map(linear);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
   };
   const behind = (node) => {
-    if (!node) return [[255, 255, 255]];
+    if (!node) return [["white"]];
     const { backgroundColor, backgroundImage } = getComputedStyle(node);
-    const [plain, ...stripes] = [backgroundColor, ...(backgroundImage.match(/(rgba?|color)\([^)]*\)/g) ?? [])].map(rgba);
-    const below = plain[3] === 1 ? [[0, 0, 0]] : behind(node.parentElement);
-    const striped = (colour) => [colour, ...stripes.map((stripe) => over(stripe, colour))];
-    return below.flatMap((colour) => striped(over(plain, colour)));
+    const stripes = backgroundImage.match(/(rgba?|color)\([^)]*\)/g) ?? [];
+    const layers = [[backgroundColor], ...stripes.map((stripe) => [backgroundColor, stripe])];
+    return behind(node.parentElement).flatMap((below) => layers.map((own) => [...below, ...own]));
   };
   const found = [];
   const walker = document.createTreeWalker(document.querySelector("dialog[open]") ?? document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const node = walker.currentNode, parent = node.parentElement;
-    if (!node.data.trim() || !parent.checkVisibility() || parent.closest(".unseen, script, style, symbol, option")) continue;
-    const style = getComputedStyle(parent);
-    const colour = rgba(parent instanceof SVGElement ? style.fill : style.color);
-    const where = `${parent.tagName}.${parent.getAttribute("class")}: ${node.data.slice(0, 30)}`;
-    found.push(...behind(parent).map((back) => [ratio(over(colour, back), back), where]));
+    if (!node.data.trim() || !parent.checkVisibility() || parent.closest(".unseen, script, style, option")) continue;
+    const { fill, color } = getComputedStyle(parent);
+    for (const layers of behind(parent)) {
+      const [low, high] = [paint(layers), paint([...layers, parent instanceof SVGElement ? fill : color])].sort((a, b) => a - b);
+      found.push([high / low, `${parent.tagName}.${parent.getAttribute("class")}: ${node.data.slice(0, 30)}`]);
+    }
   }
   return found;
 })()"""
