@@ -9,9 +9,8 @@ from pathlib import Path
 import array_api_strict
 import numpy as np
 import pytest
-from hypothesis import given
 from libraries import on
-from strategies import same, scales, trees
+from strategies import same
 from vectors import argument, array, cases
 
 import ampscale
@@ -19,7 +18,6 @@ from ampscale.backends import Backend, backend_of, generic, protocol
 from ampscale.backends.numpy import backend as numpy
 from ampscale.core import norms, overflow, scaling
 
-MODULES = pytest.mark.parametrize("backend", [numpy, generic], ids=lambda backend: backend.NAME)
 EVERY_BACKEND = pytest.mark.parametrize("name", ["numpy", "cupy", "torch", "jax", "generic"])
 FURNITURE = [*Backend.__annotations__, *(name for name in vars(Backend) if not name.startswith("_"))]
 VECTORS = [case for case in cases() if case["chapter"] == "backends"]
@@ -71,17 +69,14 @@ def wanted_signatures():
 @pytest.mark.clause("BACKENDS-same-contents")
 @EVERY_BACKEND
 def test_all_backends_have_the_same_furniture_in_the_same_order(name):
-    """Each module defines what the protocol lists, in its order, and no other public name; its NAME is its own."""
+    """
+    Each module defines what the protocol lists, in its order, and no other public name; its NAME is its own.
+
+    The parameters and their defaults are the same, in the file, whether its library is installed or not.
+    """
     found = defined(backend_source(name))
     assert list(found) == FURNITURE
     assert ast.literal_eval(found["NAME"]) == name
-
-
-@pytest.mark.clause("BACKENDS-same-contents")
-@EVERY_BACKEND
-def test_all_backends_have_the_same_signatures(name):
-    """The same parameters with the same defaults, in the file, whether its library is installed or not."""
-    found = defined(backend_source(name))
     assert {each: signature(found[each]) for each in FURNITURE[1:]} == wanted_signatures()
 
 
@@ -142,26 +137,14 @@ def test_arrays_of_two_libraries_are_refused(library):
 
 
 @pytest.mark.clause("BACKENDS-bit-identical")
-@pytest.mark.parametrize("case", VECTORS, ids=lambda case: case["id"])
-def test_the_vectors_hold_on_every_library(library, case):
+def test_the_vectors_hold_on_every_library(library):
     """What a vector of this chapter says does not depend on whose the arrays are."""
-    if case["input"]["dtype"] not in library.dtypes:
-        pytest.skip(f"needs {case['input']['dtype']}")
-    verb = {"scale": ampscale.scale, "unscale": ampscale.unscale, "check": ampscale.unscale_and_check}[case["kind"]]
-    result = verb(library.from_numpy(array(case["input"])), argument(case["scale"]))
-    wanted = array(case["output"])
-    assert same(library.to_numpy(result), (wanted, np.asarray(case["finite"])) if case["kind"] == "check" else wanted)
-
-
-@pytest.mark.clause("OVERFLOW-same-everywhere", "OVERFLOW-fused", "NORMS-fused")
-@MODULES
-@given(trees(), scales)
-def test_every_fast_path_equals_its_definition(backend, tree, factor):
-    """The verbs of a backend give the bits of the core's, for any values."""
-    assert bool(backend.all_finite(tree)) == bool(overflow.all_finite(tree))
-    for verb, definition in (
-        (backend.unscale_and_check, overflow.unscale_and_check),
-        (backend.unscale_check_and_norm, norms.unscale_check_and_norm),
-    ):
-        for dtype in (None, "float32"):
-            assert same(verb(tree, factor, dtype=dtype), definition(tree, factor, dtype=dtype))
+    verbs = {"scale": ampscale.scale, "unscale": ampscale.unscale, "check": ampscale.unscale_and_check}
+    broken = []
+    for case in VECTORS:
+        if case["input"]["dtype"] in library.dtypes:
+            result = verbs[case["kind"]](library.from_numpy(array(case["input"])), argument(case["scale"]))
+            wanted = array(case["output"])
+            wanted = (wanted, np.asarray(case["finite"])) if case["kind"] == "check" else wanted
+            broken += [] if same(library.to_numpy(result), wanted) else [case["id"]]
+    assert broken == []

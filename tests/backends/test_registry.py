@@ -1,5 +1,6 @@
 """Backends that others bring: registered, or by installed packages; and what happens where one fails."""
 
+import json
 import sys
 
 import array_api_strict
@@ -51,15 +52,14 @@ def test_a_name_is_given_once(make_backend, name):
 
 
 @pytest.mark.usefixtures("known_backends")
-@pytest.mark.parametrize("lacking", CONTENTS)
-@pytest.mark.parametrize("given", ["nothing", 3], ids=str)
-def test_a_backend_that_lacks_something_is_refused(make_backend, lacking, given):
+def test_a_backend_that_lacks_something_is_refused(make_backend):
     """Each of the contents must be there, and be a function; NAME a str."""
-    wrong = make_backend(**{lacking: given})
-    if given == "nothing":
-        delattr(wrong, lacking)
-    with pytest.raises(TypeError, match=rf"backend must have NAME, a str, and the functions .* lacks {lacking}$"):
-        register_backend(wrong)
+    for lacking in CONTENTS:
+        wrong, without = make_backend(**{lacking: 3}), make_backend()
+        delattr(without, lacking)
+        for backend in (wrong, without):
+            with pytest.raises(TypeError, match=rf"backend must have NAME, a str, and the functions .* lacks {lacking}$"):
+                register_backend(backend)
     assert ampscale.backends() == ("numpy", "cupy", "torch", "jax", "generic")
 
 
@@ -73,26 +73,51 @@ def test_a_library_that_is_kept_out_is_not_there(known_backends, monkeypatch):
     assert why_not("torch") == "not installed"
 
 
-# --- what installed packages bring, each in a fresh interpreter ---
+# --- what installed packages bring, in fresh interpreters ---
 
 
 @pytest.fixture(scope="module")
-def pebbles(tmp_path_factory):
-    """A folder with a package that brings an array library and its backend."""
-    return install(
-        tmp_path_factory.mktemp("pebbles"),
-        "ampscale-pebbles",
-        ["pebbles = ampscale_pebbles"],
-        "pebbles.py",
-        "ampscale_pebbles.py",
-    )
-
-
-@pytest.fixture(scope="module")
-def quarry(tmp_path_factory):
-    """A folder with a package whose backend fails at its import."""
-    folder = tmp_path_factory.mktemp("quarry")
+def installed(tmp_path_factory):
+    """A folder with two packages: one brings an array library and its backend, the other a backend that fails."""
+    folder = tmp_path_factory.mktemp("installed")
+    install(folder, "ampscale-pebbles", ["pebbles = ampscale_pebbles"], "pebbles.py", "ampscale_pebbles.py")
     return install(folder, "ampscale-quarry", ["quarry = ampscale_quarry"], "quarry.py", "ampscale_quarry.py")
+
+
+QUESTIONS = """
+import array_api_strict, json, numpy as np
+
+def error(call, *arguments):
+    try:
+        return call(*arguments)
+    except (RuntimeError, ValueError) as raised:
+        return f"{raised} / {type(raised.__cause__).__name__}"
+
+class Own:
+    device, dtype, shape = "here", "float32", ()
+
+    def __array_namespace__(self, *, api_version=None):
+        return np
+
+answers = {"backends": ampscale.backends()}
+ampscale.unscale(np.ones(2), 2.0), ampscale.backend_of(Own())
+answers["a wrong choice"] = error(ampscale.use_backend, "pebble")
+answers["imported unasked"] = [name for name in sys.modules if "pebbles" in name or "quarry" in name]
+
+import pebbles
+heap = {"w": pebbles.asarray([3.0, 4.0])}
+answers["owner"] = ampscale.backend_of(heap).__name__
+answers["verbs"] = [ampscale.unscale_and_check(heap, 2.0)[0]["w"].values, ampscale.global_norm(heap).values]
+
+import quarry
+answers["used"] = [error(ampscale.all_finite, [quarry.Array()]) for _ in range(2)]
+answers["chosen"] = error(ampscale.use_backend, "quarry")
+answers["a wrong choice after a failure"] = error(ampscale.use_backend, "query")
+answers["others"] = [ampscale.unscale(np.ones(1), 2.0).tolist(), ampscale.unscale(pebbles.asarray([1.0]), 2.0).values]
+answers["default"] = ampscale.namespace().__name__
+answers["nobody's"] = error(ampscale.unscale, array_api_strict.ones(1), 2.0)
+print(json.dumps(answers))
+"""
 
 
 def prints(code, *folders, **environment):
@@ -102,78 +127,55 @@ def prints(code, *folders, **environment):
     return done.stdout.splitlines()
 
 
+@pytest.fixture(scope="module")
+def answers(installed):
+    """What one interpreter answers to the questions, in their order."""
+    return json.loads(*prints(QUESTIONS, installed))
+
+
 @pytest.mark.clause("BACKENDS-third-party")
-def test_a_package_s_backend_is_listed(pebbles, quarry):
+def test_a_package_s_backend_is_listed(answers):
     """Those of all packages, in the order of the alphabet, before the generic one; a failing one is there too."""
-    names = "('numpy', 'cupy', 'torch', 'jax', 'pebbles', 'quarry', 'generic')"
-    assert prints("print(ampscale.backends())", pebbles, quarry) == [names]
+    assert answers["backends"] == ["numpy", "cupy", "torch", "jax", "pebbles", "quarry", "generic"]
 
 
 @pytest.mark.clause("BACKENDS-third-party")
-def test_a_package_s_backend_does_the_verbs_of_its_arrays(pebbles):
+def test_a_package_s_backend_does_the_verbs_of_its_arrays(answers):
     """Its arrays find it, and every verb is its own."""
-    code = """
-import pebbles
-heap = {"w": pebbles.asarray([3.0, 4.0])}
-print(ampscale.backend_of(heap).__name__)
-print(ampscale.unscale_and_check(heap, 2.0)[0]["w"].values, ampscale.global_norm(heap).values)
-"""
-    assert prints(code, pebbles) == ["ampscale_pebbles", "[1.5, 2.0] 5.0"]
+    assert answers["owner"] == "ampscale_pebbles"
+    assert answers["verbs"] == [[1.5, 2.0], 5.0]
 
 
 @pytest.mark.clause("BACKENDS-third-party", "BACKENDS-precedence")
 @pytest.mark.parametrize("chosen", [{}, {"AMPSCALE_BACKEND": "pebbles"}], ids=["use_backend", "environment"])
-def test_a_package_s_backend_can_be_chosen(pebbles, chosen):
+def test_a_package_s_backend_can_be_chosen(installed, chosen):
     """New arrays are then its own."""
     code = "rule = ampscale.LossScaleRule()\n"
     code += "" if chosen else "ampscale.use_backend('pebbles')\n"
     code += "print(ampscale.namespace().__name__, type(rule.init().scale).__module__, rule.init().scale.values)"
-    assert prints(code, pebbles, **chosen) == ["pebbles pebbles 65536.0"]
+    assert prints(code, installed, **chosen) == ["pebbles pebbles 65536.0"]
 
 
 @pytest.mark.clause("BACKENDS-never-unasked")
-def test_a_package_s_backend_is_not_imported_before_its_library(pebbles, quarry):
+def test_a_package_s_backend_is_not_imported_before_its_library(answers):
     """Neither by the import of ampscale, nor by a list, nor by arrays of other libraries, nor where a choice fails."""
-    code = """
-import array_api_strict, numpy as np
-ampscale.backends(), ampscale.unscale(np.ones(2), 2.0), ampscale.unscale(array_api_strict.ones(2), 2.0)
-try:
-    ampscale.use_backend("pebble")
-except ValueError as error:
-    print("pebbles' of ampscale-pebbles 0.1: can be used" in str(error))
-print([name for name in sys.modules if "pebbles" in name or "quarry" in name])
-"""
-    assert prints(code, pebbles, quarry) == ["True", "[]"]
+    assert "pebbles' of ampscale-pebbles 0.1: can be used" in answers["a wrong choice"]
+    assert answers["imported unasked"] == []
 
 
 FAILED = "the backend 'quarry' of ampscale-quarry 0.1 failed: ImportError: needs quarry 2, got 1.0"
 
 
 @pytest.mark.clause("BACKENDS-failure-reported")
-def test_a_failing_backend_is_reported_where_its_arrays_are_used(quarry):
+def test_a_failing_backend_is_reported_where_its_arrays_are_used(answers):
     """Each time, with the package and the reason; never the generic one instead."""
-    code = """
-import quarry
-for _ in range(2):
-    try:
-        print(ampscale.all_finite([quarry.Array()]))
-    except RuntimeError as error:
-        print(error, "/", type(error.__cause__).__name__)
-"""
-    assert prints(code, quarry) == [f"{FAILED} / ImportError"] * 2
+    assert answers["used"] == [f"{FAILED} / ImportError"] * 2
 
 
 @pytest.mark.clause("BACKENDS-failure-reported", "BACKENDS-wrong-value")
-def test_a_failing_backend_is_reported_where_it_is_chosen(quarry):
+def test_a_failing_backend_is_reported_where_it_is_chosen(answers):
     """With the package and the reason, beside the others; and again where another choice is wrong."""
-    code = """
-for name in ("quarry", "query"):
-    try:
-        ampscale.use_backend(name)
-    except ValueError as error:
-        print(error)
-"""
-    for name, line in zip(("quarry", "query"), prints(code, quarry), strict=True):
+    for name, line in (("quarry", answers["chosen"]), ("query", answers["a wrong choice after a failure"])):
         assert line.startswith(
             f"use_backend() must name a backend that can be used here, got '{name}'. There are 'numpy': can be"
         )
@@ -181,65 +183,55 @@ for name in ("quarry", "query"):
 
 
 @pytest.mark.clause("BACKENDS-failure-reported")
-def test_a_failing_backend_hurts_nobody_else(pebbles, quarry):
+def test_a_failing_backend_hurts_nobody_else(answers):
     """Arrays of ours, and of another package, are served beside it. What is nobody's may be its own, and is refused."""
+    assert answers["others"] == [[0.5], [0.5]]
+    assert answers["default"] == "array_api_compat.numpy"
+    assert answers["nobody's"] == f"{FAILED} / ImportError"
+
+
+@pytest.mark.clause("BACKENDS-failure-reported")
+def test_an_entry_point_that_is_no_backend_is_reported(tmp_path):
+    """It must lead to a backend of its own name; and where two packages bring one name, none of them wins by chance."""
+    reasons = {
+        "pebbles:Array": "TypeError: pebbles:Array must have NAME, a str, and the functions of a backend; <class",
+        "pebbles:shells": "AttributeError: module 'pebbles' has no attribute 'shells'",
+        "ampscale.backends.generic": "ValueError: the NAME of ampscale.backends.generic must be that of its entry point",
+    }
+    points = [f"wrong{index} = {point}" for index, point in enumerate(reasons)]
+    install(tmp_path, "ampscale-wrong", [*points, "twice = ampscale_pebbles"], "pebbles.py", "ampscale_pebbles.py")
+    install(tmp_path, "other-pebbles", ["twice = ampscale_pebbles"])
     code = """
-import quarry, pebbles, array_api_strict, numpy as np
-print(ampscale.unscale(np.ones(1), 2.0), ampscale.unscale(pebbles.asarray([1.0]), 2.0).values, ampscale.namespace().__name__)
-try:
-    ampscale.unscale(array_api_strict.ones(1), 2.0)
-except RuntimeError as error:
-    print(error)
+from ampscale.backends import registry
+for name in ("wrong0", "wrong1", "wrong2", "twice"):
+    try:
+        registry.load(name)
+    except RuntimeError as error:
+        print(error)
 """
-    assert prints(code, pebbles, quarry) == ["[0.5] [0.5] array_api_compat.numpy", FAILED]
-
-
-@pytest.mark.clause("BACKENDS-failure-reported")
-@pytest.mark.parametrize(
-    ("entry_point", "reason"),
-    [
-        ("pebbles:Array", "TypeError: pebbles:Array must have NAME, a str, and the functions of a backend; <class"),
-        ("pebbles:shells", "AttributeError: module 'pebbles' has no attribute 'shells'"),
-        ("ampscale.backends.generic", "ValueError: the NAME of ampscale.backends.generic must be that of its entry point"),
-    ],
-)
-def test_an_entry_point_that_is_no_backend_is_reported(tmp_path, entry_point, reason):
-    """It must lead to a backend of its own name."""
-    install(tmp_path, "ampscale-pebbles", [f"pebbles = {entry_point}"], "pebbles.py")
-    code = "import pebbles\ntry:\n    ampscale.backend_of(pebbles.asarray(1.0))\nexcept RuntimeError as error:\n    print(error)"
-    (line,) = prints(code, tmp_path)
-    assert line.startswith(f"the backend 'pebbles' of ampscale-pebbles 0.1 failed: {reason}")
-
-
-@pytest.mark.clause("BACKENDS-failure-reported")
-def test_two_packages_that_bring_one_name_are_reported(pebbles, tmp_path):
-    """None of them wins by chance."""
-    install(tmp_path, "other-pebbles", ["pebbles = ampscale_pebbles"])
-    code = "import pebbles\ntry:\n    ampscale.backend_of(pebbles.asarray(1.0))\nexcept RuntimeError as error:\n    print(error)"
-    (line,) = prints(code, pebbles, tmp_path)
-    assert "one package must bring it, got ampscale-pebbles 0.1, other-pebbles 0.1" in line
+    *wrong, twice = prints(code, tmp_path)
+    for index, (line, reason) in enumerate(zip(wrong, reasons.values(), strict=True)):
+        assert line.startswith(f"the backend 'wrong{index}' of ampscale-wrong 0.1 failed: {reason}")
+    assert "one package must bring it, got ampscale-wrong 0.1, other-pebbles 0.1" in twice
 
 
 def test_a_package_does_not_take_a_name_of_ours(tmp_path):
-    """Neither the backend nor the place in a list; `ampscale doctor` tells of it."""
+    """
+    Neither the backend nor the place in a list; `ampscale doctor` tells of it.
+
+    A name that is no top-level module's is not installed: looking for it imports nothing, and fails for nobody.
+    """
     install(tmp_path, "ampscale-impostor", ["numpy = impostor", "generic = impostor"])
+    install(tmp_path, "ampscale-dotted", ["no.such = nothing"])
     code = "import numpy as np\nprint(ampscale.backend_of(np.ones(1)).__name__, ampscale.namespace().__name__)\n"
     code += "try:\n    ampscale.use_backend('x')\nexcept ValueError as error:\n    print(error)"
     found, line = prints(code, tmp_path)
     assert found == "ampscale.backends.numpy.backend array_api_compat.numpy"
     assert "There are 'numpy': can be used; 'cupy': " in line
-    assert line.endswith("; 'generic': makes no arrays of its own")
+    assert line.endswith("; 'no.such' of ampscale-dotted 0.1: not installed; 'generic': makes no arrays of its own")
 
 
-def test_a_name_that_is_no_top_level_module_s_is_not_installed(tmp_path):
-    """Looking for it imports nothing, and fails for nobody."""
-    install(tmp_path, "ampscale-dotted", ["no.such = nothing"])
-    code = "try:\n    ampscale.use_backend('x')\nexcept ValueError as error:\n    print(error)"
-    (line,) = prints(code, tmp_path)
-    assert "'no.such' of ampscale-dotted 0.1: not installed; 'generic'" in line
-
-
-def test_a_backend_of_ours_that_fails_hurts_nobody_else(tmp_path, pebbles):
+def test_a_backend_of_ours_that_fails_hurts_nobody_else(tmp_path, installed):
     """A CuPy that is too old or broken is reported for what may be its arrays, and not for others'."""
     (tmp_path / "cupy.py").write_text("class ndarray:\n    pass\n")
     code = """
@@ -250,7 +242,7 @@ try:
 except RuntimeError as error:
     print(str(error).partition(": ")[0])
 """
-    assert prints(code, tmp_path, pebbles) == ["[0.5] [0.5]", "the backend 'cupy' failed"]
+    assert prints(code, tmp_path, installed) == ["[0.5] [0.5]", "the backend 'cupy' failed"]
 
 
 def test_torch_compile_may_be_the_first_to_ask():
