@@ -9,14 +9,8 @@ from ampscale.simulation.identification.guessed_settings import guesses
 from ampscale.simulation.recordings.log_formats import Overflow
 from ampscale.simulation.traces import Observed
 
-TRIED = {
-    "hysteresis": 1,
-    "growth_interval": 2000,
-    "growth_factor": 2.0,
-    "backoff_factor": 0.5,
-    "min_scale": 1.0,
-    "max_scale": 2.0**24,
-}
+TRIED = {"hysteresis": 1, "growth_interval": 2000, "growth_factor": 2.0, "backoff_factor": 0.5, "min_scale": 1.0}
+TRIED |= {"max_scale": 2.0**24}
 
 
 def seen(scales, flags=None):
