@@ -9,12 +9,12 @@ from ampscale_conformance.oracle.arithmetic import product, total
 from ampscale_conformance.oracle.linear_network import loss_of
 from ampscale_conformance.oracle.machine import Constants
 from ampscale_conformance.oracle.norms import local_norms, norm_dtype, sizes
-from ampscale_conformance.oracle.replicas import mean
 from ampscale_conformance.oracle.step import Outputs, Training
 from ampscale_conformance.oracle.tensors import array, from_numbers, numbers, widen
 
 from .encoding import argument, arguments, number, rule, scalar
 from .profiles import constants, fixed
+from .replicas import mean
 
 
 def outputs_of(chapter: str, case: Mapping[str, Any]) -> list[dict[str, Any]]:

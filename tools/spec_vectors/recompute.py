@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ampscale_conformance.model.bits import Bits, map_tree, tree_from_json, tree_to_json
-from ampscale_conformance.oracle import replicas
 from ampscale_conformance.oracle.calls import Loop, Refused
 from ampscale_conformance.oracle.machine import Constants, Machine
 from ampscale_conformance.oracle.norms import clip, global_norm, local_norms, norm_dtype, sizes
 from ampscale_conformance.oracle.tensors import all_finite, array, scale, unscale
 
+from . import replicas
 from .cells import outputs_of
 from .encoding import arguments, flags, number, rule, scalar
 from .profiles import constants

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from ampscale_conformance import CAPABILITIES
 from ampscale_conformance.model.adapter import ARRAYS
-from ampscale_conformance.model.subject import _OPAQUE
+from ampscale_conformance.model.methods import OPAQUE
 from ampscale_conformance.model.verdicts import Verdict
 from reports import made
 
@@ -67,7 +67,7 @@ def test_the_form_has_every_verdict_and_library():
     assert SCHEMA["$defs"]["verdict"]["enum"] == [str(verdict) for verdict in Verdict]
     assert SCHEMA["$defs"]["implementation"]["properties"]["arrays"]["enum"] == list(ARRAYS)
     assert set(SCHEMA["$defs"]["rule"]["properties"]) == set(json.loads(LossScaleRule().to_json()))
-    assert set(SCHEMA["$defs"]["numbered"]["properties"]) == set(_OPAQUE)
+    assert set(SCHEMA["$defs"]["numbered"]["properties"]) == set(OPAQUE)
     assert errors(made.said(made.every_verdict())) == []
 
 

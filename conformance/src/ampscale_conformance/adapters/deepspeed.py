@@ -13,7 +13,6 @@ class DeepSpeed:
         name="DeepSpeed DynamicLossScaler",
         version=version_of("deepspeed"),
         url="https://deepspeed.readthedocs.io/en/latest/training.html#gradient-accumulation",
-        level=0,
         capabilities=("resume", "rounding"),
         preset="deepspeed",
         arrays="torch",

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from operator import attrgetter
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
@@ -73,14 +74,11 @@ def _imported(module: str, name: str) -> Any:
 
 
 def _attribute(module: Any, path: str, name: str) -> Any:
-    found = module
-    for part in path.split("."):
-        try:
-            found = getattr(found, part)
-        except AttributeError:
-            has = [each for each in vars(module) if not each.startswith("_")]
-            raise NotFound(f"{name}: {module.__name__} has no {path}; it has {', '.join(has) or 'no public name'}") from None
-    return found
+    try:
+        return attrgetter(path)(module)
+    except AttributeError:
+        has = [each for each in vars(module) if not each.startswith("_")]
+        raise NotFound(f"{name}: {module.__name__} has no {path}; it has {', '.join(has) or 'no public name'}") from None
 
 
 def _adapter(found: Any, name: str) -> Adapter:
@@ -99,9 +97,7 @@ def _adapter(found: Any, name: str) -> Adapter:
 
 def _told(error: BaseException) -> str:
     """The error, and the last line of somebody's file that it passed."""
-    frames = [
-        frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<") and frame.filename != __file__
-    ]
-    outside = [frame for frame in frames if "importlib" not in frame.filename]
+    frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    outside = [frame for frame in frames if frame.filename != __file__ and "importlib" not in frame.filename]
     place = f" ({outside[-1].filename}, line {outside[-1].lineno})" if outside else ""
     return f"{type(error).__name__}: {error}{place}"

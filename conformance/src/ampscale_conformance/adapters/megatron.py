@@ -14,7 +14,6 @@ class Megatron(StateDict):
         name="Megatron DynamicGradScaler",
         version=version_of("megatron-core"),
         url="https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/optimizer/grad_scaler.py",
-        level=0,
         capabilities=("resume", "rounding"),
         preset="megatron",
         arrays="torch",

@@ -15,14 +15,12 @@ BAD = float32(INF, -INF, NAN)  # whoever misses one kind alone sees the others
 MANY = 70_000  # more than a block of any kernel
 
 
-def finite(name: str, catches: str, *needs: str, tree: Any) -> Case:
-    """A case that asks of a tree that is finite."""
-    return named(name, 1, catches, partial(_ask, wanted=True, trees=(tree,)), needs)
+def _one(wanted: bool, name: str, catches: str, *needs: str, tree: Any) -> Case:
+    return named(name, 1, catches, partial(_ask, wanted=wanted, trees=(tree,)), needs)
 
 
-def overflow(name: str, catches: str, *needs: str, tree: Any) -> Case:
-    """A case that asks of a tree that is not."""
-    return named(name, 1, catches, partial(_ask, wanted=False, trees=(tree,)), needs)
+finite = partial(_one, True)  # cases that ask of a tree that is finite
+overflow = partial(_one, False)  # and of one that is not
 
 
 def asked(name: str, catches: str, *trees: Any, wanted: bool) -> Case:

@@ -18,6 +18,8 @@ class Method(NamedTuple):
     needs: int | str
 
 
+OPAQUE = ("handle", "optimizer", "cell", "saved", "adapter")  # what only its maker can read
+
 METHODS = {
     "create": Method(("rule", "options"), "handle", 0),
     "update": Method(("handle", "finite"), "handle", 0),

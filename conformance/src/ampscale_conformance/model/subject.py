@@ -12,7 +12,7 @@ from .adapter import Adapter, Unsupported
 from .arrays import from_bits, is_array, to_bits
 from .bits import Bits, leaves, map_tree, seen, told, tree_to_json, values_of
 from .claimed_rules import Family, family_of
-from .methods import METHODS
+from .methods import METHODS, OPAQUE
 from .verdicts import Call, Trajectory
 
 
@@ -206,7 +206,7 @@ class Subject:
         """*value* in JSON's words: what only its maker can read by a number, everything else as it is."""
         if kind in ("handles", "handle and tree") and isinstance(value, list | tuple):
             return [self._shown("handle" if at == 0 or kind == "handles" else "tree", item) for at, item in enumerate(value)]
-        if value is not None and kind in _OPAQUE:
+        if value is not None and kind in OPAQUE:
             return {kind: self._number_of(value)}
         return plain(value)
 
@@ -216,9 +216,6 @@ class Subject:
                 return number
         self._made.append(made)
         return len(self._made) - 1
-
-
-_OPAQUE = ("handle", "optimizer", "cell", "saved", "adapter")
 
 
 def plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.methods import METHODS
 from ..model.subject import Crashed, Interruption, ProtocolError
 from ..model.verdicts import Report, Result, here
-from .codec import PROTOCOL, Wire, hello_from_json
+from .codec import PROTOCOL, Wire
 from .jsonl import read_reply, write_line
 from .transcript import Recorder, verdict_of
 
@@ -62,11 +62,7 @@ class Line(Protocol):
 
 
 class Calls:
-    """The adapter's methods, as requests."""
-
-    def ask(self, call: str, *arguments: Any) -> Any:
-        """The result of one call."""
-        raise NotImplementedError
+    """The adapter's methods, as requests by `ask`, which an heir has."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in METHODS:
@@ -233,9 +229,7 @@ class Client(Calls):
         came = self._line.exchange(line, seconds)
         self._recorder.said("reply", came)
         outcome, what = read_reply(came, self._last)
-        if outcome != "result":
-            return outcome, what
-        return outcome, hello_from_json(what) if gives == "hello" else self._wire.decode(gives, what)
+        return outcome, self._wire.decode(gives, what) if outcome == "result" else what
 
     def _lost(self, call: str, end: Interruption) -> NoReturn:
         """Ends the process, and says at which request."""

@@ -266,4 +266,5 @@ _KINDS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, str], Any]]] = {
     "answer": (partial(_or_null, _write_flag), partial(_or_null, _read_flag)),
     "nothing": (lambda _: None, partial(_or_null, lambda said, _: refuse("null", said))),
     "saved": (lambda value: value, lambda said, _: said),
+    "hello": (hello_to_json, lambda said, _: hello_from_json(said)),
 }

@@ -9,14 +9,9 @@ from .matrix import clause, escaped
 
 # The element that says why a test did not pass.
 _ELEMENTS = {
-    Verdict.FAIL: "failure",
-    Verdict.XPASS: "failure",
-    Verdict.ERROR: "error",
-    Verdict.TIMEOUT: "error",
-    Verdict.CRASH: "error",
-    Verdict.PROTOCOL_ERROR: "error",
-    Verdict.UNSUPPORTED: "skipped",
-    Verdict.XFAIL: "skipped",
+    **dict.fromkeys((Verdict.FAIL, Verdict.XPASS), "failure"),
+    **dict.fromkeys((Verdict.ERROR, Verdict.TIMEOUT, Verdict.CRASH, Verdict.PROTOCOL_ERROR), "error"),
+    **dict.fromkeys((Verdict.UNSUPPORTED, Verdict.XFAIL), "skipped"),
 }
 
 # What no XML 1.0 document may hold, not even escaped.

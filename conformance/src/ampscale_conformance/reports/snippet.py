@@ -20,7 +20,7 @@ from typing import Any
 from ..model.adapter import Adapter
 from ..model.bits import Bits, tree_from_json, values_of
 from ..model.clauses import clauses
-from ..model.methods import METHODS
+from ..model.methods import METHODS, OPAQUE
 from ..model.verdicts import Call, Result, Verdict
 from .snippet_source import source_of
 
@@ -192,7 +192,7 @@ def _name(said: Any) -> str:
     """The variable of what only its maker can read; empty for everything else."""
     if isinstance(said, dict) and len(said) == 1:
         ((kind, number),) = said.items()
-        if kind in ("handle", "optimizer", "cell", "saved", "adapter") and isinstance(number, int):
+        if kind in OPAQUE and isinstance(number, int):
             return f"{kind}{number}" if number else kind
     return ""
 

@@ -3,8 +3,8 @@
 import math
 
 import pytest
-from ampscale_conformance.oracle.replicas import agreed, mean
 from ampscale_conformance.oracle.tensors import array, same
+from spec_vectors.replicas import agreed, mean
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ..model.bits import Bits
-from ..model.floats import Number, is_negative
-from .arithmetic import nearest, total
-from .tensors import from_numbers, numbers, part_of
+from ampscale_conformance.model.bits import Bits
+from ampscale_conformance.model.floats import Number, is_negative
+from ampscale_conformance.oracle.arithmetic import nearest, total
+from ampscale_conformance.oracle.tensors import from_numbers, numbers, part_of
 
 
 def mean(ranks: Sequence[Sequence[Bits]]) -> list[Bits]:
