@@ -73,7 +73,7 @@ def test_a_rule_explains_overflows_that_some_gaps_lead_to(name):
     """Every number of finite steps between the overflows decides alike, and the pattern that is told has these overflows."""
     rule, random = RULES[name], np.random.default_rng(list(RULES).index(name))
     outcomes = set()
-    for case in range(6):
+    for case in range(8):
         overflows = runs(rule, random, wrong=case % 2)
         found, impossible = follow_overflows(rule, overflows), first_impossible(rule, overflows)
         outcomes.add(impossible is None)
