@@ -7,6 +7,7 @@ from typing import Any
 
 STOPPED = "stopped"
 ODD = {"growth_factor": 1.1, "backoff_factor": 0.7}  # factors that round
+HYSTERESIS = "init_scale growth_interval hysteresis"  # the heading of many tables
 FLUSHED = "XLA on the CPU takes float32 numbers below 2**-126 for zero"
 PADDLE_NAMES = {
     "init_scale": "init_loss_scaling",
@@ -119,9 +120,14 @@ def each(*values: dict[str, Any], reason: str = "") -> tuple[Setting, ...]:
     return tuple(Setting(one, reason) for one in values)
 
 
-def pairs(*values: tuple[float, int]) -> list[dict[str, Any]]:
+def table(names: str, *rows: tuple[Any, ...], **fixed: Any) -> list[dict[str, Any]]:
+    """Return the values of settings, given their names and a row for each setting; *fixed* is the same in all."""
+    return [dict(zip(names.split(), row, strict=True)) | fixed for row in rows]
+
+
+def pairs(*rows: tuple[float, int]) -> list[dict[str, Any]]:
     """Return the values of settings that are a first scale and a growth interval."""
-    return [{"init_scale": scale, "growth_interval": interval} for scale, interval in values]
+    return table("init_scale growth_interval", *rows)
 
 
 STATIC_SETTINGS = each({"init_scale": 1024.0}, {"init_scale": 1000.1})

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from drivers.compiled import step_of
 from environments.published import cut, file_of
-from subject import ODD, Subject, each, maker, on_a_copy, pairs
+from subject import HYSTERESIS, ODD, Subject, each, maker, on_a_copy, pairs, table
 
 APEX = ModuleType("apex")
 APEX.deprecated_warning = lambda _: None
@@ -91,13 +91,9 @@ def read_kernel(state: SimpleNamespace) -> dict[str, float]:
 
 HYSTERESIS_SETTINGS = each(
     {},
-    {"init_scale": 1024.0, "growth_interval": 3, "hysteresis": 2},
-    {"init_scale": 1024.0, "growth_interval": 2, "hysteresis": 1},
-    {"init_scale": 1024.0, "growth_interval": 1, "hysteresis": 3},
-    {"init_scale": 2.0**126, "growth_interval": 1, "hysteresis": 2},
-    {"init_scale": 1000.0, "growth_interval": 2, "hysteresis": 2, **ODD},
-    {"init_scale": 3e38, "growth_interval": 2, "hysteresis": 1, **ODD},
-    {"init_scale": 2.0**-147, "growth_interval": 2, "hysteresis": 1},
+    *table(HYSTERESIS, (1024.0, 3, 2), (1024.0, 2, 1), (1024.0, 1, 3), (2.0**126, 1, 2)),
+    *table(HYSTERESIS, (1000.0, 2, 2), (3e38, 2, 1), **ODD),
+    *table(HYSTERESIS, (2.0**-147, 2, 1)),
 )
 AMP_SETTINGS = each(
     {},
@@ -107,9 +103,8 @@ AMP_SETTINGS = each(
 UTILS_SETTINGS = each(
     {},
     *pairs((1024.0, 3), (4.0, 2)),
-    {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 3.0},
-    {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 49.0},
-    {"init_scale": 2.0**1022, "growth_interval": 1},
+    *table("init_scale growth_interval growth_factor", (7000.0, 2, 3.0), (7000.0, 2, 49.0)),
+    *pairs((2.0**1022, 1)),
 )
 CUT = {"how": "the class alone, cut from its file", "unpacked": True}
 COMPILED = {"how": "the kernel cut from its file and compiled for the host", "unpacked": True}

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from environments.published import cut
-from subject import ODD, STATIC_SETTINGS, Subject, each, maker, on_a_copy, shown
+from subject import HYSTERESIS, ODD, STATIC_SETTINGS, Subject, each, maker, on_a_copy, shown, table
 
 FOLDER = "colossalai/amp/naive_amp/grad_scaler"
 CPU = SimpleNamespace(device_count=lambda: 1, get_current_device=lambda: torch.device("cpu"))
@@ -32,14 +32,10 @@ def read(scaler: Any) -> dict[str, float]:
     return {"scale": scaler.scale.item(), "good_steps": scaler._growth_step, "bad_steps": bad}
 
 
-BOUNDS = {"min_scale": 1.0, "max_scale": 2.0**32}
+ROWS = ((1024.0, 3, 2), (1024.0, 2, 1), (1024.0, 1, 3), (4.0, 2, 2), (2.0**31, 1, 2))
 SETTINGS = each(
-    {**BOUNDS, "init_scale": 1024.0, "growth_interval": 3, "hysteresis": 2},
-    {**BOUNDS, "init_scale": 1024.0, "growth_interval": 2, "hysteresis": 1},
-    {**BOUNDS, "init_scale": 1024.0, "growth_interval": 1, "hysteresis": 3},
-    {**BOUNDS, "init_scale": 4.0, "growth_interval": 2, "hysteresis": 2},
-    {**BOUNDS, "init_scale": 2.0**31, "growth_interval": 1, "hysteresis": 2},
-    {"init_scale": 1000.0, **ODD, "growth_interval": 2, "hysteresis": 2, "min_scale": 600.0, "max_scale": 1300.0},
+    *table(HYSTERESIS, *ROWS, min_scale=1.0, max_scale=2.0**32),
+    *table(HYSTERESIS, (1000.0, 2, 2), **ODD, min_scale=600.0, max_scale=1300.0),
 )
 CUT = {"how": "the classes alone, cut from their files, on the CPU", "unpacked": True}
 

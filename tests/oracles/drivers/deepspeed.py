@@ -10,7 +10,7 @@ from deepspeed.runtime.fp16.fused_optimizer import FP16_Optimizer
 from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
 from deepspeed.runtime.fp16.unfused_optimizer import FP16_UnfusedOptimizer
 from drivers.on_cpu import group_of_one
-from subject import Subject, each, in_turn, on_a_copy, shown
+from subject import HYSTERESIS, Subject, each, in_turn, on_a_copy, shown, table
 
 logging.disable()
 group_of_one()
@@ -76,24 +76,17 @@ def read_optimizer(after: tuple[Any, Any]) -> dict[str, float]:
     return {"scale": after[1].cur_scale, "good_steps": since_overflow(after[1])}
 
 
+COUNTED = f"{HYSTERESIS} min_scale"
 SETTINGS = each(
-    {"init_scale": 1024.0, "growth_interval": 3, "hysteresis": 2, "min_scale": 1.0},
-    {"init_scale": 1024.0, "growth_interval": 2, "hysteresis": 1, "min_scale": 1.0},
-    {"init_scale": 1024.0, "growth_interval": 1, "hysteresis": 3, "min_scale": 1.0},
-    {"init_scale": 4.0, "growth_interval": 2, "hysteresis": 2, "min_scale": 1.0},
-    {"init_scale": 7.0, "growth_interval": 3, "hysteresis": 1, "min_scale": 1.5},
-    {"init_scale": 2.0**126, "growth_interval": 1, "hysteresis": 2, "min_scale": 1.0},
-    {"init_scale": 4.0, "growth_interval": 2, "hysteresis": 1, "min_scale": 1.0, "stop_at_floor": False},
+    *table(COUNTED, (1024.0, 3, 2, 1.0), (1024.0, 2, 1, 1.0), (1024.0, 1, 3, 1.0), (4.0, 2, 2, 1.0)),
+    *table(COUNTED, (7.0, 3, 1, 1.5), (2.0**126, 1, 2, 1.0)),
+    *table(COUNTED, (4.0, 2, 1, 1.0), stop_at_floor=False),
 ) + each(
-    {"init_scale": 2.0**1022, "growth_interval": 1, "hysteresis": 2, "min_scale": 1.0},
+    *table(COUNTED, (2.0**1022, 1, 2, 1.0)),
     reason="at infinity the line that it logs raises OverflowError",
 )
-OPTIMIZER_SETTINGS = each(
-    {"init_scale": 1024.0, "growth_interval": 3, "min_scale": 1.0},
-    {"init_scale": 2.0**32, "growth_interval": 1, "min_scale": 1.0},
-    {"init_scale": 7.0, "growth_interval": 2, "min_scale": 0.25},
-    {"init_scale": 2.0**126, "growth_interval": 2, "min_scale": 1.0},
-)
+OPTIMIZER_ROWS = ((1024.0, 3, 1.0), (2.0**32, 1, 1.0), (7.0, 2, 0.25), (2.0**126, 2, 1.0))
+OPTIMIZER_SETTINGS = each(*table("init_scale growth_interval min_scale", *OPTIMIZER_ROWS))
 STATIC = each({"init_scale": 1024.0}) + each({"init_scale": 1000.1}, reason="its scale is a Python float, not a float32")
 STOPS = (Exception, OverflowError)  # at its floor it raises the bare class
 OPTIMIZER = "deepspeed_fp16_optimizer"

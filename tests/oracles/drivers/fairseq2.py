@@ -9,7 +9,7 @@ from typing import Any, final, overload
 
 from drivers.on_cpu import LOSS, OPTIMIZER, GradScaler, give_gradients
 from environments.published import cut
-from subject import Subject, each, maker, on_a_copy, pairs
+from subject import Subject, each, maker, on_a_copy, pairs, table
 from typing_extensions import override
 
 FILE = "fairseq2/optim/fp16_loss_scaler.py"
@@ -41,11 +41,9 @@ def read(scaler: Any) -> dict[str, float]:
 SETTINGS = each(
     {},
     *pairs((1024.0, 3), (2.0**126, 1)),
-    {"init_scale": 4.0, "growth_interval": 2, "min_scale": 1.0},
-    {"init_scale": 7.0, "growth_interval": 2, "min_scale": 1.0},
+    *table("init_scale growth_interval min_scale", (4.0, 2, 1.0), (7.0, 2, 1.0)),
     {"init_scale": 0.001, "growth_interval": 2},
-    {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 3},
-    {"init_scale": 3e38, "growth_interval": 2, "growth_factor": 1.1},
+    *table("init_scale growth_interval growth_factor", (7000.0, 2, 3), (3e38, 2, 1.1)),
 ) + each(
     {"init_scale": 1.04e-4, "growth_interval": 2, "growth_factor": 1.05},
     reason="it takes scales within 1e-5 of one another for the same, and then does not look at its floor",

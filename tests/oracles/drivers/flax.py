@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from flax.training.dynamic_scale import DynamicScale
-from subject import FLUSHED, ODD, Step, Subject, each, maker, pairs, shown
+from subject import FLUSHED, ODD, Step, Subject, each, maker, pairs, shown, table
 
 FRESH = maker(DynamicScale, init_scale="scale", min_scale="minimum_scale")
 READ = shown(scale="scale", good_steps="fin_steps")
@@ -25,9 +25,8 @@ SETTINGS = each(
     {},
     *pairs((1024.0, 3), (65536.0, 1), (2.0**126, 1)),
     {"init_scale": 4.0, "growth_interval": 2, "min_scale": 1.0},
-    {"init_scale": 2.0**-124, "growth_interval": 2},
-    {"init_scale": 1000.0, "growth_interval": 2, **ODD},
-    {"init_scale": 3e38, "growth_interval": 1, **ODD},
+    *pairs((2.0**-124, 2)),
+    *table("init_scale growth_interval", (1000.0, 2), (3e38, 1), **ODD),
 ) + each({"init_scale": 2.0**-123, "growth_interval": 2, "min_scale": 2.0**-149}, reason=FLUSHED)
 EAGER = each(*pairs((1024.0, 2), (2.0**126, 1)))
 

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import jmp
 from drivers.adjusted import compiled_step, step
-from subject import STATIC_SETTINGS, Subject, each, pairs, shown
+from subject import STATIC_SETTINGS, Subject, each, pairs, shown, table
 
 
 def fresh(init_scale: float, growth_interval: int, growth_factor: float = 2, min_scale: float = 1.0) -> jmp.DynamicLossScale:
@@ -18,9 +18,7 @@ def fresh_static(init_scale: float) -> jmp.StaticLossScale:
 READ, READ_STATIC = shown(scale="loss_scale", good_steps="counter"), shown(scale="loss_scale")
 SETTINGS = each(
     *pairs((1024.0, 3), (65536.0, 1), (2.0**126, 1), (4.0, 2)),
-    {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 3},
-    {"init_scale": 3e38, "growth_interval": 1, "growth_factor": 3},
-    {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 1.1},
+    *table("init_scale growth_interval growth_factor", (7000.0, 2, 3), (3e38, 1, 3), (7000.0, 2, 1.1)),
 )
 FLOOR = {"init_scale": 64.0, "growth_interval": 2, "min_scale": 10.0}
 DIFFERENT = each(

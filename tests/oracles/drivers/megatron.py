@@ -5,7 +5,7 @@ from unittest import mock
 
 import torch
 from megatron.core.optimizer.grad_scaler import ConstantGradScaler, DynamicGradScaler
-from subject import ODD, STATIC_SETTINGS, Fresh, Subject, each, maker, on_a_copy, shown
+from subject import HYSTERESIS, ODD, STATIC_SETTINGS, Fresh, Subject, each, maker, on_a_copy, shown, table
 
 HOW = "tensors that it makes on `cuda` are made on the CPU"
 tensor = torch.tensor
@@ -30,15 +30,10 @@ def read(scaler: DynamicGradScaler) -> dict[str, float]:
     return {"scale": scaler.scale.item(), "good_steps": scaler._growth_tracker, "bad_steps": bad}
 
 
-ALL = {"growth_factor": 2.0, "backoff_factor": 0.5, "min_scale": 1.0}
+ROWS = ((1024.0, 3, 2), (1024.0, 2, 1), (1024.0, 2, 3), (4.0, 1, 2), (2.0**126, 1, 2))
 SETTINGS = each(
-    {**ALL, "init_scale": 1024.0, "growth_interval": 3, "hysteresis": 2},
-    {**ALL, "init_scale": 1024.0, "growth_interval": 2, "hysteresis": 1},
-    {**ALL, "init_scale": 1024.0, "growth_interval": 2, "hysteresis": 3},
-    {**ALL, "init_scale": 4.0, "growth_interval": 1, "hysteresis": 2},
-    {**ALL, "init_scale": 2.0**126, "growth_interval": 1, "hysteresis": 2},
-    {**ODD, "init_scale": 1000.0, "growth_interval": 2, "hysteresis": 2, "min_scale": 900.0},
-    {**ODD, "init_scale": 3e38, "growth_interval": 2, "hysteresis": 1, "min_scale": 0.3},
+    *table(HYSTERESIS, *ROWS, growth_factor=2.0, backoff_factor=0.5, min_scale=1.0),
+    *table(f"{HYSTERESIS} min_scale", (1000.0, 2, 2, 900.0), (3e38, 2, 1, 0.3), **ODD),
 )
 DYNAMIC, CONSTANT = made_on_cpu(DynamicGradScaler), made_on_cpu(ConstantGradScaler)
 READ_CONSTANT = shown(scale="scale")

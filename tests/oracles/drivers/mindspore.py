@@ -6,7 +6,7 @@ from typing import Any
 import mindspore
 import numpy as np
 from mindspore import Tensor, amp, nn
-from subject import Subject, each, in_turn, maker, on_a_copy, saved
+from subject import Subject, each, in_turn, maker, on_a_copy, saved, table
 
 FINITE, OVERFLOW = Tensor(True), Tensor(False)
 NAMES = {"growth_factor": "scale_factor", "growth_interval": "scale_window"}
@@ -79,20 +79,10 @@ FIXED = maker(amp.FixedLossScaleManager, init_scale="loss_scale")
 STATIC = maker(amp.StaticLossScaler, init_scale="scale_value")
 SCALER_WALK = in_turn(SCALER, step, *holding(lambda scaler: (scaler.scale_value, scaler.counter)))
 CELL_WALK = in_turn(fresh_cell, cell_step, *holding(cell_parameters))
-SETTINGS = each(
-    {"init_scale": 65536.0, "growth_factor": 2, "growth_interval": 1},
-    {"init_scale": 1024.0, "growth_factor": 2, "growth_interval": 3},
-    {"init_scale": 2.0**126, "growth_factor": 2, "growth_interval": 1},
-    {"init_scale": 4.0, "growth_factor": 2, "growth_interval": 2},
-    {"init_scale": 7000.0, "growth_factor": 3, "growth_interval": 2},
-    {"init_scale": 3e38, "growth_factor": 3, "growth_interval": 1},
-    {"init_scale": 7000.1, "growth_factor": 1.1, "growth_interval": 2},
-)
-FEW = each(  # it takes some ten milliseconds for a step
-    {"init_scale": 1024.0, "growth_factor": 2, "growth_interval": 3},
-    {"init_scale": 7.0, "growth_factor": 3, "growth_interval": 2},
-    {"init_scale": 3e38, "growth_factor": 3, "growth_interval": 1},
-)
+FACTORS = "init_scale growth_factor growth_interval"
+ROWS = ((65536.0, 2, 1), (1024.0, 2, 3), (2.0**126, 2, 1), (4.0, 2, 2), (7000.0, 3, 2), (3e38, 3, 1), (7000.1, 1.1, 2))
+SETTINGS = each(*table(FACTORS, *ROWS))
+FEW = each(*table(FACTORS, (1024.0, 2, 3), (7.0, 3, 2), (3e38, 3, 1)))  # it takes some ten milliseconds for a step
 STILL = each({"init_scale": 1024.0}, {"init_scale": 1000.5})
 
 SUBJECTS = (

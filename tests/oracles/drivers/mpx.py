@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import mpx
 from drivers.adjusted import compiled_step, step
-from subject import Subject, each, pairs, shown
+from subject import Subject, each, pairs, shown, table
 
 
 def fresh(init_scale: float, growth_interval: int, growth_factor: int = 2, min_scale: float = 1.0) -> mpx.DynamicLossScaling:
@@ -13,8 +13,7 @@ def fresh(init_scale: float, growth_interval: int, growth_factor: int = 2, min_s
 READ = shown(scale="loss_scaling", good_steps="counter")
 SETTINGS = each(
     *pairs((1024.0, 3), (32768.0, 1)),
-    {"init_scale": 4.0, "growth_interval": 2, "min_scale": 1.0},
-    {"init_scale": 64.0, "growth_interval": 1, "min_scale": 10.0},
+    *table("init_scale growth_interval min_scale", (4.0, 2, 1.0), (64.0, 1, 10.0)),
     {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 3},
 )
 MPX = ("mpx", "mixed-precision-for-JAX", "mpx.DynamicLossScaling", fresh)

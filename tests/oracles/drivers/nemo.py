@@ -8,7 +8,7 @@ import torch
 from drivers.on_cpu import GradScaler, group_of_one, scaler_steps
 from environments.published import cut
 from megatron.core import parallel_state
-from subject import ODD, Subject, each
+from subject import HYSTERESIS, ODD, Subject, each, table
 
 group_of_one()
 parallel_state.initialize_model_parallel()
@@ -55,12 +55,9 @@ def read(scaler: Any) -> dict[str, float]:
 
 SETTINGS = each(
     {},
-    {"init_scale": 1024.0, "growth_interval": 3, "hysteresis": 2},
-    {"init_scale": 1024.0, "growth_interval": 2, "hysteresis": 1},
-    {"init_scale": 1024.0, "growth_interval": 1, "hysteresis": 3},
-    {"init_scale": 2.0**126, "growth_interval": 1, "hysteresis": 2},
-    {"init_scale": 1000.0, "growth_interval": 2, "hysteresis": 2, **ODD},
-    {"init_scale": 2.0**-147, "growth_interval": 2, "hysteresis": 1},
+    *table(HYSTERESIS, (1024.0, 3, 2), (1024.0, 2, 1), (1024.0, 1, 3), (2.0**126, 1, 2)),
+    *table(HYSTERESIS, (1000.0, 2, 2), **ODD),
+    *table(HYSTERESIS, (2.0**-147, 2, 1)),
 )
 CUT = {"how": "the class alone, cut from its file, on the CPU; one process, gloo", "unpacked": True}
 FILES = ("nemo/collections/nlp/parts/nlp_overrides.py", "nemo/lightning/_strategy_lib.py")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from drivers.compiled import step_of
 from environments.published import file_of
-from subject import Subject, each, on_a_copy, pairs
+from subject import Subject, each, on_a_copy, pairs, table
 
 STEP = step_of("oneflow_step.cpp", file_of("oneflow", "oneflow/user/kernels/dynamic_loss_scale_schedule_kernel.cpp"))
 
@@ -28,9 +28,7 @@ def read(state: SimpleNamespace) -> dict[str, float]:
 SETTINGS = each(
     {},
     *pairs((1024.0, 3), (65536.0, 1), (2.0**126, 1), (4.0, 2)),
-    {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 3.0},
-    {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 1.1},
-    {"init_scale": 3e38, "growth_interval": 1, "growth_factor": 1.1},
+    *table("init_scale growth_interval growth_factor", (7000.0, 2, 3.0), (7000.0, 2, 1.1), (3e38, 1, 1.1)),
 )
 HOW = "its file compiled for the host; the framework around it given"
 NAME = "kernel dynamic_loss_scale_schedule"

@@ -11,7 +11,7 @@ from unittest import mock
 
 import paddle
 from paddle.amp import AmpScaler, GradScaler, grad_scaler
-from subject import ODD, PADDLE_NAMES, STATIC_SETTINGS, Fresh, Subject, each, maker, on_a_copy
+from subject import HYSTERESIS, ODD, PADDLE_NAMES, STATIC_SETTINGS, Fresh, Subject, each, maker, on_a_copy, table
 
 WEIGHT = paddle.create_parameter([2], "float32")
 OPTIMIZER = paddle.optimizer.SGD(learning_rate=0.0, parameters=[WEIGHT])
@@ -55,13 +55,8 @@ def read_static(scaler: Any) -> dict[str, float]:
 
 SETTINGS = each(
     {},
-    {"init_scale": 1024.0, "growth_interval": 3, "hysteresis": 2},
-    {"init_scale": 1024.0, "growth_interval": 2, "hysteresis": 1},
-    {"init_scale": 1024.0, "growth_interval": 1, "hysteresis": 3},
-    {"init_scale": 2.0**126, "growth_interval": 1, "hysteresis": 2},
-    {"init_scale": 2.0**-147, "growth_interval": 2, "hysteresis": 1},
-    {"init_scale": 1000.0, "growth_interval": 2, "hysteresis": 2, **ODD},
-    {"init_scale": 3e38, "growth_interval": 2, "hysteresis": 1, **ODD},
+    *table(HYSTERESIS, (1024.0, 3, 2), (1024.0, 2, 1), (1024.0, 1, 3), (2.0**126, 1, 2), (2.0**-147, 2, 1)),
+    *table(HYSTERESIS, (1000.0, 2, 2), (3e38, 2, 1), **ODD),
 )
 MINIMIZE = "minimize; the constructor is told that its place is a GPU"
 STEP_AND_UPDATE = "step and update; the constructor is told that its place is a GPU"

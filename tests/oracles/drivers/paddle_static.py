@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
-from subject import ODD, PADDLE_NAMES, Subject, each, in_turn, maker, saved
+from subject import HYSTERESIS, ODD, PADDLE_NAMES, Subject, each, in_turn, maker, saved, table
 
 State = tuple[np.ndarray, ...]
 PLACE = paddle.CPUPlace()
@@ -77,12 +77,8 @@ def kernel_step(before: tuple[tuple[float, ...], State], finite: bool) -> tuple[
 
 
 SETTINGS = each(
-    {"init_scale": 1024.0, "growth_interval": 3, "hysteresis": 2},
-    {"init_scale": 1024.0, "growth_interval": 2, "hysteresis": 1},
-    {"init_scale": 4.0, "growth_interval": 1, "hysteresis": 1},
-    {"init_scale": 2.0**126, "growth_interval": 1, "hysteresis": 2},
-    {"init_scale": 1000.0, "growth_interval": 2, "hysteresis": 2, **ODD},
-    {"init_scale": 3e38, "growth_interval": 2, "hysteresis": 1, **ODD},
+    *table(HYSTERESIS, (1024.0, 3, 2), (1024.0, 2, 1), (4.0, 1, 1), (2.0**126, 1, 2)),
+    *table(HYSTERESIS, (1000.0, 2, 2), (3e38, 2, 1), **ODD),
 )
 DECORATE = ("paddle_static", "paddlepaddle", "paddle.static.amp.decorate")
 PROGRAM = in_turn(fresh_program, program_step, save, restore)

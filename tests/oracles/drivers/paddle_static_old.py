@@ -8,7 +8,7 @@ from typing import Any
 
 import paddle
 from drivers.paddle_static import Program, program_step, restore, save, started
-from subject import PADDLE_NAMES, Subject, each, in_turn, maker, saved
+from subject import HYSTERESIS, PADDLE_NAMES, Subject, each, in_turn, maker, saved, table
 
 
 def fresh(**values: Any) -> Program:
@@ -27,9 +27,7 @@ def fresh(**values: Any) -> Program:
 SETTINGS = each(
     {},
     {"init_scale": 1024.0, "growth_interval": 3},
-    {"init_scale": 1000.0, "growth_interval": 2, "hysteresis": 2},
-    {"init_scale": 2.0**126, "growth_interval": 1, "hysteresis": 1},
-    {"init_scale": 4.0, "growth_interval": 2, "hysteresis": 1},
+    *table(HYSTERESIS, (1000.0, 2, 2), (2.0**126, 1, 1), (4.0, 2, 1)),
 )
 HOW = "a program of the older form, FLAGS_enable_pir_api=0"
 DECORATE = ("paddle_static_old", "paddlepaddle", "paddle.static.amp.decorate, older form")

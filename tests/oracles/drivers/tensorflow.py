@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 import tf_keras
-from subject import Fresh, Step, Subject, each, in_turn, maker, pairs, saved
+from subject import Fresh, Step, Subject, each, in_turn, maker, pairs, saved, table
 
 FINITE, INFINITE = tf.zeros([2]), tf.constant([0.0, np.inf])
 
@@ -53,11 +53,7 @@ def walk(fresh: Fresh) -> tuple[Fresh, Step]:
 
 
 DOUBLING = each({}, *pairs((1024.0, 3), (32768.0, 1), (2.0**126, 1), (4.0, 2)))
-OTHER_FACTORS = (
-    {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 3},
-    {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 1.1},
-    {"init_scale": 3e38, "growth_interval": 1, "growth_factor": 3},
-)
+OTHER_FACTORS = table("init_scale growth_interval growth_factor", (7000.0, 2, 3), (7000.0, 2, 1.1), (3e38, 1, 3))
 DIVIDES = each(*OTHER_FACTORS, reason="compiled, its division is a multiplication by the rounded reciprocal")
 KERAS = ("tf_keras", "tf_keras", "mixed_precision.LossScaleOptimizer")
 V1 = ("tensorflow_v1", "tensorflow", "compat.v1.mixed_precision.DynamicLossScale")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 from environments.published import cut
-from subject import ODD, PADDLE_NAMES, Subject, each, in_turn, maker, saved
+from subject import HYSTERESIS, ODD, PADDLE_NAMES, Subject, each, in_turn, maker, saved, table
 
 V1 = tf.compat.v1
 V1.disable_v2_behavior()
@@ -60,12 +60,9 @@ def restore(held: Held, state: tuple[Any, ...]) -> None:
 
 SETTINGS = each(
     {"init_scale": 1024.0, "growth_interval": 3},
-    {"init_scale": 1024.0, "growth_interval": 1, "hysteresis": 1, "backoff_factor": 0.5},
-    {"init_scale": 1024.0, "growth_interval": 2, "hysteresis": 3, "backoff_factor": 0.5},
-    {"init_scale": 1.5, "growth_interval": 2, "hysteresis": 1},
-    {"init_scale": 2.0**126, "growth_interval": 1, "hysteresis": 2},
-    {"init_scale": 1000.0, "growth_interval": 2, "hysteresis": 2, **ODD},
-    {"init_scale": 3e38, "growth_interval": 2, "hysteresis": 1, **ODD},
+    *table(HYSTERESIS, (1024.0, 1, 1), (1024.0, 2, 3), backoff_factor=0.5),
+    *table(HYSTERESIS, (1.5, 2, 1), (2.0**126, 1, 2)),
+    *table(HYSTERESIS, (1000.0, 2, 2), (3e38, 2, 1), **ODD),
 )
 MANAGER = ("tensorflow_contrib", "tensorflow", "contrib ExponentialUpdateLossScaleManager")
 HOW = "the classes alone, cut from their file, in a session of TensorFlow 2.21.0"

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from drivers.on_cpu import group_of_one, scaler_steps
-from subject import ODD, Subject, each, in_turn, maker, pairs
+from subject import ODD, Subject, each, in_turn, maker, pairs, table
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 group_of_one()
@@ -22,9 +22,8 @@ def read(after: tuple[Any, dict[str, Any]]) -> dict[str, float]:
 SETTINGS = each(
     {},
     *pairs((1024.0, 3), (65536.0, 1), (2.0**126, 1)),
-    {"init_scale": 3e38, "growth_interval": 2, **ODD},
-    {"init_scale": 1000.0, "growth_interval": 2, **ODD},
-    {"init_scale": 2.0**-147, "growth_interval": 2},
+    *table("init_scale growth_interval", (3e38, 2), (1000.0, 2), **ODD),
+    *pairs((2.0**-147, 2)),
 )
 SHARDED = "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler"
 
