@@ -1,20 +1,14 @@
 """Apex' older scalers as plain loops, in Python's own float64."""
 
-from dataclasses import dataclass
-
 from presets.loop import Loop
 
 
-@dataclass
 class LossScaler(Loop):
     """`apex.amp`, before its removal of 2025-05-08, apex/amp/scaler.py: by 2 whatever it is told."""
 
-    init_scale: float
-    scale_window: int
-    min_loss_scale: float | None
-    max_loss_scale: float
+    settings = "init_scale scale_window min_loss_scale max_loss_scale"
 
-    def __post_init__(self):
+    def start(self):
         self._loss_scale, self._unskipped = min(self.max_loss_scale, float(self.init_scale)), 0
 
     def _step(self, finite):
@@ -29,15 +23,12 @@ class LossScaler(Loop):
         return self._loss_scale
 
 
-@dataclass
 class DynamicLossScaler(Loop):
     """`apex.fp16_utils`, before its removal of 2025-05-08, apex/fp16_utils/loss_scaler.py: a modulus of iterations."""
 
-    init_scale: float
-    scale_factor: float
-    scale_window: int
+    settings = "init_scale scale_factor scale_window"
 
-    def __post_init__(self):
+    def start(self):
         self.cur_scale, self.cur_iter, self.last_overflow_iter = float(self.init_scale), 0, -1
 
     def _step(self, finite):

@@ -1,25 +1,17 @@
 """The scalers of DeepSpeed, Megatron and ColossalAI as plain loops."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from presets.loop import Loop, Stop
 
 f32 = np.float32
 
 
-@dataclass
 class DynamicLossScaler(Loop):
     """DeepSpeed 0.19.8, deepspeed/runtime/fp16/loss_scaler.py: the first window after a start or an overflow is longer by one."""
 
-    init_scale: float
-    scale_window: int
-    delayed_shift: int
-    min_scale: float
-    raise_error_at_min_scale: bool
-    consecutive_hysteresis: bool
+    settings = "init_scale scale_window delayed_shift min_scale raise_error_at_min_scale consecutive_hysteresis"
 
-    def __post_init__(self):
+    def start(self):
         self.cur_scale, self.cur_hysteresis = float(self.init_scale), self.delayed_shift
         self.cur_iter, self.last_overflow_iter = 0, -1
 
@@ -46,15 +38,12 @@ class DynamicLossScaler(Loop):
             self.cur_scale = max(self.cur_scale / 2.0, self.min_scale)
 
 
-@dataclass
 class Fp16Optimizer(Loop):
     """DeepSpeed 0.19.8, `_update_scale` of deepspeed/runtime/fp16/fused_optimizer.py and unfused_optimizer.py."""
 
-    init_scale: float
-    scale_window: int
-    min_loss_scale: float
+    settings = "init_scale scale_window min_loss_scale"
 
-    def __post_init__(self):
+    def start(self):
         self.cur_scale, self.cur_iter, self.last_overflow_iter = float(self.init_scale), 0, -1
 
     def _step(self, finite):
@@ -67,18 +56,12 @@ class Fp16Optimizer(Loop):
         return self.cur_scale
 
 
-@dataclass
 class MegatronDynamicGradScaler(Loop):
     """Megatron-core 0.16.1, megatron/core/optimizer/grad_scaler.py: the patience counts down; growth alone refills it."""
 
-    initial_scale: float
-    min_scale: float
-    growth_factor: float
-    backoff_factor: float
-    growth_interval: int
-    hysteresis: int
+    settings = "initial_scale min_scale growth_factor backoff_factor growth_interval hysteresis"
 
-    def __post_init__(self):
+    def start(self):
         self._scale, self._growth_tracker, self._hysteresis_tracker = f32(self.initial_scale), 0, self.hysteresis
 
     def _step(self, finite):
@@ -94,19 +77,12 @@ class MegatronDynamicGradScaler(Loop):
         return self._scale
 
 
-@dataclass
 class ColossalDynamicGradScaler(Loop):
     """ColossalAI 0.5.0, colossalai/amp/naive_amp/grad_scaler/dynamic_grad_scaler.py: overflows are counted up; growth forgets."""
 
-    initial_scale: float
-    growth_factor: float
-    backoff_factor: float
-    growth_interval: int
-    min_scale: float
-    max_scale: float
-    hysteresis: int
+    settings = "initial_scale growth_factor backoff_factor growth_interval min_scale max_scale hysteresis"
 
-    def __post_init__(self):
+    def start(self):
         self._scale, self._growth_step, self._hysteresis_step = f32(self.initial_scale), 0, 0
 
     def _step(self, finite):

@@ -1,11 +1,8 @@
 """fairseq's scaler as a plain loop; fairscale's copy is the same."""
 
-from dataclasses import dataclass
-
 from presets.loop import Loop, Stop
 
 
-@dataclass
 class DynamicLossScaler(Loop):
     """
     fairseq 0.12.2, fairseq/optim/dynamic_loss_scaler.py; fairscale 146f1602, fairscale/experimental/optim/dynamic_loss_scaler.py.
@@ -14,14 +11,9 @@ class DynamicLossScaler(Loop):
     `update` after every step, an overflow counts for two steps, and the next growth comes one finite step early.
     """
 
-    init_scale: float
-    scale_factor: float
-    scale_window: int
-    tolerance: float
-    threshold: float | None
-    min_loss_scale: float
+    settings = "init_scale scale_factor scale_window threshold min_loss_scale tolerance"
 
-    def __post_init__(self):
+    def start(self):
         self.loss_scale, self._iter = float(self.init_scale), 0
         self._last_overflow_iter = self._last_rescale_iter = -1
         self._overflows_since_rescale = 0

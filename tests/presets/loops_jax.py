@@ -1,7 +1,5 @@
 """The scalers of the JAX family as plain loops."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from presets.loop import Loop
 
@@ -9,16 +7,12 @@ f32 = np.float32
 FLOAT32 = np.finfo(np.float32)
 
 
-@dataclass
 class JmpDynamicLossScale(Loop):
     """`jmp.DynamicLossScale`, jmp 0.0.4, jmp/_src/loss_scale.py: the count wraps, and the one before it decides."""
 
-    loss_scale: float
-    period: int
-    factor: float
-    min_loss_scale: float
+    settings = "loss_scale period factor min_loss_scale"
 
-    def __post_init__(self):
+    def start(self):
         self.scale, self.counter = f32(self.loss_scale), 0
 
     def _step(self, finite):
@@ -37,23 +31,22 @@ class JmpDynamicLossScale(Loop):
 class JmpCompiled(JmpDynamicLossScale):
     """The same inside `jax.jit`: the division has become a product, and the minimum is lost with the tree."""
 
-    def __init__(self, loss_scale, period, factor):
-        super().__init__(loss_scale, period, factor, 1.0)
+    settings = "loss_scale period factor"
+
+    def start(self):
+        self.min_loss_scale = 1.0
+        super().start()
 
     def _divided(self):
         return self.scale * f32(1 / f32(self.factor))
 
 
-@dataclass
 class MpxDynamicLossScaling(Loop):
     """`mpx.DynamicLossScaling`, commit 8b5262c, mpx/_loss_scaling.py: jmp's, clipped to float16's range at every step."""
 
-    loss_scaling: float
-    min_loss_scaling: float
-    factor: float
-    period: int
+    settings = "loss_scaling min_loss_scaling factor period"
 
-    def __post_init__(self):
+    def start(self):
         self.scale, self.counter = f32(self.loss_scaling), 0
 
     def _step(self, finite):
@@ -66,17 +59,12 @@ class MpxDynamicLossScaling(Loop):
         return self.scale
 
 
-@dataclass
 class FlaxDynamicScale(Loop):
     """`flax.training.dynamic_scale.DynamicScale`, flax 0.12.8: at the interval it still waits for one finite step more."""
 
-    growth_factor: float
-    backoff_factor: float
-    growth_interval: int
-    scale: float
-    minimum_scale: float | None
+    settings = "growth_factor backoff_factor growth_interval scale minimum_scale"
 
-    def __post_init__(self):
+    def start(self):
         self.scale, self.fin_steps = f32(self.scale), 0
 
     def _step(self, finite):

@@ -1,22 +1,17 @@
 """MindSpore's scalers as plain loops."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from presets.loop import Loop
 
 f32 = np.float32
 
 
-@dataclass
 class DynamicLossScaler(Loop):
     """`mindspore.amp.DynamicLossScaler`, MindSpore 2.10.0, mindspore/amp.py: the count before the step decides, then wraps."""
 
-    scale_value: float
-    scale_factor: float
-    scale_window: int
+    settings = "scale_value scale_factor scale_window"
 
-    def __post_init__(self):
+    def start(self):
         self.scale, self.counter = f32(self.scale_value), 0
 
     def _step(self, finite):
@@ -30,15 +25,12 @@ class DynamicLossScaler(Loop):
         return self.scale
 
 
-@dataclass
 class DynamicLossScaleUpdateCell(Loop):
     """`mindspore.nn.DynamicLossScaleUpdateCell`, MindSpore 2.10.0, mindspore/nn/wrap/loss_scale.py: reciprocal, no guard."""
 
-    loss_scale_value: float
-    scale_factor: float
-    scale_window: int
+    settings = "loss_scale_value scale_factor scale_window"
 
-    def __post_init__(self):
+    def start(self):
         self.scale, self.cur_iter, self.last_overflow_iter = f32(self.loss_scale_value), 1, 0
 
     def _step(self, finite):
@@ -53,15 +45,12 @@ class DynamicLossScaleUpdateCell(Loop):
         return self.scale
 
 
-@dataclass
 class DynamicLossScaleManager(Loop):
     """`mindspore.amp.DynamicLossScaleManager`, MindSpore 2.10.0, mindspore/train/loss_scale_manager.py: Python's float64."""
 
-    init_loss_scale: float
-    scale_factor: float
-    scale_window: int
+    settings = "init_loss_scale scale_factor scale_window"
 
-    def __post_init__(self):
+    def start(self):
         self.loss_scale, self.cur_iter, self.last_overflow_iter = float(self.init_loss_scale), 1, 0
 
     def _step(self, finite):

@@ -1,7 +1,5 @@
 """The scalers of ONNX Runtime, OneFlow, MXNet, BMTrain and Chainer as plain loops, and the constant one."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from presets.loop import Loop
 
@@ -9,16 +7,12 @@ f32 = np.float32
 FLT_MAX = float(np.finfo(np.float32).max)
 
 
-@dataclass
 class OnnxDynamicLossScaler(Loop):
     """ONNX Runtime training 1.19.2, orttraining/orttraining/python/training/amp/loss_scaler.py."""
 
-    loss_scale: float
-    up_scale_window: int
-    min_loss_scale: float
-    max_loss_scale: float
+    settings = "loss_scale up_scale_window min_loss_scale max_loss_scale"
 
-    def __post_init__(self):
+    def start(self):
         self.loss_scale, self._stable_steps_count = float(self.loss_scale), 0
 
     def _step(self, finite):
@@ -30,7 +24,6 @@ class OnnxDynamicLossScaler(Loop):
         return self.loss_scale
 
 
-@dataclass
 class DynamicLossScaleSchedule(Loop):
     """
     OneFlow's kernel, commit 30391303, oneflow/user/kernels/dynamic_loss_scale_schedule_kernel.cu.
@@ -38,11 +31,9 @@ class DynamicLossScaleSchedule(Loop):
     Products and quotients are taken in float64, but the multiplier is an attribute of float32.
     """
 
-    init_scale: float
-    growth_factor: float
-    growth_interval: int
+    settings = "init_scale growth_factor growth_interval"
 
-    def __post_init__(self):
+    def start(self):
         self.loss_scale, self.good_step_counter = f32(self.init_scale), 0
 
     def _step(self, finite):
@@ -55,15 +46,12 @@ class DynamicLossScaleSchedule(Loop):
         return self.loss_scale
 
 
-@dataclass
 class MxnetLossScaler(Loop):
     """MXNet b84609d, python/mxnet/amp/loss_scaler.py: each check puts the scale in force that the one before it made."""
 
-    _loss_scale: float
-    _max_loss_scale: float
-    _scale_seq_len: int
+    settings = "_loss_scale _max_loss_scale _scale_seq_len"
 
-    def __post_init__(self):
+    def start(self):
         self._next_loss_scale, self._unskipped = float(self._loss_scale), 0
 
     def _step(self, finite):
@@ -77,17 +65,12 @@ class MxnetLossScaler(Loop):
         return self._loss_scale
 
 
-@dataclass
 class OptimManager(Loop):
     """BMTrain 30e6469, bmtrain/optim/optim_manager.py: bounds are gates, and only a scale that moved begins a new count."""
 
-    loss_scale: float
-    loss_scale_factor: float
-    loss_scale_steps: int
-    min_loss_scale: float
-    max_loss_scale: float
+    settings = "loss_scale loss_scale_factor loss_scale_steps min_loss_scale max_loss_scale"
 
-    def __post_init__(self):
+    def start(self):
         self.loss_scale, self.steps_since_last_scale = float(self.loss_scale), 0
 
     def _step(self, finite):
@@ -104,15 +87,12 @@ class OptimManager(Loop):
         self.loss_scale, self.steps_since_last_scale = scale, 0
 
 
-@dataclass
 class ChainerLossScaling(Loop):
     """Chainer a8e15cbe, `loss_scaling` of chainer/optimizer.py: an initial phase of doubling ends with the first overflow."""
 
-    _loss_scale: float
-    interval: int
-    _loss_scale_max: float
+    settings = "_loss_scale interval _loss_scale_max"
 
-    def __post_init__(self):
+    def start(self):
         self.multiplier, self.isnan_ever = 2.0 ** (1.0 / self.interval), False
 
     def _step(self, finite):
@@ -123,11 +103,10 @@ class ChainerLossScaling(Loop):
         return self._loss_scale
 
 
-@dataclass
 class Static(Loop):
     """A scale that never moves: `StaticLossScale`, `ConstantGradScaler`, `FixedLossScale` and their like."""
 
-    loss_scale: float
+    settings = "loss_scale"
 
     def _step(self, finite):
         return f32(self.loss_scale)

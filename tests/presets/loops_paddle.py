@@ -1,24 +1,17 @@
 """Paddle's scalers as plain loops."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from presets.loop import Loop
 
 f32 = np.float32
 
 
-@dataclass
 class GradScaler(Loop):
     """`paddle.amp.GradScaler` and its base `AmpScaler` on dynamic graphs, Paddle 3.3.1, python/paddle/amp/grad_scaler.py."""
 
-    init_loss_scaling: float
-    incr_ratio: float
-    decr_ratio: float
-    incr_every_n_steps: int
-    decr_every_n_nan_or_inf: int
+    settings = "init_loss_scaling incr_ratio decr_ratio incr_every_n_steps decr_every_n_nan_or_inf"
 
-    def __post_init__(self):
+    def start(self):
         self.scale, self.incr_count, self.decr_count = f32(self.init_loss_scaling), 0, 0
 
     def _step(self, finite):
@@ -35,7 +28,6 @@ class GradScaler(Loop):
         return self.scale
 
 
-@dataclass
 class GradScalerPage(Loop):
     """
     The page of `paddle.amp.GradScaler`: growth after n finite steps in a row, backoff after n overflows added up.
@@ -43,13 +35,9 @@ class GradScalerPage(Loop):
     A change of the scale begins both counts anew, as in the TensorFlow manager from which the parameters come.
     """
 
-    init_loss_scaling: float
-    incr_ratio: float
-    decr_ratio: float
-    incr_every_n_steps: int
-    decr_every_n_nan_or_inf: int
+    settings = "init_loss_scaling incr_ratio decr_ratio incr_every_n_steps decr_every_n_nan_or_inf"
 
-    def __post_init__(self):
+    def start(self):
         self.scale, self.in_a_row, self.added_up = f32(self.init_loss_scaling), 0, 0
 
     def _step(self, finite):
@@ -62,17 +50,12 @@ class GradScalerPage(Loop):
         return self.scale
 
 
-@dataclass
 class UpdateLossScaling(Loop):
     """The kernel of static graphs, Paddle 3.3.1, paddle/phi/kernels/impl/amp_kernel_impl.h."""
 
-    init_loss_scaling: float
-    incr_ratio: float
-    decr_ratio: float
-    incr_every_n_steps: int
-    decr_every_n_nan_or_inf: int
+    settings = "init_loss_scaling incr_ratio decr_ratio incr_every_n_steps decr_every_n_nan_or_inf"
 
-    def __post_init__(self):
+    def start(self):
         self.loss_scaling, self.good, self.bad = f32(self.init_loss_scaling), 0, 0
 
     def _step(self, finite):

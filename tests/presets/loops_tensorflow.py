@@ -1,21 +1,17 @@
 """The scalers of Keras and TensorFlow as plain loops."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from presets.loop import Loop
 
 f32 = np.float32
 
 
-@dataclass
 class KerasLossScaleOptimizer(Loop):
     """`keras.optimizers.LossScaleOptimizer`, Keras 3.15.1, keras/src/optimizers/loss_scale_optimizer.py: no bounds."""
 
-    initial_scale: float
-    dynamic_growth_steps: int
+    settings = "initial_scale dynamic_growth_steps"
 
-    def __post_init__(self):
+    def start(self):
         self.dynamic_scale, self.step_counter = f32(self.initial_scale), 0
 
     def _step(self, finite):
@@ -28,15 +24,12 @@ class KerasLossScaleOptimizer(Loop):
         return self.dynamic_scale
 
 
-@dataclass
 class DynamicLossScale(Loop):
     """`tf.compat.v1.mixed_precision.DynamicLossScale`, TensorFlow 2.21.0, python/training/experimental/loss_scale.py."""
 
-    initial_loss_scale: float
-    increment_period: int
-    multiplier: float
+    settings = "initial_loss_scale increment_period multiplier"
 
-    def __post_init__(self):
+    def start(self):
         self.current_loss_scale, self.good_steps = f32(self.initial_loss_scale), 0
 
     def _step(self, finite):
@@ -55,21 +48,19 @@ class DynamicLossScale(Loop):
 class TfKerasLossScaleOptimizer(DynamicLossScale):
     """`tf_keras.mixed_precision.LossScaleOptimizer`, tf_keras 2.21.0, mixed_precision/loss_scale_optimizer.py: always by 2."""
 
-    def __init__(self, initial_scale, dynamic_growth_steps):
-        super().__init__(initial_scale, dynamic_growth_steps, 2.0)
+    settings = "initial_scale dynamic_growth_steps"
+
+    def start(self):
+        self.initial_loss_scale, self.increment_period, self.multiplier = self.initial_scale, self.dynamic_growth_steps, 2.0
+        super().start()
 
 
-@dataclass
 class ExponentialUpdateLossScaleManager(Loop):
     """TensorFlow 1.15.5, contrib/mixed_precision/python/loss_scale_manager.py: overflows add up over finite steps."""
 
-    init_loss_scale: float
-    incr_every_n_steps: int
-    decr_every_n_nan_or_inf: int
-    incr_ratio: float
-    decr_ratio: float
+    settings = "init_loss_scale incr_every_n_steps decr_every_n_nan_or_inf incr_ratio decr_ratio"
 
-    def __post_init__(self):
+    def start(self):
         self.loss_scale, self.good_steps, self.bad_steps = f32(self.init_loss_scale), 0, 0
 
     def _step(self, finite):

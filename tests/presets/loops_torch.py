@@ -1,6 +1,5 @@
 """torch's scaler as a plain loop, and those that are built on it."""
 
-from dataclasses import dataclass
 from math import isclose, isfinite
 
 import numpy as np
@@ -9,16 +8,12 @@ from presets.loop import Loop, Stop
 f32 = np.float32
 
 
-@dataclass
 class GradScaler(Loop):
     """`torch.amp.GradScaler`, torch 2.13.0, aten/src/ATen/native/cuda/AmpKernels.cu: float64 factors, one rounding."""
 
-    init_scale: float
-    growth_factor: float
-    backoff_factor: float
-    growth_interval: int
+    settings = "init_scale growth_factor backoff_factor growth_interval"
 
-    def __post_init__(self):
+    def start(self):
         self._scale, self._growth_tracker = f32(self.init_scale), 0
 
     def _step(self, finite):
@@ -35,16 +30,12 @@ class GradScaler(Loop):
         return self._scale
 
 
-@dataclass
 class ShardedGradScaler(Loop):
     """Its heir for sharded models on CPU, torch 2.13.0, torch/distributed/fsdp/sharded_grad_scaler.py: float32, no guard."""
 
-    init_scale: float
-    backoff_factor: float
-    growth_factor: float
-    growth_interval: int
+    settings = "init_scale backoff_factor growth_factor growth_interval"
 
-    def __post_init__(self):
+    def start(self):
         self._scale, self._growth_tracker = f32(self.init_scale), 0
 
     def _step(self, finite):
@@ -59,17 +50,12 @@ class ShardedGradScaler(Loop):
         return self._scale
 
 
-@dataclass
 class UpdateScaleHysteresis(Loop):
     """Apex' kernel `update_scale_hysteresis`, main of 2026-07-08, csrc/update_scale_hysteresis.cu."""
 
-    init_scale: float
-    growth_factor: float
-    backoff_factor: float
-    growth_interval: int
-    hysteresis: int
+    settings = "init_scale growth_factor backoff_factor growth_interval hysteresis"
 
-    def __post_init__(self):
+    def start(self):
         self.current_scale = f32(self.init_scale)
         self.growth_tracker, self.hysteresis_tracker = 0, self.hysteresis
 
@@ -88,14 +74,13 @@ class UpdateScaleHysteresis(Loop):
         return self.current_scale
 
 
-@dataclass
 class NemoGradScaler(GradScaler):
     """NeMo's heir of torch's, commit 8cfedd72, nemo/collections/nlp/parts/nlp_overrides.py: some overflows are let pass."""
 
-    hysteresis: int
+    settings = "init_scale growth_factor backoff_factor growth_interval hysteresis"
 
-    def __post_init__(self):
-        super().__post_init__()
+    def start(self):
+        super().start()
         self._hysteresis_tracker = self.hysteresis
 
     def _step(self, finite):
@@ -109,13 +94,16 @@ class NemoGradScaler(GradScaler):
 class StandardFloat16LossScaler(GradScaler):
     """fairseq2's, commit 027bdebc, src/fairseq2/optim/fp16_loss_scaler.py: torch's, until it falls below a minimum."""
 
-    def __init__(self, init_scale, scale_factor, scale_window, min_scale):
-        super().__init__(init_scale, scale_factor, 1 / scale_factor, scale_window)
-        self._min_scale = min_scale
+    settings = "init_scale scale_factor scale_window min_scale"
+
+    def start(self):
+        self.growth_factor, self.backoff_factor = self.scale_factor, 1 / self.scale_factor
+        self.growth_interval = self.scale_window
+        super().start()
 
     def _step(self, finite):
         old_scale = float(self._scale)
         new_scale = float(super()._step(finite))
-        if new_scale < min(old_scale, self._min_scale) and not isclose(new_scale, old_scale, rel_tol=1.3e-6, abs_tol=1e-5):
+        if new_scale < min(old_scale, self.min_scale) and not isclose(new_scale, old_scale, rel_tol=1.3e-6, abs_tol=1e-5):
             raise Stop
         return self._scale

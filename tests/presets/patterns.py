@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from presets.loop import Stop
 
-STEPS = 12
+STEPS = 10
 
 
 class Level(NamedTuple):
-    """What was seen of one step of every pattern: arrays of shape (2**k,)."""
+    """Results of one step of every pattern: arrays of shape (2**k,)."""
 
     scale: np.ndarray  # float32 or float64: in force after the step; unchanged where the scaler stopped
     stopped: np.ndarray  # bool: the scaler ended the run in this step

@@ -1,6 +1,6 @@
-"""What is known of a published scaler: its loop, its settings under two names, its defaults, and where to compare it."""
+"""Description of a published scaler: its loop, the names and defaults of its settings, and the settings to compare it under."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 GIVEN = object()  # a setting for which the published scaler has no default
@@ -14,41 +14,39 @@ class Published:
 
     Args:
         loop: Its loop.
-        defaults: Its settings and their defaults, by the names that it has for them.
-        fields: The same settings, in the same order, by the names that a rule has for them.
-        fixed: What the loop is told besides, where the preset is one mode of a scaler with several.
+        defaults: The defaults of its settings, in the order of the loop's.
+        fields: The names that a rule has for the same settings, in the same order.
+        fixed: The remaining settings of the loop, where the preset is one mode of a scaler with several.
         starts: First scales near its edges: the largest and the smallest number, the cap, the floor.
         factors: The factors of growth and backoff to compare under, as far as they can be set.
         more: Further settings, by a rule's names.
     """
 
     loop: type
-    defaults: dict[str, Any]
+    defaults: tuple[Any, ...]
     fields: str
-    fixed: dict[str, Any] = field(default_factory=dict)
+    fixed: tuple[Any, ...] = ()
     starts: tuple[float, ...] = ()
     factors: tuple[tuple[float, float], ...] = ((2.0, 0.5), (1.1, 0.7), (3.0, 0.3))
     more: tuple[dict[str, Any], ...] = ()
 
     @property
-    def field_of(self):
-        """A rule's name for each published one."""
-        return dict(zip(self.defaults, self.fields.split(), strict=True))
+    def default_of(self):
+        """The default of each setting by a rule's name."""
+        return dict(zip(self.fields.split(), self.defaults, strict=True))
 
     def known(self, setting):
         """A setting without what the scaler does not let one set, and with what it asks for."""
-        asked = {self.field_of[name]: ASKED[self.field_of[name]] for name, value in self.defaults.items() if value is GIVEN}
-        return {name: value for name, value in {**asked, **setting}.items() if name in self.field_of.values()}
+        asked = {name: ASKED[name] for name, default in self.default_of.items() if default is GIVEN}
+        return {name: value for name, value in {**asked, **setting}.items() if name in self.default_of}
 
     def new(self, setting):
         """The loop under a setting by a rule's names; what that leaves out has its default."""
-        setting = self.known(setting)
-        values = {name: setting.get(known, self.defaults[name]) for name, known in self.field_of.items()}
-        return self.loop(**values, **self.fixed)
+        return self.loop(*{**self.default_of, **self.known(setting)}.values(), *self.fixed)
 
     def settings(self):
         """Inside and at the edges, with two windows, each patience, and factors that are powers of two and that are not."""
-        known = self.field_of.values()
+        known = self.default_of
         patience = [{"hysteresis": count} for count in (1, 2, 3)] if "hysteresis" in known else [{}]
         pairs = [{"growth_factor": up, "backoff_factor": down} for up, down in self.factors]
         factors = pairs if set(pairs[0]) & set(known) else [{}]
