@@ -17,9 +17,6 @@ INF, NAN = float("inf"), float("nan")
 FIVE = ("loss", "overflow", "loss_scale", "learning_rate", "global_norm")
 
 
-# Arguments
-
-
 @pytest.mark.clause("MINDFORMERS-keywords")
 @pytest.mark.parametrize("unknown", ["foo", "ema", "use_grad_clip", "parallel_config"])
 def test_an_unknown_keyword_is_refused(unknown):
@@ -101,9 +98,6 @@ def test_network_and_optimizer_are_those_of_the_base_cell():
     assert issubclass(MFTrainOneStepCell, TrainOneStepWithLossScaleCell)
 
 
-# Outputs
-
-
 @pytest.mark.clause("MINDFORMERS-outputs", "MINDFORMERS-loss", "MINDFORMERS-overflow", "MINDFORMERS-global-norm")
 def test_a_step_returns_five_values():
     """Arrays of shape (), and None for a norm that was not asked for."""
@@ -158,9 +152,6 @@ def test_a_register_sees_the_gradients_before_they_are_unscaled(detector, overfl
     assert Heir(linear(), Recorder(), detector=detector)(BAD).overflow == overflow
 
 
-# Gradients, norms and clipping
-
-
 @pytest.mark.clause("MINDFORMERS-float32-gradients", "MINDFORMERS-optimizer")
 @pytest.mark.parametrize(("dtype", "wide"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")])
 def test_16_bit_gradients_reach_the_optimizer_as_float32(dtype, wide):
@@ -213,9 +204,6 @@ def test_the_global_norm_is_of_the_mean_and_the_local_ones_are_not():
     out = MFTrainOneStepCell(linear(), optimizer, True, 100.0, 8, True, communicator=Pair())(array([9, 12]))
     assert bits(out[4:6]) == bits([array(10), array([15])])
     assert bits(optimizer.calls[0]) == bits([array([6, 8])])
-
-
-# The learning rate
 
 
 @pytest.mark.clause("MINDFORMERS-learning-rate", "STEP-learning-rate")

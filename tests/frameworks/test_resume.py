@@ -181,9 +181,6 @@ def test_a_scaler_whose_scale_was_set_below_one_can_be_resumed():
     assert resumed.scale_value == 0.25
 
 
-# What is refused
-
-
 SCALER = {
     "scale_value": [(0, ValueError), (float("nan"), ValueError), ("8", TypeError), (True, TypeError)],
     "counter": [(-1, ValueError), (1.0, TypeError), (True, TypeError), (2**31, ValueError)],

@@ -64,11 +64,6 @@ def by_hand(model, optimizer, *inputs):
     return loss.detach()
 
 
-def stands(model, optimizer):
-    """Parameters and the state of the optimizer, bit for bit."""
-    return bits([dict(model.state_dict()), optimizer.state_dict()])
-
-
 @pytest.mark.clause(
     "STEP-order",
     "STEP-apply",
@@ -98,44 +93,6 @@ def test_a_run_is_that_of_a_loop_by_hand(cell, dtype, name):
             assert bits(optimizer.state_dict()) == bits(by_twin.state_dict())
         assert [parameter.grad for parameter in model.parameters()] == [None] * 4
     assert float(output.loss_scale) == 2.0**9
-
-
-@pytest.mark.clause(
-    "MINDFORMERS-clip", "MINDFORMERS-accumulation", "MINDFORMERS-ema", "MINDFORMERS-global-norm", "MINDFORMERS-local-norm"
-)
-@pytest.mark.parametrize("name", ["momentum", "adamw-fused"])
-def test_mindformers_cell_with_everything_is_a_loop_by_hand(name):
-    """Two micro-batches a step, clipped together, and an average of the parameters; an overflow in either skips both."""
-    model, optimizer = started(TORCHS[name])
-    twin, by_twin = started(TORCHS[name])
-    step = MFTrainOneStepCell(model, optimizer, True, 0.5, moving(), True, gradient_accumulation_steps=2, ema_decay=0.75)
-    average = {name: value.clone() for name, value in twin.state_dict().items()}
-    for number, letters in enumerate(["FF", "OF", "FF", "FO", "FF"]):
-        micro = [batch(2 * number + part, letter) for part, letter in enumerate(letters)]
-        output = [step(*inputs) for inputs in micro][-1]
-        assert bool(output.overflow) == (letters != "FF")
-        if letters == "FF":
-            norm, norms = clipped_by_hand(twin, micro, 0.5)
-            by_twin.step()
-            average = {name: 0.75 * average[name] + 0.25 * value for name, value in twin.state_dict().items()}
-            assert bits([output.global_norm, output.local_norm]) == bits([norm, norms])
-        assert output.size.tolist() == [15, 5, 10, 2]
-        assert stands(model, optimizer) == stands(twin, by_twin)
-        assert bits(step.ema_params) == bits(average)
-        assert not any(value.requires_grad for value in step.ema_params.values())
-
-
-def clipped_by_hand(model, micro, max_norm):
-    """The mean gradients of some batches, clipped in place by MindFormers' coefficient; their norm, and each one's."""
-    model.zero_grad()
-    for inputs in micro:
-        (model(*inputs) / len(micro)).backward()
-    gradients = [parameter.grad for parameter in model.parameters()]
-    squares = [(gradient**2).sum(dtype=torch.float64).to(torch.float32) for gradient in gradients]
-    norm = sum(squares[1:], squares[0]).double().sqrt().float()
-    for gradient in gradients:
-        gradient *= max_norm / (norm.clamp(min=max_norm) + 1e-6)
-    return norm, torch.stack(squares).double().sqrt().float()
 
 
 @pytest.mark.clause("STEP-two-modes", "BACKENDS-host-reads-one", "BACKENDS-host-reads-none")
@@ -192,9 +149,6 @@ def values(model):
     return bits(list(model.parameters()))
 
 
-# The learning rate.
-
-
 @pytest.mark.clause("MINDFORMERS-learning-rate")
 @pytest.mark.parametrize("rate", [0.5, torch.tensor(0.5)], ids=["number", "tensor"])
 def test_the_rate_is_that_of_the_step(rate):
@@ -233,9 +187,6 @@ def test_groups_tell_one_rate_or_one_each(rates, told):
     assert (model.w.tolist(), model.b.tolist()) == ([0.5, 1.0], [1 - float(rates[1])])
 
 
-# Sparse gradients.
-
-
 @pytest.mark.clause("STEP-apply", "STEP-skip", "OVERFLOW-status-register")
 @pytest.mark.parametrize(
     ("cell", "detector"), [(TrainOneStepWithLossScaleCell, GradientScan), (MFTrainOneStepCell, StatusRegister)]
@@ -255,9 +206,6 @@ def test_an_embedding_is_trained_by_its_rows(cell, detector):
         assert bits([model.state_dict(), optimizer.state_dict()]) == bits([twin.state_dict(), by_twin.state_dict()])
 
 
-# 16 bits.
-
-
 @pytest.mark.clause("OVERFLOW-both-sides", "STEP-skip")
 @CELLS
 @pytest.mark.parametrize("fused", [False, True])
@@ -269,9 +217,6 @@ def test_a_gradient_that_16_bits_cannot_hold_is_not_applied(cell, fused):
         before = model.w[0].item()
         step([w, 0.0], [0.0])
         assert before - model.w[0].item() == pytest.approx(moved, abs=2**-8)
-
-
-# Parameters without a module.
 
 
 @pytest.mark.clause("STEP-network", "MINDFORMERS-ema")
@@ -294,9 +239,6 @@ def test_our_own_optimizers_refuse_parameters_that_torch_keeps_book_of():
     for params in ([nn.Parameter(torch.ones(2))], {"w": torch.ones(2, requires_grad=True)}):
         with refused(ValueError, "params", "detach"):
             optimizers.AdamW(Network(lambda params: params[0].sum(), params))
-
-
-# What is refused, and what is left behind.
 
 
 def test_an_optimizer_holds_parameters_of_the_network_only():

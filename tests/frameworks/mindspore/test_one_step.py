@@ -163,9 +163,6 @@ def test_other_replicas_take_part_in_the_step():
     assert [bits(call) for call in optimizer.calls] == [bits([array([2, 0.5])])]
 
 
-# Update cells: who moves the scale, and who skips
-
-
 class Custom:
     """An update cell by the protocol alone: it writes the count of its calls, and answers what it was told to."""
 

@@ -124,9 +124,6 @@ def test_a_register_remembers_what_the_output_no_longer_shows(detector, overflow
     assert not cell(FINE).overflow
 
 
-# Each method overridden in turn
-
-
 @pytest.mark.clause("MINDSPORE-heirs", "MINDSPORE-status-token")
 @both_detectors
 @pytest.mark.parametrize("token", [False, array([0] * 8, "int32")])

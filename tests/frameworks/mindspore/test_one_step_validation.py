@@ -19,9 +19,6 @@ from ampscale.frameworks.mindspore import (
 INF, NAN = float("inf"), float("nan")
 
 
-# scale_sense
-
-
 @pytest.mark.clause("MINDSPORE-cell-scale-type", "MINDSPORE-cell-scale-shape")
 def test_a_scale_sense_is_an_update_cell_or_an_array_of_one_number():
     """float32 or float64, of shape () or (1,); anything else is refused with its value, dtype or shape."""
@@ -57,9 +54,6 @@ def test_a_scale_is_positive_and_finite(value):
     with refused(ValueError, "sens", repr(value)):
         cell.set_sense_scale(array(value))
     assert cell.scale_sense == 8
-
-
-# set_sense_scale
 
 
 @pytest.mark.clause("MINDSPORE-set-sense-scale")
@@ -102,9 +96,6 @@ def test_a_set_scale_has_the_shape_and_dtype_of_the_present_one(scale_sense, sen
     assert bits([cell.scale_sense]) == before
 
 
-# Network and optimizer
-
-
 @pytest.mark.clause("MINDSPORE-cell-network")
 @pytest.mark.filterwarnings("ignore:Output seems independent of input")
 @pytest.mark.parametrize("output", [lambda loss: (loss, loss), lambda loss: [loss], float])
@@ -134,9 +125,6 @@ def test_every_part_of_a_cell_has_its_methods():
     wrong += [("communicator", None, TypeError), ("communicator", object(), TypeError)]
     check_rejected(make, wrong, got=lambda value: type(value).__name__)
     assert not make("detector", None)(FINE).overflow
-
-
-# Reads
 
 
 class Watched(np.ndarray):

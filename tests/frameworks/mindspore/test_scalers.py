@@ -31,9 +31,6 @@ def test_an_heir_has_all_three_methods(missing):
         type("Heir", (LossScaler,), methods)()
 
 
-# scale and unscale
-
-
 @pytest.mark.clause("MINDSPORE-scaler-scale", "MINDSPORE-scaler-unscale")
 @both_scalers
 @pytest.mark.parametrize(
@@ -74,9 +71,6 @@ def test_the_scale_of_the_step_is_the_one_after_the_last_adjust():
     scaler = DynamicLossScaler(4, 2, 1)
     scaler.adjust(True)
     assert (scaler.scale(array(1)), scaler.unscale(array(1))) == (8, 0.125)
-
-
-# The constructors and the attributes
 
 
 @pytest.mark.clause("MINDSPORE-scale-value", "MINDSPORE-scale-value-attribute")
@@ -130,9 +124,6 @@ def test_a_wrong_scale_or_counter_is_not_set():
     wrong += [("counter", -1, ValueError), ("counter", 2**31, ValueError), ("counter", 1.0, TypeError)]
     check_rejected(lambda name, value: setattr(scaler, name, value), wrong, got=lambda _: "")
     assert stands(scaler) == (8, 0)
-
-
-# adjust
 
 
 @pytest.mark.clause("MINDSPORE-static-fixed", "MINDSPORE-static-adjust-ignores", "MINDSPORE-adjust-returns")

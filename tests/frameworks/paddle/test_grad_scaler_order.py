@@ -7,9 +7,6 @@ from frameworks.steps import Minimizing, Plain, scaler_at, stands
 INF, NAN = float("inf"), float("nan")
 
 
-# The order of calls
-
-
 @pytest.mark.clause("PADDLE-step", "PADDLE-update", "PADDLE-minimize")
 @pytest.mark.parametrize(("letter", "applied", "scale"), [("F", True, 16), ("O", False, 4)])
 def test_step_and_update_together_are_minimize(letter, applied, scale):
@@ -95,9 +92,6 @@ def test_a_scaler_that_is_off_only_calls_the_optimizer():
     assert scaler.step(optimizer) is scaler.step(optimizer) is True
     assert scaler.minimize(optimizer, 3) == (3, None, None)
     assert (optimizer.steps, optimizer.gradients, scaler.get_loss_scaling()) == (3, [INF], 8)
-
-
-# Several optimizers
 
 
 @pytest.mark.clause("PADDLE-several-optimizers", "PADDLE-update")

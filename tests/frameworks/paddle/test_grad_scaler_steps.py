@@ -13,9 +13,6 @@ from ampscale import GradScaler, Network, optimizers
 INF, NAN = float("inf"), float("nan")
 
 
-# minimize
-
-
 @pytest.mark.clause("PADDLE-example", "PADDLE-minimize", "PADDLE-scale")
 def test_the_documents_example_in_its_numpy_counterpart():
     """Scale the loss, run the backward pass from it, minimize: the parameters move as without a scaler."""
@@ -80,9 +77,6 @@ def test_an_optimizer_has_parameters(call):
     """A TypeError says so, and says what came."""
     wrong = [("optimizer", value, TypeError) for value in (None, 1, object(), [array(1)], lambda: None)]
     check_rejected(lambda _, value: getattr(scaler_at(8), call)(value), wrong, got=lambda value: type(value).__name__)
-
-
-# unscale_
 
 
 @pytest.mark.clause("PADDLE-unscale", "PADDLE-unscale-dtypes")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from frameworks.refusals import refused
-from libraries import load
 
 from ampscale import GradScaler
 
@@ -99,23 +98,6 @@ def test_a_run_is_that_of_a_loop_by_hand(name, way):
         assert run.stands() == twin.stands()
         scales.append(run.scaler.get_loss_scaling())
     assert scales == [2.0**power for power in (10, 11, 10, 10, 11, 10, 9, 9, 10)]
-
-
-@pytest.mark.clause("BACKENDS-host-reads-one", "STEP-two-modes")
-@pytest.mark.parametrize(
-    ("name", "way"), [("sgd", minimized), ("adamw-foreach", stepped), ("adamw-fused", unscaled_first), ("groups", minimized)]
-)
-def test_a_step_reads_one_flag(name, way):
-    """Besides what torch's optimizer reads itself, and whatever it is: the scale is held on the host."""
-    run = Run(TORCHS[name])
-    minimized(run, run.scaled(0))
-    run.scaled(1)
-    with load("torch").count_reads() as its_own:
-        run.optimizer.step()
-    for number, letter in enumerate("FOF"):
-        with load("torch").count_reads() as reads:
-            way(run, run.scaled(number, letter))
-        assert len(reads) == 1 + len(its_own) * (letter == "F")
 
 
 @pytest.mark.clause("PADDLE-minimize-skips", "PADDLE-unscale")

@@ -66,9 +66,6 @@ def gradients(optimizer):
     return [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]
 
 
-# What it hands on and returns
-
-
 @pytest.mark.clause("TORCH-step", "TORCH-step-returns")
 @pytest.mark.parametrize(("gradient", "applied"), [(8.0, True), (INF, False)])
 def test_arguments_reach_an_optimizer_that_is_called(gradient, applied):
@@ -112,9 +109,6 @@ def test_an_optimizer_has_parameter_groups(call):
     check_rejected(lambda _, value: getattr(scaler_at(8.0), call)(value), wrong, got=lambda value: type(value).__name__)
 
 
-# What it reads
-
-
 @pytest.mark.clause("TORCH-host-reads", "TORCH-fused", "STEP-two-modes")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(("gradient", "unscale_first"), [(8.0, True), (INF, False)])
@@ -139,9 +133,6 @@ def test_a_step_reads_once_on_the_host_and_a_fused_one_never(optimizer, gradient
     assert (around, in_update) == ([], [])
     assert len(in_step) == (0 if fused else 1) + len(its_own) * bool(applied)
     assert scaler.get_scale() == (16.0 if applied else 4.0)
-
-
-# Fused optimizers
 
 
 @pytest.mark.clause("TORCH-fused", "TORCH-step-returns")
@@ -188,9 +179,6 @@ def test_an_optimizer_that_asks_for_the_scaler_steps_without_it(gradient, applie
     assert scaler_at(8.0).step(optimizer) is applied
     assert [(call.args, call.found) for call in optimizer.calls] == [((None, None), {})] * applied
     assert gradients(optimizer)[0][0] == 0.125
-
-
-# Optimizers without gradients
 
 
 @pytest.mark.clause("TORCH-no-gradients")

@@ -93,9 +93,6 @@ def test_gradients_can_be_edited_between_unscaling_and_the_step():
     assert bits(parameters(optimizer)) == bits([torch.tensor([-1.0, -1.5])])
 
 
-# float16
-
-
 @pytest.mark.clause("TORCH-float16")
 @pytest.mark.parametrize(
     ("call", "make"), [("unscale_", torch.Tensor.half), ("step", lambda gradient: gradient.half().to_sparse())]
@@ -111,9 +108,6 @@ def test_float16_gradients_are_refused_before_anything_changes(call, make):
     parameters(optimizer)[2].grad = None
     getattr(scaler, call)(optimizer)
     assert gradients[0].item() == 1.0
-
-
-# Sparse gradients
 
 
 @pytest.mark.clause("TORCH-sparse")
@@ -136,23 +130,3 @@ def test_an_overflow_that_only_the_sum_of_duplicates_has_is_seen():
         optimizer = optimizer_with(sparse([1, 1], [3e38, 3e38]))
         assert scaler_at(scale).step(optimizer) is False
         assert (parameters(optimizer)[0] == 0).all()
-
-
-@pytest.mark.clause("TORCH-sparse")
-@pytest.mark.parametrize("make", [lambda params: torch.optim.SGD(params, lr=0.5), lambda params: torch.optim.SparseAdam(params)])
-def test_an_embedding_is_trained_as_by_torch(make):
-    """Every row bit for bit, over steps with duplicates and overflows."""
-
-    def trained(scaler):
-        embedding = torch.nn.Embedding.from_pretrained(torch.arange(12.0).reshape(6, 2) / 8, freeze=False, sparse=True)
-        optimizer = make(list(embedding.parameters()))
-        for step, factor in enumerate([1.0, INF, 1.0, NAN, 1.0, 1.0]):
-            loss = (embedding(torch.tensor([step % 6, 3, 3, 0])) ** 2).sum() * factor
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad()
-            yield bits(embedding.weight), scaler.state_dict()
-
-    settings = {"init_scale": 2.0**16, "growth_interval": 2}
-    assert list(trained(GradScaler("cpu", **settings))) == list(trained(torch.amp.GradScaler("cpu", **settings)))

@@ -47,16 +47,6 @@ def test_the_scale_moves_as_the_rule_has_it(constants, steps, count):
         assert bits(list(state[:3])) == bits(list(wanted[:3]))
 
 
-@pytest.mark.clause("TORCH-several-optimizers", "TORCH-update")
-@given(flags=st.lists(st.booleans(), min_size=1, max_size=4))
-def test_one_overflow_among_several_is_an_overflow(flags):
-    """And moves the scale once."""
-    rule = replace(presets.torch(growth_interval=1), min_scale=FLOOR)
-    state = rule.init(like=torch.empty(()))
-    move_scale(rule, state, [torch.tensor(0.0 if finite else 1.0) for finite in flags], is_past=False, may_undercut=True)
-    assert state.scale == 2.0 ** (17 if all(flags) else 15)
-
-
 @pytest.mark.clause("TORCH-floor", "TORCH-fused", "TORCH-host-reads")
 @pytest.mark.parametrize("fused", [False, True])
 def test_the_floor_holds_whether_or_not_the_flag_was_read(fused):
