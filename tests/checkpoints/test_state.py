@@ -33,7 +33,7 @@ def rules(draw):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150)
 @given(rules(), st.text(".x", max_size=6), st.text(".x", min_size=4, max_size=12))
 def test_what_is_made_plain_behaves_alike(rule, before, trace):
     """Scale by scale, from any state that the rule reaches."""
@@ -63,7 +63,6 @@ def test_what_has_an_effect_is_left():
         assert replace(kept, init_scale=rule.init_scale) == replace(rule, refill=refill)
 
 
-@settings(max_examples=100, deadline=None)
 @given(small_rules(), st.text(".x", max_size=12))
 def test_every_state_of_a_run_is_reachable(rule, trace):
     """No state that a rule comes to is refused."""

@@ -40,15 +40,15 @@ class Runs:
         return (sys.exit, ("a pickle was run",))
 
 
-@pytest.mark.parametrize("suffix", [".json", ".safetensors", ".pt", ".pth", ".bin", ".JSON"])
 @pytest.mark.parametrize("target", [name for name in checkpoints.FORMATS if name != "ampscale"])
-def test_what_is_written_is_read(tmp_path, suffix, target):
+def test_what_is_written_is_read(tmp_path, target):
     """In every kind of file: the state that was converted is loaded again."""
     saved = checkpoints.convert(STATE, "torch", target)
-    file = tmp_path / f"scaler{suffix}"
-    write_file(file, saved.mapping)
-    found = checkpoints.load(target, read_file(file), settings=saved.report.settings)
-    assert (found.rule, found.state) == (saved.report.target.rule, saved.report.target.state)
+    for suffix in (".json", ".safetensors", ".pt", ".pth", ".bin", ".JSON"):
+        file = tmp_path / f"scaler{suffix}"
+        write_file(file, saved.mapping)
+        found = checkpoints.load(target, read_file(file), settings=saved.report.settings)
+        assert (found.rule, found.state) == (saved.report.target.rule, saved.report.target.state)
 
 
 def test_our_own_format_is_json(tmp_path):
@@ -56,9 +56,7 @@ def test_our_own_format_is_json(tmp_path):
     saved = checkpoints.convert(STATE, "torch", "ampscale")
     write_file(tmp_path / "scaler.json", saved.mapping)
     assert read_file(tmp_path / "scaler.json") == saved.mapping
-    with pytest.raises(
-        ValueError, match=r"safetensors hold numbers and arrays of numbers alone, .* \['format', 'rule', 'state'\]"
-    ):
+    with pytest.raises(ValueError, match=r"safetensors hold numbers and arrays of numbers alone, .* \['format', 'rule', 'sta"):
         write_file(tmp_path / "scaler.safetensors", saved.mapping)
 
 
@@ -76,7 +74,7 @@ def test_safetensors_agree_with_their_own_package(tmp_path):
 
 
 def test_tensors_of_a_model_are_left_in_the_file(tmp_path):
-    """Also those of dtypes that NumPy has not."""
+    """Also those of dtypes that NumPy has not; where a number is wanted, they are refused as an array of their shape would be."""
     header = {
         "w": {"dtype": "BF16", "shape": [1], "data_offsets": [4, 6]},
         "scale": ENTRY,
@@ -84,15 +82,11 @@ def test_tensors_of_a_model_are_left_in_the_file(tmp_path):
     }
     file = tmp_path / "model.safetensors"
     file.write_bytes(safetensors(header, struct.pack("<f", 2.0) + b"\0\0\0\0"))
-    assert read_file(file) == {"w": Unread("BF16", (1,)), "scale": np.float32(2.0), "q": Unread("F8_E4M3", (2,))}
-
-
-def test_a_tensor_that_was_not_read_is_no_number():
-    """It is refused by its shape, as an array would be."""
     with pytest.raises(ValueError, match=r"scale must have shape \(\) or \(1,\), got \(2,\)"):
         checkpoints.load("torch", {**STATE, "scale": Unread("F32", (2,))})
     with pytest.raises(ValueError, match=r"scale must be .* got Unread\(dtype='BF16', shape=\(1,\)\) of type Unread"):
         checkpoints.load("torch", {**STATE, "scale": Unread("BF16", (1,))})
+    assert read_file(file) == {"w": Unread("BF16", (1,)), "scale": np.float32(2.0), "q": Unread("F8_E4M3", (2,))}
 
 
 DAMAGED = {
@@ -134,40 +128,37 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_file_is_refused(tmp_path, name):
-    """With its path, the kind that was wanted, and what is wrong with it."""
-    data, message = DAMAGED[name]
-    (tmp_path / name).write_bytes(data)
-    with pytest.raises(ValueError, match=message) as caught:
-        read_file(tmp_path / name)
-    assert str(tmp_path / name) in str(caught.value)
+def test_a_damaged_file_is_refused(tmp_path):
+    """With its path, the kind that was wanted, and what is wrong with it; one that is not there is the system's error."""
+    for name, (data, message) in DAMAGED.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(ValueError, match=message) as caught:
+            read_file(tmp_path / name)
+        assert str(tmp_path / name) in str(caught.value)
+    for suffix in (".json", ".safetensors", ".pt"):
+        with pytest.raises(FileNotFoundError):
+            read_file(tmp_path / f"none{suffix}")
 
 
 @pytest.mark.parametrize(
-    ("name", "advice"),
+    ("names", "advice"),
     [
-        ("scaler.ckpt", "mindspore.save_checkpoint"),
-        ("scaler.h5", "save the scaler's entries as JSON"),
-        ("scaler.keras", "save the scaler's entries as JSON"),
-        ("scaler.pkl", "a pickle runs code"),
-        ("scaler.pickle", "a pickle runs code"),
-        ("scaler.npy", "it can be a pickle"),
-        ("scaler.npz", "it can be a pickle"),
-        ("scaler.pdparams", "load it with its own library"),
-        ("scaler.msgpack", "load it with its own library"),
-        ("scaler.txt", "load it with its own library"),
-        ("scaler", "load it with its own library"),
+        (["scaler.ckpt"], "mindspore.save_checkpoint"),
+        (["scaler.h5", "scaler.keras"], "save the scaler's entries as JSON"),
+        (["scaler.pkl", "scaler.pickle"], "a pickle runs code"),
+        (["scaler.npy", "scaler.npz"], "it can be a pickle"),
+        (["scaler.pdparams", "scaler.msgpack", "scaler.txt", "scaler"], "load it with its own library"),
     ],
 )
-def test_other_files_are_refused_with_advice(tmp_path, name, advice):
+def test_other_files_are_refused_with_advice(tmp_path, names, advice):
     """Nothing of them is looked at, and nothing is written to them."""
-    (tmp_path / name).write_bytes(pickled(Runs()))
-    with pytest.raises(ValueError, match=f"must end in one of .*{advice}"):
-        read_file(tmp_path / name)
-    with pytest.raises(ValueError, match="must end in one of"):
-        write_file(tmp_path / name, STATE)
-    assert (tmp_path / name).read_bytes() == pickled(Runs())
+    for name in names:
+        (tmp_path / name).write_bytes(pickled(Runs()))
+        with pytest.raises(ValueError, match=f"must end in one of .*{advice}"):
+            read_file(tmp_path / name)
+        with pytest.raises(ValueError, match="must end in one of"):
+            write_file(tmp_path / name, STATE)
+        assert (tmp_path / name).read_bytes() == pickled(Runs())
 
 
 @pytest.mark.parametrize("kind", ["zip", "old"])
@@ -179,13 +170,6 @@ def test_code_in_a_torch_file_is_not_run(tmp_path, kind):
         read_file(file)
     torch.save({"scale": torch.ones(1)}, file, _use_new_zipfile_serialization=kind == "zip")
     assert read_file(file) == {"scale": torch.ones(1)}
-
-
-@pytest.mark.parametrize("suffix", [".json", ".safetensors", ".pt"])
-def test_a_file_that_is_not_there_is_an_oserror(tmp_path, suffix):
-    """And not a damaged one."""
-    with pytest.raises(FileNotFoundError):
-        read_file(tmp_path / f"none{suffix}")
 
 
 def test_without_torch_only_its_files_cannot_be_read(tmp_path, monkeypatch):
@@ -226,7 +210,7 @@ def damaged(draw):
     return suffix, bytes(data)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200)
 @given(damaged() | st.tuples(st.sampled_from(sorted(GOOD)), st.binary(max_size=60)))
 def test_whatever_is_in_a_file_it_is_read_or_refused(tmp_path_factory, case):
     """Nothing but a mapping or a ValueError comes of it, and nothing but a checkpoint or a ValueError of the mapping."""
@@ -256,7 +240,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150)
 @given(st.data(), st.sampled_from(list(checkpoints.FORMATS)))
 def test_whatever_is_in_a_mapping_it_is_read_or_refused(data, name):
     """Good entries with some others in their places, at the top or somewhere inside."""

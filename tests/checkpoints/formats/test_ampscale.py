@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from checkpoints.test_divergence import small_rules
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ampscale import LossScaleRule, checkpoints, presets
@@ -15,7 +15,6 @@ from ampscale.core.machine import LossScaleState
 PLAIN = checkpoints.save("ampscale", Checkpoint(presets.torch(), LossScaleState(2.0**16, 7, 0))).mapping
 
 
-@settings(max_examples=150, deadline=None)
 @given(small_rules() | st.sampled_from([preset.rule() for preset in presets.PRESETS.values()]), st.text(".x", max_size=12))
 def test_any_rule_and_state_are_read_back(rule, trace):
     """Through JSON and back: the same rule, first scale included, and the same state, bit for bit."""

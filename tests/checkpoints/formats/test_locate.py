@@ -49,14 +49,10 @@ def test_the_top_is_taken_first():
     assert (found.at, float(found.state.scale), found.ignored) == ("", 8.0, ("inner",))
 
 
-def test_one_object_in_two_places_is_one_state():
-    """And both paths lead to it."""
+def test_an_object_is_searched_once():
+    """One in two places is one state, to which both paths lead; and a mapping that holds itself is not followed without end."""
     assert at({"one": SCALER, "two": SCALER})[1] == 8.0
     assert at({"one": SCALER, "two": SCALER}, at="two") == ("two", 8.0)
-
-
-def test_a_mapping_that_holds_itself_is_searched_once():
-    """Nothing is followed without end."""
     mapping = {"scaler": SCALER}
     mapping["self"] = mapping
     mapping["list"] = [mapping]

@@ -9,7 +9,7 @@ from checkpoints.scalers import SCALERS, Small, reached
 
 from ampscale import checkpoints
 
-TRACES = ["".join(trace) for trace in product(".x", repeat=6)]
+TRACES = ["".join(trace) for trace in product(".x", repeat=5)]
 
 
 class Training:
@@ -32,7 +32,7 @@ class Training:
 
 @pytest.mark.parametrize("source", SCALERS)
 def test_torchs_own_class_goes_on_as_the_report_says(source):
-    """Its scales after loading are those of the rule that the report says it runs, along all traces of six steps."""
+    """Its scales after loading are those of the rule that the report says it runs, along all traces of five steps."""
     scaler, small = SCALERS[source], Small(2, 2, 1.0)
     seen = set()
     for loop in reached(scaler.make(small), 4):
@@ -49,15 +49,15 @@ def test_torchs_own_class_goes_on_as_the_report_says(source):
     assert len(seen) > 5
 
 
-@pytest.mark.parametrize("trace", TRACES)
-def test_where_torchs_own_class_stands_is_read(trace):
-    """A dict of the real scaler after any six steps says the state of the machine after them."""
-    training = Training(init_scale=8.0, growth_interval=3, growth_factor=1.1, backoff_factor=0.7)
-    rule = checkpoints.load("torch", {**training.scaler.state_dict(), "scale": 8.0}).rule
-    state = rule.init(like=np.zeros(()))
-    for symbol in trace:
-        training.step(symbol == ".")
-        state = rule.update(state, symbol == ".")
-    found = checkpoints.load("torch", training.scaler.state_dict())
-    assert found.state == state
-    assert checkpoints.save("torch", found).mapping == training.scaler.state_dict()
+def test_where_torchs_own_class_stands_is_read():
+    """A dict of the real scaler after any five steps says the state of the machine after them."""
+    for trace in TRACES:
+        training = Training(init_scale=8.0, growth_interval=3, growth_factor=1.1, backoff_factor=0.7)
+        rule = checkpoints.load("torch", {**training.scaler.state_dict(), "scale": 8.0}).rule
+        state = rule.init(like=np.zeros(()))
+        for symbol in trace:
+            training.step(symbol == ".")
+            state = rule.update(state, symbol == ".")
+        found = checkpoints.load("torch", training.scaler.state_dict())
+        assert found.state == state
+        assert checkpoints.save("torch", found).mapping == training.scaler.state_dict()
