@@ -32,6 +32,10 @@ def explaining(document):
     return [each["name"] for each in document["explanations"] if each["explains"]]
 
 
+def contradiction(step, expected, seen, *, raises=False):
+    return {"step": step, "expected": expected, "raises": raises, "seen": seen, "undecided": False}
+
+
 def csv_of(path, **columns):
     """A CSV file with these columns."""
     rows = zip(*columns.values(), strict=True)
@@ -65,22 +69,13 @@ def test_scales_that_look_alike_are_written_in_full():
 
 @pytest.mark.parametrize("columns", [80, 140])
 def test_a_table_fits_the_terminal(columns):
-    """No line is longer, no name is broken, and nothing is cut off."""
+    """No line is longer, no name is broken, and nothing is cut off; the exit code says that nothing explains the scales."""
     lines = printed("--scales", "64 96 7 7 3", columns=columns, code=1)
     assert max(map(len, lines)) <= columns
     words = set(re.findall(r"[\w.*^=]+", "\n".join(lines)))
-    assert words >= set(presets.PRESETS)
+    assert words >= {*presets.PRESETS, "1.5*2^6", "1.75*2^2"}
     assert "No published scaler explains this." in lines
-    assert words >= {"1.5*2^6", "1.75*2^2"}
     assert not any("…" in line for line in lines)
-
-
-def test_the_exit_code_says_whether_anything_explains_it():
-    """Also with --json, where all is printed all the same."""
-    assert explaining(report("--scales", "64 32")) != []
-    document = report("--scales", "64 96 7", code=1)
-    assert explaining(document) == []
-    assert len(document["explanations"]) == len(presets.PRESETS)
 
 
 def test_json_has_all_that_the_function_says():
@@ -103,35 +98,20 @@ def test_json_has_all_that_the_function_says():
             assert told["contradiction"]["expected"] == list(each.contradiction.expected)
     assert document["counted"] == "steps"
     assert document["megatron"]["settings"] == {"init_scale": 64, "growth_interval": 3, "hysteresis": 2}
-    assert document["torch"]["contradiction"] == {
-        "step": 5,
-        "expected": [64, 256],
-        "raises": False,
-        "seen": 128,
-        "undecided": False,
-    }
+    assert document["torch"]["contradiction"] == contradiction(5, [64, 256], 128)
 
 
 def test_infinity_and_a_stop_are_said_in_json():
-    """Infinity is "inf"; where a scaler could have raised, that is said beside the scales."""
+    """Infinity is "inf", and a scale that was not seen "?"; where a scaler could have raised, that is said."""
+    document = report("--scales", "2**16, ?, ?, 2**14", "--set", "growth_interval=5")
+    assert (document["torch"]["trace"].count("x"), document["torch"]["ambiguous"]) == (2, 3)
     document = report("--scales", "2**127 inf inf", "--set", "growth_interval=1")
     assert "keras" in explaining(document)
     assert document["torch"]["contradiction"]["seen"] == "inf"
     document = report("--scales", "2 1 1 1 0.75", "--set", "hysteresis=1", "--set", "min_scale=1", code=1)
-    assert document["deepspeed"]["contradiction"] == {
-        "step": 3,
-        "expected": [1],
-        "raises": True,
-        "seen": 0.75,
-        "undecided": False,
-    }
-
-
-def test_scales_that_were_not_seen_are_question_marks():
-    """Numbers as powers, blanks or commas between them."""
-    document = report("--scales", "2**16, ?, ?, 2**14", "--set", "growth_interval=5")
-    assert document["torch"]["trace"].count("x") == 2
-    assert document["torch"]["ambiguous"] == 3
+    assert document["deepspeed"]["contradiction"] == contradiction(3, [1], 0.75, raises=True)
+    assert explaining(document) == []
+    assert len(document["explanations"]) == len(presets.PRESETS)
 
 
 def test_a_csv_file_is_read_by_its_columns(tmp_path):
@@ -151,42 +131,40 @@ def test_a_csv_file_is_read_by_its_columns(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "name", "settings"),
+    ("file", "name", "interval"),
     [
-        ("fairseq_0.12_simple.log", "fairseq", {"growth_interval": 4}),
-        ("fairseq_0.12_json_every_4.log", "fairseq", {"growth_interval": 4}),
-        ("fairseq_0.9.log", "fairseq", {"growth_interval": 4}),
-        ("megatron_core_0.12.log", "megatron", {"growth_interval": 4}),
-        ("megatron_core_0.16.log", "megatron", {"growth_interval": 4}),
+        ("fairseq_0.12_simple.log", "fairseq", 4),
+        ("fairseq_0.12_json_every_4.log", "fairseq", 4),
+        ("fairseq_0.9.log", "fairseq", 4),
+        ("megatron_core_0.12.log", "megatron", 4),
+        ("megatron_core_0.16.log", "megatron", 4),
     ],
 )
-def test_a_log_is_recognised_as_its_own_projects(file, name, settings):
+def test_a_log_is_recognised_as_its_own_projects(file, name, interval):
     """Of all presets its own comes first, with the interval of the run and no other guess."""
     document = report(LOGS / file)
     assert explaining(document)[0] == name
-    assert {each: document[name]["settings"][each] for each in document[name]["changed"]} == settings
+    assert document[name]["changed"] == ["growth_interval"]
+    assert document[name]["settings"]["growth_interval"] == interval
 
 
 @pytest.mark.parametrize(
-    ("file", "name", "settings"),
+    ("file", "name", "interval"),
     [
-        ("lightning_2.6_metrics.csv", "torch", {"growth_interval": 3}),
-        ("megatron_core_0.16_every_5.log", "megatron", {"growth_interval": 4}),
-        ("paddle_3.log", "paddle", {"growth_interval": 4}),
-        ("apex_contrib_fp16_optimizer.log", "apex_fp16_utils", {"growth_interval": 3}),
-        ("deepspeed_0.9_fp16_optimizer.log", "deepspeed_fp16_optimizer", {"growth_interval": 4}),
+        ("lightning_2.6_metrics.csv", "torch", 3),
+        ("megatron_core_0.16_every_5.log", "megatron", 4),
+        ("paddle_3.log", "paddle", 4),
+        ("apex_contrib_fp16_optimizer.log", "apex_fp16_utils", 3),
+        ("deepspeed_0.9_fp16_optimizer.log", "deepspeed_fp16_optimizer", 4),
     ],
 )
-def test_a_log_is_explained_by_what_wrote_it(file, name, settings):
-    """With the settings that the run had, without a guess."""
-    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    document = report(LOGS / file, *words)
+def test_a_log_is_explained_by_what_wrote_it(file, name, interval):
+    """With the interval that the run had, without a guess."""
+    document = report(LOGS / file, "--set", f"growth_interval={interval}")
     assert (document[name]["explains"], document[name]["changed"]) == (True, [])
 
 
-@pytest.mark.parametrize(
-    "file", ["apex_amp.log", "apex_fp16_utils_2018.log", "deepspeed_0.3_huggingface.log", "deepspeed_0.16_every_5.log"]
-)
+@pytest.mark.parametrize("file", ["apex_amp.log", "deepspeed_0.3_huggingface.log", "deepspeed_0.16_every_5.log"])
 def test_a_log_that_does_not_place_its_overflows_is_explained_by_them_alone(file):
     """What lies between them is free, and said to be."""
     lines = printed(LOGS / file)
@@ -201,10 +179,8 @@ def test_a_log_that_does_not_place_its_overflows_is_explained_by_them_alone(file
 
 def test_a_step_pattern_places_the_overflows():
     """Then the finite steps between them count."""
-    log = LOGS / "deepspeed_0.3_huggingface.log"
-    document = report(log, "--step-pattern", r"\| +(?P<step>\d+)/\d+ \[")
-    assert document["counted"] == "steps"
-    assert document["torch"]["trace"] == "xxx..x.."
+    document = report(LOGS / "deepspeed_0.3_huggingface.log", "--step-pattern", r"\| +(?P<step>\d+)/\d+ \[")
+    assert (document["counted"], document["torch"]["trace"]) == ("steps", "xxx..x..")
 
 
 def test_what_paddle_does_not_report_may_have_happened(tmp_path):
@@ -227,6 +203,7 @@ def test_a_resumed_run_is_taken_from_its_first_scale_on():
     plain = invoke(log)
     assert "the log begins after step 1000" in plain.stderr
     assert "with --resumed it may have any" in plain.stderr
+    assert invoke("--scales", "? 32", "--resumed").exit_code == 0
     result = invoke(log, "--resumed")
     assert "with --resumed" not in result.stderr
     assert "Steps are counted from the first scale, 5 steps after the beginning." in " ".join(result.stdout.split())
@@ -254,10 +231,7 @@ def test_few_digits_want_a_tolerance():
         (("--scales", "? ?"), "a scale must have been seen, got none"),
         (("--scales", "64 -2"), "scales must not be negative"),
         (("--scales", "64 32", "--log"), "--log goes with a log: give what goes with one source"),
-        (
-            (__file__, "--scale-column", "S", "--step-pattern", "x"),
-            "--scale-column goes with a CSV file and --step-pattern goes with",
-        ),
+        ((__file__, "--scale-column", "S", "--step-pattern", "x"), "--scale-column goes with a CSV file and --step-pattern go"),
         ((pytest.__file__,), "the log has no known words of"),
         ((LOGS / "lightning_2.6_metrics.csv", "--scale-column", "S"), "must have one column 'S'"),
         (("--scales", "64 32", "--set", "interval=2"), "a setting must be written once as FIELD=VALUE"),
@@ -265,13 +239,9 @@ def test_few_digits_want_a_tolerance():
         (("--scales", "64 32", "--set", "growth_interval=-1"), "settings must be ones that a candidate admits"),
         (("--scales", "64 32", "--set", "growth_interval=2.5"), "growth_interval must be an int"),
         (("--scales", "64 32", "--rtol", "2"), "rtol must be a number from 0 to 0.1, got 2.0"),
-        (("--scales", "? 32", "--resumed"), None),
         (("nowhere.csv",), "does not exist"),
     ],
 )
 def test_a_wrong_use_is_refused(arguments, message):
     """Exit code 2, and a line that says what was wanted and what came."""
-    if message is None:
-        assert invoke(*arguments).exit_code == 0
-    else:
-        assert message in refused(*arguments)
+    assert message in refused(*arguments)

@@ -30,7 +30,7 @@ def test_a_line_turns_where_the_scale_changes(scales):
     assert all(one != other for one, other in pairwise(heights))
 
 
-@pytest.mark.parametrize("steps", [3000, 99_999, 10**6])
+@pytest.mark.parametrize("steps", [3000, 99_999])
 def test_a_dense_line_is_a_band_of_its_extremes(steps):
     """Each stretch has its least and its largest scale, also one that it has for one step."""
     scales = np.where(np.arange(steps) % 2, 2.0, 4.0)
@@ -89,18 +89,18 @@ ODD = {
     "nothing-but-infinity": [trajectory([np.inf, np.inf])],
     "no-steps": [trajectory([2.0**16])] * 2,
     "no-power-of-two": [trajectory([3.0, 3.3, 3.63])],
-    "dense": [simulate(presets.torch(growth_interval=1), from_flags(np.arange(300_000) % 2 == 0))] * 3,
+    "dense": [simulate(presets.torch(growth_interval=1), from_flags(np.arange(30_000) % 2 == 0))] * 3,
     "stopped": [trajectory([2.0, 1.0], np.array([False]), stopped=1), trajectory([2.0, 1.0, 1.0])],
 }
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg"])
 @pytest.mark.parametrize("name", ODD)
-def test_every_trajectory_can_be_drawn(name, suffix, tmp_path):
+def test_every_trajectory_can_be_drawn(name, tmp_path):
     """Without a warning; names that begin with an underscore or hold a dollar are names."""
-    path = tmp_path / f"odd.{suffix}"
-    draw({f"_{index}$name$_": found for index, found in enumerate(ODD[name])}, [-1, 0], path)
-    assert path.stat().st_size > 2000
+    for suffix in ("png", "svg"):
+        path = tmp_path / f"odd.{suffix}"
+        draw({f"_{index}$name$_": found for index, found in enumerate(ODD[name])}, [-1, 0], path)
+        assert path.stat().st_size > 2000
 
 
 def boxes(artists, canvas):
@@ -108,8 +108,7 @@ def boxes(artists, canvas):
     return [artist.get_window_extent(canvas.get_renderer()).extents for artist in artists]
 
 
-@pytest.mark.parametrize("repeats", [1, 10])
-@pytest.mark.parametrize("rules", [1, 2, 12, 26])
+@pytest.mark.parametrize(("rules", "repeats"), [(1, 1), (2, 10), (12, 1), (26, 10)])
 def test_words_neither_meet_nor_leave_the_picture(rules, repeats):
     """Nothing is cut off; numbers of steps stand beside or above each other, the title above them, the legend below the axes."""
     trace = from_string(repeats * "....x....x.x.....xx......x........")
