@@ -27,24 +27,16 @@ def test_an_unknown_keyword_is_refused(unknown):
     assert all(repr(name) in str(refusal.value) for name in known)
 
 
-@pytest.mark.clause("MINDFORMERS-scale-number")
-@pytest.mark.parametrize("value", [1, 8, 1.0, 0.5, 2.0**32, 16777217])
-def test_a_number_is_a_float32_scale_of_shape_empty(value):
-    """An int or a float; without one the scale is 1."""
-    network = linear()
-    assert bits([MFTrainOneStepCell(network, Recorder(), scale_sense=value)(FINE).loss_scale]) == bits([array(value)])
-    assert bits(network.seeds) == bits([array(value)])
+@pytest.mark.clause("MINDFORMERS-scale-number", "MINDFORMERS-scale-array", "MINDFORMERS-loss-scale")
+def test_a_number_is_a_float32_scale_of_shape_empty():
+    """An array keeps its shape and dtype; no step moves either, and without one the scale is 1."""
     assert bits([MFTrainOneStepCell(linear(), Recorder()).scale_sense]) == bits([array(1)])
-
-
-@pytest.mark.clause("MINDFORMERS-scale-array", "MINDFORMERS-loss-scale")
-@pytest.mark.parametrize("scale", [array(8), array([8], "float64")])
-def test_a_scale_array_is_changed_by_set_sense_scale_and_by_no_step(scale):
-    """Shape and dtype stay."""
-    cell = MFTrainOneStepCell(linear(), Recorder(), scale_sense=scale)
-    assert [bits([cell(x).loss_scale]) for x in (FINE, BAD)] == [bits([scale])] * 2
-    cell.set_sense_scale(scale + scale)
-    assert bits([cell(FINE).loss_scale]) == bits([scale + scale])
+    scales = [(value, array(value)) for value in (1, 8, 1.0, 0.5, 2.0**32, 16777217)]
+    for value, held in [*scales, *((each, each) for each in (array(8), array([8], "float64")))]:
+        network = linear()
+        cell = MFTrainOneStepCell(network, Recorder(), scale_sense=value)
+        assert [bits([cell(x).loss_scale]) for x in (FINE, BAD)] == [bits([held])] * 2
+        assert [float(seed) for seed in network.seeds] == [held, held]
 
 
 def make(name, value, **options):

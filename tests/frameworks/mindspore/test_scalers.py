@@ -1,4 +1,4 @@
-"""`LossScaler`, `StaticLossScaler` and `DynamicLossScaler`, as their page has them."""
+"""`LossScaler`, `StaticLossScaler`, `DynamicLossScaler` and `all_finite`, as their pages have them."""
 
 import ml_dtypes
 import numpy as np
@@ -65,14 +65,6 @@ def test_a_loss_or_gradients_in_any_container_are_scaled(scaler_of):
         assert type(scaler.unscale(inputs)) is type(inputs)
 
 
-@pytest.mark.clause("MINDSPORE-dynamic-growth", "MINDSPORE-scaler-scale")
-def test_the_scale_of_the_step_is_the_one_after_the_last_adjust():
-    """A growth is in force at once for the next loss."""
-    scaler = DynamicLossScaler(4, 2, 1)
-    scaler.adjust(True)
-    assert (scaler.scale(array(1)), scaler.unscale(array(1))) == (8, 0.125)
-
-
 @pytest.mark.clause("MINDSPORE-scale-value", "MINDSPORE-scale-value-attribute")
 @both_scalers
 def test_scale_value_is_a_float32_array_of_its_own(scaler_of):
@@ -113,6 +105,7 @@ def test_scale_and_counter_of_a_dynamic_scaler_can_be_set():
     assert bits([scaler.scale_value, scaler.counter]) == bits([np.float32(32), np.int32(7)])
     scaler.adjust(True)
     assert stands(scaler) == (64, 0)
+    assert (scaler.scale(array(1)), scaler.unscale(array(1))) == (64, 1 / 64)
 
 
 @pytest.mark.clause("MINDSPORE-scale-value-attribute")
@@ -186,3 +179,47 @@ def test_adjust_takes_a_single_bool():
     check_rejected(lambda _, flag: scaler.adjust(flag), other, got=lambda flag: str(getattr(flag, "dtype", flag)))
     check_rejected(lambda _, flag: scaler.adjust(flag), several, got=lambda flags: str(flags.shape))
     assert stands(scaler) == (8, 1)
+
+
+CASES = [
+    ((array([1, 2]),), True),
+    ([array([1, 2]), array(3, "float16"), array([[0.5]], "float64")], True),
+    ((array([1, 2]), array(INF)), False),
+    ([array(-INF, "float16"), array(1)], False),
+    ((array([[1, NAN]], "float64"),), False),
+    ((array(65504, "float16"), array(2.0**-24, "float16"), array(2.0**-149)), True),
+    ((array([3e38, 3e38]),), True),
+    ((array(INF, ml_dtypes.bfloat16),), False),
+    ((array([], "float32"),), True),
+    ((array([1, 2], "int32"), array([True])), True),
+    ((array([1, 2], "int32"), array(NAN)), False),
+    (tuple(array(1) for _ in range(100)), True),
+]
+
+
+@pytest.mark.clause("MINDSPORE-all-finite")
+def test_all_finite_is_true_where_nothing_is_infinite_or_nan():
+    """A bool array of shape (), for a tuple and a list of any shapes and dtypes."""
+    for inputs, finite in CASES:
+        assert bits([all_finite(inputs)]) == bits([np.asarray(finite)])
+
+
+@pytest.mark.clause("MINDSPORE-all-finite-flat", "MINDSPORE-all-finite-empty")
+def test_all_finite_takes_a_flat_tuple_or_list_of_arrays():
+    """Anything else is a TypeError that names what came, and an empty one a ValueError."""
+    wrong = [
+        (array([1.0]), "ndarray"),
+        ({"w": array(1)}, "dict"),
+        (None, "NoneType"),
+        (1.0, "float"),
+        ((array(1), (array(1),)), "tuple"),
+        ([[array(1)]], "list"),
+        ((array(1), None), "NoneType"),
+        ((1.0, 2.0), "float"),
+        ((value for value in [array(1)]), "generator"),
+    ]
+    for inputs, came in wrong:
+        check_rejected(lambda _, inputs: all_finite(inputs), [("inputs", inputs, TypeError)], got=lambda _, came=came: came)
+    check_rejected(
+        lambda _, inputs: all_finite(inputs), [("inputs", (), ValueError), ("inputs", [], ValueError)], got=lambda _: "none"
+    )

@@ -83,16 +83,6 @@ def test_an_overflow_is_seen_before_and_after_the_division():
         assert all((parameter == 0).all() for parameter in parameters(optimizer))
 
 
-@pytest.mark.clause("TORCH-unscale", "TORCH-step")
-def test_gradients_can_be_edited_between_unscaling_and_the_step():
-    """They are not unscaled twice, and the edit is what is applied."""
-    optimizer, scaler = optimizer_with(torch.tensor([8.0, 16.0])), scaler_at(8.0)
-    scaler.unscale_(optimizer)
-    torch.nn.utils.clip_grad_value_(parameters(optimizer), 1.5)
-    assert scaler.step(optimizer) is True
-    assert bits(parameters(optimizer)) == bits([torch.tensor([-1.0, -1.5])])
-
-
 @pytest.mark.clause("TORCH-float16")
 @pytest.mark.parametrize(
     ("call", "make"), [("unscale_", torch.Tensor.half), ("step", lambda gradient: gradient.half().to_sparse())]
