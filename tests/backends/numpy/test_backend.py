@@ -8,6 +8,7 @@ import time
 import tracemalloc
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 
 import ml_dtypes
 import numpy as np
@@ -22,7 +23,7 @@ from ampscale.core import norms, overflow, scaling
 from ampscale.core.trees import map_leaves
 
 KINDS = [*DTYPES.values(), np.dtype(np.complex64), np.dtype(np.complex128)]
-LENGTHS = [1, 2, 255, 257, 4096, 4097, 8193, 65_537, 262_143, 262_144, 262_145, 600_001]
+LENGTHS = [1, 2, 255, 257, 4096, 4097, 65_537, 262_143, 262_145, 600_001]
 
 
 def random(shape, dtype=np.float32, seed=0, size=1.0):
@@ -104,58 +105,52 @@ def test_any_bits_give_what_the_definition_gives(dtype, scale):
 
 
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-both-sides")
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-@pytest.mark.parametrize("length", LENGTHS, ids=str)
-@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan], ids=str)
-def test_one_bad_value_is_seen_wherever_it_is(dtype, length, bad):
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_one_bad_value_is_seen_wherever_it_is(dtype):
     """First, last, and on both sides of the borders of rows and blocks."""
-    values = random(length, DTYPES[dtype])
-    borders = [0, 255, 256, 4095, 4096, 32_767, 65_535, 65_536, 131_071, 131_072, 262_143, 262_144, 524_288, length // 2]
-    for place in {place % length for border in borders for place in (border - 1, border, border + 1, length - 1)}:
-        kept, values[place] = values[place], bad
-        assert not backend.all_finite([values])
-        assert not backend.unscale_and_check([values], 65536.0)[1]
-        _, finite, norm = backend.unscale_check_and_norm([values], 3.0)
-        assert not finite
-        assert not np.isfinite(norm)
-        values[place] = kept
-    assert backend.unscale_check_and_norm([values], 65536.0)[1]
+    borders = [0, 255, 256, 4095, 4096, 32_767, 65_535, 65_536, 131_071, 131_072, 262_143, 262_144, 524_288]
+    for length in LENGTHS:
+        values = random(length, DTYPES[dtype])
+        places = {place % length for border in (*borders, length // 2) for place in (border - 1, border, border + 1, length - 1)}
+        for place, bad in zip(sorted(places), cycle([np.inf, np.nan, -np.inf]), strict=False):
+            kept, values[place] = values[place], bad
+            _, finite, norm = backend.unscale_check_and_norm([values], 3.0)
+            seen = backend.all_finite([values]), backend.unscale_and_check([values], 65536.0)[1], finite, np.isfinite(norm)
+            assert not any(seen), (length, place, bad)
+            values[place] = kept
+        assert backend.unscale_check_and_norm([values], 65536.0)[1]
 
 
 @pytest.mark.clause("OVERFLOW-elementwise", "OVERFLOW-edges")
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-@pytest.mark.parametrize("length", [2, 300, 5000, 300_000])
-def test_values_whose_products_overflow_are_finite(dtype, length):
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_values_whose_products_overflow_are_finite(dtype):
     """The largest ones of a dtype, of both signs."""
-    values = np.full(length, ml_dtypes.finfo(DTYPES[dtype]).max)
-    values[::2] *= -1
-    assert backend.all_finite([values])
-    assert backend.unscale_and_check([values], 2.0)[1]
-    assert backend.unscale_check_and_norm([values], 1.0)[1]
-    assert not backend.unscale_and_check([values], 0.5)[1]
-    assert not backend.unscale_check_and_norm([values], 0.5)[1]
-    check_all([values], 1.0)
+    for length in (2, 300, 5000, 300_000):
+        values = np.full(length, ml_dtypes.finfo(DTYPES[dtype]).max)
+        values[::2] *= -1
+        assert backend.unscale_and_check([values], 2.0)[1]
+        assert not backend.unscale_and_check([values], 0.5)[1]
+        assert not backend.unscale_check_and_norm([values], 0.5)[1]
+        check_all([values], 1.0)
 
 
 @pytest.mark.clause("NORMS-global", "NORMS-accumulate-wide", "NORMS-local")
-@pytest.mark.parametrize("length", [1, 10, 255, 1000, 1009, 4096, 5000, 99_999, 1_000_000, 3_000_001])
 @pytest.mark.parametrize("kind", ["constant", "random", "huge", "tiny", "lost", "one huge"])
-def test_norms_are_right_to_two_units(length, kind):
+def test_norms_are_right_to_two_units(kind):
     """Where all roundings err to one side, where squares overflow, and where they underflow."""
-    generator = np.random.default_rng(length)
-    for factor in generator.uniform(1, 4, 8 if length < 100_000 else 2):
-        values = np.full(length, factor, np.float32) if kind != "random" else random(length) * np.float32(factor)
-        values *= np.float32({"huge": 2.0**63, "tiny": 2.0**-70, "lost": 2.0**-75}.get(kind, 1))
-        values[length // 2] = 1e25 if kind == "one huge" else values[length // 2]
-        with np.errstate(all="ignore"):
-            wanted = norms.global_norm([values, values[:5]])
-        assert close(backend.global_norm([values, values[:5]]), wanted)
-        assert close(backend.unscale_check_and_norm([values, values[:5]], 1.0)[2], wanted)
-        scaled = values * np.float32(256)
-        assert not np.isfinite(scaled).all() or close(backend.unscale_check_and_norm([scaled, scaled[:5]], 256.0)[2], wanted)
-        several = [values, values * np.float32(0.7), values] if length < 5000 else [values]
-        with np.errstate(all="ignore"):
-            assert close(backend.local_norms(several), norms.local_norms(several))
+    for length in (1, 10, 255, 1000, 1009, 4096, 5000, 99_999, 1_000_000):
+        for factor in np.random.default_rng(length).uniform(1, 4, 8 if length < 100_000 else 2):
+            values = np.full(length, factor, np.float32) if kind != "random" else random(length) * np.float32(factor)
+            values *= np.float32({"huge": 2.0**63, "tiny": 2.0**-70, "lost": 2.0**-75}.get(kind, 1))
+            values[length // 2] = 1e25 if kind == "one huge" else values[length // 2]
+            scaled = values * np.float32(256)
+            several = [values, values * np.float32(0.7), values] if length < 5000 else [values]
+            with np.errstate(all="ignore"):
+                wanted, each = norms.global_norm([values, values[:5]]), norms.local_norms(several)
+            assert close(backend.global_norm([values, values[:5]]), wanted)
+            assert close(backend.unscale_check_and_norm([values, values[:5]], 1.0)[2], wanted)
+            assert not np.isfinite(scaled).all() or close(backend.unscale_check_and_norm([scaled, scaled[:5]], 256.0)[2], wanted)
+            assert close(backend.local_norms(several), each)
 
 
 @pytest.mark.clause("NORMS-accumulate-wide")
@@ -168,7 +163,7 @@ def test_squares_at_the_edge_of_float32_count_as_in_the_definition():
 
 
 @pytest.mark.clause("NORMS-accumulate-wide")
-@pytest.mark.parametrize("length", [1, 1000, 131_073, 400_001])
+@pytest.mark.parametrize("length", [1, 1000, 400_001])
 def test_beside_float64_squares_are_taken_in_it(length):
     """To two units of float64."""
     tree = [random(length), random(length, np.float64, 1), random(length, np.float16, 2), random(length, DTYPES["bfloat16"], 3)]
@@ -238,28 +233,36 @@ def test_any_layout_gives_what_the_definition_gives(layout, dtype):
 
 @pytest.mark.clause("SCALING-widen")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("length", [5, 10_000, 300_001])
-def test_unscaling_widens_block_by_block(dtype, length):
+def test_unscaling_widens_block_by_block(dtype):
     """Where an array is long, or not contiguous."""
     for kind in KINDS:
-        values = random(length, kind, size=1e-3)
-        check_all([values, values[::2]], 1024.0, dtype)
+        for length in (5, 300_001):
+            values = random(length, kind, size=1e-3)
+            check_all([values, values[::2]], 1024.0, dtype)
 
 
 @pytest.mark.clause("OVERFLOW-in-place")
 @pytest.mark.parametrize("length", [6, 300_000])
 def test_memory_that_is_shared_is_read_before_it_is_written(length):
-    """The same array twice, views that overlap, out that is shifted, and arrays that overlap themselves."""
-    array = random(length)
+    """
+    The same array twice, views that overlap, out that is shifted, and arrays that overlap themselves.
+
+    Views of one buffer that do not overlap, and other objects of the same memory, are written in place.
+    """
+    array, half = random(2 * length), length
     view = array[1:]
     check_in_place([array, array], 3.0)
     check_in_place([view, view], 3.0)
     check_in_place([view, view], 3.0, [view, np.empty_like(view)])
     check_in_place({"all": array, "part": array[2:]}, 3.0)
     check_in_place([array[:-2]], 3.0, [array[2:]])
-    check_in_place([array[: length // 2], array[length // 2 :]], 3.0, [array[length // 2 :], array[: length // 2]])
+    check_in_place([array[:half], array[half:]], 3.0, [array[half:], array[:half]])
     check_in_place([array], 3.0, [array[::-1]])
     check_in_place([array[:4], array[::-1][:4]], 3.0, [np.empty(4, np.float32), array[:4]])
+    check_in_place([array[:half], array[half:]], 3.0)
+    check_in_place([array[:half]], 3.0, [array[:half]])
+    check_in_place([array[:half]], 3.0, [array[half:]])
+    check_in_place([array[::2], array[1::2]], 3.0)
     window = np.lib.stride_tricks.as_strided(array, (length - 2, 2), (4, 4))
     wanted = array.copy()
     expected = np.lib.stride_tricks.as_strided(wanted, (length - 2, 2), (4, 4))
@@ -268,32 +271,16 @@ def test_memory_that_is_shared_is_read_before_it_is_written(length):
     assert alike(array, wanted)
 
 
-@pytest.mark.clause("OVERFLOW-in-place")
-@pytest.mark.parametrize("length", [6, 300_000])
-def test_memory_that_is_next_to_another_is_written_in_place(length):
-    """Views of one buffer that do not overlap, other objects of the same memory, and arrays of their own."""
-    array = random(2 * length)
-    check_in_place([array[:length], array[length:]], 3.0)
-    check_in_place([array[:length]], 3.0, [array[:length]])
-    check_in_place([array[:length]], 3.0, [array[length:]])
-    check_in_place([array[:length]], 3.0, [np.empty(length, np.float32)])
-    check_in_place([array[::2], array[1::2]], 3.0)
-
-
 @pytest.mark.clause("SCALING-inputs")
 def test_what_has_an_arithmetic_of_its_own_keeps_it():
     """Masked arrays and those in another byte order; scalars are arrays like others."""
     masked = np.ma.masked_array([1.0, np.nan, 3.0], [False, True, False], np.float32)
     for leaf in (masked, np.array([1.0, np.inf], ">f4"), np.float32(3), np.float64(3)):
-        for got, wanted in (
-            (backend.unscale([leaf], 3.0), scaling.unscale([leaf], 3.0)),
-            (backend.unscale_and_check([leaf], 3.0), overflow.unscale_and_check([leaf], 3.0)),
-            (backend.unscale_check_and_norm([leaf], 3.0), norms.unscale_check_and_norm([leaf], 3.0)),
-        ):
-            assert same([*got], [*wanted])
-            assert type(got[0][0] if isinstance(got, tuple) else got[0]) is type(
-                wanted[0][0] if isinstance(wanted, tuple) else wanted[0]
-            )
+        got, *answers = backend.unscale_check_and_norm([leaf], 3.0)
+        wanted, *expected = norms.unscale_check_and_norm([leaf], 3.0)
+        assert same([got, backend.unscale([leaf], 3.0), *answers], [wanted, wanted, *expected])
+        assert same([*backend.unscale_and_check([leaf], 3.0)], [wanted, expected[0]])
+        assert type(got[0]) is type(backend.unscale([leaf], 3.0)[0]) is type(wanted[0])
 
 
 def test_a_map_of_a_file_is_written_through(tmp_path):
@@ -315,14 +302,14 @@ def test_nothing_warns():
         for scale in (3.0, 2.0**-126, 65536.0):
             backend.unscale_check_and_norm(tree, scale)
             backend.unscale_and_check(tree, scale)
-            backend.clip_by_global_norm(tree, 1.0)
             backend.scale(tree, scale)
-            backend.all_finite(tree)
+        backend.clip_by_global_norm(tree, 1.0)
+        backend.all_finite(tree)
 
 
-@pytest.mark.parametrize("shapes", [[(100_000_000,)], [(10_000, 1000)] * 10], ids=["one", "ten"])
+@pytest.mark.parametrize("shapes", [[(20_000_000,)], [(10_000, 200)] * 10], ids=["one", "ten"])
 @pytest.mark.parametrize("count", ["1", "2"])
-def test_four_megabytes_do_for_400(shapes, count, monkeypatch):
+def test_four_megabytes_do_for_eighty(shapes, count, monkeypatch):
     """Of memory beside the arrays, at the most, in place."""
     monkeypatch.setenv(threads.VARIABLE, count)
     tree = [np.ones(shape, np.float32) for shape in shapes]
@@ -355,12 +342,13 @@ def test_threads_change_no_bit(monkeypatch):
             assert same([*results], [*alone])
 
 
-@pytest.mark.parametrize("wrong", ["0", "-1", "two", "", "1.5", " 2"])
-def test_a_wrong_number_of_threads_is_told(wrong, monkeypatch):
+def test_a_wrong_number_of_threads_is_told(monkeypatch):
     """With what came, where threads may be used."""
-    monkeypatch.setenv(threads.VARIABLE, wrong)
-    with pytest.raises(ValueError, match=f"AMPSCALE_THREADS must be a positive int, got {wrong!r}"):
-        backend.all_finite([np.ones(5_000_000)])
+    array = np.ones(5_000_000)
+    for wrong in ("0", "-1", "two", "", "1.5", " 2"):
+        monkeypatch.setenv(threads.VARIABLE, wrong)
+        with pytest.raises(ValueError, match=f"AMPSCALE_THREADS must be a positive int, got {wrong!r}"):
+            backend.all_finite([array])
 
 
 def test_threads_are_those_of_the_cores_that_may_be_used(monkeypatch):
@@ -398,9 +386,14 @@ def test_a_failure_in_a_thread_is_raised():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_has_threads_of_its_own():
-    """And gets the same results."""
-    run_alone("""
-        import os, numpy as np, ampscale
+    """
+    And gets the same results. The import alone starts no thread.
+
+    In a process of its own: libraries that this one has imported do not let it fork in peace.
+    """
+    code = """
+        import os, threading, numpy as np, ampscale
+        assert threading.active_count() == 1
         os.environ["AMPSCALE_THREADS"] = "2"
         def found():
             grads, finite, norm = ampscale.unscale_check_and_norm([np.arange(9_000_000, dtype=np.float32)], 8.0)
@@ -410,16 +403,7 @@ def test_a_forked_process_has_threads_of_its_own():
         if not child:
             os._exit(0 if found() == alone else 1)
         assert os.waitpid(child, 0)[1] == 0
-    """)
-
-
-def test_import_starts_no_thread():
-    """The pool is made when there is work for it."""
-    run_alone("import threading, ampscale; assert threading.active_count() == 1")
-
-
-def run_alone(code):
-    """Runs it in a process of its own: libraries that this one has imported do not let it fork in peace."""
+    """
     subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(code)], check=True, timeout=60)
 
 

@@ -3,10 +3,11 @@
 import mmap
 import sys
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from libraries import load
 from strategies import DTYPES, LARGEST, alike, arrays, same
@@ -35,6 +36,9 @@ FORMS = {
     "float64": lambda value: torch.tensor(value, dtype=torch.float64),
     "shape (1,)": lambda value: torch.tensor([value]),
 }
+
+
+FACTORS = [2.0**16, 1.0, 2.0**126, 2.0**127, 3.0, 0.25, 0.7001953125, 2.0**-126, 2.0**-149, 65519.0]
 
 
 def equal(left, right):
@@ -76,21 +80,22 @@ LAYOUTS = {
 
 @pytest.mark.clause("BACKENDS-bit-identical", "SCALING-reciprocal", "SCALING-round-once", "OVERFLOW-in-place")
 @FORMATS
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-@pytest.mark.parametrize("factor", [2.0**16, 1.0, 2.0**126, 2.0**127, 3.0, 0.25, 0.7001953125, 2.0**-126, 2.0**-149, 65519.0])
-def test_any_bits_come_out_as_the_definition_has_them(dtype, layout, factor):
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_bits_come_out_as_the_definition_has_them(dtype, layout):
     """In place and as new arrays, in any layout: a product with a reciprocal where that is exact, a quotient elsewhere."""
-    tree = [layout(patterns(dtype)).detach(), torch.tensor(7, dtype=getattr(torch, dtype))]
-    wanted = scaling.unscale(tree, factor)
-    assert equal(ampscale.unscale(tree, factor), wanted)
-    assert equal(ampscale.scale(tree, factor), scaling.scale(tree, factor))
-    assert equal(ampscale.unscale_and_check(tree, torch.tensor(factor), out=tree)[0], wanted)
-    assert equal(tree, wanted)
+    for factor in FACTORS if layout == "a matrix" else (2.0**16, 3.0):
+        tree = [LAYOUTS[layout](patterns(dtype)).detach(), torch.tensor(7, dtype=getattr(torch, dtype))]
+        wanted = scaling.unscale(tree, factor)
+        assert equal(ampscale.unscale(tree, factor), wanted)
+        assert equal(ampscale.scale(tree, factor), scaling.scale(tree, factor))
+        assert equal(ampscale.unscale_and_check(tree, torch.tensor(factor), out=tree)[0], wanted)
+        assert equal(tree, wanted)
 
 
 @pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-in-place", "OVERFLOW-both-sides", "OVERFLOW-fused")
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @given(values=LISTS, factor=SCALES)
+@settings(max_examples=30)
 def test_a_list_of_all_formats_is_unscaled_in_place(form, values, factor):
     """Values and flag, for a scale in any form: a float64 array meets one that was not rounded to float32."""
     tree, scale = LIBRARY.from_numpy(values), form(factor)
@@ -116,16 +121,16 @@ def test_the_result_can_be_written_elsewhere(values, factor, norm):
     assert equal(tree, before)
 
 
-@pytest.mark.clause("BACKENDS-bit-identical", "SCALING-widen", "OVERFLOW-fused", "SCALING-new-arrays")
-@pytest.mark.parametrize("dtype", [None, "float32", "float64"])
-@given(values=LISTS, factor=SCALES)
-def test_new_arrays_are_those_of_the_definition(dtype, values, factor):
+@pytest.mark.clause("BACKENDS-bit-identical", "SCALING-widen", "OVERFLOW-fused", "OVERFLOW-all-finite", "SCALING-new-arrays")
+@given(values=LISTS, factor=SCALES, dtype=st.sampled_from([None, "float32", "float64"]))
+def test_new_arrays_are_those_of_the_definition(values, factor, dtype):
     """Widened where that is asked for; nothing of the tree is changed, or shared."""
     tree = LIBRARY.from_numpy(values)
     before, scale = copied(tree), torch.tensor(factor, dtype=torch.float64)
     got, flag = ampscale.unscale_and_check(tree, scale, dtype=dtype)
     assert equal([*got, flag], [*leaves(overflow.unscale_and_check(tree, scale, dtype=dtype))])
     assert equal(ampscale.scale(tree, scale), scaling.scale(tree, scale))
+    assert equal([ampscale.all_finite(tree)], [overflow.all_finite(tree)])
     for leaf in [*got, *ampscale.scale(tree, scale)]:
         leaf.zero_()
     assert equal(tree, before)
@@ -145,18 +150,18 @@ def test_a_float64_scale_is_rounded_for_float32_arrays_alone():
 
 @pytest.mark.clause("SCALING-reciprocal", "BACKENDS-bit-identical")
 @FORMATS
-@pytest.mark.parametrize("factor", [2.0**127, 2.0**126, 2.0**16, 3.0, 2.0**-126])
-def test_where_subnormal_numbers_are_flushed_the_bits_are_those_of_the_definition(dtype, factor):
+def test_where_subnormal_numbers_are_flushed_the_bits_are_those_of_the_definition(dtype):
     """A reciprocal that would be flushed is not taken."""
-    tree = [patterns(dtype)]
-    if not torch.set_flush_denormal(True):
-        pytest.skip("needs a processor that can flush")
-    try:
-        wanted, finite = overflow.unscale_and_check(tree, factor)
-        got, flag = ampscale.unscale_and_check(tree, factor, out=tree)
-    finally:
-        torch.set_flush_denormal(False)
-    assert equal([*got, flag], [*wanted, finite])
+    for factor in (2.0**127, 2.0**126, 2.0**16, 3.0, 2.0**-126):
+        tree = [patterns(dtype)]
+        if not torch.set_flush_denormal(True):
+            pytest.skip("needs a processor that can flush")
+        try:
+            wanted, finite = overflow.unscale_and_check(tree, factor)
+            got, flag = ampscale.unscale_and_check(tree, factor, out=tree)
+        finally:
+            torch.set_flush_denormal(False)
+        assert equal([*got, flag], [*wanted, finite])
 
 
 # What is seen
@@ -164,110 +169,95 @@ def test_where_subnormal_numbers_are_flushed_the_bits_are_those_of_the_definitio
 
 @pytest.mark.clause("OVERFLOW-both-sides", "OVERFLOW-edges")
 @FORMATS
-@pytest.mark.parametrize("factor", [0.5, 0.75, 2.0**-126])
-def test_what_becomes_infinite_by_a_scale_below_1_is_seen(dtype, factor):
+def test_what_becomes_infinite_by_a_scale_below_1_is_seen(dtype):
     """It was finite before; beside it stays what was small."""
-    for value, finite in ((float(LARGEST[dtype]), False), (-float(LARGEST[dtype]), False), (0.0, True)):
+    largest = float(LARGEST[dtype])
+    for factor, (value, finite) in product(
+        (0.5,) if dtype == "float64" else (0.5, 0.75, 2.0**-126), ((largest, False), (-largest, False), (0.0, True))
+    ):
         tree = [torch.zeros(40), torch.full((40,), value, dtype=torch.float64).to(getattr(torch, dtype))]
-        factor = factor if dtype != "float64" else 0.5
         assert bool(ampscale.unscale_and_check(copied(tree), torch.tensor(factor))[1]) == finite
         assert bool(ampscale.unscale_and_check(tree, torch.tensor(factor), out=tree)[1]) == finite
 
 
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-elementwise", "OVERFLOW-edges")
 @FORMATS
-@pytest.mark.parametrize("size", [1, 7, 4096, 4097, 300_000])
-def test_one_value_among_many_is_seen(dtype, size):
+def test_one_value_among_many_is_seen(dtype):
     """An infinity of either sign and a NaN, first or last, in small arrays and large ones; the largest values are none."""
     kind = getattr(torch, dtype)
     small = [torch.ones(5, dtype=torch.float32), torch.ones((), dtype=torch.bfloat16)]
-    for place in (0, size - 1):
-        for value in (float("inf"), -float("inf"), float("nan"), torch.finfo(kind).max, torch.finfo(kind).min):
+    values = (float("inf"), -float("inf"), float("nan"), torch.finfo(kind).max, torch.finfo(kind).min)
+    for size, value in product((1, 7, 4096, 4097, 300_000), values):
+        for place in (0, size - 1):
             array = torch.full((size,), torch.finfo(kind).max, dtype=kind)
             array[place] = value
             for tree in ([array], [*small, array, torch.ones(0)], [array.expand(2, size), *small]):
-                assert bool(ampscale.all_finite(tree)) == np.isfinite(value)
-
-
-@pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-empty")
-@given(values=LISTS)
-def test_the_check_is_that_of_the_definition(values):
-    """Of any bits."""
-    tree = LIBRARY.from_numpy(values)
-    assert equal([ampscale.all_finite(tree)], [overflow.all_finite(tree)])
+                assert bool(ampscale.all_finite(tree)) == np.isfinite(value), (size, place, value)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there, memory that is only read is mapped in another way")
-@pytest.mark.parametrize("size", [3, 4096, 50_000])
-def test_a_check_and_a_norm_only_read(size):
+def test_a_check_and_a_norm_only_read():
     """Of memory that the machine lets nobody write to; a write would end the process."""
-    mapped = mmap.mmap(-1, 4 * size, prot=mmap.PROT_READ)
-    with warnings.catch_warnings(action="ignore"):  # of torch's, once in a process: that nobody may write to it
-        array = torch.frombuffer(mapped, dtype=torch.float32)
-    assert bool(ampscale.all_finite([array, array]))
-    assert ampscale.global_norm([array]) == 0
-    assert bool(ampscale.unscale_and_check([array], 2.0)[1])
-    assert array._version == 0
+    for size in (3, 4096, 50_000):
+        mapped = mmap.mmap(-1, 4 * size, prot=mmap.PROT_READ)
+        with warnings.catch_warnings(action="ignore"):  # of torch's, once in a process: that nobody may write to it
+            array = torch.frombuffer(mapped, dtype=torch.float32)
+        assert bool(ampscale.all_finite([array, array]))
+        assert ampscale.global_norm([array]) == 0
+        assert bool(ampscale.unscale_and_check([array], 2.0)[1])
+        assert array._version == 0
 
 
 # Where arrays share memory
 
 
 def overlapping():
-    """Pairs of a tree and where to write, in which some memory stands twice."""
+    """Trees and where to write them, in which some memory stands twice, by name."""
     buffer = torch.arange(1.0, 13.0)
-    same_twice = buffer[:4]
-    yield "one array twice", [same_twice, same_twice], None
-    yield "two views of the same values", [buffer[:4], buffer[:4]], None
-    yield "views that overlap", [buffer[:5], torch.ones(3), buffer[3:9]], None
-    yield "one within the other", [buffer[:12], buffer[3:5]], None
-    yield "a view and its transpose", [buffer.view(3, 4), buffer.view(3, 4).t()], None
-    yield "slices of one array", [buffer[::2], buffer[1::2]], None
-    yield "the values behind", [buffer[:6]], [buffer[3:9]]
-    yield "the values before", [buffer[3:9]], [buffer[:6]]
-    yield "exchanged", [buffer[:6], buffer[6:]], [buffer[6:], buffer[:6]]
-    yield "one in its place, one elsewhere", [buffer[:6], buffer[6:9]], [buffer[:6], buffer[9:]]
-    yield "windows", [torch.arange(1.0, 8.0).as_strided((3, 4), (1, 1))], None
     foreign = np.arange(1.0, 13.0, dtype=np.float32)
-    yield "memory of NumPy's", [torch.from_numpy(foreign[:8]), torch.from_numpy(foreign[4:])], None
+    same_twice = buffer[:4]
+    return {
+        "one array twice": ([same_twice, same_twice], None),
+        "two views of the same values": ([buffer[:4], buffer[:4]], None),
+        "views that overlap": ([buffer[:5], torch.ones(3), buffer[3:9]], None),
+        "one within the other": ([buffer[:12], buffer[3:5]], None),
+        "a view and its transpose": ([buffer.view(3, 4), buffer.view(3, 4).t()], None),
+        "slices of one array": ([buffer[::2], buffer[1::2]], None),
+        "the values behind": ([buffer[:6]], [buffer[3:9]]),
+        "the values before": ([buffer[3:9]], [buffer[:6]]),
+        "exchanged": ([buffer[:6], buffer[6:]], [buffer[6:], buffer[:6]]),
+        "one in its place, one elsewhere": ([buffer[:6], buffer[6:9]], [buffer[:6], buffer[9:]]),
+        "windows": ([torch.arange(1.0, 8.0).as_strided((3, 4), (1, 1))], None),
+        "memory of NumPy's": ([torch.from_numpy(foreign[:8]), torch.from_numpy(foreign[4:])], None),
+    }
 
 
 @pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-in-place")
-@pytest.mark.parametrize("case", [name for name, _, _ in overlapping()])
-@pytest.mark.parametrize("factor", [4.0, 3.0])
-@pytest.mark.parametrize("norm", [False, True])
-def test_memory_that_stands_twice_in_a_tree_is_divided_once(case, factor, norm):
+@pytest.mark.parametrize("case", overlapping())
+def test_memory_that_stands_twice_in_a_tree_is_divided_once(case):
     """As the definition has it: everything is read before anything is written."""
-    (ours, theirs) = ({name: rest for name, *rest in overlapping()}[case] for _ in range(2))
-    verb = "unscale_check_and_norm" if norm else "unscale_and_check"
-    tree, out = ours
-    got = getattr(ampscale, verb)(tree, factor, out=tree if out is None else out)
-    tree, out = theirs
-    wanted = getattr(norms if norm else overflow, verb)(tree, factor, tree if out is None else out)
-    assert equal(list(got), list(wanted))
-    assert equal(ours, theirs)
+    for factor, (verb, home) in product((4.0, 3.0), (("unscale_and_check", overflow), ("unscale_check_and_norm", norms))):
+        ours, theirs = overlapping()[case], overlapping()[case]
+        tree, out = ours
+        got = getattr(ampscale, verb)(tree, factor, out=tree if out is None else out)
+        tree, out = theirs
+        wanted = getattr(home, verb)(tree, factor, tree if out is None else out)
+        assert equal(list(got), list(wanted))
+        assert equal(ours, theirs)
 
 
 @pytest.mark.clause("TORCH-unscale")
 @pytest.mark.parametrize("scale", [4.0, 3.0])
-@pytest.mark.parametrize(
-    "case", ["one array twice", "two views of the same values", "views that overlap", "a view and its transpose", "windows"]
-)
-def test_gradients_that_share_memory_are_divided_once(case, scale):
+def test_gradients_that_share_memory_are_divided_once(scale):
     """By torch's own scaler twice; buckets of views that only lie side by side are unscaled as any others."""
-    for name, tree, _ in overlapping():
-        if name == case:
-            wanted = overflow.unscale_and_check(copied_in_place(tree), scale)[0]
-            assert optimizer_step.unscale_gradients(optimizer_over(tree), torch.tensor(scale)) == 0
-            assert all(equal([one.ravel()[:3]], [other.ravel()[:3]]) for one, other in zip(tree, wanted, strict=True))
+    twice = ("one array twice", "two views of the same values", "views that overlap", "a view and its transpose", "windows")
+    for tree, _ in map(overlapping().get, twice):
+        wanted = overflow.unscale_and_check(copied(tree), scale)[0]
+        assert optimizer_step.unscale_gradients(optimizer_over(tree), torch.tensor(scale)) == 0
+        assert all(equal([one.ravel()[:3]], [other.ravel()[:3]]) for one, other in zip(tree, wanted, strict=True))
     bucket = torch.arange(1.0, 9.0)
     optimizer_step.unscale_gradients(optimizer_over([bucket[:3], bucket[3:]]), torch.tensor(scale))
     assert equal([bucket], [torch.arange(1.0, 9.0) / scale])
-
-
-def copied_in_place(tree):
-    """The values of a tree, none of which shares memory."""
-    return [leaf.detach().clone() for leaf in tree]
 
 
 def optimizer_over(gradients):
@@ -404,7 +394,7 @@ class Calls(TorchDispatchMode, list):
 
 
 @pytest.mark.clause("NORMS-accumulate-wide", "NORMS-global", "NORMS-local", "BACKENDS-bit-identical")
-@pytest.mark.parametrize("dtype", list(DTYPES))
+@FORMATS
 @pytest.mark.parametrize(
     "sizes", [[1], [4096, 4097], [131_072], [131_073, 5, 0, 400_000], [1000] * 300], ids=lambda sizes: f"{len(sizes)}x{sizes[0]}"
 )
