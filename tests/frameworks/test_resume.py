@@ -172,15 +172,6 @@ def test_a_saved_state_is_a_copy(name):
     assert frozen(other.saved.state_dict()) == before
 
 
-@pytest.mark.clause("STEP-resume")
-def test_a_scaler_whose_scale_was_set_below_one_can_be_resumed():
-    """What the attribute may hold, a state may hold."""
-    scaler, resumed = DynamicLossScaler(8, 2, 3), DynamicLossScaler(8, 2, 3)
-    scaler.scale_value = 0.25
-    resumed.load_state_dict(scaler.state_dict())
-    assert resumed.scale_value == 0.25
-
-
 SCALER = {
     "scale_value": [(0, ValueError), (float("nan"), ValueError), ("8", TypeError), (True, TypeError)],
     "counter": [(-1, ValueError), (1.0, TypeError), (True, TypeError), (2**31, ValueError)],

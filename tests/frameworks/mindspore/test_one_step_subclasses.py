@@ -13,10 +13,14 @@ DETECTORS = [GradientScan, StatusRegister]
 both_detectors = pytest.mark.parametrize("detector", DETECTORS)
 
 
-def cell_of(heir=TrainOneStepWithLossScaleCell, *, detector=None, scale_sense=None):
+def cell_of(cell=TrainOneStepWithLossScaleCell, *, detector=None):
     """A cell over the linear network with a recorder, from a scale of 8 that grows at every finite step."""
-    moving = DynamicLossScaleUpdateCell(8, 2, 1) if scale_sense is None else scale_sense
-    return heir(linear([1, 2]), Recorder(), moving, detector=detector)
+    return cell(linear([1, 2]), Recorder(), DynamicLossScaleUpdateCell(8, 2, 1), detector=detector)
+
+
+def heir(**methods):
+    """The cell with some methods overridden."""
+    return type("Heir", (TrainOneStepWithLossScaleCell,), methods)
 
 
 class Logged(TrainOneStepWithLossScaleCell):
@@ -161,12 +165,7 @@ def test_an_heir_may_start_the_backward_pass_from_another_scale(other):
 @pytest.mark.parametrize("make", [np.asarray, bool])
 def test_an_heir_may_decide_what_an_overflow_is(answer, make):
     """Its answer is returned as an array, moves the scale and is the gate, whatever the gradients are."""
-
-    class Heir(TrainOneStepWithLossScaleCell):
-        def get_overflow_status(self, status, compute_output):
-            return make(answer)
-
-    cell = cell_of(Heir)
+    cell = cell_of(heir(get_overflow_status=lambda *_: make(answer)))
     outs = [cell(FINE), cell(BAD)]
     assert bits([out.overflow for out in outs]) == bits([np.asarray(answer)] * 2)
     assert all(isinstance(out.overflow, np.ndarray) for out in outs)
@@ -179,14 +178,11 @@ def test_an_heir_may_decide_what_an_overflow_is(answer, make):
 @pytest.mark.parametrize(("make", "functional"), [(np.asarray, True), (bool, True), (np.asarray, False), (bool, False)])
 def test_an_heir_may_decide_what_is_skipped(skip, make, functional):
     """The optimizer runs where its `process_loss_scale` returns False; the overflow stays what was detected."""
-
-    class Heir(TrainOneStepWithLossScaleCell):
-        def process_loss_scale(self, overflow):
-            return make(skip)
-
     network = linear([1, 2])
     optimizer = optimizers.SGD(network, 0.5)
-    cell = Heir(network, optimizer if functional else lambda grads: optimizer(grads), array(8))
+    cell = heir(process_loss_scale=lambda *_: make(skip))(
+        network, optimizer if functional else lambda grads: optimizer(grads), array(8)
+    )
     assert [bool(cell(x).overflow) for x in (FINE, BAD)] == [False, True]
     assert optimizer.state.count == (0 if skip else 2)
     assert bits(network.params) == bits([array([1, 2] if skip else [float("-inf"), 2.5])])

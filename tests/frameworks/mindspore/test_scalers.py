@@ -156,11 +156,12 @@ def test_the_scaler_is_the_plain_loop_on_every_pattern(start, factor, window):
         assert seen == dynamic_loss_scaler(start, factor, window, pattern), pattern
 
 
-@pytest.mark.clause("MINDSPORE-dynamic-floor", "MINDSPORE-scale-value-attribute")
+@pytest.mark.clause("MINDSPORE-dynamic-floor", "MINDSPORE-scale-value-attribute", "STEP-resume")
 def test_the_floor_binds_on_overflow_only():
-    """A scale set to 0.25 stays on a finite step, and becomes 1 at the next overflow."""
-    scaler = DynamicLossScaler(8, 2, 3)
-    scaler.scale_value = 0.25
+    """A scale set to 0.25 stays on a finite step and when it is loaded, and becomes 1 at the next overflow."""
+    saved, scaler = DynamicLossScaler(8, 2, 3), DynamicLossScaler(8, 2, 3)
+    saved.scale_value = 0.25
+    scaler.load_state_dict(saved.state_dict())
     scaler.adjust(True)
     assert scaler.scale_value == 0.25
     scaler.adjust(False)
