@@ -1,13 +1,45 @@
-"""The command line is light, and says what it lacks."""
+"""The command line is light, takes commands from other packages, and says what it lacks."""
 
+import importlib.metadata
 import subprocess
 import sys
 
+import click
 import pytest
 from click.testing import CliRunner
 
 import ampscale
+from ampscale.cli import app
 from ampscale.cli.app import main
+
+LOADED = []  # the entry points of `brought` that were loaded
+shouts = click.Command("shouts", callback=lambda: click.echo("Heard."), help="Say something.", short_help="Say something.")
+
+
+class Point(importlib.metadata.EntryPoint):
+    """An entry point that remembers that it was loaded."""
+
+    def load(self):
+        LOADED.append(self.name)
+        return super().load()
+
+
+@pytest.fixture
+def brought(monkeypatch):
+    """Sets the commands that other packages bring: names, and the objects that they stand for."""
+
+    def bring(**commands):
+        LOADED.clear()
+        points = importlib.metadata.EntryPoints(Point(name, target, app.GROUP) for name, target in commands.items())
+        monkeypatch.setattr(app, "entry_points", points.select)
+
+    return bring
+
+
+def invoke(*arguments):
+    """The exit code and all output of `ampscale` with these arguments."""
+    result = CliRunner().invoke(main, arguments)
+    return result.exit_code, result.output
 
 
 def python(code):
@@ -40,33 +72,76 @@ def test_a_missing_package_is_one_line_that_names_the_extra(module, command, ext
     assert done.stdout == ""
 
 
-def test_the_version_is_the_package_s():
-    """`ampscale --version`."""
-    assert CliRunner().invoke(main, ["--version"]).output == f"ampscale, version {ampscale.__version__}\n"
+def test_python_m_is_the_same_command():
+    """``python -m ampscale --version`` prints what ``ampscale --version`` does: the version of the package."""
+    done = subprocess.run([sys.executable, "-m", "ampscale", "--version"], capture_output=True, text=True, timeout=120)
+    assert done.stdout == f"ampscale, version {ampscale.__version__}\n"
+
+
+def test_commands_of_other_packages_are_listed_and_run(brought):
+    """In the order of their names among the library's own, each with its short help."""
+    brought(shouts="cli.test_app:shouts", convert="cli.test_app:shouts")
+    code, text = invoke("--help")
+    names = [line.split()[0] for line in text.partition("Commands:\n")[2].splitlines() if line.startswith("  ")]
+    assert code == 0
+    assert names == ["compare", "convert", "demo", "doctor", "identify", "presets", "shouts", "simulate"]
+    assert "shouts    Say something." in text
+    assert invoke("shouts") == (0, "Heard.\n")
+
+
+def test_a_command_is_loaded_only_when_it_is_named_or_listed(brought):
+    """Other commands do not pay for it, and a name of the library's own is never looked for elsewhere."""
+    brought(shouts="cli.test_app:shouts", presets="cli.test_app:shouts")
+    assert "mindspore" in invoke("presets")[1]
+    assert invoke("--version")[0] == 0
+    assert LOADED == []
+    invoke("shouts")
+    assert LOADED == ["shouts"]
+    invoke("--help")
+    assert LOADED == ["shouts", "shouts"]
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--steps", "0"], ["--steps", "1.5"], ["--seed", "-1"], ["--seed", "x"], ["--mode", "fast"]]
+    ("target", "reason"),
+    [
+        ("no.such.module:command", "cannot be loaded: ModuleNotFoundError: No module named 'no'"),
+        ("cli.test_app:nothing", "cannot be loaded: AttributeError: module 'cli.test_app' has no attribute 'nothing'"),
+        ("cli.test_app:LOADED", "must be a click command, got list"),
+    ],
 )
-def test_a_wrong_option_is_refused_before_anything_is_written(arguments, tmp_path):
-    """Exit code 2, and a line that names the option."""
-    out = tmp_path / "demo"
-    result = CliRunner().invoke(main, ["demo", "--out", str(out), *arguments])
-    assert result.exit_code == 2
-    assert arguments[0] in result.stderr
-    assert not out.exists()
+def test_a_command_that_cannot_be_loaded_is_one_line(brought, target, reason):
+    """Whatever its arguments are; `ampscale --help` lists it with the reason, and the other commands work."""
+    brought(broken=target, shouts="cli.test_app:shouts")
+    for arguments in ([], ["--help"], ["--option", "word"]):
+        assert invoke("broken", *arguments) == (1, f"ampscale: the command broken {reason}\n")
+    code, text = invoke("--help")
+    assert code == 0
+    assert "  broken    the command broken " in text
+    assert "  shouts    Say something." in text
 
 
-def test_a_file_is_no_folder_to_write_to(tmp_path):
-    """`--out` names a folder."""
-    file = tmp_path / "file"
+def test_a_failing_command_names_its_package(brought, monkeypatch):
+    """With the version, where the entry point is of an installed distribution."""
+    brought(broken="no.such.module:command")
+    monkeypatch.setattr(Point, "dist", importlib.metadata.distribution("click"))
+    told = f"the command broken of click {importlib.metadata.version('click')} cannot be loaded"
+    assert told in invoke("broken")[1]
+
+
+def test_conform_without_the_suite_says_what_to_install(brought):
+    """It is not listed then; any other unknown name is an error of usage."""
+    brought()
+    assert invoke("conform", "--impl", "x") == (1, "ampscale: conform is not installed: pip install ampscale-conformance\n")
+    assert "conform" not in invoke("--help")[1]
+    code, text = invoke("conforms")
+    assert (code, "No such command 'conforms'" in text) == (2, True)
+
+
+def test_a_wrong_option_is_refused_before_anything_is_written(tmp_path):
+    """Exit code 2, and a line that names the option; a file is no folder to write to."""
+    out, file = tmp_path / "demo", tmp_path / "file"
     file.touch()
-    result = CliRunner().invoke(main, ["demo", "--out", str(file)])
-    assert result.exit_code == 2
-    assert "--out" in result.stderr
-
-
-def test_python_m_is_the_same_command():
-    """``python -m ampscale`` is ``ampscale``."""
-    done = subprocess.run([sys.executable, "-m", "ampscale", "--version"], capture_output=True, text=True, timeout=120)
-    assert done.stdout.endswith(f"version {ampscale.__version__}\n")
+    for option, value in (("--steps", "0"), ("--steps", "1.5"), ("--seed", "-1"), ("--mode", "fast"), ("--out", str(file))):
+        code, text = invoke("demo", "--out", str(out), option, value)
+        assert (code, option in text) == (2, True)
+        assert not out.exists()
