@@ -12,7 +12,7 @@ from rows import functional as verb_rows
 from shapes import Shape
 
 pytest.importorskip("torch")
-SHAPE = Shape("some", "some", ((40, 50), (8,)))
+SHAPE = Shape("some", "some", ((40, 50), (40, 50)))
 DTYPES = ("float32", "float16", "bfloat16")
 TOLERANCE = {"float32": 3e-5, "float16": 2e-3, "bfloat16": 2e-2}
 

@@ -56,25 +56,6 @@ def test_a_pattern_binds_each_row_that_matches(monkeypatch):
     assert "a/2" in faults(found)[0]
 
 
-def test_all_bounds_of_the_table_are_there():
-    """As they were set."""
-    bounds = {(target.rows, target.of, target.over): target.at_most for target in targets.TARGETS}
-    large, many = "float32/100x1M", "float32/10000x1000"
-    assert bounds[f"numpy/unscale+check/{large}", "ampscale", "floor"] == 1.15
-    assert bounds[f"numpy/unscale+check+norm/{large}", "ampscale", "floor"] == 1.25
-    assert bounds[f"numpy/unscale+check+norm/{large}", "ampscale", "torch.amp"] == 0.75
-    assert bounds["numpy/unscale+check/float16/100x1M", "ampscale", "torch kernel"] == 4
-    assert bounds["numpy/unscale+check/float16/100x1M", "ampscale", "naive"] == 1 / 6
-    assert bounds["torch/unscale+check/float32/*", "ampscale", "torch.amp"] == 1
-    assert bounds["torch/unscale+check/bfloat16/*", "ampscale", "torch.amp"] == 1
-    assert bounds["step-overhead/100x1000", "ampscale", "torch.amp"] == 0.7
-    assert bounds["update/numpy", "ampscale", "torch.amp"] == 0.3
-    assert bounds[f"numpy/unscale+check+norm/{many}", "ampscale", "ampscale, one array"] == 5
-    assert bounds[f"numpy/unscale+check+norm/{many}", "ampscale", "torch kernel"] == 0.8
-    assert bounds["memory/numpy/*/float32", "ampscale", None] == 4 * 2**20
-    assert bounds["growth/elements", "ampscale", None] == 1.05
-
-
 def test_each_reason_is_of_a_target_and_says_something():
     """A reason of nothing would be read by nobody."""
     for name, text in targets.read_reasons().items():
