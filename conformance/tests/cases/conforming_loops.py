@@ -7,8 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from ampscale_conformance import ImplementationInfo, Unsupported
 
-import ampscale
-
 LOOP = ("groups", "none", "applied")
 CELL = ("loss", "norm", "clip", "momentum", "schedule", "counters")
 
@@ -111,134 +109,6 @@ class TheObject:
             "loss": np.float32(loss),
             "global_norm": np.asarray(norm),
         }
-
-
-class TheDocumentedClass:
-    """`ampscale.GradScaler`, whose optimizers are any objects with parameters. Paddle's page, with its two overflows."""
-
-    info = info("the documented class", 2, *LOOP, preset="paddle_document")
-
-    class Parameter:
-        """A value, and what a backward pass leaves beside it."""
-
-        def __init__(self, value):
-            self.value, self.grad = np.array(value), None
-
-    class Sgd:
-        """Subtracts gradients."""
-
-        def __init__(self, parameters):
-            self.parameters = parameters
-
-        def step(self):
-            for parameter in self.parameters:
-                if parameter.grad is not None:
-                    parameter.value = parameter.value - parameter.grad
-
-    def create(self, rule):
-        return ampscale.GradScaler(
-            init_loss_scaling=rule.init_scale,
-            incr_ratio=rule.growth_factor,
-            decr_ratio=rule.backoff_factor,
-            incr_every_n_steps=rule.growth_interval,
-            decr_every_n_nan_or_inf=rule.hysteresis,
-        )
-
-    def read_scale(self, scaler):
-        return scaler.get_loss_scaling()
-
-    def add_optimizer(self, scaler, parameters):
-        return self.Sgd([self.Parameter(parameter) for parameter in parameters])
-
-    def set_gradients(self, scaler, optimizer, gradients):
-        for parameter, gradient in zip(optimizer.parameters, gradients, strict=True):
-            parameter.grad = gradient
-
-    def get_gradients(self, scaler, optimizer):
-        return [parameter.grad for parameter in optimizer.parameters]
-
-    def get_parameters(self, scaler, optimizer):
-        return [parameter.value for parameter in optimizer.parameters]
-
-    def unscale_(self, scaler, optimizer):
-        scaler.unscale_(optimizer)
-
-    def step(self, scaler, optimizer):
-        return scaler.step(optimizer)
-
-    def update_scale(self, scaler):
-        scaler.update()
-
-
-class TheFixedClass(TheDocumentedClass):
-    """The same with a fixed scale, where `step` closes the iteration and `update` does nothing."""
-
-    info = info("the fixed class", 2, *LOOP, preset="static")
-
-    def create(self, rule):
-        return ampscale.GradScaler(init_loss_scaling=rule.init_scale, use_dynamic_loss_scaling=False)
-
-
-class TheTorchClass:
-    """`ampscale.frameworks.torch.GradScaler` over torch.optim; a cell by hand, with torch's own clipping."""
-
-    info = info("the torch class", 3, *LOOP, "loss", "momentum", arrays="torch")
-
-    def create(self, rule):
-        import torch
-
-        from ampscale.frameworks.torch import GradScaler
-
-        scaler = GradScaler("cpu", rule.init_scale, rule.growth_factor, rule.backoff_factor, rule.growth_interval)
-        scaler.scale(torch.zeros(()))
-        return scaler
-
-    def read_scale(self, scaler):
-        return scaler.get_scale()
-
-    def add_optimizer(self, scaler, parameters, **options):
-        import torch
-
-        return torch.optim.SGD([torch.nn.Parameter(parameter.clone()) for parameter in parameters], **{"lr": 1.0, **options})
-
-    def set_gradients(self, scaler, optimizer, gradients):
-        for parameter, gradient in zip(optimizer.param_groups[0]["params"], gradients, strict=True):
-            parameter.grad = gradient
-
-    def get_gradients(self, scaler, optimizer):
-        return [parameter.grad for parameter in optimizer.param_groups[0]["params"]]
-
-    def get_parameters(self, scaler, optimizer):
-        return [parameter.detach() for parameter in optimizer.param_groups[0]["params"]]
-
-    def unscale_(self, scaler, optimizer):
-        scaler.unscale_(optimizer)
-
-    def step(self, scaler, optimizer):
-        return scaler.step(optimizer)
-
-    def update_scale(self, scaler):
-        scaler.update()
-
-    def create_cell(self, rule, parameters, learning_rate, momentum=0.0):
-        import torch
-
-        if any(parameter.dtype == torch.float16 for parameter in parameters):
-            raise Unsupported("its GradScaler takes no float16 gradients")
-        scaler = self.create(rule)
-        return scaler, self.add_optimizer(scaler, parameters, lr=learning_rate, momentum=momentum)
-
-    def train_step(self, cell, data):
-        scaler, optimizer = cell
-        parameters, scale = optimizer.param_groups[0]["params"], scaler.get_scale()
-        optimizer.zero_grad()
-        loss = sum((parameter * values).sum() for parameter, values in zip(parameters, data, strict=True))
-        scaler.scale(loss).backward()
-        applied = scaler.step(optimizer)
-        scaler.update()
-        copies = [parameter.detach().clone() for parameter in parameters]
-        told = {"parameters": copies, "finite": applied, "loss": loss.detach()}
-        return {**told, "scale": scale, "next_scale": scaler.get_scale()}
 
 
 class State(NamedTuple):
@@ -390,4 +260,4 @@ def stepped(handle, tree):
     return moved(handle, finite_in([tree, unscaled])), unscaled
 
 
-RIGHT = (TheObject, TheDocumentedClass, TheFixedClass, TheTorchClass, TheFunctionalCell, TheArrays)
+RIGHT = (TheObject, TheFunctionalCell, TheArrays)

@@ -3,7 +3,6 @@
 import math
 import pickle
 import struct
-from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -118,40 +117,6 @@ class CountsDown:
         return rule, Left(np.float32(scale), steps, overflows)
 
 
-@dataclass(frozen=True)
-class Scale:
-    """What flax keeps."""
-
-    fin_steps: int
-    scale: float
-
-
-class ADataclass:
-    """A frozen dataclass, replaced at each step; saved as a dict. Flax's rule, which comes to rest at the largest float32."""
-
-    info = info("a dataclass", "flax", "resume")
-
-    def create(self, rule):
-        return rule, Scale(0, rule.init_scale)
-
-    def update(self, handle, finite):
-        rule, now = handle
-        if not finite:
-            return rule, Scale(0, max(now.scale * rule.backoff_factor, rule.min_scale or 0.0))
-        if now.fin_steps == rule.growth_interval - 1:
-            return rule, Scale(0, min(now.scale * rule.growth_factor, LARGEST))
-        return rule, replace(now, fin_steps=now.fin_steps + 1)
-
-    def read_scale(self, handle):
-        return handle[1].scale
-
-    def save(self, handle):
-        return asdict(handle[1])
-
-    def load(self, rule, saved):
-        return rule, Scale(**saved)
-
-
 class AnExponent:
     """Only the exponent is held, so that the scale cannot be anything but a power of two. Keras' rule, which knows no other."""
 
@@ -225,38 +190,6 @@ class StepNumbers:
         return handle
 
 
-class AClosure:
-    """Functions that share variables. Apex's rule, on the host."""
-
-    info = info("a closure", "apex", "resume")
-
-    def create(self, rule):
-        return self._scaler(rule, rule.init_scale, 0)
-
-    def _scaler(self, rule, scale, unskipped):
-        def update(finite):
-            nonlocal scale, unskipped
-            unskipped = unskipped + 1 if finite else 0
-            if not finite:
-                scale = scale / 2 if rule.min_scale is None else max(rule.min_scale, scale / 2)
-            elif unskipped == rule.growth_interval:
-                scale, unskipped = min(rule.max_scale, scale * 2), 0
-
-        return update, lambda: scale, lambda: (scale, unskipped)
-
-    def update(self, handle, finite):
-        handle[0](finite)
-
-    def read_scale(self, handle):
-        return handle[1]()
-
-    def save(self, handle):
-        return handle[2]()
-
-    def load(self, rule, saved):
-        return self._scaler(rule, *saved)
-
-
 class History:
     """Nothing is held but the steps themselves, and the scale is computed anew at each reading. TensorFlow 1.15's rule."""
 
@@ -286,38 +219,6 @@ class History:
 
     def load(self, rule, saved):
         return rule, tuple(sign == "+" for sign in saved)
-
-
-class HostAndDevice:
-    """The scale is a number on the host, the counts lie in one int32 array. Apex's kernel with patience, in wide arithmetic."""
-
-    info = info("host and device", "apex_hysteresis", "resume", "rounding")
-
-    def create(self, rule):
-        return {"rule": rule, "scale": float(np.float32(rule.init_scale)), "counts": np.array([0, rule.hysteresis], np.int32)}
-
-    def update(self, handle, finite):
-        rule, counts = handle["rule"], handle["counts"]
-        if finite:
-            counts += [1, rule.hysteresis - counts[1]]
-            if counts[0] == rule.growth_interval:
-                with np.errstate(over="ignore"):
-                    grown = float(np.float32(handle["scale"] * rule.growth_factor))
-                handle["scale"] = grown if math.isfinite(grown) else handle["scale"]
-                counts[0] = 0
-            return
-        counts -= [counts[0], 1]
-        if counts[1] <= 0:
-            handle["scale"] = float(np.float32(handle["scale"] * rule.backoff_factor))
-
-    def read_scale(self, handle):
-        return handle["scale"]
-
-    def save(self, handle):
-        return [handle["scale"], *handle["counts"].tolist()]
-
-    def load(self, rule, saved):
-        return {"rule": rule, "scale": saved[0], "counts": np.array(saved[1:], np.int32)}
 
 
 class Torch:
@@ -351,47 +252,4 @@ class Torch:
         return (rule, *(tensor.clone() for tensor in saved))
 
 
-class Jax:
-    """A compiled function of a state of arrays. Mpx's rule, which never grows over the largest float16."""
-
-    info = info("jax.jit", "mpx", "resume")
-
-    def create(self, rule):
-        import jax
-        import jax.numpy as jnp
-
-        @jax.jit
-        def update(state, finite):
-            scale, good = state
-            grows = finite & (good + 1 >= rule.growth_interval)
-            moved = jnp.where(grows, scale * rule.growth_factor, jnp.where(finite, scale, scale / rule.growth_factor))
-            return jnp.clip(moved, rule.min_scale, rule.max_scale), jnp.where(grows | ~finite, 0, good + 1)
-
-        return update, (jnp.float32(rule.init_scale), jnp.int32(0))
-
-    def update(self, handle, finite):
-        return handle[0], handle[0](handle[1], finite)
-
-    def read_scale(self, handle):
-        return handle[1][0]
-
-    def save(self, handle):
-        return tuple(np.asarray(array) for array in handle[1])
-
-    def load(self, rule, saved):
-        return self.create(rule)[0], saved
-
-
-RIGHT = (
-    AnObject(),
-    ATuple(),
-    CountsDown(),
-    ADataclass(),
-    AnExponent(),
-    StepNumbers(),
-    AClosure(),
-    History(),
-    HostAndDevice(),
-    Torch(),
-    Jax(),
-)
+RIGHT = (AnObject(), ATuple(), CountsDown(), AnExponent(), StepNumbers(), History(), Torch())

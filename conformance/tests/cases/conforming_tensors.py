@@ -10,12 +10,9 @@ import torch
 from ampscale_conformance.model.adapter import ImplementationInfo
 from torch.utils import _pytree as pytree
 
-import ampscale
-
 TREES = ("none", "empty")
 WITHOUT_DIVISION = ("rounding", "bfloat16", "complex", "integers", *TREES)
 FLOATS = {np.dtype(name) for name in ("float16", "float32", "float64")} | {np.dtype(ml_dtypes.bfloat16)}
-MASKS = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF0000000000000}
 
 
 class Core:
@@ -82,14 +79,6 @@ class InPlace(Core):
         return np.asarray(super().all_finite(tree))
 
 
-class InPlaceAndReturned(Core):
-    """Gradients are written to, and the same tree is returned."""
-
-    def unscale(self, handle, tree):
-        self.mapped(lambda leaf: np.copyto(leaf, self.quotient(leaf, self.read_scale(handle))), tree)
-        return tree
-
-
 class Tuples(Core):
     """Every list comes back as a tuple."""
 
@@ -120,16 +109,6 @@ class Widening(Core):
 
     def quotient(self, leaf, scale):
         return leaf.astype(self.wide(leaf)) / scale
-
-
-class WideningGradients(Core):
-    """Gradients come back as float32, losses do not; the scale is an array of shape (), and results of that shape are scalars."""
-
-    def product(self, leaf, scale):
-        return np.multiply(leaf, np.asarray(scale, np.float32), dtype=self.wide(leaf)).astype(leaf.dtype)
-
-    def quotient(self, leaf, scale):
-        return np.divide(leaf, np.asarray(scale, self.wide(leaf)), dtype=self.wide(leaf))
 
 
 class Reciprocal(Core):
@@ -165,41 +144,6 @@ class InDouble(Core):
         return bool(np.all(abs(parts) <= ml_dtypes.finfo(parts.dtype).max)) if parts.dtype in FLOATS else True
 
 
-class Exponents(Core):
-    """Adds to exponents where the scale is a power of two; sums of zeros, one for each element, are zero where all are finite."""
-
-    def quotient(self, leaf, scale):
-        mantissa, exponent = np.frexp(scale)
-        if mantissa != 0.5 or leaf.dtype not in FLOATS:
-            return super().quotient(leaf, scale)
-        return np.ldexp(leaf.astype(self.wide(leaf)), 1 - exponent).astype(leaf.dtype)
-
-    def is_finite(self, leaf):
-        return bool(np.sum(abs(leaf.real) * 0) + np.sum(abs(leaf.imag) * 0) == 0)
-
-
-class Patterns(Core):
-    """Looks at the bits of exponents; lays all arrays of a dtype into one flat buffer, and takes them out again."""
-
-    claims = ("rounding", "division", "bfloat16", "integers", *TREES)
-
-    def unscale(self, handle, tree):
-        found = []
-        self.mapped(found.append, tree)
-        pieces = {}
-        for dtype in {leaf.dtype for leaf in found}:
-            of_dtype = [leaf for leaf in found if leaf.dtype == dtype]
-            flat = self.quotient(np.concatenate([leaf.reshape(-1) for leaf in of_dtype]), self.read_scale(handle))
-            ends = np.cumsum([leaf.size for leaf in of_dtype])[:-1]
-            shaped = (piece.reshape(leaf.shape) for piece, leaf in zip(np.split(flat, ends), of_dtype, strict=True))
-            pieces |= zip(map(id, of_dtype), shaped, strict=True)
-        return self.mapped(lambda leaf: pieces[id(leaf)], tree)
-
-    def is_finite(self, leaf):
-        mask = MASKS.get(leaf.dtype.name)
-        return mask is None or not bool(np.any(leaf.reshape(-1).view(f"u{leaf.dtype.itemsize}") & mask == mask))
-
-
 class Torch(Core):
     """Tensors and a scale that is a tensor; multiplies by a reciprocal taken in float64."""
 
@@ -230,46 +174,6 @@ class TorchTrees(Torch):
     def all_finite(self, tree):
         flags = [torch.isfinite(leaf).all() for leaf in pytree.tree_leaves(tree) if leaf is not None]
         return torch.stack(flags).all() if flags else torch.tensor(True)
-
-
-class Verbs(Core):
-    """The package's own verbs."""
-
-    def scale(self, handle, tree):
-        return ampscale.scale(tree, handle[1].scale)
-
-    def unscale(self, handle, tree):
-        return ampscale.unscale(tree, handle[1].scale)
-
-    def all_finite(self, tree):
-        return ampscale.all_finite(tree)
-
-
-class VerbsThatWiden(Verbs):
-    """The same, with gradients in float32."""
-
-    def unscale(self, handle, tree):
-        return ampscale.unscale(tree, handle[1].scale, dtype="float32")
-
-
-class TorchForeach(Torch):
-    """PyTorch's kernel for all gradients at once, in place, a group for each dtype; the flag is read from it."""
-
-    claims = ("bfloat16", *TREES)
-
-    def kernel(self, tree, inverse):
-        found, flag = torch.zeros(1), []
-        self.mapped(flag.append, tree)
-        for dtype in {leaf.dtype for leaf in flag}:
-            group = [leaf for leaf in flag if leaf.dtype == dtype]
-            torch._amp_foreach_non_finite_check_and_unscale_(group, found, inverse)
-        return found
-
-    def unscale(self, handle, tree):
-        self.kernel(tree, torch.tensor(1 / self.read_scale(handle)))
-
-    def all_finite(self, tree):
-        return not self.kernel(self.mapped(torch.clone, tree), torch.tensor(1.0)).item()
 
 
 class Jax(Core):
@@ -317,35 +221,4 @@ def _all_finite(tree):
     return jax.tree.reduce(jnp.logical_and, jax.tree.map(lambda leaf: jnp.isfinite(leaf).all(), tree), jnp.asarray(True))
 
 
-class JaxOnADevice(Jax):
-    """Results are put on a device of one's choice."""
-
-    def product(self, leaf, scale):
-        return jax.device_put(super().product(leaf, scale), jax.devices()[0])
-
-    def quotient(self, leaf, scale):
-        return jax.device_put(super().quotient(leaf, scale), jax.devices()[0])
-
-
-STYLES = (
-    Core,
-    InPlace,
-    InPlaceAndReturned,
-    Tuples,
-    Lists,
-    Widening,
-    WideningGradients,
-    Reciprocal,
-    Float16Arithmetic,
-    InDouble,
-    Exponents,
-    Patterns,
-    Verbs,
-    VerbsThatWiden,
-    Torch,
-    TorchTrees,
-    TorchForeach,
-    Jax,
-    JaxCompiled,
-    JaxOnADevice,
-)
+STYLES = (Core, InPlace, Tuples, Lists, Widening, Reciprocal, Float16Arithmetic, InDouble, Torch, TorchTrees, Jax, JaxCompiled)

@@ -12,7 +12,6 @@ from ampscale_conformance.model.subject import Failed, Subject
 from ampscale_conformance.oracle.machine import trajectory
 from ampscale_conformance.run.check import run
 from cases.conforming_machine import RIGHT
-from cases.conforming_variants import RIGHT_DIALECTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutants.plain import EVERY_SETTING, EVERYTHING, Plain
@@ -30,13 +29,13 @@ def results_of_a_plain_one(claim, capabilities=frozenset(EVERYTHING)):
 
 
 class ByTheRule:
-    """The package's own machine: `init`, `update`, and what `stops`."""
+    """The package's own machine on Python's numbers: `init`, `update`, and what `stops`."""
 
     def __init__(self, preset, capabilities=("resume", "rounding")):
         self.info = ImplementationInfo(name="by the rule", preset=preset, capabilities=capabilities)
 
     def create(self, rule):
-        return rule, rule.init()
+        return rule, rule.init(like=0.0)
 
     def update(self, handle, finite):
         rule, state = handle
@@ -66,23 +65,14 @@ def of(id):
     return next(case for case in CASES if case.id == id)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_the_package_is_right_by_every_preset(preset):
-    """Every published scaler that the package can be passes what it is asked."""
-    failures, counts = accused(ByTheRule(preset))
-    assert failures == []
-    assert counts["pass"] >= (5 if preset == "static" else 17)
-
-
 def test_every_case_is_asked_of_somebody():
-    """There is no case which no preset and no rule is asked."""
-    passed = {
-        result.case for claim in CLAIMS for result in check(Plain(claim), cases=CASES).results if result.verdict is Verdict.PASS
-    }
-    assert passed == {case.id for case in CASES}
+    """There is no case which no preset and no rule is asked, and the root of all mutants is accused of none."""
+    results = [result for claim in CLAIMS for result in results_of_a_plain_one(claim)]
+    assert {result.verdict for result in results} == {Verdict.PASS, Verdict.UNSUPPORTED}
+    assert {result.case for result in results if result.verdict is Verdict.PASS} == {case.id for case in CASES}
 
 
-@pytest.mark.parametrize("adapter", RIGHT + RIGHT_DIALECTS, ids=lambda adapter: adapter.info.name)
+@pytest.mark.parametrize("adapter", RIGHT, ids=lambda adapter: adapter.info.name)
 def test_a_right_one_passes_whatever_its_style(adapter):
     """Each is asked what a plain one with the same claim is asked, and passes it."""
     plain = results_of_a_plain_one(adapter.info.preset, adapter.info.capabilities)
@@ -125,16 +115,10 @@ def rules(draw):
 
 
 @given(rule=rules(), capabilities=st.sets(st.sampled_from(["resume", "rounding"])))
-@settings(max_examples=12)
-def test_the_package_is_right_by_any_rule(rule, capabilities):
-    """Whatever rule is claimed, and with whatever capabilities, the package is accused of nothing."""
+@settings(max_examples=15, deadline=None)
+def test_nobody_is_accused_by_any_rule(rule, capabilities):
+    """Whatever rule is claimed, and with whatever capabilities: neither the package nor the root of all mutants."""
     assert accused(ByTheRule(rule, capabilities))[0] == []
-
-
-@given(rule=rules(), capabilities=st.sets(st.sampled_from(["resume", "rounding"])))
-@settings(max_examples=60)
-def test_a_plain_one_is_right_by_any_rule(rule, capabilities):
-    """And so is the root of all mutants."""
     assert accused(Plain(rule, 0, capabilities))[0] == []
 
 
@@ -168,19 +152,14 @@ class InWideFloats(Plain):
         return float(value)
 
 
-@pytest.mark.parametrize("preset", CLAIMS, ids=lambda claim: claim if isinstance(claim, str) else "a rule")
-def test_a_scale_in_a_wider_float_is_right_without_rounding(preset):
-    """Who does not claim to round is asked nothing in which rounding shows, by any preset."""
-    failures, counts = accused(InWideFloats(preset, 0, ("resume",)))
-    assert failures == []
-    assert counts["pass"] >= 3
-
-
-def test_a_scale_in_a_wider_float_is_seen_with_rounding():
-    """Who does claim it is asked."""
-    assert {case for case, _ in accused(InWideFloats("megatron", 0, ("rounding",)))[0]} >= {
-        "rounds-the-factor-and-then-the-product"
-    }
+def test_a_scale_in_a_wider_float_is_right_without_rounding():
+    """Who does not claim to round is asked nothing in which rounding shows, by any preset; who does claim it is."""
+    for claim in CLAIMS:
+        failures, counts = accused(InWideFloats(claim, 0, ("resume",)))
+        assert failures == [], claim
+        assert counts["pass"] >= 3
+    failures, _ = accused(InWideFloats("megatron", 0, ("rounding",)))
+    assert "rounds-the-factor-and-then-the-product" in dict(failures)
 
 
 @pytest.mark.parametrize(
@@ -202,21 +181,17 @@ def test_a_scale_in_a_wider_float_is_seen_with_rounding():
             "chainer",
             "with chainer these scales are no exact products, and rounding is not claimed",
         ),
+        (
+            "the-scale-is-saved",
+            LossScaleRule(init_scale=2.0, stop_below=2.0**30),
+            "under the rule it gives up before there is anything to save",
+        ),
     ],
 )
 def test_a_case_that_would_say_nothing_is_not_asked(id, claim, reason):
     """Where the claim has no such thing, the verdict is unsupported and says why."""
-    result = run(of(id), Plain(claim, 0, ()))
+    result = run(of(id), Plain(claim, 0, ("resume",)))
     assert (result.verdict, result.message) == (Verdict.UNSUPPORTED, reason)
-
-
-def test_a_stop_before_anything_was_saved_is_not_asked():
-    """A rule that gives up at once has nothing to save."""
-    result = run(of("the-scale-is-saved"), Plain(LossScaleRule(init_scale=2.0, stop_below=2.0**30), 0, ("resume",)))
-    assert (result.verdict, result.message) == (
-        Verdict.UNSUPPORTED,
-        "under the rule it gives up before there is anything to save",
-    )
 
 
 class Stuck(Plain):

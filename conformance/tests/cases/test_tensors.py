@@ -40,8 +40,9 @@ def came(adapter, id):
 
 @cache
 def results_of(style):
-    """What comes of every case."""
-    return check(style(), cases=CASES).results
+    """What comes of every case; with JAX's wide dtypes."""
+    with jax.enable_x64(True):
+        return check(style(), cases=CASES).results
 
 
 def others(results, *allowed):
@@ -70,37 +71,30 @@ def test_a_library_without_a_dtype_is_not_accused(style):
 def test_every_case_is_passed_by_several_styles():
     """No case is too hard, or asked of nobody."""
     passed = [result.case for style in STYLES for result in results_of(style) if result.verdict is Verdict.PASS]
-    assert min(passed.count(case.id) for case in CASES) >= 10
+    assert min(passed.count(case.id) for case in CASES) >= 7
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_no_preset_is_accused(preset):
+def test_no_preset_is_accused():
     """Cases that cannot be asked under a preset's constants are unsupported."""
-    results = check(Core(preset), cases=scaling.CASES).results
-    assert {result.verdict for result in results} <= {Verdict.PASS, Verdict.UNSUPPORTED}
-    for result in results:
-        assert result.verdict is Verdict.PASS or result.message.startswith((f"{preset} has no", f"{preset} cannot be set so"))
-    assert sum(result.verdict is Verdict.PASS for result in results) >= 25
+    for preset in PRESETS:
+        results = check(Core(preset), cases=scaling.CASES).results
+        unsupported = [result for result in results if result.verdict is not Verdict.PASS]
+        assert {result.verdict for result in unsupported} <= {Verdict.UNSUPPORTED}, preset
+        assert all(result.message.startswith((f"{preset} has no", f"{preset} cannot be set so")) for result in unsupported)
+        assert len(results) - len(unsupported) >= 25, preset
 
 
-def test_a_scale_that_never_moves_is_not_asked_to():
-    """As that of a rule whose factors are 1."""
+def test_a_scale_that_cannot_be_asked_is_left_alone():
+    """One that never moves, as of a rule whose factors are 1; and one that cannot be divided by, which is level 0's matter."""
     still = ampscale.LossScaleRule(growth_factor=1.0, backoff_factor=1.0)
     assert came(Core(still), "scale-follows-a-growth") == (Verdict.UNSUPPORTED, "the rule has no growth_interval to set")
     halves = ampscale.LossScaleRule(growth_factor=1.0)
     assert came(Core(halves), "scale-follows-a-growth") == (Verdict.UNSUPPORTED, "its scale does not move")
     assert came(Core(halves), "scale-follows-a-backoff")[0] is Verdict.PASS
-
-
-@pytest.mark.parametrize("scale", [math.inf, math.nan, 0.0, -1.0, 1e39])
-def test_a_scale_that_is_none_is_left_to_level_0(scale):
-    """What is read back and cannot be divided by is no matter of the gradients."""
-
-    class Lost(Core):
-        def read_scale(self, handle):
-            return scale
-
-    assert came(Lost(), "unscale-follows-a-growth") == (Verdict.UNSUPPORTED, f"its scale is {scale!r}")
+    for scale in (math.inf, math.nan, 0.0, -1.0, 1e39):
+        lost = Core()
+        lost.read_scale = lambda _, scale=scale: scale
+        assert came(lost, "unscale-follows-a-growth") == (Verdict.UNSUPPORTED, f"its scale is {scale!r}")
 
 
 # --- what is allowed, and no more ---
@@ -118,21 +112,17 @@ class Off(Core):
         return (right.view(f"u{right.itemsize}") + right.dtype.type(self.ulps).astype(f"u{right.itemsize}")).view(right.dtype)
 
 
-@pytest.mark.parametrize("ulps", [0, 1, 2])
-def test_one_unit_is_allowed_where_a_reciprocal_is(ulps):
-    """By a scale that is no power of two, and without "division"; two units are too many."""
-    verdict = Verdict.PASS if ulps < 2 else Verdict.FAIL
-    assert came(Off(ulps), "unscales-by-1001-and-a-half")[0] is verdict
-    assert came(Off(ulps), "unscale-follows-a-growth")[0] is verdict
-
-
-@pytest.mark.parametrize(
-    "id", ["divides-float32-by-3", "divides-float16-by-3", "unscales-float32-in-float32", "unscales-every-tree"]
-)
-def test_one_unit_is_too_much_elsewhere(id):
-    """By powers of two, and with "division"."""
-    assert came(Off(0), id)[0] is Verdict.PASS
-    assert came(Off(1), id)[0] is Verdict.FAIL
+def test_one_unit_is_allowed_where_a_reciprocal_is():
+    """By a scale that is no power of two, and without "division"; two are too many, and one is by powers of two or with it."""
+    wanted = {
+        "unscales-by-1001-and-a-half": ["pass", "pass", "fail"],
+        "unscale-follows-a-growth": ["pass", "pass", "fail"],
+        "divides-float32-by-3": ["pass", "fail", "fail"],
+        "divides-float16-by-3": ["pass", "fail", "fail"],
+        "unscales-float32-in-float32": ["pass", "fail", "fail"],
+        "unscales-every-tree": ["pass", "fail", "fail"],
+    }
+    assert {id: [came(Off(ulps), id)[0] for ulps in (0, 1, 2)] for id in wanted} == wanted
 
 
 def test_a_reciprocal_is_seen_with_division():
@@ -150,26 +140,21 @@ def test_a_reciprocal_is_seen_with_division():
     )
 
 
-@pytest.mark.parametrize(("dtype", "verdict"), [("float16", Verdict.PASS), ("float32", Verdict.PASS), ("float64", Verdict.FAIL)])
-def test_half_may_come_back_as_single(dtype, verdict):
-    """And as nothing else; with the digits that float32 has."""
+def test_only_what_is_narrow_may_become_wide():
+    """Half may come back as single, with the digits that float32 has, and as nothing else."""
 
     class Casts(Core):
+        def __init__(self, dtype):
+            super().__init__()
+            self.dtype = dtype
+
         def quotient(self, leaf, scale):
-            return (leaf.astype(np.float32) / np.float32(scale)).astype(dtype)
+            return (leaf.astype(np.float32) / np.float32(scale)).astype(self.dtype)
 
-    assert came(Casts(), "unscale-rounds-an-underflow-to-even")[0] is verdict
-
-
-def test_single_may_not_come_back_as_half():
-    """Only what is narrow may become wide."""
-
-    class Narrows(Core):
-        def quotient(self, leaf, scale):
-            return super().quotient(leaf, scale).astype(np.float16)
-
-    verdict, message = came(Narrows(), "unscales-several-dtypes")
-    assert (verdict, message) == (Verdict.FAIL, "unscale at 1024.0[1]: wanted float32, got float16")
+    underflow = [came(Casts(dtype), "unscale-rounds-an-underflow-to-even")[0] for dtype in ("float16", "float32", "float64")]
+    assert underflow == ["pass", "pass", "fail"]
+    message = "unscale at 1024.0[1]: wanted float32, got float16"
+    assert came(Casts("float16"), "unscales-several-dtypes") == (Verdict.FAIL, message)
 
 
 def test_a_loss_may_be_scaled_where_it_lies_if_nothing_is_returned():
@@ -191,28 +176,17 @@ def test_a_loss_may_be_scaled_where_it_lies_if_nothing_is_returned():
     assert message.startswith("the input of scale[0]: element 0: wanted 1.5 (3fc00000), got")
 
 
-@pytest.mark.parametrize(
-    "result", [None, {}, [1.0], [[np.ones(2, "f4")]], [np.ones(3, "f4")], [np.ones(2, "i4")], [np.array([6, -12, 0], "f4")], 0.5]
-)
-def test_what_is_no_such_tree_is_a_failure(result):
-    """And not an error of the suite."""
-
-    class Answers(Core):
-        def unscale(self, handle, tree):
-            return result
-
-    assert came(Answers(), "unscales-by-less-than-1")[0] is Verdict.FAIL
-
-
-@pytest.mark.parametrize("flag", [1, None, "True", np.ones(1, bool), np.float32(1)])
-def test_what_is_no_bool_is_a_failure(flag):
-    """And not taken for its truth."""
-
-    class Answers(Core):
-        def all_finite(self, tree):
-            return flag
-
-    assert came(Answers(), "the-answer-is-one-bool")[0] is Verdict.FAIL
+def test_what_is_no_such_tree_or_no_bool_is_a_failure():
+    """And not an error of the suite; a flag is not taken for its truth."""
+    trees = [None, {}, [1.0], [[np.ones(2, "f4")]], [np.ones(3, "f4")], [np.ones(2, "i4")], [np.array([6, -12, 0], "f4")], 0.5]
+    for method, id, answers in (
+        ("unscale", "unscales-by-less-than-1", trees),
+        ("all_finite", "the-answer-is-one-bool", [1, None, "True", np.ones(1, bool), np.float32(1)]),
+    ):
+        for answer in answers:
+            adapter = Core()
+            setattr(adapter, method, lambda *_, answer=answer: answer)
+            assert came(adapter, id)[0] is Verdict.FAIL, answer
 
 
 # --- the tables ---
@@ -240,11 +214,10 @@ def test_the_capabilities_are_asked_for():
         assert case.needs - {"division"} == needed, case.id
 
 
-@pytest.mark.parametrize("case", ASKED, ids=lambda case: case.id)
-def test_what_is_wanted_is_what_the_oracle_says(case):
-    """Of the last tree, and of the package's own check too."""
-    last = case.run.keywords["trees"][-1]
-    assert tensors.all_finite(last) is case.run.keywords["wanted"]
+def test_what_is_wanted_is_what_the_oracle_says():
+    """Of the last tree."""
+    for case in ASKED:
+        assert tensors.all_finite(case.run.keywords["trees"][-1]) is case.run.keywords["wanted"], case.id
 
 
 def test_no_subnormal_of_float32_is_computed_with():

@@ -50,11 +50,6 @@ def test_an_entry_is_read(of):
     ]
 
 
-def test_a_file_may_hold_no_entry(of):
-    """As after the last one was mended."""
-    assert list(of("# nothing\n").entries) == []
-
-
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
@@ -83,10 +78,6 @@ def test_what_is_wrong_is_refused(of, file, text, wanted):
         of(text)
     assert str(caught.value).startswith(str(file))
     assert wanted in str(caught.value)
-
-
-def test_bytes_that_are_no_text_are_refused(file):
-    """TOML is UTF-8."""
     file.write_bytes(b"# \xff\n")
     with pytest.raises(ValueError, match=r"wanted TOML, got .*utf-8"):
         read(file)
@@ -95,42 +86,28 @@ def test_bytes_that_are_no_text_are_refused(file):
 # --- applying ---
 
 
-@pytest.mark.parametrize("verdict", EXPECTABLE)
-def test_what_is_expected_is_an_xfail(of, verdict):
+def test_what_is_expected_is_an_xfail(of):
     """Its message has the reason, and what came."""
-    expected = of(table(case="grows", verdict=str(verdict), reason="late")).applied(result("grows", verdict))
-    assert (expected.verdict, expected.message) == (Verdict.XFAIL, f"late; {verdict}: came")
+    for verdict in EXPECTABLE:
+        expected = of(table(case="grows", verdict=str(verdict), reason="late")).applied(result("grows", verdict))
+        assert (expected.verdict, expected.message) == (Verdict.XFAIL, f"late; {verdict}: came")
 
 
-def test_an_issue_is_told(of):
-    """Behind the reason."""
-    expected = of(table(**ENTRY, issue="https://example.org/1")).applied(result("grows", "fail"))
-    assert expected.message == "late (https://example.org/1); fail: came"
-
-
-def test_a_pass_that_is_not_expected_is_an_xpass(of):
-    """So that an expectation goes when what it says is mended."""
-    unexpected = of(table(**ENTRY)).applied(result("grows", "pass", ""))
-    assert (unexpected.verdict, unexpected.message) == (Verdict.XPASS, "it passes, and expect.toml expects fail: late")
-
-
-def test_another_bad_verdict_stays(of):
-    """A crash is not what a fail excuses; and its message says what was expected."""
-    crashed = of(table(**ENTRY)).applied(result("grows", "crash"))
-    assert (crashed.verdict, crashed.message) == (Verdict.CRASH, "came (expect.toml expects fail: late)")
-
-
-def test_what_is_unsupported_stays(of):
-    """It was not asked for."""
-    unsupported = result("grows", "unsupported")
-    assert of(table(**ENTRY)).applied(unsupported) is unsupported
-
-
-def test_what_no_entry_speaks_of_stays(of):
+@pytest.mark.parametrize(
+    ("changes", "came", "verdict", "message"),
+    [
+        ({"issue": "https://example.org/1"}, "fail", "xfail", "late (https://example.org/1); fail: came"),
+        ({}, "pass", "xpass", "it passes, and expect.toml expects fail: late"),
+        ({}, "crash", "crash", "came (expect.toml expects fail: late)"),  # this is not what a fail excuses
+        ({}, "unsupported", "unsupported", "came"),
+        ({"reason": "TODO: say why"}, "fail", "fail", "came (expect.toml expects it, and its reason is to be written)"),
+        *(({"case": glob}, "fail", "fail", "came") for glob in ("grow", "rows", "GROWS", "backs-*")),
+    ],
+)
+def test_an_entry_is_applied(of, changes, came, verdict, message):
     """The glob has to match the whole id, and in its case."""
-    for glob in ("grow", "rows", "GROWS", "backs-*"):
-        failed = result("grows", "fail")
-        assert of(table(**ENTRY | {"case": glob})).applied(failed) is failed
+    got = of(table(**ENTRY | changes)).applied(result("grows", came))
+    assert (got.verdict, got.message) == (verdict, message)
 
 
 @pytest.mark.parametrize(("by", "glob"), [("case", "g*"), ("case", "*rows"), ("case", "[a-z]????"), ("clause", "MACHINE-g*")])
@@ -144,15 +121,6 @@ def test_the_first_entry_that_matches_counts(of):
     expected = of(table(case="g*", verdict="error", reason="first"), table(**ENTRY))
     assert expected.applied(result("grows", "fail")).verdict is Verdict.FAIL
     assert expected.applied(result("grows", "error")).message == "first; error: came"
-
-
-def test_a_reason_that_is_to_be_written_excuses_nothing(of):
-    """The result stays as it is, and says why."""
-    waiting = of(table(**ENTRY | {"reason": "TODO: say why"})).applied(result("grows", "fail"))
-    assert (waiting.verdict, waiting.message) == (
-        Verdict.FAIL,
-        "came (expect.toml expects it, and its reason is to be written)",
-    )
 
 
 # --- stale entries ---
@@ -211,14 +179,9 @@ def rewrite(file, *results):
     return text, changes, [(entry.get("case", entry.get("clause")), entry["verdict"], entry["reason"]) for entry in entries]
 
 
-def test_what_is_still_true_keeps_its_text(file):
-    """Comments, order and quotes are the author's."""
-    file.write_text(KEPT)
-    assert rewritten(file, [result("grows", "fail"), result("backs-off", "pass")]) == (KEPT, [])
-
-
 def test_what_is_new_is_added_with_a_reason_to_be_written(file):
-    """Behind the others; one entry for each case, and it is not accepted yet."""
+    """Behind the others, whose text stays; one entry for each case, and it is not accepted yet; also where no file was."""
+    assert rewrite(file, result("grows", "timeout"))[2] == [("grows", "timeout", "TODO: say why")]
     file.write_text(KEPT)
     text, changes, entries = rewrite(file, result("grows", "fail"), result("backs-off", "crash"), result("grows-again", "pass"))
     assert text.startswith(KEPT)
@@ -264,27 +227,16 @@ def test_a_glob_of_which_a_part_is_true_becomes_its_cases(file):
     assert changes == ["split: case = '*', fail; now grows-again: pass"]
 
 
-def test_a_glob_of_which_a_part_is_unsupported_stays(file):
-    """What was not asked for is no reason to change anything."""
+def test_entries_that_hide_others_are_rewritten(file):
+    """What is unsupported is no reason to change a glob; one that is split no longer hides another; one hidden whole goes."""
     file.write_text(table(case="g*", verdict="fail", reason="late"))
     assert rewritten(file, [result("grows", "fail"), result("grows-again", "unsupported")])[1] == []
-
-
-def test_a_later_entry_takes_what_an_earlier_one_gives_up(file):
-    """An entry that is split no longer hides one behind it; one that is hidden whole goes."""
     file.write_text(
         table(case="g*", verdict="error", reason="first") + table(**ENTRY) + table(case="*-again", verdict="error", reason="x")
     )
     _, changes, entries = rewrite(file, result("grows", "fail"), result("grows-again", "error"))
     assert entries == [("grows-again", "error", "first"), ("grows", "fail", "late")]
     assert len(changes) == 2
-
-
-def test_a_file_is_begun(file):
-    """Where there is none."""
-    _, changes, entries = rewrite(file, result("grows", "timeout"))
-    assert entries == [("grows", "timeout", "TODO: say why")]
-    assert len(changes) == 1
 
 
 @pytest.mark.parametrize(
