@@ -35,31 +35,29 @@ def equal(left, right):
     return same(LIBRARY.to_numpy(left), LIBRARY.to_numpy(right))
 
 
-@pytest.mark.clause("SCALING-scale", "SCALING-unscale-divides", "SCALING-dtype-kept", "SCALING-widen")
+@pytest.mark.clause(
+    *("SCALING-scale", "SCALING-unscale-divides", "SCALING-dtype-kept", "SCALING-widen"),
+    *("NORMS-global", "NORMS-local", "NORMS-clip", "OVERFLOW-both-sides"),
+)
 @FORMATS
-def test_sparse_values_are_scaled_as_dense_ones_are(dtype):
-    """The result is sparse and coalesced; what was handed in is as it was."""
+def test_sparse_values_are_those_of_dense_ones(dtype):
+    """In every verb. The result is sparse and coalesced; what was handed in is as it was."""
     tree = mixed(dtype)
-    for verb, options in ((ampscale.scale, {}), (ampscale.unscale, {}), (ampscale.unscale, {"dtype": "float32"})):
-        result = verb(tree, 10.0, **options)
-        assert result["rows"].is_coalesced()
-        assert result["rows"].indices().tolist() == [[1, 4]]
-        assert equal(dense(result), verb(dense(tree), 10.0, **options))
-    assert not tree["rows"].is_coalesced()
-
-
-@pytest.mark.clause("NORMS-global", "NORMS-local", "NORMS-clip", "OVERFLOW-both-sides")
-@FORMATS
-def test_sparse_values_count_as_dense_ones_do(dtype):
-    """In the check, in norms and in clipping."""
-    tree = mixed(dtype)
-    for result, wanted in (
-        (ampscale.unscale_check_and_norm(tree, 4.0), ampscale.unscale_check_and_norm(dense(tree), 4.0)),
-        (ampscale.clip_by_global_norm(tree, 1.0), ampscale.clip_by_global_norm(dense(tree), 1.0)),
-        (ampscale.global_norm(tree), ampscale.global_norm(dense(tree))),
-        (ampscale.local_norms(tree), ampscale.local_norms(dense(tree))),
+    for verb, *arguments in (
+        (ampscale.scale, 10.0),
+        (ampscale.unscale, 10.0),
+        (ampscale.unscale, 10.0, "float32"),
+        (ampscale.unscale_check_and_norm, 4.0),
+        (ampscale.clip_by_global_norm, 1.0),
+        (ampscale.global_norm,),
+        (ampscale.local_norms,),
     ):
-        assert equal(dense(result), wanted)
+        result = verb(tree, *arguments)
+        assert equal(dense(result), verb(dense(tree), *arguments))
+        if verb in (ampscale.scale, ampscale.unscale):
+            assert result["rows"].is_coalesced()
+            assert result["rows"].indices().tolist() == [[1, 4]]
+    assert not tree["rows"].is_coalesced()
 
 
 @pytest.mark.clause("OVERFLOW-both-sides", "OVERFLOW-all-finite")

@@ -145,7 +145,6 @@ def test_a_float64_scale_is_rounded_for_float32_arrays_alone():
         wanted = [torch.tensor([3.0, 5.0]), torch.tensor([3.0, 5.0], dtype=torch.float64) / scale]
         assert equal(ampscale.unscale(tree, form), wanted)
         assert equal(ampscale.unscale_and_check(tree, form, out=tree)[0], wanted)
-        assert not equal(wanted[1:], [torch.tensor([3.0, 5.0], dtype=torch.float64)])
 
 
 @pytest.mark.clause("SCALING-reciprocal", "BACKENDS-bit-identical")
@@ -286,16 +285,12 @@ LEFT = {
 }
 
 
-@pytest.mark.parametrize("make", LEFT.values(), ids=LEFT)
-def test_other_arrays_are_left_to_the_definitions(make):
-    """Nothing is done to them, however plain the others are."""
-    assert not kernels.takes(make())
-    assert kernels.unscale_at_once_(make(), torch.tensor(4.0), kernels.FLOATS) is None
-
-
 @pytest.mark.clause("TORCH-float16")
-def test_only_the_formats_that_were_asked_for_are_unscaled_at_once():
-    """A gradient of float16 changes nothing beside it."""
+def test_other_arrays_are_left_to_the_definitions():
+    """Nothing is done to them, however plain the others are; only the formats that were asked for are unscaled at once."""
+    for name, make in LEFT.items():
+        assert not kernels.takes(make()), name
+        assert kernels.unscale_at_once_(make(), torch.tensor(4.0), kernels.FLOATS) is None, name
     arrays = [torch.ones(3), torch.ones(3, dtype=torch.float16)]
     assert kernels.unscale_at_once_(arrays, torch.tensor(4.0), kernels.FLOATS - {torch.float16}) is None
     assert [array.sum() for array in arrays] == [3.0, 3.0]
