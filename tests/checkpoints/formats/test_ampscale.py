@@ -69,7 +69,9 @@ def test_anything_else_is_refused(change, message):
 
 
 def test_a_rule_must_be_the_one_in_the_file():
-    """It may be given, and is then compared."""
+    """It may be given, and is then compared; there are no settings beside it."""
     assert checkpoints.load("ampscale", PLAIN, presets.torch()).rule == presets.torch()
     with pytest.raises(ValueError, match="the rule must agree with what ampscale saved"):
         checkpoints.load("ampscale", PLAIN, presets.paddle())
+    with pytest.raises(ValueError, match="settings of ampscale must be some of"):
+        checkpoints.load("ampscale", PLAIN, settings={"period": 3})
