@@ -182,35 +182,6 @@ def test_a_compiled_loop_does_what_eager_steps_do(name, dtype):
         assert name in OPTAX or alike(report.learning_rate, before.optimizer.rate)
 
 
-@pytest.mark.clause("BACKENDS-same-run")
-@pytest.mark.parametrize(("dtype", "x64"), [("float16", False), ("bfloat16", True), ("float32", False)])
-def test_a_compiled_loop_takes_numpys_decisions(dtype, x64):
-    """A scan of forty steps, a quarter of them overflows: NumPy's flags, scales, counts and reasons, bit for bit."""
-    random = np.random.default_rng(0)
-    inputs = random.integers(-64, 64, (40, 3)).astype(np.float32) / 256
-    inputs[random.choice(40, 10, replace=False), 0] = np.inf
-    rule = LossScaleRule(2.0**9, growth_interval=3, hysteresis=2, min_scale=2.0**4)
-
-    def begin(put):
-        network = linear([put(np.ones(3, DTYPES[dtype]))])
-        optimizer = Momentum(network, 0.125)
-        step = partial(train_step, network, optimizer, rule)
-        return lambda state, row: step(state, [row]), init_train_state(network.params, optimizer, rule)
-
-    step, wanted = begin(np.asarray)
-    told = []
-    for row in inputs:
-        wanted, report = step(wanted, row)
-        told.append(report)
-    with jax.enable_x64(x64):
-        step, state = begin(jnp.asarray)
-        got, heard = jax.jit(partial(jax.lax.scan, step))(state, jnp.asarray(inputs))
-    for field in DECISIONS:
-        assert alike(getattr(heard, field), np.stack([getattr(report, field) for report in told]))
-    assert same(counted(got), counted(wanted))
-    assert int(got.applied) == 30
-
-
 @pytest.mark.clause("BACKENDS-host-reads-none", "STEP-two-modes")
 @pytest.mark.parametrize("name", ["adamw", "injected", "multi-steps", "AdamW"])
 def test_a_step_reads_nothing(name):
