@@ -1,9 +1,10 @@
 """Arrays of each library from bits and back: every bit stays, and no library is imported that is not named."""
 
+import math
 import subprocess
 import sys
-from importlib import import_module
 from importlib.util import find_spec
+from itertools import product
 from types import SimpleNamespace
 
 import jax
@@ -13,9 +14,8 @@ import pytest
 import torch
 from ampscale_conformance.model import arrays
 from ampscale_conformance.model.adapter import ARRAYS, Unsupported
-from ampscale_conformance.model.arrays import from_bits, is_array, to_bits
+from ampscale_conformance.model.arrays import from_bits, to_bits
 from ampscale_conformance.model.bits import DIGITS, Bits
-from backends.places import device
 
 HERE = [library for library in ARRAYS if find_spec(library) and library != "cupy"]
 SPECIAL = {
@@ -40,8 +40,8 @@ def wide():
 @pytest.fixture(params=[*HERE, pytest.param("cupy", marks=pytest.mark.device)])
 def library(request):
     """The name of a library that is here, and CuPy where there is a device for it."""
-    if request.param == "cupy":
-        device()
+    if request.param == "cupy" and not pytest.importorskip("cupy").cuda.is_available():
+        pytest.skip("needs a GPU")
     return request.param
 
 
@@ -60,26 +60,24 @@ def test_all_patterns_of_16_bits_stay(library, dtype):
     assert to_bits(made) == bits
 
 
-@pytest.mark.parametrize("dtype", SPECIAL)
-def test_special_patterns_stay(library, dtype):
+def test_special_patterns_stay(library):
     """Signs of zeros, subnormals, signalling NaNs and payloads, the largest integers, and each part of complex numbers."""
-    bits = Bits(dtype, (2, 2), SPECIAL[dtype])
-    assert to_bits(from_bits(bits, library)) == bits
+    for dtype, patterns in SPECIAL.items():
+        bits = Bits(dtype, (2, 2), patterns)
+        assert to_bits(from_bits(bits, library)) == bits
 
 
-@pytest.mark.parametrize("dtype", DIGITS)
-@pytest.mark.parametrize("shape", [(), (1,), (0,), (0, 3), (2, 1, 3)])
-def test_every_shape_stays(library, dtype, shape):
+def test_every_shape_stays(library):
     """Also that of a scalar, and of an array without elements."""
-    bits = Bits(dtype, shape, (1,) * int(np.prod(shape)))
-    made = from_bits(bits, library)
-    assert tuple(made.shape) == shape
-    assert to_bits(made) == bits
+    for dtype, shape in product(DIGITS, [(), (1,), (0,), (0, 3), (2, 1, 3)]):
+        bits = Bits(dtype, shape, (1,) * math.prod(shape))
+        made = from_bits(bits, library)
+        assert (tuple(made.shape), to_bits(made)) == (shape, bits)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "pattern", "number"),
-    [
+def test_a_pattern_is_the_number_that_it_means(library):
+    """The real part of a complex number is the first."""
+    for dtype, pattern, number in (
         ("bool", 1, True),
         ("int32", 0xFFFFFFFE, -2),
         ("int64", 2**64 - 3, -3),
@@ -89,11 +87,8 @@ def test_every_shape_stays(library, dtype, shape):
         ("float64", 0x3FF8000000000000, 1.5),
         ("complex64", 0x3FC00000_C0200000, 1.5 - 2.5j),
         ("complex128", 0x3FF8000000000000 << 64 | 0xC004000000000000, 1.5 - 2.5j),
-    ],
-)
-def test_a_pattern_is_the_number_that_it_means(library, dtype, pattern, number):
-    """The real part of a complex number is the first."""
-    assert from_bits(Bits(dtype, (1,), (pattern,)), library)[0].item() == number
+    ):
+        assert from_bits(Bits(dtype, (1,), (pattern,)), library)[0].item() == number, dtype
 
 
 def test_arrays_are_new_and_may_be_written_to(library):
@@ -186,12 +181,6 @@ def test_what_is_no_array_of_ours_is_a_type_error(value, message):
         to_bits(value)
 
 
-def test_an_array_has_a_dtype_and_a_shape():
-    """Scalars of NumPy are arrays of shape (), numbers of Python are not."""
-    assert all(map(is_array, (np.ones(1), np.float32(1), np.bool_(True), torch.ones(1), jax.numpy.ones(1))))
-    assert not any(map(is_array, (1.0, True, None, [np.ones(1)], "x")))
-
-
 # --- what a library lacks, and that none is imported ---
 
 
@@ -225,9 +214,3 @@ def test_no_library_is_imported_that_is_not_named():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-def test_every_library_that_may_be_named_is_known():
-    """And there is a way to make its arrays."""
-    assert set(arrays._MAKERS) == set(ARRAYS)
-    assert import_module("numpy") is np

@@ -39,45 +39,27 @@ def alike(number, wanted):
     return number == wanted and math.copysign(1, float(number)) == math.copysign(1, wanted)
 
 
-SETS = [("float16", None), ("bfloat16", None), ("float32", 20000), ("float64", 20000)]
+SETS = [("float16", None), ("bfloat16", 4000), ("float32", 4000), ("float64", 2000)]
 
 
 @pytest.mark.parametrize(("name", "count"), SETS)
 def test_a_pattern_is_the_number_that_numpy_reads(name, count):
-    """Subnormals, zeros of both signs, infinities and NaN among them."""
-    found = patterns(name, count)
+    """It goes back to its pattern as a fraction or as a float, every NaN to the quiet one; what has a fraction is exact."""
+    found, quiet = patterns(name, count), encode(math.nan, name)
     for pattern, wanted in zip(found, as_floats(name, found), strict=True):
-        assert alike(decode(pattern, name), wanted), hex(pattern)
-
-
-@pytest.mark.parametrize(("name", "count"), SETS)
-def test_a_number_goes_back_to_its_pattern(name, count):
-    """Whether it comes as a fraction or as a float; a NaN to the quiet one."""
-    quiet = encode(math.nan, name)
-    for pattern in patterns(name, count):
         number = decode(pattern, name)
-        wanted = quiet if number != number else pattern
-        assert encode(number, name) == encode(float(number), name) == wanted, hex(pattern)
-
-
-def test_what_is_not_finite_and_zeros_are_floats():
-    """A fraction has no sign of zero and no infinity; every other number is a fraction, and exact."""
-    assert [decode(pattern, "float16") for pattern in (0x7C00, 0xFC00)] == [math.inf, -math.inf]
-    assert math.isnan(decode(0x7E00, "float16"))
-    assert isinstance(decode(0x8000, "float16"), float)
-    assert isinstance(decode(0x0000, "float16"), Fraction)
-    assert decode(0x0001, "float16") == Fraction(1, 2**24)
-    assert decode(0x3555, "float16") == Fraction(1365, 4096)
-    assert decode(1, "float64") == Fraction(1, 2**1074)
+        assert alike(number, wanted), hex(pattern)
+        assert encode(number, name) == encode(float(number), name) == (pattern if number == number else quiet), hex(pattern)
+        assert isinstance(number, Fraction) == (math.isfinite(wanted) and wanted.hex() != "-0x0.0p+0")
 
 
 @pytest.mark.parametrize("name", SHORT)
 def test_between_two_neighbours_the_nearer_one_is_taken_and_of_two_the_even_one(name):
-    """All finite numbers of the format and the one above each, and the last one below infinity."""
+    """Finite numbers of every exponent and the one above each, and the last one below infinity."""
     exponent_bits, fraction_bits = FORMATS[name]
     infinity = (1 << exponent_bits) - 1 << fraction_bits
     above_the_last = Fraction(2) ** (1 << exponent_bits - 1)
-    for low in range(infinity):
+    for low in [*range(64), *range(64, infinity - 64, 7), *range(infinity - 64, infinity)]:
         one = Fraction(decode(low, name))
         other = Fraction(decode(low + 1, name)) if low + 1 < infinity else above_the_last
         middle, hair = (one + other) / 2, Fraction(1, 2**200)
@@ -89,12 +71,12 @@ def test_between_two_neighbours_the_nearer_one_is_taken_and_of_two_the_even_one(
 @pytest.mark.parametrize(("wide", "name"), [("float64", "float32"), ("float64", "float16"), ("float32", "bfloat16")])
 def test_numbers_of_a_wider_format_are_rounded_as_numpy_rounds_them(wide, name):
     """Numbers next to the ties and to the ends of the narrower format, and any others."""
-    lower = [low for low in patterns(name, 4000 if name == "float32" else None) if math.isfinite(decode(low, name))]
+    lower = [low for low in patterns(name, 4000) if math.isfinite(decode(low, name))]
     ties = [(decode(low, name), decode(low + 1, name)) for low in lower]
     middles = [float((one + other) / 2) for one, other in ties if math.isfinite(one) and math.isfinite(other)]
     near = [math.nextafter(middle, side) for middle in middles[::7] for side in (-math.inf, math.inf)]
     with np.errstate(over="ignore", invalid="ignore"):
-        values = np.asarray([*middles[::3], *near, *as_floats(wide, patterns(wide, 5000))]).astype(DTYPES[wide])
+        values = np.asarray([*middles[::3], *near, *as_floats(wide, patterns(wide, 1500))]).astype(DTYPES[wide])
         narrow = values.astype(DTYPES[name])
     for value, wanted in zip(values.astype(np.float64).tolist(), narrow.astype(np.float64).tolist(), strict=True):
         assert alike(decode(encode(value, name), name), wanted), value.hex()
@@ -106,19 +88,6 @@ def test_a_decimal_fraction_is_the_float_that_python_reads(text):
     """Python reads decimals rounded to nearest, and knows nothing of this."""
     wanted = float(text)
     assert rounded(Fraction(text), "float64") == wanted
-
-
-def test_known_patterns():
-    """Worked out by hand."""
-    assert encode(1, "float32") == 0x3F800000
-    assert encode(Fraction(1, 3), "float32") == 0x3EAAAAAB
-    assert encode(Fraction(-1, 3), "bfloat16") == 0xBEAB
-    assert encode(Fraction(1, 10), "float64") == 0x3FB999999999999A
-    assert encode(2**24 + 1, "float32") == encode(2**24, "float32")
-    assert encode(2**24 + 3, "float32") == encode(2**24 + 4, "float32")
-    assert encode(Fraction(1, 2**25), "float16") == 0x0000  # half of the smallest: a tie, and zero is even
-    assert encode(Fraction(3, 2**25), "float16") == 0x0002
-    assert encode(Fraction(-1, 2**30), "float16") == 0x8000  # what becomes zero keeps its sign
 
 
 @pytest.mark.parametrize(
@@ -148,15 +117,11 @@ def test_rounding_keeps_what_has_no_digits():
     assert type(rounded(3, "float32")) is float
 
 
-@pytest.mark.parametrize("call", [lambda: decode(0, "float8"), lambda: encode(0, "int32"), lambda: rounded(1.0, "complex64")])
-def test_another_format_is_refused(call):
-    """There are four."""
-    with pytest.raises(ValueError, match=r"dtype must be one of .*float16.*, got "):
-        call()
-
-
-@pytest.mark.parametrize("pattern", [-1, 1 << 16])
-def test_a_pattern_with_more_bits_is_refused(pattern):
-    """It belongs to another format."""
-    with pytest.raises(ValueError, match="a float16 has 16 bits, got"):
-        decode(pattern, "float16")
+def test_another_format_is_refused():
+    """There are four; a pattern with more bits belongs to another one."""
+    for call in (lambda: decode(0, "float8"), lambda: encode(0, "int32"), lambda: rounded(1.0, "complex64")):
+        with pytest.raises(ValueError, match=r"dtype must be one of .*float16.*, got "):
+            call()
+    for pattern in (-1, 1 << 16):
+        with pytest.raises(ValueError, match="a float16 has 16 bits, got"):
+            decode(pattern, "float16")

@@ -19,8 +19,8 @@ OPERATIONS = [
 
 def pairs():
     """Any patterns of float32, numbers of like size, and every pair of the special ones."""
-    drawn = np.random.default_rng(1).integers(0, 2**32, (2, 4000), dtype=np.uint64).astype(np.uint32).view(np.float32)
-    close = np.random.default_rng(2).standard_normal((2, 4000)).astype(np.float32)
+    drawn = np.random.default_rng(1).integers(0, 2**32, (2, 1500), dtype=np.uint64).astype(np.uint32).view(np.float32)
+    close = np.random.default_rng(2).standard_normal((2, 1500)).astype(np.float32)
     special = np.asarray([[one, other] for one in SPECIAL for other in SPECIAL], np.float32).T
     return np.concatenate([drawn, close, special], axis=1)
 
@@ -47,10 +47,9 @@ def test_a_sum_of_many_is_rounded_once():
     assert math.isnan(total([math.inf, 1.0, -math.inf], "float32"))
 
 
-@pytest.mark.parametrize(("minus", "sign"), [(True, -1.0), (False, 1.0)])
-def test_a_zero_takes_the_sign_that_is_said(minus, sign):
+def test_a_zero_takes_the_sign_that_is_said():
     """A fraction has none of its own."""
-    assert math.copysign(1, float(nearest(Fraction(0), "float32", minus))) == sign
+    assert [math.copysign(1, float(nearest(Fraction(0), "float32", minus))) for minus in (True, False)] == [-1, 1]
 
 
 @pytest.mark.parametrize(("dtype", "kind"), [("float32", np.float32), ("float64", np.float64)])
@@ -63,14 +62,8 @@ def test_a_root_is_rounded_once(dtype, kind):
 
 
 def test_a_root_between_two_numbers_is_not_taken_for_a_tie():
-    """The root of (1 + 2**-24)**2 plus a hair lies above the tie, and the root less a hair below it."""
+    """The root of (1 + 2**-24)**2 plus a hair lies above the tie, less a hair below it; what is not finite is its own root."""
     middle, hair = (1 + Fraction(1, 2**24)) ** 2, Fraction(1, 2**300)
-    assert root(middle, "float32") == 1
-    assert root(middle - hair, "float32") == 1
-    assert root(middle + hair, "float32") == 1 + Fraction(1, 2**23)
-
-
-def test_the_root_of_what_is_not_finite_is_itself():
-    """An infinite sum of squares has an infinite norm."""
+    assert [root(value, "float32") for value in (middle, middle - hair, middle + hair)] == [1, 1, 1 + Fraction(1, 2**23)]
     assert root(math.inf, "float32") == math.inf
     assert math.isnan(root(math.nan, "float32"))

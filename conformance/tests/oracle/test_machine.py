@@ -4,7 +4,6 @@ import dataclasses
 import math
 
 import numpy as np
-import pytest
 from ampscale_conformance.oracle.machine import Constants, Machine, trajectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +23,7 @@ def walked(rule, steps):
 
 def assert_same(rule, flags):
     """The package's own update and stops, step by step, until it stops."""
-    points, state = trajectory(rule, flags), rule.init()
+    points, state = trajectory(rule, flags), rule.init(like=0.0)
     assert points[0].scale == float(state.scale)
     for step, finite in enumerate(flags, start=1):
         stopped, state = bool(rule.stops(state, finite)), rule.update(state, finite)
@@ -67,36 +66,28 @@ RULES = st.builds(
 RATES = st.builds(dataclasses.replace, RULES, rate=st.sampled_from([0.1, 0.3, 1 / 3, 0.5, 1.0]), hysteresis=st.just(1))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(RULES | RATES, TRACES)
 def test_a_drawn_rule_goes_where_the_package_goes(rule, flags):
     """Scales and stops are equal on all axes together; NumPy's overflow to infinity is meant."""
     assert_same(rule, flags)
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_goes_where_the_package_goes(name):
+def test_a_preset_goes_where_the_package_goes():
     """With its own settings and drawn ones, over drawn traces."""
-    preset, draw = PRESETS[name], np.random.default_rng(len(name))
-    choices = {
-        "init_scale": STARTS,
-        "growth_factor": [2.0, 1.1, 3.0],
-        "backoff_factor": [0.5, 0.7, 1 / 3],
-        "growth_interval": [1, 2, 3],
-        "hysteresis": [1, 2, 3],
-        "rate": [0.1, 0.5],
-    }
-    known = {field: choices[field] for field in preset.parameters if field in choices}
-    for _ in range(20):
-        setting = {field: float(draw.choice(values)) for field, values in known.items() if draw.random() < 0.8}
-        setting |= {field: int(setting[field]) for field in ("growth_interval", "hysteresis") if field in setting}
-        if name.startswith("mindspore") and "growth_factor" in setting:
-            setting["growth_factor"] = float(math.ceil(setting["growth_factor"]))
-        try:
-            rule = preset.rule(**setting)
-        except ValueError:
-            rule = preset.rule()
-        assert_same(rule, (draw.random(60) < draw.choice([0.3, 0.6, 0.9])).tolist())
+    draw, counts = np.random.default_rng(0), [1, 2, 3]
+    choices = {"init_scale": STARTS, "growth_factor": [2.0, 1.1, 3.0], "backoff_factor": [0.5, 0.7, 1 / 3]}
+    choices |= {"growth_interval": counts, "hysteresis": counts, "rate": [0.1, 0.5]}
+    for name, preset in PRESETS.items():
+        whole = {"growth_factor": [2.0, 4.0, 3.0]} if name.startswith("mindspore") else {}
+        known = {field: values for field, values in (choices | whole).items() if field in preset.parameters}
+        for _ in range(10):
+            setting = {field: draw.choice(values).item() for field, values in known.items() if draw.random() < 0.8}
+            try:
+                rule = preset.rule(**setting)
+            except ValueError:
+                rule = preset.rule()
+            assert_same(rule, (draw.random(60) < draw.choice([0.3, 0.6, 0.9])).tolist())
 
 
 def test_the_constants_are_a_rule_with_a_rules_defaults():
@@ -137,17 +128,19 @@ HAND = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "steps", "scales"), HAND)
-def test_scales_worked_out_by_hand(fields, steps, scales):
+def test_scales_worked_out_by_hand():
     """One axis each."""
-    assert walked(Constants(**{"init_scale": 8.0, **fields}), steps) == scales
+    for fields, steps, scales in HAND:
+        assert walked(Constants(**{"init_scale": 8.0, **fields}), steps) == scales, fields
 
 
 def test_a_trajectory_ends_where_the_published_scaler_stops():
-    """Its last point says so, and has the scale of the one before."""
+    """Its last point says so, and has the scale of the one before; a backoff to below the last scale is not made."""
     points = trajectory(Constants(init_scale=2.0, min_scale=1.0, stop_at_floor=True), [False, True, False, True, False])
     assert [(point.scale, point.stopped) for point in points] == [(2, False), (1, False), (1, False), (1, True)]
     assert points[-1].clauses == ("MACHINE-stop",)
+    points = trajectory(Constants(init_scale=4.0, stop_below=1.0, growth_interval=9), [False, False])
+    assert [(point.scale, point.stopped) for point in points] == [(4, False), (2, False), (2, True)]
 
 
 def test_a_machine_goes_on_from_where_it_stopped():
@@ -155,9 +148,3 @@ def test_a_machine_goes_on_from_where_it_stopped():
     machine = Machine(Constants(init_scale=2.0, min_scale=1.0, stop_at_floor=True, growth_interval=3))
     assert [machine.step(finite).scale for finite in (False, True, True, False, True)] == [1, 1, 1, 1, 2]
     assert not machine.point.stopped
-
-
-def test_a_scale_below_which_it_stops_stops_at_once():
-    """The backoff that would lead there is not made."""
-    points = trajectory(Constants(init_scale=4.0, stop_below=1.0, growth_interval=9), [False, False])
-    assert [(point.scale, point.stopped) for point in points] == [(4, False), (2, False), (2, True)]

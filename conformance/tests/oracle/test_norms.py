@@ -66,12 +66,10 @@ def test_each_array_has_its_norm_and_its_size():
     assert sizes(tree) == [2, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("dtypes", "wanted"), [(["float16", "float32"], "float32"), (["float16", "float64"], "float64"), (["complex128"], "float64")]
-)
-def test_a_norm_is_as_wide_as_the_widest_of_the_two(dtypes, wanted):
+def test_a_norm_is_as_wide_as_the_widest_of_the_two():
     """Float64 only where there is float64."""
-    assert norm_dtype([array(dtype, [1.0]) for dtype in dtypes]) == wanted
+    for dtypes, wanted in ((["float16", "float32"], "float32"), (["float16", "float64"], "float64"), (["complex128"], "float64")):
+        assert norm_dtype([array(dtype, [1.0]) for dtype in dtypes]) == wanted
 
 
 def test_drawn_trees_are_clipped_as_the_package_clips_them():
@@ -104,7 +102,7 @@ def test_a_coefficient_worked_out_by_hand(norm, limit, coefficient):
 def test_each_operation_of_a_coefficient_is_rounded(dtype, kind):
     """As NumPy computes it in the dtype of the norm."""
     draw = np.random.default_rng(7)
-    for norm, limit in 10.0 ** draw.uniform(-8, 8, (500, 2)):
+    for norm, limit in 10.0 ** draw.uniform(-8, 8, (200, 2)):
         wanted = kind(limit) / (max(kind(norm), kind(limit)) + kind(1e-6))
         assert clip_coefficient(float(kind(norm)), float(limit), dtype) == float(wanted)
 

@@ -42,12 +42,6 @@ def digits_of(number):
     return len(f"{Decimal(repr(number)):e}".partition("e")[0].replace(".", "").rstrip("0"))
 
 
-@pytest.mark.parametrize("number", [*range(1, 50), 1.1, 1.25])
-def test_a_small_divisor(number):
-    """The ones that are in use."""
-    assert divisor(1 / number) == number
-
-
 def test_a_factor_is_rounded_first_and_the_product_once():
     """7 times 1.1: see PADDLE-arithmetic and TORCH-arithmetic."""
     assert multiplied(7.0, 1.1, "float32", False) == (float.fromhex("0x1.eccccep+2"), ("MACHINE-arithmetic",))

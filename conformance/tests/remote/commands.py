@@ -42,7 +42,7 @@ def processes(adapter):
 
 FAKES = Path(__file__).parent / "fakes.py"
 BOUND = 60.0  # seconds for a whole run
-LIMIT = 2.0  # for an answer of what is late
+LIMIT = 1.0  # for an answer of what is late
 LATE = ("slow", "slow drip", "deaf to SIGTERM", "a grandchild holds the pipes", "floods stderr for ever", "never answers hello")
 
 

@@ -8,14 +8,12 @@ import pytest
 from ampscale_conformance.model.adapter import ImplementationInfo
 from ampscale_conformance.model.arrays import from_bits, to_bits
 from ampscale_conformance.model.bits import DIGITS, Bits, map_tree
-from ampscale_conformance.model.methods import METHODS
 from ampscale_conformance.remote.codec import (
     Wire,
     float_of,
     hello_from_json,
     hello_to_json,
     pattern,
-    rule_from_json,
     rule_to_json,
 )
 from ampscale_conformance.remote.jsonl import read_line, read_reply, shown, write_line
@@ -59,43 +57,28 @@ def test_a_float_is_its_bits(bits):
     assert struct.pack(">d", float_of(pattern(value))) == bits.to_bytes(8, "big")
 
 
-def test_a_pattern_begins_with_the_sign():
-    """1.0, -2.0 and minus nothing, as protocol.md says them."""
+def test_what_is_no_pattern_is_no_float():
+    """However a float might else be written; a pattern begins with the sign, as protocol.md says."""
     assert (pattern(1.0), pattern(-2.0), pattern(-0.0)) == ("3ff0000000000000", "c000000000000000", "8000000000000000")
-    assert math.copysign(1, float_of("8000000000000000")) == -1
+    for said in (1.0, 1, True, None, "3ff", "3FF0000000000000", "0x1p+0", " 3ff000000000000", "3ff00000_0000000"):
+        with pytest.raises(ValueError, match="wanted a float as the 16 hex digits of its float64, got"):
+            WIRE.decode("number", said)
 
 
-@pytest.mark.parametrize(
-    "said", [1.0, 1, True, None, "3ff", "3FF0000000000000", "0x1p+0", " 3ff000000000000", "3ff00000_0000000"]
-)
-def test_what_is_no_pattern_is_no_float(said):
-    """However a float might else be written."""
-    with pytest.raises(ValueError, match="wanted a float as the 16 hex digits of its float64, got"):
-        WIRE.decode("number", said)
-
-
-@pytest.mark.parametrize("rule", [EVERY_FIELD, LossScaleRule(8), *(preset.rule() for preset in PRESETS.values())], ids=str)
-def test_a_rule_comes_back(rule):
-    """Of every published scaler, and with no field at its default."""
-    assert over("rule", rule) == rule
-    assert not any(isinstance(value, float) for value in rule_to_json(rule).values())
-
-
-def test_no_field_of_that_rule_is_at_its_default():
-    """So that each of them is seen to travel."""
+def test_a_rule_comes_back():
+    """Of every published scaler, and with no field at its default but one."""
     assert [name for name, value in vars(EVERY_FIELD).items() if value == getattr(LossScaleRule, name)] == ["hysteresis"]
-    assert rule_from_json(rule_to_json(LossScaleRule(hysteresis=3))).hysteresis == 3
+    for rule in (EVERY_FIELD, LossScaleRule(hysteresis=3), *(preset.rule() for preset in PRESETS.values())):
+        assert over("rule", rule) == rule
+        assert not any(isinstance(value, float) for value in rule_to_json(rule).values())
 
 
-@pytest.mark.parametrize(
-    "said",
-    [{"init_scale": 8.0}, {"min_scale": "8"}, {"growth_interval": 2.5}, {"lag": 1}, {"speed": 1}, {"gate": True}, [], "torch"],
-    ids=str,
-)
-def test_a_rule_that_cannot_be_is_refused(said):
+def test_a_rule_that_cannot_be_is_refused():
     """By its members' kinds, their names, and what they are together."""
-    with pytest.raises(ValueError, match=r"wanted|must"):
-        WIRE.decode("rule", said)
+    wrong = ({"init_scale": 8.0}, {"min_scale": "8"}, {"growth_interval": 2.5}, {"lag": 1}, {"speed": 1}, {"gate": True}, [], "x")
+    for said in wrong:
+        with pytest.raises(ValueError, match=r"wanted|must|require|unknown"):
+            WIRE.decode("rule", said)
 
 
 @pytest.mark.parametrize("dtype", DIGITS)
@@ -177,13 +160,9 @@ def test_other_kinds_come_back(kind, value):
 
 
 def test_arrays_may_lack_one():
-    """None among arrays stays where it is."""
+    """None among arrays stays where it is; a handle and a tree come as a pair."""
     got = over("arrays", (array("float32", 0x3F800000), None))
     assert (to_bits(got[0]), got[1]) == (Bits("float32", (1,), (0x3F800000,)), None)
-
-
-def test_a_handle_and_a_tree_come_together():
-    """As a pair."""
     handle, tree = over("handle and tree", ("handle4", [array("float32", 0x3F800000)]))
     assert (handle, to_bits(tree[0]).bits) == ("handle4", (0x3F800000,))
 
@@ -249,13 +228,6 @@ def test_what_cannot_be_said_is_not_said_otherwise(kind, value):
         WIRE.encode(kind, value)
 
 
-def test_every_kind_of_every_call_is_known():
-    """The table of calls.py has no kind that is not tried here."""
-    tried = {"rule", "number", "tree", "arrays", "handle", "optimizer", "cell", "adapter", "handles", "flags", "flag", "answer"}
-    tried |= {"finite", "nothing", "saved", "options", "outputs", "handle and tree"}
-    assert {kind for method in METHODS.values() for kind in (*method.takes, method.gives)} == tried
-
-
 @pytest.mark.parametrize("preset", ["paddle", EVERY_FIELD], ids=["name", "rule"])
 def test_what_an_implementation_says_of_itself_comes_back(preset):
     """All but the library of its arrays, which are bits on the way."""
@@ -270,11 +242,35 @@ def test_what_is_left_out_of_hello_has_its_default():
     assert hello_from_json({"protocol": 1, "implementation": said}).preset == LossScaleRule(growth_interval=5)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"protocol": protocol} for protocol in (2, True)),
+        {"more": None},
+        *({"implementation": said} for said in ({"level": 0}, {"name": 5}, "x", None)),
+        *({"implementation": {"name": "x", "level": level}} for level in (5, "L1")),
+        *(
+            {"implementation": {"name": "x", "preset": preset}}
+            for preset in ("nobody", {"init_scale": 8.0}, {"growth_interval": 0})
+        ),
+        {"implementation": {"name": "x", "capabilities": "resume"}},
+    ],
+    ids=str,
+)
+def test_what_is_no_hello_is_refused(changes):
+    """Another protocol, a member too many, and an implementation that cannot be."""
+    with pytest.raises(ValueError, match=r".+"):
+        hello_from_json({"protocol": 1, "implementation": {"name": "x"}} | changes)
+
+
 def test_a_reply_has_one_outcome():
-    """And it comes with what it says."""
+    """And it comes with what it says; what JSON can say and no file can hold is spelled out, on one short line."""
     assert read_reply(b'{"id":3,"result":null}', 3) == ("result", None)
     assert read_reply(b'{"absent":"x","id":3}', 3) == ("absent", "x")
     assert read_reply(b'{"id":3,"raised":{"type":"E","message":"m"}}', 3) == ("raised", {"type": "E", "message": "m"})
+    assert read_reply(b'{"id":3,"unsupported":"\\ud800"}', 3) == ("unsupported", "\\ud800")
+    assert shown(b"\x1b[2J\n\xff") == "'\\x1b[2J\\n\\\\xff'"
+    assert len(shown({"a": "b" * 10**6})) < 200
 
 
 @pytest.mark.parametrize(
@@ -284,20 +280,5 @@ def test_what_is_no_json_is_no_line(said):
     """However many readers of JSON take it; also in what is saved."""
     with pytest.raises(ValueError, match="wanted a JSON object, got "):
         read_line(f'{{"id": 3, "result": {{"saved": {said}}}}}'.encode())
-
-
-def test_what_is_no_json_is_not_sent():
-    """A NaN travels as its bits, or not at all."""
-    with pytest.raises(ValueError, match="JSON compliant"):
+    with pytest.raises(ValueError, match="JSON compliant"):  # nor is it sent
         write_line({"saved": math.nan})
-
-
-def test_half_characters_are_spelled_out():
-    """What JSON can say and no file can hold is not handed on."""
-    assert read_reply(b'{"id":3,"unsupported":"\\ud800"}', 3) == ("unsupported", "\\ud800")
-
-
-def test_what_came_is_shown_on_one_short_line():
-    """However long it is, and whatever is in it."""
-    assert shown(b"\x1b[2J\n\xff") == "'\\x1b[2J\\n\\\\xff'"
-    assert len(shown({"a": "b" * 10**6})) < 200

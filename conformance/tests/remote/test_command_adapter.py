@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,13 +35,6 @@ def test_every_call_of_the_table_is_a_method():
 # --- starting ---
 
 
-def test_it_is_what_it_says_of_itself():
-    """In NumPy's arrays; and it is asked once."""
-    with CommandAdapter(PLAIN) as adapter:
-        assert (adapter.info.name, adapter.info.level, adapter.info.arrays) == ("plain Python", 1, "numpy")
-        assert adapter.start() is adapter.info
-
-
 def test_a_string_is_split_as_a_shell_does(tmp_path):
     """Quotes hold words together, and nothing else of a shell happens: no variable, no file, no second command."""
     program = tmp_path / "two words.py"
@@ -53,9 +45,9 @@ def test_a_string_is_split_as_a_shell_does(tmp_path):
     assert made.read_text() == "['$HOME', '*', '; echo', '>', 'x']"
 
 
-@pytest.mark.parametrize(
-    ("wrong", "error", "words"),
-    [
+def test_what_cannot_be_a_command_is_refused():
+    """With what was wanted and what came; what cannot be started is a crash before anything was asked."""
+    for wrong, error, words in (
         (("",), ValueError, "command must name a program, got ''"),
         (([],), ValueError, "command must name a program"),
         (("'a",), ValueError, "quotation"),
@@ -63,57 +55,63 @@ def test_a_string_is_split_as_a_shell_does(tmp_path):
         (("a", 0), ValueError, "seconds must be above 0, got 0"),
         (("a", float("nan")), ValueError, "seconds must be above 0"),
         (("a", 1, None, -1), ValueError, "start_seconds must be above 0, got -1"),
+    ):
+        with pytest.raises(error, match=words):
+            CommandAdapter(*wrong)
+    for program in ("/no/such/program", "/", "a\0b"):
+        with pytest.raises(NotStarted, match=r"it cannot be started: .*") as caught:
+            CommandAdapter([program]).start()
+        assert caught.value.report().results[0].verdict == "crash"
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("import nothing", r"hello, request 1: .* ended, exit status 1; its stderr ends: .*No module named 'nothing'"),
+        (
+            "import sys; sys.stderr.writelines(f'{line}\\n' for line in range(10000))",
+            r"its stderr ends: 9995 \| 9996 \| 9997 \| 9998 \| 9999$",
+        ),
+        (
+            "import os, time; os.close(1); time.sleep(0.3); os.write(2, b'last words'); os._exit(1)",
+            r"exit status 1; its stderr ends: last words$",
+        ),
     ],
 )
-def test_what_cannot_be_a_command_is_refused(wrong, error, words):
-    """With what was wanted and what came."""
-    with pytest.raises(error, match=words):
-        CommandAdapter(*wrong)
-
-
-@pytest.mark.parametrize("words", ["/no/such/program", "/", "a\0b"])
-def test_what_cannot_be_started_is_told(words):
-    """As a crash before anything was asked."""
-    with pytest.raises(NotStarted, match=r"it cannot be started: .*") as caught:
-        CommandAdapter([words]).start()
-    assert caught.value.report().results[0].verdict == "crash"
-
-
-def test_a_start_that_fails_says_what_stderr_said():
-    """The last lines of it, as of a program that lacks a module."""
-    with pytest.raises(
-        NotStarted, match=r"hello, request 1: .* ended, exit status 1; its stderr ends: .*No module named 'nothing'"
-    ):
-        CommandAdapter([*PYTHON, "-c", "import nothing"]).start()
-
-
-def test_of_a_long_stderr_the_end_is_told():
-    """Its last five lines."""
-    talks = "import sys; sys.stderr.writelines(f'{line}\\n' for line in range(10000))"
-    with pytest.raises(NotStarted, match=r"its stderr ends: 9995 \| 9996 \| 9997 \| 9998 \| 9999$"):
-        CommandAdapter([*PYTHON, "-c", talks]).start()
-
-
-def test_what_is_said_at_the_very_end_is_told():
-    """After its output is closed it may still have something to say."""
-    late = "import os, time; os.close(1); time.sleep(0.3); os.write(2, b'last words'); os._exit(1)"
-    with pytest.raises(NotStarted, match=r"exit status 1; its stderr ends: last words$"):
-        CommandAdapter([*PYTHON, "-c", late]).start()
+def test_a_start_that_fails_says_what_stderr_said(program, words):
+    """Its last five lines, also what comes after the output is closed."""
+    with pytest.raises(NotStarted, match=words):
+        CommandAdapter([*PYTHON, "-c", program]).start()
 
 
 def test_hello_may_take_longer_than_an_answer():
-    """An implementation has to be imported."""
-    slow = "import time; time.sleep(0.5)\n" + SCRIPT % '{"id": n, "result": 1}'
-    with CommandAdapter([*PYTHON, "-c", slow], seconds=0.2, start_seconds=20) as adapter:
-        assert adapter.info.name == "script"
+    """An implementation has to be imported; the limit needs no signal, and closing twice is closing, whatever it does."""
+    slow = "import time; time.sleep(0.5)\n" + SCRIPT % f"time.sleep({LONG})"
+    got = []
+
+    def ask():
+        with CommandAdapter([*PYTHON, "-c", slow], seconds=0.3, start_seconds=20) as adapter:
+            got.extend(check(adapter, cases=WALKS[:1]).results)
+            adapter.start()
+            running = processes(adapter)
+            adapter.close()
+            adapter.close()
+            got.append(runs(running[0]))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join(30)
+    assert (got[0].verdict, got[1]) == ("timeout", False)
 
 
 # --- asking ---
 
 
 def test_the_same_number_is_the_same_thing():
-    """So that a report tells a scaler that is changed in place from one that is made anew."""
+    """So that a report tells a scaler that is changed in place from one that is made anew; hello is asked once."""
     with CommandAdapter(PLAIN) as adapter:
+        assert (adapter.info.name, adapter.info.level, adapter.info.arrays) == ("plain Python", 1, "numpy")
+        assert adapter.start() is adapter.info
         handle, other = adapter.create(RULE), adapter.create(RULE)
         assert adapter.update(handle, True) is handle
         assert other is not handle
@@ -123,26 +121,19 @@ def test_the_same_number_is_the_same_thing():
 
 
 def test_what_it_says_is_raised():
-    """As this package raises it; what it raised itself, in a class of its name, whatever that is."""
-    raised = '{"id": n, "raised": {"type": "NotImplementedError", "message": "out of luck"}}'
-    with script(raised) as adapter, pytest.raises(Exception, match="out of luck") as caught:
-        adapter.create(RULE)
-    assert type(caught.value).__name__ == "NotImplementedError"
-    assert not isinstance(caught.value, NotImplementedError)
-    with script('{"id": n, "unsupported": "no such thing"}') as adapter, pytest.raises(Unsupported, match="no such thing"):
-        adapter.create(RULE)
-    with script('{"id": n, "absent": "not here"}') as adapter, pytest.raises(NotImplementedError, match="not here"):
-        adapter.create(RULE)
-
-
-def test_after_what_was_raised_it_goes_on():
-    """It is an answer, and the process keeps what it has."""
-    with CommandAdapter(PLAIN) as adapter:
+    """As this package raises it; what it raised itself, in a class of its name, whatever that is; and the process goes on."""
+    expression = """{"id": n, **{"update": {"raised": {"type": "NotImplementedError", "message": "out of luck"}},
+        "read_scale": {"unsupported": "no such thing"}, "save": {"absent": "not here"}}.get(r["call"], {"result": 0})}"""
+    with script(expression.replace("\n", "")) as adapter:
         handle = adapter.create(RULE)
-        with pytest.raises(NotImplementedError):
-            adapter.update_scale(handle)
-        adapter.update(handle, True)
-        assert adapter.read_scale(handle) == 16.0
+        with pytest.raises(Exception, match="out of luck") as caught:
+            adapter.update(handle, True)
+        assert type(caught.value).__name__ == "NotImplementedError"
+        assert not isinstance(caught.value, NotImplementedError)
+        with pytest.raises(Unsupported, match="no such thing"):
+            adapter.read_scale(handle)
+        with pytest.raises(NotImplementedError, match="not here"):
+            adapter.save(handle)
 
 
 def test_what_was_saved_goes_on_in_another_process():
@@ -206,31 +197,43 @@ REPLIES = st.binary(max_size=40) | st.builds(lambda value: json.dumps({"id": 2, 
 def test_whatever_comes_is_a_result_or_a_protocol_error(call, line):
     """No line brings anything else about."""
     arguments = {"rule": RULE, "tree": [], "options": {}, "arrays": []}
-    client = Client("x", lambda: Says(line), 1, 1, Recorder())
-    client.start()
+    client = client_of(line)
     handle, cell = client.thing("handle", 0), client.thing("cell", 0)
     given_ = [{"handle": handle, "cell": cell, **arguments}[kind] for kind in METHODS[call].takes]
     with suppress(ProtocolError):
         client.ask(call, *given_)
 
 
-@pytest.mark.parametrize("depth", range(100, 1000, 50))
-def test_a_tree_may_be_too_deep(depth):
-    """Then it is no answer; and never the end of the suite."""
-    deep = b'{"id": 2, "result": ' + b"[" * depth + b"]" * depth + b"}"
-    client = Client("x", lambda: Says(deep), 1, 1, Recorder())
+def client_of(line):
+    """A client that has said hello, and gets this line as its next answer."""
+    client = Client("x", lambda: Says(line), 1, 1, Recorder())
     client.start()
-    with suppress(ProtocolError):
-        client.scale(client.thing("handle", 0), [])
+    return client
 
 
-def test_a_message_is_no_longer_than_can_be_read():
-    """Whatever is in what came."""
-    long = {"protocol": 1, "implementation": {"name": "x", "preset": "y" * 10**5}}
-    line = SimpleNamespace(exchange=lambda *_: write_line({"id": 1, "result": long}), end=lambda _: None)
-    client = Client("x", lambda: line, 1, 1, Recorder())
-    with pytest.raises(NotStarted, match="hello, request 1: preset must be one of") as caught:
-        client.start()
+def test_a_tree_may_be_too_deep():
+    """Then it is no answer; and never the end of the suite."""
+    for depth in range(100, 1000, 50):
+        client = client_of(b'{"id": 2, "result": ' + b"[" * depth + b"]" * depth + b"}")
+        with suppress(ProtocolError):
+            client.scale(client.thing("handle", 0), [])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"", b'{"id": 2, "result"', b"[2, 0]", b'{"id": 2, "result": "\xff"}', b"[" * 10**5, b'{"id": 3, "result": 0}'),
+        *(b'{"result": 0}', b'{"id": 2.0, "result": 0}', b'{"id": "2", "result": 0}', b'{"id": 2}', b'{"id": 2, "ok": 0}'),
+        *(b'{"id": 2, "result": 0, "absent": ""}', b'{"id": 2, "result": 0, "result": 0}', b'{"id": 2, "result": null}'),
+        *(b'{"id": 2, "result": 0.0}', b'{"id": 2, "result": -1}', b'{"id": 2, "result": NaN}', b'{"id": 2, "result": 1e999}'),
+        *(b'{"id": 2, "raised": {"message": ""}}', b'{"id": 2, "raised": "ValueError"}', b'{"id": 2, "unsupported": null}'),
+    ],
+    ids=lambda line: line[:30].decode("latin1"),
+)
+def test_a_line_that_is_no_answer_is_a_protocol_error(line):
+    """Whatever is wrong with it; its message is no longer than can be read."""
+    with pytest.raises(ProtocolError, match="create, request 2: ") as caught:
+        client_of(line).create(RULE)
     assert len(str(caught.value)) < 1000
 
 
@@ -246,13 +249,6 @@ def test_the_limit_is_for_the_whole_of_an_answer():
         with pytest.raises(TimedOut, match=r"all_finite, request 2: no answer within 0.5 s"):
             adapter.all_finite([np.zeros(10**5)])
         assert time.monotonic() - started < 30
-
-
-def test_a_long_answer_to_a_long_request_arrives():
-    """Both ways at once, whatever a pipe holds."""
-    with script('{"id": n, "result": r["arguments"]["tree"]} if r["call"] == "scale" else {"id": n, "result": 0}') as adapter:
-        tree = [np.arange(10**5, dtype=np.float64)]
-        assert (adapter.scale(adapter.create(RULE), tree)[0] == tree[0]).all()
 
 
 def test_what_a_dead_process_made_is_gone():
@@ -305,20 +301,6 @@ def test_an_interrupt_ends_the_process():
         signal.signal(signal.SIGALRM, before)
 
 
-def test_the_limit_holds_in_any_thread():
-    """It needs no signal."""
-    got = []
-
-    def ask():
-        with script(f"time.sleep({LONG})", seconds=0.3) as adapter:
-            got.extend(check(adapter, cases=WALKS[:1]).results)
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    thread.join(20)
-    assert [result.verdict for result in got] == ["timeout"]
-
-
 # --- between cases, and at the end ---
 
 
@@ -337,7 +319,7 @@ def test_reset_forgets_every_number(tmp_path):
 
 
 def test_reset_finds_what_came_after_the_last_answer():
-    """A line too many, or an end, is this case's, and not the next one's."""
+    """A line too many, or an end, is this case's, and not the next one's; it has to be answered, unlike other calls."""
     for after, error in (("print(said)", ProtocolError), ("os._exit(1)", Crashed)):
         program = SCRIPT % '{"id": n, "result": 0}' + f'    if r["call"] == "update": {after}; sys.stdout.flush()'
         with CommandAdapter([*PYTHON, "-c", program]) as adapter:
@@ -345,10 +327,6 @@ def test_reset_finds_what_came_after_the_last_answer():
             with pytest.raises(error, match="reset, request 4: "):
                 adapter.reset()
             adapter.create(RULE)
-
-
-def test_reset_has_to_be_answered():
-    """Unlike other calls it cannot be absent."""
     with script('{"id": n, "absent": "what for"}') as adapter:
         adapter.start()
         with pytest.raises(ProtocolError, match="wanted a result, got absent: what for"):
@@ -364,16 +342,6 @@ def test_it_is_told_bye(tmp_path):
     with CommandAdapter([*PYTHON, "-c", program]) as adapter:
         adapter.start()
     assert (tmp_path / "end").read_text() == "ended"
-
-
-def test_closing_ends_it_whatever_it_does():
-    """Bye may be never answered; closing twice is closing."""
-    with script(f"time.sleep({LONG})", seconds=0.3) as adapter:
-        adapter.start()
-        running = processes(adapter)
-        adapter.close()
-        adapter.close()
-        assert not runs(running[0])
 
 
 def test_what_nobody_closes_is_ended_with_its_adapter():
