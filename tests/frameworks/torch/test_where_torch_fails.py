@@ -40,19 +40,19 @@ def test_a_small_scale_makes_infinities_that_torch_applies(scale, gradient, make
 
 @pytest.mark.clause("TORCH-fused-momentum")
 def test_fused_momentum_that_is_skipped_first_is_never_made_of_nothing():
-    """A first step that torch skips makes momentum, and does not write it. Here there is none yet."""
+    """A first step that torch skips makes momentum, and does not write it. Here there is none yet, and the answer is False."""
 
     def momentum_after_an_overflow(scaler):
         parameter = torch.ones(1, requires_grad=True)
         optimizer = torch.optim.SGD([parameter], lr=1.0, momentum=0.5, fused=True)
         scaler.scale(parameter)
         parameter.grad = torch.tensor([INF])
-        scaler.step(optimizer)
+        answer = scaler.step(optimizer)
         scaler.update()
-        return optimizer.state[parameter].get("momentum_buffer")
+        return answer, optimizer.state[parameter].get("momentum_buffer")
 
-    assert momentum_after_an_overflow(theirs()) is not None
-    assert momentum_after_an_overflow(ours()) is None
+    assert momentum_after_an_overflow(theirs())[1] is not None
+    assert momentum_after_an_overflow(ours()) == (False, None)
 
 
 @pytest.mark.clause("TORCH-floor")
