@@ -5,15 +5,13 @@ import pickle
 import array_api_strict
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from libraries import on, with_dtypes
 from linear import network
 from strategies import DTYPES, alike, same
 
 from ampscale import Network
 from ampscale.core.rule import LossScaleRule
-from ampscale.core.step import Reason, init_train_state, seed_like, train_step
+from ampscale.core.step import Reason, init_train_state, train_step
 from ampscale.core.trees import leaves
 from ampscale.optimizers import SGD, AdamW, Momentum
 
@@ -52,10 +50,9 @@ def test_a_finite_step_is_applied(library):
 
 
 @pytest.mark.clause("STEP-skip", "STEP-reason", "STEP-report", "STEP-counters", "STEP-loss-unscaled")
-@pytest.mark.parametrize("optimizer", [SGD, Momentum, AdamW])
-@with_dtypes("float16", "float32", "float64")
-@pytest.mark.parametrize("bad", [INF, -INF, NAN])
-def test_a_skipped_step_changes_nothing_but_the_scaler(library, optimizer, dtype, bad):
+@pytest.mark.parametrize(("optimizer", "bad"), [(SGD, INF), (Momentum, -INF), (AdamW, NAN)])
+@with_dtypes("float16", "float64")
+def test_a_skipped_step_changes_nothing_but_the_scaler(library, optimizer, bad, dtype):
     """On an overflow the parameters, the moments, the counts and the learning rate stay, bit for bit."""
     step, state = begin(library, optimizer, dtype)
     state, _ = step(state, GOOD)
@@ -95,16 +92,6 @@ def test_a_step_in_which_the_published_scaler_raises_says_so(library, stop):
     assert seen == [(Reason.OVERFLOW, 4), (Reason.STOPPED, 4), (Reason.STOPPED, 4), (Reason.APPLIED, 4)]
 
 
-def test_a_parameter_without_a_gradient_stays(library):
-    """Where some gradients are missing, the others are applied."""
-    model = network([library.array([1.0, 1.0]), library.array([1.0])])
-    optimizer = Momentum(model, learning_rate=0.5)
-    state = init_train_state(model.params, optimizer, RULE)
-    after, report = library.to_numpy(train_step(model, optimizer, RULE, state, [None, library.array([1.0])]))
-    assert report.applied
-    assert [leaf.tolist() for leaf in after.params] == [[1, 1], [0.5]]
-
-
 @pytest.mark.clause("MACHINE-next-step", "STEP-scale-moves-last", "STEP-counters", "STEP-learning-rate")
 def test_a_run_of_steps_is_reported_step_by_step(library):
     """Each step uses the scale of the state before it, and the rate at the number of applied steps before it."""
@@ -121,42 +108,18 @@ def test_a_run_of_steps_is_reported_step_by_step(library):
     assert (state.attempted.dtype, state.applied.dtype) == (np.int32, np.int32)
 
 
-@pytest.mark.clause("STEP-report")
-def test_reports_are_snapshots(library):
-    """Later steps do not change what an earlier one reported, nor its state."""
-    step, state = begin(library, AdamW)
-    kept, copies = [], []
-    for gradients in (GOOD, BAD, GOOD):
-        state, report = step(state, gradients, max_norm=1.0)
-        kept.append((state, report))
-        copies.append(library.to_numpy((state, report)))
-    assert all(same(library.to_numpy(one), other) for one, other in zip(kept, copies, strict=True))
-
-
-@pytest.mark.clause("STEP-order", "STEP-clip")
+@pytest.mark.clause("STEP-order", "STEP-clip", "NORMS-clip-infinite")
 def test_clipping_sees_unscaled_gradients(library):
-    """The norm is that of the unscaled gradients, and the optimizer is given the clipped ones."""
+    """The norm is that of the unscaled gradients; one that overflows makes finite ones zeros, and does not hide an infinity."""
     step, state = begin(library, learning_rate=1.0)
     after, report = library.to_numpy(step(state, [0.0, 3.0, 4.0], max_norm=1.0))
     assert alike(report.global_norm, np.asarray(5, np.float32))
     assert after.params[0].tolist() == [1, pytest.approx(-2.6)]
     assert float(after.params[1]) == pytest.approx(-0.3)
-
-
-@pytest.mark.clause("STEP-clip", "NORMS-clip-infinite")
-def test_a_norm_that_overflows_is_no_overflow(library):
-    """Finite gradients are clipped to zeros, and the step counts."""
-    step, state = begin(library)
     after, report = library.to_numpy(step(state, [1e30, 1e30, 1.0], max_norm=1.0))
     assert report.applied
     assert np.isinf(report.global_norm)
     assert same(after.params, library.to_numpy(state.params))
-
-
-@pytest.mark.clause("STEP-order")
-def test_an_overflow_is_found_before_clipping(library):
-    """Clipping, which turns an infinite norm into zeros, does not hide an infinity from the check."""
-    step, state = begin(library)
     assert not library.to_numpy(step(state, BAD, max_norm=1.0)[1].applied)
 
 
@@ -177,13 +140,6 @@ def test_the_scale_is_the_seed(library, dtype):
         wide = "float64" if dtype == "float64" else "float32"
         assert alike(library.to_numpy(seeds[-1]), np.full(value.shape, 2.0**17, wide))
         assert report.loss is value
-
-
-@pytest.mark.clause("STEP-seed")
-def test_a_seed_has_the_shape_of_its_loss(library):
-    """In any library the seed is an array of the loss's shape."""
-    seed = seed_like(library.array([1.0]), library.array(4.0))
-    assert alike(library.to_numpy(seed), np.asarray([4], np.float32))
 
 
 @pytest.mark.clause("STEP-seed")
@@ -208,40 +164,43 @@ def test_scaling_saves_small_float16_gradients(library):
 
 @pytest.mark.clause("STEP-optimizer")
 def test_any_pair_of_pure_functions_is_an_optimizer(library):
-    """An optimizer of a foreign make, in optax's shape, is enough; it need not tell a learning rate."""
+    """It need not have a learning rate; where some gradients are missing, the others are applied."""
 
     class Plain:
         def init(self, params):
             return ()
 
         def update(self, gradients, state, params):
-            return [-gradient for gradient in gradients], state
+            return [None if gradient is None else -gradient for gradient in gradients], state
 
-    model = network([library.array([1.0])])
+    model = network([library.array([1.0]), library.array([1.0, 1.0])])
     state = init_train_state(model.params, Plain(), RULE)
-    after, report = train_step(model, Plain(), RULE, state, [library.array([3.0])])
-    assert library.to_numpy(after.params[0]).tolist() == [-2]
+    after, report = train_step(model, Plain(), RULE, state, [library.array([3.0]), None])
+    assert [leaf.tolist() for leaf in library.to_numpy(after.params)] == [[-2], [1, 1]]
+    assert library.to_numpy(report.applied)
     assert report.learning_rate is None
 
 
-@pytest.mark.clause("STEP-resume")
-@on("numpy", "strict16", "torch", "jax")
-@settings(max_examples=20)
-@given(st.lists(st.sampled_from([GOOD, BAD, [0.1, -3.0, 1e-3]]), min_size=1, max_size=8))
-def test_a_resumed_run_equals_one_that_never_stopped(library, run):
-    """Whatever the step after which a state is saved and loaded, the run ends with the same bits."""
-    step, state = begin(library, AdamW, "float16")
-    resumed = state
-    for gradients in run:
-        state, _ = step(state, gradients)
-        resumed, _ = begin(library, AdamW, "float16")[0](pickle.loads(pickle.dumps(resumed)), gradients)
+@pytest.mark.clause("STEP-resume", "STEP-report")
+def test_a_resumed_run_equals_one_that_never_stopped(library):
+    """Saved and loaded after any step, it ends with the same bits; later steps change no earlier state or report."""
+    dtype = "float16" if "float16" in library.dtypes else "float32"
+    step, state = begin(library, AdamW, dtype)
+    resumed, kept, copies = state, [], []
+    for gradients in (GOOD, BAD, [0.1, -3.0, 1e-3], GOOD, GOOD, BAD):
+        state, report = step(state, gradients, max_norm=1.0)
+        resumed = library.from_numpy(pickle.loads(pickle.dumps(library.to_numpy(resumed))))
+        resumed, _ = begin(library, AdamW, dtype)[0](resumed, gradients, max_norm=1.0)
         assert same(library.to_numpy(resumed), library.to_numpy(state))
+        kept.append((state, report))
+        copies.append(library.to_numpy((state, report)))
+    assert all(same(library.to_numpy(one), other) for one, other in zip(kept, copies, strict=True))
 
 
 @pytest.mark.clause("STEP-two-modes")
 @pytest.mark.parametrize("optimizer", [SGD, Momentum, AdamW])
-def test_a_step_stays_where_its_parameters_lie(optimizer):
-    """State and report of a step with a functional optimizer are on the device of the parameters."""
+def test_a_step_stays_on_the_device_of_its_parameters(optimizer):
+    """State and report of a step with a functional optimizer."""
     xp, device = array_api_strict, array_api_strict.Device("device1")
     params = [xp.asarray([1.0], dtype=xp.float32, device=device)]
     model = network(params)

@@ -1,10 +1,13 @@
 """Trees: what is a container, what is an array, and what an error says about where."""
 
+import re
 from collections import OrderedDict, defaultdict
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from errors import unexpected
 from hypothesis import given
 from hypothesis import strategies as st
 from libraries import with_dtypes
@@ -21,28 +24,13 @@ class Pair(NamedTuple):
 
 
 @pytest.mark.clause("SCALING-inputs")
-@pytest.mark.parametrize(
-    "tree",
-    [
-        (ONE, TWO),
-        [ONE, TWO],
-        {"b": ONE, "a": TWO},
-        OrderedDict(b=ONE, a=TWO),
-        Pair(ONE, TWO),
-        [None, (ONE, []), {"x": {}, "y": Pair(None, [TWO])}],
-    ],
-    ids=["tuple", "list", "dict", "ordered-dict", "named-tuple", "nested"],
-)
-def test_containers_are_walked_in_order(tree):
-    """The arrays of a tree come in the order in which it is written; dicts are not sorted."""
-    assert all(found is wanted for found, wanted in zip(leaves(tree), [ONE, TWO], strict=True))
-
-
-@pytest.mark.clause("SCALING-inputs")
-@pytest.mark.parametrize("leaf", [np.float32(1), np.asarray(1), np.zeros((0, 3))], ids=["scalar", "0-d", "empty"])
-def test_an_array_is_a_tree(leaf):
-    """A bare array of any shape, a NumPy scalar among them, is a tree of one leaf."""
-    assert leaves_with_paths(leaf) == [("tree", leaf)]
+def test_containers_are_walked_in_order():
+    """The arrays of a tree come in the order in which it is written, dicts unsorted; a bare array is a tree of one leaf."""
+    nested = [None, (ONE, []), {"x": {}, "y": Pair(None, [TWO])}]
+    for tree in ((ONE, TWO), [ONE, TWO], {"b": ONE, "a": TWO}, OrderedDict(b=ONE, a=TWO), Pair(ONE, TWO), nested):
+        assert all(found is wanted for found, wanted in zip(leaves(tree), [ONE, TWO], strict=True))
+    for leaf in (np.float32(1), np.asarray(1), np.zeros((0, 3))):
+        assert leaves_with_paths(leaf) == [("tree", leaf)]
 
 
 def test_an_array_of_any_library_is_a_leaf(library):
@@ -74,40 +62,30 @@ def outline(tree):
 
 
 @pytest.mark.clause("SCALING-structure-kept")
-@pytest.mark.parametrize("empty", [None, (), [], {}, OrderedDict(), [None, {"a": None}]], ids=repr)
-def test_an_empty_tree_maps_to_itself(empty):
-    """A tree without arrays keeps its containers and its Nones, and the function is not called."""
-    assert outline(map_leaves(pytest.fail, empty)) == outline(empty)
-
-
-@pytest.mark.clause("SCALING-structure-kept")
 def test_special_containers_keep_their_type():
-    """A NamedTuple and an OrderedDict come back as what they were, key for key."""
+    """A NamedTuple and an OrderedDict stay what they are, key for key; a tree without arrays is mapped to itself."""
     mapped = map_leaves(lambda leaf: leaf + 1, Pair(OrderedDict(b=ONE, a=TWO), [THREE]))
     assert isinstance(mapped, Pair)
     assert isinstance(mapped.first, OrderedDict)
     assert list(mapped.first) == ["b", "a"]
     assert alike(mapped.second[0], THREE + 1)
+    for empty in (None, (), [], {}, OrderedDict(), [None, {"a": None}]):
+        assert outline(map_leaves(pytest.fail, empty)) == outline(empty)
 
 
 @pytest.mark.clause("SCALING-float-leaves")
-@pytest.mark.parametrize(
-    ("tree", "path", "kind"),
-    [
+def test_a_leaf_that_is_not_an_array_raises():
+    """The error names its path as one would write it, and its type."""
+    rows = [
         ("w", "tree", "str"),
         ({"w": [ONE, 1.5]}, "tree['w'][1]", "float"),
         ((ONE, {"a": {"b": "w"}}), "tree[1]['a']['b']", "str"),
         ([Pair(ONE, {3})], "tree[0][1]", "set"),
         ([defaultdict(list)], "tree[0]", "defaultdict"),
-    ],
-    ids=["bare", "number", "deep", "named-tuple", "other-dict"],
-)
-def test_what_is_no_array_is_named_by_its_path(tree, path, kind):
-    """The error for a wrong leaf says where it stands, as one would write it, and what it is."""
-    with pytest.raises(TypeError) as error:
-        leaves(tree)
-    assert str(error.value).startswith(f"{path} must be an array")
-    assert str(error.value).endswith(f"got {kind}")
+    ]
+    message = "^{} must be an array.*got {}$"
+    cases = [(path, partial(leaves, tree), TypeError, message.format(re.escape(path), kind)) for tree, path, kind in rows]
+    assert unexpected(cases) == []
 
 
 def test_other_trees_are_matched_by_key():
@@ -117,22 +95,20 @@ def test_other_trees_are_matched_by_key():
     assert rows(tree, None) == [(ONE, None), (TWO, None), (THREE, None)]
 
 
-@pytest.mark.parametrize(
-    ("other", "wanted", "got"),
-    [
+def test_trees_of_different_structure_raise():
+    """The error states the expected structure and the one that was passed."""
+    rows = [
         ([ONE], "[0, 1]", "[0]"),
         ([ONE, [TWO]], "an array", "[0]"),
         ({"a": ONE, "b": TWO}, "[0, 1]", "['a', 'b']"),
         (ONE, "[0, 1]", "ndarray"),
-    ],
-    ids=["shorter", "deeper", "other-keys", "bare"],
-)
-def test_trees_of_different_structure_are_refused(other, wanted, got):
-    """Two trees that do not match are a ValueError that says what was wanted and what came."""
-    with pytest.raises(ValueError, match="same structure") as error:
-        map_leaves(max, [ONE, TWO], other)
-    assert f"wanted {wanted}" in str(error.value)
-    assert str(error.value).endswith(f"got {got}")
+    ]
+    message = "same structure.*wanted {}.*got {}$"
+    cases = [
+        (other, partial(map_leaves, max, [ONE, TWO], other), ValueError, message.format(re.escape(wanted), re.escape(got)))
+        for other, wanted, got in rows
+    ]
+    assert unexpected(cases) == []
 
 
 @pytest.mark.parametrize("flag", [True, False])
