@@ -109,15 +109,3 @@ def test_arithmetic_is_no_read(library):
         xp.where(flag, xp.asarray(0, dtype=xp.int32), xp.asarray(1, dtype=xp.int32))
         operator.pow(left, right)
     assert reads == []
-
-
-@COUNTING
-def test_an_array_as_an_index_is_a_read_where_it_is_one(library):
-    """Some libraries look at an index that is an array; `take` never looks."""
-    table, index = library.array([1.0, 2.0]), library.array([1], "int32")
-    with library.count_reads() as reads:
-        library.xp.take(table, index, axis=0)
-    assert reads == []
-    with library.count_reads() as reads:
-        table[index[0]]
-    assert len(reads) == (0 if library.name == "jax" else 1)

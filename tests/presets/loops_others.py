@@ -1,7 +1,7 @@
-"""The scalers of ONNX Runtime, OneFlow, MXNet, BMTrain and Chainer as plain loops, and the constant one."""
+"""Scalers of ONNX Runtime, OneFlow, MXNet, BMTrain, Chainer, Apex and fairseq as plain loops, and the constant one."""
 
 import numpy as np
-from presets.loop import Loop
+from presets.loop import Loop, Stop
 
 f32 = np.float32
 FLT_MAX = float(np.finfo(np.float32).max)
@@ -110,3 +110,78 @@ class Static(Loop):
 
     def _step(self, finite):
         return f32(self.loss_scale)
+
+
+class ApexLossScaler(Loop):
+    """`apex.amp`, before its removal of 2025-05-08, apex/amp/scaler.py: by 2 whatever it is told."""
+
+    settings = "init_scale scale_window min_loss_scale max_loss_scale"
+
+    def start(self):
+        self._loss_scale, self._unskipped = min(self.max_loss_scale, float(self.init_scale)), 0
+
+    def _step(self, finite):
+        if finite:
+            self._unskipped += 1
+        else:
+            self._loss_scale, self._unskipped = self._loss_scale / 2.0, 0
+            if self.min_loss_scale:
+                self._loss_scale = max(self.min_loss_scale, self._loss_scale)
+        if self._unskipped == self.scale_window:
+            self._loss_scale, self._unskipped = min(self.max_loss_scale, self._loss_scale * 2.0), 0
+        return self._loss_scale
+
+
+class ApexDynamicLossScaler(Loop):
+    """`apex.fp16_utils`, before its removal of 2025-05-08, apex/fp16_utils/loss_scaler.py: a modulus of iterations."""
+
+    settings = "init_scale scale_factor scale_window"
+
+    def start(self):
+        self.cur_scale, self.cur_iter, self.last_overflow_iter = float(self.init_scale), 0, -1
+
+    def _step(self, finite):
+        if not finite:
+            self.cur_scale = max(self.cur_scale / self.scale_factor, 1)
+            self.last_overflow_iter = self.cur_iter
+        elif (self.cur_iter - self.last_overflow_iter) % self.scale_window == 0:
+            self.cur_scale *= self.scale_factor
+        self.cur_iter += 1
+        return self.cur_scale
+
+
+class FairseqDynamicLossScaler(Loop):
+    """
+    fairseq 0.12.2, fairseq/optim/dynamic_loss_scaler.py; fairscale 146f1602, fairscale/experimental/optim/dynamic_loss_scaler.py.
+
+    One step is fairseq's: `check_overflow`, and `update` if it was finite. Where fairscale's is called as torch's is, with
+    `update` after every step, an overflow counts for two steps, and the next growth comes one finite step early.
+    """
+
+    settings = "init_scale scale_factor scale_window threshold min_loss_scale tolerance"
+
+    def start(self):
+        self.loss_scale, self._iter = float(self.init_scale), 0
+        self._last_overflow_iter = self._last_rescale_iter = -1
+        self._overflows_since_rescale = 0
+
+    def _step(self, finite):
+        if not finite:
+            self._overflow()
+        elif (self._iter - self._last_overflow_iter) % self.scale_window == 0:
+            self.loss_scale *= self.scale_factor
+            self._last_rescale_iter = self._iter
+        self._iter += 1
+        return self.loss_scale
+
+    def _overflow(self):
+        self._last_overflow_iter = self._iter
+        self._overflows_since_rescale += 1
+        pct = self._overflows_since_rescale / float(self._iter - self._last_rescale_iter)
+        lowered = self.loss_scale
+        if pct >= self.tolerance:
+            lowered = max(self.loss_scale / self.scale_factor, self.threshold or 0.0)
+            self._last_rescale_iter, self._overflows_since_rescale = self._iter, 0
+        if lowered <= self.min_loss_scale:
+            raise Stop
+        self.loss_scale = lowered

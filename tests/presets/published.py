@@ -5,17 +5,7 @@ Their settings and defaults are written down here by hand, from the projects' so
 """
 
 import numpy as np
-from presets import (
-    loops_apex,
-    loops_deepspeed,
-    loops_fairseq,
-    loops_jax,
-    loops_mindspore,
-    loops_others,
-    loops_paddle,
-    loops_tensorflow,
-    loops_torch,
-)
+from presets import loops_deepspeed, loops_jax, loops_mindspore, loops_others, loops_paddle, loops_tensorflow, loops_torch
 from presets.scaler import GIVEN, Published
 
 TOP32, BOTTOM32 = 2.0**126, 2.0**-147
@@ -34,7 +24,7 @@ def fairseq(init_scale, scale_window, tolerant=False):
     rates = [{"rate": rate, "growth_interval": 4} for rate in (1 / 3, 0.25, 0.4, 0.6, 0.7, 1.0)]
     rates = [*rates, {"rate": 0.7, "growth_interval": 4, "stop_below": 70.0}] if tolerant else []
     return Published(
-        loops_fairseq.DynamicLossScaler,
+        loops_others.FairseqDynamicLossScaler,
         (init_scale, 2.0, scale_window, None, 1e-4, *([GIVEN] if tolerant else [])),
         f"{THREE} min_scale stop_below" + " rate" * tolerant,
         fixed=() if tolerant else (0.0,),
@@ -81,14 +71,14 @@ PUBLISHED = {
         starts=(TOP32, BOTTOM32),
     ),
     "apex": Published(
-        loops_apex.LossScaler,
+        loops_others.ApexLossScaler,
         (2.0**16, 2000, None, 2.0**24),
         "init_scale growth_interval min_scale max_scale",
         starts=(2.0**22, 1e7, BOTTOM64),
         more=({"min_scale": 10.0}, {"min_scale": 10.0, "max_scale": 100.0}, {"init_scale": TOP64, "max_scale": 1.5e308}),
     ),
     "apex_hysteresis": Published(loops_torch.UpdateScaleHysteresis, (65536.0, 2.0, 0.5, 2000, 1), FIVE, starts=(TOP32, BOTTOM32)),
-    "apex_fp16_utils": Published(loops_apex.DynamicLossScaler, (2**32, 2.0, 1000), THREE, starts=(TOP64, 3.0)),
+    "apex_fp16_utils": Published(loops_others.ApexDynamicLossScaler, (2**32, 2.0, 1000), THREE, starts=(TOP64, 3.0)),
     "nemo": Published(loops_torch.NemoGradScaler, (65536.0, 2.0, 0.5, 2000, 1), FIVE, starts=(TOP32, BOTTOM32)),
     "deepspeed": deepspeed(consecutive=False),
     "deepspeed_consecutive": deepspeed(consecutive=True),

@@ -52,48 +52,6 @@ def test_presets_reproduce_recorded_runs():
     assert differing(rows, "....x.xxxx....x", **setting) == []
 
 
-def growths(seen):
-    """At which steps, counted from one, the scale went up from 64 or from the one before."""
-    return [number for number, (old, new) in enumerate(zip([64.0, *seen], seen, strict=False), 1) if new > old]
-
-
-def fingerprint(name):
-    """Finite steps to a growth (first, after an overflow, between two), then how overflows add up."""
-
-    def run(steps):
-        return scales(name, steps, init_scale=64.0, growth_interval=3, hysteresis=2)
-
-    first, second = growths(run("." * 8))[:2]
-    window = growths(run("x" + "." * 5))[0] - 1
-    overflows, forgiven, regrown = run("xxx"), run("x.x"), run("x" + "." * window + "x")
-    falls = [old > new for old, new in zip([64.0, *overflows], overflows, strict=False)]
-    return first, window, second - first, falls.index(True) + 1, forgiven[2] < forgiven[1], sum(falls), regrown[-1] < regrown[-2]
-
-
-def test_a_family_has_its_fingerprint():
-    """
-    Results of the real objects, with an interval of three and a hysteresis of two where there is one.
-
-    Finite steps to the first growth, to the growth after an overflow, between growths; overflows to the first backoff;
-    whether `x.x` backs off at its end; backoffs in `xxx`; whether the overflow after a growth backs off.
-    """
-    plain = (3, 3, 3, 1, True, 3, True)
-    rows = {
-        "torch torch_sharded_cpu fairseq2 fairseq fairscale jmp jmp_jit mpx keras tf_keras tensorflow_v1": plain,
-        "apex apex_fp16_utils onnxruntime oneflow bmtrain mindspore mindspore_update_cell mindspore_manager": plain,
-        "flax": (4, 4, 4, 1, True, 3, True),
-        "deepspeed_fp16_optimizer": (4, 4, 3, 1, True, 3, True),
-        "paddle paddle_amp_scaler paddle_static paddle_static_old": (3, 3, 3, 2, False, 1, False),
-        "paddle_document tensorflow_contrib": (3, 3, 3, 2, True, 1, False),
-        "megatron colossalai": (3, 3, 3, 2, True, 2, False),
-        "deepspeed": (4, 4, 3, 2, True, 2, False),
-        "deepspeed_consecutive": (4, 4, 3, 2, False, 2, False),
-        "nemo apex_hysteresis": (3, 3, 3, 2, False, 2, False),
-        "mxnet": (4, 4, 3, 2, False, 2, False),
-    }
-    assert [(name, fingerprint(name)) for names, row in rows.items() for name in names.split() if fingerprint(name) != row] == []
-
-
 @pytest.mark.clause("MACHINE-growth-guard", "MACHINE-cap")
 def test_a_family_stops_growing_at_its_own_top():
     """From 2**126 with an interval of one, some stay in float32, some become infinite and some use float64; some have a cap."""
