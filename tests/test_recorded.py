@@ -1,10 +1,10 @@
 """Recorded runs of the real frameworks come out bit for bit."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pytest
 from vectors import array, same
 
 import ampscale
@@ -13,8 +13,10 @@ RECORDED = Path(__file__).parent / "recorded"
 
 
 def runs(framework, kind):
-    """Recorded runs, one test each."""
-    return pytest.mark.parametrize("run", json.loads((RECORDED / f"{framework}.json").read_text())[kind], ids=lambda _: "")
+    """The recorded runs of a kind, at least one."""
+    recorded = json.loads((RECORDED / f"{framework}.json").read_text())[kind]
+    assert recorded
+    return recorded
 
 
 def floats(scales):
@@ -29,100 +31,97 @@ def all_same(got, wanted):
     return all(same(one, other) for one, other in zip(got, wanted, strict=True))
 
 
-@runs("mindspore", "DynamicLossScaler")
-def test_mindspore_dynamic_loss_scaler(run):
+def test_mindspore_dynamic_loss_scaler():
     """The scale and the counter after each adjust."""
-    first, factor, window = run["arguments"]
-    scaler = ampscale.DynamicLossScaler(float.fromhex(first), factor, window)
-    seen = []
-    for step in run["steps"]:
-        scaler.adjust(np.asarray(step == "F"))
-        seen.append((float(scaler.scale_value), int(scaler.counter)))
-    assert seen == list(zip(floats(run["scale"]), run["counter"], strict=True))
+    for run in runs("mindspore", "DynamicLossScaler"):
+        first, factor, window = run["arguments"]
+        scaler = ampscale.DynamicLossScaler(float.fromhex(first), factor, window)
+        seen = []
+        for step in run["steps"]:
+            scaler.adjust(np.asarray(step == "F"))
+            seen.append((float(scaler.scale_value), int(scaler.counter)))
+        assert seen == list(zip(floats(run["scale"]), run["counter"], strict=True))
 
 
-@runs("mindspore", "DynamicLossScaleUpdateCell")
-def test_mindspore_dynamic_loss_scale_update_cell(run):
+def test_mindspore_dynamic_loss_scale_update_cell():
     """The scale and both counters after each call."""
-    first, factor, window = run["arguments"]
-    cell = ampscale.DynamicLossScaleUpdateCell(float.fromhex(first), factor, window)
-    scale = np.asarray(cell.get_loss_scale(), np.float32)
-    seen = []
-    for step in run["steps"]:
-        cell(scale, np.asarray(step == "O"))
-        seen.append((float(scale), cell.cur_iter, cell.last_overflow_iter))
-    assert seen == list(zip(floats(run["scale"]), run["cur_iter"], run["last_overflow_iter"], strict=True))
+    for run in runs("mindspore", "DynamicLossScaleUpdateCell"):
+        first, factor, window = run["arguments"]
+        cell = ampscale.DynamicLossScaleUpdateCell(float.fromhex(first), factor, window)
+        scale = np.asarray(cell.get_loss_scale(), np.float32)
+        seen = []
+        for step in run["steps"]:
+            cell(scale, np.asarray(step == "O"))
+            seen.append((float(scale), cell.cur_iter, cell.last_overflow_iter))
+        assert seen == list(zip(floats(run["scale"]), run["cur_iter"], run["last_overflow_iter"], strict=True))
 
 
-@runs("mindspore", "DynamicLossScaleManager")
-def test_mindspore_dynamic_loss_scale_manager(run):
+def test_mindspore_dynamic_loss_scale_manager():
     """The scale after each update, in float64."""
-    first, factor, window = run["arguments"]
-    manager = ampscale.DynamicLossScaleManager(float.fromhex(first), factor, window)
-    seen = []
-    for step in run["steps"]:
-        manager.update_loss_scale(step == "O")
-        seen.append(manager.get_loss_scale())
-    assert seen == floats(run["scale"])
+    for run in runs("mindspore", "DynamicLossScaleManager"):
+        first, factor, window = run["arguments"]
+        manager = ampscale.DynamicLossScaleManager(float.fromhex(first), factor, window)
+        seen = []
+        for step in run["steps"]:
+            manager.update_loss_scale(step == "O")
+            seen.append(manager.get_loss_scale())
+        assert seen == floats(run["scale"])
 
 
-@runs("mindspore", "scale and unscale")
-def test_mindspore_scale_and_unscale(run):
+def test_mindspore_scale_and_unscale():
     """Values of four dtypes times and over powers of two."""
-    scaler = ampscale.StaticLossScaler(float.fromhex(run["scale"]))
-    assert same(getattr(scaler, run["op"])(array(run["input"])), array(run["output"]))
+    for run in runs("mindspore", "scale and unscale"):
+        scaler = ampscale.StaticLossScaler(float.fromhex(run["scale"]))
+        assert same(getattr(scaler, run["op"])(array(run["input"])), array(run["output"]))
 
 
-@runs("mindspore", "TrainOneStepWithLossScaleCell")
-def test_mindspore_train_one_step_with_loss_scale_cell(run):
+def test_mindspore_train_one_step_with_loss_scale_cell():
     """Losses, overflows, scales, gradients and, where they are float32, parameters."""
-    replay(run, lambda network, optimizer, sense: ampscale.TrainOneStepWithLossScaleCell(network, optimizer, sense))
+    for run in runs("mindspore", "TrainOneStepWithLossScaleCell"):
+        replay(run, ampscale.TrainOneStepWithLossScaleCell)
 
 
-@runs("mindformers", "MFTrainOneStepCell")
-def test_mindformers_mf_train_one_step_cell(run):
+def test_mindformers_mf_train_one_step_cell():
     """The same, and the learning rates and norms."""
-    replay(
-        run,
-        lambda network, optimizer, sense: ampscale.MFTrainOneStepCell(network, optimizer, scale_sense=sense, **run["settings"]),
-    )
+    for run in runs("mindformers", "MFTrainOneStepCell"):
+        replay(run, partial(ampscale.MFTrainOneStepCell, **run["settings"]))
 
 
-@runs("mindformers", "clip")
-def test_mindformers_clip(run):
+def test_mindformers_clip():
     """Clipped gradients, and the norm before."""
-    clipped, norm = ampscale.clip_by_global_norm(arrays(run["input"]), float.fromhex(run["max_norm"]))
-    assert all_same(clipped, arrays(run["output"]))
-    assert same(norm.reshape(1), array(run["norm"]))
+    for run in runs("mindformers", "clip"):
+        clipped, norm = ampscale.clip_by_global_norm(arrays(run["input"]), float.fromhex(run["max_norm"]))
+        assert all_same(clipped, arrays(run["output"]))
+        assert same(norm.reshape(1), array(run["norm"]))
 
 
-@runs("paddle", "GradScaler")
-def test_paddle_grad_scaler(run):
+def test_paddle_grad_scaler():
     """The scale and both counts after each step; Paddle's code counts consecutive overflows."""
-    given = {**run["arguments"], "init_loss_scaling": float.fromhex(run["arguments"]["init_loss_scaling"])}
-    scaler = ampscale.GradScaler(**given, decr_count="consecutive")
-    optimizer = ampscale.optimizers.SGD(ampscale.Network(lambda params: params[0], [np.zeros(1, np.float32)]))
-    seen = []
-    for step in run["steps"]:
-        optimizer.parameters[0].grad = np.asarray([1.0 if step == "F" else np.inf], np.float32)
-        drive(scaler, optimizer, run["drive"])
-        state = scaler.state_dict()
-        seen.append((float(state["scale"][0]), state["incr_count"], state["decr_count"]))
-    assert seen == list(zip(floats(run["scale"]), run["incr_count"], run["decr_count"], strict=True))
+    for run in runs("paddle", "GradScaler"):
+        given = {**run["arguments"], "init_loss_scaling": float.fromhex(run["arguments"]["init_loss_scaling"])}
+        scaler = ampscale.GradScaler(**given, decr_count="consecutive")
+        optimizer = ampscale.optimizers.SGD(ampscale.Network(lambda params: params[0], [np.zeros(1, np.float32)]))
+        seen = []
+        for step in run["steps"]:
+            optimizer.parameters[0].grad = np.asarray([1.0 if step == "F" else np.inf], np.float32)
+            drive(scaler, optimizer, run["drive"])
+            state = scaler.state_dict()
+            seen.append((float(state["scale"][0]), state["incr_count"], state["decr_count"]))
+        assert seen == list(zip(floats(run["scale"]), run["incr_count"], run["decr_count"], strict=True))
 
 
-@runs("paddle", "training")
-def test_paddle_training(run):
+def test_paddle_training():
     """Scales and parameters of whole runs with SGD and Momentum."""
-    network = replayed(run)
-    optimizer = optimizer_of(run, network)
-    given = {**run["scaler"], "init_loss_scaling": float.fromhex(run["scaler"]["init_loss_scaling"])}
-    scaler = ampscale.GradScaler(**given, decr_count="consecutive")
-    for step in run["steps"]:
-        network.backward(step, seed=np.float32(1))
-        drive(scaler, optimizer, run["drive"])
-        assert scaler.get_loss_scaling() == float.fromhex(step["scale"])
-        assert all_same(network.params, arrays(step["parameters"]))
+    for run in runs("paddle", "training"):
+        network = replayed(run)
+        optimizer = optimizer_of(run, network)
+        given = {**run["scaler"], "init_loss_scaling": float.fromhex(run["scaler"]["init_loss_scaling"])}
+        scaler = ampscale.GradScaler(**given, decr_count="consecutive")
+        for step in run["steps"]:
+            network.backward(step, seed=np.float32(1))
+            drive(scaler, optimizer, run["drive"])
+            assert scaler.get_loss_scaling() == float.fromhex(step["scale"])
+            assert all_same(network.params, arrays(step["parameters"]))
 
 
 def drive(scaler, optimizer, how):
@@ -168,7 +167,7 @@ def replay(run, make):
     optimizer, reached = optimizer_of(run, network), []
     apply = optimizer.apply
     optimizer.apply = lambda gradients, finite: (reached.append(gradients), apply(gradients, finite))
-    cell = make(network, optimizer, scale_sense_of(run))
+    cell = make(network, optimizer, scale_sense=scale_sense_of(run))
     for step in run["steps"]:
         out = cell(step)
         assert same(out.loss, array(step["loss"]))
