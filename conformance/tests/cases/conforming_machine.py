@@ -1,57 +1,17 @@
 """Right implementations of level 0, each in another style and for another claim: none of them may be accused of anything."""
 
-import math
 import pickle
 import struct
 from typing import NamedTuple
 
 import numpy as np
-from ampscale_conformance import ImplementationInfo, Unsupported
+from ampscale_conformance import ImplementationInfo
 
 LARGEST = 2.0**127 * (2 - 2.0**-23)
 
 
 def info(name, preset, *capabilities, level=0):
     return ImplementationInfo(name=name, preset=preset, capabilities=capabilities, level=level)
-
-
-class AnObject:
-    """Python floats in an object that changes; what is saved is a dict. Torch's rule, whose guard is float32's."""
-
-    info = info("an object", "torch", "resume")
-
-    class Scaler:
-        """What changes."""
-
-        def __init__(self, rule):
-            self.rule, self.scale, self.tracker = rule, rule.init_scale, 0
-
-        def update(self, found_inf):
-            if found_inf:
-                self.scale, self.tracker = self.scale * self.rule.backoff_factor, 0
-                return
-            self.tracker += 1
-            if self.tracker == self.rule.growth_interval:
-                if self.scale * self.rule.growth_factor <= LARGEST:
-                    self.scale *= self.rule.growth_factor
-                self.tracker = 0
-
-    def create(self, rule):
-        return self.Scaler(rule)
-
-    def update(self, handle, finite):
-        handle.update(not finite)
-
-    def read_scale(self, handle):
-        return handle.scale
-
-    def save(self, handle):
-        return {"scale": handle.scale, "_growth_tracker": handle.tracker}
-
-    def load(self, rule, saved):
-        handle = self.Scaler(rule)
-        handle.scale, handle.tracker = saved["scale"], saved["_growth_tracker"]
-        return handle
 
 
 class ATuple:
@@ -115,34 +75,6 @@ class CountsDown:
     def load(self, rule, saved):
         scale, steps, overflows = struct.unpack("<fqq", saved)
         return rule, Left(np.float32(scale), steps, overflows)
-
-
-class AnExponent:
-    """Only the exponent is held, so that the scale cannot be anything but a power of two. Keras' rule, which knows no other."""
-
-    info = info("an exponent", "keras", "resume")
-
-    def create(self, rule):
-        mantissa, exponent = math.frexp(rule.init_scale)
-        if mantissa != 0.5:
-            raise Unsupported("the initial scale must be a power of two")
-        return {"exponent": exponent - 1, "good": 0, "interval": rule.growth_interval}
-
-    def update(self, handle, finite):
-        handle["good"] = handle["good"] + 1 if finite else 0
-        if not finite:
-            handle["exponent"] -= 1
-        elif handle["good"] == handle["interval"]:
-            handle |= {"exponent": handle["exponent"] + 1, "good": 0}
-
-    def read_scale(self, handle):
-        return math.ldexp(1.0, handle["exponent"])
-
-    def save(self, handle):
-        return dict(handle)
-
-    def load(self, rule, saved):
-        return dict(saved)
 
 
 class StepNumbers:
@@ -221,35 +153,4 @@ class History:
         return rule, tuple(sign == "+" for sign in saved)
 
 
-class Torch:
-    """Tensors of shape (1,) and `torch.where`, nothing read before the end. ONNX Runtime's rule."""
-
-    info = info("torch tensors", "onnxruntime", "resume")
-
-    def create(self, rule):
-        import torch
-
-        return rule, torch.full((1,), rule.init_scale), torch.zeros(1, dtype=torch.int32)
-
-    def update(self, handle, finite):
-        import torch
-
-        rule, scale, good = handle
-        overflow = torch.tensor([not finite])
-        good = torch.where(overflow, 0, good + 1)
-        grows = good >= rule.growth_interval
-        scale = torch.where(overflow, (scale / 2).clamp(min=rule.min_scale), scale)
-        scale = torch.where(grows, (scale * 2).clamp(max=rule.max_scale), scale)
-        return rule, scale, torch.where(grows, 0, good)
-
-    def read_scale(self, handle):
-        return handle[1]
-
-    def save(self, handle):
-        return [tensor.clone() for tensor in handle[1:]]
-
-    def load(self, rule, saved):
-        return (rule, *(tensor.clone() for tensor in saved))
-
-
-RIGHT = (AnObject(), ATuple(), CountsDown(), AnExponent(), StepNumbers(), History(), Torch())
+RIGHT = (ATuple(), CountsDown(), StepNumbers(), History())

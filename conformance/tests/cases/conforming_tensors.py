@@ -6,9 +6,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-import torch
 from ampscale_conformance.model.adapter import ImplementationInfo
-from torch.utils import _pytree as pytree
 
 TREES = ("none", "empty")
 WITHOUT_DIVISION = ("rounding", "bfloat16", "complex", "integers", *TREES)
@@ -144,38 +142,6 @@ class InDouble(Core):
         return bool(np.all(abs(parts) <= ml_dtypes.finfo(parts.dtype).max)) if parts.dtype in FLOATS else True
 
 
-class Torch(Core):
-    """Tensors and a scale that is a tensor; multiplies by a reciprocal taken in float64."""
-
-    arrays = "torch"
-    claims = WITHOUT_DIVISION
-
-    def product(self, leaf, scale):
-        return leaf * torch.tensor(scale)
-
-    def quotient(self, leaf, scale):
-        return leaf * torch.tensor(scale).double().reciprocal().float()
-
-    def is_finite(self, leaf):
-        return bool(torch.isfinite(leaf).all())
-
-
-class TorchTrees(Torch):
-    """PyTorch's own tree library, division, and a flag that stays a tensor."""
-
-    claims = ("division", *Torch.claims)
-
-    def mapped(self, function, tree):
-        return pytree.tree_map(lambda leaf: None if leaf is None else function(leaf), tree)
-
-    def quotient(self, leaf, scale):
-        return leaf / torch.tensor(scale)
-
-    def all_finite(self, tree):
-        flags = [torch.isfinite(leaf).all() for leaf in pytree.tree_leaves(tree) if leaf is not None]
-        return torch.stack(flags).all() if flags else torch.tensor(True)
-
-
 class Jax(Core):
     """jax.tree.map, eagerly; the scale is an array of shape (), which widens what has 16 bits."""
 
@@ -193,32 +159,4 @@ class Jax(Core):
         return jnp.all(jnp.asarray([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]))
 
 
-class JaxCompiled(Jax):
-    """The same, compiled, in the arrays' own dtypes."""
-
-    def scale(self, handle, tree):
-        return _scaled(tree, handle[1].scale)
-
-    def unscale(self, handle, tree):
-        return _unscaled(tree, handle[1].scale)
-
-    def all_finite(self, tree):
-        return _all_finite(tree)
-
-
-@jax.jit
-def _scaled(tree, scale):
-    return jax.tree.map(lambda leaf: (leaf * scale).astype(leaf.dtype), tree)
-
-
-@jax.jit
-def _unscaled(tree, scale):
-    return jax.tree.map(lambda leaf: (leaf / scale).astype(leaf.dtype), tree)
-
-
-@jax.jit
-def _all_finite(tree):
-    return jax.tree.reduce(jnp.logical_and, jax.tree.map(lambda leaf: jnp.isfinite(leaf).all(), tree), jnp.asarray(True))
-
-
-STYLES = (Core, InPlace, Tuples, Lists, Widening, Reciprocal, Float16Arithmetic, InDouble, Torch, TorchTrees, Jax, JaxCompiled)
+STYLES = (Core, InPlace, Tuples, Lists, Widening, Reciprocal, Float16Arithmetic, InDouble, Jax)

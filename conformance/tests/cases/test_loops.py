@@ -12,7 +12,6 @@ from ampscale_conformance.cases.backends_process import scales_elsewhere
 from ampscale_conformance.model.subject import Failed, TimedOut
 from ampscale_conformance.model.verdicts import BAD
 from ampscale_conformance.run.check import run
-from cases.conforming_loops import TheArrays, TheFunctionalCell, TheObject
 from mutants import mutants_of
 from mutants.backends import OnArrays
 from mutants.loop import Loop
@@ -34,20 +33,6 @@ def accused(report):
 def result_of(name, adapter):
     """What comes of one case."""
     return run(next(case for case in CASES if case.id == name), adapter)
-
-
-@pytest.mark.parametrize(
-    ("adapter", "least"),
-    [(TheObject(), 40), (TheFunctionalCell(), 18), (TheArrays(), 10), (TheArrays().compiled(), 8)],
-    ids=["object", "functional", "arrays", "compiled"],
-)
-def test_a_right_one_is_not_accused(adapter, least):
-    """And is asked, as far as it claims."""
-    if adapter.info.arrays != "numpy":
-        pytest.importorskip(adapter.info.arrays)
-    report = check(adapter, cases=CASES)
-    assert accused(report) == {}
-    assert report.counts["pass"] >= least
 
 
 def test_a_plain_loop_is_right():

@@ -13,7 +13,7 @@ from ampscale_conformance.model.claimed_rules import SMALL
 from ampscale_conformance.model.clauses import clauses
 from ampscale_conformance.oracle import tensors
 from ampscale_conformance.run.check import run
-from cases.conforming_tensors import STYLES, Core, Jax, Torch
+from cases.conforming_tensors import STYLES, Core, Jax, Reciprocal
 
 import ampscale
 from ampscale.presets import PRESETS
@@ -70,7 +70,7 @@ def test_a_library_without_a_dtype_is_not_accused():
 def test_every_case_is_passed_by_several_styles():
     """No case is too hard, or asked of nobody."""
     passed = [result.case for style in STYLES for result in results_of(style) if result.verdict is Verdict.PASS]
-    assert min(passed.count(case.id) for case in CASES) >= 7
+    assert min(passed.count(case.id) for case in CASES) >= 5
 
 
 def test_no_preset_is_accused():
@@ -125,12 +125,12 @@ def test_one_unit_is_allowed_where_a_reciprocal_is():
 
 
 def test_a_reciprocal_is_seen_with_division():
-    """PyTorch's, whose scaler multiplies: not asked of it, and found if it claims to divide."""
+    """As of a scaler that multiplies: not asked of it, and found if it claims to divide."""
 
-    class Claims(Torch):
+    class Claims(Reciprocal):
         claims = Core.claims
 
-    assert came(Torch(), "divides-float32-by-3") == (Verdict.UNSUPPORTED, "does not claim division")
+    assert came(Reciprocal(), "divides-float32-by-3") == (Verdict.UNSUPPORTED, "does not claim division")
     verdict, message = came(Claims(), "divides-float32-by-3")
     assert verdict is Verdict.FAIL
     assert (

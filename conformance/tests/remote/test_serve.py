@@ -3,13 +3,13 @@
 import os
 import subprocess
 from dataclasses import replace
-from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 from ampscale_conformance.adapters.loading import find
 from ampscale_conformance.cases import every_case
-from ampscale_conformance.model.adapter import CAPABILITIES, ImplementationInfo, Unsupported
+from ampscale_conformance.model.adapter import CAPABILITIES, ImplementationInfo
 from ampscale_conformance.model.case import Case
 from ampscale_conformance.model.subject import Crashed
 from ampscale_conformance.remote.command_adapter import CommandAdapter, NotStarted, ReplayAdapter
@@ -20,11 +20,19 @@ from remote.commands import RULE, SERVE, told, verdicts
 
 from ampscale import LossScaleRule
 
+MUTANTS = str(Path(__file__).parents[1])
+
+
+@pytest.fixture(autouse=True)
+def paths(monkeypatch):
+    """Processes find the mutants."""
+    monkeypatch.setenv("PYTHONPATH", MUTANTS, prepend=os.pathsep)
+
 
 def served(text, folder, name="ADAPTER", **options):
     """The adapter of a module of this text."""
     (folder / "served_here.py").write_text(text)
-    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(folder), MUTANTS, *filter(None, [os.environ.get("PYTHONPATH")])])
     return CommandAdapter(["env", f"PYTHONPATH={path}", *SERVE, f"served_here:{name}"], 60.0, **options)
 
 
@@ -34,42 +42,38 @@ OUTSIDE = {"a-step-on-arrays-reads-nothing"}
 
 @pytest.mark.filterwarnings("ignore")  # a scale that becomes infinite is what some cases ask for
 @pytest.mark.parametrize(
-    ("name", "needs"),
+    ("name", "chosen"),
     [
-        ("mutants.plain:Plain", None),
-        ("ampscale_conformance.adapters.ampscale.backends:TORCH", "torch"),
-        ("ampscale_conformance.adapters.ampscale.scalers:PADDLE_GRAD_SCALER", None),
+        ("mutants.plain:Plain", [0, 1]),
+        ("ampscale_conformance.adapters.ampscale.backends:NUMPY", [3, 4]),
+        ("ampscale_conformance.adapters.ampscale.scalers:PADDLE_GRAD_SCALER", [2]),
     ],
 )
-def test_a_report_is_the_same_by_either_way(name, needs):
+def test_a_report_is_the_same_by_either_way(name, chosen):
     """Beside the suite and in a process of its own: each case, and its verdict."""
-    if needs and find_spec(needs) is None:
-        pytest.skip(f"needs {needs}")
-    cases = [case for case in every_case() if case.id not in OUTSIDE and "jit" not in case.needs]  # compiling takes long
+    cases = [case for case in every_case() if case.level in chosen and case.id not in OUTSIDE]
     here = check(find(name), cases=cases)
     with CommandAdapter([*SERVE, name], 60.0) as adapter:
         there = check(adapter, cases=cases)
     assert there.info == replace(here.info, arrays="numpy")
     assert [(each.case, each.verdict) for each in there.results] == [(each.case, each.verdict) for each in here.results]
-    assert verdicts(here).count("pass") > 50
+    assert verdicts(here).count("pass") > 20
 
 
 # --- a small adapter of every call ---
 
 WHOLE = '''
 import numpy as np
-from ampscale_conformance import CAPABILITIES, ImplementationInfo, Unsupported
+from ampscale_conformance import CAPABILITIES, ImplementationInfo
 
 class Whole:
-    """Notes what it is called with, and answers with what it was given."""
+    """Answers with what it was given."""
 
     def __init__(self, compiled=0):
         self.info = ImplementationInfo(name="whole", level=4, capabilities=set(CAPABILITIES))
         self.compilations, self.laid = compiled, {}
 
     def create(self, rule, **options):
-        if options.get("unknown"):
-            raise Unsupported("no such option")
         return [rule, options, self.compilations]
 
     def update(self, handle, finite):
@@ -94,31 +98,6 @@ class Whole:
 
     def all_finite(self, tree):
         return np.isfinite(tree[0]).all()
-
-    def add_optimizer(self, handle, parameters):
-        return {"parameters": parameters}
-
-    def set_gradients(self, handle, optimizer, gradients):
-        optimizer["gradients"] = gradients
-        return "nothing of interest"
-
-    def get_gradients(self, handle, optimizer):
-        return optimizer["gradients"]
-
-    def get_parameters(self, handle, optimizer):
-        return tuple(optimizer["parameters"])
-
-    def unscale_(self, handle, optimizer):
-        raise KeyError("gradients")
-
-    def step(self, handle, optimizer):
-        return None if "gradients" in optimizer else False
-
-    def create_cell(self, rule, parameters, **options):
-        return (rule, parameters, options)
-
-    def train_step(self, cell, data):
-        return {"parameters": cell[1], "finite": np.True_, "scale": cell[0].init_scale, "next_scale": np.float32(2), **cell[2]}
 
     def update_ranks(self, handles, finite):
         return [handle if good else [*handle] for handle, good in zip(handles, finite)]
@@ -151,6 +130,7 @@ def test_a_scaler_that_is_changed_in_place_keeps_its_number(whole):
     """As one whose update gives None does."""
     handle = whole.create(RULE)
     assert whole.update(handle, True) is handle
+    assert (whole.info.name, whole.info.level, whole.info.capabilities) == ("whole", 4, frozenset(CAPABILITIES))
     assert whole.create(RULE) is not handle
     assert whole.read_scale(handle) == 8.0
 
@@ -159,33 +139,6 @@ def test_a_tree_that_is_written_to_comes_back(whole):
     """What is given is a copy, so the one that was written to is the answer."""
     (got,) = whole.unscale(whole.create(RULE), [np.float32([8, 16])])
     assert got.tolist() == [1, 2]
-
-
-def test_a_loop_is_asked_step_by_step(whole):
-    """Optimizers by their numbers, gradients with None among them, and an answer that is none or a bool."""
-    handle = whole.create(RULE)
-    optimizer, other = whole.add_optimizer(handle, [np.float16([1])]), whole.add_optimizer(handle, [])
-    assert whole.step(handle, optimizer) is False
-    assert whole.set_gradients(handle, optimizer, [np.float16([2]), None]) is None
-    assert whole.step(handle, optimizer) is None
-    got = whole.get_gradients(handle, optimizer)
-    assert (got[0].dtype, got[0].tolist(), got[1]) == (np.float16, [2], None)
-    assert whole.get_parameters(handle, other) == []
-    with pytest.raises(Exception, match="gradients") as caught:
-        whole.unscale_(handle, optimizer)
-    assert type(caught.value).__name__ == "KeyError"
-    with pytest.raises(NotImplementedError, match="the adapter has no method update_scale"):
-        whole.update_scale(handle)
-
-
-def test_options_arrive_by_their_names(whole):
-    """And outputs as they are, arrays of shape () among them; what cannot be given is unsupported."""
-    cell = whole.create_cell(RULE, [np.float32([1, 2])], learning_rate=[0.5, 0.25], max_norm=1.0)
-    got = whole.train_step(cell, [])
-    assert [got[name] for name in ("learning_rate", "max_norm", "scale")] == [[0.5, 0.25], 1.0, 8.0]
-    assert (got["finite"].dtype, got["next_scale"].dtype, got["next_scale"].shape) == (bool, np.float32, ())
-    with pytest.raises(Unsupported, match="no such option"):
-        whole.create(RULE, unknown=True)
 
 
 def test_ranks_and_arrays_and_another_adapter(whole):
@@ -250,39 +203,22 @@ ADAPTER = Loud()
 """
 
 
-def test_what_an_adapter_prints_is_no_answer(tmp_path):
-    """It goes to stderr, from wherever it is printed; and what it reads is empty."""
-    with served(LOUD, tmp_path) as adapter:
+@pytest.mark.parametrize(("end", "words"), [("os._exit(1)", ""), ('sys.exit("I quit")', "I quit")])
+def test_what_an_adapter_prints_is_no_answer(end, words, tmp_path):
+    """It goes to stderr, from wherever it is printed; what it reads is empty; and one that quits has crashed."""
+    with served(LOUD.replace("os._exit(1)", end), tmp_path) as adapter:
         handle = adapter.create(RULE)
         assert adapter.read_scale(adapter.update(handle, True)) == 16.0
         with pytest.raises(Crashed) as caught:
             adapter.save(handle)
-    for words in ("on import", "at an update", "below Python", "by a child", "to the old one", "exit status 1"):
-        assert words in str(caught.value)
+    said = ["at an update", "below Python", "by a child", "to the old one", "exit status 1", words or "on import"]
+    assert [each for each in said if each not in str(caught.value)] == []
 
 
-def test_an_adapter_that_quits_has_crashed(tmp_path):
-    """Beside the suite it would have ended the suite."""
-    with served(LOUD.replace("os._exit(1)", 'sys.exit("I quit")'), tmp_path) as adapter:
-        handle = adapter.create(RULE)
-        with pytest.raises(Crashed, match=r"exit status 1; its stderr ends: .*I quit"):
-            adapter.save(handle)
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("served_here:NOTHING", "served_here has no NOTHING"),
-        ("nowhere:ADAPTER", "there is no module nowhere"),
-        ("served_here", "no installed adapter is called 'served_here'"),
-    ],
-)
-def test_what_is_not_found_is_not_started(name, words, tmp_path, monkeypatch):
+def test_what_is_not_found_is_not_started():
     """With the reason that stderr gives."""
-    (tmp_path / "served_here.py").write_text(WHOLE)
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(NotStarted, match=words):
-        CommandAdapter([*SERVE, name], 60.0).start()
+    with pytest.raises(NotStarted, match="there is no module nowhere"):
+        CommandAdapter([*SERVE, "nowhere:ADAPTER"], 60.0).start()
 
 
 def talk(*lines):
@@ -294,26 +230,21 @@ def talk(*lines):
 
 def test_it_ends_with_its_input_and_with_bye():
     """Without a word; after bye nothing is answered."""
-    hello, bye = (
-        write_line({"id": n, "call": call, "arguments": said})
-        for n, call, said in ((1, "hello", {"protocol": 1}), (2, "bye", {}))
-    )
+    hello = write_line({"id": 1, "call": "hello", "arguments": {"protocol": 1}})
+    bye = write_line({"id": 2, "call": "bye", "arguments": {}})
     assert talk() == ([], "", 0)
-    assert len(talk(hello)[0]) == 1
     answers, errors, status = talk(hello, bye, hello)
     assert (len(answers), errors, status) == (2, "", 0)
 
 
 def test_what_is_no_request_ends_it():
     """There is no id to answer to."""
-    for line in (b"{\n", b"[]\n", b'{"call":"hello"}\n', b'{"id":true,"call":"hello","arguments":{}}\n'):
-        answers, errors, status = talk(line)
-        assert (answers, status) == ([], 2)
-        assert "wanted a JSON object" in errors or "a request must have an integer as its id" in errors
-
-
-def test_it_is_a_command_of_one_argument():
-    """Else it says how it is used."""
+    answers, errors, status = talk(b"{\n")
+    assert (answers, status) == ([], 2)
+    assert "wanted a JSON object" in errors
+    for line in (b"[]\n", b'{"call":"hello"}\n', b'{"id":true,"call":"hello","arguments":{}}\n'):
+        with pytest.raises(ValueError, match=r"wanted a JSON object|a request must have an integer as its id"):
+            Server(Bare()).answer(line)
     done = subprocess.run(SERVE, capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(b"usage: ")
@@ -363,8 +294,8 @@ def test_a_wrong_request_is_answered(request_, outcome, words):
 def test_a_result_that_cannot_be_said_is_raised():
     """Not made into something else."""
     server = Server(Bare())
-    handle = server.number("handle", object())
-    got = server.answer(write_line({"id": 1, "call": "read_scale", "arguments": {"handle": handle}}))
+    arguments = {"handle": server.number("handle", object())}
+    got = server.answer(write_line({"id": 1, "call": "read_scale", "arguments": arguments}))
     assert read_line(got)["raised"] == {"type": "ValueError", "message": "could not convert string to float: 'much'"}
 
 
@@ -379,8 +310,3 @@ def test_after_reset_every_number_is_forgotten():
     assert (server.number("cell", second), server.number("handle", first)) == (0, 1)
     said = read_line(server.answer(write_line({"id": 2, "call": "hello", "arguments": {"protocol": 1}})))["result"]
     assert said["implementation"]["preset"]["hysteresis"] == 3
-
-
-def test_every_capability_may_be_claimed(whole):
-    """Whatever the adapter says of itself is said."""
-    assert (whole.info.name, whole.info.level, whole.info.capabilities) == ("whole", 4, frozenset(CAPABILITIES))

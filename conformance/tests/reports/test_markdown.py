@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from ampscale_conformance import ImplementationInfo, Report, Result, Verdict
 from ampscale_conformance.model.clauses import clauses
 from ampscale_conformance.reports import markdown
@@ -65,13 +64,9 @@ def test_a_failure_has_its_clause_and_sources_and_script():
     assert [line.removeprefix("> Source: ").strip() for line in text.splitlines() if line.startswith(">")] == list(law.sources)
     assert "Catches: c" in text
     assert "run, it did show it:\n\n```python\nprint(1)\n```" in text
+    assert "did **not** show it" in one(snippet="print(1)", reproduced=False)
+    assert "was not run" in one(snippet="print(1)", reproduced=None)
     assert "连续n个steps的梯度都是有限值时" in one(clause="MACHINE-growth-window")
-
-
-@pytest.mark.parametrize(("reproduced", "words"), [(True, "did show it"), (False, "did **not** show it"), (None, "was not run")])
-def test_whether_the_script_showed_it_is_told(reproduced, words):
-    """A script that was run and did not show it is not passed off as one that did."""
-    assert words in one(snippet="print(1)", reproduced=reproduced)
 
 
 def test_a_right_implementation_has_no_faults_listed():
@@ -104,8 +99,3 @@ def test_a_clause_that_is_unknown_is_told_as_such():
     """A report is never refused for it."""
     assert "**NEW-clause**: a clause that is unknown here." in one(clause="NEW-clause")
     assert "\n\n**" not in one(clause="", verdict=Verdict.FAIL).partition("### ")[2]
-
-
-def test_an_empty_report_can_be_told():
-    """No result, no table."""
-    assert "0 of 0" in markdown.of(Report(ImplementationInfo(name="x"), ()))

@@ -144,17 +144,14 @@ def test_each_implementation_has_an_id_of_its_own():
 
 
 def test_totals_are_counted_and_not_believed():
-    """A report that calls itself good is counted again."""
+    """A report that calls itself good is counted again; the latest words on a fault hold, and there may be no report."""
     report = made.said(made.every_verdict()) | {"ok": True, "counts": {"pass": 9}}
     (one,) = matrix.of([report]).implementations
     assert not one["ok"]
     assert one["counts"] == {str(verdict): 1 for verdict in Verdict}
-
-
-def test_the_latest_words_on_a_fault_hold():
-    """Two versions of the suite may say it differently; that is no contradiction."""
     old, new = Result("MACHINE-cap", "a", Verdict.PASS, catches="old"), Result("MACHINE-cap", "a", Verdict.PASS, catches="new")
     assert matrix.of([said(old), said(new)]).cases["a"]["catches"] == "new"
+    assert matrix.of([]).implementations == []
 
 
 @pytest.mark.parametrize(
@@ -185,8 +182,3 @@ def test_what_cannot_stand_beside_others_is_refused(reports, words):
     """And it is told which, and why."""
     with pytest.raises(ValueError, match=words):
         matrix.of(reports)
-
-
-def test_there_may_be_no_report():
-    """An empty matrix is one."""
-    assert matrix.of([]).implementations == []

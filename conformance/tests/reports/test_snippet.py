@@ -15,6 +15,7 @@ from reports.snippets import Configured, ForgetsTheRate, GrowsLate, HeldWidely, 
 
 ONE = Bits("float16", (2,), (0x3C00, 0x7C00))
 WINDOW = trace("MACHINE-growth-window/window", "-+++-", "late: by one step", growth_interval=3)
+START = trace("MACHINE-state/start", "", "start: another")
 
 
 def case_of(function, clause="SCALING-scale"):
@@ -63,25 +64,14 @@ def test_a_failing_trace_becomes_a_script_that_fails_so(adapter):
 
 
 def test_a_script_has_what_is_needed_and_nothing_else():
-    """Helpers that are named, the dataclass with its decorator, comments; no other method, no other helper."""
-    script = script_of(WINDOW, GrowsLate())
-    assert all(
-        part in script for part in ("@dataclass\nclass State:", "def doubled(", "LATE = 1", "def _grown(", "# one step too late")
-    )
-    assert not any(part in script for part in ("def unused", "def scale(", "info =", "ImplementationInfo", "import numpy"))
-    assert "SimpleNamespace(init_scale=1024.0, growth_factor=2.0, growth_interval=3)" in script
-
-
-def test_steps_in_a_row_become_a_loop():
-    """A long trace is short to read."""
-    assert 'for sign in "-+++":' in script_of(WINDOW, GrowsLate())
-
-
-def test_a_heading_says_the_clause_and_the_fault():
-    """Who opens the file knows what it is about."""
+    """A heading, helpers that are named, the dataclass with its decorator, comments, steps in a row as a loop."""
     script = script_of(WINDOW, GrowsLate())
     assert script.startswith("# late 1.0, and MACHINE-growth-window of ampscale's specification:\n# The scale grows inside")
-    assert "# The fault that this catches is late: by one step\n" in script
+    parts = ["# The fault that this catches is late: by one step\n", "@dataclass\nclass State:", "def doubled(", "LATE = 1"]
+    parts += ["def _grown(", "# one step too late", 'for sign in "-+++":']
+    parts.append("SimpleNamespace(init_scale=1024.0, growth_factor=2.0, growth_interval=3)")
+    assert [part for part in parts if part not in script] == []
+    assert not any(part in script for part in ("def unused", "def scale(", "info =", "ImplementationInfo", "import numpy"))
 
 
 def test_arrays_are_written_as_values():
@@ -121,22 +111,17 @@ def test_a_script_that_does_not_fail_has_not_reproduced_it():
 
 def test_attributes_of_an_adapter_are_part_of_its_script():
     """An adapter made with settings is made again with them."""
-    script = script_of(trace("MACHINE-state/start", "", "start: another"), Configured(by=4))
+    script = script_of(START, Configured(by=4))
     assert "adapter.__dict__.update({'by': 4})" in script
     assert reproduced(script)
 
 
-def test_what_needs_ampscale_has_no_script():
-    """Rather none than one that does not stand alone."""
+def test_what_cannot_stand_alone_has_no_script():
+    """What needs ampscale, and a class that was typed in and has no source to show."""
     adapter = NeedsAmpscale()
-    assert script_of(trace("MACHINE-state/start", "", "start: another"), adapter) == ""
-    assert source_of(adapter, {"read_scale"}) != ""
-
-
-def test_what_was_not_made_in_a_file_has_no_script():
-    """A class that was typed in has no source to show."""
     typed = type("Typed", (), {"info": GrowsLate.info, "create": lambda *_: 1, "read_scale": lambda *_: 3.0})()
-    assert script_of(trace("MACHINE-state/start", "", "start: another"), typed) == ""
+    assert [script_of(START, each) for each in (adapter, typed)] == ["", ""]
+    assert source_of(adapter, {"read_scale"}) != ""
 
 
 def test_what_passed_has_no_script():

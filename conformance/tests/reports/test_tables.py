@@ -2,7 +2,7 @@
 
 import json
 import math
-from itertools import pairwise, product
+from itertools import pairwise
 
 import pytest
 from ampscale_conformance.reports import tables
@@ -25,13 +25,6 @@ def test_runs_tell_every_item_in_order(items):
     assert all(left[0] > 1 or right[0] > 1 for left, right in pairwise(told))
 
 
-def test_every_short_list_of_items_comes_back():
-    """All of three kinds, up to eight of them."""
-    for length in range(9):
-        for items in product("abc", repeat=length):
-            assert unrolled(tables.runs(items)) == list(items)
-
-
 @pytest.mark.parametrize(
     ("items", "told"),
     [
@@ -50,28 +43,14 @@ def test_what_is_repeated_is_written_once(items, told):
     assert tables.runs(items) == told
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("0x1.0000000000000p+8", "0x1p+8"),
-        ("-0x1.8000000000000p-10", "-0x1.8p-10"),
-        ("0x1.0800000000000p+0", "0x1.08p+0"),
-        ("0x0.0p+0", "0x0p+0"),
-        ("inf", "inf"),
-        ("a 0x1.0000000000000p+8", "a 0x1.0000000000000p+8"),
-        ("0.0p", "0.0p"),
-    ],
-)
-def test_floats_lose_their_zeros_at_the_end(text, wanted):
-    """And other words lose nothing."""
-    assert tables.short(text) == wanted
-
-
 @given(st.floats())
 def test_a_shortened_float_is_the_same(value):
-    """To the last bit."""
-    back = float.fromhex(tables.short(value.hex()))
+    """To the last bit; its zeros at the end are gone, and other words lose nothing."""
+    told = tables.short(value.hex())
+    back = float.fromhex(told)
     assert back.hex() == value.hex() or math.isnan(value)
+    assert "0p" not in told or told.lstrip("-").startswith("0x0p")
+    assert tables.short(f"a {value.hex()}") == f"a {value.hex()}"
 
 
 def test_long_arrays_are_told_in_runs_and_short_ones_in_bits():
