@@ -61,16 +61,16 @@ def test_with_a_fixed_scale_a_step_closes_itself():
     """`step` may follow `step`, each unscales anew, and `update()` does nothing."""
     scaler = scaler_at(8, use_dynamic_loss_scaling=False)
     scaler.update()
-    optimizer = Plain(array([64]))
-    for gradient in (8, 1):
-        assert scaler.step(optimizer) is True
+    optimizer = Plain(array([8**4]))
+    for call, gradient in (("step", 8**3), ("minimize", 8**2), ("minimize", 8), ("step", 1)):
+        getattr(scaler, call)(optimizer)
         assert optimizer.gradients == [gradient]
         scaler.update()
     scaler.unscale_(optimizer)
     with pytest.raises(RuntimeError, match="unscale_"):
         scaler.unscale_(optimizer)
     assert scaler.step(optimizer) is True
-    assert (optimizer.gradients, optimizer.steps, stands(scaler)) == ([0.125], 3, (8, 0, 0))
+    assert (optimizer.gradients, optimizer.steps, stands(scaler)) == ([0.125], 5, (8, 0, 0))
 
 
 @pytest.mark.clause("PADDLE-fixed-step")
