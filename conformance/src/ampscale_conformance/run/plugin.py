@@ -5,10 +5,9 @@ Nothing imports this before an adapter is named: ampscale_conformance_pytest has
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,24 +23,25 @@ from .expectations import Expectations, read
 MISSING = "an implementation is wanted: pytest --pyargs ampscale_conformance.suite --ampscale-adapter pkg.mod:NAME"
 
 
-def cases_of(chapter: str) -> list[Any]:
-    """The cases of one module of conformance/cases, as parameters of a test."""
-    return [pytest.param(case, id=case.id) for case in import_module(f"{cases.__name__}.{chapter}").CASES]
+def chapter_test(chapter: str) -> Callable[[Case, pytest.FixtureRequest], None]:
+    """The test that puts each case of one module of conformance/cases to the implementation; a verdict decides how it ends."""
+    chosen = import_module(f"{cases.__name__}.{chapter}").CASES
 
+    @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in chosen])
+    def test(case: Case, request: pytest.FixtureRequest) -> None:
+        asked = request.config.pluginmanager.get_plugin(Run.NAME)
+        if asked is None:
+            pytest.exit(MISSING, returncode=pytest.ExitCode.USAGE_ERROR)
+        result = asked.result_of(case)
+        request.node.user_properties += [(name, str(getattr(result, name))) for name in ("case", "clause", "verdict")]
+        if result.verdict is Verdict.UNSUPPORTED:
+            pytest.skip(result.message)
+        if result.verdict is Verdict.XFAIL:
+            pytest.xfail(result.message)
+        if result.verdict in BAD:
+            pytest.fail("\n".join(explained(result)), pytrace=False)
 
-def put(case: Case, request: pytest.FixtureRequest) -> None:
-    """Puts a case to the implementation; the test passes, fails, is skipped or fails as expected, as its verdict is."""
-    asked = request.config.pluginmanager.get_plugin(Run.NAME)
-    if asked is None:
-        pytest.exit(MISSING, returncode=pytest.ExitCode.USAGE_ERROR)
-    result = asked.result_of(case)
-    request.node.user_properties += [(name, str(getattr(result, name))) for name in ("case", "clause", "verdict")]
-    if result.verdict is Verdict.UNSUPPORTED:
-        pytest.skip(result.message)
-    if result.verdict is Verdict.XFAIL:
-        pytest.xfail(result.message)
-    if result.verdict in BAD:
-        pytest.fail("\n".join(explained(result)), pytrace=False)
+    return test
 
 
 class Run:

@@ -1,12 +1,5 @@
 """The cases of cases/backends.py, a test each."""
 
-import pytest
+from ampscale_conformance.run.plugin import chapter_test
 
-from ampscale_conformance.model.case import Case
-from ampscale_conformance.run.plugin import cases_of, put
-
-
-@pytest.mark.parametrize("case", cases_of("backends"))
-def test_backends(case: Case, request: pytest.FixtureRequest) -> None:
-    """The implementation does what the clause says."""
-    put(case, request)
+test_backends = chapter_test("backends")
