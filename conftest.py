@@ -2,10 +2,13 @@
 
 import os
 
+import pytest
+
 LIBRARIES = os.environ.get("AMPSCALE_TEST_LIBRARIES", "numpy torch jax").split()
 MEMORY = 2 << 30  # bytes of physical memory for each worker, which stays below half of it
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
     """Return one worker for each core, and not more than fit into memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
