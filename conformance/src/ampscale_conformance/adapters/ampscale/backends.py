@@ -1,6 +1,6 @@
 """ampscale itself: the functional core, one adapter for each library that has a backend of its own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from threading import Barrier
@@ -23,6 +23,12 @@ CAPABILITIES = (
 COMPILERS = {"jax", "torch"}
 
 
+def info_of(name: str, preset: str | LossScaleRule, level: int, claims: Iterable[str], **more: str) -> ImplementationInfo:
+    """What an adapter of ampscale says of itself; more, where its arrays are not NumPy's."""
+    name, version = f"ampscale {name}", ampscale.__version__
+    return ImplementationInfo(name=name, version=version, preset=preset, level=level, capabilities=claims, **more)
+
+
 class Core:
     """
     `LossScaleRule`, the verbs and `train_step` on the arrays of one library.
@@ -36,14 +42,8 @@ class Core:
     add_optimizer = update_scale = lacking("the core has no scaler that holds optimizers")
 
     def __init__(self, arrays: str, preset: str | LossScaleRule = EVERY_CONSTANT, *, compiles: bool = False) -> None:
-        self.info = ImplementationInfo(
-            name=f"ampscale on {arrays}",
-            version=ampscale.__version__,
-            level=4,
-            capabilities={*CAPABILITIES, *(["jit"] if arrays in COMPILERS and not compiles else [])},
-            preset=preset,
-            arrays=arrays,
-        )
+        jit = ["jit"] if arrays in COMPILERS and not compiles else []
+        self.info = info_of(f"on {arrays}", preset, 4, (*CAPABILITIES, *jit), arrays=arrays)
         self._compiles = compiles
 
     # Level 0: a handle is a rule and a state

@@ -7,9 +7,9 @@ import numpy as np
 
 import ampscale
 
-from ...model.adapter import ImplementationInfo, Unsupported
+from ...model.adapter import Unsupported
 from ..base import StateDict, StepCell
-from .backends import linear
+from .backends import info_of, linear
 
 EDGE = 2.0**100  # beyond it what is published is mended: see spec/deviations.md
 
@@ -17,12 +17,7 @@ EDGE = 2.0**100  # beyond it what is published is mended: see spec/deviations.md
 class UpdateCell:
     """`ampscale.DynamicLossScaleUpdateCell`, and the array that a step cell would hold for it."""
 
-    info = ImplementationInfo(
-        name="ampscale update cell",
-        version=ampscale.__version__,
-        capabilities=("resume", "rounding"),
-        preset="mindspore_update_cell",
-    )
+    info = info_of("update cell", "mindspore_update_cell", 0, ("resume", "rounding"))
 
     def create(self, rule: Any) -> Any:
         """The cell and the scale."""
@@ -52,12 +47,8 @@ class UpdateCell:
 class TrainOneStep(StepCell, StateDict):
     """`ampscale.TrainOneStepWithLossScaleCell` with an update cell."""
 
-    info = ImplementationInfo(
-        name="ampscale MindSpore step cell",
-        version=ampscale.__version__,
-        level=4,
-        capabilities=("resume", "rounding", "process", "loss", "momentum", "schedule"),
-        preset="mindspore_update_cell",
+    info = info_of(
+        "MindSpore step cell", "mindspore_update_cell", 4, ("resume", "rounding", "process", "loss", "momentum", "schedule")
     )
 
     def create(self, rule: Any) -> Any:
@@ -97,13 +88,7 @@ class TrainOneStep(StepCell, StateDict):
 class MFTrainOneStep(TrainOneStep):
     """`ampscale.MFTrainOneStepCell` with an update cell."""
 
-    info = ImplementationInfo(
-        name="ampscale MindFormers cell",
-        version=ampscale.__version__,
-        level=4,
-        capabilities=(*TrainOneStep.info.capabilities, "norm", "clip"),
-        preset="mindspore_update_cell",
-    )
+    info = info_of("MindFormers cell", "mindspore_update_cell", 4, (*TrainOneStep.info.capabilities, "norm", "clip"))
 
     def create_cell(
         self,

@@ -8,12 +8,12 @@ import numpy as np
 
 import ampscale
 
-from ...model.adapter import ImplementationInfo, Unsupported
+from ...model.adapter import Unsupported
 from ...model.bits import arrays
 from ..base import StateDict
 from ..mindspore import MindSpore
 from ..paddle import Paddle
-from .backends import linear
+from .backends import info_of, linear
 
 EDGE = 2.0**100  # beyond it, and below its reciprocal, what is published is mended: see spec/deviations.md
 HOST = ("resume", "rounding", "division")
@@ -23,13 +23,7 @@ TREES = ("bfloat16", "complex", "integers")
 class DynamicLossScaler(StateDict, MindSpore):
     """`ampscale.DynamicLossScaler`, on NumPy."""
 
-    info = ImplementationInfo(
-        name="ampscale DynamicLossScaler",
-        version=ampscale.__version__,
-        level=1,
-        capabilities=(*HOST, *TREES),
-        preset="mindspore",
-    )
+    info = info_of("DynamicLossScaler", "mindspore", 1, (*HOST, *TREES))
 
     def scaler_with(self, *constants: Any) -> Any:
         """The scaler under test."""
@@ -51,13 +45,7 @@ class DynamicLossScaler(StateDict, MindSpore):
 class StaticLossScaler(DynamicLossScaler):
     """`ampscale.StaticLossScaler`, on NumPy."""
 
-    info = ImplementationInfo(
-        name="ampscale StaticLossScaler",
-        version=ampscale.__version__,
-        level=1,
-        capabilities=("rounding", "division", *TREES),
-        preset="static",
-    )
+    info = info_of("StaticLossScaler", "static", 1, ("rounding", "division", *TREES))
 
     def create(self, rule: Any) -> Any:
         """Its scale is at least 1."""
@@ -69,12 +57,7 @@ class StaticLossScaler(DynamicLossScaler):
 class DynamicLossScaleManager:
     """`ampscale.DynamicLossScaleManager`, in the host's numbers."""
 
-    info = ImplementationInfo(
-        name="ampscale manager",
-        version=ampscale.__version__,
-        capabilities=("rounding",),
-        preset="mindspore_manager",
-    )
+    info = info_of("manager", "mindspore_manager", 0, ("rounding",))
 
     def create(self, rule: Any) -> Any:
         """Its scale is at least 1, and stays finite."""
@@ -91,23 +74,36 @@ class DynamicLossScaleManager:
         return float(manager.get_loss_scale())
 
 
-class PaddleGradScaler(Paddle):
-    """`ampscale.GradScaler`, Paddle's, over NumPy networks."""
+class OurGradScaler:
+    """What is ours in both scalers of a hand-written loop: a scale within the edge, and a step that says whether it was taken."""
 
-    info = ImplementationInfo(
-        name="ampscale Paddle GradScaler",
-        version=ampscale.__version__,
-        level=4,
-        capabilities=(*HOST, "process", "bfloat16", "complex", "none", "groups", "applied", "loss", "momentum", "schedule"),
-        preset="paddle_document",
-    )
     who = "it"
 
     def create(self, rule: Any) -> Any:
-        """Its scale stays within the normal numbers."""
-        scaler = super().create(rule)
-        within_the_edge(rule)
+        """Unsupported where the published scaler's scale would leave the normal float32 numbers, and ours does not."""
+        scaler = super().create(rule)  # type: ignore[misc]  # of the published scaler's adapter
+        if not 1 / EDGE <= rule.init_scale <= EDGE:
+            raise Unsupported("its scale stays within the normal numbers, where the published one leaves them")
         return scaler
+
+    def all_finite(self, tree: Any) -> bool:
+        """Whether an optimizer with these gradients steps, by its own word."""
+        return bool(self.step(self.scaler_with(1.0), self.optimizer_with(arrays(tree))))  # type: ignore[attr-defined]  # likewise
+
+    def step(self, scaler: Any, optimizer: Any) -> Any:
+        """Its own; whether the optimizer stepped."""
+        return bool(scaler.step(optimizer))
+
+
+class PaddleGradScaler(OurGradScaler, Paddle):
+    """`ampscale.GradScaler`, Paddle's, over NumPy networks."""
+
+    info = info_of(
+        "Paddle GradScaler",
+        "paddle_document",
+        4,
+        (*HOST, "process", "bfloat16", "complex", "none", "groups", "applied", "loss", "momentum", "schedule"),
+    )
 
     def scaler_with(self, scale: float, **constants: Any) -> Any:
         """The scaler under test."""
@@ -116,10 +112,6 @@ class PaddleGradScaler(Paddle):
     def read_scale(self, scaler: Any) -> float:
         """Its own."""
         return float(scaler.get_loss_scaling())
-
-    def all_finite(self, tree: Any) -> bool:
-        """Whether an optimizer with these gradients steps."""
-        return bool(self.scaler_with(1.0).step(self.optimizer_with(arrays(tree))))
 
     def tensor(self, number: float) -> Any:
         """Of shape ()."""
@@ -145,10 +137,6 @@ class PaddleGradScaler(Paddle):
         """In their order."""
         return [parameter.value for parameter in optimizer.parameters]
 
-    def step(self, scaler: Any, optimizer: Any) -> Any:
-        """Its own; whether the optimizer stepped."""
-        return bool(scaler.step(optimizer))
-
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: Any, momentum: float = 0.0) -> Any:
         """What a loop holds."""
         network = linear(list(parameters), "numpy")
@@ -169,12 +157,6 @@ class PaddleGradScaler(Paddle):
             "loss": float(loss),
             "learning_rate": rate,
         }
-
-
-def within_the_edge(rule: Any) -> None:
-    """Unsupported where the published scaler's scale would leave the normal float32 numbers, and ours does not."""
-    if not 1 / EDGE <= rule.init_scale <= EDGE:
-        raise Unsupported("its scale stays within the normal numbers, where the published one leaves them")
 
 
 @dataclass

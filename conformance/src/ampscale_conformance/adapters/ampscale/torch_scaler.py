@@ -6,30 +6,21 @@ from typing import Any
 import ampscale
 from ampscale.frameworks.torch import GradScaler
 
-from ...model.adapter import ImplementationInfo
-from ...model.bits import arrays
 from ..torch import Torch
-from .scalers import HOST, within_the_edge
+from .backends import info_of
+from .scalers import HOST, OurGradScaler
 
 
-class TorchGradScaler(Torch):
+class TorchGradScaler(OurGradScaler, Torch):
     """`ampscale.frameworks.torch.GradScaler`, with torch's own optimizers. Its deviations: spec/profiles/torch.md."""
 
-    info = ImplementationInfo(
-        name="ampscale torch GradScaler",
-        version=ampscale.__version__,
-        level=4,
-        capabilities=(*HOST, "process", "bfloat16", "none", "groups", "applied", "loss", "norm", "momentum"),
-        preset="torch",
+    info = info_of(
+        "torch GradScaler",
+        "torch",
+        4,
+        (*HOST, "process", "bfloat16", "none", "groups", "applied", "loss", "norm", "momentum"),
         arrays="torch",
     )
-    who = "it"
-
-    def create(self, rule: Any) -> Any:
-        """Its scale stays within the normal numbers."""
-        scaler = super().create(rule)
-        within_the_edge(rule)
-        return scaler
 
     def scaler_class(self) -> Any:
         """The class under test."""
@@ -38,14 +29,6 @@ class TorchGradScaler(Torch):
     def scale(self, scaler: Any, tree: Any) -> Any:
         """Its own, which takes trees."""
         return scaler.scale(tree)
-
-    def all_finite(self, tree: Any) -> bool:
-        """Whether an optimizer with these gradients steps, by its own word."""
-        return self.step(self.scaler_with(1.0), self.optimizer_with(arrays(tree)))
-
-    def step(self, scaler: Any, optimizer: Any) -> bool:
-        """Its own; whether the optimizer stepped."""
-        return bool(scaler.step(optimizer))
 
     def clipped(self, parameters: Sequence[Any], max_norm: float | None) -> Any:
         """The norm, of ours; nothing is clipped."""
