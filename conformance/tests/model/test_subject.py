@@ -208,10 +208,6 @@ def test_handles_in_a_list_have_numbers_too():
     ranks, step = asked.calls[2:]
     assert (ranks.arguments, ranks.result) == ([[{"handle": 0}, {"handle": 1}], [True, False]], [{"handle": 1}, {"handle": 0}])
     assert (step.arguments[0], step.result) == ({"handle": 1}, [{"handle": 1}, [array("float32", 1.0).to_json()]])
-
-
-def test_a_compiled_form_is_written_down_with_its_maker():
-    """Its calls say through what they went."""
     inner = SimpleNamespace(info=INFO, read_scale=lambda _: 2.0)
     asked = subject(compiled=lambda: inner)
     assert asked.compiled().read_scale(object()) == 2.0
@@ -231,29 +227,18 @@ def test_a_call_that_raised_keeps_its_words():
     assert asked.calls[0].raised == "KeyError: 'scale'"
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
+def test_a_value_is_written_down_in_jsons_words():
+    """Floats as hex, arrays as bits, what JSON has not as its repr, and a rule whole, as its own JSON."""
+    for value, said in (
         (1.5, "0x1.8000000000000p+0"),
         (math.inf, "inf"),
-        (True, True),
-        (3, 3),
-        ("text", "text"),
-        (None, None),
+        *((value, value) for value in (True, 3, "text", None)),
         ((1, [2.0]), {"tuple": [1, ["0x1.0000000000000p+1"]]}),
         ({"a": 1, 2: 3}, {"dict": {"a": 1, "2": 3}}),
         (np.float32(1), array("float32", 1.0).to_json()),
         (np.ones(1, "float16"), {"dtype": "float16", "shape": [1], "bits": ["3c00"]}),
         (1j, {"repr": "1j"}),
-    ],
-)
-def test_a_value_is_written_down_in_jsons_words(value, said):
-    """Floats as hex, arrays as bits, and what JSON has not as its repr."""
-    assert plain(value) == said
-
-
-def test_a_rule_is_written_down_whole():
-    """As its own JSON."""
-    rule = LossScaleRule(init_scale=8.0, min_scale=1.0)
-    assert plain(rule)["min_scale"] == 1.0
-    assert plain(rule)["refill"] == ["finite", "backoff"]
+    ):
+        assert plain(value) == said
+    rule = plain(LossScaleRule(init_scale=8.0, min_scale=1.0))
+    assert (rule["min_scale"], rule["refill"]) == (1.0, ["finite", "backoff"])

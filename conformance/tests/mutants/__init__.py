@@ -34,19 +34,24 @@ class Mutant:
     make: Callable[[], Adapter]
 
 
-def wrong(table: list[Mutant], clause: str, story: str, *arguments: Any, **claims: Any) -> Callable[[type], type]:
+def table() -> tuple[list[Mutant], Callable[..., Callable[[type], type]]]:
     """
-    Enters a class of adapters into *table*, made with these arguments: `Plain`'s are what it claims.
+    Return an empty table, and a decorator that enters a class of adapters into it.
 
-    The mutant's name is the class's: `GrowsOneStepLate` is "grows-one-step-late".
+    The decorator takes the clause, the story and the arguments to make the class with: `Plain`'s are what it claims. The
+    mutant's name is the class's: `GrowsOneStepLate` is "grows-one-step-late".
     """
+    found: list[Mutant] = []
 
-    def entered(kind: type) -> type:
-        name = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in kind.__name__).lstrip("-")
-        table.append(Mutant(name, clause, story, lambda: kind(*arguments, **claims)))
-        return kind
+    def wrong(clause: str, story: str, *arguments: Any, **claims: Any) -> Callable[[type], type]:
+        def entered(kind: type) -> type:
+            name = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in kind.__name__).lstrip("-")
+            found.append(Mutant(name, clause, story, lambda: kind(*arguments, **claims)))
+            return kind
 
-    return entered
+        return entered
+
+    return found, wrong
 
 
 @cache

@@ -1,88 +1,68 @@
 """Wrong machines: how many overflows are forgiven, and what forgets them."""
 
-from typing import Any
-
 import numpy as np
 
-from . import Mutant, wrong
+from . import table
 from .plain import Plain
 
-HYSTERESIS: list[Mutant] = []
+HYSTERESIS, wrong = table()
 
 
-@wrong(HYSTERESIS, "MACHINE-hysteresis", "torch 2.13.0 and most others have none, and so has what is ported from them")
+@wrong("MACHINE-hysteresis", "torch 2.13.0 and most others have none, and so has what is ported from them")
 class HasNoHysteresis(Plain):
-    def backoff_due(self, handle: Any, bad: int, since: int) -> bool:
+    def backoff_due(self, handle, bad, since):
         return True
 
 
-@wrong(
-    HYSTERESIS, "MACHINE-hysteresis", "not seen; the slip by which DeepSpeed 0.19.8 has a longer first window, on the other count"
-)
+@wrong("MACHINE-hysteresis", "not seen; the slip by which DeepSpeed 0.19.8 has a longer first window, on the other count")
 class BacksOffOneOverflowLate(Plain):
-    def backoff_due(self, handle: Any, bad: int, since: int) -> bool:
+    def backoff_due(self, handle, bad, since):
         return bool(bad > handle.rule.hysteresis)
 
 
-@wrong(
-    HYSTERESIS, "MACHINE-hysteresis", "Paddle 3.3.1: a docstring says 2, the constructor says 1, and neither is what was given"
-)
+@wrong("MACHINE-hysteresis", "Paddle 3.3.1: a docstring says 2, the constructor says 1, and neither is what was given")
 class HasAHysteresisOfTwo(Plain):
-    def backoff_due(self, handle: Any, bad: int, since: int) -> bool:
+    def backoff_due(self, handle, bad, since):
         return bool(bad >= min(2, handle.rule.hysteresis))
 
 
-@wrong(
-    HYSTERESIS, "MACHINE-refill", "Paddle 3.3.1: documented as accumulated, and coded as overflows in a row", "paddle_document"
-)
+@wrong("MACHINE-refill", "Paddle 3.3.1: documented as accumulated, and coded as overflows in a row", "paddle_document")
 class ForgetsOverflowsAtAFiniteStep(Plain):
-    def forgives(self, handle: Any, event: str) -> bool:
+    def forgives(self, handle, event):
         return True
 
 
-@wrong(HYSTERESIS, "MACHINE-refill", "Megatron-core 0.16.1: documented as overflows in a row, and coded as accumulated", "paddle")
+@wrong("MACHINE-refill", "Megatron-core 0.16.1: documented as overflows in a row, and coded as accumulated", "paddle")
 class KeepsOverflowsOverAFiniteStep(Plain):
-    def forgives(self, handle: Any, event: str) -> bool:
+    def forgives(self, handle, event):
         return event == "growth"
 
 
-@wrong(HYSTERESIS, "MACHINE-refill", "Apex's hysteresis kernel at 2026-07-08: a growth is not what refills it", "megatron")
+@wrong("MACHINE-refill", "Apex's hysteresis kernel at 2026-07-08: a growth is not what refills it", "megatron")
 class KeepsOverflowsOverAGrowth(Plain):
-    def forgives(self, handle: Any, event: str) -> bool:
+    def forgives(self, handle, event):
         return False
 
 
-@wrong(
-    HYSTERESIS,
-    "MACHINE-refill",
-    "not seen; TensorFlow 1.15.5 forgets them though nothing grew",
-    "tensorflow_contrib",
-)
+@wrong("MACHINE-refill", "not seen; TensorFlow 1.15.5 forgets them though nothing grew", "tensorflow_contrib")
 class KeepsOverflowsOverAGrowthThatFailed(Plain):
-    def forgives(self, handle: Any, event: str) -> bool:
+    def forgives(self, handle, event):
         return super().forgives(handle, event) and not np.isinf(self.multiplied(handle, self.growth_factor(handle)))
 
 
-@wrong(HYSTERESIS, "MACHINE-refill", "not seen; ColossalAI 0.5.0 forgets them though the cap let nothing grow", "colossalai")
+@wrong("MACHINE-refill", "not seen; ColossalAI 0.5.0 forgets them though the cap let nothing grow", "colossalai")
 class KeepsOverflowsOverAGrowthAtTheCap(Plain):
-    def forgives(self, handle: Any, event: str) -> bool:
+    def forgives(self, handle, event):
         return super().forgives(handle, event) and bool(handle.scale < handle.rule.max_scale)
 
 
-@wrong(
-    HYSTERESIS, "MACHINE-refill", "Paddle 3.3.1: after a backoff it waits anew, where Megatron-core 0.16.1 does not", "megatron"
-)
+@wrong("MACHINE-refill", "Paddle 3.3.1: after a backoff it waits anew, where Megatron-core 0.16.1 does not", "megatron")
 class ForgetsOverflowsAtABackoff(Plain):
-    def bad_after_backoff(self, handle: Any) -> int:
+    def bad_after_backoff(self, handle):
         return 0
 
 
-@wrong(
-    HYSTERESIS,
-    "MACHINE-refill",
-    "Megatron-core 0.16.1: after a backoff the next overflow backs off, where Paddle 3.3.1 waits",
-    "paddle",
-)
+@wrong("MACHINE-refill", "Megatron-core 0.16.1: after a backoff the next overflow backs off, where Paddle 3.3.1 waits", "paddle")
 class KeepsOverflowsOverABackoff(Plain):
-    def bad_after_backoff(self, handle: Any) -> int:
+    def bad_after_backoff(self, handle):
         return int(handle.rule.hysteresis)

@@ -6,7 +6,6 @@ more than a rule's numbers comes from elsewhere.
 """
 
 import copy
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,20 +47,18 @@ class Plain:
         capabilities: What else it claims.
     """
 
-    def __init__(
-        self, preset: str | LossScaleRule = EVERY_SETTING, level: int = 1, capabilities: Iterable[str] = EVERYTHING
-    ) -> None:
+    def __init__(self, preset=EVERY_SETTING, level=1, capabilities=EVERYTHING):
         self.info = ImplementationInfo(name=type(self).__name__, level=level, capabilities=capabilities, preset=preset)
 
     # --- level 0: the adapter's methods ---
 
-    def create(self, rule: LossScaleRule, **options: Any) -> Any:
+    def create(self, rule, **options):
         """A scaler before its first step."""
         rule = self.constants(rule)
         start = self.held(rule, rule.init_scale)
         return Scaler(rule, start, start, self.first_count(rule))
 
-    def update(self, handle: Any, finite: bool) -> Any:
+    def update(self, handle, finite):
         """Changes the handle, and returns None."""
         before = handle.scale
         if self.was_finite(handle, finite):
@@ -70,15 +67,15 @@ class Plain:
             self.overflow_step(handle)
         handle.shown = before if self.lags(handle) else handle.scale
 
-    def read_scale(self, handle: Any) -> Any:
+    def read_scale(self, handle):
         """The scale in force."""
         return float(handle.shown)
 
-    def save(self, handle: Any) -> Any:
+    def save(self, handle):
         """Its numbers, by name; the constants are given again."""
         return {name: copy.copy(value) for name, value in vars(handle).items() if name in self.saved_fields(handle)}
 
-    def load(self, rule: LossScaleRule, saved: Any) -> Any:
+    def load(self, rule, saved):
         """A scaler that goes on."""
         handle = self.create(rule)
         for name, value in saved.items():
@@ -87,36 +84,36 @@ class Plain:
 
     # --- level 0: the decisions ---
 
-    def constants(self, rule: LossScaleRule) -> LossScaleRule:
+    def constants(self, rule):
         """The constants that it goes by."""
         return rule
 
-    def held(self, rule: LossScaleRule, scale: Any) -> Any:
+    def held(self, rule, scale):
         """A scale as it is kept: rounded to the rule's dtype."""
         with np.errstate(all="ignore"):
             return np.dtype(rule.dtype).type(scale)
 
-    def first_count(self, rule: LossScaleRule) -> int:
+    def first_count(self, rule):
         """Finite steps before the first step."""
         return rule.growth_offset
 
-    def count_after_overflow(self, handle: Any) -> int:
+    def count_after_overflow(self, handle):
         """Finite steps after an overflow."""
         return int(handle.rule.growth_offset)
 
-    def count_after_growth(self, handle: Any) -> int:
+    def count_after_growth(self, handle):
         """Finite steps after a growth."""
         return 0
 
-    def was_finite(self, handle: Any, finite: bool) -> bool:
+    def was_finite(self, handle, finite):
         """What it takes the flag for."""
         return finite
 
-    def lags(self, handle: Any) -> bool:
+    def lags(self, handle):
         """Whether a change comes into force one step late."""
         return bool(handle.rule.lag)
 
-    def finite_step(self, handle: Any) -> None:
+    def finite_step(self, handle):
         """A step without an overflow."""
         handle.good, handle.since = handle.good + 1, handle.since + 1
         grows = self.growth_due(handle) and self.may_grow(handle)
@@ -126,7 +123,7 @@ class Plain:
         if self.forgives(handle, "growth" if grows else "finite"):
             handle.bad = 0
 
-    def overflow_step(self, handle: Any) -> None:
+    def overflow_step(self, handle):
         """A step with an overflow; it gives up before anything has changed."""
         due = self.backoff_due(handle, handle.bad + 1, handle.since + 1)
         moves = due and self.may_back_off(handle)
@@ -139,128 +136,128 @@ class Plain:
         handle.since = 0 if due else handle.since + 1
         handle.bad = self.bad_after_backoff(handle) if due else self.bad_counted(handle)
 
-    def window(self, handle: Any) -> int:
+    def window(self, handle):
         """Finite steps that make it grow."""
         return int(handle.rule.growth_interval)
 
-    def growth_due(self, handle: Any) -> bool:
+    def growth_due(self, handle):
         """Whether the finite step that was just counted is the last of its window."""
         return bool(handle.good >= self.window(handle))
 
-    def may_grow(self, handle: Any) -> bool:
+    def may_grow(self, handle):
         """Whether no gate forbids a growth."""
         rule = handle.rule
         return not (rule.gate and rule.max_scale is not None and handle.scale >= self.held(rule, rule.max_scale))
 
-    def may_back_off(self, handle: Any) -> bool:
+    def may_back_off(self, handle):
         """Whether no gate forbids a backoff."""
         rule = handle.rule
         return not (rule.gate and rule.min_scale is not None and handle.scale <= self.held(rule, rule.min_scale))
 
-    def backoff_due(self, handle: Any, bad: int, since: int) -> bool:
+    def backoff_due(self, handle, bad, since):
         """Whether *bad* overflows in *since* steps, this one counted, make it back off."""
         rule = handle.rule
         if rule.rate is None:
             return bool(bad >= rule.hysteresis)
         return bool(self.held(rule, rule.rate) <= self.held(rule, bad) / self.held(rule, since))
 
-    def gives_up(self, handle: Any, due: bool, scale: Any) -> bool:
+    def gives_up(self, handle, due, scale):
         """Whether an overflow that leads to this scale is where the published scaler raises."""
         rule = handle.rule
         if rule.stop_at_floor and due and handle.scale <= self.held(rule, rule.min_scale):
             return True
         return bool(rule.stop_below is not None and scale <= self.held(rule, rule.stop_below))
 
-    def forgives(self, handle: Any, event: str) -> bool:
+    def forgives(self, handle, event):
         """Whether a finite step, or a growth in it, forgets the overflows counted."""
         return "finite" in handle.rule.refill or event in handle.rule.refill
 
-    def bad_counted(self, handle: Any) -> int:
+    def bad_counted(self, handle):
         """Overflows counted, after one that was not enough."""
         return int(handle.bad + 1)
 
-    def bad_after_backoff(self, handle: Any) -> int:
+    def bad_after_backoff(self, handle):
         """Overflows counted, after a backoff was due."""
         return 0 if "backoff" in handle.rule.refill else int(handle.rule.hysteresis)
 
-    def growth_factor(self, handle: Any) -> float:
+    def growth_factor(self, handle):
         """What a growth multiplies by."""
         first = handle.rule.first_growth_factor
         return float(handle.rule.growth_factor if first is None or handle.bad else first)
 
-    def grown(self, handle: Any) -> Any:
+    def grown(self, handle):
         """The scale after a growth: guarded first, then capped."""
         grown = self.multiplied(handle, self.growth_factor(handle))
         return self.capped(handle, self.guarded(handle, grown))
 
-    def guarded(self, handle: Any, grown: Any) -> Any:
+    def guarded(self, handle, grown):
         """The guard: no growth to infinity."""
         return handle.scale if handle.rule.growth_guard and np.isinf(grown) else grown
 
-    def capped(self, handle: Any, grown: Any) -> Any:
+    def capped(self, handle, grown):
         """The cap, where it clamps."""
         rule = handle.rule
         return grown if rule.gate or rule.max_scale is None else min(grown, self.held(rule, rule.max_scale))
 
-    def backed_off(self, handle: Any) -> Any:
+    def backed_off(self, handle):
         """The scale after a backoff."""
         return self.floored(handle, self.reduced(handle))
 
-    def reduced(self, handle: Any) -> Any:
+    def reduced(self, handle):
         """The scale times the backoff factor, or divided by what the factor is the reciprocal of."""
         rule = handle.rule
         return (
             self.divided(handle, rule.backoff_divisor) if rule.backoff_divides else self.multiplied(handle, rule.backoff_factor)
         )
 
-    def floored(self, handle: Any, reduced: Any) -> Any:
+    def floored(self, handle, reduced):
         """The floor, where it clamps."""
         rule = handle.rule
         return reduced if rule.gate or rule.min_scale is None else max(reduced, self.held(rule, rule.min_scale))
 
-    def multiplied(self, handle: Any, factor: float) -> Any:
+    def multiplied(self, handle, factor):
         """The scale times a factor, rounded once."""
         with np.errstate(all="ignore"):
             return self.held(handle.rule, self.operand(handle, handle.scale) * self.operand(handle, factor))
 
-    def divided(self, handle: Any, divisor: float) -> Any:
+    def divided(self, handle, divisor):
         """The scale divided by a number, rounded once."""
         with np.errstate(all="ignore"):
             return self.held(handle.rule, self.operand(handle, handle.scale) / self.operand(handle, divisor))
 
-    def operand(self, handle: Any, value: Any) -> Any:
+    def operand(self, handle, value):
         """A factor or the scale as it goes into a product: in the rule's dtype, or in float64 with a wide factor."""
         return np.float64(value) if handle.rule.wide_factor else self.held(handle.rule, value)
 
-    def saved_fields(self, handle: Any) -> tuple[str, ...]:
+    def saved_fields(self, handle):
         """What it saves."""
         return ("scale", "shown", "good", "bad", "since")
 
     # --- level 1: the adapter's methods ---
 
-    def scale(self, handle: Any, tree: Any) -> Any:
+    def scale(self, handle, tree):
         """A new tree, times the scale."""
         return map_tree(lambda leaf: self.scaled_leaf(leaf, handle.shown), tree)
 
-    def unscale(self, handle: Any, tree: Any) -> Any:
+    def unscale(self, handle, tree):
         """A new tree, divided by the scale."""
         return map_tree(lambda leaf: self.unscaled_leaf(leaf, handle.shown), tree)
 
-    def all_finite(self, tree: Any) -> Any:
+    def all_finite(self, tree):
         """A Python bool."""
         return all(self.finite_leaf(leaf) for _, leaf in leaves(tree) if leaf is not None)
 
     # --- level 1: the decisions ---
 
-    def scaled_leaf(self, leaf: Any, scale: Any) -> Any:
+    def scaled_leaf(self, leaf, scale):
         """One array times the scale, in its own dtype."""
         return self.computed(leaf, lambda part: self.product(part, scale))
 
-    def unscaled_leaf(self, leaf: Any, scale: Any) -> Any:
+    def unscaled_leaf(self, leaf, scale):
         """One array divided by the scale, in its own dtype."""
         return self.computed(leaf, lambda part: self.quotient(part, scale))
 
-    def computed(self, leaf: Any, operation: Any) -> Any:
+    def computed(self, leaf, operation):
         """A new array, each part of a complex one by itself: widened, computed and rounded back."""
         leaf = np.asarray(leaf)
         parts = leaf.reshape(-1).view(leaf.real.dtype) if leaf.dtype.kind == "c" else leaf
@@ -268,34 +265,34 @@ class Plain:
             made = self.narrowed(operation(self.widened(parts)), parts.dtype)
         return made.view(leaf.dtype).reshape(leaf.shape) if leaf.dtype.kind == "c" else np.asarray(made)
 
-    def widened(self, part: Any) -> Any:
+    def widened(self, part):
         """As it is computed: 16 bits in float32, everything else as it is."""
         return part if part.dtype == np.float64 else part.astype(np.float32)
 
-    def narrowed(self, result: Any, dtype: Any) -> Any:
+    def narrowed(self, result, dtype):
         """Rounded once, to the dtype that came."""
         return result.astype(dtype)
 
-    def scale_beside(self, part: Any, scale: Any) -> Any:
+    def scale_beside(self, part, scale):
         """The scale as it takes part: in the dtype of the computation."""
         return part.dtype.type(scale)
 
-    def product(self, part: Any, scale: Any) -> Any:
+    def product(self, part, scale):
         """Times the scale."""
         return part * self.scale_beside(part, scale)
 
-    def quotient(self, part: Any, scale: Any) -> Any:
+    def quotient(self, part, scale):
         """Divided by the scale; not times its reciprocal."""
         return part / self.scale_beside(part, scale)
 
-    def finite_leaf(self, leaf: Any) -> bool:
+    def finite_leaf(self, leaf):
         """Whether one array is finite."""
         leaf = np.asarray(leaf)
         if leaf.dtype.kind in "biu":
             return True
         return bool(np.all(self.finite_elements(leaf)))
 
-    def finite_elements(self, leaf: Any) -> Any:
+    def finite_elements(self, leaf):
         """Which elements are finite; complex ones where both parts are."""
         with np.errstate(invalid="ignore"):  # a signalling NaN
             return np.isfinite(leaf if leaf.dtype.kind == "c" else leaf.astype(np.float64))

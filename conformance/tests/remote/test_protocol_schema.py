@@ -133,6 +133,11 @@ def test_what_is_really_said_is_as_the_schema_says(recorded):
 ARRAY = {"dtype": "float16", "shape": [1], "bits": ["3c00"]}
 FLOAT = "3ff0000000000000"
 OUTPUTS = {"parameters": [ARRAY], "finite": True, "scale": FLOAT, "next_scale": FLOAT}
+WRONG_PRESETS = ({"init_scale": 1.5}, {"speed": FLOAT}, {"growth_interval": 0})
+WRONG_IMPLEMENTATIONS = (
+    *({"name": "x", "level": level} for level in (5, "L1")),
+    *({"name": "x", "arrays": "numpy"}, {"name": "x", "capabilities": "resume"}, {"name": 1}, {}),
+)
 RESULTS = [
     *(None, True, False, 0, 7, -1, 2**53 - 1, 2**53, 0.5, "", "text", FLOAT, FLOAT.upper(), FLOAT[1:], [], {}),
     *(ARRAY, ARRAY | {"bits": ["3C00"]}, ARRAY | {"bits": ["3c0"]}, ARRAY | {"dtype": "float8"}, ARRAY | {"shape": [-1]}),
@@ -144,32 +149,15 @@ RESULTS = [
     *(OUTPUTS | {"parameters": ARRAY}, OUTPUTS | {"finite": 1}, OUTPUTS | {"loss": {"dict": {}}}),
     {"protocol": 1, "implementation": plain.SELF},
     {"protocol": 1, "implementation": {"name": "x", "preset": {"init_scale": FLOAT, "max_scale": None, "refill": ["growth"]}}},
-    {"protocol": 1, "implementation": {"name": "x", "preset": {"init_scale": 1.5}}},
-    {"protocol": 1, "implementation": {"name": "x", "preset": {"speed": FLOAT}}},
-    {"protocol": 1, "implementation": {"name": "x", "preset": {"growth_interval": 0}}},
-    {"protocol": 1, "implementation": {"name": "x", "level": 5}},
-    {"protocol": 1, "implementation": {"name": "x", "level": "L1"}},
-    {"protocol": 1, "implementation": {"name": "x", "arrays": "numpy"}},
-    {"protocol": 1, "implementation": {"name": "x", "capabilities": "resume"}},
-    {"protocol": 1, "implementation": {"name": 1}},
-    {"protocol": 1, "implementation": {}},
-    {"protocol": 2, "implementation": {"name": "x"}},
-    {"protocol": True, "implementation": {"name": "x"}},
+    *({"protocol": 1, "implementation": {"name": "x", "preset": preset}} for preset in WRONG_PRESETS),
+    *({"protocol": 1, "implementation": said} for said in WRONG_IMPLEMENTATIONS),
+    *({"protocol": protocol, "implementation": {"name": "x"}} for protocol in (2, True)),
     {"protocol": 1, "implementation": {"name": "x"}, "more": 1},
 ]
 OTHERS = [
-    {"unsupported": "no"},
-    {"absent": ""},
-    {"raised": {"type": "E", "message": ""}},
-    {"unsupported": None},
-    {"absent": 1},
-    {"raised": "E"},
-    {"raised": {"type": "E"}},
-    {"raised": {"type": "E", "message": "", "line": 3}},
-    {"raised": {"type": 1, "message": ""}},
-    {"result": None, "absent": ""},
-    {"error": "x"},
-    {},
+    *({"unsupported": "no"}, {"absent": ""}, {"raised": {"type": "E", "message": ""}}, {"unsupported": None}, {"absent": 1}),
+    *({"raised": said} for said in ("E", {"type": "E"}, {"type": "E", "message": "", "line": 3}, {"type": 1, "message": ""})),
+    *({"result": None, "absent": ""}, {"error": "x"}, {}),
 ]
 
 
@@ -190,7 +178,7 @@ def test_the_schema_takes_what_the_code_takes(call):
     assert [reply for reply in replies if holds(reply, f"{call}.reply")] == taken
     assert 0 < len(taken) < len(replies)
     assert all(holds(reply, "reply") for reply in taken)
-    assert not any(holds({**reply, "id": wrong}, f"{call}.reply") for reply in taken for wrong in (0, "1", None, 1.5))
+    assert not any(holds({**taken[0], "id": wrong}, f"{call}.reply") for wrong in (0, "1", None, 1.5))
 
 
 # --- the page ---

@@ -11,13 +11,10 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
-from ampscale_conformance import Result, Unsupported, Verdict
+from ampscale_conformance import Unsupported, Verdict
 from ampscale_conformance.model.bits import leaves, map_tree
 from ampscale_conformance.model.clauses import clauses
-from ampscale_conformance.model.verdicts import Call
 from ampscale_conformance.run.random_cases import CLAUSES, random_results
-from ampscale_conformance.run.random_draws import Drawn
-from ampscale_conformance.run.random_vectors import vector as written
 from mutants.plain import EVERYTHING, Plain
 from spec_vectors.compare import spec_vectors
 from spec_vectors.recompute import recomputed
@@ -148,16 +145,6 @@ def test_a_vector_has_what_its_kind_needs():
     assert "MACHINE-stop" in case["clauses"]
 
 
-def test_a_vector_ends_where_the_run_ends():
-    """Steps that were drawn after a stop are no part of it."""
-    rule = PRESETS["deepspeed"].rule(init_scale=2.0, min_scale=1.0, hysteresis=1)
-    result = Result("MACHINE-stop", "it", Verdict.FAIL, "came", calls=[Call("create", [json.loads(rule.to_json())])])
-    case = json.loads(written("it", Drawn("machine", lambda _: None, {"finite": "--+-+"}), result))
-    assert (case["finite"], case["stops"]) == ("--", 1)
-    assert [float.fromhex(scale) for scale in case["scale"]] == [2.0, 1.0, 1.0]
-    assert case["clauses"] == ["MACHINE-stop"]
-
-
 # --- what is drawn ---
 
 
@@ -189,21 +176,18 @@ def watched(preset, claims, level=0):
 
 
 def test_rules_are_drawn_from_the_claim():
-    """Each parameter that it has moves, and no other; factors are exact, unless rounding is claimed."""
+    """Each parameter that it has moves, and no other; factors are exact, unless rounding is claimed; and so are dtypes."""
     rules = watched("colossalai", ()).rules
     for name in ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "hysteresis", "min_scale", "max_scale"):
         assert len({getattr(rule, name) for rule in rules}) > 1, name
     assert {rule.growth_factor for rule in rules} == {2.0, 4.0}
     assert len({(rule.growth_factor, rule.backoff_factor, rule.hysteresis) for rule in watched("apex", ()).rules}) == 1
-    rules = watched("colossalai", EVERYTHING, 1).rules
+    everything = watched("colossalai", EVERYTHING, 1)
+    assert everything.dtypes == {"float16", "float32", "float64", "bfloat16", "complex64"}
+    assert watched("torch", (), 1).dtypes == {"float16", "float32", "float64"}
+    rules = everything.rules
     assert {rule.growth_factor for rule in rules} == {2.0, 4.0, 3.0, 1.5, 1.1}
     assert {rule.init_scale for rule in rules} >= {3.0, 1000.0}
-
-
-def test_dtypes_are_drawn_by_the_capabilities():
-    """The three that everybody has, and what else is claimed."""
-    assert watched("torch", (), 1).dtypes == {"float16", "float32", "float64"}
-    assert watched("colossalai", EVERYTHING, 1).dtypes == {"float16", "float32", "float64", "bfloat16", "complex64"}
 
 
 def test_kinds_that_cannot_be_asked_are_told():
