@@ -52,7 +52,7 @@ def ids_in_docstrings(file: Path) -> set[str]:
 def ids_in_marks(file: Path) -> set[str]:
     """The ids that ``@pytest.mark.clause("...")`` cites in *file*."""
     calls = (node for node in _nodes(file) if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.clause")
-    return {ast.literal_eval(argument) for call in calls for argument in call.args}
+    return {node.value for call in calls for node in ast.walk(call) if isinstance(node, ast.Constant)}
 
 
 def ids_in_vectors(file: Path) -> set[str]:
