@@ -54,26 +54,27 @@ def init_host(rule: RuleConstants) -> tuple[float, int, int, int | None, float |
     return scale, rule.growth_offset, 0, None if rule.rate is None else 0, scale if rule.lag else None
 
 
-def transition_host(rule: RuleConstants, step: Step, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, bool] | None:
+def takes_host(rule: RuleConstants, state: LossScaleState, finite: Flag) -> bool:
+    """Return True if *state*, one that *rule* made, and *finite* are Python numbers, or NumPy's arrays of shape ()."""
+    if not _fits(state, rule):  # the definition says what is wrong
+        return False
+    return type(state.scale) is float or (_are_arrays(state, rule.dtype) and _is_flag(finite))
+
+
+def transition_host(step: Step, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, bool]:
     """
-    The next state, and whether the published scaler stops, as `LossScaleRule.transition` says; None where *state* or *finite*
-    is not the host's.
+    Return the next state, and whether the published scaler stops, as `LossScaleRule.transition` says.
 
     Args:
-        rule: The scaler.
-        step: Its step, from `step_of`.
-        state: One that the rule has made, of Python numbers or of NumPy's arrays of shape ().
+        step: The rule's step, from `step_of`.
+        state: A state that `takes_host`.
         finite: A Python or NumPy bool, or NumPy's array of shape ().
 
     Raises:
         TypeError: *finite* is something else beside Python numbers.
     """
-    if not _fits(state, rule):  # the definition says what is wrong
-        return None
     if type(state.scale) is float:
         return _transition(step, state, finite if type(finite) is bool else _flag_host(finite))
-    if not (_are_arrays(state, rule.dtype) and _is_flag(finite)):
-        return None
     numbers = LossScaleState(*(None if value is None else value.item() for value in state))
     after, stopped = _transition(step, numbers, bool(finite))
     return LossScaleState(*map(_like, state, after)), stopped

@@ -124,5 +124,6 @@ class LossScaleRule(RuleConstants):
         return after, machine_floats.flag_beside(state.scale, stops)
 
     def _transition(self, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, Flag]:
-        quick = machine_floats.transition_host(self, self._step, state, finite)
-        return machine.transition(self, state, finite) if quick is None else quick
+        if machine_floats.takes_host(self, state, finite):
+            return machine_floats.transition_host(self._step, state, finite)
+        return machine.transition(self, state, finite)
