@@ -25,7 +25,7 @@ test-all: $(READY) ## tests of both distributions, the slow ones among them
 	AMPSCALE_TEST_LIBRARIES="$(LIBRARIES)" $(PYTEST) $(ARGS)
 
 test-oracles: $(READY) ## each preset beside the published object; minutes, and 8 GB of environments
-	$(BIN)/python tests/oracles/compare.py
+	$(BIN)/python tools/oracles/compare.py
 
 conform-matrix: $(READY) ## the suite on every implementation, each in its own environment; minutes, and 8 GB
 	$(BIN)/python conformance/tests/matrix/run.py

@@ -1,7 +1,7 @@
 """
 Every preset beside the published object that it claims to be: `make test-oracles`.
 
-    python tests/oracles/compare.py [FAMILY...]
+    python tools/oracles/compare.py [FAMILY...]
 
 What runs is the published code itself: installed in a virtual environment of its own, or, where a package cannot be
 installed here as a whole, the class cut out of its published file and executed as it is written, or a kernel compiled for
