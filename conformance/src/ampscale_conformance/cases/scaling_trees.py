@@ -19,12 +19,12 @@ PAIR = [array("float32", [1.5, -3.0])]
 NOT_FINITE = [array("float32", [value]) for value in (math.inf, -math.inf, math.nan)]
 
 
-def scaled(name: str, catches: str, *needs: str, tree: Any, scale: float = SMALL) -> Case:
+def scaled(name: str, catches: str, tree: Any, *needs: str, scale: float = SMALL) -> Case:
     """A case that multiplies a tree by a scale."""
     return named(name, 1, catches, partial(_first, method="scale", scale=scale, tree=tree), needs)
 
 
-def unscaled(name: str, catches: str, *needs: str, tree: Any, scale: float = SMALL, ulps: int = 0) -> Case:
+def unscaled(name: str, catches: str, tree: Any, *needs: str, scale: float = SMALL, ulps: int = 0) -> Case:
     """A case that divides a tree by a scale; quotients may lie some units in the last place beside the rounded ones."""
     return named(name, 1, catches, partial(_first, method="unscale", scale=scale, tree=tree, ulps=ulps), needs)
 

@@ -1,7 +1,7 @@
 """A case: one fact of the specification, and how an implementation is asked for it."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from .adapter import CAPABILITIES
 from .clauses import clauses
@@ -43,9 +43,14 @@ class Case:
 
 
 def named(name: str, level: int, catches: str, run: Callable[[Subject], None], needs: Iterable[str] = ()) -> Case:
-    """A case by its clause and its id: "MACHINE-growth-factor/grows-by-4"."""
-    clause, _, id = name.partition("/")
+    """A case by its clause and its id: "MACHINE-growth-factor/grows-by-4"; by its id alone where `under` says the clause."""
+    clause, _, id = name.rpartition("/")
     return Case(id, clause, level, catches, run, frozenset(needs))
+
+
+def under(clause: str, *cases: Case) -> Iterator[Case]:
+    """Cases that hold against this clause, made with their ids alone."""
+    return (replace(each, clause=clause) for each in cases)
 
 
 def case(clause: str, level: int, catches: str, *needs: str) -> Callable[[Callable[[Subject], None]], Case]:
