@@ -135,9 +135,6 @@ def here() -> dict[str, str]:
 def _written(result: Result) -> dict[str, Any]:
     said = asdict(result)
     if result.trajectory is not None:
-        said["trajectory"] = {
-            "finite": result.trajectory.finite,
-            "wanted": [scale.hex() for scale in result.trajectory.wanted],
-            "got": [scale.hex() for scale in result.trajectory.got],
-        }
+        for name in ("wanted", "got"):
+            said["trajectory"][name] = [scale.hex() for scale in said["trajectory"][name]]
     return said
