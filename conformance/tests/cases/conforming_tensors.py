@@ -77,25 +77,6 @@ class InPlace(Core):
         return np.asarray(super().all_finite(tree))
 
 
-class Tuples(Core):
-    """Every list comes back as a tuple."""
-
-    def mapped(self, function, tree):
-        return tuple(self.mapped(function, child) for child in tree) if isinstance(tree, list) else super().mapped(function, tree)
-
-
-class Lists(Core):
-    """Every tuple comes back as a list; results are read-only."""
-
-    def mapped(self, function, tree):
-        return [self.mapped(function, child) for child in tree] if isinstance(tree, tuple) else super().mapped(function, tree)
-
-    def quotient(self, leaf, scale):
-        result = np.asarray(super().quotient(leaf, scale))
-        result.setflags(write=False)
-        return result
-
-
 class Widening(Core):
     """16-bit arrays come back as float32; keys come back sorted."""
 
@@ -159,4 +140,4 @@ class Jax(Core):
         return jnp.all(jnp.asarray([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]))
 
 
-STYLES = (Core, InPlace, Tuples, Lists, Widening, Reciprocal, Float16Arithmetic, InDouble, Jax)
+STYLES = (Core, InPlace, Widening, Reciprocal, Float16Arithmetic, InDouble, Jax)

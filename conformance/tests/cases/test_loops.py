@@ -51,19 +51,11 @@ def test_a_plain_loop_is_right():
 @pytest.mark.parametrize(
     ("mutant", "case", "message"),
     [
-        (
-            "unscale-only-looks",
-            "unscale-divides-where-they-lie",
-            r"after call 2, unscale_: gradients\[0\]: element 0: wanted 1.0 .*",
-        ),
         ("steps-twice", "step-twice-is-refused", "after call 3, step: wanted step to raise here, and it did not"),
-        ("keeps-the-last-flag", "update-twice-is-refused", "after call 4, update: wanted update_scale to raise .*"),
         ("moves-in-step", "the-scale-stands-until-update", "after call 3, step: wanted a scale of 1024.0, got 2048.0"),
         ("tells-of-every-step", "step-tells-whether-it-stepped", "after call 5, step: wanted it to return False, got True"),
         ("step-does-not-look", "step-skips-an-overflow-of-its-own", r"after call 2, step: parameters\[0\]: .*"),
         ("tells-the-scaled-loss", "the-loss-is-unscaled", "step 1: loss: wanted -2.0, got -2048.0"),
-        ("tells-no-loss-where-it-skips", "the-loss-is-unscaled", "step 2: loss: wanted a float, got None"),
-        ("tells-live-parameters", "outputs-are-snapshots", r"step 1, looked at after step 5: parameters\[0\].*"),
         (
             "clips-each-array",
             "clips-all-gradients-by-one-coefficient",
@@ -75,9 +67,7 @@ def test_a_plain_loop_is_right():
             r"after step 1, -\+\+: wanted 512.0 on every rank, got \[512.0, 1024.0.*",
         ),
         ("loses-its-floor-compiled", "compiled-it-moves-to-the-same-scales", "after step 12 of .*: 64.0 as it is, 32.0 compiled"),
-        ("saves-a-function", "another-process-goes-on", "what was saved cannot be sent to another process: .*"),
         ("saves-a-place-in-memory", "another-process-goes-on", "the other process ended with 1: IndexError.*"),
-        ("counts-in-the-module", "another-process-goes-on", r"in another process: wanted \[.*\], got \[.*\]"),
     ],
 )
 def test_a_failure_says_what_was_wanted_and_what_came(mutant, case, message):

@@ -11,7 +11,6 @@ from ampscale_conformance.model.clauses import clauses
 from ampscale_conformance.model.subject import Failed, Subject
 from ampscale_conformance.oracle.machine import trajectory
 from ampscale_conformance.run.check import run
-from cases.conforming_machine import RIGHT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutants.plain import EVERY_SETTING, EVERYTHING, Plain
@@ -70,15 +69,6 @@ def test_every_case_is_asked_of_somebody():
     results = [result for claim in CLAIMS for result in results_of_a_plain_one(claim)]
     assert {result.verdict for result in results} == {Verdict.PASS, Verdict.UNSUPPORTED}
     assert {result.case for result in results if result.verdict is Verdict.PASS} == {case.id for case in CASES}
-
-
-@pytest.mark.parametrize("adapter", RIGHT, ids=lambda adapter: adapter.info.name)
-def test_a_right_one_passes_whatever_its_style(adapter):
-    """Each is asked what a plain one with the same claim is asked, and passes it."""
-    plain = results_of_a_plain_one(adapter.info.preset, adapter.info.capabilities)
-    for got, wanted in zip(check(adapter, cases=CASES).results, plain, strict=True):
-        assert (got.case, got.verdict, got.message) == (wanted.case, wanted.verdict, wanted.message)
-        assert wanted.verdict in (Verdict.PASS, Verdict.UNSUPPORTED)
 
 
 SCALES = st.floats(2.0**-30, 2.0**100, width=32)

@@ -1,7 +1,6 @@
 """The cases of level 1: nobody who is right is accused, what is allowed is allowed and no more, and the tables are sound."""
 
 import math
-from functools import cache
 
 import jax
 import numpy as np
@@ -38,24 +37,19 @@ def came(adapter, id):
 # --- nobody who is right is accused ---
 
 
-@cache
-def results_of(style):
-    """What comes of every case; with JAX's wide dtypes."""
-    with jax.enable_x64(True):
-        return check(style(), cases=CASES).results
-
-
 def others(results, *allowed):
     """What is neither passed nor among these verdicts."""
     return [(result.case, result.message) for result in results if result.verdict not in (Verdict.PASS, *allowed)]
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_no_style_is_accused(style):
-    """In place or not, tuples or lists, wide or narrow, NumPy or JAX: nothing is held against whoever is right."""
-    assert others(results_of(style), Verdict.UNSUPPORTED) == []
-    assert all(message.startswith("does not claim") for _, message in others(results_of(style)))
-    assert len(others(results_of(style))) <= 14
+def test_no_style_is_accused():
+    """In place or not, wide or narrow, NumPy or JAX: nothing is held against whoever is right, and the core is asked all."""
+    for style in STYLES:
+        with jax.enable_x64(True):
+            results = check(style(), cases=CASES).results
+        assert others(results, Verdict.UNSUPPORTED) == [], style
+        assert all(message.startswith("does not claim") for _, message in others(results)), style
+        assert len(others(results)) <= (0 if style is Core else 14), style
 
 
 def test_a_library_without_a_dtype_is_not_accused():
@@ -65,12 +59,6 @@ def test_a_library_without_a_dtype_is_not_accused():
     assert others(results, Verdict.UNSUPPORTED) == []
     assert ("finds-nan-in-float64", "jax makes float32 of float64") in others(results)
     assert len(others(results)) <= 14
-
-
-def test_every_case_is_passed_by_several_styles():
-    """No case is too hard, or asked of nobody."""
-    passed = [result.case for style in STYLES for result in results_of(style) if result.verdict is Verdict.PASS]
-    assert min(passed.count(case.id) for case in CASES) >= 5
 
 
 def test_no_preset_is_accused():

@@ -10,13 +10,12 @@ import pytest
 from ampscale_conformance.adapters.loading import find
 from ampscale_conformance.cases import every_case
 from ampscale_conformance.model.adapter import CAPABILITIES, ImplementationInfo
-from ampscale_conformance.model.case import Case
 from ampscale_conformance.model.subject import Crashed
-from ampscale_conformance.remote.command_adapter import CommandAdapter, NotStarted, ReplayAdapter
+from ampscale_conformance.remote.command_adapter import CommandAdapter, NotStarted
 from ampscale_conformance.remote.jsonl import read_line, read_reply, write_line
 from ampscale_conformance.remote.serve import Server
 from ampscale_conformance.run.check import check
-from remote.commands import RULE, SERVE, told, verdicts
+from remote.commands import RULE, SERVE, verdicts
 
 from ampscale import LossScaleRule
 
@@ -161,23 +160,6 @@ def test_what_is_saved_is_loaded_by_another_process(whole):
     assert isinstance(saved, str)
     whole.close()
     assert whole.read_scale(whole.load(RULE, saved)) == 8.0
-
-
-def test_every_call_of_the_adapter_is_recorded(tmp_path):
-    """And replayed; compiled ones too."""
-
-    def run(subject):
-        compiled = subject.compiled()
-        handle = compiled.create(RULE)
-        subject.expect(compiled.all_finite([]), "wanted all")
-        compiled.unscale(handle, [])
-
-    cases = [Case("compiles", "BACKENDS-same-run", 4, "", run)]
-    with served(WHOLE, tmp_path, record=tmp_path / "talk") as adapter:
-        report = check(adapter, cases=cases)
-    with ReplayAdapter(tmp_path / "talk") as replayed:
-        assert told(check(replayed, cases=cases)) == told(report)
-    assert report.results[0].message.startswith("all_finite raised IndexError")
 
 
 # --- stdin and stdout ---
