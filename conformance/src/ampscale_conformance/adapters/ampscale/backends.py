@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from importlib import import_module
+from operator import add, and_
 from threading import Barrier
 from typing import Any
 
@@ -94,18 +96,10 @@ class Core:
 
     # Level 3: a cell is a step, and the state that it has come to
 
-    def create_cell(
-        self,
-        rule: LossScaleRule,
-        parameters: Sequence[Any],
-        learning_rate: Any,
-        max_norm: float | None = None,
-        momentum: float = 0.0,
-    ) -> Any:
+    def create_cell(self, rule: LossScaleRule, parameters: Sequence[Any], max_norm: float | None = None, **options: Any) -> Any:
         """With one of `ampscale.optimizers`."""
         self.create(rule)  # Unsupported where it is
-        network = linear(list(parameters), self.info.arrays)
-        optimizer = ampscale.optimizers.Momentum(network, learning_rate, momentum)
+        network, optimizer = trained(parameters, self.info.arrays, **options)
         state = ampscale.init_train_state(network.params, optimizer, rule)
 
         def step(state: Any, data: list[Any]) -> Any:
@@ -126,12 +120,9 @@ class Core:
     def update_ranks(self, handles: Sequence[Any], finite: Sequence[bool]) -> list[Any]:
         """A whole step on each rank, a thread: its gradient is finite, or not."""
         barrier, slots = Barrier(len(handles), timeout=20), [None] * len(handles)
+        ranks = [Rank(at, barrier, slots) for at in range(len(handles))]
         with ThreadPoolExecutor(len(handles)) as pool:
-            ranks = [
-                pool.submit(self._stepped, handle, flag, Rank(at, barrier, slots))
-                for at, (handle, flag) in enumerate(zip(handles, finite, strict=True))
-            ]
-            return [rank.result() for rank in ranks]
+            return list(pool.map(self._stepped, handles, finite, ranks))
 
     def step_on_arrays(self, handle: Any, tree: Any) -> tuple[Any, Any]:
         """Nothing is read."""
@@ -190,10 +181,7 @@ class Rank:
 
     def all_finite(self, flag: Any) -> Any:
         """True where it is on every rank."""
-        first, *others = self._everyone(flag)
-        for other in others:
-            first = first & other
-        return first
+        return reduce(and_, self._everyone(flag))
 
     def _everyone(self, mine: Any) -> list[Any]:
         self._slots[self._index] = mine
@@ -210,10 +198,7 @@ def linear(parameters: list[Any], arrays: str) -> Any:
 
     def loss_of(params: Any, *data: Any) -> Any:
         products = [xp.astype(param, xp.float32) * xp.astype(leaf, xp.float32) for param, leaf in zip(params, data, strict=True)]
-        loss = xp.sum(products[0])
-        for product in products[1:]:
-            loss = loss + xp.sum(product)
-        return loss
+        return reduce(add, map(xp.sum, products))
 
     def vjp(params: Any, *data: Any) -> Any:
         def pullback(seed: Any) -> Any:
@@ -224,6 +209,24 @@ def linear(parameters: list[Any], arrays: str) -> Any:
             return loss_of(params, *data), pullback
 
     return ampscale.Network(loss_of, parameters, vjp=vjp if arrays == "numpy" else None)
+
+
+def trained(parameters: Sequence[Any], arrays: str, learning_rate: Any, momentum: float = 0.0) -> tuple[Any, Any]:
+    """The linear network, and one of `ampscale.optimizers` over it."""
+    network = linear(list(parameters), arrays)
+    return network, ampscale.optimizers.Momentum(network, learning_rate, momentum)
+
+
+def outputs(network: Any, scale: float, loss: Any, overflow: Any, next_scale: Any, rate: Any) -> dict[str, Any]:
+    """What a step tells, by its names."""
+    return {
+        "parameters": list(network.params),
+        "finite": not bool(overflow),
+        "scale": scale,
+        "next_scale": next_scale,
+        "loss": loss,
+        "learning_rate": rate,
+    }
 
 
 NUMPY = Core("numpy")

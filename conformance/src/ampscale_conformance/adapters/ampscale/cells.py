@@ -9,9 +9,8 @@ import ampscale
 
 from ...model.adapter import Unsupported
 from ..base import StateDict, StepCell
-from .backends import info_of, linear
-
-EDGE = 2.0**100  # beyond it what is published is mended: see spec/deviations.md
+from .backends import info_of, outputs, trained
+from .scalers import EDGE
 
 
 class UpdateCell:
@@ -53,7 +52,7 @@ class TrainOneStep(StepCell, StateDict):
 
     def create(self, rule: Any) -> Any:
         """A cell over one parameter."""
-        return self.create_cell(rule, [np.zeros(1, np.float32)], 1.0)
+        return self.create_cell(rule, [np.zeros(1, np.float32)], learning_rate=1.0)
 
     def update(self, cell: Any, finite: bool) -> None:
         """Its own, which an heir calls."""
@@ -63,26 +62,15 @@ class TrainOneStep(StepCell, StateDict):
         """What the next step uses."""
         return float(cell.scale_sense)
 
-    def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: Any, momentum: float = 0.0) -> Any:
+    def create_cell(self, rule: Any, parameters: Sequence[Any], **options: Any) -> Any:
         """With one of `ampscale.optimizers`."""
-        return ampscale.TrainOneStepWithLossScaleCell(*trained(parameters, learning_rate, momentum), update_cell(rule))
+        return ampscale.TrainOneStepWithLossScaleCell(*trained(parameters, "numpy", **options), update_cell(rule))
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         """One call; its three outputs, as they are."""
         scale, rate = float(cell.scale_sense), float(cell.optimizer.learning_rate)
         loss, overflow, next_scale = cell(*data)
-        return self.outputs(cell, scale, loss, overflow, next_scale, rate)
-
-    def outputs(self, cell: Any, scale: float, loss: Any, overflow: Any, next_scale: Any, rate: Any) -> dict[str, Any]:
-        """By their names."""
-        return {
-            "parameters": list(cell.network.params),
-            "finite": not bool(overflow),
-            "scale": scale,
-            "next_scale": next_scale,
-            "loss": loss,
-            "learning_rate": rate,
-        }
+        return outputs(cell.network, scale, loss, overflow, next_scale, rate)
 
 
 class MFTrainOneStep(TrainOneStep):
@@ -90,30 +78,17 @@ class MFTrainOneStep(TrainOneStep):
 
     info = info_of("MindFormers cell", "mindspore_update_cell", 4, (*TrainOneStep.info.capabilities, "norm", "clip"))
 
-    def create_cell(
-        self,
-        rule: Any,
-        parameters: Sequence[Any],
-        learning_rate: Any,
-        momentum: float = 0.0,
-        max_norm: float | None = None,
-    ) -> Any:
+    def create_cell(self, rule: Any, parameters: Sequence[Any], max_norm: float | None = None, **options: Any) -> Any:
         """With one of `ampscale.optimizers`; a norm is taken only where there is a limit."""
         limit = 1.0 if max_norm is None else max_norm
-        held = trained(parameters, learning_rate, momentum)
+        held = trained(parameters, "numpy", **options)
         return ampscale.MFTrainOneStepCell(*held, max_norm is not None, limit, update_cell(rule))
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         """One call; its five outputs, as they are."""
         scale = float(cell.scale_sense)
-        *outputs, norm = cell(*data)
-        return self.outputs(cell, scale, *outputs) | ({} if norm is None else {"global_norm": norm})
-
-
-def trained(parameters: Sequence[Any], learning_rate: Any, momentum: float) -> tuple[Any, Any]:
-    """The linear network, and the optimizer over it."""
-    network = linear(list(parameters), "numpy")
-    return network, ampscale.optimizers.Momentum(network, learning_rate, momentum)
+        *told, norm = cell(*data)
+        return outputs(cell.network, scale, *told) | ({} if norm is None else {"global_norm": norm})
 
 
 def update_cell(rule: Any) -> Any:

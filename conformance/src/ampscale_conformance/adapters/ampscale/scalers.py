@@ -1,7 +1,7 @@
 """ampscale's documented scalers of hand-written loops: MindSpore's and Paddle's."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from ...model.bits import arrays
 from ..base import StateDict
 from ..mindspore import MindSpore
 from ..paddle import Paddle
-from .backends import info_of, linear
+from .backends import info_of, linear, outputs, trained
 
 EDGE = 2.0**100  # beyond it, and below its reciprocal, what is published is mended: see spec/deviations.md
 HOST = ("resume", "rounding", "division")
@@ -127,7 +127,8 @@ class PaddleGradScaler(OurGradScaler, Paddle):
 
     def optimizer_with(self, gradients: Sequence[Any]) -> Any:
         """One that moves nothing, since ours take no complex parameters."""
-        return Holding([Held(gradient.copy()) for gradient in gradients])
+        held = [SimpleNamespace(grad=gradient.copy()) for gradient in gradients]
+        return SimpleNamespace(parameters=held, step=lambda: None)
 
     def parameters_of(self, optimizer: Any) -> list[Any]:
         """In their order."""
@@ -139,8 +140,7 @@ class PaddleGradScaler(OurGradScaler, Paddle):
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: Any, momentum: float = 0.0) -> Any:
         """What a loop holds."""
-        network = linear(list(parameters), "numpy")
-        return self.create(rule), network, ampscale.optimizers.Momentum(network, learning_rate, momentum)
+        return self.create(rule), *trained(parameters, "numpy", learning_rate, momentum)
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         """The loop of its page, whose backward pass begins at the scale."""
@@ -149,31 +149,7 @@ class PaddleGradScaler(OurGradScaler, Paddle):
         loss = network.backward(*data, seed=np.float32(scale))
         finite = scaler.step(optimizer)
         scaler.update()
-        return {
-            "parameters": list(network.params),
-            "finite": finite,
-            "scale": scale,
-            "next_scale": scaler.get_loss_scaling(),
-            "loss": float(loss),
-            "learning_rate": rate,
-        }
-
-
-@dataclass
-class Held:
-    """All that a scaler asks of a parameter."""
-
-    grad: Any
-
-
-@dataclass
-class Holding:
-    """All that a scaler asks of an optimizer."""
-
-    parameters: list[Held]
-
-    def step(self) -> None:
-        """Moves nothing."""
+        return outputs(network, scale, float(loss), not finite, scaler.get_loss_scaling(), rate)
 
 
 DYNAMIC_LOSS_SCALER = DynamicLossScaler()
