@@ -23,16 +23,9 @@ class Optax(Jmp):
     )
     add_optimizer = update_scale = lacking("an optax loop has no scaler that holds optimizers")
 
-    def create_cell(
-        self,
-        rule: Any,
-        parameters: Sequence[Any],
-        learning_rate: float | Sequence[float],
-        max_norm: float | None = None,
-        momentum: float = 0.0,
-    ) -> Any:
+    def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: float | Sequence[float], **options: Any) -> Any:
         """The optimizer, and all that the loop carries."""
-        optimizer = optimizer_with(learning_rate, max_norm, momentum)
+        optimizer = optimizer_with(learning_rate, **options)
         carried = {
             "parameters": list(parameters),
             "optimizer": optimizer.init(list(parameters)),
@@ -49,7 +42,7 @@ class Optax(Jmp):
         return outputs(before, cell["carried"], told, cell["rates"])
 
 
-def optimizer_with(learning_rate: float | Sequence[float], max_norm: float | None, momentum: float) -> Any:
+def optimizer_with(learning_rate: float | Sequence[float], max_norm: float | None = None, momentum: float = 0.0) -> Any:
     """SGD behind a clip; of several rates the last for ever after."""
     import jax.numpy as jnp
     import optax

@@ -41,14 +41,17 @@ class Paddle(LoopScaler):
 
     def scaler_with(self, scale: float, **constants: Any) -> Any:
         """A scaler that is on."""
+        from types import SimpleNamespace
         from unittest import mock
 
         import paddle
         from paddle.amp import grad_scaler
 
+        place = SimpleNamespace(is_gpu_place=lambda: True)  # all that the constructor asks of its tracer's place
+
         with paddle.amp.auto_cast():  # without which a scaler turns itself off at its first scale
             pass
-        with mock.patch.object(grad_scaler, "_dygraph_tracer", return_value=Tracer):
+        with mock.patch.object(grad_scaler, "_dygraph_tracer", return_value=SimpleNamespace(_expected_place=place)):
             return paddle.amp.GradScaler(init_loss_scaling=scale, **constants)
 
     def read_scale(self, scaler: Any) -> float:
@@ -130,21 +133,6 @@ class PaddleAsItIs(Paddle):
         preset="paddle",
         arrays="paddle",
     )
-
-
-class Place:
-    """All that the constructor asks of its place."""
-
-    @staticmethod
-    def is_gpu_place() -> bool:
-        """It is one."""
-        return True
-
-
-class Tracer:
-    """All that the constructor asks of its tracer."""
-
-    _expected_place = Place
 
 
 def quietly(function: Callable[..., Any], *arguments: Any) -> None:
