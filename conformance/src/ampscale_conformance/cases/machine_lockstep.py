@@ -168,16 +168,22 @@ def trace(
         settings: The constants, beside the usual ones.
     """
     about = name.partition("/")[0] if about == "" else about
-    run = partial(_walk, finite=finite, about=about, only=only, saved_after=saved_after, settings=settings)
+    run = partial(walk, finite=finite, about=about, only=only, saved_after=saved_after, settings=settings)
     return named(name, 0, catches, run, needs)
 
 
-def _walk(
-    subject: Subject, finite: str, about: str | None, only: Only | None, saved_after: int | None, settings: dict[str, Any]
+def walk(
+    subject: Subject,
+    finite: str,
+    settings: dict[str, Any],
+    about: str | None = None,
+    only: Only | None = None,
+    saved_after: int | None = None,
 ) -> None:
+    """Asks what `trace` describes."""
     rule = claimed(subject, finite, about, **settings)
     if only is not None and not only[0](rule):
         raise Unsupported(f"{subject.family.name} is not asked: {only[1]}")
-    walk = Walk(subject, rule).compare().follow(finite[:saved_after])
+    taken = Walk(subject, rule).compare().follow(finite[:saved_after])
     if saved_after is not None:
-        walk.loaded(walk.saved()).compare().follow(finite[saved_after:])
+        taken.loaded(taken.saved()).compare().follow(finite[saved_after:])

@@ -6,7 +6,8 @@ from itertools import accumulate, pairwise, zip_longest
 from math import inf, nan, prod
 from typing import Any, NamedTuple
 
-from ..cases.machine_lockstep import Walk, claimed
+from ..cases.machine_lockstep import walk
+from ..cases.overflow import ask
 from ..model.adapter import ImplementationInfo
 from ..model.bits import DIGITS, Bits, leaves
 from ..model.claimed_rules import family_of
@@ -49,11 +50,7 @@ def drawn_trace(draw: Draw, info: ImplementationInfo) -> Drawn:
     settings |= {name: draw(sampled_from(values)) for name, values in COUNTS.items()}
     settings = {name: value for name, value in settings.items() if name in family_of(info.preset).parameters}
     finite = "".join(draw(lists(sampled_from("+-"), min_size=1, max_size=24)))
-    return Drawn("machine", partial(_walk, finite=finite, settings=settings), {"finite": finite, "settings": settings})
-
-
-def _walk(subject: Subject, finite: str, settings: dict[str, Any]) -> None:
-    Walk(subject, claimed(subject, finite, **settings)).compare().follow(finite)
+    return Drawn("machine", partial(walk, finite=finite, settings=settings), {"finite": finite, "settings": settings})
 
 
 # --- arrays ---
@@ -67,7 +64,7 @@ REACH = 30  # powers of two around 1: what is drawn stays normal when it is scal
 def drawn_check(draw: Draw, info: ImplementationInfo) -> Drawn:
     """A tree in which something may be infinite or NaN."""
     tree = _drawn_tree(draw, info, ("float32", "float16", "float64", "bfloat16", "complex64"))
-    return Drawn("overflow", partial(_check, tree=tree), {"tree": tree})
+    return Drawn("overflow", partial(ask, wanted=tensors.all_finite(tree), trees=[tree]), {"tree": tree})
 
 
 def drawn_numbers(draw: Draw, info: ImplementationInfo, method: str) -> Drawn:
@@ -133,8 +130,3 @@ def computed(method: str, leaf: Bits, scale: float, came: str | None) -> Bits:
     """An array times or divided by a scale: in its own dtype, or a 16-bit one in float32 if it came so."""
     widened = came == "float32" and leaf.dtype in ("float16", "bfloat16")
     return getattr(tensors, method)(leaf, scale, "float32" if widened else None)  # type: ignore[no-any-return]  # of two functions
-
-
-def _check(subject: Subject, tree: list[Bits]) -> None:
-    got, wanted = subject.all_finite(tree), tensors.all_finite(tree)
-    subject.expect(got == wanted, f"all_finite: wanted {wanted}, got {got}")
