@@ -38,7 +38,8 @@ def scales_elsewhere(adapter: Adapter, rule: Any, saved: Any, flags: Sequence[bo
         TimedOut: No end in time.
         Unsupported: The adapter itself cannot be sent there.
     """
-    sent = pickle.dumps((_pickled_adapter(adapter), _pickled_rest(rule, saved, flags)))
+    pickled = _pickled(adapter, "the adapter", Unsupported), _pickled((rule, saved, list(flags)), "what was saved", Failed)
+    sent = pickle.dumps(pickled)
     paths = [path or os.getcwd() for path in sys.path]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-c", f"NOT_FOUND = {NOT_FOUND!r}{_CHILD}"]
@@ -54,15 +55,8 @@ def scales_elsewhere(adapter: Adapter, rule: Any, saved: Any, flags: Sequence[bo
     return [float.fromhex(line) for line in ended.stdout.decode("utf-8").split()]
 
 
-def _pickled_adapter(adapter: Adapter) -> bytes:
+def _pickled(value: Any, what: str, refusal: type[Exception]) -> bytes:
     try:
-        return pickle.dumps(adapter)
-    except Exception as error:  # noqa: BLE001 - whatever stops it, there is no adapter in the other process
-        raise Unsupported(f"the adapter cannot be sent to another process: {error}") from None
-
-
-def _pickled_rest(rule: Any, saved: Any, flags: Sequence[bool]) -> bytes:
-    try:
-        return pickle.dumps((rule, saved, list(flags)))
-    except Exception as error:  # noqa: BLE001 - whatever stops it, it was not saved
-        raise Failed(f"what was saved cannot be sent to another process: {error}") from None
+        return pickle.dumps(value)
+    except Exception as error:  # noqa: BLE001 - whatever stops it, it does not come to the other process
+        raise refusal(f"{what} cannot be sent to another process: {error}") from None

@@ -69,10 +69,10 @@ class Loop:
         else:
             {"unscale_": self.unscale, "step": self.take_step, "update": self.update_scale}[said](name, when)
         if said.startswith("step"):
-            self.expect_parameters(name, when)
+            self.expect("parameters", name, when)
         self.expect_scale(when)
         if said == "unscale_" and self.wanted.optimizers[name].finite:
-            self.expect_gradients(name, when)
+            self.expect("gradients", name, when)
 
     def lay(self, name: str, gradients: list[Bits | None]) -> None:
         """As a backward pass does, or whoever clips."""
@@ -115,15 +115,10 @@ class Loop:
         holds = rounded(got, self.rule.dtype) in (wanted, self.also)
         self.subject.expect(holds, f"{when}: wanted a scale of {wanted!r}, got {got!r}")
 
-    def expect_gradients(self, name: str, when: str) -> None:
-        """What lies on the parameters."""
-        got = self.subject.read(self.subject.call("get_gradients", self.handle, self.optimizers[name]), "get_gradients")
-        self.subject.expect_same(got, self.wanted.optimizers[name].gradients, f"{when}: gradients")
-
-    def expect_parameters(self, name: str, when: str) -> None:
-        """The parameters of one optimizer."""
-        got = self.subject.read(self.subject.call("get_parameters", self.handle, self.optimizers[name]), "get_parameters")
-        self.subject.expect_same(got, self.wanted.optimizers[name].parameters, f"{when}: parameters")
+    def expect(self, what: str, name: str, when: str) -> None:
+        """The parameters of one optimizer, or the gradients that lie on them."""
+        got = self.subject.read(self.subject.call(f"get_{what}", self.handle, self.optimizers[name]), f"get_{what}")
+        self.subject.expect_same(got, getattr(self.wanted.optimizers[name], what), f"{when}: {what}")
 
 
 def _halved(gradient: Bits | None) -> Bits | None:

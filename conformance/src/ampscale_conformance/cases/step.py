@@ -22,9 +22,9 @@ DATA = {
 NEAR = 1e-5  # further than published formulas and roundings lie apart
 
 
-def steps(name: str, walk: str, looks: str, catches: str, *needs: str, **options: Any) -> Case:
+def steps(name: str, walk: str, looks: str, catches: str, *needs: str, dtype: str = "float32", **options: Any) -> Case:
     """A case that takes steps, one word or sign each, and *looks* at these outputs after each."""
-    run = partial(_take, walk=walk.split() if " " in walk else list(walk), looks=looks.split(), options=options)
+    run = partial(_take, walk=walk.split() if " " in walk else list(walk), looks=looks.split(), dtype=dtype, options=options)
     return named(name, 3, catches, run, needs)
 
 
@@ -42,11 +42,11 @@ class Cell:
         return self.subject.call("train_step", self._cell, self.subject.made(list(data))), self.training.step(data)
 
 
-def _take(subject: Subject, walk: Iterable[str], looks: Sequence[str], options: dict[str, Any]) -> None:
+def _take(subject: Subject, walk: Iterable[str], looks: Sequence[str], dtype: str, options: dict[str, Any]) -> None:
     window = {"growth_interval": 2} if "next_scale" in looks else {}
-    cell = Cell(subject, simple_rule(subject, **window), arrays(PARAMETERS), **options)
+    cell = Cell(subject, simple_rule(subject, **window), arrays(PARAMETERS, dtype), **options)
     for number, word in enumerate(walk, start=1):
-        outputs, wanted = cell.train(arrays(DATA[word]))
+        outputs, wanted = cell.train(arrays(DATA[word], dtype))
         for name in looks:
             expect_output(subject, outputs, wanted, name, f"step {number}")
 
@@ -73,14 +73,6 @@ def expect_output(subject: Subject, outputs: Any, wanted: Outputs, name: str, wh
     else:
         number = subject.number(got, what)
         subject.expect(math.isclose(number, hoped, rel_tol=NEAR), f"{what}: wanted {hoped!r}, got {number!r}")
-
-
-@case("STEP-apply", 3, "no 16 bits: an optimizer that has no float16 gradients, or a scale that they cannot hold")
-def moves_16_bit_parameters(subject: Subject) -> None:
-    """Small numbers, which float16 holds exactly."""
-    cell = Cell(subject, simple_rule(subject), arrays(PARAMETERS, "float16"))
-    outputs, wanted = cell.train(arrays(DATA["+"], "float16"))
-    expect_output(subject, outputs, wanted, "parameters", "step 1")
 
 
 @case("STEP-seed", 3, "idle scale: it backs off, and the backward pass starts from another number")
@@ -124,7 +116,13 @@ CASES = (
         "wrong update: it is scaled, or not times the learning rate",
         learning_rate=0.5,
     ),
-    moves_16_bit_parameters,
+    steps(
+        "STEP-apply/moves-16-bit-parameters",
+        "+",
+        "parameters",
+        "no 16 bits: an optimizer that has no float16 gradients, or a scale that they cannot hold",
+        dtype="float16",  # which holds these small numbers exactly
+    ),
     the_scale_backs_off_until_the_gradients_fit,
     each_step_uses_one_scale,
     steps("STEP-skip/an-overflow-moves-nothing", "-+", "parameters", "applied overflow: parameters are infinite or NaN"),

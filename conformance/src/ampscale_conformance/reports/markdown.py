@@ -17,14 +17,12 @@ def of(report: Report) -> str:
 
     What is unsupported is counted apart from the passes, and folded away.
     """
-    bad = [result for result in report.results if result.verdict in BAD]
-    expected = [result for result in report.results if result.verdict is Verdict.XFAIL]
     parts = [
         *_head(report),
         *_totals("Chapter", report.results, lambda result: str(clause(result.clause)["chapter"])),
         *_totals("Level", report.results, lambda result: f"{result.level} ({LEVELS[result.level].partition(':')[0]})"),
-        *_section("Not passed", bad),
-        *_section("Expected not to pass", expected),
+        *_section("Not passed", [result for result in report.results if result.verdict in BAD]),
+        *_section("Expected not to pass", [result for result in report.results if result.verdict is Verdict.XFAIL]),
         *_unsupported(report.results),
     ]
     return "\n\n".join(parts) + "\n"

@@ -11,9 +11,10 @@ from typing import NoReturn
 from ..cases import every_case
 from ..model.adapter import CAPABILITIES, LEVELS, Adapter, ImplementationInfo, Unsupported, level_of
 from ..model.case import Case
-from ..model.subject import Absent, Crashed, Failed, Interruption, ProtocolError, Raised, Subject, TimedOut
+from ..model.subject import Absent, Failed, Interruption, Raised, Subject, TimedOut
 from ..model.verdicts import Report, Result, Verdict, here
 from ..remote.client import Client
+from ..remote.transcript import ENDS
 
 SECONDS = 60.0
 
@@ -22,9 +23,7 @@ _VERDICTS: dict[type[BaseException], Verdict] = {
     Absent: Verdict.FAIL,
     Raised: Verdict.ERROR,
     Unsupported: Verdict.UNSUPPORTED,
-    TimedOut: Verdict.TIMEOUT,
-    Crashed: Verdict.CRASH,
-    ProtocolError: Verdict.PROTOCOL_ERROR,
+    **{kind: verdict for verdict, kind in ENDS.items()},
 }
 
 
