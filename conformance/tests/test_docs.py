@@ -1,11 +1,6 @@
-"""
-The page for strangers: what it shows is a whole adapter, and what comes of it is what it prints.
-
-`python conformance/tests/test_docs.py` brings what it prints up to date.
-"""
+"""The page for strangers: what it shows is a whole adapter, and what comes of it is what it prints."""
 
 import importlib
-import os
 import re
 import resource
 import shlex
@@ -13,7 +8,6 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from ampscale_conformance.adapters.loading import GROUP
@@ -152,32 +146,3 @@ def test_links_lead_somewhere():
     """Relative to the page."""
     for target in re.findall(r"\]\(([^)#]+)\)", PAGE):
         assert (PAGE_FILE.parent / target).exists(), target
-
-
-def brought_up_to_date(folder):
-    """The page with what its runs print today; where a line of three dots stood, as many lines before it as there were."""
-    page = PAGE
-    for index, (command, shown) in enumerate(runs()):
-        if index:
-            mended(folder)
-        done = subprocess.run(
-            [sys.executable, "-m", "ampscale_conformance", *shlex.split(command)[2:]],
-            cwd=folder,
-            env={**os.environ, "COLUMNS": "80"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        before, after = ([*text.splitlines()] for text in shown.split("...\n"))
-        title = next(at for at, line in enumerate(before) if line.startswith("Not tested"))
-        lines = done.stdout.splitlines()
-        start = next(at for at, line in enumerate(lines) if line.startswith("Not tested")) + len(before) - title
-        page = page.replace(shown, "\n".join([*lines[:start], "...", *lines[len(lines) - len(after) :], ""]))
-    return page
-
-
-if __name__ == "__main__":
-    with TemporaryDirectory() as place:
-        for file, content in FILES.items():
-            Path(place, file).write_text(content)
-        PAGE_FILE.write_text(brought_up_to_date(Path(place)), "utf-8")

@@ -1,14 +1,12 @@
-"""The machine a second time: beside the package's own on presets and on drawn rules, and beside scales worked out by hand."""
+"""The machine a second time: beside the package's own on drawn rules, and beside scales worked out by hand."""
 
 import dataclasses
 
-import numpy as np
 from ampscale_conformance.oracle.machine import Constants, Machine, trajectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ampscale import LossScaleRule
-from ampscale.presets import PRESETS
 
 FACTORS = [1.0, 1.1, 1.5, 2.0, 3.0, 7.0, 1.001, 2.0**40]
 STARTS = [1.0, 3.0, 10.0, 1000.3, 2.0**16, 2.0**126, 2.0**-120, 1e-40, 3e38]
@@ -70,23 +68,6 @@ RATES = st.builds(dataclasses.replace, RULES, rate=st.sampled_from([0.1, 0.3, 1 
 def test_a_drawn_rule_goes_where_the_package_goes(rule, flags):
     """Scales and stops are equal on all axes together; NumPy's overflow to infinity is meant."""
     assert_same(rule, flags)
-
-
-def test_a_preset_goes_where_the_package_goes():
-    """With its own settings and drawn ones, over drawn traces."""
-    draw, counts = np.random.default_rng(0), [1, 2, 3]
-    choices = {"init_scale": STARTS, "growth_factor": [2.0, 1.1, 3.0], "backoff_factor": [0.5, 0.7, 1 / 3]}
-    choices |= {"growth_interval": counts, "hysteresis": counts, "rate": [0.1, 0.5]}
-    for name, preset in PRESETS.items():
-        whole = {"growth_factor": [2.0, 4.0, 3.0]} if name.startswith("mindspore") else {}
-        known = {field: values for field, values in (choices | whole).items() if field in preset.parameters}
-        for _ in range(10):
-            setting = {field: draw.choice(values).item() for field, values in known.items() if draw.random() < 0.8}
-            try:
-                rule = preset.rule(**setting)
-            except ValueError:
-                rule = preset.rule()
-            assert_same(rule, (draw.random(60) < draw.choice([0.3, 0.6, 0.9])).tolist())
 
 
 def test_the_constants_are_a_rule_with_a_rules_defaults():

@@ -1,10 +1,9 @@
-"""Norms and clipping, beside the package's own where a sum of squares is exact, and beside hand-computed ones."""
+"""Norms and clipping, beside values worked out by hand; the vectors hold the package to them."""
 
 import math
 
 import numpy as np
 import pytest
-from ampscale_conformance.model.arrays import to_bits
 from ampscale_conformance.oracle.norms import (
     clip,
     clip_coefficient,
@@ -16,8 +15,6 @@ from ampscale_conformance.oracle.norms import (
     square_sum,
 )
 from ampscale_conformance.oracle.tensors import array, same
-
-import ampscale
 
 
 def test_the_roundings_are_those_of_the_chapter():
@@ -50,18 +47,6 @@ def test_a_norm_is_as_wide_as_the_widest_of_the_two():
     """Float64 only where there is float64."""
     for dtypes, wanted in ((["float16", "float32"], "float32"), (["float16", "float64"], "float64"), (["complex128"], "float64")):
         assert norm_dtype([array(dtype, [1.0]) for dtype in dtypes]) == wanted
-
-
-def test_drawn_trees_are_clipped_as_the_package_clips_them():
-    """Whole numbers, whose squares add up exactly, under a limit above and below their norm."""
-    draw = np.random.default_rng(5)
-    for _ in range(200):
-        tree = [draw.integers(-90, 90, draw.integers(0, 5)).astype(draw.choice(["float16", "float32", "float64"])) for _ in "ab"]
-        limit = float(draw.choice([0.7, 1.0, 1e-6, 1e4]))
-        clipped, norm = ampscale.clip_by_global_norm(tree, limit)
-        bits, found = clip([to_bits(leaf) for leaf in tree], limit)
-        assert (found, global_norm([to_bits(leaf) for leaf in tree])) == (float(norm), float(norm))
-        assert all(same(one, to_bits(other)) for one, other in zip(bits, clipped, strict=True))
 
 
 def test_a_coefficient_worked_out_by_hand():

@@ -22,15 +22,6 @@ def test_a_recording_has_every_line_both_ways(tmp_path):
     assert json.loads(entries[2]["reply"])["result"]["implementation"]["name"] == "plain Python"
 
 
-def test_a_replay_answers_again(tmp_path):
-    """The same report, and the same name, with no process."""
-    with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
-        report = check(adapter, cases=WALKS)
-    with ReplayAdapter(tmp_path / "talk") as replayed:
-        again = check(replayed, cases=WALKS)
-        assert (replayed.command, again.info, told(again)) == (adapter.command, report.info, told(report))
-
-
 def test_what_ended_by_the_clock_ends_so_again(tmp_path):
     """The limit of a case, which is not the process's own, is in the recording too."""
     hang = f'time.sleep({LONG}) if r["call"] == "update" else {{"id": n, "result": 0}}'

@@ -241,13 +241,3 @@ def test_what_is_written_otherwise_is_not_rewritten(file, text):
     file.write_text(text)
     with pytest.raises(ValueError, match=r"expect\.toml"):
         rewritten(file, [result("grows", "pass")])
-
-
-def test_a_rewritten_file_excuses_what_it_is_of(file):
-    """Once its reasons are written, the same run has nothing bad left."""
-    results = [result("grows", "crash"), result("grows-again", "pass"), result("backs-off", "protocol-error")]
-    file.write_text(KEPT + "\n" + table(clause="MACHINE-*", verdict="crash", reason="gone"))
-    text, _ = rewritten(file, results)
-    file.write_text(text.replace("TODO: say why", "because"))
-    assert [read(file).applied(each).verdict for each in results] == ["xfail", "pass", "xfail"]
-    assert list(read(file).stale(results, CLAUSES)) == []
