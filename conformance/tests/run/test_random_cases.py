@@ -15,6 +15,10 @@ from ampscale_conformance import Unsupported, Verdict
 from ampscale_conformance.model.bits import leaves, map_tree
 from ampscale_conformance.model.clauses import clauses
 from ampscale_conformance.run.random_cases import CLAUSES, random_results
+from mutants.machine import GrowsOneStepLate
+from mutants.machine_hysteresis import ForgetsOverflowsAtABackoff
+from mutants.machine_variants import GoesOnAtTheMinimum
+from mutants.overflow import LooksForInfinities
 from mutants.plain import EVERYTHING, Plain
 from spec_vectors.compare import spec_vectors
 from spec_vectors.recompute import recomputed
@@ -31,32 +35,6 @@ class Narrow(Plain):
     def unscale(self, handle, tree):
         with np.errstate(all="ignore"):
             return map_tree(lambda leaf: (leaf / leaf.dtype.type(handle.scale)).astype(leaf.dtype), tree)
-
-
-class Late(Plain):
-    def window(self, handle):
-        return super().window(handle) + 1
-
-
-class Impatient(Plain):
-    """Its hysteresis is one less from the second backoff on."""
-
-    def bad_after_backoff(self, handle):
-        return 1
-
-
-class Endless(Plain):
-    """Does not give up."""
-
-    def gives_up(self, handle, due, scale):
-        return False
-
-
-class Blind(Plain):
-    """Takes NaN for a number."""
-
-    def all_finite(self, tree):
-        return not any(np.isinf(leaf).any() for _, leaf in leaves(tree) if leaf is not None)
 
 
 class Widening(Plain):
@@ -94,12 +72,12 @@ def test_a_right_one_passes():
 
 
 FAULTY = [
-    (Late, "torch", "random-trace"),
-    (Impatient, "megatron", "random-trace"),
-    (Endless, "deepspeed", "random-trace"),
+    (GrowsOneStepLate, "torch", "random-trace"),
+    (ForgetsOverflowsAtABackoff, "megatron", "random-trace"),
+    (GoesOnAtTheMinimum, "deepspeed", "random-trace"),
     (Narrow, "torch", "random-unscale"),
     (Widening, "torch", "random-unscale"),
-    (Blind, "torch", "random-all-finite"),
+    (LooksForInfinities, "torch", "random-all-finite"),
 ]
 
 
@@ -122,7 +100,7 @@ def test_a_fault_is_found(make, preset, kind):
 
 def test_a_case_is_made_small():
     """As few steps as show it, and else the first of what could be drawn."""
-    result = found(Late)["random-trace"]
+    result = found(GrowsOneStepLate)["random-trace"]
     assert result.message.splitlines()[:2] == [
         "after step 1: wanted 512.0, by MACHINE-growth-window, got 256.0",
         f"seed {SEED}; as a case of spec/vectors/machine.json:",
@@ -131,7 +109,7 @@ def test_a_case_is_made_small():
     assert (case["finite"], case["clauses"]) == ("+", ["MACHINE-growth-window", "MACHINE-growth-factor"][: len(case["clauses"])])
     rule = {name: float.fromhex(value) if isinstance(value, str) else value for name, value in case["rule"].items()}
     assert LossScaleRule(**rule) == PRESETS["torch"].rule(init_scale=256.0, growth_interval=1)
-    case, _ = vector(found(Blind)["random-all-finite"])
+    case, _ = vector(found(LooksForInfinities)["random-all-finite"])
     assert (case["tree"], case["finite"]) == ([{"dtype": "float32", "shape": [1], "bits": ["7fc00000"]}], False)
 
 
@@ -139,7 +117,7 @@ def test_a_vector_has_what_its_kind_needs():
     """The dtype of a widened result, and the step in which the published scaler gives up."""
     case, _ = vector(found(Widening)["random-unscale"])
     assert (case["dtype"], case["output"][0]["dtype"], case["input"][0]["dtype"]) == ("float32", "float32", "float16")
-    case, _ = vector(found(Endless, "deepspeed")["random-trace"])
+    case, _ = vector(found(GoesOnAtTheMinimum, "deepspeed")["random-trace"])
     assert case["stops"] == len(case["finite"]) - 1
     assert case["scale"][-1] == case["scale"][-2]
     assert "MACHINE-stop" in case["clauses"]
@@ -212,21 +190,16 @@ def test_a_seed_decides_everything(tmp_path):
     """In another process, which imports other modules, it finds the same, and leaves nothing; another seed draws others."""
     script = f"""
 import sys
-from mutants.plain import Plain
+from mutants.machine import GrowsOneStepLate
 from ampscale_conformance.run.random_cases import random_results
-
-class Late(Plain):
-    def window(self, handle):
-        return super().window(handle) + 1
-
-sys.stdout.write("".join(result.message for result in random_results(Late("torch", 1, ()), {SEED})))
+sys.stdout.write("".join(result.message for result in random_results(GrowsOneStepLate("torch", 1, ()), {SEED})))
 """
     paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout == "".join(result.message for result in found(Late).values())
+    assert done.stdout == "".join(result.message for result in found(GrowsOneStepLate).values())
     assert list(tmp_path.iterdir()) == []
     adapter = Watching("torch", 0, ())
     random_results(adapter, SEED + 1, 0, examples=10)
