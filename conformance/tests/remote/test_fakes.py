@@ -19,9 +19,9 @@ def test_a_fault_in_one_case_spoils_no_other(name, tmp_path):
     assert verdicts(report) == ["pass", verdict, "pass"]
     assert words in report.results[1].message
     assert re.match(r"(update|read_scale), request \d+: |update raised |$", report.results[1].message)
-    assert len(list((tmp_path / "pids").iterdir())) >= (1 if verdict in ("pass", "error") else 2)
+    assert (len(list((tmp_path / "pids").iterdir())) > 1) == (verdict not in ("pass", "error"))  # processes
     with ReplayAdapter(tmp_path / "talk") as replayed:
-        assert told(check(replayed, cases=WALKS)) == told(report)
+        assert (replayed.command, told(check(replayed, cases=WALKS))) == (adapter.command, told(report))
 
 
 @pytest.mark.parametrize("name", AT_HELLO)
@@ -57,24 +57,6 @@ def test_a_claim_that_is_not_kept_is_a_failure(name, level, tmp_path):
     assert all(re.search("is claimed and not there: .*I never wrote that", result.message) for result in failed)
     assert {asked[result.case].level for result in failed} == set(range(level + 1))
     assert all(asked[result.case].level or "resume" in asked[result.case].needs for result in failed)
-
-
-@pytest.mark.parametrize(
-    ("name", "verdict", "words"),
-    [
-        ("numbers for floats", "protocol-error", "wanted a float as the 16 hex digits of its float64, got 1024.0"),
-        ("random scale", "fail", "wanted 1024.0, got 0."),
-        ("constant", "protocol-error", ""),  # the answer to hello, to everything
-        ("dies at the third", "crash", ""),
-    ],
-)
-def test_a_fault_in_every_case_is_told_in_each(name, verdict, words, tmp_path):
-    """Each case after a crash meets a process that answered hello."""
-    with fake(name, tmp_path / "pids") as adapter:
-        report = check(adapter, cases=WALKS * 2)
-    assert verdicts(report) == [verdict] * 6
-    assert words in report.results[0].message
-    assert len(list((tmp_path / "pids").iterdir())) == (1 if verdict == "fail" else 6)
 
 
 def test_another_process_is_the_same_implementation(tmp_path):

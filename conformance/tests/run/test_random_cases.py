@@ -47,7 +47,7 @@ class Widening(Plain):
 
 
 @cache
-def found(make, preset="torch", *, claims=(), level=1, examples=100):
+def found(make, preset="torch", *, claims=(), level=1, examples=40):
     """The results by their kinds."""
     adapter = make(preset, level, claims)
     return {result.case: result for result in random_results(adapter, SEED, level, examples=examples)}
@@ -65,8 +65,8 @@ def vector(result):
 def test_a_right_one_passes():
     """With each preset, and all claims; and with arrays of every dtype."""
     for name in PRESETS:
-        [result] = found(Plain, name, claims=EVERYTHING, level=0, examples=5).values()
-        assert (result.verdict, result.message) == (Verdict.PASS, f"5 cases with seed {SEED}"), name
+        [result] = found(Plain, name, claims=EVERYTHING, level=0, examples=2).values()
+        assert (result.verdict, result.message) == (Verdict.PASS, f"2 cases with seed {SEED}"), name
         assert (result.calls, result.trajectory) == ((), None)
     assert {result.verdict for result in found(Plain, claims=EVERYTHING, examples=30).values()} == {Verdict.PASS}
 
@@ -192,7 +192,7 @@ def test_a_seed_decides_everything(tmp_path):
 import sys
 from mutants.machine import GrowsOneStepLate
 from ampscale_conformance.run.random_cases import random_results
-sys.stdout.write("".join(result.message for result in random_results(GrowsOneStepLate("torch", 1, ()), {SEED})))
+sys.stdout.write("".join(result.message for result in random_results(GrowsOneStepLate("torch", 1, ()), {SEED}, examples=40)))
 """
     paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
