@@ -8,6 +8,7 @@ from libraries import load
 from strategies import same
 
 import ampscale
+from ampscale.backends import network_of
 from ampscale.core.trees import leaves
 
 torch = pytest.importorskip("torch", reason="needs torch")
@@ -31,10 +32,6 @@ RULES = {
         max_scale=2.0**17,
         min_scale=2.0**15,
     ),
-}
-OPTIMIZERS = {
-    "momentum": lambda network: ampscale.optimizers.Momentum(network, [0.1, 0.05], nesterov=True),
-    "adamw": lambda network: ampscale.optimizers.AdamW(network, 0.1),
 }
 PATTERNS = {"float16": torch.int16, "bfloat16": torch.int16, "float32": torch.int32, "float64": torch.int64}
 
@@ -102,9 +99,9 @@ def batches():
 
 
 def step_of(network, optimizer):
-    """A functional step, and the state to start from."""
+    """A functional step of a network, or of a module, and the state to start from."""
     rule = ampscale.LossScaleRule(init_scale=2.0**10, growth_interval=2)
-    state = ampscale.init_train_state(network.params, optimizer, rule)
+    state = ampscale.init_train_state(network_of(network).params, optimizer, rule)
     return lambda state, *inputs: ampscale.train_step(network, optimizer, rule, state, *inputs, max_norm=1.0), state
 
 
@@ -145,23 +142,23 @@ def test_unscaling_in_one_graph():
 
 @pytest.mark.clause("OVERFLOW-both-sides", "SCALING-round-once", "NORMS-global")
 @NEEDS_COMPILER
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_16_bit_values_are_rounded_within_a_graph(dtype):
+def test_16_bit_values_are_rounded_within_a_graph():
     """Before they are unscaled, and before they are looked at, where a compiler would go on with float32."""
 
     def twice(tree, factor):
         scaled = ampscale.scale(tree, factor)
         again = ampscale.unscale_check_and_norm(scaled, factor), ampscale.global_norm(scaled)
-        return ampscale.all_finite(scaled), again, ampscale.unscale_and_check(tree, factor)
+        return list(map(ampscale.all_finite, scaled)), again, ampscale.unscale_and_check(tree, factor)
 
     twice_compiled = compiled(twice, "inductor")
-    largest = torch.full((33,), torch.finfo(getattr(torch, dtype)).max, dtype=getattr(torch, dtype))
-    for value, factor, finite in ((largest, 2.0, False), (largest / 3, 1.7, True), (largest * 0 + 1, 1 / 3, True)):
-        outcome = twice_compiled([value], torch.tensor(factor))
-        assert equal(outcome, twice([value], torch.tensor(factor)))
-        assert bool(outcome[0]) == finite
-    quotient, flag = twice_compiled([largest], torch.tensor(0.5))[-1]
-    assert torch.isinf(quotient[0]).all()
+    formats = torch.float16, torch.bfloat16
+    for of_largest, factor, finite in ((1, 2.0, False), (1 / 3, 1.7, True), (0, 1 / 3, True), (1, 0.5, True)):
+        tree = [torch.full((33,), torch.finfo(dtype).max * of_largest or 1.0, dtype=dtype) for dtype in formats]
+        outcome = twice_compiled(tree, torch.tensor(factor))
+        assert equal(outcome, twice(tree, torch.tensor(factor)))
+        assert outcome[0] == [finite, finite]
+    quotients, flag = outcome[-1]
+    assert all(torch.isinf(quotient).all() for quotient in quotients)
     assert not flag
 
 
@@ -181,11 +178,10 @@ def test_unscaling_by_a_number_and_in_place_in_one_graph():
 
 
 @pytest.mark.clause("BACKENDS-bit-identical", "BACKENDS-host-reads-none", "STEP-order", "STEP-skip")
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_whole_step_in_one_graph(name):
+def test_a_whole_step_in_one_graph():
     """States and reports are the eager ones, over an overflow, with clipping and master weights; one graph does for all."""
     network = ampscale.Network(loss_fn, parameters())
-    step, state = step_of(network, OPTIMIZERS[name](network))
+    step, state = step_of(network, ampscale.optimizers.Momentum(network, [0.1, 0.05], nesterov=True))
     applied = []
     for (after, report), (wanted, wanted_report) in both(step, state, "aot_eager"):
         assert equal(after, wanted)
@@ -204,13 +200,7 @@ def test_a_step_with_a_module_in_one_graph(monkeypatch):
     """
     module = Linear(3, 2)
     before = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
-    optimizer = ampscale.optimizers.AdamW(ampscale.Network(loss_fn, before), 0.1)
-    rule = ampscale.LossScaleRule(init_scale=2.0**10, growth_interval=2)
-    state = ampscale.init_train_state(before, optimizer, rule)
-
-    def step(state, *inputs):
-        return ampscale.train_step(module, optimizer, rule, state, *inputs, max_norm=1.0)
-
+    step, state = step_of(module, ampscale.optimizers.AdamW(network_of(module), 0.1))
     with torch._dynamo.config.patch(trace_autograd_ops=True):
         for (after, report), (wanted, wanted_report) in both(step, state, "aot_eager"):
             assert equal(after, wanted)
