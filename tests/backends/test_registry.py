@@ -116,6 +116,9 @@ answers["a wrong choice after a failure"] = error(ampscale.use_backend, "query")
 answers["others"] = [ampscale.unscale(np.ones(1), 2.0).tolist(), ampscale.unscale(pebbles.asarray([1.0]), 2.0).values]
 answers["default"] = ampscale.namespace().__name__
 answers["nobody's"] = error(ampscale.unscale, array_api_strict.ones(1), 2.0)
+ampscale.use_backend("pebbles")
+made = ampscale.LossScaleRule().init().scale
+answers["made"] = [ampscale.namespace().__name__, type(made).__module__, made.values]
 print(json.dumps(answers))
 """
 
@@ -133,61 +136,40 @@ def answers(installed):
     return json.loads(*prints(QUESTIONS, installed))
 
 
-@pytest.mark.clause("BACKENDS-third-party")
-def test_a_package_s_backend_is_listed(answers):
-    """Those of all packages, in the order of the alphabet, before the generic one; a failing one is there too."""
+@pytest.mark.clause("BACKENDS-third-party", "BACKENDS-precedence", "BACKENDS-never-unasked")
+def test_a_package_s_backend_is_one_of_the_backends(answers):
+    """
+    It is listed, in the order of the alphabet; its arrays find it, every verb is its own, and it can be chosen.
+
+    It is not imported before its library: neither by the import of ampscale, nor by a list, nor by other arrays.
+    """
     assert answers["backends"] == ["numpy", "cupy", "torch", "jax", "pebbles", "quarry", "generic"]
-
-
-@pytest.mark.clause("BACKENDS-third-party")
-def test_a_package_s_backend_does_the_verbs_of_its_arrays(answers):
-    """Its arrays find it, and every verb is its own."""
-    assert answers["owner"] == "ampscale_pebbles"
-    assert answers["verbs"] == [[1.5, 2.0], 5.0]
-
-
-@pytest.mark.clause("BACKENDS-third-party", "BACKENDS-precedence")
-@pytest.mark.parametrize("chosen", [{}, {"AMPSCALE_BACKEND": "pebbles"}], ids=["use_backend", "environment"])
-def test_a_package_s_backend_can_be_chosen(installed, chosen):
-    """New arrays are then its own."""
-    code = "rule = ampscale.LossScaleRule()\n"
-    code += "" if chosen else "ampscale.use_backend('pebbles')\n"
-    code += "print(ampscale.namespace().__name__, type(rule.init().scale).__module__, rule.init().scale.values)"
-    assert prints(code, installed, **chosen) == ["pebbles pebbles 65536.0"]
-
-
-@pytest.mark.clause("BACKENDS-never-unasked")
-def test_a_package_s_backend_is_not_imported_before_its_library(answers):
-    """Neither by the import of ampscale, nor by a list, nor by arrays of other libraries, nor where a choice fails."""
     assert "pebbles' of ampscale-pebbles 0.1: can be used" in answers["a wrong choice"]
     assert answers["imported unasked"] == []
+    assert answers["owner"] == "ampscale_pebbles"
+    assert answers["verbs"] == [[1.5, 2.0], 5.0]
+    assert answers["made"] == ["pebbles", "pebbles", 65536.0]
 
 
 FAILED = "the backend 'quarry' of ampscale-quarry 0.1 failed: ImportError: needs quarry 2, got 1.0"
 
 
-@pytest.mark.clause("BACKENDS-failure-reported")
-def test_a_failing_backend_is_reported_where_its_arrays_are_used(answers):
-    """Each time, with the package and the reason; never the generic one instead."""
-    assert answers["used"] == [f"{FAILED} / ImportError"] * 2
-
-
 @pytest.mark.clause("BACKENDS-failure-reported", "BACKENDS-wrong-value")
-def test_a_failing_backend_is_reported_where_it_is_chosen(answers):
-    """With the package and the reason, beside the others; and again where another choice is wrong."""
+def test_a_failing_backend_is_reported_where_it_is_used_or_chosen(answers):
+    """
+    Each time, with the package and the reason; never the generic one instead, also for what is nobody's and may be its own.
+
+    Arrays of ours, and of another package, are served beside it.
+    """
+    assert answers["used"] == [f"{FAILED} / ImportError"] * 2
+    assert answers["nobody's"] == f"{FAILED} / ImportError"
     for name, line in (("quarry", answers["chosen"]), ("query", answers["a wrong choice after a failure"])):
         assert line.startswith(
             f"use_backend() must name a backend that can be used here, got '{name}'. There are 'numpy': can be"
         )
         assert f"; {FAILED.removeprefix('the backend ').replace(' failed', ': failed')}; 'generic': makes no arrays" in line
-
-
-@pytest.mark.clause("BACKENDS-failure-reported")
-def test_a_failing_backend_hurts_nobody_else(answers):
-    """Arrays of ours, and of another package, are served beside it. What is nobody's may be its own, and is refused."""
     assert answers["others"] == [[0.5], [0.5]]
     assert answers["default"] == "array_api_compat.numpy"
-    assert answers["nobody's"] == f"{FAILED} / ImportError"
 
 
 @pytest.mark.clause("BACKENDS-failure-reported")
@@ -245,6 +227,7 @@ except RuntimeError as error:
     assert prints(code, tmp_path, installed) == ["[0.5] [0.5]", "the backend 'cupy' failed"]
 
 
+@pytest.mark.slow
 def test_torch_compile_may_be_the_first_to_ask():
     """A verb that is compiled before any array has found its backend is one graph."""
     pytest.importorskip("torch", reason="needs torch")

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from contextlib import contextmanager
 from importlib.resources import files
-from itertools import product
 from unittest import mock
 
 import numpy as np
@@ -14,8 +13,6 @@ import pytest
 from backends.cupy import host_cupy
 from backends.places import host
 from strategies import DTYPES, same
-
-from ampscale.core.dtypes import FLOATS
 
 SOURCE = files("ampscale.backends").joinpath("cuda/kernels.cu")
 ROW = 40  # bytes
@@ -38,6 +35,7 @@ def ptx(tmp_path_factory):
     return target.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.clause("SCALING-round-once")
 def test_arithmetic_on_a_device_is_ieee_754(ptx):
     """
@@ -51,6 +49,7 @@ def test_arithmetic_on_a_device_is_ieee_754(ptx):
     )
 
 
+@pytest.mark.slow
 def test_sixteen_bytes_are_read_and_written_at_a_time(ptx):
     """Each pass has loads and stores of whole packs; four are read before the first is written, or two where it divides."""
     for kernel in re.split(r"\.entry ", ptx)[1:]:
@@ -59,17 +58,6 @@ def test_sixteen_bytes_are_read_and_written_at_a_time(ptx):
             assert re.search(r"\bst\S*\.v(4\.u32|4\.f32|2\.f64)", kernel), kernel.partition("(")[0]
             order = "".join(re.findall(r"\b([ls])[dt]\S*\.v[24]\.", kernel))
             assert set(re.findall(r"l+", order)) == {"ll", "llll"}, kernel.partition("(")[0]
-
-
-def test_there_is_a_kernel_for_every_pair_of_dtypes():
-    """From each format to itself and to those that are wider and can be asked for."""
-    wider = {
-        f"PASS({source}, {target})"
-        for source, target in product(FLOATS, ("float32", "float64"))
-        if FLOATS[source].fraction_bits < FLOATS[target].fraction_bits
-    }
-    wanted = wider | {f"PASS({name}, {name})" for name in FLOATS}
-    assert set(re.findall(r"^PASS\(.*\)$", SOURCE.read_text("utf-8"), re.MULTILINE)) == wanted
 
 
 def test_a_part_of_a_table_fits_into_the_arguments_of_a_kernel():
@@ -119,10 +107,9 @@ def operations():
 
 
 @pytest.mark.clause("OVERFLOW-fused")
-@pytest.mark.parametrize("count", [1, 300, 10_000])
-def test_a_first_call_is_three_operations_and_the_next_one_two(place, count):
+def test_a_first_call_is_three_operations_and_the_next_one_two(place):
     """The table's copy, the flag's fill, and the pass; the norm takes two more."""
-    tree = [np.full(1 + index % 5, index, np.float32) for index in range(count)]
+    tree = [np.full(1 + index % 5, index, np.float32) for index in range(300)]
     arrays = place.put(tree)
     place.kernels._kept.cache_clear()
     for table in (["copy"], []):
@@ -136,14 +123,14 @@ def test_a_first_call_is_three_operations_and_the_next_one_two(place, count):
 
 
 @pytest.mark.clause("OVERFLOW-in-place")
-@pytest.mark.parametrize("container", [lambda tree: tree, list, tuple], ids=["itself", "list", "tuple"])
-def test_in_place_nothing_is_allocated_but_the_flag(place, container):
+def test_in_place_nothing_is_allocated_but_the_flag(place):
     """Whatever the arrays are handed in; the table is there already."""
     arrays = place.put([np.ones(3, np.float32) for _ in range(5)])
     place.backend.unscale_and_check(arrays, 2.0, out=arrays)
-    with mock.patch.object(place.library, "empty", side_effect=place.library.empty) as empty:
-        place.backend.unscale_and_check(arrays, 2.0, out=container(arrays))
-    assert [call.args for call in empty.call_args_list] == [((),)]
+    for container in (lambda tree: tree, list, tuple):
+        with mock.patch.object(place.library, "empty", side_effect=place.library.empty) as empty:
+            place.backend.unscale_and_check(arrays, 2.0, out=container(arrays))
+        assert [call.args for call in empty.call_args_list] == [((),)]
 
 
 @pytest.mark.clause("SCALING-reciprocal")
@@ -177,15 +164,3 @@ def test_a_capture_has_a_table_of_its_own(place):
         assert (done.count("copy"), done.count("write_rows")) == (copies, writes)
     stream.capturing = False
     assert same(arrays, [np.full(3, 0.25, np.float32)] * 7)
-
-
-@pytest.mark.parametrize("name", DTYPES)
-def test_memory_around_an_array_is_not_touched(place, name):
-    """In place, from an address of any alignment."""
-    for first, last in ((8, -8), (3, -5), (1, -1)):
-        whole = place.put(np.full(700, 6, DTYPES[name]))
-        part = whole[first:last]
-        place.backend.unscale_and_check(part, 2.0, out=part)
-        expected = np.full(700, 6, DTYPES[name])
-        expected[first:last] = 3
-        assert same(whole, expected)

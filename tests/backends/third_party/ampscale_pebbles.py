@@ -1,11 +1,20 @@
-"""A backend for pebbles, as its authors would write it."""
+"""A backend for pebbles, as its authors would write it: the generic one, but for what needs their arithmetic."""
 
-# ruff: noqa: ARG001 - what a backend is asked is not its choice
+# ruff: noqa: F401, F811, ARG001 - what is imported is offered, and parameters have the names of verbs
 
 import math
 
 import pebbles
 
+from ampscale.backends.generic import (
+    all_finite,
+    as_network,
+    clip_by_global_norm,
+    local_norms,
+    scale,
+    unscale_check_and_norm,
+    vjp,
+)
 from ampscale.core.trees import leaves, map_leaves
 
 NAME = "pebbles"
@@ -23,43 +32,14 @@ def devices():
     return (pebbles.Array.device,)
 
 
-def as_network(value):
-    return None
-
-
-def vjp(loss_fn, params, *inputs):
-    raise TypeError("pebbles do not differentiate")
-
-
-def scale(tree, scale):
-    return map_leaves(lambda leaf: pebbles.asarray([value * scale for value in leaf.values], dtype=leaf.dtype), tree)
-
-
 def unscale(tree, scale, dtype=None):
-    return map_leaves(lambda leaf: pebbles.asarray([value / scale for value in leaf.values], dtype=leaf.dtype), tree)
-
-
-def all_finite(tree):
-    return all(math.isfinite(value) for leaf in leaves(tree) for value in leaf.values)
+    return map_leaves(lambda leaf: pebbles.asarray([value / scale for value in leaf.values], dtype=dtype or leaf.dtype), tree)
 
 
 def unscale_and_check(tree, scale, out=None, dtype=None):
     unscaled = unscale(tree, scale, dtype)
-    return unscaled, all_finite(unscaled)
-
-
-def unscale_check_and_norm(tree, scale, out=None, dtype=None):
-    return *unscale_and_check(tree, scale, out, dtype), global_norm(unscale(tree, scale))
+    return unscaled, all(math.isfinite(value) for leaf in leaves(unscaled) for value in leaf.values)
 
 
 def global_norm(tree):
     return pebbles.asarray(math.hypot(*(value for leaf in leaves(tree) for value in leaf.values)))
-
-
-def local_norms(tree):
-    return pebbles.asarray([math.hypot(*leaf.values) for leaf in leaves(tree)])
-
-
-def clip_by_global_norm(tree, max_norm):
-    norm = global_norm(tree)
-    return scale(tree, max_norm / (max(norm.values, max_norm) + 1e-6)), norm
