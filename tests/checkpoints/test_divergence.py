@@ -220,17 +220,6 @@ def test_a_small_budget_claims_no_more_than_it_saw(pair, budget):
     assert found.steps in (None, whole.steps)
 
 
-def test_the_step_that_a_budget_names_is_the_last_that_it_saw():
-    """A search that ends just before the difference says so, for each budget."""
-    rule = presets.torch(2.0, growth_interval=7)
-    pair = standing(rule), standing(replace(rule, min_scale=0.25))
-    found = [divergence(*pair, budgets=(budget,)) for budget in range(1, 40)]
-    assert brute.length(found[-1].first) == 4
-    seen = [each.searched for each in found if each.first is None]
-    assert seen == sorted(seen)
-    assert (seen[0], seen[-1]) == (0, 3)
-
-
 @pytest.mark.parametrize(
     ("checkpoint", "steps"),
     [

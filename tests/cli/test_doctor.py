@@ -144,13 +144,6 @@ def test_a_wrong_option_is_refused(capsys):
         assert told.out == ""
 
 
-def test_other_commands_say_that_click_is_missing(bare):
-    """In one line, and without a traceback."""
-    done = run("demo", **bare)
-    assert done.returncode == 1
-    assert done.stderr.splitlines() == ['ampscale: click is not installed: pip install "ampscale[cli]"']
-
-
 def test_it_is_among_the_commands():
     """`ampscale --help` lists it, and runs it as it is run without click."""
     assert re.search(r"^  doctor +Say which array libraries are here", CliRunner().invoke(main, ["--help"]).output, re.MULTILINE)

@@ -34,19 +34,6 @@ def test_the_list_has_a_line_for_each():
     assert "2001" in next(line for line in lines if line.startswith("  flax"))
 
 
-def test_rules_that_differ_have_lines_that_differ():
-    """Two presets whose lines are alike are alike in all that the columns and the words show."""
-    output, _ = run()
-    lines = {
-        line.split()[0]: line.split()[1:] for line in output.splitlines() if line.startswith("  ") and line.split()[0] in PRESETS
-    }
-    named = [(name, PRESETS[name].rule()) for name in lines]
-    for index, (name, rule) in enumerate(named):
-        for other, another in named[:index]:
-            if rule != another:
-                assert lines[name] != lines[other] or list(sentences(rule)) != list(sentences(another)), (name, other)
-
-
 def test_each_is_explained_in_words():
     """Whose it is, where its rule is written, how it moves, and how to make it."""
     for preset in PRESETS.values():

@@ -5,7 +5,6 @@ import struct
 import sys
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 from cli.runs import Runs
 
@@ -124,16 +123,6 @@ def test_the_json_of_a_stop_ends_with_it():
     assert (found["scales"], found["good_steps"]) == ([2.0, 1.0, 1.0], [-1, -1, 0])
     found = report("paddle:init_scale=2**127,growth_interval=1", "--trace", "..")
     assert (found["scales"], found["final_scale"]) == ([2.0**127, "inf", "inf"], "inf")
-
-
-def test_scales_are_read_back_bit_for_bit():
-    """Also those of float32 with an odd factor, and of float64."""
-    for dtype in ("float32", "float64"):
-        odd = {"init_scale": 7.0, "growth_factor": 1.1, "growth_interval": 1, "dtype": dtype}
-        settings = [word for key, value in odd.items() for word in ("--set", f"{key}={value}")]
-        found = report("torch", *settings, "--trace", 40 * "." + 200 * "x")
-        wanted = run(LossScaleRule(**odd, wide_factor=True), from_string(40 * "." + 200 * "x"))
-        assert np.array_equal(np.array(found["scales"]), wanted.scales)
 
 
 def test_the_model_is_the_library_s():

@@ -18,40 +18,6 @@ FLOORED = dataclasses.replace(SMALL, init_scale=2.0, min_scale=1.0)
 STOPPING = dataclasses.replace(FLOORED, stop_at_floor=True)
 
 
-def parting(one, other, steps):
-    """Where two rules diverge along a trace in text."""
-    return compare({"one": one, "other": other}, from_string(steps)).divergences["one", "other"]
-
-
-@pytest.mark.parametrize(("steps", "expected"), [("....x...", 4), ("x", 0), (".x", 1), ("....", None), ("", None), ("xx..xx", 0)])
-def test_rules_diverge_at_the_step_after_which_their_scales_differ(steps, expected):
-    """One backs off at its first overflow and the other does not: the step of that overflow, counted from 0."""
-    assert parting(SMALL, TOLERANT, steps) == expected
-    assert parting(TOLERANT, SMALL, steps) == expected
-
-
-def test_only_scales_are_compared():
-    """A count that no scale has shown yet is no divergence; rules that start apart diverge at -1, also where they meet later."""
-    assert parting(TOLERANT, dataclasses.replace(SMALL, hysteresis=3), "..x..") is None
-    assert parting(SMALL, dataclasses.replace(SMALL, init_scale=4.0), "....") == -1
-    assert parting(FLOORED, dataclasses.replace(FLOORED, init_scale=4.0), "xxx") == -1
-    assert parting(FLOORED, dataclasses.replace(FLOORED, init_scale=4.0), "") == -1
-
-
-@pytest.mark.parametrize(("steps", "expected"), [("xx", 1), ("xx...", 1), ("..xxx", 4), ("x", None), ("x..x", None)])
-def test_a_stop_is_a_divergence(steps, expected):
-    """One stays at its floor where the other raises, so that their scales agree before that step, and none come after it."""
-    assert parting(FLOORED, STOPPING, steps) == expected
-    assert parting(STOPPING, FLOORED, steps) == expected
-
-
-def test_rules_that_stop_in_the_same_step_have_not_diverged():
-    """They have nothing left to differ in; one that has stopped earlier has diverged there."""
-    assert parting(STOPPING, dataclasses.replace(STOPPING, growth_interval=3), "xx..") is None
-    later = dataclasses.replace(STOPPING, stop_at_floor=False, stop_below=0.25, min_scale=0.25)
-    assert parting(STOPPING, later, "xxx") == 1
-
-
 def test_a_comparison_has_all_trajectories_and_all_pairs():
     """In the order in which the rules are given."""
     rules = {"b": SMALL, "a": TOLERANT, "c": SMALL}

@@ -171,46 +171,6 @@ def test_a_step_is_finite_up_to_its_limit():
     assert simulate(SMALL, Trace(limits)).finite.tolist() == [True, False]
 
 
-def test_the_scale_in_force_meets_the_limit():
-    """A rule that lags still uses 8 in the step after its overflow, though it has halved already, and so overflows again."""
-    lagging = dataclasses.replace(SMALL, lag=True)
-    limit = Trace(np.array([4.0, 4.0, 4.0, np.inf]))
-    assert simulate(lagging, limit).finite.tolist() == [False, False, True, True]
-    assert simulate(lagging, limit).scales.tolist() == [8, 8, 4, 2, 2]
-    assert simulate(SMALL, limit).scales.tolist() == [8, 4, 4, 8, 8]
-    assert sweep([lagging, SMALL], limit).tolist() == [[8, 8, 4, 2, 2], [8, 4, 4, 8, 8]]
-
-
-STOPPING = LossScaleRule(init_scale=2.0, growth_interval=2, min_scale=1.0, stop_at_floor=True)
-
-
-@pytest.mark.parametrize(
-    ("steps", "scales", "stopped"),
-    [("x.x..", [2, 1, 1], 2), ("xx", [2, 1], 1), ("x..xx", [2, 1, 1, 2, 1], 4), ("x...x", [2, 1, 1, 2, 2, 1], None)],
-)
-def test_a_trajectory_ends_before_the_step_at_which_the_scaler_raises(steps, scales, stopped):
-    """The last entries are the state before that step, and a sweep is NaN from there on; so they are where a rule lags."""
-    found = simulate(STOPPING, from_string(steps))
-    assert found.scales.tolist() == scales
-    assert found.stopped == stopped
-    assert found.good_steps.size == found.bad_steps.size == len(scales)
-    assert found.finite.tolist() == [step == "." for step in steps[: len(scales) - 1]]
-    assert found.overflows == steps[: len(scales)].count("x")
-    row = sweep([STOPPING, SMALL], from_string(steps))[0]
-    assert row[: len(scales)].tolist() == scales
-    assert np.isnan(row[len(scales) :]).all()
-    lagging = dataclasses.replace(STOPPING, lag=True)
-    assert (simulate(lagging, from_string("xx..")).scales.tolist(), simulate(lagging, from_string("xx..")).stopped) == ([2, 2], 1)
-    assert str(sweep([lagging], from_string("xx..."))[0].tolist()) == "[2.0, 2.0, nan, nan, nan, nan]"
-
-
-def test_infinite_scales_are_data():
-    """Without a guard the scale becomes infinite and stays so; no warning is given, and a limit of infinity still holds."""
-    rule = dataclasses.replace(SMALL, init_scale=2.0**127, growth_interval=1, growth_guard=False)
-    assert simulate(rule, from_string(".x.")).scales.tolist() == [2.0**127, np.inf, np.inf, np.inf]
-    assert simulate(rule, from_string("..")).finite.all()
-
-
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from every_pattern import PATTERNS, STEPS, fitting, possible
 
 from ampscale import LossScaleRule, presets
 from ampscale.simulation.identification.follow_scales import Contradiction
@@ -77,23 +76,6 @@ def test_every_preset_is_recognised(name, flags):
             assert_witnessed(explanation, observed)
 
 
-@pytest.mark.parametrize("name", presets.PRESETS)
-def test_every_contradiction_is_one_over_all_patterns(name):
-    """Of nine steps: no pattern explains those up to the contradiction, some pattern those before it, and it tells all others."""
-    random = np.random.default_rng(list(presets.PRESETS).index(name))
-    settings = {"growth_interval": 2, "init_scale": 64.0}
-    rule = presets.PRESETS[name].rule(**known(name, **settings))
-    observed = run(rule, PATTERNS[random.integers(len(PATTERNS))], flags=bool(random.integers(2)))
-    if observed.finite.size == STEPS:
-        for explanation in identify(observed, settings=settings):
-            wrong, candidate = explanation.contradiction, explanation.rule
-            assert fitting(candidate, observed, STEPS).any() == explanation.explains
-            if wrong is not None:
-                assert fitting(candidate, observed, wrong.step).any()
-                assert not fitting(candidate, observed, wrong.step + 1).any()
-                assert np.array_equal(wrong.expected, possible(candidate, observed, wrong.step), equal_nan=True)
-
-
 GOLDEN_STEPS = "....x.xxxx....x"
 GOLDEN = {  # the scales of real scalers after each of these steps, from 64
     "paddle": "64 64 128 128 128 128 128 64 64 32 32 32 64 64 64",
@@ -119,32 +101,6 @@ def test_recorded_scalers_are_told_apart_at_the_right_step(name):
         theirs = [64, *map(float, GOLDEN[other].split())]
         step = next(index for index, (one, two) in enumerate(zip(record, theirs, strict=True)) if one != two) - 1
         assert found[other].contradiction == Contradiction(step, (theirs[step + 1],), record[step + 1])
-
-
-KINDS = {"growth_interval": 4, "hysteresis": 2, "backoff_factor": 0.5, "init_scale": 2.0**20}
-FAMILIES = {"paddle": [], "megatron": [], "nemo": [], "tensorflow_contrib": ["paddle"]}  # which else explain its scales
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_the_kinds_of_patience_are_told_apart(name):
-    """
-    By two probes: an overflow, a finite step and an overflow; and three overflows. No two kinds do the same to the scale.
-
-    By scales alone as well, except that what accumulates up to a backoff may as well have been in a row.
-    """
-    rule, probes = presets.PRESETS[name].rule(**KINDS), np.array([step == "." for step in "x.x.........xxx"])
-    found = identify(run(rule, probes, flags=True), list(FAMILIES), KINDS)
-    assert [each.name for each in found if each.explains and not each.changed] == [name]
-    finite = np.random.default_rng(0).random(300) > 0.3
-    found = identify(run(rule, finite, flags=False), list(FAMILIES), KINDS)
-    assert sorted(explaining(found)) == sorted([name, *FAMILIES[name]])
-
-
-def test_a_wrong_kind_says_what_it_would_have_done():
-    """Megatron's patience is not refilled by a finite step, Paddle's is: the second overflow tells them apart."""
-    found = identify(seen("x.x", [64, 64, 64, 32]), ["paddle", "megatron"], {"hysteresis": 2})
-    assert explaining(found) == ["megatron"]
-    assert found[1].contradiction == Contradiction(2, (64.0,), 32.0)
 
 
 @pytest.mark.parametrize(
@@ -306,15 +262,6 @@ def test_a_resumed_run_may_have_overflowed_before():
         assert not identify(seen, [name], settings, rtol=1e-9)[0].explains
         (found,) = identify(seen, [name], settings, rtol=1e-9, resumed=True)
         assert (found.explains, found.changed, found.start) == (True, (), (0, 1))
-
-
-def test_few_digits_need_a_tolerance():
-    """A factor of 0.8 soon needs more digits than a log prints."""
-    finite = np.random.default_rng(0).random(60) > 0.4
-    observed = run(presets.tensorflow_contrib(), finite, flags=True)
-    observed.scales[:] = [float(f"{scale:.5g}") for scale in observed.scales]
-    assert not identify(observed, ["tensorflow_contrib"])[0].explains
-    assert identify(observed, ["tensorflow_contrib"], rtol=1e-4)[0].changed == ()
 
 
 @pytest.mark.parametrize(
