@@ -1,4 +1,4 @@
-"""`ampscale conform`: from a stranger's module to a report, and every way in which that can go."""
+"""`ampscale conform`: from a stranger's module to a report, and every way in which that can go; its words are in test_docs.py."""
 
 import importlib
 import json
@@ -13,7 +13,6 @@ import pytest
 from ampscale_conformance.adapters import SHIPPED
 from ampscale_conformance.cases import every_case
 from ampscale_conformance.cli import conform
-from ampscale_conformance.model.case import CHAPTERS
 from ampscale_conformance.model.clauses import clauses
 from click.testing import CliRunner
 
@@ -106,35 +105,6 @@ def verdicts(said):
 
 
 # --- what is printed ---
-
-
-def test_a_right_one_is_ok():
-    """Counts by chapter; what was not asked, by reason; and the last line says it."""
-    lines = printed(0, "strange:Right").splitlines()
-    assert lines[0] == "Right: level 0, torch, numpy arrays"
-    chapters = [line.split()[0] for line in lines[2 : lines.index("", 2)]]
-    assert chapters == sorted({case.chapter for case in every_case()}, key=CHAPTERS.index)
-    counts = report(0, "strange:Right")["counts"]
-    assert lines[-1] == f"ok: {counts['pass']} pass, {counts['unsupported']} unsupported"
-    above = sum(case.level == 1 for case in every_case())
-    assert f"{above:>5}  claims level 0, and this is level 1" in lines
-    assert f"Not tested, and not passed: {counts['unsupported']} unsupported" in lines
-
-
-def test_a_failure_is_explained():
-    """The case, the clause with its sentence and its sources, the fault, and what was wanted and came."""
-    found = next(each for each in report(1, "strange:Late", *GROWS)["results"] if each["verdict"] == "fail")
-    text = printed(1, "strange:Late", *GROWS)
-    words = " ".join(text.split())
-    clause = clauses()[found["clause"]]
-    for part in (f"{clause.id}: {clause.sentence}", *(f"Source: {source}" for source in clause.sources)):
-        assert " ".join(part.split()) in words
-    assert f"FAIL {found['case']} {clause.id}" in words
-    assert " ".join(f"Fault: {found['catches']}".split()) in words
-    assert " ".join(f"Here: {found['message']}".split()) in words
-    assert "wanted 2048.0, by MACHINE-growth-window" in words
-    assert text.splitlines()[-1].startswith("not ok: ")
-    assert max(map(len, text.splitlines())) <= 100
 
 
 def test_json_alone_is_all_that_is_printed():

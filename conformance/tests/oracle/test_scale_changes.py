@@ -63,14 +63,6 @@ def test_a_wide_move_is_rounded_to_float64_and_then_to_the_scale():
     assert divided(scale, factor, "float32", True).scale == np.float32(np.float64(scale) / divisor(factor)) == after
 
 
-@pytest.mark.parametrize("number", [1.1, 3.3, 49.7, 1234.567])
-def test_a_narrow_division_is_numpys(number):
-    """The divisor is rounded to float32, and then the quotient."""
-    for scale in np.arange(1, 200, dtype=np.float32):
-        wanted = float(scale / np.float32(number))
-        assert divided(float(scale), 1 / number, "float32", False).scale == wanted
-
-
 @pytest.mark.parametrize("move", [multiplied, divided])
 @pytest.mark.parametrize("scale", [0.0, math.inf])
 def test_zero_and_infinity_stay(move, scale):

@@ -1,0 +1,44 @@
+"""Rules drawn by Hypothesis, with every field; each is of fields that go together."""
+
+import dataclasses
+
+from hypothesis import strategies as st
+
+from ampscale import LossScaleRule
+
+FACTORS = [1.0, 1.1, 1.5, 2.0, 3.0, 7.0, 1.001, 2.0**40]
+STARTS = [1.0, 3.0, 10.0, 1000.3, 2.0**16, 2.0**126, 2.0**-120, 1e-40, 3e38]
+
+
+def valid(**fields):
+    """A rule; None for fields that do not go together."""
+    try:
+        return LossScaleRule(**fields)
+    except ValueError:
+        return None
+
+
+WITHOUT_RATES = st.builds(
+    valid,
+    init_scale=st.sampled_from(STARTS),
+    growth_factor=st.sampled_from(FACTORS),
+    backoff_factor=st.sampled_from([1 / factor for factor in FACTORS] + [0.7, 0.999]),
+    growth_interval=st.integers(1, 4),
+    hysteresis=st.integers(1, 3),
+    min_scale=st.none() | st.sampled_from([2.0**-126, 0.9, 1.0]),
+    max_scale=st.none() | st.sampled_from([1000.3, 2.0**17, 3.3e38]),
+    refill=st.lists(st.sampled_from(["finite", "growth", "backoff"]), unique=True).map(tuple),
+    backoff_divides=st.booleans(),
+    growth_guard=st.booleans(),
+    growth_offset=st.integers(-2, 2),
+    dtype=st.sampled_from(["float32", "float64"]),
+    wide_factor=st.booleans(),
+    first_growth_factor=st.none() | st.sampled_from(FACTORS),
+    gate=st.booleans(),
+    stop_at_floor=st.booleans(),
+    stop_below=st.none() | st.sampled_from([0.5, 1.0, 100.0]),
+    lag=st.booleans(),
+).filter(lambda rule: rule is not None)
+RULES = WITHOUT_RATES | st.builds(
+    dataclasses.replace, WITHOUT_RATES, rate=st.sampled_from([0.1, 0.3, 1 / 3, 0.5, 1.0]), hysteresis=st.just(1)
+)
