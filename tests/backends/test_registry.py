@@ -174,7 +174,12 @@ def test_a_failing_backend_is_reported_where_it_is_used_or_chosen(answers):
 
 @pytest.mark.clause("BACKENDS-failure-reported")
 def test_an_entry_point_that_is_no_backend_is_reported(tmp_path):
-    """It must lead to a backend of its own name; and where two packages bring one name, none of them wins by chance."""
+    """
+    It must lead to a backend of its own name; and where two packages bring one name, none of them wins by chance.
+
+    Neither the backends of ours nor their places in a list are taken; `ampscale doctor` tells of it. A name that is no
+    top-level module's is not installed: looking for it imports nothing, and fails for nobody.
+    """
     reasons = {
         "pebbles:Array": "TypeError: pebbles:Array must have NAME, a str, and the functions of a backend; <class",
         "pebbles:shells": "AttributeError: module 'pebbles' has no attribute 'shells'",
@@ -183,34 +188,25 @@ def test_an_entry_point_that_is_no_backend_is_reported(tmp_path):
     points = [f"wrong{index} = {point}" for index, point in enumerate(reasons)]
     install(tmp_path, "ampscale-wrong", [*points, "twice = ampscale_pebbles"], "pebbles.py", "ampscale_pebbles.py")
     install(tmp_path, "other-pebbles", ["twice = ampscale_pebbles"])
+    install(tmp_path, "ampscale-impostor", ["numpy = impostor", "generic = impostor", "no.such = nothing"])
     code = """
-from ampscale.backends import registry
-for name in ("wrong0", "wrong1", "wrong2", "twice"):
+import numpy as np
+from ampscale.backends import backend_of, registry, use_backend
+print(backend_of(np.ones(1)).__name__, ampscale.namespace().__name__)
+for call, name in ((use_backend, "x"), *((registry.load, name) for name in ("wrong0", "wrong1", "wrong2", "twice"))):
     try:
-        registry.load(name)
-    except RuntimeError as error:
+        call(name)
+    except (RuntimeError, ValueError) as error:
         print(error)
 """
-    *wrong, twice = prints(code, tmp_path)
+    found, listed, *wrong, twice = prints(code, tmp_path)
     for index, (line, reason) in enumerate(zip(wrong, reasons.values(), strict=True)):
         assert line.startswith(f"the backend 'wrong{index}' of ampscale-wrong 0.1 failed: {reason}")
     assert "one package must bring it, got ampscale-wrong 0.1, other-pebbles 0.1" in twice
-
-
-def test_a_package_does_not_take_a_name_of_ours(tmp_path):
-    """
-    Neither the backend nor the place in a list; `ampscale doctor` tells of it.
-
-    A name that is no top-level module's is not installed: looking for it imports nothing, and fails for nobody.
-    """
-    install(tmp_path, "ampscale-impostor", ["numpy = impostor", "generic = impostor"])
-    install(tmp_path, "ampscale-dotted", ["no.such = nothing"])
-    code = "import numpy as np\nprint(ampscale.backend_of(np.ones(1)).__name__, ampscale.namespace().__name__)\n"
-    code += "try:\n    ampscale.use_backend('x')\nexcept ValueError as error:\n    print(error)"
-    found, line = prints(code, tmp_path)
     assert found == "ampscale.backends.numpy.backend array_api_compat.numpy"
-    assert "There are 'numpy': can be used; 'cupy': " in line
-    assert line.endswith("; 'no.such' of ampscale-dotted 0.1: not installed; 'generic': makes no arrays of its own")
+    assert "There are 'numpy': can be used; 'cupy': " in listed
+    assert "; 'no.such' of ampscale-impostor 0.1: not installed; " in listed
+    assert listed.endswith("; 'generic': makes no arrays of its own")
 
 
 def test_a_backend_of_ours_that_fails_hurts_nobody_else(tmp_path, installed):

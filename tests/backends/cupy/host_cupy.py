@@ -18,7 +18,7 @@ import numpy as np
 
 from ampscale.backends import cupy as package
 
-COMPILER = ("g++", "-std=c++20", "-O2", "-ffp-contract=off", "-shared", "-fPIC", "-x", "c++")
+COMPILER = ("g++", "-std=c++20", "-O0", "-ffp-contract=off", "-shared", "-fPIC", "-x", "c++")
 WRAPPER = Path(__file__).with_name("host_cuda.cpp")
 SMALL = {"THREADS": 8, "CHUNK": 256, "DEPTH": 2, "TABLE_PART": 3}  # so that small arrays have many chunks
 MODULES = ("ampscale.backends.cupy.backend", "ampscale.backends.cupy.launches")

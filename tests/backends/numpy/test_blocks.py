@@ -71,15 +71,6 @@ def test_float16_is_divided_by_integer_arithmetic():
                 assert alike(out, before)
 
 
-def test_float16_is_divided_by_one_power_after_another():
-    """What is kept between calls is right for another scale, and for fewer numbers."""
-    bits = finite_bits("float16")
-    for k, some in ((16, bits), (11, bits[:5000]), (16, bits), (12, bits[:100]), (12, bits)):
-        out = np.empty_like(some)
-        assert half_tables._shift_float16_host(k, some, out)
-        assert alike(out.view(np.float16), defined(some, "float16", 2.0**k))
-
-
 @pytest.mark.clause("BACKENDS-bit-identical", "SCALING-round-once")
 def test_bfloat16_is_divided_by_integer_arithmetic_where_nothing_is_lost():
     """Zeros and results with full precision; every other value is found."""
@@ -147,14 +138,3 @@ def test_blocks_hold_every_value(size):
     assert max(left.shape[1] for left in checked.lefts) <= 10_000
     assert alike(np.concatenate([*(left.reshape(-1) for left in summed.lefts), summed.rest]), values)
     assert summed.rest.size < 256
-
-
-def test_a_product_that_overflows_is_looked_at():
-    """Not finite products are no proof; finite ones are."""
-    values = np.full(20_001, 1e30, np.float32)
-    with np.errstate(all="ignore"):
-        halves = blocks._overlapping_halves(values)
-        assert not np.isfinite(blocks._multiply_rows(*halves)).all()
-        assert blocks.check_host(values)
-        values[-1] = np.nan
-        assert not blocks.check_host(values)
