@@ -54,7 +54,8 @@ class Scaler:
     def save(self, loop):
         """The entries that the published scaler saves."""
         entries = {key: getattr(loop, name) for key, name in (self.state | self.constants).items()}
-        held = {key: np.full(shape, entries[key]) for key, shape in self.as_array.items()}
+        dtypes = {key: np.int32 if isinstance(entries[key], int) else np.float32 for key in self.as_array}
+        held = {key: np.full(shape, entries[key], dtypes[key]) for key, shape in self.as_array.items()}
         return (
             {key: value.item() if isinstance(value, np.generic) else value for key, value in entries.items()} | held | self.fixed
         )

@@ -62,7 +62,7 @@ def test_help_imports_neither_matplotlib_nor_sklearn():
 
 @pytest.mark.parametrize(
     ("module", "command", "extra"),
-    [("click", "--help", "cli"), ("sklearn", "demo", "demo"), ("matplotlib", "demo", "demo"), ("rich", "demo", "demo")],
+    [("click", "--help", "cli"), ("sklearn", "demo", "demo")],
 )
 def test_a_missing_package_is_one_line_that_names_the_extra(module, command, extra):
     """No traceback: the package, and what to type."""

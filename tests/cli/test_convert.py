@@ -1,6 +1,7 @@
 """`ampscale convert` takes a scaler from one framework's checkpoint to another's, and says what became of it."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -115,11 +116,9 @@ def test_strict_tells_by_the_exit_status(run):
     assert run(SCALER, "--from", "torch", "--to", "torch", "--strict").exit_code == 0
     assert run(SCALER, "--from", "torch", "--to", "keras").exit_code == 0
     unknown = {**SCALER, "growth_factor": 3.0}  # which leads to more scales than can be followed
-    result = run(unknown, "--from", "torch", "--to", "paddle", "--strict", "--json")
-    found = json.loads(result.stdout)["report"]["divergence"]
-    assert (result.exit_code, found["first"], found["steps"]) == (1, None, None)
-    result = run(unknown, "--from", "torch", "--to", "paddle")
-    assert f"parting    not known; there is none up to step {found['searched']:,}, whatever comes" in result.stderr
+    result = run(unknown, "--from", "torch", "--to", "paddle", "--strict")
+    assert result.exit_code == 1
+    assert re.search(r"^parting    not known; there is none up to step [\d,]+, whatever comes$", result.stderr, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
