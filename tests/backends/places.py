@@ -3,10 +3,8 @@
 import importlib
 import shutil
 import warnings
-from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, NamedTuple
-from unittest import mock
 
 import pytest
 from backends.cupy import host_cupy
@@ -28,18 +26,6 @@ class Place(NamedTuple):
     def got(self, tree):
         """A tree of this library, in NumPy's arrays."""
         return map_leaves(self.library.asnumpy, tree)
-
-    @contextmanager
-    def launches(self):
-        """The names of the kernels that are launched meanwhile."""
-        names, launch = [], self.kernels._launch
-
-        def noted(kernel, blocks, *arguments):
-            names.extend([kernel] * bool(blocks))
-            launch(kernel, blocks, *arguments)
-
-        with mock.patch.object(self.kernels, "_launch", noted):
-            yield names
 
 
 def host():

@@ -55,11 +55,6 @@ def near(left, right):
     return left.dtype == right.dtype and left.shape == right.shape and bool(close.all())
 
 
-def ones(name, size):
-    """An array of ones."""
-    return np.ones(size, DTYPES[name])
-
-
 def bits(name, size, seed=0):
     """An array of any bit patterns of a format."""
     width = 8 * DTYPES[name].itemsize
@@ -302,7 +297,7 @@ def test_a_whole_step_is_captured(gpu):
 @pytest.mark.parametrize("verb", CONTENTS[CONTENTS.index("scale") :])
 def test_no_verb_reads_on_the_host(gpu, verb):
     """A graph captures each of them, which CuPy refuses where anything goes from the device to the host or back."""
-    tree = [ones(name, size) for name in DTYPES for size in (1, 1000)] * 40
+    tree = [np.ones(size, DTYPES[name]) for name in DTYPES for size in (1, 1000)] * 40
     given, factor = gpu.put(tree), gpu.put(np.asarray(3, np.float32))
     arguments = {"clip_by_global_norm": (2.0,), "all_finite": (), "global_norm": (), "local_norms": ()}.get(verb, (factor,))
     results = []
@@ -319,26 +314,13 @@ def test_the_current_stream_is_followed(gpu):
     array = gpu.put(np.ones(2**22, np.float32))
     gpu.library.cuda.Device().synchronize()
     for stream in streams:
-        with stream, gpu.launches() as launched:
+        with stream:
             for _ in range(100):
                 array *= np.float32(2)
             gpu.backend.unscale_and_check(array, 2.0**50, out=array)
             gpu.backend.unscale_and_check(array, 2.0**50, out=array)
             stream.synchronize()
-        assert launched == ["pass_float32_float32", "pass_float32_float32"]
         assert same(gpu.got(array), np.ones(2**22, np.float32))
-
-
-@pytest.mark.device
-def test_arrays_may_lie_on_another_device_than_the_current(gpu):
-    """The work, and what is answered, is where the arrays are."""
-    if gpu.library.cuda.runtime.getDeviceCount() < 2:
-        pytest.skip("needs two CUDA devices")
-    with gpu.library.cuda.Device(1):
-        given = gpu.put([np.full(5, 3, np.float32)])
-    (unscaled,), finite, norm = gpu.backend.unscale_check_and_norm(given, 2.0)
-    assert {array.device.id for array in (unscaled, finite, norm)} == {1}
-    assert same(gpu.got(unscaled), np.full(5, 1.5, np.float32))
 
 
 class Run:

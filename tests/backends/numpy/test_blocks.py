@@ -122,19 +122,3 @@ def test_only_exact_reciprocals_are_multiplied_by(dtype):
 def test_a_row_divides_what_it_is_for(size):
     """And is the longest that does, neither too long nor too short."""
     assert blocks._row_width(size) == max((width for width in range(32, 257) if size % width == 0), default=0)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 8192, 16_384, 16_385, 131_071, 131_072, 131_073, 300_001])
-def test_blocks_hold_every_value(size):
-    """Each is changed once, is a factor of a product, and has its square added up once."""
-    values = np.arange(size, dtype=np.float32)
-    checked, summed = blocks.blocks_to_check(values, values), blocks.blocks_to_sum(values, values)
-    for found in (checked, summed):
-        assert alike(np.concatenate(found.befores), values)
-        assert alike(np.concatenate(found.afters), values)
-        assert all(left.shape == right.shape for left, right in zip(found.lefts, found.rights, strict=True))
-    factors = np.concatenate([side.reshape(-1) for side in (*checked.lefts, *checked.rights)])
-    assert alike(np.unique(factors), values)
-    assert max(left.shape[1] for left in checked.lefts) <= 10_000
-    assert alike(np.concatenate([*(left.reshape(-1) for left in summed.lefts), summed.rest]), values)
-    assert summed.rest.size < 256
