@@ -20,6 +20,7 @@ from mutants.machine_hysteresis import ForgetsOverflowsAtABackoff
 from mutants.machine_variants import GoesOnAtTheMinimum
 from mutants.overflow import LooksForInfinities
 from mutants.plain import EVERYTHING, Plain
+from mutants.scaling_numbers import UnscalesFloat16InBfloat16
 from spec_vectors.compare import spec_vectors
 from spec_vectors.recompute import recomputed
 
@@ -27,14 +28,6 @@ from ampscale import LossScaleRule
 from ampscale.presets import PRESETS
 
 SEED = 5
-
-
-class Narrow(Plain):
-    """Divides what lies in float16 by a scale of float16."""
-
-    def unscale(self, handle, tree):
-        with np.errstate(all="ignore"):
-            return map_tree(lambda leaf: (leaf / leaf.dtype.type(handle.scale)).astype(leaf.dtype), tree)
 
 
 class Widening(Plain):
@@ -75,7 +68,7 @@ FAULTY = [
     (GrowsOneStepLate, "torch", "random-trace"),
     (ForgetsOverflowsAtABackoff, "megatron", "random-trace"),
     (GoesOnAtTheMinimum, "deepspeed", "random-trace"),
-    (Narrow, "torch", "random-unscale"),
+    (UnscalesFloat16InBfloat16, "torch", "random-unscale"),
     (Widening, "torch", "random-unscale"),
     (LooksForInfinities, "torch", "random-all-finite"),
 ]
