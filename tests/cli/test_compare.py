@@ -1,6 +1,5 @@
 """`ampscale compare`: a row a rule, the first divergence of each pair, and the same as JSON and as a picture."""
 
-import struct
 from itertools import combinations
 
 import pytest
@@ -34,14 +33,9 @@ FINAL = {  # the power of two at which each ends after these steps
 }
 
 
-def cells(line):
-    """The words of a line of a table."""
-    return line.split()
-
-
 def test_one_trace_tells_the_published_scalers_apart():
     """Thirty-four steps, after which rules of the same constants end at six different scales."""
-    rows = [cells(line) for line in printed(*FINAL, *SHARED)]
+    rows = [line.split() for line in printed(*FINAL, *SHARED)]
     found = {row[1]: row[-1] for row in rows if len(row) == 7 and row[0].isdigit() and row[1] in FINAL}
     assert found == {name: f"2^{power}" for name, power in FINAL.items()}
     assert len(set(FINAL.values())) == 6
@@ -50,10 +44,10 @@ def test_one_trace_tells_the_published_scalers_apart():
 def test_the_table_has_a_row_a_rule():
     """Its number, overflows, growths, backoffs, the step in which it raises, and its last scale."""
     lines = printed("torch", "deepspeed:hysteresis=1", "--set", "init_scale=4", "--set", "growth_interval=2", "--trace", "..xxxx")
-    assert cells(lines[0]) == ["raises", "final"]
-    assert cells(lines[1]) == ["rule", "overflows", "growths", "backoffs", "at", "step", "scale"]
-    assert cells(lines[3]) == ["1", "torch", "4", "1", "4", "-", "2^-1"]
-    assert cells(lines[4]) == ["2", "deepspeed:hysteresis=1", "3", "0", "2", "4", "2^0"]
+    assert lines[0].split() == ["raises", "final"]
+    assert lines[1].split() == ["rule", "overflows", "growths", "backoffs", "at", "step", "scale"]
+    assert lines[3].split() == ["1", "torch", "4", "1", "4", "-", "2^-1"]
+    assert lines[4].split() == ["2", "deepspeed:hysteresis=1", "3", "0", "2", "4", "2^0"]
 
 
 def test_few_pairs_are_sentences():
@@ -73,8 +67,8 @@ def test_few_pairs_are_sentences():
 def matrix(lines):
     """The signs of a printed matrix, by the numbers of the two rules."""
     start = max(index for index, line in enumerate(lines) if line.lstrip().startswith("─"))
-    columns = cells(lines[start - 1])
-    rows = [cells(line) for line in lines[start + 1 :] if line]
+    columns = lines[start - 1].split()
+    rows = [line.split() for line in lines[start + 1 :] if line]
     return {(int(column), int(row[0])): sign for row in rows for column, sign in zip(columns, row[1:], strict=False)}
 
 
@@ -142,9 +136,7 @@ def test_wrong_use_is_refused(arguments, said):
 
 
 def test_a_picture_shows_them_all(tmp_path):
-    """1,600 pixels wide, and in an SVG each rule has its colour."""
-    png, svg = tmp_path / "scales.png", tmp_path / "scales.svg"
-    assert printed(*FINAL, *SHARED, "--picture", png)[-1] == f"The picture is {png}."
-    assert struct.unpack(">I", png.read_bytes()[16:20]) == (1600,)
+    """In an SVG each rule has its colour."""
+    svg = tmp_path / "scales.svg"
     printed("torch", "flax", "paddle", *SHARED, "--picture", svg)
     assert all(colour in svg.read_text() for colour in ("#0072b2", "#d55e00", "#009e73"))

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -11,10 +10,8 @@ from pathlib import Path
 
 import pytest
 from backends.third_party.wheels import install
-from click.testing import CliRunner
 
 import ampscale
-from ampscale.cli.app import main
 from ampscale.cli.doctor import main as examine
 
 FACTS = ["backend", "package", "installed", "imported", "version", "devices", "float16", "bfloat16", "gradients", "usable"]
@@ -142,14 +139,6 @@ def test_a_wrong_option_is_refused(capsys):
         told = capsys.readouterr()
         assert "usage: ampscale doctor [-h] [--json]" in told.err
         assert told.out == ""
-
-
-def test_it_is_among_the_commands():
-    """`ampscale --help` lists it, and runs it as it is run without click."""
-    assert re.search(r"^  doctor +Say which array libraries are here", CliRunner().invoke(main, ["--help"]).output, re.MULTILINE)
-    result = CliRunner().invoke(main, ["doctor", "--help"])
-    assert result.exit_code == 0
-    assert "usage: ampscale doctor [-h] [--json]" in result.output
 
 
 def test_the_source_of_the_choice_is_named(bare, tmp_path):

@@ -131,16 +131,6 @@ def test_a_setting_of_ones_own_is_guessed(name, settings, flags):
     assert_witnessed(found, observed)
 
 
-def test_an_interval_is_guessed_from_scales_that_are_far_apart():
-    """Of every 64th step the scale is seen: the roundest number that fits is the interval."""
-    rule = presets.torch(growth_interval=300)
-    observed = run(rule, np.random.default_rng(1).random(8000) > 0.001, flags=False)
-    observed.scales[np.arange(8001) % 64 != 0] = np.nan
-    (found,) = identify(observed, ["torch"])
-    assert (found.explains, found.settings["growth_interval"]) == (True, 300)
-    assert_witnessed(found, observed)
-
-
 def test_published_defaults_come_before_guesses_and_guesses_by_their_number():
     """What explains comes first, by the number of changed settings; then what does not, by how far it comes."""
     rule = presets.nemo(growth_interval=50, hysteresis=3)
@@ -157,33 +147,6 @@ def test_published_defaults_come_before_guesses_and_guesses_by_their_number():
             len(one.changed) == len(two.changed) if one.explains else one.contradiction.step == two.contradiction.step
         )
         assert not level or pages.index(one.name) < pages.index(two.name)
-
-
-def test_presets_that_are_one_rule_are_seen_to_be():
-    """Keras, Paddle and the sharded scaler of torch have one rule from one scale, and so one explanation."""
-    observed = run(presets.keras(), np.random.default_rng(0).random(100) > 0.1, flags=False)
-    found = identify(observed, ["keras", "paddle", "torch_sharded_cpu", "torch"])
-    assert [each.name for each in found] == ["paddle", "torch", "torch_sharded_cpu", "keras"]
-    assert len({each.rule for each in found}) == 2
-    assert found[0].finite is found[2].finite
-
-
-def test_what_cannot_be_seen_is_counted():
-    """One overflow in three steps that leave the scale alone goes unseen, at any of them, or did not happen."""
-    observed = unseen([64, 64, 64, 64, 32])
-    (found,) = identify(observed, ["megatron"], {"hysteresis": 2})
-    assert (found.ambiguous, (~found.finite).sum()) == (3, 2)
-    assert not found.finite[-1]
-    (found,) = identify(observed, ["torch"])
-    assert (found.ambiguous, found.finite.tolist()) == (0, [True, True, True, False])
-
-
-def test_a_first_scale_outside_of_the_bounds_is_refused():
-    """The scaler of mpx scales in float16, and cannot begin at 2**16; that is said, and nothing raised."""
-    found = identify(unseen([65536, 32768]), ["mpx", "torch"])
-    assert explaining(found) == ["torch"]
-    assert (found[1].rule, found[1].contradiction) == (None, Contradiction(-1))
-    assert "max_scale 65504.0" in found[1].refusal
 
 
 def test_where_the_first_scale_was_not_seen_the_published_one_is_tried_first():

@@ -42,14 +42,6 @@ def scales(text, **options):
 
 LOADED = "  successfully loaded checkpoint from ckpt at iteration {}\n"
 STEPS_OF = {
-    "a window is known where all of its steps are alike": [
-        (deepspeed(0, 0) + deepspeed(3, 0), "..."),
-        (deepspeed(0, 0) + deepspeed(3, 3), "xxx"),
-        (deepspeed(0, 0) + deepspeed(3, 1), "???"),
-        (deepspeed(0, 0) + overflow(8, 4) + deepspeed(1, 1) + deepspeed(2, 1), "x."),
-        (deepspeed(0, 0) + overflow(8, 4) + overflow(4, 2) + deepspeed(2, 2) + deepspeed(4, 2), "xx.."),
-        (deepspeed(0, 0) + overflow(8, 4) + deepspeed(2, 1) + deepspeed(4, 1), "??.."),
-    ],
     "the count of new Megatron runs on after the first step": [
         (new_megatron(1, 1) + new_megatron(2, 2) + new_megatron(3, 0), "xx."),
         (new_megatron(1, 1) + new_megatron(2, 1) + new_megatron(3, 1), "x.x"),
