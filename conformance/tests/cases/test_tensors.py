@@ -43,10 +43,9 @@ def others(results, *allowed):
 
 
 def test_no_style_is_accused():
-    """In place or not, wide or narrow, NumPy or JAX: nothing is held against whoever is right, and the core is asked all."""
+    """In place or not, wide or narrow: nothing is held against whoever is right, and the core is asked all."""
     for style in STYLES:
-        with jax.enable_x64(True):
-            results = check(style(), cases=CASES).results
+        results = check(style(), cases=CASES).results
         assert others(results, Verdict.UNSUPPORTED) == [], style
         assert all(message.startswith("does not claim") for _, message in others(results)), style
         assert len(others(results)) <= (0 if style is Core else 14), style
