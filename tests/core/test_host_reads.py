@@ -56,51 +56,18 @@ def test_gradients_are_not_read(library):
     assert [library.to_numpy(norm) for norm in norms] == [np.inf, np.inf]
 
 
-def begin(library, make):
-    """A step of the network of `linear` on parameters of two formats, its first state, and the inputs of some steps."""
-    params = [library.array([1.0, -2.0], "float16"), library.array(0.5)]
-    model, rule = network(params), LossScaleRule(init_scale=8.0, growth_interval=1)
-    optimizer = make(model)
-
-    def one_step(state, *inputs):
-        return ampscale.train_step(model, optimizer, rule, state, list(inputs), max_norm=1.0)
-
-    steps = [(library.array([1.0, second], "float16"), library.array(3.0)) for second in (2.0, np.inf, 2.0)]
-    return one_step, ampscale.init_train_state(params, optimizer, rule), steps
-
-
 @pytest.mark.clause("STEP-two-modes")
 @COUNTED
 def test_a_whole_step_reads_nothing(library):
-    """With a functional optimizer, a schedule and clipping, applied steps and a skipped one."""
-    one_step, state, steps = begin(library, lambda model: AdamW(model, learning_rate=[0.5, 0.25]))
-    reports = []
+    """With a functional optimizer, a schedule and clipping, on parameters of two formats: applied steps and a skipped one."""
+    model, rule = network([library.array([1.0, -2.0], "float16"), library.array(0.5)]), LossScaleRule(8.0, growth_interval=1)
+    optimizer = AdamW(model, learning_rate=[0.5, 0.25])
+    steps = [[library.array([1.0, second], "float16"), library.array(3.0)] for second in (2.0, np.inf, 2.0)]
+    state, reports = ampscale.init_train_state(model.params, optimizer, rule), []
     with library.count_reads() as reads:
         for inputs in steps:
-            state, report = one_step(state, *inputs)
+            state, report = ampscale.train_step(model, optimizer, rule, state, inputs, max_norm=1.0)
             reports.append(report)
     assert reads == []
     assert [Reason(int(library.to_numpy(report.reason))).name for report in reports] == ["APPLIED", "OVERFLOW", "APPLIED"]
     assert [float(library.to_numpy(report.next_scale)) for report in reports] == [16, 8, 16]
-
-
-class Reading:
-    """An optimizer that reads whether its gradients are finite."""
-
-    def init(self, params):
-        """Nothing to keep."""
-        return ()
-
-    def update(self, updates, state, params):
-        """The gradients where they are finite, else nothing."""
-        return (updates if bool(ampscale.all_finite(updates)) else [None, None]), state
-
-
-@COUNTED
-def test_an_optimizer_that_reads_is_counted(library):
-    """One read a step."""
-    one_step, state, steps = begin(library, lambda _: Reading())
-    with library.count_reads() as reads:
-        for inputs in steps:
-            state, _ = one_step(state, *inputs)
-    assert len(reads) == len(steps)

@@ -1,8 +1,5 @@
 """The verbs on JAX: the same under every transformation, with and without 64 bits; its containers, and its derivatives."""
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import pytest
 from libraries import load
@@ -15,8 +12,6 @@ jax = pytest.importorskip("jax", reason="needs jax")
 jnp = jax.numpy
 
 LIBRARY = load("jax")
-FORMATS = [(name, True) for name in (*DTYPES, "complex64")]
-FORMATS += [(name, False) for name in ("float16", "float32")]
 FACTOR = np.float32(10)  # no power of two, so that every quotient is rounded
 
 
@@ -74,7 +69,7 @@ def stacked(*trees):
 
 
 @pytest.mark.clause("OVERFLOW-same-everywhere", "NORMS-fused", "OVERFLOW-fused")
-@pytest.mark.parametrize(("dtype", "x64"), FORMATS)
+@pytest.mark.parametrize(("dtype", "x64"), [("complex64", True), ("float16", False), ("float32", False)])
 def test_every_verb_is_numpys(dtype, x64):
     """Bit for bit, the norms too, whether or not JAX has 64 bits."""
     with jax.enable_x64(x64), np.errstate(all="ignore"):
@@ -87,7 +82,7 @@ def test_every_verb_is_numpys(dtype, x64):
 @pytest.mark.clause("OVERFLOW-same-everywhere", "STEP-compiled")
 @pytest.mark.parametrize(
     ("dtype", "x64", "transformed"),
-    [("float16", True, "jit"), ("complex64", False, "jit"), ("bfloat16", False, "vmap"), ("float64", True, "scan")],
+    [("complex64", False, "jit"), ("bfloat16", False, "vmap"), ("float64", True, "scan")],
 )
 def test_every_verb_is_the_same_transformed(dtype, x64, transformed):
     """Compiled, over a batch of trees and in a loop over them, each tree has NumPy's results."""
@@ -134,25 +129,6 @@ def test_a_compiled_function_sees_a_dict_sorted():
     assert jax.jit(ampscale.local_norms)(tree).tolist() == [5, 3]
 
 
-@jax.tree_util.register_dataclass
-@dataclass
-class Layer:
-    """A container of a user's, known to JAX."""
-
-    weight: Any
-    bias: Any
-
-
-def test_a_registered_container_is_a_tree():
-    """It is opened as JAX opens it, and comes out as itself, nested in other containers and holding them."""
-    layer = Layer(weight={"w": jnp.asarray([3.0, 4.0])}, bias=None)
-    unscaled, finite, norm = ampscale.unscale_check_and_norm([layer], 0.5)
-    assert isinstance(unscaled[0], Layer)
-    assert unscaled[0].weight["w"].tolist() == [6, 8]
-    assert unscaled[0].bias is None
-    assert (bool(finite), float(norm)) == (True, 10)
-
-
 def test_an_unregistered_container_is_refused():
     """JAX takes what it does not know for a leaf; here the error says where it is."""
     with pytest.raises(TypeError, match=r"^tree\[0\] must be an array, or a tuple, .* got Box$"):
@@ -160,40 +136,18 @@ def test_an_unregistered_container_is_refused():
 
 
 @pytest.mark.clause("SCALING-scale")
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
 def test_gradients_of_a_scaled_loss_are_scaled(dtype):
     """Also where the loss is zero or infinite; in both arguments."""
     both, unscaled, by_scale = jax.value_and_grad(ampscale.scale), jax.grad(ampscale.unscale), jax.grad(ampscale.scale, argnums=1)
-    for transformed in (jax.jit, lambda function: function):
-        value_and_grad, of_unscale, of_factor = map(transformed, (both, unscaled, by_scale))
-        for loss in (0.0, 3.0, np.inf):
-            arguments = jnp.asarray(loss, DTYPES[dtype]), jnp.float32(8)
-            scaled, gradient = value_and_grad(*arguments)
-            assert alike(np.asarray(scaled), np.asarray(8 * loss, DTYPES[dtype]))
-            assert alike(np.asarray(gradient), np.asarray(8, DTYPES[dtype]))
-            assert of_unscale(*arguments) == 0.125
-            assert of_factor(*arguments) == loss
-
-
-@pytest.mark.clause("STEP-vjp", "STEP-network")
-@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
-def test_a_network_is_differentiated_by_jax(dtype):
-    """The gradients are those of jax.grad times the seed, in the dtypes of the parameters, over several inputs."""
-    params = LIBRARY.from_numpy({"w": [np.ones((2, 2)), np.full(2, 0.5)], "unused": np.ones(3)})
-    params = jax.tree.map(lambda leaf: leaf.astype(DTYPES[dtype]), params)
-    inputs = jnp.asarray([[1.0, 2.0], [3.0, -1.0]]), jnp.asarray([0.25, 1.0])
-
-    def loss(params, x, y):
-        weight, bias = (leaf.astype(jnp.float32) for leaf in params["w"])
-        return jnp.sum((x @ weight + bias - y) ** 2)
-
-    value, pullback = ampscale.Network(loss, params).vjp(params, *inputs)
-    plain = jax.grad(loss)(params, *inputs)
-    assert same([value], [loss(params, *inputs)])
-    assert same(pullback(jnp.ones_like(value)), plain)
-    gradients = pullback(jnp.full_like(value, 4))
-    assert same(gradients, ampscale.scale(plain, 4.0))
-    assert alike(np.asarray(gradients["unused"]), np.zeros(3, DTYPES[dtype]))
+    value_and_grad, of_unscale, of_factor = map(jax.jit, (both, unscaled, by_scale))
+    for loss in (0.0, 3.0, np.inf):
+        arguments = jnp.asarray(loss, DTYPES[dtype]), jnp.float32(8)
+        scaled, gradient = value_and_grad(*arguments)
+        assert alike(np.asarray(scaled), np.asarray(8 * loss, DTYPES[dtype]))
+        assert alike(np.asarray(gradient), np.asarray(8, DTYPES[dtype]))
+        assert of_unscale(*arguments) == 0.125
+        assert of_factor(*arguments) == loss
 
 
 @pytest.mark.clause("STEP-seed")

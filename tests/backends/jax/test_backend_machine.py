@@ -100,11 +100,8 @@ def test_the_state_of_a_training_is_a_tree_of_its_fields():
     found, structure = jax.tree.flatten(state)
     whole = jax.tree.unflatten(structure, found)
     names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state)]
-    fields = ["params", "optimizer", "scaler", "attempted", "applied"]
-    assert list(dict.fromkeys(name.split(".")[1].split("[")[0] for name in names)) == fields
     assert names[-5:] == [".scaler.scale", ".scaler.good_steps", ".scaler.bad_steps", ".attempted", ".applied"]
     assert [leaf.dtype.name for leaf in found[-5:]] == ["float32", *["int32"] * 4]
-    assert len(names) == 2 + (2 + 1 + 2 * 2) + 3 + 2  # of AdamW: the count and the rate, one master weight, two moments
     assert type(jax.jit(lambda state: state)(state.scaler)) is LossScaleState
     assert [type(each) for each in (whole, *whole[:3])] == [type(each) for each in (state, *state[:3])]
     assert same(whole, state)

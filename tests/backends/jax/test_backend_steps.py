@@ -12,11 +12,10 @@ from libraries import load
 from linear import network as linear
 from strategies import DTYPES, alike, same
 
-import ampscale
 from ampscale import LossScaleRule, Network, init_train_state, train_step
 from ampscale.core.step import Reason
 from ampscale.core.trees import leaves
-from ampscale.optimizers import SGD, AdamW, Momentum
+from ampscale.optimizers import SGD, AdamW
 
 jax = pytest.importorskip("jax", reason="needs jax")
 optax = pytest.importorskip("optax", reason="needs optax")
@@ -25,14 +24,12 @@ jnp = jax.numpy
 LIBRARY = load("jax")
 RULE = LossScaleRule(init_scale=2.0**10, growth_interval=2)
 OPTAX = {
-    "momentum": optax.sgd(0.125, momentum=0.5, nesterov=True),
-    "adamw": optax.adamw(0.125, weight_decay=0.25),
     "clipped": optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.125)),
-    "injected": optax.inject_hyperparams(optax.adam)(learning_rate=optax.linear_schedule(0.5, 0.125, 3)),
+    "injected": optax.inject_hyperparams(optax.adamw)(optax.linear_schedule(0.5, 0.125, 3), weight_decay=0.25),
     "multi-steps": optax.MultiSteps(optax.adam(0.125), 2),
     "masked": optax.masked(optax.sgd(0.125, momentum=0.5), lambda params: jax.tree.map(lambda leaf: leaf.ndim == 1, params)),
 }
-OURS = {"SGD": SGD, "Momentum": Momentum, "AdamW": AdamW}
+OURS = {"SGD": SGD, "AdamW": AdamW}
 DECISIONS = ("finite", "applied", "scale", "next_scale", "reason")
 
 
@@ -45,15 +42,17 @@ class Layer:
     b: Any
 
 
-CONTAINERS = {
-    "dict": lambda w, b: {"layer": {"b": b, "w": w}},
-    "list": lambda w, b: [w, [b]],
-    "dataclass": Layer,
-    "dataclass in a dict": lambda w, b: {"layer": Layer(w, b), "unused": ()},
-}
+def in_a_list(w, b):
+    """Both in a list."""
+    return [w, [b]]
 
 
-def model(container=CONTAINERS["dict"], dtype="float32"):
+def in_a_dataclass(w, b):
+    """Both in a registered container, within a dict."""
+    return {"layer": Layer(w, b), "unused": ()}
+
+
+def model(container=in_a_list, dtype="float32"):
     """A linear model in its container, whose loss is float32: its gradients are infinite or NaN where its inputs are."""
     w, b = jnp.asarray([0.5, -1.0, 2.0], DTYPES[dtype]), jnp.asarray(0.25, DTYPES[dtype])
 
@@ -76,16 +75,11 @@ BATCHES = [batch(0), batch(1, np.inf), batch(2), batch(3), batch(4, np.nan), bat
 FINITE = [True, False, True, True, False, True]
 
 
-def optimizer_of(name, network):
-    """One of optax's optimizers, or of ours, which has a learning rate for each parameter of a network."""
-    return OPTAX[name] if name in OPTAX else OURS[name](network, [0.5, 0.25, 0.125][: len(leaves(network.params))])
-
-
-def steps(network, optimizer, compiled=False, state=None, **how):
+def steps(network, optimizer, compiled=False):
     """The states and reports of a run over the batches, the first state before them."""
-    step = partial(train_step, network, optimizer, RULE, **how)
+    step = partial(train_step, network, optimizer, RULE)
     step = jax.jit(step) if compiled else step
-    seen = [(init_train_state(network.params, optimizer, RULE) if state is None else state, None)]
+    seen = [(init_train_state(network.params, optimizer, RULE), None)]
     for each in BATCHES:
         seen.append(step(seen[-1][0], *each))
     return seen
@@ -107,11 +101,6 @@ def scanned(network, optimizer, state):
     return [(state, None), *(jax.tree.map(lambda array, index=index: array[index], seen) for index in range(len(BATCHES)))]
 
 
-def counted(state):
-    """What a step decides on and counts."""
-    return [state.scaler, state.attempted, state.applied]
-
-
 def close(left, right, rtol=1e-5):
     """Whether two trees have the same dtypes, and the same values but for what a compiler rounds in its own way."""
     pairs = list(zip(leaves(left), leaves(right), strict=True))
@@ -131,12 +120,12 @@ def plain(network, optimizer):
 
 @pytest.mark.clause("STEP-optimizer", "STEP-apply", "STEP-skip", "STEP-order")
 @pytest.mark.parametrize(
-    ("name", "kept_in"),
-    [*((name, "dict") for name in OPTAX), *(("adamw", kept_in) for kept_in in CONTAINERS if kept_in != "dict")],
+    ("name", "container"),
+    [("masked", in_a_list), ("injected", in_a_list), ("multi-steps", in_a_dataclass)],
 )
-def test_a_run_is_optaxs_without_the_overflows(name, kept_in):
+def test_a_run_is_optaxs_without_the_overflows(name, container):
     """Finite steps move parameters and state as optax does by unscaled gradients, bit for bit, and overflows leave both."""
-    network, optimizer = model(CONTAINERS[kept_in]), OPTAX[name]
+    network, optimizer = model(container), OPTAX[name]
     run = steps(network, optimizer)
     for (state, report), finite, wanted in zip(run[1:], FINITE, plain(network, optimizer), strict=True):
         assert bool(report.finite) == bool(report.applied) == finite
@@ -150,9 +139,8 @@ def test_a_run_is_optaxs_without_the_overflows(name, kept_in):
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        *((name, "float32") for name in OPTAX),
-        *(("clipped", "float16"), ("injected", "bfloat16")),
-        *(("SGD", "float64"), ("Momentum", "float16"), ("AdamW", "bfloat16")),
+        *(("clipped", "float16"), ("injected", "float32"), ("multi-steps", "float32")),
+        *(("SGD", "float64"), ("AdamW", "bfloat16")),
     ],
 )
 def test_a_compiled_loop_does_what_eager_steps_do(name, dtype):
@@ -162,12 +150,12 @@ def test_a_compiled_loop_does_what_eager_steps_do(name, dtype):
     An overflow changes not a bit of parameters and state; the scale backs off, and the step is counted as tried.
     """
     network = model(dtype=dtype)
-    optimizer = optimizer_of(name, network)
+    optimizer = OPTAX[name] if name in OPTAX else OURS[name](network, [0.5, 0.25])
     eager = steps(network, optimizer)
     looped = scanned(network, optimizer, eager[0][0])
     for (_, one), (_, other) in zip(eager[1:], looped[1:], strict=True):
         assert all(alike(getattr(other, field), getattr(one, field)) for field in DECISIONS)
-    assert same(counted(looped[-1][0]), counted(eager[-1][0]))
+    assert same(looped[-1][0][2:], eager[-1][0][2:])
     assert close(looped[-1][0], eager[-1][0], rtol=1e-5 if dtype in ("float32", "float64") else 2.0**-7)
     for finite, ((before, _), (after, report)) in [
         *zip(FINITE, pairwise(eager), strict=True),
@@ -182,38 +170,11 @@ def test_a_compiled_loop_does_what_eager_steps_do(name, dtype):
         assert name in OPTAX or alike(report.learning_rate, before.optimizer.rate)
 
 
-@pytest.mark.clause("BACKENDS-host-reads-none", "STEP-two-modes")
-@pytest.mark.parametrize("name", ["adamw", "injected", "multi-steps", "AdamW"])
-def test_a_step_reads_nothing(name):
-    """An eager step too, finite or not, makes no array wait for the host."""
-    network = model()
-    optimizer = optimizer_of(name, network)
-    state = init_train_state(network.params, optimizer, RULE)
-    train_step(network, optimizer, RULE, state, *BATCHES[0])  # what JAX reads to compile is not the step's
-    with LIBRARY.count_reads() as reads:
-        for each in BATCHES[:2]:
-            state, _ = train_step(network, optimizer, RULE, state, *each, max_norm=1.0)
-    assert reads == []
-
-
-@pytest.mark.clause("STEP-clip", "NORMS-clip-before")
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
-def test_clipping_is_part_of_the_step(compiled):
-    """The norm is that of the unscaled gradients, and the parameters move by the clipped ones."""
-    network = model()
-    state, report = steps(network, optax.sgd(1.0), compiled, max_norm=0.125)[1]
-    clipped, norm = ampscale.clip_by_global_norm(jax.grad(network._loss_fn)(network.params, *BATCHES[0]), 0.125)
-    assert float(norm) > 0.125
-    assert close(report.global_norm, norm)
-    assert close(state.params, jax.tree.map(lambda param, gradient: param - gradient, network.params, clipped))
-
-
 @pytest.mark.clause("STEP-report")
-@pytest.mark.parametrize("name", ["adamw", "AdamW"])
-def test_a_state_can_be_donated(name):
+def test_a_state_can_be_donated():
     """The first one and all that follow, without a warning; reports outlive the state that they came with."""
     network = model()
-    optimizer = optimizer_of(name, network)
+    optimizer = AdamW(network, 0.5)
     wanted = steps(network, optimizer, compiled=True)
     params = jax.tree.map(jnp.copy, network.params)
     state, reports = init_train_state(params, optimizer, RULE), []
@@ -227,25 +188,9 @@ def test_a_state_can_be_donated(name):
     assert same([state, reports], [wanted[-1][0], [report for _, report in wanted[1:]]])
 
 
-@pytest.mark.clause("STEP-skip", "MACHINE-pure")
-def test_an_ensemble_is_trained_in_one_call():
-    """Under vmap each model has its own parameters, data, scale and overflows, as if it were trained alone."""
-    network, optimizer = model(), OPTAX["adamw"]
-    first = init_train_state(network.params, optimizer, RULE)
-    states = [first._replace(params=jax.tree.map(lambda leaf, by=by: leaf * by, first.params)) for by in (1, 2, 3)]
-    step = jax.jit(partial(train_step, network, optimizer, RULE))
-    got, reports = jax.vmap(step)(stacked(states), *stacked(BATCHES[:3]))
-    assert reports.applied.tolist() == [True, False, True]
-    for index, (state, each) in enumerate(zip(states, BATCHES[:3], strict=True)):
-        after, row = step(state, *each)[0], jax.tree.map(lambda array, index=index: array[index], got)
-        assert same(counted(row), counted(after))
-        assert close(row, after)
-
-
 @pytest.mark.clause("BACKENDS-bit-identical", "STEP-order")
-@pytest.mark.parametrize("x64", [True, False])
-def test_a_step_unscales_and_clips_with_the_verbs_of_its_library(x64):
-    """A scale of 3 is divided by, which XLA's own code does not do, and the norm is that of NumPy without 64 bits too."""
+def test_a_step_unscales_and_clips_with_the_verbs_of_its_library():
+    """A scale of 3 is divided by, which XLA's own code does not do, and the norm is that of NumPy, without 64 bits too."""
     gradients = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
 
     def moved(array, max_norm):
@@ -254,6 +199,6 @@ def test_a_step_unscales_and_clips_with_the_verbs_of_its_library(x64):
         state = init_train_state(network.params, optimizer, rule)
         return train_step(network, optimizer, rule, state, [array(gradients)], max_norm=max_norm)[0].params[0]
 
-    with jax.enable_x64(x64):
+    with jax.enable_x64(False):
         for max_norm in (None, 1.0):
             assert alike(np.asarray(moved(jnp.asarray, max_norm)), moved(np.asarray, max_norm))
