@@ -8,6 +8,7 @@ comma := ,
 space := $(subst ,, )
 joined = $(subst $(space),$(1),$(strip $(LIBRARIES)))
 READY = .venv/dev-$(call joined,-)
+FAST = tests/core tests/backends/numpy tests/test_functional.py tests/test_optimizers.py tests/test_architecture.py conformance/tests/oracle
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -18,8 +19,8 @@ demo: .venv/demo ## train a float16 network seven ways on real data; the picture
 test: $(READY) ## tests of both distributions; ARGS="-k growth" selects, LIBRARIES="numpy jax" does without torch
 	AMPSCALE_TEST_LIBRARIES="$(LIBRARIES)" $(PYTEST) -m "not slow" $(ARGS)
 
-test-fast: $(READY) ## what NumPy alone can tell, in less than a minute
-	AMPSCALE_TEST_LIBRARIES=numpy $(PYTEST) -m "not slow" $(ARGS)
+test-fast: $(READY) ## the definitions, the NumPy backend and the oracle, without torch and JAX
+	AMPSCALE_TEST_LIBRARIES=numpy $(PYTEST) -m "not slow" $(FAST) $(ARGS)
 
 test-all: $(READY) ## tests of both distributions, the slow ones among them
 	AMPSCALE_TEST_LIBRARIES="$(LIBRARIES)" $(PYTEST) $(ARGS)

@@ -40,6 +40,7 @@ def survivors(chosen):
     return [mutant.name for mutant in chosen if all(check(mutant.make(), cases=[case]).ok for case in cases[mutant.clause])]
 
 
+@pytest.mark.slow  # `make conform-audit` asks the same of all mutants
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_mutants_are_accused_by_their_clause(chapter):
     """Those that take long, since they start processes or trace with JAX and torch, are in the test below."""

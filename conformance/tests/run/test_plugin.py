@@ -143,6 +143,7 @@ def test_expectations_are_strict(run, here):
     assert "it passes, and expect.toml expects fail: a step late" in output
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 def test_workers_share_the_cases(run, here, monkeypatch):
     """With xdist it is the same run as `check`'s, and stale expectations are told."""
