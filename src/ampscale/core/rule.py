@@ -110,15 +110,25 @@ class LossScaleRule(RuleConstants):
 
     def transition(self, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, Flag]:
         """
-        Return what `update` and `stops` return, computed once.
+        Compute what `update` and `stops` return in one pass.
 
         Args:
             state: The state before the step; arrays of shape (), or of one common shape; or Python numbers.
             finite: Bool, of shape () or the state's, or a Python bool: whether the step's gradients were all finite.
 
+        Returns:
+            The next state, and a bool of the state's shape, or a Python bool.
+
         Raises:
             TypeError: *finite* is no bool.
             ValueError: It has another shape.
+
+        Spec: MACHINE-pure, MACHINE-stop.
+
+        >>> rule = LossScaleRule(init_scale=2.0, min_scale=1.0, stop_at_floor=True)
+        >>> state, stops = rule.transition(rule.init(like=0.0), False)
+        >>> state.scale, stops, rule.transition(state, False)[1]
+        (1.0, False, True)
         """
         after, stops = self._transition(state, finite)
         return after, machine_floats.flag_beside(state.scale, stops)

@@ -26,7 +26,7 @@ COMPILERS = {"jax", "torch"}
 
 
 def info_of(name: str, preset: str | LossScaleRule, level: int, claims: Iterable[str], **more: str) -> ImplementationInfo:
-    """What an adapter of ampscale says of itself; more, where its arrays are not NumPy's."""
+    """Return the `ImplementationInfo` of an adapter of ampscale; *more* overrides its members."""
     name, version = f"ampscale {name}", ampscale.__version__
     return ImplementationInfo(name=name, version=version, preset=preset, level=level, capabilities=claims, **more)
 
@@ -218,7 +218,7 @@ def trained(parameters: Sequence[Any], arrays: str, learning_rate: Any, momentum
 
 
 def outputs(network: Any, scale: float, loss: Any, overflow: Any, next_scale: Any, rate: Any) -> dict[str, Any]:
-    """What a step tells, by its names."""
+    """Return the outputs of a step by their names."""
     return {
         "parameters": list(network.params),
         "finite": not bool(overflow),

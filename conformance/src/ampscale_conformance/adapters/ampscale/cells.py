@@ -28,7 +28,7 @@ class UpdateCell:
         cell(scale, np.array(not finite))
 
     def read_scale(self, held: Any) -> float:
-        """What was written."""
+        """Return the scale that was written."""
         return float(held[1])
 
     def save(self, held: Any) -> Any:
@@ -59,7 +59,7 @@ class TrainOneStep(StepCell, StateDict):
         cell.process_loss_scale(np.array(not finite))
 
     def read_scale(self, cell: Any) -> float:
-        """What the next step uses."""
+        """Return the scale of the next step."""
         return float(cell.scale_sense)
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], **options: Any) -> Any:

@@ -75,7 +75,7 @@ class DynamicLossScaleManager:
 
 
 class OurGradScaler:
-    """What is ours in both scalers of a hand-written loop: a scale within the edge, and a step that says whether it was taken."""
+    """Base of both scalers of a hand-written loop: limits the scale to `EDGE`, and returns whether a step was applied."""
 
     who = "it"
 
@@ -87,7 +87,7 @@ class OurGradScaler:
         return scaler
 
     def all_finite(self, tree: Any) -> bool:
-        """Whether an optimizer with these gradients steps, by its own word."""
+        """Return what `step` returns for an optimizer with these gradients: True if it was applied."""
         return bool(self.step(self.scaler_with(1.0), self.optimizer_with(arrays(tree))))  # type: ignore[attr-defined]  # likewise
 
     def step(self, scaler: Any, optimizer: Any) -> Any:
