@@ -76,12 +76,14 @@ def rules(draw):
     below = st.none() | st.sampled_from([1, 0.5, 0.3, 0.1]).map(lambda share: max(share * init, smallest))
     above = st.none() | st.sampled_from([1, 2, 3, 10]).map(lambda times: min(times * init, largest))
     low, high = draw(below), draw(above)
-    growth = st.sampled_from([1.0, 1.1, 2.0, 3.0]) | st.floats(1, 2.0**70)
+    growth = st.sampled_from([1.0, 1.1, 2.0, 3.0]) | st.floats(1, 2.0**70) | st.floats(1, 2.0**70, width=32)
     rate = draw(st.none() | st.sampled_from([0.1, 0.25, 1 / 3, 0.5, 1.0]) | st.floats(1e-3, 1.5))
     return LossScaleRule(
         init_scale=init,
         growth_factor=draw(growth),
-        backoff_factor=draw(st.sampled_from([1.0, 0.5, 0.7, 1 / 3, 1 / 49]) | st.floats(2.0**-70, 1)),
+        backoff_factor=draw(
+            st.sampled_from([1.0, 0.5, 0.7, 1 / 3, 1 / 49]) | st.floats(2.0**-70, 1) | st.floats(2.0**-70, 1, width=32)
+        ),
         growth_interval=draw(st.integers(1, 4)),
         hysteresis=draw(st.integers(1, 3)) if rate is None else 1,
         min_scale=low,

@@ -24,16 +24,28 @@ def test_a_finite_that_is_not_a_bool_raises(library):
 
 
 @on("jax")
-@pytest.mark.clause("MACHINE-rule-checked")
-@pytest.mark.filterwarnings("ignore:Explicitly requested dtype float64")  # JAX warns on its way to the error
-@pytest.mark.parametrize("rule", [LossScaleRule(dtype="float64"), LossScaleRule(wide_factor=True)], ids=["held", "multiplied"])
-def test_a_rule_of_64_bits_needs_a_library_of_64_bits(library, rule):
-    """Where JAX has no float64, a rule that needs it raises, and works again where it has."""
+@pytest.mark.clause("MACHINE-rule-checked", "MACHINE-wide-factor")
+def test_a_rule_that_needs_float64_raises_where_there_is_none(library):
+    """By its dtype, or by a wide factor that float32 cannot hold; `update` on a state from elsewhere also raises."""
     import jax
 
-    with jax.enable_x64(False), pytest.raises(TypeError, match="needs an array library with float64, got float32"):
-        rule.init(like=library.array(0))
-    assert rule.init(like=library.array(0)).scale.dtype == rule.dtype
+    factors = {"growth_factor": 1.1, "first_growth_factor": 1.1, "backoff_factor": 0.7}
+    rules = [(LossScaleRule(**{name: value}, wide_factor=True), name, value) for name, value in factors.items()]
+    rules.append((LossScaleRule(backoff_factor=1 / 1.1, backoff_divides=True, wide_factor=True), "backoff_divisor", 1.1))
+    message = "^{} must be a number that float32 can hold on a .*, such as {!r}, got {!r}; on JAX, set jax_enable_x64$"
+    rows = [(rule, message.format(name, float(np.float32(value)), value)) for rule, name, value in rules]
+    rows.append((LossScaleRule(dtype="float64"), "^dtype must be 'float32' on a .*, got 'float64'; on JAX, set jax_enable_x64$"))
+    like, state = library.array(0), LossScaleRule().init(like=library.array(0))
+    with jax.enable_x64(False):
+        cases = [
+            (rule, call, TypeError, message)
+            for rule, message in rows
+            for call in (partial(rule.init, like), partial(rule.update, state, True))
+        ]
+        assert unexpected(cases) == []
+        for name, value in factors.items():
+            LossScaleRule(**{name: float(np.float32(value))}, wide_factor=True).init(like=like)
+    assert [rule.init(like=like).scale.dtype.name for rule, _ in rows] == ["float32"] * 4 + ["float64"]
 
 
 @pytest.mark.clause("MACHINE-state")

@@ -11,6 +11,7 @@ MACHINE-first-growth-factor, MACHINE-gate, MACHINE-rate, MACHINE-stop, MACHINE-l
 
 import operator
 from collections.abc import Callable
+from ctypes import c_float
 from typing import NamedTuple
 
 import array_api_compat
@@ -18,7 +19,7 @@ import array_api_compat
 from .constants import RuleConstants
 from .dtypes import name_of
 from .namespaces import default_namespace, quiet
-from .typing import Array, Flag
+from .typing import Array, Flag, Namespace
 from .validation import check_flag
 
 
@@ -49,10 +50,8 @@ def init(rule: RuleConstants, like: Array | None) -> LossScaleState:
     """The state before the first step: see `LossScaleRule.init`."""
     xp = default_namespace() if like is None else array_api_compat.array_namespace(like)
     device = None if like is None else array_api_compat.device(like)
-    widest = xp.float64 if rule.wide_factor else getattr(xp, rule.dtype)
-    _check_held(rule, name_of(xp.result_type(widest)))
-    wide = xp.asarray(rule.init_scale, dtype=widest, device=device)
-    scale = xp.astype(wide, getattr(xp, rule.dtype), copy=False)
+    _check_float64(rule, xp)
+    scale = xp.asarray(rule.init_scale, dtype=getattr(xp, rule.dtype), device=device)
     return LossScaleState(
         scale=scale,
         good_steps=xp.asarray(rule.growth_offset, dtype=xp.int32, device=device),
@@ -67,6 +66,7 @@ def transition(rule: RuleConstants, state: LossScaleState, finite: Flag) -> tupl
     _check_state(rule, state)
     check_flag(finite, "finite", shape=tuple(state.scale.shape))
     xp = array_api_compat.array_namespace(state.scale)
+    _check_float64(rule, xp)
     finite = xp.full_like(state.good_steps, finite, dtype=xp.bool) if isinstance(finite, bool) else finite
     scale = state.scale if state.next_scale is None else state.next_scale
     happened = _events(rule, state, scale, finite)
@@ -158,7 +158,7 @@ def _backed_off(rule: RuleConstants, scale: Array) -> Array:
 
 def _moved(rule: RuleConstants, operation: Callable[[Array, Array], Array], scale: Array, factor: float) -> Array:
     xp = array_api_compat.array_namespace(scale)
-    wide = xp.astype(scale, xp.float64) if rule.wide_factor else scale
+    wide = xp.astype(scale, xp.float64) if _widens(rule, factor) else scale
     # A compiler that saw a constant would multiply by its reciprocal instead of dividing, and round twice.
     hidden = xp.where(xp.isnan(wide), wide, xp.full_like(wide, factor))
     return xp.astype(operation(wide, hidden), scale.dtype, copy=False)
@@ -170,7 +170,21 @@ def _check_state(rule: RuleConstants, state: LossScaleState) -> None:
             raise ValueError(f"state.{name} must be {'an array' if wanted else 'None'} for this rule: take a state that it made")
 
 
-def _check_held(rule: RuleConstants, got: str) -> None:
-    wanted = "float64" if rule.wide_factor else rule.dtype
-    if got != wanted:
-        raise TypeError(f"this rule needs an array library with {wanted}, got {got}; JAX has it with jax_enable_x64")
+def _check_float64(rule: RuleConstants, xp: Namespace) -> None:
+    backoff = "backoff_divisor" if rule.backoff_divides else "backoff_factor"
+    wide = [name for name in ("growth_factor", "first_growth_factor", backoff) if _widens(rule, getattr(rule, name))]
+    if (rule.dtype == "float32" and not wide) or name_of(xp.result_type(xp.float64)) == "float64":
+        return
+    remedy = "; on JAX, set jax_enable_x64"
+    if rule.dtype == "float64":
+        raise TypeError(f"dtype must be 'float32' on a library without float64, got 'float64'{remedy}")
+    factor = getattr(rule, wide[0])
+    nearest = f"a number that float32 can hold on a library without float64, such as {c_float(factor).value!r}"
+    raise TypeError(f"{wide[0]} must be {nearest}, got {factor!r}{remedy}")
+
+
+def _widens(rule: RuleConstants, factor: float | None) -> bool:
+    """Return True if *factor* must be applied in float64."""
+    # Of two float32 numbers, float64 holds the product exactly, and the quotient with more than twice as many digits, so that
+    # rounding it a second time changes nothing (Figueroa 1995): float32 gives the same. Only other factors need float64.
+    return rule.wide_factor and factor is not None and c_float(factor).value != factor

@@ -34,7 +34,7 @@ class LossScaleRule(RuleConstants):
         growth_offset: The count of finite steps at the start and after an overflow; below zero, the first growth is late.
         dtype: "float32" or "float64", in which the scale is held and multiplied.
         wide_factor: Multiply in float64 and round once, so that a factor like 1.1 is not rounded to float32 first. On JAX
-            this wants jax_enable_x64.
+            such a factor requires jax_enable_x64; one that float32 can hold, like 2 or 0.75, does not.
         first_growth_factor: Multiplies instead of `growth_factor` while no overflow is counted, which with an empty `refill`
             is until the first overflow ever; None for no such beginning.
         gate: The bounds forbid a move from where they are reached, instead of clamping what it leads to. A growth that is
@@ -70,7 +70,8 @@ class LossScaleRule(RuleConstants):
             Arrays of shape (), or Python numbers.
 
         Raises:
-            TypeError: The rule needs float64 and the library gives none: JAX without jax_enable_x64.
+            TypeError: The rule requires float64, by its dtype or a wide factor that float32 cannot hold, and the library has
+                none: JAX without jax_enable_x64.
         """
         return LossScaleState(*machine_floats.init_host(self)) if isinstance(like, float) else machine.init(self, like)
 

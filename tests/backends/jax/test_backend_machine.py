@@ -28,12 +28,14 @@ RULES = {
     "gated": LossScaleRule(growth_interval=2, growth_factor=3.0, gate=True, min_scale=2.0**15, max_scale=2.0**17),
     "first-growth": LossScaleRule(growth_interval=1, growth_factor=1.25, first_growth_factor=2.0, refill=()),
     "stopping": LossScaleRule(growth_interval=2, min_scale=2.0**13, stop_at_floor=True),
+    "torch-with-factors-of-24-bits": presets.torch(0.1, float(np.float32(1.1)), float(np.float32(0.7)), 2),
+    "wide-divides": replace(presets.mindspore(10.0, 3, 2), wide_factor=True),
 }
 WIDE_RULES = {
     "torch": presets.torch(growth_factor=1.1, backoff_factor=0.7, growth_interval=2),
     "mindspore-manager": presets.mindspore_manager(10.0, 3, 2),
     "rate": LossScaleRule(growth_interval=3, rate=0.3, refill=("backoff",), dtype="float64", stop_below=2.0**11),
-    "wide-divides": replace(presets.mindspore(10.0, 3, 2), wide_factor=True),
+    "wide-divides-by-a-fraction": replace(presets.mindspore(10.0, 1.1, 2), growth_factor=3.0, wide_factor=True),
 }
 
 
@@ -69,12 +71,22 @@ def test_all_patterns_pass_through_numpys_states(name, x64):
         assert same(LIBRARY.to_numpy(got), states(rule, PATTERNS))
 
 
-@pytest.mark.clause("MACHINE-rule-checked")
-@pytest.mark.parametrize("rule", WIDE_RULES.values(), ids=WIDE_RULES)
-def test_a_rule_in_float64_is_refused_without_64_bits(rule):
-    """JAX would round it to float32 with a warning; it is a TypeError, and no warning, before there is a state."""
-    with jax.enable_x64(False), pytest.raises(TypeError, match=r"float64, got float32; JAX has it with jax_enable_x64$"):
-        rule.init(like=jnp.zeros(()))
+@pytest.mark.clause("MACHINE-wide-factor")
+def test_presets_in_float32_need_no_64_bits():
+    """All presets whose scale is float32, with JAX's defaults: all patterns pass through NumPy's states, bit for bit."""
+    flags, found = jnp.asarray(PATTERNS.T), {}
+    with jax.enable_x64(False):
+        for preset in presets.PRESETS.values():
+            rule = preset.rule(**{"growth_interval": 3} if "growth_interval" in preset.parameters else {})
+            if rule.dtype == "float32":
+                state, seen = map_leaves(lambda array: jnp.full(len(PATTERNS), array), rule.init(like=jnp.zeros(()))), []
+                for finite in flags:
+                    state = rule.update(state, finite)
+                    seen.append(state)
+                got = map_leaves(lambda *arrays: np.stack(arrays, axis=1), *LIBRARY.to_numpy(seen))
+                found[preset.name] = same(got, states(rule, PATTERNS))
+    assert {"torch", "apex_hysteresis", "nemo", "fairseq2", "megatron"} < found.keys()
+    assert [name for name, is_same in found.items() if not is_same] == []
 
 
 @pytest.mark.clause("MACHINE-pure")

@@ -51,11 +51,12 @@ class Core:
     # Level 0: a handle is a rule and a state
 
     def create(self, rule: LossScaleRule) -> Any:
-        """Unsupported where JAX would need a float64 that nobody has asked for."""
-        if self.info.arrays == "jax" and (rule.dtype == "float64" or rule.wide_factor):
-            raise Unsupported("JAX has no float64 unless it is told to")
+        """Raise `Unsupported` if the rule needs a float64 that JAX has only with jax_enable_x64."""
         with ampscale.use_backend(self.info.arrays):
-            return rule, rule.init()
+            try:
+                return rule, rule.init()
+            except TypeError as error:
+                raise Unsupported(str(error)) from None
 
     def update(self, handle: Any, finite: bool) -> Any:
         """Raises where the published scaler gives up; `update` itself only holds the state."""
