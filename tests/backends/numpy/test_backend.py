@@ -4,10 +4,11 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from itertools import cycle
+from itertools import cycle, permutations
 
 import numpy as np
 import pytest
@@ -335,27 +336,75 @@ def test_threads_are_those_of_the_cores_that_may_be_used(monkeypatch):
     assert threads.thread_count_host() == 7
 
 
+def doubled(numbered):
+    """The results of the tasks that are left."""
+    return [(index, 2 * task) for index, task in numbered]
+
+
 def test_a_failure_in_a_thread_is_raised():
-    """After all threads have come to an end."""
-    ended = []
+    """After all threads have come to an end, also where two of three fail."""
+    everyone, ended = threading.Barrier(3), []
 
-    def work(numbered):
-        results = []
-        for index, task in numbered:
-            if task == 1:
-                raise KeyError(task)
-            time.sleep(0.02)
-            ended.append(task)
-            results.append((index, 2 * task))
-        return results
+    def fail(numbered):
+        _, task = next(numbered)
+        everyone.wait()
+        if task < 3:
+            raise KeyError(task)
+        time.sleep(0.05)
+        ended.append(task)
+        return []
 
-    assert threads.in_threads(work, [2, 3, 4, 5, 6], 3) == [4, 6, 8, 10, 12]
-    assert threads.in_threads(work, [], 1) == []
-    for tasks in ([1, 2, 3], [2, 3, 1]):
-        ended.clear()
+    assert threads.in_threads(doubled, [2, 3, 4, 5, 6], 3) == [4, 6, 8, 10, 12]
+    assert threads.in_threads(doubled, [], 1) == []
+    for tasks in permutations((1, 2, 3)):
         with pytest.raises(KeyError):
-            threads.in_threads(work, tasks, 3)
-        assert sorted(ended) == [2, 3]
+            threads.in_threads(fail, list(tasks), 3)
+        assert ended.pop() == 3
+
+
+def test_the_caller_does_the_work_where_no_thread_can_start(monkeypatch):
+    """After an error it leaves no task for a thread that starts later."""
+    taken = []
+
+    def refuse(thread):
+        raise RuntimeError(f"can't start {thread}")
+
+    def fail(numbered):
+        taken.append(next(numbered, None))
+        raise KeyError(taken)
+
+    threads._pool.cache_clear()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert threads.in_threads(doubled, [2, 3, 4], 3) == [4, 6, 8]
+    with pytest.raises(KeyError):
+        threads.in_threads(fail, [2, 3, 4], 3)
+    monkeypatch.undo()
+    with threads._pool(2) as pool:
+        pool.submit(id, None)
+    threads._pool.cache_clear()
+    assert taken == [(0, 2), None]
+
+
+@pytest.mark.parametrize(
+    "leave", ["atexit.register(run)", "run(); atexit.register(run)", "threading.Thread(target=outlive).start()"]
+)
+def test_a_pass_runs_while_the_interpreter_exits(leave):
+    """In `atexit`, before and after the threads have started, and in a thread that outlives the main one."""
+    code = f"""
+        import atexit, os, threading, numpy as np, ampscale
+        os.environ["AMPSCALE_THREADS"] = "2"
+        main = threading.main_thread()
+        def run():
+            grads, finite = ampscale.unscale_and_check([np.full(9_000_000, 8.0, np.float32)], 8.0)
+            assert bool(finite) and (grads[0] == 1).all()
+            print("ran", end=" ")
+        def outlive():
+            main.join()
+            run()
+        {leave}
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True)
+    assert (set(done.stdout.split()), done.stderr) == ({"ran"}, "")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

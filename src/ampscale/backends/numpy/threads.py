@@ -2,12 +2,15 @@
 Threads for passes over much memory: NumPy releases the lock of the interpreter while it computes.
 
 The number is that of the environment variable AMPSCALE_THREADS, else of the cores that this process may use. No thread is
-started before there is work for it, and a process that was forked off starts its own.
+started before there is work for it, and a process that was forked off starts its own. While the interpreter shuts down, in
+`atexit` or in a thread that outlives the main one, no thread can be started, and the caller does all of the work.
 """
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import cache
 from itertools import chain
 from operator import itemgetter
@@ -41,16 +44,25 @@ def in_threads(
     The results of *tasks*, in their order.
 
     Args:
-        work: Takes numbered tasks from an iterator until there are none, and returns the results with their numbers.
+        work: Takes numbered tasks from an iterator until there are none, and returns the results with their numbers, in
+            the order of the tasks.
         tasks: What is to be done. Whoever is free takes the next one.
         count: How many threads call *work*; the first is this one.
     """
     numbered = enumerate(tasks)
-    futures = [_pool(count - 1).submit(work, numbered) for _ in range(count - 1)]
+    if count == 1:
+        return [result for _, result in work(numbered)]
+    futures: list[Future[list[tuple[int, Result]]]] = []
     try:
+        with suppress(RuntimeError):  # raised at exit, and where the system has no more threads: fewer do the same work
+            futures.extend(_pool(count - 1).submit(work, numbered) for _ in range(count - 1))
         results = work(numbered)
-    finally:  # whatever happens, nobody writes to the arrays any more when this returns
-        others = [future.result() for future in futures]
+    finally:
+        # Wait for all threads even after an error, so that none writes to the arrays after this function returns. Take the
+        # remaining tasks away first: a call that the pool has accepted without a thread for it would find them later.
+        deque(numbered, maxlen=0)
+        wait(futures)
+    others = [future.result() for future in futures]
     return [result for _, result in sorted(chain(results, *others), key=itemgetter(0))]
 
 
