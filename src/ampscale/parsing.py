@@ -1,0 +1,147 @@
+"""
+Strict parsing with limits, so that no input exhausts time, memory or the stack.
+
+All limits are here. Whatever exceeds one is a ValueError of one sentence, which quotes an excerpt of the input.
+"""
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+LONGEST_JSON = 2**23  # bytes
+LONGEST_TOML = 2**20  # bytes
+LONGEST_NUMBER = 1100  # characters; the exact decimal of each float64 has fewer
+DEEPEST = 100  # lists and objects within each other
+
+_BRACKET = re.compile(r'[\[{]|[\]}]|"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_LONG_NUMBER = re.compile(rf"(?<![\d_])[\d_]{{{LONGEST_NUMBER + 1}}}")
+_KEY = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:{_KEY}[ \t]*+\.[ \t]*+){{{DEEPEST}}}")
+
+
+def parse_json(text: str | bytes) -> object:
+    """
+    Return the value of a JSON text.
+
+    Raises:
+        ValueError: The text is not JSON in UTF-8, exceeds a limit, repeats a key within an object, or has a number that float64
+            cannot hold: NaN, infinities and larger ones.
+
+    >>> parse_json('{"scale": 1024.0}')
+    {'scale': 1024.0}
+    """
+    data = text.encode() if isinstance(text, str) else text
+    check_length(data, LONGEST_JSON, "the JSON")
+    decoded = data.decode()
+    _check_depth(decoded)
+    value = json.loads(decoded, object_pairs_hook=_once, parse_int=_int, parse_float=_float, parse_constant=_reject)
+    if _SURROGATE.search(decoded):  # as a half of a pair, it could not be printed or written
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """
+    Return the tables of a TOML text.
+
+    Raises:
+        ValueError: The text is not TOML, or exceeds a limit.
+
+    >>> parse_toml('backend = "jax"')
+    {'backend': 'jax'}
+    """
+    check_length(text, LONGEST_TOML, "the TOML")
+    if _LONG_NUMBER.search(text):
+        raise ValueError(f"each number must have at most {LONGEST_NUMBER} digits")
+    if _LONG_KEY.search(text):  # the time that tomllib takes is quadratic in the number of names
+        raise ValueError(f"each key must have at most {DEEPEST} names with dots between them")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(f"arrays and tables must be nested at most {DEEPEST} deep") from None
+
+
+def check_length(text: str | bytes, limit: int, name: str) -> None:
+    """Raise a ValueError if *text* has more than *limit* characters or bytes."""
+    if len(text) > limit:
+        raise ValueError(
+            f"{name} must have at most {limit} {'characters' if isinstance(text, str) else 'bytes'}, got {len(text)}"
+        )
+
+
+def excerpt(value: object, limit: int = 80) -> str:
+    """
+    Return the `repr` of *value* for a message, cut to *limit* characters; what is cut is not formatted.
+
+    >>> excerpt([1, "two"]), excerpt("x" * 10**9, 10)
+    ("[1, 'two']", "'xxxxxx...")
+    """
+    text = ""
+    for piece in _pieces(value, limit):
+        text += piece
+        if len(text) > limit:
+            return text[: limit - 3] + "..."
+    return text
+
+
+def _pieces(value: object, limit: int) -> Iterator[str]:
+    """Yield the `repr` of a value in pieces, none of them empty."""
+    if isinstance(value, str | bytes):
+        yield repr(value[:limit])
+    elif isinstance(value, int) and value.bit_length() > 4 * limit:
+        yield f"an int of {value.bit_length()} bits"
+    elif type(value) in (list, tuple, dict):
+        yield from _members(value, limit)
+    else:
+        yield repr(value)
+
+
+def _members(container: Any, limit: int) -> Iterator[str]:
+    opening, closing = ("[", "]") if isinstance(container, list) else ("{", "}") if isinstance(container, dict) else ("(", ")")
+    yield opening
+    for index, member in enumerate(container):
+        if index:
+            yield ", "
+        yield from _pieces(member, limit)
+        if opening == "{":
+            yield ": "
+            yield from _pieces(container[member], limit)
+    yield f",{closing}" if opening == "(" and len(container) == 1 else closing
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for match in _BRACKET.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(match[0], 0)
+        if depth > DEEPEST:
+            raise ValueError(f"lists and objects must be nested at most {DEEPEST} deep")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict[str, Any]()
+    for name, value in pairs:
+        if name in values:
+            raise ValueError(f"each name must come once in an object, got {excerpt(name)} twice")
+        values[name] = value
+    return values
+
+
+def _int(text: str) -> int:
+    check_length(text, LONGEST_NUMBER, "each number")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    check_length(text, LONGEST_NUMBER, "each number")
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"each number must be one that float64 can hold, got {excerpt(text)}")
+    return value
+
+
+def _reject(constant: str) -> Any:
+    raise ValueError(f"each number must be finite, got {constant}")
