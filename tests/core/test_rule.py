@@ -1,6 +1,8 @@
 """Functions of a rule check the state and the flag that they are given."""
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -75,3 +77,22 @@ def test_a_batch_of_states_stops_one_by_one(library):
         assert library.to_numpy(rule.update(states, flag).scale).tolist() == [2, 2]
         assert library.to_numpy(LossScaleRule().stops(states, flag)).tolist() == [False, False]
     assert library.to_numpy(rule.stops(states, True)).tolist() == [False, False]
+
+
+@pytest.mark.clause("MACHINE-pure")
+@pytest.mark.parametrize("like", [1.0, np.zeros(())], ids=["numbers", "arrays"])
+def test_threads_share_a_rule_and_its_states(like):
+    """Each of eight makes the same 200 states as one alone does, from one first state, with a rule that nobody has used yet."""
+    rule, together = LossScaleRule(growth_interval=3, hysteresis=2), Barrier(8)
+    first = rule.init(like=like)
+
+    def run(used, wait):
+        wait()
+        states = [first]
+        for step in range(200):
+            states.append(used.update(states[-1], step % 7 > 1))
+        return [tuple(map(float, state[:3])) for state in states]
+
+    wanted = run(LossScaleRule(growth_interval=3, hysteresis=2), list)
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda _: run(rule, together.wait), range(8))) == [wanted] * 8

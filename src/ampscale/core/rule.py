@@ -17,7 +17,7 @@ from .typing import Array, Flag
 @dataclass(frozen=True)
 class LossScaleRule(RuleConstants):
     """
-    The constants of a loss scaler.
+    The constants of a loss scaler. Immutable, as its states are: any threads may share both.
 
     Args:
         init_scale: The first scale; positive and finite.
