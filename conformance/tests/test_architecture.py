@@ -1,6 +1,7 @@
 """Imports between the suite's packages go one way, and it imports three names of the library."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,11 @@ MAY_IMPORT = {
     "cases": {"remote", "oracle", "model"},
     "run": {"cases", "reports", "remote", "adapters", "oracle", "model"},
 }
+# Whatever runs code that it reads, also in programs within strings.
+CODE_FROM_DATA = re.compile(
+    r"\b(from |import\b.*)(pickle|_pickle|cloudpickle|marshal|shelve|dill|joblib)\b"
+    r"|(?<![.\w])(eval|exec)\(|allow_pickle=True|torch\.load\((?!.*weights_only=True)"
+)
 
 
 def name_of(path: Path) -> str:
@@ -86,6 +92,19 @@ def test_no_modules_import_each_other():
 def test_modules_have_at_most_400_lines():
     """Each can be read in one go."""
     assert [path.name for path in FILES if len(path.read_text("utf-8").splitlines()) > 400] == []
+
+
+def test_no_code_runs_from_data():
+    """Nothing is unpickled, evaluated or executed; torch's files are read for weights only."""
+    assert [(path.name, found[0]) for path in FILES for found in CODE_FROM_DATA.finditer(path.read_text("utf-8"))] == []
+
+
+@pytest.mark.parametrize(
+    "line", ["import os, pickle", 'X = """import dill', "eval(x)", "torch.load(f)", "np.load(f, allow_pickle=True)"]
+)
+def test_code_from_data_is_found(line):
+    """Wherever it is, by any of its names."""
+    assert CODE_FROM_DATA.search(f"def f():\n    {line}\n")
 
 
 def test_violations_are_found(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from ampscale_conformance.adapters import SHIPPED
-from ampscale_conformance.adapters.loading import GROUP, NotFound, find, installed
+from ampscale_conformance.adapters.loading import GROUP, NotFound, find, installed, name_of
 
 CLASS = """
 from ampscale_conformance import ImplementationInfo
@@ -55,6 +55,7 @@ ADAPTER = CALLED = Adapter()
     found = find(f"pack.inner:{name}")
     assert type(found) is sys.modules["pack.inner"].Adapter
     assert (find(f"pack.inner:{name}") is found) == (name not in ("Adapter", "make"))
+    assert (find(name_of(found)) is found) == (name not in ("Adapter", "make"))
     assert sys.path.count(str(here)) == 1
 
 

@@ -1,15 +1,15 @@
 """Levels 2 to 4: no right implementation is accused, the wrong ones are told why, and what cannot be asked is said to be so."""
 
 import re
-import time
 from dataclasses import replace
 
 import pytest
 from ampscale_conformance import Unsupported, Verdict, check
+from ampscale_conformance.adapters.loading import find
 from ampscale_conformance.cases import backends, calls, norms, replicas, step
 from ampscale_conformance.cases.backends_host_reads import Watched
 from ampscale_conformance.cases.backends_process import scales_elsewhere
-from ampscale_conformance.model.subject import Failed, TimedOut
+from ampscale_conformance.model.subject import Failed, Subject, TimedOut
 from ampscale_conformance.model.verdicts import BAD
 from ampscale_conformance.run.check import run
 from mutants import mutants_of
@@ -67,7 +67,7 @@ def test_a_plain_loop_is_right():
             r"after step 1, -\+\+: wanted 512.0 on every rank, got \[512.0, 1024.0.*",
         ),
         ("loses-its-floor-compiled", "compiled-it-moves-to-the-same-scales", "after step 12 of .*: 64.0 as it is, 32.0 compiled"),
-        ("saves-a-place-in-memory", "another-process-goes-on", "the other process ended with 1: IndexError.*"),
+        ("saves-a-place-in-memory", "another-process-goes-on", "in another process, load raised IndexError.*"),
     ],
 )
 def test_a_failure_says_what_was_wanted_and_what_came(mutant, case, message):
@@ -140,31 +140,39 @@ def test_what_nobody_can_watch_is_unsupported():
 RULE = torch(init_scale=8.0, growth_interval=2)
 
 
-class OnlyHere(Loop):
-    """An adapter that another process does not find, since it is told so."""
+SLOW = """
+import time
+from mutants.loop import Loop
 
-    def __reduce__(self):
-        return int, ("no number",)
-
-
-class LoadsSlowly(Loop):
-    """It takes its time."""
-
+class Slow(Loop):
     def load(self, rule, saved):
         time.sleep(30)
 
+made = lambda: Slow("torch")
+"""
 
-def test_what_another_process_does_is_told():
-    """Its scales, by a case elsewhere; that the adapter or what is saved cannot be sent, is not found or does not end."""
 
-    class Local(Loop):
-        pass
+def nowhere(_):
+    """An adapter of a class within a function."""
+    return type("Nowhere", (Loop,), {})()
 
-    with pytest.raises(Unsupported, match=r"cannot be sent to another process: .*Local"):
-        scales_elsewhere(Local(), RULE, {}, [])
-    with pytest.raises(Unsupported, match="another process does not find the adapter: invalid literal"):
-        scales_elsewhere(OnlyHere(), RULE, {}, [])
-    with pytest.raises(TimedOut, match=r"did not end within 0\.5 s"):
-        scales_elsewhere(LoadsSlowly("torch"), RULE, {}, [], seconds=0.5)
-    with pytest.raises(Failed, match="what was saved cannot be sent"):
-        scales_elsewhere(Loop("torch"), RULE, lambda: None, [])
+
+def slow(folder):
+    """An adapter that a function makes, of a module that is found in a folder."""
+    (folder / "slow_here.py").write_text(SLOW)
+    return find("slow_here:made", folder)
+
+
+@pytest.mark.parametrize(
+    ("made", "saved", "error", "message"),
+    [
+        (Loop, lambda: None, Failed, "what was saved cannot be sent .*: what is saved must be data, got .* type function"),
+        (nowhere, {}, Unsupported, "another process does not find the adapter: .*test_loops"),
+        (Loop, {}, Unsupported, "another process finds another adapter: .*mutants.loop:Loop"),
+        (slow, {}, TimedOut, r"load, request 2: no answer within 0\.5 s"),
+    ],
+)
+def test_an_adapter_that_another_process_does_not_continue_is_reported(made, saved, error, message, tmp_path):
+    """Neither data, nor found, nor the same, nor in time."""
+    with pytest.raises(error, match=message):
+        scales_elsewhere(Subject(made("torch") if made is Loop else made(tmp_path)), RULE, saved, [], seconds=0.5)

@@ -1,6 +1,8 @@
 """Any Python adapter over the protocol: the same report as beside it, and whatever it does is no harm to the protocol."""
 
+import base64
 import os
+import pickle
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from ampscale_conformance.adapters.loading import find
 from ampscale_conformance.cases import every_case
 from ampscale_conformance.model.adapter import CAPABILITIES, ImplementationInfo
 from ampscale_conformance.model.subject import Crashed
+from ampscale_conformance.remote.codec import Wire
 from ampscale_conformance.remote.command_adapter import CommandAdapter, NotStarted
 from ampscale_conformance.remote.jsonl import read_line, read_reply, write_line
 from ampscale_conformance.remote.serve import Server
@@ -82,11 +85,10 @@ class Whole:
         return np.float32(handle[0].init_scale + handle[2])
 
     def save(self, handle):
-        return tuple(handle)
+        return handle if handle[1].get("whole") else handle[1]
 
     def load(self, rule, saved):
-        assert rule == saved[0] and isinstance(saved, tuple)
-        return list(saved)
+        return saved if isinstance(saved, list) else [rule, saved, self.compilations]
 
     def unscale(self, handle, tree):
         for leaf in tree:
@@ -147,13 +149,24 @@ def test_ranks_and_arrays_and_another_adapter(whole):
     assert compiled.info == whole.info
 
 
-def test_what_is_saved_is_loaded_by_another_process(whole):
-    """Whatever a pickle holds."""
-    handle = whole.create(RULE, count=3)
-    saved = whole.save(handle)
-    assert isinstance(saved, str)
+def test_data_that_is_saved_is_loaded_by_another_process(whole):
+    """As JSON, in which nothing is hidden."""
+    saved = whole.save(whole.create(RULE, count=3, rate=0.5))
+    assert saved == {"dict": [["count", 3], ["rate", {"float": "3fe0000000000000"}]]}
     whole.close()
-    assert whole.read_scale(whole.load(RULE, saved)) == 8.0
+    loaded = whole.load(RULE, saved)
+    assert (whole.read_scale(loaded), whole.save(loaded)) == (8.0, saved)
+
+
+def test_an_object_that_is_saved_stays_in_its_process(whole):
+    """It is known by a token, which is gone with the process."""
+    handle = whole.create(RULE, whole=True)
+    saved = whole.save(handle)
+    assert list(saved) == ["token"]
+    assert whole.load(RULE, saved) is handle
+    whole.close()
+    with pytest.raises(Exception, match="there is no saved "):
+        whole.load(RULE, saved)
 
 
 # --- stdin and stdout ---
@@ -265,6 +278,28 @@ def test_a_wrong_request_is_answered(request_, outcome, words):
     got, what = read_reply(Server(Bare()).answer(write_line({"id": 7, **request_})), 7)
     assert got == outcome
     assert words in (what["message"] if outcome == "raised" else what)
+
+
+class RunsCode:
+    """An object whose pickle runs a command when it is loaded."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.file}",)
+
+
+def test_no_saved_state_runs_code(tmp_path):
+    """Neither what a pickle of it was, nor any form that names code."""
+    file, server = tmp_path / "it-ran", Server(find("mutants.plain:Plain"))
+    attack = pickle.dumps(RunsCode(file))
+    rule = Wire("numpy", server).encode("rule", RULE)
+    states = [base64.b64encode(attack).decode(), {"pickle": attack.hex()}, {"os.system": [str(file)]}, {"token": 0}]
+    for saved in [*states, {"bytes": attack.hex()}, {"scalar": {"dtype": "object", "shape": [], "bits": []}}]:
+        request = {"id": 1, "call": "load", "arguments": {"rule": rule, "saved": saved}}
+        assert read_reply(server.answer(write_line(request)), 1)[0] == "raised", saved
+    assert not file.exists()
 
 
 def test_a_result_that_cannot_be_said_is_raised():

@@ -17,6 +17,7 @@ from ..model.adapter import Adapter, ImplementationInfo
 from . import SHIPPED
 
 GROUP = "ampscale.conformance"
+_found: dict[str, Adapter] = {}  # by the names that they were found by
 
 
 class NotFound(ValueError):  # noqa: N818 - the name says it
@@ -35,13 +36,17 @@ def find(name: str, folder: Path | None = None) -> Adapter:
     Raises:
         NotFound: There is none.
     """
-    module, colon, path = name.partition(":")
-    if not colon:
-        return _adapter(_installed(name), name)
-    if not module or not path:
-        raise NotFound(f"wanted an adapter as pkg.mod:NAME, got {name!r}")
-    _make_importable(folder or Path.cwd())
-    return _adapter(_attribute(_imported(module, name), path, name), name)
+    _found[name] = found = _adapter(_named(name, folder or Path.cwd()), name)
+    return found
+
+
+def name_of(adapter: Adapter) -> str:
+    """The name under which `find` finds this adapter: that by which it was found, or its class's."""
+    kind = type(adapter)
+    module = getattr(sys.modules.get(kind.__module__), "__dict__", {})
+    own = {f"{kind.__module__}:{name}": value for name, value in module.items()}
+    names = (name for name, value in (own | _found).items() if value is adapter)
+    return next(names, f"{kind.__module__}:{kind.__qualname__}")
 
 
 def installed() -> Sequence[EntryPoint]:
@@ -49,6 +54,16 @@ def installed() -> Sequence[EntryPoint]:
     shipped = [EntryPoint(name, value, GROUP) for name, value in SHIPPED.items()]
     others = {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in SHIPPED}
     return [*shipped, *(others[name] for name in sorted(others))]
+
+
+def _named(name: str, folder: Path) -> Any:
+    module, colon, path = name.partition(":")
+    if not colon:
+        return _installed(name)
+    if not module or not path:
+        raise NotFound(f"wanted an adapter as pkg.mod:NAME, got {name!r}")
+    _make_importable(folder)
+    return _attribute(_imported(module, name), path, name)
 
 
 def _installed(name: str) -> Any:

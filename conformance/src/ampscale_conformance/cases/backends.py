@@ -1,9 +1,6 @@
 """Chapter 70, backends, and what of the step depends on them: host reads, compilation, another process."""
 
 import math
-from typing import Any
-
-from ampscale import LossScaleRule
 
 from ..model.case import case
 from ..model.floats import rounded
@@ -11,7 +8,6 @@ from ..model.subject import Subject
 from ..oracle import tensors
 from ..oracle.machine import Machine, trajectory
 from ..oracle.tensors import array
-from ..remote.client import Client
 from .backends_host_reads import Watched
 from .backends_process import scales_elsewhere
 from .calls_loop import simple_rule
@@ -96,20 +92,8 @@ def another_process_goes_on(subject: Subject) -> None:
         handle = subject.update(handle, finite)
     saved = subject.call("save", handle)
     wanted = [point.scale for point in trajectory(rule, before + after)[1 + len(before) :]]
-    got = [rounded(scale, rule.dtype) for scale in _elsewhere(subject, rule, saved, after)]
+    got = [rounded(scale, rule.dtype) for scale in scales_elsewhere(subject, rule, saved, after)]
     subject.expect(got == wanted, f"in another process: wanted {wanted}, got {got}")
-
-
-def _elsewhere(subject: Subject, rule: LossScaleRule, saved: Any, flags: list[bool]) -> list[float]:
-    """The scales after these steps in another process than the one that saved."""
-    if not isinstance(subject.adapter, Client):
-        return scales_elsewhere(subject.adapter, rule, saved, flags)
-    subject.adapter.close()  # it has a process of its own, and the next call starts another
-    handle, scales = subject.call("load", rule, saved), []
-    for finite in flags:
-        handle = subject.update(handle, finite)
-        scales.append(subject.read_scale(handle))
-    return scales
 
 
 CASES = (

@@ -1,62 +1,55 @@
-"""Another process: it is given an adapter, a rule and what was saved, goes on from there, and tells the scale after each step."""
+"""Another process: it finds the adapter by its name, loads what was saved as JSON, and goes on."""
 
-import os
-import pickle
-import subprocess
-import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from ..model.adapter import Adapter, Unsupported
-from ..model.subject import Failed, TimedOut
-
-_CHILD = """
-import os, pickle, sys
-answers = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # what the implementation prints is no answer
-adapter, rest = pickle.load(sys.stdin.buffer)
-try:
-    adapter = pickle.loads(adapter)
-except Exception as error:
-    sys.exit(f"{NOT_FOUND}{error}")
-rule, saved, flags = pickle.loads(rest)
-handle = adapter.load(rule, saved)
-for finite in flags:
-    after = adapter.update(handle, finite)
-    handle = handle if after is None else after
-    print(float(adapter.read_scale(handle)).hex(), file=answers, flush=True)
-"""
-NOT_FOUND = "the adapter is not there: "
+from ..model.adapter import Unsupported
+from ..model.subject import Failed, Raised, Subject, TimedOut
+from ..remote.client import Client, NotStarted
+from ..remote.command_adapter import served
+from ..remote.saved import saved_to_json
 
 
-def scales_elsewhere(adapter: Adapter, rule: Any, saved: Any, flags: Sequence[bool], seconds: float = 60.0) -> list[float]:
+def scales_elsewhere(subject: Subject, rule: Any, saved: Any, flags: Sequence[bool], seconds: float = 60.0) -> list[float]:
     """
-    The scales after each step.
+    Return the scale after each step in another process than the one that saved.
 
     Raises:
-        Failed: What was saved cannot be sent there, or nothing comes of it.
-        TimedOut: No end in time.
-        Unsupported: The adapter itself cannot be sent there.
+        Failed: What was saved is not data, or the other process raised.
+        Interruption: The other process ended, or gave no answer in time.
+        Unsupported: The adapter cannot be found there.
     """
-    pickled = _pickled(adapter, "the adapter", Unsupported), _pickled((rule, saved, list(flags)), "what was saved", Failed)
-    sent = pickle.dumps(pickled)
-    paths = [path or os.getcwd() for path in sys.path]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, "-c", f"NOT_FOUND = {NOT_FOUND!r}{_CHILD}"]
+    if isinstance(subject.adapter, Client):
+        subject.adapter.close()  # it has a process of its own, and the next call starts another
+        return _scales(subject, rule, saved, flags)
     try:
-        ended = subprocess.run(command, input=sent, capture_output=True, env=environment, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
-        raise TimedOut(f"the other process did not end within {seconds:g} s") from None
-    said = ended.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-    if said.startswith(NOT_FOUND):
-        raise Unsupported(f"another process does not find the adapter: {said.removeprefix(NOT_FOUND)}")
-    if ended.returncode:
-        raise Failed(f"the other process ended with {ended.returncode}: {said}")
-    return [float.fromhex(line) for line in ended.stdout.decode("utf-8").split()]
+        data = saved_to_json(saved)
+    except (TypeError, RecursionError) as error:
+        raise Failed(f"what was saved cannot be sent to another process: {error}") from None
+    with served(subject.adapter, seconds) as other:
+        _meet(other, subject)
+        try:
+            return _scales(Subject(other), rule, data, flags)  # type: ignore[arg-type]  # its info is a property
+        except Raised as error:
+            raise Failed(f"in another process, {error}") from None
 
 
-def _pickled(value: Any, what: str, refusal: type[Exception]) -> bytes:
+def _meet(other: Client, subject: Subject) -> None:
+    """Check that the other process finds the same adapter."""
     try:
-        return pickle.dumps(value)
-    except Exception as error:  # noqa: BLE001 - whatever stops it, it does not come to the other process
-        raise refusal(f"{what} cannot be sent to another process: {error}") from None
+        info = other.start()
+    except NotStarted as error:
+        if isinstance(error.end, TimedOut):
+            raise error.end from None
+        raise Unsupported(f"another process does not find the adapter: {error.end}") from None
+    if info != replace(subject.info, arrays=info.arrays):
+        raise Unsupported(f"another process finds another adapter: {other.command}")
+
+
+def _scales(subject: Subject, rule: Any, saved: Any, flags: Sequence[bool]) -> list[float]:
+    handle, scales = subject.call("load", rule, saved), []
+    for finite in flags:
+        handle = subject.update(handle, finite)
+        scales.append(subject.read_scale(handle))
+    return scales

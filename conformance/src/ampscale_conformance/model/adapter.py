@@ -128,7 +128,7 @@ class Adapter(Protocol):
     # Level 0, "resume"
 
     def save(self, handle: Any) -> object:
-        """All that training needs to go on; a snapshot, which later steps do not change."""
+        """All that training needs to go on; a snapshot, which later steps do not change. With "process": data, no object."""
 
     def load(self, rule: LossScaleRule, saved: object) -> Any:
         """A handle that goes on from what was saved."""

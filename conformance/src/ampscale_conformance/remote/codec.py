@@ -71,9 +71,9 @@ class Wire:
             ValueError: It is not what the protocol says.
         """
         if kind in LISTS:
-            return [self.decode(LISTS[kind], one) for one in _list(said)]
+            return [self.decode(LISTS[kind], one) for one in list_of(said)]
         if kind == "handle and tree":
-            handle, tree = _list(said) if len(_list(said)) == 2 else refuse("a handle and a tree", said)
+            handle, tree = list_of(said) if len(list_of(said)) == 2 else refuse("a handle and a tree", said)
             return self.decode("handle", handle), self.decode("tree", tree)
         return self.things.thing(kind, number_of(said, kind)) if kind in OPAQUE else _KINDS[kind][1](said, self.library)
 
@@ -95,6 +95,11 @@ def number_of(said: Any, kind: str) -> int:
     if type(said) is not int or not 0 <= said <= LARGEST:
         refuse(f"the number of {'an' if kind[0] in 'ao' else 'a'} {kind}, an integer from 0 to 2**53 - 1", said)
     return said
+
+
+def list_of(said: Any) -> list[Any]:
+    """A list as it is; else a ValueError."""
+    return said if isinstance(said, list) else refuse("a list", said)
 
 
 def rule_to_json(rule: LossScaleRule) -> dict[str, Any]:
@@ -130,7 +135,7 @@ def hello_from_json(said: Any) -> ImplementationInfo:
         refuse(f"an implementation with a name and none but the members {', '.join(SAID)}", values)
     if isinstance(values.get("preset"), dict):
         values["preset"] = rule_from_json(values["preset"])
-    values["capabilities"] = [text(claim) for claim in _list(values.get("capabilities", []))]
+    values["capabilities"] = [text(claim) for claim in list_of(values.get("capabilities", []))]
     if type(values.get("level", 0)) is not int:
         refuse("a level from 0 to 4", values["level"])
     values = {name: text(one) if isinstance(one, str) else one for name, one in values.items()}
@@ -145,10 +150,6 @@ _FLOATS = frozenset(field.name for field in fields(LossScaleRule) if field.type 
 
 def _object(said: Any) -> dict[str, Any]:
     return said if isinstance(said, dict) else refuse("an object", said)
-
-
-def _list(said: Any) -> list[Any]:
-    return said if isinstance(said, list) else refuse("a list", said)
 
 
 def _or_null(function: Callable[..., Any], value: Any, *more: Any) -> Any:
@@ -218,17 +219,17 @@ def _read_bool(said: Any) -> bool:
 
 
 def _read_tree(said: Any, library: str) -> Any:
-    return tree_from_json(said, lambda leaf: _read_array(leaf, library))
+    return tree_from_json(said, lambda leaf: read_array(leaf, library))
 
 
-def _read_array(said: Any, library: str) -> Any:
+def read_array(said: Any, library: str) -> Any:
     """Exactly as it is to be written: in lower case, with sizes that are sizes and bools that are bools."""
     if not isinstance(said, dict) or set(said) != {"dtype", "shape", "bits"} or said["dtype"] not in list(DIGITS):
         refuse(f"an array as dtype, shape and bits, whose dtype is one of {', '.join(DIGITS)}", said)
     wanted = re.compile("0[01]" if said["dtype"] == "bool" else f"[0-9a-f]{{{DIGITS[said['dtype']]}}}")
-    if not all(isinstance(one, str) and wanted.fullmatch(one) for one in _list(said["bits"])):
+    if not all(isinstance(one, str) and wanted.fullmatch(one) for one in list_of(said["bits"])):
         refuse(f"patterns like {wanted.pattern}", said["bits"])
-    if not all(type(size) is int for size in _list(said["shape"])):
+    if not all(type(size) is int for size in list_of(said["shape"])):
         refuse("sizes that are integers", said["shape"])
     bits = Bits(said["dtype"], tuple(said["shape"]), tuple(int(one, 16) for one in said["bits"]))
     try:
@@ -238,7 +239,7 @@ def _read_array(said: Any, library: str) -> Any:
 
 
 def _read_flag(said: Any, library: str) -> Any:
-    return said if isinstance(said, bool) else _read_array(said, library)
+    return said if isinstance(said, bool) else read_array(said, library)
 
 
 def _read_named(said: Any, library: str) -> dict[str, Any]:
@@ -250,7 +251,7 @@ def _read_value(said: Any, library: str) -> Any:
         return float_of(said)
     if isinstance(said, list):
         return [_read_value(one, library) for one in said]
-    return _read_array(said, library) if isinstance(said, dict) else said
+    return read_array(said, library) if isinstance(said, dict) else said
 
 
 # Of each kind how a value is written, and read as one of a library's.
@@ -259,7 +260,7 @@ _KINDS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, str], Any]]] = {
     "finite": (_write_bool, lambda said, _: _read_bool(said)),
     "number": (lambda value: pattern(float(value)), lambda said, _: float_of(said)),
     "tree": (_write_tree, _read_tree),
-    "array or null": (partial(_or_null, _write_array), partial(_or_null, _read_array)),
+    "array or null": (partial(_or_null, _write_array), partial(_or_null, read_array)),
     "options": (_write_named, _read_named),
     "outputs": (_write_named, _read_named),
     "flag": (_write_flag, _read_flag),

@@ -5,17 +5,21 @@ spec/conformance/protocol.md says what is sent. No call takes longer than its ti
 """
 
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..adapters.loading import name_of
+from ..model.adapter import Adapter
 from .client import Client, NotStarted
 from .process import Process
 from .transcript import Recorder, Recording
 
-__all__ = ["CommandAdapter", "NotStarted", "ReplayAdapter"]
+__all__ = ["CommandAdapter", "NotStarted", "ReplayAdapter", "served"]
 
 SECONDS = 10.0
 START_SECONDS = 60.0  # to import what an implementation needs
+_SERVE = "import sys; sys.path[:] = {path}; from ampscale_conformance.remote.serve import main; sys.exit(main([{name!r}]))"
 
 
 class CommandAdapter(Client):
@@ -67,3 +71,8 @@ class ReplayAdapter(Client):
     def __init__(self, file: Path) -> None:
         recording = Recording(file)
         super().__init__(shlex.join(recording.command), recording.start, SECONDS, START_SECONDS, Recorder())
+
+
+def served(adapter: Adapter, seconds: float = SECONDS) -> CommandAdapter:
+    """The adapter that another Python finds under this one's name, on the same paths."""
+    return CommandAdapter([sys.executable, "-c", _SERVE.format(path=sys.path, name=name_of(adapter))], seconds)

@@ -4,9 +4,7 @@ Any Python adapter over the protocol: `python -m ampscale_conformance.remote.ser
 What the adapter itself prints goes to stderr, and what it would read is empty: stdin and stdout are the protocol's alone.
 """
 
-import base64
 import os
-import pickle
 import sys
 from collections.abc import Iterable
 from typing import Any, BinaryIO
@@ -14,9 +12,11 @@ from typing import Any, BinaryIO
 from ..adapters.loading import NotFound, find
 from ..model.adapter import Adapter, Unsupported
 from ..model.methods import METHODS
-from .codec import PROTOCOL, Wire, hello_to_json
+from .codec import PROTOCOL, Wire, hello_to_json, number_of
 from .jsonl import read_line, write_line
+from .saved import saved_from_json, saved_to_json
 
+_TOKEN = "token"  # what a saved state that is not data is known by, in this process until it is reset
 _IN_PLACE = {"update": 0, "scale": 1, "unscale": 1}  # whose result None means this argument
 
 
@@ -106,14 +106,19 @@ class Server:
         return self._given(gives, result)
 
     def _taken(self, kind: str, said: Any) -> Any:
-        if kind == "saved":
-            return pickle.loads(base64.b64decode(said))
-        return self._wire.decode(kind, said)
+        if kind != "saved":
+            return self._wire.decode(kind, said)
+        if isinstance(said, dict) and set(said) == {_TOKEN}:
+            return self.thing("saved", number_of(said[_TOKEN], "saved"))
+        return saved_from_json(said, self._wire.library)
 
     def _given(self, kind: str, value: Any) -> Any:
-        if kind == "saved":
-            return base64.b64encode(pickle.dumps(value)).decode()
-        return self._wire.encode(kind, value)
+        if kind != "saved":
+            return self._wire.encode(kind, value)
+        try:
+            return saved_to_json(value)
+        except TypeError:  # not data: the object stays here
+            return {_TOKEN: self.number("saved", value)}
 
 
 def serve(server: Server, requests: Iterable[bytes], replies: BinaryIO) -> None:
