@@ -73,9 +73,9 @@ def test_every_order_of_calls_has_the_outcome_it_has_in_torch(gradient):
         ("", "step", r"follow scale\(\)"),
         ("", "update", r"follow scale\(\)"),
         ("scale", "update", r"follow step\(\) or unscale_\(\)"),
-        ("scale unscale_", "unscale_", r"has been unscaled, and no update\(\)"),
-        ("scale step", "unscale_", r"has stepped, and no update\(\)"),
-        ("scale unscale_ step", "step", r"between two update\(\)"),
+        ("scale unscale_", "unscale_", r"since the last update\(\), its gradients have been unscaled"),
+        ("scale step", "unscale_", r"since the last update\(\), it has stepped"),
+        ("scale unscale_ step", "step", r"between two calls of update\(\)"),
     ],
 )
 def test_a_refusal_names_the_call_that_is_missing(before, call, missing):

@@ -60,7 +60,7 @@ def test_the_constructor_refuses():
 @pytest.mark.clause("TORCH-device", "TORCH-never-off", "TORCH-first-scale")
 def test_a_scaler_stays_on_whatever_the_device():
     """Nothing is warned of, and the scale goes where the first scaled tensor is."""
-    for device in ("cuda", "cuda:1", "cpu", "xpu", "mps"):
+    for device in ("cuda", "cuda:1", "cpu", "xpu", "mps", torch.device("cpu")):
         scaler = GradScaler(device)
         assert scaler.scale(torch.ones(())) == 2.0**16
         assert (step(scaler, 1.0), scaler.is_enabled()) == (True, True)

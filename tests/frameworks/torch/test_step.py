@@ -75,18 +75,22 @@ def test_arguments_reach_an_optimizer_that_is_called(gradient, applied):
     assert [(call.args, call.kwargs, call.found) for call in optimizer.calls] == [((None, 3), {"rate": 0.5}, {})] * applied
 
 
-@pytest.mark.clause("TORCH-step")
+@pytest.mark.clause("TORCH-interrupted")
 @pytest.mark.parametrize("make", [Told, ToldOnDevice])
-def test_a_step_that_raises_can_be_repeated(make):
-    """The gradients are unscaled once, and nothing is left on the optimizer."""
+def test_a_step_that_raised_is_not_repeated(make):
+    """The gradients are unscaled once, nothing is left on the optimizer, and after `update` the next step is an ordinary one."""
     optimizer, scaler = optimizer_with(8.0, make=make), scaler_at(8.0)
     optimizer.fails = True
     with pytest.raises(OSError, match="no step today"):
         scaler.step(optimizer)
     assert not set(FUSED) & set(vars(optimizer))
     optimizer.fails = False
-    assert scaler.step(optimizer)
+    for call in (scaler.step, scaler.unscale_):
+        with pytest.raises(RuntimeError, match=r"its step was interrupted: call update\(\), and compute new gradients"):
+            call(optimizer)
     assert bits(gradients(optimizer)) == bits([torch.tensor([0.125, 1.0])])
+    scaler.update()
+    assert scaler.step(optimizer)
 
 
 @pytest.mark.clause("TORCH-closure")

@@ -100,6 +100,18 @@ def test_float16_gradients_are_refused_before_anything_changes(call, make):
     assert gradients[0].item() == 1.0
 
 
+@pytest.mark.clause("TORCH-float16")
+def test_an_expanded_gradient_raises_before_any_is_divided():
+    """It does not count as unscaled, either."""
+    optimizer, scaler = optimizer_with(torch.tensor([8.0]), torch.ones(2)), scaler_at(8.0)
+    first, second = parameters(optimizer)
+    second.grad = torch.ones(1).expand(2)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="got an expanded tensor"):
+            scaler.unscale_(optimizer)
+    assert first.grad.item() == 8.0
+
+
 @pytest.mark.clause("TORCH-sparse")
 def test_sparse_gradients_are_coalesced_and_unscaled():
     """The parameter holds the coalesced one then; one that was coalesced already stays the same tensor."""

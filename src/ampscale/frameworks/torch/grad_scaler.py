@@ -7,22 +7,31 @@ Spec: spec/profiles/torch.md.
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import frexp, nextafter
+from enum import Enum
+from math import frexp
 from typing import Any
 
 import torch
 
 from ... import presets
-from ...core.dtypes import FLOATS
 from ...core.rule import LossScaleRule
-from ...core.trees import leaves_with_paths, map_leaves
-from ...core.validation import check_bool, check_count, check_number
-from .._validation import check_keys, number_of
+from ...core.trees import map_leaves
+from ...core.validation import check_bool, check_count
+from .._progress import Stage, out_of_order
+from .._validation import check_keys
 from .optimizer_step import move_scale, moved, step_unless_found, unscale_gradients
+from .validation import FLOOR, changed, check_device, check_no_closure, check_output, checked_outputs, scale_of
 
 _KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
-_FLOOR = FLOATS["float32"].smallest_normal
 _NARROW = frozenset([torch.float16, torch.bfloat16])
+
+
+class _Place(Enum):
+    """Location of the scale; the value completes an error that begins with the name of a method."""
+
+    UNKNOWN = "must follow scale(): nothing has been scaled yet"
+    KNOWN = "is allowed"  # on the device of the first scaled tensor
+    UNFINISHED = "needs a whole scale, and writing it was interrupted: load a state dict that was saved before"
 
 
 @dataclass(slots=True)
@@ -30,8 +39,8 @@ class _Progress:
     """One optimizer between two updates of the scale."""
 
     optimizer: torch.optim.Optimizer  # held, so that its id stays its own
-    found: torch.Tensor | None  # float32, shape (), beside the scale: 1.0 for an overflow; None where there was no gradient
-    stepped: bool = False
+    stage: Stage = Stage.UNSCALING
+    found: torch.Tensor | None = None  # float32, shape (), beside the scale: 1.0 for an overflow; None without a gradient
     applied: bool | torch.Tensor = False
 
 
@@ -40,7 +49,7 @@ class GradScaler:
     Scales the loss of a hand-written loop, and skips the steps whose gradients overflowed.
 
     Args:
-        device: A device as torch writes it. The scale itself is held where the first scaled tensor is.
+        device: A `torch.device`, or its name. The scale itself is held where the first scaled tensor is.
         init_scale: The first scale; positive and finite.
         growth_factor: Multiplies the scale when it grows; above 1.
         backoff_factor: Multiplies the scale when it backs off; in (0, 1).
@@ -59,28 +68,28 @@ class GradScaler:
 
     def __init__(
         self,
-        device: str = "cuda",
+        device: str | torch.device = "cuda",
         init_scale: float = 2.0**16,
         growth_factor: float = 2.0,
         backoff_factor: float = 0.5,
         growth_interval: int = 2000,
         enabled: bool = True,
     ) -> None:
-        _check_device(device)
+        check_device(device)
         check_bool(enabled, "enabled")
         self._enabled = enabled
-        self._rule = replace(presets.torch(), min_scale=_FLOOR)
-        self._rule = self._changed(
+        self._rule = changed(
+            replace(presets.torch(), min_scale=FLOOR),
             init_scale=init_scale,
             growth_factor=growth_factor,
             backoff_factor=backoff_factor,
             growth_interval=growth_interval,
         )
         self._state = self._rule.init(like=torch.empty(()))
-        self._least = self._power(self._rule.init_scale)  # the scale is a power of two, and this at least; 0.0 if not known
+        self._least = _power(self._rule, self._rule.init_scale)  # where the scale is known to be a power of two: this at least
         self._is_captured = False  # whether a CUDA graph may move the scale, which nobody sees
         self._is_past = False  # whether the count may have passed the interval
-        self._placed = False  # until the first scaled tensor says on which device the state shall be
+        self._place = _Place.UNKNOWN  # until the first scaled tensor says on which device the state shall be
         self._progress: dict[int, _Progress] = {}
 
     def scale(self, outputs: Any) -> Any:
@@ -99,14 +108,15 @@ class GradScaler:
         """
         if not self._enabled:
             return outputs
-        if type(outputs) is torch.Tensor and self._placed:  # the rest does the same, and asks what there is
-            _check_output(outputs, "outputs")
+        if type(outputs) is torch.Tensor and self._place is _Place.KNOWN:  # the rest does the same, and asks what there is
+            check_output(outputs, "outputs")
             return self._scaled(outputs)
         outputs = list(outputs) if isinstance(outputs, Iterator) else outputs
-        tensors = _checked_outputs(outputs)
-        if tensors and not self._placed:
-            self._state = map_leaves(lambda value: value.to(tensors[0].device), self._state)
-            self._placed = True
+        tensors = checked_outputs(outputs)
+        self._check_whole("scale")
+        if tensors and self._place is _Place.UNKNOWN:
+            state = map_leaves(lambda value: value.to(tensors[0].device), self._state)
+            self._state, self._place = state, _Place.KNOWN
         return map_leaves(self._scaled, outputs)
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
@@ -116,17 +126,16 @@ class GradScaler:
         Nothing is read on the host.
 
         Raises:
-            RuntimeError: Nothing has been scaled yet; or it has been done since the last update, or the optimizer has
-                stepped.
+            RuntimeError: Nothing has been scaled yet; or it has been done since the last update, or was interrupted, or
+                the optimizer has stepped.
             TypeError: *optimizer* has no `param_groups`.
-            ValueError: A gradient is float16. Nothing has changed then.
+            ValueError: A gradient is float16 or cannot be written to. Nothing has changed then.
         """
         if not self._enabled:
             return
         self._check_placed("unscale_")
         if id(optimizer) in self._progress:
-            done = "has stepped" if self._progress[id(optimizer)].stepped else "has been unscaled"
-            raise RuntimeError(f"unscale_() must come once, before step(): this optimizer {done}, and no update() has followed")
+            raise out_of_order("unscale_", self._progress[id(optimizer)].stage)
         self._unscaled(optimizer)
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> bool | torch.Tensor:
@@ -144,24 +153,25 @@ class GradScaler:
             on the host; for others a bool, at the price of one read.
 
         Raises:
-            RuntimeError: Nothing has been scaled yet; or the optimizer has stepped since the last `update`; or there is
-                a closure.
+            RuntimeError: Nothing has been scaled yet; or the optimizer has stepped since the last `update`, or its step
+                raised; or there is a closure.
             TypeError, ValueError: As for `unscale_`.
         """
         if not self._enabled:
             optimizer.step(*args, **kwargs)
             return True
         if args or kwargs:
-            _check_no_closure(args, kwargs)
+            check_no_closure(args, kwargs)
         self._check_placed("step")
         progress = self._progress.get(id(optimizer))
-        if progress is not None and progress.stepped:
-            raise RuntimeError("step() must come once between two update() calls: this optimizer has stepped since the last")
+        if progress is not None and progress.stage is not Stage.UNSCALED:
+            raise out_of_order("step", progress.stage)
         if progress is None or progress.found is None:  # gradients may have come since they were looked for
             progress = self._unscaled(optimizer)
-        progress.applied = step_unless_found(optimizer, progress.found, args, kwargs)
-        progress.stepped = True
-        return progress.applied
+        progress.stage = Stage.STEPPING
+        progress.applied = applied = step_unless_found(optimizer, progress.found, args, kwargs)
+        progress.stage = Stage.STEPPED
+        return applied
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
         """
@@ -183,17 +193,17 @@ class GradScaler:
             return
         self._check_placed("update")
         if new_scale is not None:
-            self._set_scale(_scale_of(new_scale, "new_scale"))
+            self._write(scale_of(new_scale, "new_scale"))
         elif self._progress:
             self._move(list(self._progress.values()))
         else:
             raise RuntimeError("update() must follow step() or unscale_(): nothing has been checked since the last update()")
-        self._progress = {}
 
     def get_scale(self) -> float:
         """The present scale, read on the host; 1.0 where scaling is off."""
         if not self._enabled:
             return 1.0
+        self._check_whole("get_scale")
         scale = float(self._state.scale)
         self._least = scale if self._least else 0.0
         return scale
@@ -204,8 +214,7 @@ class GradScaler:
 
     def set_growth_factor(self, new_factor: float) -> None:
         """Sets what the scale is multiplied by when it grows; above 1."""
-        self._rule = self._changed(growth_factor=new_factor)
-        self._least = self._least and self._power(self._least)
+        self._set_rule(growth_factor=new_factor)
 
     def get_backoff_factor(self) -> float:
         """What the scale is multiplied by when it backs off."""
@@ -213,8 +222,7 @@ class GradScaler:
 
     def set_backoff_factor(self, new_factor: float) -> None:
         """Sets what the scale is multiplied by when it backs off; in (0, 1)."""
-        self._rule = self._changed(backoff_factor=new_factor)
-        self._least = self._least and self._power(self._least)
+        self._set_rule(backoff_factor=new_factor)
 
     def get_growth_interval(self) -> int:
         """Finite steps in a row that make the scale grow."""
@@ -222,8 +230,7 @@ class GradScaler:
 
     def set_growth_interval(self, new_interval: int) -> None:
         """Sets the finite steps in a row that make the scale grow."""
-        self._rule = self._changed(growth_interval=new_interval)
-        self._is_past = True
+        self._set_rule(growth_interval=new_interval)
 
     def is_enabled(self) -> bool:
         """Whether there is any scaling."""
@@ -258,19 +265,18 @@ class GradScaler:
         if state_dict == {}:
             raise RuntimeError("state_dict must not be empty: a GradScaler that is off has given it, and this one is on")
         check_keys(state_dict, _KEYS)
-        scale = _scale_of(state_dict["scale"], "scale")
+        scale = scale_of(state_dict["scale"], "scale")
         check_count(state_dict["_growth_tracker"], "_growth_tracker", low=0)
-        self._rule = self._changed(**{key: state_dict[key] for key in _KEYS[1:4]})
-        self._set_scale(scale)
-        self._state.good_steps.fill_(state_dict["_growth_tracker"])
-        self._is_past = True
+        rule = changed(self._rule, **{key: state_dict[key] for key in _KEYS[1:4]})
+        self._write(scale, rule, state_dict["_growth_tracker"])
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy begins on the host, and is placed anew by the first tensor that it scales."""
         if self._progress:
             raise RuntimeError("a GradScaler must not be copied between step() or unscale_() and update(): call update() first")
+        self._check_whole("copying")
         state = map_leaves(lambda value: value.to("cpu", copy=True), self._state)
-        return {**self.__dict__, "_state": state, "_placed": False}
+        return {**self.__dict__, "_state": state, "_place": _Place.UNKNOWN}
 
     def _scaled(self, output: torch.Tensor) -> torch.Tensor:
         # A product with the scale itself, so that autograd refuses a backward pass after the scale has moved.
@@ -279,94 +285,58 @@ class GradScaler:
         return (output.float() if output.dtype in _NARROW else output) * scale
 
     def _unscaled(self, optimizer: torch.optim.Optimizer) -> _Progress:
-        """The progress of *optimizer*, whose gradients are unscaled and checked now."""
-        found = unscale_gradients(optimizer, self._state.scale, least=self._known_least())
-        progress = self._progress[id(optimizer)] = _Progress(optimizer, found)
+        """Unscale and check the gradients of *optimizer*, and return its progress."""
+        progress = self._progress[id(optimizer)] = _Progress(optimizer)
+        try:
+            progress.found = unscale_gradients(optimizer, self._state.scale, least=self._known_least())
+        except (TypeError, ValueError):  # a rejected gradient: nothing has been written
+            del self._progress[id(optimizer)]
+            raise
+        progress.stage = Stage.UNSCALED
         return progress
 
     def _move(self, done: list[_Progress]) -> None:
-        """Moves the scale for the optimizers of *done*; those that had gradients count."""
+        """Update the scale for the optimizers of *done*; those that had gradients count."""
         found = [progress.found for progress in done if progress.found is not None]
-        if not found:
-            return
         may_fall = any(progress.applied is not True for progress in done)
         least = self._known_least() * (self._rule.backoff_factor if may_fall else 1)
-        move_scale(self._rule, self._state, found, is_past=self._is_past, may_undercut=may_fall and least < _FLOOR)
-        self._least = least and max(least, _FLOOR)
-        self._is_past = False
+        self._place, self._progress, self._least = _Place.UNFINISHED, {}, least and max(least, FLOOR)
+        if found:
+            move_scale(self._rule, self._state, found, is_past=self._is_past, may_undercut=may_fall and least < FLOOR)
+            self._is_past = False
+        self._place = _Place.KNOWN
 
-    def _set_scale(self, scale: float) -> None:
+    def _write(self, scale: float, rule: LossScaleRule | None = None, good_steps: int | None = None) -> None:
+        """Set the scale; with *rule*, set all that a state dict holds. The tensors are written in place, for captured graphs."""
+        place = self._place if self._place is _Place.UNKNOWN else _Place.KNOWN
+        rule, is_past, waiting = (self._rule, self._is_past, {}) if rule is None else (rule, True, self._progress)
+        self._place, self._rule, self._is_past, self._progress = _Place.UNFINISHED, rule, is_past, waiting
+        self._least = _power(rule, scale)
         self._state.scale.fill_(scale)
-        self._least = self._power(scale)
+        if good_steps is not None:
+            self._state.good_steps.fill_(good_steps)
+        self._place = place
 
-    def _power(self, scale: float) -> float:
-        """*scale* where it is a power of two, and growths and backoffs lead to such; else 0.0."""
-        numbers = (scale, self._rule.growth_factor, self._rule.backoff_factor)
-        return scale if all(frexp(number)[0] == 0.5 for number in numbers) else 0.0
+    def _set_rule(self, **constants: Any) -> None:
+        rule = changed(self._rule, **constants)
+        self._rule, self._least, self._is_past = rule, _power(rule, self._least), True
 
     def _known_least(self) -> float:
         """As `_least`; no more than the floor where a graph is or was captured, whose replays meet and make other scales."""
         if self._state.scale.is_cuda and torch.cuda.is_current_stream_capturing():
             self._is_captured = True
-        return min(self._least, _FLOOR) if self._is_captured else self._least
+        return min(self._least, FLOOR) if self._is_captured else self._least
 
     def _check_placed(self, caller: str) -> None:
-        if not self._placed:
-            raise RuntimeError(f"{caller}() must follow scale(): nothing has been scaled yet")
+        if self._place is not _Place.KNOWN:
+            raise RuntimeError(f"{caller}() {self._place.value}")
 
-    def _changed(self, **constants: Any) -> LossScaleRule:
-        """The rule with some of its constants changed, after they were checked."""
-        if "init_scale" in constants:
-            _check_scale(constants["init_scale"], "init_scale")
-        if "growth_factor" in constants:
-            check_number(constants["growth_factor"], "growth_factor", "a finite number above 1", 1, above=True)
-        if "backoff_factor" in constants:
-            wanted = "a number above 0 and below 1"
-            check_number(constants["backoff_factor"], "backoff_factor", wanted, 0, nextafter(1, 0), above=True)
-        return replace(self._rule, **constants)
+    def _check_whole(self, caller: str) -> None:
+        if self._place is _Place.UNFINISHED:
+            raise RuntimeError(f"{caller}() {self._place.value}")
 
 
-def _checked_outputs(outputs: Any) -> list[torch.Tensor]:
-    """The tensors in *outputs*, which are all floating-point or complex."""
-    if outputs is None:
-        raise TypeError("outputs must be a tensor, or a tuple, list or dict of tensors, got None")
-    found = leaves_with_paths(outputs, "outputs")
-    for path, value in found:
-        _check_output(value, path)
-    return [value for _, value in found]
-
-
-def _check_output(value: Any, path: str) -> None:
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(f"{path} must be a tensor, got {type(value).__name__}")
-    if not (value.is_floating_point() or value.is_complex()):
-        raise TypeError(f"{path} must be floating-point or complex to be scaled, got {value.dtype}")
-
-
-def _check_no_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if "closure" in kwargs or any(callable(argument) for argument in args):
-        raise RuntimeError(
-            "step() must come without a closure, which would compute gradients that were neither unscaled nor checked"
-        )
-
-
-def _check_device(device: Any) -> None:
-    if not isinstance(device, str):
-        raise TypeError(f"device must be a str such as 'cuda' or 'cpu', got {device!r} of type {type(device).__name__}")
-    try:
-        torch.device(device)
-    except RuntimeError as unknown:
-        raise ValueError(f"device must be a device that torch knows, such as 'cuda' or 'cpu', got {device!r}") from unknown
-
-
-def _scale_of(value: Any, name: str) -> float:
-    """The scale that *value* holds: a number, or the only element of a tensor."""
-    if isinstance(value, torch.Tensor) and value.requires_grad:
-        raise ValueError(f"{name} must not require gradients, got {value!r}")
-    scale = number_of(value, name)
-    _check_scale(scale, name)
-    return scale
-
-
-def _check_scale(value: Any, name: str) -> None:
-    check_number(value, name, "a positive, finite number that is a normal float32", _FLOOR, FLOATS["float32"].largest)
+def _power(rule: LossScaleRule, scale: float) -> float:
+    """Return *scale* if it is a power of two, and growths and backoffs lead to such; else 0.0."""
+    numbers = (scale, rule.growth_factor, rule.backoff_factor)
+    return scale if all(frexp(number)[0] == 0.5 for number in numbers) else 0.0

@@ -12,6 +12,7 @@ import torch
 
 from ... import functional
 from ...backends.torch import kernels
+from ...backends.torch.layout import check_target
 from ...core.machine import LossScaleState
 from ...core.rule import LossScaleRule
 from ...core.trees import rows
@@ -34,7 +35,7 @@ def unscale_gradients(optimizer: torch.optim.Optimizer, scale: torch.Tensor, *, 
 
     Raises:
         TypeError: *optimizer* has no `param_groups`.
-        ValueError: A gradient is float16. Nothing has changed then.
+        ValueError: A gradient is float16 or cannot be written to. Nothing has changed then.
     """
     if not hasattr(optimizer, "param_groups"):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
@@ -107,10 +108,10 @@ def move_scale(
         may_undercut: Whether the scale may come below the `min_scale`.
 
     torch's own kernel multiplies in float64, rounds once, and keeps what would be infinite, as the rule does. It knows no
-    lower bound, and grows where the count is equal to the interval.
+    lower bound, so that the definition is used near it, and grows where the count is equal to the interval.
     """
     overflow = found[0] if len(found) == 1 else torch.stack(found).amax()
-    if not (overflow.is_cpu or overflow.is_cuda):
+    if may_undercut or not (overflow.is_cpu or overflow.is_cuda):
         for held, value in rows(state, rule.update(state, overflow == 0)):
             held.copy_(value)
         return
@@ -119,8 +120,6 @@ def move_scale(
     torch._amp_update_scale_(
         state.scale, state.good_steps, overflow, rule.growth_factor, rule.backoff_factor, rule.growth_interval
     )
-    if may_undercut:
-        state.scale.clamp_min_(rule.min_scale)
 
 
 def moved(value: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -148,6 +147,7 @@ def _check_gradient(gradient: torch.Tensor) -> None:
             "gradients must be float32, of float32 parameters under torch.autocast: "
             f"unscaled in float16, they would lose what the scale has saved; got float16 of shape {tuple(gradient.shape)}"
         )
+    check_target(gradient, "a gradient")
 
 
 def _skips_by_itself(optimizer: Any) -> bool:

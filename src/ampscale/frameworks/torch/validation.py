@@ -1,0 +1,81 @@
+"""
+Arguments of torch's `GradScaler`, as it checks them.
+
+Spec: TORCH-checked, TORCH-setters-checked, TORCH-device, TORCH-scale-argument, TORCH-closure.
+"""
+
+from dataclasses import replace
+from math import nextafter
+from typing import Any
+
+import torch
+
+from ...core.dtypes import FLOATS
+from ...core.rule import LossScaleRule
+from ...core.trees import leaves_with_paths
+from ...core.validation import check_number
+from .._validation import number_of
+
+FLOOR = FLOATS["float32"].smallest_normal
+
+
+def changed(rule: LossScaleRule, **constants: Any) -> LossScaleRule:
+    """Return *rule* with some of its constants changed, after they were checked."""
+    if "init_scale" in constants:
+        _check_scale(constants["init_scale"], "init_scale")
+    if "growth_factor" in constants:
+        check_number(constants["growth_factor"], "growth_factor", "a finite number above 1", 1, above=True)
+    if "backoff_factor" in constants:
+        wanted = "a number above 0 and below 1"
+        check_number(constants["backoff_factor"], "backoff_factor", wanted, 0, nextafter(1, 0), above=True)
+    return replace(rule, **constants)
+
+
+def checked_outputs(outputs: Any) -> list[torch.Tensor]:
+    """Return the tensors in *outputs*, which must all be floating-point or complex."""
+    if outputs is None:
+        raise TypeError("outputs must be a tensor, or a tuple, list or dict of tensors, got None")
+    found = leaves_with_paths(outputs, "outputs")
+    for path, value in found:
+        check_output(value, path)
+    return [value for _, value in found]
+
+
+def check_output(value: Any, path: str) -> None:
+    """Raise a TypeError unless *value* is a floating-point or complex tensor."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{path} must be a tensor, got {type(value).__name__}")
+    if not (value.is_floating_point() or value.is_complex()):
+        raise TypeError(f"{path} must be floating-point or complex to be scaled, got {value.dtype}")
+
+
+def check_no_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise a RuntimeError if the arguments of a step hold a closure."""
+    if "closure" in kwargs or any(callable(argument) for argument in args):
+        raise RuntimeError(
+            "step() must come without a closure, which would compute gradients that were neither unscaled nor checked"
+        )
+
+
+def check_device(device: Any) -> None:
+    """Raise an error unless *device* is a `torch.device` or names one."""
+    expected = "a torch.device, or a str that names one, such as 'cuda' or 'cpu'"
+    if not isinstance(device, str | torch.device):
+        raise TypeError(f"device must be {expected}, got {device!r} of type {type(device).__name__}")
+    try:
+        torch.device(device)
+    except RuntimeError as unknown:
+        raise ValueError(f"device must be {expected}, got {device!r}") from unknown
+
+
+def scale_of(value: Any, name: str) -> float:
+    """Return the scale that *value* holds: a number, or the only element of a tensor."""
+    if isinstance(value, torch.Tensor) and value.requires_grad:
+        raise ValueError(f"{name} must not require gradients, got {value!r}")
+    scale = number_of(value, name)
+    _check_scale(scale, name)
+    return scale
+
+
+def _check_scale(value: Any, name: str) -> None:
+    check_number(value, name, "a positive, finite number that is a normal float32", FLOOR, FLOATS["float32"].largest)

@@ -1,0 +1,28 @@
+"""Tensors that cannot be written to in place."""
+
+import pytest
+import torch
+
+import ampscale
+
+LEAF = {"requires_grad": True}
+WRONG = {
+    "expanded": (lambda: torch.ones(1).expand(4), ValueError, "memory for each value .* got an expanded tensor"),
+    "leaf": (lambda: torch.ones(2, **LEAF), ValueError, "must be detached"),
+    "view of a leaf": (lambda: torch.ones(2, **LEAF)[:1], ValueError, "must be detached"),
+    "csr": (lambda: torch.eye(3).to_sparse_csr(), TypeError, "must be strided or torch.sparse_coo .* got torch.sparse_csr"),
+}
+
+
+@pytest.mark.clause("OVERFLOW-in-place-checked")
+@pytest.mark.parametrize("function", [ampscale.unscale_and_check, ampscale.unscale_check_and_norm])
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+def test_a_tensor_that_cannot_be_written_raises_before_any_is_written(wrong, function):
+    """Torch would have divided those before it."""
+    make, error, message = WRONG[wrong]
+    first, other = torch.full((3,), 8.0), make()
+    for out in ([first, other], [first.clone(), other]):
+        with pytest.raises(error, match=rf"^out\[1\] .*{message}"):
+            function([first, other], 2.0, out=out)
+        assert out[0].tolist() == [8.0, 8.0, 8.0]
