@@ -1,5 +1,7 @@
 """`GradScaler.unscale_`, `step`, `minimize` and `update` in every order, and with several optimizers."""
 
+from unittest.mock import Mock
+
 import pytest
 from frameworks.networks import array, bits
 from frameworks.steps import Minimizing, Plain, scaler_at, stands
@@ -54,6 +56,26 @@ def test_the_order_of_calls_on_one_optimizer(before, gradient):
             with pytest.raises(RuntimeError, match=r"update\(\)"):
                 do(scaler, optimizer, call)
             assert (stands(scaler), optimizer.steps, bits(optimizer.gradients)) == state
+
+
+@pytest.mark.clause("PADDLE-interrupted")
+@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize("call", ["step", "minimize"])
+def test_a_step_that_raised_is_not_repeated(call, dynamic):
+    """After `update`, which counts what was found, the next gradients are unscaled again."""
+    optimizer = Plain(array([8.0]))
+    optimizer.step, step = Mock(side_effect=OSError("no step today")), optimizer.step
+    scaler = scaler_at(8, use_dynamic_loss_scaling=dynamic)
+    with pytest.raises(OSError, match="no step today"):
+        getattr(scaler, call)(optimizer)
+    optimizer.step = step
+    for retry in (scaler.unscale_, scaler.step, scaler.minimize):
+        with pytest.raises(RuntimeError, match=r"its step was interrupted: call update\(\), and compute new gradients"):
+            retry(optimizer)
+    scaler.update()
+    assert (stands(scaler), bits(optimizer.gradients)) == ((16, 0, 0) if dynamic else (8, 0, 0), bits([array([1.0])]))
+    assert getattr(scaler, call)(optimizer) is not False
+    assert optimizer.steps == 1
 
 
 @pytest.mark.clause("PADDLE-fixed-step", "PADDLE-dynamic")

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any
 
 import array_api_compat
@@ -22,6 +21,7 @@ from ...core.scaling import in_dtype
 from ...core.typing import Array
 from ...core.validation import check_bool, check_count, check_number
 from .._arrays import HOST
+from .._progress import Stage, out_of_order
 from .._validation import check_keys, number_of
 from .optimizer_calls import minimize_of, parameters_of, step_of, unscale_gradients
 
@@ -38,20 +38,13 @@ _KEYS = (
 )
 
 
-class Stage(Enum):
-    """How far an optimizer is between two updates of the scale."""
-
-    UNSCALED = "its gradients have been unscaled"
-    STEPPED = "it has stepped"
-
-
 @dataclass
 class _Progress:
     """One optimizer between two updates of the scale."""
 
     optimizer: Any  # held, so that its id stays its own
-    stage: Stage
-    finite: bool
+    stage: Stage = Stage.UNSCALING
+    finite: bool = True
 
 
 class GradScaler:
@@ -144,8 +137,8 @@ class GradScaler:
             What ``optimizer.minimize`` returned; (None, None) for a skipped step.
 
         Raises:
-            RuntimeError: The optimizer has stepped since the last update, or another one has been unscaled and not
-                stepped, which the update would forget.
+            RuntimeError: The optimizer has stepped since the last update, or its step raised; or another one has been
+                unscaled and not stepped, which the update would forget.
             TypeError: The optimizer's `minimize` does not take these arguments. Nothing has changed then.
         """
         minimize = minimize_of(optimizer)
@@ -155,6 +148,7 @@ class GradScaler:
             return minimize(*args, **kwargs)
         self._check_none_waits(optimizer)
         progress = self._unscaled(optimizer, "minimize")
+        progress.stage = Stage.STEPPING
         result = minimize(*args, **kwargs) if progress.finite else (None, None)
         self._close(progress)
         if self._dynamic:
@@ -166,14 +160,13 @@ class GradScaler:
         Divides the gradients of *optimizer* by the scale, in place, and checks them; once between two updates.
 
         Raises:
-            RuntimeError: It has been done since the last update, or the optimizer has stepped.
+            RuntimeError: It has been done since the last update, or was interrupted, or the optimizer has stepped.
             ValueError: A gradient is read-only. Nothing has changed then.
         """
         if not self._enable:
             return
         if id(optimizer) in self._progress:
-            stage = self._progress[id(optimizer)].stage
-            raise RuntimeError(f"unscale_() must come once, before step(): {stage.value} since the last update()")
+            raise out_of_order("unscale_", self._progress[id(optimizer)].stage)
         self._unscaled(optimizer, "unscale_")
 
     def step(self, optimizer: Any) -> bool:
@@ -184,13 +177,14 @@ class GradScaler:
             Whether the optimizer stepped.
 
         Raises:
-            RuntimeError: The optimizer has stepped since the last `update`.
+            RuntimeError: The optimizer has stepped since the last `update`, or its step raised.
         """
         stepping = step_of(optimizer)
         if not self._enable:
             stepping()
             return True
         progress = self._unscaled(optimizer, "step")
+        progress.stage = Stage.STEPPING
         if progress.finite:
             stepping()
         self._close(progress)
@@ -200,15 +194,20 @@ class GradScaler:
         """
         Moves the scale, given all steps since the last update: one overflow among them is an overflow.
 
+        An interrupted `unscale_` counts for nothing. A fixed scale stays.
+
         Raises:
             RuntimeError: There has been no step or `unscale_` since the last update.
         """
-        if not self._enable or not self._dynamic:
+        if not self._enable:
+            return
+        if not self._dynamic:
+            self._progress = self._waiting()
             return
         if not self._progress:
             raise RuntimeError("update() must follow step() or unscale_(): nothing has been checked since the last update()")
-        self._state = self._rule.update(self._state, all(progress.finite for progress in self._progress.values()))
-        self._progress = {}
+        checked = [progress.finite for progress in self._progress.values() if progress.stage is not Stage.UNSCALING]
+        self._state, self._progress = self._rule.update(self._state, all(checked)) if checked else self._state, {}
 
     def is_enable(self) -> bool:
         """Whether there is any scaling."""
@@ -228,8 +227,8 @@ class GradScaler:
 
     def set_init_loss_scaling(self, new_init_loss_scaling: float) -> None:
         """Sets the first scale, and the present one too; the counts stay."""
-        self._rule = self._changed(init_loss_scaling=new_init_loss_scaling)
-        self._state = self._state._replace(scale=self._rule.init(like=HOST).scale)
+        rule = self._changed(init_loss_scaling=new_init_loss_scaling)
+        self._rule, self._state = rule, self._state._replace(scale=rule.init(like=HOST).scale)
 
     def get_incr_ratio(self) -> float:
         """What the scale is multiplied by when it grows."""
@@ -299,20 +298,28 @@ class GradScaler:
         scale = number_of(state_dict["scale"], "scale")
         rule = self._changed(init_loss_scaling=scale, **{key: state_dict[key] for key in _KEYS[1:5]})
         counts = (np.asarray(state_dict[key], np.int32) for key in ("incr_count", "decr_count"))
-        self._rule, self._state = rule, type(self._state)(rule.init(like=HOST).scale, *counts)
-        self._dynamic = state_dict["use_dynamic_loss_scaling"]
-        if not self._dynamic:  # no update will follow that lets those go on which have stepped
-            self._progress = {key: progress for key, progress in self._progress.items() if progress.stage is Stage.UNSCALED}
+        state, dynamic = type(self._state)(rule.init(like=HOST).scale, *counts), state_dict["use_dynamic_loss_scaling"]
+        progress = self._progress if dynamic else self._waiting()
+        self._rule, self._state, self._dynamic, self._progress = rule, state, dynamic, progress
 
     def _unscaled(self, optimizer: Any, caller: str) -> _Progress:
         """The progress of *optimizer*, whose gradients are unscaled and checked now if they were not."""
         progress = self._progress.get(id(optimizer))
+        if progress is not None and progress.stage is not Stage.UNSCALED:
+            raise out_of_order(caller, progress.stage)
         if progress is None:
-            finite = unscale_gradients(parameters_of(optimizer), self.get_loss_scaling())
-            progress = self._progress[id(optimizer)] = _Progress(optimizer, Stage.UNSCALED, bool(finite))
-        elif progress.stage is Stage.STEPPED:
-            raise RuntimeError(f"{caller}() must come once between two update() calls: {progress.stage.value} since the last")
+            progress = self._progress[id(optimizer)] = _Progress(optimizer)
+            try:
+                progress.finite = bool(unscale_gradients(parameters_of(optimizer), self.get_loss_scaling()))
+            except (TypeError, ValueError):  # a rejected gradient: nothing has been written
+                del self._progress[id(optimizer)]
+                raise
+            progress.stage = Stage.UNSCALED
         return progress
+
+    def _waiting(self) -> dict[int, _Progress]:
+        """The optimizers that are to step; with a fixed scale no update lets the others go on."""
+        return {key: progress for key, progress in self._progress.items() if progress.stage is Stage.UNSCALED}
 
     def _check_none_waits(self, optimizer: Any) -> None:
         others = (progress for progress in self._progress.values() if progress.optimizer is not optimizer)
