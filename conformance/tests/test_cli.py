@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from unittest import mock
 from xml.etree import ElementTree
 
 import pytest
@@ -177,6 +178,17 @@ def test_what_is_expected_is_ok(here):
     assert "Here: a step late; fail: after step" in text
     after = verdicts(report(1, "strange:Right", *some, "--expect", "expect.toml"))
     assert {case for case, verdict in after.items() if verdict == "xpass"} == set(failing)
+
+
+@pytest.mark.parametrize("option", ["--json", "--junit", "--markdown", "--html", "--expect"])
+def test_a_file_that_cannot_be_written_stays_as_it_was(here, monkeypatch, option):
+    """A disk that is full as the new file replaces the old one leaves the old one, and nothing else."""
+    old = '[[expect]]\ncase = "grows-*"\nverdict = "fail"\nreason = "late"\n'
+    (here / "file").write_text(old)
+    monkeypatch.setattr("os.replace", mock.Mock(side_effect=OSError(28, "No space left on device")))
+    said = ["--update-expectations"] if option == "--expect" else GROWS
+    assert "No space left on device: 'file'" in refused("strange:Right", *said, option, "file")
+    assert ((here / "file").read_text(), [file.name for file in here.glob(".ampscale*")]) == (old, [])
 
 
 def test_a_stale_expectation_is_not_ok(here):

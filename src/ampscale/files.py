@@ -36,6 +36,9 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
         if mode is not None:
             temporary.chmod(stat.S_IMODE(mode))
         os.replace(temporary, target)
+    except OSError as error:
+        # The caller knows nothing of the temporary file.
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
     _sync_folder(target.parent)

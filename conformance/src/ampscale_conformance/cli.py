@@ -16,6 +16,8 @@ from typing import Any
 
 import click
 
+from ampscale.files import write_atomically
+
 from .adapters.loading import find, installed
 from .cases import every_case
 from .model.adapter import level_of
@@ -149,8 +151,9 @@ def _reported(said: Mapping[str, Any]) -> tuple[Report, list[str]]:
         before = None if said["update_expectations"] and rewritten(file, ()) else read(file)
     report = _checked(said)
     if before is None:
-        entries, changes = rewritten(file, report.results)
-        file.write_text(entries, "utf-8")
+        with _usage():
+            entries, changes = rewritten(file, report.results)
+            write_atomically(file, entries)
         changes = [f"{file}: {change}" for change in changes or ["nothing changed"]]
     expectations = before or read(file)
     results = [expectations.applied(result) for result in report.results]
@@ -214,7 +217,7 @@ def _write(report: Report, said: Mapping[str, Any]) -> Iterator[str]:
     """Write the requested files, and yield a line on each."""
     for name, (title, of) in _FORMS.items():
         if said[name] not in (None, STDOUT):
-            Path(said[name]).write_text(of(report), "utf-8")
+            write_atomically(said[name], of(report))
             yield f"The {title} report is {said[name]}."
 
 

@@ -35,6 +35,8 @@ from ampscale_conformance.reports.page import render  # noqa: E402
 from ampscale_conformance.reports.snippet import reproduced  # noqa: E402
 from environments import environments  # noqa: E402
 
+from ampscale.files import write_atomically  # noqa: E402
+
 # The environment of each, the slow ones first; whatever is not named here is ampscale's own.
 ENVIRONMENTS = {
     "mindspore": ("mindspore", "mindspore-cell"),
@@ -55,8 +57,8 @@ def main() -> int:
         jobs = [pool.submit(row, name, python, trouble) for name, python, trouble in asked()]
         rows = [job.result() for job in jobs]
     made = matrix.of(rows, spec="../../spec")
-    (REPOSITORY / "conformance" / "docs" / "matrix.json").write_text(made.to_json() + "\n", encoding="utf-8")
-    (REPOSITORY / "conformance" / "docs" / "matrix.html").write_text(render.html_of(made), encoding="utf-8")
+    write_atomically(REPOSITORY / "conformance" / "docs" / "matrix.json", made.to_json() + "\n")
+    write_atomically(REPOSITORY / "conformance" / "docs" / "matrix.html", render.html_of(made))
     wrong = list(failures(rows))
     sys.stdout.write("".join(f"{line}\n" for line in [*map(total, rows), *wrong]))
     sys.stdout.write(f"{len(rows)} implementations in {time.perf_counter() - started:.0f} s\n")

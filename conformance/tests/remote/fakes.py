@@ -129,7 +129,7 @@ STRUCK = {  # by name: the verdict, words of the message, and the fault
     "floods stdout": ("protocol-error", "wanted ", floods_stdout),
     "floods stdout without newline": (
         "protocol-error",
-        "a line of more than 16777216 bytes, which begins with b'xxxx",
+        "a line of more than 4194304 bytes, which begins with b'xxxx",
         floods_stdout_without_newline,
     ),
     "closes stdout": ("protocol-error", "it closed its standard output, and runs on", closes_stdout),

@@ -20,6 +20,7 @@ from remote.commands import SERVE
 from remote.fakes import plain
 
 from ampscale import LossScaleRule
+from ampscale.parsing import DEEPEST, LONGEST_NUMBER
 
 FOLDER = spec_folder() / "conformance"
 SCHEMA = json.loads((FOLDER / "protocol.schema.json").read_text())
@@ -203,8 +204,9 @@ def test_the_page_has_every_limit():
     """In numbers."""
     assert f"An answer has {SECONDS:g} seconds" in PAGE
     assert f"that to `hello` has {START_SECONDS:g}." in PAGE
-    assert (LONGEST, _STARTS, _BYE_SECONDS) == (2**24, 3, 2)
-    assert "2**24 bytes" in PAGE
+    assert (LONGEST, _STARTS, _BYE_SECONDS) == (2**22, 3, 2)
+    assert (DEEPEST, LONGEST_NUMBER) == (100, 1100)
+    assert "2**22 bytes, 100 lists and objects\nwithin each other, and 1100 digits" in PAGE
     assert "three failed starts in a row" in PAGE
 
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from ampscale_conformance.remote import transcript
 from ampscale_conformance.remote.command_adapter import CommandAdapter, ReplayAdapter
 from ampscale_conformance.remote.transcript import Recorder, Recording
 from ampscale_conformance.run.check import check
@@ -65,16 +66,28 @@ def test_a_recording_keeps_every_byte(tmp_path):
     ("text", "words"),
     [
         ("", "must begin with the format"),
-        ("{}\n", "must begin with the format"),
-        ('{"format": "ampscale conformance recording", "version": 2, "command": []}\n', "in version 1, got"),
-        ("[]\n", r":1 must be a JSON object, got \[\]"),
-        ("{\n", ":1 must be a JSON object: "),
+        ("{}\n", ":1: wanted one member, got {}"),
+        ('{"format": "ampscale conformance recording", "version": 2, "command": []}\n', "in version 1 and a command, got"),
+        ('{"format": "ampscale conformance recording", "version": 1}\n', "and a command, got"),
+        ('{"format": "ampscale conformance recording", "version": 1, "command": [1]}\n', "and a command, got"),
+        ("[]\n", r":1: wanted a JSON object, got \[\]"),
+        ("{\n", ":1: wanted a JSON object, got '{': "),
+        ('{"reply": []}\n', ":1: wanted one member, got"),
+        ("[" * 10**6, r":1: wanted a JSON object, got '\[+\.\.\.: lists and objects must be nested"),
     ],
 )
 def test_what_is_no_recording_is_refused(text, words, tmp_path):
     """With the line."""
     (tmp_path / "talk").write_text(text)
     with pytest.raises(ValueError, match=words):
+        ReplayAdapter(tmp_path / "talk")
+
+
+def test_a_recording_that_is_too_long_is_refused(tmp_path, monkeypatch):
+    """Before it is read."""
+    monkeypatch.setattr(transcript, "LONGEST", 100)
+    (tmp_path / "talk").write_text(" " * 101)
+    with pytest.raises(ValueError, match="talk must have at most 100 bytes, got more"):
         ReplayAdapter(tmp_path / "talk")
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ampscale import LossScaleRule, presets
+from ampscale.parsing import excerpt
 
 LEVELS = {
     0: "rule: overflows in, scales out",
@@ -82,18 +83,18 @@ class ImplementationInfo:
     def __post_init__(self) -> None:
         for name in ("name", "version", "url", "arrays"):
             if not isinstance(getattr(self, name), str):
-                raise TypeError(f"{name} must be a str, got {getattr(self, name)!r}")
+                raise TypeError(f"{name} must be a str, got {excerpt(getattr(self, name))}")
         claims = self.capabilities
         if isinstance(claims, str) or not isinstance(claims, Iterable) or not all(isinstance(claim, str) for claim in claims):
-            raise TypeError(f"capabilities must be several strings of {sorted(CAPABILITIES)}, got {self.capabilities!r}")
+            raise TypeError(f"capabilities must be several strings of {sorted(CAPABILITIES)}, got {excerpt(self.capabilities)}")
         object.__setattr__(self, "capabilities", frozenset(self.capabilities))
         object.__setattr__(self, "level", level_of(self.level))
         if not isinstance(self.preset, str | LossScaleRule):
-            raise TypeError(f"preset must be a preset's name or a LossScaleRule, got {self.preset!r}")
+            raise TypeError(f"preset must be a preset's name or a LossScaleRule, got {excerpt(self.preset)}")
         if isinstance(self.preset, str) and self.preset not in presets.PRESETS:
-            raise ValueError(f"preset must be one of {sorted(presets.PRESETS)}, or a LossScaleRule, got {self.preset!r}")
+            raise ValueError(f"preset must be one of {sorted(presets.PRESETS)}, or a LossScaleRule, got {excerpt(self.preset)}")
         if self.arrays not in ARRAYS:
-            raise ValueError(f"arrays must be one of {list(ARRAYS)}, got {self.arrays!r}")
+            raise ValueError(f"arrays must be one of {list(ARRAYS)}, got {excerpt(self.arrays)}")
 
 
 ARRAYS = ("numpy", "torch", "jax", "cupy", "paddle", "mindspore", "tensorflow")
@@ -102,10 +103,10 @@ ARRAYS = ("numpy", "torch", "jax", "cupy", "paddle", "mindspore", "tensorflow")
 def level_of(value: object) -> int:
     """A level from 0 to 4, also written "L0" to "L4"; else a ValueError or TypeError."""
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise TypeError(f"level must be an int from 0 to 4, got {value!r}")
+        raise TypeError(f"level must be an int from 0 to 4, got {excerpt(value)}")
     number = value if isinstance(value, int) else {f"L{level}": level for level in LEVELS}.get(value.upper(), -1)
     if number not in LEVELS:
-        raise ValueError(f"level must be from 0 to 4, got {value!r}")
+        raise ValueError(f"level must be from 0 to 4, got {excerpt(value)}")
     return number
 
 

@@ -15,7 +15,7 @@ from ..model.methods import METHODS
 from ..model.subject import Crashed, Interruption, ProtocolError
 from ..model.verdicts import Report, Result, here
 from .codec import PROTOCOL, Wire
-from .jsonl import read_reply, write_line
+from .jsonl import cut, read_reply, write_line
 from .transcript import Recorder, verdict_of
 
 _BYE_SECONDS = 2.0
@@ -198,7 +198,7 @@ class Client(Calls):
             raise
         info = self._bare("hello", {"protocol": PROTOCOL}, self.start_seconds)
         if self._info not in (None, info):
-            self._lost("hello", ProtocolError(f"another answer than before: {info}, and it was {self._info}"))
+            self._lost("hello", ProtocolError(f"another answer than before: {cut(str(info))}, and it was {cut(str(self._info))}"))
         self._info = info
 
     def _bare(self, call: str, arguments: Mapping[str, Any], seconds: float) -> Any:

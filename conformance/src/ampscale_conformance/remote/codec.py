@@ -1,5 +1,5 @@
 """
-What a call takes and gives, as JSON and back, by the kinds of calls.py. spec/conformance/protocol.md is for readers.
+What a call takes and gives, as JSON and back, by the kinds of methods.py. spec/conformance/protocol.md is for readers.
 
 Whatever is not exactly as the protocol says is a ValueError with what was wanted and what came; nothing is guessed.
 """
@@ -17,12 +17,13 @@ from ampscale import LossScaleRule
 from ..model.adapter import ImplementationInfo
 from ..model.arrays import from_bits, is_array, to_bits
 from ..model.bits import DIGITS, Bits, tree_from_json, tree_to_json
-from .jsonl import refuse, shown, text
+from .jsonl import cut, refuse, shown, text
 
 PROTOCOL = 1
 SAID = ("name", "version", "url", "level", "capabilities", "preset")  # of an ImplementationInfo; bits have no library
 LISTS = {"handles": "handle", "arrays": "array or null", "flags": "finite"}  # kinds of which each is many of another
 OPAQUE = ("handle", "optimizer", "cell", "adapter")
+_DIMENSIONS = 32  # of an array, as of NumPy's before 2.0
 LARGEST = 2**53 - 1  # the largest integer that every reader of JSON keeps
 
 
@@ -51,7 +52,7 @@ class Wire:
 
     def encode(self, kind: str, value: Any) -> Any:
         """
-        A value of a kind of calls.py in JSON's words.
+        A value of a kind of methods.py in JSON's words.
 
         Raises:
             TypeError: It is no such value.
@@ -229,13 +230,13 @@ def read_array(said: Any, library: str) -> Any:
     wanted = re.compile("0[01]" if said["dtype"] == "bool" else f"[0-9a-f]{{{DIGITS[said['dtype']]}}}")
     if not all(isinstance(one, str) and wanted.fullmatch(one) for one in list_of(said["bits"])):
         refuse(f"patterns like {wanted.pattern}", said["bits"])
-    if not all(type(size) is int for size in list_of(said["shape"])):
-        refuse("sizes that are integers", said["shape"])
+    if len(list_of(said["shape"])) > _DIMENSIONS or not all(type(size) is int and size <= LARGEST for size in said["shape"]):
+        refuse(f"at most {_DIMENSIONS} sizes that are integers", said["shape"])
     bits = Bits(said["dtype"], tuple(said["shape"]), tuple(int(one, 16) for one in said["bits"]))
     try:
         return from_bits(bits, library)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"wanted an array, got one of shape {shown(said['shape'])}: {error}") from None
+        raise ValueError(f"wanted an array, got one of shape {shown(said['shape'])}: {cut(str(error))}") from None
 
 
 def _read_flag(said: Any, library: str) -> Any:

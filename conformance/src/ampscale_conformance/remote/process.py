@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import IO, NoReturn
 
 from ..model.subject import Crashed, ProtocolError, TimedOut
+from .jsonl import LONGEST
 
-LONGEST = 2**24  # bytes of a line; the suite's own are far below it
 _CHUNK = 2**16
 _GLANCE = 0.1  # seconds between two looks whether it still runs
 _GRACE = 2.0  # seconds from the end of its output to its own end

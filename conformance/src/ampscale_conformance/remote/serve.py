@@ -7,13 +7,14 @@ What the adapter itself prints goes to stderr, and what it would read is empty: 
 import os
 import sys
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, BinaryIO
 
 from ..adapters.loading import NotFound, find
 from ..model.adapter import Adapter, Unsupported
 from ..model.methods import METHODS
 from .codec import PROTOCOL, Wire, hello_to_json, number_of
-from .jsonl import read_line, write_line
+from .jsonl import LONGEST, cut, read_line, refuse, shown, write_line
 from .saved import saved_from_json, saved_to_json
 
 _TOKEN = "token"  # what a saved state that is not data is known by, in this process until it is reset
@@ -44,7 +45,7 @@ class Server:
         """
         request = read_line(line)
         if type(request.get("id")) is not int:
-            raise ValueError(f"a request must have an integer as its id, got {request}")
+            refuse("a request with an integer as its id", request)
         return write_line({"id": request["id"], **self._outcome(request)})
 
     def number(self, kind: str, thing: Any) -> int:
@@ -72,7 +73,7 @@ class Server:
     def _result(self, request: dict[str, Any]) -> Any:
         unknown = sorted(set(request) - {"id", "call", "adapter", "arguments"})
         if unknown or not isinstance(request.get("arguments"), dict):
-            raise ValueError(f"a request must have id, call and arguments, or adapter besides, got {sorted(request)}")
+            refuse("a request of id, call and arguments, or adapter besides", request)
         call, arguments = request.get("call"), request["arguments"]
         if call == "hello":
             return self._hello(arguments)
@@ -82,19 +83,19 @@ class Server:
             self._numbers.clear()
             return None
         if call not in METHODS:
-            raise NotImplementedError(f"there is no call {call!r}")
+            raise NotImplementedError(f"there is no call {shown(call)}")
         adapter = self.thing("adapter", request["adapter"]) if "adapter" in request else self.adapter
         return self._called(adapter, str(call), arguments)
 
     def _hello(self, arguments: dict[str, Any]) -> Any:
         if arguments.get("protocol") != PROTOCOL:
-            raise Unsupported(f"this speaks protocol {PROTOCOL}, not {arguments.get('protocol')!r}")
+            raise Unsupported(f"this speaks protocol {PROTOCOL}, not {shown(arguments.get('protocol'))}")
         return hello_to_json(self.adapter.info)
 
     def _called(self, adapter: Any, call: str, said: dict[str, Any]) -> Any:
         takes, gives, _ = METHODS[call]
         if set(said) != set(takes):
-            raise ValueError(f"{call} takes {', '.join(takes) or 'nothing'}, got {', '.join(said) or 'nothing'}")
+            raise ValueError(f"{call} takes {', '.join(takes) or 'nothing'}, got {cut(', '.join(said)) or 'nothing'}")
         method = getattr(adapter, call, None)
         if not callable(method):
             raise NotImplementedError(f"the adapter has no method {call}")
@@ -148,7 +149,8 @@ def main(arguments: list[str]) -> int:
         return 2
     requests, replies = _own_streams()
     try:
-        serve(Server(find(arguments[0])), requests, replies)
+        lines = iter(partial(requests.readline, LONGEST + 1), b"")  # a longer line is refused by its beginning
+        serve(Server(find(arguments[0])), lines, replies)
     except (NotFound, ValueError) as error:
         print(error, file=sys.stderr)  # noqa: T201 - it is a command
         return 2

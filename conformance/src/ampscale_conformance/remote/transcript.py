@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ampscale.files import read_bounded
+
 from ..model.subject import Crashed, Interruption, ProtocolError, TimedOut
 from ..model.verdicts import Verdict
-from .jsonl import shown
+from .jsonl import read_line, refuse, shown
 
 FORMAT = "ampscale conformance recording"
 VERSION = 1
+LONGEST = 2**28  # bytes of a recording; a run of all cases has some 2**22
 ENDS: dict[Verdict, type[Interruption]] = {
     Verdict.TIMEOUT: TimedOut,
     Verdict.CRASH: Crashed,
@@ -75,11 +78,9 @@ class Recording:
 
     def __init__(self, file: Path) -> None:
         self._file, self._at = file, 0
-        lines = file.read_text("ascii").splitlines()
+        lines = read_bounded(file, LONGEST).splitlines()
         head, *self._entries = [_entry(line, f"{file}:{at}") for at, line in enumerate(lines, start=1)] or [{}]
-        if (head.get("format"), head.get("version")) != (FORMAT, VERSION):
-            raise ValueError(f"{file} must begin with the format {FORMAT!r} in version {VERSION}, got {shown(head)}")
-        self.command: list[str] = head["command"]
+        self.command = _command(head, file)
 
     def start(self) -> "Recording":
         """The next process, which is this recording itself."""
@@ -128,11 +129,21 @@ def _text(line: bytes) -> str:
     return line.decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
-def _entry(line: str, place: str) -> dict[str, Any]:
+def _command(head: dict[str, Any], file: Path) -> list[str]:
+    """The command in the first line, which says what the file is."""
+    command = head.get("command")
+    is_command = isinstance(command, list) and all(isinstance(word, str) for word in command)
+    if (head.get("format"), head.get("version")) != (FORMAT, VERSION) or not is_command:
+        raise ValueError(f"{file} must begin with the format {FORMAT!r} in version {VERSION} and a command, got {shown(head)}")
+    return list(command or ())
+
+
+def _entry(line: bytes, place: str) -> dict[str, Any]:
+    """One line: after the first it has one member, whose value is text unless it is a start."""
     try:
-        entry = json.loads(line)
+        entry = read_line(line)
+        if "format" not in entry and (len(entry) != 1 or not all(isinstance(value, str | bool) for value in entry.values())):
+            refuse("one member", entry)
     except ValueError as error:
-        raise ValueError(f"{place} must be a JSON object: {error}") from None
-    if not isinstance(entry, dict):
-        raise ValueError(f"{place} must be a JSON object, got {shown(entry)}")
+        raise ValueError(f"{place}: {error}") from None
     return entry

@@ -11,17 +11,21 @@ Of several entries that match a case the first one counts. A case that passes al
 so does an entry that no longer says anything: a file of expectations can grow old, but not without being noticed.
 """
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from ampscale.files import read_bounded
+from ampscale.parsing import LONGEST_TOML, excerpt, parse_toml
+
 from ..model.verdicts import Result, Verdict
 
 EXPECTABLE = (Verdict.FAIL, Verdict.ERROR, Verdict.TIMEOUT, Verdict.CRASH, Verdict.PROTOCOL_ERROR)
 KEYS = ("case", "clause", "verdict", "reason", "issue")
+MOST = 1000  # entries of a file
+LONGEST = 2000  # characters of a value
 TODO = "TODO"  # how a reason begins that is still to be written
 
 
@@ -103,36 +107,37 @@ def read(file: Path) -> Expectations:
     The expectations of a file.
 
     Raises:
-        ValueError: It is no TOML, or an entry has an unknown key, lacks one, or has a wrong value.
+        ValueError: It is no TOML, it is too long, or an entry has an unknown key, lacks one, or has a wrong value.
         OSError: It cannot be read.
     """
+    data = read_bounded(file, LONGEST_TOML)
     try:
-        said = tomllib.loads(file.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file}: wanted TOML, got {error}") from None
+        said = parse_toml(data.decode())
+    except ValueError as error:
+        raise ValueError(f"{file}: wanted TOML: {error}") from None
     if unknown := sorted(set(said) - {"expect"}):
-        raise ValueError(f"{file}: wanted [[expect]] tables and nothing else, got {', '.join(unknown)}")
+        raise ValueError(f"{file}: wanted [[expect]] tables and nothing else, got {excerpt(unknown)}")
     entries = said.get("expect", [])
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ValueError(f"{file}: wanted [[expect]] tables, got expect = {entries!r}")
+    if not isinstance(entries, list) or len(entries) > MOST or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError(f"{file}: wanted up to {MOST} [[expect]] tables, got expect = {excerpt(entries)}")
     return Expectations(file, [_entry(entry, f"{file}, entry {number}") for number, entry in enumerate(entries, start=1)])
 
 
 def _entry(said: dict[str, Any], place: str) -> Expectation:
     if unknown := sorted(set(said) - set(KEYS)):
-        raise ValueError(f"{place}: wanted {', '.join(KEYS)}, got {', '.join(unknown)}")
+        raise ValueError(f"{place}: wanted {', '.join(KEYS)}, got {excerpt(unknown)}")
     for key, value in said.items():
-        if not isinstance(value, str) or not value.strip():
-            raise ValueError(f"{place}: wanted {key} as a string that is not empty, got {value!r}")
+        if not isinstance(value, str) or not value.strip() or len(value) > LONGEST:
+            raise ValueError(f"{place}: wanted {key} as a string of 1 to {LONGEST} characters, got {excerpt(value)}")
     which = [key for key in ("case", "clause") if key in said]
     if len(which) != 1:
         raise ValueError(f"{place}: wanted case or clause, and one of them, got {' and '.join(which) or 'neither'}")
-    place = f"{place} ({which[0]} = {said[which[0]]!r})"
+    place = f"{place} ({which[0]} = {excerpt(said[which[0]])})"
     for key in ("verdict", "reason"):
         if key not in said:
             raise ValueError(f"{place}: wanted a {key}, got none")
     if said["verdict"] not in EXPECTABLE:
-        raise ValueError(f"{place}: wanted as verdict one of {', '.join(EXPECTABLE)}, got {said['verdict']!r}")
+        raise ValueError(f"{place}: wanted as verdict one of {', '.join(EXPECTABLE)}, got {excerpt(said['verdict'])}")
     if not said.get("issue", "https://").startswith(("https://", "http://")):
-        raise ValueError(f"{place}: wanted as issue a URL, got {said['issue']!r}")
+        raise ValueError(f"{place}: wanted as issue a URL, got {excerpt(said['issue'])}")
     return Expectation(which[0], said[which[0]], Verdict(said["verdict"]), said["reason"], said.get("issue", ""))

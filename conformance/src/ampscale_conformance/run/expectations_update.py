@@ -1,19 +1,19 @@
 """A file of expectations after a run: what is still true stays as it was written, what is not goes, what is new is added."""
 
 import re
-import tomllib
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from json import dumps
 from pathlib import Path
 
+from ampscale.parsing import parse_toml
+
 from ..model.verdicts import Result, Verdict
 from .expectations import EXPECTABLE, TODO, Expectation, read
 
 NEW_REASON = f"{TODO}: say why"
 _TABLE = re.compile(r"^[ \t]*\[\[[ \t]*expect[ \t]*\]\]", re.MULTILINE)
-_ENTRY = re.compile(rf"(?:^[ \t]*#.*\n)*{_TABLE.pattern}", re.MULTILINE)  # with the comment directly above it
 
 
 def rewritten(file: Path, results: Iterable[Result]) -> tuple[str, list[str]]:
@@ -31,8 +31,8 @@ def rewritten(file: Path, results: Iterable[Result]) -> tuple[str, list[str]]:
     Raises:
         ValueError: The file is wrong, or is not written with one [[expect]] table for each entry.
     """
-    start, blocks = _split(file)
     entries = read(file).entries if file.exists() else []
+    start, blocks = _split(file)
     waiting = {result.case: result for result in results if result.verdict is not Verdict.UNSUPPORTED}
     texts, changes = [start], list[str]()
     for entry, block in zip(entries, blocks, strict=True):
@@ -68,15 +68,25 @@ def _split(file: Path) -> tuple[str, list[str]]:
     if not file.exists():
         return "", []
     text = file.read_text("utf-8")
-    starts = [found.start() for found in _ENTRY.finditer(text)]
+    starts = [_with_comment(text, found.start()) for found in _TABLE.finditer(text)]
     blocks = [text[start:end] for start, end in pairwise([*starts, len(text)])]
     try:
-        found = [entry for block in blocks for entry in tomllib.loads(block)["expect"]]
-    except (tomllib.TOMLDecodeError, KeyError):
+        found = [entry for block in blocks for entry in parse_toml(block)["expect"]]
+    except (ValueError, KeyError):
         found = None
-    if found != tomllib.loads(text).get("expect", []):
+    if found != parse_toml(text).get("expect", []):
         raise ValueError(f"{file}: wanted a [[expect]] table for each entry, got what cannot be rewritten entry by entry")
     return text[: starts[0] if starts else None], blocks
+
+
+def _with_comment(text: str, at: int) -> int:
+    """Where the comment directly above a line begins; *at* if there is none."""
+    while at:
+        above = text.rfind("\n", 0, at - 1) + 1
+        if not text[above:at].lstrip(" \t").startswith("#"):
+            break
+        at = above
+    return at
 
 
 def _written(entry: Expectation) -> str:
