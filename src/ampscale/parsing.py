@@ -12,9 +12,15 @@ from collections.abc import Iterator
 from typing import Any
 
 LONGEST_JSON = 2**23  # bytes
-LONGEST_TOML = 2**20  # bytes
+LONGEST_TOML = 2**20  # characters
+LONGEST_LOG = 2**30  # bytes of a training log or a CSV file
+LONGEST_PICKLE = 2**26  # bytes, in an archive of torch
+LONGEST_RULE = 10_000  # characters, on the command line
+MOST_ENTRIES = 100_000  # in an archive, or tensors in a file
+MOST_STEPS = 10**7  # in a recorded run
 LONGEST_NUMBER = 1100  # characters; the exact decimal of each float64 has fewer
-DEEPEST = 100  # lists and objects within each other
+DEEPEST = 100  # lists and objects within each other, or names with dots between them
+LONGEST_PATH = 40_000  # characters, within a checkpoint
 
 _BRACKET = re.compile(r'[\[{]|[\]}]|"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -44,6 +50,19 @@ def parse_json(text: str | bytes) -> object:
     return value
 
 
+def json_text(value: object, indent: int | None = None) -> str:
+    """
+    Return *value* as JSON text; arrays of shape () become numbers, and others lists.
+
+    Raises:
+        ValueError: JSON cannot hold the value, or it is nested too deep.
+    """
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False, default=_listed)
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"the value must be one that JSON can hold: {error}") from None
+
+
 def parse_toml(text: str) -> dict[str, Any]:
     """
     Return the tables of a TOML text.
@@ -62,7 +81,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise ValueError(f"arrays and tables must be nested at most {DEEPEST} deep") from None
+        raise ValueError("the TOML is nested too deep") from None
 
 
 def check_length(text: str | bytes, limit: int, name: str) -> None:
@@ -84,8 +103,14 @@ def excerpt(value: object, limit: int = 80) -> str:
     for piece in _pieces(value, limit):
         text += piece
         if len(text) > limit:
-            return text[: limit - 3] + "..."
-    return text
+            break
+    return cut(text, limit)
+
+
+def cut(text: str, limit: int = 80) -> str:
+    """Return *text* for a message: cut to *limit* characters, and on one line."""
+    short = text if len(text) <= limit else text[: limit - 3] + "..."
+    return short if short.isprintable() else repr(short)[1:-1]
 
 
 def _pieces(value: object, limit: int) -> Iterator[str]:
@@ -118,7 +143,7 @@ def _check_depth(text: str) -> None:
     for match in _BRACKET.finditer(text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(match[0], 0)
         if depth > DEEPEST:
-            raise ValueError(f"lists and objects must be nested at most {DEEPEST} deep")
+            raise ValueError(f"the JSON is nested too deep, with more than {DEEPEST} lists and objects within each other")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -130,17 +155,28 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
+def _check_number(text: str) -> None:
+    if len(text) > LONGEST_NUMBER:
+        raise ValueError(f"the limit of a number is {LONGEST_NUMBER} characters, got {len(text)}: {cut(text)}")
+
+
 def _int(text: str) -> int:
-    check_length(text, LONGEST_NUMBER, "each number")
+    _check_number(text)
     return int(text)
 
 
 def _float(text: str) -> float:
-    check_length(text, LONGEST_NUMBER, "each number")
+    _check_number(text)
     value = float(text)
     if math.isinf(value):
-        raise ValueError(f"each number must be one that float64 can hold, got {excerpt(text)}")
+        raise ValueError(f"each number must be one that float64 can hold, got {cut(text)}")
     return value
+
+
+def _listed(array: Any) -> Any:
+    if not hasattr(array, "tolist"):
+        raise TypeError(f"got an object of type {type(array).__name__}")
+    return array.tolist()
 
 
 def _reject(constant: str) -> Any:

@@ -102,7 +102,7 @@ def test_json_that_is_not_a_rule_raises():
         *[(text, ValueError, "a JSON object") for text in ("[]", "7", "", '{"init_scale": 2.0')],
         ('{"init": 2.0}', ValueError, r"got \['init'\]"),
         ('{"init_scale": 2.0, "init_scale": 4.0}', ValueError, "once"),
-        ('{"init_scale": NaN}', ValueError, "init_scale must be"),
+        ('{"init_scale": NaN}', ValueError, "must be finite, got NaN"),
         ('{"init_scale": "2"}', TypeError, "init_scale must be"),
         ('{"refill": "finite"}', TypeError, "refill must be"),
         ('{"refill": ["finit"]}', ValueError, "refill must be"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..parsing import excerpt, json_text
 from .describe import counted, power
 from .rule_arguments import constant
 
@@ -48,7 +49,6 @@ def convert(
     not hold are set under the scaler's own names: --set period=500 for jmp.
     """
     from .. import checkpoints
-    from ..checkpoints.files.strict_json import written
 
     try:
         entries = checkpoints.read_file(file)
@@ -59,10 +59,10 @@ def convert(
     except (ImportError, OSError, TypeError, ValueError) as error:
         raise click.UsageError(str(error)) from error
     if as_json:
-        click.echo(written({"mapping": saved.mapping, "report": described(saved.report)}))
+        click.echo(json_text({"mapping": saved.mapping, "report": described(saved.report)}, indent=2))
     else:
         if out is None:
-            click.echo(written(saved.mapping))
+            click.echo(json_text(saved.mapping, indent=2))
         click.echo("\n".join(_lines(source, target, saved.report)), err=out is None)
     if strict and not saved.report.lossless:
         raise SystemExit(1)
@@ -158,7 +158,7 @@ def _setting(word: str) -> tuple[str, Any]:
     """``("period", 500)`` for ``period=500``."""
     key, equals, value = word.partition("=")
     if not equals:
-        raise ValueError(f"a setting must be written as KEY=VALUE, got {word!r}")
+        raise ValueError(f"a setting must be written as KEY=VALUE, got {excerpt(word)}")
     return key.strip(), constant(value.strip())
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any, Self
 
+from ..parsing import excerpt, parse_json
 from .dtypes import FLOATS
 from .validation import check_bool, check_count, check_number
 
@@ -80,14 +81,14 @@ class RuleConstants:
             ValueError: It is no JSON object, says a thing twice, has an unknown member, or a value is out of range.
         """
         try:
-            values = json.loads(text, object_pairs_hook=once)
+            values = parse_json(text)
         except json.JSONDecodeError as error:
-            raise ValueError(f"a rule must be a JSON object, got {text.strip()[:40]!r}: {error}") from None
+            raise ValueError(f"a rule must be a JSON object, got {excerpt(text)}: {error}") from None
         if not isinstance(values, dict):
-            raise ValueError(f"a rule must be a JSON object, got {text.strip()[:40]!r}")
+            raise ValueError(f"a rule must be a JSON object, got {excerpt(text)}")
         known = [field.name for field in fields(cls)]
         if unknown := sorted(set(values) - set(known)):
-            raise ValueError(f"a rule must have none but the members {known}, got {unknown}")
+            raise ValueError(f"a rule must have none but the members {known}, got {excerpt(unknown)}")
         if isinstance(values.get("refill"), list):
             values["refill"] = tuple(values["refill"])
         return cls(**values)
@@ -99,21 +100,11 @@ def _inverted_host(factor: float) -> float:
     return next((number for number in shorter if 1 / number == factor), 1 / factor)
 
 
-def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """For `json.loads`: an object whose names are all different; else a ValueError."""
-    values = dict[str, Any]()
-    for name, value in pairs:
-        if name in values:
-            raise ValueError(f"each name must come once in an object, got {name!r} twice")
-        values[name] = value
-    return values
-
-
 def _check_dtype(dtype: Any) -> None:
     if not isinstance(dtype, str):
-        raise TypeError(f"dtype must be 'float32' or 'float64', got {dtype!r} of type {type(dtype).__name__}")
+        raise TypeError(f"dtype must be 'float32' or 'float64', got {excerpt(dtype)} of type {type(dtype).__name__}")
     if dtype not in ("float32", "float64"):
-        raise ValueError(f"dtype must be 'float32' or 'float64', got {dtype!r}")
+        raise ValueError(f"dtype must be 'float32' or 'float64', got {excerpt(dtype)}")
 
 
 def _check_factors(rule: RuleConstants) -> None:
@@ -129,9 +120,9 @@ def _check_factors(rule: RuleConstants) -> None:
 
 def _check_refill(refill: Any) -> None:
     if not isinstance(refill, tuple) or not all(isinstance(event, str) for event in refill):
-        raise TypeError(f"refill must be a tuple of some of {REFILLS}, got {refill!r}")
+        raise TypeError(f"refill must be a tuple of some of {REFILLS}, got {excerpt(refill)}")
     if not set(refill) <= set(REFILLS):
-        raise ValueError(f"refill must be a tuple of some of {REFILLS}, got {refill!r}")
+        raise ValueError(f"refill must be a tuple of some of {REFILLS}, got {excerpt(refill)}")
 
 
 def _check_bounds(rule: RuleConstants) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import array_api_compat
 
+from ..parsing import excerpt
 from .dtypes import FLOATS, INTEGERS, name_of
 from .trees import leaves, leaves_with_paths, one_of_each_type
 from .typing import Array, Flag, Scale, Tree
@@ -28,9 +29,9 @@ def check_number(value: Any, name: str, wanted: str, low: float, high: float = m
         ValueError: It is NaN, infinite or out of range.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be {wanted}, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be {wanted}, got {excerpt(value, 500)} of type {type(value).__name__}")
     if not low <= value <= min(high, sys.float_info.max) or (above and value == low):
-        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+        raise ValueError(f"{name} must be {wanted}, got {excerpt(value, 500)}")
 
 
 def check_count(value: Any, name: str, low: int = 1) -> None:
@@ -43,9 +44,9 @@ def check_count(value: Any, name: str, low: int = 1) -> None:
     """
     wanted = f"an int from {low} to 2**31 - 1"
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be {wanted}, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be {wanted}, got {excerpt(value, 500)} of type {type(value).__name__}")
     if not low <= value < 2**31:
-        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+        raise ValueError(f"{name} must be {wanted}, got {excerpt(value, 500)}")
 
 
 def check_methods(value: Any, name: str, *methods: str) -> None:
@@ -57,7 +58,7 @@ def check_methods(value: Any, name: str, *methods: str) -> None:
     """
     missing = [method for method in methods if not callable(getattr(value, method, None))]
     if missing:
-        raise TypeError(f"{name} must have the methods {list(methods)}, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must have the methods {list(methods)}, got {excerpt(value)} of type {type(value).__name__}")
 
 
 def check_bool(value: Any, name: str) -> None:
@@ -68,7 +69,7 @@ def check_bool(value: Any, name: str) -> None:
         TypeError: It is not.
     """
     if not isinstance(value, bool):
-        raise TypeError(f"{name} must be a bool, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be a bool, got {excerpt(value)} of type {type(value).__name__}")
 
 
 def check_scale_array(value: Any, name: str) -> None:
@@ -80,7 +81,7 @@ def check_scale_array(value: Any, name: str) -> None:
         ValueError: It has another shape.
     """
     if not array_api_compat.is_array_api_obj(value):
-        raise TypeError(f"{name} must be an array of shape () or (1,), got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be an array of shape () or (1,), got {excerpt(value)} of type {type(value).__name__}")
     if tuple(value.shape) not in ((), (1,)):
         raise ValueError(f"{name} must have shape () or (1,), got {tuple(value.shape)}")
     if name_of(value.dtype) not in ("float32", "float64"):
@@ -128,7 +129,7 @@ def check_flag(value: Flag, name: str, shape: tuple[int, ...] = ()) -> None:
     if isinstance(value, bool):
         return
     if not array_api_compat.is_array_api_obj(value):
-        raise TypeError(f"{name} must be a bool or an array of bools, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be a bool or an array of bools, got {excerpt(value)} of type {type(value).__name__}")
     if name_of(value.dtype) != "bool":
         raise TypeError(f"{name} must be a bool or an array of bools, got an array of {name_of(value.dtype)}")
     if tuple(value.shape) not in ((), shape):

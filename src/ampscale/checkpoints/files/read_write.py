@@ -7,36 +7,37 @@ weights alone, and torch is imported for them only.
 
 import os
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-from . import safetensors, strict_json
+from ...files import write_atomically
+from ...parsing import LONGEST_JSON, json_text, parse_json
+from . import safetensors
 
 
 class _Kind(NamedTuple):
-    read: Callable[[Path], Any]
-    write: Callable[[Path, Mapping[str, Any]], None]
+    read: Callable[[BinaryIO], Any]
+    content: Callable[[Mapping[str, Any]], bytes]
 
 
-def _read_torch(path: Path) -> Any:
+def _read_torch(file: BinaryIO) -> Any:
     from .torch import read
 
-    return read(path)
+    return read(file)
 
 
-def _write_torch(path: Path, mapping: Mapping[str, Any]) -> None:
-    from .torch import write
+def _torch_content(mapping: Mapping[str, Any]) -> bytes:
+    from .torch import content
 
-    write(path, mapping)
+    return content(mapping)
 
 
-_JSON = _Kind(
-    lambda path: strict_json.parsed(path.read_bytes()), lambda path, mapping: _write_text(path, strict_json.written(mapping))
-)
-_TORCH = _Kind(_read_torch, _write_torch)
+_JSON = _Kind(lambda file: parse_json(file.read(LONGEST_JSON + 1)), lambda mapping: f"{json_text(mapping, indent=2)}\n".encode())
+_TORCH = _Kind(_read_torch, _torch_content)
 _KINDS = {
     ".json": _JSON,
-    ".safetensors": _Kind(safetensors.read, safetensors.write),
+    ".safetensors": _Kind(safetensors.read, safetensors.content),
     ".pt": _TORCH,
     ".pth": _TORCH,
     ".bin": _TORCH,
@@ -71,20 +72,14 @@ def read_file(path: str | os.PathLike[str]) -> Mapping[str, Any]:
         OSError: It cannot be read.
         ValueError: It has another ending, is damaged, or holds something else than a mapping.
     """
-    file = Path(path)
-    kind = _kind(file)
-    try:
-        held = kind.read(file)
-    except ValueError as problem:
-        raise ValueError(f"{file} must be a {file.suffix.lower()} file: {problem}") from problem
-    if not isinstance(held, Mapping):
-        raise ValueError(f"{file} must hold a mapping, got {type(held).__name__}")
-    return held
+    kind = _kind(Path(path))
+    with open(path, "rb") as file:
+        return _read(kind, file, Path(path))
 
 
 def write_file(path: str | os.PathLike[str], mapping: Mapping[str, Any]) -> None:
     """
-    Writes a mapping that `save` has made; what was in the file is gone.
+    Write a mapping that `save` has made. At every moment the file holds what it held before, or all of the mapping.
 
     Args:
         path: See `read_file`.
@@ -93,10 +88,23 @@ def write_file(path: str | os.PathLike[str], mapping: Mapping[str, Any]) -> None
     Raises:
         ImportError: It is torch's, and torch is not installed.
         OSError: It cannot be written.
-        ValueError: It has another ending, or such a file cannot hold the mapping.
+        ValueError: It has another ending, such a file cannot hold the mapping, or `read_file` would reject it.
     """
-    file = Path(path)
-    _kind(file).write(file, mapping)
+    kind = _kind(Path(path))
+    content = kind.content(mapping)
+    _read(kind, BytesIO(content), Path(path))
+    write_atomically(path, content)
+
+
+def _read(kind: _Kind, file: BinaryIO, path: Path) -> Mapping[str, Any]:
+    """Return the mapping in an open file, which an error calls *path*."""
+    try:
+        held = kind.read(file)
+    except ValueError as problem:
+        raise ValueError(f"{path} must be a {path.suffix.lower()} file: {problem}") from problem
+    if not isinstance(held, Mapping):
+        raise ValueError(f"{path} must hold a mapping, got {type(held).__name__}")
+    return held
 
 
 def _kind(file: Path) -> _Kind:
@@ -104,7 +112,3 @@ def _kind(file: Path) -> _Kind:
     if suffix not in _KINDS:
         raise ValueError(f"{file} must end in one of {list(_KINDS)}; {_REFUSED.get(suffix, _SAVE_AS_JSON)}")
     return _KINDS[suffix]
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text + "\n", encoding="utf-8")

@@ -8,17 +8,17 @@ model's checkpoint a scaler needs a few numbers, so that no tensor with more tha
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import SEEK_END
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from .strict_json import parsed, written
+from ...parsing import LONGEST_JSON, MOST_ENTRIES, cut, excerpt, json_text, parse_json
 
 _DTYPES = {"BOOL": "?", "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"}
 _DTYPES |= {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1"}
-_LONGEST_HEADER = 100_000_000  # bytes, as in the format's own reader
+_MOST_AXES, _LARGEST_SIZE = 32, 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -29,47 +29,52 @@ class Unread:
     shape: tuple[int, ...]
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(file: BinaryIO) -> dict[str, Any]:
     """
-    The tensors of a file, by name: NumPy arrays where they have one element, else `Unread`.
+    Return the tensors of a file, by name: NumPy arrays where they have one element, else `Unread`.
 
     Raises:
         ValueError: The file is not of this format.
     """
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > min(size - 8, _LONGEST_HEADER):
-            raise ValueError(f"a header of {length} bytes was announced in a file of {size}")
-        header = parsed(file.read(length))
-        if not isinstance(header, dict):
-            raise ValueError(f"the header must be a JSON object, got {type(header).__name__}")
-        header.pop("__metadata__", None)
-        tensors = {name: _Tensor(name, entry) for name, entry in header.items()}
-        _check_layout(list(tensors.values()), size - 8 - length)
-        return {name: tensor.read(file, 8 + length) for name, tensor in tensors.items()}
+    size = file.seek(0, SEEK_END)
+    file.seek(0)
+    length = int.from_bytes(file.read(8), "little")
+    if size < 8 or length > min(size - 8, LONGEST_JSON):
+        raise ValueError(f"a header of {length} bytes was announced in a file of {size}, and at most {LONGEST_JSON} are read")
+    header = parse_json(file.read(length))
+    if not isinstance(header, dict):
+        raise ValueError(f"the header must be a JSON object, got {type(header).__name__}")
+    header.pop("__metadata__", None)
+    if len(header) > MOST_ENTRIES:
+        raise ValueError(f"there must be at most {MOST_ENTRIES} tensors, got {len(header)}")
+    tensors = {name: _Tensor(cut(name), entry) for name, entry in header.items()}
+    _check_layout(list(tensors.values()), size - 8 - length)
+    return {name: tensor.read(file, 8 + length) for name, tensor in tensors.items()}
 
 
-def write(path: Path, mapping: Mapping[str, Any]) -> None:
+def content(mapping: Mapping[str, Any]) -> bytes:
     """
-    A file that holds *mapping* as tensors: arrays as they are, Python floats in float64, ints in int64, bools in bool.
+    Return a file that holds *mapping* as tensors: arrays as they are, Python floats in float64, ints in int64, bools in bool.
 
     Raises:
         ValueError: A value is something else.
     """
-    arrays = {name: np.asarray(value) for name, value in mapping.items()}
+    try:
+        arrays = {name: np.asarray(value) for name, value in mapping.items()}
+    except (TypeError, RuntimeError) as problem:  # tensors that NumPy cannot hold, or that need a gradient
+        raise ValueError(f"safetensors hold numbers and arrays of numbers alone: {problem}") from problem
     codes = {np.dtype(code): name for name, code in _DTYPES.items()}
     wrong = [name for name, array in arrays.items() if array.dtype not in codes]
     if wrong:
-        raise ValueError(f"safetensors hold numbers and arrays of numbers alone, got something else under {wrong}")
+        raise ValueError(f"safetensors hold numbers and arrays of numbers alone, got something else under {excerpt(wrong)}")
     header, at = dict[str, Any](), 0
     for name, array in arrays.items():
         header[name] = {"dtype": codes[array.dtype], "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
         at += array.nbytes
-    text = written(header).encode()
+    text = json_text(header).encode()
     text += b" " * (-len(text) % 8)
     data = b"".join(array.astype(array.dtype.newbyteorder("<")).tobytes() for array in arrays.values())
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return len(text).to_bytes(8, "little") + text + data
 
 
 class _Tensor:
@@ -77,12 +82,12 @@ class _Tensor:
 
     def __init__(self, name: str, entry: Any) -> None:
         if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-            raise ValueError(f"{name} must have dtype, shape and data_offsets, got {entry!r}")
+            raise ValueError(f"{name} must have dtype, shape and data_offsets, got {excerpt(entry)}")
         if not isinstance(entry["dtype"], str) or not all(map(_are_sizes, (entry["shape"], entry["data_offsets"]))):
-            raise ValueError(f"{name} must have a str and two lists of sizes, got {entry!r}")
+            raise ValueError(f"{name} must have a str and two lists of sizes, got {excerpt(entry)}")
         self.name, self.dtype, self.shape = name, entry["dtype"], tuple(entry["shape"])
         if len(entry["data_offsets"]) != 2:
-            raise ValueError(f"{name} must have two data_offsets, got {entry['data_offsets']!r}")
+            raise ValueError(f"{name} must have two data_offsets, got {excerpt(entry['data_offsets'])}")
         self.start, self.end = entry["data_offsets"]
         if self.dtype in _DTYPES and self.end - self.start != math.prod(self.shape) * np.dtype(_DTYPES[self.dtype]).itemsize:
             raise ValueError(f"{name} must have as many bytes as its shape {self.shape} says, got {self.end - self.start}")
@@ -96,11 +101,15 @@ class _Tensor:
 
 
 def _are_sizes(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in value)
+    return isinstance(value, list) and len(value) <= _MOST_AXES and all(map(_is_size, value))
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_SIZE
 
 
 def _check_layout(tensors: list[_Tensor], size: int) -> None:
     """The tensors fill the data, without gaps and without sharing a byte."""
     places = [(0, 0), *sorted((tensor.start, tensor.end) for tensor in tensors), (size, size)]
     if any(before[1] != after[0] or after[0] > after[1] for before, after in pairwise(places)):
-        raise ValueError(f"the tensors must fill the {size} bytes of data one after the other, got {places[1:-1]}")
+        raise ValueError(f"the tensors must fill the {size} bytes of data one after the other, got {excerpt(places[1:-1])}")

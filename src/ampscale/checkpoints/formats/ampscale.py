@@ -12,6 +12,7 @@ from typing import Any
 
 from ...core.machine import LossScaleState
 from ...core.rule import LossScaleRule
+from ...parsing import excerpt, json_text
 from ..state import Checkpoint, arrays_of, check_reachable, numbers_of
 from .entries import Count, Kind, Scale
 
@@ -32,9 +33,10 @@ class Own:
 
     def load(self, mapping: Mapping[str, Any], rule: LossScaleRule | None) -> Checkpoint:
         """The checkpoint that *mapping*, which has the keys of this format, says."""
-        if (mapping["format"], mapping["version"]) != (NAME, VERSION):
+        name, version = mapping["format"], mapping["version"]
+        if type(name) is not str or type(version) is not int or (name, version) != (NAME, VERSION):
             wanted = f"format {NAME!r} and version {VERSION}"
-            raise ValueError(f"this must be of {wanted}, got {mapping['format']!r} and {mapping['version']!r}")
+            raise ValueError(f"this must be of {wanted}, got {excerpt(name)} and {excerpt(version)}")
         held = _rule(mapping["rule"])
         if rule not in (None, held):
             raise ValueError(f"the rule must agree with what ampscale saved, {held!r}, got {rule!r}")
@@ -59,7 +61,7 @@ class Own:
 
 def _rule(members: Any) -> LossScaleRule:
     try:
-        return LossScaleRule.from_json(json.dumps(members))
+        return LossScaleRule.from_json(json_text(members))
     except (TypeError, ValueError) as problem:
         raise ValueError(f"rule: {problem}") from problem
 
@@ -70,7 +72,7 @@ def _state(rule: LossScaleRule, members: Any) -> LossScaleState:
     kinds |= {"steps": Count()} if rule.rate is not None else {}
     kinds |= {"next_scale": _hex(rule)} if rule.lag else {}
     if not isinstance(members, Mapping) or set(members) != set(kinds):
-        raise ValueError(f"state must have the members {list(kinds)}, got {members!r}")
+        raise ValueError(f"state must have the members {list(kinds)}, got {excerpt(members)}")
     try:
         return LossScaleState(**{name: kind(members[name], f"state.{name}") for name, kind in kinds.items()})
     except TypeError as problem:
@@ -84,6 +86,7 @@ def _hex(rule: LossScaleRule) -> Kind:
         try:
             return scale(float.fromhex(value), key)
         except (TypeError, OverflowError, ValueError) as problem:
-            raise ValueError(f"{key} must be a positive, finite number in hexadecimal, as a str, got {value!r}") from problem
+            wanted = "a positive, finite number in hexadecimal, as a str"
+            raise ValueError(f"{key} must be {wanted}, got {excerpt(value)}") from problem
 
     return read

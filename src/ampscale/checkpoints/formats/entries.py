@@ -26,7 +26,10 @@ def element(value: Any, key: str) -> Any:
         return value
     if tuple(value.shape) not in ((), (1,)):
         raise ValueError(f"{key} must have shape () or (1,), got {tuple(value.shape)}")
-    return value.item() if hasattr(value, "item") else value
+    try:
+        return value.item() if hasattr(value, "item") else value
+    except RuntimeError as problem:  # torch's for a tensor without data
+        raise ValueError(f"{key} must have a value: {problem}") from problem
 
 
 @dataclass(frozen=True)

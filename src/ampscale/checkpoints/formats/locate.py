@@ -8,6 +8,7 @@ flat checkpoints have them, is a path as well: "scaler.scale" lies under "scaler
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ...parsing import DEEPEST, LONGEST_PATH, cut, excerpt
 from .ampscale import Own
 from .format import Format
 
@@ -36,13 +37,13 @@ def find(format: Format | Own, mapping: Mapping[str, Any], at: str | None) -> Fo
         inner = _at(mapping, at)
         if not isinstance(inner, Mapping):
             places = sorted(path for path, _ in _inside(mapping))
-            raise ValueError(f"there must be a mapping at {at!r}; there are some at {_short(places)}")
-        return at, _fitting(format, inner, f"at {at!r}" if at else "at the top")
+            raise ValueError(f"there must be a mapping at {excerpt(at)}; there are some at {_short(places)}")
+        return at, _fitting(format, inner, f"at {excerpt(at)}" if at else "at the top")
     if _fits(format, mapping):
         return "", mapping
     found = [(path, inner) for path, inner in _inside(mapping) if _fits(format, inner)]
     if len(found) > 1:
-        raise ValueError(f"several places hold a state of {format.name}; say which: {[path for path, _ in found]}")
+        raise ValueError(f"several places hold a state of {format.name}; say which: {excerpt([path for path, _ in found], 400)}")
     return found[0] if found else ("", _fitting(format, mapping, "at the top, nor anywhere inside"))
 
 
@@ -62,18 +63,21 @@ def _fitting(format: Format | Own, mapping: Mapping[str, Any], where: str) -> Ma
 
 
 def _short(keys: list[str]) -> str:
-    return f"{keys}" if len(keys) <= 8 else f"{keys[:8]} and {len(keys) - 8} more"
+    return excerpt(keys, 400) if len(keys) <= 8 else f"{excerpt(keys[:8], 400)} and {len(keys) - 8} more"
 
 
-def _at(value: Any, path: str) -> Any:
-    """What is at a path; None where nothing is."""
-    if not path:
-        return value
-    for key, inner in _members(value):
-        if path == key:
-            return inner
-        if path.startswith(f"{key}.") and (found := _at(inner, path.removeprefix(f"{key}."))) is not None:
-            return found
+def _at(top: Any, path: str) -> Any:
+    """Return what is at a path; None where nothing is."""
+    waiting, seen = [(path, top)], set[tuple[str, int]]()  # the rests of the path, and where they begin
+    while waiting:
+        rest, value = waiting.pop()
+        if not rest:
+            return value
+        for key, inner in reversed(list(_members(value))):
+            after = "" if rest == key else rest.removeprefix(f"{key}.")
+            if after != rest and (after, id(inner)) not in seen:
+                seen.add((after, id(inner)))
+                waiting.append((after, inner))
     return None
 
 
@@ -83,6 +87,8 @@ def _inside(top: Mapping[str, Any]) -> Iterator[Found]:
     seen = {id(top): top}  # which keeps them, so that no id is given away again
     while waiting:
         path, value = waiting.pop()
+        if len(path) > LONGEST_PATH:
+            raise ValueError(f"each path in a checkpoint must have at most {LONGEST_PATH} characters, got {cut(path)}")
         if path and isinstance(value, Mapping):
             yield path, value
         for key, inner in _members(value):
@@ -98,7 +104,7 @@ def _members(value: Any) -> Iterator[tuple[str, Any]]:
         groups = dict[str, dict[str, Any]]()
         for key, inner in keyed:
             head, dot, rest = key.partition(".")
-            if dot:
+            if dot and rest.count(".") < DEEPEST:
                 groups.setdefault(head, {})[rest] = inner
         keyed += groups.items()
     else:
