@@ -43,3 +43,9 @@ def one(page):
 def many(page):
     """Thirty implementations and 130 cases."""
     return page(*made.many())
+
+
+@pytest.fixture(scope="session", params=made.COMMITTED, ids=lambda file: file.name)
+def committed(request):
+    """Each page that is committed."""
+    return request.param

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ import ampscale
 from ampscale.presets import PRESETS
 
 SNIPPET = "scale = 1024.0\nprint(scale * 2)  # <&>\n"
+REPOSITORY = Path(__file__).parents[3]
+COMMITTED = [page for folder in ("docs", "conformance/docs") for page in (REPOSITORY / folder).rglob("*.html")]
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 

@@ -4,8 +4,8 @@ import base64
 import hashlib
 import json
 import re
-from pathlib import Path
 
+import pytest
 from ampscale_conformance.reports import matrix
 from ampscale_conformance.reports.page import render
 from reports import made
@@ -47,18 +47,20 @@ def test_the_page_needs_nothing_else():
     assert data.count("{{") == json.dumps(json.loads(data)).count("{{script}}")
 
 
-def test_the_policy_lets_its_own_script_run_and_nothing_else():
+@pytest.mark.parametrize("text", [PAGE, *(page.read_bytes().decode() for page in made.COMMITTED)], ids=["made", "committed"])
+def test_the_policy_lets_its_own_script_run_and_nothing_else(text):
     """The hashes are those of the script and the style as they stand in the page, and everything else is closed."""
-    (style, _, script), rest = parts(PAGE)
+    (style, _, script), rest = parts(text)
     (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="(.*)">', rest)
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (script, style)]
     assert policy == "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'".format(*hashes)
 
 
 def test_the_committed_page_is_the_present_one():
-    """Its style and its script are those of this folder, so that no change of them leaves the page behind."""
-    committed = Path(__file__).parents[2] / "docs" / "matrix.html"
-    assert parts(committed.read_text("utf-8"))[0][::2] == parts(PAGE)[0][::2]
+    """Its style and its script are those of this folder, and its data are those of the matrix beside it."""
+    (committed,) = made.COMMITTED
+    assert parts(committed.read_bytes().decode())[0][::2] == parts(PAGE)[0][::2]
+    assert json.loads((committed.parent / "matrix.json").read_bytes()) == data_of(committed.read_text("utf-8"))
 
 
 def test_thirty_implementations_fit_in_three_megabytes(many):

@@ -21,6 +21,15 @@ def test_it_opens_from_a_file_without_errors_or_requests(browser, which, request
     assert {address.partition("#")[0] for address in browser.requests()} - {"about:blank"} == {file.as_uri()}
 
 
+def test_a_committed_page_is_shown_with_its_style(browser, committed):
+    """Nothing of it is stopped by its own policy: the style is applied, and the script has drawn the matrix."""
+    browser.errors()
+    browser.show(committed)
+    assert browser.errors() == []
+    assert browser.ask("getComputedStyle(document.body).backgroundColor") == "rgb(251, 251, 249)"
+    assert browser.ask("$$('td.cell button').length") > 1000
+
+
 def test_the_policy_stops_what_is_not_its_own(browser, few):
     """A script, an image and a request that someone brought into the page come to nothing."""
     browser.show(few)

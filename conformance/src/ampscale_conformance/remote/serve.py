@@ -84,7 +84,7 @@ class Server:
             return None
         if call not in METHODS:
             raise NotImplementedError(f"there is no call {shown(call)}")
-        adapter = self.thing("adapter", request["adapter"]) if "adapter" in request else self.adapter
+        adapter = self._taken("adapter", request["adapter"]) if "adapter" in request else self.adapter
         return self._called(adapter, str(call), arguments)
 
     def _hello(self, arguments: dict[str, Any]) -> Any:
