@@ -114,8 +114,8 @@ class Array:
     item, tolist = _read("item"), _read("tolist")
 
 
-isfinite, isnan, sqrt = _elementwise(np.isfinite), _elementwise(np.isnan), _elementwise(np.sqrt)
-real, imag = _elementwise(np.real), _elementwise(np.imag)
+isfinite, isnan, isinf = _elementwise(np.isfinite), _elementwise(np.isnan), _elementwise(np.isinf)
+real, imag, sqrt = _elementwise(np.real), _elementwise(np.imag), _elementwise(np.sqrt)
 minimum, maximum = _elementwise(np.minimum), _elementwise(np.maximum)
 
 

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pytest
 from vectors import array, same
 
 import ampscale
@@ -88,11 +89,15 @@ def test_mindformers_mf_train_one_step_cell():
 
 
 def test_mindformers_clip():
-    """Clipped gradients, and the norm before."""
+    """Clipped gradients, and the norm before, but for two whose squares overflow or underflow there: NORMS-magnitudes."""
+    deviating = []
     for run in runs("mindformers", "clip"):
         clipped, norm = ampscale.clip_by_global_norm(arrays(run["input"]), float.fromhex(run["max_norm"]))
-        assert all_same(clipped, arrays(run["output"]))
-        assert same(norm.reshape(1), array(run["norm"]))
+        if not same(norm.reshape(1), array(run["norm"])):
+            deviating.append((float(norm), float(array(run["norm"])[0])))
+        else:
+            assert all_same(clipped, arrays(run["output"]))
+    assert deviating == [(pytest.approx(2**0.5 * 1e20), np.inf), (pytest.approx(2**0.5 * 1e-30), 0)]
 
 
 def test_paddle_grad_scaler():

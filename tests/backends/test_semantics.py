@@ -4,7 +4,9 @@ What every backend means by the verbs, said once: NumPy's definitions, bit for b
 Norms may differ by two units in the last place, since the order of a sum is the library's. CuPy runs where there is a device.
 """
 
+import math
 import operator
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from libraries import NAMES, ON_DEVICE, on
-from strategies import DTYPES, alike, arrays, same, scales
+from strategies import DTYPES, LARGEST, SMALLEST, SMALLEST_NORMAL, alike, arrays, same, scales
 
 import ampscale
 from ampscale.core import machine, norms, overflow, scaling
@@ -102,16 +104,6 @@ def close(norm, other):
     return abs(norm - other) <= 2 * np.spacing(max(norm, other))
 
 
-def measurable(library):
-    """Trees with and without float64. XLA's CPU code takes float64 squares below 2**-1022 for zero, so JAX gets none."""
-    made = trees(*library.dtypes) | trees(*(name for name in library.dtypes if name != "float64"))
-    return made.map(partial(map_leaves, _without_tiny)) if library.flushes_subnormals else made
-
-
-def _without_tiny(leaf):
-    return np.where(np.abs(leaf) < 2.0**-500, 0, leaf) if leaf.dtype == np.float64 else leaf
-
-
 @pytest.mark.clause(
     "BACKENDS-bit-identical",
     "NORMS-global",
@@ -125,7 +117,7 @@ def _without_tiny(leaf):
 def test_norms_agree_to_two_units(library):
     """The global norm, alone and beside the unscaling, and that of each array; clipped values are NumPy's, given the norm."""
 
-    @given(measurable(library), st.floats(2.0**-10, 2.0**10))
+    @given(trees(*library.dtypes) | trees(*set(library.dtypes) - {"float64"}), st.floats(2.0**-10, 2.0**10))
     def holds(tree, limit):
         theirs = library.from_numpy(tree)
         with np.errstate(all="ignore"):
@@ -136,9 +128,62 @@ def test_norms_agree_to_two_units(library):
         got = library.get(ampscale.local_norms(theirs))
         assert got.shape == each.shape
         assert all(map(close, got, each))
-        check(library, map_leaves(partial(clip_one, coefficient_of(library.get(norm), limit)), tree), clipped)
+        if np.isfinite(wanted) or not overflow.all_finite(tree):
+            check(library, map_leaves(partial(clip_one, coefficient_of(library.get(norm), limit)), tree), clipped)
 
     holds()
+
+
+def magnitudes(name):
+    """Finite arrays of a format: of any bits, and of one magnitude, from the smallest subnormal number to the largest."""
+    power = st.integers(*(int(np.frexp(float(edge[name]))[1]) for edge in (SMALLEST, LARGEST)))
+    even = power.map(lambda exponent: np.ldexp([0.5, -0.75, 0.996], exponent).astype(DTYPES[name]))
+    return (arrays(name, st.just((3,))) | even).map(lambda leaf: np.where(np.isfinite(leaf), leaf, leaf.dtype.type(0)))
+
+
+def exact_norm(tree):
+    """As a fraction, with 3,000 digits after the point."""
+    square = sum((Fraction(float(value)) ** 2 for leaf in tree for value in leaf), Fraction(0))
+    return Fraction(math.isqrt(int(square * 4**3000)), 2**3000)
+
+
+def is_near(norm, exact):
+    """Whether a norm is the exact one to two units; one that is infinite has none in its dtype."""
+    unit = Fraction(float(np.spacing(norm.dtype.type(min(norm, np.finfo(norm.dtype).max / 4)))))
+    return exact > np.finfo(norm.dtype).max if np.isinf(norm) else abs(Fraction(float(norm)) - exact) <= 2 * unit
+
+
+def norms_hold(library, dtypes):
+    """Of trees of *dtypes*: the norms are the exact ones to two units, and clipping leaves what its formula gives."""
+    smallest = SMALLEST_NORMAL if library.flushes_subnormals else SMALLEST
+    tenfold = st.floats(-300, 300).map(lambda power: 10.0**power)
+
+    @given(st.lists(st.sampled_from(dtypes).flatmap(magnitudes), min_size=1, max_size=2), tenfold | st.floats(1e-3, 1e3))
+    def hold(tree, limit):
+        theirs, exact = library.from_numpy(tree), exact_norm(tree)
+        clipped, norm = library.to_numpy(ampscale.clip_by_global_norm(theirs, limit))
+        for got in (ampscale.global_norm(theirs), ampscale.unscale_check_and_norm(theirs, 1.0)[2]):
+            assert same(library.get(got), norm)
+        assert is_near(norm, exact)
+        assert all(map(is_near, library.get(ampscale.local_norms(theirs)), (exact_norm([leaf]) for leaf in tree)))
+        assert overflow.all_finite(clipped)
+        wanted = exact * Fraction(limit) / (max(exact, Fraction(limit)) + Fraction(1e-6))
+        units = [Fraction(float(smallest[name_of(leaf.dtype)])) for leaf in (*tree, norm)]
+        assert abs(exact_norm(clipped) - wanted) <= wanted / 2**7 + 3 * sum(units) + exact * units[-1]
+
+    hold()
+
+
+@pytest.mark.clause("NORMS-magnitudes", "NORMS-clip-magnitudes", "NORMS-local", "NORMS-fused")
+@EVERYWHERE
+def test_norms_hold_at_every_magnitude(library):
+    """Under limits from 1e-300 to 1e300; on JAX without 64 bits as well."""
+    norms_hold(library, library.dtypes)
+    if library.name == "jax":
+        import jax
+
+        with jax.enable_x64(False):
+            norms_hold(library, [name for name in library.dtypes if name != "float64"])
 
 
 def coefficient_of(norm, limit):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from libraries import on, with_dtypes
-from strategies import DTYPES, SMALLEST, alike, arrays, same, scales
+from strategies import DTYPES, LARGEST, SMALLEST, alike, arrays, same, scales
 
 from ampscale.core.dtypes import name_of
 from ampscale.core.norms import clip_by_global_norm, global_norm, local_norms, sizes, unscale_check_and_norm
@@ -157,13 +157,22 @@ def test_the_returned_norm_is_the_one_before_clipping(library):
     assert alike(library.to_numpy(clipped), np.asarray([complex(F32(3) * factor, F32(4) * factor)], np.complex64))
 
 
-@pytest.mark.clause("NORMS-clip-infinite", "NORMS-clip-nan")
-def test_an_infinite_norm_makes_finite_values_zero(library):
-    """Where only the norm overflows, gradients become zeros; an infinity becomes NaN; a NaN norm counts as the limit."""
-    clipped, norm = library.to_numpy(clip_by_global_norm(library.array([1e20, -1e20]), 1.0))
-    assert norm == math.inf
-    assert alike(clipped, np.asarray([0.0, -0.0], F32))
+@pytest.mark.clause("NORMS-magnitudes", "NORMS-clip-magnitudes")
+@with_dtypes("float32", "float64")
+def test_a_norm_beyond_its_dtype_is_infinite_and_clips(library, dtype):
+    """Four of the largest numbers have twice that norm; clipped, they have the limit's."""
+    largest = float(LARGEST[dtype])
+    for limit in (2.0**20, largest):
+        clipped, norm = library.to_numpy(clip_by_global_norm(library.array([largest, -largest] * 2, dtype), limit))
+        assert norm == math.inf
+        assert clipped.tolist() == pytest.approx([limit / 2, -limit / 2] * 2, rel=1e-6)
+
+
+@pytest.mark.clause("NORMS-clip-nan")
+def test_an_infinity_becomes_nan(library):
+    """Beside it finite values become zeros; a NaN norm counts as the limit."""
     clipped, norm = library.to_numpy(clip_by_global_norm(library.array([math.inf, 1]), 1.0))
+    assert norm == math.inf
     assert alike(clipped, np.asarray([math.nan, 0], F32))
     clipped, norm = library.to_numpy(clip_by_global_norm(library.array([math.nan, 1]), 1.0))
     assert math.isnan(norm)

@@ -1,6 +1,7 @@
 """Norms and clipping, beside values worked out by hand; the vectors hold the package to them."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -67,6 +68,25 @@ def test_each_operation_of_a_coefficient_is_rounded(dtype, kind):
     for norm, limit in 10.0 ** draw.uniform(-8, 8, (200, 2)):
         wanted = kind(limit) / (max(kind(norm), kind(limit)) + kind(1e-6))
         assert clip_coefficient(float(kind(norm)), float(limit), dtype) == float(wanted)
+
+
+def test_exponents_have_no_bounds_before_the_norm():
+    """A three and a four, times the square root of the largest power or of the smallest, in one array or in two."""
+    for dtype, powers in (("float32", (2.0**100, 2.0**-100, 2.0**-149)), ("float64", (2.0**1000, 2.0**-1000, 2.0**-1074))):
+        for power in powers:
+            tree = [array(dtype, [3 * power]), array(dtype, [4 * power])]
+            assert global_norm(tree) == 5 * power
+            assert local_norms([array(dtype, [3 * power, -4 * power]), *tree]) == [5 * power, 3 * power, 4 * power]
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [("float32", (2 - 2.0**-23) * 2.0**127), ("float64", (2 - 2.0**-52) * 2.0**1023)])
+def test_a_norm_and_a_limit_beyond_the_dtype_are_numbers_in_a_coefficient(dtype, largest):
+    """Four of the largest numbers have twice that norm, and each becomes half the limit; far beyond, a limit changes nothing."""
+    tree = [array(dtype, [largest] * 4)]
+    assert global_norm(tree) == math.inf
+    for limit, left in ((largest, largest / 2), (2.0**100, 2.0**99)):
+        assert clip(tree, limit)[0][0] == array(dtype, [left] * 4)
+    assert clip_coefficient(5.0, sys.float_info.max, dtype) == 1
 
 
 def test_infinite_elements_become_nan():

@@ -50,6 +50,14 @@ def root(square: Number, dtype: str) -> Number:
     return nearest(Fraction(2 * whole + inexact, 2 << shift // 2), dtype, False)
 
 
+def significant(value: Number, dtype: str) -> Number:
+    """*value* rounded to the digits of a format, as if its exponents had no bounds; infinities, NaN and zeros as they are."""
+    if value == 0 or not isinstance(value, Fraction):
+        return value
+    power = Fraction(2) ** (abs(value.numerator).bit_length() - value.denominator.bit_length())
+    return Fraction(nearest(value / power, dtype, value < 0)) * power
+
+
 def nearest(value: Fraction, dtype: str, minus: bool) -> Number:
     """An exact result in a format; *minus* is the sign that a zero takes."""
     if value == 0:

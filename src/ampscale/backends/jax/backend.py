@@ -14,11 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.dtypes import name_of, unscaled_dtype, widest
-from ...core.norms import CLIP_EPSILON
+from ...core.dtypes import FLOATS, name_of, unscaled_dtype, widest
+from ...core.norms import CLIP_EPSILON, LIFTS
 from ...core.trees import Opened, leaves, open_with, rebuilt
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from . import kernels
+from .ieee754 import divide
 
 NAME = "jax"
 _Kernel = Callable[..., kernels.Row]
@@ -217,8 +218,8 @@ def _local_norms(arrays: list[Array]) -> Array:
 @_one_program()
 def _clip_by_global_norm(arrays: list[Array], max_norm: Array) -> tuple[list[Array], Array]:
     within = _norm_dtype(arrays)
-    norm = _root(_each(kernels.squared, arrays, within=within)[2], within)
-    return _each(kernels.scaled, arrays, _coefficient(norm, max_norm))[0], norm
+    coefficient, norm = _coefficient(_each(kernels.squared, arrays, within=within)[2], max_norm, within)
+    return _each(kernels.scaled, arrays, coefficient)[0], norm
 
 
 def _each(kernel: _Kernel, arrays: list[Array], *operands: Array, **options: Any) -> _Columns:
@@ -256,37 +257,56 @@ def _row(kernel: _Kernel, array: Array, *operands: Array, **options: Any) -> ker
 
 @jax.jit
 def _all(flags: list[Flag]) -> Flag:
-    return jnp.all(_in_one(flags)) if flags else jnp.ones((), bool)
+    return jnp.all(jnp.concatenate([jnp.reshape(flag, -1) for flag in flags])) if flags else jnp.ones((), bool)
 
 
 @partial(jax.jit, static_argnums=1)
 def _root(sums: list[Array], within: str) -> Array:
     """The root of the sums, added up one by one."""
-    if not sums:
-        return jnp.zeros((), jnp.float32)
-    total, _ = jax.lax.scan(lambda total, one: (kernels.rounded(total + one, within), None), jnp.float64(0), _in_one(sums))
-    return kernels.in_dtype(jnp.sqrt(total), within)
+    return _unlifted_root(_total(sums, within), within)
 
 
 @partial(jax.jit, static_argnums=1)
 def _roots(sums: list[Array], within: str) -> Array:
     """The root of each."""
-    return kernels.in_dtype(jnp.sqrt(_in_one(sums)), within) if sums else jnp.zeros(0, jnp.float32)
+    return jax.vmap(lambda one: _unlifted_root(one, within))(_in_one(sums))
 
 
-@jax.jit
-def _coefficient(norm: Array, limit: Array) -> Array:
-    """What to multiply by, each step of it rounded to the dtype of *norm*; in float64."""
+@partial(jax.jit, static_argnums=2)
+def _coefficient(sums: list[Array], limit: Array, within: str) -> tuple[Array, Array]:
+    """What to multiply by, in float64, and the norm."""
+    total, down = _total(sums, within), LIFTS[within].down
+    norm = _unlifted_root(total, within)
+    beyond = kernels.in_dtype(jnp.sqrt(total[0]) * (down / total[1]), within)
+    return jnp.where(jnp.isinf(norm), _ratio(beyond, limit * down), _ratio(norm, limit)), norm
+
+
+def _total(sums: list[Array], within: str) -> Array:
+    nothing = jnp.asarray([0.0, LIFTS[within].up])
+    return jax.lax.scan(lambda total, one: (kernels.plus(total, one, within), None), nothing, _in_one(sums))[0]
+
+
+def _unlifted_root(total: Array, within: str) -> Array:
+    """The root of a sum of squares as `kernels.plus` has it, in *within*."""
+    square, lift = total
+    if within == "float32":
+        return kernels.in_dtype(jnp.sqrt(square) / lift, within)
+    last = jnp.where(lift > 1, kernels.LAST_LIFT, 1.0)
+    return divide(jnp.sqrt(square) / (lift / last), last)
+
+
+def _ratio(norm: Array, limit: Array) -> Array:
+    """As `core.norms.clip_coefficient`, in float64: each step is rounded to the dtype of *norm*."""
     within = norm.dtype.name
-    limit = kernels.in_dtype(limit, within)
+    limit = kernels.in_dtype(jnp.minimum(limit, FLOATS[within].largest), within)
     rounded = partial(kernels.rounded, dtype=within)
     largest, wanted = (kernels.in_dtype(number, "float64") for number in (jnp.where(norm > limit, norm, limit), limit))
     return rounded(wanted / rounded(largest + rounded(jnp.float64(CLIP_EPSILON))))
 
 
-def _in_one(arrays: list[Array]) -> Array:
-    """Arrays of shape () or (n,) as one of shape (n,)."""
-    return jnp.concatenate([jnp.reshape(array, -1) for array in arrays])
+def _in_one(sums: list[Array]) -> Array:
+    """Sums as `kernels.plus` has them, of shape (2,) or (n, 2), as one array of shape (n, 2)."""
+    return jnp.concatenate([jnp.zeros((0, 2)), *(jnp.reshape(one, (-1, 2)) for one in sums)])
 
 
 def _is_traced(arrays: list[Array], *operands: Any) -> bool:

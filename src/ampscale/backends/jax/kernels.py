@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...core.dtypes import COMPLEX_PARTS, INTEGERS, unscaled_dtype, wide
+from ...core.norms import LIFTS, Lifts
 from ...core.scaling import Operation
 from ...core.typing import Array, Flag
 from .ieee754 import divide, multiply, narrowed, widened
@@ -23,6 +24,7 @@ PIECES = 4  # that are taken in each round, of as many values as there are lanes
 SLICES = 8  # that an array is cut into where a loop takes none
 LANES = 2**12  # at most, of eight bytes each
 STRAIGHT = 2**11  # values that are not worth a loop
+LAST_LIFT = 2.0**150  # lifts the smallest float64 out of the subnormal ones, which XLA's CPU code takes for zero
 
 
 class Row(NamedTuple):
@@ -30,7 +32,7 @@ class Row(NamedTuple):
 
     value: Array | None = None  # the array of the result, in place of the given one
     finite: Flag | None = None  # bool, shape ()
-    squares: Array | None = None  # float64, shape (): the sum of the squares, holding a value of the dtype of the norm
+    squares: Array | None = None  # float64, shape (2,): the sum of the squares of lifted values, and the lift; see `plus`
 
 
 def scaled(leaf: Array, factor: Array) -> Row:
@@ -54,7 +56,8 @@ def measured(leaf: Array, scale: Array, dtype: str | None, within: str) -> Row:
     value = _applied(divide, leaf, scale, unscaled_dtype(leaf.dtype.name, dtype))
     sums = _sums(value, within)
     is_wide = wide(value.dtype.name) == "float64"
-    return Row(value, _still_finite(leaf, scale, value) if is_wide else jnp.all(jnp.isfinite(sums)), _added(sums, within))
+    finite = _still_finite(leaf, scale, value) if is_wide else reduce(and_, [jnp.isfinite(sum_[0]) for sum_ in sums])
+    return Row(value, finite, _added(sums, within))
 
 
 def is_finite(leaf: Array) -> Row:
@@ -77,6 +80,16 @@ def parts(leaf: Array) -> list[Array]:
 def rounded(array: Array, dtype: str) -> Array:
     """*array*, float64, rounded to the values of *dtype*."""
     return widened(narrowed(array)) if dtype == "float32" else array
+
+
+def plus(one: Array, other: Array, within: str) -> Array:
+    """
+    Return the sum of two sums of squares, each float64 of shape (2,): of values that were multiplied by a power of two, and that
+    power, the lift. It is rounded to the digits of *within*, and has the exponents of float64.
+    """
+    lift = jnp.minimum(one[1], other[1])
+    left, right = (square * ratio * ratio for square, ratio in ((sum_[0], _ratio(lift, sum_[1])) for sum_ in (one, other)))
+    return jnp.stack([_in_digits(left + right, within), lift])
 
 
 def in_dtype(array: Array, name: str) -> Array:
@@ -133,35 +146,50 @@ def _finite_in_pieces(array: Array) -> Flag:
     return reduce(and_, flags)
 
 
-def _sums(leaf: Array, within: str) -> Array:
-    """The sum of the squares of each part of *leaf*, float64, not rounded."""
-    with jax.enable_x64(True):
-        return jnp.stack([_sum_of_squares(part, within) for part in parts(leaf)])
+def _ratio(lift: Array, own: Array) -> Array:
+    """*lift* divided by *own*, a lift too; where both are extreme, something as negligible. XLA would square a quotient first."""
+    return jnp.where(own > lift, LIFTS["float64"].down, 1.0)
 
 
-def _added(sums: Array, within: str) -> Array:
+def _sums(leaf: Array, within: str) -> list[Array]:
+    """The sum of the squares of each part of *leaf*, as `plus` takes them, not rounded."""
     with jax.enable_x64(True):
-        return reduce(lambda one, other: rounded(one + other, within), list(rounded(sums, within)))
+        return [_sum_of_squares(part, within) for part in parts(leaf)]
+
+
+def _added(sums: list[Array], within: str) -> Array:
+    with jax.enable_x64(True):
+        return reduce(partial(plus, within=within), [jnp.stack([_in_digits(sum_[0], within), sum_[1]]) for sum_ in sums])
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _sum_of_squares(array: Array, within: str) -> Array:
-    squares = partial(_squares, within=within)
-    on_cpu = partial(_sum_in_lanes, function=squares)
-    return jax.lax.platform_dependent(array, cpu=on_cpu, default=lambda array: jnp.sum(squares(array)))
+    """
+    As `plus` takes it. A plain sum that is infinite or tiny is taken again, lifted.
+
+    Squares of float32 numbers need no lift in float64; but XLA's CPU code takes the subnormal ones for zero in the plain sum.
+    """
+    plain = _sum(array, partial(_squares, within=within))
+    down, up, least = LIFTS["float64"] if within == "float64" else Lifts(1.0, 1.0, 2.0**-100)
+    large, tiny = plain == jnp.inf, plain < least * least
+    again = partial(_sum, array, partial(_lifted_squares, large=large, within=within))
+    lift = jnp.where(large, down, jnp.where(tiny, up, 1.0))
+    return jnp.stack([jax.lax.cond(large | tiny, again, lambda: plain), lift])
 
 
 @_sum_of_squares.defjvp
 def _derivative(within: str, values: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (array,), (tangent,) = values, tangents
     with jax.enable_x64(True):
-        slope = 2 * in_dtype(array, "float64") * tangent.astype(jnp.float64)
-        return _sum_of_squares(array, within), jnp.sum(slope)
+        result = _sum_of_squares(array, within)
+        lift = jax.lax.stop_gradient(result[1])
+        slope = 2 * jnp.sum((in_dtype(array, "float64") * lift) * (tangent.astype(jnp.float64) * lift))
+        return result, jnp.stack([slope, jnp.zeros_like(slope)])
 
 
 def _squares(array: Array, within: str) -> Array:
     """
-    Float64, in the values of *within*; only what is infinite in float32 is not, so that it can be told from an infinity.
+    Float64, in the digits of *within*.
 
     XLA's CPU code takes a product below 2**-126 for zero in float32, and has it in float64.
     """
@@ -171,11 +199,31 @@ def _squares(array: Array, within: str) -> Array:
     values = array.astype(jnp.float32)
     narrow, exact = (values * values).astype(jnp.float64), values.astype(jnp.float64)
     common = (jnp.abs(values) >= 2.0**-63) & (jnp.abs(values) < 2.0**64)
-    return jnp.where(common, narrow, jnp.rint(exact * exact * 2.0**149) * 2.0**-149)
+    return jnp.where(common, narrow, _in_digits(exact * exact, within))
+
+
+def _lifted_squares(array: Array, large: Flag, within: str) -> Array:
+    """Float64: the squares of what is divided by a power of two if it is *large*, and multiplied by one if it is tiny."""
+    values = in_dtype(array, "float64")
+    if within == "float64":
+        up = multiply(values, jnp.float64(LAST_LIFT)) * (LIFTS[within].up / LAST_LIFT)
+        values = jnp.where(large, values * LIFTS[within].down, up)
+    return values * values
+
+
+def _in_digits(array: Array, within: str) -> Array:
+    """*array*, float64, rounded to the digits of *within*, with the exponents of float64."""
+    return jax.lax.reduce_precision(array, 11, 23) if within == "float32" else array
+
+
+def _sum(array: Array, function: Callable[[Array], Array]) -> Array:
+    """The sum of what *function* makes of each value, in float64."""
+    on_cpu = partial(_sum_in_lanes, function=function)
+    return jax.lax.platform_dependent(array, cpu=on_cpu, default=lambda array: jnp.sum(function(array)))
 
 
 def _sum_in_lanes(array: Array, function: Callable[[Array], Array]) -> Array:
-    """The sum of what *function* makes of each value, in float64."""
+    """As `_sum`."""
     flat = array.reshape(-1)
     if flat.size < STRAIGHT:
         return jnp.sum(function(flat))

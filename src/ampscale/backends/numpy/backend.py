@@ -118,19 +118,28 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
     if arrays is None:
         return norms.unscale_check_and_norm(tree, scale, out, dtype)
     known = run_host(Pass(_number_host(scale), checks=True, sums=_widest(arrays[1])), *arrays)
-    return (rebuilt(tree, arrays[1]) if out is None else out), np.array(known.finite), _global(known.sums)
+    norm = _global(known.sums)
+    if known.finite and not _is_right_host(norm):
+        norm = norms.global_norm(arrays[1])
+    return (rebuilt(tree, arrays[1]) if out is None else out), np.array(known.finite), norm
 
 
 def global_norm(tree: Tree) -> Array:
     """As `core.norms.global_norm`."""
     sources = plain(leaves(tree))
-    return norms.global_norm(tree) if sources is None else _global(_sums(sources))
+    norm = None if sources is None else _global(_sums(sources))
+    return norms.global_norm(tree) if norm is None or not _is_right_host(norm) else norm
 
 
 def local_norms(tree: Tree) -> Array:
     """As `core.norms.local_norms`."""
     sources = plain(leaves(tree))
-    return norms.local_norms(tree) if sources is None else norms.root(_sums(sources))
+    if sources is None:
+        return norms.local_norms(tree)
+    each = norms.root(_sums(sources))
+    for index in np.flatnonzero(np.isinf(each) | (each < norms.LIFTS[each.dtype.name].least)):
+        each[index] = norms.global_norm([sources[index], each[:0]])  # the second, which is empty, tells the dtype
+    return each
 
 
 def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
@@ -139,6 +148,8 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
     if sources is None:
         return norms.clip_by_global_norm(tree, max_norm)
     norm = _global(_sums(sources))
+    if not _is_right_host(norm):
+        return norms.clip_by_global_norm(tree, max_norm)
     coefficient = _number_host(norms.clip_coefficient(norm, max_norm))
     return rebuilt(tree, _applied(Pass(coefficient, divides=False), sources)), norm
 
@@ -173,6 +184,10 @@ def _sums(sources: list[Array]) -> Array:
     """The sum of the squares of each array."""
     squares: Array = run_host(Pass(sums=_widest(sources)), sources, sources).sums
     return squares
+
+
+def _is_right_host(norm: Array) -> bool:
+    return norms.needs_no_lift(float(norm), norm.dtype.name)
 
 
 def _global(sums: Array) -> Array:
