@@ -9,10 +9,11 @@ import torch
 
 from ...core import norms, overflow, scaling
 from ...core.dtypes import name_of, widest
-from ...core.trees import leaves, rebuilt
+from ...core.trees import leaves, leaves_with_paths, rebuilt
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from ...core.validation import check_loss
 from . import kernels
+from .layout import check_target
 from .module_network import ModuleNetwork
 
 NAME = "torch"
@@ -122,17 +123,22 @@ def local_norms(tree: Tree) -> Array:
     """As `core.norms.local_norms`."""
     arrays = _stored(leaves(tree))
     sums = _square_sums(arrays)
-    return norms.local_norms(_rounded(arrays)) if sums is None else norms.root(sums)
+    if sums is None:
+        return norms.local_norms(_rounded(arrays))
+    each = norms.root(sums)
+    for index in kernels.wrong_norms(each):
+        each[index] = norms.global_norm([arrays[index], each[:0]])  # the second, which is empty, tells the dtype
+    return each
 
 
 def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
     """As `core.norms.clip_by_global_norm`; sparse arrays come out coalesced."""
     given = leaves(tree)
     arrays = _stored(given)
-    if not _take(arrays):
+    norm = _plain_norm(arrays)
+    if norm is None:
         clipped, norm = norms.clip_by_global_norm(_rounded(arrays), max_norm)
     else:
-        norm = _global_norm(arrays)
         clipped = kernels.products(arrays, norms.clip_coefficient(norm, max_norm))
     return _remade(tree, given, clipped), norm
 
@@ -185,6 +191,9 @@ def _unscaled(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[T
     targets = arrays if places is given else _stored(places)
     if taken and out is not None and _can_write(targets, arrays):
         return out, kernels.unscale_(targets, scale).logical_not(), targets
+    if out is not None and not torch.compiler.is_compiling():  # a compiler writes to copies
+        for path, target in leaves_with_paths(out, "out"):
+            check_target(target, path)
     unscaled = (kernels.quotients if taken else scaling.unscale)(_rounded(arrays), scale, dtype)
     finite = kernels.all_finite(unscaled) if taken else overflow.all_finite(_rounded(unscaled))
     if out is None:
@@ -210,8 +219,15 @@ def _can_write(targets: list[Array], arrays: list[Array]) -> bool:
 
 
 def _global_norm(arrays: list[Array]) -> Array:
+    norm = _plain_norm(arrays)
+    return norms.global_norm(_rounded(arrays)) if norm is None else norm
+
+
+def _plain_norm(arrays: list[Array]) -> Array | None:
+    """Return the norm as the kernels compute it; None if only the definition is right."""
     sums = _square_sums(arrays)
-    return norms.global_norm(_rounded(arrays)) if sums is None else norms.root(kernels.added_in_order(sums))
+    norm = None if sums is None else norms.root(kernels.added_in_order(sums))
+    return None if norm is None or kernels.wrong_norms(norm) else norm
 
 
 def _square_sums(arrays: list[Array]) -> Array | None:

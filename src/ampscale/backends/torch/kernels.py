@@ -12,6 +12,7 @@ from operator import attrgetter
 import torch
 
 from ...core.dtypes import name_of, unscaled_dtype
+from ...core.norms import needs_no_lift
 from ...core.typing import Array, Flag, Scale
 
 FLOATS = frozenset([torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -157,6 +158,13 @@ def added_in_order(sums: Array) -> Array:
     """The sum of *sums*, shape (n,) and in the host's memory, each added to those before it and rounded: shape ()."""
     total, place = torch.zeros(1, dtype=sums.dtype), torch.zeros(len(sums), dtype=torch.int64)
     return total.index_add_(0, place, sums).reshape(())  # torch's `sum` has an order of its own
+
+
+def wrong_norms(norms: Array) -> list[int]:
+    """Return the indices of those of *norms*, plain ones in the host's memory, that are not right without a lift."""
+    values = (_CELLS[norms.dtype] * norms.numel()).from_address(norms.data_ptr())
+    dtype = name_of(norms.dtype)
+    return [index for index, value in enumerate(values) if not needs_no_lift(value, dtype)]
 
 
 def _is_eager() -> bool:
