@@ -53,8 +53,9 @@ def read_bounded(path: str | os.PathLike[str], limit: int) -> bytes:
         ValueError: It has more than *limit* bytes.
     """
     with open(path, "rb") as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
+        size = os.fstat(file.fileno()).st_size
+        data = b"" if size > limit else file.read(limit + 1)
+    if max(size, len(data)) > limit:
         raise ValueError(f"{path} must have at most {limit} bytes, got more")
     return data
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.validation import check_count, check_number
+from ..parsing import excerpt
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +68,8 @@ class Observed:
             raise ValueError(f"scales must have one element more than finite, got {len(self.scales)} and {len(self.finite)}")
         if (self.scales < 0).any():
             raise ValueError(f"scales must not be negative, got {self.scales.min()}")
-        if not np.isin(self.finite, (-1, 0, 1)).all():
-            raise ValueError(f"finite must hold -1, 0 and 1 alone, got {np.unique(self.finite).tolist()}")
+        if ((self.finite < -1) | (self.finite > 1)).any():
+            raise ValueError(f"finite must hold -1, 0 and 1 alone, got {excerpt(np.unique(self.finite).tolist())}")
 
     def trace(self) -> Trace:
         """
@@ -109,7 +110,7 @@ def from_flags(flags: Iterable[bool]) -> Trace:
         listed = list(flags)
         wrong = next((index for index, flag in enumerate(listed) if not isinstance(flag, bool | np.bool_)), None)
         if wrong is not None:
-            raise TypeError(f"flags must be bools, got {listed[wrong]!r} at step {wrong}")
+            raise TypeError(f"flags must be bools, got {excerpt(listed[wrong])} at step {wrong}")
         flags = np.asarray(listed, dtype=np.bool_)
     _check_array(flags, "flags", "bool")
     return Trace(np.where(flags, np.inf, -np.inf))
@@ -124,7 +125,7 @@ def from_string(text: str) -> Trace:
         ValueError: It has another character.
     """
     if not isinstance(text, str):
-        raise TypeError(f"text must be a string of '.' and 'x', got {text!r} of type {type(text).__name__}")
+        raise TypeError(f"text must be a string of '.' and 'x', got {excerpt(text)} of type {type(text).__name__}")
     wrong = first_other_character(text)
     if wrong is not None:
         raise ValueError(f"a trace is written with '.' and 'x', got {position_in(text, wrong)}")
@@ -165,7 +166,7 @@ def from_model(steps: int, above: float, noise: float = 0.0, seed: int = 0, drif
 
 def _check_array(value: Any, name: str, dtype: str) -> None:
     if not isinstance(value, np.ndarray) or value.dtype != dtype:
-        got = f"dtype {value.dtype}" if isinstance(value, np.ndarray) else f"{value!r} of type {type(value).__name__}"
+        got = f"dtype {value.dtype}" if isinstance(value, np.ndarray) else f"{excerpt(value)} of type {type(value).__name__}"
         raise TypeError(f"{name} must be a NumPy array of {dtype}, got {got}")
     if value.ndim != 1:
         raise ValueError(f"{name} must have one axis, got shape {value.shape}")

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from ...files import read_bounded
+from ...parsing import LONGEST_LOG, excerpt
 from ..traces import Trace, first_other_character, from_string, position_in
 from .logs import read_log, recognised
 from .tables import flag_columns, from_csv, read_table
@@ -43,14 +45,17 @@ def from_file(
 
 def read_text(path: str | Path) -> str:
     """A file's text. Bytes that are no UTF-8, as a log can have where it was cut, become a mark that means nothing."""
-    return Path(path).read_text(encoding="utf-8-sig", errors="replace")
+    text = read_bounded(path, LONGEST_LOG).decode("utf-8-sig", errors="replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _is_metrics(path: str | Path, text: str) -> bool:
     """Whether a CSV file is Lightning's log; none with flags of its own is."""
     flags, logged = flag_columns(read_table(path)[0]), "lightning" in recognised(text)
     if flags and logged:
-        raise ValueError(f"{path} has flags, {flags}, and is Lightning's log as well: give column=..., or dialect='lightning'")
+        raise ValueError(
+            f"{path} has flags, {excerpt(flags)}, and is Lightning's log as well: give column=..., or dialect='lightning'"
+        )
     return logged
 
 

@@ -25,10 +25,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...parsing import excerpt
 from ..traces import Overflow
 
 DIALECTS = ("apex", "deepspeed", "paddle", "megatron", "fairseq", "lightning")
 EVERY_RANK = ("apex", "deepspeed", "paddle")  # in these, each process prints the messages that name no rank
+
+
+def before_next(word: str) -> str:
+    """Return a pattern for the rest of a line up to the next *word*, so that signs in a row are found in linear time."""
+    first = word[0]
+    return rf"[^{first}\n]*(?:{first}(?!{word[1:]})[^{first}\n]*)*"
+
 
 ATTEMPTED = r"\. Attempted loss scale: (?P<before>#), reducing to (?P<after>#)"
 HELD = r"\. Attempted loss scale: (?P<held>#), but hysteresis is (?P<hysteresis>\d+)"
@@ -36,9 +44,12 @@ GRADIENT = r"Gradient overflow\. +Skipping step, (?:loss scaler (?P<scaler>\d+) 
 CAPITALS = r"OVERFLOW(?<!deepspeed\] OVERFLOW)(?<!deepscale\] OVERFLOW)(?: within closure)?! Skipping step"
 ZERO = r"\[deeps(?:peed|cale)\] (?:OVERFLOW!|fp16 dynamic loss scale overflow!)(?: Rank (?P<rank>-?\d+))? Skipping step"
 ITERATION = r"iteration(?:(?<=:\d\d\.\d{6}\] iteration)(?P<fraction>))? +(?P<steps>\d+)/ *\d+ \|"
-SKIPPED = r"(?:.* loss scale: (?P<scale>#) \|)?(?:.* number of skipped iterations: +(?P<skipped>\d+) \|)?"
-BAR = r"(?!\d)(?!(?:, \w+=[^,\]\n]*)*\])"  # not in a progress bar, which shows numbers that are over
-UPDATES = r"num_updates[^\w\n]{1,4}(?P<updates>\d+)" + BAR + r"(?:.*loss_scale[^\w\n]{1,4}(?P<about>#))?"
+REST = before_next(r"iteration +\d")
+SKIPPED = rf"(?:{REST} loss scale: (?P<scale>#) \|)?(?:{REST} number of skipped iterations: +(?P<skipped>\d+) \|)?"
+# Not in a progress bar, which shows numbers that are over.
+BAR = r"(?!\d)(?!(?:, (?!\w*num_updates)\w++=[^,\]\n]*+)*+(?:\]|, \w*num_updates))"
+ABOUT = rf"(?:{before_next('num_updates')}loss_scale[^\w\n]{{1,4}}(?P<about>#))?"
+UPDATES = r"num_updates[^\w\n]{1,4}(?P<updates>\d+)" + BAR + ABOUT
 
 SIGNS = (
     # amp, and fp16_utils since 2019; amp of 2018; fp16_utils of 2018 and early 2019; contrib's FP16_Optimizer
@@ -57,13 +68,17 @@ SIGNS = (
     ("paddle", "steps", r"global_step: (?P<steps>\d+)"),
     # 1.0; 2.0 to core 0.19, twice
     ("megatron", "overflow", CAPITALS + ATTEMPTED),
-    ("megatron", "start", r"successfully loaded checkpoint from .* at iteration (?P<steps>\d+)"),
+    (
+        "megatron",
+        "start",
+        rf"successfully loaded checkpoint from {before_next('successfully loaded')} at iteration (?P<steps>\d+)",
+    ),
     ("megatron", "steps", ITERATION + SKIPPED),
     # 0.5 to 0.12: fp16 and amp; a new run, twice; after finite steps since 0.10; the formats simple and json, and at the end
     ("fairseq", "overflow", r"overflow detected, (?:ignoring gradient, )?setting (?:loss )?scale to:?(?: to)? (?P<after>#)"),
-    ("fairseq", "start", r"oaded checkpoint .* @ (?P<updates>\d+) updates"),
+    ("fairseq", "start", rf"oaded checkpoint {before_next('oaded checkpoint ')} @ (?P<updates>\d+) updates"),
     ("fairseq", "start", r"o existing checkpoint found"),
-    ("fairseq", "steps", r"train_inner(?P<inner>)\b.*?" + UPDATES),
+    ("fairseq", "steps", r"train_inner(?P<inner>)\b(?:[^t\n]|t(?!rain_inner))*?" + UPDATES),
     ("fairseq", "steps", UPDATES),
 )
 NUMBER = r"(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)"  # what # stands for
@@ -90,7 +105,8 @@ class Event(NamedTuple):
         before = _scale(self.groups.get("before") or self.groups.get("held"))
         after = _scale(self.groups.get("after") or self.groups.get("reduced") or self.groups.get("held"))
         if ratio := self.groups.get("ratio"):
-            after = float(np.float32(before) * np.float32(ratio))  # as Paddle does
+            with np.errstate(all="ignore"):
+                after = float(np.float32(before) * np.float32(float(ratio)))  # as Paddle does
         return Overflow(self.line, before, after)
 
     def scale_after(self) -> float:
@@ -99,7 +115,7 @@ class Event(NamedTuple):
             exact = text in ("0.5", "inf") or (text.endswith(".0") and text != "0.0")
             return float(text) if exact else math.nan
         value = float(self.groups.get("about") or math.nan)
-        power = 2.0 ** round(math.log2(value)) if 0 < value < math.inf else math.nan
+        power = 2.0 ** round(math.log2(value)) if 0 < value < 2.0**1023 else math.nan
         return power if value in (power, float(f"{power:g}")) else math.nan
 
 
@@ -127,16 +143,17 @@ def find_steps(text: str, pattern: str) -> list[Event]:
     """
     try:
         compiled = re.compile(pattern, re.MULTILINE)
-    except re.error as error:
-        raise ValueError(f"step_pattern must be a regular expression, got {pattern!r}: {error}") from None
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"step_pattern must be a regular expression, got {excerpt(pattern)}: {error}") from None
     matches, ends = list(compiled.finditer(text)), line_ends(text)
     if not matches:
-        raise ValueError(f"step_pattern {pattern!r} matches nothing in the log")
+        raise ValueError(f"step_pattern {excerpt(pattern)} matches nothing in the log")
     if "step" not in compiled.groupindex:
         places = [next(of_line).start() for _, of_line in groupby(matches, lambda match: bisect_left(ends, match.start()))]
         return [_event(text, ends, "steps", at, {"steps": str(count)}) for count, at in enumerate(places, 1)]
     if wrong := next((match for match in matches if not (match["step"] or "").isdecimal()), None):
-        raise ValueError(f"the group 'step' of step_pattern must match a whole number, got {wrong['step']!r} in {wrong[0]!r}")
+        got = f"{excerpt(wrong['step'])} in {excerpt(wrong[0])}"
+        raise ValueError(f"the group 'step' of step_pattern must match a whole number, got {got}")
     return [_event(text, ends, "steps", match.start(), {"steps": match["step"]}) for match in matches]
 
 
@@ -157,7 +174,12 @@ def _event(text: str, ends: list[int], meaning: str, at: int, groups: dict[str, 
     number = next(
         (groups[name] for name in ("index", "steps", "updates") if groups.get(name)), "0" if meaning == "start" else None
     )
-    return Event(at, line + 1, meaning, groups, None if rank is None else int(rank), None if number is None else int(number))
+    return Event(at, line + 1, meaning, groups, None if rank is None else count(rank), None if number is None else count(number))
+
+
+def count(digits: str) -> int:
+    """Return a number of steps, ranks or overflows; one that no log can have is not read to the end."""
+    return int(digits) if len(digits) <= 18 else 10**18
 
 
 def _scale(text: str | None) -> float:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...parsing import MOST_STEPS
 from ..traces import Observed
-from .log_formats import Event
+from .log_formats import Event, count
 
 
 class UnplacedError(Exception):
@@ -47,20 +48,24 @@ def observe(events: list[Event], notes: list[str]) -> Observed:
 
     Raises:
         UnplacedError: The events do not say at which steps the overflows were.
+        ValueError: There are more than `MOST_STEPS` steps.
     """
+    if wrong := next((event for event in events if (event.number or 0) > MOST_STEPS), None):
+        raise ValueError(f"the log must have at most {MOST_STEPS} steps, got step {wrong.number} in line {wrong.line}")
     marks, rest = _marks(events)
     begin = _begin(marks)
     windows = list(_windows(marks, begin))
-    finite, scales = list[int](), dict[int, float]()
+    finite, scales, steps = [np.empty(0, np.int8)], dict[int, float](), 0
     for window in windows:
         flags = _flags(window)
-        finite += [-1] * window.unseen
-        scales |= {len(finite) + place: scale for place, scale in _scales(window, flags) if not math.isnan(scale)}
-        finite += flags
-    _note(notes, begin, windows, finite.count(-1), rest)
-    seen = np.full(len(finite) + 1, math.nan)
+        finite += [np.full(window.unseen, -1, np.int8), flags]
+        steps += window.unseen
+        scales |= {steps + place: scale for place, scale in _scales(window, flags) if not math.isnan(scale)}
+        steps += window.covered
+    seen, flags = np.full(steps + 1, math.nan), np.concatenate(finite)
+    _note(notes, begin, windows, int(np.count_nonzero(flags == -1)), rest)
     seen[list(scales)] = list(scales.values())
-    return Observed(seen, np.array(finite, np.int8))
+    return Observed(seen, flags)
 
 
 def _marks(events: list[Event]) -> tuple[list[Mark], list[Event]]:
@@ -124,12 +129,12 @@ def _windows(marks: list[Mark], begin: int) -> Iterator[Window]:
     for mark in marks:
         event, steps, unseen, overflows = mark.event, mark.number - before, 0, len(mark.overflows)
         if (now := event.groups.get("total")) is not None:
-            overflows, total = overflows if total is None else int(now) - total, int(now)
+            overflows, total = overflows if total is None else count(now) - total, count(now)
         elif total is not None:
             total += overflows
         if (now := event.groups.get("skipped")) is not None:
-            unseen, overflows = max(0, steps - apart), int(now) - carried
-            carried = int(now) if opens and steps == 1 and event.has("fraction") else 0
+            unseen, overflows = max(0, steps - apart), count(now) - carried
+            carried = count(now) if opens and steps == 1 and event.has("fraction") else 0
         opens = event.meaning == "start"
         if opens or (mark is marks[0] and mark.number == begin and event.has("updates")):
             unseen, overflows = steps, 0
@@ -143,21 +148,23 @@ def _windows(marks: list[Mark], begin: int) -> Iterator[Window]:
         before = mark.number
 
 
-def _flags(window: Window) -> list[int]:
-    """The flags of the covered steps, as in `Observed`."""
+def _flags(window: Window) -> np.ndarray:
+    """Return the flags of the covered steps, as in `Observed`."""
     _, _, covered, overflows = window
     if overflows in (0, covered):
-        return [int(not overflows)] * covered
-    if not window.mark.event.has("inner"):
-        return [-1] * covered
-    return [0 if covered == overflows + 1 else -1] * (covered - 1) + [1]
+        return np.full(covered, not overflows, np.int8)
+    flags = np.full(covered, -1, np.int8)
+    if window.mark.event.has("inner"):
+        flags[:-1] = 0 if covered == overflows + 1 else -1
+        flags[-1] = 1
+    return flags
 
 
-def _scales(window: Window, flags: list[int]) -> Iterator[tuple[int, float]]:
+def _scales(window: Window, flags: np.ndarray) -> Iterator[tuple[int, float]]:
     """The scales that were seen, with the covered steps before them."""
     if not window.overflows or not window.mark.event.has("about") or window.mark.event.has("inner"):
         yield window.covered, window.mark.event.scale_after()  # else of the last finite step, whichever that was
-    if len(window.mark.overflows) == window.overflows and not any(flags[: window.overflows]):
+    if len(window.mark.overflows) == window.overflows and not flags[: window.overflows].any():
         for place, event in enumerate(window.mark.overflows):
             _, before, after = event.overflow()
             yield place, before

@@ -21,11 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from ...parsing import MOST_STEPS, cut, excerpt
 from ..traces import Observed, Overflow, Trace
-from .log_formats import DIALECTS, EVERY_RANK, Event, find_events, find_steps, reports
+from .log_formats import DIALECTS, EVERY_RANK, Event, count, find_events, find_steps, reports
 from .log_steps import UnplacedError, observe
 
-SUSPECT = re.compile(r"overflow.*(?:skip|scale)|inf or nan", re.IGNORECASE)
+SUSPECT = re.compile(r"(?>.*?overflow).*?(?:skip|scale)|.*?inf or nan", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +86,7 @@ def read_log(text_or_lines: str | Iterable[str], dialect: str | None = None, ste
             step_pattern.
     """
     if dialect not in (None, *DIALECTS):
-        raise ValueError(f"dialect must be one of {list(DIALECTS)}, got {dialect!r}")
+        raise ValueError(f"dialect must be one of {list(DIALECTS)}, got {excerpt(dialect)}")
     text = _text(text_or_lines)
     if dialect in (None, "lightning") and _scale_columns(text):
         if step_pattern is not None:
@@ -141,13 +142,11 @@ def _choose(asked: str | None, found: dict[str, list[Event]], text: str, step_pa
 
 def _not_understood(found: dict[str, list[Event]], text: str) -> list[str]:
     heard = {event.line for events in found.values() for event in events}
-    lines = [(line, words) for line, words in enumerate(text.split("\n"), 1) if line not in heard and SUSPECT.search(words)]
+    lines = [(line, words) for line, words in enumerate(text.split("\n"), 1) if line not in heard and SUSPECT.match(words)]
     if not lines:
         return []
-    line, words = lines[0]
-    return [
-        f"{len(lines)} lines that seem to speak of overflows were not understood, the first is line {line}, {words.strip()!r}"
-    ]
+    line, words = lines[0][0], excerpt(lines[0][1].strip(), 400)
+    return [f"{len(lines)} lines that seem to speak of overflows were not understood, the first is line {line}, {words}"]
 
 
 def _one_speaker(events: list[Event], notes: list[str]) -> list[Event]:
@@ -155,11 +154,11 @@ def _one_speaker(events: list[Event], notes: list[str]) -> list[Event]:
     for meaning in ("overflow", "place", "start", "steps"):
         ranks = sorted({event.rank for event in events if event.meaning == meaning and event.rank is not None})
         if len(ranks) > 1:
-            notes.append(f"ranks {ranks} speak, of {meaning}: rank {ranks[0]} was read")
+            notes.append(f"ranks {excerpt(ranks)} speak, of {meaning}: rank {ranks[0]} was read")
             events = [event for event in events if event.meaning != meaning or event.rank in (None, ranks[0])]
-    scalers = sorted({int(event.groups["scaler"] or 0) for event in events if event.has("scaler")})
+    scalers = sorted({count(event.groups["scaler"] or "0") for event in events if event.has("scaler")})
     if len(scalers) > 1:
-        notes.append(f"loss scalers {scalers} speak: loss scaler {scalers[0]} was read")
+        notes.append(f"loss scalers {excerpt(scalers)} speak: loss scaler {scalers[0]} was read")
         events = [event for event in events if event.groups.get("scaler") in (None, str(scalers[0]))]
     return events
 
@@ -230,17 +229,20 @@ def _lightning(text: str) -> Log:
     """
     columns = _scale_columns(text)
     if len(columns) != 1:
-        raise ValueError(f"Lightning's metrics.csv must have one column for the scale, got {columns}; see observed_csv")
-    reader = csv.DictReader(text.split("\n"))
-    rows = [(reader.line_num, row["step"], row[columns[0]]) for row in reader if row[columns[0]]]
+        raise ValueError(f"Lightning's metrics.csv must have one column for the scale, got {excerpt(columns)}; see observed_csv")
+    reader, line = csv.DictReader(text.split("\n")), 0
+    seen = list[tuple[int, int, float]]()
     try:
-        seen = [(line, int(step), float(scale)) for line, step, scale in rows]
+        for row in reader:
+            line = reader.line_num
+            if row.get(columns[0]):
+                seen.append((line, _step(row["step"]), float(row[columns[0]])))
         first = seen[0][1]
-    except (TypeError, ValueError, IndexError) as error:
-        wanted = f"numbers in the columns 'step' and {columns[0]!r}"
-        raise ValueError(f"Lightning's metrics.csv must have {wanted}, {rows[:1]} and so on do not: {error}") from None
+    except (TypeError, ValueError, KeyError, IndexError, csv.Error) as error:
+        wanted = f"numbers in the columns 'step' and {excerpt(columns[0])}"
+        raise ValueError(f"Lightning's metrics.csv must have {wanted}, line {line} has not: {cut(str(error))}") from None
     notes = [
-        f"the log was read as lightning's, with {columns[0]!r} as the scale in force at a step",
+        f"the log was read as lightning's, with {excerpt(columns[0])} as the scale in force at a step",
         "a scale that was logged at the end of a batch, as in on_train_batch_end, is the next step's: then all is one step late",
     ]
     pairs = list(pairwise(seen))
@@ -259,3 +261,10 @@ def _lightning(text: str) -> Log:
     if (finite == -1).any():
         notes.append("the log leaves out steps: Trainer(log_every_n_steps=1) logs each")
     return Log("lightning", overflows, Observed(scales, finite), tuple(notes))
+
+
+def _step(text: str) -> int:
+    step = int(text) if len(text) <= 18 else -1
+    if not 0 <= step <= MOST_STEPS:
+        raise ValueError(f"each step must be a number from 0 to {MOST_STEPS}, got {excerpt(text)}")
+    return step

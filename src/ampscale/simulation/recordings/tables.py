@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...parsing import excerpt
 from ..traces import Observed, Trace, from_flags
 
 FLAG_COLUMNS = {"finite": "finite", "overflow": "overflow", "found_inf": "overflow", "skipped": "overflow"}  # what true means
@@ -98,7 +99,9 @@ def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
 
 def _place(path: str | Path, header: list[str], column: str) -> int:
     if header.count(column) != 1:
-        raise ValueError(f"{path} must have one column {column!r}, got {header.count(column)} among {header}")
+        raise ValueError(
+            f"{path} must have one column {excerpt(column)}, got {header.count(column)} among {excerpt(header, 400)}"
+        )
     return header.index(column)
 
 
@@ -110,19 +113,20 @@ def flag_columns(header: list[str]) -> list[str]:
 def _flag_column(path: str | Path, header: list[str]) -> str:
     known = flag_columns(header)
     if len(known) != 1:
-        raise ValueError(f"{path} must have one column of {list(FLAG_COLUMNS)}, or one be named; got {known} among {header}")
+        got = f"{excerpt(known)} among {excerpt(header, 400)}"
+        raise ValueError(f"{path} must have one column of {list(FLAG_COLUMNS)}, or one be named; got {got}")
     return known[0]
 
 
 def _meaning(column: str, means: str | None) -> str:
     """What a true cell of a column means."""
     if means not in (None, "finite", "overflow"):
-        raise ValueError(f"means must be 'finite' or 'overflow', got {means!r}")
+        raise ValueError(f"means must be 'finite' or 'overflow', got {excerpt(means)}")
     named = FLAG_COLUMNS.get(column.lower(), means)
     if named is None:
-        raise ValueError(f"what does a true cell of {column!r} mean? give means='finite' or means='overflow'")
+        raise ValueError(f"what does a true cell of {excerpt(column)} mean? give means='finite' or means='overflow'")
     if means not in (None, named):
-        raise ValueError(f"a true cell of {column!r} means {named!r}, got means={means!r}")
+        raise ValueError(f"a true cell of {excerpt(column)} means {named!r}, got means={excerpt(means)}")
     return named
 
 
@@ -132,7 +136,7 @@ def _flag(path: str | Path, line: int, column: str, cell: str, *, empty: bool = 
         return MEANING[word]
     if empty and not word:
         return None
-    raise ValueError(f"{path}, line {line}: {column!r} must be one of {', '.join(MEANING)}, got {cell!r}")
+    raise ValueError(f"{path}, line {line}: {excerpt(column)} must be one of {', '.join(MEANING)}, got {excerpt(cell)}")
 
 
 def _scale(path: str | Path, line: int, column: str, cell: str) -> float:
@@ -141,5 +145,5 @@ def _scale(path: str | Path, line: int, column: str, cell: str) -> float:
     except ValueError:
         value = -1.0
     if value < 0:
-        raise ValueError(f"{path}, line {line}: {column!r} must be a number of at least 0, or empty, got {cell!r}")
+        raise ValueError(f"{path}, line {line}: {excerpt(column)} must be a number of at least 0, or empty, got {excerpt(cell)}")
     return value
