@@ -34,6 +34,9 @@ conform-matrix: $(READY) ## the suite on every implementation, each in its own e
 conform-audit: $(READY) ## the suite itself: each mutant killed, each case and expectation needed
 	cd conformance/tests && ../../$(BIN)/python -m mutants.audit
 
+mutants: $(READY) .venv-mutants/ready ## a sample of mutants of the library, each against the tests that mirror its file; an hour
+	$(BIN)/python tools/mutants/run.py $(ARGS)
+
 check: $(READY) ## format, lint, types, and every vector computed again by the oracle
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -52,6 +55,11 @@ bench: .venv/bench ## what everything costs, beside other implementations and th
 .venv/bench: pyproject.toml constraints.txt
 	$(call install,.[bench])
 
+.venv-mutants/ready:
+	$(PYTHON) -m venv .venv-mutants
+	.venv-mutants/bin/python -m pip install --quiet --constraint constraints.txt cosmic-ray
+	@touch $@
+
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ampscale needs Python 3.11 or later; set PYTHON=")'
 	$(PYTHON) -m venv .venv
@@ -59,4 +67,4 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo test test-fast test-all test-oracles conform-matrix conform-audit check bench
+.PHONY: help demo test test-fast test-all test-oracles conform-matrix conform-audit mutants check bench

@@ -1,0 +1,186 @@
+"""
+Mutants of source files: every single change that some operator makes, without those that cannot be seen.
+
+Runs where cosmic-ray is installed, whose operators make most changes; `EDITS` adds what it lacks. Prints a JSON object a line.
+"""
+
+import ast
+import difflib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator
+
+COMPARISONS = "Eq_NotEq NotEq_Eq Lt_GtE Lt_LtE LtE_Gt LtE_Lt Gt_LtE Gt_GtE GtE_Lt GtE_Gt Is_IsNot IsNot_Is"
+ARITHMETIC = "Add_Sub Sub_Add Mul_Div Div_Mul FloorDiv_Mul Mod_Mul Pow_Mul LShift_RShift RShift_LShift BitOr_BitAnd BitAnd_BitOr"
+OTHERS = """
+    ReplaceUnaryOperator_Delete_USub ReplaceUnaryOperator_Delete_Invert ReplaceUnaryOperator_Delete_Not AddNot
+    ReplaceTrueWithFalse ReplaceFalseWithTrue ReplaceAndWithOr ReplaceOrWithAnd ReplaceBreakWithContinue
+    ReplaceContinueWithBreak ExceptionReplacer NumberReplacer RemoveDecorator ZeroIterationForLoop
+"""
+COSMIC_RAY = [
+    *(f"ReplaceComparisonOperator_{pair}" for pair in COMPARISONS.split()),
+    *(f"ReplaceBinaryOperator_{pair}" for pair in ARITHMETIC.split()),
+    *OTHERS.split(),
+]
+OPPOSITE = {ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In}
+CACHES = {"cache", "lru_cache", "runtime_checkable", "overload"}
+Found = Iterator[tuple[str, str]]  # the name of an operator, and the source that it makes
+
+
+def by_cosmic_ray(source: str) -> Found:
+    """Yield what each operator of cosmic-ray makes of *source*."""
+    tree = get_ast(source)
+    for name in COSMIC_RAY:
+        operator = get_operator(f"core/{name}")()
+        count = sum(1 for node in ast_nodes(tree) for _ in operator.mutation_positions(node))
+        for occurrence in range(count):
+            yield name, mutate_code(source, operator, occurrence) or source
+
+
+def edited(source: str, node: ast.AST, text: str) -> str:
+    """Return *source* with *text* for *node*."""
+    lines = source.encode().splitlines(keepends=True)
+    starts = [sum(map(len, lines[:number])) for number in range(len(lines))]
+    start, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+    whole = source.encode()
+    return (whole[:start] + text.encode() + whole[end:]).decode()
+
+
+def by_edits(source: str) -> Found:
+    """Yield *source* without one statement or guard, with None for a result, or with two arguments of a call swapped."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Expr(value=ast.Call()) | ast.Raise() | ast.AugAssign() | ast.Delete():
+                yield "RemoveStatement", edited(source, node, "pass")
+            case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
+                yield "RemoveStatement", edited(source, node, "pass")
+            case ast.If(orelse=[]):
+                yield "RemoveGuard", edited(source, node, "pass")
+            case ast.Return(value=ast.expr()):
+                yield "ReturnNone", edited(source, node.value, "None")
+            case ast.Call(args=[ast.Name() | ast.Attribute() as first, ast.Name() | ast.Attribute() as second, *_]):
+                texts = [ast.get_source_segment(source, each) or "" for each in (first, second)]
+                yield "SwapArguments", edited(edited(source, second, texts[0]), first, texts[1])
+
+
+class Visible(ast.NodeTransformer):
+    """
+    What of a module can be seen from outside.
+
+    Not part of it: docstrings, annotations, protocols, texts of errors and warnings, caches, and checks of `zip`.
+    """
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """Drop the docstring, annotations and caches."""
+        self.generic_visit(node)
+        node.returns = None
+        node.decorator_list = [each for each in node.decorator_list if _name(each) not in CACHES]
+        return _without_docstring(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        """Drop the docstring, and all of a protocol."""
+        self.generic_visit(node)
+        node.decorator_list = [each for each in node.decorator_list if _name(each) not in CACHES]
+        if any(_name(base) == "Protocol" for base in node.bases):
+            node.body = []
+        return _without_docstring(node)
+
+    def visit_Module(self, node: ast.Module) -> ast.AST:
+        """Drop the docstring."""
+        self.generic_visit(node)
+        return _without_docstring(node)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        """Drop the annotation."""
+        node.annotation = None
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        """Drop the annotation, and the value of an alias of types."""
+        self.generic_visit(node)
+        alias = _name(node.annotation) == "TypeAlias"
+        node.annotation, node.value = ast.Constant(None), None if alias else node.value
+        return node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        """Write `not a is b` as `a is not b`."""
+        self.generic_visit(node)
+        match node:
+            case ast.UnaryOp(op=ast.Not(), operand=ast.Compare(ops=[operator]) as compared) if type(operator) in OPPOSITE:
+                compared.ops = [OPPOSITE[type(operator)]()]
+                return compared
+        return node
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        """Drop the text and the cause."""
+        self.generic_visit(node)
+        if isinstance(node.exc, ast.Call):
+            node.exc.args = []
+        node.cause = None
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Drop the arguments of a warning, and `strict` of `zip`."""
+        self.generic_visit(node)
+        if _name(node.func) == "warn":
+            node.args, node.keywords = [], []
+        if _name(node.func) == "zip":
+            node.keywords = []
+        return node
+
+
+def _name(node: ast.expr) -> str:
+    node = node.func if isinstance(node, ast.Call) else node
+    node = node.value if isinstance(node, ast.Subscript) else node
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _without_docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> ast.AST:
+    if node.body and isinstance(node.body[0], ast.Expr) and isinstance(node.body[0].value, ast.Constant):
+        node.body = node.body[1:] or [ast.Pass()]
+    return node
+
+
+def seen(source: str) -> str | None:
+    """Return what can be seen of *source*; None if it is no Python."""
+    try:
+        return ast.dump(Visible().visit(ast.parse(source)))
+    except SyntaxError:
+        return None
+
+
+def mutants(source: str) -> Found:
+    """Yield each mutant of *source* that can be told from it, once."""
+    known = {seen(source), None}
+    for found in (by_cosmic_ray, by_edits):
+        for operator, mutated in found(source):
+            if (what := seen(mutated)) not in known:
+                known.add(what)
+                yield operator, mutated
+
+
+def change(source: str, mutated: str) -> tuple[int, str, str]:
+    """Return the first line that differs, and the texts before and after, stripped."""
+    old, new = source.splitlines(), mutated.splitlines()
+    blocks = [block for block in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if block[0] != "equal"]
+    _, start, end, other, last = blocks[0]
+    return start + 1, " ".join(map(str.strip, old[start:end])), " ".join(map(str.strip, new[other:last]))
+
+
+def main(paths: list[str]) -> None:
+    """Print all mutants of the files at *paths*."""
+    for path in paths:
+        source = Path(path).read_text()
+        for operator, mutated in mutants(source):
+            line, before, after = change(source, mutated)
+            found = {"file": path, "line": line, "operator": operator, "before": before, "after": after, "source": mutated}
+            print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,189 @@
+"""
+Mutation testing of the library: a seeded sample of mutants, each against the tests that mirror its file.
+
+`make mutants` runs it. Each worker has a copy of the working tree. The log keeps what was tested, so that a run that was
+interrupted goes on; `reasons.json` says of a survivor why nothing visible changes.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+SOURCE = Path("src/ampscale")
+PACKAGES = ("core", "functional.py", "frameworks", "checkpoints", "simulation")
+GENERATOR = ROOT / ".venv-mutants/bin/python"
+LEAST = 0.95  # share of the mutants that must be killed
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+Mutant = dict[str, Any]
+
+
+class Worker:
+    """A process that runs tests on mutants in a copy of the tree."""
+
+    def __init__(self, folder: Path) -> None:
+        files = subprocess.run(
+            ["git", "ls-files", "-coz", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True
+        ).stdout
+        for name in filter(None, files.decode().split("\0")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            if (ROOT / name).is_file():
+                shutil.copy2(ROOT / name, folder / name)
+        path = os.pathsep.join(str(folder / each) for each in ("src", "conformance/src"))
+        environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": path, "JAX_ENABLE_X64": "1"}
+        command = [sys.executable, str(folder / "tools/mutants/worker.py")]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self._process = subprocess.Popen(command, cwd=folder, env=environment, **pipes)
+        self._passed: dict[str, float] = {}
+
+    def test(self, mutant: Mutant) -> Mutant:
+        """Return *mutant* with its outcome; its tests must pass without it."""
+        stages = mirrored(mutant["file"])
+        if mutant["file"] not in self._passed:
+            found = self._ask(mutant, stages, 600, source=None)
+            if found["code"]:
+                raise RuntimeError(f"the tests of {mutant['file']} must pass without a mutant, got {found['tail']}")
+            self._passed[mutant["file"]] = found["seconds"]
+        found = self._ask(mutant, stages, 3 * self._passed[mutant["file"]] + 20)
+        if found["code"] not in (0, 1, 2, 70, None) and found["code"] > 0:  # passed, failed, not collected, ended, too late
+            raise RuntimeError(f"pytest must pass or fail, got the code {found['code']} and {found['tail']}")
+        return {**mutant, **found, "source": None, "outcome": "killed" if found["code"] != 0 else "survived"}
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _ask(self, mutant: Mutant, stages: list[list[str]], limit: float, **changed: Any) -> dict[str, Any]:
+        assert self._process.stdin
+        assert self._process.stdout
+        print(json.dumps({**mutant, "stages": stages, "limit": limit, **changed}), file=self._process.stdin, flush=True)
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+
+@cache
+def mirrored(file: str) -> list[list[str]]:
+    """Return the tests that mirror *file*, nearest first: of its stem, of its folder, of its package."""
+    inside = Path(file).relative_to(SOURCE)
+    folder = ROOT / "tests" / inside.parent
+    groups = [folder.glob(f"test_{inside.stem.lstrip('_')}*.py")]
+    if inside.parent != Path():
+        groups += [folder.rglob("test_*.py"), (ROOT / "tests" / inside.parts[0]).rglob("test_*.py")]
+    stages: list[list[str]] = []
+    for group in groups:
+        stages.append(sorted({str(each.relative_to(ROOT)) for each in group} - {name for stage in stages for name in stage}))
+    return [stage for stage in stages if stage]
+
+
+def generated(files: list[str]) -> Iterator[Mutant]:
+    """Yield all mutants of *files*."""
+    command = [str(GENERATOR), str(HERE / "generate.py"), *files]
+    for line in subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
+        yield {**json.loads(line), "key": sha256(line.encode()).hexdigest()}
+
+
+def sample(arguments: argparse.Namespace) -> tuple[int, list[Mutant]]:
+    """Return the number of mutants, and those that are to be tested."""
+    roots = [ROOT / SOURCE / name for name in arguments.packages]
+    files = sorted(path for root in roots for path in ([root] if root.is_file() else root.rglob("*.py")))
+    mutants = list(generated([str(path.relative_to(ROOT)) for path in files]))
+    chosen = random.Random(arguments.seed).sample(mutants, min(arguments.count, len(mutants)))
+    return len(mutants), sorted(chosen, key=lambda mutant: (mutant["file"], mutant["line"]))
+
+
+def tested(mutants: list[Mutant], folder: Path, workers: int) -> Iterator[Mutant]:
+    """Yield each of *mutants* with its outcome. Those that the log in *folder* has as killed are not tested again."""
+    log = folder / "log.jsonl"
+    rows = map(json.loads, log.read_text().splitlines() if log.exists() else [])
+    killed = {row["key"]: row for row in rows if row["outcome"] == "killed"}
+    free: Queue[Worker] = Queue()
+    for number in range(workers):
+        shutil.rmtree(folder / str(number), ignore_errors=True)
+        free.put(Worker(folder / str(number)))
+
+    def outcome(mutant: Mutant) -> Mutant:
+        worker = free.get()
+        try:
+            return killed.get(mutant["key"]) or worker.test(mutant)
+        finally:
+            free.put(worker)
+
+    with ThreadPoolExecutor(workers) as pool, log.open("a") as kept:
+        for found in pool.map(outcome, mutants):
+            if found["key"] not in killed:
+                print(json.dumps(found), file=kept, flush=True)
+            yield found
+    for _ in range(workers):
+        free.get().close()
+
+
+def report(arguments: argparse.Namespace, count: int, found: list[Mutant]) -> dict[str, Any]:
+    """Return the result as it is committed."""
+    reasons = {_name(row): row["reason"] for row in json.loads((HERE / "reasons.json").read_text())}
+    packages: dict[str, Counter[str]] = {}
+    for mutant in found:
+        package = Path(mutant["file"]).relative_to(SOURCE).parts[0]
+        packages.setdefault(package, Counter(tested=0, killed=0, survived=0)).update(["tested", mutant["outcome"]])
+    total = sum(packages.values(), Counter())
+    survivors = [mutant for mutant in found if mutant["outcome"] == "survived"]
+    return {
+        "command": "make mutants",
+        "seed": arguments.seed,
+        "mutants": count,
+        **total,
+        "share": round(total["killed"] / total["tested"], 4),
+        "packages": packages,
+        "operators": Counter(mutant["operator"] for mutant in found),
+        "survivors": [
+            {**{key: each[key] for key in ("file", "line", "operator", "before", "after")}, "reason": reasons.get(_name(each))}
+            for each in survivors
+        ],
+    }
+
+
+def _name(mutant: Mutant) -> tuple[str, ...]:
+    """What a mutant is known by after its line has moved."""
+    return tuple(mutant[key] for key in ("file", "before", "after"))
+
+
+def main() -> int:
+    """Test a sample and write the result; return 1 if too few are killed, or a survivor lacks its reason."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("packages", nargs="*", default=PACKAGES, help="folders and files below src/ampscale")
+    parser.add_argument("--seed", type=int, default=13)
+    parser.add_argument("--count", type=int, default=700)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "mutants", help="for the log and the copies of the tree")
+    parser.add_argument("--out", type=Path, default=HERE / "result.json")
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    count, chosen = sample(arguments)
+    found = []
+    for mutant in tested(chosen, arguments.folder, arguments.workers):
+        found.append(mutant)
+        if mutant["outcome"] == "survived":
+            lines = [f"{mutant['file']}:{mutant['line']}: {mutant['operator']}", f"- {mutant['before']}", f"+ {mutant['after']}"]
+            print("\n  ".join(lines), flush=True)
+    result = report(arguments, count, found)
+    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"{result['killed']} of {result['tested']} mutants killed, of {count} in all: {result['share']:.1%}")
+    return int(result["share"] < LEAST or any(each["reason"] is None for each in result["survivors"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""
+A worker that runs the tests on one mutant after the other, each in a fork of itself.
+
+The array libraries are imported before, which takes ten times longer than most tests that kill a mutant; ampscale and the
+tests are not. Nothing may have been computed yet, since a process with threads cannot be forked safely.
+"""
+
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+LIBRARIES = """
+    array_api_compat.numpy array_api_compat.torch array_api_strict autograd autograd.numpy click.testing hypothesis.extra.numpy
+    jax.numpy ml_dtypes numpy optax pytest rich.console rich.table safetensors.numpy _hypothesis_pytestplugin xdist.plugin
+    concurrent.futures.thread multiprocessing.pool
+"""
+OPTIONS = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--no-header", "--tb=line", "-n", "0"]
+OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # the plug-ins are imported before
+
+
+def ran(stages: list[list[str]], log: Path) -> int:
+    """Run the tests of one stage after the other until one fails, and return pytest's exit code."""
+    import pytest
+
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    for files in stages:
+        if code := int(pytest.main([*OPTIONS, *files])):
+            return code
+    return 0
+
+
+def forked(stages: list[list[str]], log: Path, limit: float) -> int | None:
+    """Return the exit code of `ran` in a fork; None if it takes longer than *limit* seconds."""
+    if len(os.listdir("/proc/self/task")) > 1:
+        raise RuntimeError("the worker must have one thread to be forked")
+    child = os.fork()
+    if not child:
+        os.setpgid(0, 0)
+        code = 70
+        try:
+            code = ran(stages, log)
+        except BaseException:  # noqa: BLE001 - a mutant may raise anything, and this process is not to go on as a worker
+            traceback.print_exc()
+        os._exit(code)
+    end, status = time.monotonic() + limit, None
+    while status is None and time.monotonic() < end:
+        time.sleep(0.02)
+        done, found = os.waitpid(child, os.WNOHANG)
+        status = found if done else None
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # what it has started may still run
+    if status is None:
+        os.waitpid(child, 0)
+        return None
+    return os.waitstatus_to_exitcode(status)
+
+
+def tested(task: dict[str, Any]) -> dict[str, Any]:
+    """Return what the tests say of the file of *task* with another source."""
+    path, log = Path(task["file"]), Path("mutant.log")
+    original, times = path.read_bytes(), path.stat()
+    started = time.monotonic()
+    try:
+        if task["source"] is not None:
+            path.write_text(task["source"])
+        code = forked(task["stages"], log, task["limit"])
+    finally:
+        path.write_bytes(original)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # so that what was compiled of it still counts
+    tail = log.read_text(errors="replace")[-2000:] if log.exists() else ""
+    return {"code": code, "seconds": round(time.monotonic() - started, 2), "tail": tail}
+
+
+def main() -> None:
+    """Answer each task, a JSON object a line, with another."""
+    sys.path[:0] = [os.path.abspath(each) for each in ("src", "conformance/src", "tests", "conformance/tests", "tools")]
+    for name in LIBRARIES.split():
+        importlib.import_module(name)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        print(json.dumps(tested(json.loads(line))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
