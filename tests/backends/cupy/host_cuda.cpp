@@ -23,6 +23,7 @@ static void __syncthreads() { block.arrive_and_wait(); }
 static float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 static unsigned __float_as_uint(float number) { return std::bit_cast<unsigned>(number); }
 static long long __double_as_longlong(double number) { return std::bit_cast<long long>(number); }
+static double __longlong_as_double(long long bits) { return std::bit_cast<double>(bits); }
 
 struct float16;
 void convert(float16 from, float& to);
@@ -36,7 +37,6 @@ static float over(float a, float b) {
     return a / b;
 }
 static float plus(float a, float b) { return a + b; }
-static float root(float a) { return std::sqrt(a); }
 
 #include KERNELS
 

@@ -25,7 +25,7 @@ widths = st.sampled_from([None, "float32", "float64"])
 complex_arrays = st.tuples(st.sampled_from(["float32", "float64"]), shapes).flatmap(
     lambda kind: st.tuples(arrays(*kind), arrays(*kind)).map(lambda parts: together(*parts))
 )
-limits = st.floats(2.0**-20, 2.0**20)
+limits = st.floats(2.0**-20, 2.0**20) | st.floats(-300, 300).map(lambda power: 10.0**power)
 
 
 @pytest.fixture(scope="module", params=[host, pytest.param(device, marks=pytest.mark.device)], ids=lambda made: made.__name__)
@@ -92,7 +92,7 @@ def test_the_verbs_equal_their_definitions(place, tree, factor, dtype):
     assert same(place.got(given), tree)
 
 
-@pytest.mark.clause("NORMS-clip", "NORMS-clip-round-once")
+@pytest.mark.clause("NORMS-clip", "NORMS-clip-round-once", "NORMS-clip-magnitudes", "NORMS-magnitudes")
 @given(st.lists(any_arrays, max_size=1), limits)
 def test_clipping_equals_its_definition(place, tree, limit):
     """The norm within 2 ulp; and wherever it is the same to the bit, so is everything that was multiplied."""
@@ -249,15 +249,13 @@ def test_norms_have_the_same_bits_every_time(place, name):
 @pytest.mark.clause("NORMS-accumulate-wide", "NORMS-global")
 def test_squares_are_taken_in_the_dtype_of_the_norm(place):
     """
-    A thousand squares that float32 takes for zero are nothing, and something beside a float64 array.
-
     Sums of many arrays are added in their order, in float32, where another order would be far off.
+
+    A float64 array beside them changes that.
     """
-    tree = [np.full(1000, 1e-23, np.float32)]
-    assert same(place.got(place.backend.global_norm(place.put(tree))), np.asarray(0, np.float32))
-    assert place.got(place.backend.global_norm(place.put([*tree, np.zeros(1)]))) > 3e-22
     tree = [np.asarray([4096], np.float32), *(np.asarray([1], np.float32) for _ in range(500))]
     assert place.got(place.backend.global_norm(place.put(tree))) == norms.global_norm(tree) == 4096
+    assert place.got(place.backend.global_norm(place.put([*tree, np.zeros(1)]))) > 4096
     assert place.got(place.backend.global_norm(place.put(tree[::-1]))) > 4096
 
 

@@ -12,7 +12,7 @@
  * finite      one byte, which the caller has set to 1. Any thread that meets an infinity or a NaN among the rounded numbers
  *             writes 0, nobody reads it, and nothing here sets it to 1: it does not matter who comes first, or how many.
  * square_bits 0, 32 or 64: whether squares are summed, and the dtype that they are taken in.
- * partials    one float64 for each chunk of all launches of a call; null without squares. Every one is written, so nobody
+ * partials    one Sums for each chunk of all launches of a call; null without squares. Every one is written, so nobody
  *             clears them.
  *
  * Sums have a fixed order, thread by thread, chunk by chunk, array by array, without atomics: the same memory gives the same
@@ -53,13 +53,11 @@ __device__ void convert(float64 from, float32& to) { asm("cvt.rn.f32.f64 %0, %1;
 __device__ float32 times(float32 a, float32 b) { asm("mul.rn.f32 %0, %0, %1;" : "+f"(a) : "f"(b)); return a; }
 __device__ float32 over(float32 a, float32 b) { asm("div.rn.f32 %0, %0, %1;" : "+f"(a) : "f"(b)); return a; }
 __device__ float32 plus(float32 a, float32 b) { asm("add.rn.f32 %0, %0, %1;" : "+f"(a) : "f"(b)); return a; }
-__device__ float32 root(float32 a) { asm("sqrt.rn.f32 %0, %0;" : "+f"(a)); return a; }
 #endif
 
 __device__ float64 times(float64 a, float64 b) { return a * b; }
 __device__ float64 over(float64 a, float64 b) { return a / b; }
 __device__ float64 plus(float64 a, float64 b) { return a + b; }
-__device__ float64 root(float64 a) { return sqrt(a); }
 
 __device__ void convert(float32 from, float32& to) { to = from; }
 __device__ void convert(float64 from, float64& to) { to = from; }
@@ -86,6 +84,8 @@ __device__ bool is_finite(bfloat16 a) { return (a.bits & 0x7f80u) != 0x7f80u; }
 __device__ bool is_finite(float32 a) { return (__float_as_uint(a) & 0x7f800000u) != 0x7f800000u; }
 __device__ bool is_finite(float64 a) { return (__double_as_longlong(a) & 0x7ffll << 52) != 0x7ffll << 52; }
 
+__device__ bool is_normal(float32 a) { return is_finite(a) && (__float_as_uint(a) & 0x7f800000u) != 0; }
+
 /* Whether 1 / a is exact, and neither is subnormal: a positive, finite power of two that is not at the edge. */
 __device__ bool has_reciprocal(float32 a) {
     unsigned bits = __float_as_uint(a), exponent = bits >> 23;
@@ -110,16 +110,51 @@ template <class Within> struct Quotient {
     __device__ Within operator()(Within a) const { return over(a, divisor); }
 };
 
-/* How squares are summed, taken in the dtype Number; or not at all. */
+/*
+ * Sums of squares. In float64 the squares of all float32 numbers are normal. Those of large and of small float64 numbers are
+ * taken of what they are when they have been multiplied by the powers of two DOWN and UP.
+ */
+struct Sums {
+    float64 plain, large, small;
+
+    __device__ void add(const Sums& other) {
+        plain += other.plain;
+        large += other.large;
+        small += other.small;
+    }
+};
+
+/* A sum of squares of numbers that were multiplied by a power of two, and that power. */
+struct Lifted { float64 square, lift; };
+
+__device__ Lifted lifted(const Sums& sums) {
+    if (sums.large != 0) return {sums.large + sums.plain * DOWN * DOWN, DOWN};
+    if (sums.plain != 0) return {sums.plain + sums.small / UP / UP, 1};
+    return {sums.small, UP};
+}
+
+/* How squares are summed, taken in the digits of Number; or not at all. */
 struct NoSquares {
     template <class Out> __device__ void add(Out) {}
 };
-template <class Number> struct Squares {
-    double sum = 0;
+template <class Number> struct Squares;
+template <> struct Squares<float32> {
+    Sums sums{0, 0, 0};
 
     template <class Out> __device__ void add(Out rounded) {
-        const Number number = as<Number>(rounded);
-        sum += as<float64>(times(number, number));
+        const float32 number = as<float32>(rounded), square = times(number, number);
+        if (is_normal(square)) sums.plain += as<float64>(square);
+        else sums.plain += times(as<float64>(number), as<float64>(number));
+    }
+};
+template <> struct Squares<float64> {
+    Sums sums{0, 0, 0};
+
+    template <class Out> __device__ void add(Out rounded) {
+        const float64 number = as<float64>(rounded), magnitude = number < 0 ? -number : number;
+        if (magnitude > 1 / LEAST) sums.large += times(number * DOWN, number * DOWN);
+        else if (magnitude < LEAST) sums.small += times(number * UP, number * UP);
+        else sums.plain += times(number, number);
     }
 };
 
@@ -177,12 +212,12 @@ __device__ Row row_of(long long chunk, const Row* rows, int count) {
 }
 
 /* The sum over a block, in the thread 0. */
-__device__ double block_sum(double mine) {
-    __shared__ double sums[THREADS];
+__device__ Sums block_sum(const Sums& mine) {
+    __shared__ Sums sums[THREADS];
     sums[threadIdx.x] = mine;
     for (int half = THREADS / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+        if (threadIdx.x < half) sums[threadIdx.x].add(sums[threadIdx.x + half]);
     }
     return sums[0];
 }
@@ -217,15 +252,15 @@ __device__ void pass_chunk(const Chunk<In, Out>& chunk, Work& worker, unsigned c
 }
 
 template <class Number, class In, class Out, class Operation>
-__device__ void pass_squared(const Chunk<In, Out>& chunk, Operation operation, unsigned char* finite, double* partials) {
+__device__ void pass_squared(const Chunk<In, Out>& chunk, Operation operation, unsigned char* finite, Sums* partials) {
     Worker<In, Out, Operation, Squares<Number>> worker{operation};
     pass_chunk(chunk, worker, finite);
-    const double sum = block_sum(worker.squares.sum);
+    const Sums sum = block_sum(worker.squares.sums);
     if (threadIdx.x == 0) partials[chunk.index] = sum;
 }
 
 template <class In, class Out, class Operation>
-__device__ void pass(const Chunk<In, Out>& chunk, Operation operation, int square_bits, unsigned char* finite, double* partials) {
+__device__ void pass(const Chunk<In, Out>& chunk, Operation operation, int square_bits, unsigned char* finite, Sums* partials) {
     if (square_bits == 32) pass_squared<float32>(chunk, operation, finite, partials);
     else if (square_bits == 64) pass_squared<float64>(chunk, operation, finite, partials);
     else {
@@ -243,7 +278,7 @@ template <class Within> __device__ Within value_of(const void* factor, bool is_f
 #define PASS(In, Out)                                                                                                       \
     extern "C" __global__ void __launch_bounds__(THREADS) pass_##In##_##Out(                                                \
         const Row* rows, int count, const void* factor, bool factor_is_float64, double number, bool divides,                \
-        int square_bits, unsigned char* finite, double* partials) {                                                         \
+        int square_bits, unsigned char* finite, Sums* partials) {                                                           \
         typedef Wide<In>::type Within;                                                                                      \
         const Chunk<In, Out> chunk(rows, count);                                                                            \
         const Within value = value_of<Within>(factor, factor_is_float64, number);                                           \
@@ -266,51 +301,77 @@ extern "C" __global__ void __launch_bounds__(THREADS) write_rows(const Part part
     for (int i = threadIdx.x; i < count; i += THREADS) rows[i] = part.rows[i];
 }
 
+/* A sum of squares with the digits of Number; not negative. Bits of float64 are rounded as those of float32 are to bfloat16. */
+template <class Number> __device__ float64 in_digits(float64 a) { return a; }
+template <> __device__ float64 in_digits<float32>(float64 a) {
+    const long long bits = __double_as_longlong(a);
+    return __longlong_as_double((bits + 0xfffffffll + (bits >> 29 & 1)) & ~0x1fffffffll);
+}
+
+template <class Number> __device__ Lifted plus(const Lifted& a, const Lifted& b) {
+    const float64 lift = a.lift < b.lift ? a.lift : b.lift, left = lift / a.lift, right = lift / b.lift;
+    return {in_digits<Number>(a.square * left * left + b.square * right * right), lift};
+}
+
+template <class Number> __device__ Number root(const Lifted& sum, float64 lift = 1) {
+    return as<Number>(sqrt(sum.square) * (lift / sum.lift));
+}
+
 /* square_sums_<sum>: a block for each row of the call; `sums` are written in the order of the tree, each rounded once. */
-template <class Sum> __device__ void square_sum(const Row* rows, const double* partials, Sum* sums) {
+template <class Number> __device__ void square_sum(const Row* rows, const Sums* partials, Lifted* sums) {
     const Row row = rows[blockIdx.x];
     const long long chunks = (row.length + CHUNK - 1) / CHUNK;
-    double mine = 0;
-    for (long long i = threadIdx.x; i < chunks; i += THREADS) mine += partials[row.first_chunk + i];
-    const double sum = block_sum(mine);
-    if (threadIdx.x == 0) convert(sum, sums[row.position]);
+    Sums mine{0, 0, 0};
+    for (long long i = threadIdx.x; i < chunks; i += THREADS) mine.add(partials[row.first_chunk + i]);
+    const Lifted sum = lifted(block_sum(mine));
+    if (threadIdx.x == 0) sums[row.position] = {in_digits<Number>(sum.square), sum.lift};
+}
+
+/* What clips to `limit`, a number of the dtype. A norm that is NaN counts as the limit. */
+template <class Number> __device__ Number ratio(Number norm, float64 limit, float64 epsilon) {
+    const Number most = as<Number>(limit), larger = as<float64>(norm) > as<float64>(most) ? norm : most;
+    return over(most, plus(larger, as<Number>(epsilon)));
 }
 
 /*
  * norms_<sum>: one block; the roots of `count` sums, the root of the sums added in their order, and the coefficient that clips
- * to `limit`. A norm that is NaN counts as the limit. All three are written.
+ * to `limit`: where the norm is infinite, from the norm and the limit times `down`, whose product with it is `lifted_limit`.
+ * All three are written.
  */
-template <class Sum>
-__device__ void roots(const Sum* sums, int count, double limit, double epsilon, Sum* local, Sum* norm, Sum* coefficient) {
-    __shared__ Sum near[THREADS];
-    Sum total = 0;
+template <class Number>
+__device__ void roots(
+    const Lifted* sums, int count, float64 limit, float64 lifted_limit, float64 down, float64 epsilon,
+    Number* local, Number* norm, Number* coefficient) {
+    __shared__ Lifted near[THREADS];
+    Lifted total{0, UP};
     for (int first = 0; first < count; first += THREADS) {
         const int mine = first + threadIdx.x;
         __syncthreads();
         if (mine < count) {
             near[threadIdx.x] = sums[mine];
-            local[mine] = root(sums[mine]);
+            local[mine] = root<Number>(sums[mine]);
         }
         __syncthreads();
         const int here = threadIdx.x != 0 ? 0 : count - first < THREADS ? count - first : THREADS;
 #pragma unroll 8
-        for (int i = 0; i < here; ++i) total = plus(total, near[i]);
+        for (int i = 0; i < here; ++i) total = plus<Number>(total, near[i]);
     }
     if (threadIdx.x != 0) return;
-    const Sum all = root(total), most = as<Sum>(limit);
-    const Sum larger = as<float64>(all) > as<float64>(most) ? all : most;
+    const Number all = root<Number>(total);
+    const bool beyond = !is_finite(all) && as<float64>(all) > 0;
     *norm = all;
-    *coefficient = over(most, plus(larger, as<Sum>(epsilon)));
+    *coefficient = beyond ? ratio(root<Number>(total, down), lifted_limit, epsilon) : ratio(all, limit, epsilon);
 }
 
 #define NORMS(Sum)                                                                                                          \
     extern "C" __global__ void __launch_bounds__(THREADS) square_sums_##Sum(                                                \
-        const Row* rows, const double* partials, Sum* sums) {                                                               \
+        const Row* rows, const Sums* partials, Lifted* sums) {                                                              \
         square_sum<Sum>(rows, partials, sums);                                                                              \
     }                                                                                                                       \
     extern "C" __global__ void __launch_bounds__(THREADS) norms_##Sum(                                                      \
-        const Sum* sums, int count, double limit, double epsilon, Sum* local, Sum* norm, Sum* coefficient) {                \
-        roots<Sum>(sums, count, limit, epsilon, local, norm, coefficient);                                                  \
+        const Lifted* sums, int count, double limit, double lifted_limit, double down, double epsilon,                      \
+        Sum* local, Sum* norm, Sum* coefficient) {                                                                          \
+        roots<Sum>(sums, count, limit, lifted_limit, down, epsilon, local, norm, coefficient);                              \
     }
 
 NORMS(float32)

@@ -84,7 +84,7 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
     """As `core.norms.unscale_check_and_norm`."""
     unscaled, finite, sums = _unscaled(tree, scale, out, dtype, with_sums=True)
     with _device_of([sums]):
-        return unscaled, finite, launch_norms(sums, 1)[1]
+        return unscaled, finite, launch_norms(sums, _norm_dtype(leaves(unscaled)), 1)[1]
 
 
 def global_norm(tree: Tree) -> Array:
@@ -122,7 +122,7 @@ def _unscaled(
         given = arrays if out is tree else leaves(out)
         direct = out is not None and _can_be_targets(given, sources)
         targets = given if direct else _like(sources, dtype)
-        sums = widest([name_of(target.dtype) for target in targets]) if with_sums else None
+        sums = _norm_dtype(targets) if with_sums else None
         finite, totals = launch_pass(sources, targets, scale, divides=True, sums=sums)
         if out is not None and not direct:
             overflow.write(out, targets)
@@ -133,9 +133,13 @@ def _norms(tree: Tree, limit: float) -> tuple[Array, Array, Array]:
     arrays = leaves(tree)
     with _device_of(arrays):
         sources = _contiguous(arrays)
-        sums = widest([name_of(source.dtype) for source in sources])
-        _, totals = launch_pass(sources, None, 1, divides=False, sums=sums)
-        return launch_norms(totals, limit)
+        dtype = _norm_dtype(sources)
+        _, totals = launch_pass(sources, None, 1, divides=False, sums=dtype)
+        return launch_norms(totals, dtype, limit)
+
+
+def _norm_dtype(arrays: list[Array]) -> str:
+    return widest([name_of(array.dtype) for array in arrays])
 
 
 def _device_of(arrays: list[Array]) -> AbstractContextManager[Any]:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from ...core.dtypes import COMPLEX_PARTS, name_of
-from ...core.norms import CLIP_EPSILON
+from ...core.dtypes import COMPLEX_PARTS, FLOATS, name_of
+from ...core.norms import CLIP_EPSILON, LIFTS
 from ...core.typing import Array, Flag, Scale
 
 THREADS = 256  # a power of two
@@ -54,34 +54,36 @@ def launch_pass(
         sums: "float32" or "float64": also take squares in it and sum them; None for no sums.
 
     Returns:
-        Bool, shape (): whether all results are finite; and for each array the sum of its squares in the dtype *sums*,
-        shape (number of arrays,), or None.
+        Bool, shape (): whether all results are finite; and for each array the sum of its squares in the digits of *sums*,
+        and the power of two that its values were multiplied by: float64, shape (number of arrays, 2), or None.
     """
     table, launches = _prepared(sources, targets)
     finite = _true()
-    partials = None if sums is None else cupy.empty(sum(launch.blocks for launch, _ in launches), dtype=np.float64)
+    partials = None if sums is None else cupy.empty((sum(launch.blocks for launch, _ in launches), 3), dtype=np.float64)
     bits = np.int32({None: 0, "float32": 32, "float64": 64}[sums])
     given = *_as_arguments(factor), np.bool_(divides), bits, finite, partials
     for launch, rows in launches:
         _launch(launch.kernel, launch.blocks, rows, np.int32(launch.rows), *given)
     if sums is None:
         return finite, None
-    totals = cupy.empty(len(sources), dtype=sums)
+    totals = cupy.empty((len(sources), 2), dtype=np.float64)
     _launch(f"square_sums_{sums}", len(sources), table, partials, totals)
     return finite, totals
 
 
-def launch_norms(sums: Array, limit: float) -> tuple[Array, Array, Array]:
+def launch_norms(sums: Array, dtype: str, limit: float) -> tuple[Array, Array, Array]:
     """
-    The norms of arrays, given the sums of their squares: float32 or float64, shape (number of arrays,).
+    The norms of arrays, given the sums of their squares as `launch_pass` returns them.
 
     Returns:
-        In that dtype, the norm of each array; that of all together, shape (); and what to multiply by to clip to *limit*,
-        shape ().
+        In *dtype*, float32 or float64, the norm of each array; that of all together, shape (); and what to multiply by to
+        clip to *limit*, shape ().
     """
-    local, norm, coefficient = cupy.empty_like(sums), cupy.empty((), dtype=sums.dtype), cupy.empty((), dtype=sums.dtype)
-    limits = np.float64(limit), np.float64(CLIP_EPSILON)
-    _launch(f"norms_{name_of(sums.dtype)}", 1, sums, np.int32(sums.size), *limits, local, norm, coefficient)
+    local, norm, coefficient = (cupy.empty(shape, dtype=dtype) for shape in ((len(sums),), (), ()))
+    down = LIFTS[dtype].down
+    limits = (np.float64(min(each, FLOATS[dtype].largest)) for each in (limit, limit * down))
+    given = *limits, np.float64(down), np.float64(CLIP_EPSILON)
+    _launch(f"norms_{dtype}", 1, sums, np.int32(len(sums)), *given, local, norm, coefficient)
     return local, norm, coefficient
 
 
@@ -178,4 +180,5 @@ def _kernel(name: str) -> Any:
 def _module() -> Any:
     source = files("ampscale.backends").joinpath("cuda/kernels.cu").read_text("utf-8")
     constants = {"THREADS": THREADS, "CHUNK": CHUNK, "DEPTH": DEPTH, "TABLE_PART": TABLE_PART}
+    constants |= {name.upper(): value for name, value in LIFTS["float64"]._asdict().items()}
     return cupy.RawModule(code=source, options=("-fmad=false", *(f"-D{name}={value}" for name, value in constants.items())))
