@@ -72,5 +72,5 @@ def test_what_is_not_data_is_not_written(value):
 )
 def test_what_is_not_written_is_not_read(said):
     """A ValueError, whatever it is."""
-    with pytest.raises(ValueError, match=r"wanted|hexadecimal|unpack"):
+    with pytest.raises(ValueError, match=r"wanted|hexadecimal|is required"):
         saved_from_json([said], "numpy")

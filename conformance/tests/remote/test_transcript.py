@@ -66,14 +66,14 @@ def test_a_recording_keeps_every_byte(tmp_path):
     ("text", "words"),
     [
         ("", "must begin with the format"),
-        ("{}\n", ":1: wanted one member, got {}"),
+        ("{}\n", "must begin with the format"),
         ('{"format": "ampscale conformance recording", "version": 2, "command": []}\n', "in version 1 and a command, got"),
         ('{"format": "ampscale conformance recording", "version": 1}\n', "and a command, got"),
         ('{"format": "ampscale conformance recording", "version": 1, "command": [1]}\n', "and a command, got"),
+        ('{"format": "ampscale conformance recording", "version": 1, "command": 1}\n', "and a command, got"),
         ("[]\n", r":1: wanted a JSON object, got \[\]"),
         ("{\n", ":1: wanted a JSON object, got '{': "),
-        ('{"reply": []}\n', ":1: wanted one member, got"),
-        ("[" * 10**6, r":1: wanted a JSON object, got '\[+\.\.\.: lists and objects must be nested"),
+        ("[" * 10**6, r":1: wanted a JSON object, got '\[+\.\.\.: .*nested"),
     ],
 )
 def test_what_is_no_recording_is_refused(text, words, tmp_path):

@@ -128,12 +128,7 @@ class LoopScaler(StateDict):
 
 
 class Compilable:
-    """
-    A functional implementation on JAX.
-
-    Args:
-        compiles: Whether its steps are under `jax.jit`.
-    """
+    """A functional implementation on JAX, whose steps are under `jax.jit` if it *compiles*."""
 
     def __init__(self, compiles: bool = False) -> None:
         self.compiles = compiles

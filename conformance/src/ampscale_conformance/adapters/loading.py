@@ -36,8 +36,13 @@ def find(name: str, folder: Path | None = None) -> Adapter:
     Raises:
         NotFound: There is none.
     """
-    _found[name] = found = _adapter(_named(name, folder or Path.cwd()), name)
-    return found
+    module, colon, path = name.partition(":")
+    if not colon:
+        return _adapter(_installed(name), name)
+    if not module or not path:
+        raise NotFound(f"wanted an adapter as pkg.mod:NAME, got {name!r}")
+    _make_importable(folder or Path.cwd())
+    return _adapter(_attribute(_imported(module, name), path, name), name)
 
 
 def name_of(adapter: Adapter) -> str:
@@ -54,16 +59,6 @@ def installed() -> Sequence[EntryPoint]:
     shipped = [EntryPoint(name, value, GROUP) for name, value in SHIPPED.items()]
     others = {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in SHIPPED}
     return [*shipped, *(others[name] for name in sorted(others))]
-
-
-def _named(name: str, folder: Path) -> Any:
-    module, colon, path = name.partition(":")
-    if not colon:
-        return _installed(name)
-    if not module or not path:
-        raise NotFound(f"wanted an adapter as pkg.mod:NAME, got {name!r}")
-    _make_importable(folder)
-    return _attribute(_imported(module, name), path, name)
 
 
 def _installed(name: str) -> Any:
@@ -97,7 +92,7 @@ def _attribute(module: Any, path: str, name: str) -> Any:
 
 
 def _adapter(found: Any, name: str) -> Adapter:
-    """*found*, or what it makes."""
+    """*found*, or what it makes; `name_of` has its name from then on."""
     made = found
     if callable(found) and (isinstance(found, type) or not hasattr(found, "info")):
         try:
@@ -107,7 +102,8 @@ def _adapter(found: Any, name: str) -> Adapter:
     info = getattr(made, "info", None)
     if not isinstance(info, ImplementationInfo):
         raise NotFound(f"{name}: wanted an adapter, whose info is an ImplementationInfo, got {made!r} with the info {info!r}")
-    return made  # type: ignore[no-any-return]  # any object with an info is taken for an adapter
+    _found[name] = made  # any object with an info is taken for an adapter
+    return _found[name]
 
 
 def _told(error: BaseException) -> str:

@@ -9,11 +9,7 @@ from ..model.adapter import Adapter, Unsupported
 
 class Watched:
     """
-    An adapter whose `step_on_arrays` is watched; everything else is the adapter's own.
-
-    Args:
-        adapter: The adapter.
-        reads: Where every read is written down.
+    An adapter whose `step_on_arrays` is watched, and every read of it written to *reads*; everything else is the adapter's own.
 
     Raises:
         Unsupported: Nobody can watch arrays of its library.

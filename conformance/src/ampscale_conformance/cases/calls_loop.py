@@ -34,15 +34,7 @@ def needs_power_of_two(scale: float) -> None:
 
 
 class Loop:
-    """
-    The loop.
-
-    Args:
-        subject: The implementation.
-        rule: Its rule.
-        names: Of its optimizers: "a", or "ab".
-        answers: Whether `step` tells if it stepped.
-    """
+    """The loop, with an optimizer for each of *names*, "a" or "ab"; its `step` *answers* whether it stepped, or does not."""
 
     def __init__(self, subject: Subject, rule: Any, names: Iterable[str], answers: bool) -> None:
         parameters = {name: [array("float32", row) for row in PARAMETERS[name]] for name in names}

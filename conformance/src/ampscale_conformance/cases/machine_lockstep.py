@@ -59,13 +59,7 @@ def claimed(subject: Subject, finite: str, about: str | None = None, **settings:
 
 
 class Walk:
-    """
-    A new scaler and the oracle, step by step.
-
-    Args:
-        subject: The implementation.
-        rule: The rule that both go by.
-    """
+    """A new scaler and the oracle, step by step under one rule."""
 
     def __init__(self, subject: Subject, rule: LossScaleRule) -> None:
         self.subject, self.rule = subject, rule

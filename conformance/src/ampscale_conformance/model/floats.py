@@ -55,12 +55,7 @@ def encode(value: Written, dtype: str) -> int:
 
 
 def rounded(value: Written, dtype: str) -> float:
-    """
-    *value* rounded once to a format, as a Python float, which holds every number of every format here.
-
-    Raises:
-        ValueError: *dtype* is none of `FORMATS`.
-    """
+    """*value* rounded once to one of `FORMATS`, as a Python float, which holds every number of every format here."""
     return float(decode(encode(value, dtype), dtype))
 
 

@@ -15,12 +15,7 @@ class Refused(Exception):  # noqa: N818 - the chapter's word
 
 
 class Optimizer:
-    """
-    Plain gradient descent with a learning rate of 1.
-
-    Args:
-        parameters: The first ones, floats.
-    """
+    """Plain gradient descent with a learning rate of 1."""
 
     def __init__(self, parameters: Sequence[Bits]) -> None:
         self.parameters = list(parameters)

@@ -70,12 +70,7 @@ def trajectory(rule: Any, flags: Sequence[bool]) -> list[Point]:
 
 
 class Machine:
-    """
-    A scaler that goes step by step, and takes no step in which the published one stops.
-
-    Args:
-        rule: As for `trajectory`.
-    """
+    """A scaler that goes step by step, and takes no step in which the published one stops; *rule* as for `trajectory`."""
 
     def __init__(self, rule: Any) -> None:
         self.rule = rule

@@ -8,12 +8,7 @@ WINDOW, OFFSET, GATE = "MACHINE-growth-window", "MACHINE-offset", "MACHINE-gate"
 
 
 class Reasons:
-    """
-    What the machine itself forgets: how far its counts would be, had nothing set them back.
-
-    Args:
-        rule: As for `machine.trajectory`.
-    """
+    """What the machine itself forgets: how far its counts would be, had nothing set them back."""
 
     def __init__(self, rule: Any) -> None:
         self.rule = rule

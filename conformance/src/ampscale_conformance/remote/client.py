@@ -8,7 +8,7 @@ another.
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol, Self
+from typing import Any, NoReturn, Self
 
 from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.methods import METHODS
@@ -16,7 +16,8 @@ from ..model.subject import Crashed, Interruption, ProtocolError
 from ..model.verdicts import Report, Result, here
 from .codec import PROTOCOL, Wire
 from .jsonl import cut, read_reply, write_line
-from .transcript import Recorder, verdict_of
+from .process import Process
+from .transcript import Recorder, Recording, verdict_of
 
 _BYE_SECONDS = 2.0
 _STARTS = 3  # failures in a row after which it is not started again
@@ -24,13 +25,7 @@ _WORDS = 600  # characters of a message
 
 
 class NotStarted(Exception):  # noqa: N818 - the name says it
-    """
-    The command gave no proper answer to hello.
-
-    Args:
-        command: What was started.
-        end: What came instead.
-    """
+    """The command gave no proper answer to hello, but came to this end."""
 
     def __init__(self, command: str, end: Interruption) -> None:
         super().__init__(f"{command}: {end}")
@@ -51,14 +46,7 @@ class Remote:
     life: int  # of the process and of the case
 
 
-class Line(Protocol):
-    """A process, or a recording of one."""
-
-    def exchange(self, line: bytes, seconds: float, /) -> bytes:
-        """The line that comes for a line."""
-
-    def end(self, patience: float = 0.0, /) -> None:
-        """Ends it, if it has not ended by itself within some seconds."""
+Line = Process | Recording
 
 
 class Calls:

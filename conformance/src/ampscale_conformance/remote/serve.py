@@ -22,12 +22,7 @@ _IN_PLACE = {"update": 0, "scale": 1, "unscale": 1}  # whose result None means t
 
 
 class Server:
-    """
-    Answers requests.
-
-    Args:
-        adapter: The implementation.
-    """
+    """Answers requests to one adapter."""
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter

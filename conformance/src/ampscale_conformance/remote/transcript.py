@@ -14,7 +14,7 @@ from ampscale.files import read_bounded
 
 from ..model.subject import Crashed, Interruption, ProtocolError, TimedOut
 from ..model.verdicts import Verdict
-from .jsonl import read_line, refuse, shown
+from .jsonl import read_line, shown
 
 FORMAT = "ampscale conformance recording"
 VERSION = 1
@@ -80,7 +80,13 @@ class Recording:
         self._file, self._at = file, 0
         lines = read_bounded(file, LONGEST).splitlines()
         head, *self._entries = [_entry(line, f"{file}:{at}") for at, line in enumerate(lines, start=1)] or [{}]
-        self.command = _command(head, file)
+        command: Any = head.get("command")
+        is_command = isinstance(command, list) and all(isinstance(word, str) for word in command)
+        if (head.get("format"), head.get("version")) != (FORMAT, VERSION) or not is_command:
+            raise ValueError(
+                f"{file} must begin with the format {FORMAT!r} in version {VERSION} and a command, got {shown(head)}"
+            )
+        self.command: list[str] = command
 
     def start(self) -> "Recording":
         """The next process, which is this recording itself."""
@@ -129,21 +135,8 @@ def _text(line: bytes) -> str:
     return line.decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
-def _command(head: dict[str, Any], file: Path) -> list[str]:
-    """The command in the first line, which says what the file is."""
-    command = head.get("command")
-    is_command = isinstance(command, list) and all(isinstance(word, str) for word in command)
-    if (head.get("format"), head.get("version")) != (FORMAT, VERSION) or not is_command:
-        raise ValueError(f"{file} must begin with the format {FORMAT!r} in version {VERSION} and a command, got {shown(head)}")
-    return list(command or ())
-
-
 def _entry(line: bytes, place: str) -> dict[str, Any]:
-    """One line: after the first it has one member, whose value is text unless it is a start."""
     try:
-        entry = read_line(line)
-        if "format" not in entry and (len(entry) != 1 or not all(isinstance(value, str | bool) for value in entry.values())):
-            refuse("one member", entry)
+        return read_line(line)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from None
-    return entry

@@ -169,11 +169,7 @@ def _slug(report: Mapping[str, Any]) -> str:
 
 def _own(slug: str, taken: set[str]) -> str:
     """*slug*, or with the first number that makes it its own."""
-    number, own = 1, slug
-    while own in taken:
-        number += 1
-        own = f"{slug}-{number}"
-    return own
+    return next(own for own in (slug, *(f"{slug}-{number}" for number in range(2, len(taken) + 3))) if own not in taken)
 
 
 def _rank(clause_id: str) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from .expectations import EXPECTABLE, TODO, Expectation, read
 
 NEW_REASON = f"{TODO}: say why"
 _TABLE = re.compile(r"^[ \t]*\[\[[ \t]*expect[ \t]*\]\]", re.MULTILINE)
+_ENTRY = re.compile(rf"^(?:[ \t]*#.*\n)*+(?P<table>{_TABLE.pattern})?", re.MULTILINE)  # with the comment directly above it
 
 
 def rewritten(file: Path, results: Iterable[Result]) -> tuple[str, list[str]]:
@@ -68,7 +69,7 @@ def _split(file: Path) -> tuple[str, list[str]]:
     if not file.exists():
         return "", []
     text = file.read_text("utf-8")
-    starts = [_with_comment(text, found.start()) for found in _TABLE.finditer(text)]
+    starts = [found.start() for found in _ENTRY.finditer(text) if found["table"]]
     blocks = [text[start:end] for start, end in pairwise([*starts, len(text)])]
     try:
         found = [entry for block in blocks for entry in parse_toml(block)["expect"]]
@@ -77,16 +78,6 @@ def _split(file: Path) -> tuple[str, list[str]]:
     if found != parse_toml(text).get("expect", []):
         raise ValueError(f"{file}: wanted a [[expect]] table for each entry, got what cannot be rewritten entry by entry")
     return text[: starts[0] if starts else None], blocks
-
-
-def _with_comment(text: str, at: int) -> int:
-    """Where the comment directly above a line begins; *at* if there is none."""
-    while at:
-        above = text.rfind("\n", 0, at - 1) + 1
-        if not text[above:at].lstrip(" \t").startswith("#"):
-            break
-        at = above
-    return at
 
 
 def _written(entry: Expectation) -> str:

@@ -19,7 +19,6 @@ from .random_draws import Draw, Drawn, drawn_check, drawn_numbers, drawn_trace
 from .random_vectors import vector
 
 EXAMPLES = 100
-MISSING = 'random cases need hypothesis: pip install "ampscale-conformance[random]"'
 
 
 class Kind(NamedTuple):
@@ -52,14 +51,7 @@ def random_results(
         level: Kinds above this level are left out.
         seconds: How long one drawn case may take.
         examples: How many cases of a kind are drawn.
-
-    Raises:
-        ModuleNotFoundError: Hypothesis is not installed.
     """
-    try:
-        import hypothesis  # noqa: F401 - what is missing is said before anything is run
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(MISSING) from None
     kinds = [kind for kind in KINDS if level is None or kind.level <= level_of(level)]
     return [_Search(kind, adapter, seed, seconds).result(examples) for kind in kinds]
 

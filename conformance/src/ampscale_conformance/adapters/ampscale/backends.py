@@ -164,14 +164,7 @@ BACKEND = "aot_eager"  # traces as every backend of torch.compile, and wants no 
 
 
 class Rank:
-    """
-    One of several ranks, which wait for one another at every call.
-
-    Args:
-        index: Which one.
-        barrier: Of all of them.
-        slots: One for each, shared.
-    """
+    """One of several ranks, which share a slot for each, and wait for one another at every call."""
 
     def __init__(self, index: int, barrier: Barrier, slots: list[Any]) -> None:
         self._index, self._barrier, self._slots = index, barrier, slots
