@@ -55,16 +55,31 @@ class Optimizer:
         self._make = make
         self._transformation = make(learning_rate)
         self.state = self._transformation.init(self._network.params)
+        self._is_committing = False
 
     def __call__(self, gradients: Tree) -> None:
         """Moves the parameters. A parameter whose gradient is None stays."""
-        self._network.params, self.state = self._next(gradients)
+        self._commit(*self._next(gradients))
+
+    def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
+        """
+        Compute a step, and change nothing.
+
+        Returns:
+            ``apply(finite)``, which updates the parameters where *finite* (bool, shape ()) is True, and nothing at all where
+            not; and returns *finite*, which it does not read on the host.
+        """
+        updated, candidate = self._next(gradients)
+
+        def apply(finite: Flag) -> Flag:
+            self._commit(select(finite, updated, self._network.params), select(finite, candidate, self.state))
+            return finite
+
+        return apply
 
     def apply(self, gradients: Tree, finite: Flag) -> None:
         """Moves the parameters where *finite* (bool, shape ()) is True, and nothing at all where not, without looking."""
-        params, state = self._next(gradients)
-        self._network.params = select(finite, params, self._network.params)
-        self.state = select(finite, state, self.state)
+        self.prepare(gradients)(finite)
 
     def step(self) -> None:
         """Moves the parameters by the gradients in `parameters`."""
@@ -87,9 +102,9 @@ class Optimizer:
 
     @learning_rate.setter
     def learning_rate(self, learning_rate: LearningRate) -> None:
-        self._transformation = self._make(learning_rate)
-        rate = self._transformation.rate_at(self.state.count, name_of(self.state.rate.dtype))
-        self.state = self.state._replace(rate=rate)
+        transformation = self._make(learning_rate)
+        rate = transformation.rate_at(self.state.count, name_of(self.state.rate.dtype))
+        self._transformation, self.state = transformation, self.state._replace(rate=rate)
 
     def init(self, params: Tree) -> OptimizerState:
         """The state before the first step."""
@@ -102,6 +117,14 @@ class Optimizer:
     def learning_rate_at(self, state: OptimizerState) -> Array:
         """The rate of the step that follows *state*."""
         return state.rate
+
+    def _commit(self, params: Tree, state: OptimizerState) -> None:
+        """Set both. A network may write *params* array by array, and an error in the middle must not be followed by a retry."""
+        if self._is_committing:
+            raise RuntimeError("a step was interrupted while it wrote: restore the network, and make a new optimizer")
+        self._is_committing = True
+        self._network.params, self.state = params, state
+        self._is_committing = False
 
     def _next(self, gradients: Tree) -> tuple[Tree, OptimizerState]:
         updates, state = self.update(gradients, self.state, self._network.params)

@@ -77,6 +77,7 @@ class Reason(IntEnum):
     OVERFLOW = 1
     NO_GRADIENTS = 2
     STOPPED = 3  # an overflow in which the published scaler would raise, and the scale is held: see `LossScaleRule.stops`
+    ACCUMULATED = 4  # a micro-batch that does not complete a step; only of `MFTrainOneStepCell`
 
 
 class TrainState(NamedTuple):

@@ -27,6 +27,11 @@ def as_array(value: Any, like: Array) -> Array:
     return array_api_compat.array_namespace(like).asarray(value, device=array_api_compat.device(like))
 
 
+def copied(value: Any, like: Array) -> Array:
+    """Return a snapshot of an array, or a number as an array of the library and on the device of *like*."""
+    return snapshot(value) if array_api_compat.is_array_api_obj(value) else as_array(value, like)
+
+
 def snapshot(array: Array) -> Array:
     """A copy, so that what a caller keeps does not move, and what a caller writes moves nothing."""
     array = array.detach() if hasattr(array, "detach") else array  # nor remembers how it was computed, as torch's would

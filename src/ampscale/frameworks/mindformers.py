@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-import array_api_compat
-
 from .. import functional
 from ..core.dtypes import name_of, wide
 from ..core.namespaces import device_of, namespace_of, quiet
@@ -19,10 +17,12 @@ from ..core.scaling import in_dtype, scalar_like
 from ..core.trees import map_leaves, select
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_bool, check_count, check_number, check_scale_number
-from ._arrays import as_array, either, negated, snapshot
+from ._arrays import as_array, copied, either, negated, snapshot
 from ._validation import check_keys, check_wide_like, network_of
 from .mindspore import TrainOneStepWithLossScaleCell
 from .mindspore.detectors import Detector
+from .mindspore.interruption import load, step
+from .mindspore.one_step import report
 
 KEYWORDS = (
     "use_clip_grad",
@@ -121,37 +121,40 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         self._ema_decay = ema_decay
         self.ema_params: Tree = None if ema_decay is None else map_leaves(_wide_copy, self.network.params)
 
+    @step
     def construct(self, *inputs: Any) -> Any:
         """
         One step, or one micro-batch of it.
 
         Returns:
-            A `MFTrainOneStepOutput`, five outputs; with `local_norm` a `MFTrainOneStepLocalOutput`, seven.
+            A `MFTrainOneStepOutput`, five outputs; with `local_norm` a `MFTrainOneStepLocalOutput`, seven. The `reason` of
+            `last_step` is `Reason.ACCUMULATED` for a micro-batch that does not complete a step, so that a schedule can wait.
 
         Raises:
             TypeError: The network returned something else than one array. Nothing has changed then.
+            RuntimeError: The step before was interrupted while it wrote.
         """
-        loss, status, scaled, sense = self._scaled_gradients(*inputs)
-        self._detector.observe(status, scaled)
+        loss, status, scaled, sense = self.compute_gradients(*inputs)
         gradients = functional.unscale(scaled, sense, dtype="float32")
-        rate = self._learning_rate(loss)
+        scale, rate = copied(sense, loss), self._learning_rate(loss)
         if self._calls + 1 < self._micro_batches:
-            overflow = self.get_overflow_status(status, gradients)
-            self._accumulated, self._overflow = self._summed(gradients), either(self._overflow, overflow)
-            self._calls += 1
-            return self._output(loss, overflow, rate, None, gradients)
+            return self._accumulate(loss, self.get_overflow_status(status, gradients), gradients, scale, rate)
 
         local = functional.unscale(self._summed(gradients), self._micro_batches) if self._calls else gradients
-        gradients = self._communicator.mean(local)
+        gradients = self.reduce_gradients(local)
         overflow = either(self._overflow, self.get_overflow_status(status, gradients))
-        skip = self.process_loss_scale(overflow)
         norm = None
         if self._max_norm is not None:
             gradients, norm = functional.clip_by_global_norm(gradients, self._max_norm)
-        self._applier.apply(gradients, negated(skip))
+        apply, locals_of = self._applier.prepare(gradients), self._locals(local, loss)
+        skip = self.process_loss_scale(overflow)
+        self._writes += 1
+        applied = apply(negated(skip))
         self._average(skip)
-        self._accumulated, self._overflow, self._calls = None, False, 0
-        return self._output(loss, skip, rate, norm, local)
+        output = self._output(loss, skip, rate, norm, locals_of)
+        last = report(output, applied, scale, rate, output.global_norm)
+        self._accumulated, self._overflow, self._calls, self.last_step = None, False, 0, last
+        return output
 
     def state_dict(self) -> dict[str, Any]:
         """The scale, the update cell, the micro-batches of an incomplete step, and the moving average."""
@@ -163,6 +166,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
             "ema_params": map_leaves(snapshot, self.ema_params),
         }
 
+    @load
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """
         Goes on where another cell was when it gave *state_dict*.
@@ -190,11 +194,13 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         with quiet(namespace_of(gradients)):
             return map_leaves(_sum, self.network.params, self._accumulated, gradients)
 
-    def _learning_rate(self, like: Array) -> Array | None:
-        rate = self._applier.learning_rate
-        if isinstance(rate, int | float):
-            return scalar_like(rate, like, array_api_compat.array_namespace(like).float32)
-        return snapshot(rate) if array_api_compat.is_array_api_obj(rate) else None
+    def _accumulate(self, loss: Array, overflow: Flag, gradients: Tree, scale: Array, rate: Array | None) -> Any:
+        total, either_overflow = self._summed(gradients), either(self._overflow, overflow)
+        output = self._output(loss, overflow, rate, None, self._locals(gradients, loss))
+        last = report(output, False, scale, rate, accumulated=True)
+        self._writes += 1
+        self._accumulated, self._overflow, self._calls, self.last_step = total, either_overflow, self._calls + 1, last
+        return output
 
     def _average(self, skip: Flag) -> None:
         if self._ema_decay is None:
@@ -203,12 +209,14 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         averaged = map_leaves(partial(_averaged, decay=self._ema_decay), self.ema_params, params)
         self.ema_params = select(negated(skip), averaged, self.ema_params)
 
-    def _output(self, loss: Array, overflow: Flag, rate: Array | None, norm: Array | None, local: Tree) -> Any:
+    def _locals(self, local: Tree, like: Array) -> tuple[Array, ...]:
+        """Return the norms and the sizes of the arrays of *local*; nothing unless they were asked for."""
+        return (as_array(functional.local_norms(local), like), as_array(sizes(local), like)) if self._local_norm else ()
+
+    def _output(self, loss: Array, overflow: Flag, rate: Array | None, norm: Array | None, locals_of: tuple[Array, ...]) -> Any:
         norm = None if norm is None else as_array(norm, loss)  # that of no gradient at all comes from elsewhere
         five = MFTrainOneStepOutput(loss, as_array(overflow, loss), snapshot(self.scale_sense), rate, norm)
-        if not self._local_norm:
-            return five
-        return MFTrainOneStepLocalOutput(*five, as_array(functional.local_norms(local), loss), as_array(sizes(local), loss))
+        return MFTrainOneStepLocalOutput(*five, *locals_of) if locals_of else five
 
 
 def _as_array(scale_sense: Any, network: Any) -> Any:

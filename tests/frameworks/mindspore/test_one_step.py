@@ -32,6 +32,19 @@ def test_a_step_returns_loss_overflow_and_loss_scale():
     assert bits(optimizer.calls[0]) == bits([array([3, 4]), array([[5], [6]])])
 
 
+@pytest.mark.clause("MINDSPORE-cell-last-step", "STEP-report")
+def test_the_last_step_is_reported():
+    """As snapshots: both scales, the learning rate, and whether the parameters were updated."""
+    network = linear([1, 2])
+    cell = TrainOneStepWithLossScaleCell(network, optimizers.SGD(network, 0.5), DynamicLossScaleUpdateCell(8, 2, 1))
+    assert cell.last_step is None
+    reports = [cell(x) and cell.last_step for x in (FINE, BAD)]
+    assert [report.loss for report in reports[:1]] == [cell.network(FINE) + 0.5 * np.sum(FINE**2)]
+    assert [(report.finite, report.applied, report.reason) for report in reports] == [(True, True, 0), (False, False, 1)]
+    assert [(report.scale, report.next_scale, report.learning_rate) for report in reports] == [(8, 16, 0.5), (16, 8, 0.5)]
+    assert all(report.global_norm is None and report.reason.dtype == np.int32 for report in reports)
+
+
 @pytest.mark.clause("MINDSPORE-cell-loss")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_loss_is_never_scaled(dtype):

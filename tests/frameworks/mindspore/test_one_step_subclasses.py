@@ -1,12 +1,15 @@
 """`TrainOneStepWithLossScaleCell` in the hands of heirs, with either detector."""
 
+import doctest
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
 
 import ampscale
 from ampscale import optimizers
-from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossScaleCell
+from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossScaleCell, one_step
 from ampscale.frameworks.mindspore.detectors import GradientScan, StatusRegister
 
 DETECTORS = [GradientScan, StatusRegister]
@@ -195,16 +198,43 @@ def test_an_heir_may_write_its_own_step_from_the_methods(detector):
 
     class Tutorial(TrainOneStepWithLossScaleCell):
         def construct(self, *inputs):
-            loss, pullback = self.network.vjp(self.network.params, *inputs)
-            status, sense = self.start_overflow_check(loss, self.scale_sense)
-            grads = ampscale.unscale(pullback(np.ones_like(loss) * sense), sense)
-            cond = self.get_overflow_status(status, grads)
-            overflow = self.process_loss_scale(cond)
-            if not overflow:
-                self.optimizer(grads)
+            loss, status, scaled, sense = self.compute_gradients(*inputs)
+            gradients = self.reduce_gradients(ampscale.unscale(scaled, sense))
+            cond = self.get_overflow_status(status, gradients)
+            skip = self.process_loss_scale(cond)
+            assert bool(self.apply_gradients(gradients, skip)) is not bool(cond)
             return loss, cond, np.array(self.scale_sense)
 
     own, inherited = cell_of(Tutorial, detector=detector()), cell_of()
     for step in "FOOFFOF":
         assert bits(own(data(step))) == bits(inherited(data(step)))
     assert [bits(call) for call in own.optimizer.calls] == [bits(call) for call in inherited.optimizer.calls]
+
+
+@pytest.mark.clause("MINDSPORE-cell-interrupted", "MINDSPORE-heirs")
+def test_a_step_of_ones_own_is_guarded_too():
+    """After an optimizer raised, steps and `state_dict` are refused, until a state dict has been loaded."""
+
+    class Own(TrainOneStepWithLossScaleCell):
+        def construct(self, *inputs):
+            _, status, scaled, sense = self.compute_gradients(*inputs)
+            gradients = ampscale.unscale(scaled, sense)
+            self.apply_gradients(gradients, self.process_loss_scale(self.get_overflow_status(status, gradients)))
+
+    optimizer = Mock(side_effect=[OSError("no step today"), None], spec=Recorder())
+    cell = Own(linear([1, 2]), optimizer, DynamicLossScaleUpdateCell(8, 2, 1))
+    saved = cell.state_dict()
+    with pytest.raises(OSError, match="no step today"):
+        cell(FINE)
+    for refused in (lambda: cell(FINE), cell.state_dict):
+        with pytest.raises(RuntimeError, match="the last step was interrupted while it wrote: restore the network"):
+            refused()
+    cell.load_state_dict(saved)
+    cell(FINE)
+    assert (cell.scale_sense, optimizer.call_count) == (16, 2)
+
+
+@pytest.mark.clause("MINDSPORE-heirs")
+def test_the_example_of_the_docstring_runs():
+    """A subclass with a step of its own."""
+    assert doctest.testmod(one_step) == (0, 7)

@@ -5,6 +5,7 @@ hand, for scalers of hand-written loops.
 Spec: STEP-two-modes.
 """
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ...core.step import apply_updates, init_optimizer
@@ -21,8 +22,14 @@ class Applier(Protocol):
     def learning_rate(self) -> Any:
         """The rate of the coming step; None where the optimizer does not tell it."""
 
-    def apply(self, gradients: Tree, finite: Flag) -> None:
-        """Moves the parameters where *finite* is True, and nothing at all where not."""
+    def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
+        """
+        Compute a step, and change nothing.
+
+        Returns:
+            ``apply(finite)``, which updates the parameters where *finite* is True, and nothing at all where not; and returns
+            whether it did.
+        """
 
 
 class EagerApplier:
@@ -36,10 +43,15 @@ class EagerApplier:
         """The optimizer's own, where it has one."""
         return getattr(self._optimizer, "learning_rate", None)
 
-    def apply(self, gradients: Tree, finite: Flag) -> None:
-        """Calls the optimizer where *finite* is True."""
-        if bool(finite):
-            self._optimizer(gradients)
+    def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
+        """Return what calls the optimizer where a flag is True."""
+
+        def apply(finite: Flag) -> Flag:
+            if applied := bool(finite):
+                self._optimizer(gradients)
+            return applied
+
+        return apply
 
 
 class FunctionalApplier:
@@ -55,12 +67,17 @@ class FunctionalApplier:
         """None: a transformation does not tell it."""
         return None
 
-    def apply(self, gradients: Tree, finite: Flag) -> None:
-        """Selects parameters and state by *finite*."""
-        updates, state = self._optimizer.update(gradients, self.state, self._network.params)
-        params = apply_updates(self._network.params, updates)
-        self._network.params = select(finite, params, self._network.params)
-        self.state = select(finite, state, self.state)
+    def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
+        """Compute the candidate, and return what selects it by a flag."""
+        updates, candidate = self._optimizer.update(gradients, self.state, self._network.params)
+        updated = apply_updates(self._network.params, updates)
+
+        def apply(finite: Flag) -> Flag:
+            params, state = select(finite, updated, self._network.params), select(finite, candidate, self.state)
+            self._network.params, self.state = params, state
+            return finite
+
+        return apply
 
 
 def applier_of(optimizer: Any, network: Any) -> Applier:

@@ -4,6 +4,7 @@ How torch's own optimizers take part in a cell: parameter groups, sparse gradien
 Spec: STEP-two-modes, STEP-skip.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -41,20 +42,24 @@ class TorchApplier:
             return first
         return torch.stack([torch.as_tensor(rate, dtype=torch.float32).reshape(()) for rate in (first, *others)])
 
-    def apply(self, gradients: Tree, finite: Flag) -> None:
-        """Steps where *finite* is True, and all gradients stay finite in the dtypes of their parameters."""
+    def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
+        """Return what steps where a flag is True, and all gradients stay finite in the dtypes of their parameters."""
         parameters = _parameters(self._network)
         given = [gradient for _, gradient in rows(self._network.params, gradients)]
         rounded = [_rounded(gradient, parameter) for gradient, parameter in zip(given, parameters, strict=True)]
         narrowed = [new for new, old in zip(rounded, given, strict=True) if new is not old]
-        finite = torch.as_tensor(finite) & functional.all_finite(narrowed) if narrowed else torch.as_tensor(finite)
-        try:
-            for parameter, gradient in zip(parameters, rounded, strict=True):
-                parameter.grad = gradient
-            step_unless_found(self._optimizer, found_from(finite), (), {})
-        finally:
-            for parameter in parameters:
-                parameter.grad = None
+        still_finite = functional.all_finite(narrowed) if narrowed else True
+
+        def apply(finite: Flag) -> Flag:
+            try:
+                for parameter, gradient in zip(parameters, rounded, strict=True):
+                    parameter.grad = gradient
+                return step_unless_found(self._optimizer, found_from(torch.as_tensor(finite) & still_finite), (), {})
+            finally:
+                for parameter in parameters:
+                    parameter.grad = None
+
+        return apply
 
 
 def _rounded(gradient: torch.Tensor | None, parameter: torch.Tensor) -> torch.Tensor | None:

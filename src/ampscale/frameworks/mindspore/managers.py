@@ -95,8 +95,8 @@ class DynamicLossScaleManager:
         """
         check_flag(overflow, "overflow")
         finite = not bool(overflow)
-        self._state = self._rule.update(self._state, finite)
-        self._overflows_in_a_row = 0 if finite else self._overflows_in_a_row + 1
+        overflows = 0 if finite else self._overflows_in_a_row + 1
+        self._state, self._overflows_in_a_row = self._rule.update(self._state, finite), overflows
         if self._overflows_in_a_row > CONSECUTIVE_OVERFLOWS:
             raise RuntimeError(
                 f"more than {CONSECUTIVE_OVERFLOWS} steps in a row overflowed, the scale is {self.get_loss_scale()}"

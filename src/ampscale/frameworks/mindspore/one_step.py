@@ -11,14 +11,16 @@ import array_api_compat
 
 from ... import functional, presets
 from ...core.replicas import SOLO, Communicator
-from ...core.step import seed_like
+from ...core.scaling import scalar_like
+from ...core.step import Reason, StepReport, seed_like
 from ...core.trees import leaves
 from ...core.typing import Array, Flag, Tree
 from ...core.validation import check_flag, check_loss, check_methods, check_scale_array, check_scale_host
-from .._arrays import as_array, negated, snapshot
+from .._arrays import as_array, copied, negated, snapshot
 from .._validation import check_keys, network_of, number_of
 from .apply_optimizer import applier_of
 from .detectors import Detector, GradientScan
+from .interruption import check_whole, load, step
 from .update_cells import UpdateCell
 
 
@@ -48,8 +50,30 @@ class TrainOneStepWithLossScaleCell:
         communicator: How to agree with the other replicas.
 
     A step calls `start_overflow_check` after the loss, then `get_overflow_status` and `process_loss_scale` after the
-    gradients; an heir that overrides one of them takes part in every step, and one that writes its own `construct`
-    may call them. The optimizer is skipped where `process_loss_scale` returns True.
+    gradients; a subclass that overrides one of them takes part in every step. The optimizer is skipped where
+    `process_loss_scale` returns True. `last_step` is the `StepReport` of the last call, None before the first.
+
+    A subclass may write its own `construct` from these three, `compute_gradients`, `reduce_gradients` and `apply_gradients`:
+
+    >>> class Halved(TrainOneStepWithLossScaleCell):
+    ...     def construct(self, *inputs):
+    ...         loss, status, scaled, scale = self.compute_gradients(*inputs)
+    ...         gradients = self.reduce_gradients(functional.unscale(scaled, scale))
+    ...         overflow = self.get_overflow_status(status, gradients)
+    ...         skip = self.process_loss_scale(overflow)
+    ...         self.apply_gradients([gradient / 2 for gradient in gradients], skip)
+    ...         return loss, overflow
+    >>> from ampscale import Network, optimizers
+    >>> import numpy as np
+    >>> product = Network(lambda p, x: p[0] * x, [np.float32(3)], vjp=lambda p, x: (p[0] * x, lambda seed: [x * seed]))
+    >>> cell = Halved(product, optimizers.SGD(product, 0.5), np.float32(1024))
+    >>> cell(np.float32(2))
+    (np.float32(6.0), array(False))
+    >>> product.params
+    [array(2.5, dtype=float32)]
+
+    An error before the first write leaves everything as it was. After a later one, from an optimizer that raises for
+    instance, steps are RuntimeErrors until `load_state_dict` has succeeded.
 
     Raises:
         TypeError: *scale_sense* is neither an array nor an update cell, or another argument is of the wrong type.
@@ -74,13 +98,18 @@ class TrainOneStepWithLossScaleCell:
         self._applier = applier_of(optimizer, self.network)
         self._detector = GradientScan() if detector is None else detector
         self._communicator = communicator
+        self.last_step: StepReport | None = None
+        self._writes = 0
+        self._interrupted = False
         check_methods(self._detector, "detector", "start", "observe", "finite")
         check_methods(communicator, "communicator", "mean", "all_finite")
 
+    @step
     def __call__(self, *inputs: Any) -> Any:
         """One step; what `construct` returns."""
         return self.construct(*inputs)
 
+    @step
     def construct(self, *inputs: Any) -> Any:
         """
         One step.
@@ -93,14 +122,55 @@ class TrainOneStepWithLossScaleCell:
 
         Raises:
             TypeError: The network returned something else than one array. Nothing has changed then.
+            RuntimeError: The step before was interrupted while it wrote.
         """
-        loss, status, scaled, sense = self._scaled_gradients(*inputs)
-        self._detector.observe(status, scaled)
-        gradients = self._communicator.mean(functional.unscale(scaled, sense))
+        loss, status, scaled, sense = self.compute_gradients(*inputs)
+        scale, rate = copied(sense, loss), self._learning_rate(loss)
+        gradients = self.reduce_gradients(functional.unscale(scaled, sense))
         overflow = self.get_overflow_status(status, gradients)
+        apply = self._applier.prepare(gradients)
         skip = self.process_loss_scale(overflow)
-        self._applier.apply(gradients, negated(skip))
-        return TrainOneStepWithLossScaleOutput(loss, as_array(overflow, loss), snapshot(self.scale_sense))
+        self._writes += 1
+        applied = apply(negated(skip))
+        output = TrainOneStepWithLossScaleOutput(loss, as_array(overflow, loss), snapshot(self.scale_sense))
+        self.last_step = report(output, applied, scale, rate)
+        return output
+
+    def compute_gradients(self, *inputs: Any) -> tuple[Array, Any, Tree, Array]:
+        """
+        Compute the loss and its gradients, and start the overflow check between the two.
+
+        Returns:
+            The loss; the status object of the check; the gradients times the scale; and the scale.
+
+        Raises:
+            TypeError: The network returned something else than one array.
+        """
+        loss, pullback = self.network.vjp(self.network.params, *inputs)
+        check_loss(loss)
+        status, sense = self.start_overflow_check(loss, self.scale_sense)
+        scaled = pullback(seed_like(loss, sense))
+        self._detector.observe(status, scaled)
+        return loss, status, scaled, sense
+
+    def reduce_gradients(self, gradients: Tree) -> Tree:
+        """Return the mean of *gradients* over the replicas."""
+        return self._communicator.mean(gradients)
+
+    def apply_gradients(self, gradients: Tree, skip: Flag) -> Flag:
+        """
+        Apply the optimizer unless *skip* is True.
+
+        Args:
+            gradients: Unscaled, in the structure of the parameters.
+            skip: Bool, shape (): what `process_loss_scale` returned.
+
+        Returns:
+            Bool, shape (): whether the parameters were updated.
+        """
+        apply = self._applier.prepare(gradients)
+        self._writes += 1
+        return apply(negated(skip))
 
     def start_overflow_check(self, pre_cond: Array, compute_input: Any) -> tuple[Any, Any]:
         """
@@ -139,6 +209,7 @@ class TrainOneStepWithLossScaleCell:
         check_flag(overflow, "overflow")
         if self.loss_scaling_manager is None:
             return overflow
+        self._writes += 1
         if array_api_compat.is_writeable_array(self.scale_sense):
             skip: Flag = self.loss_scaling_manager(self.scale_sense, overflow)
             return skip
@@ -160,9 +231,11 @@ class TrainOneStepWithLossScaleCell:
 
     def state_dict(self) -> dict[str, Any]:
         """The scale, as an array, and the state of the update cell; empty where it gives none."""
+        check_whole(self)
         of_cell = getattr(self.loss_scaling_manager, "state_dict", dict)
         return {"scale_sense": snapshot(self.scale_sense), "update_cell": of_cell()}
 
+    @load
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """
         Goes on with the scale where another cell was when it gave *state_dict*.
@@ -172,15 +245,15 @@ class TrainOneStepWithLossScaleCell:
         """
         check_keys(state_dict, ("scale_sense", "update_cell"))
         scale_sense = self._checked(state_dict["scale_sense"])
+        self._writes += 1
         self._load_update_cell(state_dict["update_cell"])
         self.scale_sense = scale_sense
 
-    def _scaled_gradients(self, *inputs: Any) -> tuple[Array, Any, Tree, Array]:
-        """The loss, the token of the check, the gradients times the scale, and the scale."""
-        loss, pullback = self.network.vjp(self.network.params, *inputs)
-        check_loss(loss)
-        status, sense = self.start_overflow_check(loss, self.scale_sense)
-        return loss, status, pullback(seed_like(loss, sense)), sense
+    def _learning_rate(self, like: Array) -> Array | None:
+        rate = self._applier.learning_rate
+        if isinstance(rate, int | float):
+            return scalar_like(rate, like, array_api_compat.array_namespace(like).float32)
+        return snapshot(rate) if array_api_compat.is_array_api_obj(rate) else None
 
     def _first_scale(self, scale_sense: Any) -> Array:
         if self.loss_scaling_manager is None:
@@ -215,3 +288,24 @@ def _update_cell(scale_sense: Any) -> UpdateCell:
         return scale_sense
     wanted = "an array of shape () or (1,), or an update cell with get_loss_scale() that can be called"
     raise TypeError(f"scale_sense must be {wanted}, got {scale_sense!r} of type {type(scale_sense).__name__}")
+
+
+def report(
+    output: Any, applied: Flag, scale: Array, rate: Array | None, norm: Array | None = None, *, accumulated: bool = False
+) -> StepReport:
+    """
+    Return the report of a step that returned *output*.
+
+    Args:
+        output: Begins with the loss, the overflow, as an array beside it, and the scale after the step.
+        applied: Bool, shape (): whether the parameters were updated.
+        scale: Shape () or (1,): the scale of the step.
+        rate: Shape (): the learning rate; None if the optimizer does not report it.
+        norm: Shape (): the global norm before clipping; None if nothing was clipped.
+        accumulated: True for a micro-batch that does not complete a step.
+    """
+    loss, overflow, next_scale = output[:3]
+    xp = array_api_compat.array_namespace(loss)
+    applied = as_array(applied, loss)
+    reason = xp.full_like(overflow, Reason.ACCUMULATED, dtype=xp.int32) if accumulated else xp.astype(~applied, xp.int32)
+    return StepReport(loss, ~overflow, applied, scale, next_scale, rate, norm, reason)

@@ -114,7 +114,8 @@ class DynamicLossScaleUpdateCell:
             TypeError, ValueError: An argument is of the wrong type or shape. Nothing has changed then.
         """
         check_writable(loss_scale, "loss_scale")
-        loss_scale[...] = self.next_scale(loss_scale, overflow)
+        next_scale, good_steps = self._next(loss_scale, overflow)
+        loss_scale[...], self._calls, self._good_steps = next_scale, self._calls + 1, good_steps
         return overflow
 
     def next_scale(self, loss_scale: Array, overflow: Flag) -> Array:
@@ -128,15 +129,9 @@ class DynamicLossScaleUpdateCell:
         Raises:
             TypeError, ValueError: An argument is of the wrong type or shape. Nothing has changed then.
         """
-        check_scale_array(loss_scale, "loss_scale")
-        check_flag(overflow, "overflow")
-        finite = negated(overflow)
-        xp = array_api_compat.array_namespace(loss_scale)
-        zero = xp.zeros_like(loss_scale, dtype=xp.int32)
-        state = self._rule.update(LossScaleState(loss_scale, zero + self._good_steps, zero), finite)
-        self._good_steps = xp.reshape(state.good_steps, ())
-        self._calls += 1
-        return state.scale
+        next_scale, good_steps = self._next(loss_scale, overflow)
+        self._calls, self._good_steps = self._calls + 1, good_steps
+        return next_scale
 
     def state_dict(self) -> dict[str, int]:
         """The counters, as Python numbers; the scale is the step cell's."""
@@ -155,3 +150,12 @@ class DynamicLossScaleUpdateCell:
         good_steps = state_dict["cur_iter"] - 1 - state_dict["last_overflow_iter"]
         check_count(good_steps, "cur_iter - 1 - last_overflow_iter", low=0)
         self._calls, self._good_steps = state_dict["cur_iter"] - 1, good_steps
+
+    def _next(self, loss_scale: Array, overflow: Flag) -> tuple[Array, Array]:
+        """Return the next scale and the count of finite steps, and change nothing."""
+        check_scale_array(loss_scale, "loss_scale")
+        check_flag(overflow, "overflow")
+        xp = array_api_compat.array_namespace(loss_scale)
+        zero = xp.zeros_like(loss_scale, dtype=xp.int32)
+        state = self._rule.update(LossScaleState(loss_scale, zero + self._good_steps, zero), negated(overflow))
+        return state.scale, xp.reshape(state.good_steps, ())

@@ -1,0 +1,269 @@
+"""Calls of the documented classes on NumPy, interrupted at every point: none leads to a wrong number."""
+
+from operator import methodcaller
+
+import numpy as np
+import pytest
+from interruptions import World, at_every_point, outcomes
+
+from ampscale import Network, optimizers
+from ampscale.frameworks.mindformers import MFTrainOneStepCell
+from ampscale.frameworks.mindspore import (
+    DynamicLossScaleManager,
+    DynamicLossScaler,
+    DynamicLossScaleUpdateCell,
+    TrainOneStepWithLossScaleCell,
+)
+from ampscale.frameworks.paddle import GradScaler
+
+RATE, GRADIENT = 0.5, np.float32([2, 4])
+
+
+def network():
+    """A sum of products: the gradient is the input."""
+    return Network(
+        lambda params, x: np.sum(params[0] * x),
+        [np.float32([3, 5])],
+        vjp=lambda params, x: (np.sum(params[0] * x), lambda seed: [x * seed]),
+    )
+
+
+def rate_of(count):
+    """A schedule: the same rate for each step."""
+    return np.full_like(count, RATE, dtype=np.float32)
+
+
+def bits(*values):
+    """Comparable copies."""
+    return [np.asarray(value).tobytes() for value in values]
+
+
+class Loop(World):
+    """A hand-written loop after its first step, with gradients for the second."""
+
+    def __init__(self, **settings):
+        self.network = network()
+        self.optimizer = optimizers.Momentum(self.network, rate_of, momentum=0.0)
+        self.scaler = GradScaler(init_loss_scaling=8.0, incr_every_n_steps=1, **settings)
+        self.step()
+        self.backward()
+
+    def backward(self):
+        """New gradients, times the scale."""
+        for parameter in self.optimizer.parameters:
+            parameter.grad = GRADIENT * np.float32(self.scaler.get_loss_scaling())
+
+    def state(self):
+        """Parameters, gradients, and the states of optimizer and scaler."""
+        gradients = [parameter.grad for parameter in self.optimizer.parameters]
+        saved = self.scaler.state_dict()
+        return (
+            bits(*self.network.params, *gradients, self.optimizer.state.count),
+            repr(saved),
+            self.scaler.get_init_loss_scaling(),
+        )
+
+    def step(self):
+        """One iteration; with a fixed scale as well."""
+        self.backward()
+        before = self.network.params[0]
+        assert self.scaler.step(self.optimizer)
+        self.scaler.update()
+        assert bits(self.network.params[0]) == bits(before - np.float32(RATE) * GRADIENT)
+
+    def recover(self):
+        """As the error of an interrupted step says; whoever steps a new optimizer has lost its step count alone."""
+        self.scaler.update()
+        self.optimizer = optimizers.Momentum(self.network, rate_of, momentum=0.0)
+
+
+STEP, UPDATE = (lambda loop: loop.scaler.step(loop.optimizer)), (lambda loop: loop.scaler.update())
+LOADED = {"scale": 2.0, "incr_ratio": 4.0, "decr_ratio": 0.25, "incr_every_n_steps": 3, "decr_every_n_nan_or_inf": 4}
+LOADED |= {"incr_count": 1, "decr_count": 1, "use_dynamic_loss_scaling": True}
+
+
+def both(*calls):
+    """One call after the other."""
+    return lambda world: [call(world) for call in calls]
+
+
+def stepped():
+    """A loop that waits for its update."""
+    loop = Loop()
+    STEP(loop)
+    return loop
+
+
+PADDLE = {
+    "unscale_": (Loop, lambda loop: loop.scaler.unscale_(loop.optimizer), both(STEP, UPDATE)),
+    "step": (Loop, STEP, UPDATE),
+    "step of a fixed scale": (lambda: Loop(use_dynamic_loss_scaling=False), STEP, UPDATE),
+    "minimize": (Loop, lambda loop: loop.scaler.minimize(loop.optimizer, None), lambda _: None),
+    "update": (stepped, UPDATE, lambda _: None),
+    "load_state_dict": (Loop, lambda loop: loop.scaler.load_state_dict(LOADED), lambda _: None),
+    "set_init_loss_scaling": (Loop, lambda loop: loop.scaler.set_init_loss_scaling(4.0), lambda _: None),
+    "set_incr_ratio": (Loop, lambda loop: loop.scaler.set_incr_ratio(4.0), lambda _: None),
+}
+
+
+@pytest.mark.clause("PADDLE-interrupted")
+@pytest.mark.parametrize("name", PADDLE)
+@at_every_point
+def test_an_error_anywhere_in_a_call_of_paddles_scaler_leads_to_no_wrong_number(name, events):
+    """Nor in the optimizer and the network behind it."""
+    counts = outcomes(events, *PADDLE[name])
+    assert counts.total() > 5
+
+
+class Cell(World):
+    """A cell after its first step, and after some micro-batches of the second."""
+
+    def __init__(self, cell=TrainOneStepWithLossScaleCell, *, wrap=lambda optimizer: optimizer, calls=1, done=0, **settings):
+        self.make = lambda network: cell(
+            network,
+            wrap(optimizers.Momentum(network, rate_of, momentum=0.0)),
+            scale_sense=DynamicLossScaleUpdateCell(8, 2, 1),
+            **settings,
+        )
+        self.calls = calls
+        self.cell = self.make(network())
+        self.step()
+        for _ in range(done):
+            self.cell(GRADIENT)
+        self.whole = self.cell.network.params, self.cell.state_dict()
+
+    def state(self):
+        """Parameters, scale, counters, accumulated gradients and moving average."""
+        saved = self.cell.state_dict() if not self.cell._interrupted else None
+        return bits(*self.cell.network.params), repr(saved), repr(self.cell.last_step)
+
+    def step(self):
+        """The micro-batches that are left of a step."""
+        before = self.cell.network.params[0]
+        for _ in range(self.calls - getattr(self.cell, "_calls", 0)):
+            self.cell(GRADIENT)
+        assert bits(*self.cell.network.params) == bits(before - np.float32(RATE) * GRADIENT)
+
+    def recover(self):
+        """As the error says: a network and an optimizer as they were, and the state dict of before."""
+        with pytest.raises(RuntimeError, match="load a state dict that the cell gave before that step"):
+            self.cell.state_dict()
+        params, saved = self.whole
+        self.cell = self.make(network())
+        self.cell.network.params = params
+        self.cell.load_state_dict(saved)
+
+
+MF = {"calls": 3, "gradient_accumulation_steps": 3, "use_clip_grad": True, "max_grad_norm": 100.0, "ema_decay": 0.5}
+
+
+def accumulating(done):
+    """A cell with all that MindFormers' has, after some micro-batches of a step."""
+    return Cell(MFTrainOneStepCell, done=done, local_norm=True, **MF)
+
+
+def load(done, **settings):
+    """What another cell has, after two steps more."""
+    other = Cell(**settings)
+    other.step()
+    other.step()
+    for _ in range(done):
+        other.cell(2 * GRADIENT)
+    saved = other.cell.state_dict()
+    return lambda world: world.cell.load_state_dict(saved)
+
+
+CELLS = {
+    "a step": (Cell, lambda world: world.cell(GRADIENT)),
+    "a step of an optimizer that is called": (
+        lambda: Cell(wrap=methodcaller("__getattribute__", "__call__")),
+        lambda world: world.cell(GRADIENT),
+    ),
+    "construct": (Cell, lambda world: world.cell.construct(GRADIENT)),
+    "an overflow": (Cell, lambda world: world.cell(np.float32([np.inf, 1]))),
+    "a micro-batch": (lambda: accumulating(1), lambda world: world.cell(GRADIENT)),
+    "the last micro-batch": (lambda: accumulating(2), lambda world: world.cell(GRADIENT)),
+    "load_state_dict": (Cell, load(0)),
+    "load_state_dict of micro-batches": (lambda: accumulating(2), load(0, cell=MFTrainOneStepCell, **MF)),
+    "set_sense_scale": (Cell, lambda world: world.cell.set_sense_scale(np.float32(4))),
+}
+
+
+SELDOM = ["a step of an optimizer that is called", "construct", "an overflow", "the last micro-batch"]
+
+
+@pytest.mark.clause("MINDSPORE-cell-interrupted")
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SELDOM)) for name in CELLS])
+@at_every_point
+def test_an_error_anywhere_in_a_call_of_a_cell_leads_to_no_wrong_number(name, events):
+    """Nor in the scale, the optimizer, the moving average and the network behind it."""
+    counts = outcomes(events, *CELLS[name])
+    assert counts.total() > 5
+
+
+class Growing(World):
+    """A scaler of MindSpore's that has grown once, from 8, and grows at every finite step."""
+
+    def __init__(self, scaler, grow, state):
+        self.scaler, self.grow, self.read = scaler, grow, state
+        self.step()
+
+    def state(self):
+        """Its scale and its counters."""
+        return repr(self.read(self.scaler))
+
+    def step(self):
+        """A growth."""
+        before = self.state()
+        self.grow(self.scaler)
+        assert self.state() != before
+
+    def recover(self):
+        """Nothing refuses to go on."""
+        raise AssertionError("refused")
+
+
+class Kept:
+    """An update cell and the scale that it is handed."""
+
+    def __init__(self):
+        self.cell, self.scale = DynamicLossScaleUpdateCell(8, 2, 1), np.full((), 8, np.float32)
+
+    def grow(self):
+        """Writes the next scale in place."""
+        self.cell(self.scale, False)
+
+    def state(self):
+        """Both."""
+        return self.scale.item(), self.cell.state_dict()
+
+
+def scaler():
+    """A scaler that grows in every step."""
+    return Growing(DynamicLossScaler(8, 2, 1), methodcaller("adjust", True), methodcaller("state_dict"))
+
+
+def manager():
+    """A manager that grows in every step."""
+    return Growing(DynamicLossScaleManager(8, 2, 1), methodcaller("update_loss_scale", False), methodcaller("get_loss_scale"))
+
+
+SCALERS = {
+    "adjust": (scaler, lambda world: world.scaler.adjust(False)),
+    "load_state_dict": (
+        scaler,
+        lambda world: world.scaler.load_state_dict({"scale_value": 4.0, "counter": 1, "scale_factor": 4, "scale_window": 3}),
+    ),
+    "scale_value": (scaler, lambda world: setattr(world.scaler, "scale_value", 4.0)),
+    "update_loss_scale": (manager, lambda world: world.scaler.update_loss_scale(True)),
+    "update cell": (lambda: Growing(Kept(), Kept.grow, Kept.state), lambda world: world.scaler.grow()),
+}
+
+
+@pytest.mark.clause("MINDSPORE-cell-interrupted")
+@pytest.mark.parametrize("name", SCALERS)
+@at_every_point
+def test_an_error_anywhere_in_a_call_of_mindspores_scalers_changes_all_or_nothing(name, events):
+    """A call that was whole is not told from one that never began."""
+    counts = outcomes(events, *SCALERS[name])
+    assert counts.total() > 5

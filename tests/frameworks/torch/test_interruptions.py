@@ -1,0 +1,172 @@
+"""Calls of torch's `GradScaler`, and of a cell on torch, interrupted at every point: none leads to a wrong number."""
+
+import pytest
+import torch
+from interruptions import World, at_every_point, outcomes
+
+from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossScaleCell
+from ampscale.frameworks.torch import GradScaler
+
+RATE, GRADIENT = 0.5, [2.0, 4.0]
+LOWEST = 2.0**-126
+
+
+@pytest.fixture(autouse=True)
+def _grad_mode():
+    """As it was: Python runs no __exit__ after an error at the line that leaves a `with`, as tracing raises it."""
+    before = torch.is_grad_enabled()
+    yield
+    torch.set_grad_enabled(before)
+
+
+class Loop(World):
+    """A hand-written loop after its first step, with gradients for the second."""
+
+    def __init__(self, *, growth_interval=1, calls=(), **settings):
+        self.parameter = torch.tensor([3.0, 5.0], requires_grad=True)
+        self.optimizer = torch.optim.SGD([self.parameter], lr=RATE, **settings)
+        self.scaler = GradScaler("cpu", init_scale=8.0, growth_interval=growth_interval)
+        self.step()
+        self.backward()
+        for call in calls:
+            call(self)
+
+    def backward(self):
+        """New gradients, times the scale."""
+        self.optimizer.zero_grad()
+        with torch.enable_grad():
+            self.scaler.scale((self.parameter * torch.tensor(GRADIENT)).sum()).backward()
+
+    def state(self):
+        """Parameters, gradients, and what the scaler saves."""
+        unfinished = self.scaler._place.name == "UNFINISHED"
+        return self.parameter.tolist(), self.parameter.grad.tolist(), unfinished or self.scaler.state_dict()
+
+    def step(self):
+        """One iteration."""
+        self.backward()
+        before = self.parameter.detach().clone()
+        assert self.scaler.step(self.optimizer)
+        self.scaler.update()
+        assert torch.equal(self.parameter, before - RATE * torch.tensor(GRADIENT))
+
+    def recover(self):
+        """As the errors say."""
+        try:
+            self.scaler.update()
+        except RuntimeError as unfinished:
+            if "nothing has been checked" not in str(unfinished):
+                assert "load a state dict that was saved before" in str(unfinished)  # noqa: PT017
+                self.scaler.load_state_dict(GradScaler("cpu", init_scale=4.0).state_dict())
+
+
+def unscale(loop):
+    """The call of who wants to see the gradients."""
+    loop.scaler.unscale_(loop.optimizer)
+
+
+def step(loop):
+    """The call of every loop."""
+    loop.scaler.step(loop.optimizer)
+
+
+def update(loop):
+    """The end of an iteration."""
+    loop.scaler.update()
+
+
+def both(loop):
+    """What ends an iteration after `unscale_`."""
+    step(loop)
+    update(loop)
+
+
+def overflow(loop):
+    """A step that is skipped, from the lowest scale."""
+    loop.scaler.update(LOWEST)
+    loop.parameter.grad.fill_(float("inf"))
+    step(loop)
+
+
+def raised(loop):
+    """What follows an update to the lowest scale: one at which gradients are normal numbers."""
+    loop.scaler.update(8.0)
+
+
+LOADED = {"scale": 2.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 3, "_growth_tracker": 1}
+CALLS = {
+    "unscale_": (Loop, unscale, both),
+    "step": (Loop, step, update),
+    "step of a fused optimizer": (lambda: Loop(fused=True), step, update),
+    "step after unscale_": (lambda: Loop(calls=[unscale]), step, update),
+    "update": (lambda: Loop(calls=[step]), update),
+    "update that backs off to the floor": (lambda: Loop(calls=[overflow]), update, raised),
+    "update past the interval": (
+        lambda: Loop(growth_interval=9, calls=[step, lambda loop: loop.scaler.set_growth_interval(1)]),
+        update,
+    ),
+    "update to a scale": (lambda: Loop(calls=[step]), lambda loop: loop.scaler.update(4.0)),
+    "load_state_dict": (Loop, lambda loop: loop.scaler.load_state_dict(LOADED)),
+    "set_growth_factor": (Loop, lambda loop: loop.scaler.set_growth_factor(3.0)),
+}
+
+
+@pytest.mark.clause("TORCH-interrupted")
+@pytest.mark.parametrize("name", CALLS)
+@at_every_point
+def test_an_error_anywhere_in_a_call_of_torchs_scaler_leads_to_no_wrong_number(name, events):
+    """Nor in the parameters behind it."""
+    counts = outcomes(events, *CALLS[name])
+    assert counts.total() > 5
+
+
+class Product(torch.nn.Module):
+    """The loss is a sum of products, and the gradient the input."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([3.0, 5.0]))
+
+    def forward(self, x):
+        """The loss."""
+        return (self.weight * x).sum()
+
+
+class Cell(World):
+    """A cell with one of torch's optimizers, after its first step."""
+
+    def __init__(self):
+        self.cell = self.made()
+        self.step()
+        self.saved = self.cell.network.module.weight.detach().clone(), self.cell.state_dict()
+
+    def made(self):
+        """A cell over new weights."""
+        module = Product()
+        optimizer = torch.optim.SGD(module.parameters(), lr=RATE)
+        return TrainOneStepWithLossScaleCell(module, optimizer, DynamicLossScaleUpdateCell(8, 2, 1))
+
+    def state(self):
+        """Parameters, scale and counters."""
+        saved = None if self.cell._interrupted else self.cell.state_dict()
+        return self.cell.network.module.weight.tolist(), repr(saved)
+
+    def step(self):
+        """One call."""
+        before = self.cell.network.module.weight.detach().clone()
+        self.cell(torch.tensor(GRADIENT))
+        assert torch.equal(self.cell.network.module.weight, before - RATE * torch.tensor(GRADIENT))
+
+    def recover(self):
+        """Weights as they were, and the state dict of before."""
+        self.cell = self.made()
+        self.cell.network.module.load_state_dict({"weight": self.saved[0]})
+        self.cell.load_state_dict(self.saved[1])
+
+
+@pytest.mark.clause("MINDSPORE-cell-interrupted")
+@at_every_point
+def test_an_error_anywhere_in_a_step_of_a_cell_on_torch_leads_to_no_wrong_number(events):
+    """Also where the optimizer writes in place."""
+    counts = outcomes(events, Cell, lambda world: world.cell(torch.tensor(GRADIENT)))
+    assert counts["refused"] > 5
