@@ -8,7 +8,6 @@ Spec: BACKENDS-arrays-decide, BACKENDS-precedence, BACKENDS-context, BACKENDS-wr
 """
 
 import os
-import tomllib
 from collections.abc import Iterator
 from contextvars import ContextVar
 from functools import cache
@@ -20,6 +19,8 @@ from ..core.namespaces import provide_default
 from ..core.trees import leaves
 from ..core.typing import Namespace, Tree
 from ..core.validation import check_one_library
+from ..files import read_bounded
+from ..parsing import LONGEST_TOML, cut, excerpt, parse_toml
 from .protocol import Backend
 from .registry import backends, is_known, label, load, owner_of, why_not
 
@@ -102,7 +103,7 @@ def use_backend(name: str) -> Choice:
     Spec: BACKENDS-context, BACKENDS-wrong-value.
     """
     if not isinstance(name, str):
-        raise TypeError(f"name must be a str, one of {', '.join(backends())}, got {name!r}")
+        raise TypeError(f"name must be a str, one of {', '.join(backends())}, got {excerpt(name)}")
     return Choice(_usable(name, "use_backend()"))
 
 
@@ -144,7 +145,7 @@ def _usable(name: str, source: str) -> Backend:
         except RuntimeError as error:
             failure = error
     listed = "; ".join(f"{label(each)}: {why_not(each) or 'can be used'}" for each in backends())
-    raise ValueError(f"{source} must name a backend that can be used here, got {name!r}. There are {listed}") from failure
+    raise ValueError(f"{source} must name a backend that can be used here, got {excerpt(name)}. There are {listed}") from failure
 
 
 def _working_folder() -> Path | None:
@@ -159,7 +160,7 @@ def _in_files(folder: Path | None) -> Configured | None:
     """What the nearest file says; read once for each folder, so that an edit does not move a run to another library midway."""
     for path, table in _tables(folder):
         if unknown := sorted(set(table) - {"backend"}):
-            raise ValueError(f"{path} must set nothing but backend for ampscale, got {', '.join(unknown)}")
+            raise ValueError(f"{path} must set nothing but backend for ampscale, got {cut(', '.join(unknown), 400)}")
         if "backend" in table:
             return Configured(_checked(table["backend"], path), str(path))
     return None
@@ -167,7 +168,7 @@ def _in_files(folder: Path | None) -> Configured | None:
 
 def _checked(name: Any, path: Path) -> str:
     if not isinstance(name, str):
-        raise TypeError(f"backend in {path} must be a str, got {name!r}")
+        raise TypeError(f"backend in {path} must be a str, got {excerpt(name)}")
     return name
 
 
@@ -185,13 +186,13 @@ def _table(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
     for key in keys:
         table = table.get(key, {})
         if not isinstance(table, dict):
-            raise TypeError(f"{key} in {path} must be a table, got {table!r}")
+            raise TypeError(f"{key} in {path} must be a table, got {excerpt(table)}")
     return table
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(read_bounded(path, LONGEST_TOML).decode())
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} must be readable TOML: {error}") from error
 

@@ -9,6 +9,7 @@ How a rule is written on the command line, and read.
 
 import ast
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from typing import Any
 import click
 
 from ..core.rule import LossScaleRule
+from ..files import read_bounded
+from ..parsing import LONGEST_JSON, LONGEST_NUMBER, LONGEST_RULE, check_length, cut, excerpt
 from ..presets import PRESETS
 
 MOST = 2000  # the largest exponent: no scale needs more, and a larger one would take for ever
@@ -50,13 +53,12 @@ def number(word: str) -> float:
     """
     base, power, exponent = word.strip().partition("**")
     try:
-        if abs(_plain(exponent or "1")) > MOST:
+        check_length(word, LONGEST_NUMBER, "a number")
+        if abs(_plain(exponent or "1")) > MOST or not math.isfinite(float(_plain(base)) ** _plain(exponent or "1")):
             raise OverflowError
         value = _plain(base) ** _plain(exponent) if power else _plain(base)
-        if not math.isfinite(value):
-            raise OverflowError
-    except (ValueError, OverflowError, ZeroDivisionError):
-        raise ValueError(f"a number must be written like 32768, 2**15, 1e-4 or 0x1p15, got {word!r}") from None
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError):  # a TypeError for a root of a negative number
+        raise ValueError(f"a number must be written like 32768, 2**15, 1e-4 or 0x1p15, got {excerpt(word)}") from None
     return value
 
 
@@ -77,8 +79,8 @@ def read_rule(text: str, settings: Mapping[str, str] | None = None) -> tuple[str
             return text, _preset(name, {**(settings or {}), **_settings(own)})
         rule = _pasted(text) if text.lstrip().startswith("LossScaleRule(") else _filed(text)
         return _label(text), replace(rule, **{key: value_of(key, word) for key, word in (settings or {}).items()})
-    except (TypeError, ValueError) as error:
-        raise click.BadParameter(f"{text}: {error}") from None
+    except (TypeError, ValueError, OSError) as error:
+        raise click.BadParameter(f"{cut(text)}: {error}") from None
 
 
 def read_rules(texts: Sequence[str], settings: Mapping[str, str]) -> dict[str, LossScaleRule]:
@@ -94,10 +96,10 @@ def read_rules(texts: Sequence[str], settings: Mapping[str, str]) -> dict[str, L
         preset = PRESETS.get(text.partition(":")[0])
         fitting = {key: word for key, word in settings.items() if preset is None or key in preset.parameters}
         for key in sorted(set(settings) - set(fitting)):
-            click.echo(f"{text} has no {key} to set, and keeps its own", err=True)
+            click.echo(f"{cut(text)} has no {key} to set, and keeps its own", err=True)
         label, rule = read_rule(text, fitting)
         if label in rules:
-            raise click.BadParameter(f"each rule must be named once, got {label} twice")
+            raise click.BadParameter(f"each rule must be named once, got {cut(label)} twice")
         rules[label] = rule
         taken |= set(fitting)
     if left := sorted(set(settings) - taken):
@@ -123,7 +125,9 @@ def _settings(text: str) -> dict[str, str]:
     for word in filter(None, text.split(",")):
         key, equals, value = word.partition("=")
         if not equals or key.strip() not in FIELDS or key.strip() in found:
-            raise ValueError(f"a setting must be written once as FIELD=VALUE, its field one of {', '.join(FIELDS)}, got {word!r}")
+            raise ValueError(
+                f"a setting must be written once as FIELD=VALUE, its field one of {', '.join(FIELDS)}, got {excerpt(word)}"
+            )
         found[key.strip()] = value.strip()
     return found
 
@@ -153,20 +157,25 @@ def constant(word: str) -> Any:
 
 def _pasted(text: str) -> LossScaleRule:
     wanted = "a rule must be pasted as Python prints it: LossScaleRule(init_scale=...)"
+    check_length(text, LONGEST_RULE, "a rule")
     try:
-        call = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
+        with warnings.catch_warnings(action="ignore"):
+            call = ast.parse(text.strip(), mode="eval").body
+        if not isinstance(call, ast.Call) or getattr(call.func, "id", None) != "LossScaleRule" or call.args:
+            raise ValueError(wanted)
+        pairs = [(str(word.arg), ast.literal_eval(word.value)) for word in call.keywords]
+    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
         raise ValueError(wanted) from None
-    if not isinstance(call, ast.Call) or call.args:
-        raise ValueError(wanted)
-    return LossScaleRule(**{str(word.arg): ast.literal_eval(word.value) for word in call.keywords})
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError(f"each argument of a rule must be written once, got {excerpt([name for name, _ in pairs], 400)}")
+    return LossScaleRule(**dict(pairs))
 
 
 def _filed(text: str) -> LossScaleRule:
     path = Path(text)
     if not path.is_file():
         raise ValueError(f"a rule must be a preset, a JSON file or LossScaleRule(...); presets are {', '.join(PRESETS)}")
-    return LossScaleRule.from_json(path.read_text())
+    return LossScaleRule.from_json(read_bounded(path, LONGEST_JSON).decode())
 
 
 def _label(text: str) -> str:

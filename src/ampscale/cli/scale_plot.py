@@ -7,6 +7,7 @@ a lane of its own, a little above or below the height of its scale: so little th
 
 import math
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from ..files import write_atomically
 from ..simulation.simulate import Trajectory
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")  # Okabe and Ito's
@@ -44,7 +46,9 @@ def draw(trajectories: Mapping[str, Trajectory], divergences: Sequence[int], pat
         path: A file that ends in .png or .svg.
     """
     with rc_context(LOOK):
-        drawn(trajectories, divergences).savefig(path, dpi=200, metadata={"Date": None} if path.suffix == ".svg" else None)
+        figure, picture = drawn(trajectories, divergences), BytesIO()
+        figure.savefig(picture, dpi=200, format=path.suffix[1:], metadata={"Date": None} if path.suffix == ".svg" else None)
+    write_atomically(path, picture.getvalue())
 
 
 def drawn(trajectories: Mapping[str, Trajectory], divergences: Sequence[int]) -> Figure:

@@ -14,6 +14,8 @@ from .typing import Array, Flag, Tree
 
 Opened = tuple[list[Tree], Callable[[list[Tree]], Tree]]  # what a container holds, and what puts other things in their place
 
+MOST_LEVELS = 300  # of containers within each other; functions that call themselves twice a level can go as deep
+
 _openers: list[Callable[[Any], Opened | None]] = []
 
 
@@ -28,8 +30,12 @@ def leaves(tree: Tree, name: str = "tree") -> list[Array]:
 
     Raises:
         TypeError: Something in the tree is neither a container, nor an array, nor None.
+        ValueError: The tree contains itself, or is nested too deep.
     """
-    found = _gathered(tree)
+    try:
+        found = _gathered(tree)
+    except RecursionError:
+        raise ValueError(_too_deep(tree, name)) from None
     if found is None:
         return [leaf for _, leaf in leaves_with_paths(tree, name)]  # which says what is no array, and where
     return found
@@ -41,8 +47,12 @@ def leaves_with_paths(tree: Tree, name: str = "tree") -> list[tuple[str, Array]]
 
     Raises:
         TypeError: Something in the tree is neither a container, nor an array, nor None.
+        ValueError: The tree contains itself, or is nested too deep.
     """
-    return list(_walk(tree, name))
+    try:
+        return list(_walk(tree, name))
+    except RecursionError:
+        raise ValueError(_too_deep(tree, name)) from None
 
 
 def one_of_each_type(values: Sequence[Any]) -> list[Any]:
@@ -109,7 +119,7 @@ def _where(flag: Flag, after: Array, before: Array) -> Array:
     return array_api_compat.array_namespace(before).where(flag, after, before)
 
 
-def _gathered(tree: Tree) -> list[Array] | None:
+def _gathered(tree: Tree, levels: int = MOST_LEVELS) -> list[Array] | None:
     """The arrays of *tree*; None where something is neither a container, nor an array, nor None."""
     if tree is None:
         return []
@@ -118,9 +128,11 @@ def _gathered(tree: Tree) -> list[Array] | None:
         return [tree] if array_api_compat.is_array_api_obj(tree) else None
     if _are_arrays(children):
         return children
+    if not levels:
+        raise RecursionError
     found: list[Array] = []
     for child in children:
-        arrays = _gathered(child)
+        arrays = _gathered(child, levels - 1)
         if arrays is None:
             return None
         found += arrays
@@ -132,7 +144,7 @@ def _are_arrays(values: Sequence[Any]) -> bool:
     return all(map(array_api_compat.is_array_api_obj, one_of_each_type(values)))
 
 
-def _walk(tree: Tree, path: str) -> Iterator[tuple[str, Array]]:
+def _walk(tree: Tree, path: str, levels: int = MOST_LEVELS) -> Iterator[tuple[str, Array]]:
     if tree is None:
         return
     children = _children(tree)
@@ -140,8 +152,26 @@ def _walk(tree: Tree, path: str) -> Iterator[tuple[str, Array]]:
         _check_leaf(path, tree)
         yield path, tree
         return
+    if not levels:
+        raise RecursionError
     for key, child in children:
-        yield from _walk(child, f"{path}[{key!r}]")
+        yield from _walk(child, f"{path}[{key!r}]", levels - 1)
+
+
+def _too_deep(tree: Tree, name: str) -> str:
+    """Return the message for a tree in which a walk does not end: the path at which it contains itself, if it does."""
+    above, waiting = dict[int, str](), [(name, tree, False)]
+    while waiting and len(above) <= MOST_LEVELS:
+        path, node, left = waiting.pop()
+        if left:
+            del above[id(node)]
+        elif (children := _children(node)) is not None:
+            if id(node) in above:
+                return f"{name} must not contain itself, got {above[id(node)]} again at {path}"
+            above[id(node)] = path
+            waiting.append((path, node, True))
+            waiting += [(f"{path}[{key!r}]", child, False) for key, child in reversed(children)]
+    return f"{name} must be nested at most {MOST_LEVELS} deep"
 
 
 def _check_leaf(path: str, leaf: Any) -> None:

@@ -1,5 +1,6 @@
 """Draws the scale, the loss and the underflow over the steps."""
 
+from io import BytesIO
 from pathlib import Path
 
 from matplotlib import rc_context
@@ -7,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
+from ...files import write_atomically
 from .training import Record
 
 COLOURS = ("#999999", "#d55e00", "#56b4e9", "#0072b2", "#009e73", "#cc79a7", "#e69f00")  # Okabe and Ito's
@@ -24,7 +26,9 @@ def draw(records: list[Record], path: Path) -> Path:
         for axes in (scale, loss, underflow):
             axes.spines[["top", "right"]].set_visible(False)
         figure.legend(*scale.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
-        figure.savefig(path, dpi=200)
+        picture = BytesIO()
+        figure.savefig(picture, dpi=200, format="png")
+    write_atomically(path, picture.getvalue())
     return path
 
 
