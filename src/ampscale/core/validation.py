@@ -15,6 +15,7 @@ import array_api_compat
 from ..parsing import excerpt
 from .dtypes import FLOATS, INTEGERS, name_of
 from .trees import leaves, leaves_with_paths, one_of_each_type
+from .type_names import type_name
 from .typing import Array, Flag, Scale, Tree
 
 NAMED = 8  # arrays of one library and device that an error names
@@ -81,7 +82,7 @@ def check_scale_array(value: Any, name: str) -> None:
         ValueError: It has another shape.
     """
     if not array_api_compat.is_array_api_obj(value):
-        raise TypeError(f"{name} must be an array of shape () or (1,), got {excerpt(value)} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be an array of shape () or (1,), got {excerpt(value)} of type {type_name(value)}")
     if tuple(value.shape) not in ((), (1,)):
         raise ValueError(f"{name} must have shape () or (1,), got {tuple(value.shape)}")
     if name_of(value.dtype) not in ("float32", "float64"):
@@ -129,7 +130,7 @@ def check_flag(value: Flag, name: str, shape: tuple[int, ...] = ()) -> None:
     if isinstance(value, bool):
         return
     if not array_api_compat.is_array_api_obj(value):
-        raise TypeError(f"{name} must be a bool or an array of bools, got {excerpt(value)} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be a bool or an array of bools, got {excerpt(value)} of type {type_name(value)}")
     if name_of(value.dtype) != "bool":
         raise TypeError(f"{name} must be a bool or an array of bools, got an array of {name_of(value.dtype)}")
     if tuple(value.shape) not in ((), shape):
@@ -144,7 +145,7 @@ def check_loss(value: Any) -> None:
         TypeError: It is not.
     """
     if not array_api_compat.is_array_api_obj(value):
-        raise TypeError(f"a network must return one array, its loss, got {type(value).__name__}")
+        raise TypeError(f"a network must return one array, its loss, got {type_name(value)}")
 
 
 def check_scalable(tree: Tree) -> None:

@@ -13,6 +13,7 @@ import array_api_compat
 from ... import functional, presets
 from ...core.machine import LossScaleState
 from ...core.trees import leaves, map_leaves
+from ...core.type_names import type_name
 from ...core.typing import Array, Flag, Tree
 from ...core.validation import check_count, check_flag
 from .._arrays import HOST, snapshot
@@ -38,7 +39,7 @@ def all_finite(inputs: tuple[Array, ...] | list[Array]) -> Flag:
         raise ValueError("inputs must hold at least one array, got none")
     for index, value in enumerate(inputs):
         if not array_api_compat.is_array_api_obj(value):
-            raise TypeError(f"inputs[{index}] must be an array, got {type(value).__name__}")
+            raise TypeError(f"inputs[{index}] must be an array, got {type_name(value)}")
     return functional.all_finite(inputs)
 
 

@@ -18,8 +18,10 @@ from ... import functional, presets
 from ...core.dtypes import FLOATS, name_of
 from ...core.rule import LossScaleRule
 from ...core.scaling import in_dtype
+from ...core.type_names import type_name
 from ...core.typing import Array
 from ...core.validation import check_bool, check_count, check_number
+from ...parsing import excerpt
 from .._arrays import HOST
 from .._progress import Stage, out_of_order
 from .._validation import check_keys, number_of
@@ -85,7 +87,7 @@ class GradScaler:
         *,
         decr_count: str = "accumulated",
     ) -> None:
-        check_bool(enable, "enable")
+        _check_enable(enable)
         check_bool(use_dynamic_loss_scaling, "use_dynamic_loss_scaling")
         if decr_count not in _REFILL:
             raise ValueError(f"decr_count must be one of {list(_REFILL)}, got {decr_count!r}")
@@ -120,7 +122,7 @@ class GradScaler:
         if not self._enable:
             return var
         if not array_api_compat.is_array_api_obj(var):
-            raise TypeError(f"var must be an array, got {var!r} of type {type(var).__name__}")
+            raise TypeError(f"var must be an array, got {excerpt(var)} of type {type_name(var)}")
         wide = in_dtype(var, "float32") if name_of(var.dtype) in ("float16", "bfloat16") else var
         return functional.scale(wide, self.get_loss_scaling())
 
@@ -348,6 +350,13 @@ class GradScaler:
             if name in arguments:
                 check_count(arguments[name], name)
         return replace(self._rule, **{_FIELDS[name]: value for name, value in arguments.items()})
+
+
+def _check_enable(value: Any) -> None:
+    if isinstance(value, str) or type(value).__name__ == "device":
+        torchs = "this GradScaler is Paddle's; torch's, whose first argument is a device, is ampscale.frameworks.torch.GradScaler"
+        raise TypeError(f"enable must be a bool, got the device {value!r}: {torchs}")
+    check_bool(value, "enable")
 
 
 _FIELDS = {
