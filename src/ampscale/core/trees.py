@@ -10,6 +10,7 @@ from typing import Any
 
 import array_api_compat
 
+from .type_names import type_name
 from .typing import Array, Flag, Tree
 
 Opened = tuple[list[Tree], Callable[[list[Tree]], Tree]]  # what a container holds, and what puts other things in their place
@@ -176,7 +177,7 @@ def _too_deep(tree: Tree, name: str) -> str:
 
 def _check_leaf(path: str, leaf: Any) -> None:
     if not array_api_compat.is_array_api_obj(leaf):
-        raise TypeError(f"{path} must be an array, or a tuple, list or dict of arrays, or None, got {type(leaf).__name__}")
+        raise TypeError(f"{path} must be an array, or a tuple, list or dict of arrays, or None, got {type_name(leaf)}")
 
 
 def _children(tree: Tree) -> list[tuple[Any, Tree]] | None:
