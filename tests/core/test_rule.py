@@ -63,6 +63,10 @@ def test_a_state_of_another_rule_raises():
                 for method in (taker.update, taker.stops):
                     call, message = partial(method, state, True), f"^state.{name} must be {wanted} for this rule"
                     cases.append(((name, wanted, like), call, ValueError, message))
+    message = "^state must be a LossScaleState, .*got NoneType$"
+    cases += [
+        ("None", partial(method, None, True), TypeError, message) for method in (plain.update, plain.stops, plain.transition)
+    ]
     assert unexpected(cases) == []
 
 

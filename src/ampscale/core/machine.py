@@ -12,6 +12,7 @@ MACHINE-first-growth-factor, MACHINE-gate, MACHINE-rate, MACHINE-stop, MACHINE-l
 import operator
 from collections.abc import Callable
 from ctypes import c_float
+from math import frexp
 from typing import NamedTuple
 
 import array_api_compat
@@ -187,4 +188,7 @@ def _widens(rule: RuleConstants, factor: float | None) -> bool:
     """Return True if *factor* must be applied in float64."""
     # Of two float32 numbers, float64 holds the product exactly, and the quotient with more than twice as many digits, so that
     # rounding it a second time changes nothing (Figueroa 1995): float32 gives the same. Only other factors need float64.
-    return rule.wide_factor and factor is not None and c_float(factor).value != factor
+    if not rule.wide_factor or factor is None:
+        return False
+    mantissa, exponent = frexp(factor)
+    return not ((mantissa * 2.0**24).is_integer() and -125 <= exponent <= 128)
