@@ -10,6 +10,8 @@ from ampscale_conformance.adapters.loading import find
 from ampscale_conformance.cases import every_case
 from ampscale_conformance.model.verdicts import BAD, Verdict
 
+from ampscale import LossScaleRule
+
 pytestmark = pytest.mark.filterwarnings(  # of torch.compile, about caches of array_api_compat
     "ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning"
 )
@@ -61,3 +63,11 @@ def test_a_core_that_differs_from_its_claim_fails():
     failed = {result.clause for result in check(Still("numpy", EVERY_CONSTANT), 0).results if result.verdict in BAD}
     assert "MACHINE-growth-window" in failed
     assert "MACHINE-floor" not in failed
+
+
+def test_ranks_without_a_flag_are_rejected_and_not_waited_for():
+    """The others would wait for theirs."""
+    core = find("ampscale-numpy")
+    handles = [core.create(LossScaleRule()) for _ in range(2)]
+    with pytest.raises(ValueError, match="finite must have one flag for each of the 2 handles, got 1"):
+        core.update_ranks(handles, [True])

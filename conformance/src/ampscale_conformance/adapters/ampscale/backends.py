@@ -120,6 +120,8 @@ class Core:
 
     def update_ranks(self, handles: Sequence[Any], finite: Sequence[bool]) -> list[Any]:
         """A whole step on each rank, a thread: its gradient is finite, or not."""
+        if len(handles) != len(finite):
+            raise ValueError(f"finite must have one flag for each of the {len(handles)} handles, got {len(finite)}")
         barrier, slots = Barrier(len(handles), timeout=20), [None] * len(handles)
         ranks = [Rank(at, barrier, slots) for at in range(len(handles))]
         with ThreadPoolExecutor(len(handles)) as pool:
