@@ -45,7 +45,7 @@ def test_a_replay_of_another_run_says_where(tmp_path):
     with ReplayAdapter(tmp_path / "talk") as replayed:
         assert verdicts(check(replayed, cases=WALKS[:1] * 2)) == ["pass", "protocol-error"]
     lines = (tmp_path / "talk").read_text().splitlines(keepends=True)
-    (tmp_path / "talk").write_text("".join(lines[:11]))
+    (tmp_path / "talk").write_text("".join(lines[:11]) + lines[11][:20])  # what a process that was killed leaves
     with ReplayAdapter(tmp_path / "talk") as replayed:
         report = check(replayed, cases=WALKS[:1])
     assert verdicts(report) == ["protocol-error"]
@@ -73,7 +73,7 @@ def test_a_recording_keeps_every_byte(tmp_path):
         ('{"format": "ampscale conformance recording", "version": 1, "command": 1}\n', "and a command, got"),
         ("[]\n", r":1: wanted a JSON object, got \[\]"),
         ("{\n", ":1: wanted a JSON object, got '{': "),
-        ("[" * 10**6, r":1: wanted a JSON object, got '\[+\.\.\.: .*nested"),
+        ("[" * 10**6 + "\n", r":1: wanted a JSON object, got '\[+\.\.\.: .*nested"),
     ],
 )
 def test_what_is_no_recording_is_refused(text, words, tmp_path):

@@ -53,6 +53,12 @@ def test_a_shortened_float_is_the_same(value):
     assert tables.short(f"a {value.hex()}") == f"a {value.hex()}"
 
 
+def test_a_text_that_begins_as_a_float_stays_as_it_is():
+    """At once, however many zeros it has."""
+    text = f"0x1.{'0' * 10**6}ap+1"
+    assert tables.short(text) == text
+
+
 def test_long_arrays_are_told_in_runs_and_short_ones_in_bits():
     """Wherever they stand."""
     long = {"dtype": "float16", "shape": [17], "bits": ["3c00"] * 17}

@@ -78,7 +78,7 @@ class Recording:
 
     def __init__(self, file: Path) -> None:
         self._file, self._at = file, 0
-        lines = read_bounded(file, LONGEST).splitlines()
+        *lines, _ = read_bounded(file, LONGEST).split(b"\n")  # a line without an end was not written whole
         head, *self._entries = [_entry(line, f"{file}:{at}") for at, line in enumerate(lines, start=1)] or [{}]
         command: Any = head.get("command")
         is_command = isinstance(command, list) and all(isinstance(word, str) for word in command)

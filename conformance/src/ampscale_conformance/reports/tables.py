@@ -9,7 +9,7 @@ from typing import Any
 from ampscale import LossScaleRule
 
 DEFAULTS: dict[str, Any] = json.loads(LossScaleRule().to_json())
-_FLOAT = re.compile(r"-?0x[01]\.[0-9a-f]+p[+-]\d+")
+_FLOAT = re.compile(r"-?0x[01]\.[0-9a-f]{1,13}p[+-]\d+")
 _LONG = 16  # elements of an array from which on it is told in runs
 
 Runs = list[tuple[int, list[str]]]
