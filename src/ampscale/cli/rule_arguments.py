@@ -80,7 +80,7 @@ def read_rule(text: str, settings: Mapping[str, str] | None = None) -> tuple[str
         rule = _pasted(text) if text.lstrip().startswith("LossScaleRule(") else _filed(text)
         return _label(text), replace(rule, **{key: value_of(key, word) for key, word in (settings or {}).items()})
     except (TypeError, ValueError, OSError) as error:
-        raise click.BadParameter(f"{cut(text)}: {error}") from None
+        raise click.BadParameter(f"{cut(text)}: {cut(str(error), 1000)}") from None
 
 
 def read_rules(texts: Sequence[str], settings: Mapping[str, str]) -> dict[str, LossScaleRule]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...parsing import excerpt
+from ...parsing import MOST_STEPS, excerpt
 from ..traces import Observed, Trace, from_flags
 
 FLAG_COLUMNS = {"finite": "finite", "overflow": "overflow", "found_inf": "overflow", "skipped": "overflow"}  # what true means
@@ -88,6 +88,8 @@ def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
         try:
             for cells in filter(None, reader):
                 count, width = count + 1, width or len(cells)
+                if count > MOST_STEPS:
+                    raise ValueError(f"{path} must have at most {MOST_STEPS} rows, got more")
                 if len(cells) != width:
                     raise ValueError(f"{path}, line {reader.line_num}: every row must have {width} cells, as the first has")
                 yield reader.line_num, cells

@@ -1,0 +1,1 @@
+"""Fuzzing of every parser of the library: `python -m fuzz --help`."""

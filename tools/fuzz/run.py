@@ -1,0 +1,150 @@
+"""
+Fuzz run: mutated inputs for every parser, each of which returns a result or raises a documented error, and soon.
+
+The same seed makes the same inputs. A failure is printed with its input: another exception, a message of several lines or of
+more than `LONGEST_MESSAGE` characters, or more than `SLOW` seconds of processor time.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import random
+import resource
+import shutil
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ampscale.files import write_atomically
+from ampscale.parsing import excerpt
+
+from . import library, suite
+from .parser import FOLDER, Parser
+
+PARSERS = library.PARSERS | suite.PARSERS
+CHUNK = 5000  # inputs of one parser from one seed
+SLOW = 0.25  # seconds
+LONGEST_MESSAGE = 2000  # characters
+SHOWN = 2000  # characters of an input that failed
+
+
+def main() -> None:
+    """Run as the command line says, and exit with 1 after a failure."""
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description=(__doc__ or "").strip().splitlines()[0])
+    parser.add_argument("--inputs", type=int, default=10_000_000, help="in total [default: %(default)s]")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="write the result into this JSON file")
+    options = parser.parse_args()
+    started = time.monotonic()
+    counts, failures = fuzz(options.inputs, options.seed, options.processes)
+    for failure in failures[:50]:
+        print(failure)
+    result = _result(options, counts, failures, time.monotonic() - started)
+    print(json.dumps(result, indent=1))
+    if options.out:
+        write_atomically(options.out, json.dumps(result, indent=1) + "\n")
+    shutil.rmtree(FOLDER)
+    sys.exit(bool(failures))
+
+
+def fuzz(inputs: int, seed: int, processes: int = 1) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return what was counted for each parser, and the failures."""
+    counts: dict[str, dict[str, Any]] = {name: {} for name in PARSERS}
+    failures: list[str] = []
+    chunks = list(_chunks(inputs, seed))
+    if processes == 1:
+        done: Any = map(_run_chunk, chunks)
+    else:
+        done = multiprocessing.get_context("fork").Pool(processes).imap_unordered(_run_chunk, chunks)
+    for name, counted, failed in done:
+        _add(counts[name], counted)
+        failures += failed
+    return counts, failures
+
+
+def _chunks(inputs: int, seed: int) -> Iterator[tuple[str, int, str]]:
+    """Yield the name of a parser, a number of inputs and their seed; the parsers in turn."""
+    left = {name: max(1, round(inputs * parser.share)) for name, parser in PARSERS.items()}
+    number = 0
+    while any(left.values()):
+        for name in PARSERS:
+            if size := min(CHUNK, left[name]):
+                left[name] -= size
+                yield name, size, f"{seed}/{name}/{number}"
+        number += 1
+
+
+def _run_chunk(chunk: tuple[str, int, str]) -> tuple[str, dict[str, Any], list[str]]:
+    name, size, seed = chunk
+    parser, source = PARSERS[name], random.Random(seed)
+    counted: dict[str, Any] = {"inputs": size}
+    failures = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for index in range(size):
+            drawn = parser.draw(source)
+            outcome, seconds = _outcome(parser, drawn)
+            if outcome not in ("results", *(error.__name__ for error in parser.errors)):
+                failures.append(f"{name}, input {index} of {seed}: {outcome}\n    {excerpt(drawn, SHOWN)}")
+                outcome = "failures"
+            elif seconds > SLOW:
+                failures.append(f"{name}, input {index} of {seed}: {seconds:.2f} s\n    {excerpt(drawn, SHOWN)}")
+            counted[outcome] = counted.get(outcome, 0) + 1
+            counted["slowest_ms"] = max(counted.get("slowest_ms", 0.0), 1000 * seconds)
+    counted["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return name, counted, failures
+
+
+def _outcome(parser: Parser, drawn: Any) -> tuple[str, float]:
+    """Return "results", the name of a documented error, or what is wrong; and the seconds that it took."""
+    started = time.thread_time()
+    try:
+        parser.parse(drawn)
+    except parser.errors as error:
+        seconds = time.thread_time() - started
+        kind = next(each for each in parser.errors if isinstance(error, each))
+        return _complaint(str(error)) or kind.__name__, seconds
+    except BaseException as error:  # noqa: BLE001 - whatever else a parser raises is a failure
+        return f"{type(error).__name__}: {error}"[:SHOWN], time.thread_time() - started
+    return "results", time.thread_time() - started
+
+
+def _complaint(message: str) -> str | None:
+    """Return what is wrong with an error message."""
+    if len(message) > LONGEST_MESSAGE:
+        return f"a message of {len(message)} characters: {message[:SHOWN]}"
+    if len(message.splitlines()) != 1 or "Exceeds the limit" in message:
+        return f"not a sentence of ours on one line: {message!r}"
+    return None
+
+
+def _add(total: dict[str, Any], counted: dict[str, Any]) -> None:
+    for key, value in counted.items():
+        total[key] = max(total.get(key, 0.0), value) if key in ("slowest_ms", "peak_mb") else total.get(key, 0) + value
+
+
+def _result(
+    options: argparse.Namespace, counts: dict[str, dict[str, Any]], failures: list[str], seconds: float
+) -> dict[str, Any]:
+    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+    return {
+        "command": f"make fuzz INPUTS={options.inputs} SEED={options.seed}",
+        "seed": options.seed,
+        "machine": f"{model}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}",
+        "seconds": round(seconds),
+        "inputs": sum(each["inputs"] for each in counts.values()),
+        "failures": len(failures),
+        "slowest_ms": round(max(each["slowest_ms"] for each in counts.values()), 1),
+        "peak_mb": round(max(each["peak_mb"] for each in counts.values())),
+        "parsers": {
+            name: {key: round(value, 1) for key, value in sorted(each.items()) if key != "peak_mb"}
+            for name, each in counts.items()
+        },
+    }

@@ -1,0 +1,60 @@
+"""The parsers of the conformance suite: lines of its protocol, values in them, recordings and expected failures."""
+
+import json
+from functools import partial
+from random import Random
+from typing import Any
+
+import numpy as np
+from ampscale_conformance.remote.codec import Wire
+from ampscale_conformance.remote.jsonl import read_line
+from ampscale_conformance.remote.transcript import Recording
+from ampscale_conformance.run import expectations
+
+from ampscale import presets
+
+from . import mutate
+from .parser import Parser, filed
+
+WIRE = Wire("numpy", None)  # type: ignore[arg-type]  # no kind below is told by a number
+VALUES: dict[str, Any] = {
+    "rule": WIRE.encode("rule", presets.megatron()),
+    "tree": WIRE.encode("tree", {"w": np.ones(2, np.float16), "b": [np.ones(()), None]}),
+    "options": WIRE.encode("options", {"max_norm": 1.5, "out": np.zeros(3, np.float32)}),
+    "array or null": WIRE.encode("array or null", np.ones((1, 2), np.int32)),
+    "number": WIRE.encode("number", 65536.0),
+    "hello": {"protocol": 1, "implementation": {"name": "x", "level": 1, "capabilities": ["core"], "preset": "torch"}},
+}
+REQUEST = json.dumps({"id": 3, "method": "update", "arguments": [1, VALUES["rule"], True]})
+RECORDING = "\n".join(
+    json.dumps(entry)
+    for entry in (
+        {"format": "ampscale conformance recording", "version": 1, "command": ["python", "x.py"]},
+        {"start": True},
+        {"request": REQUEST},
+        {"reply": '{"id": 3, "result": null}'},
+        {"timeout": "after 3 s"},
+    )
+)
+EXPECTED = '[[expect]]\ncase = "grows"\nverdict = "fail"\nreason = "late"\n[[expect]]\nclause = "MACHINE-*"\nverdict = "fail"\nreason = "x"\n'
+
+
+def _line(random: Random) -> bytes:
+    line = mutate.text(random, (REQUEST,)).encode("utf-8", "surrogatepass")
+    return mutate.data(random, line) if random.random() < 0.3 else line
+
+
+def _value(random: Random) -> tuple[str, Any]:
+    return random.choice(list(VALUES)), mutate.value(random, tuple(VALUES.values()))
+
+
+PARSERS = {
+    "suite remote.read_line": Parser(0.03, _line, read_line),
+    "suite remote.Wire.decode": Parser(0.04, _value, lambda drawn: WIRE.decode(*drawn)),
+    "suite remote.Recording": Parser(
+        0.01, lambda random: mutate.text(random, (RECORDING + "\n",)), partial(filed, ".jsonl", Recording)
+    ),
+    "suite run.expectations": Parser(
+        0.02, lambda random: mutate.text(random, (EXPECTED,)), partial(filed, ".toml", expectations.read)
+    ),
+}
