@@ -36,7 +36,8 @@ RECORDING = "\n".join(
         {"timeout": "after 3 s"},
     )
 )
-EXPECTED = '[[expect]]\ncase = "grows"\nverdict = "fail"\nreason = "late"\n[[expect]]\nclause = "MACHINE-*"\nverdict = "fail"\nreason = "x"\n'
+EXPECTED = '[[expect]]\ncase = "grows"\nverdict = "fail"\nreason = "late"\n'
+EXPECTED += '[[expect]]\nclause = "MACHINE-*"\nverdict = "fail"\nreason = "x"\n'
 
 
 def _line(random: Random) -> bytes:
