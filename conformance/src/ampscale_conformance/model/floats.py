@@ -12,12 +12,7 @@ Written = Fraction | float | int
 
 
 def decode(pattern: int, dtype: str) -> Number:
-    """
-    The number that a bit pattern is: a Fraction; inf, -inf, nan and -0.0 as floats.
-
-    Raises:
-        ValueError: *dtype* is none of `FORMATS`, or the pattern has more bits.
-    """
+    """The number that a bit pattern is: a Fraction; inf, -inf, nan and -0.0 as floats. A ValueError if it has more bits."""
     exponent_bits, fraction_bits = format_of(dtype)
     if not 0 <= pattern < 1 << width(dtype):
         raise ValueError(f"a {dtype} has {width(dtype)} bits, got {pattern:#x}")
@@ -38,9 +33,6 @@ def encode(value: Written, dtype: str) -> int:
     The bit pattern of the format's number nearest to *value*, of two the even one; from half a step past the largest, infinity.
 
     NaN is the quiet one without a sign.
-
-    Raises:
-        ValueError: *dtype* is none of `FORMATS`.
     """
     exponent_bits, fraction_bits = format_of(dtype)
     infinity = (1 << exponent_bits) - 1 << fraction_bits
