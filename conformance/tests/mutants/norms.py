@@ -55,6 +55,16 @@ class NormalizesAlways(Loop):
         return np.float32(max_norm / (norm + 1e-6))
 
 
+@wrong(
+    "NORMS-clip-magnitudes",
+    "ampscale itself, before its first release: 1e39 is infinite in float32, and infinity by infinity is NaN",
+)
+class RoundsTheLimit(Loop):
+    def coefficient(self, max_norm, norm):
+        with np.errstate(all="ignore"):
+            return super().coefficient(np.float32(max_norm), norm)
+
+
 @wrong("STEP-clip", "facebookresearch/fairseq#4555: the check looks at the norm, which overflows first")
 class TakesTheNormForTheCheck(Loop):
     def finite_in_cell(self, scaled, gradients, norm):

@@ -77,5 +77,10 @@ CASES = (
         64.0,
         "normalizing: what is under the limit is brought up to it",
     ),
+    clipped(
+        "NORMS-clip-magnitudes/takes-a-limit-beyond-float32",
+        1e39,
+        "limit rounded to infinity: the coefficient is NaN, and so are the parameters of a step that is applied",
+    ),
     an_infinite_norm_is_no_overflow,
 )
