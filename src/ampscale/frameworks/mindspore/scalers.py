@@ -108,7 +108,8 @@ class DynamicLossScaler(LossScaler):
         scale_factor: The scale is multiplied or divided by this: an int of at least 1.
         scale_window: Finite steps in a row that make the scale grow: an int of at least 1.
 
-    The scale never falls below 1, and a growth that would not be finite keeps it.
+    The scale never falls below 1, and a growth that would not be finite keeps it. While one thread steps, any others may read
+    the properties and call `state_dict`.
 
     Raises:
         TypeError: An argument is of another type; a float factor or window too.

@@ -85,18 +85,18 @@ class DynamicLossScaleUpdateCell:
         self.scale_window = scale_window
         # The rule's own first scale is not used: the scale is handed in, and may lie below the floor.
         self._rule = replace(presets.mindspore_update_cell(1.0, scale_factor, scale_window), growth_guard=True)
-        self._calls = 0
-        self._good_steps: Array | int = 0
+        self._counts: tuple[int, Array | int] = 0, 0  # calls, and finite steps in a row; one attribute, for threads that read
 
     @property
     def cur_iter(self) -> int:
         """MindSpore's counter of steps: the number of the coming one."""
-        return self._calls + 1
+        return self._counts[0] + 1
 
     @property
     def last_overflow_iter(self) -> int:
         """MindSpore's other counter: the last step at which the scale grew or overflowed; 0 before any."""
-        return self._calls - int(self._good_steps)
+        calls, good_steps = self._counts
+        return calls - int(good_steps)
 
     def get_loss_scale(self) -> float:
         """The first scale, always: the present one is the step cell's."""
@@ -115,7 +115,7 @@ class DynamicLossScaleUpdateCell:
         """
         check_writable(loss_scale, "loss_scale")
         next_scale, good_steps = self._next(loss_scale, overflow)
-        loss_scale[...], self._calls, self._good_steps = next_scale, self._calls + 1, good_steps
+        loss_scale[...], self._counts = next_scale, (self._counts[0] + 1, good_steps)
         return overflow
 
     def next_scale(self, loss_scale: Array, overflow: Flag) -> Array:
@@ -130,12 +130,13 @@ class DynamicLossScaleUpdateCell:
             TypeError, ValueError: An argument is of the wrong type or shape. Nothing has changed then.
         """
         next_scale, good_steps = self._next(loss_scale, overflow)
-        self._calls, self._good_steps = self._calls + 1, good_steps
+        self._counts = self._counts[0] + 1, good_steps
         return next_scale
 
     def state_dict(self) -> dict[str, int]:
         """The counters, as Python numbers; the scale is the step cell's."""
-        return {"cur_iter": self.cur_iter, "last_overflow_iter": self.last_overflow_iter}
+        calls, good_steps = self._counts
+        return {"cur_iter": calls + 1, "last_overflow_iter": calls - int(good_steps)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """
@@ -149,7 +150,7 @@ class DynamicLossScaleUpdateCell:
         check_count(state_dict["last_overflow_iter"], "last_overflow_iter", low=0)
         good_steps = state_dict["cur_iter"] - 1 - state_dict["last_overflow_iter"]
         check_count(good_steps, "cur_iter - 1 - last_overflow_iter", low=0)
-        self._calls, self._good_steps = state_dict["cur_iter"] - 1, good_steps
+        self._counts = state_dict["cur_iter"] - 1, good_steps
 
     def _next(self, loss_scale: Array, overflow: Flag) -> tuple[Array, Array]:
         """Return the next scale and the count of finite steps, and change nothing."""
@@ -157,5 +158,5 @@ class DynamicLossScaleUpdateCell:
         check_flag(overflow, "overflow")
         xp = array_api_compat.array_namespace(loss_scale)
         zero = xp.zeros_like(loss_scale, dtype=xp.int32)
-        state = self._rule.update(LossScaleState(loss_scale, zero + self._good_steps, zero), negated(overflow))
+        state = self._rule.update(LossScaleState(loss_scale, zero + self._counts[1], zero), negated(overflow))
         return state.scale, xp.reshape(state.good_steps, ())

@@ -66,7 +66,8 @@ class GradScaler:
 
     An optimizer is a `torch.optim.Optimizer`, or any object with `parameters`, each with `value` and `grad`, and with
     ``step()`` or ``minimize(loss)``. Gradients are unscaled in place; where arrays cannot be written to, as JAX's, each
-    `grad` is replaced. The scale stays within the normal float32 numbers.
+    `grad` is replaced. The scale stays within the normal float32 numbers. While one thread steps, any others may call the
+    getters and `state_dict`.
 
     Raises:
         TypeError: An argument is of the wrong type.

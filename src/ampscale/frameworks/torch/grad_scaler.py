@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import frexp
+from threading import RLock
 from typing import Any
 
 import torch
@@ -57,7 +58,7 @@ class GradScaler:
         enabled: Whether there is any scaling; if not, `scale` returns its argument and `step` only steps.
 
     In place of `torch.amp.GradScaler`, with the same methods and state dicts. Gradients are unscaled in place. The scale
-    stays within the normal float32 numbers.
+    stays within the normal float32 numbers. While one thread steps, any others may call the getters and `state_dict`.
 
     Raises:
         TypeError: An argument is of the wrong type.
@@ -90,6 +91,7 @@ class GradScaler:
         self._is_captured = False  # whether a CUDA graph may move the scale, which nobody sees
         self._is_past = False  # whether the count may have passed the interval
         self._place = _Place.UNKNOWN  # until the first scaled tensor says on which device the state shall be
+        self._whole = RLock()  # held while the scale and the count are read or written together
         self._progress: dict[int, _Progress] = {}
 
     def scale(self, outputs: Any) -> Any:
@@ -193,9 +195,11 @@ class GradScaler:
             return
         self._check_placed("update")
         if new_scale is not None:
-            self._write(scale_of(new_scale, "new_scale"))
+            with self._whole:
+                self._write(scale_of(new_scale, "new_scale"))
         elif self._progress:
-            self._move(list(self._progress.values()))
+            with self._whole:
+                self._move(list(self._progress.values()))
         else:
             raise RuntimeError("update() must follow step() or unscale_(): nothing has been checked since the last update()")
 
@@ -203,9 +207,10 @@ class GradScaler:
         """The present scale, read on the host; 1.0 where scaling is off."""
         if not self._enabled:
             return 1.0
-        self._check_whole("get_scale")
-        scale = float(self._state.scale)
-        self._least = scale if self._least else 0.0
+        with self._whole:
+            self._check_whole("get_scale")
+            scale = float(self._state.scale)
+            self._least = scale if self._least else 0.0
         return scale
 
     def get_growth_factor(self) -> float:
@@ -240,13 +245,14 @@ class GradScaler:
         """All that the next steps depend on, under torch's keys, as Python numbers; empty where scaling is off."""
         if not self._enabled:
             return {}
-        return {
-            "scale": self.get_scale(),
-            "growth_factor": self._rule.growth_factor,
-            "backoff_factor": self._rule.backoff_factor,
-            "growth_interval": self._rule.growth_interval,
-            "_growth_tracker": int(self._state.good_steps),
-        }
+        with self._whole:
+            return {
+                "scale": self.get_scale(),
+                "growth_factor": self._rule.growth_factor,
+                "backoff_factor": self._rule.backoff_factor,
+                "growth_interval": self._rule.growth_interval,
+                "_growth_tracker": int(self._state.good_steps),
+            }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """
@@ -268,15 +274,21 @@ class GradScaler:
         scale = scale_of(state_dict["scale"], "scale")
         check_count(state_dict["_growth_tracker"], "_growth_tracker", low=0)
         rule = changed(self._rule, **{key: state_dict[key] for key in _KEYS[1:4]})
-        self._write(scale, rule, state_dict["_growth_tracker"])
+        with self._whole:
+            self._write(scale, rule, state_dict["_growth_tracker"])
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy begins on the host, and is placed anew by the first tensor that it scales."""
         if self._progress:
             raise RuntimeError("a GradScaler must not be copied between step() or unscale_() and update(): call update() first")
-        self._check_whole("copying")
-        state = map_leaves(lambda value: value.to("cpu", copy=True), self._state)
-        return {**self.__dict__, "_state": state, "_place": _Place.UNKNOWN}
+        with self._whole:
+            self._check_whole("copying")
+            state = map_leaves(lambda value: value.to("cpu", copy=True), self._state)
+            return {**self.__dict__, "_state": state, "_place": _Place.UNKNOWN, "_whole": None}  # a lock cannot be copied
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the attributes of the scaler that was copied."""
+        self.__dict__.update(state, _whole=RLock())
 
     def _scaled(self, output: torch.Tensor) -> torch.Tensor:
         # A product with the scale itself, so that autograd refuses a backward pass after the scale has moved.
@@ -319,7 +331,8 @@ class GradScaler:
 
     def _set_rule(self, **constants: Any) -> None:
         rule = changed(self._rule, **constants)
-        self._rule, self._least, self._is_past = rule, _power(rule, self._least), True
+        with self._whole:
+            self._rule, self._least, self._is_past = rule, _power(rule, self._least), True
 
     def _known_least(self) -> float:
         """As `_least`; no more than the floor where a graph is or was captured, whose replays meet and make other scales."""

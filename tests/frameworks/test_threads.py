@@ -1,0 +1,102 @@
+"""Scalers that one thread steps while others read: the readers see whole states, and change nothing."""
+
+import copy
+import pickle
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ampscale.frameworks import mindspore, paddle
+
+STEPS = [number % 5 != 2 for number in range(100)]  # True is a finite step
+
+
+def paddle_scaler():
+    """Paddle's, on a parameter of NumPy's."""
+    parameter = SimpleNamespace(value=np.ones(1, np.float32), grad=None)
+    optimizer, scaler = (
+        SimpleNamespace(parameters=[parameter], step=list),
+        paddle.GradScaler(incr_every_n_steps=2, decr_every_n_nan_or_inf=1),
+    )
+
+    def step(finite):
+        parameter.grad = np.float32([1.0 if finite else np.inf])
+        scaler.step(optimizer)
+        scaler.update()
+
+    return step, scaler.state_dict
+
+
+def mindspore_scaler():
+    """The dynamic scaler."""
+    scaler = mindspore.DynamicLossScaler(2.0**16, 2, 2)
+    return scaler.adjust, scaler.state_dict
+
+
+def mindspore_update_cell():
+    """The dynamic cell, with the scale that it writes."""
+    cell, scale = mindspore.DynamicLossScaleUpdateCell(2.0**16, 2, 2), np.asarray(2.0**16, np.float32)
+    return lambda finite: cell(scale, not finite), cell.state_dict
+
+
+@pytest.mark.parametrize("make", [paddle_scaler, mindspore_scaler, mindspore_update_cell])
+def test_readers_see_whole_states_and_change_none(make):
+    """Each state dict that three threads read is that after some step; the stepping thread makes the same ones as alone."""
+
+    def run(step, state_dict):
+        return [state_dict(), *((step(finite), state_dict())[1] for finite in STEPS)]
+
+    def look():
+        while not done.is_set():
+            seen.append(state_dict())
+
+    wanted = run(*make())
+    step, state_dict = make()
+    done, seen, interval = Event(), [], sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            readers = [pool.submit(look) for _ in range(3)]
+            made = run(step, state_dict)
+            done.set()
+            assert [reader.result() for reader in readers] == [None] * 3
+    finally:
+        done.set()
+        sys.setswitchinterval(interval)
+    assert made == wanted
+    assert [each for each in seen if each not in wanted] == []
+
+
+def test_a_reader_waits_until_torchs_scaler_has_written_its_state(monkeypatch):
+    """Between the writes of the scale and of the count, `state_dict` and `get_scale` in another thread wait for both."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+    from ampscale.frameworks.torch import GradScaler
+
+    begun, update_scale = Event(), torch._amp_update_scale_
+
+    def slowly(scale, count, *rest):
+        next_scale, next_count = scale.clone(), count.clone()
+        update_scale(next_scale, next_count, *rest)
+        scale.copy_(next_scale)
+        begun.set()
+        time.sleep(0.05)
+        count.copy_(next_count)
+
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer, scaler = torch.optim.SGD([weight], lr=0.0), GradScaler("cpu", growth_interval=2)
+    monkeypatch.setattr(torch, "_amp_update_scale_", slowly)
+    with ThreadPoolExecutor(1) as pool:
+        for scale, count in ((2.0**16, 1), (2.0**17, 0), (2.0**17, 1)):
+            weight.grad = scaler.scale(torch.ones(1))
+            scaler.step(optimizer)
+            updated = pool.submit(scaler.update)
+            begun.wait()
+            assert (scaler.state_dict()["_growth_tracker"], scaler.get_scale()) == (count, scale)
+            updated.result()
+            begun.clear()
+    assert pickle.loads(pickle.dumps(scaler)).state_dict() == copy.deepcopy(scaler).state_dict() == scaler.state_dict()
