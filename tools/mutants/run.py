@@ -8,7 +8,6 @@ interrupted goes on; `reasons.json` says of a survivor why nothing visible chang
 import argparse
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -26,6 +25,7 @@ ROOT = HERE.parent.parent
 SOURCE = Path("src/ampscale")
 PACKAGES = ("core", "functional.py", "frameworks", "checkpoints", "simulation")
 GENERATOR = ROOT / ".venv-mutants/bin/python"
+NO_TESTS = 5  # pytest's exit code; any other than 0, or none in time, is that of a mutant that is killed
 LEAST = 0.95  # share of the mutants that must be killed
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 Mutant = dict[str, Any]
@@ -58,8 +58,8 @@ class Worker:
                 raise RuntimeError(f"the tests of {mutant['file']} must pass without a mutant, got {found['tail']}")
             self._passed[mutant["file"]] = found["seconds"]
         found = self._ask(mutant, stages, 3 * self._passed[mutant["file"]] + 20)
-        if found["code"] not in (0, 1, 2, 70, None) and found["code"] > 0:  # passed, failed, not collected, ended, too late
-            raise RuntimeError(f"pytest must pass or fail, got the code {found['code']} and {found['tail']}")
+        if found["code"] == NO_TESTS:
+            raise RuntimeError(f"{mutant['file']} must have tests, got none in {stages}")
         return {**mutant, **found, "source": None, "outcome": "killed" if found["code"] != 0 else "survived"}
 
     def close(self) -> None:
@@ -90,20 +90,22 @@ def mirrored(file: str) -> list[list[str]]:
     return [stage for stage in stages if stage]
 
 
-def generated(files: list[str]) -> Iterator[Mutant]:
-    """Yield all mutants of *files*."""
-    command = [str(GENERATOR), str(HERE / "generate.py"), *files]
-    for line in subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
-        yield {**json.loads(line), "key": sha256(line.encode()).hexdigest()}
+def generated(file: str, folder: Path) -> list[Mutant]:
+    """Return all mutants of *file*; they are kept in *folder* until it changes."""
+    kept = folder / f"{sha256(file.encode() + (ROOT / file).read_bytes()).hexdigest()}.jsonl"
+    if not kept.exists():
+        command = [str(GENERATOR), str(HERE / "generate.py"), file]
+        kept.write_text(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+    return [{**json.loads(line), "key": sha256(line.encode()).hexdigest()} for line in kept.read_text().splitlines()]
 
 
 def sample(arguments: argparse.Namespace) -> tuple[int, list[Mutant]]:
-    """Return the number of mutants, and those that are to be tested."""
+    """Return the number of mutants, and those to be tested: a change of one file leaves those of the others as they are."""
     roots = [ROOT / SOURCE / name for name in arguments.packages]
     files = sorted(path for root in roots for path in ([root] if root.is_file() else root.rglob("*.py")))
-    mutants = list(generated([str(path.relative_to(ROOT)) for path in files]))
-    chosen = random.Random(arguments.seed).sample(mutants, min(arguments.count, len(mutants)))
-    return len(mutants), sorted(chosen, key=lambda mutant: (mutant["file"], mutant["line"]))
+    mutants = [mutant for path in files for mutant in generated(str(path.relative_to(ROOT)), arguments.folder)]
+    ranked = sorted(mutants, key=lambda mutant: sha256(f"{arguments.seed} {_name(mutant)}".encode()).digest())
+    return len(mutants), sorted(ranked[: arguments.count], key=lambda mutant: (mutant["file"], mutant["line"]))
 
 
 def tested(mutants: list[Mutant], folder: Path, workers: int) -> Iterator[Mutant]:
