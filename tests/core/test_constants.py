@@ -58,7 +58,7 @@ def test_float64_holds_scales_that_float32_does_not(name):
 
 @pytest.mark.clause("MACHINE-rule-checked")
 def test_constants_that_exclude_each_other_raise():
-    """An initial scale outside the bounds; a stop at no minimum, a gate without a bound, a rate beside a count."""
+    """An initial scale outside the bounds; a stop at no minimum, a gate without a bound, a rate beside a count. Limits do not."""
     cases = [
         *[
             (bounds, partial(RuleConstants, **bounds), ValueError, r"^init_scale .* min_scale .* max_scale .* got 65536.0")
@@ -75,6 +75,8 @@ def test_constants_that_exclude_each_other_raise():
         assert RuleConstants(gate=True, **company)
     assert RuleConstants(stop_at_floor=True, min_scale=1.0)
     assert RuleConstants(hysteresis=1, rate=0.5)
+    for name, low in (("growth_interval", 1), ("hysteresis", 1), ("growth_offset", 1 - 2**31)):
+        assert [getattr(RuleConstants(**{name: count}), name) for count in (low, 2**31 - 1)] == [low, 2**31 - 1]
 
 
 @pytest.mark.clause("MACHINE-division")
