@@ -81,9 +81,10 @@ def test_constants_that_exclude_each_other_raise():
 
 @pytest.mark.clause("MACHINE-division")
 def test_a_divisor_is_the_number_that_was_inverted():
-    """A scaler that was given 49 divides by 49, although 1/(1/49) is larger."""
+    """A scaler that was given 49 divides by 49, although 1/(1/49) is larger; no number was inverted to 0.9."""
     factors = [*range(1, 200), 1.1, 1.5, 1.8, 2.25, 1.0625, 4.7, 10**6 + 3]
     assert [factor for factor in factors if RuleConstants(backoff_factor=1 / factor).backoff_divisor != factor] == []
+    assert RuleConstants(backoff_factor=0.9).backoff_divisor == 1 / 0.9
 
 
 @pytest.mark.clause("MACHINE-rule-json")

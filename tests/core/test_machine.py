@@ -33,6 +33,7 @@ def test_a_first_state_has_the_initial_values(library, dtype):
     for array, value, name in zip(state, (4, -1, 0, 0, 4), (dtype, "int32", "int32", "int32", dtype), strict=True):
         assert alike(library.to_numpy(array), np.asarray(value, name))
         assert type(array) is type(like)
+    assert state.next_scale is not state.scale  # JAX does not donate one array twice
     plain = LossScaleRule().init(like=like)
     assert plain.steps is plain.next_scale is None
 

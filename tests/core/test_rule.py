@@ -73,6 +73,11 @@ def test_a_state_of_another_rule_raises():
 @pytest.mark.clause("MACHINE-stop")
 def test_a_batch_of_states_stops_one_by_one(library):
     """The answer has the state's shape also where one flag stands for all; a rule without a stop never stops."""
+    assert [LossScaleRule(**axes).can_stop for axes in ({}, {"stop_below": 1.0}, {"gate": True, "min_scale": 1.0})] == [
+        False,
+        True,
+        False,
+    ]
     rule = LossScaleRule(init_scale=4.0, min_scale=2.0, stop_at_floor=True)
     states = map_leaves(lambda array: library.put(np.repeat(library.get(array)[None], 2)), rule.init(like=library.array(0)))
     states = states._replace(scale=library.array([2.0, 4.0]))
