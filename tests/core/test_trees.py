@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from libraries import with_dtypes
 from strategies import DTYPES, alike, same
 
-from ampscale.core.trees import leaves, leaves_with_paths, map_leaves, rebuilt, rows, select
+from ampscale import all_finite, scale
+from ampscale.core.trees import MOST_LEVELS, leaves, leaves_with_paths, map_leaves, rebuilt, rows, select
 
 ONE, TWO, THREE = np.asarray(1.0), np.asarray([2.0]), np.asarray([3.0, 3.0])
 
@@ -86,6 +87,21 @@ def test_a_leaf_that_is_not_an_array_raises():
     message = "^{} must be an array.*got {}$"
     cases = [(path, partial(leaves, tree), TypeError, message.format(re.escape(path), kind)) for tree, path, kind in rows]
     assert unexpected(cases) == []
+
+
+@pytest.mark.clause("SCALING-inputs")
+def test_a_tree_that_contains_itself_raises():
+    """The error names both paths; one that is only deep is taken up to the limit, by functions of every kind."""
+    circle, deep = [ONE], [TWO]
+    circle += [{"w": (circle, TWO)}, [circle]]
+    for _ in range(MOST_LEVELS - 1):
+        deep = [deep]
+    for walk in (leaves, leaves_with_paths, partial(scale, scale=2.0), all_finite):
+        with pytest.raises(ValueError, match=r"^tree must not contain itself, got tree again at tree\[1\]\['w'\]\[0\]$"):
+            walk(circle)
+        assert walk(deep) is not None
+        with pytest.raises(ValueError, match=f"^tree must be nested at most {MOST_LEVELS} deep$"):
+            walk([deep])
 
 
 def test_other_trees_are_matched_by_key():

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+_TEMPORARY = tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)  # removed at exit
 
 
 class Parser(NamedTuple):
@@ -21,6 +21,6 @@ class Parser(NamedTuple):
 
 def filed(name: str, parse: Callable[[Path], object], content: str | bytes) -> object:
     """Parse a file of this process that ends in *name*."""
-    path = FOLDER / f"{os.getpid()}{name}"
+    path = Path(_TEMPORARY.name, f"{os.getpid()}{name}")
     path.write_bytes(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
     return parse(path)

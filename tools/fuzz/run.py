@@ -7,12 +7,12 @@ more than `LONGEST_MESSAGE` characters, or more than `SLOW` seconds of processor
 
 import argparse
 import json
+import math
 import multiprocessing
 import os
 import platform
 import random
 import resource
-import shutil
 import sys
 import time
 import warnings
@@ -24,7 +24,7 @@ from ampscale.files import write_atomically
 from ampscale.parsing import excerpt
 
 from . import library, suite
-from .parser import FOLDER, Parser
+from .parser import Parser
 
 PARSERS = library.PARSERS | suite.PARSERS
 CHUNK = 5000  # inputs of one parser from one seed
@@ -39,36 +39,35 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=10_000_000, help="in total [default: %(default)s]")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after so many [default: none]")
     parser.add_argument("--out", type=Path, help="write the result into this JSON file")
     options = parser.parse_args()
     started = time.monotonic()
-    counts, failures = fuzz(options.inputs, options.seed, options.processes)
+    counts, failures = fuzz(options.inputs, options.seed, options.processes, options.minutes)
     for failure in failures[:50]:
         print(failure)
     result = _result(options, counts, failures, time.monotonic() - started)
     print(json.dumps(result, indent=1))
     if options.out:
         write_atomically(options.out, json.dumps(result, indent=1) + "\n")
-    shutil.rmtree(FOLDER)
     sys.exit(bool(failures))
 
 
-def fuzz(inputs: int, seed: int, processes: int = 1) -> tuple[dict[str, dict[str, Any]], list[str]]:
+def fuzz(inputs: int, seed: int, processes: int, minutes: float = math.inf) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return what was counted for each parser, and the failures."""
-    counts: dict[str, dict[str, Any]] = {name: {} for name in PARSERS}
+    counts: dict[str, dict[str, Any]] = {name: {"inputs": 0, "slowest_ms": 0.0, "peak_mb": 0.0} for name in PARSERS}
     failures: list[str] = []
-    chunks = list(_chunks(inputs, seed))
-    if processes == 1:
-        done: Any = map(_run_chunk, chunks)
-    else:
-        done = multiprocessing.get_context("fork").Pool(processes).imap_unordered(_run_chunk, chunks)
-    for name, counted, failed in done:
-        _add(counts[name], counted)
-        failures += failed
+    end = time.monotonic() + 60 * minutes
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        for name, counted, failed in pool.imap_unordered(run_chunk, chunks(inputs, seed)):
+            _add(counts[name], counted)
+            failures += failed
+            if time.monotonic() > end:
+                break
     return counts, failures
 
 
-def _chunks(inputs: int, seed: int) -> Iterator[tuple[str, int, str]]:
+def chunks(inputs: int, seed: int) -> Iterator[tuple[str, int, str]]:
     """Yield the name of a parser, a number of inputs and their seed; the parsers in turn."""
     left = {name: max(1, round(inputs * parser.share)) for name, parser in PARSERS.items()}
     number = 0
@@ -80,7 +79,8 @@ def _chunks(inputs: int, seed: int) -> Iterator[tuple[str, int, str]]:
         number += 1
 
 
-def _run_chunk(chunk: tuple[str, int, str]) -> tuple[str, dict[str, Any], list[str]]:
+def run_chunk(chunk: tuple[str, int, str]) -> tuple[str, dict[str, Any], list[str]]:
+    """Return the name of the parser, what was counted, and the failures."""
     name, size, seed = chunk
     parser, source = PARSERS[name], random.Random(seed)
     counted: dict[str, Any] = {"inputs": size}

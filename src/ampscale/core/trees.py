@@ -127,10 +127,10 @@ def _gathered(tree: Tree, levels: int = MOST_LEVELS) -> list[Array] | None:
     children = _members(tree)
     if children is None:
         return [tree] if array_api_compat.is_array_api_obj(tree) else None
-    if _are_arrays(children):
-        return children
     if not levels:
         raise RecursionError
+    if _are_arrays(children):
+        return children
     found: list[Array] = []
     for child in children:
         arrays = _gathered(child, levels - 1)

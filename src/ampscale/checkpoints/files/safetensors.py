@@ -46,7 +46,7 @@ def read(file: BinaryIO) -> dict[str, Any]:
         raise ValueError(f"the header must be a JSON object, got {type(header).__name__}")
     header.pop("__metadata__", None)
     if len(header) > MOST_ENTRIES:
-        raise ValueError(f"there must be at most {MOST_ENTRIES} tensors, got {len(header)}")
+        raise ValueError(f"the file must have at most {MOST_ENTRIES} tensors, got {len(header)}")
     tensors = {name: _Tensor(cut(name), entry) for name, entry in header.items()}
     _check_layout(list(tensors.values()), size - 8 - length)
     return {name: tensor.read(file, 8 + length) for name, tensor in tensors.items()}

@@ -34,16 +34,14 @@ def read(file: BinaryIO) -> Any:
 
 def content(mapping: Mapping[str, Any]) -> bytes:
     """
-    Return *mapping* as `torch.save` writes it, its NumPy arrays as tensors.
+    Return *mapping* as `torch.save` writes it, its NumPy arrays and numbers as tensors.
 
     Raises:
         ValueError: torch cannot save a value.
     """
-    file = BytesIO()
+    file, numpy = BytesIO(), (np.ndarray, np.generic)
     try:
-        torch.save(
-            {key: torch.as_tensor(value) if isinstance(value, np.ndarray) else value for key, value in mapping.items()}, file
-        )
+        torch.save({key: torch.as_tensor(value) if isinstance(value, numpy) else value for key, value in mapping.items()}, file)
     except Exception as problem:  # pickling may raise anything
         raise ValueError(f"torch.save cannot write the mapping: {problem}") from problem
     return file.getvalue()

@@ -88,7 +88,7 @@ def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
         try:
             for cells in filter(None, reader):
                 count, width = count + 1, width or len(cells)
-                if count > MOST_STEPS:
+                if count > MOST_STEPS + 1:
                     raise ValueError(f"{path} must have at most {MOST_STEPS} rows, got more")
                 if len(cells) != width:
                     raise ValueError(f"{path}, line {reader.line_num}: every row must have {width} cells, as the first has")

@@ -1,0 +1,202 @@
+"""Every file that the library writes is whole or absent, and one module writes them all."""
+
+import ast
+import errno
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ampscale import presets
+from ampscale.checkpoints import write_file
+from ampscale.cli.demo import picture
+from ampscale.cli.scale_plot import draw
+from ampscale.files import read_bounded, write_atomically
+from ampscale.simulation import from_string, simulate
+
+SOURCE = Path(__file__).parent.parent / "src" / "ampscale"
+OLD = b"what was there before"
+
+
+def demo_records():
+    """Seven runs of two steps, as the demo records them."""
+    steps = [SimpleNamespace(scale=2.0, loss=1.0, applied=applied) for applied in (True, False)]
+    return [SimpleNamespace(run=SimpleNamespace(name="run"), steps=steps, underflow={0: 0.5}) for _ in range(7)]
+
+
+def plot(path):
+    draw({"torch": simulate(presets.torch(), from_string("..x."))}, [], path)
+
+
+WRITERS = {
+    "text": lambda path: write_atomically(path, "text"),
+    ".json": lambda path: write_file(path, {"scale": 2.0}),
+    ".safetensors": lambda path: write_file(path, {"scale": np.float32(2.0)}),
+    ".pt": lambda path: write_file(path, {"scale": np.float32(2.0)}),
+    ".png": plot,
+    ".svg": plot,
+    "demo.png": lambda path: picture.draw(demo_records(), path),
+}
+
+
+def opens_for_writing(tree):
+    """The lines of a module that open a file in another mode than for reading, or have it written."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", None))
+            modes = [*node.args, *(word.value for word in node.keywords if word.arg == "mode")]
+            texts = [mode.value for mode in modes if isinstance(mode, ast.Constant) and isinstance(mode.value, str)]
+            if name in ("write_text", "write_bytes", "tofile", "NamedTemporaryFile", "mkstemp"):
+                yield node.lineno
+            if name in ("open", "fdopen") and any(set("wax+") & set(text) for text in texts if len(text) <= 3):
+                yield node.lineno
+
+
+def test_one_module_opens_files_for_writing():
+    """All others give it their bytes."""
+    found = {
+        path.relative_to(SOURCE).as_posix(): list(opens_for_writing(ast.parse(path.read_text("utf-8"))))
+        for path in SOURCE.rglob("*.py")
+    }
+    assert {name for name, lines in found.items() if lines} == {"files.py"}
+    assert list(opens_for_writing(ast.parse("open(x, 'w'); p.open(mode='rb+'); open(x, 'rb'); p.write_text('')"))) == [1, 1, 1]
+
+
+def full_disk(_):
+    """A disk that has no room after the first bytes."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3, limits[1]))
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def failing(function):
+    """A system call that fails because the disk is full."""
+
+    def patch(monkeypatch):
+        def fail(*_, **__):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, function, fail)
+        return monkeypatch.undo
+
+    return patch
+
+
+@pytest.mark.parametrize("fault", [full_disk, failing("fsync"), failing("replace")], ids=["write", "fsync", "replace"])
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch, name, fault):
+    """The old file, or none, and no temporary file."""
+    for before in ({}, {f"x{name}": OLD}):
+        for file, content in before.items():
+            (tmp_path / file).write_bytes(content)
+        undo = fault(monkeypatch)
+        try:
+            with pytest.raises(OSError, match=r"No space left|File too large"):
+                WRITERS[name](tmp_path / f"x{name}")
+        finally:
+            undo()
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    WRITERS[name](tmp_path / f"x{name}")
+    assert [path.name for path in tmp_path.iterdir()] == [f"x{name}"]
+    assert (tmp_path / f"x{name}").read_bytes() != OLD
+
+
+KILLED = """
+import os, random, signal, sys, time
+from pathlib import Path
+import numpy as np
+sys.path.insert(0, sys.argv[2])
+from test_files import WRITERS, write_atomically, write_file
+
+folder, draw = Path(sys.argv[1]), random.Random(0)
+many = {str(index): float(index) for index in range(20_000)}
+def versions(name):
+    if name in (".json", ".safetensors", ".pt"):
+        return [lambda path: write_file(path, many), lambda path: write_file(path, {**many, "0": 1.0})]
+    return [WRITERS[name], lambda path: write_atomically(path, "x" * 1_000_000)]
+whole = {}
+for name in WRITERS:
+    whole[name] = set()
+    for write in versions(name):
+        write(folder / f"x{name}")
+        whole[name].add((folder / f"x{name}").read_bytes())
+assert all(len(each) == 2 for each in whole.values())
+stray = 0
+for _ in range(200):
+    name = draw.choice(list(WRITERS))
+    child = os.fork()
+    if not child:
+        contents = sorted(whole[name])
+        while True:
+            for content in contents:
+                write_atomically(folder / f"x{name}", content)
+    time.sleep(draw.random() * 0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert (folder / f"x{name}").read_bytes() in whole[name], name
+    for path in folder.glob(".ampscale-*.tmp"):
+        path.unlink()
+        stray += 1
+print(stray)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_process_leaves_a_whole_file(tmp_path):
+    """The old one or the new one, at 200 random moments; some of them leave a temporary file, so they hit a write."""
+    command = [sys.executable, "-c", KILLED, str(tmp_path), str(Path(__file__).parent)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0
+
+
+def test_the_mode_of_a_file_is_kept(tmp_path):
+    """A new file has the mode that any new file has; a file that must not be written is left."""
+    file, other = tmp_path / "x", tmp_path / "y"
+    other.write_bytes(OLD)
+    write_atomically(file, OLD)
+    assert file.stat().st_mode == other.stat().st_mode
+    file.chmod(0o640)
+    write_atomically(file, "new")
+    assert (file.stat().st_mode & 0o777, file.read_text()) == (0o640, "new")
+
+
+def test_a_read_only_file_is_left(tmp_path, monkeypatch):
+    """A rename would replace it all the same."""
+    (tmp_path / "x").write_bytes(OLD)
+    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
+    with pytest.raises(PermissionError, match="x"):
+        write_atomically(tmp_path / "x", "new")
+    assert (tmp_path / "x").read_bytes() == OLD
+
+
+def test_a_link_is_followed_and_a_device_is_written(tmp_path):
+    """The link stays one, also to a file that is not there yet, and so does the device; a loop of links is an error."""
+    link, pipe = tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to("target")
+    for text in ("first", "second"):
+        write_atomically(link, text)
+        assert link.is_symlink()
+        assert (tmp_path / "target").read_text() == text
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, "through")
+    assert os.read(reader, 99) == b"through"
+    os.close(reader)
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match="loop"):
+        write_atomically(tmp_path / "loop", "x")
+
+
+def test_no_more_is_read_than_the_limit(tmp_path):
+    """Nor of a device that never ends."""
+    (tmp_path / "x").write_bytes(b"12345")
+    assert read_bounded(tmp_path / "x", 5) == b"12345"
+    for path in (tmp_path / "x", "/dev/zero"):
+        with pytest.raises(ValueError, match=f"{path} must have at most 4 bytes, got more"):
+            read_bounded(path, 4)

@@ -1,0 +1,250 @@
+"""Limits of the parsers: hostile input is a ValueError of one readable sentence, within milliseconds."""
+
+import io
+import json
+import math
+import struct
+import time
+import zipfile
+from contextlib import suppress
+from functools import partial
+
+import click
+import pytest
+import torch
+from errors import unexpected
+
+from ampscale import LossScaleRule, use_backend
+from ampscale.backends import choice
+from ampscale.checkpoints import load, read_file, write_file
+from ampscale.cli.rule_arguments import number, read_rule
+from ampscale.parsing import DEEPEST, LONGEST_JSON, LONGEST_NUMBER, MOST_STEPS, excerpt, json_text, parse_json, parse_toml
+from ampscale.simulation import from_csv, from_string
+from ampscale.simulation.recordings.logs import read_log
+
+LONG = "9" * 50_000_000
+WORDS = 20_000
+SIGNS = (
+    *("overflow ", "iteration 1/1 | ", "num_updates=1, ", "num_updates=1, b", "num_updates 1 ", "train_inner ", "inf or nan "),
+    *("train_inner num_updates=1, a=b, ", "successfully loaded checkpoint from ", "oaded checkpoint ", "1", "Rank 1"),
+    *("OVERFLOW! Skipping step", "[deepspeed] OVERFLOW! ", "rank=1] step=1, skipped=1 ", "Grad overflow on iteration 1 "),
+)
+STEPS = {
+    "paddle": "global_step: 1\nFound inf or nan, current scale is: 8, decrease to: 8*0.5\nglobal_step: {}\n",
+    "lightning": "epoch,step,scale\n0,0,8\n0,{},8\n",
+    "step_pattern": "step 1\nstep {}\n",
+}
+
+
+def depth(count):
+    return "[" * count + "]" * count
+
+
+def safetensors(header):
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + b"\0" * 4
+
+
+def bomb(compression=zipfile.ZIP_DEFLATED):
+    """A file of torch whose one tensor is a gigabyte of zeros, packed into a megabyte."""
+    file = io.BytesIO()
+    torch.save({"scale": torch.ones(())}, file)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(file) as source, zipfile.ZipFile(packed, "w") as target:
+        for entry in source.infolist():
+            content = bytes(10**7) if entry.filename.endswith("data/0") else source.read(entry)
+            target.writestr(entry.filename, content, compression)
+    return packed.getvalue()
+
+
+FILES = {
+    "deep.json": depth(100_000).encode(),
+    "long.json": b" " * (LONGEST_JSON + 1),
+    "sizes.safetensors": safetensors({"a": {"dtype": "F32", "shape": [10**1000] * 3000, "data_offsets": [0, 4]}}),
+    "quoted.safetensors": safetensors({"a": "x" * 1_000_000}),
+    "bomb.pt": bomb(),
+}
+REJECTED = {
+    "deep JSON": (partial(parse_json, depth(100_000)), "nested too deep"),
+    "escapes": (partial(parse_json, '"' + '\\"' * 1_000_000), "Unterminated string"),
+    "long JSON": (partial(parse_json, LONG), f"must have at most {LONGEST_JSON} bytes, got 50000000"),
+    "digits": (partial(parse_json, "9" * 5000), f"the limit of a number is {LONGEST_NUMBER} characters, got 5000"),
+    "half a character": (partial(parse_json, '"\\ud800"'), "surrogates not allowed"),
+    "twice": (partial(parse_json, "{" + ",".join(f'"{index}":1' for index in (*range(1000), 7)) + "}"), "got '7' twice"),
+    "deep TOML": (partial(parse_toml, "a = " + depth(10_000)), "nested too deep"),
+    "names": (partial(parse_toml, "a." * 100_000 + "a = 1"), f"at most {DEEPEST} names"),
+    "quoted names": (partial(parse_toml, "'a' . " * 100_000 + "a = 1"), f"at most {DEEPEST} names"),
+    "digits in TOML": (partial(parse_toml, "a = " + "1_" * 3000), f"at most {LONGEST_NUMBER} digits"),
+    "long TOML": (partial(parse_toml, LONG), "must have at most"),
+    "deep rule": (partial(LossScaleRule.from_json, depth(100_000)), "nested too deep"),
+    "rule of digits": (partial(LossScaleRule.from_json, '{"init_scale": ' + "9" * 5000 + "}"), "the limit of a number"),
+    "members": (partial(LossScaleRule.from_json, json.dumps({"x" * 1_000_000: 1})), "none but the members"),
+    "a power": (partial(number, "9" * 1000 + "**2000"), "a number must be written like"),
+    "a root": (partial(number, "-2**0.5"), "a number must be written like"),
+    "long number": (partial(number, LONG), "a number must be written like"),
+    "log of words": (partial(read_log, "overflow " * 60_000), "no known words"),
+    "log of digits": (partial(read_log, "steps: " + "9" * 1_000_000 + " loss: "), "at most"),
+    "field": (partial(read_log, "epoch,step,scale\n0,0," + "8" * 200_000), "field larger than field limit"),
+    "header": (partial(read_log, 'epoch,step,"scale\n0,0,8"'), "Lightning's metrics.csv must have numbers"),
+    "text": (partial(from_string, LONG), "'9' in line 1"),
+    "backend": (partial(use_backend, LONG), "must name a backend"),
+    "hexadecimal": (
+        partial(load, "ampscale", {"format": "ampscale.scaler", "version": LONG, "rule": {}, "state": {}}),
+        "version",
+    ),
+    **{
+        f"{name}, {text[:9]}": (partial(read_log, STEPS[name].format(text), None, pattern), "at most|from 0 to")
+        for name, pattern in (("paddle", None), ("lightning", None))
+        for text in ("2147483648", "9000000000000000", "9" * 5000, str(MOST_STEPS + 1))
+    },
+}
+
+
+def soon(call):
+    """Call, and fail if it takes more than a quarter of a second of processor time."""
+    started = time.thread_time()
+    try:
+        return call()
+    finally:
+        assert time.thread_time() - started < 0.25
+
+
+def test_hostile_input_is_rejected_soon():
+    """The message is one line, and quotes no more than an excerpt."""
+    one_line = r"^(?=.{1,1500}$)"
+    assert (
+        unexpected((name, partial(soon, call), ValueError, f"{one_line}.*({text})") for name, (call, text) in REJECTED.items())
+        == []
+    )
+
+
+def test_hostile_files_are_rejected_soon(tmp_path):
+    """Each names its file."""
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content)
+    messages = dict(
+        zip(FILES, ("nested too deep", "at most", "two lists of sizes", "got 'xxx", "without compression"), strict=True)
+    )
+    cases = [
+        (name, partial(soon, partial(read_file, tmp_path / name)), ValueError, f"{name} .*{messages[name]}") for name in FILES
+    ]
+    assert unexpected(cases) == []
+    (tmp_path / "stored.pt").write_bytes(bomb(zipfile.ZIP_STORED))
+    assert read_file(tmp_path / "stored.pt")["scale"].shape == ()
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+def test_a_line_of_many_signs_takes_linear_time(sign):
+    """Of 20,000; as many in lines of their own are the measure."""
+
+    def seconds(text):
+        started = time.thread_time()
+        with suppress(ValueError):
+            read_log(text)
+        return time.thread_time() - started
+
+    assert seconds(sign * WORDS) < 10 * seconds((sign + "\n") * WORDS) + 0.5
+
+
+def test_a_run_of_the_most_steps_is_read():
+    """The limit itself is allowed."""
+    for name in ("paddle", "lightning"):
+        log = read_log(STEPS[name].format(MOST_STEPS))
+        assert len(log.observed.finite) == MOST_STEPS
+    assert read_log(STEPS["step_pattern"].format(MOST_STEPS), "apex", r"step (?P<step>\d+)").observed is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("LossScaleRule(init_scale=1.0, init_scale=2.0)", "each argument of a rule must be written once, got"),
+        ("LossScaleRule(init_scale=" + "-" * 9000 + "1)", "a rule must be pasted as Python prints it"),
+        ("LossScaleRule(init_scale=" + "(" * 9000 + "1)", "a rule must be pasted as Python prints it"),
+        ("LossScaleRule(init_scale=2.0)(init_scale=4.0)", "a rule must be pasted as Python prints it"),
+        ("LossScaleRule(init_scale=" + "9" * 20_000 + ")", "a rule must have at most 10000 characters, got"),
+        ("LossScaleRule(init_scale=0x" + "f" * 9000 + ")", "init_scale must be .* got an int of 36000 bits"),
+        ("torch:init_scale=" + "9" * 300 + "**2000", "a number must be written like"),
+        ("x" * 100_000, "File name too long|presets are"),
+    ],
+)
+def test_a_hostile_rule_is_an_error_of_usage(text, message):
+    """One line of at most 1,500 characters, soon."""
+    with pytest.raises(click.BadParameter, match=f"^(?=.{{1,1500}}$).*({message})"):
+        soon(partial(read_rule, text))
+
+
+def test_a_hostile_configuration_is_named(tmp_path, monkeypatch):
+    """The file, or the variable, and no more than an excerpt of what is in it."""
+    monkeypatch.chdir(tmp_path)
+    choice._in_files.cache_clear()
+    (tmp_path / "ampscale.toml").write_text("backend = " + depth(10_000))
+    with pytest.raises(ValueError, match=r"ampscale\.toml must be readable TOML: the TOML is nested too deep"):
+        soon(choice.configured)
+    monkeypatch.setenv("AMPSCALE_BACKEND", "x" * 100_000)
+    with pytest.raises(ValueError, match=r"^(?=.{1,1500}$)AMPSCALE_BACKEND must name a backend"):
+        choice.chosen()
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "pt"])
+def test_a_file_with_more_entries_than_the_limit_is_rejected(tmp_path, monkeypatch, suffix):
+    """Tensors of safetensors, and entries of torch's archive."""
+    write_file(tmp_path / f"x.{suffix}", {"a": 1.0, "b": torch.ones(())})
+    monkeypatch.setattr(f"ampscale.checkpoints.files.{suffix.replace('pt', 'torch')}.MOST_ENTRIES", 1)
+    with pytest.raises(ValueError, match=r"must .* at most 1 (tensors|entries), got"):
+        read_file(tmp_path / f"x.{suffix}")
+
+
+def test_a_table_with_more_rows_than_steps_is_rejected(tmp_path, monkeypatch):
+    """Its rows are counted while they are read."""
+    monkeypatch.setattr("ampscale.simulation.recordings.tables.MOST_STEPS", 2)
+    (tmp_path / "x.csv").write_text("finite\n1\n1\n")
+    assert len(from_csv(tmp_path / "x.csv")) == 2
+    (tmp_path / "x.csv").write_text("finite\n1\n1\n1\n")
+    with pytest.raises(ValueError, match=r"x\.csv must have at most 2 rows, got more"):
+        from_csv(tmp_path / "x.csv")
+
+
+def test_what_could_not_be_read_is_not_written(tmp_path):
+    """The file stays as it was."""
+    deep, circle = [], {}
+    for _ in range(200):
+        deep = [deep]
+    circle["a"] = circle
+    wrong = [
+        *[
+            (".json", value)
+            for value in ({"a": deep}, circle, {"a": 10**1200}, {1: 2, "1": 3}, {"a": {1}}, {(1,): 2}, {"a": math.nan})
+        ],
+        *[(".safetensors", value) for value in ({"__metadata__": 1.0}, {"a": "x"}, {"a": torch.ones((), requires_grad=True)})],
+        *[(".pt", value) for value in ({"a": LossScaleRule()}, {"a": lambda: 0})],
+    ]
+    for suffix in (".json", ".safetensors", ".pt"):
+        write_file(tmp_path / f"x{suffix}", {"scale": 2.0})
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    cases = [
+        ((suffix, list(value)), partial(write_file, tmp_path / f"x{suffix}", value), ValueError, ".") for suffix, value in wrong
+    ]
+    assert unexpected(cases) == []
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_values_at_the_limits_are_read():
+    """As deep, and with as many digits."""
+    assert parse_json(depth(DEEPEST)) == json.loads(depth(DEEPEST))
+    assert parse_json("9" * LONGEST_NUMBER) == 10**LONGEST_NUMBER - 1
+    assert parse_json('{"[[": "]]\\"[", "\\ud83d\\ude00": [1.5, null]}') == {"[[": ']]"[', "\U0001f600": [1.5, None]}
+    assert parse_toml(f"a = {depth(50)}\n" + "a1." * (DEEPEST - 1) + "b = 'c. d. e'")["a"]
+    assert parse_json(json_text({"a": torch.ones(1), "b": torch.ones(())})) == {"a": [1.0], "b": 1.0}
+
+
+def test_an_excerpt_is_the_repr_of_a_short_value():
+    """Of a long one, it is cheap."""
+    for value in ([1, "two"], (1,), (), {"a": (1, b"x"), 2: None}, [], {}, True, 1.5, 10**90, "x'y", range(3)):
+        assert excerpt(value, 100) == repr(value)
+    endless = [1]
+    endless.append(endless)
+    shared = [0]
+    for _ in range(1000):
+        shared = [shared, shared]
+    for value in (endless, shared, [0] * 10**7, "x" * 10**7, {"x" * 10**7: 1}, 10**10**6, dict.fromkeys(range(10**6))):
+        assert len(soon(partial(excerpt, value))) <= 80

@@ -1,0 +1,43 @@
+"""The fuzz run: every parser of the library returns a result or raises a documented error, and soon."""
+
+import json
+import re
+
+import pytest
+from fuzz import run
+from fuzz.parser import Parser
+
+
+def two_lines(_):
+    raise ValueError("two\nlines")
+
+
+def long_message(text):
+    raise ValueError(text)
+
+
+FAULTS = {
+    "RecursionError": json.loads,
+    "ZeroDivisionError: division by zero": lambda _: 1 / 0,
+    r"\d\.\d\d s\n": lambda _: sum(range(30_000_000)),
+    "a message of 100000 characters": long_message,
+    "on one line": two_lines,
+}
+
+
+def test_mutated_inputs_are_parsed_or_rejected():
+    """Some thousand of them, of which each parser takes some and rejects others."""
+    done = [run.run_chunk(chunk) for chunk in run.chunks(4000, 0)]
+    assert [failure for _, _, failures in done for failure in failures] == []
+    assert {name for name, _, _ in done} == set(run.PARSERS)
+    assert [name for name, counted, _ in done if not 0 < counted.get("results", 0) < counted["inputs"]] == []
+
+
+@pytest.mark.parametrize("message", FAULTS)
+def test_a_fault_is_reported_with_its_input(monkeypatch, message):
+    """Another error, a slow parser, and a message that is too long or not one line."""
+    monkeypatch.setitem(run.PARSERS, "faulty", Parser(1.0, lambda _: "[" * 100_000, FAULTS[message]))
+    _, _, failures = run.run_chunk(("faulty", 1, "0"))
+    assert len(failures) == 1
+    assert re.search(f"^faulty, input 0 of 0: .*{message}", failures[0])
+    assert "'[[[" in failures[0]
