@@ -23,6 +23,8 @@ import table
 import targets
 from specs import Spec, chosen
 
+from ampscale.files import write_atomically
+
 RESULTS = sections.ROOT / "benchmarks" / "results"
 VERSION = 1  # of the file's form
 
@@ -79,7 +81,7 @@ def measured(specs: list[Spec], options: argparse.Namespace) -> int:
     )
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(document.text_of(rounded(report)), "utf-8")
+        write_atomically(path, document.text_of(rounded(report)))
         print(f"written: {path}")
     faults = failures + targets.faults(verdicts)
     print(*faults, sep="\n", file=sys.stderr, end="\n" if faults else "")

@@ -16,6 +16,8 @@ from typing import Any
 import table
 import targets
 
+from ampscale.files import write_atomically
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 SHOWN = ROOT / "benchmarks" / "results" / "cpu-intel-xeon.json"
@@ -30,8 +32,8 @@ def bring_up_to_date() -> None:
     """Judges the rows of the file anew, with the bounds and reasons of today, and writes the blocks of the page."""
     report = json.loads(SHOWN.read_text("utf-8"))
     report["targets"] = targets.judged(report["rows"], targets.read_reasons())
-    SHOWN.write_text(text_of(report), "utf-8")
-    PAGE.write_text(brought_up_to_date(PAGE.read_text("utf-8"), report), "utf-8")
+    write_atomically(SHOWN, text_of(report))
+    write_atomically(PAGE, brought_up_to_date(PAGE.read_text("utf-8"), report))
 
 
 def text_of(report: Report) -> str:

@@ -20,6 +20,8 @@ from xml.etree import ElementTree
 
 from gpu_bounds import bounds
 
+from ampscale.files import write_atomically
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 SECONDS = {"cupy": 80, "torch": 80, "jax": 130}  # for the rows of each library
@@ -107,7 +109,7 @@ def write(report: dict[str, Any]) -> Path:
     when = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "versions": {"python": sys.version.split()[0], **versions()}}
     path = RESULTS / f"gpu-{re.sub(r'[^a-z0-9]+', '-', report['device'].lower()).strip('-')}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**when, **report}, indent=1) + "\n")
+    write_atomically(path, json.dumps({**when, **report}, indent=1) + "\n")
     return path
 
 

@@ -37,6 +37,7 @@ sys.path.insert(0, str(REPOSITORY / "tools"))
 import page  # noqa: E402
 from environments import environments  # noqa: E402
 
+from ampscale.files import write_atomically  # noqa: E402
 from ampscale.presets import PRESETS  # noqa: E402
 
 # Longest first: they run side by side, one to a core.
@@ -76,9 +77,9 @@ def main() -> int:
     }
     result["failures"] = failures(result["rows"], () if families else PRESETS)
     text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
-    (environments.ROOT / "oracles.json").write_text(text, encoding="utf-8")
+    write_atomically(environments.ROOT / "oracles.json", text)
     if not families:
-        (REPOSITORY / "docs" / "oracles.md").write_text(page.of(result), encoding="utf-8")
+        write_atomically(REPOSITORY / "docs" / "oracles.md", page.of(result))
     sys.stdout.write(page.totals(result) + "\n" + "".join(f"  {line}\n" for line in result["failures"]))
     return 1 if result["failures"] else 0
 

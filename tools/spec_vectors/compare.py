@@ -18,6 +18,8 @@ from typing import Any
 from ampscale_conformance.model.bits import Bits
 from ampscale_conformance.oracle.tensors import same
 
+from ampscale.files import write_atomically
+
 from .recompute import DECISIONS, KINDS, recomputed
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
@@ -103,7 +105,7 @@ def rewrite(folder: Path) -> list[Path]:
                 if list(_differences(path.stem, case["id"], member, case.get(member), computed)):
                     text = _replaced(text, case["id"], member, _merged(case.get(member), computed))
         if text != before:
-            path.write_text(text, "utf-8")
+            write_atomically(path, text)
             written.append(path)
     return written
 
