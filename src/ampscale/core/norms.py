@@ -30,7 +30,7 @@ class Lifts(NamedTuple):
 
     down: float  # for norms whose squares overflow: after it none does
     up: float  # for tiny norms: after it the square of the smallest subnormal number is normal
-    least: float  # below it a norm is tiny; from it up, what underflow can lose is below half a unit
+    least: float  # below it a plain norm is tiny; from it up, what underflow can lose is below half a unit
 
 
 LIFTS = {"float32": Lifts(2.0**-66, 2.0**88, 2.0**-40), "float64": Lifts(2.0**-600, 2.0**600, 2.0**-400)}
@@ -120,11 +120,6 @@ def root(square: Array) -> Array:
     """Return the square roots, rounded once. torch's float32 root is sometimes off by one in the last place."""
     xp = array_api_compat.array_namespace(square)
     return xp.asarray(xp.astype(xp.sqrt(xp.astype(square, xp.float64)), square.dtype))
-
-
-def needs_no_lift(norm: float, dtype: str) -> bool:
-    """Return True if a plain norm of this value is right: it is neither infinite nor tiny. A NaN is right too."""
-    return not (norm == math.inf or norm < LIFTS[dtype].least)
 
 
 def _lifted_norm(arrays: list[Array], dtype: str) -> tuple[Array, Array]:

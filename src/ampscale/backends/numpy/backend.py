@@ -5,6 +5,7 @@ What a pass cannot take is left to the definitions of the core: subclasses with 
 byte order, and memory that is to be written before all of it was read.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from .layout import can_write, like, plain
 from .one_pass import DTYPE_OF, Pass, run_host
 
 NAME = "numpy"
+_LEAST = {np.dtype(name): lifts.least for name, lifts in norms.LIFTS.items()}
 
 
 def owns(array: Any) -> bool:
@@ -137,7 +139,7 @@ def local_norms(tree: Tree) -> Array:
     if sources is None:
         return norms.local_norms(tree)
     each = norms.root(_sums(sources))
-    for index in np.flatnonzero(np.isinf(each) | (each < norms.LIFTS[each.dtype.name].least)):
+    for index in np.flatnonzero(np.isinf(each) | (each < _LEAST[each.dtype])):
         each[index] = norms.global_norm([sources[index], each[:0]])  # the second, which is empty, tells the dtype
     return each
 
@@ -187,7 +189,9 @@ def _sums(sources: list[Array]) -> Array:
 
 
 def _is_right_host(norm: Array) -> bool:
-    return norms.needs_no_lift(float(norm), norm.dtype.name)
+    """Return True if a plain norm is right: it is neither infinite nor tiny."""
+    value: float = norm.item()
+    return not (value == math.inf or value < _LEAST[norm.dtype])
 
 
 def _global(sums: Array) -> Array:

@@ -12,7 +12,7 @@ from operator import attrgetter
 import torch
 
 from ...core.dtypes import name_of, unscaled_dtype
-from ...core.norms import needs_no_lift
+from ...core.norms import LIFTS
 from ...core.typing import Array, Flag, Scale
 
 FLOATS = frozenset([torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -20,6 +20,7 @@ _OWN = frozenset([torch.Tensor, torch.nn.Parameter])  # of another class, an ope
 _OWN_ALONE = ({torch.Tensor}, {torch.nn.Parameter}, {torch.Tensor, torch.nn.Parameter})
 _RECORDS = torch._C._TorchDispatchModeKey.PROXY
 _CELLS = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
+_LEAST = {torch.float32: LIFTS["float32"].least, torch.float64: LIFTS["float64"].least}
 _SMALL = 1 << 12  # values: calling for a smaller array costs more than reading it
 _BLOCK = 1 << 17  # values for each thread: in float32 half of a core's cache, where they are read for the second time
 
@@ -161,10 +162,10 @@ def added_in_order(sums: Array) -> Array:
 
 
 def wrong_norms(norms: Array) -> list[int]:
-    """Return the indices of those of *norms*, plain ones in the host's memory, that are not right without a lift."""
-    values = (_CELLS[norms.dtype] * norms.numel()).from_address(norms.data_ptr())
-    dtype = name_of(norms.dtype)
-    return [index for index, value in enumerate(values) if not needs_no_lift(value, dtype)]
+    """Return the indices of those of *norms*, plain ones in the host's memory, that are infinite or tiny."""
+    cell, least = _CELLS[norms.dtype], _LEAST[norms.dtype]
+    values = (cell * norms.numel()).from_address(norms.data_ptr())
+    return [index for index, value in enumerate(values) if value == inf or value < least]
 
 
 def _is_eager() -> bool:
