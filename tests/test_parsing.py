@@ -248,3 +248,4 @@ def test_an_excerpt_is_the_repr_of_a_short_value():
         shared = [shared, shared]
     for value in (endless, shared, [0] * 10**7, "x" * 10**7, {"x" * 10**7: 1}, 10**10**6, dict.fromkeys(range(10**6))):
         assert len(soon(partial(excerpt, value))) <= 80
+        assert len(soon(partial(excerpt, value, 5000))) <= 5000

@@ -113,28 +113,30 @@ def cut(text: str, limit: int = 80) -> str:
     return short if short.isprintable() else repr(short)[1:-1]
 
 
-def _pieces(value: object, limit: int) -> Iterator[str]:
+def _pieces(value: object, limit: int, levels: int = DEEPEST) -> Iterator[str]:
     """Yield the `repr` of a value in pieces, none of them empty."""
-    if isinstance(value, str | bytes):
+    if not levels:
+        yield "..."
+    elif isinstance(value, str | bytes):
         yield repr(value[:limit])
     elif isinstance(value, int) and value.bit_length() > 4 * limit:
         yield f"an int of {value.bit_length()} bits"
     elif type(value) in (list, tuple, dict):
-        yield from _members(value, limit)
+        yield from _members(value, limit, levels - 1)
     else:
         yield repr(value)
 
 
-def _members(container: Any, limit: int) -> Iterator[str]:
+def _members(container: Any, limit: int, levels: int) -> Iterator[str]:
     opening, closing = ("[", "]") if isinstance(container, list) else ("{", "}") if isinstance(container, dict) else ("(", ")")
     yield opening
     for index, member in enumerate(container):
         if index:
             yield ", "
-        yield from _pieces(member, limit)
+        yield from _pieces(member, limit, levels)
         if opening == "{":
             yield ": "
-            yield from _pieces(container[member], limit)
+            yield from _pieces(container[member], limit, levels)
     yield f",{closing}" if opening == "(" and len(container) == 1 else closing
 
 

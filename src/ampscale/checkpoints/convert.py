@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from ..core.rule import LossScaleRule
+from ..parsing import excerpt
 from .divergence import Divergence, divergence, steps_to_growth
 from .formats.ampscale import Own
 from .formats.entries import Scale
@@ -95,7 +96,8 @@ def load(
     path, inner = find(known, mapping, at)
     wrong = [key for key in settings or {} if key not in known.settings or key in inner]
     if wrong:
-        raise ValueError(f"settings of {format} must be some of {list(known.settings)} that are not in the file, got {wrong}")
+        fitting = f"some of {list(known.settings)} that are not in the file"
+        raise ValueError(f"settings of {format} must be {fitting}, got {excerpt(wrong)}")
     found = known.load({**inner, **(settings or {})}, rule)
     return Checkpoint(found.rule, found.state, found.assumed, path, found.ignored)
 
@@ -151,7 +153,7 @@ def convert(
 
 def _known(format: str) -> Format | Own:
     if format not in FORMATS:
-        raise ValueError(f"the format must be one of {list(FORMATS)}, got {format!r}")
+        raise ValueError(f"the format must be one of {list(FORMATS)}, got {excerpt(format)}")
     return FORMATS[format]
 
 

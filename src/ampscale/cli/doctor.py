@@ -21,6 +21,7 @@ from ..backends.choice import chosen, configured
 from ..backends.registry import TAKEN, claimed_by, is_imported, is_installed, label, load, why_not
 from ..core.dtypes import name_of
 from ..core.typing import Array, Namespace
+from ..parsing import cut
 
 COLUMNS = ("backend", "version", "imported", "devices", "float16", "bfloat16", "gradients", "package", "usable")
 
@@ -66,7 +67,7 @@ def _choice() -> dict[str, Any]:
     """What is chosen, by whom, and why it cannot be used."""
     choice: dict[str, Any] = {"name": None, "source": None, "why_not": None}
     try:
-        choice |= configured()._asdict()
+        choice |= {key: cut(value, 400) for key, value in configured()._asdict().items()}
         chosen()
     except (TypeError, ValueError) as error:
         choice["why_not"] = str(error)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..parsing import MOST_STEPS
 from .rule_arguments import NUMBER
 
 if TYPE_CHECKING:  # imported when a command runs
@@ -34,7 +35,7 @@ OPTIONS = (
     click.option("--overflow-above", type=NUMBER, help="A model instead: steps overflow at scales above this, like 2**15."),
     click.option("--noise", type=click.FLOAT, help="Scatter of that bound, a standard deviation in powers of two. [default: 0]"),
     click.option("--drift", type=click.FLOAT, help="Its drift, in powers of two per 1000 steps. [default: 0]"),
-    click.option("--steps", type=click.IntRange(min=1), help=f"How many steps the model has. [default: {STEPS}]"),
+    click.option("--steps", type=click.IntRange(1, MOST_STEPS), help=f"How many steps the model has. [default: {STEPS}]"),
     click.option("--seed", type=click.IntRange(min=0), help="Of the scatter. [default: 0]"),
 )
 GOES_WITH = {

@@ -237,10 +237,12 @@ def _lightning(text: str) -> Log:
             line = reader.line_num
             if row.get(columns[0]):
                 seen.append((line, _step(row["step"]), float(row[columns[0]])))
+        if not seen:
+            raise ValueError("there is no scale")
         first = seen[0][1]
-    except (TypeError, ValueError, KeyError, IndexError, csv.Error) as error:
+    except (TypeError, ValueError, KeyError, csv.Error) as error:
         wanted = f"numbers in the columns 'step' and {excerpt(columns[0])}"
-        raise ValueError(f"Lightning's metrics.csv must have {wanted}, line {line} has not: {cut(str(error))}") from None
+        raise ValueError(f"Lightning's metrics.csv must have {wanted}, at line {line}: {cut(str(error))}") from None
     notes = [
         f"the log was read as lightning's, with {excerpt(columns[0])} as the scale in force at a step",
         "a scale that was logged at the end of a batch, as in on_train_batch_end, is the next step's: then all is one step late",
