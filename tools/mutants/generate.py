@@ -20,7 +20,7 @@ ARITHMETIC = "Add_Sub Sub_Add Mul_Div Div_Mul FloorDiv_Mul Mod_Mul Pow_Mul LShif
 OTHERS = """
     ReplaceUnaryOperator_Delete_USub ReplaceUnaryOperator_Delete_Invert ReplaceUnaryOperator_Delete_Not AddNot
     ReplaceTrueWithFalse ReplaceFalseWithTrue ReplaceAndWithOr ReplaceOrWithAnd ReplaceBreakWithContinue
-    ReplaceContinueWithBreak ExceptionReplacer NumberReplacer RemoveDecorator ZeroIterationForLoop
+    ReplaceContinueWithBreak NumberReplacer RemoveDecorator ZeroIterationForLoop
 """
 COSMIC_RAY = [
     *(f"ReplaceComparisonOperator_{pair}" for pair in COMPARISONS.split()),
@@ -52,7 +52,7 @@ def edited(source: str, node: ast.AST, text: str) -> str:
 
 
 def by_edits(source: str) -> Found:
-    """Yield *source* without one statement or guard, with None for a result, or with two arguments of a call swapped."""
+    """Yield *source* without one statement, guard or caught error, with None for a result, or with two arguments swapped."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Expr(value=ast.Call()) | ast.Raise() | ast.AugAssign() | ast.Delete():
@@ -61,6 +61,8 @@ def by_edits(source: str) -> Found:
                 yield "RemoveStatement", edited(source, node, "pass")
             case ast.If(orelse=[]):
                 yield "RemoveGuard", edited(source, node, "pass")
+            case ast.ExceptHandler(type=ast.expr()):
+                yield "CatchNothing", edited(source, node.type, "()")
             case ast.Return(value=ast.expr()):
                 yield "ReturnNone", edited(source, node.value, "None")
             case ast.Call(args=[ast.Name() | ast.Attribute() as first, ast.Name() | ast.Attribute() as second, *_]):
