@@ -44,7 +44,7 @@ def parse_json(text: str | bytes) -> object:
     check_length(data, LONGEST_JSON, "the JSON")
     decoded = data.decode()
     _check_depth(decoded)
-    value = json.loads(decoded, object_pairs_hook=_once, parse_int=_int, parse_float=_float, parse_constant=_reject)
+    value = json.loads(decoded, object_pairs_hook=_once, parse_int=_number, parse_float=_number, parse_constant=_reject)
     if _SURROGATE.search(decoded):  # as a half of a pair, it could not be printed or written
         json.dumps(value, ensure_ascii=False).encode()
     return value
@@ -58,8 +58,8 @@ def json_text(value: object, indent: int | None = None) -> str:
         ValueError: JSON cannot hold the value, or it is nested too deep.
     """
     try:
-        return json.dumps(value, indent=indent, allow_nan=False, default=_listed)
-    except (TypeError, RecursionError) as error:
+        return json.dumps(value, indent=indent, allow_nan=False, default=lambda array: array.tolist())
+    except (AttributeError, TypeError, RecursionError) as error:
         raise ValueError(f"the value must be one that JSON can hold: {error}") from None
 
 
@@ -87,9 +87,8 @@ def parse_toml(text: str) -> dict[str, Any]:
 def check_length(text: str | bytes, limit: int, name: str) -> None:
     """Raise a ValueError if *text* has more than *limit* characters or bytes."""
     if len(text) > limit:
-        raise ValueError(
-            f"{name} must have at most {limit} {'characters' if isinstance(text, str) else 'bytes'}, got {len(text)}"
-        )
+        unit = "characters" if isinstance(text, str) else "bytes"
+        raise ValueError(f"{name} must have at most {limit} {unit}, got {len(text)}")
 
 
 def excerpt(value: object, limit: int = 80) -> str:
@@ -157,28 +156,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _check_number(text: str) -> None:
+def _number(text: str) -> int | float:
     if len(text) > LONGEST_NUMBER:
         raise ValueError(f"the limit of a number is {LONGEST_NUMBER} characters, got {len(text)}: {cut(text)}")
-
-
-def _int(text: str) -> int:
-    _check_number(text)
-    return int(text)
-
-
-def _float(text: str) -> float:
-    _check_number(text)
-    value = float(text)
-    if math.isinf(value):
+    value = int(text) if text.lstrip("-").isdecimal() else float(text)
+    if value in (math.inf, -math.inf):
         raise ValueError(f"each number must be one that float64 can hold, got {cut(text)}")
     return value
-
-
-def _listed(array: Any) -> Any:
-    if not hasattr(array, "tolist"):
-        raise TypeError(f"got an object of type {type(array).__name__}")
-    return array.tolist()
 
 
 def _reject(constant: str) -> Any:
