@@ -14,6 +14,7 @@ from libraries import with_dtypes
 from strategies import DTYPES, alike, same
 
 from ampscale import all_finite, scale
+from ampscale.core import trees
 from ampscale.core.trees import MOST_LEVELS, leaves, leaves_with_paths, map_leaves, rebuilt, rows, select
 
 ONE, TWO, THREE = np.asarray(1.0), np.asarray([2.0]), np.asarray([3.0, 3.0])
@@ -102,6 +103,30 @@ def test_a_tree_that_contains_itself_raises():
         assert walk(deep) is not None
         with pytest.raises(ValueError, match=f"^tree must be nested at most {MOST_LEVELS} deep$"):
             walk([deep])
+
+
+def test_a_container_that_an_opener_opens_is_walked(monkeypatch):
+    """It is mapped, matched and rebuilt like a list; arrays, None and Python's own containers are not handed to openers."""
+    handed = []
+
+    class Box:
+        def __init__(self, *inside):
+            self.inside = inside
+
+    def opened(value):
+        handed.append(value)
+        return (value.inside, lambda children: Box(*children)) if isinstance(value, Box) else None
+
+    monkeypatch.setattr(trees, "_openers", [])
+    trees.open_with(lambda _: None)
+    trees.open_with(opened)
+    tree = {"a": Box(ONE, None, (TWO,)), "b": THREE}
+    assert leaves_with_paths(tree) == [("tree['a'][0]", ONE), ("tree['a'][2][0]", TWO), ("tree['b']", THREE)]
+    mapped = map_leaves(lambda leaf, other: (leaf, other), tree, {"a": Box(TWO, None, None), "b": None})
+    assert (mapped["a"].inside, mapped["b"]) == (((ONE, TWO), None, ((TWO, None),)), (THREE, None))
+    assert {type(value) for value in handed} == {Box}
+    with pytest.raises(TypeError, match=r"^tree must be an array.* got set$"):
+        leaves({3})
 
 
 def test_other_trees_are_matched_by_key():
