@@ -18,6 +18,7 @@ from ampscale import LossScaleRule, use_backend
 from ampscale.backends import choice
 from ampscale.checkpoints import load, read_file, write_file
 from ampscale.cli.rule_arguments import number, read_rule
+from ampscale.core.validation import check_number
 from ampscale.parsing import DEEPEST, LONGEST_JSON, LONGEST_NUMBER, MOST_STEPS, excerpt, json_text, parse_json, parse_toml
 from ampscale.simulation import from_csv, from_string
 from ampscale.simulation.recordings.logs import read_log
@@ -40,6 +41,12 @@ def depth(count):
     return "[" * count + "]" * count
 
 
+def nested(value, count):
+    for _ in range(count):
+        value = {"a": value}
+    return value
+
+
 def safetensors(header):
     text = json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + b"\0" * 4
@@ -57,6 +64,7 @@ def bomb(compression=zipfile.ZIP_DEFLATED):
     return packed.getvalue()
 
 
+OWN = {"format": "ampscale.scaler", "version": 1, "rule": {}, "state": {}}
 FILES = {
     "deep.json": depth(100_000).encode(),
     "long.json": b" " * (LONGEST_JSON + 1),
@@ -86,12 +94,13 @@ REJECTED = {
     "log of digits": (partial(read_log, "steps: " + "9" * 1_000_000 + " loss: "), "at most"),
     "field": (partial(read_log, "epoch,step,scale\n0,0," + "8" * 200_000), "field larger than field limit"),
     "header": (partial(read_log, 'epoch,step,"scale\n0,0,8"'), "Lightning's metrics.csv must have numbers"),
+    "a path": (partial(load, "torch", {}, at="a." * 50_000), "a path must have at most"),
+    "nested state": (partial(load, "torch", nested({}, 100_000)), "each path in a checkpoint must have at most"),
+    "nested rule": (partial(load, "ampscale", OWN | {"rule": nested({}, 100_000)}), "the value must be one that JSON can hold"),
+    "nested number": (partial(check_number, nested({}, 5000), "scale", "a number", 0), "a number, got"),
     "text": (partial(from_string, LONG), "'9' in line 1"),
     "backend": (partial(use_backend, LONG), "must name a backend"),
-    "hexadecimal": (
-        partial(load, "ampscale", {"format": "ampscale.scaler", "version": LONG, "rule": {}, "state": {}}),
-        "version",
-    ),
+    "version": (partial(load, "ampscale", OWN | {"version": LONG}), "version"),
     **{
         f"{name}, {text[:9]}": (partial(read_log, STEPS[name].format(text), None, pattern), "at most|from 0 to")
         for name, pattern in (("paddle", None), ("lightning", None))
@@ -113,7 +122,10 @@ def test_hostile_input_is_rejected_soon():
     """The message is one line, and quotes no more than an excerpt."""
     one_line = r"^(?=.{1,1500}$)"
     assert (
-        unexpected((name, partial(soon, call), ValueError, f"{one_line}.*({text})") for name, (call, text) in REJECTED.items())
+        unexpected(
+            (name, partial(soon, call), (TypeError, ValueError), f"{one_line}.*({text})")
+            for name, (call, text) in REJECTED.items()
+        )
         == []
     )
 

@@ -16,6 +16,8 @@ from itertools import chain
 from operator import itemgetter
 from typing import TypeVar
 
+from ...parsing import excerpt
+
 VARIABLE = "AMPSCALE_THREADS"
 
 Task = TypeVar("Task")
@@ -32,8 +34,8 @@ def thread_count_host() -> int:
     wanted = os.environ.get(VARIABLE)
     if wanted is None:
         return _usable_cores()
-    if not (wanted.isascii() and wanted.isdigit() and int(wanted)):
-        raise ValueError(f"{VARIABLE} must be a positive int, got {wanted!r}")
+    if not (wanted.isascii() and wanted.isdigit() and len(wanted) < 10 and int(wanted)):
+        raise ValueError(f"{VARIABLE} must be a positive int, got {excerpt(wanted)}")
     return int(wanted)
 
 

@@ -8,7 +8,7 @@ flat checkpoints have them, is a path as well: "scaler.scale" lies under "scaler
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...parsing import DEEPEST, LONGEST_PATH, cut, excerpt
+from ...parsing import DEEPEST, LONGEST_PATH, check_length, cut, excerpt
 from .ampscale import Own
 from .format import Format
 
@@ -34,6 +34,7 @@ def find(format: Format | Own, mapping: Mapping[str, Any], at: str | None) -> Fo
     if not isinstance(mapping, Mapping):
         raise TypeError(f"mapping must be a mapping, got {type(mapping).__name__}")
     if at is not None:
+        check_length(at, LONGEST_PATH, "a path")
         inner = _at(mapping, at)
         if not isinstance(inner, Mapping):
             places = sorted(path for path, _ in _inside(mapping))
@@ -68,15 +69,15 @@ def _short(keys: list[str]) -> str:
 
 def _at(top: Any, path: str) -> Any:
     """Return what is at a path; None where nothing is."""
-    waiting, seen = [(path, top)], set[tuple[str, int]]()  # the rests of the path, and where they begin
+    waiting, seen = [(path, top)], set[tuple[int, int]]()  # rests of the path, and where they begin
     while waiting:
         rest, value = waiting.pop()
         if not rest:
             return value
         for key, inner in reversed(list(_members(value))):
             after = "" if rest == key else rest.removeprefix(f"{key}.")
-            if after != rest and (after, id(inner)) not in seen:
-                seen.add((after, id(inner)))
+            if after != rest and (len(after), id(inner)) not in seen:
+                seen.add((len(after), id(inner)))
                 waiting.append((after, inner))
     return None
 
