@@ -5,8 +5,8 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ampscale.core.constants import REFILLS
 from ampscale.core.rule import LossScaleRule
+from ampscale.core.rule_constants import REFILLS
 from ampscale.core.trees import leaves
 
 DTYPES = {

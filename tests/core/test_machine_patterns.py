@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from libraries import load
 from strategies import rules, same
 
-from ampscale.core.constants import REFILLS
 from ampscale.core.rule import LossScaleRule
+from ampscale.core.rule_constants import REFILLS
 from ampscale.core.trees import leaves, map_leaves
 
 STEPS = 10

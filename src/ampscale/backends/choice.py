@@ -15,10 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from ..core.namespaces import provide_default
+from ..core.namespaces import check_one_library, provide_default
 from ..core.trees import leaves
 from ..core.typing import Namespace, Tree
-from ..core.validation import check_one_library
 from ..files import read_bounded
 from ..parsing import LONGEST_TOML, cut, excerpt, parse_toml
 from .protocol import Backend

@@ -62,12 +62,6 @@ def wide(name: str) -> str:
     return "float64" if COMPLEX_PARTS.get(name, name) == "float64" else "float32"
 
 
-def unscaled_dtype(name: str, dtype: str | None) -> str:
-    """Return the dtype of an unscaled array: *dtype* if one is asked for and the array is real and narrower, else its own."""
-    narrower = dtype is not None and name in FLOATS and FLOATS[name].fraction_bits < FLOATS[dtype].fraction_bits
-    return dtype if dtype is not None and narrower else name
-
-
 def widest(names: list[str]) -> str:
     """The dtype in which values of several dtypes are added up; "float32" for none."""
     return "float64" if any(wide(name) == "float64" for name in names) else "float32"

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import array_api_compat
 
-from .constants import RuleConstants
 from .dtypes import name_of
 from .namespaces import default_namespace, quiet
+from .rule_constants import RuleConstants
 from .typing import Array, Flag, Namespace
 from .validation import check_flag
 

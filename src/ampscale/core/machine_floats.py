@@ -14,8 +14,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from array_api_compat import array_namespace, is_numpy_array
 
-from .constants import RuleConstants
 from .machine import LossScaleState
+from .rule_constants import RuleConstants
 from .typing import Array, Flag
 
 Number = TypeVar("Number")

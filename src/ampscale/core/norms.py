@@ -99,7 +99,7 @@ def clip_coefficient(norm: Array, max_norm: float) -> Array:
     A limit above the largest number of that dtype counts as that number, beside which 1e-6 is nothing: the factor is 1.
     """
     xp = array_api_compat.array_namespace(norm)
-    limit = xp.full_like(norm, min(float(max_norm), FLOATS[name_of(norm.dtype)].largest))
+    limit = xp.full_like(norm, min(1.0 * max_norm, FLOATS[name_of(norm.dtype)].largest))  # torch takes no int beyond 64 bits
     with quiet(xp):
         return limit / (xp.where(norm > limit, norm, limit) + xp.full_like(norm, CLIP_EPSILON))
 

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from . import machine, machine_floats
-from .constants import RuleConstants
 from .machine import LossScaleState
+from .rule_constants import RuleConstants
 from .typing import Array, Flag
 
 

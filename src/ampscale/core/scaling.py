@@ -10,7 +10,7 @@ from typing import Any
 
 import array_api_compat
 
-from .dtypes import COMPLEX_PARTS, name_of, unscaled_dtype, wide
+from .dtypes import COMPLEX_PARTS, FLOATS, name_of, wide
 from .namespaces import namespace_of, quiet
 from .trees import map_leaves
 from .typing import Array, Scale, Tree
@@ -50,6 +50,12 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None, *, divide: Opera
         return map_leaves(
             lambda leaf: applied(divide, leaf, scale, wide(name_of(leaf.dtype)), _unscaled_dtype(leaf, dtype)), tree
         )
+
+
+def unscaled_dtype(name: str, dtype: str | None) -> str:
+    """Return the dtype of an unscaled array: *dtype* if one is asked for and the array is real and narrower, else its own."""
+    narrower = dtype is not None and name in FLOATS and FLOATS[name].fraction_bits < FLOATS[dtype].fraction_bits
+    return dtype if dtype is not None and narrower else name
 
 
 def scalar_like(value: Scale, like: Array, dtype: Any) -> Array:

@@ -7,7 +7,6 @@ OVERFLOW-in-place-checked.
 
 import math
 import sys
-from operator import attrgetter
 from typing import Any
 
 import array_api_compat
@@ -17,8 +16,6 @@ from .dtypes import FLOATS, INTEGERS, name_of
 from .trees import leaves, leaves_with_paths, one_of_each_type
 from .type_names import type_name
 from .typing import Array, Flag, Scale, Tree
-
-NAMED = 8  # arrays of one library and device that an error names
 
 
 def check_number(value: Any, name: str, wanted: str, low: float, high: float = math.inf, *, above: bool = False) -> None:
@@ -162,22 +159,6 @@ def check_scalable(tree: Tree) -> None:
             raise TypeError(f"{path} must be floating-point or complex to be scaled, got {name_of(leaf.dtype)}")
 
 
-def check_one_library(**trees: Tree) -> None:
-    """
-    All arrays in *trees* come from one library and lie on one device.
-
-    Raises:
-        TypeError: They do not; the message names each offender's path, library and device.
-    """
-    if _one_home([leaf for name, tree in trees.items() for leaf in leaves(tree, name)]):
-        return
-    named = [found for name, tree in trees.items() for found in leaves_with_paths(tree, name)]
-    homes = [(path, *_home(leaf)) for path, leaf in named]
-    libraries, devices = {library for _, library, _ in homes}, {device for _, _, device in homes if device is not None}
-    if len(libraries) > 1 or len(devices) > 1:
-        raise TypeError(f"arrays must come from one library and one device, got {_listed(homes)}")
-
-
 def check_out(out: Tree, tree: Tree) -> None:
     """
     *out* can take the values of *tree*: the same places, shapes and dtypes, all writable.
@@ -220,32 +201,3 @@ def check_writable(value: Array, name: str) -> None:
     if array_api_compat.is_numpy_array(value) and hasattr(value, "__setitem__"):
         raise ValueError(f"{name} must be writable, got a read-only array")
     raise TypeError(f"{name} must be an array that can be changed, got {type(value).__name__}")
-
-
-def _one_home(arrays: list[Array]) -> bool:
-    """Whether all arrays are of one type and on one device, or NumPy's; False where it takes a closer look."""
-    kinds = one_of_each_type(arrays)
-    if all(map(array_api_compat.is_numpy_array, kinds)):
-        return True
-    # What JAX traces has no device to be asked for. Of torch's there may be thousands, and the attribute is ten times quicker.
-    device = attrgetter("device") if all(map(array_api_compat.is_torch_array, kinds)) else array_api_compat.device
-    homes = list(map(device, arrays))  # CuPy's can be compared, and have no hash
-    return len(kinds) == 1 and homes.count(homes[0]) == len(homes)
-
-
-def _listed(homes: list[tuple[str, str, str | None]]) -> str:
-    """Each path with where its array is; of many in one place the first, so that the odd ones can be seen."""
-    places: dict[str, list[str]] = {}
-    for path, library, device in homes:
-        places.setdefault(f"{library} on {device or 'no device yet'}", []).append(path)
-    said = []
-    for place, paths in places.items():
-        said += [f"{path} is {place}" for path in paths[:NAMED]]
-        said += [f"{len(paths) - NAMED} more are {place}"] if len(paths) > NAMED else []
-    return "; ".join(said)
-
-
-def _home(leaf: Array) -> tuple[str, str | None]:
-    """The library and the device, by name; None for what JAX traces, which is on no device yet."""
-    library, device = array_api_compat.array_namespace(leaf).__name__, array_api_compat.device(leaf)
-    return library.removeprefix("array_api_compat."), None if device is None else str(device)

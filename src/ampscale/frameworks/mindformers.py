@@ -22,7 +22,7 @@ from ._validation import check_keys, check_wide_like, network_of
 from .mindspore import TrainOneStepWithLossScaleCell
 from .mindspore.detectors import Detector
 from .mindspore.interruption import load, step
-from .mindspore.one_step import report
+from .mindspore.train_one_step import report
 
 KEYWORDS = (
     "use_clip_grad",

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core.constants import REFILLS
 from ..core.machine_floats import RoundedConstants, rounded_constants
 from ..core.rule import LossScaleRule
+from ..core.rule_constants import REFILLS
 from .simulate import check
 from .traces import Trace
 

@@ -16,7 +16,8 @@ import array_api_compat.cupy
 import cupy
 
 from ...core import overflow
-from ...core.dtypes import INTEGERS, name_of, unscaled_dtype, widest
+from ...core.dtypes import INTEGERS, name_of, widest
+from ...core.scaling import unscaled_dtype
 from ...core.trees import leaves, rebuilt
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from .launches import launch_norms, launch_pass

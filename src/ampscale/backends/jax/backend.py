@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.dtypes import FLOATS, name_of, unscaled_dtype, widest
+from ...core.dtypes import FLOATS, name_of, widest
 from ...core.norms import CLIP_EPSILON, LIFTS
+from ...core.scaling import unscaled_dtype
 from ...core.trees import Opened, leaves, open_with, rebuilt
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from . import kernels

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.dtypes import COMPLEX_PARTS, INTEGERS, unscaled_dtype, wide
+from ...core.dtypes import COMPLEX_PARTS, INTEGERS, wide
 from ...core.norms import LIFTS, Lifts
-from ...core.scaling import Operation
+from ...core.scaling import Operation, unscaled_dtype
 from ...core.typing import Array, Flag
 from .ieee754 import divide, multiply, narrowed, widened
 
@@ -189,7 +189,7 @@ def _derivative(within: str, values: tuple[Array], tangents: tuple[Array]) -> tu
 
 def _squares(array: Array, within: str) -> Array:
     """
-    Float64, in the digits of *within*.
+    Float64, in the digits of *within* where they are normal there.
 
     XLA's CPU code takes a product below 2**-126 for zero in float32, and has it in float64.
     """
@@ -199,7 +199,7 @@ def _squares(array: Array, within: str) -> Array:
     values = array.astype(jnp.float32)
     narrow, exact = (values * values).astype(jnp.float64), values.astype(jnp.float64)
     common = (jnp.abs(values) >= 2.0**-63) & (jnp.abs(values) < 2.0**64)
-    return jnp.where(common, narrow, _in_digits(exact * exact, within))
+    return jnp.where(common, narrow, exact * exact)
 
 
 def _lifted_squares(array: Array, large: Flag, within: str) -> Array:

@@ -11,8 +11,9 @@ from operator import attrgetter
 
 import torch
 
-from ...core.dtypes import name_of, unscaled_dtype
+from ...core.dtypes import name_of
 from ...core.norms import LIFTS
+from ...core.scaling import unscaled_dtype
 from ...core.typing import Array, Flag, Scale
 
 FLOATS = frozenset([torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -5,8 +5,8 @@ Spec: spec/profiles/mindspore.md.
 """
 
 from .managers import DynamicLossScaleManager, FixedLossScaleManager
-from .one_step import TrainOneStepWithLossScaleCell, TrainOneStepWithLossScaleOutput
 from .scalers import DynamicLossScaler, LossScaler, StaticLossScaler, all_finite
+from .train_one_step import TrainOneStepWithLossScaleCell, TrainOneStepWithLossScaleOutput
 from .update_cells import DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell
 
 __all__ = [

@@ -9,7 +9,7 @@ from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
 
 import ampscale
 from ampscale import optimizers
-from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossScaleCell, one_step
+from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossScaleCell
 from ampscale.frameworks.mindspore.detectors import GradientScan, StatusRegister
 
 DETECTORS = [GradientScan, StatusRegister]
@@ -237,4 +237,4 @@ def test_a_step_of_ones_own_is_guarded_too():
 @pytest.mark.clause("MINDSPORE-heirs")
 def test_the_example_of_the_docstring_runs():
     """A subclass with a step of its own."""
-    assert doctest.testmod(one_step) == (0, 7)
+    assert doctest.testmod(train_one_step) == (0, 7)

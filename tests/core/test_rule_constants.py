@@ -12,8 +12,8 @@ from errors import unexpected
 from hypothesis import given
 from strategies import rules
 
-from ampscale.core.constants import RuleConstants
 from ampscale.core.rule import LossScaleRule
+from ampscale.core.rule_constants import RuleConstants
 
 NUMBERS = ["init_scale", "growth_factor", "backoff_factor", "min_scale", "max_scale", "first_growth_factor", "rate", "stop_below"]
 COUNTS = ["growth_interval", "hysteresis", "growth_offset"]
