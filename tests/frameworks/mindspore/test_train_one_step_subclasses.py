@@ -9,7 +9,7 @@ from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
 
 import ampscale
 from ampscale import optimizers
-from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossScaleCell
+from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossScaleCell, train_one_step
 from ampscale.frameworks.mindspore.detectors import GradientScan, StatusRegister
 
 DETECTORS = [GradientScan, StatusRegister]
