@@ -102,6 +102,13 @@ class Visible(ast.NodeTransformer):
         node.annotation = None
         return node
 
+    def visit_arguments(self, node: ast.arguments) -> ast.AST:
+        """Write all parameters as one kind: cosmic-ray takes the star before some for a product."""
+        self.generic_visit(node)
+        node.args = [*node.posonlyargs, *node.args, *node.kwonlyargs]
+        node.posonlyargs, node.kwonlyargs = [], []
+        return node
+
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         """Drop the annotation, and the value of an alias of types."""
         self.generic_visit(node)

@@ -47,17 +47,18 @@ class Worker:
         command = [sys.executable, str(folder / "tools/mutants/worker.py")]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self._process = subprocess.Popen(command, cwd=folder, env=environment, **pipes)
-        self._passed: dict[str, float] = {}
+        self._passed: dict[tuple[str, ...], float] = {}  # seconds without a mutant
 
     def test(self, mutant: Mutant) -> Mutant:
         """Return *mutant* with its outcome; its tests must pass without it."""
         stages = mirrored(mutant["file"])
-        if mutant["file"] not in self._passed:
-            found = self._ask(mutant, stages, 600, source=None)
-            if found["code"]:
+        every = tuple(sorted(name for stage in stages for name in stage))
+        if every not in self._passed:
+            found = self._ask(mutant, stages, 900, source=None)
+            if found["code"] != 0:
                 raise RuntimeError(f"the tests of {mutant['file']} must pass without a mutant, got {found['tail']}")
-            self._passed[mutant["file"]] = found["seconds"]
-        found = self._ask(mutant, stages, 3 * self._passed[mutant["file"]] + 20)
+            self._passed[every] = found["seconds"]
+        found = self._ask(mutant, stages, 3 * self._passed[every] + 20)
         if found["code"] == NO_TESTS:
             raise RuntimeError(f"{mutant['file']} must have tests, got none in {stages}")
         return {**mutant, **found, "source": None, "outcome": "killed" if found["code"] != 0 else "survived"}
