@@ -71,6 +71,8 @@ FILES = {
     "sizes.safetensors": safetensors({"a": {"dtype": "F32", "shape": [10**1000] * 3000, "data_offsets": [0, 4]}}),
     "quoted.safetensors": safetensors({"a": "x" * 1_000_000}),
     "bomb.pt": bomb(),
+    "disks.pt": b"PK\6\7" + struct.pack("<LQL", 0, 0, 9) + b"PK\5\6" + bytes(18),
+    "gigabytes.bin": b"\x80\2}X\1\0\0\0ac__builtin__\nbytearray\n\x8a\5" + (8 * 10**9).to_bytes(5, "little") + b"\x85Rs.",
 }
 REJECTED = {
     "deep JSON": (partial(parse_json, depth(100_000)), "nested too deep"),
@@ -135,7 +137,19 @@ def test_hostile_files_are_rejected_soon(tmp_path):
     for name, content in FILES.items():
         (tmp_path / name).write_bytes(content)
     messages = dict(
-        zip(FILES, ("nested too deep", "at most", "two lists of sizes", "got 'xxx", "without compression"), strict=True)
+        zip(
+            FILES,
+            (
+                "nested too deep",
+                "at most",
+                "two lists of sizes",
+                "got 'xxx",
+                "without compression",
+                "multiple disks",
+                "a bytearray",
+            ),
+            strict=True,
+        )
     )
     cases = [
         (name, partial(soon, partial(read_file, tmp_path / name)), ValueError, f"{name} .*{messages[name]}") for name in FILES

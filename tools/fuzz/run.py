@@ -6,6 +6,7 @@ more than `LONGEST_MESSAGE` characters, or more than `SLOW` seconds of processor
 """
 
 import argparse
+import gc
 import json
 import math
 import multiprocessing
@@ -44,8 +45,6 @@ def main() -> None:
     options = parser.parse_args()
     started = time.monotonic()
     counts, failures = fuzz(options.inputs, options.seed, options.processes, options.minutes)
-    for failure in failures[:50]:
-        print(failure)
     result = _result(options, counts, failures, time.monotonic() - started)
     print(json.dumps(result, indent=1))
     if options.out:
@@ -58,10 +57,12 @@ def fuzz(inputs: int, seed: int, processes: int, minutes: float = math.inf) -> t
     counts: dict[str, dict[str, Any]] = {name: {"inputs": 0, "slowest_ms": 0.0, "peak_mb": 0.0} for name in PARSERS}
     failures: list[str] = []
     end = time.monotonic() + 60 * minutes
+    gc.freeze()  # the modules' objects, which a collection would otherwise visit for each parser anew
     with multiprocessing.get_context("fork").Pool(processes) as pool:
         for name, counted, failed in pool.imap_unordered(run_chunk, chunks(inputs, seed)):
             _add(counts[name], counted)
             failures += failed
+            print(*failed, sep="\n", end="\n" * bool(failed), flush=True)
             if time.monotonic() > end:
                 break
     return counts, failures

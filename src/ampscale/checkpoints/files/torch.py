@@ -18,9 +18,9 @@ def read(file: BinaryIO) -> Any:
     Raises:
         ValueError: The archive exceeds a limit, or torch does not read it without running code that the file brings.
     """
-    zipped = is_zipfile(file)  # else it is of the time before torch 1.6, and cannot be mapped into memory
-    if zipped:
-        _check_archive(file)
+    zipped, pickles = _pickles(file)  # else it is of the time before torch 1.6, and cannot be mapped into memory
+    if b"bytearray" in pickles:  # torch calls it, also with a size of gigabytes
+        raise ValueError("torch files with a bytearray are not read")
     mapped = zipped and not isinstance(file, BytesIO)
     file.seek(0)
     try:
@@ -47,16 +47,26 @@ def content(mapping: Mapping[str, Any]) -> bytes:
     return file.getvalue()
 
 
-def _check_archive(file: BinaryIO) -> None:
-    """Check the entries of a zip file: torch stores them without compression, so that their sizes add up to the file's."""
+def _pickles(file: BinaryIO) -> tuple[bool, bytes]:
+    """
+    Return True for a zip file, and the pickles in a file.
+
+    torch stores the entries of a zip file without compression, so that no size exceeds the file's.
+    """
     try:
-        entries = ZipFile(file).infolist()
-    except (BadZipFile, NotImplementedError, UnicodeDecodeError) as problem:
+        if not is_zipfile(file):
+            file.seek(0)
+            return False, file.read(LONGEST_PICKLE)
+        archive = ZipFile(file)
+        entries = archive.infolist()
+        if len(entries) > MOST_ENTRIES:
+            raise ValueError(f"the archive must have at most {MOST_ENTRIES} entries, got {len(entries)}")
+        for entry in entries:
+            if entry.compress_type != ZIP_STORED or entry.file_size != entry.compress_size:
+                raise ValueError(f"each entry of the archive must be stored without compression, got {excerpt(entry.filename)}")
+        pickles = [entry for entry in entries if entry.filename.endswith(".pkl")]
+        if sum(entry.file_size for entry in pickles) > LONGEST_PICKLE:
+            raise ValueError(f"the pickles of the archive must have at most {LONGEST_PICKLE} bytes")
+        return True, b"".join(map(archive.read, pickles))
+    except (BadZipFile, RuntimeError, OSError, EOFError) as problem:  # of an encrypted entry, or one at no place of the file
         raise ValueError(f"the archive must be a zip file: {problem}") from problem
-    if len(entries) > MOST_ENTRIES:
-        raise ValueError(f"the archive must have at most {MOST_ENTRIES} entries, got {len(entries)}")
-    for entry in entries:
-        if entry.compress_type != ZIP_STORED or entry.file_size != entry.compress_size:
-            raise ValueError(f"each entry of the archive must be stored without compression, got {excerpt(entry.filename)}")
-        if entry.filename.endswith(".pkl") and entry.file_size > LONGEST_PICKLE:
-            raise ValueError(f"{excerpt(entry.filename)} must have at most {LONGEST_PICKLE} bytes, got {entry.file_size}")
