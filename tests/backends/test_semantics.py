@@ -101,7 +101,12 @@ def close(norm, other):
     norm, other = np.asarray(norm), np.asarray(other)
     if norm.dtype != other.dtype or not np.isfinite([norm, other]).all():
         return alike(norm, other)
-    return abs(norm - other) <= 2 * np.spacing(max(norm, other))
+    return abs(norm - other) <= unit_of(max(norm, other)) * 2
+
+
+def unit_of(norm):
+    """The unit in the last place; NumPy has none of the largest number."""
+    return 2 * np.spacing(norm / 2) if norm > 1 else np.spacing(norm)
 
 
 @pytest.mark.clause(
@@ -149,8 +154,9 @@ def exact_norm(tree):
 
 def is_near(norm, exact):
     """Whether a norm is the exact one to two units; one that is infinite has none in its dtype."""
-    unit = Fraction(float(np.spacing(norm.dtype.type(min(norm, np.finfo(norm.dtype).max / 4)))))
-    return exact > np.finfo(norm.dtype).max if np.isinf(norm) else abs(Fraction(float(norm)) - exact) <= 2 * unit
+    if np.isinf(norm):
+        return exact > np.finfo(norm.dtype).max
+    return abs(Fraction(float(norm)) - exact) <= 2 * Fraction(float(unit_of(norm)))
 
 
 def norms_hold(library, dtypes):
