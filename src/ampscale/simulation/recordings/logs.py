@@ -82,8 +82,8 @@ def read_log(text_or_lines: str | Iterable[str], dialect: str | None = None, ste
     Raises:
         TypeError: *text_or_lines* is neither text nor lines of text.
         ValueError: No dialect is recognised, or not *dialect*; *step_pattern* is no regular expression, matches nothing, or
-            its group `step` is no whole number; or Lightning's metrics.csv has several scales, one that is no number, or a
-            step_pattern.
+            its group `step` is no whole number; there are more than `MOST_STEPS` steps; or Lightning's metrics.csv has several
+            scales, one that is no number, or a step_pattern.
     """
     if dialect not in (None, *DIALECTS):
         raise ValueError(f"dialect must be one of {list(DIALECTS)}, got {excerpt(dialect)}")
