@@ -233,7 +233,7 @@ def _changed(random: Random, found: Any, other: Any) -> Any:
         if action < 0.1:
             del copy[key]
         elif action < 0.2 and isinstance(copy, dict):
-            copy[random.choice((*WORDS, key + "x", key + ".x"))] = copy.pop(key)
+            copy[random.choice((*WORDS, f"{key}x", f"{key}.x"))] = copy.pop(key)
         else:
             copy[key] = _changed(random, copy[key], other)
         return copy
