@@ -12,6 +12,7 @@ from ampscale_conformance.remote.transcript import Recording
 from ampscale_conformance.run import expectations
 
 from ampscale import presets
+from ampscale.parsing import parse_json
 
 from . import mutate
 from .parser import Parser, filed
@@ -45,13 +46,13 @@ def _line(random: Random) -> bytes:
     return mutate.data(random, line) if random.random() < 0.3 else line
 
 
-def _value(random: Random) -> tuple[str, Any]:
-    return random.choice(list(VALUES)), mutate.value(random, tuple(VALUES.values()))
+def _value(random: Random) -> tuple[str, str]:
+    return random.choice(list(VALUES)), json.dumps(mutate.value(random, tuple(VALUES.values())))
 
 
 PARSERS = {
     "suite remote.read_line": Parser(0.03, _line, read_line),
-    "suite remote.Wire.decode": Parser(0.04, _value, lambda drawn: WIRE.decode(*drawn)),
+    "suite remote.Wire.decode": Parser(0.04, _value, lambda drawn: WIRE.decode(drawn[0], parse_json(drawn[1]))),
     "suite remote.Recording": Parser(
         0.01, lambda random: mutate.text(random, (RECORDING + "\n",)), partial(filed, ".jsonl", Recording)
     ),

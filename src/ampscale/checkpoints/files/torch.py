@@ -25,9 +25,7 @@ def read(file: BinaryIO) -> Any:
     file.seek(0)
     try:
         return torch.load(file.name if mapped else file, map_location="cpu", weights_only=True, mmap=mapped)
-    except OSError:
-        raise
-    except Exception as problem:  # a damaged file makes the loader raise anything
+    except Exception as problem:  # a damaged file makes the loader raise anything, also an OSError of its own
         reason = (str(problem) or type(problem).__name__).splitlines()[0]
         raise ValueError(f"torch.load(weights_only=True) refuses it: {cut(reason, 200)}") from problem
 
@@ -43,7 +41,7 @@ def content(mapping: Mapping[str, Any]) -> bytes:
     try:
         torch.save({key: torch.as_tensor(value) if isinstance(value, numpy) else value for key, value in mapping.items()}, file)
     except Exception as problem:  # pickling may raise anything
-        raise ValueError(f"torch.save cannot write the mapping: {problem}") from problem
+        raise ValueError(f"torch.save cannot write the mapping: {cut(str(problem), 200)}") from problem
     return file.getvalue()
 
 
@@ -69,4 +67,4 @@ def _pickles(file: BinaryIO) -> tuple[bool, bytes]:
             raise ValueError(f"the pickles of the archive must have at most {LONGEST_PICKLE} bytes")
         return True, b"".join(map(archive.read, pickles))
     except (BadZipFile, RuntimeError, OSError, EOFError) as problem:  # of an encrypted entry, or one at no place of the file
-        raise ValueError(f"the archive must be a zip file: {problem}") from problem
+        raise ValueError(f"the archive must be a zip file: {cut(str(problem), 200)}") from problem
