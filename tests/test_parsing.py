@@ -220,6 +220,19 @@ def test_a_file_with_more_entries_than_the_limit_is_rejected(tmp_path, monkeypat
         read_file(tmp_path / f"x.{suffix}")
 
 
+@pytest.mark.parametrize("error", [OSError(22, "Invalid argument"), KeyError("scale"), RuntimeError("x" * 10**6 + "\nand more")])
+def test_what_the_loader_of_torch_raises_is_a_value_error(tmp_path, monkeypatch, error):
+    """The file was opened and read before, so that an OSError is about its content."""
+
+    def load(*_, **__):
+        raise error
+
+    write_file(tmp_path / "x.pt", {"a": 1.0})
+    monkeypatch.setattr(torch, "load", load)
+    with pytest.raises(ValueError, match=r"^.{1,500}$"):
+        read_file(tmp_path / "x.pt")
+
+
 def test_a_table_with_more_rows_than_steps_is_rejected(tmp_path, monkeypatch):
     """Its rows are counted while they are read."""
     monkeypatch.setattr("ampscale.simulation.recordings.tables.MOST_STEPS", 2)
