@@ -106,7 +106,8 @@ class Visible(ast.NodeTransformer):
         """Write all parameters as one kind: cosmic-ray takes the star before some for a product."""
         self.generic_visit(node)
         node.args = [*node.posonlyargs, *node.args, *node.kwonlyargs]
-        node.posonlyargs, node.kwonlyargs = [], []
+        node.defaults += [default for default in node.kw_defaults if default]
+        node.posonlyargs, node.kwonlyargs, node.kw_defaults = [], [], []
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:

@@ -79,16 +79,13 @@ class Worker:
 
 @cache
 def mirrored(file: str) -> list[list[str]]:
-    """Return the tests that mirror *file*, nearest first: of its stem, of its folder, of its package."""
+    """Return the tests that mirror *file*: those of its stem, then the others of its folder, and below if it serves all of it."""
     inside = Path(file).relative_to(SOURCE)
     folder = ROOT / "tests" / inside.parent
-    groups = [folder.glob(f"test_{inside.stem.lstrip('_')}*.py")]
-    if inside.parent != Path():
-        groups += [folder.rglob("test_*.py"), (ROOT / "tests" / inside.parts[0]).rglob("test_*.py")]
-    stages: list[list[str]] = []
-    for group in groups:
-        stages.append(sorted({str(each.relative_to(ROOT)) for each in group} - {name for stage in stages for name in stage}))
-    return [stage for stage in stages if stage]
+    own = sorted(folder.glob(f"test_{inside.stem.lstrip('_')}*.py"))
+    others = folder.rglob("test_*.py") if inside.stem.startswith("_") else folder.glob("test_*.py")
+    rest = sorted(set(others) - set(own)) if inside.parent != Path() else []
+    return [[str(path.relative_to(ROOT)) for path in stage] for stage in (own, rest) if stage]
 
 
 def generated(file: str, folder: Path) -> list[Mutant]:
