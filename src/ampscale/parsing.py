@@ -8,6 +8,7 @@ import json
 import math
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +23,7 @@ LONGEST_NUMBER = 1100  # characters; the exact decimal of each float64 has fewer
 DEEPEST = 100  # lists and objects within each other, or names with dots between them
 LONGEST_PATH = 40_000  # characters, within a checkpoint
 
-_BRACKET = re.compile(r'[\[{]|[\]}]|"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_OTHERS = re.compile(r'(?:[^\[\]{}"]++|"(?:[^"\\]++|\\.)*+"?)++', re.DOTALL)  # than brackets: strings, and what is between them
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _LONG_NUMBER = re.compile(rf"(?<![\d_])[\d_]{{{LONGEST_NUMBER + 1}}}")
 _KEY = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
@@ -140,19 +141,19 @@ def _members(container: Any, limit: int, levels: int) -> Iterator[str]:
 
 
 def _check_depth(text: str) -> None:
-    depth = 0
-    for match in _BRACKET.finditer(text):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(match[0], 0)
-        if depth > DEEPEST:
-            raise ValueError(f"the JSON is nested too deep, with more than {DEEPEST} lists and objects within each other")
+    """Remove the innermost pairs of brackets until none may be left; what is not closed is nested as well."""
+    brackets = _OTHERS.sub("", text).replace("{", "[").replace("}", "]")
+    for _ in range(DEEPEST):
+        brackets = brackets.replace("[]", "")
+    if "[]" in brackets or brackets.count("[") > DEEPEST:
+        raise ValueError(f"the JSON is nested too deep, with more than {DEEPEST} lists and objects within each other")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict[str, Any]()
-    for name, value in pairs:
-        if name in values:
-            raise ValueError(f"each name must come once in an object, got {excerpt(name)} twice")
-        values[name] = value
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        name = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"each name must come once in an object, got {excerpt(name)} twice")
     return values
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+LONGEST = 1_000_000  # characters of an input
 TOKEN = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|\w+|\s+|.", re.DOTALL)
 NUMBERS = (
     *("0", "-0", "-1", "1", "0.5", "2147483647", "2147483648", "-2147483649", "4294967296", "9007199254740993"),
@@ -124,7 +125,7 @@ def text(random: Random, seeds: tuple[str, ...]) -> str:
     """Return a mutated text."""
     found = random.choice(seeds)
     for _ in range(_times(random)):
-        found = random.choice(_TEXT)(random, found, seeds)
+        found = random.choice(_TEXT)(random, found, seeds)[:LONGEST]
     return found
 
 
@@ -138,7 +139,7 @@ def value(random: Random, seeds: tuple[Any, ...]) -> Any:
 
 def json_text(random: Random, seeds: tuple[Any, ...]) -> str:
     """Return the text of a mutated value, one time in three with a mutation of the text."""
-    found = json.dumps(value(random, seeds))
+    found = json.dumps(value(random, seeds))[:LONGEST]
     return text(random, (found,)) if random.random() < 0.35 else found
 
 

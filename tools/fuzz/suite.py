@@ -47,7 +47,7 @@ def _line(random: Random) -> bytes:
 
 
 def _value(random: Random) -> tuple[str, str]:
-    return random.choice(list(VALUES)), json.dumps(mutate.value(random, tuple(VALUES.values())))
+    return random.choice(list(VALUES)), mutate.json_text(random, tuple(VALUES.values()))
 
 
 PARSERS = {
