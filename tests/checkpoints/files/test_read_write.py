@@ -56,6 +56,7 @@ def test_our_own_format_is_json(tmp_path):
     saved = checkpoints.convert(STATE, "torch", "ampscale")
     write_file(tmp_path / "scaler.json", saved.mapping)
     assert read_file(tmp_path / "scaler.json") == saved.mapping
+    assert (tmp_path / "scaler.json").read_text() == json.dumps(saved.mapping, indent=2) + "\n"
     with pytest.raises(ValueError, match=r"safetensors hold numbers and arrays of numbers alone, .* \['format', 'rule', 'sta"):
         write_file(tmp_path / "scaler.safetensors", saved.mapping)
 
@@ -87,6 +88,8 @@ def test_tensors_of_a_model_are_left_in_the_file(tmp_path):
     with pytest.raises(ValueError, match=r"scale must be .* got Unread\(dtype='BF16', shape=\(1,\)\) of type Unread"):
         checkpoints.load("torch", {**STATE, "scale": Unread("BF16", (1,))})
     assert read_file(file) == {"w": Unread("BF16", (1,)), "scale": np.float32(2.0), "q": Unread("F8_E4M3", (2,))}
+    file.write_bytes(safetensors({"a": {"dtype": "F8_E4M3", "shape": [2**63 - 1, *[1] * 31], "data_offsets": [0, 0]}}, b""))
+    assert read_file(file) == {"a": Unread("F8_E4M3", (2**63 - 1, *[1] * 31))}
 
 
 DAMAGED = {
@@ -113,6 +116,8 @@ DAMAGED = {
     "entry.safetensors": (safetensors({"a": [1]}), "a must have dtype, shape and data_offsets"),
     "more.safetensors": (safetensors({"a": {**ENTRY, "x": 1}}), "a must have dtype, shape and data_offsets"),
     "shape.safetensors": (safetensors({"a": {**ENTRY, "shape": [-1]}}), "a must have a str and two lists of sizes"),
+    "size_of_axis.safetensors": (safetensors({"a": {**ENTRY, "shape": [2**63]}}), "a must have a str and two lists of sizes"),
+    "axes.safetensors": (safetensors({"a": {**ENTRY, "shape": [1] * 33}}), "a must have a str and two lists of sizes"),
     "bool.safetensors": (safetensors({"a": {**ENTRY, "shape": [True]}}), "a must have a str and two lists of sizes"),
     "dtype.safetensors": (safetensors({"a": {**ENTRY, "dtype": 3}}), "a must have a str and two lists of sizes"),
     "offsets.safetensors": (safetensors({"a": {**ENTRY, "data_offsets": [0]}}), "a must have two data_offsets"),

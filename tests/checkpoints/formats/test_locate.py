@@ -70,6 +70,7 @@ def test_an_object_is_searched_once():
         ({"a": SCALER}, "", r"no state of torch at the top: missing .*, unknown \['a'\]"),
         ({"a": {"b": 1}}, None, "no state of torch at the top, nor anywhere inside: missing"),
         ({str(number): 1 for number in range(20)}, None, "and 12 more"),
+        ({str(number): 1 for number in range(8)}, None, r"'7'\]$"),
         ({}, None, "got none: the scaler was off"),
         ({"a": {}}, "a", "got none: the scaler was off"),
     ],

@@ -91,7 +91,7 @@ def numbers(checkpoint):
 
 
 def test_a_state_is_read_as_its_framework_saves_it():
-    """Python numbers, NumPy's and torch's arrays of shape () and (1,), in one format for each published scaler, and our own."""
+    """Python numbers, alone or in a list, NumPy's and torch's arrays of shape () and (1,), in the formats of all scalers."""
     assert list(checkpoints.FORMATS) == ["ampscale", *REAL]
     for name, (mapping, expected) in REAL.items():
         found = checkpoints.load(name, mapping)
@@ -99,6 +99,7 @@ def test_a_state_is_read_as_its_framework_saves_it():
         assert found.state.scale.dtype == found.rule.dtype
         assert found.rule.init_scale == expected[0]
         assert found.at == ""
+    assert numbers(checkpoints.load("flax", {"fin_steps": [7], "scale": [8.0]})) == (8.0, 7, 0)
 
 
 def test_the_rule_is_what_the_file_says_and_the_preset_for_the_rest():
@@ -205,6 +206,7 @@ def test_consecutive_hysteresis_is_part_of_the_rule():
         ("torch", {"scale": "65536"}, "scale must be .* got '65536' of type str"),
         ("torch", {"scale": True}, "scale must be .* got True of type bool"),
         ("torch", {"scale": None}, "scale must be .* got None of type NoneType"),
+        ("torch", {"scale": [8.0, 8.0]}, "scale must be .* of type list"),
         ("torch", {"scale": np.ones(2)}, r"scale must have shape \(\) or \(1,\), got \(2,\)"),
         ("torch", {"growth_factor": 0.5}, "growth_factor must be a finite number of at least 1, got 0.5"),
         ("torch", {"backoff_factor": 0}, "backoff_factor must be a number above 0 and at most 1, got 0"),
@@ -217,6 +219,7 @@ def test_consecutive_hysteresis_is_part_of_the_rule():
         ("paddle", {"use_dynamic_loss_scaling": 1}, "use_dynamic_loss_scaling must be a bool, got 1"),
         ("paddle", {"incr_count": 5}, "overflows must be 0 after 5 finite steps, since each of them resets it, got 1"),
         ("megatron", {"hysteresis_tracker": 3}, "overflows must be from 0 to 2, since the hysteresis is 2, got -1"),
+        ("megatron", {"hysteresis_tracker": -(2**31) - 1}, "hysteresis_tracker must be an int from -2147483648 to"),
         ("megatron", {"scale": torch.tensor([float("inf")])}, "got inf: no run comes back"),
         ("deepspeed", {"cur_hysteresis": 3}, "overflows must be from 0 to 2, since the hysteresis is 2, got -1"),
         ("deepspeed", {"cur_hysteresis": 0}, "cur_hysteresis must be an int from 1"),
