@@ -18,7 +18,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from queue import Queue
-from typing import Any
+from typing import Any, ClassVar
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -35,6 +35,8 @@ Mutant = dict[str, Any]
 class Worker:
     """A process that runs tests on mutants in a copy of the tree."""
 
+    _passed: ClassVar[dict[tuple[str, ...], float]] = {}  # seconds of the tests without a mutant
+
     def __init__(self, folder: Path) -> None:
         files = subprocess.run(
             ["git", "ls-files", "-coz", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True
@@ -48,7 +50,6 @@ class Worker:
         command = [sys.executable, str(folder / "tools/mutants/worker.py")]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self._process = subprocess.Popen(command, cwd=folder, env=environment, **pipes)
-        self._passed: dict[tuple[str, ...], float] = {}  # seconds without a mutant
 
     def test(self, mutant: Mutant) -> Mutant:
         """Return *mutant* with its outcome; its tests must pass without it."""
@@ -108,7 +109,7 @@ def sample(arguments: argparse.Namespace) -> tuple[int, list[Mutant]]:
     files = sorted(path for root in roots for path in ([root] if root.is_file() else root.rglob("*.py")))
     mutants = [mutant for path in files for mutant in generated(str(path.relative_to(ROOT)), arguments.folder)]
     ranked = sorted(mutants, key=lambda mutant: sha256(f"{arguments.seed} {_name(mutant)}".encode()).digest())
-    return len(mutants), sorted(ranked[: arguments.count], key=lambda mutant: (mutant["file"], mutant["line"]))
+    return len(mutants), ranked[: arguments.count]
 
 
 def tested(mutants: list[Mutant], folder: Path, workers: int) -> Iterator[Mutant]:
@@ -184,7 +185,7 @@ def main() -> int:
         if mutant["outcome"] == "survived":
             lines = [f"{mutant['file']}:{mutant['line']}: {mutant['operator']}", f"- {mutant['before']}", f"+ {mutant['after']}"]
             print("\n  ".join(lines), flush=True)
-    result = report(arguments, count, found)
+    result = report(arguments, count, sorted(found, key=lambda mutant: (mutant["file"], mutant["line"])))
     arguments.out.write_text(json.dumps(result, indent=1) + "\n")
     print(f"{result['killed']} of {result['tested']} mutants killed, of {count} in all: {result['share']:.1%}")
     return int(result["share"] < LEAST or any(each["reason"] is None for each in result["survivors"]))
