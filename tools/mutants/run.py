@@ -26,7 +26,6 @@ SOURCE = Path("src/ampscale")
 PACKAGES = ("core", "functional.py", "frameworks", "checkpoints", "simulation")
 GENERATOR = ROOT / ".venv-mutants/bin/python"
 NO_TESTS = 5  # pytest's exit code; any other than 0, or none in time, is that of a mutant that is killed
-PARSERS = ["tests/test_parsing.py", "tests/test_files.py"]
 LEAST = 0.95  # share of the mutants that must be killed
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 Mutant = dict[str, Any]
@@ -81,7 +80,7 @@ class Worker:
 
 @cache
 def mirrored(file: str) -> list[list[str]]:
-    """Return the tests that mirror *file*, nearest first: of its stem, of its folder, of its package, and of what it reads."""
+    """Return the tests that mirror *file*, nearest first: of its stem, of its folder, and of its package."""
     inside = Path(file).relative_to(SOURCE)
     folder, package = ROOT / "tests" / inside.parent, ROOT / "tests" / inside.parts[0]
     groups = [folder.glob(f"test_{inside.stem.lstrip('_')}*.py")]
@@ -89,7 +88,6 @@ def mirrored(file: str) -> list[list[str]]:
         below = folder.rglob if inside.stem.startswith("_") else folder.glob
         groups += [below("test_*.py"), package.glob("test_*.py")]
     stages = [[str(path.relative_to(ROOT)) for path in sorted(group)] for group in groups]
-    stages.append(PARSERS if str(inside.parent) in ("checkpoints/files", "simulation/recordings") else [])
     new = [[name for name in stage if not any(name in before for before in stages[:index])] for index, stage in enumerate(stages)]
     return [stage for stage in new if stage]
 
