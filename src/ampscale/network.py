@@ -12,6 +12,7 @@ from .backends import backend_of
 from .core.trees import leaves, rebuilt, rows
 from .core.typing import Array, Tree
 from .core.validation import check_loss
+from .parsing import excerpt
 
 Pullback = Callable[[Array], Tree]
 
@@ -57,7 +58,7 @@ class Network:
     ) -> None:
         for value, name in ((loss_fn, "loss_fn"), (vjp, "vjp")):
             if not callable(value) and not (name == "vjp" and value is None):
-                raise TypeError(f"{name} must be callable, got {value!r} of type {type(value).__name__}")
+                raise TypeError(f"{name} must be callable, got {excerpt(value, 200)} of type {type(value).__name__}")
         self._backend = backend_of(params)
         self._loss_fn = loss_fn
         self._vjp = vjp

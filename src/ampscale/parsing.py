@@ -35,12 +35,15 @@ def parse_json(text: str | bytes) -> object:
     Return the value of a JSON text.
 
     Raises:
+        TypeError: *text* is neither a str nor bytes.
         ValueError: The text is not JSON in UTF-8, exceeds a limit, repeats a key within an object, or has a number that float64
             cannot hold: NaN, infinities and larger ones.
 
     >>> parse_json('{"scale": 1024.0}')
     {'scale': 1024.0}
     """
+    if not isinstance(text, str | bytes):
+        raise TypeError(f"the JSON must be a str or bytes, got {type(text).__name__}")
     data = text.encode() if isinstance(text, str) else text
     check_length(data, LONGEST_JSON, "the JSON")
     decoded = data.decode()

@@ -9,6 +9,7 @@ import pytest
 from errors import unexpected
 from libraries import on
 
+from ampscale.core.machine import LossScaleState
 from ampscale.core.rule import LossScaleRule
 from ampscale.core.trees import map_leaves
 
@@ -63,9 +64,18 @@ def test_a_state_of_another_rule_raises():
                 for method in (taker.update, taker.stops):
                     call, message = partial(method, state, True), f"^state.{name} must be {wanted} for this rule"
                     cases.append(((name, wanted, like), call, ValueError, message))
-    message = "^state must be a LossScaleState, .*got NoneType$"
+    message = "^state must be a LossScaleState of .*, got {}$"
+    wrong = [
+        (None, "NoneType"),
+        (LossScaleState(None, None, None), r"\(None, .*"),
+        (LossScaleState("a", 1, 2), r"\('a', 1, 2, .*"),
+    ]
+    wrong += [(LossScaleState(1.0, None, 0), r"\(1.0, None, 0, .*"), (LossScaleState(1, 0, 0), r"\(1, 0, 0, .*")]
     cases += [
-        ("None", partial(method, None, True), TypeError, message) for method in (plain.update, plain.stops, plain.transition)
+        (state, partial(method, state, flag), TypeError, message.format(got))
+        for state, got in wrong
+        for method in (plain.update, plain.stops, plain.transition)
+        for flag in (True, np.array(True))
     ]
     assert unexpected(cases) == []
 

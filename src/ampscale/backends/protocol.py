@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..core.typing import Array, Flag, Namespace, Scale, Tree
+from ..parsing import excerpt
 
 
 class Backend(Protocol):
@@ -69,7 +70,9 @@ def check_backend(backend: Any, name: str) -> None:
     """
     missing = [item for item in CONTENTS if not _offers(backend, item)]
     if missing:
-        raise TypeError(f"{name} must have NAME, a str, and the functions of a backend; {backend!r} lacks {', '.join(missing)}")
+        raise TypeError(
+            f"{name} must have NAME, a str, and the functions of a backend; {excerpt(backend, 200)} lacks {', '.join(missing)}"
+        )
 
 
 def _offers(backend: Any, item: str) -> bool:

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..core.typing import Array
+from ..parsing import excerpt
 from . import generic
 from .numpy import backend as numpy
 from .protocol import Backend, check_backend
@@ -50,7 +51,7 @@ def register_backend(backend: Backend) -> None:
     """
     check_backend(backend, "backend")
     if backend.NAME in backends():
-        raise ValueError(f"a backend's NAME must be new, got {backend.NAME!r}; there are {', '.join(backends())}")
+        raise ValueError(f"a backend's NAME must be new, got {excerpt(backend.NAME)}; there are {', '.join(backends())}")
     _loaded[backend.NAME] = backend
     _owners.clear()
 
@@ -81,7 +82,7 @@ def network_of(value: Any) -> Any:
     network = _first(lambda backend: backend.as_network(value))
     if network is None:
         wanted = "a Network, a torch.nn.Module that returns its loss, or anything with params and vjp(params, *inputs)"
-        raise TypeError(f"network must be {wanted}, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"network must be {wanted}, got {excerpt(value, 200)} of type {type(value).__name__}")
     return network
 
 

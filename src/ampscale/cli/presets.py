@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ..core.rule import LossScaleRule
+from ..parsing import excerpt
 from ..presets import LARGEST, PRESETS, TINY, Preset
 from .describe import power, sentences
 
@@ -30,7 +31,7 @@ also        unguarded: grows to infinity; late: the first window is longer; wide
 def presets(name: str | None, as_json: bool) -> None:
     """List the published scalers with the constants on which they differ, or say one in words."""
     if name is not None and name not in PRESETS:
-        raise click.BadParameter(f"a preset must be one of {', '.join(PRESETS)}, got {name!r}", param_hint="NAME")
+        raise click.BadParameter(f"a preset must be one of {', '.join(PRESETS)}, got {excerpt(name)}", param_hint="NAME")
     chosen = list(PRESETS.values()) if name is None else [PRESETS[name]]
     if as_json:
         found = [_document(preset) for preset in chosen]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..parsing import MOST_STEPS
+from ..parsing import MOST_STEPS, excerpt
 from .rule_arguments import NUMBER
 
 if TYPE_CHECKING:  # imported when a command runs
@@ -47,9 +47,9 @@ GOES_WITH = {
 def _check_picture(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
     """Refuses a picture that could not be written, before anything else is done."""
     if path is not None and path.suffix not in PICTURES:
-        raise click.BadParameter(f"a picture must end in {' or '.join(PICTURES)}, got {path.name!r}")
+        raise click.BadParameter(f"a picture must end in {' or '.join(PICTURES)}, got {excerpt(path.name)}")
     if path is not None and not path.parent.is_dir():
-        raise click.BadParameter(f"there is no folder {str(path.parent)!r}")
+        raise click.BadParameter(f"there is no folder {excerpt(str(path.parent))}")
     return path
 
 

@@ -13,10 +13,11 @@ import operator
 from collections.abc import Callable
 from ctypes import c_float
 from math import frexp
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import array_api_compat
 
+from ..parsing import excerpt
 from .dtypes import name_of
 from .namespaces import default_namespace, quiet
 from .rule_constants import RuleConstants
@@ -163,6 +164,22 @@ def _moved(rule: RuleConstants, operation: Callable[[Array, Array], Array], scal
     # A compiler that saw a constant would multiply by its reciprocal instead of dividing, and round twice.
     hidden = xp.where(xp.isnan(wide), wide, xp.full_like(wide, factor))
     return xp.astype(operation(wide, hidden), scale.dtype, copy=False)
+
+
+def check_state(state: Any) -> None:
+    """
+    *state* is a `LossScaleState` of arrays, or of a Python float and ints.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    wanted = "state must be a LossScaleState of arrays or of a float and ints, as init() returns it, got"
+    if not isinstance(state, LossScaleState):
+        raise TypeError(f"{wanted} {type(state).__name__}")
+    held = [value for place, value in enumerate(state) if place < 3 or value is not None]
+    are_numbers = type(state.scale) is float and all(isinstance(value, int | float) for value in held)
+    if not are_numbers and not all(map(array_api_compat.is_array_api_obj, held)):
+        raise TypeError(f"{wanted} {excerpt(tuple(state))}")
 
 
 def _check_state(rule: RuleConstants, state: LossScaleState) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from array_api_compat import array_namespace, is_numpy_array
 
+from ..parsing import excerpt
 from .machine import LossScaleState
 from .rule_constants import RuleConstants
 from .typing import Array, Flag
@@ -199,7 +200,9 @@ def _is_array(value: Any, dtype: str) -> bool:
 
 def _flag_host(finite: Flag) -> bool:
     if not _is_flag(finite):
-        raise TypeError(f"finite must be a bool beside a state of Python numbers, got {finite!r} of type {type(finite).__name__}")
+        raise TypeError(
+            f"finite must be a bool beside a state of Python numbers, got {excerpt(finite)} of type {type(finite).__name__}"
+        )
     return bool(finite)
 
 

@@ -136,9 +136,12 @@ class LossScaleRule(RuleConstants):
 
     def _transition(self, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, Flag]:
         try:
-            takes_host = machine_floats.takes_host(self, state, finite)
-        except AttributeError:  # the other states are not asked for their type, which would take time in every step
-            raise TypeError(f"state must be a LossScaleState, as init() returns it, got {type(state).__name__}") from None
-        if takes_host:
-            return machine_floats.transition_host(self._step, state, finite)
-        return machine.transition(self, state, finite)
+            if machine_floats.takes_host(self, state, finite):
+                return machine_floats.transition_host(self._step, state, finite)
+            return machine.transition(self, state, finite)
+        except (
+            AttributeError,
+            TypeError,
+        ):  # only a state that failed is asked for its types, which would take time in every step
+            machine.check_state(state)
+            raise

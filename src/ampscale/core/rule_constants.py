@@ -77,7 +77,7 @@ class RuleConstants:
         The rule that a JSON object says; a field that it leaves out has its default.
 
         Raises:
-            TypeError: A value has the wrong type.
+            TypeError: *text* is no str, or a value has the wrong type.
             ValueError: It is no JSON object, says a thing twice, has an unknown member, or a value is out of range.
         """
         try:

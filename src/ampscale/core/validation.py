@@ -171,7 +171,9 @@ def check_out(out: Tree, tree: Tree) -> None:
         return
     wanted, given = leaves_with_paths(tree), leaves_with_paths(out)
     if [path for path, _ in wanted] != [path for path, _ in given]:
-        raise ValueError(f"out must have the arrays {[path for path, _ in wanted]}, got {[path for path, _ in given]}")
+        raise ValueError(
+            f"out must have the arrays {excerpt([path for path, _ in wanted])}, got {excerpt([path for path, _ in given])}"
+        )
     for (path, leaf), (_, target) in zip(wanted, given, strict=True):
         if tuple(leaf.shape) != tuple(target.shape):
             raise ValueError(f"out: {path} must have shape {tuple(leaf.shape)}, got {tuple(target.shape)}")

@@ -9,6 +9,7 @@ from ..core.dtypes import FLOATS, name_of, wide
 from ..core.trees import leaves_with_paths, rows
 from ..core.typing import Tree
 from ..core.validation import check_number, check_scale_host
+from ..parsing import excerpt
 
 
 def number_of(value: Any, name: str) -> float:
@@ -25,6 +26,11 @@ def number_of(value: Any, name: str) -> float:
     return float(value.reshape(())) if hasattr(value, "reshape") else float(value)
 
 
+def is_empty(state_dict: Any) -> bool:
+    """Return True for a mapping without keys, as a scaler that is off has it."""
+    return isinstance(state_dict, Mapping) and not state_dict
+
+
 def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
     """
     *state_dict* has these keys and no others.
@@ -37,7 +43,7 @@ def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
         raise TypeError(f"state_dict must be a mapping, got {type(state_dict).__name__}")
     missing, unknown = [key for key in keys if key not in state_dict], [key for key in state_dict if key not in keys]
     if missing or unknown:
-        raise ValueError(f"state_dict must have the keys {list(keys)}: missing {missing}, unknown {unknown}")
+        raise ValueError(f"state_dict must have the keys {list(keys)}: missing {missing}, unknown {excerpt(unknown)}")
 
 
 def check_scale_value(value: Any, name: str, dtype: str = "float32") -> None:
@@ -83,5 +89,5 @@ def network_of(network: Any) -> Any:
     """
     found = known_network(network)
     if not callable(found):
-        raise TypeError(f"network must be callable, got {network!r} of type {type(network).__name__}")
+        raise TypeError(f"network must be callable, got {excerpt(network, 200)} of type {type(network).__name__}")
     return found

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..core.machine_floats import rounded_constants, step_of
 from ..core.rule import LossScaleRule
+from ..parsing import excerpt
 from .traces import Trace
 
 
@@ -103,4 +104,4 @@ def check(value: object, name: str, wanted: type) -> None:
         TypeError: It is not.
     """
     if not isinstance(value, wanted):
-        raise TypeError(f"{name} must be a {wanted.__name__}, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be a {wanted.__name__}, got {excerpt(value)} of type {type(value).__name__}")

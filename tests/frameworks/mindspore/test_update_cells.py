@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from frameworks.networks import array, bits
 from frameworks.published import SETTINGS, dynamic_update_cell, every_pattern
 from frameworks.refusals import check_rejected, refused
@@ -108,6 +109,7 @@ def test_factor_and_window_of_a_cell_are_checked():
         (array([8, 8]), True, ValueError, "loss_scale"),
         (array([[8]]), True, ValueError, "loss_scale"),
         (np.broadcast_to(array(8), ()), True, ValueError, "read-only"),
+        (torch.tensor(8.0, requires_grad=True), True, ValueError, "requires a gradient"),
         (array(8), np.asarray(1), TypeError, "overflow"),
         (array(8), np.asarray([True]), ValueError, "overflow"),
     ],
@@ -118,4 +120,4 @@ def test_a_call_with_a_wrong_argument_changes_nothing(scale, overflow, error, na
     cell(array(8), False)
     with refused(error, name, ""):
         cell(scale, overflow)
-    assert (np.asarray(scale).ravel()[0], cell.cur_iter, cell.last_overflow_iter) == (8, 2, 0)
+    assert (np.ravel(getattr(scale, "data", scale))[0], cell.cur_iter, cell.last_overflow_iter) == (8, 2, 0)

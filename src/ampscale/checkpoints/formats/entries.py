@@ -24,12 +24,13 @@ def element(value: Any, key: str) -> Any:
         return value[0]
     if not hasattr(value, "shape"):
         return value
-    if tuple(value.shape) not in ((), (1,)):
-        raise ValueError(f"{key} must have shape () or (1,), got {tuple(value.shape)}")
     try:
-        return value.item() if hasattr(value, "item") else value
-    except RuntimeError as problem:  # torch's for a tensor without data
+        shape = tuple(value.shape)
+        if shape in ((), (1,)):
+            return value.item() if hasattr(value, "item") else value
+    except RuntimeError as problem:  # torch's for a tensor without data, or a nested one
         raise ValueError(f"{key} must have a value: {problem}") from problem
+    raise ValueError(f"{key} must have shape () or (1,), got {shape}")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from ...core.step import apply_updates, init_optimizer
 from ...core.trees import select
 from ...core.typing import Array, Flag, Tree
 from ...optimizers import Optimizer
+from ...parsing import excerpt
 from .._validation import is_torch_optimizer
 
 
@@ -98,4 +99,4 @@ def applier_of(optimizer: Any, network: Any) -> Applier:
     if callable(optimizer):
         return EagerApplier(optimizer)
     wanted = "one of ampscale.optimizers, an optax transformation, a torch.optim.Optimizer or a callable optimizer(gradients)"
-    raise TypeError(f"optimizer must be {wanted}, got {optimizer!r} of type {type(optimizer).__name__}")
+    raise TypeError(f"optimizer must be {wanted}, got {excerpt(optimizer, 200)} of type {type(optimizer).__name__}")

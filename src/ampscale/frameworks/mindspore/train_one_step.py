@@ -16,8 +16,9 @@ from ...core.step import Reason, StepReport, seed_like
 from ...core.trees import leaves
 from ...core.typing import Array, Flag, Tree
 from ...core.validation import check_flag, check_loss, check_methods, check_scale_array, check_scale_host
+from ...parsing import excerpt
 from .._arrays import as_array, copied, negated, snapshot
-from .._validation import check_keys, network_of, number_of
+from .._validation import check_keys, is_empty, network_of, number_of
 from .apply_optimizer import applier_of
 from .detectors import Detector, GradientScan
 from .interruption import check_whole, load, step
@@ -279,15 +280,15 @@ class TrainOneStepWithLossScaleCell:
         load = getattr(self.loss_scaling_manager, "load_state_dict", None)
         if load is not None:
             load(state_dict)
-        elif state_dict:
-            raise ValueError(f"update_cell must be empty for this scale_sense, got {state_dict!r}")
+        elif not is_empty(state_dict):
+            raise ValueError(f"update_cell must be empty for this scale_sense, got {excerpt(state_dict)}")
 
 
 def _update_cell(scale_sense: Any) -> UpdateCell:
     if isinstance(scale_sense, UpdateCell):
         return scale_sense
     wanted = "an array of shape () or (1,), or an update cell with get_loss_scale() that can be called"
-    raise TypeError(f"scale_sense must be {wanted}, got {scale_sense!r} of type {type(scale_sense).__name__}")
+    raise TypeError(f"scale_sense must be {wanted}, got {excerpt(scale_sense, 200)} of type {type(scale_sense).__name__}")
 
 
 def report(

@@ -111,9 +111,12 @@ class DynamicLossScaleUpdateCell:
             overflow: Bool, shape ().
 
         Raises:
-            TypeError, ValueError: An argument is of the wrong type or shape. Nothing has changed then.
+            TypeError, ValueError: An argument is of the wrong type or shape, or *loss_scale* requires a gradient. Nothing has
+                changed then.
         """
         check_writable(loss_scale, "loss_scale")
+        if getattr(loss_scale, "requires_grad", False):
+            raise ValueError("loss_scale must be detached to be written in place, got one that requires a gradient")
         next_scale, good_steps = self._next(loss_scale, overflow)
         loss_scale[...], self._counts = next_scale, (self._counts[0] + 1, good_steps)
         return overflow

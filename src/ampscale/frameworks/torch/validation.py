@@ -14,6 +14,7 @@ from ...core.dtypes import FLOATS
 from ...core.rule import LossScaleRule
 from ...core.trees import leaves_with_paths
 from ...core.validation import check_number
+from ...parsing import excerpt
 from .._validation import number_of
 
 FLOOR = FLOATS["float32"].smallest_normal
@@ -61,17 +62,17 @@ def check_device(device: Any) -> None:
     """Raise an error unless *device* is a `torch.device` or names one."""
     expected = "a torch.device, or a str that names one, such as 'cuda' or 'cpu'"
     if not isinstance(device, str | torch.device):
-        raise TypeError(f"device must be {expected}, got {device!r} of type {type(device).__name__}")
+        raise TypeError(f"device must be {expected}, got {excerpt(device)} of type {type(device).__name__}")
     try:
         torch.device(device)
-    except RuntimeError as unknown:
-        raise ValueError(f"device must be {expected}, got {device!r}") from unknown
+    except RuntimeError:
+        raise ValueError(f"device must be {expected}, got {excerpt(device)}") from None
 
 
 def scale_of(value: Any, name: str) -> float:
     """Return the scale that *value* holds: a number, or the only element of a tensor."""
     if isinstance(value, torch.Tensor) and value.requires_grad:
-        raise ValueError(f"{name} must not require gradients, got {value!r}")
+        raise ValueError(f"{name} must not require gradients, got {excerpt(value)}")
     scale = number_of(value, name)
     _check_scale(scale, name)
     return scale

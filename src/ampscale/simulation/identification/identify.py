@@ -19,6 +19,7 @@ import numpy as np
 
 from ...core.rule import LossScaleRule
 from ...core.validation import check_bool, check_number
+from ...parsing import excerpt
 from ...presets import PRESETS
 from ..traces import Observed, Overflow
 from .follow_overflows import follow_overflows
@@ -134,16 +135,18 @@ def _candidates(given: Iterable[str] | Mapping[str, LossScaleRule] | None) -> li
     if isinstance(given, Mapping):
         return [_given_rule(name, rule) for name, rule in given.items()]
     if isinstance(given, str):
-        raise TypeError(f"candidates must be several names or a mapping from names to rules, got {given!r}")
+        raise TypeError(f"candidates must be several names or a mapping from names to rules, got {excerpt(given)}")
     names = list(PRESETS if given is None else given)
     if unknown := [name for name in names if name not in PRESETS]:
-        raise ValueError(f"candidates must be presets, {', '.join(PRESETS)}, or a mapping from names to rules; got {unknown}")
+        raise ValueError(
+            f"candidates must be presets, {', '.join(PRESETS)}, or a mapping from names to rules; got {excerpt(unknown)}"
+        )
     return [Candidate(name, PRESETS[name].rule, _defaults(PRESETS[name].rule)) for name in PRESETS if name in names]
 
 
 def _given_rule(name: str, rule: LossScaleRule) -> Candidate:
     if not isinstance(rule, LossScaleRule):
-        raise TypeError(f"the candidate {name} must be a LossScaleRule, got {rule!r} of type {type(rule).__name__}")
+        raise TypeError(f"the candidate {name} must be a LossScaleRule, got {excerpt(rule)} of type {type(rule).__name__}")
     return Candidate(name, partial(replace, rule), {field.name: getattr(rule, field.name) for field in fields(rule)})
 
 
@@ -206,7 +209,7 @@ def _first_scale(seen: Observed | Sequence[Overflow]) -> tuple[float, bool]:
     if isinstance(seen, Observed):
         scales = seen.scales
     elif not all(isinstance(each, Overflow) for each in seen):
-        raise TypeError(f"seen must be Observed, or a list of overflows, got {seen!r} of type {type(seen).__name__}")
+        raise TypeError(f"seen must be Observed, or a list of overflows, got {excerpt(seen)} of type {type(seen).__name__}")
     else:
         scales = np.array([scale for overflow in seen for scale in (overflow.before, overflow.after)], np.float64)
     at = np.flatnonzero(~np.isnan(scales))
