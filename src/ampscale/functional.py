@@ -13,6 +13,7 @@ from .core.rule import LossScaleRule
 from .core.step import StepReport, TrainState
 from .core.typing import Array, Flag, Scale, Tree
 from .core.validation import check_methods, check_number, check_out, check_scalable, check_scale_host
+from .parsing import excerpt
 
 
 def scale(tree: Tree, scale: Scale) -> Tree:
@@ -218,12 +219,12 @@ def train_step(
 
 def _check_type(value: Any, name: str, wanted: type) -> None:
     if not isinstance(value, wanted):
-        raise TypeError(f"{name} must be a {wanted.__name__}, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be a {wanted.__name__}, got {excerpt(value)} of type {type(value).__name__}")
 
 
 def _check_dtype(dtype: str | None, out: Tree = None) -> None:
-    if dtype not in (None, "float32", "float64"):
-        raise ValueError(f"dtype must be 'float32', 'float64' or None, got {dtype!r}")
+    if dtype is not None and not (isinstance(dtype, str) and dtype in ("float32", "float64")):
+        raise ValueError(f"dtype must be 'float32', 'float64' or None, got {excerpt(dtype)}")
     if dtype is not None and out is not None:
         raise ValueError(f"dtype must be None where out is given, since out has its own dtypes, got {dtype!r}")
 

@@ -17,9 +17,11 @@ from .core.namespaces import device_of, namespace_of, quiet
 from .core.scaling import in_dtype, scalar_like
 from .core.step import apply_updates
 from .core.trees import leaves, leaves_with_paths, map_leaves, rebuilt, rows, select
+from .core.type_names import type_name
 from .core.typing import Array, Flag, Tree
 from .core.validation import check_bool, check_number
 from .network import Network, Parameter
+from .parsing import excerpt
 
 LearningRate = float | list[float] | tuple[float, ...] | Callable[[Array], Any]
 
@@ -258,6 +260,8 @@ def _move_one(
     """The update of one parameter, its new master weight, and its new moments."""
     if gradient is None:
         return None, master, *old
+    if not array_api_compat.is_array_api_obj(gradient):
+        raise TypeError(f"a gradient must be an array, got {excerpt(gradient)} of type {type_name(gradient)}")
     if tuple(gradient.shape) != tuple(param.shape):
         raise ValueError(f"a gradient must have its parameter's shape {tuple(param.shape)}, got {tuple(gradient.shape)}")
     value = _widened(param) if master is None else master

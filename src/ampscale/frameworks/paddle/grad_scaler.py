@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import nextafter
 from typing import Any
 
 import array_api_compat
@@ -24,7 +25,7 @@ from ...core.validation import check_bool, check_count, check_number
 from ...parsing import excerpt
 from .._arrays import HOST
 from .._progress import Stage, out_of_order
-from .._validation import check_keys, number_of
+from .._validation import check_keys, is_empty, number_of
 from .optimizer_calls import minimize_of, parameters_of, step_of, unscale_gradients
 
 _REFILL = {"accumulated": ("growth", "backoff"), "consecutive": ("finite", "backoff")}
@@ -90,8 +91,8 @@ class GradScaler:
     ) -> None:
         _check_enable(enable)
         check_bool(use_dynamic_loss_scaling, "use_dynamic_loss_scaling")
-        if decr_count not in _REFILL:
-            raise ValueError(f"decr_count must be one of {list(_REFILL)}, got {decr_count!r}")
+        if not isinstance(decr_count, str) or decr_count not in _REFILL:
+            raise ValueError(f"decr_count must be one of {list(_REFILL)}, got {excerpt(decr_count)}")
         self._enable = enable
         self._dynamic = use_dynamic_loss_scaling
         self._rule = replace(
@@ -291,7 +292,7 @@ class GradScaler:
             TypeError, ValueError: A key is missing or unknown, or a value is wrong. Nothing has changed then.
         """
         if not self._enable:
-            if state_dict:
+            if not is_empty(state_dict):
                 warnings.warn("this GradScaler is off: the state dict is not used", stacklevel=2)
             return
         check_keys(state_dict, _KEYS)
@@ -342,7 +343,7 @@ class GradScaler:
         if "incr_ratio" in arguments:
             check_number(arguments["incr_ratio"], "incr_ratio", "a finite number above 1", 1, above=True)
         if "decr_ratio" in arguments:
-            check_number(arguments["decr_ratio"], "decr_ratio", "a number above 0 and below 1", 0, np.nextafter(1, 0), above=True)
+            check_number(arguments["decr_ratio"], "decr_ratio", "a number above 0 and below 1", 0, nextafter(1, 0), above=True)
         if "init_loss_scaling" in arguments:
             smallest, largest = FLOATS["float32"].smallest_normal, FLOATS["float32"].largest
             wanted = "a positive, finite number that is a normal float32"
@@ -356,7 +357,7 @@ class GradScaler:
 def _check_enable(value: Any) -> None:
     if isinstance(value, str) or type(value).__name__ == "device":
         torchs = "this GradScaler is Paddle's; torch's, whose first argument is a device, is ampscale.frameworks.torch.GradScaler"
-        raise TypeError(f"enable must be a bool, got the device {value!r}: {torchs}")
+        raise TypeError(f"enable must be a bool, got the device {excerpt(value)}: {torchs}")
     check_bool(value, "enable")
 
 

@@ -19,7 +19,7 @@ from ...core.rule import LossScaleRule
 from ...core.trees import map_leaves
 from ...core.validation import check_bool, check_count
 from .._progress import Stage, out_of_order
-from .._validation import check_keys
+from .._validation import check_keys, is_empty
 from .optimizer_step import move_scale, moved, step_unless_found, unscale_gradients
 from .validation import FLOOR, changed, check_device, check_no_closure, check_output, checked_outputs, scale_of
 
@@ -265,10 +265,10 @@ class GradScaler:
             TypeError, ValueError: A key is missing or unknown, or a value is wrong. Nothing has changed then.
         """
         if not self._enabled:
-            if state_dict:
+            if not is_empty(state_dict):
                 warnings.warn("this GradScaler is off: the state dict is not used", stacklevel=2)
             return
-        if state_dict == {}:
+        if is_empty(state_dict):
             raise RuntimeError("state_dict must not be empty: a GradScaler that is off has given it, and this one is on")
         check_keys(state_dict, _KEYS)
         scale = scale_of(state_dict["scale"], "scale")
