@@ -209,7 +209,7 @@ def test_a_state_with_a_wrong_value_is_refused_whole(make):
         scaler.load_state_dict({**PUBLISHED, "hysteresis": 2})
     with pytest.raises(RuntimeError, match="off has given it"):
         scaler.load_state_dict({})
-    for state in (None, [1024.0]):
+    for state in (None, [1024.0], np.zeros(2)):
         with pytest.raises(TypeError, match="mapping"):
             scaler.load_state_dict(state)
     assert scaler.state_dict() == before
