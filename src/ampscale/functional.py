@@ -33,7 +33,7 @@ def scale(tree: Tree, scale: Scale) -> Tree:
 
     Spec: SCALING-scale, SCALING-round-once, SCALING-dtype-kept.
     """
-    return _check_with_scale(tree, scale).scale(tree, scale)
+    return check_unscale(tree, scale).scale(tree, scale)
 
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
@@ -52,7 +52,7 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     Spec: SCALING-unscale-divides, SCALING-round-once, SCALING-widen.
     """
     _check_dtype(dtype)
-    return _check_with_scale(tree, scale).unscale(tree, scale, dtype)
+    return check_unscale(tree, scale).unscale(tree, scale, dtype)
 
 
 def all_finite(tree: Tree) -> Flag:
@@ -90,7 +90,7 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
     Spec: OVERFLOW-both-sides, OVERFLOW-in-place, OVERFLOW-in-place-checked.
     """
     _check_dtype(dtype, out)
-    return _check_with_scale(tree, scale, out).unscale_and_check(tree, scale, out, dtype)
+    return check_unscale(tree, scale, out).unscale_and_check(tree, scale, out, dtype)
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
@@ -103,7 +103,7 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
     Spec: OVERFLOW-both-sides, NORMS-global.
     """
     _check_dtype(dtype, out)
-    return _check_with_scale(tree, scale, out).unscale_check_and_norm(tree, scale, out, dtype)
+    return check_unscale(tree, scale, out).unscale_check_and_norm(tree, scale, out, dtype)
 
 
 def global_norm(tree: Tree) -> Array:
@@ -235,7 +235,8 @@ def _check(tree: Tree) -> Backend:
     return backend
 
 
-def _check_with_scale(tree: Tree, scale: Scale, out: Tree = None) -> Backend:
+def check_unscale(tree: Tree, scale: Scale, out: Tree = None) -> Backend:
+    """Return the backend that scales or unscales *tree*, after the arguments were checked; nothing has been written."""
     check_scale_host(scale)
     backend = backend_of(tree, scale=None if isinstance(scale, int | float) else scale, out=None if out is tree else out)
     check_scalable(tree)

@@ -56,8 +56,17 @@ class Optimizer:
         self._network = network_of(network)
         self._make = make
         self._transformation = make(learning_rate)
-        self.state = self._transformation.init(self._network.params)
         self._is_committing = False
+        self._state = self._transformation.init(self._network.params)
+
+    @property
+    def state(self) -> OptimizerState:
+        """What the next steps depend on. Can be set, also to end an interruption."""
+        return self._state
+
+    @state.setter
+    def state(self, state: OptimizerState) -> None:
+        self._state, self._is_committing = state, False
 
     def __call__(self, gradients: Tree) -> None:
         """Moves the parameters. A parameter whose gradient is None stays."""
@@ -106,7 +115,7 @@ class Optimizer:
     def learning_rate(self, learning_rate: LearningRate) -> None:
         transformation = self._make(learning_rate)
         rate = transformation.rate_at(self.state.count, name_of(self.state.rate.dtype))
-        self._transformation, self.state = transformation, self.state._replace(rate=rate)
+        self._transformation, self._state = transformation, self._state._replace(rate=rate)
 
     def init(self, params: Tree) -> OptimizerState:
         """The state before the first step."""
@@ -123,9 +132,11 @@ class Optimizer:
     def _commit(self, params: Tree, state: OptimizerState) -> None:
         """Set both. A network may write *params* array by array, and an error in the middle must not be followed by a retry."""
         if self._is_committing:
-            raise RuntimeError("a step was interrupted while it wrote: restore the network, and make a new optimizer")
+            raise RuntimeError(
+                "a step was interrupted while it wrote: restore the network's params, and set the optimizer's state"
+            )
         self._is_committing = True
-        self._network.params, self.state = params, state
+        self._network.params, self._state = params, state
         self._is_committing = False
 
     def _next(self, gradients: Tree) -> tuple[Tree, OptimizerState]:

@@ -47,6 +47,7 @@ class Loop(World):
         self.scaler = GradScaler(init_loss_scaling=8.0, incr_every_n_steps=1, **settings)
         self.step()
         self.backward()
+        self.whole = self.network.params, self.optimizer.state
 
     def backward(self):
         """New gradients, times the scale."""
@@ -72,9 +73,9 @@ class Loop(World):
         assert bits(self.network.params[0]) == bits(before - np.float32(RATE) * GRADIENT)
 
     def recover(self):
-        """As the error of an interrupted step says; whoever steps a new optimizer has lost its step count alone."""
+        """As the errors of scaler and optimizer say."""
         self.scaler.update()
-        self.optimizer = optimizers.Momentum(self.network, rate_of, momentum=0.0)
+        self.network.params, self.optimizer.state = self.whole
 
 
 STEP, UPDATE = (lambda loop: loop.scaler.step(loop.optimizer)), (lambda loop: loop.scaler.update())
@@ -119,18 +120,14 @@ class Cell(World):
     """A cell after its first step, and after some micro-batches of the second."""
 
     def __init__(self, cell=TrainOneStepWithLossScaleCell, *, wrap=lambda optimizer: optimizer, calls=1, done=0, **settings):
-        self.make = lambda network: cell(
-            network,
-            wrap(optimizers.Momentum(network, rate_of, momentum=0.0)),
-            scale_sense=DynamicLossScaleUpdateCell(8, 2, 1),
-            **settings,
-        )
+        self.network = network()
+        self.optimizer = optimizers.Momentum(self.network, rate_of, momentum=0.0)
+        self.cell = cell(self.network, wrap(self.optimizer), scale_sense=DynamicLossScaleUpdateCell(8, 2, 1), **settings)
         self.calls = calls
-        self.cell = self.make(network())
         self.step()
         for _ in range(done):
             self.cell(GRADIENT)
-        self.whole = self.cell.network.params, self.cell.state_dict()
+        self.whole = self.network.params, self.optimizer.state, self.cell.state_dict()
 
     def state(self):
         """Parameters, scale, counters, accumulated gradients and moving average."""
@@ -145,12 +142,10 @@ class Cell(World):
         assert bits(*self.cell.network.params) == bits(before - np.float32(RATE) * GRADIENT)
 
     def recover(self):
-        """As the error says: a network and an optimizer as they were, and the state dict of before."""
+        """As the error says: network and optimizer as they were, and the state dict of before."""
         with pytest.raises(RuntimeError, match="load a state dict that the cell gave before that step"):
             self.cell.state_dict()
-        params, saved = self.whole
-        self.cell = self.make(network())
-        self.cell.network.params = params
+        self.network.params, self.optimizer.state, saved = self.whole
         self.cell.load_state_dict(saved)
 
 

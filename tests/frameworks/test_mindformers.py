@@ -163,11 +163,10 @@ def test_16_bit_gradients_reach_the_optimizer_as_float32(dtype, wide):
         (100, [3, 4], [3, 4], 5),
         (1e-6, [3e-7, 4e-7], [1.5e-7, 2e-7], 5e-7),
         (1, [0, 0], [0, 0], 0),
-        (1, [1e20, 1e20], [0, 0], INF),
     ],
 )
 def test_clipping_is_mindformers_own(limit, gradients, clipped, norm):
-    """Also under the limit; the norm is the one before clipping, and an infinite one is no overflow."""
+    """Also under the limit; the norm is the one before clipping."""
     optimizer = Recorder()
     out = MFTrainOneStepCell(linear(), optimizer, True, limit, 1024)(array(gradients))
     assert bits([out.overflow, out.global_norm]) == bits([np.asarray(False), array(norm)])

@@ -33,7 +33,7 @@ class Lifts(NamedTuple):
     least: float  # below it a plain norm is tiny; from it up, what underflow can lose is below half a unit
 
 
-LIFTS = {"float32": Lifts(2.0**-66, 2.0**88, 2.0**-40), "float64": Lifts(2.0**-600, 2.0**600, 2.0**-400)}
+LIFTS = {"float32": Lifts(2.0**-100, 2.0**88, 2.0**-40), "float64": Lifts(2.0**-600, 2.0**600, 2.0**-400)}
 
 
 def global_norm(tree: Tree) -> Array:

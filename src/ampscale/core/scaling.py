@@ -93,7 +93,8 @@ def _complex(real: Array, imag: Array, like: Array) -> Array:
     xp = array_api_compat.array_namespace(like)
     pairs = xp.stack([real, imag], axis=-1)
     if hasattr(pairs, "view"):
-        return xp.reshape(pairs.view(like.dtype), like.shape)
+        native = getattr(xp, name_of(like.dtype))  # as the parts are; NumPy's arrays may have another byte order
+        return xp.astype(xp.reshape(pairs.view(native), like.shape), like.dtype, copy=False)
     return xp.astype(real, like.dtype) + xp.astype(imag, like.dtype) * xp.full_like(like, 1j)
 
 

@@ -135,6 +135,16 @@ def test_an_update_cell_gives_the_next_scale():
     assert FixedLossScaleUpdateCell(8).next_scale(scale, jnp.asarray(True)) is scale
 
 
+@pytest.mark.clause("MINDSPORE-adjust")
+def test_a_scaler_keeps_nothing_that_is_traced():
+    """It says what to use instead, and can be used as before."""
+    scaler = DynamicLossScaler(8, 2, 1)
+    with pytest.raises(ValueError, match=r"must not be traced, .*; under jit, use a LossScaleRule"):
+        jax.jit(scaler.adjust)(jnp.asarray(True))
+    scaler.adjust(jnp.asarray(True))
+    assert scaler.scale_value == 16
+
+
 @pytest.mark.clause("MINDSPORE-scaler-scale", "MINDSPORE-scaler-unscale", "MINDSPORE-adjust", "BACKENDS-host-reads-none")
 def test_a_dynamic_scaler_moves_beside_its_first_array():
     """From then on its state is JAX's, nothing is read on the host, and it stands where NumPy's does; without 64 bits."""

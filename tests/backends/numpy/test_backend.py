@@ -262,7 +262,9 @@ def test_memory_that_is_shared_is_read_before_it_is_written(length):
 
 @pytest.mark.clause("SCALING-inputs")
 def test_what_has_an_arithmetic_of_its_own_keeps_it():
-    """Masked arrays and those in another byte order; scalars are arrays like others."""
+    """Masked arrays and those in another byte order, complex ones too; scalars are arrays like others."""
+    swapped = backend.unscale([np.array([2 + 4j, 6], ">c8")], 2.0)[0]
+    assert (swapped.dtype, swapped.tolist()) == (np.dtype(">c8"), [1 + 2j, 3])
     masked = np.ma.masked_array([1.0, np.nan, 3.0], [False, True, False], np.float32)
     for leaf in (masked, np.array([1.0, np.inf], ">f4"), np.float32(3), np.float64(3)):
         got, *answers = backend.unscale_check_and_norm([leaf], 3.0)

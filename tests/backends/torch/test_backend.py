@@ -9,6 +9,8 @@ from ampscale.backends import backend_of, network_of
 from ampscale.core.trees import leaves, map_leaves
 
 torch = pytest.importorskip("torch", reason="needs torch")
+from torch.nn.utils._named_member_accessor import NamedMemberAccessor  # noqa: E402
+
 nn = torch.nn
 
 LIBRARY = load("torch")
@@ -217,7 +219,28 @@ def test_setting_the_parameters_writes_into_the_module():
     assert equal(network.params, new)
     with pytest.raises(ValueError, match="same structure"):
         network.params = {"inner.weight": torch.zeros(2, 3), "other": torch.zeros(2)}
+    with pytest.raises(ValueError, match=r"must have an array of shape \(2,\) for this parameter, got \(\)"):
+        network.params = {"inner.weight": torch.zeros(2, 3), "inner.bias": torch.zeros(())}
     assert equal(network.params, new)
+
+
+@pytest.mark.clause("STEP-network")
+def test_an_interrupt_leaves_a_module_its_parameters(monkeypatch):
+    """While torch puts back the parameters that it exchanged for the forward pass."""
+    module = module_of(nn.Linear(3, 2))
+    network, before = network_of(module), dict(module.named_parameters())
+    swap, calls = NamedMemberAccessor.swap_tensors_dict, []
+
+    def interrupted(self, *args, **kwargs):
+        calls.append(args)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return swap(self, *args, **kwargs)
+
+    monkeypatch.setattr(NamedMemberAccessor, "swap_tensors_dict", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        network.vjp(network.params, *batch())
+    assert all(after is before[name] for name, after in module.named_parameters())
 
 
 @pytest.mark.clause("STEP-apply", "MACHINE-pure")

@@ -201,10 +201,10 @@ def test_gradients_that_share_memory_are_divided_once(scale):
     twice = ("one array twice", "two views of the same values", "views that overlap", "a view and its transpose", "windows")
     for tree, _ in map(overlapping().get, twice):
         wanted = overflow.unscale_and_check(copied(tree), scale)[0]
-        assert optimizer_step.unscale_gradients(optimizer_over(tree), torch.tensor(scale)) == 0
+        assert unscaled(optimizer_over(tree), torch.tensor(scale)) == 0
         assert all(equal([one.ravel()[:3]], [other.ravel()[:3]]) for one, other in zip(tree, wanted, strict=True))
     bucket = torch.arange(1.0, 9.0)
-    optimizer_step.unscale_gradients(optimizer_over([bucket[:3], bucket[3:]]), torch.tensor(scale))
+    unscaled(optimizer_over([bucket[:3], bucket[3:]]), torch.tensor(scale))
     assert equal([bucket], [torch.arange(1.0, 9.0) / scale])
 
 
@@ -214,6 +214,11 @@ def optimizer_over(gradients):
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
     return torch.optim.SGD(parameters)
+
+
+def unscaled(optimizer, scale, **least):
+    """The flag, after the gradients were checked and divided."""
+    return optimizer_step.unscale_gradients(optimizer, optimizer_step.checked_gradients(optimizer, scale), scale, **least)
 
 
 # Which arrays the kernels take
@@ -231,11 +236,12 @@ def test_other_arrays_are_left_to_the_definitions():
     for other in (torch.ones(3).as_subclass(Own), conjugate, conjugate.imag, torch.eye(3).to_sparse(), nowhere, integers):
         tree = [torch.ones(3), other]
         assert not kernels.takes(tree)
-        assert kernels.unscale_at_once_(tree, torch.tensor(4.0), kernels.FLOATS) is None
+        scale = torch.tensor(4.0)
+        assert not kernels.takes_at_once(tree, scale, kernels.FLOATS) or kernels.unscale_at_once_(tree, scale) is None
         assert tree[0].sum() == 3
     assert not kernels.takes([nowhere])
     arrays = [torch.ones(3), torch.ones(3, dtype=torch.float16)]
-    assert kernels.unscale_at_once_(arrays, torch.tensor(4.0), kernels.FLOATS - {torch.float16}) is None
+    assert not kernels.takes_at_once(arrays, torch.tensor(4.0), kernels.FLOATS - {torch.float16})
     assert [array.sum() for array in arrays] == [3.0, 3.0]
 
 
@@ -246,7 +252,7 @@ def test_a_gradient_that_is_negated_lazily_is_unscaled():
     for part, wanted in ((whole.conj().imag, [-1.0, 0.5]), (whole[:1].conj().imag, [-1.0])):
         plain = torch.tensor([8.0])
         kept = whole.clone()
-        found = optimizer_step.unscale_gradients(optimizer_over([plain, part]), torch.tensor(4.0), least=4.0)
+        found = unscaled(optimizer_over([plain, part]), torch.tensor(4.0), least=4.0)
         assert (found, plain.item(), part.tolist()) == (0.0, 2.0, wanted)
         whole.copy_(kept)
 

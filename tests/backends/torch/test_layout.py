@@ -10,6 +10,7 @@ WRONG = {
     "expanded": (lambda: torch.ones(1).expand(4), ValueError, "memory for each value .* got an expanded tensor"),
     "leaf": (lambda: torch.ones(2, **LEAF), ValueError, "must be detached"),
     "view of a leaf": (lambda: torch.ones(2, **LEAF)[:1], ValueError, "must be detached"),
+    "one of several views": (lambda: torch.ones(2, 2, **LEAF).clone().unbind()[0], ValueError, "must be detached"),
     "csr": (lambda: torch.eye(3).to_sparse_csr(), TypeError, "must be strided or torch.sparse_coo .* got torch.sparse_csr"),
 }
 

@@ -1,10 +1,14 @@
 """`GradScaler.unscale_`, `step`, `minimize` and `update` in every order, and with several optimizers."""
 
-from unittest.mock import Mock
+from types import SimpleNamespace
+from unittest.mock import Mock, patch
 
+import array_api_strict as strict
 import pytest
 from frameworks.networks import array, bits
 from frameworks.steps import Minimizing, Plain, scaler_at, stands
+
+from ampscale.frameworks.paddle import optimizer_calls
 
 INF, NAN = float("inf"), float("nan")
 
@@ -76,6 +80,22 @@ def test_a_step_that_raised_is_not_repeated(call, dynamic):
     assert (stands(scaler), bits(optimizer.gradients)) == ((16, 0, 0) if dynamic else (8, 0, 0), bits([array([1.0])]))
     assert getattr(scaler, call)(optimizer) is not False
     assert optimizer.steps == 1
+
+
+@pytest.mark.clause("PADDLE-interrupted")
+def test_an_error_of_a_later_gradient_does_not_divide_the_first_twice():
+    """Whatever its type: here the ValueError of a property, behind strict arrays, which are replaced."""
+
+    class Refusing:
+        grad = property(lambda _: strict.asarray(8.0), Mock(side_effect=ValueError("not today")))
+
+    first = SimpleNamespace(grad=strict.asarray(8.0))
+    optimizer, scaler = SimpleNamespace(parameters=[first, Refusing()], step=Mock()), scaler_at(8)
+    with patch.object(optimizer_calls, "_are_writable", return_value=False), pytest.raises(ValueError, match="not today"):
+        scaler.unscale_(optimizer)
+    with pytest.raises(RuntimeError, match="unscaling its gradients was interrupted"):
+        scaler.step(optimizer)
+    assert (float(first.grad), optimizer.step.called) == (1.0, False)
 
 
 @pytest.mark.clause("PADDLE-fixed-step", "PADDLE-dynamic")

@@ -1,8 +1,12 @@
 """`GradScaler` by itself: its arguments, setters, state dict and copies, and `update(new_scale)`."""
 
 import copy
+import os
 import pickle
 import re
+import subprocess
+import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -277,3 +281,25 @@ def test_no_copy_is_made_in_the_midst_of_a_step(copied, call):
         copied(scaler)
     scaler.update()
     assert copied(scaler).state_dict() == scaler.state_dict()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_can_read_a_scaler_that_another_thread_was_reading():
+    """That thread does not run there, and lets go of nothing."""
+    code = """
+        import os, threading, torch
+        from ampscale.frameworks.torch import GradScaler
+        scaler, held, done = GradScaler("cpu"), threading.Event(), threading.Event()
+        def hold():
+            with scaler._whole:
+                held.set()
+                done.wait()
+        threading.Thread(target=hold, daemon=True).start()
+        held.wait()
+        child = os.fork()
+        if not child:
+            os._exit(0 if scaler.get_scale() == 65536 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    """
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(code)]
+    subprocess.run(command, check=True, timeout=60)

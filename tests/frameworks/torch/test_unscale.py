@@ -100,6 +100,31 @@ def test_float16_gradients_are_refused_before_anything_changes(call, make):
     assert gradients[0].item() == 1.0
 
 
+class Refusing(torch.Tensor):
+    """A tensor that cannot be written to, which nobody knows before."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        """Raises what torch raises for operations that a subclass lacks."""
+        if getattr(function, "__name__", "") in ("__setitem__", "copy_"):
+            raise TypeError("no implementation found")
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+@pytest.mark.clause("TORCH-interrupted")
+def test_an_error_of_a_later_gradient_does_not_divide_the_first_twice():
+    """Whatever its type."""
+    optimizer, scaler = optimizer_with(torch.tensor([8.0]), torch.tensor([8.0])), scaler_at(8.0)
+    first, second = parameters(optimizer)
+    second.grad = torch.tensor([8.0]).as_subclass(Refusing)
+    with pytest.raises(TypeError, match="no implementation found"):
+        scaler.unscale_(optimizer)
+    for call in (scaler.unscale_, scaler.step):
+        with pytest.raises(RuntimeError, match="unscaling its gradients was interrupted"):
+            call(optimizer)
+    assert first.grad.item() == 1.0
+
+
 @pytest.mark.clause("TORCH-float16")
 def test_an_expanded_gradient_raises_before_any_is_divided():
     """It does not count as unscaled, either."""

@@ -13,7 +13,7 @@ from ...core.trees import leaves, leaves_with_paths, rebuilt
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from ...core.validation import check_loss
 from . import kernels
-from .layout import check_target
+from .layout import are_frozen, check_target
 from .module_network import ModuleNetwork
 
 NAME = "torch"
@@ -181,7 +181,7 @@ def _with_values(array: Array, values: Array) -> Array:
 def _unscaled(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[Tree, Flag, list[Array]]:
     """The unscaled tree, the flag, and the arrays of values in the tree."""
     given = leaves(tree)
-    if out is tree and (found := kernels.unscale_at_once_(given, scale)) is not None:
+    if out is tree and kernels.takes_at_once(given, scale) and (found := kernels.unscale_at_once_(given, scale)) is not None:
         return out, found.logical_not(), given
     places = given if out is tree or out is None else leaves(out)
     if out is not None:
@@ -189,7 +189,7 @@ def _unscaled(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[T
     arrays = _stored(given)
     taken = _take(arrays, scale)
     targets = arrays if places is given else _stored(places)
-    if taken and out is not None and _can_write(targets, arrays):
+    if taken and out is not None and not are_frozen(targets) and _can_write(targets, arrays):
         return out, kernels.unscale_(targets, scale).logical_not(), targets
     if out is not None and not torch.compiler.is_compiling():  # a compiler writes to copies
         for path, target in leaves_with_paths(out, "out"):

@@ -80,19 +80,16 @@ def unscale_(arrays: list[Array], scale: Scale, *, least: float = 0.0) -> Array:
     return found
 
 
-def unscale_at_once_(arrays: list[Array], scale: Scale, dtypes: Set[torch.dtype] = FLOATS) -> Array | None:
+def takes_at_once(arrays: list[Array], scale: Scale, dtypes: Set[torch.dtype] = FLOATS) -> bool:
     """
-    `unscale_` for every step of a loop: in one pass over arrays in the host's memory, after as few questions as will do.
+    Return True if `unscale_at_once_` takes *arrays*, of any kind, and *scale*; asked with as few questions as will do.
 
     Args:
         arrays: Of any kind.
         scale: As for `unscale_`.
         dtypes: Which of the kernel's dtypes *arrays* may have.
-
-    Returns:
-        As `unscale_`; None where it takes more than that, and then nothing has changed.
     """
-    if not (
+    return (
         type(scale) is torch.Tensor
         and scale.dtype is torch.float32
         and not scale.ndim
@@ -102,8 +99,16 @@ def unscale_at_once_(arrays: list[Array], scale: Scale, dtypes: Set[torch.dtype]
         and set(map(_dtype, arrays)) <= dtypes
         and not (torch.is_grad_enabled() and (scale.requires_grad or any(map(_requires_grad, arrays))))
         and _are_apart_on_host(arrays)
-    ):
-        return None
+    )
+
+
+def unscale_at_once_(arrays: list[Array], scale: Array) -> Array | None:
+    """
+    `unscale_` for every step of a loop: in one pass over arrays in the host's memory.
+
+    Returns:
+        As `unscale_`; None if an array is a negated view, and then nothing has changed.
+    """
     found = torch.zeros_like(scale)
     try:
         torch._amp_foreach_non_finite_check_and_unscale_(arrays, found, scale.reciprocal())

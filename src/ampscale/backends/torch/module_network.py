@@ -32,7 +32,12 @@ class ModuleNetwork:
 
     @params.setter
     def params(self, params: dict[str, Array]) -> None:
-        for value, new in rows(self.params, params):
+        pairs = rows(self.params, params)
+        for value, new in pairs:
+            if new is None or new.shape != value.shape:
+                got = "None" if new is None else str(tuple(new.shape))
+                raise ValueError(f"params must have an array of shape {tuple(value.shape)} for this parameter, got {got}")
+        for value, new in pairs:
             value.copy_(new)
 
     @property
@@ -51,9 +56,15 @@ class ModuleNetwork:
         Raises:
             TypeError: The module returned something else than one array.
         """
-        with torch.enable_grad():
-            values = {name: param.detach().requires_grad_() for name, param in params.items()}
-            loss = torch.func.functional_call(self.module, values, inputs)
+        holders = [(holder, dict(holder._parameters)) for holder in self.module.modules()]
+        try:
+            with torch.enable_grad():
+                values = {name: param.detach().requires_grad_() for name, param in params.items()}
+                loss = torch.func.functional_call(self.module, values, inputs)
+        except BaseException:  # torch puts the parameters back as well, but not after an interrupt in the midst of that
+            for holder, parameters in holders:
+                holder._parameters.update(parameters)
+            raise
         check_loss(loss)
 
         def pullback(seed: Array) -> Tree:

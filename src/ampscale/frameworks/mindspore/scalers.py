@@ -163,10 +163,14 @@ class DynamicLossScaler(LossScaler):
 
         Raises:
             TypeError: *grads_finite* is no bool.
-            ValueError: It has another shape.
+            ValueError: It has another shape, or JAX is tracing it.
         """
         check_flag(grads_finite, "grads_finite")
         flag = None if isinstance(grads_finite, bool) else grads_finite
+        if flag is not None and array_api_compat.device(flag) is None:  # JAX's way to say that the array is being traced
+            raise ValueError(
+                "grads_finite must not be traced, since the scaler keeps what is computed; under jit, use a LossScaleRule"
+            )
         self._placed.state = self._rule.update(self._placed.beside(flag), grads_finite)
         return True
 

@@ -26,7 +26,7 @@ from ...parsing import excerpt
 from .._arrays import HOST
 from .._progress import Stage, out_of_order
 from .._validation import check_keys, is_empty, number_of
-from .optimizer_calls import minimize_of, parameters_of, step_of, unscale_gradients
+from .optimizer_calls import check_gradients, minimize_of, parameters_of, step_of, unscale_gradients
 
 _REFILL = {"accumulated": ("growth", "backoff"), "consecutive": ("finite", "backoff")}
 _KEYS = (
@@ -312,12 +312,10 @@ class GradScaler:
         if progress is not None and progress.stage is not Stage.UNSCALED:
             raise out_of_order(caller, progress.stage)
         if progress is None:
+            parameters, scale = parameters_of(optimizer), self.get_loss_scaling()
+            check_gradients(parameters, scale)
             progress = self._progress[id(optimizer)] = _Progress(optimizer)
-            try:
-                progress.finite = bool(unscale_gradients(parameters_of(optimizer), self.get_loss_scaling()))
-            except (TypeError, ValueError):  # a rejected gradient: nothing has been written
-                del self._progress[id(optimizer)]
-                raise
+            progress.finite = bool(unscale_gradients(parameters, scale))
             progress.stage = Stage.UNSCALED
         return progress
 

@@ -1,5 +1,6 @@
 """Calls of Paddle's scaler to the optimizer of a hand-written loop: its parameters, its step, and its gradients."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,23 @@ def minimize_of(optimizer: Any) -> Callable[..., Any]:
     return lambda *_, **__: step()
 
 
+def check_gradients(parameters: list[Any], scale: float) -> None:
+    """
+    Check that the gradients of *parameters* can be unscaled, in place if their library can, and write nothing.
+
+    Raises:
+        TypeError, ValueError: They cannot.
+    """
+    gradients = [parameter.grad for parameter in parameters]
+    functional.check_unscale(gradients, scale, gradients if _are_writable(gradients) else None)
+    if "torch" in sys.modules and any(map(array_api_compat.is_torch_array, gradients)):
+        from ...backends.torch.layout import check_target
+
+        for gradient in gradients:
+            if gradient is not None:
+                check_target(gradient, "a gradient")
+
+
 def unscale_gradients(parameters: list[Any], scale: float) -> Flag:
     """
     Divides the gradients of *parameters* by *scale*: in place, save for arrays that cannot be written to, and for sparse
@@ -66,7 +84,7 @@ def unscale_gradients(parameters: list[Any], scale: float) -> Flag:
         if getattr(parameter.grad, "is_sparse", False):
             parameter.grad = parameter.grad.coalesce()
     gradients = [parameter.grad for parameter in parameters]
-    if all(gradient is None or can_be_written(gradient) for gradient in gradients):
+    if _are_writable(gradients):
         return functional.unscale_and_check(gradients, scale, out=gradients)[1]
     unscaled, finite = functional.unscale_and_check(gradients, scale)
     for parameter, gradient in zip(parameters, unscaled, strict=True):
@@ -74,6 +92,9 @@ def unscale_gradients(parameters: list[Any], scale: float) -> Flag:
     return finite
 
 
-def can_be_written(array: Array) -> bool:
-    """Whether arrays of this library can be written to, even if this one may not be."""
-    return array_api_compat.is_writeable_array(array) or array_api_compat.is_numpy_array(array)
+def _are_writable(gradients: list[Array | None]) -> bool:
+    """Return True if arrays of these libraries can be written to, even if one of these may not be."""
+    return all(
+        gradient is None or array_api_compat.is_writeable_array(gradient) or array_api_compat.is_numpy_array(gradient)
+        for gradient in gradients
+    )

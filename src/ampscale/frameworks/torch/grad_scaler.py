@@ -4,6 +4,7 @@ torch's `GradScaler`.
 Spec: spec/profiles/torch.md.
 """
 
+import os
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from enum import Enum
 from math import frexp
 from threading import RLock
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -20,11 +22,24 @@ from ...core.trees import map_leaves
 from ...core.validation import check_bool, check_count
 from .._progress import Stage, out_of_order
 from .._validation import check_keys, is_empty
-from .optimizer_step import move_scale, moved, step_unless_found, unscale_gradients
+from .optimizer_step import checked_gradients, move_scale, moved, step_unless_found, unscale_gradients
 from .validation import FLOOR, changed, check_device, check_no_closure, check_output, checked_outputs, scale_of
 
 _KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 _NARROW = frozenset([torch.float16, torch.bfloat16])
+
+
+_scalers: "WeakSet[GradScaler]" = WeakSet()
+
+
+def _free_in_child() -> None:
+    """Give each scaler a new lock: in a forked process the thread that held the old one does not run."""
+    for scaler in _scalers:
+        scaler._whole = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_in_child)
 
 
 class _Place(Enum):
@@ -92,6 +107,7 @@ class GradScaler:
         self._is_past = False  # whether the count may have passed the interval
         self._place = _Place.UNKNOWN  # until the first scaled tensor says on which device the state shall be
         self._whole = RLock()  # held while the scale and the count are read or written together
+        _scalers.add(self)
         self._progress: dict[int, _Progress] = {}
 
     def scale(self, outputs: Any) -> Any:
@@ -289,6 +305,7 @@ class GradScaler:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the attributes of the scaler that was copied."""
         self.__dict__.update(state, _whole=RLock())
+        _scalers.add(self)
 
     def _scaled(self, output: torch.Tensor) -> torch.Tensor:
         # A product with the scale itself, so that autograd refuses a backward pass after the scale has moved.
@@ -298,13 +315,15 @@ class GradScaler:
 
     def _unscaled(self, optimizer: torch.optim.Optimizer) -> _Progress:
         """Unscale and check the gradients of *optimizer*, and return its progress."""
-        progress = self._progress[id(optimizer)] = _Progress(optimizer)
-        try:
-            progress.found = unscale_gradients(optimizer, self._state.scale, least=self._known_least())
-        except (TypeError, ValueError):  # a rejected gradient: nothing has been written
-            del self._progress[id(optimizer)]
-            raise
-        progress.stage = Stage.UNSCALED
+        scale, least, records = self._state.scale, self._known_least(), torch.is_grad_enabled()
+        try:  # as `torch.no_grad` does, but an interrupt cannot leave autograd off
+            torch._C._set_grad_enabled(False)
+            gradients = checked_gradients(optimizer, scale)
+            progress = self._progress[id(optimizer)] = _Progress(optimizer)
+            progress.found = unscale_gradients(optimizer, gradients, scale, least=least)
+            progress.stage = Stage.UNSCALED
+        finally:
+            torch._C._set_grad_enabled(records)
         return progress
 
     def _move(self, done: list[_Progress]) -> None:

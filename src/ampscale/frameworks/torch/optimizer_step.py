@@ -6,7 +6,7 @@ Spec: TORCH-unscale, TORCH-sparse, TORCH-float16, TORCH-devices, TORCH-step, TOR
 
 import inspect
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,36 +20,56 @@ from ...core.trees import rows
 _UNSCALED = frozenset([torch.bfloat16, torch.float32, torch.float64])
 
 
-def unscale_gradients(optimizer: torch.optim.Optimizer, scale: torch.Tensor, *, least: float = 0.0) -> torch.Tensor | None:
+class Gradients(NamedTuple):
+    """The gradients of an optimizer, each of which can be divided in place."""
+
+    arrays: list[torch.Tensor]
+    at_once: bool  # whether the kernel takes them in one pass
+
+
+def checked_gradients(optimizer: torch.optim.Optimizer, scale: torch.Tensor) -> Gradients:
     """
-    Divides the gradients of *optimizer* by *scale*, in place.
+    Return the gradients of *optimizer*, and write nothing. Autograd must be off.
+
+    Raises:
+        TypeError: *optimizer* has no `param_groups`, or a gradient has a layout that cannot be written to.
+        ValueError: A gradient is float16 or cannot be written to.
+    """
+    if not hasattr(optimizer, "param_groups"):
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    gradients = [grad for group in optimizer.param_groups for param in group["params"] if (grad := param.grad) is not None]
+    at_once = kernels.takes_at_once(gradients, scale, _UNSCALED)
+    if not at_once:
+        for gradient in gradients:
+            _check_gradient(gradient)
+    return Gradients(gradients, at_once)
+
+
+def unscale_gradients(
+    optimizer: torch.optim.Optimizer, gradients: Gradients, scale: torch.Tensor, *, least: float = 0.0
+) -> torch.Tensor | None:
+    """
+    Divide *gradients* by *scale*, in place. Autograd must be off.
 
     Args:
-        optimizer: Its gradients may lie on several devices; sparse ones are coalesced first.
+        optimizer: Its sparse gradients are coalesced first.
+        gradients: Of *optimizer*, as `checked_gradients` returned them; they may lie on several devices.
         scale: float32, shape ().
         least: Where *scale* is known to be a power of two: what it is at least; else 0.0.
 
     Returns:
         Whether something was not finite, before or after: float32, shape (), 1.0 or 0.0, on the device of *scale*; None
         where there are no gradients.
-
-    Raises:
-        TypeError: *optimizer* has no `param_groups`.
-        ValueError: A gradient is float16 or cannot be written to. Nothing has changed then.
     """
-    if not hasattr(optimizer, "param_groups"):
-        raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
-    gradients = [grad for group in optimizer.param_groups for param in group["params"] if (grad := param.grad) is not None]
-    if not gradients:
+    if not gradients.arrays:
         return None
-    with torch.set_grad_enabled(False):  # `no_grad` takes twice as long
-        at_once: torch.Tensor | None = kernels.unscale_at_once_(gradients, scale, _UNSCALED)
-        if at_once is not None:
-            return at_once
-        groups = _by_device(optimizer).items()
-        return reduce(
-            torch.maximum, [moved(_unscaled(values, moved(scale, device), least), scale.device) for device, values in groups]
-        )
+    found: torch.Tensor | None = kernels.unscale_at_once_(gradients.arrays, scale) if gradients.at_once else None
+    if found is not None:
+        return found
+    groups = _by_device(optimizer).items()
+    return reduce(
+        torch.maximum, [moved(_unscaled(values, moved(scale, device), least), scale.device) for device, values in groups]
+    )
 
 
 def _unscaled(gradients: list[torch.Tensor], scale: torch.Tensor, least: float) -> torch.Tensor:
@@ -130,8 +150,6 @@ def moved(value: torch.Tensor, device: torch.device) -> torch.Tensor:
 def _by_device(optimizer: torch.optim.Optimizer) -> dict[torch.device, list[torch.Tensor]]:
     """The gradients by device; the values of a sparse one, which its parameter now holds coalesced."""
     parameters = [param for group in optimizer.param_groups for param in group["params"] if param.grad is not None]
-    for parameter in parameters:
-        _check_gradient(parameter.grad)
     by_device: dict[torch.device, list[torch.Tensor]] = {}
     for parameter in parameters:
         if parameter.grad.is_sparse:
