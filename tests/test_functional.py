@@ -94,7 +94,7 @@ def test_a_wrong_leaf_raises():
 def test_widening_to_another_dtype_raises():
     """Only float32 and float64 are wide, and an `out` has its own dtypes."""
     tree = np.ones(1, DTYPES["bfloat16"])
-    dtypes = ["float16", "bfloat16", "int32", "double", F32]
+    dtypes = ["float16", "bfloat16", "int32", "double", F32, np.zeros(2)]
     wrong = r"^dtype must be 'float32', 'float64' or None, got "
     rejected([ampscale.unscale, *WITH_OUT], [((tree, 2.0), {"dtype": dtype}, ValueError, wrong) for dtype in dtypes])
     both = {"out": [tree], "dtype": "float32"}

@@ -223,11 +223,12 @@ def test_wrong_constants_raise():
 
 @ALL
 def test_wrong_arrays_raise(optimizer):
-    """A gradient of another shape leaves the parameter as it was; a complex parameter raises when the optimizer is made."""
+    """A wrong gradient leaves the parameter as it was; a complex parameter raises when the optimizer is made."""
     model = network([1.0, 2.0])
     bound = optimizer(model)
     shapes = [(shape, partial(bound, [np.ones(shape, np.float32)]), ValueError, "shape") for shape in ((3, 2), (1,), ())]
-    assert unexpected([*shapes, ("complex", partial(optimizer, Network(sum, [np.ones(1, "c8")])), TypeError, "complex64")]) == []
+    number = ("number", partial(bound, [1.0]), TypeError, "^a gradient must be an array, got 1.0 of type float$")
+    assert unexpected([*shapes, number, ("complex", partial(optimizer, Network(sum, [np.ones(1, "c8")])), TypeError, "complex64")]) == []
     assert model.params[0].tolist() == [1, 2]
 
 

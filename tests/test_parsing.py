@@ -10,17 +10,21 @@ from contextlib import suppress
 from functools import partial
 
 import click
+import numpy as np
 import pytest
 import torch
 from errors import unexpected
+from frameworks.networks import Recorder, array, linear
 
-from ampscale import LossScaleRule, use_backend
+import ampscale
+from ampscale import GradScaler, LossScaleRule, Network, TrainOneStepWithLossScaleCell, optimizers, use_backend
 from ampscale.backends import choice
 from ampscale.checkpoints import load, read_file, write_file
 from ampscale.cli.rule_arguments import number, read_rule
 from ampscale.core.validation import check_number
+from ampscale.frameworks.torch import GradScaler as TorchGradScaler
 from ampscale.parsing import DEEPEST, LONGEST_JSON, LONGEST_NUMBER, MOST_STEPS, excerpt, json_text, parse_json, parse_toml
-from ampscale.simulation import from_csv, from_string
+from ampscale.simulation import from_csv, from_string, identify, simulate
 from ampscale.simulation.recordings.logs import read_log
 
 LONG = "9" * 50_000_000
@@ -64,6 +68,8 @@ def bomb(compression=zipfile.ZIP_DEFLATED):
     return packed.getvalue()
 
 
+CELL = TrainOneStepWithLossScaleCell(linear(), Recorder(), array(8))
+ENTRIES = TorchGradScaler("cpu").state_dict()
 OWN = {"format": "ampscale.scaler", "version": 1, "rule": {}, "state": {}}
 FILES = {
     "deep.json": depth(100_000).encode(),
@@ -75,6 +81,8 @@ FILES = {
     "gigabytes.bin": b"\x80\2}X\1\0\0\0ac__builtin__\nbytearray\n\x8a\5" + (8 * 10**9).to_bytes(5, "little") + b"\x85Rs.",
 }
 REJECTED = {
+    "a list": (partial(parse_json, [LONG]), "must be a str or bytes, got list"),
+    "None": (partial(LossScaleRule.from_json, None), "must be a str or bytes, got NoneType"),
     "deep JSON": (partial(parse_json, depth(100_000)), "nested too deep"),
     "escapes": (partial(parse_json, '"' + '\\"' * 1_000_000), "Unterminated string"),
     "long JSON": (partial(parse_json, LONG), f"must have at most {LONGEST_JSON} bytes, got 50000000"),
@@ -102,6 +110,25 @@ REJECTED = {
     "nested number": (partial(check_number, nested({}, 5000), "scale", "a number", 0), "a number, got"),
     "text": (partial(from_string, LONG), "'9' in line 1"),
     "backend": (partial(use_backend, LONG), "must name a backend"),
+    "device": (partial(TorchGradScaler, LONG[:1_000_000]), "device must be"),
+    "enable": (partial(GradScaler, LONG), "enable must be a bool"),
+    "decr_count": (partial(GradScaler, decr_count=LONG), "decr_count must be one of"),
+    "keys": (partial(GradScaler().load_state_dict, dict.fromkeys(range(100_000))), "state_dict must have the keys"),
+    "loss_fn": (partial(Network, [LONG], []), "loss_fn must be callable"),
+    "network": (partial(optimizers.SGD, LONG), "network must be"),
+    "optimizer": (partial(TrainOneStepWithLossScaleCell, linear(), LONG, array(8)), "optimizer must be"),
+    "scale_sense": (partial(TrainOneStepWithLossScaleCell, linear(), Recorder(), LONG), "scale_sense must be"),
+    "update_cell": (partial(CELL.load_state_dict, {"scale_sense": array(8), "update_cell": LONG}), "update_cell must be empty"),
+    "an array": (
+        partial(CELL.load_state_dict, {"scale_sense": array(8), "update_cell": np.ones(2)}),
+        "update_cell must be empty",
+    ),
+    "nested tensor": (lambda: load("torch", ENTRIES | {"scale": torch.nested.nested_tensor([torch.ones(1)])}), "scale must have"),
+    "dtype": (partial(ampscale.unscale, [], 2.0, LONG), "dtype must be"),
+    "rule of a state": (partial(ampscale.init_train_state, [], optimizers.SGD(linear()), LONG), "rule must be a LossScaleRule"),
+    "flag": (partial(LossScaleRule().update, LossScaleRule().init(like=1.0), LONG), "finite must be a bool"),
+    "rule": (partial(simulate, LONG, from_string(".")), "rule must be"),
+    "candidates": (partial(identify, [], LONG), "candidates must be"),
     "version": (partial(load, "ampscale", OWN | {"version": LONG}), "version"),
     **{
         f"{name}, {text[:9]}": (partial(read_log, STEPS[name].format(text), None, pattern), "at most|from 0 to")
@@ -120,6 +147,7 @@ def soon(call):
         assert time.thread_time() - started < 0.25
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_hostile_input_is_rejected_soon():
     """The message is one line, and quotes no more than an excerpt."""
     one_line = r"^(?=.{1,1500}$)"

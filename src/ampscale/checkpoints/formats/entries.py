@@ -22,9 +22,9 @@ def element(value: Any, key: str) -> Any:
     """The only element of an array of shape () or (1,), or of a list, as which JSON has it; anything else as it is."""
     if isinstance(value, list) and len(value) == 1:
         return value[0]
-    if not hasattr(value, "shape"):
-        return value
     try:
+        if not hasattr(value, "shape"):
+            return value
         shape = tuple(value.shape)
         if shape in ((), (1,)):
             return value.item() if hasattr(value, "item") else value

@@ -122,12 +122,12 @@ def identify(
     check_bool(resumed, "resumed")
     listed, known = _candidates(candidates), dict(settings or {})
     if strange := sorted(set(known) - {name for candidate in listed for name in candidate.defaults}):
-        raise ValueError(f"settings must be ones that a candidate has, got {strange}")
+        raise ValueError(f"settings must be ones that a candidate has, got {excerpt(strange)}")
     search = _Search(seen, known, rtol, resumed)
     explanations = [search.explanation(candidate) for candidate in listed]
     concerned = [explanation for explanation in explanations if set(known) & set(explanation.settings)]
     if concerned and all(explanation.rule is None for explanation in concerned):
-        raise ValueError(f"settings must be ones that a candidate admits, got {known}: {concerned[0].refusal}")
+        raise ValueError(f"settings must be ones that a candidate admits, got {excerpt(known)}: {concerned[0].refusal}")
     return sorted(explanations, key=_rank)
 
 
