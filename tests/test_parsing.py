@@ -144,7 +144,7 @@ def soon(call):
     try:
         return call()
     finally:
-        assert time.thread_time() - started < 0.25
+        assert time.thread_time() - started < 1
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
