@@ -1,6 +1,7 @@
 """The command line is light, takes commands from other packages, and says what it lacks."""
 
 import importlib.metadata
+import os
 import subprocess
 import sys
 
@@ -76,6 +77,27 @@ def test_python_m_is_the_same_command():
     """``python -m ampscale --version`` prints what ``ampscale --version`` does: the version of the package."""
     done = subprocess.run([sys.executable, "-m", "ampscale", "--version"], capture_output=True, text=True, timeout=120)
     assert done.stdout == f"ampscale, version {ampscale.__version__}\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("presets > /dev/full", "ampscale: [Errno 28] No space left on device\n"),
+        ("doctor > /dev/full", "ampscale: [Errno 28] No space left on device\n"),
+        ("presets >&-", "ampscale: stdout must be open\n"),
+        (f"simulate torch --trace x --picture {'x' * 300}.svg", "ampscale: [Errno 36] File name too long: '/"),
+        ("doctor | :", ""),
+    ],
+)
+def test_what_the_system_refuses_to_write_is_one_line(command, said):
+    """The exit code is not 0; a reader that has gone ends a command in silence."""
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m ampscale {command}"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(said)
+    assert (done.stderr.count("\n"), done.stdout) == (1 if said else 0, "")
 
 
 def test_commands_of_other_packages_are_listed_and_run(brought):
