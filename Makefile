@@ -44,7 +44,7 @@ check: $(READY) ## format, lint, types, and every vector computed again by the o
 	PYTHONPATH=tools $(BIN)/python -m spec_vectors
 
 fuzz: $(READY) ## ten million mutated inputs for all parsers; 20 minutes, or INPUTS=100000
-	PYTHONPATH=tools $(BIN)/python -m fuzz --inputs $(or $(INPUTS),10000000) --seed $(or $(SEED),0) --out tools/fuzz/result.json
+	PYTHONPATH=tools $(BIN)/python -m fuzz --inputs $(or $(INPUTS),10000000) --seed $(or $(SEED),0) $(if $(ONLY),--only "$(ONLY)") --out tools/fuzz/result.json
 
 bench: .venv/bench ## what everything costs, beside other implementations and this machine's floor; 40 minutes
 	$(BIN)/python benchmarks/bench.py

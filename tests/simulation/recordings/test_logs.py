@@ -325,6 +325,12 @@ def test_lightning_shows_scales_alone():
     assert drawn_log("epoch,GradScaler,step\n0,8,0\n0,8,1\n", dialect="lightning") == "."
 
 
+def test_lightning_shows_the_largest_scales():
+    """Two of them are no reason for a warning."""
+    largest = "1.7976931348623157e308"
+    assert drawn_log(f"epoch,scale,step\n0,{largest},0\n0,{largest},1\n0,1,2\n") == ".x"
+
+
 def test_lightnings_steps_go_forward():
     """Else it is not known which run is meant."""
     log = read_log("epoch,loss_scale,step\n0,8.0,5\n0,4.0,6\n0,4.0,2\n")

@@ -258,8 +258,9 @@ def _lightning(text: str) -> Log:
     places = np.array([step for _, step, _ in seen]) - first
     scales = np.full(places[-1] + 1, np.nan)
     scales[places] = [scale for _, _, scale in seen]
+    unknown = np.isnan(scales)
     with np.errstate(invalid="ignore"):
-        finite = np.where(np.isnan(scales[1:] + scales[:-1]), -1, scales[1:] >= scales[:-1]).astype(np.int8)
+        finite = np.where(unknown[1:] | unknown[:-1], -1, scales[1:] >= scales[:-1]).astype(np.int8)
     if (finite == -1).any():
         notes.append("the log leaves out steps: Trainer(log_every_n_steps=1) logs each")
     return Log("lightning", overflows, Observed(scales, finite), tuple(notes))
