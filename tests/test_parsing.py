@@ -139,7 +139,7 @@ REJECTED = {
 
 
 def soon(call):
-    """Call, and fail if it takes more than a quarter of a second of processor time."""
+    """Call, and fail if it takes more than a second of processor time."""
     started = time.thread_time()
     try:
         return call()
