@@ -1,5 +1,6 @@
 """Settings of both test suites: the array libraries to test on, and how many workers fit into memory."""
 
+import ctypes
 import gc
 import os
 import sys
@@ -40,6 +41,8 @@ def pytest_runtest_teardown(item, nextitem):
     if "torch._dynamo" in sys.modules:
         sys.modules["torch._dynamo"].reset()
     gc.collect()
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc keeps what is freed
+        trim(0)
 
 
 def _resident():
