@@ -170,8 +170,8 @@ def replay(run, make):
     """Every recorded output of every step."""
     network = replayed(run)
     optimizer, reached = optimizer_of(run, network), []
-    apply = optimizer.apply
-    optimizer.apply = lambda gradients, finite: (reached.append(gradients), apply(gradients, finite))
+    prepare = optimizer.prepare
+    optimizer.prepare = lambda gradients: reached.append(gradients) or prepare(gradients)
     cell = make(network, optimizer, scale_sense=scale_sense_of(run))
     for step in run["steps"]:
         out = cell(step)
