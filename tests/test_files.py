@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,11 +14,12 @@ import numpy as np
 import pytest
 
 from ampscale import presets
-from ampscale.checkpoints import write_file
+from ampscale.checkpoints import read_file, write_file
 from ampscale.cli.demo import picture
 from ampscale.cli.scale_plot import draw
 from ampscale.files import read_bounded, write_atomically
-from ampscale.simulation import from_string, simulate
+from ampscale.simulation import from_csv, from_string, simulate
+from ampscale.simulation.recordings.files import read_text
 
 SOURCE = Path(__file__).parent.parent / "src" / "ampscale"
 OLD = b"what was there before"
@@ -194,9 +196,19 @@ def test_a_link_is_followed_and_a_device_is_written(tmp_path):
 
 
 def test_no_more_is_read_than_the_limit(tmp_path):
-    """Nor of a device that never ends."""
+    """More bytes than that are a ValueError."""
     (tmp_path / "x").write_bytes(b"12345")
     assert read_bounded(tmp_path / "x", 5) == b"12345"
-    for path in (tmp_path / "x", "/dev/zero"):
-        with pytest.raises(ValueError, match=f"{path} must have at most 4 bytes, got more"):
-            read_bounded(path, 4)
+    with pytest.raises(ValueError, match="x must have at most 4 bytes, got more"):
+        read_bounded(tmp_path / "x", 4)
+
+
+@pytest.mark.parametrize("read", [partial(read_bounded, limit=9), read_text, from_csv, read_file])
+def test_a_device_or_a_pipe_is_not_read(tmp_path, read):
+    """One never ends, and the other does not begin."""
+    device, pipe = tmp_path / "device.pt", tmp_path / "pipe.json"
+    device.symlink_to("/dev/zero")
+    os.mkfifo(pipe)
+    for path in (device, pipe):
+        with pytest.raises(ValueError, match=f"{path} must be a regular file, got a device or a pipe"):
+            read(path)

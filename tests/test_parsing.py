@@ -23,7 +23,17 @@ from ampscale.checkpoints import load, read_file, write_file
 from ampscale.cli.rule_arguments import number, read_rule
 from ampscale.core.validation import check_number
 from ampscale.frameworks.torch import GradScaler as TorchGradScaler
-from ampscale.parsing import DEEPEST, LONGEST_JSON, LONGEST_NUMBER, MOST_STEPS, excerpt, json_text, parse_json, parse_toml
+from ampscale.parsing import (
+    DEEPEST,
+    LONGEST_JSON,
+    LONGEST_NUMBER,
+    LONGEST_ROW,
+    MOST_STEPS,
+    excerpt,
+    json_text,
+    parse_json,
+    parse_toml,
+)
 from ampscale.simulation import from_csv, from_string, identify, simulate
 from ampscale.simulation.recordings.logs import read_log
 
@@ -101,6 +111,8 @@ REJECTED = {
     "a root": (partial(number, "-2**0.5"), "a number must be written like"),
     "long number": (partial(number, LONG), "a number must be written like"),
     "log of words": (partial(read_log, "overflow " * 60_000), "no known words"),
+    "blank lines": (partial(read_log, "\n" * 2_000_000), "no known words"),
+    "row": (partial(read_log, "epoch,step,scale\n" + "," * 2_000_000), "each row must have at most"),
     "log of digits": (partial(read_log, "steps: " + "9" * 1_000_000 + " loss: "), "at most"),
     "field": (partial(read_log, "epoch,step,scale\n0,0," + "8" * 200_000), "field larger than field limit"),
     "header": (partial(read_log, 'epoch,step,"scale\n0,0,8"'), "Lightning's metrics.csv must have numbers"),
@@ -269,6 +281,18 @@ def test_a_table_with_more_rows_than_steps_is_rejected(tmp_path, monkeypatch):
     (tmp_path / "x.csv").write_text("finite\n1\n1\n1\n")
     with pytest.raises(ValueError, match=r"x\.csv must have at most 2 rows, got more"):
         from_csv(tmp_path / "x.csv")
+    (tmp_path / "x.csv").write_text("finite" + "," * LONGEST_ROW)
+    with pytest.raises(ValueError, match=f"each line must have at most {LONGEST_ROW} characters, got more"):
+        from_csv(tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize("pattern", [None, "global"])
+def test_a_log_with_more_messages_than_the_limit_is_rejected(monkeypatch, pattern):
+    """They are counted while they are found, of all projects together."""
+    monkeypatch.setattr("ampscale.simulation.recordings.log_formats.MOST_MESSAGES", 2)
+    assert len(read_log("global_step: 1\nglobal_step: 2\n", "paddle", pattern).observed.finite) == 2
+    with pytest.raises(ValueError, match="a log must have at most 2 messages, got more"):
+        read_log("global_step: 1\nglobal_step: 2\nsteps: 3 loss: global\n", "paddle", pattern)
 
 
 def test_what_could_not_be_read_is_not_written(tmp_path):

@@ -50,14 +50,29 @@ def read_bounded(path: str | os.PathLike[str], limit: int) -> bytes:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It has more than *limit* bytes.
+        ValueError: It has more than *limit* bytes, or is no regular file.
     """
+    check_regular(path, limit)
     with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        data = b"" if size > limit else file.read(limit + 1)
-    if max(size, len(data)) > limit:
+        data = file.read(limit + 1)
+    if len(data) > limit:  # it has grown since
         raise ValueError(f"{path} must have at most {limit} bytes, got more")
     return data
+
+
+def check_regular(path: str | os.PathLike[str], limit: int | None = None) -> None:
+    """
+    Check a file before it is opened: a device may never end, and a pipe without a writer never begins.
+
+    Raises:
+        OSError: There is no such file.
+        ValueError: It is neither a file nor a folder, which opening it rejects; or it has more than *limit* bytes.
+    """
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+        raise ValueError(f"{path} must be a regular file, got a device or a pipe")
+    if limit is not None and stat.S_ISREG(status.st_mode) and status.st_size > limit:
+        raise ValueError(f"{path} must have at most {limit} bytes, got more")
 
 
 def _mode(target: Path) -> int | None:

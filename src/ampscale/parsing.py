@@ -14,7 +14,9 @@ from typing import Any
 
 LONGEST_JSON = 2**23  # bytes
 LONGEST_TOML = 2**20  # characters
-LONGEST_LOG = 2**30  # bytes of a training log or a CSV file
+LONGEST_LOG = 2**28  # bytes of a training log or a CSV file: with the next, what is read takes at most about 2 GB of memory
+MOST_MESSAGES = 1_000_000  # in a training log
+LONGEST_ROW = 2**20  # characters, of a CSV file
 LONGEST_PICKLE = 2**26  # bytes, in an archive of torch
 LONGEST_RULE = 10_000  # characters, on the command line
 MOST_ENTRIES = 100_000  # in an archive, or tensors in a file

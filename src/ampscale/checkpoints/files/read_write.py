@@ -11,7 +11,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from ...files import write_atomically
+from ...files import check_regular, write_atomically
 from ...parsing import LONGEST_JSON, json_text, parse_json
 from . import safetensors
 
@@ -70,9 +70,10 @@ def read_file(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     Raises:
         ImportError: It is torch's, and torch is not installed.
         OSError: It cannot be read.
-        ValueError: It has another ending, is damaged, or holds something else than a mapping.
+        ValueError: It has another ending, is no regular file, is damaged, or holds something else than a mapping.
     """
     kind = _kind(Path(path))
+    check_regular(path)
     with open(path, "rb") as file:
         return _read(kind, file, Path(path))
 

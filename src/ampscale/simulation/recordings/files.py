@@ -45,8 +45,8 @@ def from_file(
 
 def read_text(path: str | Path) -> str:
     """A file's text. Bytes that are no UTF-8, as a log can have where it was cut, become a mark that means nothing."""
-    text = read_bounded(path, LONGEST_LOG).decode("utf-8-sig", errors="replace")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    data = read_bounded(path, LONGEST_LOG).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return data.decode("utf-8-sig", errors="replace")
 
 
 def _is_metrics(path: str | Path, text: str) -> bool:

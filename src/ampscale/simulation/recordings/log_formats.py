@@ -19,13 +19,13 @@ groups say what it reads:
 
 import math
 import re
-from bisect import bisect_left
-from itertools import groupby
+from heapq import merge
+from itertools import groupby, islice, repeat
 from typing import NamedTuple
 
 import numpy as np
 
-from ...parsing import excerpt
+from ...parsing import MOST_MESSAGES, excerpt
 from ..traces import Overflow
 
 DIALECTS = ("apex", "deepspeed", "paddle", "megatron", "fairseq", "lightning")
@@ -121,14 +121,15 @@ class Event(NamedTuple):
 
 def find_events(text: str) -> dict[str, list[Event]]:
     """The events of each dialect that has any: first of the one with most reports of overflows, then with most events."""
-    ends, found = line_ends(text), dict[str, list[Event]]()
+    found = dict[str, list[Event]]()
     for dialect in DIALECTS:
-        matches = [(match, meaning) for name, meaning, sign in PATTERNS if name == dialect for match in sign.finditer(text)]
-        end, events = 0, list[Event]()
-        for match, meaning in sorted(matches, key=lambda each: each[0].start()):
+        signs = [zip(sign.finditer(text), repeat(meaning)) for name, meaning, sign in PATTERNS if name == dialect]
+        lines, end, events = Lines(text), 0, list[Event]()
+        for match, meaning in merge(*signs, key=lambda each: each[0].start()):
             if match.start() >= end:  # of signs that overlap the first is meant
-                events.append(_event(text, ends, meaning, match.start(), match.groupdict()))
+                events.append(_event(lines, meaning, match.start(), match.groupdict()))
                 end = match.end()
+                _check_messages(len(events) + sum(map(len, found.values())))
         if events:
             found[dialect] = events
     return dict(sorted(found.items(), key=lambda item: (reports(item[1]), len(item[1])), reverse=True))
@@ -145,16 +146,18 @@ def find_steps(text: str, pattern: str) -> list[Event]:
         compiled = re.compile(pattern, re.MULTILINE)
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"step_pattern must be a regular expression, got {excerpt(pattern)}: {error}") from None
-    matches, ends = list(compiled.finditer(text)), line_ends(text)
+    matches, lines = list(islice(compiled.finditer(text), MOST_MESSAGES + 1)), Lines(text)
+    _check_messages(len(matches))
     if not matches:
         raise ValueError(f"step_pattern {excerpt(pattern)} matches nothing in the log")
     if "step" not in compiled.groupindex:
-        places = [next(of_line).start() for _, of_line in groupby(matches, lambda match: bisect_left(ends, match.start()))]
-        return [_event(text, ends, "steps", at, {"steps": str(count)}) for count, at in enumerate(places, 1)]
+        places = [next(of_line).start() for _, of_line in groupby(matches, lambda match: lines.number(match.start()))]
+        lines = Lines(text)
+        return [_event(lines, "steps", at, {"steps": str(count)}) for count, at in enumerate(places, 1)]
     if wrong := next((match for match in matches if not (match["step"] or "").isdecimal()), None):
         got = f"{excerpt(wrong['step'])} in {excerpt(wrong[0])}"
         raise ValueError(f"the group 'step' of step_pattern must match a whole number, got {got}")
-    return [_event(text, ends, "steps", match.start(), {"steps": match["step"]}) for match in matches]
+    return [_event(lines, "steps", match.start(), {"steps": match["step"]}) for match in matches]
 
 
 def reports(events: list[Event]) -> int:
@@ -162,19 +165,34 @@ def reports(events: list[Event]) -> int:
     return sum(event.meaning == "overflow" or event.has("total") or event.has("skipped") for event in events)
 
 
-def line_ends(text: str) -> list[int]:
-    """The places of the line ends."""
-    return [match.start() for match in re.finditer("\n", text)]
+class Lines:
+    """The lines of a text, found as they are asked for, in order: a list of their ends would take 40 bytes for each."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.start, self._at, self._number = text, 0, 0, 1
+
+    def number(self, at: int) -> int:
+        """The number, from 1, of the line at a place, which is not before the last one; `start` is where the line begins."""
+        if passed := self.text.count("\n", self._at, at):
+            self._number += passed
+            self.start = self.text.rindex("\n", self._at, at) + 1
+        self._at = at
+        return self._number
 
 
-def _event(text: str, ends: list[int], meaning: str, at: int, groups: dict[str, str | None]) -> Event:
-    line = bisect_left(ends, at)
-    launcher = LAUNCHER.match(text, ends[line - 1] + 1 if line else 0)
+def _check_messages(number: int) -> None:
+    if number > MOST_MESSAGES:
+        raise ValueError(f"a log must have at most {MOST_MESSAGES} messages, got more: give a part of it")
+
+
+def _event(lines: Lines, meaning: str, at: int, groups: dict[str, str | None]) -> Event:
+    line = lines.number(at)
+    launcher = LAUNCHER.match(lines.text, lines.start)
     rank = groups.get("rank") or (launcher and (launcher[1] or launcher[2]))
     number = next(
         (groups[name] for name in ("index", "steps", "updates") if groups.get(name)), "0" if meaning == "start" else None
     )
-    return Event(at, line + 1, meaning, groups, None if rank is None else count(rank), None if number is None else count(number))
+    return Event(at, line, meaning, groups, None if rank is None else count(rank), None if number is None else count(number))
 
 
 def count(digits: str) -> int:

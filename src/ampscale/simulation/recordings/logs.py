@@ -14,16 +14,16 @@ A progress bar of tqdm, as the Hugging Face trainer's, numbers the steps for `st
 import csv
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
 
-from ...parsing import MOST_STEPS, cut, excerpt
+from ...parsing import LONGEST_ROW, MOST_STEPS, check_length, cut, excerpt
 from ..traces import Observed, Overflow, Trace
-from .log_formats import DIALECTS, EVERY_RANK, Event, count, find_events, find_steps, reports
+from .log_formats import DIALECTS, EVERY_RANK, Event, Lines, count, find_events, find_steps, reports
 from .log_steps import UnplacedError, observe
 
 SUSPECT = re.compile(r"(?>.*?overflow).*?(?:skip|scale)|.*?inf or nan", re.IGNORECASE)
@@ -121,7 +121,8 @@ def _text(text_or_lines: Any) -> str:
         if wrong := [line for line in lines if not isinstance(line, str)]:
             raise TypeError(f"a log must be text or lines of text, got a line of type {type(wrong[0]).__name__}")
         text_or_lines = "\n".join(line.rstrip("\r\n") for line in lines)
-    return re.sub(r"\r\n?", "\n", text_or_lines)
+    text: str = text_or_lines
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _choose(asked: str | None, found: dict[str, list[Event]], text: str, step_pattern: str | None) -> tuple[str, list[str]]:
@@ -142,11 +143,14 @@ def _choose(asked: str | None, found: dict[str, list[Event]], text: str, step_pa
 
 def _not_understood(found: dict[str, list[Event]], text: str) -> list[str]:
     heard = {event.line for events in found.values() for event in events}
-    lines = [(line, words) for line, words in enumerate(text.split("\n"), 1) if line not in heard and SUSPECT.match(words)]
-    if not lines:
+    lines = Lines(text)
+    suspects = (found for found in re.finditer(r"[^\n]+", text) if SUSPECT.match(found[0]))
+    missed = (found for found in suspects if lines.number(found.start()) not in heard)
+    if (first := next(missed, None)) is None:
         return []
-    line, words = lines[0][0], excerpt(lines[0][1].strip(), 400)
-    return [f"{len(lines)} lines that seem to speak of overflows were not understood, the first is line {line}, {words}"]
+    line, words = lines.number(first.start()), excerpt(first[0].strip(), 400)
+    number = 1 + sum(1 for _ in missed)
+    return [f"{number} lines that seem to speak of overflows were not understood, the first is line {line}, {words}"]
 
 
 def _one_speaker(events: list[Event], notes: list[str]) -> list[Event]:
@@ -216,7 +220,7 @@ def _numbered_once(events: list[Event]) -> list[Event]:
 
 def _scale_columns(text: str) -> list[str]:
     """The columns of Lightning's metrics.csv that can hold a scale."""
-    names = text.split("\n", 1)[0].split(",")
+    names = text[:LONGEST_ROW].split("\n", 1)[0].split(",")
     if not {"epoch", "step"} <= set(names):
         return []
     return [name for name in names if "scale" in name.lower() and not name.endswith("_epoch")]
@@ -230,13 +234,15 @@ def _lightning(text: str) -> Log:
     columns = _scale_columns(text)
     if len(columns) != 1:
         raise ValueError(f"Lightning's metrics.csv must have one column for the scale, got {excerpt(columns)}; see observed_csv")
-    reader, line = csv.DictReader(text.split("\n")), 0
+    reader, line = csv.DictReader(_lines(text)), 0
     seen = list[tuple[int, int, float]]()
     try:
         for row in reader:
             line = reader.line_num
             if row.get(columns[0]):
                 seen.append((line, _step(row["step"]), float(row[columns[0]])))
+            if len(seen) > MOST_STEPS + 1:
+                raise ValueError(f"more than {MOST_STEPS} rows have a scale")
         if not seen:
             raise ValueError("there is no scale")
         first = seen[0][1]
@@ -264,6 +270,15 @@ def _lightning(text: str) -> Log:
     if (finite == -1).any():
         notes.append("the log leaves out steps: Trainer(log_every_n_steps=1) logs each")
     return Log("lightning", overflows, Observed(scales, finite), tuple(notes))
+
+
+def _lines(text: str) -> Iterator[str]:
+    at = 0
+    while at <= len(text):
+        end = text.find("\n", at) % (len(text) + 1)
+        check_length(line := text[at:end], LONGEST_ROW, "each row")
+        yield line
+        at = end + 1
 
 
 def _step(text: str) -> int:

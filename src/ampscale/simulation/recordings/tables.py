@@ -3,11 +3,14 @@
 import csv
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
-from ...parsing import MOST_STEPS, excerpt
+from ...files import check_regular
+from ...parsing import LONGEST_LOG, LONGEST_ROW, MOST_STEPS, excerpt
 from ..traces import Observed, Trace, from_flags
 
 FLAG_COLUMNS = {"finite": "finite", "overflow": "overflow", "found_inf": "overflow", "skipped": "overflow"}  # what true means
@@ -55,17 +58,17 @@ def observed_csv(path: str | Path, scale_column: str = "scale", overflow_column:
         ValueError: There is no such column, or more than one; or a cell holds something else.
         OSError: The file cannot be read.
     """
-    header, lines = read_table(path)
-    rows = list(lines)
+    header, rows = read_table(path)
     scale_place = _place(path, header, scale_column)
-    scales = [_scale(path, line, scale_column, cells[scale_place]) for line, cells in rows]
     if overflow_column is None and flag_columns(header):
         overflow_column = _flag_column(path, header)
-    finite = [-1] * len(rows)
-    if overflow_column is not None:
-        place, finite_if = _place(path, header, overflow_column), FLAG_COLUMNS.get(overflow_column.lower()) == "finite"
-        seen = [_flag(path, line, overflow_column, cells[place], empty=True) for line, cells in rows]
-        finite = [-1 if flag is None else int(flag is finite_if) for flag in seen]
+    column = overflow_column or ""
+    place = None if overflow_column is None else _place(path, header, column)
+    finite_if, scales, finite = FLAG_COLUMNS.get(column.lower()) == "finite", list[float](), list[int]()
+    for line, cells in rows:
+        scales.append(_scale(path, line, scale_column, cells[scale_place]))
+        flag = None if place is None else _flag(path, line, column, cells[place], empty=True)
+        finite.append(-1 if flag is None else int(flag is finite_if))
     if finite[-1] == -1:
         finite.pop()
     else:
@@ -83,8 +86,9 @@ def read_table(path: str | Path) -> tuple[list[str], Iterator[tuple[int, list[st
 def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
     """The rows of a CSV file, the names first; empty lines mean nothing."""
     count, width = 0, 0
+    check_regular(path, LONGEST_LOG)
     with Path(path).open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, skipinitialspace=True)
+        reader = csv.reader(_lines(file), skipinitialspace=True)
         try:
             for cells in filter(None, reader):
                 count, width = count + 1, width or len(cells)
@@ -97,6 +101,13 @@ def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
             raise ValueError(f"{path} is no CSV file in UTF-8: {error}") from None
     if count < 2:
         raise ValueError(f"{path} must have a row of names and at least one row of values, got {count} rows")
+
+
+def _lines(file: TextIO) -> Iterator[str]:
+    for line in iter(partial(file.readline, LONGEST_ROW + 1), ""):
+        if len(line) > LONGEST_ROW:
+            raise csv.Error(f"each line must have at most {LONGEST_ROW} characters, got more")
+        yield line
 
 
 def _place(path: str | Path, header: list[str], column: str) -> int:
