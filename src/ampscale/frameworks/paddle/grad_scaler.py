@@ -26,7 +26,7 @@ from ...parsing import excerpt
 from .._arrays import HOST
 from .._progress import Stage, out_of_order
 from .._validation import check_keys, is_empty, number_of
-from .optimizer_calls import check_gradients, minimize_of, parameters_of, step_of, unscale_gradients
+from .optimizer_calls import checked_gradients, minimize_of, parameters_of, step_of, unscale_gradients
 
 _REFILL = {"accumulated": ("growth", "backoff"), "consecutive": ("finite", "backoff")}
 _KEYS = (
@@ -312,10 +312,10 @@ class GradScaler:
         if progress is not None and progress.stage is not Stage.UNSCALED:
             raise out_of_order(caller, progress.stage)
         if progress is None:
-            parameters, scale = parameters_of(optimizer), self.get_loss_scaling()
-            check_gradients(parameters, scale)
+            scale = self.get_loss_scaling()
+            gradients = checked_gradients(parameters_of(optimizer), scale)
             progress = self._progress[id(optimizer)] = _Progress(optimizer)
-            progress.finite = bool(unscale_gradients(parameters, scale))
+            progress.finite = bool(unscale_gradients(gradients, scale))
             progress.stage = Stage.UNSCALED
         return progress
 

@@ -1,12 +1,13 @@
 """Calls of Paddle's scaler to the optimizer of a hand-written loop: its parameters, its step, and its gradients."""
 
-import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import array_api_compat
 
 from ... import functional
+from ...backends import Backend
+from ...core.trees import leaves_with_paths
 from ...core.typing import Array, Flag
 from .._validation import is_torch_optimizer
 
@@ -55,39 +56,47 @@ def minimize_of(optimizer: Any) -> Callable[..., Any]:
     return lambda *_, **__: step()
 
 
-def check_gradients(parameters: list[Any], scale: float) -> None:
+class Gradients(NamedTuple):
+    """Gradients that can be unscaled, in place if their library can."""
+
+    parameters: list[Any]
+    backend: Backend
+    in_place: bool
+
+
+def checked_gradients(parameters: list[Any], scale: float) -> Gradients:
     """
-    Check that the gradients of *parameters* can be unscaled, in place if their library can, and write nothing.
+    Return the gradients of *parameters*, after they were checked, and write nothing but sparse ones that add up an index.
 
     Raises:
-        TypeError, ValueError: They cannot.
-    """
-    gradients = [parameter.grad for parameter in parameters]
-    functional.check_unscale(gradients, scale, gradients if _are_writable(gradients) else None)
-    if "torch" in sys.modules and any(map(array_api_compat.is_torch_array, gradients)):
-        from ...backends.torch.layout import check_target
-
-        for gradient in gradients:
-            if gradient is not None:
-                check_target(gradient, "a gradient")
-
-
-def unscale_gradients(parameters: list[Any], scale: float) -> Flag:
-    """
-    Divides the gradients of *parameters* by *scale*: in place, save for arrays that cannot be written to, and for sparse
-    ones with an index twice, which are replaced.
-
-    Returns:
-        Bool, shape (): whether all were finite, before and after.
+        TypeError, ValueError: They cannot be unscaled.
     """
     for parameter in parameters:
         if getattr(parameter.grad, "is_sparse", False):
             parameter.grad = parameter.grad.coalesce()
     gradients = [parameter.grad for parameter in parameters]
-    if _are_writable(gradients):
-        return functional.unscale_and_check(gradients, scale, out=gradients)[1]
-    unscaled, finite = functional.unscale_and_check(gradients, scale)
-    for parameter, gradient in zip(parameters, unscaled, strict=True):
+    in_place = _are_writable(gradients)
+    backend = functional.check_unscale(gradients, scale, gradients if in_place else None)
+    if backend.NAME == "torch":
+        from ...backends.torch.layout import check_target
+
+        for path, gradient in leaves_with_paths(gradients, "gradients"):
+            check_target(gradient, path)
+    return Gradients(parameters, backend, in_place)
+
+
+def unscale_gradients(gradients: Gradients, scale: float) -> Flag:
+    """
+    Divide *gradients* by *scale*: in place, except for arrays that cannot be written to, which are replaced.
+
+    Returns:
+        Bool, shape (): whether all were finite, before and after.
+    """
+    arrays = [parameter.grad for parameter in gradients.parameters]
+    if gradients.in_place:
+        return gradients.backend.unscale_and_check(arrays, scale, arrays)[1]
+    unscaled, finite = gradients.backend.unscale_and_check(arrays, scale)
+    for parameter, gradient in zip(gradients.parameters, unscaled, strict=True):
         parameter.grad = gradient
     return finite
 
