@@ -228,7 +228,8 @@ def test_wrong_arrays_raise(optimizer):
     bound = optimizer(model)
     shapes = [(shape, partial(bound, [np.ones(shape, np.float32)]), ValueError, "shape") for shape in ((3, 2), (1,), ())]
     number = ("number", partial(bound, [1.0]), TypeError, "^a gradient must be an array, got 1.0 of type float$")
-    assert unexpected([*shapes, number, ("complex", partial(optimizer, Network(sum, [np.ones(1, "c8")])), TypeError, "complex64")]) == []
+    complex_one = ("complex", partial(optimizer, Network(sum, [np.ones(1, "c8")])), TypeError, "complex64")
+    assert unexpected([*shapes, number, complex_one]) == []
     assert model.params[0].tolist() == [1, 2]
 
 
