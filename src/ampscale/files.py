@@ -50,7 +50,7 @@ def read_bounded(path: str | os.PathLike[str], limit: int) -> bytes:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It has more than *limit* bytes, or is no regular file.
+        ValueError: It has more than *limit* bytes, or is a device.
     """
     check_regular(path, limit)
     with open(path, "rb") as file:
@@ -62,15 +62,15 @@ def read_bounded(path: str | os.PathLike[str], limit: int) -> bytes:
 
 def check_regular(path: str | os.PathLike[str], limit: int | None = None) -> None:
     """
-    Check a file before it is opened: a device may never end, and a pipe without a writer never begins.
+    Check a file before it is opened: a device may never end. A pipe may be read, once.
 
     Raises:
         OSError: There is no such file.
-        ValueError: It is neither a file nor a folder, which opening it rejects; or it has more than *limit* bytes.
+        ValueError: It is a device, or has more than *limit* bytes.
     """
     status = os.stat(path)
-    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
-        raise ValueError(f"{path} must be a regular file, got a device or a pipe")
+    if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
+        raise ValueError(f"{path} must be a file or a pipe, got a device")
     if limit is not None and stat.S_ISREG(status.st_mode) and status.st_size > limit:
         raise ValueError(f"{path} must have at most {limit} bytes, got more")
 

@@ -70,7 +70,7 @@ def read_file(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     Raises:
         ImportError: It is torch's, and torch is not installed.
         OSError: It cannot be read.
-        ValueError: It has another ending, is no regular file, is damaged, or holds something else than a mapping.
+        ValueError: It has another ending, is a device, is damaged, or holds something else than a mapping.
     """
     kind = _kind(Path(path))
     check_regular(path)
