@@ -79,7 +79,8 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
     Args:
         tree: As for `scale`.
         scale: As for `scale`.
-        out: Where to write the result: arrays of the same shapes and dtypes; *tree* itself to unscale in place.
+        out: Where to write the result: arrays of the same shapes and dtypes; *tree* itself to unscale in place. After an
+            interrupt it may be written in part: compute the gradients again.
         dtype: As for `unscale`; not together with *out*.
 
     Raises:
