@@ -2,7 +2,8 @@
 Errors raised at every point of a call: at each call and return of the library's own functions, or at each line of them.
 
 A `World` is what a call may change. After an interruption the call was whole; or it can be repeated; or it is refused, and what
-the error says to do helps. In each case the next step must be right, to the last bit.
+the error says to do helps. In each case the next step must be right, to the last bit. Pure functions with `out` are not
+interrupted: they have no state that could be marked, and their docstrings say what an interrupt leaves.
 """
 
 import sys
