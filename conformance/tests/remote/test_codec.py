@@ -152,7 +152,7 @@ def test_numbers_that_are_arrays_stay_arrays():
 
 
 def test_what_is_of_no_kind_is_refused():
-    """What requests alone have, and what the schema cannot tell; it holds the code to it in all else."""
+    """A ValueError for each value that is of none of the kinds that a request has."""
     for kind, said in (("handle", 1.0), ("handle and tree", {"0": 1, "1": []}), ("finite", 1), ("options", [])):
         with pytest.raises(ValueError, match=r"wanted|must"):
             WIRE.decode(kind, said)

@@ -60,7 +60,7 @@ def quiet(xp: Namespace) -> AbstractContextManager[Any]:
 
 
 def _one_home(arrays: list[Array]) -> bool:
-    """Whether all arrays are of one type and on one device, or NumPy's; False where it takes a closer look."""
+    """Return True if all arrays are of one type and on one device, or NumPy's; False if it takes a closer look."""
     kinds = one_of_each_type(arrays)
     if all(map(array_api_compat.is_numpy_array, kinds)):
         return True

@@ -139,9 +139,7 @@ class LossScaleRule(RuleConstants):
             if machine_floats.takes_host(self, state, finite):
                 return machine_floats.transition_host(self._step, state, finite)
             return machine.transition(self, state, finite)
-        except (
-            AttributeError,
-            TypeError,
-        ):  # only a state that failed is asked for its types, which would take time in every step
+        except (AttributeError, TypeError):
+            # Check the types of a state only after a failure: in every step it would take time.
             machine.check_state(state)
             raise

@@ -56,7 +56,7 @@ def text(said: Any) -> str:
 
 
 def shown(said: Any) -> str:
-    """What came, on one line and no longer than a message bears; what is cut off is not formatted."""
+    """Return *said* on one line, cut to the length of a message; the rest is not formatted."""
     if isinstance(said, bytes):
         return cut(repr(said[: _SHOWN + 1].decode("utf-8", "backslashreplace")))
     return cut("".join(islice(json.JSONEncoder().iterencode(said), _SHOWN + 1)))

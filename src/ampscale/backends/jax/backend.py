@@ -275,7 +275,7 @@ def _roots(sums: list[Array], within: str) -> Array:
 
 @partial(jax.jit, static_argnums=2)
 def _coefficient(sums: list[Array], limit: Array, within: str) -> tuple[Array, Array]:
-    """What to multiply by, in float64, and the norm."""
+    """Return the coefficient of clipping, in float64, and the norm: both of shape ()."""
     total, down = _total(sums, within), LIFTS[within].down
     norm = _unlifted_root(total, within)
     beyond = kernels.in_dtype(jnp.sqrt(total[0]) * (down / total[1]), within)
