@@ -17,7 +17,7 @@ def all_scales(rule):
     state = type(first)(*(array if array is None else np.full(len(PATTERNS), array) for array in first))
     scales, stopped = [state.scale], np.full(len(PATTERNS), STEPS)
     for step, finite in enumerate(PATTERNS.T):
-        stops = rule.stops(state, finite) & (stopped == STEPS)
+        stops = rule.would_raise(state, finite) & (stopped == STEPS)
         stopped[stops] = step
         state = rule.update(state, finite)
         scales.append(state.scale)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ampscale.core.rule import LossScaleRule
-from ampscale.core.rule_constants import REFILLS
+from ampscale.core.rule_constants import EVENTS
 from ampscale.core.trees import leaves
 
 DTYPES = {
@@ -88,16 +88,16 @@ def rules(draw):
         hysteresis=draw(st.integers(1, 3)) if rate is None else 1,
         min_scale=low,
         max_scale=high,
-        refill=tuple(draw(st.sets(st.sampled_from(REFILLS)))),
-        backoff_divides=draw(st.booleans()),
-        growth_guard=draw(st.booleans()),
-        growth_offset=draw(st.integers(-3, 3)),
+        reset_bad_steps_on=tuple(draw(st.sets(st.sampled_from(EVENTS)))),
+        divide_on_backoff=draw(st.booleans()),
+        skip_infinite_growth=draw(st.booleans()),
+        initial_good_steps=draw(st.integers(-3, 3)),
         dtype=dtype,
-        wide_factor=draw(st.booleans()),
-        first_growth_factor=draw(st.none() | growth),
-        gate=(low, high) != (None, None) and draw(st.booleans()),
-        rate=rate,
-        stop_at_floor=low is not None and draw(st.booleans()),
-        stop_below=draw(below),
-        lag=draw(st.booleans()),
+        float64_factor=draw(st.booleans()),
+        warmup_growth_factor=draw(st.none() | growth),
+        block_at_bounds=(low, high) != (None, None) and draw(st.booleans()),
+        overflow_tolerance=rate,
+        raise_at_min_scale=low is not None and draw(st.booleans()),
+        raise_at_or_below=draw(below),
+        delayed_update=draw(st.booleans()),
     )

@@ -28,18 +28,18 @@ def test_a_command_prints_what_its_page_shows(command, shown, monkeypatch):
 
 def test_commands_are_shown():
     """The reader of pages finds them."""
-    assert {each.id.partition("-")[0] for each in SHOWN} >= {"README", "dialects"}
+    assert {each.id.partition("-")[0] for each in SHOWN} >= {"README", "variants"}
 
 
-DIALECTS = {  # log2 of the scale at the end, from 2**16 with an interval of 4
+VARIANTS = {  # log2 of the scale at the end, from 2**16 with an interval of 4
     "torch": 16, "keras": 16, "jmp": 16, "flax": 13, "fairseq": 16, "paddle": 16, "paddle:hysteresis=2": 21,
-    "paddle_document:refill=backoff": 19, "megatron": 20, "deepspeed": 16,
+    "paddle_document:reset_bad_steps_on": 19, "megatron": 20, "deepspeed": 16,
     "deepspeed_consecutive": 18, "deepspeed:hysteresis=1": 13,
 }  # fmt: skip
 
 
-def test_the_page_of_dialects_has_what_was_measured():
+def test_the_page_of_variants_shows_the_measured_scales():
     """The scales that the published scalers themselves were seen to end at."""
-    page = (ROOT / "docs" / "dialects.md").read_text()
+    page = (ROOT / "docs" / "variants.md").read_text()
     ends = dict(re.findall(r"^ *\d+ (\S+) .* 2\^(\d+)$", page, re.MULTILINE))
-    assert {name: int(ends[name]) for name in DIALECTS} == DIALECTS
+    assert {name: int(ends[name]) for name in VARIANTS} == VARIANTS

@@ -18,7 +18,7 @@ EACH = pytest.mark.parametrize("preset", presets.PRESETS.values(), ids=presets.P
 def test_a_preset_is_constants_with_a_source(preset):
     """Project, version, class, file and a sentence are there; it is a plain rule, equal to one made of its fields or its JSON."""
     assert getattr(presets, preset.name) is preset.rule
-    assert all((preset.project, preset.version, preset.what, preset.where))
+    assert all((preset.project, preset.version, preset.class_name, preset.source_file))
     assert preset.summary.endswith(".")
     assert set(preset.parameters) <= {field.name for field in dataclasses.fields(LossScaleRule)}
     rule = preset.rule()
@@ -32,8 +32,14 @@ def test_a_parameter_sets_what_it_is_called(preset):
     """Each changes its own field, and a factor its reciprocal too where the scaler has but one; two set another field."""
     default = dataclasses.asdict(preset.rule())
     other = {"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 7, "hysteresis": 3}
-    other |= {"min_scale": 0.5, "max_scale": 2.0**40, "rate": 0.125, "stop_below": 0.5, "stop_at_floor": False}
-    meant = {("chainer", "growth_interval"): "growth_factor", ("fairseq2", "min_scale"): "stop_below"}
+    other |= {
+        "min_scale": 0.5,
+        "max_scale": 2.0**40,
+        "overflow_tolerance": 0.125,
+        "raise_at_or_below": 0.5,
+        "raise_at_min_scale": False,
+    }
+    meant = {("chainer", "growth_interval"): "growth_factor", ("fairseq2", "min_scale"): "raise_at_or_below"}
     for name in preset.parameters:
         rule = dataclasses.asdict(preset.rule(**{name: other[name]}))
         changed = {key for key, value in rule.items() if value != default[key]}
@@ -52,7 +58,7 @@ def test_presets_stand_in_the_order_of_the_page():
 @EACH
 def test_a_wrong_setting_raises(preset):
     """The error names the setting; only a bound may be None, only a flag a bool, and flax's interval 0."""
-    fine = {(name, None) for name in ("min_scale", "max_scale", "stop_below")} | {("stop_at_floor", True)}
+    fine = {(name, None) for name in ("min_scale", "max_scale", "raise_at_or_below")} | {("raise_at_min_scale", True)}
     fine |= {("growth_interval", 0)} if preset.name == "flax" else set()
     cases = [
         ((name, value), partial(preset.rule, **{name: value}), (TypeError, ValueError), f"^{name} must be")

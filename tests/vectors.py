@@ -44,10 +44,10 @@ def arguments(values):
 
 
 def rule_arguments(values):
-    """The arguments of a LossScaleRule, whose `refill` and `dtype` are plain words."""
-    plain = {name: values[name] for name in ("refill", "dtype") if isinstance(values.get(name), list | str)}
+    """The arguments of a LossScaleRule, whose `reset_bad_steps_on` and `dtype` are plain words."""
+    plain = {name: values[name] for name in ("reset_bad_steps_on", "dtype") if isinstance(values.get(name), list | str)}
     given = arguments({name: value for name, value in values.items() if name not in plain})
-    return {**given, **{name: tuple(value) if name == "refill" else value for name, value in plain.items()}}
+    return {**given, **{name: tuple(value) if name == "reset_bad_steps_on" else value for name, value in plain.items()}}
 
 
 def same(got, wanted):

@@ -27,18 +27,18 @@ WITHOUT_RATES = st.builds(
     hysteresis=st.integers(1, 3),
     min_scale=st.none() | st.sampled_from([2.0**-126, 0.9, 1.0]),
     max_scale=st.none() | st.sampled_from([1000.3, 2.0**17, 3.3e38]),
-    refill=st.lists(st.sampled_from(["finite", "growth", "backoff"]), unique=True).map(tuple),
-    backoff_divides=st.booleans(),
-    growth_guard=st.booleans(),
-    growth_offset=st.integers(-2, 2),
+    reset_bad_steps_on=st.lists(st.sampled_from(["finite", "growth", "backoff"]), unique=True).map(tuple),
+    divide_on_backoff=st.booleans(),
+    skip_infinite_growth=st.booleans(),
+    initial_good_steps=st.integers(-2, 2),
     dtype=st.sampled_from(["float32", "float64"]),
-    wide_factor=st.booleans(),
-    first_growth_factor=st.none() | st.sampled_from(FACTORS),
-    gate=st.booleans(),
-    stop_at_floor=st.booleans(),
-    stop_below=st.none() | st.sampled_from([0.5, 1.0, 100.0]),
-    lag=st.booleans(),
+    float64_factor=st.booleans(),
+    warmup_growth_factor=st.none() | st.sampled_from(FACTORS),
+    block_at_bounds=st.booleans(),
+    raise_at_min_scale=st.booleans(),
+    raise_at_or_below=st.none() | st.sampled_from([0.5, 1.0, 100.0]),
+    delayed_update=st.booleans(),
 ).filter(lambda rule: rule is not None)
 RULES = WITHOUT_RATES | st.builds(
-    dataclasses.replace, WITHOUT_RATES, rate=st.sampled_from([0.1, 0.3, 1 / 3, 0.5, 1.0]), hysteresis=st.just(1)
+    dataclasses.replace, WITHOUT_RATES, overflow_tolerance=st.sampled_from([0.1, 0.3, 1 / 3, 0.5, 1.0]), hysteresis=st.just(1)
 )

@@ -6,11 +6,11 @@ by framework, since two frameworks may share a name.
 """
 
 from . import frameworks, optimizers, presets
-from .backends import backend_of, backends, namespace, register_backend, use_backend
+from .backends import get_backend, get_namespace, list_backends, register_backend, use_backend
 from .core.machine import LossScaleState
-from .core.replicas import Communicator, Solo
+from .core.replicas import Communicator, SingleReplica
 from .core.rule import LossScaleRule
-from .core.step import Reason, StepReport, TrainState
+from .core.step import StepReport, StepStatus, TrainState
 from .frameworks.mindformers import MFTrainOneStepCell
 from .frameworks.mindspore import (
     DynamicLossScaleManager,
@@ -55,22 +55,22 @@ __all__ = [
     "MFTrainOneStepCell",
     "Network",
     "Parameter",
-    "Reason",
-    "Solo",
+    "SingleReplica",
     "StaticLossScaler",
     "StatusRegister",
     "StepReport",
+    "StepStatus",
     "TrainOneStepWithLossScaleCell",
     "TrainState",
     "all_finite",
-    "backend_of",
-    "backends",
     "clip_by_global_norm",
     "frameworks",
+    "get_backend",
+    "get_namespace",
     "global_norm",
     "init_train_state",
+    "list_backends",
     "local_norms",
-    "namespace",
     "optimizers",
     "presets",
     "register_backend",

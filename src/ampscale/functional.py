@@ -6,9 +6,9 @@ Spec: SCALING-scale-refused, SCALING-mixed-refused, OVERFLOW-in-place-checked.
 
 from typing import Any
 
-from .backends import Backend, backend_of, network_of
+from .backends import Backend, get_backend, network_of
 from .core import step
-from .core.replicas import SOLO, Communicator
+from .core.replicas import SINGLE_REPLICA, Communicator
 from .core.rule import LossScaleRule
 from .core.step import StepReport, TrainState
 from .core.typing import Array, Flag, Scale, Tree
@@ -69,7 +69,7 @@ def all_finite(tree: Tree) -> Flag:
 
     Spec: OVERFLOW-all-finite, OVERFLOW-empty, OVERFLOW-integers, OVERFLOW-complex.
     """
-    return backend_of(tree).all_finite(tree)
+    return get_backend(tree).all_finite(tree)
 
 
 def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
@@ -169,7 +169,7 @@ def init_train_state(params: Tree, optimizer: Any, rule: LossScaleRule) -> Train
 
     Spec: STEP-counters.
     """
-    backend_of(params)
+    get_backend(params)
     check_methods(optimizer, "optimizer", "init", "update")
     _check_type(rule, "rule", LossScaleRule)
     return step.init_train_state(params, optimizer, rule)
@@ -182,7 +182,7 @@ def train_step(
     state: TrainState,
     *inputs: Any,
     max_norm: float | None = None,
-    communicator: Communicator = SOLO,
+    communicator: Communicator = SINGLE_REPLICA,
 ) -> tuple[TrainState, StepReport]:
     """
     One step of training, as a pure function: the next state, and what happened.
@@ -214,7 +214,7 @@ def train_step(
         check_number(max_norm, "max_norm", "a positive, finite number", 0, above=True)
     return step.train_step(
         network, optimizer, rule, state, *inputs,
-        max_norm=max_norm, communicator=communicator, verbs=backend_of(state.params),
+        max_norm=max_norm, communicator=communicator, kernels=get_backend(state.params),
     )  # fmt: skip
 
 
@@ -231,7 +231,7 @@ def _check_dtype(dtype: str | None, out: Tree = None) -> None:
 
 
 def _check(tree: Tree) -> Backend:
-    backend = backend_of(tree)
+    backend = get_backend(tree)
     check_scalable(tree)
     return backend
 
@@ -239,7 +239,7 @@ def _check(tree: Tree) -> Backend:
 def check_unscale(tree: Tree, scale: Scale, out: Tree = None) -> Backend:
     """Return the backend that scales or unscales *tree*, after the arguments were checked; nothing has been written."""
     check_scale_host(scale)
-    backend = backend_of(tree, scale=None if isinstance(scale, int | float) else scale, out=None if out is tree else out)
+    backend = get_backend(tree, scale=None if isinstance(scale, int | float) else scale, out=None if out is tree else out)
     check_scalable(tree)
     if out is not None:
         check_out(out, tree)

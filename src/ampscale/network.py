@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .backends import backend_of
+from .backends import get_backend
 from .core.trees import leaves, rebuilt, rows
 from .core.typing import Array, Tree
 from .core.validation import check_loss
@@ -59,7 +59,7 @@ class Network:
         for value, name in ((loss_fn, "loss_fn"), (vjp, "vjp")):
             if not callable(value) and not (name == "vjp" and value is None):
                 raise TypeError(f"{name} must be callable, got {excerpt(value, 200)} of type {type(value).__name__}")
-        self._backend = backend_of(params)
+        self._backend = get_backend(params)
         self._loss_fn = loss_fn
         self._vjp = vjp
         self.params = params

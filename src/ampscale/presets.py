@@ -30,8 +30,8 @@ class Preset:
     name: str
     project: str
     version: str
-    what: str  # the scaler's own name
-    where: str  # the file its rule is written in
+    class_name: str  # the scaler's own name
+    source_file: str  # the file its rule is written in
     rule: Callable[..., LossScaleRule]
 
     @property
@@ -48,11 +48,11 @@ class Preset:
 PRESETS: dict[str, Preset] = {}  # in the order of this page
 
 
-def published(project: str, version: str, what: str, where: str) -> Callable[[Rule], Rule]:
+def published(project: str, version: str, class_name: str, source_file: str) -> Callable[[Rule], Rule]:
     """Enters a function into PRESETS under its name."""
 
     def entered(rule: Rule) -> Rule:
-        PRESETS[rule.__name__] = Preset(rule.__name__, project, version, what, where, rule)
+        PRESETS[rule.__name__] = Preset(rule.__name__, project, version, class_name, source_file, rule)
         return rule
 
     return entered
@@ -68,7 +68,9 @@ def mindspore(init_scale: float = 2.0**24, growth_factor: float = 2.0, growth_in
 
     It has no defaults; these are the manager's.
     """
-    return LossScaleRule(init_scale, growth_factor, _inverse(growth_factor), growth_interval, min_scale=1.0, backoff_divides=True)
+    return LossScaleRule(
+        init_scale, growth_factor, _inverse(growth_factor), growth_interval, min_scale=1.0, divide_on_backoff=True
+    )
 
 
 @published("MindSpore", "2.10.0", "mindspore.nn.DynamicLossScaleUpdateCell", "mindspore/nn/wrap/loss_scale.py")
@@ -79,7 +81,12 @@ def mindspore_update_cell(init_scale: float = 2.0**24, growth_factor: float = 2.
     It has no defaults; these are the manager's.
     """
     return LossScaleRule(
-        init_scale, growth_factor, _inverse(growth_factor, rounded=True), growth_interval, min_scale=1.0, growth_guard=False
+        init_scale,
+        growth_factor,
+        _inverse(growth_factor, rounded=True),
+        growth_interval,
+        min_scale=1.0,
+        skip_infinite_growth=False,
     )
 
 
@@ -91,7 +98,13 @@ def mindspore_manager(init_scale: float = 2.0**24, growth_factor: float = 2.0, g
     It also raises at the 1001st overflow in a row, which is no matter of the scale: see `DynamicLossScaleManager`.
     """
     return LossScaleRule(
-        init_scale, growth_factor, _inverse(growth_factor), growth_interval, min_scale=1.0, growth_guard=False, dtype="float64"
+        init_scale,
+        growth_factor,
+        _inverse(growth_factor),
+        growth_interval,
+        min_scale=1.0,
+        skip_infinite_growth=False,
+        dtype="float64",
     )
 
 
@@ -118,7 +131,13 @@ def paddle_document(
 ) -> LossScaleRule:
     """Overflows accumulate over finite steps, until the scale backs off or grows; no bounds."""
     return LossScaleRule(
-        init_scale, growth_factor, backoff_factor, growth_interval, hysteresis, refill=("growth", "backoff"), growth_guard=False
+        init_scale,
+        growth_factor,
+        backoff_factor,
+        growth_interval,
+        hysteresis,
+        reset_bad_steps_on=("growth", "backoff"),
+        skip_infinite_growth=False,
     )
 
 
@@ -131,7 +150,7 @@ def paddle(
     hysteresis: int = 1,
 ) -> LossScaleRule:
     """A finite step forgets the overflows before it; neither bounds nor a guard."""
-    return LossScaleRule(init_scale, growth_factor, backoff_factor, growth_interval, hysteresis, growth_guard=False)
+    return LossScaleRule(init_scale, growth_factor, backoff_factor, growth_interval, hysteresis, skip_infinite_growth=False)
 
 
 @published("Paddle", "3.3.1", "paddle.amp.AmpScaler", "python/paddle/amp/grad_scaler.py")
@@ -178,7 +197,7 @@ def torch(
     init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5, growth_interval: int = 2000
 ) -> LossScaleRule:
     """Factors applied in float64 and rounded once; a growth that is not finite keeps the scale; no bounds."""
-    return LossScaleRule(init_scale, growth_factor, backoff_factor, growth_interval, wide_factor=True)
+    return LossScaleRule(init_scale, growth_factor, backoff_factor, growth_interval, float64_factor=True)
 
 
 @published("PyTorch", "2.13.0", "ShardedGradScaler, its scale on the CPU", "torch/distributed/fsdp/sharded_grad_scaler.py")
@@ -186,7 +205,7 @@ def torch_sharded_cpu(
     init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5, growth_interval: int = 2000
 ) -> LossScaleRule:
     """GradScaler's rule without the guard, and with factors rounded to float32."""
-    return LossScaleRule(init_scale, growth_factor, backoff_factor, growth_interval, growth_guard=False)
+    return LossScaleRule(init_scale, growth_factor, backoff_factor, growth_interval, skip_infinite_growth=False)
 
 
 @published("Apex", "last before 2025-05-08", "apex.amp's LossScaler", "apex/amp/scaler.py")
@@ -207,7 +226,13 @@ def apex_hysteresis(
 ) -> LossScaleRule:
     """The rule of torch with patience: every finite step refills it, and once it is spent, each overflow backs off."""
     return LossScaleRule(
-        init_scale, growth_factor, backoff_factor, growth_interval, hysteresis, refill=("finite",), wide_factor=True
+        init_scale,
+        growth_factor,
+        backoff_factor,
+        growth_interval,
+        hysteresis,
+        reset_bad_steps_on=("finite",),
+        float64_factor=True,
     )
 
 
@@ -235,11 +260,11 @@ def deepspeed(
     growth_interval: int = 1000,
     hysteresis: int = 2,
     min_scale: float = 1.0,
-    stop_at_floor: bool = True,
+    raise_at_min_scale: bool = True,
 ) -> LossScaleRule:
     """ZeRO's: the first window is one step longer, a growth alone refills its patience, and at the floor it raises."""
-    axes = {"hysteresis": hysteresis, "min_scale": min_scale, "stop_at_floor": stop_at_floor}
-    return _on_the_host(init_scale, 2.0, growth_interval, refill=("growth",), growth_offset=-1, **axes)
+    axes = {"hysteresis": hysteresis, "min_scale": min_scale, "raise_at_min_scale": raise_at_min_scale}
+    return _on_the_host(init_scale, 2.0, growth_interval, reset_bad_steps_on=("growth",), initial_good_steps=-1, **axes)
 
 
 @published("DeepSpeed", "0.19.8", "DynamicLossScaler, consecutive_hysteresis", "deepspeed/runtime/fp16/loss_scaler.py")
@@ -248,16 +273,18 @@ def deepspeed_consecutive(
     growth_interval: int = 1000,
     hysteresis: int = 2,
     min_scale: float = 1.0,
-    stop_at_floor: bool = True,
+    raise_at_min_scale: bool = True,
 ) -> LossScaleRule:
     """ZeRO's with consecutive_hysteresis: every finite step refills its patience."""
-    return replace(deepspeed(init_scale, growth_interval, hysteresis, min_scale, stop_at_floor), refill=("finite",))
+    return replace(
+        deepspeed(init_scale, growth_interval, hysteresis, min_scale, raise_at_min_scale), reset_bad_steps_on=("finite",)
+    )
 
 
 @published("DeepSpeed", "0.19.8", "FP16_Optimizer", "deepspeed/runtime/fp16/fused_optimizer.py")
 def deepspeed_fp16_optimizer(init_scale: float = 2.0**16, growth_interval: int = 1000, min_scale: float = 1.0) -> LossScaleRule:
     """ZeRO's window without its patience and without raising; the unfused one's floor is 0.25."""
-    return _on_the_host(init_scale, 2.0, growth_interval, min_scale=min_scale, growth_offset=-1)
+    return _on_the_host(init_scale, 2.0, growth_interval, min_scale=min_scale, initial_good_steps=-1)
 
 
 @published("Megatron-core", "0.16.1", "DynamicGradScaler", "megatron/core/optimizer/grad_scaler.py")
@@ -271,7 +298,14 @@ def megatron(
 ) -> LossScaleRule:
     """A growth alone refills its patience, though it is documented as overflows in a row; never below 1."""
     return LossScaleRule(
-        init_scale, growth_factor, backoff_factor, growth_interval, hysteresis, min_scale, refill=("growth",), growth_guard=False
+        init_scale,
+        growth_factor,
+        backoff_factor,
+        growth_interval,
+        hysteresis,
+        min_scale,
+        reset_bad_steps_on=("growth",),
+        skip_infinite_growth=False,
     )
 
 
@@ -296,14 +330,14 @@ def fairseq(
     growth_factor: float = 2.0,
     growth_interval: int = 2**14,
     min_scale: float | None = None,
-    stop_below: float = 1e-4,
+    raise_at_or_below: float = 1e-4,
 ) -> LossScaleRule:
     """
     Divides on the host, and raises where the scale would fall to 1e-4.
 
     The defaults are its configuration's for one worker: it divides the interval by workers and by update_freq.
     """
-    return _on_the_host(init_scale, growth_factor, growth_interval, min_scale=min_scale, stop_below=stop_below)
+    return _on_the_host(init_scale, growth_factor, growth_interval, min_scale=min_scale, raise_at_or_below=raise_at_or_below)
 
 
 @published("fairseq", "0.12.2", "DynamicLossScaler, tolerance above 0", "fairseq/optim/dynamic_loss_scaler.py")
@@ -311,18 +345,18 @@ def fairseq_tolerance(
     init_scale: float = 2.0**7,
     growth_factor: float = 2.0,
     growth_interval: int = 2**14,
-    rate: float = 0.25,
+    overflow_tolerance: float = 0.25,
     min_scale: float | None = None,
-    stop_below: float = 1e-4,
+    raise_at_or_below: float = 1e-4,
 ) -> LossScaleRule:
     """
     The rule of fairseq, backing off where overflows are a share of the steps since the scale last moved.
 
     Its tolerance is 0 unless it is set; 0.25 stands for any.
     """
-    check_number(rate, "rate", "a number above 0", 0, above=True)
-    counting = fairseq(init_scale, growth_factor, growth_interval, min_scale, stop_below)
-    return replace(counting, rate=rate, refill=("backoff",))
+    check_number(overflow_tolerance, "overflow_tolerance", "a number above 0", 0, above=True)
+    counting = fairseq(init_scale, growth_factor, growth_interval, min_scale, raise_at_or_below)
+    return replace(counting, overflow_tolerance=overflow_tolerance, reset_bad_steps_on=("backoff",))
 
 
 @published("fairscale", "0.4.13", "DynamicLossScaler", "fairscale/experimental/optim/dynamic_loss_scaler.py")
@@ -331,14 +365,14 @@ def fairscale(
     growth_factor: float = 2.0,
     growth_interval: int = 2000,
     min_scale: float | None = None,
-    stop_below: float = 1e-4,
+    raise_at_or_below: float = 1e-4,
 ) -> LossScaleRule:
     """
     The rule of fairseq with the defaults of its class, called as fairseq calls it: `update` after finite steps alone.
 
     Called after every step, as torch's is, it counts an overflow twice, and its next growth is one step early.
     """
-    return fairseq(init_scale, growth_factor, growth_interval, min_scale, stop_below)
+    return fairseq(init_scale, growth_factor, growth_interval, min_scale, raise_at_or_below)
 
 
 @published("fairseq2", "0.8.1", "StandardFloat16LossScaler", "src/fairseq2/optim/fp16_loss_scaler.py")
@@ -354,8 +388,8 @@ def fairseq2(
         growth_factor,
         _inverse(growth_factor),
         growth_interval,
-        wide_factor=True,
-        stop_below=math.ldexp(math.floor(mantissa * 2**24), exponent - 24),  # the largest float32 under the minimum
+        float64_factor=True,
+        raise_at_or_below=math.ldexp(math.floor(mantissa * 2**24), exponent - 24),  # the largest float32 under the minimum
     )
 
 
@@ -372,7 +406,9 @@ def bmtrain(
 
     It has no default for the first scale; its examples begin at 2**20.
     """
-    return _on_the_host(init_scale, growth_factor, growth_interval, min_scale=min_scale, max_scale=max_scale, gate=True)
+    return _on_the_host(
+        init_scale, growth_factor, growth_interval, min_scale=min_scale, max_scale=max_scale, block_at_bounds=True
+    )
 
 
 # JAX
@@ -388,7 +424,7 @@ def jmp(
     It has no default for the first scale; its examples begin at 2**15.
     """
     return LossScaleRule(
-        init_scale, growth_factor, _inverse(growth_factor), growth_interval, min_scale=min_scale, backoff_divides=True
+        init_scale, growth_factor, _inverse(growth_factor), growth_interval, min_scale=min_scale, divide_on_backoff=True
     )
 
 
@@ -408,7 +444,14 @@ def mpx(
     It has no default for the first scale; this is the one taken for jmp.
     """
     return LossScaleRule(
-        init_scale, growth_factor, _inverse(growth_factor), growth_interval, 1, min_scale, max_scale=65504.0, backoff_divides=True
+        init_scale,
+        growth_factor,
+        _inverse(growth_factor),
+        growth_interval,
+        1,
+        min_scale,
+        max_scale=65504.0,
+        divide_on_backoff=True,
     )
 
 
@@ -423,7 +466,13 @@ def flax(
     """Grows one step later than its interval says, and comes to rest at the largest float32."""
     check_count(growth_interval, "growth_interval", low=0)
     return LossScaleRule(
-        init_scale, growth_factor, backoff_factor, growth_interval + 1, min_scale=min_scale, max_scale=LARGEST, growth_guard=False
+        init_scale,
+        growth_factor,
+        backoff_factor,
+        growth_interval + 1,
+        min_scale=min_scale,
+        max_scale=LARGEST,
+        skip_infinite_growth=False,
     )
 
 
@@ -433,7 +482,7 @@ def flax(
 @published("Keras", "3.15.1", "LossScaleOptimizer", "keras/src/optimizers/loss_scale_optimizer.py")
 def keras(init_scale: float = 2.0**15, growth_interval: int = 2000) -> LossScaleRule:
     """Halves and doubles, with neither bounds nor a guard: the scale can reach infinity, and stays there."""
-    return LossScaleRule(init_scale, growth_interval=growth_interval, growth_guard=False)
+    return LossScaleRule(init_scale, growth_interval=growth_interval, skip_infinite_growth=False)
 
 
 @published("tf_keras", "2.21.0", "LossScaleOptimizer", "tf_keras/src/mixed_precision/loss_scale_optimizer.py")
@@ -445,7 +494,9 @@ def tf_keras(init_scale: float = 2.0**15, growth_interval: int = 2000) -> LossSc
 @published("TensorFlow", "2.21.0", "DynamicLossScale", "tensorflow/python/training/experimental/loss_scale.py")
 def tensorflow_v1(init_scale: float = 2.0**15, growth_factor: float = 2.0, growth_interval: int = 2000) -> LossScaleRule:
     """The rule of tf_keras with a factor of one's own, by which it divides."""
-    return LossScaleRule(init_scale, growth_factor, _inverse(growth_factor), growth_interval, min_scale=1.0, backoff_divides=True)
+    return LossScaleRule(
+        init_scale, growth_factor, _inverse(growth_factor), growth_interval, min_scale=1.0, divide_on_backoff=True
+    )
 
 
 @published(
@@ -467,7 +518,13 @@ def tensorflow_contrib(
     It has no defaults for the first scale and the interval; these are TensorFlow's later ones.
     """
     return LossScaleRule(
-        init_scale, growth_factor, backoff_factor, growth_interval, hysteresis, min_scale=1.0, refill=("growth", "backoff")
+        init_scale,
+        growth_factor,
+        backoff_factor,
+        growth_interval,
+        hysteresis,
+        min_scale=1.0,
+        reset_bad_steps_on=("growth", "backoff"),
     )
 
 
@@ -492,15 +549,15 @@ def oneflow(init_scale: float = 2.0**16, growth_factor: float = 2.0, growth_inte
         growth_interval,
         min_scale=1.0,
         max_scale=LARGEST,
-        backoff_divides=True,
-        growth_guard=False,
+        divide_on_backoff=True,
+        skip_infinite_growth=False,
     )
 
 
 @published("MXNet", "1.9.1", "LossScaler", "mxnet/contrib/amp/loss_scaler.py")
 def mxnet(init_scale: float = 2.0**16, growth_interval: int = 2000, max_scale: float = 2.0**24) -> LossScaleRule:
     """Halves and doubles on the host, never above 2**24, each time one step late."""
-    return _on_the_host(init_scale, 2.0, growth_interval, max_scale=max_scale, lag=True)
+    return _on_the_host(init_scale, 2.0, growth_interval, max_scale=max_scale, delayed_update=True)
 
 
 @published("Chainer", "7.8.1", "Optimizer.loss_scaling", "chainer/optimizer.py")
@@ -513,10 +570,10 @@ def chainer(init_scale: float = 1.0, growth_interval: int = 1000) -> LossScaleRu
         growth_interval=1,
         min_scale=1.0,
         max_scale=65504.0,
-        refill=(),
-        growth_guard=False,
+        reset_bad_steps_on=(),
+        skip_infinite_growth=False,
         dtype="float64",
-        first_growth_factor=2.0,
+        warmup_growth_factor=2.0,
     )
 
 
@@ -528,5 +585,5 @@ def _inverse(growth_factor: float, *, rounded: bool = False) -> float:
 
 def _on_the_host(init_scale: float, growth_factor: float, growth_interval: int, **axes: Any) -> LossScaleRule:
     """A scale that is a Python float: divided by its factor, and never guarded."""
-    axes = {"backoff_divides": True, "growth_guard": False, "dtype": "float64", **axes}
+    axes = {"divide_on_backoff": True, "skip_infinite_growth": False, "dtype": "float64", **axes}
     return LossScaleRule(init_scale, growth_factor, _inverse(growth_factor), growth_interval, **axes)

@@ -12,7 +12,7 @@ from strategies import same
 from vectors import argument, array, cases
 
 import ampscale
-from ampscale.backends import Backend, backend_of, generic
+from ampscale.backends import Backend, generic, get_backend
 from ampscale.backends.numpy import backend as numpy
 from ampscale.backends.protocol import CONTENTS
 
@@ -51,8 +51,8 @@ def test_all_backends_have_the_same_furniture_in_the_same_order(name):
 
 def test_an_array_finds_its_backend():
     """NumPy's arrays and scalars are NumPy's, as is a tree of nothing; other arrays are anybody's."""
-    assert [backend_of(tree) for tree in (np.ones(1), np.float32(1), [None, {"w": np.ones(())}], None, [])] == [numpy] * 5
-    assert backend_of([array_api_strict.ones(1)]) is generic
+    assert [get_backend(tree) for tree in (np.ones(1), np.float32(1), [None, {"w": np.ones(())}], None, [])] == [numpy] * 5
+    assert get_backend([array_api_strict.ones(1)]) is generic
     assert numpy.owns(np.float16(1))
     assert not numpy.owns(array_api_strict.ones(1))
     assert generic.owns(array_api_strict.ones(1))
@@ -63,7 +63,7 @@ def test_an_array_finds_its_backend():
 def test_an_array_of_a_library_finds_its_own_backend(library):
     """And no other backend owns it, but the generic one, which owns all."""
     array = library.array([1.0])
-    backend = backend_of({"w": [None, array]})
+    backend = get_backend({"w": [None, array]})
     assert library.name == backend.NAME
     assert backend.namespace() is library.xp
     assert backend.devices()

@@ -32,7 +32,7 @@ def nothing_chosen(known_backends, make_backend, monkeypatch, tmp_path):
 def chosen():
     """The name of the library that new arrays come from."""
     library = array_api_compat.array_namespace(RULE.init().scale)
-    assert ampscale.namespace() is library
+    assert ampscale.get_namespace() is library
     return {array_api_compat.numpy: "numpy", array_api_strict: "strict"}[library]
 
 
@@ -238,7 +238,7 @@ def test_a_file_is_read_once_for_each_folder(tmp_path):
 def test_a_wrong_file_is_named(file, content, error, message, tmp_path):
     """Keys, types and TOML itself: the error says in which file what is wrong. Arrays that are passed in do not ask."""
     (tmp_path / file).write_bytes(content if isinstance(content, bytes) else content.encode())
-    for ask in (ampscale.namespace, RULE.init, lambda: ampscale.all_finite([])):
+    for ask in (ampscale.get_namespace, RULE.init, lambda: ampscale.all_finite([])):
         with pytest.raises(error, match=message.format(tmp_path / file)):
             ask()
     assert ampscale.all_finite([np.ones(1)])
@@ -296,9 +296,10 @@ import array_api_strict, sys, types, numpy as np, ampscale
 def look():
     print([name for name in ("torch", "jax", "cupy") if name in sys.modules])
 
-ampscale.scale(np.ones(2), 2.0), ampscale.LossScaleRule().init(like=np.ones(1)), ampscale.backends()
+ampscale.scale(np.ones(2), 2.0), ampscale.LossScaleRule().init(like=np.ones(1)), ampscale.list_backends()
 look()
-print(ampscale.namespace().__name__, {type(array).__module__.partition(".")[0] for array in ampscale.LossScaleRule().init()[:3]})
+made = ampscale.LossScaleRule().init()[:3]
+print(ampscale.get_namespace().__name__, {type(array).__module__.partition(".")[0] for array in made})
 look()
 try:
     ampscale.use_backend("cupy")

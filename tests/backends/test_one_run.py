@@ -9,7 +9,7 @@ from linear import network
 from strategies import same
 
 import ampscale
-from ampscale.core.step import Reason
+from ampscale.core.step import StepStatus
 
 STEPS = 60
 OVERFLOWS = dict(zip((0, 3, 4, 17, 18, 19, 30, 41, 42, 59), 5 * (np.inf, np.nan), strict=True))
@@ -41,7 +41,7 @@ def pure(library, make, dtype):
     state, reports = ampscale.init_train_state(model.params, optimizer, RULE), []
     for inputs in data():
         state, report = ampscale.train_step(model, optimizer, RULE, state, library.from_numpy(inputs))
-        kept = (report.finite, report.applied, report.scale, report.next_scale, report.reason, state.attempted, state.applied)
+        kept = (report.finite, report.applied, report.scale, report.next_scale, report.status, state.attempted, state.applied)
         reports.append([library.get(value).item() for value in kept])
     return reports, library.to_numpy(state.params)
 
@@ -74,7 +74,7 @@ def test_the_run_overflows_ten_times():
     finite, applied, scale, next_scale, reason, attempted, counted = zip(*reports, strict=True)
     assert [step for step, each in enumerate(finite) if not each] == sorted(OVERFLOWS)
     assert applied == finite
-    assert {Reason.APPLIED, Reason.OVERFLOW} == set(reason)
+    assert {StepStatus.APPLIED, StepStatus.OVERFLOW} == set(reason)
     assert (attempted[-1], counted[-1]) == (STEPS, STEPS - 10)
     assert next_scale[:-1] == scale[1:]
     assert len({*scale}) >= 3

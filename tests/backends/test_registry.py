@@ -9,7 +9,7 @@ import pytest
 from backends.third_party.wheels import install, python
 
 import ampscale
-from ampscale.backends import backend_of, generic, network_of, register_backend
+from ampscale.backends import generic, get_backend, network_of, register_backend
 from ampscale.backends.numpy import backend as numpy
 from ampscale.backends.protocol import CONTENTS
 from ampscale.backends.registry import why_not
@@ -20,14 +20,14 @@ from ampscale.backends.registry import why_not
 def test_a_registered_backend_is_listed_and_owns_its_arrays(make_backend):
     """From then on, also where arrays of its kind were seen before; what it does not own stays with the others."""
     array = array_api_strict.ones(2)
-    assert backend_of(array) is generic
+    assert get_backend(array) is generic
     strict = make_backend(all_finite=lambda _: "asked")
     for other in (strict, *(make_backend(name, owns=lambda _: False) for name in "hfbgadce")):
         register_backend(other)
-    assert ampscale.backends() == ("numpy", "cupy", "torch", "jax", *"abcdefgh", "strict", "generic")
-    assert backend_of([None, {"w": array}]) is strict
+    assert ampscale.list_backends() == ("numpy", "cupy", "torch", "jax", *"abcdefgh", "strict", "generic")
+    assert get_backend([None, {"w": array}]) is strict
     assert ampscale.all_finite(array) == "asked"
-    assert backend_of(np.ones(2)) is numpy
+    assert get_backend(np.ones(2)) is numpy
 
 
 @pytest.mark.usefixtures("known_backends")
@@ -48,7 +48,7 @@ def test_a_name_is_given_once(make_backend, name):
     register_backend(first)
     with pytest.raises(ValueError, match=f"a backend's NAME must be new, got '{name}'; there are numpy, .*, strict, generic"):
         register_backend(make_backend(name))
-    assert backend_of(array_api_strict.ones(1)) is first
+    assert get_backend(array_api_strict.ones(1)) is first
 
 
 @pytest.mark.usefixtures("known_backends")
@@ -60,7 +60,7 @@ def test_a_backend_that_lacks_something_is_refused(make_backend):
         for backend in (wrong, without):
             with pytest.raises(TypeError, match=rf"backend must have NAME, a str, and the functions .* lacks {lacking}$"):
                 register_backend(backend)
-    assert ampscale.backends() == ("numpy", "cupy", "torch", "jax", "generic")
+    assert ampscale.list_backends() == ("numpy", "cupy", "torch", "jax", "generic")
 
 
 def test_a_library_that_is_kept_out_is_not_there(known_backends, monkeypatch):
@@ -69,7 +69,7 @@ def test_a_library_that_is_kept_out_is_not_there(known_backends, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
         known_backends._loaded.pop(name, None)
     known_backends._owners.clear()
-    assert backend_of(array_api_strict.ones(1)) is generic
+    assert get_backend(array_api_strict.ones(1)) is generic
     assert why_not("torch") == "not installed"
 
 
@@ -99,14 +99,14 @@ class Own:
     def __array_namespace__(self, *, api_version=None):
         return np
 
-answers = {"backends": ampscale.backends()}
-ampscale.unscale(np.ones(2), 2.0), ampscale.backend_of(Own())
+answers = {"backends": ampscale.list_backends()}
+ampscale.unscale(np.ones(2), 2.0), ampscale.get_backend(Own())
 answers["a wrong choice"] = error(ampscale.use_backend, "pebble")
 answers["imported unasked"] = [name for name in sys.modules if "pebbles" in name or "quarry" in name]
 
 import pebbles
 heap = {"w": pebbles.asarray([3.0, 4.0])}
-answers["owner"] = ampscale.backend_of(heap).__name__
+answers["owner"] = ampscale.get_backend(heap).__name__
 answers["verbs"] = [ampscale.unscale_and_check(heap, 2.0)[0]["w"].values, ampscale.global_norm(heap).values]
 
 import quarry
@@ -114,11 +114,11 @@ answers["used"] = [error(ampscale.all_finite, [quarry.Array()]) for _ in range(2
 answers["chosen"] = error(ampscale.use_backend, "quarry")
 answers["a wrong choice after a failure"] = error(ampscale.use_backend, "query")
 answers["others"] = [ampscale.unscale(np.ones(1), 2.0).tolist(), ampscale.unscale(pebbles.asarray([1.0]), 2.0).values]
-answers["default"] = ampscale.namespace().__name__
+answers["default"] = ampscale.get_namespace().__name__
 answers["nobody's"] = error(ampscale.unscale, array_api_strict.ones(1), 2.0)
 ampscale.use_backend("pebbles")
 made = ampscale.LossScaleRule().init().scale
-answers["made"] = [ampscale.namespace().__name__, type(made).__module__, made.values]
+answers["made"] = [ampscale.get_namespace().__name__, type(made).__module__, made.values]
 print(json.dumps(answers))
 """
 
@@ -191,8 +191,8 @@ def test_an_entry_point_that_is_no_backend_is_reported(tmp_path):
     install(tmp_path, "ampscale-impostor", ["numpy = impostor", "generic = impostor", "no.such = nothing"])
     code = """
 import numpy as np
-from ampscale.backends import backend_of, registry, use_backend
-print(backend_of(np.ones(1)).__name__, ampscale.namespace().__name__)
+from ampscale.backends import get_backend, registry, use_backend
+print(get_backend(np.ones(1)).__name__, ampscale.get_namespace().__name__)
 for call, name in ((use_backend, "x"), *((registry.load, name) for name in ("wrong0", "wrong1", "wrong2", "twice"))):
     try:
         call(name)
@@ -219,6 +219,6 @@ warnings.simplefilter("ignore")
 import torch
 halved = torch.compile(lambda tree: ampscale.unscale_and_check(tree, 2.0), fullgraph=True, backend="eager")
 tree, finite = halved({"w": torch.ones(2)})
-print(tree["w"].tolist(), finite.item(), ampscale.backend_of(tree).NAME)
+print(tree["w"].tolist(), finite.item(), ampscale.get_backend(tree).NAME)
 """
     assert prints(code) == ["[0.5, 0.5] True torch"]

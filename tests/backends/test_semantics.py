@@ -209,8 +209,10 @@ RULES = [
     ampscale.presets.mindspore(2.0**10, 3, 2),
     ampscale.presets.torch(growth_factor=1.1, backoff_factor=0.7, growth_interval=3),
     ampscale.presets.paddle_document(),
-    ampscale.LossScaleRule(2.0**127, growth_interval=1, hysteresis=2, min_scale=1.0, max_scale=2.0**127, refill=("growth",)),
-    ampscale.LossScaleRule(7.0, growth_factor=3.0, backoff_factor=1 / 3, growth_interval=2, backoff_divides=True),
+    ampscale.LossScaleRule(
+        2.0**127, growth_interval=1, hysteresis=2, min_scale=1.0, max_scale=2.0**127, reset_bad_steps_on=("growth",)
+    ),
+    ampscale.LossScaleRule(7.0, growth_factor=3.0, backoff_factor=1 / 3, growth_interval=2, divide_on_backoff=True),
 ]
 
 

@@ -19,7 +19,7 @@ def after(rule, state, finite):
         return None
     dtypes = zip(state, (rule.dtype, "int32", "int32", "int32", rule.dtype), strict=True)
     arrays = LossScaleState(*(None if value is None else np.asarray(value, dtype) for value, dtype in dtypes))
-    if rule.stops(arrays, finite):
+    if rule.would_raise(arrays, finite):
         return None
     return tuple(None if value is None else value.item() for value in rule.update(arrays, finite))
 

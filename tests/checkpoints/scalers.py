@@ -155,7 +155,7 @@ class Machine(Loop):
         self.rule, self.state = rule, state
 
     def _step(self, finite):
-        if self.rule.stops(self.state, finite):
+        if self.rule.would_raise(self.state, finite):
             raise Stop
         self.state = self.rule.update(self.state, finite)
         return self.state.scale
@@ -166,7 +166,7 @@ class Own:
 
     def make(self, small):
         """A rule that no published scaler has."""
-        rule = LossScaleRule(8.0, 2.0, 0.5, *small, 2.0**7, ("growth",), growth_offset=-1, lag=small.floor == 2.0)
+        rule = LossScaleRule(8.0, 2.0, 0.5, *small, 2.0**7, ("growth",), initial_good_steps=-1, delayed_update=small.floor == 2.0)
         return Machine(rule, rule.init(like=np.zeros(())))
 
     def save(self, loop):

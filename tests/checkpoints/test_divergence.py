@@ -37,17 +37,26 @@ def small_rules(draw):
         hysteresis=draw(st.integers(1, 3)),
         min_scale=low,
         max_scale=high,
-        refill=tuple(sorted(draw(st.sets(st.sampled_from(["finite", "growth", "backoff"]))))),
-        growth_offset=draw(st.integers(-2, 0)),
-        first_growth_factor=draw(st.sampled_from([None, None, 1.0, 4.0])),
-        gate=draw(st.sampled_from([False, False, True])),
-        stop_at_floor=draw(st.sampled_from([False, False, False, True])),
-        stop_below=draw(st.sampled_from([None, None, None, low])),
-        lag=draw(st.sampled_from([False, False, True])),
+        reset_bad_steps_on=tuple(sorted(draw(st.sets(st.sampled_from(["finite", "growth", "backoff"]))))),
+        initial_good_steps=draw(st.integers(-2, 0)),
+        warmup_growth_factor=draw(st.sampled_from([None, None, 1.0, 4.0])),
+        block_at_bounds=draw(st.sampled_from([False, False, True])),
+        raise_at_min_scale=draw(st.sampled_from([False, False, False, True])),
+        raise_at_or_below=draw(st.sampled_from([None, None, None, low])),
+        delayed_update=draw(st.sampled_from([False, False, True])),
     )
 
 
-AXES = ["growth_interval", "hysteresis", "refill", "gate", "lag", "growth_offset", "growth_factor", "backoff_factor"]
+AXES = [
+    "growth_interval",
+    "hysteresis",
+    "reset_bad_steps_on",
+    "block_at_bounds",
+    "delayed_update",
+    "initial_good_steps",
+    "growth_factor",
+    "backoff_factor",
+]
 
 
 @st.composite
@@ -69,13 +78,14 @@ def test_the_numbers_are_those_of_all_traces(pair):
     check_numbers(pair)
 
 
-@pytest.mark.parametrize("refill", [(), ("finite",), ("growth",), ("finite", "backoff"), ("growth", "backoff")])
+@pytest.mark.parametrize("reset_bad_steps_on", [(), ("finite",), ("growth",), ("finite", "backoff"), ("growth", "backoff")])
 @pytest.mark.parametrize(
-    ("interval", "hysteresis", "lag"), [(1, 1, True), (2, 1, False), (3, 1, True), (1, 2, False), (3, 2, False)]
+    ("interval", "hysteresis", "delayed_update"), [(1, 1, True), (2, 1, False), (3, 1, True), (1, 2, False), (3, 2, False)]
 )
-def test_between_two_scales_a_lost_count_is_made_up_for(interval, hysteresis, lag, refill):
+def test_between_two_scales_a_lost_count_is_made_up_for(interval, hysteresis, delayed_update, reset_bad_steps_on):
     """Where a growth and a backoff lead to the same scale from everywhere, the difference ends, and the number says when."""
-    rule = LossScaleRule(2.0, 2.0, 0.5, interval, hysteresis, 1.0, 2.0, refill, growth_offset=-1, lag=lag)
+    constants = {"reset_bad_steps_on": reset_bad_steps_on, "initial_good_steps": -1, "delayed_update": delayed_update}
+    rule = LossScaleRule(2.0, 2.0, 0.5, interval, hysteresis, 1.0, 2.0, **constants)
     counts = [(good, bad) for good in range(-1, interval) for bad in range(hysteresis)]
     for good, bad in counts:
         check_numbers([standing(rule, "x", good_steps=good, bad_steps=bad), standing(rule, "x")])
@@ -160,7 +170,7 @@ def test_real_scalers_part_where_they_must(source, target, first, endless):
     [
         (presets.jmp(), presets.tf_keras()),
         (presets.mindspore(), presets.jmp(2.0**24)),
-        (presets.fairseq(stop_below=1e-4), presets.fairscale(2.0**7, growth_interval=2**14)),
+        (presets.fairseq(raise_at_or_below=1e-4), presets.fairscale(2.0**7, growth_interval=2**14)),
         (presets.torch(growth_factor=1.1, backoff_factor=0.7), presets.torch(growth_factor=1.1, backoff_factor=0.7)),
         (presets.onnxruntime(), presets.apex(min_scale=1.0)),
         (presets.oneflow(), replace(presets.mindspore_update_cell(2.0**16), max_scale=presets.LARGEST)),
@@ -195,7 +205,10 @@ def test_what_is_not_known_is_not_said():
 @pytest.mark.parametrize("interval", [4, 6])
 def test_an_overflow_rate_is_walked_step_by_step(interval, rates):
     """Where each step counts towards a share, no finite steps are passed over."""
-    rules = [LossScaleRule(8.0, growth_interval=interval, max_scale=16.0, rate=rate, refill=("backoff",)) for rate in rates]
+    rules = [
+        LossScaleRule(8.0, growth_interval=interval, max_scale=16.0, overflow_tolerance=rate, reset_bad_steps_on=("backoff",))
+        for rate in rates
+    ]
     pair = [standing(rule) for rule in rules]
     assert brute.length(divergence(*pair).first) == brute.earliest(rules, tuple(map(brute.start, pair)), 12)
 
@@ -203,8 +216,8 @@ def test_an_overflow_rate_is_walked_step_by_step(interval, rates):
 @pytest.mark.parametrize("good", [0, 2, 3])
 def test_a_count_behind_a_gate_is_walked_step_by_step(good):
     """At a floor that forbids a backoff, an overflow leaves the count of finite steps as it is."""
-    rule = LossScaleRule(1.0, 2.0, 0.5, 4, 1, 1.0, 2.0, gate=True)
-    for other in (rule, replace(rule, gate=False), replace(rule, growth_interval=5)):
+    rule = LossScaleRule(1.0, 2.0, 0.5, 4, 1, 1.0, 2.0, block_at_bounds=True)
+    for other in (rule, replace(rule, block_at_bounds=False), replace(rule, growth_interval=5)):
         check_numbers([standing(rule, good_steps=good), standing(other, good_steps=1)])
 
 

@@ -26,9 +26,9 @@ def rules(draw):
         growth_factor=growth,
         backoff_factor=backoff,
         max_scale=None,
-        gate=False,
-        backoff_divides=draw(st.booleans()),
-        wide_factor=draw(st.booleans()),
+        block_at_bounds=False,
+        divide_on_backoff=draw(st.booleans()),
+        float64_factor=draw(st.booleans()),
         dtype=draw(st.sampled_from(["float32", "float64"])),
     )
 
@@ -52,15 +52,16 @@ def test_what_has_an_effect_is_left():
     state = LossScaleState(8.0, 0, 1)
     for rule in (
         LossScaleRule(hysteresis=2),
-        LossScaleRule(growth_factor=1.1, wide_factor=True),
-        LossScaleRule(backoff_factor=0.7, wide_factor=True),
-        LossScaleRule(backoff_factor=1 / 3, backoff_divides=True),
-        LossScaleRule(first_growth_factor=1.1, wide_factor=True, refill=()),
-        LossScaleRule(rate=0.5, refill=("backoff",)),
+        LossScaleRule(growth_factor=1.1, float64_factor=True),
+        LossScaleRule(backoff_factor=0.7, float64_factor=True),
+        LossScaleRule(backoff_factor=1 / 3, divide_on_backoff=True),
+        LossScaleRule(warmup_growth_factor=1.1, float64_factor=True, reset_bad_steps_on=()),
+        LossScaleRule(overflow_tolerance=0.5, reset_bad_steps_on=("backoff",)),
     ):
         kept, _ = plain(Checkpoint(rule, state))
-        refill = () if rule.hysteresis == 1 and rule.rate is None and rule.first_growth_factor is None else rule.refill
-        assert replace(kept, init_scale=rule.init_scale) == replace(rule, refill=refill)
+        counts = rule.hysteresis > 1 or rule.overflow_tolerance is not None or rule.warmup_growth_factor is not None
+        events = rule.reset_bad_steps_on if counts else ()
+        assert replace(kept, init_scale=rule.init_scale) == replace(rule, reset_bad_steps_on=events)
 
 
 @given(small_rules(), st.text(".x", max_size=12))
@@ -72,11 +73,11 @@ def test_every_state_of_a_run_is_reachable(rule, trace):
         state = rule.update(state, symbol == ".")
 
 
-@pytest.mark.parametrize("refill", [("finite", "backoff"), ("finite",), ("growth", "backoff"), ("growth",), ()])
+@pytest.mark.parametrize("reset_bad_steps_on", [("finite", "backoff"), ("finite",), ("growth", "backoff"), ("growth",), ()])
 @pytest.mark.parametrize(("interval", "hysteresis", "offset"), [(1, 1, 0), (3, 2, -1), (2, 3, 0)])
-def test_no_other_state_is(interval, hysteresis, offset, refill):
+def test_no_other_state_is(interval, hysteresis, offset, reset_bad_steps_on):
     """The counts that are let pass are those of all states that there are, found one after the other."""
-    rule = LossScaleRule(4.0, 2.0, 0.5, interval, hysteresis, 2.0, 8.0, refill, growth_offset=offset)
+    rule = LossScaleRule(4.0, 2.0, 0.5, interval, hysteresis, 2.0, 8.0, reset_bad_steps_on, initial_good_steps=offset)
     found, waiting = set(), [numbers_of(rule.init(like=np.zeros(())))]
     while waiting:
         state = waiting.pop()
@@ -98,9 +99,9 @@ def _is_reachable(rule, good, bad):
 
 def test_behind_a_gate_the_count_goes_on():
     """There, any number of finite steps can have been counted; and no more overflows than steps."""
-    gated = LossScaleRule(4.0, growth_interval=2, max_scale=4.0, gate=True)
+    gated = LossScaleRule(4.0, growth_interval=2, max_scale=4.0, block_at_bounds=True)
     check_reachable(gated, LossScaleState(4.0, 5000, 0))
-    rated = LossScaleRule(rate=0.5)
+    rated = LossScaleRule(overflow_tolerance=0.5)
     check_reachable(rated, LossScaleState(4.0, 0, 3, 3))
     with pytest.raises(ValueError, match="overflows must be from 0 to 3"):
         check_reachable(rated, LossScaleState(4.0, 0, 4, 3))

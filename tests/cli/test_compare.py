@@ -25,7 +25,7 @@ FINAL = {  # the power of two at which each ends after these steps
     "paddle": 16,
     "paddle:hysteresis=2": 21,
     "paddle_document": 20,
-    "paddle_document:refill=backoff": 19,
+    "paddle_document:reset_bad_steps_on=backoff": 19,
     "megatron": 20,
     "deepspeed": 16,
     "deepspeed_consecutive": 18,
@@ -35,9 +35,8 @@ FINAL = {  # the power of two at which each ends after these steps
 
 def test_one_trace_tells_the_published_scalers_apart():
     """Thirty-four steps, after which rules of the same constants end at six different scales."""
-    rows = [line.split() for line in printed(*FINAL, *SHARED)]
-    found = {row[1]: row[-1] for row in rows if len(row) == 7 and row[0].isdigit() and row[1] in FINAL}
-    assert found == {name: f"2^{power}" for name, power in FINAL.items()}
+    found = report(*FINAL, *SHARED)["rules"]
+    assert {rule["name"]: rule["final_scale"] for rule in found} == {name: 2.0**power for name, power in FINAL.items()}
     assert len(set(FINAL.values())) == 6
 
 

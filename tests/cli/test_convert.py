@@ -70,7 +70,7 @@ def test_what_was_assumed_is_said_unless_it_is_set(run):
     assert json.loads(result.stdout)["decr_count"] == 2
     assert "assumed    growth_interval" not in result.stderr
     assert "dropped    min_scale: was 0.0625, is None" in result.stderr
-    assert "dropped    refill: was ('growth',), is ('finite', 'backoff')" in result.stderr
+    assert "dropped    reset_bad_steps_on: was ('growth',), is ('finite', 'backoff')" in result.stderr
     result = run({"fin_steps": 1, "scale": 8.0}, "--from", "flax", "--to", "keras", "--set", "minimum_scale=none")
     assert "min_scale" not in result.stderr
 
@@ -99,7 +99,7 @@ def test_json_has_entries_and_report(run):
     assert report["carried"] == {"scale": 65536.0, "good_steps": 1234, "bad_steps": 0}
     assert report["dropped"] == {
         "max_scale": {"was": None, "is": presets.LARGEST},
-        "growth_guard": {"was": True, "is": False},
+        "skip_infinite_growth": {"was": True, "is": False},
     }
     assert report["settings"]["growth_interval"] == 1999
     assert LossScaleRule.from_json(json.dumps(report["rule"])) == presets.flax(growth_interval=1999, min_scale=None)

@@ -229,7 +229,10 @@ def test_few_digits_want_a_tolerance():
         ((pytest.__file__,), "the log has no known words of"),
         ((LOGS / "lightning_2.6_metrics.csv", "--scale-column", "S"), "must have one column 'S'"),
         (("--scales", "64 32", "--set", "interval=2"), "a setting must be written once as FIELD=VALUE"),
-        (("--scales", "64 32", "--set", "lag=true"), "settings must be ones that a candidate has, got ['lag']"),
+        (
+            ("--scales", "64 32", "--set", "delayed_update=true"),
+            "settings must be ones that a candidate has, got ['delayed_update']",
+        ),
         (("--scales", "64 32", "--set", "growth_interval=-1"), "settings must be ones that a candidate admits"),
         (("--scales", "64 32", "--set", "growth_interval=2.5"), "growth_interval must be an int"),
         (("--scales", "64 32", "--rtol", "2"), "rtol must be a number from 0 to 0.1, got 2.0"),

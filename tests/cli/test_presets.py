@@ -11,8 +11,8 @@ from ampscale.cli.app import main
 from ampscale.cli.describe import ordinal, power, sentences
 from ampscale.presets import PRESETS
 
-DIVIDING = {"backoff_factor": 0.2, "backoff_divides": True}
-CREEPING = {"growth_interval": 1, "growth_factor": 1.5, "first_growth_factor": 4.0, "refill": ()}
+DIVIDING = {"backoff_factor": 0.2, "divide_on_backoff": True}
+CREEPING = {"growth_interval": 1, "growth_factor": 1.5, "warmup_growth_factor": 4.0, "reset_bad_steps_on": ()}
 
 
 def run(*arguments):
@@ -39,7 +39,7 @@ def test_each_is_explained_in_words():
     for preset in PRESETS.values():
         output, code = run(preset.name)
         assert code == 0
-        for said in (preset.what, preset.project, preset.version, preset.where, f"presets.{preset.name}("):
+        for said in (preset.class_name, preset.project, preset.version, preset.source_file, f"presets.{preset.name}("):
             assert said in output
         assert max(map(len, output.splitlines())) <= 100
         words = " ".join(output.split())
@@ -70,21 +70,24 @@ def test_an_unknown_name_is_refused_with_the_known():
         ({}, "It grows times 2 at the 2000th finite step in a row, and the count starts again."),
         ({}, "It has no floor, and can reach zero."),
         ({}, "A growth that would not be finite keeps it."),
-        ({"growth_guard": False}, "Nothing keeps it from growing to infinity."),
-        ({"growth_offset": -2}, "From the start and after each overflow, that is 2 steps later."),
-        ({"growth_offset": 1}, "From the start and after each overflow, that is 1 step sooner."),
+        ({"skip_infinite_growth": False}, "Nothing keeps it from growing to infinity."),
+        ({"initial_good_steps": -2}, "From the start and after each overflow, that is 2 steps later."),
+        ({"initial_good_steps": 1}, "From the start and after each overflow, that is 1 step sooner."),
         ({"hysteresis": 2}, "It is multiplied by 0.5 at the 2nd overflow that is counted."),
         ({"hysteresis": 2}, "Any finite step or a backoff makes it forget the overflows before."),
-        ({"hysteresis": 2, "refill": ()}, "Nothing makes it forget the overflows before."),
-        ({"rate": 0.25}, "It is multiplied by 0.5 when overflows are at least 0.25 of the steps since it last moved."),
+        ({"hysteresis": 2, "reset_bad_steps_on": ()}, "Nothing makes it forget the overflows before."),
+        (
+            {"overflow_tolerance": 0.25},
+            "It is multiplied by 0.5 when overflows are at least 0.25 of the steps since it last moved.",
+        ),
         (DIVIDING, "It is divided by 5 at every overflow, which also starts the count again."),
         ({"min_scale": 1.0, "max_scale": 2.0**24}, "It never backs off below 1 and never grows above 2^24."),
-        ({"min_scale": 1.0, "gate": True}, "It backs off only from above 1, and may land below."),
-        ({"max_scale": 2.0**24, "gate": True}, "It grows only from below 2^24, and may land above."),
-        ({"min_scale": 1.0, "stop_at_floor": True}, "A backoff that is due at the floor raises, and ends the run."),
-        ({"stop_below": 1e-4}, "An overflow that leaves it at 0.0001 or below raises, and ends the run."),
-        ({"lag": True}, "A change comes into force one step late."),
-        ({"wide_factor": True}, "It is a float32, multiplied in float64 and rounded once."),
+        ({"min_scale": 1.0, "block_at_bounds": True}, "It backs off only from above 1, and may land below."),
+        ({"max_scale": 2.0**24, "block_at_bounds": True}, "It grows only from below 2^24, and may land above."),
+        ({"min_scale": 1.0, "raise_at_min_scale": True}, "A backoff that is due at the floor raises, and ends the run."),
+        ({"raise_at_or_below": 1e-4}, "An overflow that leaves it at 0.0001 or below raises, and ends the run."),
+        ({"delayed_update": True}, "A change comes into force one step late."),
+        ({"float64_factor": True}, "It is a float32, multiplied in float64 and rounded once."),
         ({"dtype": "float64"}, "It is a float64 on the host, and so are its factors."),
         ({"growth_factor": 1.0, "backoff_factor": 1.0}, "It never grows."),
         ({"growth_factor": 1.0, "backoff_factor": 1.0}, "It never backs off."),

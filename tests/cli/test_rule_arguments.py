@@ -32,10 +32,12 @@ def test_a_preset_is_a_rule_with_settings():
     for_all = {"growth_interval": "7", "init_scale": "8"}  # these give way to the rule's own
     assert read_rule("torch:growth_interval=4", for_all)[1] == presets.torch(8, growth_interval=4)
     assert read_rule("flax:growth_interval=4") == ("flax:growth_interval=4", presets.flax(growth_interval=4))
-    _, rule = read_rule("paddle_document:refill=backoff,init_scale=2**16")
-    assert rule == dataclasses.replace(presets.paddle_document(init_scale=2**16), refill=("backoff",))
-    assert read_rule("megatron:refill=growth+finite,min_scale=none,growth_guard=true")[1] == dataclasses.replace(
-        presets.megatron(), refill=("growth", "finite"), min_scale=None, growth_guard=True
+    _, rule = read_rule("paddle_document:reset_bad_steps_on=backoff,init_scale=2**16")
+    assert rule == dataclasses.replace(presets.paddle_document(init_scale=2**16), reset_bad_steps_on=("backoff",))
+    assert read_rule("megatron:reset_bad_steps_on=growth+finite,min_scale=none,skip_infinite_growth=true")[
+        1
+    ] == dataclasses.replace(
+        presets.megatron(), reset_bad_steps_on=("growth", "finite"), min_scale=None, skip_infinite_growth=True
     )
 
 
@@ -52,8 +54,14 @@ def test_a_rule_is_read_as_python_prints_it_and_from_a_file(tmp_path):
 def test_what_is_no_rule_is_refused(tmp_path):
     """An error of usage that names the text; also a file of other JSON, or of none."""
     for text in [
-        *("pytorch", "torch:growth=4", "torch:growth_interval", "torch:growth_interval=x", "torch:lag=true,lag=true"),
-        *("torch:growth_interval=0", "torch:refill=finit", "LossScaleRule(8)", "LossScaleRule(init_scale="),
+        *(
+            "pytorch",
+            "torch:growth=4",
+            "torch:growth_interval",
+            "torch:growth_interval=x",
+            "torch:delayed_update=true,delayed_update=true",
+        ),
+        *("torch:growth_interval=0", "torch:reset_bad_steps_on=finit", "LossScaleRule(8)", "LossScaleRule(init_scale="),
         *("LossScaleRule(init=1.0)", "LossScaleRule(init_scale=__import__('os'))", "missing.json"),
     ]:
         with pytest.raises(click.BadParameter) as caught:

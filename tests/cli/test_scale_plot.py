@@ -44,7 +44,7 @@ def test_a_dense_line_is_a_band_of_its_extremes(steps):
 def test_few_overflows_have_a_cross_each():
     """Also the one at which the scaler stops."""
     found = simulate(presets.deepspeed(init_scale=4.0, hysteresis=1), from_string("..xx..x.x..."))
-    assert found.stopped is not None
+    assert found.raised_at is not None
     assert crosses(found, Heights([found]), 12).tolist() == [2, 3, 6]
 
 

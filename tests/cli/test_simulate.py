@@ -101,7 +101,7 @@ def test_the_json_is_the_trajectory():
         "name": "torch",
         "rule": json.loads(rule.to_json()),
         "steps": 34,
-        "stopped": None,
+        "raised_at": None,
         "final_scale": wanted.scales[-1],
         "growths": wanted.growths,
         "backoffs": wanted.backoffs,
@@ -119,7 +119,7 @@ def test_the_json_is_the_trajectory():
 def test_the_json_of_a_stop_ends_with_it():
     """The step in which the scaler raises is the last, an overflow; there is no scale after it. Infinity is a string."""
     found = report("deepspeed:init_scale=2,hysteresis=1", "--trace", "x.x..")
-    assert (found["steps"], found["stopped"], found["trace"], found["overflows"]) == (3, 2, "x.x", 2)
+    assert (found["steps"], found["raised_at"], found["trace"], found["overflows"]) == (3, 2, "x.x", 2)
     assert (found["scales"], found["good_steps"]) == ([2.0, 1.0, 1.0], [-1, -1, 0])
     found = report("paddle:init_scale=2**127,growth_interval=1", "--trace", "..")
     assert (found["scales"], found["final_scale"]) == ([2.0**127, "inf", "inf"], "inf")
@@ -167,7 +167,7 @@ def test_a_log_is_read_and_its_notes_are_said(tmp_path):
     result = invoke("torch", "--log", path, "--step-pattern", r"^step (?P<step>\d+)", "--json")
     assert json.loads(result.stdout)["trace"] == ".x."
     assert "deepspeed" in result.stderr
-    assert "--log" in refused("torch", "--log", path, "--dialect", "fairseq")
+    assert "--log" in refused("torch", "--log", path, "--log-format", "fairseq")
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,19 @@ from strategies import DTYPES
 
 import ampscale
 from ampscale.core.rule import LossScaleRule
-from ampscale.core.step import Reason
+from ampscale.core.step import StepStatus
 from ampscale.optimizers import AdamW
 
 COUNTED = on("strict16", "torch", "jax")
 RULES = [
-    LossScaleRule(growth_interval=1, hysteresis=2, min_scale=1.0, max_scale=2.0**20, growth_offset=-1),
+    LossScaleRule(growth_interval=1, hysteresis=2, min_scale=1.0, max_scale=2.0**20, initial_good_steps=-1),
     LossScaleRule(
-        growth_factor=1.1, backoff_factor=0.3, refill=("growth",), growth_guard=False, wide_factor=True, dtype="float64"
+        growth_factor=1.1,
+        backoff_factor=0.3,
+        reset_bad_steps_on=("growth",),
+        skip_infinite_growth=False,
+        float64_factor=True,
+        dtype="float64",
     ),
 ]
 
@@ -69,5 +74,5 @@ def test_a_whole_step_reads_nothing(library):
             state, report = ampscale.train_step(model, optimizer, rule, state, inputs, max_norm=1.0)
             reports.append(report)
     assert reads == []
-    assert [Reason(int(library.to_numpy(report.reason))).name for report in reports] == ["APPLIED", "OVERFLOW", "APPLIED"]
+    assert [StepStatus(int(library.to_numpy(report.status))).name for report in reports] == ["APPLIED", "OVERFLOW", "APPLIED"]
     assert [float(library.to_numpy(report.next_scale)) for report in reports] == [16, 8, 16]

@@ -29,13 +29,15 @@ def scales(library, rule, steps, **changed):
 def test_a_first_state_has_the_initial_values(library, dtype):
     """The initial scale in the rule's dtype, the offset and zero in int32, all of shape (); two axes have an array each."""
     like = library.array([1, 1, 1])
-    state = LossScaleRule(init_scale=4.0, growth_offset=-1, rate=0.5, lag=True, dtype=dtype).init(like=like)
+    state = LossScaleRule(init_scale=4.0, initial_good_steps=-1, overflow_tolerance=0.5, delayed_update=True, dtype=dtype).init(
+        like=like
+    )
     for array, value, name in zip(state, (4, -1, 0, 0, 4), (dtype, "int32", "int32", "int32", dtype), strict=True):
         assert alike(library.to_numpy(array), np.asarray(value, name))
         assert type(array) is type(like)
-    assert state.next_scale is not state.scale  # JAX does not donate one array twice
+    assert state.pending_scale is not state.scale  # JAX does not donate one array twice
     plain = LossScaleRule().init(like=like)
-    assert plain.steps is plain.next_scale is None
+    assert plain.window_steps is plain.pending_scale is None
 
 
 @pytest.mark.clause("MACHINE-state")
@@ -56,7 +58,7 @@ def test_a_rule_has_the_fields_defaults():
     assert astuple(LossScaleRule()) == (*agreed, False, None, False, None, False, None, False)
 
 
-@pytest.mark.clause("MACHINE-growth-window", "MACHINE-at-least", "MACHINE-floor", "MACHINE-cap")
+@pytest.mark.clause("MACHINE-growth-window", "MACHINE-at-least", "MACHINE-min-scale", "MACHINE-max-scale")
 def test_a_restored_state_goes_on(library):
     """A count past its threshold acts at once; a scale beyond a bound stays until a backoff or a growth brings it there."""
     rows = [

@@ -12,7 +12,7 @@ from strategies import rules, same
 from ampscale import LossScaleRule, presets
 from ampscale.core import machine
 
-EVERY_FIELD = LossScaleRule(rate=0.5, refill=("backoff",), lag=True)
+EVERY_FIELD = LossScaleRule(overflow_tolerance=0.5, reset_bad_steps_on=("backoff",), delayed_update=True)
 
 
 def by_definition(rule, steps):
@@ -36,7 +36,7 @@ def assert_same(rule, steps):
     plain, arrays = rule.init(like=1.0), rule.init()
     for finite, stop, before, after in zip(steps, stops, wanted, wanted[1:], strict=False):
         assert tuple(plain) == numbers(before)
-        assert rule.stops(plain, finite) is stop
+        assert rule.would_raise(plain, finite) is stop
         plain, arrays = rule.update(plain, finite), rule.update(arrays, finite)
         assert same(list(arrays), list(after))
         assert tuple(plain) == numbers(after)
@@ -68,7 +68,7 @@ def test_a_state_of_numbers_stays_one(rule):
     for each in (state, after):
         assert isinstance(each, machine.LossScaleState)
         assert [type(value) for value in each[:3]] == [float, int, int]
-        assert [type(value) for value in each[3:]] == ([type(None)] * 2 if rule.rate is None else [int, float])
+        assert [type(value) for value in each[3:]] == ([type(None)] * 2 if rule.overflow_tolerance is None else [int, float])
 
 
 def test_a_flag_may_be_numpys():
@@ -88,7 +88,7 @@ def test_another_flag_beside_numbers_raises():
     rule, message = LossScaleRule(), "finite must be a bool beside a state of Python numbers, got"
     cases = [
         (flag, lambda method=method, flag=flag: method(rule.init(like=1.0), flag), TypeError, message)
-        for method in (rule.update, rule.stops)
+        for method in (rule.update, rule.would_raise)
         for flag in (1, None, "yes", np.float32(1), np.asarray([True]))
     ]
     assert unexpected(cases) == []

@@ -11,7 +11,7 @@ from libraries import load
 from strategies import rules, same
 
 from ampscale.core.rule import LossScaleRule
-from ampscale.core.rule_constants import REFILLS
+from ampscale.core.rule_constants import EVENTS
 from ampscale.core.trees import leaves, map_leaves
 
 STEPS = 10
@@ -21,42 +21,52 @@ TOP, BOTTOM = 2.0**126, 2.0**-145
 RULES = {
     "default": LossScaleRule(growth_interval=3),
     "every-step": LossScaleRule(growth_interval=1, init_scale=TOP),
-    "unguarded": LossScaleRule(growth_interval=1, init_scale=TOP, growth_guard=False),
+    "unguarded": LossScaleRule(growth_interval=1, init_scale=TOP, skip_infinite_growth=False),
     "down-to-nothing": LossScaleRule(growth_interval=4, init_scale=BOTTOM),
     "floor": LossScaleRule(growth_interval=2, init_scale=5.0, min_scale=1.0),
     "cap": LossScaleRule(growth_interval=2, init_scale=5.0, max_scale=16.0),
     "bounds": LossScaleRule(growth_interval=2, init_scale=5.0, min_scale=3.0, max_scale=7.0, hysteresis=2),
-    "unguarded-cap": LossScaleRule(growth_interval=1, init_scale=TOP, max_scale=1.5 * TOP, growth_guard=False),
+    "unguarded-cap": LossScaleRule(growth_interval=1, init_scale=TOP, max_scale=1.5 * TOP, skip_infinite_growth=False),
     "guarded-cap": LossScaleRule(growth_interval=2, init_scale=2 * TOP, max_scale=3 * TOP),
-    "offset": LossScaleRule(growth_interval=3, growth_offset=-1, hysteresis=2),
-    "divides": LossScaleRule(growth_interval=2, growth_factor=3, backoff_factor=1 / 3, backoff_divides=True, init_scale=10.0),
+    "offset": LossScaleRule(growth_interval=3, initial_good_steps=-1, hysteresis=2),
+    "divides": LossScaleRule(growth_interval=2, growth_factor=3, backoff_factor=1 / 3, divide_on_backoff=True, init_scale=10.0),
     "multiplies": LossScaleRule(growth_interval=2, growth_factor=3, backoff_factor=1 / 3, init_scale=10.0),
     "odd": LossScaleRule(growth_interval=2, growth_factor=1.1, backoff_factor=0.7, hysteresis=3, min_scale=1.0, init_scale=3.0),
-    "wide": LossScaleRule(growth_interval=2, growth_factor=1.1, backoff_factor=0.7, init_scale=3.0, wide_factor=True),
+    "wide": LossScaleRule(growth_interval=2, growth_factor=1.1, backoff_factor=0.7, init_scale=3.0, float64_factor=True),
     "wide-divides": LossScaleRule(
-        growth_interval=2, growth_factor=3, backoff_factor=0.3, backoff_divides=True, init_scale=10.0, wide_factor=True
+        growth_interval=2, growth_factor=3, backoff_factor=0.3, divide_on_backoff=True, init_scale=10.0, float64_factor=True
     ),
-    "lag": LossScaleRule(growth_interval=2, lag=True, init_scale=10.0, backoff_factor=0.7),
-    "lag-at-floor": LossScaleRule(growth_interval=3, lag=True, init_scale=4.0, min_scale=1.0, hysteresis=2, stop_at_floor=True),
-    "gate": LossScaleRule(growth_interval=2, growth_factor=3, gate=True, init_scale=5.0, min_scale=3.0, max_scale=7.0),
-    "gate-above": LossScaleRule(growth_interval=1, gate=True, init_scale=5.0, max_scale=7.0, hysteresis=2, refill=("growth",)),
-    "gate-below": LossScaleRule(growth_interval=3, gate=True, init_scale=5.0, min_scale=3.0, growth_offset=-2),
-    "rate": LossScaleRule(growth_interval=3, rate=0.25, refill=("backoff",)),
-    "rate-and-growth": LossScaleRule(growth_interval=2, rate=0.5, refill=("growth", "backoff")),
-    "rate-above-1": LossScaleRule(growth_interval=2, rate=1.5, refill=("backoff",)),
+    "delayed_update": LossScaleRule(growth_interval=2, delayed_update=True, init_scale=10.0, backoff_factor=0.7),
+    "lag-at-floor": LossScaleRule(
+        growth_interval=3, delayed_update=True, init_scale=4.0, min_scale=1.0, hysteresis=2, raise_at_min_scale=True
+    ),
+    "block_at_bounds": LossScaleRule(
+        growth_interval=2, growth_factor=3, block_at_bounds=True, init_scale=5.0, min_scale=3.0, max_scale=7.0
+    ),
+    "gate-above": LossScaleRule(
+        growth_interval=1, block_at_bounds=True, init_scale=5.0, max_scale=7.0, hysteresis=2, reset_bad_steps_on=("growth",)
+    ),
+    "gate-below": LossScaleRule(growth_interval=3, block_at_bounds=True, init_scale=5.0, min_scale=3.0, initial_good_steps=-2),
+    "overflow_tolerance": LossScaleRule(growth_interval=3, overflow_tolerance=0.25, reset_bad_steps_on=("backoff",)),
+    "rate-and-growth": LossScaleRule(growth_interval=2, overflow_tolerance=0.5, reset_bad_steps_on=("growth", "backoff")),
+    "rate-above-1": LossScaleRule(growth_interval=2, overflow_tolerance=1.5, reset_bad_steps_on=("backoff",)),
     "stop-at-floor": LossScaleRule(
-        growth_interval=4, hysteresis=2, refill=("growth",), init_scale=4.0, min_scale=1.0, stop_at_floor=True
+        growth_interval=4, hysteresis=2, reset_bad_steps_on=("growth",), init_scale=4.0, min_scale=1.0, raise_at_min_scale=True
     ),
-    "stop-below": LossScaleRule(growth_interval=4, init_scale=4.0, stop_below=0.5),
-    "stop-below-and-patience": LossScaleRule(growth_interval=4, init_scale=4.0, stop_below=4.0, hysteresis=2),
-    "first-growth": LossScaleRule(growth_interval=1, growth_factor=1.1, first_growth_factor=2.0, refill=(), init_scale=3.0),
+    "stop-below": LossScaleRule(growth_interval=4, init_scale=4.0, raise_at_or_below=0.5),
+    "stop-below-and-patience": LossScaleRule(growth_interval=4, init_scale=4.0, raise_at_or_below=4.0, hysteresis=2),
+    "first-growth": LossScaleRule(
+        growth_interval=1, growth_factor=1.1, warmup_growth_factor=2.0, reset_bad_steps_on=(), init_scale=3.0
+    ),
     "first-growth-again": LossScaleRule(
-        growth_interval=2, growth_factor=1.1, first_growth_factor=3.0, hysteresis=2, refill=("finite",)
+        growth_interval=2, growth_factor=1.1, warmup_growth_factor=3.0, hysteresis=2, reset_bad_steps_on=("finite",)
     ),
     **{
-        f"refill-{'-'.join(names) or 'never'}-{interval}": LossScaleRule(growth_interval=interval, hysteresis=2, refill=names)
+        f"refill-{'-'.join(names) or 'never'}-{interval}": LossScaleRule(
+            growth_interval=interval, hysteresis=2, reset_bad_steps_on=names
+        )
         for interval in (1, 3)
-        for names in [(), *((name,) for name in REFILLS), ("finite", "growth"), ("growth", "backoff"), REFILLS]
+        for names in [(), *((name,) for name in EVENTS), ("finite", "growth"), ("growth", "backoff"), EVENTS]
     },
 }
 DTYPES = np.array(["float32", "int32", "int32", "int32", "float32"])
@@ -73,47 +83,47 @@ def stepped(rule, as_computed, before, finite):
     last = scale
     steps += 1
     if finite:
-        factor = rule.first_growth_factor if rule.first_growth_factor and not bad else rule.growth_factor
+        factor = rule.warmup_growth_factor if rule.warmup_growth_factor and not bad else rule.growth_factor
         good += 1
-        bad = 0 if "finite" in rule.refill else bad
-        if good >= rule.growth_interval and not (rule.gate and scale >= (rule.max_scale or np.inf)):
+        bad = 0 if "finite" in rule.reset_bad_steps_on else bad
+        if good >= rule.growth_interval and not (rule.block_at_bounds and scale >= (rule.max_scale or np.inf)):
             good = steps = 0
-            bad = 0 if "growth" in rule.refill else bad
+            bad = 0 if "growth" in rule.reset_bad_steps_on else bad
             scale = grown(rule, scale, factor, as_computed)
     else:
         bad += 1
-        due = bad >= rule.hysteresis if rule.rate is None else bad / steps >= rule.rate
-        forbidden = due and rule.gate and scale <= (rule.min_scale or 0)
-        good = good if forbidden else rule.growth_offset
-        stopped = due and rule.stop_at_floor and scale == rule.min_scale
+        due = bad >= rule.hysteresis if rule.overflow_tolerance is None else bad / steps >= rule.overflow_tolerance
+        forbidden = due and rule.block_at_bounds and scale <= (rule.min_scale or 0)
+        good = good if forbidden else rule.initial_good_steps
+        stopped = due and rule.raise_at_min_scale and scale == rule.min_scale
         if due:
-            steps, bad = 0, 0 if "backoff" in rule.refill else rule.hysteresis
+            steps, bad = 0, 0 if "backoff" in rule.reset_bad_steps_on else rule.hysteresis
             scale = scale if forbidden else backed_off(rule, scale, as_computed)
-        if stopped or (rule.stop_below and scale <= rule.stop_below):
+        if stopped or (rule.raise_at_or_below and scale <= rule.raise_at_or_below):
             return before
-    return (last if rule.lag else scale), good, bad, steps, scale
+    return (last if rule.delayed_update else scale), good, bad, steps, scale
 
 
 def grown(rule, scale, factor, as_computed):
     """A float32 after a growth: guarded first, and capped last."""
     larger = moved(operator.mul, rule, scale, factor, as_computed)
-    if larger == np.inf and rule.growth_guard:
+    if larger == np.inf and rule.skip_infinite_growth:
         larger = scale
-    return larger if rule.max_scale is None or rule.gate else min(larger, np.float32(rule.max_scale))
+    return larger if rule.max_scale is None or rule.block_at_bounds else min(larger, np.float32(rule.max_scale))
 
 
 def backed_off(rule, scale, as_computed):
     """A float32 after a backoff, at the floor or above it."""
-    if rule.backoff_divides:
+    if rule.divide_on_backoff:
         smaller = moved(operator.truediv, rule, scale, 1 / rule.backoff_factor, as_computed)
     else:
         smaller = moved(operator.mul, rule, scale, rule.backoff_factor, as_computed)
-    return smaller if rule.min_scale is None or rule.gate else max(smaller, np.float32(rule.min_scale))
+    return smaller if rule.min_scale is None or rule.block_at_bounds else max(smaller, np.float32(rule.min_scale))
 
 
 def moved(operation, rule, scale, factor, as_computed):
     """A float32 after one operation: computed in it, or in float64 and then rounded to it."""
-    of = np.float64 if rule.wide_factor else np.float32
+    of = np.float64 if rule.float64_factor else np.float32
     return np.float32(as_computed(operation(as_computed(of(scale)), of(factor))))
 
 
@@ -127,7 +137,7 @@ def looped(name, library):
     """The states of the loop after each step of all patterns: float64 arrays of shape (pattern, field)."""
     rule = RULES[name]
     first = np.float32(rule.init_scale)
-    nodes, levels = [(first, rule.growth_offset, 0, 0, first)], []
+    nodes, levels = [(first, rule.initial_good_steps, 0, 0, first)], []
     with np.errstate(over="ignore", under="ignore"):
         for step in range(1, STEPS + 1):  # patterns with a common beginning share its states
             after = partial(stepped, rule, library.as_computed)
@@ -148,32 +158,33 @@ def follows(library, name):
         values = np.stack([found[number] for number in seen], axis=1, dtype=np.float64)
         if [found[number].dtype for number in seen] != DTYPES[seen].tolist() or not np.array_equal(values, expected[:, seen]):
             return False
-    return seen == [0, 1, 2] + [3] * (rule.rate is not None) + [4] * rule.lag
+    return seen == [0, 1, 2] + [3] * (rule.overflow_tolerance is not None) + [4] * rule.delayed_update
 
 
 @pytest.mark.clause(
-    "MACHINE-growth-window", "MACHINE-growth-factor", "MACHINE-growth-resets", "MACHINE-growth-guard", "MACHINE-cap",
-    "MACHINE-backoff", "MACHINE-overflow-resets", "MACHINE-hysteresis", "MACHINE-refill", "MACHINE-floor", "MACHINE-offset",
-    "MACHINE-arithmetic", "MACHINE-division", "MACHINE-pure", "MACHINE-first-growth-factor", "MACHINE-gate", "MACHINE-rate",
-    "MACHINE-stop", "MACHINE-lag", "MACHINE-every-sequence",
+    "MACHINE-growth-window", "MACHINE-growth-factor", "MACHINE-growth-resets", "MACHINE-skip-infinite-growth",
+    "MACHINE-max-scale", "MACHINE-backoff", "MACHINE-overflow-resets", "MACHINE-hysteresis", "MACHINE-reset-bad-steps",
+    "MACHINE-min-scale", "MACHINE-initial-good-steps", "MACHINE-arithmetic", "MACHINE-divide-on-backoff",
+    "MACHINE-pure", "MACHINE-warmup-growth-factor", "MACHINE-block-at-bounds", "MACHINE-overflow-tolerance",
+    "MACHINE-would-raise", "MACHINE-delayed-update", "MACHINE-every-sequence",
 )  # fmt: skip
 def test_all_patterns_equal_the_loop(library):
     """Over all 1024 patterns of ten steps, for rules over all axes."""
     assert [name for name in RULES if not follows(library, name)] == []
 
 
-@pytest.mark.clause("MACHINE-bounds", "MACHINE-growth-guard")
+@pytest.mark.clause("MACHINE-bounds", "MACHINE-skip-infinite-growth")
 @given(rules())
 def test_the_scale_stays_finite_and_within_its_bounds(rule):
     """From a start within the bounds, no pattern leads out of them unless they are gates; a guarded scale stays finite."""
     of = np.dtype(rule.dtype).type
-    low, high = (None, None) if rule.gate else (rule.min_scale, rule.max_scale)
+    low, high = (None, None) if rule.block_at_bounds else (rule.min_scale, rule.max_scale)
     state = batch(rule, 2**STEPS, load("numpy"))
     for finite in PATTERNS.T:
         state = rule.update(state, finite)
         assert np.all(of(low or 0) <= state.scale)
         assert np.all(state.scale <= of(high or np.inf))
-        assert not rule.growth_guard or np.all(np.isfinite(state.scale))
+        assert not rule.skip_infinite_growth or np.all(np.isfinite(state.scale))
 
 
 @pytest.mark.clause("MACHINE-pure")

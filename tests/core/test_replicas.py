@@ -6,9 +6,9 @@ from linear import network
 from ranks import on_ranks
 from strategies import alike, same
 
-from ampscale.core.replicas import SOLO
+from ampscale.core.replicas import SINGLE_REPLICA
 from ampscale.core.rule import LossScaleRule
-from ampscale.core.step import Reason, init_train_state, train_step
+from ampscale.core.step import StepStatus, init_train_state, train_step
 from ampscale.optimizers import Momentum
 
 INF, NAN = np.inf, np.nan
@@ -82,7 +82,7 @@ def test_an_overflow_on_one_replica_is_seen_by_all(library, bad):
     for (state, report), (twin, likewise) in zip(one, other, strict=True):
         assert same(state, twin)
         assert same(report._replace(loss=None), likewise._replace(loss=None))
-    assert [int(report.reason) for _, report in one] == [0, 1, 1, 0]
+    assert [int(report.status) for _, report in one] == [0, 1, 1, 0]
     assert [float(report.scale) for _, report in one] == [8, 8, 4, 2]
     assert its.calls == theirs.calls == ["mean", "all_finite"] * 4
 
@@ -91,7 +91,7 @@ def test_an_overflow_on_one_replica_is_seen_by_all(library, bad):
 def test_the_flags_alone_stop_all(library):
     """Where the gradients of one replica never reach the other, the flag still does."""
     for [(_, report)], _ in run(library, [[BAD], [GOOD]], watch=Apart):
-        assert report.reason == Reason.OVERFLOW
+        assert report.status == StepStatus.OVERFLOW
 
 
 @pytest.mark.clause("REPLICAS-mean-before-check", "STEP-order")
@@ -106,14 +106,14 @@ def test_a_mean_that_overflows_is_an_overflow(library):
     """Gradients that are finite on each replica, but whose mean is not, are skipped by both."""
     large = [2.0**124, 1.0]  # times a scale of 8 it is finite, but not twice
     for passed, _ in run(library, [[large, GOOD], [large, large]]):
-        assert [int(report.reason) for _, report in passed] == [1, 0]
+        assert [int(report.status) for _, report in passed] == [1, 0]
 
 
 @pytest.mark.clause("REPLICAS-every-call", "STEP-no-gradients")
 def test_a_replica_without_gradients_makes_both_calls(library):
     """A step without gradients is not left early."""
     for [(_, report)], watched in run(library, [[None], [None]]):
-        assert report.reason == Reason.NO_GRADIENTS
+        assert report.status == StepStatus.NO_GRADIENTS
         assert watched.calls == ["mean", "all_finite"]
 
 
@@ -121,5 +121,5 @@ def test_a_replica_without_gradients_makes_both_calls(library):
 def test_alone_both_verbs_return_their_argument(library):
     """Without other replicas there is nothing to agree on."""
     tree, flag = [library.array([1.0, 1.0])], library.array(False, "bool")
-    assert SOLO.mean(tree) is tree
-    assert SOLO.all_finite(flag) is flag
+    assert SINGLE_REPLICA.mean(tree) is tree
+    assert SINGLE_REPLICA.all_finite(flag) is flag

@@ -27,14 +27,14 @@ def test_a_finite_that_is_not_a_bool_raises(library):
 
 
 @on("jax")
-@pytest.mark.clause("MACHINE-rule-checked", "MACHINE-wide-factor")
+@pytest.mark.clause("MACHINE-rule-checked", "MACHINE-float64-factor")
 def test_a_rule_that_needs_float64_raises_where_there_is_none(library):
     """By its dtype, or by a wide factor that float32 cannot hold; `update` on a state from elsewhere also raises."""
     import jax
 
-    factors = {"growth_factor": 1.1, "first_growth_factor": 1.1, "backoff_factor": 0.7}
-    rules = [(LossScaleRule(**{name: value}, wide_factor=True), name, value) for name, value in factors.items()]
-    rules.append((LossScaleRule(backoff_factor=1 / 1.1, backoff_divides=True, wide_factor=True), "backoff_divisor", 1.1))
+    factors = {"growth_factor": 1.1, "warmup_growth_factor": 1.1, "backoff_factor": 0.7}
+    rules = [(LossScaleRule(**{name: value}, float64_factor=True), name, value) for name, value in factors.items()]
+    rules.append((LossScaleRule(backoff_factor=1 / 1.1, divide_on_backoff=True, float64_factor=True), "backoff_divisor", 1.1))
     message = "^{} must be a number that float32 can hold on a .*, such as {!r}, got {!r}; on JAX, set jax_enable_x64$"
     rows = [(rule, message.format(name, float(np.float32(value)), value)) for rule, name, value in rules]
     rows.append((LossScaleRule(dtype="float64"), "^dtype must be 'float32' on a .*, got 'float64'; on JAX, set jax_enable_x64$"))
@@ -47,7 +47,7 @@ def test_a_rule_that_needs_float64_raises_where_there_is_none(library):
         ]
         assert unexpected(cases) == []
         for name, value in factors.items():
-            LossScaleRule(**{name: float(np.float32(value))}, wide_factor=True).init(like=like)
+            LossScaleRule(**{name: float(np.float32(value))}, float64_factor=True).init(like=like)
     assert [rule.init(like=like).scale.dtype.name for rule, _ in rows] == ["float32"] * 4 + ["float64"]
 
 
@@ -55,13 +55,13 @@ def test_a_rule_that_needs_float64_raises_where_there_is_none(library):
 def test_a_state_of_another_rule_raises():
     """Of numbers as of arrays: a state that lacks what the rule needs, and one that has what the rule does not."""
     plain = LossScaleRule()
-    kinds = [(LossScaleRule(lag=True), "next_scale"), (LossScaleRule(rate=0.5), "steps")]
+    kinds = [(LossScaleRule(delayed_update=True), "pending_scale"), (LossScaleRule(overflow_tolerance=0.5), "window_steps")]
     cases = []
     for like in (1.0, np.zeros(()), np.zeros(3)):
         for special, name in kinds:
             for maker, taker, wanted in ((plain, special, "an array"), (special, plain, "None")):
                 state = maker.init(like=like)
-                for method in (taker.update, taker.stops):
+                for method in (taker.update, taker.would_raise):
                     call, message = partial(method, state, True), f"^state.{name} must be {wanted} for this rule"
                     cases.append(((name, wanted, like), call, ValueError, message))
     message = "^state must be a LossScaleState of .*, got {}$"
@@ -74,28 +74,30 @@ def test_a_state_of_another_rule_raises():
     cases += [
         (state, partial(method, state, flag), TypeError, message.format(got))
         for state, got in wrong
-        for method in (plain.update, plain.stops, plain.transition)
+        for method in (plain.update, plain.would_raise, plain.transition)
         for flag in (True, np.array(True))
     ]
     assert unexpected(cases) == []
 
 
-@pytest.mark.clause("MACHINE-stop")
+@pytest.mark.clause("MACHINE-would-raise")
 def test_a_batch_of_states_stops_one_by_one(library):
     """The answer has the state's shape also where one flag stands for all; a rule without a stop never stops."""
-    assert [LossScaleRule(**axes).can_stop for axes in ({}, {"stop_below": 1.0}, {"gate": True, "min_scale": 1.0})] == [
+    assert [
+        LossScaleRule(**axes).can_raise for axes in ({}, {"raise_at_or_below": 1.0}, {"block_at_bounds": True, "min_scale": 1.0})
+    ] == [
         False,
         True,
         False,
     ]
-    rule = LossScaleRule(init_scale=4.0, min_scale=2.0, stop_at_floor=True)
+    rule = LossScaleRule(init_scale=4.0, min_scale=2.0, raise_at_min_scale=True)
     states = map_leaves(lambda array: library.put(np.repeat(library.get(array)[None], 2)), rule.init(like=library.array(0)))
     states = states._replace(scale=library.array([2.0, 4.0]))
     for flag in (False, library.array(False, "bool"), library.array([False, False], "bool")):
-        assert library.to_numpy(rule.stops(states, flag)).tolist() == [True, False]
+        assert library.to_numpy(rule.would_raise(states, flag)).tolist() == [True, False]
         assert library.to_numpy(rule.update(states, flag).scale).tolist() == [2, 2]
-        assert library.to_numpy(LossScaleRule().stops(states, flag)).tolist() == [False, False]
-    assert library.to_numpy(rule.stops(states, True)).tolist() == [False, False]
+        assert library.to_numpy(LossScaleRule().would_raise(states, flag)).tolist() == [False, False]
+    assert library.to_numpy(rule.would_raise(states, True)).tolist() == [False, False]
 
 
 @pytest.mark.clause("MACHINE-pure")

@@ -15,24 +15,33 @@ from strategies import rules
 from ampscale.core.rule import LossScaleRule
 from ampscale.core.rule_constants import RuleConstants
 
-NUMBERS = ["init_scale", "growth_factor", "backoff_factor", "min_scale", "max_scale", "first_growth_factor", "rate", "stop_below"]
-COUNTS = ["growth_interval", "hysteresis", "growth_offset"]
-FLAGS = ["backoff_divides", "growth_guard", "wide_factor", "gate", "stop_at_floor", "lag"]
+NUMBERS = [
+    "init_scale",
+    "growth_factor",
+    "backoff_factor",
+    "min_scale",
+    "max_scale",
+    "warmup_growth_factor",
+    "overflow_tolerance",
+    "raise_at_or_below",
+]
+COUNTS = ["growth_interval", "hysteresis", "initial_good_steps"]
+FLAGS = ["divide_on_backoff", "skip_infinite_growth", "float64_factor", "block_at_bounds", "raise_at_min_scale", "delayed_update"]
 WRONG_VALUES = [
     *[(name, value) for name in NUMBERS for value in (math.nan, math.inf, -math.inf, 0, -1.0, 10**400)],
     *[(name, value) for name in COUNTS for value in (2**31, -(2**31), 10**30)],
     *[(name, value) for name in COUNTS[:2] for value in (0, -1)],
-    *[("growth_factor", 0.999), ("first_growth_factor", 0.999), ("backoff_factor", 1.001)],
-    *[("refill", value) for value in (("finit",), ("finite", "overflow"), ("",))],
+    *[("growth_factor", 0.999), ("warmup_growth_factor", 0.999), ("backoff_factor", 1.001)],
+    *[("reset_bad_steps_on", value) for value in (("finit",), ("finite", "overflow"), ("",))],
     *[("dtype", "float16"), ("dtype", "double")],
-    *[(name, value) for name in ("init_scale", "min_scale", "max_scale", "stop_below") for value in (1e300, 1e-300)],
+    *[(name, value) for name in ("init_scale", "min_scale", "max_scale", "raise_at_or_below") for value in (1e300, 1e-300)],
 ]
 WRONG_TYPES = [
     *[(name, value) for name in NUMBERS for value in (True, "2", 1j, [2.0], np.float32(2), np.ones(()))],
     *[("init_scale", None), ("growth_factor", None)],
     *[(name, value) for name in COUNTS for value in (2.0, "2", True, None, np.int32(2))],
     *[(name, value) for name in FLAGS for value in (0, 1, None, "yes")],
-    *[("refill", value) for value in ("finite", ["finite"], {"finite"}, None, ([],), ("finite", 3))],
+    *[("reset_bad_steps_on", value) for value in ("finite", ["finite"], {"finite"}, None, ([],), ("finite", 3))],
     ("dtype", np.float32),
 ]
 
@@ -58,28 +67,28 @@ def test_float64_holds_scales_that_float32_does_not(name):
 
 @pytest.mark.clause("MACHINE-rule-checked")
 def test_constants_that_exclude_each_other_raise():
-    """An initial scale outside the bounds; a stop at no minimum, a gate without a bound, a rate beside a count. Limits do not."""
+    """An initial scale outside the bounds; an axis without the one that it requires. Limits do not."""
     cases = [
         *[
             (bounds, partial(RuleConstants, **bounds), ValueError, r"^init_scale .* min_scale .* max_scale .* got 65536.0")
             for bounds in ({"min_scale": 2.0**17}, {"max_scale": 2.0**15}, {"min_scale": 4.0, "max_scale": 2.0})
         ],
         *[
-            (alone, partial(RuleConstants, **alone), ValueError, f"^{next(iter(alone))} must be")
-            for alone in ({"stop_at_floor": True}, {"gate": True}, {"hysteresis": 2, "rate": 0.5})
+            (alone, partial(RuleConstants, **alone), ValueError, f"^{next(iter(alone))}(=True)? requires")
+            for alone in ({"raise_at_min_scale": True}, {"block_at_bounds": True}, {"overflow_tolerance": 0.5, "hysteresis": 2})
         ],
     ]
     assert unexpected(cases) == []
     assert RuleConstants(min_scale=2.0**16, max_scale=2.0**16).init_scale == 2.0**16
     for company in ({"min_scale": 1.0}, {"max_scale": 2.0**20}):
-        assert RuleConstants(gate=True, **company)
-    assert RuleConstants(stop_at_floor=True, min_scale=1.0)
-    assert RuleConstants(hysteresis=1, rate=0.5)
-    for name, low in (("growth_interval", 1), ("hysteresis", 1), ("growth_offset", 1 - 2**31)):
+        assert RuleConstants(block_at_bounds=True, **company)
+    assert RuleConstants(raise_at_min_scale=True, min_scale=1.0)
+    assert RuleConstants(hysteresis=1, overflow_tolerance=0.5)
+    for name, low in (("growth_interval", 1), ("hysteresis", 1), ("initial_good_steps", 1 - 2**31)):
         assert [getattr(RuleConstants(**{name: count}), name) for count in (low, 2**31 - 1)] == [low, 2**31 - 1]
 
 
-@pytest.mark.clause("MACHINE-division")
+@pytest.mark.clause("MACHINE-divide-on-backoff")
 def test_a_divisor_is_the_number_that_was_inverted():
     """A scaler that was given 49 divides by 49, although 1/(1/49) is larger; no number was inverted to 0.9."""
     factors = [*range(1, 200), 1.1, 1.5, 1.8, 2.25, 1.0625, 4.7, 10**6 + 3]
@@ -107,8 +116,8 @@ def test_json_that_is_not_a_rule_raises():
         ('{"init_scale": 2.0, "init_scale": 4.0}', ValueError, "once"),
         ('{"init_scale": NaN}', ValueError, "must be finite, got NaN"),
         ('{"init_scale": "2"}', TypeError, "init_scale must be"),
-        ('{"refill": "finite"}', TypeError, "refill must be"),
-        ('{"refill": ["finit"]}', ValueError, "refill must be"),
+        ('{"reset_bad_steps_on": "finite"}', TypeError, "reset_bad_steps_on must be"),
+        ('{"reset_bad_steps_on": ["finit"]}', ValueError, "reset_bad_steps_on must be"),
     ]
     assert unexpected((text, partial(RuleConstants.from_json, text), error, pattern) for text, error, pattern in rows) == []
 
@@ -116,12 +125,14 @@ def test_json_that_is_not_a_rule_raises():
 @pytest.mark.clause("MACHINE-rule-json")
 def test_a_member_that_json_leaves_out_has_its_default():
     """A list of events becomes a tuple."""
-    assert LossScaleRule.from_json('{"init_scale": 8.0, "refill": ["growth"]}') == LossScaleRule(8.0, refill=("growth",))
+    assert LossScaleRule.from_json('{"init_scale": 8.0, "reset_bad_steps_on": ["growth"]}') == LossScaleRule(
+        8.0, reset_bad_steps_on=("growth",)
+    )
 
 
 def test_a_rule_is_a_value():
     """Rules with the same constants are equal, hash alike and cannot be changed."""
-    rule = LossScaleRule(init_scale=8.0, refill=("growth",), min_scale=1.0)
+    rule = LossScaleRule(init_scale=8.0, reset_bad_steps_on=("growth",), min_scale=1.0)
     assert len({rule, dataclasses.replace(rule), LossScaleRule()}) == 2
     with pytest.raises(dataclasses.FrozenInstanceError):
         rule.init_scale = 4.0

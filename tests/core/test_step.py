@@ -11,7 +11,7 @@ from strategies import DTYPES, alike, same
 
 from ampscale import Network
 from ampscale.core.rule import LossScaleRule
-from ampscale.core.step import Reason, init_train_state, train_step
+from ampscale.core.step import StepStatus, init_train_state, train_step
 from ampscale.core.trees import leaves
 from ampscale.optimizers import SGD, AdamW, Momentum
 
@@ -35,7 +35,7 @@ def begin(library, optimizer=SGD, dtype="float32", rule=RULE, **options):
 GOOD, BAD = [1.0, 2.0, 3.0], [1.0, INF, 3.0]
 
 
-@pytest.mark.clause("STEP-apply", "STEP-report", "STEP-reason", "STEP-loss-unscaled")
+@pytest.mark.clause("STEP-apply", "STEP-report", "STEP-status", "STEP-loss-unscaled")
 def test_a_finite_step_is_applied(library):
     """The parameters move by the unscaled gradients times the learning rate, and the report says all of it."""
     step, state = begin(library)
@@ -46,10 +46,10 @@ def test_a_finite_step_is_applied(library):
     assert (bool(report.finite), bool(report.applied)) == (True, True)
     assert [float(value) for value in (report.scale, report.next_scale, report.learning_rate)] == [8, 8, 0.5]
     assert report.global_norm is None
-    assert alike(report.reason, np.asarray(Reason.APPLIED, np.int32))
+    assert alike(report.status, np.asarray(StepStatus.APPLIED, np.int32))
 
 
-@pytest.mark.clause("STEP-skip", "STEP-reason", "STEP-report", "STEP-counters", "STEP-loss-unscaled")
+@pytest.mark.clause("STEP-skip", "STEP-status", "STEP-report", "STEP-counters", "STEP-loss-unscaled")
 @pytest.mark.parametrize(("optimizer", "bad"), [(SGD, INF), (Momentum, -INF), (AdamW, NAN)])
 @with_dtypes("float16", "float64")
 def test_a_skipped_step_changes_nothing_but_the_scaler(library, optimizer, bad, dtype):
@@ -62,12 +62,12 @@ def test_a_skipped_step_changes_nothing_but_the_scaler(library, optimizer, bad, 
     assert same(library.to_numpy(state), before)
     assert float(after.scaler.scale) == 4
     assert (int(after.attempted), int(after.applied)) == (2, 1)
-    assert (bool(report.finite), bool(report.applied), int(report.reason)) == (False, False, Reason.OVERFLOW)
+    assert (bool(report.finite), bool(report.applied), int(report.status)) == (False, False, StepStatus.OVERFLOW)
     assert (float(report.scale), float(report.next_scale)) == (8, 4)
     assert not np.isfinite(report.loss)
 
 
-@pytest.mark.clause("STEP-no-gradients", "STEP-reason", "OVERFLOW-empty")
+@pytest.mark.clause("STEP-no-gradients", "STEP-status", "OVERFLOW-empty")
 def test_a_step_without_gradients_changes_nothing(library):
     """Where there is no gradient at all the step is finite, but not applied; it is counted as tried."""
     step, state = begin(library)
@@ -75,12 +75,14 @@ def test_a_step_without_gradients_changes_nothing(library):
     after, report = library.to_numpy(step(state, None, max_norm=1.0))
     assert same(after._replace(attempted=None), before._replace(attempted=None))
     assert (int(after.attempted), int(after.applied)) == (1, 0)
-    assert (bool(report.finite), bool(report.applied), int(report.reason)) == (True, False, Reason.NO_GRADIENTS)
+    assert (bool(report.finite), bool(report.applied), int(report.status)) == (True, False, StepStatus.NO_GRADIENTS)
     assert float(report.scale) == float(report.next_scale) == 8
 
 
-@pytest.mark.clause("STEP-reason", "MACHINE-stop")
-@pytest.mark.parametrize("stop", [{"min_scale": 4.0, "stop_at_floor": True}, {"stop_below": 2.0}], ids=["floor", "below"])
+@pytest.mark.clause("STEP-status", "MACHINE-would-raise")
+@pytest.mark.parametrize(
+    "stop", [{"min_scale": 4.0, "raise_at_min_scale": True}, {"raise_at_or_below": 2.0}], ids=["floor", "below"]
+)
 def test_a_step_in_which_the_published_scaler_raises_says_so(library, stop):
     """One overflow halves 8; at 4 the next would raise: the scale is held, the reason tells, and a finite step goes on."""
     step, state = begin(library, rule=LossScaleRule(init_scale=8.0, growth_interval=2, **stop))
@@ -88,8 +90,8 @@ def test_a_step_in_which_the_published_scaler_raises_says_so(library, stop):
     for gradients in (BAD, BAD, BAD, GOOD):
         state, report = step(state, gradients)
         report = library.to_numpy(report)
-        seen.append((int(report.reason), float(report.next_scale)))
-    assert seen == [(Reason.OVERFLOW, 4), (Reason.STOPPED, 4), (Reason.STOPPED, 4), (Reason.APPLIED, 4)]
+        seen.append((int(report.status), float(report.next_scale)))
+    assert seen == [(StepStatus.OVERFLOW, 4), (StepStatus.WOULD_RAISE, 4), (StepStatus.WOULD_RAISE, 4), (StepStatus.APPLIED, 4)]
 
 
 @pytest.mark.clause("MACHINE-next-step", "STEP-scale-moves-last", "STEP-counters", "STEP-learning-rate")
@@ -148,7 +150,7 @@ def test_a_scale_beyond_the_loss_is_an_overflow(library):
     """A float64 scale that a float32 seed cannot hold makes an overflow, and the scale comes down in silence."""
     rule = LossScaleRule(init_scale=2.0**200, dtype="float64")
     step, state = begin(library, rule=rule)
-    assert library.to_numpy(step(state, GOOD)[1].reason) == Reason.OVERFLOW
+    assert library.to_numpy(step(state, GOOD)[1].status) == StepStatus.OVERFLOW
 
 
 @pytest.mark.clause("STEP-order")

@@ -132,7 +132,7 @@ def test_overflow_is_the_gate(gate, make):
     assert len(optimizer.calls) == (0 if gate else 2)
 
 
-@pytest.mark.clause("MINDFORMERS-overflow", "MINDSPORE-detectors", "MINDSPORE-heirs")
+@pytest.mark.clause("MINDFORMERS-overflow", "MINDSPORE-detectors", "MINDSPORE-subclasses")
 @pytest.mark.parametrize(("detector", "overflow"), [(GradientScan(), False), (StatusRegister(), True)])
 def test_a_register_sees_the_gradients_before_they_are_unscaled(detector, overflow):
     """An heir that cleans what it asks about hides an infinity from a scan, and from a register not."""

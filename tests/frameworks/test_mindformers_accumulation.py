@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
 
-from ampscale import Network, Reason, optimizers
+from ampscale import Network, StepStatus, optimizers
 from ampscale.frameworks.mindformers import MFTrainOneStepCell
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell
 
@@ -53,9 +53,9 @@ def test_the_calls_before_the_last_only_report():
         (INF, True, 8, 0.5),
     ]
     assert [out.global_norm for out in outs] == [None, None]
-    assert (cell.last_step.reason, cell.last_step.finite, cell.last_step.applied) == (Reason.ACCUMULATED, False, False)
+    assert (cell.last_step.status, cell.last_step.finite, cell.last_step.applied) == (StepStatus.ACCUMULATED, False, False)
     cell(array([1, 1]))
-    assert (cell.last_step.reason, cell.last_step.scale, cell.last_step.next_scale) == (Reason.OVERFLOW, 8, 4)
+    assert (cell.last_step.status, cell.last_step.scale, cell.last_step.next_scale) == (StepStatus.OVERFLOW, 8, 4)
     assert cell.last_step.global_norm == INF
     assert [len(out) for out in outs] == [7, 7]
     assert bits([outs[0].local_norm, outs[0].size]) == bits([array([5]), array([2], "int64")])
@@ -123,7 +123,7 @@ def test_infinities_of_both_signs_do_not_cancel():
     assert cell(array([-INF, 1])).overflow
 
 
-@pytest.mark.clause("MINDFORMERS-accumulation-scale", "MINDSPORE-heirs")
+@pytest.mark.clause("MINDFORMERS-accumulation-scale", "MINDSPORE-subclasses")
 def test_an_overflow_that_an_heir_sees_in_any_call_skips_the_whole_step():
     """It was reported, so it counts, whatever the gradients of that call are."""
 

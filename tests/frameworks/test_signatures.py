@@ -5,7 +5,7 @@ from inspect import Parameter, signature
 import pytest
 
 import ampscale
-from ampscale.core.replicas import SOLO
+from ampscale.core.replicas import SINGLE_REPLICA
 
 REQUIRED = Parameter.empty
 DOCUMENTED = {
@@ -35,12 +35,12 @@ DOCUMENTED = {
     },
 }
 OURS = {  # keywords beyond the documented ones
-    "TrainOneStepWithLossScaleCell": {"detector": None, "communicator": SOLO},
+    "TrainOneStepWithLossScaleCell": {"detector": None, "communicator": SINGLE_REPLICA},
     "MFTrainOneStepCell": {
         "gradient_accumulation_steps": 1,
         "ema_decay": None,
         "detector": None,
-        "communicator": SOLO,
+        "communicator": SINGLE_REPLICA,
         "kwargs": REQUIRED,
     },
     "GradScaler": {"decr_count": "accumulated"},

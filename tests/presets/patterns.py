@@ -50,7 +50,7 @@ def of_rule(rule, steps=STEPS):
     for level in range(steps):
         state, over = _map(state, lambda array: np.repeat(array, 2)), np.repeat(over, 2)
         finite = np.tile([True, False], 2**level)
-        stopped = rule.stops(state, finite) & ~over
+        stopped = rule.would_raise(state, finite) & ~over
         state = rule.update(state, finite)
         levels.append(Level(state.scale, stopped, over))
         over = over | stopped

@@ -21,24 +21,29 @@ def paddle(loop, *defaults, starts):
 
 
 def fairseq(init_scale, scale_window, tolerant=False):
-    rates = [{"rate": rate, "growth_interval": 4} for rate in (1 / 3, 0.25, 0.4, 0.6, 0.7, 1.0)]
-    rates = [*rates, {"rate": 0.7, "growth_interval": 4, "stop_below": 70.0}] if tolerant else []
+    rates = [{"overflow_tolerance": rate, "growth_interval": 4} for rate in (1 / 3, 0.25, 0.4, 0.6, 0.7, 1.0)]
+    rates = [*rates, {"overflow_tolerance": 0.7, "growth_interval": 4, "raise_at_or_below": 70.0}] if tolerant else []
     return Published(
         loops_others.FairseqDynamicLossScaler,
         (init_scale, 2.0, scale_window, None, 1e-4, *([GIVEN] if tolerant else [])),
-        f"{THREE} min_scale stop_below" + " rate" * tolerant,
+        f"{THREE} min_scale raise_at_or_below" + " overflow_tolerance" * tolerant,
         fixed=() if tolerant else (0.0,),
         starts=(TOP64, 3e-4, 0.0016),
-        more=({"min_scale": 0.3, "init_scale": 1.0}, {"stop_below": 1.0}, {"stop_below": 5.0, "min_scale": 4.0}, *rates),
+        more=(
+            {"min_scale": 0.3, "init_scale": 1.0},
+            {"raise_at_or_below": 1.0},
+            {"raise_at_or_below": 5.0, "min_scale": 4.0},
+            *rates,
+        ),
     )
 
 
 def deepspeed(consecutive):
-    small = [{"min_scale": 10.0}, {"min_scale": 10.0, "hysteresis": 3, "stop_at_floor": False}]
+    small = [{"min_scale": 10.0}, {"min_scale": 10.0, "hysteresis": 3, "raise_at_min_scale": False}]
     return Published(
         loops_deepspeed.DynamicLossScaler,
         (2**16, 1000, 2, 1, True),
-        "init_scale growth_interval hysteresis min_scale stop_at_floor",
+        "init_scale growth_interval hysteresis min_scale raise_at_min_scale",
         fixed=(consecutive,),
         starts=(TOP64, 4.0, 3.0),
         more=(*small, {"hysteresis": 1, "min_scale": 16.0}),

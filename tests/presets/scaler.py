@@ -4,7 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 GIVEN = object()  # a setting for which the published scaler has no default
-ASKED = {"init_scale": 64.0, "growth_factor": 2, "growth_interval": 3, "min_scale": 1.0, "rate": 0.5}  # then these are given
+ASKED = {
+    "init_scale": 64.0,
+    "growth_factor": 2,
+    "growth_interval": 3,
+    "min_scale": 1.0,
+    "overflow_tolerance": 0.5,
+}  # then these are given
 
 
 @dataclass(frozen=True)

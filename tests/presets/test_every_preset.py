@@ -31,18 +31,22 @@ def test_a_preset_has_the_settings_and_defaults_of_its_scaler(name):
     for _ in range(quiet):
         loop, scale = loop.after(finite=True)
         assert scale == state.scale
-    state = state._replace(good_steps=state.good_steps + quiet, steps=None if rule.rate is None else state.steps + quiet)
+    state = state._replace(
+        good_steps=state.good_steps + quiet, window_steps=None if rule.overflow_tolerance is None else state.window_steps + quiet
+    )
     for step in "......xx.xxx.":
-        assert not rule.stops(state, step == ".")
+        assert not rule.would_raise(state, step == ".")
         state = rule.update(state, step == ".")
         loop, scale = loop.after(step == ".")
         assert state.scale == scale
 
 
 @pytest.mark.clause(
-    "MACHINE-growth-window", "MACHINE-backoff", "MACHINE-hysteresis", "MACHINE-overflow-resets", "MACHINE-refill",
-    "MACHINE-offset", "MACHINE-growth-guard", "MACHINE-floor", "MACHINE-cap", "MACHINE-arithmetic", "MACHINE-wide-factor",
-    "MACHINE-division", "MACHINE-first-growth-factor", "MACHINE-gate", "MACHINE-rate", "MACHINE-stop", "MACHINE-lag",
+    "MACHINE-growth-window", "MACHINE-backoff", "MACHINE-hysteresis", "MACHINE-overflow-resets",
+    "MACHINE-reset-bad-steps", "MACHINE-initial-good-steps", "MACHINE-skip-infinite-growth", "MACHINE-min-scale",
+    "MACHINE-max-scale", "MACHINE-arithmetic", "MACHINE-float64-factor", "MACHINE-divide-on-backoff",
+    "MACHINE-warmup-growth-factor", "MACHINE-block-at-bounds", "MACHINE-overflow-tolerance", "MACHINE-would-raise",
+    "MACHINE-delayed-update",
 )  # fmt: skip
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_preset_equals_its_scaler(name):

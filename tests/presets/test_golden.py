@@ -17,7 +17,7 @@ def scales(name, steps, **setting):
     rule, seen = presets.PRESETS[name].rule(**PUBLISHED[name].known(setting)), []
     state = rule.init()
     for step in steps:
-        if rule.stops(state, step == "."):
+        if rule.would_raise(state, step == "."):
             raise Stop
         state = rule.update(state, step == ".")
         seen.append(float(state.scale))
@@ -52,7 +52,7 @@ def test_presets_reproduce_recorded_runs():
     assert differing(rows, "....x.xxxx....x", **setting) == []
 
 
-@pytest.mark.clause("MACHINE-growth-guard", "MACHINE-cap")
+@pytest.mark.clause("MACHINE-skip-infinite-growth", "MACHINE-max-scale")
 def test_a_family_stops_growing_at_its_own_top():
     """From 2**126 with an interval of one, some stay in float32, some become infinite and some use float64; some have a cap."""
     rows = [
@@ -72,7 +72,7 @@ def test_a_family_stops_growing_at_its_own_top():
     assert differing([("mpx chainer", [65504, 65504])], init_scale=40000.0, growth_interval=1) == []
 
 
-@pytest.mark.clause("MACHINE-floor")
+@pytest.mark.clause("MACHINE-min-scale")
 def test_a_family_stops_falling_at_its_own_floor():
     """Four overflows from 2, with a hysteresis of two where there is one: some go no lower than 1, some go on."""
     rows = [
@@ -86,7 +86,7 @@ def test_a_family_stops_falling_at_its_own_floor():
     assert differing(rows, "xxxx", init_scale=2.0, hysteresis=2, backoff_factor=0.5) == []
 
 
-@pytest.mark.clause("MACHINE-arithmetic", "MACHINE-wide-factor", "MACHINE-division")
+@pytest.mark.clause("MACHINE-arithmetic", "MACHINE-float64-factor", "MACHINE-divide-on-backoff")
 def test_a_family_rounds_in_its_own_way():
     """Nine by 1.1 and by 0.7, and ten by three, are other numbers with one rounding, with two, or after a reciprocal."""
     nine = {"init_scale": 9.0, "growth_interval": 1, "hysteresis": 1, "growth_factor": 1.1, "backoff_factor": 0.7}

@@ -15,7 +15,7 @@ from ampscale.simulation.traces import from_string
 SMALL = LossScaleRule(init_scale=8.0, growth_interval=2)
 TOLERANT = dataclasses.replace(SMALL, hysteresis=2)
 FLOORED = dataclasses.replace(SMALL, init_scale=2.0, min_scale=1.0)
-STOPPING = dataclasses.replace(FLOORED, stop_at_floor=True)
+STOPPING = dataclasses.replace(FLOORED, raise_at_min_scale=True)
 
 
 def test_a_comparison_has_all_trajectories_and_all_pairs():

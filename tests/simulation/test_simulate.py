@@ -28,7 +28,7 @@ def defined(rule, limits):
     seen, stopped = [(state, running)], np.full(len(limits), -1)
     for step, limit in enumerate(limits.T):
         finite = state.scale <= limit
-        stops = running & rule.stops(state, finite)
+        stops = running & rule.would_raise(state, finite)
         stopped[stops], running = step, running & ~stops
         state = rule.update(state, finite)  # of many at once: the definition
         seen.append((state, running))
@@ -54,7 +54,7 @@ def assert_same(rule, limits):
     assert alike(joined(found, "good_steps"), good[reached])
     assert alike(joined(found, "bad_steps"), bad[reached])
     assert alike(joined(found, "finite"), (scales[:, :-1] <= limits)[reached[:, 1:]])
-    assert [trajectory.stopped for trajectory in found] == [None if step < 0 else step for step in stopped]
+    assert [trajectory.raised_at for trajectory in found] == [None if step < 0 else step for step in stopped]
 
 
 def padded(scales, size):
@@ -73,7 +73,7 @@ def shrunk(rule):
     small = dataclasses.replace(rule, init_scale=min(max(64.0, low), high), growth_interval=min(rule.growth_interval, 3))
     odd = dataclasses.replace(small, init_scale=min(max(10.0, low), high), growth_factor=1.1, backoff_factor=0.7)
     yield small
-    yield odd if rule.rate is not None else dataclasses.replace(odd, hysteresis=3 - rule.hysteresis)
+    yield odd if rule.overflow_tolerance is not None else dataclasses.replace(odd, hysteresis=3 - rule.hysteresis)
     yield dataclasses.replace(small, init_scale=min(low * 3, high), growth_interval=1)
     yield dataclasses.replace(small, init_scale=max(high * 0.4, low), growth_interval=1)
 
@@ -97,13 +97,13 @@ def test_every_preset_equals_the_definition_where_scales_overflow(name):
 @pytest.mark.parametrize(
     "constants",
     [
-        {"rate": 0.7, "refill": ("backoff",)},
-        {"init_scale": 0.4, "stop_below": 0.1},
-        {"init_scale": 0.4, "min_scale": 0.1, "stop_at_floor": True},
-        {"init_scale": 0.2, "min_scale": 0.1, "max_scale": 0.4, "gate": True, "growth_interval": 1},
+        {"overflow_tolerance": 0.7, "reset_bad_steps_on": ("backoff",)},
+        {"init_scale": 0.4, "raise_at_or_below": 0.1},
+        {"init_scale": 0.4, "min_scale": 0.1, "raise_at_min_scale": True},
+        {"init_scale": 0.2, "min_scale": 0.1, "max_scale": 0.4, "block_at_bounds": True, "growth_interval": 1},
         {"init_scale": 0.3, "min_scale": 0.1, "max_scale": 0.7, "growth_interval": 1},
     ],
-    ids=["rate", "stop", "floor", "gate", "clamp"],
+    ids=["overflow_tolerance", "stop", "floor", "block_at_bounds", "clamp"],
 )
 def test_constants_that_float32_has_not_are_rounded_first(constants, dtype):
     """Scales meet them exactly after some steps: where they were not rounded, the comparison would come out the other way."""
@@ -113,7 +113,7 @@ def test_constants_that_float32_has_not_are_rounded_first(constants, dtype):
 @pytest.mark.parametrize("divisor", [3, 49, 98, 103])
 def test_a_scaler_divides_by_the_whole_number_that_it_was_given(divisor):
     """In float64, 1/(1/49) is not 49."""
-    rule = LossScaleRule(1000.0, backoff_factor=1 / divisor, backoff_divides=True, growth_interval=2, dtype="float64")
+    rule = LossScaleRule(1000.0, backoff_factor=1 / divisor, divide_on_backoff=True, growth_interval=2, dtype="float64")
     assert_same(rule, PATTERNS)
     assert simulate(rule, from_string("x")).scales[-1] == 1000 / divisor
 
@@ -153,13 +153,13 @@ def test_a_trajectory_has_a_state_before_each_step_and_after_the_last():
     assert alike(found.good_steps, np.array([0, 1, 0, 0, 1], "i4"))
     assert alike(found.bad_steps, np.array([0, 0, 0, 0, 0], "i4"))
     assert alike(found.finite, np.array([True, True, False, True]))
-    assert found.stopped is None
+    assert found.raised_at is None
     assert (found.overflows, found.growths, found.backoffs) == (1, 1, 1)
 
 
 def test_a_trace_without_steps_leaves_the_first_state():
     """One entry, and no flag."""
-    found = simulate(LossScaleRule(growth_offset=-1), from_string(""))
+    found = simulate(LossScaleRule(initial_good_steps=-1), from_string(""))
     assert (found.scales.tolist(), found.good_steps.tolist(), found.bad_steps.tolist()) == ([65536.0], [-1], [0])
     assert found.finite.shape == (0,)
     assert sweep([SMALL, SMALL], from_string("")).tolist() == [[8.0], [8.0]]

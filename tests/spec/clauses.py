@@ -11,7 +11,7 @@ from ampscale_conformance.model.clauses import Clause, chapter_files, clauses_in
 
 ROOT = Path(__file__).parents[2]
 SPEC = ROOT / "spec"
-LEVELS = ("must", "should", "may", "dialect")
+LEVELS = ("must", "should", "may", "variant")
 
 _SPEC_PARAGRAPH = re.compile(r"\bSpec:.*?(?=\n\s*\n|\Z)", re.DOTALL)
 

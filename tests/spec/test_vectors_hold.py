@@ -27,14 +27,14 @@ def trees_are_same(got, wanted):
 
 
 def trace(case):
-    """Overflow flags in, scales out; `stops` is the first step, counted from 0, in which the published scaler would raise."""
+    """Overflow flags in, scales out; `raises_at` is the first step, counted from 0, in which the published scaler would raise."""
     flags = [sign == "+" for sign in case["finite"]]
-    scales, stops = run(case, flags)
+    scales, raises = run(case, flags)
     if "preset" in case:
         preset = ampscale.presets.PRESETS[case["preset"]["name"]].rule(**arguments(case["preset"]["settings"]))
         if preset != ampscale.LossScaleRule(**rule_arguments(case["rule"])):
             return False
-    return scales == [float.fromhex(scale) for scale in case["scale"]] and next(iter(stops), None) == case.get("stops")
+    return scales == [float.fromhex(scale) for scale in case["scale"]] and next(iter(raises), None) == case.get("raises_at")
 
 
 def run(case, flags):
@@ -49,7 +49,7 @@ def run(case, flags):
     rule = ampscale.LossScaleRule(**rule_arguments(case["rule"]))
     states, stops = [rule.init()], []
     for step, finite in enumerate(flags):
-        if rule.stops(states[-1], finite):
+        if rule.would_raise(states[-1], finite):
             stops.append(step)
         states.append(rule.update(states[-1], finite))
     return [float(state.scale) for state in states], stops
@@ -228,7 +228,7 @@ def matches(got, wanted):
     if wanted is None or isinstance(wanted, bool):
         return got is wanted if wanted is None else bool(got) == wanted
     if isinstance(wanted, str):
-        return ampscale.Reason(int(got)).name == wanted
+        return ampscale.StepStatus(int(got)).name == wanted
     return trees_are_same(got, argument(wanted))
 
 

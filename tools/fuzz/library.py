@@ -16,9 +16,9 @@ from ampscale.checkpoints.formats.published import FORMATS
 from ampscale.cli import rule_arguments
 from ampscale.parsing import parse_json, parse_toml
 from ampscale.simulation.recordings.files import from_file
-from ampscale.simulation.recordings.log_formats import DIALECTS
+from ampscale.simulation.recordings.log_formats import LOG_FORMATS
 from ampscale.simulation.recordings.logs import read_log
-from ampscale.simulation.recordings.tables import from_csv, observed_csv
+from ampscale.simulation.recordings.tables import from_csv, observed_from_csv
 from ampscale.simulation.traces import from_string
 
 from . import mutate
@@ -110,7 +110,10 @@ TOMLS = (
 )
 ARGUMENTS = (
     *("torch", "paddle:hysteresis=2,init_scale=2**16", "deepspeed:init_scale=0x1p15,growth_interval=1_000", "rule.json"),
-    *("LossScaleRule(init_scale=1024.0, growth_factor=2.0, refill=('finite', 'backoff'), min_scale=None)", repr(presets.apex())),
+    *(
+        "LossScaleRule(init_scale=1024.0, growth_factor=2.0, reset_bad_steps_on=('finite', 'backoff'), min_scale=None)",
+        repr(presets.apex()),
+    ),
     repr(presets.megatron()),
 )
 LOG_PARTS = tuple(part for path in sorted(LOGS.glob("*.log")) for part in _sample(path.read_text("utf-8")))
@@ -137,11 +140,13 @@ PARSERS = {
     "simulation.from_string": Parser(0.04, lambda random: mutate.text(random, TRACES), from_string),
     "simulation.read_log": Parser(
         0.1,
-        lambda random: (random.choice((None, None, *DIALECTS)), mutate.text(random, random.choice((LOG_PARTS, METRICS)))),
+        lambda random: (random.choice((None, None, *LOG_FORMATS)), mutate.text(random, random.choice((LOG_PARTS, METRICS)))),
         _log,
     ),
     "simulation.from_csv": Parser(0.03, lambda random: mutate.text(random, TABLES), partial(filed, ".csv", from_csv)),
-    "simulation.observed_csv": Parser(0.03, lambda random: mutate.text(random, TABLES), partial(filed, ".csv", observed_csv)),
+    "simulation.observed_from_csv": Parser(
+        0.03, lambda random: mutate.text(random, TABLES), partial(filed, ".csv", observed_from_csv)
+    ),
     "simulation.from_file": Parser(
         0.04,
         lambda random: mutate.text(random, (*TABLES, *TRACES, *METRICS, *LOG_PARTS[:9])),

@@ -95,7 +95,7 @@ WORDS = (
     *(
         "LossScaleRule(",
         "init_scale",
-        "refill",
+        "reset_bad_steps_on",
         "finite+growth",
         "torch",
         "paddle:",

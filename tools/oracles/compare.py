@@ -8,7 +8,7 @@ installed here as a whole, the class cut out of its published file and executed 
 the host. Each object takes all 2**10 patterns of ten finite or overflow steps under several settings: well inside the
 bounds, near float32's largest number, near the floor or near zero, and with factors like 1.1 and 3. After every step the
 scale in force is compared by its bits, and the counters where the object has them; a step in which the object raises must be
-one in which the rule `stops`. Where a class has defaults of its own, one window of its default length is run as well.
+one in which the rule `would_raise`. Where a class has defaults of its own, one window of its default length is run as well.
 
 Environments are made once under .venv-oracles, some gigabytes in all. What came out is written to oracles.json there, and, where
 no FAMILY was named, as a page to docs/oracles.md. A mismatch is shown as one, with its reason where it is known. The exit status

@@ -10,7 +10,7 @@ Written by `make test-oracles`; do not edit. Each preset of `ampscale.presets` w
 installed, or cut out of its published file and executed as it is written, or compiled from it, as the heading of each table
 says. Each object took all 1024 patterns of ten steps, finite (`.`) or overflow (`x`), under every setting of its table, which
 is given in the preset's words. After every step the scale in force was compared by its bits, and those counters that the
-object has; where it raises, the rule must say that it `stops`. An empty setting is the class's own defaults against the
+object has; where it raises, the rule must say that it `would_raise`. An empty setting is the class's own defaults against the
 preset's; there one window of the default length was run as well.
 
 optax is not here: it has no loss scaler.

@@ -52,7 +52,7 @@ def of_rule(rule: LossScaleRule, finite: np.ndarray) -> Trajectories:
     state = _batch(rule.init(like=np.zeros(())), len(finite))
     stopped, columns = np.zeros(len(finite), bool), []
     for column in finite.T:
-        stopped = stopped | rule.stops(state, column)
+        stopped = stopped | rule.would_raise(state, column)
         state = rule.update(state, column)
         columns.append((np.asarray(state.scale, np.float64), state.good_steps, state.bad_steps, stopped))
     return Trajectories(*(np.stack(column, axis=1) for column in zip(*columns, strict=True)))

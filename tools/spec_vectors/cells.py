@@ -38,12 +38,12 @@ def _train_step(_: str, case: Mapping[str, Any], data: Sequence[list[Bits]]) -> 
         yield {
             **_common(came),
             "finite": came.finite,
-            "applied": came.reason == "APPLIED",
+            "applied": came.status == "APPLIED",
             "scale": scalar(came.scale, constants_of.dtype),
             "next_scale": scalar(came.next_scale, constants_of.dtype),
             "learning_rate": scalar(came.learning_rate, "float32"),
             "global_norm": norm,
-            "reason": came.reason,
+            "status": came.status,
         }
 
 
@@ -62,7 +62,7 @@ def _grad_scaler(chapter: str, case: Mapping[str, Any], data: Sequence[list[Bits
         gradients, finite = training.backward(leaves)
         loss = loss_of(training.optimizer.parameters, leaves)
         came = training.finish(loss, gradients, finite or not given.get("enable", True))  # PADDLE-enable: nothing is checked
-        yield {**_common(came), "applied": came.reason == "APPLIED", "scale": scalar(came.next_scale, "float32")}
+        yield {**_common(came), "applied": came.status == "APPLIED", "scale": scalar(came.next_scale, "float32")}
 
 
 def _mindformers(chapter: str, case: Mapping[str, Any], data: Sequence[list[Bits]]) -> Iterator[dict[str, Any]]:
@@ -79,7 +79,7 @@ def _mindformers(chapter: str, case: Mapping[str, Any], data: Sequence[list[Bits
         norm = None
         if gradients is not None:
             came = training.finish(loss, gradients, all_of_them)
-            finite, own = came.reason == "APPLIED", gradients
+            finite, own = came.status == "APPLIED", gradients
             norm = scalar(came.global_norm, norm_dtype(gradients)) if clips else None
             average.move(finite)
         yield {

@@ -33,10 +33,10 @@ def arguments(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rule(said: Mapping[str, Any]) -> Constants:
-    """A rule, whose `refill` and `dtype` are plain words."""
-    words = {name: said[name] for name in ("refill", "dtype") if name in said}
-    if "refill" in words:
-        words["refill"] = tuple(words["refill"])
+    """A rule, whose `reset_bad_steps_on` and `dtype` are plain words."""
+    words = {name: said[name] for name in ("reset_bad_steps_on", "dtype") if name in said}
+    if "reset_bad_steps_on" in words:
+        words["reset_bad_steps_on"] = tuple(words["reset_bad_steps_on"])
     return Constants(**arguments({name: value for name, value in said.items() if name not in words}), **words)
 
 

@@ -33,7 +33,7 @@ def fixed(scale: float, dtype: str = "float32") -> Constants:
 
 def _scaler(scale_value: float, scale_factor: int, scale_window: int) -> Constants:
     """MINDSPORE-dynamic-division: a true division by the factor."""
-    return _mindspore(scale_value, scale_factor, scale_window, backoff_divides=True)
+    return _mindspore(scale_value, scale_factor, scale_window, divide_on_backoff=True)
 
 
 def _update_cell(loss_scale_value: float, scale_factor: float, scale_window: int) -> Constants:
@@ -46,7 +46,7 @@ def _manager(init_loss_scale: float = 2.0**24, scale_factor: float = 2, scale_wi
     return _mindspore(init_loss_scale, scale_factor, scale_window, dtype="float64")
 
 
-def _mindspore(scale: float, factor: float, window: int, *, dtype: str = "float32", backoff_divides: bool = False) -> Constants:
+def _mindspore(scale: float, factor: float, window: int, *, dtype: str = "float32", divide_on_backoff: bool = False) -> Constants:
     return Constants(
         init_scale=scale,
         growth_factor=factor,
@@ -54,7 +54,7 @@ def _mindspore(scale: float, factor: float, window: int, *, dtype: str = "float3
         growth_interval=window,
         min_scale=1.0,
         dtype=dtype,
-        backoff_divides=backoff_divides,
+        divide_on_backoff=divide_on_backoff,
     )
 
 
@@ -79,7 +79,7 @@ def _paddle(
         backoff_factor=decr_ratio,
         growth_interval=incr_every_n_steps,
         hysteresis=decr_every_n_nan_or_inf,
-        refill={"accumulated": ("growth", "backoff"), "consecutive": ("finite", "backoff")}[decr_count],
+        reset_bad_steps_on={"accumulated": ("growth", "backoff"), "consecutive": ("finite", "backoff")}[decr_count],
         min_scale=SMALLEST_NORMAL,
     )
 
@@ -94,7 +94,7 @@ def _torch(
         backoff_factor=backoff_factor,
         growth_interval=growth_interval,
         min_scale=SMALLEST_NORMAL,
-        wide_factor=True,
+        float64_factor=True,
     )
 
 

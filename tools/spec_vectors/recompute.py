@@ -40,7 +40,7 @@ def _trace(chapter: str, case: Case) -> dict[str, Any]:
     by_rule = "rule" in case
     walked = rule(case["rule"]) if by_rule else constants(chapter, case["class"], arguments(case["arguments"]))
     scales, stops = _walk(walked, flags(case["finite"]))
-    return {"scale": scales, "stops": stops} if by_rule else {"scale": scales}
+    return {"scale": scales, "raises_at": stops} if by_rule else {"scale": scales}
 
 
 def _walk(walked: Constants, finite: list[bool]) -> tuple[list[str], int | None]:

@@ -62,7 +62,7 @@ def test_a_core_that_differs_from_its_claim_fails():
 
     failed = {result.clause for result in check(Still("numpy", EVERY_CONSTANT), 0).results if result.verdict in BAD}
     assert "MACHINE-growth-window" in failed
-    assert "MACHINE-floor" not in failed
+    assert "MACHINE-min-scale" not in failed
 
 
 def test_ranks_without_a_flag_are_rejected_and_not_waited_for():
@@ -70,4 +70,4 @@ def test_ranks_without_a_flag_are_rejected_and_not_waited_for():
     core = find("ampscale-numpy")
     handles = [core.create(LossScaleRule()) for _ in range(2)]
     with pytest.raises(ValueError, match="finite must have one flag for each of the 2 handles, got 1"):
-        core.update_ranks(handles, [True])
+        core.update_replicas(handles, [True])

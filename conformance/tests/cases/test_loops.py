@@ -63,7 +63,7 @@ def test_a_plain_loop_is_right():
         ),
         (
             "each-uses-its-own-flag",
-            "the-first-rank-stops-all",
+            "the-first-rank-decides-for-all",
             r"after step 1, -\+\+: wanted 512.0 on every rank, got \[512.0, 1024.0.*",
         ),
         ("loses-its-floor-compiled", "compiled-it-moves-to-the-same-scales", "after step 12 of .*: 64.0 as it is, 32.0 compiled"),
@@ -94,7 +94,7 @@ def test_a_scale_that_is_no_power_of_two_is_not_asked_for_exact_numbers():
     told = {result.case: result.message for result in report.results}
     assert "1500.0 here, and the expected numbers are exact at powers of two" in told["step-unscales"]
     assert "exact at powers of two" in told["applies-the-unscaled-gradient"]
-    assert told["tells-both-scales"] == told["the-first-rank-stops-all"] == ""
+    assert told["tells-both-scales"] == told["the-first-rank-decides-for-all"] == ""
     assert accused(report) == {}
 
 

@@ -29,7 +29,7 @@ def results_of_a_plain_one(claim, capabilities=frozenset(EVERYTHING)):
 
 
 class ByTheRule:
-    """The package's own machine on Python's numbers: `init`, `update`, and what `stops`."""
+    """The package's own machine on Python's numbers: `init`, `update`, and what `would_raise`."""
 
     def __init__(self, preset, capabilities=("resume", "rounding")):
         self.info = ImplementationInfo(name="by the rule", preset=preset, capabilities=capabilities)
@@ -39,7 +39,7 @@ class ByTheRule:
 
     def update(self, handle, finite):
         rule, state = handle
-        if rule.stops(state, finite):
+        if rule.would_raise(state, finite):
             raise ArithmeticError("the published scaler gives up")
         return rule, rule.update(state, finite)
 
@@ -126,7 +126,11 @@ def test_a_scale_in_a_wider_float_is_right_without_rounding():
         ("grows-by-4", "keras", "keras has no growth_factor to set"),
         ("grows-in-the-third-step", "chainer", "chainer is not asked: it grows in every finite step"),
         ("grows-in-every-step-with-an-interval-of-1", "flax", "flax is not asked: it has no window of one step"),
-        ("a-growth-at-the-top-keeps-the-scale", "keras", "with keras none of these steps is decided by MACHINE-growth-guard"),
+        (
+            "a-growth-at-the-top-keeps-the-scale",
+            "keras",
+            "with keras none of these steps is decided by MACHINE-skip-infinite-growth",
+        ),
         ("grows-to-infinity-without-a-guard", "torch", "torch is not asked: it has a guard or a cap, or is float64"),
         ("never-moves", "torch", "with torch none of these steps is decided by MACHINE-static"),
         ("follows-every-pattern-of-six-steps", "static", "static has no growth_interval to set"),
@@ -141,7 +145,7 @@ def test_a_scale_in_a_wider_float_is_right_without_rounding():
         ),
         (
             "the-scale-is-saved",
-            LossScaleRule(init_scale=2.0, stop_below=2.0**30),
+            LossScaleRule(init_scale=2.0, raise_at_or_below=2.0**30),
             "under the rule it gives up before there is anything to save",
         ),
     ],

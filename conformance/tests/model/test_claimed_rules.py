@@ -65,9 +65,9 @@ def test_a_rule_takes_the_common_constants():
 
 def test_a_rule_keeps_what_makes_it_its_own():
     """Dialects are no settings."""
-    own = LossScaleRule(growth_offset=-1, lag=True, max_scale=2.0**20, refill=("growth",))
+    own = LossScaleRule(initial_good_steps=-1, delayed_update=True, max_scale=2.0**20, reset_bad_steps_on=("growth",))
     rule = family_of(own).rule(growth_interval=5, max_scale=2.0**8)
-    assert (rule.growth_offset, rule.lag, rule.refill) == (-1, True, ("growth",))
+    assert (rule.initial_good_steps, rule.delayed_update, rule.reset_bad_steps_on) == (-1, True, ("growth",))
     assert (rule.growth_interval, rule.max_scale, rule.init_scale) == (5, 2.0**8, 2.0**8)
 
 

@@ -193,11 +193,11 @@ def test_handles_in_a_list_have_numbers_too():
     """As ranks have them, and a step on arrays."""
     asked = subject(
         create=lambda _: object(),
-        update_ranks=lambda handles, _: list(reversed(handles)),
+        update_replicas=lambda handles, _: list(reversed(handles)),
         step_on_arrays=lambda handle, tree: (handle, tree),
     )
     handles = [asked.create(LossScaleRule()), asked.create(LossScaleRule())]
-    asked.call("update_ranks", handles, [True, False])
+    asked.call("update_replicas", handles, [True, False])
     asked.call("step_on_arrays", handles[1], [np.float32(1)])
     ranks, step = asked.calls[2:]
     assert (ranks.arguments, ranks.result) == ([[{"handle": 0}, {"handle": 1}], [True, False]], [{"handle": 1}, {"handle": 0}])
@@ -235,4 +235,4 @@ def test_a_value_is_written_down_in_jsons_words():
     ):
         assert plain(value) == said
     rule = plain(LossScaleRule(init_scale=8.0, min_scale=1.0))
-    assert (rule["min_scale"], rule["refill"]) == (1.0, ["finite", "backoff"])
+    assert (rule["min_scale"], rule["reset_bad_steps_on"]) == (1.0, ["finite", "backoff"])

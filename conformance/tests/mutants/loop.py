@@ -24,7 +24,7 @@ EVERY_LOOP = (
         "momentum",
         "schedule",
         "counters",
-        "ranks",
+        "replicas",
         "no-host-reads",
         "jit",
         "process",
@@ -318,7 +318,7 @@ class Loop(Plain):
 
     # --- level 4: the adapter's methods ---
 
-    def update_ranks(self, handles, finite):
+    def update_replicas(self, handles, finite):
         """Each rank moves by the one flag of all."""
         for rank, handle in enumerate(handles):
             self.update(handle, self.agreed(finite, rank))

@@ -5,7 +5,7 @@ import numpy as np
 from . import table
 from .machine_handles import HANDLES
 from .machine_hysteresis import HYSTERESIS
-from .machine_variants import DIALECTS
+from .machine_variants import VARIANTS
 from .plain import EVERY_SETTING, Plain
 
 MACHINES, wrong = table()
@@ -124,38 +124,42 @@ class CountsTheGrowthInTheNextWindow(Plain):
         return 1
 
 
-@wrong("MACHINE-growth-guard", "google/flax#2547 and pytorch/pytorch#98828: the scale grew to infinity, and stayed", "torch")
+@wrong(
+    "MACHINE-skip-infinite-growth", "google/flax#2547 and pytorch/pytorch#98828: the scale grew to infinity, and stayed", "torch"
+)
 class GrowsToInfinity(Plain):
     def guarded(self, handle, grown):
         return grown
 
 
-@wrong("MACHINE-growth-guard", "flax 0.12.8: a growth beyond float32 lands on its largest number", "torch")
+@wrong("MACHINE-skip-infinite-growth", "flax 0.12.8: a growth beyond float32 lands on its largest number", "torch")
 class GrowsToTheLargestFloat32(Plain):
     def guarded(self, handle, grown):
         return min(grown, np.finfo(np.float32).max)
 
 
-@wrong("MACHINE-growth-guard", "Paddle 3.3.1: an equality test, which a count that has passed it never meets again", "torch")
+@wrong(
+    "MACHINE-skip-infinite-growth", "Paddle 3.3.1: an equality test, which a count that has passed it never meets again", "torch"
+)
 class StaysAtTheTopForEver(Plain):
     def may_grow(self, handle):
         handle.stuck = getattr(handle, "stuck", False) or np.isinf(self.multiplied(handle, self.growth_factor(handle)))
         return not handle.stuck
 
 
-@wrong("MACHINE-growth-guard", "torch 2.13.0: the guard that Keras 3.15.1 lacks, in what says that it is Keras'", "keras")
+@wrong("MACHINE-skip-infinite-growth", "torch 2.13.0: the guard that Keras 3.15.1 lacks, in what says that it is Keras'", "keras")
 class HasAGuardOfItsOwn(Plain):
     def guarded(self, handle, grown):
         return handle.scale if np.isinf(grown) else grown
 
 
-@wrong("MACHINE-cap", "ColossalAI 0.5.0: plugins whose cap is 2**32, or 2**24, whatever the scaler has", "apex")
+@wrong("MACHINE-max-scale", "ColossalAI 0.5.0: plugins whose cap is 2**32, or 2**24, whatever the scaler has", "apex")
 class HasACapOfItsOwn(Plain):
     def capped(self, handle, grown):
         return min(grown, self.held(handle.rule, 2.0**24))
 
 
-@wrong("MACHINE-cap", "BMTrain 1.0.1: it grows from below the maximum, and may land beyond it")
+@wrong("MACHINE-max-scale", "BMTrain 1.0.1: it grows from below the maximum, and may land beyond it")
 class AsksTheCapBeforeTheGrowth(Plain):
     def capped(self, handle, grown):
         return grown
@@ -164,13 +168,13 @@ class AsksTheCapBeforeTheGrowth(Plain):
         return bool(handle.scale < handle.rule.max_scale)
 
 
-@wrong("MACHINE-cap", "jmp 0.0.4, which mpx takes its rule from, has no cap", "mpx")
+@wrong("MACHINE-max-scale", "jmp 0.0.4, which mpx takes its rule from, has no cap", "mpx")
 class ForgetsTheCap(Plain):
     def capped(self, handle, grown):
         return grown
 
 
-@wrong("MACHINE-cap", "not seen; one of min and max taken for the other")
+@wrong("MACHINE-max-scale", "not seen; one of min and max taken for the other")
 class GrowsAtLeastToItsCap(Plain):
     def capped(self, handle, grown):
         return max(grown, self.held(handle.rule, handle.rule.max_scale))
@@ -273,13 +277,13 @@ class ResetsOnlyWhereItBacksOff(Plain):
             handle.good = good
 
 
-@wrong("MACHINE-floor", "jmp 0.0.4: whatever minimum was set, it is 1 once the object has been through jit", "jmp")
+@wrong("MACHINE-min-scale", "jmp 0.0.4: whatever minimum was set, it is 1 once the object has been through jit", "jmp")
 class HasAFloorOfItsOwn(Plain):
     def floored(self, handle, reduced):
         return max(reduced, self.held(handle.rule, 1.0))
 
 
-@wrong("MACHINE-floor", "BMTrain 1.0.1: it shrinks from above the minimum, and may land below it")
+@wrong("MACHINE-min-scale", "BMTrain 1.0.1: it shrinks from above the minimum, and may land below it")
 class AsksTheFloorBeforeTheBackoff(Plain):
     def floored(self, handle, reduced):
         return reduced
@@ -288,13 +292,13 @@ class AsksTheFloorBeforeTheBackoff(Plain):
         return bool(handle.scale > handle.rule.min_scale)
 
 
-@wrong("MACHINE-floor", "NVIDIA/apex#318 and #635: the scale falls to 1e-316, and something is divided by zero", "mindspore")
+@wrong("MACHINE-min-scale", "NVIDIA/apex#318 and #635: the scale falls to 1e-316, and something is divided by zero", "mindspore")
 class ForgetsTheFloor(Plain):
     def floored(self, handle, reduced):
         return reduced
 
 
-@wrong("MACHINE-floor", "not seen; one of min and max taken for the other")
+@wrong("MACHINE-min-scale", "not seen; one of min and max taken for the other")
 class FallsAtLeastToItsFloor(Plain):
     def floored(self, handle, reduced):
         return min(reduced, self.held(handle.rule, handle.rule.min_scale))
@@ -306,4 +310,4 @@ class BacksOffThoughItIsStatic(Plain):
         return self.multiplied(handle, 0.5)
 
 
-MUTANTS = (*MACHINES, *HYSTERESIS, *DIALECTS, *HANDLES)
+MUTANTS = (*MACHINES, *HYSTERESIS, *VARIANTS, *HANDLES)

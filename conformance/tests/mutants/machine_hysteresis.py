@@ -26,43 +26,47 @@ class HasAHysteresisOfTwo(Plain):
         return bool(bad >= min(2, handle.rule.hysteresis))
 
 
-@wrong("MACHINE-refill", "Paddle 3.3.1: documented as accumulated, and coded as overflows in a row", "paddle_document")
+@wrong("MACHINE-reset-bad-steps", "Paddle 3.3.1: documented as accumulated, and coded as overflows in a row", "paddle_document")
 class ForgetsOverflowsAtAFiniteStep(Plain):
     def forgives(self, handle, event):
         return True
 
 
-@wrong("MACHINE-refill", "Megatron-core 0.16.1: documented as overflows in a row, and coded as accumulated", "paddle")
+@wrong("MACHINE-reset-bad-steps", "Megatron-core 0.16.1: documented as overflows in a row, and coded as accumulated", "paddle")
 class KeepsOverflowsOverAFiniteStep(Plain):
     def forgives(self, handle, event):
         return event == "growth"
 
 
-@wrong("MACHINE-refill", "Apex's hysteresis kernel at 2026-07-08: a growth is not what refills it", "megatron")
+@wrong("MACHINE-reset-bad-steps", "Apex's hysteresis kernel at 2026-07-08: a growth is not what refills it", "megatron")
 class KeepsOverflowsOverAGrowth(Plain):
     def forgives(self, handle, event):
         return False
 
 
-@wrong("MACHINE-refill", "not seen; TensorFlow 1.15.5 forgets them though nothing grew", "tensorflow_contrib")
+@wrong("MACHINE-reset-bad-steps", "not seen; TensorFlow 1.15.5 forgets them though nothing grew", "tensorflow_contrib")
 class KeepsOverflowsOverAGrowthThatFailed(Plain):
     def forgives(self, handle, event):
         return super().forgives(handle, event) and not np.isinf(self.multiplied(handle, self.growth_factor(handle)))
 
 
-@wrong("MACHINE-refill", "not seen; ColossalAI 0.5.0 forgets them though the cap let nothing grow", "colossalai")
+@wrong("MACHINE-reset-bad-steps", "not seen; ColossalAI 0.5.0 forgets them though the cap let nothing grow", "colossalai")
 class KeepsOverflowsOverAGrowthAtTheCap(Plain):
     def forgives(self, handle, event):
         return super().forgives(handle, event) and bool(handle.scale < handle.rule.max_scale)
 
 
-@wrong("MACHINE-refill", "Paddle 3.3.1: after a backoff it waits anew, where Megatron-core 0.16.1 does not", "megatron")
+@wrong("MACHINE-reset-bad-steps", "Paddle 3.3.1: after a backoff it waits anew, where Megatron-core 0.16.1 does not", "megatron")
 class ForgetsOverflowsAtABackoff(Plain):
     def bad_after_backoff(self, handle):
         return 0
 
 
-@wrong("MACHINE-refill", "Megatron-core 0.16.1: after a backoff the next overflow backs off, where Paddle 3.3.1 waits", "paddle")
+@wrong(
+    "MACHINE-reset-bad-steps",
+    "Megatron-core 0.16.1: after a backoff the next overflow backs off, where Paddle 3.3.1 waits",
+    "paddle",
+)
 class KeepsOverflowsOverABackoff(Plain):
     def bad_after_backoff(self, handle):
         return int(handle.rule.hysteresis)

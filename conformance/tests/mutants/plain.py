@@ -17,7 +17,7 @@ from ampscale import LossScaleRule
 
 EVERYTHING = ("resume", "rounding", "division", "bfloat16", "complex", "integers", "none", "empty")
 EVERY_SETTING = LossScaleRule(
-    init_scale=1024.0, hysteresis=2, min_scale=2.0**-20, max_scale=2.0**40, refill=("finite", "backoff")
+    init_scale=1024.0, hysteresis=2, min_scale=2.0**-20, max_scale=2.0**40, reset_bad_steps_on=("finite", "backoff")
 )
 
 
@@ -95,11 +95,11 @@ class Plain:
 
     def first_count(self, rule):
         """Finite steps before the first step."""
-        return rule.growth_offset
+        return rule.initial_good_steps
 
     def count_after_overflow(self, handle):
         """Finite steps after an overflow."""
-        return int(handle.rule.growth_offset)
+        return int(handle.rule.initial_good_steps)
 
     def count_after_growth(self, handle):
         """Finite steps after a growth."""
@@ -111,7 +111,7 @@ class Plain:
 
     def lags(self, handle):
         """Whether a change comes into force one step late."""
-        return bool(handle.rule.lag)
+        return bool(handle.rule.delayed_update)
 
     def finite_step(self, handle):
         """A step without an overflow."""
@@ -147,30 +147,30 @@ class Plain:
     def may_grow(self, handle):
         """Whether no gate forbids a growth."""
         rule = handle.rule
-        return not (rule.gate and rule.max_scale is not None and handle.scale >= self.held(rule, rule.max_scale))
+        return not (rule.block_at_bounds and rule.max_scale is not None and handle.scale >= self.held(rule, rule.max_scale))
 
     def may_back_off(self, handle):
         """Whether no gate forbids a backoff."""
         rule = handle.rule
-        return not (rule.gate and rule.min_scale is not None and handle.scale <= self.held(rule, rule.min_scale))
+        return not (rule.block_at_bounds and rule.min_scale is not None and handle.scale <= self.held(rule, rule.min_scale))
 
     def backoff_due(self, handle, bad, since):
         """Whether *bad* overflows in *since* steps, this one counted, make it back off."""
         rule = handle.rule
-        if rule.rate is None:
+        if rule.overflow_tolerance is None:
             return bool(bad >= rule.hysteresis)
-        return bool(self.held(rule, rule.rate) <= self.held(rule, bad) / self.held(rule, since))
+        return bool(self.held(rule, rule.overflow_tolerance) <= self.held(rule, bad) / self.held(rule, since))
 
     def gives_up(self, handle, due, scale):
         """Whether an overflow that leads to this scale is where the published scaler raises."""
         rule = handle.rule
-        if rule.stop_at_floor and due and handle.scale <= self.held(rule, rule.min_scale):
+        if rule.raise_at_min_scale and due and handle.scale <= self.held(rule, rule.min_scale):
             return True
-        return bool(rule.stop_below is not None and scale <= self.held(rule, rule.stop_below))
+        return bool(rule.raise_at_or_below is not None and scale <= self.held(rule, rule.raise_at_or_below))
 
     def forgives(self, handle, event):
         """Whether a finite step, or a growth in it, forgets the overflows counted."""
-        return "finite" in handle.rule.refill or event in handle.rule.refill
+        return "finite" in handle.rule.reset_bad_steps_on or event in handle.rule.reset_bad_steps_on
 
     def bad_counted(self, handle):
         """Overflows counted, after one that was not enough."""
@@ -178,11 +178,11 @@ class Plain:
 
     def bad_after_backoff(self, handle):
         """Overflows counted, after a backoff was due."""
-        return 0 if "backoff" in handle.rule.refill else int(handle.rule.hysteresis)
+        return 0 if "backoff" in handle.rule.reset_bad_steps_on else int(handle.rule.hysteresis)
 
     def growth_factor(self, handle):
         """What a growth multiplies by."""
-        first = handle.rule.first_growth_factor
+        first = handle.rule.warmup_growth_factor
         return float(handle.rule.growth_factor if first is None or handle.bad else first)
 
     def grown(self, handle):
@@ -192,12 +192,12 @@ class Plain:
 
     def guarded(self, handle, grown):
         """The guard: no growth to infinity."""
-        return handle.scale if handle.rule.growth_guard and np.isinf(grown) else grown
+        return handle.scale if handle.rule.skip_infinite_growth and np.isinf(grown) else grown
 
     def capped(self, handle, grown):
         """The cap, where it clamps."""
         rule = handle.rule
-        return grown if rule.gate or rule.max_scale is None else min(grown, self.held(rule, rule.max_scale))
+        return grown if rule.block_at_bounds or rule.max_scale is None else min(grown, self.held(rule, rule.max_scale))
 
     def backed_off(self, handle):
         """The scale after a backoff."""
@@ -207,13 +207,13 @@ class Plain:
         """The scale times the backoff factor, or divided by what the factor is the reciprocal of."""
         rule = handle.rule
         return (
-            self.divided(handle, rule.backoff_divisor) if rule.backoff_divides else self.multiplied(handle, rule.backoff_factor)
+            self.divided(handle, rule.backoff_divisor) if rule.divide_on_backoff else self.multiplied(handle, rule.backoff_factor)
         )
 
     def floored(self, handle, reduced):
         """The floor, where it clamps."""
         rule = handle.rule
-        return reduced if rule.gate or rule.min_scale is None else max(reduced, self.held(rule, rule.min_scale))
+        return reduced if rule.block_at_bounds or rule.min_scale is None else max(reduced, self.held(rule, rule.min_scale))
 
     def multiplied(self, handle, factor):
         """The scale times a factor, rounded once."""
@@ -227,7 +227,7 @@ class Plain:
 
     def operand(self, handle, value):
         """A factor or the scale as it goes into a product: in the rule's dtype, or in float64 with a wide factor."""
-        return np.float64(value) if handle.rule.wide_factor else self.held(handle.rule, value)
+        return np.float64(value) if handle.rule.float64_factor else self.held(handle.rule, value)
 
     def saved_fields(self, handle):
         """What it saves."""

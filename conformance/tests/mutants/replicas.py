@@ -44,7 +44,7 @@ class MovesBeforeTheRanksAgree(Loop):
 
 @wrong("REPLICAS-same-scale", "not seen; the scaler lives on the first rank, and the others' copies stay")
 class OneRankMoves(Loop):
-    def update_ranks(self, handles, finite):
+    def update_replicas(self, handles, finite):
         self.update(handles[0], all(finite))
         return list(handles)
 

@@ -22,7 +22,7 @@ def assert_same(rule, flags):
     points, state = trajectory(rule, flags), rule.init(like=0.0)
     assert points[0].scale == float(state.scale)
     for step, finite in enumerate(flags, start=1):
-        stopped, state = bool(rule.stops(state, finite)), rule.update(state, finite)
+        stopped, state = bool(rule.would_raise(state, finite)), rule.update(state, finite)
         assert (points[step].scale, points[step].stopped) == (float(state.scale), stopped), (rule, step)
         if stopped:
             assert len(points) == step + 1
@@ -46,20 +46,20 @@ def test_the_constants_are_a_rule_with_a_rules_defaults():
 def test_a_share_is_compared_in_float32():
     """7 / 10 and 0.7 are one number there, and less than 0.7; 3 / 10 and 0.3 are, and more than 0.3."""
     for rate, steps in ((0.7, "+++-------"), (0.3, "+++++++---")):
-        assert walked(Constants(init_scale=8.0, rate=rate), steps) == [8] * 10 + [4]
+        assert walked(Constants(init_scale=8.0, overflow_tolerance=rate), steps) == [8] * 10 + [4]
 
 
 def test_a_trajectory_ends_where_the_published_scaler_stops():
     """Its last point says so, and has the scale of the one before; a backoff to below the last scale is not made."""
-    points = trajectory(Constants(init_scale=2.0, min_scale=1.0, stop_at_floor=True), [False, True, False, True, False])
+    points = trajectory(Constants(init_scale=2.0, min_scale=1.0, raise_at_min_scale=True), [False, True, False, True, False])
     assert [(point.scale, point.stopped) for point in points] == [(2, False), (1, False), (1, False), (1, True)]
-    assert points[-1].clauses == ("MACHINE-stop",)
-    points = trajectory(Constants(init_scale=4.0, stop_below=1.0, growth_interval=9), [False, False])
+    assert points[-1].clauses == ("MACHINE-would-raise",)
+    points = trajectory(Constants(init_scale=4.0, raise_at_or_below=1.0, growth_interval=9), [False, False])
     assert [(point.scale, point.stopped) for point in points] == [(4, False), (2, False), (2, True)]
 
 
 def test_a_machine_goes_on_from_where_it_stopped():
     """The step is not taken: neither scale nor counts have moved."""
-    machine = Machine(Constants(init_scale=2.0, min_scale=1.0, stop_at_floor=True, growth_interval=3))
+    machine = Machine(Constants(init_scale=2.0, min_scale=1.0, raise_at_min_scale=True, growth_interval=3))
     assert [machine.step(finite).scale for finite in (False, True, True, False, True)] == [1, 1, 1, 1, 2]
     assert not machine.point.stopped

@@ -34,7 +34,9 @@ def test_the_unscaled_side_is_looked_at_too():
 @pytest.mark.parametrize(("scale", "guard"), [(2.0**127, False), (2.0**-149, True)])
 def test_a_scale_beyond_all_numbers_lets_nothing_pass(scale, guard):
     """An unguarded growth makes it infinite, a backoff without a floor zero; every step is an overflow from there on."""
-    training = Training(Constants(init_scale=scale, growth_interval=1, growth_guard=guard), [array("float32", [1.0, 0.0])])
+    training = Training(
+        Constants(init_scale=scale, growth_interval=1, skip_infinite_growth=guard), [array("float32", [1.0, 0.0])]
+    )
     first = training.step([array("float32", [0.0, 0.0] if scale > 1 else [float("inf"), 0.0])])
     assert first.next_scale in (0, float("inf"))
     assert not training.step([array("float32", [1.0, 1.0])]).finite
@@ -42,9 +44,9 @@ def test_a_scale_beyond_all_numbers_lets_nothing_pass(scale, guard):
 
 def test_a_step_in_which_the_published_scaler_stops_says_so():
     """The scale is held, and nothing is applied."""
-    training = Training(Constants(init_scale=1.0, min_scale=1.0, stop_at_floor=True), [array("float32", [1.0])])
+    training = Training(Constants(init_scale=1.0, min_scale=1.0, raise_at_min_scale=True), [array("float32", [1.0])])
     came = training.step([array("float32", [float("inf")])])
-    assert (came.reason, came.next_scale, came.applied, came.attempted) == ("STOPPED", 1, 0, 1)
+    assert (came.status, came.next_scale, came.applied, came.attempted) == ("WOULD_RAISE", 1, 0, 1)
 
 
 def test_outputs_are_not_changed_by_later_steps():

@@ -206,7 +206,7 @@ def starts_every_other_time(request, calls, at):
 LIES = {
     "right": claims(0),
     "claims resume": claims(0, "resume"),
-    "claims level 4": claims(4, "resume", "ranks"),
+    "claims level 4": claims(4, "resume", "replicas"),
     "another each time": another_each_time,
     "starts once": starts_once,
     "starts every other time": starts_every_other_time,

@@ -76,7 +76,16 @@ def test_a_rule_comes_back():
 
 def test_a_rule_that_cannot_be_is_refused():
     """By its members' kinds, their names, and what they are together."""
-    wrong = ({"init_scale": 8.0}, {"min_scale": "8"}, {"growth_interval": 2.5}, {"lag": 1}, {"speed": 1}, {"gate": True}, [], "x")
+    wrong = (
+        {"init_scale": 8.0},
+        {"min_scale": "8"},
+        {"growth_interval": 2.5},
+        {"delayed_update": 1},
+        {"speed": 1},
+        {"block_at_bounds": True},
+        [],
+        "x",
+    )
     for said in wrong:
         with pytest.raises(ValueError, match=r"wanted|must|require|unknown"):
             WIRE.decode("rule", said)

@@ -149,7 +149,10 @@ RESULTS = [
     *(OUTPUTS, OUTPUTS | {"loss": FLOAT, "rates": [FLOAT], "attempted": 1}, OUTPUTS | {"scale": 0.5}, OUTPUTS | {"loss": "high"}),
     *(OUTPUTS | {"parameters": ARRAY}, OUTPUTS | {"finite": 1}, OUTPUTS | {"loss": {"dict": {}}}),
     {"protocol": 1, "implementation": plain.SELF},
-    {"protocol": 1, "implementation": {"name": "x", "preset": {"init_scale": FLOAT, "max_scale": None, "refill": ["growth"]}}},
+    {
+        "protocol": 1,
+        "implementation": {"name": "x", "preset": {"init_scale": FLOAT, "max_scale": None, "reset_bad_steps_on": ["growth"]}},
+    },
     *({"protocol": 1, "implementation": {"name": "x", "preset": preset}} for preset in WRONG_PRESETS),
     *({"protocol": 1, "implementation": said} for said in WRONG_IMPLEMENTATIONS),
     *({"protocol": protocol, "implementation": {"name": "x"}} for protocol in (2, True)),

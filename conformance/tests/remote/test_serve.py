@@ -94,7 +94,7 @@ class Whole:
         for leaf in tree:
             leaf /= handle[0].init_scale
 
-    def update_ranks(self, handles, finite):
+    def update_replicas(self, handles, finite):
         return [handle if good else [*handle] for handle, good in zip(handles, finite)]
 
     def step_on_arrays(self, handle, tree):
@@ -139,7 +139,7 @@ def test_a_tree_that_is_written_to_comes_back(whole):
 def test_ranks_and_arrays_and_another_adapter(whole):
     """Handles in a list; a handle with a tree; and calls of a compiled adapter reach it, and no other."""
     one, two = whole.create(RULE), whole.create(RULE)
-    same, new = whole.update_ranks([one, two], [True, False])
+    same, new = whole.update_replicas([one, two], [True, False])
     assert (same is one, new is two) == (True, False)
     handle, tree = whole.step_on_arrays(one, (np.float64([1]),))
     assert (handle is one, isinstance(tree, tuple), tree[0].tolist()) == (False, True, [1])

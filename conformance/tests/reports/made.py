@@ -35,7 +35,7 @@ class Right:
 
     def update(self, handle, finite):
         rule, state = handle["rule"], handle["state"]
-        if (rule.stop_at_floor or rule.stop_below is not None) and rule.stops(state, finite):
+        if (rule.raise_at_min_scale or rule.raise_at_or_below is not None) and rule.would_raise(state, finite):
             raise FloatingPointError("the scale is at its minimum")
         return {"rule": rule, "state": rule.update(state, finite)}
 

@@ -84,10 +84,10 @@ def test_a_case_is_told_by_its_chapter_and_its_id():
 
 def test_the_first_line_of_a_reason_is_its_message():
     """It holds the message, the clause, the fault and the script; what is unsupported has its reason beside the skipped test."""
-    result = Result("MACHINE-cap", "a", Verdict.FAIL, "one\ntwo", 0, "late: three", snippet="print(4)\n")
+    result = Result("MACHINE-max-scale", "a", Verdict.FAIL, "one\ntwo", 0, "late: three", snippet="print(4)\n")
     (failure,) = parsed(Report(ImplementationInfo(name="x"), (result,))).iter("failure")
     assert failure.get("message") == "one"
-    assert failure.text.splitlines() == ["one", "two", "Clause: MACHINE-cap", "Catches: late: three", "", "print(4)"]
+    assert failure.text.splitlines() == ["one", "two", "Clause: MACHINE-max-scale", "Catches: late: three", "", "print(4)"]
     skipped = {case.get("name"): case.find("skipped") for case in parsed(made.report_of(made.Right(level=0))).iter("testcase")}
     assert skipped["trees-are-scaled"].get("message") == "claims level 0, and this is level 1"
 
@@ -97,11 +97,11 @@ def test_every_character_can_be_told():
     for character in [*map(chr, range(32)), "\x7f", "\x85", "\ud800", "\ufffe", "\uffff", "<", "&", '"', "]]>", "😀", "损"]:
         said = f"a{character}b"
         info = ImplementationInfo(name=said, version="1")
-        root = parsed(Report(info, (Result("MACHINE-cap", said, Verdict.FAIL, f"x\n{said}"),), {said: said}))
+        root = parsed(Report(info, (Result("MACHINE-max-scale", said, Verdict.FAIL, f"x\n{said}"),), {said: said}))
         forbidden = re.fullmatch("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]", character)
         shown = f"a{character.encode('unicode_escape').decode()}b" if forbidden else said
         assert root.find("testsuite").get("name") == f"{shown} 1"
         assert root.find(".//testcase").get("name") == shown
         assert root.find(".//property[3]").get("value") == shown
-        text = f"{shown}\nClause: MACHINE-cap\nCatches: ".replace("\r", "\n")
+        text = f"{shown}\nClause: MACHINE-max-scale\nCatches: ".replace("\r", "\n")
         assert root.find(".//failure").text.splitlines()[1:] == text.splitlines()

@@ -17,7 +17,7 @@ def table(text, title):
 
 def one(**members):
     """A report of one result."""
-    said = {"clause": "MACHINE-cap", "case": "a-case", "verdict": Verdict.FAIL, "message": "m", "catches": "c", **members}
+    said = {"clause": "MACHINE-max-scale", "case": "a-case", "verdict": Verdict.FAIL, "message": "m", "catches": "c", **members}
     return markdown.of(Report(ImplementationInfo(name="x"), (Result(**said),)))
 
 
@@ -59,8 +59,8 @@ def test_every_result_that_is_no_pass_is_told():
 def test_a_failure_has_its_clause_and_sources_and_script():
     """The sentence and every source, as the specification has them."""
     text = one(snippet="print(1)\n", reproduced=True)
-    law = clauses()["MACHINE-cap"]
-    assert f"**MACHINE-cap**, must: {law.sentence}" in text
+    law = clauses()["MACHINE-max-scale"]
+    assert f"**MACHINE-max-scale**, must: {law.sentence}" in text
     assert [line.removeprefix("> Source: ").strip() for line in text.splitlines() if line.startswith(">")] == list(law.sources)
     assert "Catches: c" in text
     assert "run, it did show it:\n\n```python\nprint(1)\n```" in text

@@ -107,7 +107,7 @@ def test_a_clause_comes_with_its_sentence_and_sources():
     for id in clauses():
         file = matrix.clause(id, "https://example.org/spec")["link"].removeprefix("https://example.org/spec/").partition("#")[0]
         assert (spec_folder() / file).samefile(clauses()[id].file)
-    assert matrix.of(REPORTS, spec="../spec").clauses["MACHINE-cap"]["link"].startswith("../spec/30-machine.md#")
+    assert matrix.of(REPORTS, spec="../spec").clauses["MACHINE-max-scale"]["link"].startswith("../spec/30-machine.md#")
 
 
 def test_cases_stand_in_the_order_of_reading():
@@ -140,7 +140,10 @@ def test_totals_are_counted_and_not_believed():
     (one,) = matrix.of([report]).implementations
     assert not one["ok"]
     assert one["counts"] == {str(verdict): 1 for verdict in Verdict}
-    old, new = Result("MACHINE-cap", "a", Verdict.PASS, catches="old"), Result("MACHINE-cap", "a", Verdict.PASS, catches="new")
+    old, new = (
+        Result("MACHINE-max-scale", "a", Verdict.PASS, catches="old"),
+        Result("MACHINE-max-scale", "a", Verdict.PASS, catches="new"),
+    )
     assert matrix.of([said(old), said(new)]).cases["a"]["catches"] == "new"
     assert matrix.of([]).implementations == []
 
@@ -153,13 +156,16 @@ def test_totals_are_counted_and_not_believed():
         ([REPORTS[0] | {"version": 2}], "of version 2"),
         ([REPORTS[0], {key: value for key, value in REPORTS[0].items() if key != "results"}], "report 2 .* lacks 'results'"),
         ([REPORTS[0] | {"results": [{"case": "a"}]}], "lacks 'clause'"),
-        ([said(Result("MACHINE-cap", "a", Verdict.PASS), Result("MACHINE-cap", "a", Verdict.PASS))], "tells the case a twice"),
         (
-            [said(Result("MACHINE-cap", "a", Verdict.PASS)), said(Result("MACHINE-floor", "a", Verdict.PASS))],
-            "report 2 .* a is of clause MACHINE-floor, and of MACHINE-cap in another report",
+            [said(Result("MACHINE-max-scale", "a", Verdict.PASS), Result("MACHINE-max-scale", "a", Verdict.PASS))],
+            "tells the case a twice",
         ),
         (
-            [said(Result("MACHINE-cap", "a", Verdict.PASS)), said(Result("MACHINE-cap", "a", Verdict.PASS, level=1))],
+            [said(Result("MACHINE-max-scale", "a", Verdict.PASS)), said(Result("MACHINE-min-scale", "a", Verdict.PASS))],
+            "report 2 .* a is of clause MACHINE-min-scale, and of MACHINE-max-scale in another report",
+        ),
+        (
+            [said(Result("MACHINE-max-scale", "a", Verdict.PASS)), said(Result("MACHINE-max-scale", "a", Verdict.PASS, level=1))],
             "a is of level 1, and of 0 in another report",
         ),
         (

@@ -34,7 +34,7 @@ def test_details_tell_what_was_asked_and_what_came(browser, few):
     assert "spec/30-machine.md#machine-growth-window--must" in body
     assert "off by one: a window is longer or shorter than its interval" in body
     assert browser.ask("texts('li:has(b)')") == [
-        "create(rule(init_scale=1024, growth_interval=2, wide_factor=True)) → handle 0",
+        "create(rule(init_scale=1024, growth_interval=2, float64_factor=True)) → handle 0",
         "read_scale(handle 0) → 1024 = 2¹⁰ 0x1p+10",
         "update(handle 0, finite) → handle 1",
         "read_scale(handle 1) → 1024 = 2¹⁰ 0x1p+10",

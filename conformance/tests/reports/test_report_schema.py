@@ -46,7 +46,7 @@ def test_the_schema_is_one_and_is_closed():
 def test_real_reports_have_this_form():
     """Whatever the implementation is and does."""
     for adapter in (
-        made.Right(preset=LossScaleRule(hysteresis=2, growth_guard=False), capabilities=CAPABILITIES),
+        made.Right(preset=LossScaleRule(hysteresis=2, skip_infinite_growth=False), capabilities=CAPABILITIES),
         made.Right(preset="deepspeed", capabilities=["time travel"]),
         made.Raising(),
         made.Infinite(preset="chainer"),

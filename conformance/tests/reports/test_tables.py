@@ -72,11 +72,11 @@ def test_long_arrays_are_told_in_runs_and_short_ones_in_bits():
 
 def test_a_rule_is_told_by_what_is_not_usual():
     """What is left out has the default; what only looks like a rule is left whole."""
-    rule = LossScaleRule(init_scale=8.0, hysteresis=2, lag=True, refill=("growth",))
+    rule = LossScaleRule(init_scale=8.0, hysteresis=2, delayed_update=True, reset_bad_steps_on=("growth",))
     told = tables.brief([json.loads(rule.to_json())])
-    assert told == [{"init_scale": 8.0, "hysteresis": 2, "lag": True, "refill": ["growth"]}]
+    assert told == [{"init_scale": 8.0, "hysteresis": 2, "delayed_update": True, "reset_bad_steps_on": ["growth"]}]
     assert LossScaleRule.from_json(json.dumps(told[0])) == rule
-    options = {"dict": {"growth_interval": 2000, "lag": False}}
+    options = {"dict": {"growth_interval": 2000, "delayed_update": False}}
     assert tables.brief(options) == options
 
 

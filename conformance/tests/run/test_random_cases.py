@@ -111,9 +111,9 @@ def test_a_vector_has_what_its_kind_needs():
     case, _ = vector(found(Widening)["random-unscale"])
     assert (case["dtype"], case["output"][0]["dtype"], case["input"][0]["dtype"]) == ("float32", "float32", "float16")
     case, _ = vector(found(GoesOnAtTheMinimum, "deepspeed")["random-trace"])
-    assert case["stops"] == len(case["finite"]) - 1
+    assert case["raises_at"] == len(case["finite"]) - 1
     assert case["scale"][-1] == case["scale"][-2]
-    assert "MACHINE-stop" in case["clauses"]
+    assert "MACHINE-would-raise" in case["clauses"]
 
 
 # --- what is drawn ---

@@ -21,7 +21,7 @@ from ..core.typing import Namespace, Tree
 from ..files import read_bounded
 from ..parsing import LONGEST_TOML, cut, excerpt, parse_toml
 from .protocol import Backend
-from .registry import backends, is_known, label, load, owner_of, why_not
+from .registry import is_known, label, list_backends, load, owner_of, why_not
 
 VARIABLE = "AMPSCALE_BACKEND"
 
@@ -66,7 +66,7 @@ class Choice:
         _context.set(self._before)
 
 
-def backend_of(tree: Tree, **beside: Tree) -> Backend:
+def get_backend(tree: Tree, **beside: Tree) -> Backend:
     """
     The backend that the arrays of *tree* belong to; the chosen one where there is none.
 
@@ -91,7 +91,7 @@ def use_backend(name: str) -> Choice:
     From now on, or within ``with``, new arrays are made by this backend where no array that is passed in tells.
 
     Args:
-        name: One of `backends()`; its library is imported.
+        name: One of `list_backends()`; its library is imported.
 
     The choice is the context's, as `contextvars` has it: threads and asyncio tasks beside this one do not see it.
 
@@ -102,11 +102,11 @@ def use_backend(name: str) -> Choice:
     Spec: BACKENDS-context, BACKENDS-wrong-value.
     """
     if not isinstance(name, str):
-        raise TypeError(f"name must be a str, one of {', '.join(backends())}, got {excerpt(name)}")
+        raise TypeError(f"name must be a str, one of {', '.join(list_backends())}, got {excerpt(name)}")
     return Choice(_usable(name, "use_backend()"))
 
 
-def namespace() -> Namespace:
+def get_namespace() -> Namespace:
     """
     The Array API namespace of the chosen backend, to make arrays with.
 
@@ -120,7 +120,7 @@ def namespace() -> Namespace:
 
 
 def chosen() -> Backend:
-    """The chosen backend, as `namespace` says."""
+    """The chosen backend, as `get_namespace` says."""
     return _usable(*configured())
 
 
@@ -143,7 +143,7 @@ def _usable(name: str, source: str) -> Backend:
                 return backend
         except RuntimeError as error:
             failure = error
-    listed = "; ".join(f"{label(each)}: {why_not(each) or 'can be used'}" for each in backends())
+    listed = "; ".join(f"{label(each)}: {why_not(each) or 'can be used'}" for each in list_backends())
     raise ValueError(f"{source} must name a backend that can be used here, got {excerpt(name)}. There are {listed}") from failure
 
 
@@ -196,4 +196,4 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} must be readable TOML: {error}") from error
 
 
-provide_default(namespace)
+provide_default(get_namespace)

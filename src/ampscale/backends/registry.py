@@ -29,7 +29,7 @@ _failures: dict[str, str] = {}  # why a backend did not load when it was last tr
 _owners: dict[type, Backend] = {}
 
 
-def backends() -> tuple[str, ...]:
+def list_backends() -> tuple[str, ...]:
     """The names of all backends, installed or not; the generic one last."""
     others = {*_loaded, *_brought()} - {*TAKEN}
     return (*OURS, *sorted(others), generic.NAME)
@@ -50,8 +50,8 @@ def register_backend(backend: Backend) -> None:
     Spec: BACKENDS-third-party.
     """
     check_backend(backend, "backend")
-    if backend.NAME in backends():
-        raise ValueError(f"a backend's NAME must be new, got {excerpt(backend.NAME)}; there are {', '.join(backends())}")
+    if backend.NAME in list_backends():
+        raise ValueError(f"a backend's NAME must be new, got {excerpt(backend.NAME)}; there are {', '.join(list_backends())}")
     _loaded[backend.NAME] = backend
     _owners.clear()
 
@@ -88,7 +88,7 @@ def network_of(value: Any) -> Any:
 
 def load(name: str) -> Backend:
     """
-    The backend called *name*, one of `backends()` but the generic; its library is imported if need be.
+    The backend called *name*, one of `list_backends()` but the generic; its library is imported if need be.
 
     Raises:
         RuntimeError: It does not load, or is no backend; the message says whose it is, and why.

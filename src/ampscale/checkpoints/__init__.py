@@ -9,21 +9,21 @@ cannot hold is reported, together with how far the two runs can part because of 
     saved.report.lossless, saved.report.dropped, saved.report.divergence
 """
 
-from .convert import Report, Saved, convert, load, save
+from .convert import ConversionReport, Saved, convert, load, save
 from .divergence import Divergence
 from .files.read_write import read_file, write_file
 from .formats.published import FORMATS
 from .state import Checkpoint
-from .trace_graph import Run, Trace
+from .trace_graph import Run, RunLengths
 
 __all__ = [
     "FORMATS",
     "Checkpoint",
+    "ConversionReport",
     "Divergence",
-    "Report",
     "Run",
+    "RunLengths",
     "Saved",
-    "Trace",
     "convert",
     "load",
     "read_file",

@@ -17,7 +17,7 @@ from .state import Checkpoint, arrays_of, check_reachable, numbers_of, plain
 
 
 @dataclass(frozen=True)
-class Report:
+class ConversionReport:
     """
     What became of a scaler that was saved in another format.
 
@@ -61,7 +61,7 @@ class Saved:
     """The entries in the target's format, and the report."""
 
     mapping: dict[str, Any]
-    report: Report
+    report: ConversionReport
 
 
 def load(
@@ -119,7 +119,7 @@ def save(format: str, checkpoint: Checkpoint) -> Saved:
     """
     known, source = _known(format), _checked(checkpoint)
     target = known.fitted(source)
-    return Saved(known.entries(target), Report(source, target, known.settings_of(target.rule), known.taken))
+    return Saved(known.entries(target), ConversionReport(source, target, known.settings_of(target.rule), known.taken))
 
 
 def convert(
@@ -162,7 +162,7 @@ def _checked(checkpoint: Checkpoint) -> Checkpoint:
     if not isinstance(checkpoint, Checkpoint):
         raise TypeError(f"checkpoint must be a Checkpoint, got {type(checkpoint).__name__}")
     rule, state = checkpoint.rule, numbers_of(checkpoint.state)
-    for name in ("scale", "next_scale"):
+    for name in ("scale", "pending_scale"):
         if getattr(state, name) is not None:
             Scale(wide=True)(getattr(state, name), name)
     check_reachable(rule, state)

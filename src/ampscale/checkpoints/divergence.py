@@ -22,7 +22,7 @@ from typing import NamedTuple
 from ..core.machine import LossScaleState
 from ..core.rule import LossScaleRule
 from .state import Checkpoint, arrays_of, numbers_of, plain
-from .trace_graph import Edge, Graph, Run, Trace, components, merged, search
+from .trace_graph import Edge, Graph, Run, RunLengths, components, merged, search
 
 BUDGETS = (500, 2_000, 8_000)  # pairs; a few hundred answer most questions
 
@@ -40,9 +40,9 @@ class Divergence:
         searched: Up to how many steps every trace was followed; None where for ever.
     """
 
-    first: Trace | None
+    first: RunLengths | None
     steps: float | None
-    endless: tuple[Trace, Trace] | None = None
+    endless: tuple[RunLengths, RunLengths] | None = None
     searched: int | None = None
 
 
@@ -141,9 +141,11 @@ def _after_finite(rule: LossScaleRule, state: LossScaleState, steps: int) -> Los
 
 def _idle_steps(rule: LossScaleRule, state: LossScaleState) -> int:
     """How many finite steps do nothing but count, and matter to an overflow only in that there was one."""
-    scale = state.scale if state.next_scale is None else state.next_scale
-    kept = rule.gate and rule.min_scale is not None and scale <= rule.min_scale  # an overflow leaves the count as it is
-    return 0 if kept or rule.rate is not None else rule.growth_interval - 1 - int(state.good_steps)
+    scale = state.scale if state.pending_scale is None else state.pending_scale
+    kept = (
+        rule.block_at_bounds and rule.min_scale is not None and scale <= rule.min_scale
+    )  # an overflow leaves the count as it is
+    return 0 if kept or rule.overflow_tolerance is not None else rule.growth_interval - 1 - int(state.good_steps)
 
 
 def _read(graph: Graph[Pair], edges_of: Callable[[Pair], list[Edge[Pair]]]) -> Divergence:
@@ -169,7 +171,7 @@ def _one_way(edges_of: Callable[[Pair], list[Edge[Pair]]], overflow: Callable[[P
     return edges[:1] if overflow(pair) else edges[1:]
 
 
-def _endless(graph: Graph[Pair]) -> tuple[Trace, Trace] | None:
+def _endless(graph: Graph[Pair]) -> tuple[RunLengths, RunLengths] | None:
     """A trace to a pair that differs, and one from there to itself again; None where no such pair leads to itself."""
     cycles = {pair: component for component in components(graph) if _leads_back(graph, component) for pair in component}
     pair = next((pair for pair in graph.edges if pair.differs and pair in cycles), None)
@@ -181,7 +183,7 @@ def _leads_back(graph: Graph[Pair], component: set[Pair]) -> bool:
     return any(edge.to in component for pair in component for edge in graph.edges.get(pair, []))
 
 
-def _round(graph: Graph[Pair], component: set[Pair], pair: Pair) -> Trace:
+def _round(graph: Graph[Pair], component: set[Pair], pair: Pair) -> RunLengths:
     """A shortest trace from *pair* to itself."""
     inner = search(pair, lambda node: [edge for edge in graph.edges.get(node, []) if edge.to in component])
     rounds = [inner.trace(node, edge.run) for node, edges in inner.edges.items() for edge in edges if edge.to == pair]

@@ -52,16 +52,21 @@ def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
     Raises:
         ValueError: No run reaches such a count.
     """
-    interval, most = rule.growth_interval, rule.hysteresis - ("backoff" in rule.refill)
-    if state.good_steps < rule.growth_offset or (state.good_steps >= interval and not rule.gate):
-        wanted = f"from {rule.growth_offset} to {interval - 1}, since the growth interval is {interval}"
+    interval, most = rule.growth_interval, rule.hysteresis - ("backoff" in rule.reset_bad_steps_on)
+    if state.good_steps < rule.initial_good_steps or (state.good_steps >= interval and not rule.block_at_bounds):
+        wanted = f"from {rule.initial_good_steps} to {interval - 1}, since the growth interval is {interval}"
         raise ValueError(f"the count of finite steps must be {wanted}, got {state.good_steps}")
-    if state.steps is not None:
-        most = state.steps
+    if state.window_steps is not None:
+        most = state.window_steps
     if not 0 <= state.bad_steps <= most:
         wanted = f"from 0 to {most}, since the hysteresis is {rule.hysteresis}"
         raise ValueError(f"the count of overflows must be {wanted}, got {state.bad_steps}")
-    if state.bad_steps and state.good_steps != rule.growth_offset and "finite" in rule.refill and not rule.gate:
+    if (
+        state.bad_steps
+        and state.good_steps != rule.initial_good_steps
+        and "finite" in rule.reset_bad_steps_on
+        and not rule.block_at_bounds
+    ):
         wanted = f"0 after {state.good_steps} finite steps, since each of them resets it"
         raise ValueError(f"the count of overflows must be {wanted}, got {state.bad_steps}")
 
@@ -69,19 +74,19 @@ def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
 def plain(checkpoint: Checkpoint) -> tuple[LossScaleRule, LossScaleState]:
     """The rule and the state, made alike in all that can have no effect: equal ones behave alike for ever."""
     rule, state = checkpoint.rule, numbers_of(checkpoint.state)
-    if rule.rate is None and rule.first_growth_factor is None:  # from the last count on, each overflow is due
+    if rule.overflow_tolerance is None and rule.warmup_growth_factor is None:  # from the last count on, each overflow is due
         state = state._replace(bad_steps=min(state.bad_steps, rule.hysteresis - 1))
-        rule = replace(rule, refill=()) if rule.hysteresis == 1 else rule
+        rule = replace(rule, reset_bad_steps_on=()) if rule.hysteresis == 1 else rule
     if math.frexp(rule.backoff_factor)[0] == 0.5:  # a power of two
-        rule = replace(rule, backoff_divides=False)
+        rule = replace(rule, divide_on_backoff=False)
     if rule.dtype == "float64" or all(map(_is_float32, _factors(rule))):
-        rule = replace(rule, wide_factor=False)
+        rule = replace(rule, float64_factor=False)
     return replace(rule, init_scale=rule.min_scale or rule.max_scale or 1.0), state
 
 
 def _factors(rule: LossScaleRule) -> tuple[float, ...]:
-    backoff = rule.backoff_divisor if rule.backoff_divides else rule.backoff_factor
-    first = rule.growth_factor if rule.first_growth_factor is None else rule.first_growth_factor
+    backoff = rule.backoff_divisor if rule.divide_on_backoff else rule.backoff_factor
+    first = rule.growth_factor if rule.warmup_growth_factor is None else rule.warmup_growth_factor
     return rule.growth_factor, first, backoff
 
 

@@ -17,10 +17,10 @@ class Run(NamedTuple):
     steps: int
 
 
-Trace = tuple[Run, ...]
+RunLengths = tuple[Run, ...]
 
 
-def merged(*runs: Run) -> Trace:
+def merged(*runs: Run) -> RunLengths:
     """*runs* as a trace, in which the symbols alternate."""
     grouped = itertools.groupby(runs, key=lambda run: run.symbol)
     return tuple(Run(symbol, sum(run.steps for run in alike)) for symbol, alike in grouped)
@@ -48,7 +48,7 @@ class Graph(Generic[Node]):
     came: dict[Node, tuple[Node, Run] | None]
     horizon: int | None
 
-    def trace(self, node: Node, *more: Run) -> Trace:
+    def trace(self, node: Node, *more: Run) -> RunLengths:
         """A shortest trace to *node*, and *more* steps from there."""
         runs = [*reversed(more)]
         link = self.came[node]

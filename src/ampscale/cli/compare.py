@@ -89,7 +89,7 @@ def _summary(found: "Comparison") -> "Table":
         made.add_column(title, justify="right", no_wrap=True)
     for number, (name, one) in enumerate(found.trajectories.items(), start=1):
         counts = (f"{count:,}" for count in (one.overflows, one.growths, one.backoffs))
-        raises = "-" if one.stopped is None else f"{one.stopped:,}"
+        raises = "-" if one.raised_at is None else f"{one.raised_at:,}"
         made.add_row(str(number), name, *counts, raises, exact(float(one.scales[-1])))
     return made
 

@@ -13,7 +13,7 @@ from .describe import counted, power
 from .rule_arguments import constant
 
 if TYPE_CHECKING:  # imported when the command runs
-    from ..checkpoints import Checkpoint, Divergence, Report, Trace
+    from ..checkpoints import Checkpoint, ConversionReport, Divergence, RunLengths
 
 SHOWN = 8  # runs of a trace that are spelled out, and keys of a list
 
@@ -68,7 +68,7 @@ def convert(
         raise SystemExit(1)
 
 
-def described(report: "Report") -> dict[str, Any]:
+def described(report: "ConversionReport") -> dict[str, Any]:
     """A report for JSON; what has no end is the string "without end"."""
     found, (before, after) = report.divergence, report.growth
     endless = None if found.endless is None else {"lead": found.endless[0], "cycle": found.endless[1]}
@@ -92,7 +92,7 @@ def described(report: "Report") -> dict[str, Any]:
     }
 
 
-def _lines(source: str, target: str, report: "Report") -> Iterator[str]:
+def _lines(source: str, target: str, report: "ConversionReport") -> Iterator[str]:
     """A report for reading."""
     place = f", at {report.source.at}" if report.source.at else ""
     yield f"{source}{place} -> {target}"
@@ -143,7 +143,7 @@ def _parting(found: "Divergence") -> Iterator[str]:
         yield f"in at most {counted(int(found.steps), 'step')} of a run"
 
 
-def spelled(trace: "Trace") -> str:
+def spelled(trace: "RunLengths") -> str:
     """A trace in words: 766 finite steps, 1 overflow."""
     words = [counted(steps, "finite step" if symbol == "." else "overflow") for symbol, steps in trace[:SHOWN]]
     more = sum(run.steps for run in trace[SHOWN:])

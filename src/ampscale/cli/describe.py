@@ -47,49 +47,49 @@ def ordinal(number: int) -> str:
 
 
 def _growth(rule: LossScaleRule) -> Iterator[str]:
-    if rule.growth_factor == 1 and rule.first_growth_factor is None:
+    if rule.growth_factor == 1 and rule.warmup_growth_factor is None:
         yield "It never grows."
         return
     when = "at every finite step" if rule.growth_interval == 1 else f"at the {ordinal(rule.growth_interval)} finite step in a row"
-    if rule.first_growth_factor is not None:
-        until = "until the first overflow ever" if not rule.refill else "while no overflow is counted"
-        yield f"It grows times {power(rule.first_growth_factor)} {when} {until}, and then times {rule.growth_factor:.10g}."
+    if rule.warmup_growth_factor is not None:
+        until = "until the first overflow ever" if not rule.reset_bad_steps_on else "while no overflow is counted"
+        yield f"It grows times {power(rule.warmup_growth_factor)} {when} {until}, and then times {rule.growth_factor:.10g}."
     else:
         yield f"It grows times {power(rule.growth_factor)} {when}, and the count starts again."
-    if rule.growth_offset:
-        steps, side = abs(rule.growth_offset), "later" if rule.growth_offset < 0 else "sooner"
+    if rule.initial_good_steps:
+        steps, side = abs(rule.initial_good_steps), "later" if rule.initial_good_steps < 0 else "sooner"
         yield f"From the start and after each overflow, that is {steps} step{'s'[: steps > 1]} {side}."
 
 
 def _backoff(rule: LossScaleRule) -> Iterator[str]:
     how = (
         f"is divided by {power(rule.backoff_divisor)}"
-        if rule.backoff_divides
+        if rule.divide_on_backoff
         else f"is multiplied by {power(rule.backoff_factor)}"
     )
-    if rule.rate is not None:
-        share = f"{rule.rate:.6g} of the steps since it last moved"
+    if rule.overflow_tolerance is not None:
+        share = f"{rule.overflow_tolerance:.6g} of the steps since it last moved"
         yield f"It {how} when overflows are at least {share}."
     elif rule.hysteresis == 1:
         yield f"It {how} at every overflow, which also starts the count again."
     else:
         yield f"It {how} at the {ordinal(rule.hysteresis)} overflow that is counted."
         yield "Each overflow starts the count of finite steps again."
-    if rule.hysteresis > 1 or rule.rate is not None:
+    if rule.hysteresis > 1 or rule.overflow_tolerance is not None:
         yield from _refill(rule)
 
 
 def _refill(rule: LossScaleRule) -> Iterator[str]:
     names = {"finite": "any finite step", "growth": "a growth", "backoff": "a backoff"}
-    events = [names[event] for event in names if event in rule.refill]
+    events = [names[event] for event in names if event in rule.reset_bad_steps_on]
     yield f"{' or '.join(events).capitalize() if events else 'Nothing'} makes it forget the overflows before."
-    if "backoff" not in rule.refill:
+    if "backoff" not in rule.reset_bad_steps_on:
         yield "Once its patience is spent, each further overflow backs off, until it forgets."
 
 
 def _bounds(rule: LossScaleRule) -> Iterator[str]:
     low, high = rule.min_scale, rule.max_scale
-    if rule.gate:
+    if rule.block_at_bounds:
         yield from (f"It backs off only from above {power(low)}, and may land below." for _ in "1" if low is not None)
         yield from (f"It grows only from below {power(high)}, and may land above." for _ in "1" if high is not None)
         return
@@ -99,18 +99,22 @@ def _bounds(rule: LossScaleRule) -> Iterator[str]:
     if floor or cap:
         yield f"It {' and '.join(filter(None, [floor, cap]))}."
     if high is None and rule.growth_factor > 1:
-        yield "A growth that would not be finite keeps it." if rule.growth_guard else "Nothing keeps it from growing to infinity."
+        yield (
+            "A growth that would not be finite keeps it."
+            if rule.skip_infinite_growth
+            else "Nothing keeps it from growing to infinity."
+        )
 
 
 def _stops(rule: LossScaleRule) -> Iterator[str]:
-    if rule.stop_at_floor:
+    if rule.raise_at_min_scale:
         yield "A backoff that is due at the floor raises, and ends the run."
-    if rule.stop_below is not None:
-        yield f"An overflow that leaves it at {power(rule.stop_below)} or below raises, and ends the run."
+    if rule.raise_at_or_below is not None:
+        yield f"An overflow that leaves it at {power(rule.raise_at_or_below)} or below raises, and ends the run."
 
 
 def _arithmetic(rule: LossScaleRule) -> Iterator[str]:
     held = "It is a float64 on the host" if rule.dtype == "float64" else "It is a float32"
-    yield f"{held}, multiplied in float64 and rounded once." if rule.wide_factor else f"{held}, and so are its factors."
-    if rule.lag:
+    yield f"{held}, multiplied in float64 and rounded once." if rule.float64_factor else f"{held}, and so are its factors."
+    if rule.delayed_update:
         yield "A change comes into force one step late."

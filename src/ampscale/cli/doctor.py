@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any
 
 from .. import __version__
-from ..backends import Backend, backends, generic
+from ..backends import Backend, generic, list_backends
 from ..backends.choice import chosen, configured
 from ..backends.registry import TAKEN, claimed_by, is_imported, is_installed, label, load, why_not
 from ..core.dtypes import name_of
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
 
 def examined() -> dict[str, Any]:
     """All facts, for JSON. Libraries are imported."""
-    imported = {name: is_imported(name) for name in backends()}
+    imported = {name: is_imported(name) for name in list_backends()}
     rows = [_backend(name, imported[name]) for name in imported]
     choice = _choice()
     problems = [*filter(None, [choice.pop("why_not")]), *_failing()]
@@ -76,7 +76,7 @@ def _choice() -> dict[str, Any]:
 
 def _failing() -> Iterator[str]:
     """What is wrong with the backends that installed packages bring."""
-    for name in backends():
+    for name in list_backends():
         if name in TAKEN:
             yield from (f"{package} brings a backend called {name!r}, which is taken" for package in claimed_by(name))
         elif (reason := why_not(name)) and reason.startswith("failed"):

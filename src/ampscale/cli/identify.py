@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # imported when the command runs
     from ..simulation.identification.identify import Explanation
     from ..simulation.traces import Observed, Overflow
 
-KINDS = {"CSV file": ("scale_column", "overflow_column"), "log": ("log", "dialect", "step_pattern")}  # and what tells them
+KINDS = {"CSV file": ("scale_column", "overflow_column"), "log": ("log", "log_format", "step_pattern")}  # and what tells them
 
 
 class Sight(NamedTuple):
@@ -42,7 +42,7 @@ class Sight(NamedTuple):
     help="Its column that tells overflows. [default: finite, overflow, found_inf or skipped, if there is one]",
 )
 @click.option("--log", is_flag=True, help="The file is a training log, whatever its name. [default: unless it ends in .csv]")
-@click.option("--dialect", metavar="NAME", help="Whose messages the log has. [default: those that are found]")
+@click.option("--log-format", metavar="NAME", help="Whose messages the log has. [default: those that are found]")
 @click.option("--step-pattern", metavar="REGEX", help="Matches the lines of the log that end a step; group 'step' is its number.")
 @click.option("--resumed", is_flag=True, help="The run was taken up at the first scale, with counts that are not known.")
 @click.option("--rtol", default=0.0, metavar="R", help="Relative error of scales printed with few digits, as 1e-4. [default: 0]")
@@ -135,9 +135,9 @@ def _from_text(text: str) -> "Observed":
 
 
 def _from_csv(source: Mapping[str, Any]) -> "Observed":
-    from ..simulation import observed_csv
+    from ..simulation import observed_from_csv
 
-    return observed_csv(source["path"], source["scale_column"] or "scale", source["overflow_column"])
+    return observed_from_csv(source["path"], source["scale_column"] or "scale", source["overflow_column"])
 
 
 def _from_log(source: Mapping[str, Any], resumed: bool) -> Sight:
@@ -147,7 +147,7 @@ def _from_log(source: Mapping[str, Any], resumed: bool) -> Sight:
     from ..simulation.recordings.logs import read_log
     from ..simulation.traces import Observed
 
-    log = read_log(read_text(source["path"]), source["dialect"], source["step_pattern"])
+    log = read_log(read_text(source["path"]), source["log_format"], source["step_pattern"])
     for note in log.notes:
         click.echo(note, err=True)
     if not resumed and any("begins after step" in note for note in log.notes):
@@ -155,9 +155,9 @@ def _from_log(source: Mapping[str, Any], resumed: bool) -> Sight:
     observed = log.observed
     if observed is None or np.count_nonzero(~np.isnan(observed.scales)) < len(log.overflows):
         words = f"{len(log.overflows):,} overflows; which steps lie between them is not told."
-        backoffs = log.dialect == "paddle"  # each can have had more overflows before it: nothing tells of the hysteresis
+        backoffs = log.log_format == "paddle"  # each can have had more overflows before it: nothing tells of the hysteresis
         return Sight(log.overflows, "overflows", words, {"hysteresis": 1} if backoffs else {})
-    if log.dialect == "paddle":  # a step without a message can have been an overflow that did not lower the scale
+    if log.log_format == "paddle":  # a step without a message can have been an overflow that did not lower the scale
         observed = Observed(observed.scales, np.where(observed.finite == 1, np.int8(-1), observed.finite))
     return _of_steps(observed, resumed)
 

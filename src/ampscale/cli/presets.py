@@ -59,8 +59,8 @@ def explained(preset: Preset) -> str:
     notes = (inspect.getdoc(preset.rule) or "").splitlines()
     facts = [f"- {sentence}" for sentence in sentences(preset.rule())]
     lines = [
-        f"{preset.name}: {preset.what}",
-        f"{preset.project} {preset.version}, {preset.where}",
+        f"{preset.name}: {preset.class_name}",
+        f"{preset.project} {preset.version}, {preset.source_file}",
         "",
         *(line for note in notes for line in textwrap.wrap(note, 80) or [""]),
         "",
@@ -80,8 +80,8 @@ def _document(preset: Preset) -> dict[str, Any]:
         "name": preset.name,
         "project": preset.project,
         "version": preset.version,
-        "what": preset.what,
-        "where": preset.where,
+        "class_name": preset.class_name,
+        "source_file": preset.source_file,
         "summary": preset.summary,
         "parameters": {each.name: each.default for each in _parameters(preset)},
         "rule": asdict(preset.rule()),
@@ -92,15 +92,15 @@ def _document(preset: Preset) -> dict[str, Any]:
 def _cells(preset: Preset) -> tuple[str, ...]:
     rule = preset.rule()
     moves = rule.growth_factor > 1
-    down = f"/{power(rule.backoff_divisor)}" if rule.backoff_divides else f"x{power(rule.backoff_factor)}"
-    patient = "hysteresis" in preset.parameters or rule.rate is not None
+    down = f"/{power(rule.backoff_divisor)}" if rule.divide_on_backoff else f"x{power(rule.backoff_factor)}"
+    patient = "hysteresis" in preset.parameters or rule.overflow_tolerance is not None
     return (
         power(rule.init_scale),
         f"x{power(rule.growth_factor)}" if moves else "-",
         str(rule.growth_interval) if moves else "-",
         down if rule.backoff_factor < 1 else "-",
-        str(rule.hysteresis) if rule.rate is None else "%",
-        "".join(event[0] for event in ("finite", "growth", "backoff") if event in rule.refill) if patient else "",
+        str(rule.hysteresis) if rule.overflow_tolerance is None else "%",
+        "".join(event[0] for event in ("finite", "growth", "backoff") if event in rule.reset_bad_steps_on) if patient else "",
         _bound(rule.min_scale),
         _bound(rule.max_scale),
         ", ".join(_also(rule)),
@@ -117,13 +117,13 @@ def _bound(value: float | None) -> str:
 def _also(rule: LossScaleRule) -> list[str]:
     """What a rule has beside the columns."""
     said = {
-        "unguarded": not rule.growth_guard and rule.max_scale is None and rule.growth_factor > 1,
-        "late": rule.growth_offset < 0,
+        "unguarded": not rule.skip_infinite_growth and rule.max_scale is None and rule.growth_factor > 1,
+        "late": rule.initial_good_steps < 0,
         "float64": rule.dtype == "float64",
-        "wide": rule.wide_factor,
-        "gate": rule.gate,
-        "stops": rule.can_stop,
-        "lag": rule.lag,
-        "first": rule.first_growth_factor is not None,
+        "wide": rule.float64_factor,
+        "block_at_bounds": rule.block_at_bounds,
+        "raises": rule.can_raise,
+        "delayed_update": rule.delayed_update,
+        "first": rule.warmup_growth_factor is not None,
     }
     return [word for word, true in said.items() if true]

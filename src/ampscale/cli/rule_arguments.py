@@ -142,7 +142,7 @@ def _preset(name: str, settings: Mapping[str, str]) -> LossScaleRule:
 
 def value_of(key: str, word: str) -> Any:
     """What *word* means for a field: names joined by + for refill, a dtype, none, true, false, or a number."""
-    if key == "refill":
+    if key == "reset_bad_steps_on":
         return tuple(filter(None, word.split("+")))
     if key == "dtype":
         return word

@@ -135,8 +135,8 @@ def corners(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def crosses(trajectory: Trajectory, heights: Heights, steps: int) -> np.ndarray:
     """The overflows to be marked, as steps, int64: of those whose crosses would cover each other, the first."""
     found = np.flatnonzero(~trajectory.finite)
-    if trajectory.stopped is not None:
-        found = np.append(found, trajectory.stopped)
+    if trajectory.raised_at is not None:
+        found = np.append(found, trajectory.raised_at)
     columns = found * PLACES[0] // max(steps, PLACES[0])
     shares = (heights.of(trajectory.scales[found], 0) - heights.least) / max(heights.most - heights.least, 1)
     _, first = np.unique(columns * 2 * PLACES[1] + np.round(shares * PLACES[1]), return_index=True)
@@ -155,9 +155,9 @@ def _draw_crosses(axes: Axes, trajectory: Trajectory, heights: Heights, index: i
     marked = crosses(trajectory, heights, steps)
     size = 4.5 if marked.size <= PLACES[0] / 2 else 2.5
     axes.plot(marked, heights.of(trajectory.scales[marked], index), "x", color=COLOURS[index % 8], markersize=size)
-    if trajectory.stopped is not None:
+    if trajectory.raised_at is not None:
         last = heights.of(trajectory.scales[-1:], index)
-        axes.plot(trajectory.stopped, last, "s", color=COLOURS[index % 8], markersize=7, fillstyle="none")
+        axes.plot(trajectory.raised_at, last, "s", color=COLOURS[index % 8], markersize=7, fillstyle="none")
 
 
 def _mark(axes: Axes, divergences: Sequence[int], steps: int) -> int:
@@ -200,7 +200,7 @@ def _title(names: Sequence[str]) -> str:
 
 def _label(number: int, named: tuple[str, Trajectory]) -> str:
     name, trajectory = named
-    stopped = "" if trajectory.stopped is None else f", raises at step {trajectory.stopped:,}"
+    stopped = "" if trajectory.raised_at is None else f", raises at step {trajectory.raised_at:,}"
     return f"{number}  {_plain(name)}{stopped}"
 
 

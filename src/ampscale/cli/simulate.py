@@ -43,7 +43,7 @@ def simulate(
     With --json:
       name, rule              what RULE says
       steps                   how many there were
-      stopped                 the step in which the published scaler raises;
+      raised_at               the step in which the published scaler raises;
                               it is the last one; or null
       final_scale, growths, backoffs, overflows
       trace                   the steps: '.' finite, 'x' overflow
@@ -89,13 +89,13 @@ def _table(found: "Trajectory", every: bool | None, unlimited: bool) -> Iterator
 def _eventful(found: "Trajectory") -> np.ndarray:
     """The steps that overflowed, or after which another scale is in force: int64."""
     steps = np.flatnonzero(~found.finite | (found.scales[1:] != found.scales[:-1]))
-    return steps if found.stopped is None else np.append(steps, found.stopped)
+    return steps if found.raised_at is None else np.append(steps, found.raised_at)
 
 
 def _rows(found: "Trajectory", chosen: np.ndarray) -> Iterator[str]:
     """The titles, a row a step, and the state after the last one; all of one width."""
     last = found.scales.size - 1
-    steps = chosen if found.stopped is not None else np.append(chosen, last)
+    steps = chosen if found.raised_at is not None else np.append(chosen, last)
     scales, good, bad, after = (
         values.tolist()
         for values in (
@@ -111,14 +111,14 @@ def _rows(found: "Trajectory", chosen: np.ndarray) -> Iterator[str]:
     pattern = "  ".join(f"{{:>{width}}}" for width in wide)
 
     def happened(step: int, scale: float, now: float) -> str:
-        if step == found.stopped:
+        if step == found.raised_at:
             return "  overflow: the scaler raises"
         moves = "" if now == scale else f": {'grows' if now > scale else 'backs off'} to {words[now]}"
         return ("  finite" if found.finite[step] else "  overflow") + moves
 
     yield pattern.format("step", "scale", "good", "bad") + "  gradients"
     for step, scale, now, *counts in zip(steps.tolist(), scales, after, good, bad, strict=True):
-        if step == last and found.stopped is None:
+        if step == last and found.raised_at is None:
             yield pattern.format("end", words[scale], *counts)
         else:
             yield pattern.format(f"{step:,}", words[scale], *counts) + happened(step, scale, now)
@@ -129,6 +129,6 @@ def _summary(name: str, found: "Trajectory", steps: int) -> str:
     kinds = {"step": found.steps, "overflow": found.overflows, "growth": found.growths, "backoff": found.backoffs}
     counts = ", ".join(counted(number, kind) for kind, number in kinds.items())
     said = f"{name}: {counts}; the scale ends at {exact(found.scales[-1])}."
-    if found.stopped is None:
+    if found.raised_at is None:
         return said
-    return f"{said}\nThe published scaler raises at step {found.stopped:,}; of {counted(steps, 'step')} no more are simulated."
+    return f"{said}\nThe published scaler raises at step {found.raised_at:,}; of {counted(steps, 'step')} no more are simulated."

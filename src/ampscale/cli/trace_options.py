@@ -28,7 +28,7 @@ OPTIONS = (
         help="What a true cell means, where the column's name does not say it.",
     ),
     click.option("--log", type=FILE, help="A training log with the messages of a known loss scaler."),
-    click.option("--dialect", metavar="NAME", help="Whose messages. [default: those that are found]"),
+    click.option("--log-format", metavar="NAME", help="Whose messages. [default: those that are found]"),
     click.option(
         "--step-pattern", metavar="REGEX", help="Matches the lines of the log that end a step; group 'step' is its number."
     ),
@@ -39,7 +39,7 @@ OPTIONS = (
     click.option("--seed", type=click.IntRange(min=0), help="Of the scatter. [default: 0]"),
 )
 GOES_WITH = {
-    "column": "csv", "means": "csv", "dialect": "log", "step_pattern": "log",
+    "column": "csv", "means": "csv", "log_format": "log", "step_pattern": "log",
     "noise": "overflow_above", "drift": "overflow_above", "steps": "overflow_above", "seed": "overflow_above",
 }  # fmt: skip
 
@@ -126,7 +126,7 @@ def _from_log(options: Mapping[str, Any]) -> "Trace":
     from ..simulation.recordings.files import read_text
     from ..simulation.recordings.logs import read_log
 
-    log = read_log(read_text(options["log"]), options["dialect"], options["step_pattern"])
+    log = read_log(read_text(options["log"]), options["log_format"], options["step_pattern"])
     for note in log.notes:
         click.echo(note, err=True)
     return log.trace()

@@ -4,9 +4,10 @@ The machine that every published loss scaler is: constants in a rule, state in a
     finite step      count it; at the `growth_interval`-th in a row the scale grows and the count starts again
     overflow step    the count starts again; at the `hysteresis`-th overflow the scale backs off
 
-Spec: MACHINE-growth-window, MACHINE-growth-resets, MACHINE-growth-guard, MACHINE-backoff, MACHINE-overflow-resets,
-MACHINE-floor, MACHINE-cap, MACHINE-hysteresis, MACHINE-refill, MACHINE-static, MACHINE-pure, MACHINE-wide-factor,
-MACHINE-first-growth-factor, MACHINE-gate, MACHINE-rate, MACHINE-stop, MACHINE-lag.
+Spec: MACHINE-growth-window, MACHINE-growth-resets, MACHINE-skip-infinite-growth, MACHINE-backoff, MACHINE-overflow-resets,
+MACHINE-min-scale, MACHINE-max-scale, MACHINE-hysteresis, MACHINE-reset-bad-steps, MACHINE-static, MACHINE-pure,
+MACHINE-float64-factor, MACHINE-warmup-growth-factor, MACHINE-block-at-bounds, MACHINE-overflow-tolerance,
+MACHINE-would-raise, MACHINE-delayed-update.
 """
 
 import operator
@@ -35,8 +36,8 @@ class LossScaleState(NamedTuple):
     scale: Array  # float32 or float64, as the rule says: multiplies the next loss
     good_steps: Array  # int32: finite steps since the last growth or overflow
     bad_steps: Array  # int32: overflows counted towards the next backoff
-    steps: Array | None = None  # int32: steps since the last growth or backoff, where the rule has a rate
-    next_scale: Array | None = None  # as scale: what the step after the next will use, where the rule lags
+    window_steps: Array | None = None  # int32: steps since the last growth or backoff, where the rule has a rate
+    pending_scale: Array | None = None  # as scale: what the step after the next will use, where the rule lags
 
 
 class Events(NamedTuple):
@@ -56,10 +57,10 @@ def init(rule: RuleConstants, like: Array | None) -> LossScaleState:
     scale = xp.asarray(rule.init_scale, dtype=getattr(xp, rule.dtype), device=device)
     return LossScaleState(
         scale=scale,
-        good_steps=xp.asarray(rule.growth_offset, dtype=xp.int32, device=device),
+        good_steps=xp.asarray(rule.initial_good_steps, dtype=xp.int32, device=device),
         bad_steps=xp.asarray(0, dtype=xp.int32, device=device),
-        steps=None if rule.rate is None else xp.asarray(0, dtype=xp.int32, device=device),
-        next_scale=xp.asarray(scale, copy=True) if rule.lag else None,
+        window_steps=None if rule.overflow_tolerance is None else xp.asarray(0, dtype=xp.int32, device=device),
+        pending_scale=xp.asarray(scale, copy=True) if rule.delayed_update else None,
     )
 
 
@@ -70,21 +71,21 @@ def transition(rule: RuleConstants, state: LossScaleState, finite: Flag) -> tupl
     xp = array_api_compat.array_namespace(state.scale)
     _check_float64(rule, xp)
     finite = xp.full_like(state.good_steps, finite, dtype=xp.bool) if isinstance(finite, bool) else finite
-    scale = state.scale if state.next_scale is None else state.next_scale
+    scale = state.scale if state.pending_scale is None else state.pending_scale
     happened = _events(rule, state, scale, finite)
 
     with quiet(xp):
         grown, backed_off = _grown(rule, scale, state.bad_steps), _backed_off(rule, scale)
     moved = xp.where(happened.grows, grown, xp.where(happened.backs_off, backed_off, scale))
     after = LossScaleState(
-        scale=moved if state.next_scale is None else scale,
+        scale=moved if state.pending_scale is None else scale,
         good_steps=_next_good_steps(rule, state.good_steps, happened),
         bad_steps=_next_bad_steps(rule, state.bad_steps, happened),
-        steps=None if state.steps is None else _next_steps(state.steps, happened),
-        next_scale=None if state.next_scale is None else moved,
+        window_steps=None if state.window_steps is None else _next_window_steps(state.window_steps, happened),
+        pending_scale=None if state.pending_scale is None else moved,
     )
     stopped = _stops(rule, scale, moved, happened)
-    if not rule.can_stop:
+    if not rule.can_raise:
         return after, stopped
     held = (None if new is None else xp.where(stopped, old, new) for old, new in zip(state, after, strict=True))
     return LossScaleState(*held), stopped
@@ -93,23 +94,23 @@ def transition(rule: RuleConstants, state: LossScaleState, finite: Flag) -> tupl
 def _events(rule: RuleConstants, state: LossScaleState, scale: Array, finite: Array) -> Events:
     xp = array_api_compat.array_namespace(scale)
     grows = finite & (state.good_steps >= rule.growth_interval - 1)
-    if state.steps is None:
+    if state.window_steps is None:
         due = ~finite & (state.bad_steps >= rule.hysteresis - 1)
     else:
-        overflows, steps = (xp.astype(count + 1, scale.dtype) for count in (state.bad_steps, state.steps))
-        due = ~finite & (xp.full_like(scale, rule.rate) <= overflows / steps)
-    if rule.gate and rule.max_scale is not None:
+        overflows, steps = (xp.astype(count + 1, scale.dtype) for count in (state.bad_steps, state.window_steps))
+        due = ~finite & (xp.full_like(scale, rule.overflow_tolerance) <= overflows / steps)
+    if rule.block_at_bounds and rule.max_scale is not None:
         grows = grows & (scale < xp.full_like(scale, rule.max_scale))
     backs_off = due
-    if rule.gate and rule.min_scale is not None:
+    if rule.block_at_bounds and rule.min_scale is not None:
         backs_off = due & (xp.full_like(scale, rule.min_scale) < scale)
     return Events(finite, grows, due, backs_off)
 
 
 def _next_good_steps(rule: RuleConstants, good: Array, happened: Events) -> Array:
     xp = array_api_compat.array_namespace(good)
-    restart = xp.full_like(good, rule.growth_offset)
-    if rule.gate:
+    restart = xp.full_like(good, rule.initial_good_steps)
+    if rule.block_at_bounds:
         restart = xp.where(happened.due & ~happened.backs_off, good, restart)
     return xp.where(happened.finite, xp.where(happened.grows, xp.zeros_like(good), good + 1), restart)
 
@@ -117,14 +118,14 @@ def _next_good_steps(rule: RuleConstants, good: Array, happened: Events) -> Arra
 def _next_bad_steps(rule: RuleConstants, bad: Array, happened: Events) -> Array:
     xp = array_api_compat.array_namespace(bad)
     zero = xp.zeros_like(bad)
-    spent = zero if "backoff" in rule.refill else xp.full_like(bad, rule.hysteresis)
-    after_finite = zero if "finite" in rule.refill else bad
-    after_growth = zero if "growth" in rule.refill else after_finite
+    spent = zero if "backoff" in rule.reset_bad_steps_on else xp.full_like(bad, rule.hysteresis)
+    after_finite = zero if "finite" in rule.reset_bad_steps_on else bad
+    after_growth = zero if "growth" in rule.reset_bad_steps_on else after_finite
     after_overflow = xp.where(happened.due, spent, bad + 1)
     return xp.where(happened.grows, after_growth, xp.where(happened.finite, after_finite, after_overflow))
 
 
-def _next_steps(steps: Array, happened: Events) -> Array:
+def _next_window_steps(steps: Array, happened: Events) -> Array:
     xp = array_api_compat.array_namespace(steps)
     return xp.where(happened.grows | happened.due, xp.zeros_like(steps), steps + 1)
 
@@ -132,29 +133,31 @@ def _next_steps(steps: Array, happened: Events) -> Array:
 def _stops(rule: RuleConstants, scale: Array, moved: Array, happened: Events) -> Array:
     xp = array_api_compat.array_namespace(scale)
     stopped = xp.zeros_like(happened.due)
-    if rule.stop_at_floor:
+    if rule.raise_at_min_scale:
         stopped = stopped | (happened.due & (scale <= xp.full_like(scale, rule.min_scale)))
-    if rule.stop_below is not None:
-        stopped = stopped | (~happened.finite & (moved <= xp.full_like(scale, rule.stop_below)))
+    if rule.raise_at_or_below is not None:
+        stopped = stopped | (~happened.finite & (moved <= xp.full_like(scale, rule.raise_at_or_below)))
     return stopped
 
 
 def _grown(rule: RuleConstants, scale: Array, bad: Array) -> Array:
     xp = array_api_compat.array_namespace(scale)
     grown = _moved(rule, operator.mul, scale, rule.growth_factor)
-    if rule.first_growth_factor is not None:
-        grown = xp.where(bad == 0, _moved(rule, operator.mul, scale, rule.first_growth_factor), grown)
-    if rule.growth_guard:
+    if rule.warmup_growth_factor is not None:
+        grown = xp.where(bad == 0, _moved(rule, operator.mul, scale, rule.warmup_growth_factor), grown)
+    if rule.skip_infinite_growth:
         grown = xp.where(xp.isfinite(grown), grown, scale)
-    unbounded = rule.max_scale is None or rule.gate
+    unbounded = rule.max_scale is None or rule.block_at_bounds
     return grown if unbounded else xp.minimum(grown, xp.full_like(scale, rule.max_scale))
 
 
 def _backed_off(rule: RuleConstants, scale: Array) -> Array:
     xp = array_api_compat.array_namespace(scale)
-    operation, factor = (operator.truediv, rule.backoff_divisor) if rule.backoff_divides else (operator.mul, rule.backoff_factor)
+    operation, factor = (
+        (operator.truediv, rule.backoff_divisor) if rule.divide_on_backoff else (operator.mul, rule.backoff_factor)
+    )
     backed_off = _moved(rule, operation, scale, factor)
-    unbounded = rule.min_scale is None or rule.gate
+    unbounded = rule.min_scale is None or rule.block_at_bounds
     return backed_off if unbounded else xp.maximum(backed_off, xp.full_like(scale, rule.min_scale))
 
 
@@ -183,14 +186,14 @@ def check_state(state: Any) -> None:
 
 
 def _check_state(rule: RuleConstants, state: LossScaleState) -> None:
-    for name, wanted in (("steps", rule.rate is not None), ("next_scale", rule.lag)):
+    for name, wanted in (("window_steps", rule.overflow_tolerance is not None), ("pending_scale", rule.delayed_update)):
         if (getattr(state, name) is not None) != wanted:
             raise ValueError(f"state.{name} must be {'an array' if wanted else 'None'} for this rule: take a state that it made")
 
 
 def _check_float64(rule: RuleConstants, xp: Namespace) -> None:
-    backoff = "backoff_divisor" if rule.backoff_divides else "backoff_factor"
-    wide = [name for name in ("growth_factor", "first_growth_factor", backoff) if _widens(rule, getattr(rule, name))]
+    backoff = "backoff_divisor" if rule.divide_on_backoff else "backoff_factor"
+    wide = [name for name in ("growth_factor", "warmup_growth_factor", backoff) if _widens(rule, getattr(rule, name))]
     if (rule.dtype == "float32" and not wide) or name_of(xp.result_type(xp.float64)) == "float64":
         return
     remedy = "; on JAX, set jax_enable_x64"
@@ -205,7 +208,7 @@ def _widens(rule: RuleConstants, factor: float | None) -> bool:
     """Return True if *factor* must be applied in float64."""
     # Of two float32 numbers, float64 holds the product exactly, and the quotient with more than twice as many digits, so that
     # rounding it a second time changes nothing (Figueroa 1995): float32 gives the same. Only other factors need float64.
-    if not rule.wide_factor or factor is None:
+    if not rule.float64_factor or factor is None:
         return False
     mantissa, exponent = frexp(factor)
     return not ((mantissa * 2.0**24).is_integer() and -125 <= exponent <= 128)

@@ -45,14 +45,20 @@ class RoundedConstants(NamedTuple, Generic[Number]):
     closed_below: Number  # the gates: a scale at this or below does not back off,
     closed_above: Number  # and one at this or above does not grow; NaN, which no number is at, where there is no gate
     stop_floor: Number
-    stop_below: Number
-    rate: Number  # NaN where overflows are counted
+    raise_at_or_below: Number
+    overflow_tolerance: Number  # NaN where overflows are counted
 
 
 def init_host(rule: RuleConstants) -> tuple[float, int, int, int | None, float | None]:
     """The fields of the first state, as Python numbers."""
     scale = rounded_constants(rule).init
-    return scale, rule.growth_offset, 0, None if rule.rate is None else 0, scale if rule.lag else None
+    return (
+        scale,
+        rule.initial_good_steps,
+        0,
+        None if rule.overflow_tolerance is None else 0,
+        scale if rule.delayed_update else None,
+    )
 
 
 def takes_host(rule: RuleConstants, state: LossScaleState, finite: Flag) -> bool:
@@ -89,22 +95,22 @@ def flag_beside(scale: Array, flag: Flag) -> Flag:
 def rounded_constants(rule: RuleConstants) -> RoundedConstants[float]:
     """The numbers of *rule*, as Python floats. A wide factor alone is not rounded."""
     rounded = _rounding(rule)
-    factor = _kept if rule.wide_factor else rounded
-    first = rule.growth_factor if rule.first_growth_factor is None else rule.first_growth_factor
+    factor = _kept if rule.float64_factor else rounded
+    first = rule.growth_factor if rule.warmup_growth_factor is None else rule.warmup_growth_factor
     least, largest = rule.min_scale or 0.0, math.inf if rule.max_scale is None else rule.max_scale
     return RoundedConstants(
         init=rounded(rule.init_scale),
         growth=factor(rule.growth_factor),
         first_growth=factor(first),
-        backoff=1.0 if rule.backoff_divides else factor(rule.backoff_factor),
-        divisor=factor(rule.backoff_divisor) if rule.backoff_divides else 1.0,
-        floor=0.0 if rule.gate else rounded(least),
-        ceiling=math.inf if rule.gate else rounded(largest),
-        closed_below=rounded(least) if rule.gate and rule.min_scale is not None else -math.inf,
-        closed_above=rounded(largest) if rule.gate and rule.max_scale is not None else math.nan,
-        stop_floor=rounded(least) if rule.stop_at_floor else -math.inf,
-        stop_below=-math.inf if rule.stop_below is None else rounded(rule.stop_below),
-        rate=math.nan if rule.rate is None else rounded(rule.rate),
+        backoff=1.0 if rule.divide_on_backoff else factor(rule.backoff_factor),
+        divisor=factor(rule.backoff_divisor) if rule.divide_on_backoff else 1.0,
+        floor=0.0 if rule.block_at_bounds else rounded(least),
+        ceiling=math.inf if rule.block_at_bounds else rounded(largest),
+        closed_below=rounded(least) if rule.block_at_bounds and rule.min_scale is not None else -math.inf,
+        closed_above=rounded(largest) if rule.block_at_bounds and rule.max_scale is not None else math.nan,
+        stop_floor=rounded(least) if rule.raise_at_min_scale else -math.inf,
+        raise_at_or_below=-math.inf if rule.raise_at_or_below is None else rounded(rule.raise_at_or_below),
+        overflow_tolerance=math.nan if rule.overflow_tolerance is None else rounded(rule.overflow_tolerance),
     )
 
 
@@ -113,9 +119,9 @@ def step_of(rule: RuleConstants) -> Step:
     constants, rounded = rounded_constants(rule), _rounding(rule)
     grown, backed_off = _grown(rule, constants), _backed_off(rule, constants)
     closed_below, closed_above = constants.closed_below, constants.closed_above
-    interval, hysteresis, offset, lag = rule.growth_interval, rule.hysteresis, rule.growth_offset, rule.lag
-    finite_refills, growth_refills = "finite" in rule.refill, "growth" in rule.refill
-    spent = 0 if "backoff" in rule.refill else hysteresis
+    interval, hysteresis, offset, lag = rule.growth_interval, rule.hysteresis, rule.initial_good_steps, rule.delayed_update
+    finite_refills, growth_refills = "finite" in rule.reset_bad_steps_on, "growth" in rule.reset_bad_steps_on
+    spent = 0 if "backoff" in rule.reset_bad_steps_on else hysteresis
 
     def step(state: HostState, finite: bool) -> HostState | None:
         _, good, bad, since, scale = state
@@ -132,11 +138,15 @@ def step_of(rule: RuleConstants) -> Step:
                 bad = 0
         else:
             bad += 1
-            due = bad >= hysteresis if rule.rate is None else rounded(rounded(bad) / rounded(since)) >= constants.rate
+            due = (
+                bad >= hysteresis
+                if rule.overflow_tolerance is None
+                else rounded(rounded(bad) / rounded(since)) >= constants.overflow_tolerance
+            )
             allowed = scale > closed_below
             if due and allowed:
                 scale = backed_off(scale)
-            if (due and before <= constants.stop_floor) or scale <= constants.stop_below:
+            if (due and before <= constants.stop_floor) or scale <= constants.raise_at_or_below:
                 return None
             if allowed or not due:
                 good = offset
@@ -152,7 +162,7 @@ def _grown(rule: RuleConstants, constants: RoundedConstants[float]) -> Callable[
 
     def grown(scale: float, bad: int) -> float:
         larger = rounded(scale * (constants.growth if bad else constants.first_growth))
-        return min(scale if rule.growth_guard and math.isinf(larger) else larger, constants.ceiling)
+        return min(scale if rule.skip_infinite_growth and math.isinf(larger) else larger, constants.ceiling)
 
     return grown
 
@@ -185,7 +195,9 @@ def _transition(step: Step, state: LossScaleState, finite: bool) -> tuple[LossSc
 
 def _fits(state: LossScaleState, rule: RuleConstants) -> bool:
     """Whether *state* has what the rule needs, and no more."""
-    return (state.steps is None) is (rule.rate is None) and (state.next_scale is not None) is rule.lag
+    return (state.window_steps is None) is (rule.overflow_tolerance is None) and (
+        state.pending_scale is not None
+    ) is rule.delayed_update
 
 
 def _are_arrays(state: LossScaleState, dtype: str) -> bool:

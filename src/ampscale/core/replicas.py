@@ -19,7 +19,7 @@ class Communicator(Protocol):
         """True where the flag is True on every replica: bool, shape (), the same everywhere."""
 
 
-class Solo:
+class SingleReplica:
     """One replica: nothing to agree on."""
 
     def mean(self, tree: Tree) -> Tree:
@@ -31,4 +31,4 @@ class Solo:
         return flag
 
 
-SOLO = Solo()
+SINGLE_REPLICA = SingleReplica()

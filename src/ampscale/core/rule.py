@@ -1,7 +1,7 @@
 """
-Rule of a loss scaler: its constants, with the functions that make and update its state.
+Constants of a loss scaler together with the functions that create and update its state.
 
-Spec: MACHINE-pure, MACHINE-stop.
+Spec: MACHINE-pure, MACHINE-would-raise.
 """
 
 from dataclasses import dataclass, fields
@@ -14,41 +14,63 @@ from .rule_constants import RuleConstants
 from .typing import Array, Flag
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LossScaleRule(RuleConstants):
     """
-    The constants of a loss scaler. Immutable, as its states are: any threads may share both.
+    Constants of a loss scaler. Immutable; `init` creates a `LossScaleState` and `update` computes the next one.
+
+    Any number of threads may share a rule and its states.
 
     Args:
-        init_scale: The first scale; positive and finite.
-        growth_factor: Multiplies the scale when it grows; at least 1, and 1 for a scale that never grows.
-        backoff_factor: Multiplies the scale when it backs off; in (0, 1].
-        growth_interval: Finite steps in a row that make the scale grow.
-        hysteresis: Overflows that make it back off.
-        min_scale: The scale never backs off below this; None for no bound.
-        max_scale: The scale never grows above this; None for no bound.
-        refill: What sets the count of overflows to zero, of "finite", "growth" and "backoff". Without "backoff" the
-            count stays at `hysteresis`, and each further overflow backs off, until something else refills.
-        backoff_divides: Divide by `backoff_divisor` instead. The two differ where the factor is no power of two.
-        growth_guard: A growth that would not be finite keeps the scale.
-        growth_offset: The count of finite steps at the start and after an overflow; below zero, the first growth is late.
-        dtype: "float32" or "float64", in which the scale is held and multiplied.
-        wide_factor: Multiply in float64 and round once, so that a factor like 1.1 is not rounded to float32 first. On JAX
-            such a factor requires jax_enable_x64; one that float32 can hold, like 2 or 0.75, does not.
-        first_growth_factor: Multiplies instead of `growth_factor` while no overflow is counted, which with an empty `refill`
-            is until the first overflow ever; None for no such beginning.
-        gate: The bounds forbid a move from where they are reached, instead of clamping what it leads to. A growth that is
-            forbidden keeps on counting, and a backoff that is forbidden leaves the count of finite steps alone.
-        rate: Back off when overflows make up this share of the steps since the last growth or backoff, instead of at a count;
-            taken in the dtype of the scale. None to count.
-        stop_at_floor: The published scaler raises when a backoff is due at `min_scale`; see `stops`.
-        stop_below: It raises when an overflow leaves the scale at this or below; None if it does not.
-        lag: A change comes into force one step late.
+        init_scale: Initial scale; positive and finite.
+        growth_factor: Factor applied when the scale grows; at least 1. With 1, the scale never grows.
+        backoff_factor: Factor applied when the scale backs off; in (0, 1].
+        growth_interval: Number of consecutive finite steps after which the scale grows.
+        hysteresis: Number of counted overflows at which the scale backs off.
+        min_scale: Lower bound of a backoff; None for no bound.
+        max_scale: Upper bound of a growth; None for no bound.
+        reset_bad_steps_on: Events that reset the overflow count: any of "finite", "growth" and "backoff". Without
+            "backoff", every overflow from the `hysteresis`-th on backs off, until another event resets the count.
+        divide_on_backoff: Divide by `backoff_divisor` instead of multiplying by `backoff_factor`. The results can differ
+            unless the factor is a power of two.
+        skip_infinite_growth: Keep the scale if a growth would make it non-finite.
+        initial_good_steps: Value of `good_steps` at the start and after an overflow; a negative value delays the next
+            growth.
+        dtype: Dtype of the scale, "float32" or "float64".
+        float64_factor: Apply the factor in float64 and round once, so that a factor such as 1.1 is not rounded to float32
+            first. On JAX such a factor requires jax_enable_x64; one that float32 represents exactly does not.
+        warmup_growth_factor: Replaces `growth_factor` while the overflow count is zero; None for no replacement. If
+            `reset_bad_steps_on` is empty, that is until the first overflow.
+        block_at_bounds: Block growths at or above `max_scale` and backoffs at or below `min_scale`, instead of clamping
+            their results. A blocked growth keeps counting; a blocked backoff leaves `good_steps` unchanged.
+        overflow_tolerance: Back off when overflows reach this share of the steps since the last growth or due backoff,
+            computed in the dtype of the scale; None to count overflows instead.
+        raise_at_min_scale: The published scaler raises an error when a backoff is due at `min_scale`; see `would_raise`.
+        raise_at_or_below: The published scaler raises an error when an overflow leaves the scale at or below this value;
+            None if it does not.
+        delayed_update: Delay every change of the scale by one step.
 
     Raises:
         TypeError: A value has the wrong type.
-        ValueError: A value is out of range, `min_scale <= init_scale <= max_scale` does not hold, or an axis lacks another.
+        ValueError: A value is out of range, `init_scale` is outside the bounds, `raise_at_min_scale` or `block_at_bounds`
+            lacks the bound that it requires, or `overflow_tolerance` is combined with a `hysteresis` other than 1.
+
+    >>> rule = LossScaleRule(init_scale=2.0**15, growth_interval=2)
+    >>> rule
+    LossScaleRule(init_scale=32768.0, growth_interval=2)
+    >>> state = rule.init(like=0.0)  # Python numbers instead of arrays
+    >>> for finite in [True, True, False]:
+    ...     state = rule.update(state, finite)
+    ...     print(state.scale, state.good_steps)
+    32768.0 1
+    65536.0 0
+    32768.0 0
     """
+
+    def __repr__(self) -> str:
+        """Return a call that creates the rule; arguments that equal their defaults are left out."""
+        changed = (field for field in fields(self) if getattr(self, field.name) != field.default)
+        return f"{type(self).__name__}({', '.join(f'{field.name}={getattr(self, field.name)!r}' for field in changed)})"
 
     @cached_property
     def _step(self) -> machine_floats.Step:
@@ -60,79 +82,99 @@ class LossScaleRule(RuleConstants):
 
     def init(self, like: Array | float | None = None) -> LossScaleState:
         """
-        The state before the first step.
+        Create the state before the first step.
 
         Args:
-            like: An array whose library and device the state shall have; by default the chosen backend's. Or a Python float,
-                for a state of Python numbers.
+            like: Array whose library and device the state gets, or a Python float for a state of Python numbers. By default
+                the chosen backend creates the arrays.
 
         Returns:
-            Arrays of shape (), or Python numbers.
+            A `LossScaleState` of arrays of shape (), or of Python numbers.
 
         Raises:
-            TypeError: The rule requires float64, by its dtype or a wide factor that float32 cannot hold, and the library has
-                none: JAX without jax_enable_x64.
+            TypeError: The rule requires float64 and the library has none (JAX without jax_enable_x64), because of its dtype
+                or of a factor that float32 does not represent exactly.
+
+        Spec: MACHINE-state.
+
+        >>> LossScaleRule(init_scale=8.0).init(like=0.0)
+        LossScaleState(scale=8.0, good_steps=0, bad_steps=0, window_steps=None, pending_scale=None)
         """
         return LossScaleState(*machine_floats.init_host(self)) if isinstance(like, float) else machine.init(self, like)
 
     def update(self, state: LossScaleState, finite: Flag) -> LossScaleState:
         """
-        The state after a step. *state* is left as it is, and nothing is read on the host.
+        Return the state after a step. *state* is left unchanged, and no array is copied to the host.
 
         Args:
-            state: The state before the step; arrays of shape (), or of one common shape; or Python numbers.
-            finite: Bool, of shape () or the state's, or a Python bool: whether the step's gradients were all finite.
+            state: State before the step: arrays of shape () or of one common shape, or Python numbers.
+            finite: Bool of shape () or of the state's shape, or a Python bool: True if all gradients of the step were finite.
 
         Returns:
-            The next state, in the library, on the device and in the dtypes of *state*; the same state where it `stops`.
+            The next state, in the library, on the device and in the dtypes of *state*. If `would_raise` returns True, it
+            equals *state*.
 
         Raises:
-            TypeError: *finite* is no bool.
-            ValueError: It has another shape.
+            TypeError: *finite* is not a bool, or *state* is not a `LossScaleState`.
+            ValueError: *finite* has another shape, or *state* lacks an array that the rule requires.
+
+        Spec: MACHINE-pure.
+
+        >>> rule = LossScaleRule(init_scale=8.0)
+        >>> rule.update(rule.init(like=0.0), False).scale
+        4.0
         """
         return self._transition(state, finite)[0]
 
-    def stops(self, state: LossScaleState, finite: Flag) -> Flag:
+    def would_raise(self, state: LossScaleState, finite: Flag) -> Flag:
         """
-        Whether the published scaler gives up in this step and raises: `stop_at_floor`, `stop_below`.
+        Return True if the published scaler would raise an error in this step.
+
+        See `raise_at_min_scale` and `raise_at_or_below`; without them the result is always False.
 
         Args:
-            state: The state before the step; arrays of shape (), or of one common shape; or Python numbers.
-            finite: Bool, of shape () or the state's, or a Python bool: whether the step's gradients were all finite.
+            state: State before the step: arrays of shape () or of one common shape, or Python numbers.
+            finite: Bool of shape () or of the state's shape, or a Python bool: True if all gradients of the step were finite.
 
         Returns:
-            Bool, of the state's shape, or a Python bool; False for rules without a stop.
+            A bool array of the state's shape, or a Python bool.
 
         Raises:
-            TypeError: *finite* is no bool.
-            ValueError: It has another shape.
+            TypeError: *finite* is not a bool, or *state* is not a `LossScaleState`.
+            ValueError: *finite* has another shape, or *state* lacks an array that the rule requires.
+
+        Spec: MACHINE-would-raise.
+
+        >>> rule = LossScaleRule(init_scale=1.0, min_scale=1.0, raise_at_min_scale=True)
+        >>> rule.would_raise(rule.init(like=0.0), False)
+        True
         """
         return self.transition(state, finite)[1]
 
     def transition(self, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, Flag]:
         """
-        Compute what `update` and `stops` return in one pass.
+        Return the results of `update` and `would_raise`, computed once.
 
         Args:
-            state: The state before the step; arrays of shape (), or of one common shape; or Python numbers.
-            finite: Bool, of shape () or the state's, or a Python bool: whether the step's gradients were all finite.
+            state: State before the step: arrays of shape () or of one common shape, or Python numbers.
+            finite: Bool of shape () or of the state's shape, or a Python bool: True if all gradients of the step were finite.
 
         Returns:
-            The next state, and a bool of the state's shape, or a Python bool.
+            The next state, and a bool array of the state's shape or a Python bool.
 
         Raises:
-            TypeError: *finite* is no bool.
-            ValueError: It has another shape.
+            TypeError: *finite* is not a bool, or *state* is not a `LossScaleState`.
+            ValueError: *finite* has another shape, or *state* lacks an array that the rule requires.
 
-        Spec: MACHINE-pure, MACHINE-stop.
+        Spec: MACHINE-pure, MACHINE-would-raise.
 
-        >>> rule = LossScaleRule(init_scale=2.0, min_scale=1.0, stop_at_floor=True)
-        >>> state, stops = rule.transition(rule.init(like=0.0), False)
-        >>> state.scale, stops, rule.transition(state, False)[1]
+        >>> rule = LossScaleRule(init_scale=2.0, min_scale=1.0, raise_at_min_scale=True)
+        >>> state, raises = rule.transition(rule.init(like=0.0), False)
+        >>> state.scale, raises, rule.transition(state, False)[1]
         (1.0, False, True)
         """
-        after, stops = self._transition(state, finite)
-        return after, machine_floats.flag_beside(state.scale, stops)
+        new_state, raises = self._transition(state, finite)
+        return new_state, machine_floats.flag_beside(state.scale, raises)
 
     def _transition(self, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, Flag]:
         try:

@@ -26,7 +26,7 @@ from .machine import LossScaleState
 from .namespaces import quiet
 from .norms import clip_by_global_norm
 from .overflow import unscale_and_check
-from .replicas import SOLO, Communicator
+from .replicas import SINGLE_REPLICA, Communicator
 from .rule import LossScaleRule
 from .scaling import in_dtype, scalar_like
 from .trees import leaves, map_leaves, select
@@ -53,8 +53,8 @@ class FunctionalOptimizer(Protocol):
         """What to add to *params*, and the next state."""
 
 
-class Verbs(Protocol):
-    """The two verbs of a step that a backend may have in a faster form."""
+class StepKernels(Protocol):
+    """The two kernels of a step that a backend may have in a faster form."""
 
     def unscale_and_check(self, tree: Tree, scale: Array, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
         """As `core.overflow.unscale_and_check`."""
@@ -63,20 +63,22 @@ class Verbs(Protocol):
         """As `core.norms.clip_by_global_norm`."""
 
 
-class Definitions:
-    """The two verbs as they are defined."""
+class ReferenceKernels:
+    """The two kernels as they are defined."""
 
     unscale_and_check = staticmethod(unscale_and_check)
     clip_by_global_norm = staticmethod(clip_by_global_norm)
 
 
-class Reason(IntEnum):
+class StepStatus(IntEnum):
     """Why a step was applied or not."""
 
     APPLIED = 0
     OVERFLOW = 1
     NO_GRADIENTS = 2
-    STOPPED = 3  # an overflow in which the published scaler would raise, and the scale is held: see `LossScaleRule.stops`
+    WOULD_RAISE = (
+        3  # an overflow in which the published scaler would raise, and the scale is held: see `LossScaleRule.would_raise`
+    )
     ACCUMULATED = 4  # a micro-batch that does not complete a step; only of `MFTrainOneStepCell`
 
 
@@ -100,7 +102,7 @@ class StepReport(NamedTuple):
     next_scale: Array  # shape ()
     learning_rate: Array | None  # shape (): the rate of this step, where the optimizer tells it
     global_norm: Array | None  # shape (): after unscaling, before clipping; where `max_norm` is given
-    reason: Array  # int32, shape (): a Reason
+    status: Array  # int32, shape (): a StepStatus
 
 
 def init_train_state(params: Tree, optimizer: FunctionalOptimizer, rule: LossScaleRule) -> TrainState:
@@ -125,8 +127,8 @@ def train_step(
     state: TrainState,
     *inputs: Any,
     max_norm: float | None = None,
-    communicator: Communicator = SOLO,
-    verbs: Verbs = Definitions,
+    communicator: Communicator = SINGLE_REPLICA,
+    kernels: StepKernels = ReferenceKernels,
 ) -> tuple[TrainState, StepReport]:
     """
     One step of training: the next state, and what happened.
@@ -139,7 +141,7 @@ def train_step(
         inputs: Handed to the network as they are.
         max_norm: Clip the unscaled gradients to this global norm.
         communicator: How to agree with the other replicas.
-        verbs: A backend's `unscale_and_check` and `clip_by_global_norm`, which equal the definitions bit for bit.
+        kernels: A backend's `unscale_and_check` and `clip_by_global_norm`, which equal the definitions bit for bit.
 
     16-bit gradients are unscaled into float32, where the small ones survive, and reach the optimizer so.
 
@@ -149,7 +151,7 @@ def train_step(
     loss, pullback = network.vjp(state.params, *inputs)
     scale = state.scaler.scale
     scaled = communicator.mean(pullback(seed_like(loss, scale)))
-    gradients, finite = verbs.unscale_and_check(scaled, scale, dtype="float32")
+    gradients, finite = kernels.unscale_and_check(scaled, scale, dtype="float32")
     xp = array_api_compat.array_namespace(scale)
     finite = communicator.all_finite(finite if leaves(gradients) else xp.ones_like(scale, dtype=xp.bool))
     rate = optimizer.learning_rate_at(state.optimizer) if hasattr(optimizer, "learning_rate_at") else None
@@ -158,7 +160,7 @@ def train_step(
 
     norm = None
     if max_norm is not None:
-        gradients, norm = verbs.clip_by_global_norm(gradients, max_norm)
+        gradients, norm = kernels.clip_by_global_norm(gradients, max_norm)
     updates, candidate = optimizer.update(gradients, state.optimizer, state.params)
     scaler, stopped = rule.transition(state.scaler, finite)
     one = xp.ones_like(state.applied)
@@ -169,10 +171,10 @@ def train_step(
         attempted=xp.asarray(state.attempted + one),
         applied=xp.where(finite, state.applied + one, state.applied),
     )
-    reason = xp.where(finite, xp.full_like(one, Reason.APPLIED), xp.full_like(one, Reason.OVERFLOW))
-    if rule.can_stop:
-        reason = xp.where(stopped, xp.full_like(one, Reason.STOPPED), reason)
-    return after, StepReport(loss, finite, finite, scale, scaler.scale, rate, norm, reason)
+    status = xp.where(finite, xp.full_like(one, StepStatus.APPLIED), xp.full_like(one, StepStatus.OVERFLOW))
+    if rule.can_raise:
+        status = xp.where(stopped, xp.full_like(one, StepStatus.WOULD_RAISE), status)
+    return after, StepReport(loss, finite, finite, scale, scaler.scale, rate, norm, status)
 
 
 def seed_like(loss: Array, scale: Array) -> Array:
@@ -203,5 +205,5 @@ def _without_gradients(state: TrainState, loss: Array, finite: Flag, rate: Array
     xp = array_api_compat.array_namespace(state.attempted)
     scale = state.scaler.scale
     after = state._replace(attempted=xp.asarray(state.attempted + xp.ones_like(state.attempted)))
-    reason = xp.full_like(state.applied, Reason.NO_GRADIENTS)
-    return after, StepReport(loss, finite, xp.zeros_like(finite), scale, scale, rate, None, reason)
+    status = xp.full_like(state.applied, StepStatus.NO_GRADIENTS)
+    return after, StepReport(loss, finite, xp.zeros_like(finite), scale, scale, rate, None, status)

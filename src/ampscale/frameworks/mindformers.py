@@ -12,7 +12,7 @@ from .. import functional
 from ..core.dtypes import name_of, wide
 from ..core.namespaces import device_of, namespace_of, quiet
 from ..core.norms import sizes
-from ..core.replicas import SOLO, Communicator
+from ..core.replicas import SINGLE_REPLICA, Communicator
 from ..core.scaling import in_dtype, scalar_like
 from ..core.trees import map_leaves, select
 from ..core.typing import Array, Flag, Tree
@@ -20,7 +20,7 @@ from ..core.validation import check_bool, check_count, check_number, check_scale
 from ._arrays import as_array, copied, either, negated, snapshot
 from ._validation import check_keys, check_wide_like, network_of
 from .mindspore import TrainOneStepWithLossScaleCell
-from .mindspore.detectors import Detector
+from .mindspore.detectors import OverflowDetector
 from .mindspore.interruption import load, step
 from .mindspore.train_one_step import report
 
@@ -98,8 +98,8 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         *,
         gradient_accumulation_steps: int = 1,
         ema_decay: float | None = None,
-        detector: Detector | None = None,
-        communicator: Communicator = SOLO,
+        detector: OverflowDetector | None = None,
+        communicator: Communicator = SINGLE_REPLICA,
         **kwargs: Any,
     ) -> None:
         if kwargs:
@@ -127,8 +127,8 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         One step, or one micro-batch of it.
 
         Returns:
-            A `MFTrainOneStepOutput`, five outputs; with `local_norm` a `MFTrainOneStepLocalOutput`, seven. The `reason` of
-            `last_step` is `Reason.ACCUMULATED` for a micro-batch that does not complete a step, so that a schedule can wait.
+            A `MFTrainOneStepOutput`, five outputs; with `local_norm` a `MFTrainOneStepLocalOutput`, seven. The `status` of
+            `last_step` is `StepStatus.ACCUMULATED` for a micro-batch that does not complete a step, so that a schedule can wait.
 
         Raises:
             TypeError: The network returned something else than one array. Nothing has changed then.

@@ -4,7 +4,7 @@ from .compare import Comparison, compare
 from .identification.identify import Explanation, identify
 from .recordings.files import from_file
 from .recordings.logs import Log, read_log
-from .recordings.tables import from_csv, observed_csv
+from .recordings.tables import from_csv, observed_from_csv
 from .simulate import Trajectory, simulate
 from .sweep import sweep
 from .traces import Observed, Trace, from_flags, from_model, from_string
@@ -23,7 +23,7 @@ __all__ = [
     "from_model",
     "from_string",
     "identify",
-    "observed_csv",
+    "observed_from_csv",
     "read_log",
     "simulate",
     "sweep",

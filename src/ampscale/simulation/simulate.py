@@ -23,24 +23,24 @@ class Trajectory:
         good_steps: int32, shape (done + 1,): the count of finite steps before each step, and after the last.
         bad_steps: int32, shape (done + 1,): the count of overflows before each step, and after the last.
         finite: bool, shape (done,): whether the step was finite.
-        stopped: The step, counted from 0, at which the published scaler raises; None where it does not.
+        raised_at: The step, counted from 0, at which the published scaler raises; None where it does not.
     """
 
     scales: np.ndarray
     good_steps: np.ndarray
     bad_steps: np.ndarray
     finite: np.ndarray
-    stopped: int | None = None
+    raised_at: int | None = None
 
     @property
     def steps(self) -> int:
         """The steps that there were; the one at which the scaler stopped is one of them."""
-        return self.finite.size + (self.stopped is not None)
+        return self.finite.size + (self.raised_at is not None)
 
     @property
     def overflows(self) -> int:
         """The steps that overflowed; the one at which the scaler stopped is one of them."""
-        return int(np.count_nonzero(~self.finite)) + (self.stopped is not None)
+        return int(np.count_nonzero(~self.finite)) + (self.raised_at is not None)
 
     @property
     def growths(self) -> int:
@@ -69,22 +69,22 @@ def simulate(rule: LossScaleRule, trace: Trace) -> Trajectory:
     """
     check(rule, "rule", LossScaleRule)
     check(trace, "trace", Trace)
-    scales, good_steps, bad_steps, stopped = _run(rule, trace.limits.tolist())
+    scales, good_steps, bad_steps, raised_at = _run(rule, trace.limits.tolist())
     in_force = np.asarray(scales, np.float64)
     return Trajectory(
         scales=in_force,
         good_steps=np.asarray(good_steps, np.int32),
         bad_steps=np.asarray(bad_steps, np.int32),
         finite=in_force[:-1] <= trace.limits[: in_force.size - 1],
-        stopped=stopped,
+        raised_at=raised_at,
     )
 
 
 def _run(rule: LossScaleRule, limits: list[float]) -> tuple[list[float], list[int], list[int], int | None]:
     """Scales, counts of finite steps, counts of overflows, and the step that stopped."""
     step, scale = step_of(rule), rounded_constants(rule).init
-    place = (scale, rule.growth_offset, 0, 0, scale)
-    scales, good_steps, bad_steps = [scale], [rule.growth_offset], [0]
+    place = (scale, rule.initial_good_steps, 0, 0, scale)
+    scales, good_steps, bad_steps = [scale], [rule.initial_good_steps], [0]
     for done, limit in enumerate(limits):
         after = step(place, place[0] <= limit)
         if after is None:

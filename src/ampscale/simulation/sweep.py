@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.machine_floats import RoundedConstants, rounded_constants
 from ..core.rule import LossScaleRule
-from ..core.rule_constants import REFILLS
+from ..core.rule_constants import EVENTS
 from .simulate import check
 from .traces import Trace
 
@@ -53,12 +53,14 @@ class Fleet:
         columns = zip(*map(rounded_constants, rules), strict=True)
         self.constants = RoundedConstants(*(np.array(column, float) for column in columns))
         self.interval, self.hysteresis, self.offset = (
-            np.array([getattr(rule, name) for rule in rules]) for name in ("growth_interval", "hysteresis", "growth_offset")
+            np.array([getattr(rule, name) for rule in rules]) for name in ("growth_interval", "hysteresis", "initial_good_steps")
         )
-        self.guarded, self.lag = (np.array([getattr(rule, name) for rule in rules]) for name in ("growth_guard", "lag"))
-        self.refills = {event: np.array([event in rule.refill for rule in rules]) for event in REFILLS}
+        self.guarded, self.delayed_update = (
+            np.array([getattr(rule, name) for rule in rules]) for name in ("skip_infinite_growth", "delayed_update")
+        )
+        self.refills = {event: np.array([event in rule.reset_bad_steps_on for rule in rules]) for event in EVENTS}
         self.narrow = np.array([rule.dtype == "float32" for rule in rules])
-        self.rated = ~np.isnan(self.constants.rate)
+        self.rated = ~np.isnan(self.constants.overflow_tolerance)
         self.spent = np.where(self.refills["backoff"], 0, self.hysteresis)
         self.scale = self.in_force = self.constants.init
         self.good, self.bad, self.since = self.offset.copy(), np.zeros_like(self.offset), np.zeros_like(self.offset)
@@ -74,7 +76,7 @@ class Fleet:
         self.bad *= ~(finite & self.refills["finite"])
         if not finite.all():
             self._overflow(~finite)
-        self.in_force = np.where(self.lag & ~np.isnan(self.scale), before, self.scale)
+        self.in_force = np.where(self.delayed_update & ~np.isnan(self.scale), before, self.scale)
         return self.in_force
 
     def _grow(self, grows: np.ndarray) -> None:
@@ -92,7 +94,7 @@ class Fleet:
         smaller = self._rounded(self.scale * self.constants.backoff / self.constants.divisor)
         moved = np.where(due & allowed, np.maximum(smaller, self.constants.floor), self.scale)
         at_floor = due & (self.scale <= self.constants.stop_floor)
-        self.scale = np.where(at_floor | (overflow & (moved <= self.constants.stop_below)), np.nan, moved)
+        self.scale = np.where(at_floor | (overflow & (moved <= self.constants.raise_at_or_below)), np.nan, moved)
         self.good = np.where(overflow & (allowed | ~due), self.offset, self.good)
         self.bad = np.where(due, self.spent, self.bad)
         self.since *= ~due
@@ -102,7 +104,7 @@ class Fleet:
         if not self.rated.any():
             return counted
         share = self._rounded(self._rounded(self.bad) / self._rounded(self.since))
-        return np.where(self.rated, share >= self.constants.rate, counted)
+        return np.where(self.rated, share >= self.constants.overflow_tolerance, counted)
 
     def _rounded(self, values: np.ndarray) -> np.ndarray:
         return np.where(self.narrow, values.astype(np.float32), values)

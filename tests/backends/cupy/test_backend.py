@@ -17,7 +17,7 @@ from strategies import DTYPES, LARGEST, any_arrays, arrays, same, scales, shapes
 from ampscale import LossScaleRule
 from ampscale.backends.protocol import CONTENTS
 from ampscale.core import norms, overflow, scaling
-from ampscale.core.step import Definitions, init_train_state, train_step
+from ampscale.core.step import ReferenceKernels, init_train_state, train_step
 from ampscale.core.trees import leaves, map_leaves
 from ampscale.optimizers import Momentum
 
@@ -338,9 +338,9 @@ class Run:
         self.state = self.expected = init_train_state(params, self.optimizer, self.RULE)
         self.overflows = 0
 
-    def step(self, state, batch, verbs=Definitions):
+    def step(self, state, batch, kernels=ReferenceKernels):
         """The next state, and the report."""
-        return train_step(linear, self.optimizer, self.RULE, state, batch, max_norm=2.0, verbs=verbs)
+        return train_step(linear, self.optimizer, self.RULE, state, batch, max_norm=2.0, kernels=kernels)
 
     def compare(self, state, finite, batch):
         """NumPy's next step, which must be this one."""

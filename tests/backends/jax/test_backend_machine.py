@@ -21,21 +21,25 @@ PATTERNS = (np.arange(2**STEPS)[:, None] >> np.arange(STEPS)) & 1 == 1  # one ro
 RULES = {
     "mindspore-at-the-top": presets.mindspore(3e38, 2, 1),
     "paddle-accumulated": replace(presets.paddle_document(), growth_interval=3),
-    "torch-in-float32": replace(presets.torch(growth_factor=1.1, backoff_factor=0.7, growth_interval=2), wide_factor=False),
-    "hysteresis": LossScaleRule(growth_interval=2, hysteresis=3, refill=("growth",), min_scale=2.0**14, max_scale=2.0**17),
-    "never-refilled": LossScaleRule(growth_interval=2, hysteresis=2, refill=(), growth_offset=-1),
-    "lagging": LossScaleRule(growth_interval=2, lag=True),
-    "gated": LossScaleRule(growth_interval=2, growth_factor=3.0, gate=True, min_scale=2.0**15, max_scale=2.0**17),
-    "first-growth": LossScaleRule(growth_interval=1, growth_factor=1.25, first_growth_factor=2.0, refill=()),
-    "stopping": LossScaleRule(growth_interval=2, min_scale=2.0**13, stop_at_floor=True),
+    "torch-in-float32": replace(presets.torch(growth_factor=1.1, backoff_factor=0.7, growth_interval=2), float64_factor=False),
+    "hysteresis": LossScaleRule(
+        growth_interval=2, hysteresis=3, reset_bad_steps_on=("growth",), min_scale=2.0**14, max_scale=2.0**17
+    ),
+    "never-refilled": LossScaleRule(growth_interval=2, hysteresis=2, reset_bad_steps_on=(), initial_good_steps=-1),
+    "lagging": LossScaleRule(growth_interval=2, delayed_update=True),
+    "gated": LossScaleRule(growth_interval=2, growth_factor=3.0, block_at_bounds=True, min_scale=2.0**15, max_scale=2.0**17),
+    "first-growth": LossScaleRule(growth_interval=1, growth_factor=1.25, warmup_growth_factor=2.0, reset_bad_steps_on=()),
+    "stopping": LossScaleRule(growth_interval=2, min_scale=2.0**13, raise_at_min_scale=True),
     "torch-with-factors-of-24-bits": presets.torch(0.1, float(np.float32(1.1)), float(np.float32(0.7)), 2),
-    "wide-divides": replace(presets.mindspore(10.0, 3, 2), wide_factor=True),
+    "wide-divides": replace(presets.mindspore(10.0, 3, 2), float64_factor=True),
 }
 WIDE_RULES = {
     "torch": presets.torch(growth_factor=1.1, backoff_factor=0.7, growth_interval=2),
     "mindspore-manager": presets.mindspore_manager(10.0, 3, 2),
-    "rate": LossScaleRule(growth_interval=3, rate=0.3, refill=("backoff",), dtype="float64", stop_below=2.0**11),
-    "wide-divides-by-a-fraction": replace(presets.mindspore(10.0, 1.1, 2), growth_factor=3.0, wide_factor=True),
+    "overflow_tolerance": LossScaleRule(
+        growth_interval=3, overflow_tolerance=0.3, reset_bad_steps_on=("backoff",), dtype="float64", raise_at_or_below=2.0**11
+    ),
+    "wide-divides-by-a-fraction": replace(presets.mindspore(10.0, 1.1, 2), growth_factor=3.0, float64_factor=True),
 }
 
 
@@ -59,7 +63,7 @@ def looped(rule):
     return lambda state, pattern: jax.lax.scan(step, state, pattern)[1]
 
 
-@pytest.mark.clause("BACKENDS-bit-identical", "MACHINE-pure", "MACHINE-arithmetic", "MACHINE-division")
+@pytest.mark.clause("BACKENDS-bit-identical", "MACHINE-pure", "MACHINE-arithmetic", "MACHINE-divide-on-backoff")
 @pytest.mark.parametrize(
     ("name", "x64"), [*((name, True) for name in WIDE_RULES), *((name, False) for name in RULES), ("torch-in-float32", True)]
 )
@@ -71,7 +75,7 @@ def test_all_patterns_pass_through_numpys_states(name, x64):
         assert same(LIBRARY.to_numpy(got), states(rule, PATTERNS))
 
 
-@pytest.mark.clause("MACHINE-wide-factor")
+@pytest.mark.clause("MACHINE-float64-factor")
 def test_presets_in_float32_need_no_64_bits():
     """All presets whose scale is float32, with JAX's defaults: all patterns pass through NumPy's states, bit for bit."""
     flags, found = jnp.asarray(PATTERNS.T), {}

@@ -13,7 +13,7 @@ from linear import network as linear
 from strategies import DTYPES, alike, same
 
 from ampscale import LossScaleRule, Network, init_train_state, train_step
-from ampscale.core.step import Reason
+from ampscale.core.step import StepStatus
 from ampscale.core.trees import leaves
 from ampscale.optimizers import SGD, AdamW
 
@@ -31,7 +31,7 @@ OPTAX = {
     "masked": optax.masked(optax.sgd(0.125, momentum=0.5), lambda params: jax.tree.map(lambda leaf: leaf.ndim == 1, params)),
 }
 OURS = {"SGD": SGD, "AdamW": AdamW}
-DECISIONS = ("finite", "applied", "scale", "next_scale", "reason")
+DECISIONS = ("finite", "applied", "scale", "next_scale", "status")
 
 
 @jax.tree_util.register_dataclass
@@ -162,7 +162,7 @@ def test_a_compiled_loop_does_what_eager_steps_do(name, dtype):
         *zip(FINITE, pairwise(eager), strict=True),
         *zip(FINITE, pairwise(looped), strict=True),
     ]:
-        assert int(report.reason) == (Reason.APPLIED if finite else Reason.OVERFLOW)
+        assert int(report.status) == (StepStatus.APPLIED if finite else StepStatus.OVERFLOW)
         assert same([after.params, after.optimizer], [before.params, before.optimizer]) == (not finite)
         assert int(after.attempted - before.attempted) == 1
         assert int(after.applied - before.applied) == finite

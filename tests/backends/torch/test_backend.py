@@ -5,7 +5,7 @@ from libraries import load
 from strategies import alike, same
 
 import ampscale
-from ampscale.backends import backend_of, network_of
+from ampscale.backends import get_backend, network_of
 from ampscale.core.trees import leaves, map_leaves
 
 torch = pytest.importorskip("torch", reason="needs torch")
@@ -187,7 +187,7 @@ def test_a_step_without_any_gradient_is_counted_as_tried():
         for frozen in (False, True):
             step, state = started(module.requires_grad_(not frozen))
             state, report = step(state, *batch())
-            assert int(report.reason) == ampscale.Reason.NO_GRADIENTS
+            assert int(report.status) == ampscale.StepStatus.NO_GRADIENTS
             assert (bool(report.finite), bool(report.applied)) == (True, False)
             assert (int(state.attempted), int(state.applied)) == (1, 0)
 
@@ -270,6 +270,6 @@ def test_a_functional_step_moves_the_state_alone(optimizer):
 def test_what_is_no_module_is_no_network_of_torchs():
     """A function, a tensor and a module's class are refused."""
     for value in (nn.Linear(3, 2).forward, torch.ones(1), nn.Linear):
-        assert backend_of(torch.ones(1)).as_network(value) is None
+        assert get_backend(torch.ones(1)).as_network(value) is None
         with pytest.raises(TypeError, match="network must be"):
             network_of(value)

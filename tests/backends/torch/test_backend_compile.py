@@ -111,8 +111,8 @@ def test_the_machine_in_one_graph():
         backoff_factor=1 / 1.1,
         growth_interval=1,
         hysteresis=2,
-        backoff_divides=True,
-        wide_factor=True,
+        divide_on_backoff=True,
+        float64_factor=True,
         max_scale=2.0**17,
         min_scale=2.0**15,
     )

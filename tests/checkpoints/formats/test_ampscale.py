@@ -36,9 +36,9 @@ def test_what_it_looks_like():
     assert PLAIN["state"] == {"scale": "0x1.0000000000000p+16", "good_steps": 7, "bad_steps": 0}
     assert LossScaleRule.from_json(json.dumps(PLAIN["rule"])) == presets.torch()
     lagging = checkpoints.save("ampscale", Checkpoint(presets.mxnet(), LossScaleState(4.0, 0, 0, None, 8.0))).mapping
-    assert lagging["state"]["next_scale"] == "0x1.0000000000000p+3"
+    assert lagging["state"]["pending_scale"] == "0x1.0000000000000p+3"
     rated = checkpoints.save("ampscale", Checkpoint(presets.fairseq_tolerance(), LossScaleState(4.0, 0, 1, 9))).mapping
-    assert rated["state"]["steps"] == 9
+    assert rated["state"]["window_steps"] == 9
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_what_it_looks_like():
         ({"rule": {"growth_factor": 0.5}}, "rule: growth_factor must be a number of at least 1"),
         ({"rule": {"growth_factor": "2"}}, "rule: growth_factor must be"),
         ({"state": 3}, "state must have the members"),
-        ({"state": {**PLAIN["state"], "steps": 1}}, "state must have the members"),
+        ({"state": {**PLAIN["state"], "window_steps": 1}}, "state must have the members"),
         ({"state": {**PLAIN["state"], "scale": 65536.0}}, "state.scale must be a positive, finite number in hexadecimal"),
         ({"state": {**PLAIN["state"], "scale": "inf"}}, "state.scale must be a positive, finite number in hexadecimal"),
         ({"state": {**PLAIN["state"], "scale": "0x1p+99999"}}, "state.scale must be a positive, finite number in hexadecimal"),

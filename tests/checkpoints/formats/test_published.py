@@ -188,7 +188,7 @@ def test_consecutive_hysteresis_is_part_of_the_rule():
     """DeepSpeed saves whether a finite step refills its patience, and whether it raises at its floor."""
     mapping = {**REAL["deepspeed"][0], "cur_iter": 10, "consecutive_hysteresis": True, "raise_error_at_min_scale": False}
     found = checkpoints.load("deepspeed", mapping)
-    assert found.rule == presets.deepspeed_consecutive(2.0**15, stop_at_floor=False)
+    assert found.rule == presets.deepspeed_consecutive(2.0**15, raise_at_min_scale=False)
     assert checkpoints.save("deepspeed", found).mapping["consecutive_hysteresis"] is True
     assert checkpoints.save("deepspeed", found).report.lossless
 
@@ -271,7 +271,7 @@ def test_what_is_no_format_and_no_checkpoint_is_refused(call, error, message):
         (presets.torch(), (8.0, 2000, 0), "finite steps must be from 0 to 1999"),
         (presets.torch(), (8.0, -1, 0), "finite steps must be from 0 to 1999"),
         (presets.paddle(hysteresis=2), (8.0, 0, 2), "overflows must be from 0 to 1"),
-        (presets.mxnet(), (8.0, 0, 0, None, np.inf), "next_scale must be positive and finite, got inf"),
+        (presets.mxnet(), (8.0, 0, 0, None, np.inf), "pending_scale must be positive and finite, got inf"),
     ],
 )
 def test_a_state_that_no_run_reaches_is_not_saved(rule, state, message):
@@ -301,15 +301,15 @@ def test_a_scale_that_is_rounded_is_reported():
     ("rule", "state", "target", "dropped"),
     [
         (presets.paddle(hysteresis=2), (8.0, 0, 1), "torch", {"hysteresis": (2, 1), "bad_steps": (1, 0)}),
-        (presets.deepspeed(), (8.0, -1, 0), "megatron", {"good_steps": (-1, 0), "growth_offset": (-1, 0)}),
+        (presets.deepspeed(), (8.0, -1, 0), "megatron", {"good_steps": (-1, 0), "initial_good_steps": (-1, 0)}),
         (presets.torch(growth_factor=3.0, growth_interval=7), (8.0, 6, 0), "keras", {"growth_factor": (3.0, 2.0)}),
         (presets.torch(backoff_factor=0.75), (8.0, 6, 0), "jmp", {"backoff_factor": (0.75, 0.5), "min_scale": (None, 1.0)}),
         (presets.tensorflow_v1(growth_factor=1.5), (8.0, 0, 0), "mindspore", {"growth_factor": (1.5, 2.0)}),
         (presets.static(8.0), (8.0, 0, 0), "megatron", {"growth_factor": (1.0, 2.0), "backoff_factor": (1.0, 0.5)}),
         (presets.onnxruntime(), (8.0, 0, 0), "jmp", {"max_scale": (2.0**24, None), "dtype": ("float64", "float32")}),
-        (presets.mxnet(), (8.0, 0, 0, None, 16.0), "torch", {"lag": (True, False), "scale": (8.0, 16.0)}),
-        (presets.fairseq_tolerance(), (8.0, 3, 1, 4), "torch", {"rate": (0.25, None), "steps": (4, None)}),
-        (presets.bmtrain(), (8.0, 5000, 0), "torch", {"gate": (True, False), "growth_interval": None}),
+        (presets.mxnet(), (8.0, 0, 0, None, 16.0), "torch", {"delayed_update": (True, False), "scale": (8.0, 16.0)}),
+        (presets.fairseq_tolerance(), (8.0, 3, 1, 4), "torch", {"overflow_tolerance": (0.25, None), "window_steps": (4, None)}),
+        (presets.bmtrain(), (8.0, 5000, 0), "torch", {"block_at_bounds": (True, False), "growth_interval": None}),
     ],
 )
 def test_what_the_target_does_not_have_is_dropped(rule, state, target, dropped):
@@ -333,7 +333,7 @@ def test_counts_stay_in_the_targets_range():
 def test_what_has_no_effect_is_not_dropped():
     """At one overflow a backoff nothing is refilled, and a power of two is divided by and multiplied by alike."""
     saved = checkpoints.save("jmp", Checkpoint(presets.oneflow(), STATE))
-    assert set(saved.report.dropped) == {"max_scale", "growth_guard"}
+    assert set(saved.report.dropped) == {"max_scale", "skip_infinite_growth"}
     saved = checkpoints.save("jmp", Checkpoint(presets.mindspore(growth_interval=3), STATE))
     assert (saved.report.dropped, saved.report.lossless) == ({}, True)
 

@@ -40,9 +40,9 @@ def test_the_last_step_is_reported():
     assert cell.last_step is None
     reports = [cell(x) and cell.last_step for x in (FINE, BAD)]
     assert [report.loss for report in reports[:1]] == [cell.network(FINE) + 0.5 * np.sum(FINE**2)]
-    assert [(report.finite, report.applied, report.reason) for report in reports] == [(True, True, 0), (False, False, 1)]
+    assert [(report.finite, report.applied, report.status) for report in reports] == [(True, True, 0), (False, False, 1)]
     assert [(report.scale, report.next_scale, report.learning_rate) for report in reports] == [(8, 16, 0.5), (16, 8, 0.5)]
-    assert all(report.global_norm is None and report.reason.dtype == np.int32 for report in reports)
+    assert all(report.global_norm is None and report.status.dtype == np.int32 for report in reports)
 
 
 @pytest.mark.clause("MINDSPORE-cell-loss")
@@ -84,7 +84,7 @@ def test_the_loss_scale_is_the_one_after_the_update():
         assert [float(seed) for seed in network.seeds] == scales[:-1]
 
 
-@pytest.mark.clause("MINDSPORE-cell-loss-scale", "MINDSPORE-cell-scale-array", "MINDSPORE-cell-gate")
+@pytest.mark.clause("MINDSPORE-cell-loss-scale", "MINDSPORE-cell-scale-array", "MINDSPORE-cell-skip")
 @pytest.mark.parametrize("scale", [array(8), array([8]), array(8, "float64"), array([8], "float64"), np.float32(8)])
 def test_a_scale_array_is_moved_by_no_step(scale):
     """Its shape and dtype are kept; an overflow skips the step all the same."""
@@ -133,7 +133,7 @@ def test_the_backward_pass_starts_from_the_scale(dtype, wide):
     assert not out.overflow
 
 
-@pytest.mark.clause("MINDSPORE-cell-gate")
+@pytest.mark.clause("MINDSPORE-cell-skip")
 @pytest.mark.parametrize("make", [optimizers.SGD, optimizers.Momentum, optimizers.AdamW])
 def test_an_overflow_moves_nothing_in_the_optimizer(make):
     """After F O O F weights, master weights, moments, step count and schedule are those of F F, bit for bit."""

@@ -62,7 +62,7 @@ class Logged(TrainOneStepWithLossScaleCell):
         return super().process_loss_scale(overflow)
 
 
-@pytest.mark.clause("MINDSPORE-heirs", "MINDSPORE-start-order", "MINDSPORE-status-token", "STEP-order")
+@pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-start-order", "MINDSPORE-status-token", "STEP-order")
 @both_detectors
 def test_a_step_goes_through_the_three_methods_once_each(detector):
     """Loss, start, backward, status, scale, optimizer; each is handed what the one before it gave."""
@@ -122,7 +122,7 @@ class Masking(TrainOneStepWithLossScaleCell):
         return super().get_overflow_status(status, [np.nan_to_num(leaf, posinf=0) for leaf in compute_output])
 
 
-@pytest.mark.clause("MINDSPORE-detectors", "MINDSPORE-heirs")
+@pytest.mark.clause("MINDSPORE-detectors", "MINDSPORE-subclasses")
 @pytest.mark.parametrize(("detector", "overflow"), [(GradientScan, False), (StatusRegister, True)])
 def test_a_register_remembers_what_the_output_no_longer_shows(detector, overflow):
     """An infinity on the way is sticky there, until the next step; a scan looks at the end alone."""
@@ -131,7 +131,7 @@ def test_a_register_remembers_what_the_output_no_longer_shows(detector, overflow
     assert not cell(FINE).overflow
 
 
-@pytest.mark.clause("MINDSPORE-heirs", "MINDSPORE-status-token")
+@pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-status-token")
 @both_detectors
 @pytest.mark.parametrize("token", [False, array([0] * 8, "int32")])
 def test_an_heir_may_start_with_a_token_of_its_own(detector, token):
@@ -148,7 +148,7 @@ def test_an_heir_may_start_with_a_token_of_its_own(detector, token):
         assert cell.log[3][:2] == ("status", token) or cell.log[3][1] is token
 
 
-@pytest.mark.clause("MINDSPORE-heirs")
+@pytest.mark.clause("MINDSPORE-subclasses")
 @pytest.mark.parametrize("other", [array(2), array([2]), array(2, "float64"), 2.0])
 def test_an_heir_may_start_the_backward_pass_from_another_scale(other):
     """The gradients are unscaled by it as well; the scale that is returned and moved is the cell's."""
@@ -163,7 +163,7 @@ def test_an_heir_may_start_the_backward_pass_from_another_scale(other):
     assert bits(cell.optimizer.calls[0]) == bits([FINE])
 
 
-@pytest.mark.clause("MINDSPORE-heirs", "MINDSPORE-cell-overflow")
+@pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-cell-overflow")
 @pytest.mark.parametrize("answer", [True, False])
 @pytest.mark.parametrize("make", [np.asarray, bool])
 def test_an_heir_may_decide_what_an_overflow_is(answer, make):
@@ -176,7 +176,7 @@ def test_an_heir_may_decide_what_an_overflow_is(answer, make):
     assert len(cell.optimizer.calls) == (0 if answer else 2)
 
 
-@pytest.mark.clause("MINDSPORE-heirs", "MINDSPORE-cell-gate", "MINDSPORE-cell-overflow")
+@pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-cell-skip", "MINDSPORE-cell-overflow")
 @pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize(("make", "functional"), [(np.asarray, True), (bool, True), (np.asarray, False), (bool, False)])
 def test_an_heir_may_decide_what_is_skipped(skip, make, functional):
@@ -191,7 +191,7 @@ def test_an_heir_may_decide_what_is_skipped(skip, make, functional):
     assert bits(network.params) == bits([array([1, 2] if skip else [float("-inf"), 2.5])])
 
 
-@pytest.mark.clause("MINDSPORE-heirs", "MINDSPORE-get-overflow-status", "MINDSPORE-start-overflow-check")
+@pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-get-overflow-status", "MINDSPORE-start-overflow-check")
 @both_detectors
 def test_an_heir_may_write_its_own_step_from_the_methods(detector):
     """As MindSpore's tutorials do, it gives what the inherited step gives."""
@@ -211,7 +211,7 @@ def test_an_heir_may_write_its_own_step_from_the_methods(detector):
     assert [bits(call) for call in own.optimizer.calls] == [bits(call) for call in inherited.optimizer.calls]
 
 
-@pytest.mark.clause("MINDSPORE-cell-interrupted", "MINDSPORE-heirs")
+@pytest.mark.clause("MINDSPORE-cell-interrupted", "MINDSPORE-subclasses")
 def test_a_step_of_ones_own_is_guarded_too():
     """After an optimizer raised, steps and `state_dict` are refused, until a state dict has been loaded."""
 
@@ -234,7 +234,7 @@ def test_a_step_of_ones_own_is_guarded_too():
     assert (cell.scale_sense, optimizer.call_count) == (16, 2)
 
 
-@pytest.mark.clause("MINDSPORE-heirs")
+@pytest.mark.clause("MINDSPORE-subclasses")
 def test_the_example_of_the_docstring_runs():
     """A subclass with a step of its own."""
     assert doctest.testmod(train_one_step) == (0, 7)

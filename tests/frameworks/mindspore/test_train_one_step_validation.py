@@ -161,7 +161,7 @@ class Transformation(NamedTuple):
     update = staticmethod(lambda gradients, rate, _params: ([-rate * gradient for gradient in gradients], rate / 2))
 
 
-@pytest.mark.clause("MINDSPORE-cell-gate", "STEP-two-modes")
+@pytest.mark.clause("MINDSPORE-cell-skip", "STEP-two-modes")
 @pytest.mark.parametrize(
     ("make", "looks"),
     [(eager, 4), (lambda network: optimizers.SGD(network, [0.5, 0.25]), 0), (lambda _network: Transformation(), 0)],

@@ -15,18 +15,18 @@ from ampscale.simulation.traces import from_flags
 AXES = {
     "plain": {},
     "patience, refilled by finite steps": {"hysteresis": 2},
-    "patience, refilled by growths": {"hysteresis": 3, "refill": ("growth",)},
+    "patience, refilled by growths": {"hysteresis": 3, "reset_bad_steps_on": ("growth",)},
     "bounds": {"min_scale": 32.0, "max_scale": 256.0},
-    "gates": {"min_scale": 32.0, "max_scale": 256.0, "gate": True},
-    "a stop": {"min_scale": 16.0, "stop_at_floor": True},
-    "a late window": {"growth_offset": -1, "hysteresis": 2, "refill": ("growth",)},
-    "a rate": {"rate": 0.4, "refill": ("backoff",)},
-    "lag": {"lag": True},
-    "a first factor": {"first_growth_factor": 4.0, "refill": ()},
+    "gates": {"min_scale": 32.0, "max_scale": 256.0, "block_at_bounds": True},
+    "a stop": {"min_scale": 16.0, "raise_at_min_scale": True},
+    "a late window": {"initial_good_steps": -1, "hysteresis": 2, "reset_bad_steps_on": ("growth",)},
+    "a rate": {"overflow_tolerance": 0.4, "reset_bad_steps_on": ("backoff",)},
+    "delayed_update": {"delayed_update": True},
+    "a first factor": {"warmup_growth_factor": 4.0, "reset_bad_steps_on": ()},
     "odd factors": {"growth_factor": 1.5, "backoff_factor": 0.7},
 }
 RULES = {name: LossScaleRule(init_scale=64.0, growth_interval=3, **axes) for name, axes in AXES.items()}
-RULES["to infinity"] = LossScaleRule(init_scale=2.0**126, growth_interval=2, growth_guard=False)
+RULES["to infinity"] = LossScaleRule(init_scale=2.0**126, growth_interval=2, skip_infinite_growth=False)
 
 
 def overflows_of(rule, finite):
@@ -43,7 +43,7 @@ def first_impossible(rule, overflows, most=60):
         found = {}
         for state in states:
             for _ in range(most):
-                if (math.isnan(before) or state.scale == before) and not rule.stops(state, False):
+                if (math.isnan(before) or state.scale == before) and not rule.would_raise(state, False):
                     next_state = rule.update(state, False)
                     if math.isnan(after) or next_state.scale == after:
                         found[tuple(float(array) for array in next_state if array is not None)] = next_state

@@ -14,20 +14,25 @@ from ampscale.simulation.traces import Observed, from_flags
 
 RULES = {name: preset.rule() for name, preset in presets.PRESETS.items()}
 AXES = {
-    "no backoff refills": {"hysteresis": 2, "refill": ()},
-    "a growth refills": {"hysteresis": 3, "refill": ("growth",)},
-    "a late window": {"growth_offset": -2},
-    "an early window": {"growth_offset": 2, "growth_interval": 4},
-    "an offset beyond the window": {"growth_offset": 7},
-    "an early window and patience": {"growth_offset": 6, "growth_interval": 8, "hysteresis": 2},
+    "no backoff refills": {"hysteresis": 2, "reset_bad_steps_on": ()},
+    "a growth refills": {"hysteresis": 3, "reset_bad_steps_on": ("growth",)},
+    "a late window": {"initial_good_steps": -2},
+    "an early window": {"initial_good_steps": 2, "growth_interval": 4},
+    "an offset beyond the window": {"initial_good_steps": 7},
+    "an early window and patience": {"initial_good_steps": 6, "growth_interval": 8, "hysteresis": 2},
     "at the largest float32": {"init_scale": 2.0**126, "growth_interval": 1},
-    "to infinity": {"init_scale": 2.0**126, "growth_interval": 1, "growth_guard": False},
+    "to infinity": {"init_scale": 2.0**126, "growth_interval": 1, "skip_infinite_growth": False},
     "to zero": {"init_scale": 2.0**-148},
-    "a lagging stop": {"lag": True, "min_scale": 16.0, "stop_at_floor": True},
-    "gates": {"gate": True, "min_scale": 20.0, "max_scale": 100.0, "growth_interval": 2},
+    "a lagging stop": {"delayed_update": True, "min_scale": 16.0, "raise_at_min_scale": True},
+    "gates": {"block_at_bounds": True, "min_scale": 20.0, "max_scale": 100.0, "growth_interval": 2},
     "odd factors": {"growth_factor": 1.1, "backoff_factor": 0.7, "growth_interval": 2, "hysteresis": 2},
-    "a rate": {"rate": 0.5, "refill": ("backoff",), "growth_interval": 2},
-    "a lagging rate": {"rate": 0.4, "refill": ("backoff", "growth"), "growth_interval": 2, "lag": True},
+    "a rate": {"overflow_tolerance": 0.5, "reset_bad_steps_on": ("backoff",), "growth_interval": 2},
+    "a lagging rate": {
+        "overflow_tolerance": 0.4,
+        "reset_bad_steps_on": ("backoff", "growth"),
+        "growth_interval": 2,
+        "delayed_update": True,
+    },
 }
 RULES |= {name: LossScaleRule(**{"init_scale": 64.0, "growth_interval": 3, **axes}) for name, axes in AXES.items()}
 
@@ -88,10 +93,10 @@ def sets_of_states(rule, observed, resumed):
     first = rule.init()
     fields = [index for index, array in enumerate(first) if array is not None]
     rows, seen = np.array([[float(first[index]) for index in fields]]), rounded(rule, observed.scales)
-    if resumed and rule.rate is None:
+    if resumed and rule.overflow_tolerance is None:
         good, bad = np.meshgrid(
-            np.arange(min(rule.growth_offset, 0), rule.growth_interval),
-            np.arange(rule.hysteresis + ("backoff" not in rule.refill)),
+            np.arange(min(rule.initial_good_steps, 0), rule.growth_interval),
+            np.arange(rule.hysteresis + ("backoff" not in rule.reset_bad_steps_on)),
         )
         rows = np.repeat(rows, good.size, axis=0)
         rows[:, 1], rows[:, 2] = good.ravel(), bad.ravel()
@@ -104,7 +109,7 @@ def sets_of_states(rule, observed, resumed):
             before[field] = rows[:, column].astype(first[field].dtype)
         after = []
         for finite in (True, False) if observed.finite[index] == -1 else (bool(observed.finite[index]),):
-            going = ~rule.stops(type(first)(*before), finite)
+            going = ~rule.would_raise(type(first)(*before), finite)
             state = rule.update(type(first)(*before), finite)
             after.append(np.stack([state[field].astype(float) for field in fields], axis=1)[going])
         rows = np.unique(np.concatenate(after), axis=0)
@@ -195,7 +200,7 @@ def test_a_rule_that_halves_and_doubles_is_decided_however_little_was_seen():
 
 def test_what_a_float32_cannot_hold_is_no_zero_and_no_infinity():
     """A scale of 1e39 or 1e-60 is a float64's."""
-    grows = LossScaleRule(init_scale=2.0**127, growth_interval=1, growth_guard=False)
+    grows = LossScaleRule(init_scale=2.0**127, growth_interval=1, skip_infinite_growth=False)
     falls = LossScaleRule(init_scale=2.0**-149)
     for rule, finite, right, wrong in ((grows, 1, np.inf, 1e39), (falls, 0, 0.0, 1e-60)):
         for scale in (right, wrong):

@@ -24,8 +24,8 @@ def test_only_settings_that_there_are_are_guessed_and_never_as_they_were_tried()
     assert guesses(seen([64, 64]), {"hysteresis": 2, "init_scale": 64.0}) == {"hysteresis": [1, 3, 4]}
     found = guesses(seen([64, 32, 16]), TRIED)
     assert found == {"hysteresis": [2, 3, 4], "min_scale": [16.0], "max_scale": [64.0]}
-    assert guesses(seen([64, 32]), {"stop_at_floor": True}) == {"stop_at_floor": [False]}
-    assert guesses(seen([64, 32]), {"stop_at_floor": False}) == {}
+    assert guesses(seen([64, 32]), {"raise_at_min_scale": True}) == {"raise_at_min_scale": [False]}
+    assert guesses(seen([64, 32]), {"raise_at_min_scale": False}) == {}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from ampscale.simulation.recordings.log_formats import Overflow
 from ampscale.simulation.simulate import simulate
 from ampscale.simulation.traces import Observed, from_flags
 
-SMALL = {"growth_interval": 6, "hysteresis": 2, "init_scale": 64.0, "rate": 0.4}
+SMALL = {"growth_interval": 6, "hysteresis": 2, "init_scale": 64.0, "overflow_tolerance": 0.4}
 
 
 def known(name, **settings):
@@ -39,7 +39,7 @@ def run(rule, finite, flags):
     """What is seen of a run of *rule*, with the overflows or without; of one that stops, the step that does is its last."""
     trajectory = simulate(rule, from_flags(finite))
     steps, scales = trajectory.finite.size, trajectory.scales
-    if trajectory.stopped is not None:
+    if trajectory.raised_at is not None:
         steps, scales = steps + 1, np.append(scales, np.nan)
     return Observed(scales, finite[:steps].astype(np.int8) if flags else np.full(steps, -1, np.int8))
 
@@ -116,13 +116,16 @@ def test_recorded_scalers_are_told_apart_at_the_right_step(name):
         ("paddle", {"growth_interval": 50, "growth_factor": 1.5, "backoff_factor": 0.7}),
         ("mindspore", {"growth_interval": 20, "growth_factor": 3.0}),
         ("jmp", {"min_scale": 2.0**10}),
-        ("deepspeed", {"stop_at_floor": False}),
+        ("deepspeed", {"raise_at_min_scale": False}),
     ],
 )
 @pytest.mark.parametrize("flags", [False, True])
 def test_a_setting_of_ones_own_is_guessed(name, settings, flags):
     """Intervals, factors, bounds and patience that no default has are found in the scales; these, and no other settings."""
-    rule, overflowing = presets.PRESETS[name].rule(**settings), 0.3 if {"min_scale", "stop_at_floor"} & set(settings) else 0.02
+    rule, overflowing = (
+        presets.PRESETS[name].rule(**settings),
+        0.3 if {"min_scale", "raise_at_min_scale"} & set(settings) else 0.02,
+    )
     observed = run(rule, np.random.default_rng(1).random(3000) > overflowing, flags)
     (found,) = identify(observed, [name])
     assert found.explains

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from ampscale.simulation.recordings.log_formats import DIALECTS, SIGNS, find_events, find_steps
+from ampscale.simulation.recordings.log_formats import LOG_FORMATS, SIGNS, find_events, find_steps
 
 STAMP = "[2024-05-06 07:08:09,985] [INFO] [loss_scaler.py:190:update_scale] "
 MEGATRON = (
@@ -18,9 +18,9 @@ INNER_JSON = '[2021-05-26 12:00:00,123][train_inner][INFO] - {"epoch": 1,'
 
 
 def only(text):
-    """The dialect that has words in a text, and its one event."""
-    [(dialect, [event])] = find_events(text).items()
-    return dialect, event
+    """The log_format that has words in a text, and its one event."""
+    [(log_format, [event])] = find_events(text).items()
+    return log_format, event
 
 
 MESSAGES = {  # of each project: the scale before the overflow and after it
@@ -65,13 +65,13 @@ MESSAGES = {  # of each project: the scale before the overflow and after it
 STAMPS = ["", STAMP, " 12%|█▎        | 47/378 [00:21<01:09,  3.52s/it]", "noise "]
 
 
-@pytest.mark.parametrize("dialect", MESSAGES)
-def test_a_message_is_an_overflow_with_its_scales(dialect):
+@pytest.mark.parametrize("log_format", MESSAGES)
+def test_a_message_is_an_overflow_with_its_scales(log_format):
     """What stands before it on its line does not matter; a scale that it does not give is NaN."""
-    for (message, scales), stamp in product(MESSAGES[dialect].items(), STAMPS):
+    for (message, scales), stamp in product(MESSAGES[log_format].items(), STAMPS):
         found, event = only(f"first\n{stamp}{message}\nlast")
         line, *told = event.overflow()
-        assert (found, event.meaning, line) == (dialect, "overflow", 3 if message.startswith("\n") else 2)
+        assert (found, event.meaning, line) == (log_format, "overflow", 3 if message.startswith("\n") else 2)
         assert told == pytest.approx([math.nan if scale is None else scale for scale in scales], rel=0, abs=0, nan_ok=True)
 
 
@@ -113,12 +113,12 @@ LINES = {  # of each project: the step that a line numbers, and what else it say
 }
 
 
-@pytest.mark.parametrize("dialect", LINES)
-def test_a_line_numbers_the_steps(dialect):
+@pytest.mark.parametrize("log_format", LINES)
+def test_a_line_numbers_the_steps(log_format):
     """And says what else its project's lines say."""
-    for line, number, said in LINES[dialect]:
+    for line, number, said in LINES[log_format]:
         found, event = only(f"first\n{line}\n")
-        assert (found, event.number) == (dialect, number)
+        assert (found, event.number) == (log_format, number)
         assert {name: event.groups.get(name) for name in said} == said
 
 
@@ -205,7 +205,7 @@ def test_the_dialect_with_most_reports_comes_first():
 
 def test_every_dialect_but_lightning_has_words():
     """Lightning's log is a table."""
-    assert {dialect for dialect, _, _ in SIGNS} == set(DIALECTS) - {"lightning"}
+    assert {log_format for log_format, _, _ in SIGNS} == set(LOG_FORMATS) - {"lightning"}
 
 
 @pytest.mark.parametrize(

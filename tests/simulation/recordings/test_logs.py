@@ -59,7 +59,7 @@ def test_a_sample_tells_its_steps_and_scales(name):
     step_pattern, steps, powers = SAMPLES[name]
     text = sample(name)
     log = read_log(text, step_pattern=step_pattern)
-    assert log.dialect == name.split("_")[0]
+    assert log.log_format == name.split("_")[0]
     assert alike(log.observed.scales, np.array([NAN if power == "-" else 2.0 ** int(power) for power in powers.split()]))
     if "?" not in steps:
         assert alike(log.trace().limits, from_string(steps).limits)
@@ -144,7 +144,7 @@ def old_fairseq(run, every):
         yield "" if finite else f"| WARNING: overflow detected, setting loss scale to: {after}\n", line
 
 
-OPTIONS = {apex: {"dialect": "apex", "step_pattern": STEP}}  # the others need none
+OPTIONS = {apex: {"log_format": "apex", "step_pattern": STEP}}  # the others need none
 PROJECTS = [apex, paddle, deepspeed, old_deepspeed, megatron, new_megatron, fairseq, old_fairseq]
 STEPS = st.text(".x", min_size=1, max_size=30)
 WINDOWS = st.integers(1, 5)
@@ -281,16 +281,16 @@ def test_the_dialect_with_most_reports_is_read():
     paddle_lines = [PADDLE.format(scale, scale, 0.5) + f"global_step: {step}\n" for step, scale in ((1, 4.0), (2, 2.0))]
     text = ZERO.format(0, 8, 4) + "".join(paddle_lines)
     log = read_log(text)
-    assert (log.dialect, steps_of(log)) == ("paddle", "xx")
+    assert (log.log_format, steps_of(log)) == ("paddle", "xx")
     assert "1 reports of deepspeed in it were not read" in log.notes
-    asked = read_log(text, dialect="deepspeed", step_pattern="global_step")
-    assert (asked.dialect, steps_of(asked)) == ("deepspeed", "x.")
+    asked = read_log(text, log_format="deepspeed", step_pattern="global_step")
+    assert (asked.log_format, steps_of(asked)) == ("deepspeed", "x.")
     assert "2 reports of paddle in it were not read" in asked.notes
     assert recognised(text) == ("paddle", "deepspeed")
 
 
 def test_a_log_that_is_known_may_have_no_overflow():
-    """Where dialect and steps are given; else nothing says that there would have been a message."""
+    """Where log_format and steps are given; else nothing says that there would have been a message."""
     assert drawn_log("step 1\nstep 2\n", "apex", STEP) == ".."
     assert drawn_log("global_step: 1\nglobal_step: 2\n") == ".."
 
@@ -322,7 +322,7 @@ def test_lightning_shows_scales_alone():
     assert "the log leaves out steps: Trainer(log_every_n_steps=1) logs each" in log.notes
     assert "the log begins after step 4" in log.notes
     assert drawn_log("epoch,scale_epoch,scale_step,step\n0,,8.0,0\n0,6.0,4.0,1\n") == "x"  # no average over an epoch
-    assert drawn_log("epoch,GradScaler,step\n0,8,0\n0,8,1\n", dialect="lightning") == "."
+    assert drawn_log("epoch,GradScaler,step\n0,8,0\n0,8,1\n", log_format="lightning") == "."
 
 
 def test_lightning_shows_the_largest_scales():
@@ -348,11 +348,11 @@ def test_lightnings_steps_go_forward():
         ("epoch,loss_scale,step\n0,big,1\n", {}, "must have numbers in the columns 'step' and 'loss_scale', .*'big'"),
         ("epoch,loss_scale,step\n0,8.0\n", {}, "must have numbers in the columns 'step' and 'loss_scale'"),
         (METRICS, {"step_pattern": "0"}, "numbers its steps itself"),
-        (METRICS, {"dialect": "apex"}, "no known words of apex"),
-        ("step 1\n", {"dialect": "lightning", "step_pattern": "step"}, "no known words of lightning"),
+        (METRICS, {"log_format": "apex"}, "no known words of apex"),
+        ("step 1\n", {"log_format": "lightning", "step_pattern": "step"}, "no known words of lightning"),
         ("step 1\nstep 2\n", {"step_pattern": STEP}, "no known words of apex, deepspeed, paddle"),
-        ("step 1\nstep 2\n", {"dialect": "apex"}, r"no known words of apex$"),
-        ("", {"dialect": "torch"}, r"dialect must be one of \['apex', .*'lightning'\], got 'torch'"),
+        ("step 1\nstep 2\n", {"log_format": "apex"}, r"no known words of apex$"),
+        ("", {"log_format": "torch"}, r"log_format must be one of \['apex', .*'lightning'\], got 'torch'"),
     ],
 )
 def test_what_is_no_such_log_is_refused(text, options, message):
@@ -377,4 +377,4 @@ def test_no_text_breaks_the_reader(text):
         log = read_log(text)
     except ValueError:
         return
-    assert log.dialect in recognised(text)
+    assert log.log_format in recognised(text)

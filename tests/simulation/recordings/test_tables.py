@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simulation.drawing import drawn
 from strategies import alike
 
-from ampscale.simulation import from_csv, observed_csv
+from ampscale.simulation import from_csv, observed_from_csv
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_csv_files_come_from_many_programs(written):
 )
 def test_a_record_may_know_less_than_a_trace(written, text, options, scales, finite):
     """Empty cells and columns that are not there are scales that were not seen, and flags that are not known."""
-    seen = observed_csv(written(text), **options)
+    seen = observed_from_csv(written(text), **options)
     assert alike(seen.scales, np.array(scales, np.float64))
     assert alike(seen.finite, np.array(finite, np.int8))
 
@@ -115,14 +115,14 @@ def test_a_record_may_know_less_than_a_trace(written, text, options, scales, fin
 def test_a_record_that_cannot_be_read_is_refused(written, text, message):
     """Each complaint names the file, and the line where there is one."""
     with pytest.raises(ValueError, match=rf"trace\.csv.*{message}"):
-        observed_csv(written(text))
+        observed_from_csv(written(text))
 
 
 @given(st.lists(st.tuples(st.floats(0, 2.0**40) | st.none(), st.sampled_from([True, False, None])), min_size=1, max_size=20))
 def test_a_written_record_is_read_as_it_was(written, rows):
     """Every scale and every flag comes back; the last row is a step where it has a flag."""
     lines = [f"{'' if scale is None else repr(scale)},{'' if bad is None else bad}\n" for scale, bad in rows]
-    seen = observed_csv(written("scale,overflow\n" + "".join(lines)))
+    seen = observed_from_csv(written("scale,overflow\n" + "".join(lines)))
     flags = [-1 if bad is None else int(not bad) for _, bad in rows]
     scales = [math.nan if scale is None else scale for scale, _ in rows]
     ends = flags[-1] == -1

@@ -111,16 +111,16 @@ def test_whatever_is_changed_is_seen(tmp_path, kind):
     assert [(chapter, mutant["id"]) for chapter, mutant in mutants if (chapter, mutant["id"]) not in seen] == []
 
 
-@pytest.mark.parametrize("stops", [None, 0, 3])
-def test_a_stop_that_is_missing_or_too_much_is_seen(tmp_path, stops):
+@pytest.mark.parametrize("raises_at", [None, 0, 3])
+def test_a_stop_that_is_missing_or_too_much_is_seen(tmp_path, raises_at):
     """The vector stops in its second step."""
-    rule = {"init_scale": (2.0).hex(), "min_scale": (1.0).hex(), "stop_at_floor": True}
+    rule = {"init_scale": (2.0).hex(), "min_scale": (1.0).hex(), "raise_at_min_scale": True}
     case = {"id": "x", "kind": "trace", "rule": rule, "finite": "--", "scale": [(2.0).hex(), (1.0).hex(), (1.0).hex()]}
-    said = case if stops is None else {**case, "stops": stops}
-    file = {"chapter": "machine", "notes": {}, "cases": [{**case, "stops": 1}, said]}
+    said = case if raises_at is None else {**case, "raises_at": raises_at}
+    file = {"chapter": "machine", "notes": {}, "cases": [{**case, "raises_at": 1}, said]}
     (tmp_path / "machine.json").write_text(json.dumps(file), "utf-8")
     (difference,) = compare(tmp_path).differences
-    assert (difference.where, difference.said, difference.computed) == ("stops", stops, 1)
+    assert (difference.where, difference.said, difference.computed) == ("raises_at", raises_at, 1)
 
 
 def alone(folder, case):
@@ -199,9 +199,9 @@ def test_a_member_that_has_to_come_is_a_persons_work(tmp_path):
     """The file is left as it was."""
     folder = copied(tmp_path)
     path = folder / "machine.json"
-    without = path.read_text("utf-8").replace('"stops":', '"notes":', 1)
+    without = path.read_text("utf-8").replace('"raises_at":', '"notes":', 1)
     path.write_text(without, "utf-8")
-    with pytest.raises(ValueError, match="must gain its member stops, which is for a person to do"):
+    with pytest.raises(ValueError, match="must gain its member raises_at, which is for a person to do"):
         rewrite(folder)
     assert path.read_text("utf-8") == without
 

@@ -35,8 +35,14 @@ def test_an_argument(said, meant):
 
 def test_a_rule_has_two_plain_words():
     """Refills and the dtype; everything else is an argument."""
-    said = {"init_scale": "0x1.0p+3", "refill": ["growth"], "dtype": "float64", "growth_interval": 3, "lag": True}
-    assert rule(said) == Constants(8.0, refill=("growth",), dtype="float64", growth_interval=3, lag=True)
+    said = {
+        "init_scale": "0x1.0p+3",
+        "reset_bad_steps_on": ["growth"],
+        "dtype": "float64",
+        "growth_interval": 3,
+        "delayed_update": True,
+    }
+    assert rule(said) == Constants(8.0, reset_bad_steps_on=("growth",), dtype="float64", growth_interval=3, delayed_update=True)
 
 
 @pytest.mark.parametrize("said", ["0x1.8p+1", ARRAY, {**ARRAY, "shape": []}, 3])

@@ -25,10 +25,10 @@ def test_what_cannot_be_computed_is_refused(kind):
 
 def test_a_trace_goes_on_where_the_published_scaler_stops():
     """It says where that is first, and None where it is nowhere."""
-    rule = {"init_scale": (2.0).hex(), "min_scale": (1.0).hex(), "stop_at_floor": True, "growth_interval": 1}
+    rule = {"init_scale": (2.0).hex(), "min_scale": (1.0).hex(), "raise_at_min_scale": True, "growth_interval": 1}
     case = {"kind": "trace", "rule": rule, "finite": "---+"}
-    assert recomputed("machine", case) == {"scale": [(float(scale)).hex() for scale in (2, 1, 1, 1, 2)], "stops": 1}
-    assert recomputed("machine", {**case, "finite": "-+"})["stops"] is None
+    assert recomputed("machine", case) == {"scale": [(float(scale)).hex() for scale in (2, 1, 1, 1, 2)], "raises_at": 1}
+    assert recomputed("machine", {**case, "finite": "-+"})["raises_at"] is None
 
 
 @pytest.mark.parametrize(("chapter", "dtype"), [("paddle", "float32"), ("mindspore", "float16"), ("scaling", "float16")])

@@ -22,10 +22,10 @@ def fresh(
     growth_interval: int,
     min_scale: float,
     hysteresis: int,
-    stop_at_floor: bool = True,
+    raise_at_min_scale: bool = True,
     consecutive: bool = False,
 ) -> DynamicLossScaler:
-    return DynamicLossScaler(init_scale, growth_interval, min_scale, hysteresis, consecutive, stop_at_floor)
+    return DynamicLossScaler(init_scale, growth_interval, min_scale, hysteresis, consecutive, raise_at_min_scale)
 
 
 def fresh_consecutive(**values: Any) -> DynamicLossScaler:
@@ -80,7 +80,7 @@ COUNTED = f"{HYSTERESIS} min_scale"
 SETTINGS = each(
     *table(COUNTED, (1024.0, 3, 2, 1.0), (1024.0, 2, 1, 1.0), (1024.0, 1, 3, 1.0), (4.0, 2, 2, 1.0)),
     *table(COUNTED, (7.0, 3, 1, 1.5), (2.0**126, 1, 2, 1.0)),
-    *table(COUNTED, (4.0, 2, 1, 1.0), stop_at_floor=False),
+    *table(COUNTED, (4.0, 2, 1, 1.0), raise_at_min_scale=False),
 ) + each(
     *table(COUNTED, (2.0**1022, 1, 2, 1.0)),
     reason="at infinity the line that it logs raises OverflowError",

@@ -13,9 +13,9 @@ from subject import Subject, each, maker, on_a_copy, pairs
 NAMES = {
     "growth_factor": "scale_factor",
     "growth_interval": "scale_window",
-    "rate": "tolerance",
+    "overflow_tolerance": "tolerance",
     "min_scale": "threshold",
-    "stop_below": "min_loss_scale",
+    "raise_at_or_below": "min_loss_scale",
 }
 FAIRSEQ = cut("fairseq", "fairseq/optim/dynamic_loss_scaler.py", "DynamicLossScaler")
 FAIRSCALE = cut(
@@ -68,16 +68,19 @@ def read_tolerant(scaler: Any) -> dict[str, float]:
 SETTINGS = each(
     *pairs((1024.0, 3), (128.0, 1)),
     {"init_scale": 4.0, "growth_interval": 2, "min_scale": 1.0},
-    {"init_scale": 4.0, "growth_interval": 2, "stop_below": 0.5},
-    {"init_scale": 4.0, "growth_interval": 2, "min_scale": 1.0, "stop_below": 1.0},
+    {"init_scale": 4.0, "growth_interval": 2, "raise_at_or_below": 0.5},
+    {"init_scale": 4.0, "growth_interval": 2, "min_scale": 1.0, "raise_at_or_below": 1.0},
     *({"init_scale": 7000.0, "growth_interval": 2, "growth_factor": factor} for factor in (3, 1.1, 49, 1.8)),
     *pairs((2.0**1022, 1)),
 )
 TOLERANT = each(
-    *({"init_scale": 1024.0, "growth_interval": 3, "rate": rate} for rate in (0.05, 0.25, 1 / 3, 0.5, 0.6, 0.7, 1.0)),
-    {"init_scale": 4.0, "growth_interval": 2, "rate": 0.5, "min_scale": 1.0},
-    {"init_scale": 4.0, "growth_interval": 2, "rate": 0.4, "stop_below": 0.5},
-    {"init_scale": 7000.0, "growth_interval": 1, "rate": 0.25, "growth_factor": 3},
+    *(
+        {"init_scale": 1024.0, "growth_interval": 3, "overflow_tolerance": rate}
+        for rate in (0.05, 0.25, 1 / 3, 0.5, 0.6, 0.7, 1.0)
+    ),
+    {"init_scale": 4.0, "growth_interval": 2, "overflow_tolerance": 0.5, "min_scale": 1.0},
+    {"init_scale": 4.0, "growth_interval": 2, "overflow_tolerance": 0.4, "raise_at_or_below": 0.5},
+    {"init_scale": 7000.0, "growth_interval": 1, "overflow_tolerance": 0.25, "growth_factor": 3},
 )
 TWICE = each(
     *pairs((1024.0, 3), (1024.0, 1)),

@@ -28,8 +28,8 @@ class DeepSpeed:
             scale_window=rule.growth_interval,
             min_scale=rule.min_scale,
             delayed_shift=rule.hysteresis,
-            consecutive_hysteresis="finite" in rule.refill,
-            raise_error_at_min_scale=rule.stop_at_floor,
+            consecutive_hysteresis="finite" in rule.reset_bad_steps_on,
+            raise_error_at_min_scale=rule.raise_at_min_scale,
         )
 
     def update(self, scaler: Any, finite: bool) -> None:

@@ -16,7 +16,7 @@ class Flax(Compilable):
         version=version_of("flax"),
         url="https://flax-linen.readthedocs.io/en/latest/api_reference/flax.training.html",
         level=4,
-        capabilities=("rounding", "resume", "process", "loss", "ranks", "jit"),
+        capabilities=("rounding", "resume", "process", "loss", "replicas", "jit"),
         preset="flax",
         arrays="jax",
     )
@@ -75,7 +75,7 @@ class Flax(Compilable):
             "loss": float(loss),
         }
 
-    def update_ranks(self, scales: Sequence[Any], finite: Sequence[bool]) -> list[Any]:
+    def update_replicas(self, scales: Sequence[Any], finite: Sequence[bool]) -> list[Any]:
         """With an axis name it averages the gradients over all ranks; here they are mapped over."""
         import jax
         import jax.numpy as jnp

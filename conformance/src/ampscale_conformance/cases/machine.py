@@ -2,11 +2,11 @@
 
 from .machine_handles import HANDLES, RESUME
 from .machine_lockstep import A_WINDOW, Only, trace
-from .machine_variants import DIALECTS, ROUNDING
+from .machine_variants import ROUNDING, VARIANTS
 
 EVERY_STEP: Only = (lambda rule: rule.growth_interval == 1, "it has no window of one step")
 NO_BOUND: Only = (
-    lambda rule: not rule.growth_guard and rule.max_scale is None and rule.dtype == "float32",
+    lambda rule: not rule.skip_infinite_growth and rule.max_scale is None and rule.dtype == "float32",
     "it has a guard or a cap, or is float64",
 )
 
@@ -14,7 +14,7 @@ FLOAT64: Only = (lambda rule: rule.dtype == "float64", "its scale is float32")
 NO_FLOOR: Only = (lambda rule: rule.min_scale is None or rule.min_scale < 2.0**-4, "it has a floor")
 NO_CAP: Only = (lambda rule: rule.max_scale is None, "a cap keeps it from the top, whether it has a guard or not")
 GROWTH_FORGETS: Only = (
-    lambda rule: "growth" in rule.refill and "finite" not in rule.refill,
+    lambda rule: "growth" in rule.reset_bad_steps_on and "finite" not in rule.reset_bad_steps_on,
     "a growth is not what makes it forget overflows",
 )
 GUARDED_GROWTH_FORGETS: Only = (
@@ -86,7 +86,7 @@ GROWTHS = (
         "a stale count: after the first growth it grows in every step, or late",
     ),
     trace(
-        "MACHINE-growth-guard/a-growth-at-the-top-keeps-the-scale",
+        "MACHINE-skip-infinite-growth/a-growth-at-the-top-keeps-the-scale",
         "+++-+++",
         "an unguarded top: 2**127 grows to infinity, or to the largest float32, or stays for ever",
         only=NO_CAP,
@@ -94,7 +94,7 @@ GROWTHS = (
         growth_interval=1,
     ),
     trace(
-        "MACHINE-growth-guard/grows-to-infinity-without-a-guard",
+        "MACHINE-skip-infinite-growth/grows-to-infinity-without-a-guard",
         "+++++",
         "a guard of its own: the scale stays under infinity where the published one does not",
         about="MACHINE-growth-window",
@@ -110,14 +110,14 @@ GROWTHS = (
         growth_interval=1,
     ),
     trace(
-        "MACHINE-cap/stays-at-its-cap",
+        "MACHINE-max-scale/stays-at-its-cap",
         "+++++",
         "no cap: the scale grows beyond the bound that it was given",
         max_scale=2.0**12,
         growth_interval=1,
     ),
     trace(
-        "MACHINE-cap/a-growth-over-the-cap-lands-on-it",
+        "MACHINE-max-scale/a-growth-over-the-cap-lands-on-it",
         "+++",
         "a cap asked before the growth: a growth from under it lands above it, or is not made",
         max_scale=2.0**11,
@@ -169,13 +169,13 @@ BACKOFFS = (
         hysteresis=3,
     ),
     trace(
-        "MACHINE-floor/stays-at-its-floor",
+        "MACHINE-min-scale/stays-at-its-floor",
         "----",
         "a constant ignored: the scale falls below the floor that it was given",
         min_scale=2.0**8,
     ),
     trace(
-        "MACHINE-floor/a-backoff-under-the-floor-lands-on-it",
+        "MACHINE-min-scale/a-backoff-under-the-floor-lands-on-it",
         "--",
         "a floor asked before the backoff: a backoff from above it lands below it, or is not made",
         min_scale=2.0**9,
@@ -192,37 +192,37 @@ HYSTERESIS = (
         hysteresis=4,
     ),
     trace(
-        "MACHINE-refill/keeps-or-forgets-overflows-over-a-finite-step",
+        "MACHINE-reset-bad-steps/keeps-or-forgets-overflows-over-a-finite-step",
         "-+-+",
         "wrong refill: a finite step forgets the overflows before it, or does not, against the published rule",
         hysteresis=2,
     ),
     trace(
-        "MACHINE-refill/keeps-or-forgets-overflows-over-a-growth",
+        "MACHINE-reset-bad-steps/keeps-or-forgets-overflows-over-a-growth",
         "-++++-+",
         "wrong refill: a growth forgets the overflows before it, or does not, against the published rule",
         hysteresis=2,
     ),
     trace(
-        "MACHINE-refill/keeps-or-forgets-overflows-over-a-growth-that-is-kept-back",
+        "MACHINE-reset-bad-steps/keeps-or-forgets-overflows-over-a-growth-that-is-kept-back",
         "-++++-+",
         "a growth half made: where the guard keeps the scale, the overflows before it are not forgotten either",
-        about="MACHINE-growth-guard",
+        about="MACHINE-skip-infinite-growth",
         only=GUARDED_GROWTH_FORGETS,
         init_scale=2.0**127,
         hysteresis=2,
     ),
     trace(
-        "MACHINE-refill/keeps-or-forgets-overflows-over-a-growth-at-the-cap",
+        "MACHINE-reset-bad-steps/keeps-or-forgets-overflows-over-a-growth-at-the-cap",
         "-++++-+",
         "a growth half made: where the cap keeps the scale, the overflows before it are not forgotten either",
-        about="MACHINE-cap",
+        about="MACHINE-max-scale",
         only=GROWTH_FORGETS,
         max_scale=2.0**10,
         hysteresis=2,
     ),
     trace(
-        "MACHINE-refill/keeps-or-forgets-overflows-over-a-backoff",
+        "MACHINE-reset-bad-steps/keeps-or-forgets-overflows-over-a-backoff",
         "------+",
         "wrong refill: after a backoff the next overflow backs off too, or does not, against the published rule",
         about="MACHINE-hysteresis",
@@ -230,4 +230,4 @@ HYSTERESIS = (
     ),
 )
 
-CASES = (*STARTS, *GROWTHS, *BACKOFFS, *HYSTERESIS, *DIALECTS, *ROUNDING, *HANDLES, *RESUME)
+CASES = (*STARTS, *GROWTHS, *BACKOFFS, *HYSTERESIS, *VARIANTS, *ROUNDING, *HANDLES, *RESUME)

@@ -26,7 +26,7 @@ USUAL = {
     "min_scale": 2.0**-20,
     "max_scale": LARGEST,
 }
-INEXACT = {"MACHINE-arithmetic", "MACHINE-wide-factor", "MACHINE-division"}
+INEXACT = {"MACHINE-arithmetic", "MACHINE-float64-factor", "MACHINE-divide-on-backoff"}
 WAY_HOME = 24  # steps after which a scale that does not come back is left where it is
 
 Only = tuple[Callable[[LossScaleRule], bool], str]  # the rules that a case is about, and what is said of another

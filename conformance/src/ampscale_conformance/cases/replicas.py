@@ -12,7 +12,7 @@ from .calls_loop import simple_rule
 
 def ranks(name: str, steps: str, catches: str) -> Case:
     """A case that takes these steps, and looks at every rank's scale after each; a window is two finite steps."""
-    return named(name, 4, catches, partial(_decide, steps=steps.split()), {"ranks"})
+    return named(name, 4, catches, partial(_decide, steps=steps.split()), {"replicas"})
 
 
 def _decide(subject: Subject, steps: Sequence[str]) -> None:
@@ -20,7 +20,7 @@ def _decide(subject: Subject, steps: Sequence[str]) -> None:
     machine, handles = Machine(rule), [subject.create(rule) for _ in steps[0]]
     for number, signs in enumerate(steps, start=1):
         flags = [sign == "+" for sign in signs]
-        handles = list(subject.call("update_ranks", handles, flags))
+        handles = list(subject.call("update_replicas", handles, flags))
         wanted = machine.step(all(flags)).scale
         got = [rounded(subject.read_scale(handle), rule.dtype) for handle in handles]
         subject.expect(got == [wanted] * len(flags), f"after step {number}, {signs}: wanted {wanted!r} on every rank, got {got}")
@@ -28,11 +28,11 @@ def _decide(subject: Subject, steps: Sequence[str]) -> None:
 
 CASES = (
     ranks(
-        "REPLICAS-one-flag/the-first-rank-stops-all",
+        "REPLICAS-one-flag/the-first-rank-decides-for-all",
         "-++",
         "one rank decides: the others' flags are used, and this one's is lost",
     ),
-    ranks("REPLICAS-one-flag/the-last-rank-stops-all", "++-", "one rank decides: the first one's flag goes to all"),
+    ranks("REPLICAS-one-flag/the-last-rank-decides-for-all", "++-", "one rank decides: the first one's flag goes to all"),
     ranks("REPLICAS-one-flag/two-overflows-are-an-overflow", "-+-", "wrong sum: flags are added up, and compared with one"),
     ranks(
         "REPLICAS-same-scale/all-ranks-have-the-same-scale",

@@ -39,7 +39,7 @@ CAPABILITIES = {
     "momentum": (3, "create_cell takes `momentum`"),
     "schedule": (3, "create_cell takes a list of learning rates; outputs have `learning_rate`"),
     "counters": (3, "outputs have `attempted` and `applied`"),
-    "ranks": (4, "several replicas decide together"),
+    "replicas": (4, "several replicas decide together"),
     "no-host-reads": (4, "a step on arrays reads nothing back to the host"),
     "jit": (4, "the same implementation, compiled"),
     "process": (4, "what was saved is loaded in another process"),
@@ -184,8 +184,8 @@ class Adapter(Protocol):
 
     # Level 4
 
-    def update_ranks(self, handles: Sequence[Any], finite: Sequence[bool]) -> Sequence[Any]:
-        """With "ranks": each rank's handle after a step, given what each rank saw of its own gradients."""
+    def update_replicas(self, handles: Sequence[Any], finite: Sequence[bool]) -> Sequence[Any]:
+        """With "replicas": each rank's handle after a step, given what each rank saw of its own gradients."""
 
     def step_on_arrays(self, handle: Any, tree: Any) -> tuple[Any, Any]:
         """With "no-host-reads": unscale, check and update, all on arrays. Returns the next handle and the tree."""

@@ -14,7 +14,7 @@ class Clause:
     """One clause, as its chapter has it."""
 
     id: str
-    level: str  # must, should, may or dialect
+    level: str  # must, should, may or variant
     text: str
     sources: tuple[str, ...]
     file: Path

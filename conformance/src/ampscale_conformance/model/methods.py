@@ -38,7 +38,7 @@ METHODS = {
     "update_scale": Method(("handle",), "nothing", 2),
     "create_cell": Method(("rule", "arrays", "options"), "cell", 3),
     "train_step": Method(("cell", "arrays"), "outputs", 3),
-    "update_ranks": Method(("handles", "flags"), "handles", "ranks"),
+    "update_replicas": Method(("handles", "flags"), "handles", "replicas"),
     "step_on_arrays": Method(("handle", "tree"), "handle and tree", "no-host-reads"),
     "compiled": Method((), "adapter", "jit"),
 }

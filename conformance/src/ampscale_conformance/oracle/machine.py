@@ -22,18 +22,18 @@ class Constants:
     hysteresis: int = 1
     min_scale: float | None = None
     max_scale: float | None = None
-    refill: tuple[str, ...] = ("finite", "backoff")
-    backoff_divides: bool = False
-    growth_guard: bool = True
-    growth_offset: int = 0
+    reset_bad_steps_on: tuple[str, ...] = ("finite", "backoff")
+    divide_on_backoff: bool = False
+    skip_infinite_growth: bool = True
+    initial_good_steps: int = 0
     dtype: str = "float32"
-    wide_factor: bool = False
-    first_growth_factor: float | None = None
-    gate: bool = False
-    rate: float | None = None
-    stop_at_floor: bool = False
-    stop_below: float | None = None
-    lag: bool = False
+    float64_factor: bool = False
+    warmup_growth_factor: float | None = None
+    block_at_bounds: bool = False
+    overflow_tolerance: float | None = None
+    raise_at_min_scale: bool = False
+    raise_at_or_below: float | None = None
+    delayed_update: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Machine:
         self.floor = _held(rule.min_scale, rule.dtype)
         self.cap = _held(rule.max_scale, rule.dtype)
         self.scale = rounded(rule.init_scale, rule.dtype)  # the next step's, which is not yet in force where the rule lags
-        self.good_steps: int = rule.growth_offset
+        self.good_steps: int = rule.initial_good_steps
         self.bad_steps = 0
         self.steps = 0
         self.reasons = Reasons(rule)
@@ -88,15 +88,15 @@ class Machine:
         """The point after a step; `point` is it too, unless it is stopped."""
         grows, due = finite and self._window_is_full(), not finite and self._backoff_is_due()
         # A gate forbids a move; without one the bounds clamp what a move leads to.
-        open_above = not (self.rule.gate and self.cap is not None and self.scale >= self.cap)
-        open_below = not (self.rule.gate and self.floor is not None and self.scale <= self.floor)
+        open_above = not (self.rule.block_at_bounds and self.cap is not None and self.scale >= self.cap)
+        open_below = not (self.rule.block_at_bounds and self.floor is not None and self.scale <= self.floor)
         move = Move(self.scale, ())
         if grows and open_above:
             move = self._grown()
         if due and open_below:
             move = self._backed_off()
         if not finite and self._stops(due, move.scale):
-            return Point(self.point.scale, True, ("MACHINE-stop",))
+            return Point(self.point.scale, True, ("MACHINE-would-raise",))
         clauses = self._after_finite(grows, open_above, move) if finite else self._after_overflow(due, open_below, move)
         self.point = self._in_force(move.scale, clauses)
         return self.point
@@ -105,35 +105,35 @@ class Machine:
         return bool(self.good_steps + 1 >= self.rule.growth_interval)
 
     def _backoff_is_due(self) -> bool:
-        if self.rule.rate is None:
+        if self.rule.overflow_tolerance is None:
             return bool(self.bad_steps + 1 >= self.rule.hysteresis)
         share = Fraction(self.bad_steps + 1, self.steps + 1)
-        return rounded(share, self.rule.dtype) >= rounded(self.rule.rate, self.rule.dtype)
+        return rounded(share, self.rule.dtype) >= rounded(self.rule.overflow_tolerance, self.rule.dtype)
 
     def _grown(self) -> Move:
-        rule, first = self.rule, self.rule.first_growth_factor is not None and self.bad_steps == 0
-        move = multiplied(self.scale, rule.first_growth_factor if first else rule.growth_factor, rule.dtype, rule.wide_factor)
-        clauses = ("MACHINE-first-growth-factor", *move.clauses) if first else move.clauses
+        rule, first = self.rule, self.rule.warmup_growth_factor is not None and self.bad_steps == 0
+        move = multiplied(self.scale, rule.warmup_growth_factor if first else rule.growth_factor, rule.dtype, rule.float64_factor)
+        clauses = ("MACHINE-warmup-growth-factor", *move.clauses) if first else move.clauses
         scale = move.scale
-        if rule.growth_guard and scale == math.inf:
-            scale, clauses = self.scale, ("MACHINE-growth-guard",)
-        if self.cap is not None and not rule.gate and scale > self.cap:
-            scale, clauses = self.cap, ("MACHINE-cap",)
+        if rule.skip_infinite_growth and scale == math.inf:
+            scale, clauses = self.scale, ("MACHINE-skip-infinite-growth",)
+        if self.cap is not None and not rule.block_at_bounds and scale > self.cap:
+            scale, clauses = self.cap, ("MACHINE-max-scale",)
         return Move(scale, clauses)
 
     def _backed_off(self) -> Move:
         move = backed_off(self.scale, self.rule)
-        if self.floor is not None and not self.rule.gate and move.scale < self.floor:
-            return Move(self.floor, ("MACHINE-floor",))
+        if self.floor is not None and not self.rule.block_at_bounds and move.scale < self.floor:
+            return Move(self.floor, ("MACHINE-min-scale",))
         return move
 
     def _stops(self, due: bool, scale: float) -> bool:
         rule = self.rule
-        at_floor = rule.stop_at_floor and due and self.floor is not None and self.scale <= self.floor
-        return at_floor or (rule.stop_below is not None and scale <= rounded(rule.stop_below, rule.dtype))
+        at_floor = rule.raise_at_min_scale and due and self.floor is not None and self.scale <= self.floor
+        return at_floor or (rule.raise_at_or_below is not None and scale <= rounded(rule.raise_at_or_below, rule.dtype))
 
     def _after_finite(self, full: bool, is_open: bool, move: Move) -> tuple[str, ...]:
-        refill, grows = self.rule.refill, full and is_open
+        refill, grows = self.rule.reset_bad_steps_on, full and is_open
         clauses = self.reasons.finite(self.good_steps, full, is_open, move)
         self.good_steps = 0 if grows else self.good_steps + 1
         if "finite" in refill or (grows and "growth" in refill):
@@ -144,18 +144,22 @@ class Machine:
     def _after_overflow(self, due: bool, is_open: bool, move: Move) -> tuple[str, ...]:
         clauses = self.reasons.overflow(due, is_open, move)
         if not due or is_open:  # a backoff that is forbidden leaves the finite steps counted
-            self.good_steps = self.rule.growth_offset
+            self.good_steps = self.rule.initial_good_steps
         if not due:
             self.bad_steps += 1
         else:
-            self.bad_steps = 0 if "backoff" in self.rule.refill else self.rule.hysteresis
+            self.bad_steps = 0 if "backoff" in self.rule.reset_bad_steps_on else self.rule.hysteresis
         self.steps = 0 if due else self.steps + 1
         return clauses
 
     def _in_force(self, scale: float, clauses: tuple[str, ...]) -> Point:
         before, decided = self.scale, self._decided
         self.scale, self._decided = scale, clauses
-        return Point(before, False, (*decided, "MACHINE-lag")) if self.rule.lag else Point(scale, False, clauses)
+        return (
+            Point(before, False, (*decided, "MACHINE-delayed-update"))
+            if self.rule.delayed_update
+            else Point(scale, False, clauses)
+        )
 
 
 def _held(bound: float | None, dtype: str) -> float | None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from .scale_changes import Move
 
-WINDOW, OFFSET, GATE = "MACHINE-growth-window", "MACHINE-offset", "MACHINE-gate"
+WINDOW, OFFSET, GATE = "MACHINE-growth-window", "MACHINE-initial-good-steps", "MACHINE-block-at-bounds"
 
 
 class Reasons:
@@ -22,7 +22,7 @@ class Reasons:
         """The clauses of a finite step: *good_steps* were counted before it, with it the window is *full*; the gate *is_open*."""
         self.in_a_row = 0
         self.ignoring_overflows += 1
-        without_offset = good_steps + 1 - (0 if self.after_growth else self.rule.growth_offset)
+        without_offset = good_steps + 1 - (0 if self.after_growth else self.rule.initial_good_steps)
         if full and is_open:
             self.after_growth, self.ignoring_overflows = True, 0
         if self.still:
@@ -62,9 +62,9 @@ class Reasons:
 
     def _waited(self, due: bool) -> tuple[str, ...]:
         """Why an overflow backs off not before this one, or not yet."""
-        if self.rule.rate is not None:
-            return ("MACHINE-rate",)
+        if self.rule.overflow_tolerance is not None:
+            return ("MACHINE-overflow-tolerance",)
         refilled = self.in_a_row < self.rule.hysteresis if due else self.ignoring_refills >= self.rule.hysteresis
         if self.rule.hysteresis == 1:
             return ()
-        return ("MACHINE-hysteresis", "MACHINE-refill") if refilled else ("MACHINE-hysteresis",)
+        return ("MACHINE-hysteresis", "MACHINE-reset-bad-steps") if refilled else ("MACHINE-hysteresis",)

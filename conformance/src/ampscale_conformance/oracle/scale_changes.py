@@ -17,19 +17,19 @@ class Move(NamedTuple):
 
 @lru_cache(65536)
 def multiplied(scale: float, factor: float, dtype: str, wide: bool) -> Move:
-    """A scale times a factor: MACHINE-arithmetic, MACHINE-wide-factor."""
+    """A scale times a factor: MACHINE-arithmetic, MACHINE-float64-factor."""
     if math.isinf(scale) or scale == 0:
         return Move(scale, ())
     narrow = rounded(Fraction(scale) * Fraction(rounded(factor, dtype)), dtype)
     if not wide:
         return Move(narrow, _inexact(narrow, Fraction(scale) * Fraction(factor)))
     product = rounded(rounded(Fraction(scale) * Fraction(factor), "float64"), dtype)
-    return Move(product, () if product == narrow else ("MACHINE-wide-factor",))
+    return Move(product, () if product == narrow else ("MACHINE-float64-factor",))
 
 
 @lru_cache(65536)
 def divided(scale: float, factor: float, dtype: str, wide: bool) -> Move:
-    """A scale divided by the number whose reciprocal the factor is: MACHINE-division."""
+    """A scale divided by the number whose reciprocal the factor is: MACHINE-divide-on-backoff."""
     if math.isinf(scale) or scale == 0:
         return Move(scale, ())
     by = divisor(factor)
@@ -38,12 +38,12 @@ def divided(scale: float, factor: float, dtype: str, wide: bool) -> Move:
     else:
         quotient = rounded(Fraction(scale) / Fraction(rounded(by, dtype)), dtype)
     product = multiplied(scale, factor, dtype, wide)
-    return Move(quotient, product.clauses if quotient == product.scale else ("MACHINE-division",))
+    return Move(quotient, product.clauses if quotient == product.scale else ("MACHINE-divide-on-backoff",))
 
 
 def backed_off(scale: float, rule: Any) -> Move:
     """A scale after a backoff, within no bounds yet."""
-    return (divided if rule.backoff_divides else multiplied)(scale, rule.backoff_factor, rule.dtype, rule.wide_factor)
+    return (divided if rule.divide_on_backoff else multiplied)(scale, rule.backoff_factor, rule.dtype, rule.float64_factor)
 
 
 @lru_cache(1024)

@@ -26,7 +26,7 @@ class Outputs:
         loss: Of the parameters before the step, unscaled: a float32 number.
         learning_rate: The one that this step uses, or would have used.
         global_norm: Of the unscaled gradients, before they are clipped: a number of `norms.norm_dtype` of them.
-        reason: "APPLIED", "OVERFLOW", "NO_GRADIENTS" or "STOPPED", as STEP-reason has it.
+        status: "APPLIED", "OVERFLOW", "NO_GRADIENTS" or "WOULD_RAISE", as STEP-status has it.
         attempted: Steps so far.
         applied: Those of them that changed the parameters.
     """
@@ -38,7 +38,7 @@ class Outputs:
     loss: float
     learning_rate: float
     global_norm: float
-    reason: str
+    status: str
     attempted: int
     applied: int
 
@@ -87,8 +87,8 @@ class Training:
     def finish(self, loss: float, gradients: Sequence[Bits | None], finite: bool) -> Outputs:
         """Clips, applies or skips, and moves the scale."""
         scale, rate, norm = self.machine.point.scale, self.optimizer.learning_rate, global_norm(list(gradients))
-        reason = self._reason(finite) if arrays(list(gradients)) else "NO_GRADIENTS"
-        if reason == "APPLIED":
+        status = self._status(finite) if arrays(list(gradients)) else "NO_GRADIENTS"
+        if status == "APPLIED":
             self.optimizer.apply(gradients if self.max_norm is None else clip(list(gradients), self.max_norm)[0])
         self.attempted += 1
         return Outputs(
@@ -99,14 +99,14 @@ class Training:
             loss=loss,
             learning_rate=rate,
             global_norm=norm,
-            reason=reason,
+            status=status,
             attempted=self.attempted,
             applied=self.optimizer.applied,
         )
 
-    def _reason(self, finite: bool) -> str:
+    def _status(self, finite: bool) -> str:
         if self.machine.step(finite).stopped:
-            return "STOPPED"
+            return "WOULD_RAISE"
         return "APPLIED" if finite else "OVERFLOW"
 
 

@@ -33,7 +33,12 @@ START = (8, 4, 0, 12)
 BOUND = (0, 1, 3)  # so many powers of two below or above the start
 EXACT = {"growth_factor": (2.0, 4.0), "backoff_factor": (0.5, 0.25)}
 INEXACT = {"growth_factor": (3.0, 1.5, 1.1), "backoff_factor": (1 / 3, 0.8)}
-COUNTS = {"growth_interval": (1, 2, 3, 4), "hysteresis": (1, 2, 3), "rate": (0.5, 0.25), "stop_at_floor": (False, True)}
+COUNTS = {
+    "growth_interval": (1, 2, 3, 4),
+    "hysteresis": (1, 2, 3),
+    "overflow_tolerance": (0.5, 0.25),
+    "raise_at_min_scale": (False, True),
+}
 
 
 def drawn_trace(draw: Draw, info: ImplementationInfo) -> Drawn:

@@ -44,7 +44,7 @@ def _trace(given: dict[str, Any], result: Result) -> dict[str, Any]:
     points = trajectory(rule, [sign == "+" for sign in given["finite"]])
     got = result.trajectory.got if result.trajectory else []
     apart = [point for scale, point in zip(got, points, strict=False) if rounded(scale, rule.dtype) != point.scale]
-    stop = {"stops": len(points) - 2} if points[-1].stopped else {}
+    stop = {"raises_at": len(points) - 2} if points[-1].stopped else {}
     return {
         "clauses": [*[*apart, points[-1]][0].clauses],
         "kind": "trace",

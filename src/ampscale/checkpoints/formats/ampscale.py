@@ -69,8 +69,8 @@ def _rule(members: Any) -> LossScaleRule:
 def _state(rule: LossScaleRule, members: Any) -> LossScaleState:
     """The state in Python numbers, with the members that a state of *rule* has."""
     kinds: dict[str, Kind] = {"scale": _hex(rule), "good_steps": Count(-(2**31)), "bad_steps": Count()}
-    kinds |= {"steps": Count()} if rule.rate is not None else {}
-    kinds |= {"next_scale": _hex(rule)} if rule.lag else {}
+    kinds |= {"window_steps": Count()} if rule.overflow_tolerance is not None else {}
+    kinds |= {"pending_scale": _hex(rule)} if rule.delayed_update else {}
     if not isinstance(members, Mapping) or set(members) != set(kinds):
         raise ValueError(f"state must have the members {list(kinds)}, got {excerpt(members)}")
     try:

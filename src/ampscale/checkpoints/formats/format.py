@@ -95,11 +95,11 @@ class Format:
     def fitted(self, checkpoint: Checkpoint) -> Checkpoint:
         """Where a scaler of this format stands that is to go on as *checkpoint* would, as nearly as it can."""
         source, state = plain(checkpoint)
-        scale = _rounded(state.scale if state.next_scale is None else state.next_scale, self._preset().dtype)
+        scale = _rounded(state.scale if state.pending_scale is None else state.pending_scale, self._preset().dtype)
         found = {each.field: _held(each, getattr(source, each.field)) for each in (*self.saved, *self.given)}
         rule = self._rule({field: value[0] for field, value in found.items() if value}, scale)
-        good = min(max(state.good_steps, rule.growth_offset), rule.growth_interval - 1)
-        forgotten = "finite" in rule.refill and good > rule.growth_offset  # by the finite steps since
+        good = min(max(state.good_steps, rule.initial_good_steps), rule.growth_interval - 1)
+        forgotten = "finite" in rule.reset_bad_steps_on and good > rule.initial_good_steps  # by the finite steps since
         bad = 0 if forgotten else min(state.bad_steps, rule.hysteresis - 1)
         return Checkpoint(rule, arrays_of(rule, LossScaleState(scale, good, bad)))
 

@@ -11,7 +11,7 @@ from ...core.typing import Flag, Tree
 from ...functional import all_finite
 
 
-class Detector(Protocol):
+class OverflowDetector(Protocol):
     """What finds an overflow between a start and an end. The token carries what was seen, so a detector has no state."""
 
     def start(self, like: Tree) -> Any:

@@ -73,7 +73,7 @@ class DynamicLossScaleManager:
         check_number(scale_factor, "scale_factor", "a finite number of at least 1", 1)
         check_count(scale_window, "scale_window")
         published = presets.mindspore_manager(float(init_loss_scale), scale_factor, scale_window)
-        self._rule = replace(published, growth_guard=True)
+        self._rule = replace(published, skip_infinite_growth=True)
         self._state: LossScaleState = self._rule.init(like=HOST)
         self._overflows_in_a_row = 0
 

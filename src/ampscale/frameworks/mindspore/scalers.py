@@ -115,7 +115,7 @@ class DynamicLossScaler(LossScaler):
         TypeError: An argument is of another type; a float factor or window too.
         ValueError: An argument is out of range, NaN or infinite.
 
-    Spec: MINDSPORE-dynamic-*, MACHINE-growth-window, MACHINE-floor, MACHINE-growth-guard.
+    Spec: MINDSPORE-dynamic-*, MACHINE-growth-window, MACHINE-min-scale, MACHINE-skip-infinite-growth.
     """
 
     def __init__(self, scale_value: float, scale_factor: int, scale_window: int) -> None:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import array_api_compat
 
 from ... import functional, presets
-from ...core.replicas import SOLO, Communicator
+from ...core.replicas import SINGLE_REPLICA, Communicator
 from ...core.scaling import scalar_like
-from ...core.step import Reason, StepReport, seed_like
+from ...core.step import StepReport, StepStatus, seed_like
 from ...core.trees import leaves
 from ...core.typing import Array, Flag, Tree
 from ...core.validation import check_flag, check_loss, check_methods, check_scale_array, check_scale_host
@@ -20,7 +20,7 @@ from ...parsing import excerpt
 from .._arrays import as_array, copied, negated, snapshot
 from .._validation import check_keys, is_empty, network_of, number_of
 from .apply_optimizer import applier_of
-from .detectors import Detector, GradientScan
+from .detectors import GradientScan, OverflowDetector
 from .interruption import check_whole, load, step
 from .update_cells import UpdateCell
 
@@ -89,8 +89,8 @@ class TrainOneStepWithLossScaleCell:
         optimizer: Any,
         scale_sense: Any,
         *,
-        detector: Detector | None = None,
-        communicator: Communicator = SOLO,
+        detector: OverflowDetector | None = None,
+        communicator: Communicator = SINGLE_REPLICA,
     ) -> None:
         self.network = network_of(network)
         self.loss_scaling_manager: Any = None if array_api_compat.is_array_api_obj(scale_sense) else _update_cell(scale_sense)
@@ -308,5 +308,5 @@ def report(
     loss, overflow, next_scale = output[:3]
     xp = array_api_compat.array_namespace(loss)
     applied = as_array(applied, loss)
-    reason = xp.full_like(overflow, Reason.ACCUMULATED, dtype=xp.int32) if accumulated else xp.astype(~applied, xp.int32)
-    return StepReport(loss, ~overflow, applied, scale, next_scale, rate, norm, reason)
+    status = xp.full_like(overflow, StepStatus.ACCUMULATED, dtype=xp.int32) if accumulated else xp.astype(~applied, xp.int32)
+    return StepReport(loss, ~overflow, applied, scale, next_scale, rate, norm, status)

@@ -73,7 +73,7 @@ class DynamicLossScaleUpdateCell:
     Raises:
         TypeError, ValueError: An argument is of the wrong type or out of range.
 
-    Spec: MINDSPORE-update-cell-dynamic, MACHINE-growth-window, MACHINE-floor, MACHINE-growth-guard.
+    Spec: MINDSPORE-update-cell-dynamic, MACHINE-growth-window, MACHINE-min-scale, MACHINE-skip-infinite-growth.
     """
 
     def __init__(self, loss_scale_value: float, scale_factor: float, scale_window: int) -> None:
@@ -84,7 +84,7 @@ class DynamicLossScaleUpdateCell:
         self.scale_factor = scale_factor
         self.scale_window = scale_window
         # The rule's own first scale is not used: the scale is handed in, and may lie below the floor.
-        self._rule = replace(presets.mindspore_update_cell(1.0, scale_factor, scale_window), growth_guard=True)
+        self._rule = replace(presets.mindspore_update_cell(1.0, scale_factor, scale_window), skip_infinite_growth=True)
         self._counts: tuple[int, Array | int] = 0, 0  # calls, and finite steps in a row; one attribute, for threads that read
 
     @property

@@ -96,7 +96,10 @@ class GradScaler:
         self._enable = enable
         self._dynamic = use_dynamic_loss_scaling
         self._rule = replace(
-            presets.paddle_document(), min_scale=FLOATS["float32"].smallest_normal, growth_guard=True, refill=_REFILL[decr_count]
+            presets.paddle_document(),
+            min_scale=FLOATS["float32"].smallest_normal,
+            skip_infinite_growth=True,
+            reset_bad_steps_on=_REFILL[decr_count],
         )
         self._rule = self._changed(
             init_loss_scaling=init_loss_scaling,

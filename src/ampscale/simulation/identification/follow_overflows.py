@@ -50,7 +50,7 @@ def follow_overflows(rule: LossScaleRule, overflows: Sequence[Overflow], rtol: f
 
 def _top(rule: LossScaleRule, before: float, after: float, rtol: float) -> float:
     """What the scale cannot have been above before an overflow; NaN where nothing tells it."""
-    if math.isnan(before) and after > TINY and not rule.lag:
+    if math.isnan(before) and after > TINY and not rule.delayed_update:
         return 2 * after / rule.backoff_factor  # a backoff makes it no smaller; twice, for rounding
     return before * (1 + 2 * rtol)
 

@@ -187,20 +187,22 @@ class _View:
         if others or steps < 2 or place is STOPPED:
             return 1
         overflow, finite = sorted(move for _, _, move in self.moves.each(frontier, -1))
-        if self.moves.rule.lag or self.fitting({overflow.place: overflow.image(counts)}, index + 1):  # it could go unseen
+        if self.moves.rule.delayed_update or self.fitting(
+            {overflow.place: overflow.image(counts)}, index + 1
+        ):  # it could go unseen
             steps = min(steps, self.finite[index] - index)
         return steps if finite.place == place and steps > 1 else 1
 
     def _can_come(self, place: Place, counts: int, steps: int, goal: float) -> bool:
         """Whether so many steps can bring a place up to *goal*: its growths are as many as there are windows."""
-        rule, head_start = self.moves.rule, max(self.moves.rule.growth_offset, 0)
+        rule, head_start = self.moves.rule, max(self.moves.rule.initial_good_steps, 0)
         first = self.moves.last + 1 - max(counts.bit_length() - 1, head_start)
         growths = 1 + (steps - first) // max(1, rule.growth_interval - head_start) if steps >= first else 0
         scale = place[0] if place[3] is None else place[3]
         wanted = min(goal, FLOATS[rule.dtype].largest) * (1 - self.rtol)  # what is larger is infinite
         if not growths or scale >= wanted:
             return scale >= wanted
-        factor = max(rule.growth_factor, rule.first_growth_factor or 1.0)
+        factor = max(rule.growth_factor, rule.warmup_growth_factor or 1.0)
         return scale < TINY or math.log2(scale / wanted) + growths * (math.log2(factor) + 1e-6) >= 0
 
 

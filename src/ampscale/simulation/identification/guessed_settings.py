@@ -49,7 +49,7 @@ def guesses(
         "backoff_factor": _factors(downs, tried.get("backoff_factor"), CLOSE + 2 * rtol),
         "min_scale": known.min(initial=math.inf, keepdims=True).tolist(),
         "max_scale": known.max(initial=0.0, keepdims=True).tolist(),
-        "stop_at_floor": (False,),
+        "raise_at_min_scale": (False,),
     }
     others = {name: [value for value in dict.fromkeys(found[name]) if value != tried[name]] for name in found if name in tried}
     return {name: values for name, values in others.items() if values}

@@ -47,7 +47,7 @@ class Moves:
 
     def __init__(self, rule: LossScaleRule) -> None:
         self.rule = rule
-        self.lowest = min(rule.growth_offset, 0)
+        self.lowest = min(rule.initial_good_steps, 0)
         self.last = rule.growth_interval - 1 - self.lowest  # the bit of every count that lets the next finite step grow
         self.crowd = 0  # places that were met together with others
         self._known: dict[Place, tuple[list[Move], list[Move]]] = {STOPPED: ([], [])}
@@ -61,9 +61,9 @@ class Moves:
         """
         first = self.rule.init(like=np.zeros(()))
         place = _places(LossScaleState(*(None if array is None else array[None] for array in first)))[0]
-        if not resumed or self.rule.rate is not None:
+        if not resumed or self.rule.overflow_tolerance is not None:
             return {place: self._bit(int(first.good_steps))}
-        most = self.rule.hysteresis - ("backoff" in self.rule.refill)
+        most = self.rule.hysteresis - ("backoff" in self.rule.reset_bad_steps_on)
         return {(place[0], bad, *place[2:]): (2 << self.last) - 1 for bad in range(most + 1)}
 
     def counts(self, place: Place, count: int) -> tuple[int, int]:
@@ -136,8 +136,8 @@ class Moves:
             scale=np.array(scale, self.rule.dtype),
             good_steps=good,
             bad_steps=np.array(bad, np.int32),
-            steps=None if self.rule.rate is None else np.array(steps, np.int32),
-            next_scale=np.array(following, self.rule.dtype) if self.rule.lag else None,
+            window_steps=None if self.rule.overflow_tolerance is None else np.array(steps, np.int32),
+            pending_scale=np.array(following, self.rule.dtype) if self.rule.delayed_update else None,
         )
 
 
@@ -147,5 +147,5 @@ def scales_of(frontier: Frontier) -> tuple[float, ...]:
 
 
 def _places(state: LossScaleState) -> list[Place]:
-    columns = (repeat(None) if array is None else array.tolist() for array in (state.steps, state.next_scale))
+    columns = (repeat(None) if array is None else array.tolist() for array in (state.window_steps, state.pending_scale))
     return list(zip(state.scale.tolist(), state.bad_steps.tolist(), *columns, strict=False))

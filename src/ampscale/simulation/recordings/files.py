@@ -14,13 +14,13 @@ def from_file(
     *,
     column: str | None = None,
     means: str | None = None,
-    dialect: str | None = None,
+    log_format: str | None = None,
     step_pattern: str | None = None,
 ) -> Trace:
     """
     The trace in a file: a text as for `from_string`, a CSV file as for `from_csv`, or a training log as for `logs.read_log`.
 
-    An option decides: `column` and `means` speak of a CSV file, `dialect` and `step_pattern` of a log. Without one, a file
+    An option decides: `column` and `means` speak of a CSV file, `log_format` and `step_pattern` of a log. Without one, a file
     of nothing but `.`, `x` and whitespace is such a text; else a file whose name ends in `.csv` is a CSV file with a
     column of flags, or the metrics.csv of a Lightning log; and any other file is a log.
 
@@ -28,9 +28,9 @@ def from_file(
         ValueError: The file is none of these, is two of them, or does not tell of every step.
         OSError: It cannot be read.
     """
-    of_csv, of_log = (column, means) != (None, None), (dialect, step_pattern) != (None, None)
+    of_csv, of_log = (column, means) != (None, None), (log_format, step_pattern) != (None, None)
     if of_csv and of_log:
-        raise ValueError("column and means speak of a CSV file, dialect and step_pattern of a log; give those of one")
+        raise ValueError("column and means speak of a CSV file, log_format and step_pattern of a log; give those of one")
     text = read_text(path)
     if not text.strip():
         raise ValueError(f"{path} is empty")
@@ -40,7 +40,7 @@ def from_file(
         of_csv = Path(path).suffix.lower() == ".csv" and not _is_metrics(path, text)
     if of_csv:
         return from_csv(path, column, means)
-    return _from_log(path, text, dialect, step_pattern)
+    return _from_log(path, text, log_format, step_pattern)
 
 
 def read_text(path: str | Path) -> str:
@@ -54,14 +54,14 @@ def _is_metrics(path: str | Path, text: str) -> bool:
     flags, logged = flag_columns(read_table(path)[0]), "lightning" in recognised(text)
     if flags and logged:
         raise ValueError(
-            f"{path} has flags, {excerpt(flags)}, and is Lightning's log as well: give column=..., or dialect='lightning'"
+            f"{path} has flags, {excerpt(flags)}, and is Lightning's log as well: give column=..., or log_format='lightning'"
         )
     return logged
 
 
-def _from_log(path: str | Path, text: str, dialect: str | None, step_pattern: str | None) -> Trace:
+def _from_log(path: str | Path, text: str, log_format: str | None, step_pattern: str | None) -> Trace:
     try:
-        return read_log(text, dialect, step_pattern).trace()
+        return read_log(text, log_format, step_pattern).trace()
     except ValueError as error:
         wrong = None if recognised(text) else first_other_character(text)
         hint = "" if wrong is None else f"; as a text of '.' and 'x' it has {position_in(text, wrong)}"

@@ -2,7 +2,7 @@ r"""
 The words in which training logs speak of overflows, scales and steps.
 
 `SIGNS` has all that is known of each project's words, and is all that a new project or a new version needs. A sign is a
-dialect, a meaning and a pattern. A pattern begins with plain characters, so that long logs are read fast, and the names of its
+log_format, a meaning and a pattern. A pattern begins with plain characters, so that long logs are read fast, and the names of its
 groups say what it reads:
 
     before, after, held    the scale before an overflow, after it, and both
@@ -28,7 +28,7 @@ import numpy as np
 from ...parsing import MOST_MESSAGES, excerpt
 from ..traces import Overflow
 
-DIALECTS = ("apex", "deepspeed", "paddle", "megatron", "fairseq", "lightning")
+LOG_FORMATS = ("apex", "deepspeed", "paddle", "megatron", "fairseq", "lightning")
 EVERY_RANK = ("apex", "deepspeed", "paddle")  # in these, each process prints the messages that name no rank
 
 
@@ -82,7 +82,7 @@ SIGNS = (
     ("fairseq", "steps", UPDATES),
 )
 NUMBER = r"(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)"  # what # stands for
-PATTERNS = [(dialect, meaning, re.compile(pattern.replace("#", NUMBER))) for dialect, meaning, pattern in SIGNS]
+PATTERNS = [(log_format, meaning, re.compile(pattern.replace("#", NUMBER))) for log_format, meaning, pattern in SIGNS]
 LAUNCHER = re.compile(r"\[(?:default|rank)(\d+)\]:|\[\d+,(\d+)\]<std(?:out|err)>:")  # torchrun --tee, mpirun --tag-output
 
 
@@ -120,10 +120,10 @@ class Event(NamedTuple):
 
 
 def find_events(text: str) -> dict[str, list[Event]]:
-    """The events of each dialect that has any: first of the one with most reports of overflows, then with most events."""
+    """The events of each log_format that has any: first of the one with most reports of overflows, then with most events."""
     found = dict[str, list[Event]]()
-    for dialect in DIALECTS:
-        signs = [zip(sign.finditer(text), repeat(meaning)) for name, meaning, sign in PATTERNS if name == dialect]
+    for log_format in LOG_FORMATS:
+        signs = [zip(sign.finditer(text), repeat(meaning)) for name, meaning, sign in PATTERNS if name == log_format]
         lines, end, events = Lines(text), 0, list[Event]()
         for match, meaning in merge(*signs, key=lambda each: each[0].start()):
             if match.start() >= end:  # of signs that overlap the first is meant
@@ -131,7 +131,7 @@ def find_events(text: str) -> dict[str, list[Event]]:
                 end = match.end()
                 _check_messages(len(events) + sum(map(len, found.values())))
         if events:
-            found[dialect] = events
+            found[log_format] = events
     return dict(sorted(found.items(), key=lambda item: (reports(item[1]), len(item[1])), reverse=True))
 
 

@@ -1,7 +1,7 @@
 r"""
 What training logs say of overflows and scales, step by step.
 
-A log has messages of overflows, each with the scale before or after it, and lines that number the steps: `dialects` has the
+A log has messages of overflows, each with the scale before or after it, and lines that number the steps: `log_formats` has the
 words of each project, and `windows` says what follows for the steps.
 
 Lightning prints nothing when its scaler meets an overflow. Its log is the metrics.csv of its CSVLogger, where a column can hold
@@ -23,7 +23,7 @@ import numpy as np
 
 from ...parsing import LONGEST_ROW, MOST_STEPS, check_length, cut, excerpt
 from ..traces import Observed, Overflow, Trace
-from .log_formats import DIALECTS, EVERY_RANK, Event, Lines, count, find_events, find_steps, reports
+from .log_formats import EVERY_RANK, LOG_FORMATS, Event, Lines, count, find_events, find_steps, reports
 from .log_steps import UnplacedError, observe
 
 SUSPECT = re.compile(r"(?>.*?overflow).*?(?:skip|scale)|.*?inf or nan", re.IGNORECASE)
@@ -35,14 +35,14 @@ class Log:
     What a log says.
 
     Args:
-        dialect: Whose words it was read as, one of `DIALECTS`.
+        log_format: Whose words it was read as, one of `LOG_FORMATS`.
         overflows: The overflows that it reports, in order.
         observed: What it says of each step; None where it does not say at which steps the overflows were.
         notes: Sentences: what was decided in reading it, and what was left out.
         missing: Why *observed* is None, and which option helps.
     """
 
-    dialect: str
+    log_format: str
     overflows: tuple[Overflow, ...]
     observed: Observed | None
     notes: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Log:
         return self.observed.trace()
 
 
-def read_log(text_or_lines: str | Iterable[str], dialect: str | None = None, step_pattern: str | None = None) -> Log:
+def read_log(text_or_lines: str | Iterable[str], log_format: str | None = None, step_pattern: str | None = None) -> Log:
     r"""
     Read a training log.
 
@@ -75,39 +75,39 @@ def read_log(text_or_lines: str | Iterable[str], dialect: str | None = None, ste
 
     Args:
         text_or_lines: The log, as text, or as lines, so also an open text file.
-        dialect: One of `DIALECTS`. By default the one with most reports of overflows in the log, then with most matches.
-        step_pattern: A regular expression for the lines that end a step, in place of the dialect's own: with a group `step`
+        log_format: One of `LOG_FORMATS`. By default the one with most reports of overflows in the log, then with most matches.
+        step_pattern: A regular expression for the lines that end a step, in place of the log_format's own: with a group `step`
             for the number; or without, and then each matching line ends one more step.
 
     Raises:
         TypeError: *text_or_lines* is neither text nor lines of text.
-        ValueError: No dialect is recognised, or not *dialect*; *step_pattern* is no regular expression, matches nothing, or
+        ValueError: No log_format is recognised, or not *log_format*; *step_pattern* is no regular expression, matches nothing, or
             its group `step` is no whole number; there are more than `MOST_STEPS` steps; or Lightning's metrics.csv has several
             scales, one that is no number, or a step_pattern.
     """
-    if dialect not in (None, *DIALECTS):
-        raise ValueError(f"dialect must be one of {list(DIALECTS)}, got {excerpt(dialect)}")
+    if log_format not in (None, *LOG_FORMATS):
+        raise ValueError(f"log_format must be one of {list(LOG_FORMATS)}, got {excerpt(log_format)}")
     text = _text(text_or_lines)
-    if dialect in (None, "lightning") and _scale_columns(text):
+    if log_format in (None, "lightning") and _scale_columns(text):
         if step_pattern is not None:
             raise ValueError("Lightning's metrics.csv numbers its steps itself: step_pattern is for other logs")
         return _lightning(text)
     found = find_events(text)
-    dialect, notes = _choose(dialect, found, text, step_pattern)
-    events = found.get(dialect, [])
+    log_format, notes = _choose(log_format, found, text, step_pattern)
+    events = found.get(log_format, [])
     if step_pattern is not None:
         events = [event for event in events if event.meaning in ("overflow", "place")] + find_steps(text, step_pattern)
-    events = _once(_one_speaker(sorted(events, key=lambda event: event.at), notes), dialect, notes)
+    events = _once(_one_speaker(sorted(events, key=lambda event: event.at), notes), log_format, notes)
     overflows = tuple(event.overflow() for event in events if event.meaning == "overflow")
     try:
         observed = observe(events, notes)
     except UnplacedError as error:
-        return Log(dialect, overflows, None, tuple(notes), str(error))
-    return Log(dialect, overflows, observed, tuple(notes))
+        return Log(log_format, overflows, None, tuple(notes), str(error))
+    return Log(log_format, overflows, observed, tuple(notes))
 
 
 def recognised(text: str) -> tuple[str, ...]:
-    """The dialects that have words in a log; first the one with most reports of overflows, then with most matches."""
+    """The log_formats that have words in a log; first the one with most reports of overflows, then with most matches."""
     text = _text(text)
     return ("lightning",) * bool(_scale_columns(text)) + tuple(find_events(text))
 
@@ -126,19 +126,19 @@ def _text(text_or_lines: Any) -> str:
 
 
 def _choose(asked: str | None, found: dict[str, list[Event]], text: str, step_pattern: str | None) -> tuple[str, list[str]]:
-    """The dialect to read, and notes on what is then not read."""
-    dialect, notes = asked or next(iter(found), ""), _not_understood(found, text)
+    """The log_format to read, and notes on what is then not read."""
+    log_format, notes = asked or next(iter(found), ""), _not_understood(found, text)
     may_be_silent = asked not in (None, "lightning") and step_pattern is not None  # there are steps, and no overflow in them
-    if dialect not in found and not may_be_silent:
+    if log_format not in found and not may_be_silent:
         there = [f"but of {', '.join(found)}"] if found else []
-        raise ValueError("; ".join([f"the log has no known words of {asked or ', '.join(DIALECTS)}", *there, *notes]))
-    notes.insert(0, f"the log was read as {dialect}'s")
-    read = {event.at for event in found.get(dialect, [])}
+        raise ValueError("; ".join([f"the log has no known words of {asked or ', '.join(LOG_FORMATS)}", *there, *notes]))
+    notes.insert(0, f"the log was read as {log_format}'s")
+    read = {event.at for event in found.get(log_format, [])}
     others = {name: reports([event for event in events if event.at not in read]) for name, events in found.items()}
     notes += [f"{count} reports of {name} in it were not read" for name, count in others.items() if count]
-    if dialect == "paddle":
+    if log_format == "paddle":
         notes.append("Paddle reports an overflow that lowers the scale: with decr_every_n_nan_or_inf above 1 that is not each")
-    return dialect, notes
+    return log_format, notes
 
 
 def _not_understood(found: dict[str, list[Event]], text: str) -> list[str]:
@@ -167,11 +167,11 @@ def _one_speaker(events: list[Event], notes: list[str]) -> list[Event]:
     return events
 
 
-def _once(events: list[Event], dialect: str, notes: list[str]) -> list[Event]:
+def _once(events: list[Event], log_format: str, notes: list[str]) -> list[Event]:
     """The events without repetitions of a number of steps, and without copies of a message."""
 
     def words(event: Event) -> tuple[str | None, ...] | int:
-        copied = event.meaning == "overflow" and dialect in EVERY_RANK and event.rank is None and event.number is None
+        copied = event.meaning == "overflow" and log_format in EVERY_RANK and event.rank is None and event.number is None
         return tuple(event.groups.values()) if copied else event.at
 
     runs = [list(run) for _, run in groupby(_numbered_once(_placed(events)), words)]
@@ -233,7 +233,9 @@ def _lightning(text: str) -> Log:
     """
     columns = _scale_columns(text)
     if len(columns) != 1:
-        raise ValueError(f"Lightning's metrics.csv must have one column for the scale, got {excerpt(columns)}; see observed_csv")
+        raise ValueError(
+            f"Lightning's metrics.csv must have one column for the scale, got {excerpt(columns)}; see observed_from_csv"
+        )
     reader, line = csv.DictReader(_lines(text)), 0
     seen = list[tuple[int, int, float]]()
     try:

@@ -41,7 +41,7 @@ def from_csv(path: str | Path, column: str | None = None, means: str | None = No
     return from_flags(_flag(path, line, column, cells[place]) is finite_if for line, cells in rows)
 
 
-def observed_csv(path: str | Path, scale_column: str = "scale", overflow_column: str | None = None) -> Observed:
+def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_column: str | None = None) -> Observed:
     """
     What a CSV file says of a scaler, a row a step: its scale in force, and whether it overflowed.
 

@@ -20,7 +20,7 @@ from ..base import lacking
 EVERY_CONSTANT = LossScaleRule(2.0**10, hysteresis=2, min_scale=2.0**-20, max_scale=2.0**40)
 CAPABILITIES = (
     *("resume", "rounding", "division", "process", "bfloat16", "complex", "integers", "none", "empty"),
-    *("loss", "norm", "clip", "momentum", "schedule", "counters", "ranks", "no-host-reads"),
+    *("loss", "norm", "clip", "momentum", "schedule", "counters", "replicas", "no-host-reads"),
 )
 COMPILERS = {"jax", "torch"}
 
@@ -61,7 +61,7 @@ class Core:
     def update(self, handle: Any, finite: bool) -> Any:
         """Raises where the published scaler gives up; `update` itself only holds the state."""
         rule, state = handle
-        if bool(rule.stops(state, finite)):
+        if bool(rule.would_raise(state, finite)):
             raise FloatingPointError("the published scaler gives up here")
         with ampscale.use_backend(self.info.arrays) as xp:
             return rule, self._ready(rule.update)(state, xp.asarray(finite))
@@ -118,7 +118,7 @@ class Core:
 
     # Level 4
 
-    def update_ranks(self, handles: Sequence[Any], finite: Sequence[bool]) -> list[Any]:
+    def update_replicas(self, handles: Sequence[Any], finite: Sequence[bool]) -> list[Any]:
         """A whole step on each rank, a thread: its gradient is finite, or not."""
         if len(handles) != len(finite):
             raise ValueError(f"finite must have one flag for each of the {len(handles)} handles, got {len(finite)}")
