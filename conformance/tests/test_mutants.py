@@ -19,7 +19,7 @@ from run import odd_cases
 from ampscale.presets import deepspeed
 
 ALL = mutants.MUTANTS
-LONG = ("STEP-resume", "BACKENDS-host-reads-none")  # clauses whose cases start processes, or trace
+LONG = ("STEP-resume", "BACKENDS-no-host-sync")  # clauses whose cases start processes, or trace
 
 
 def test_a_class_becomes_a_mutant():

@@ -72,7 +72,7 @@ def test_an_array_of_a_library_finds_its_own_backend(library):
     assert not backend.owns(np.ones(1))
 
 
-@pytest.mark.clause("BACKENDS-no-conversion", "SCALING-mixed-refused")
+@pytest.mark.clause("BACKENDS-no-conversion", "SCALING-mixed-rejected")
 @on("torch", "jax")
 def test_arrays_of_two_libraries_are_refused(library):
     """In one tree, as the scale, and as the place for the result; the message names each, and where it lies."""

@@ -113,7 +113,7 @@ def unit_of(norm):
     "BACKENDS-bit-identical",
     "NORMS-global",
     "NORMS-local",
-    "NORMS-accumulate-wide",
+    "NORMS-accumulation-dtype",
     "NORMS-fused",
     "NORMS-clip",
     "NORMS-clip-round-once",

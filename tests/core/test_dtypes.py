@@ -31,7 +31,7 @@ def test_another_dtype_is_refused(dtype):
         name_of(dtype)
 
 
-@pytest.mark.clause("NORMS-accumulate-wide", "SCALING-round-once")
+@pytest.mark.clause("NORMS-accumulation-dtype", "SCALING-round-once")
 def test_arithmetic_is_done_in_32_or_64_bits():
     """Only float64 and complex128 need float64, and one of them is enough."""
     assert {name for name in (*FLOATS, *COMPLEX_PARTS) if wide(name) == "float64"} == {"float64", "complex128"}

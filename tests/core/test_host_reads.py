@@ -48,7 +48,7 @@ def test_a_machine_reads_nothing(library, rule):
     assert reads == []
 
 
-@pytest.mark.clause("OVERFLOW-no-host-read", "NORMS-fused", "NORMS-clip")
+@pytest.mark.clause("OVERFLOW-no-host-sync", "NORMS-fused", "NORMS-clip")
 @COUNTED
 def test_gradients_are_not_read(library):
     """Of gradients in every format, with an infinity among them: widened, measured or clipped."""

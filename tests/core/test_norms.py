@@ -75,7 +75,7 @@ def test_norms_can_be_checked_by_hand(library):
     assert alike(sizes([None]), np.zeros(0, np.int64))
 
 
-@pytest.mark.clause("NORMS-accumulate-wide", "NORMS-shape")
+@pytest.mark.clause("NORMS-accumulation-dtype", "NORMS-shape")
 @with_dtypes(*DTYPES)
 def test_narrow_values_are_widened_before_they_are_squared(library, dtype):
     """Squares that 16 bits cannot hold do not overflow, and those that 16 bits would lose are not lost."""
@@ -87,7 +87,7 @@ def test_narrow_values_are_widened_before_they_are_squared(library, dtype):
     assert many == pytest.approx(math.sqrt(3000), rel=1e-6)
 
 
-@pytest.mark.clause("NORMS-accumulate-wide")
+@pytest.mark.clause("NORMS-accumulation-dtype")
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 def test_one_wide_leaf_makes_all_norms_wide(library, dtype):
     """Beside a float64 or a complex128 leaf, the squares of float32 leaves are float64 as well."""

@@ -117,7 +117,7 @@ def test_a_replica_without_gradients_makes_both_calls(library):
         assert watched.calls == ["mean", "all_finite"]
 
 
-@pytest.mark.clause("REPLICAS-solo")
+@pytest.mark.clause("REPLICAS-single")
 def test_alone_both_verbs_return_their_argument(library):
     """Without other replicas there is nothing to agree on."""
     tree, flag = [library.array([1.0, 1.0])], library.array(False, "bool")

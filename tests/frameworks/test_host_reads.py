@@ -43,7 +43,7 @@ class ByHand:
         self.steps += 1
 
 
-@pytest.mark.clause("BACKENDS-host-reads-none", "BACKENDS-host-reads-one", "STEP-two-modes")
+@pytest.mark.clause("BACKENDS-no-host-sync", "BACKENDS-one-host-sync", "STEP-two-modes")
 @WATCHED
 @CELLS
 def test_a_cell_reads_one_flag_a_step_with_an_eager_optimizer_and_else_nothing(library, cell, options, overflows, looks):
@@ -63,7 +63,7 @@ def test_a_cell_reads_one_flag_a_step_with_an_eager_optimizer_and_else_nothing(l
     assert len(called) == sum(looks) - sum(flag and look for flag, look in zip(overflows, looks, strict=True))
 
 
-@pytest.mark.clause("BACKENDS-host-reads-one")
+@pytest.mark.clause("BACKENDS-one-host-sync")
 @WATCHED
 def test_a_step_of_paddles_scaler_reads_one_flag(library):
     """Scaling reads nothing, unscaling and stepping one flag, moving the scale nothing."""
@@ -83,7 +83,7 @@ def test_a_step_of_paddles_scaler_reads_one_flag(library):
     assert optimizer.steps == 4
 
 
-@pytest.mark.clause("BACKENDS-host-reads-none", "MINDSPORE-dynamic-growth")
+@pytest.mark.clause("BACKENDS-no-host-sync", "MINDSPORE-dynamic-growth")
 @WATCHED
 def test_a_loop_of_mindspores_scaler_reads_nothing(library):
     """Scale, unscale, check and adjust stay on the device, and so does the state."""

@@ -224,7 +224,7 @@ WRONG = {
 }
 
 
-@pytest.mark.clause("STEP-resume", "PADDLE-load-refuses")
+@pytest.mark.clause("STEP-resume", "PADDLE-load-rejects")
 @pytest.mark.parametrize("name", WRONG)
 def test_a_load_that_fails_changes_nothing(name):
     """A missing key, an unknown key or a wrong value: refused, and the run goes on as if nothing had been."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from ampscale_conformance.oracle.machine import Constants
 
-SMALLEST_NORMAL = 2.0**-126  # of float32: PADDLE-floor, TORCH-floor
+SMALLEST_NORMAL = 2.0**-126  # of float32: PADDLE-min-scale, TORCH-min-scale
 
 
 def constants(chapter: str, name: str, given: dict[str, Any]) -> Constants:

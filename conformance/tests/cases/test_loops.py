@@ -108,7 +108,7 @@ def test_a_scale_without_room_is_not_asked_for_a_boundary():
 # --- who reads on the host
 
 
-READERS = [mutant for mutant in MUTANTS.values() if mutant.clause == "BACKENDS-host-reads-none"]
+READERS = [mutant for mutant in MUTANTS.values() if mutant.clause == "BACKENDS-no-host-sync"]
 
 
 @pytest.mark.parametrize("arrays", ["torch", "jax"])

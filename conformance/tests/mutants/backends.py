@@ -59,20 +59,20 @@ class OnArrays:
 # --- host reads ---
 
 
-@wrong("BACKENDS-host-reads-none", "explosion/thinc#746: the flag is looked at once for each parameter", "torch")
+@wrong("BACKENDS-no-host-sync", "explosion/thinc#746: the flag is looked at once for each parameter", "torch")
 class AsksForAnItem(OnArrays):
     def flag(self, arrays):
         return self.xp.asarray(all(self.xp.isfinite(array).all().item() for array in arrays))
 
 
-@wrong("BACKENDS-host-reads-none", "allenai/OLMo-core#309: a skipped step is an `if` on the device's flag", "torch")
+@wrong("BACKENDS-no-host-sync", "allenai/OLMo-core#309: a skipped step is an `if` on the device's flag", "torch")
 class Branches(OnArrays):
     def moved(self, handle, finite):
         return super().moved(handle, self.xp.asarray(True if finite else False))  # noqa: SIM210 - the read is the point
 
 
 @wrong(
-    "BACKENDS-host-reads-none",
+    "BACKENDS-no-host-sync",
     "huggingface/accelerate#1714: the scale is fetched at every step, to see whether it has moved",
     "torch",
 )
@@ -82,19 +82,19 @@ class LogsTheScale(OnArrays):
         return super().moved(handle, finite)
 
 
-@wrong("BACKENDS-host-reads-none", "not seen; bad elements are looked up, and how many there are shapes the result", "torch")
+@wrong("BACKENDS-no-host-sync", "not seen; bad elements are looked up, and how many there are shapes the result", "torch")
 class LooksUpBadElements(OnArrays):
     def flag(self, arrays):
         return self.xp.asarray(sum(self.xp.nonzero(~self.xp.isfinite(array)).shape[0] for array in arrays) == 0)
 
 
-@wrong("BACKENDS-host-reads-none", "not seen; a skipped step is a Python `if`, which no trace can follow", "jax")
+@wrong("BACKENDS-no-host-sync", "not seen; a skipped step is a Python `if`, which no trace can follow", "jax")
 class BranchesUnderJax(OnArrays):
     def flag(self, arrays):
         return self.xp.asarray(bool(super().flag(arrays)))
 
 
-@wrong("BACKENDS-host-reads-none", "not seen; the scale goes through NumPy between two steps", "jax")
+@wrong("BACKENDS-no-host-sync", "not seen; the scale goes through NumPy between two steps", "jax")
 class KeepsTheScaleInNumpy(OnArrays):
     def step_on_arrays(self, handle, tree):
         rule, scale, good = handle

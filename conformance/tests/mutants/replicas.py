@@ -49,7 +49,7 @@ class OneRankMoves(Loop):
         return list(handles)
 
 
-@wrong("REPLICAS-solo", "not seen; a group of one is no group, and nobody answers")
+@wrong("REPLICAS-single", "not seen; a group of one is no group, and nobody answers")
 class NeedsOthers(Loop):
     def agreed(self, finite, rank):
         if len(finite) < 2:

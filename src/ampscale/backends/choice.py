@@ -79,7 +79,7 @@ def get_backend(tree: Tree, **beside: Tree) -> Backend:
         RuntimeError: The backend that an installed package brings for these arrays does not load.
         ValueError: There is no array, and what was chosen cannot be used here.
 
-    Spec: BACKENDS-arrays-decide, BACKENDS-failure-reported, SCALING-mixed-refused.
+    Spec: BACKENDS-arrays-decide, BACKENDS-failure-reported, SCALING-mixed-rejected.
     """
     check_one_library(tree=tree, **beside)
     arrays = leaves(tree)

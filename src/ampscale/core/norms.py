@@ -4,7 +4,7 @@ Norms of gradients, and clipping by the global one.
 A square can overflow or underflow where the norm does not. So where the plain norm is infinite or tiny, all values are lifted:
 multiplied by a power of two, which changes no digit, and the norm is divided by it. Elsewhere the power is 1.
 
-Spec: NORMS-global, NORMS-local, NORMS-sizes, NORMS-accumulate-wide, NORMS-magnitudes, NORMS-clip, NORMS-clip-under-limit,
+Spec: NORMS-global, NORMS-local, NORMS-sizes, NORMS-accumulation-dtype, NORMS-magnitudes, NORMS-clip, NORMS-clip-under-limit,
 NORMS-clip-before, NORMS-clip-magnitudes, NORMS-clip-nan.
 """
 

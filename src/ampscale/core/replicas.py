@@ -1,7 +1,7 @@
 """
 What a scaler needs of the other replicas, and the communicator of one that has none.
 
-Spec: REPLICAS-mean-before-check, REPLICAS-one-flag, REPLICAS-same-decision, REPLICAS-solo.
+Spec: REPLICAS-mean-before-check, REPLICAS-one-flag, REPLICAS-same-decision, REPLICAS-single.
 """
 
 from typing import Protocol

@@ -1,7 +1,7 @@
 """
 Argument validation. Each error message states what was expected and what was passed.
 
-Public functions validate once; nothing below them checks again. Spec: SCALING-scale-refused, SCALING-mixed-refused,
+Public functions validate once; nothing below them checks again. Spec: SCALING-scale-rejected, SCALING-mixed-rejected,
 OVERFLOW-in-place-checked.
 """
 

@@ -234,7 +234,7 @@ def test_a_kept_table_is_that_of_its_arrays(place):
     assert [array.tolist() for array in (*first, *second)] == [[2, 2, 4], [16, 16, 16], [32, 32, 32], [16, 16, 16]]
 
 
-@pytest.mark.clause("NORMS-accumulate-wide")
+@pytest.mark.clause("NORMS-accumulation-dtype")
 @pytest.mark.parametrize("name", DTYPES)
 def test_norms_have_the_same_bits_every_time(place, name):
     """The order of the sums is fixed, and many chunks stay within 2 ulp of the definition."""
@@ -246,7 +246,7 @@ def test_norms_have_the_same_bits_every_time(place, name):
     assert near(found[0][1], norms.local_norms(tree))
 
 
-@pytest.mark.clause("NORMS-accumulate-wide", "NORMS-global")
+@pytest.mark.clause("NORMS-accumulation-dtype", "NORMS-global")
 def test_squares_are_taken_in_the_dtype_of_the_norm(place):
     """
     Sums of many arrays are added in their order, in float32, where another order would be far off.
@@ -270,7 +270,7 @@ def test_a_whole_step_is_that_of_numpy(place):
     assert run.overflows == 10
 
 
-@pytest.mark.clause("STEP-order", "STEP-skip", "OVERFLOW-no-host-read")
+@pytest.mark.clause("STEP-order", "STEP-skip", "OVERFLOW-no-host-sync")
 @pytest.mark.device
 def test_a_whole_step_is_captured(gpu):
     """One graph of the network, its derivative, the verbs, the optimizer and the scaler goes through the sixty steps as well."""
@@ -290,7 +290,7 @@ def test_a_whole_step_is_captured(gpu):
     assert run.overflows == 10
 
 
-@pytest.mark.clause("OVERFLOW-no-host-read")
+@pytest.mark.clause("OVERFLOW-no-host-sync")
 @pytest.mark.device
 @pytest.mark.parametrize("verb", CONTENTS[CONTENTS.index("scale") :])
 def test_no_verb_reads_on_the_host(gpu, verb):

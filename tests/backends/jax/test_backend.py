@@ -101,7 +101,7 @@ def test_every_verb_is_the_same_transformed(dtype, x64, transformed):
             assert differing(LIBRARY.to_numpy(row(got, index)), everything(tree, factor)) == []
 
 
-@pytest.mark.clause("SCALING-mixed-refused")
+@pytest.mark.clause("SCALING-mixed-rejected")
 def test_a_traced_array_may_stand_beside_a_known_one():
     """What is being traced lies on no device yet, so a scale from outside is no mixture; two libraries are two even so."""
     values, factor = np.asarray([3.0, 1e-40, -7.0], np.float32), jnp.asarray(FACTOR)

@@ -43,7 +43,7 @@ def outputs(step, library=JAX):
     return [(step([library.put(row)]), step.network.params) for row in INPUTS]
 
 
-@pytest.mark.clause("MINDSPORE-cell-skip", "BACKENDS-host-reads-none", "STEP-two-modes")
+@pytest.mark.clause("MINDSPORE-cell-skip", "BACKENDS-no-host-sync", "STEP-two-modes")
 @pytest.mark.parametrize(
     ("cell", "optimizer"),
     [(TrainOneStepWithLossScaleCell, optax.sgd(0.5, momentum=0.5)), (MFTrainOneStepCell, optax.adam(0.5))],
@@ -145,7 +145,7 @@ def test_a_scaler_keeps_nothing_that_is_traced():
     assert scaler.scale_value == 16
 
 
-@pytest.mark.clause("MINDSPORE-scaler-scale", "MINDSPORE-scaler-unscale", "MINDSPORE-adjust", "BACKENDS-host-reads-none")
+@pytest.mark.clause("MINDSPORE-scaler-scale", "MINDSPORE-scaler-unscale", "MINDSPORE-adjust", "BACKENDS-no-host-sync")
 def test_a_dynamic_scaler_moves_beside_its_first_array():
     """From then on its state is JAX's, nothing is read on the host, and it stands where NumPy's does; without 64 bits."""
     with jax.enable_x64(False):
@@ -184,7 +184,7 @@ def backward(network, scaler, row):
     return scaler.scale(loss)
 
 
-@pytest.mark.clause("PADDLE-minimize", "PADDLE-minimize-skips", "PADDLE-unscale", "BACKENDS-host-reads-one")
+@pytest.mark.clause("PADDLE-minimize", "PADDLE-minimize-skips", "PADDLE-unscale", "BACKENDS-one-host-sync")
 @pytest.mark.parametrize("unscaled_first", [False, True])
 def test_paddles_scaler_replaces_gradients(unscaled_first):
     """Gradients that cannot be written to are replaced by unscaled ones; overflows are skipped, at one read a step."""

@@ -106,7 +106,7 @@ def test_one_bad_value_is_seen_wherever_it_is(dtype, size):
         assert (alone == np.isfinite(bad)).all()
 
 
-@pytest.mark.clause("NORMS-global", "NORMS-local", "NORMS-fused", "NORMS-accumulate-wide")
+@pytest.mark.clause("NORMS-global", "NORMS-local", "NORMS-fused", "NORMS-accumulation-dtype")
 @pytest.mark.parametrize(("dtype", "size"), [("float16", 20), ("bfloat16", LONG), ("float32", LARGE), ("float64", ROUND + 7)])
 def test_norms_are_numpys(dtype, size):
     """Each value is counted once, also where its square is subnormal in float32, is lost in it, or is infinite."""
@@ -174,7 +174,7 @@ def programs(monkeypatch):
     return names
 
 
-@pytest.mark.clause("BACKENDS-host-reads-none", "OVERFLOW-no-host-read")
+@pytest.mark.clause("BACKENDS-no-host-sync", "OVERFLOW-no-host-sync")
 def test_a_verb_is_one_program(programs):
     """Of arrays of several kinds, once it has been called often; until then at most three for each array and three for all."""
     arrays = [

@@ -134,7 +134,7 @@ def test_values_whose_products_overflow_are_finite(dtype):
         check_all([values], 1.0)
 
 
-@pytest.mark.clause("NORMS-global", "NORMS-accumulate-wide", "NORMS-local")
+@pytest.mark.clause("NORMS-global", "NORMS-accumulation-dtype", "NORMS-local")
 @pytest.mark.parametrize("kind", ["constant", "random", "huge", "tiny", "lost", "one huge"])
 def test_norms_are_right_to_two_units(kind):
     """Where all roundings err to one side, where squares overflow, and where they underflow."""
@@ -153,7 +153,7 @@ def test_norms_are_right_to_two_units(kind):
             assert close(backend.local_norms(several), each)
 
 
-@pytest.mark.clause("NORMS-accumulate-wide")
+@pytest.mark.clause("NORMS-accumulation-dtype")
 def test_squares_at_the_edge_of_float32_count_as_in_the_definition():
     """Half a smallest number is rounded to nothing, however many come together, and beside ones that are not."""
     for values in ([2.0**-75] * 999, [2.0**-75, 2.0**-74.5] * 500, [2.0**-75] * 300_000, [2.0**-75, 2.0**-74.5] * 150_000):
@@ -162,7 +162,7 @@ def test_squares_at_the_edge_of_float32_count_as_in_the_definition():
         assert close(backend.unscale_check_and_norm([tree[0] * np.float32(2.0**40)], 2.0**40)[2], norms.global_norm(tree))
 
 
-@pytest.mark.clause("NORMS-accumulate-wide")
+@pytest.mark.clause("NORMS-accumulation-dtype")
 @pytest.mark.parametrize("length", [1, 1000, 400_001])
 def test_beside_float64_squares_are_taken_in_it(length):
     """To two units of float64."""
@@ -173,7 +173,7 @@ def test_beside_float64_squares_are_taken_in_it(length):
     assert close(backend.global_norm(constant), norms.global_norm(constant))
 
 
-@pytest.mark.clause("NORMS-accumulate-wide")
+@pytest.mark.clause("NORMS-accumulation-dtype")
 def test_a_blas_that_adds_up_carelessly_is_not_used(monkeypatch):
     """One number after the other in float32: then squares are added up as the core does."""
 

@@ -175,7 +175,7 @@ def test_unscaling_by_a_number_and_in_place_in_one_graph():
     assert weights.grad.tolist() == [32, -48]
 
 
-@pytest.mark.clause("BACKENDS-bit-identical", "BACKENDS-host-reads-none", "STEP-order", "STEP-skip")
+@pytest.mark.clause("BACKENDS-bit-identical", "BACKENDS-no-host-sync", "STEP-order", "STEP-skip")
 def test_a_whole_step_in_one_graph():
     """States and reports are the eager ones, over an overflow, with clipping and master weights; one graph does for all."""
     network = ampscale.Network(loss_fn, parameters())

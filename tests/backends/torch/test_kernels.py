@@ -299,7 +299,7 @@ def test_what_records_operations_gets_the_scale_as_an_argument():
 # Devices
 
 
-@pytest.mark.clause("OVERFLOW-no-host-read", "TORCH-host-reads")
+@pytest.mark.clause("OVERFLOW-no-host-sync", "TORCH-host-sync")
 @pytest.mark.parametrize(
     ("scale", "least", "passes"),
     [(4.0, 0.0, 1), (3.0, 0.0, 2), (0.5, 0.0, 2), (None, 0.0, 2), (None, 2.0**-126, 2), (None, 0.5, 2), (None, 1.0, 1)],
@@ -337,7 +337,7 @@ class Calls(TorchDispatchMode, list):
 # Norms
 
 
-@pytest.mark.clause("NORMS-accumulate-wide", "NORMS-global", "NORMS-local", "BACKENDS-bit-identical")
+@pytest.mark.clause("NORMS-accumulation-dtype", "NORMS-global", "NORMS-local", "BACKENDS-bit-identical")
 @FORMATS
 @pytest.mark.parametrize(
     "sizes", [[1], [4096, 4097], [131_072], [131_073, 5, 0, 400_000], [1000] * 300], ids=lambda sizes: f"{len(sizes)}x{sizes[0]}"
@@ -360,7 +360,7 @@ def test_norms_of_blocks_are_those_of_whole_arrays(dtype, sizes):
             assert ((got == wanted) | (abs(got - wanted) <= 2 * (torch.nextafter(wanted, wanted + 1) - wanted))).all()
 
 
-@pytest.mark.clause("NORMS-accumulate-wide")
+@pytest.mark.clause("NORMS-accumulation-dtype")
 @given(st.lists(st.floats(0, float(LARGEST["float32"]), width=32), min_size=1, max_size=50))
 def test_sums_are_added_in_the_order_of_the_tree(values):
     """One after the other, each rounded to the dtype."""

@@ -95,7 +95,7 @@ def test_a_run_is_that_of_a_loop_by_hand(cell, dtype, name):
     assert float(output.loss_scale) == 2.0**9
 
 
-@pytest.mark.clause("STEP-two-modes", "BACKENDS-host-reads-one", "BACKENDS-host-reads-none")
+@pytest.mark.clause("STEP-two-modes", "BACKENDS-one-host-sync", "BACKENDS-no-host-sync")
 @pytest.mark.parametrize(
     ("cell", "name"),
     [

@@ -34,7 +34,7 @@ def test_the_managers_start_from_the_published_defaults():
         assert (manager.get_loss_scale(), manager.get_drop_overflow_update()) == (scale, True)
 
 
-@pytest.mark.clause("MINDSPORE-manager-dynamic", "MINDSPORE-manager-guard")
+@pytest.mark.clause("MINDSPORE-manager-dynamic", "MINDSPORE-manager-skip-infinite-growth")
 @pytest.mark.parametrize(("start", "factor", "window"), [*SETTINGS, (8, 1.5, 2), (1.5e308, 3, 1)])
 def test_the_manager_is_the_plain_loop_on_every_pattern(start, factor, window):
     """In float64, bit for bit."""

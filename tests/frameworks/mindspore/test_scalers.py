@@ -141,8 +141,8 @@ def test_the_plain_loops_have_the_published_traces():
     "MINDSPORE-adjust-returns",
     "MINDSPORE-dynamic-growth",
     "MINDSPORE-dynamic-backoff",
-    "MINDSPORE-dynamic-floor",
-    "MINDSPORE-dynamic-guard",
+    "MINDSPORE-dynamic-min-scale",
+    "MINDSPORE-dynamic-skip-infinite-growth",
     "MINDSPORE-dynamic-division",
 )
 @pytest.mark.parametrize(("start", "factor", "window"), SETTINGS)
@@ -156,7 +156,7 @@ def test_the_scaler_is_the_plain_loop_on_every_pattern(start, factor, window):
         assert seen == dynamic_loss_scaler(start, factor, window, pattern), pattern
 
 
-@pytest.mark.clause("MINDSPORE-dynamic-floor", "MINDSPORE-scale-value-attribute", "STEP-resume")
+@pytest.mark.clause("MINDSPORE-dynamic-min-scale", "MINDSPORE-scale-value-attribute", "STEP-resume")
 def test_the_floor_binds_on_overflow_only():
     """A scale set to 0.25 stays on a finite step and when it is loaded, and becomes 1 at the next overflow."""
     saved, scaler = DynamicLossScaler(8, 2, 3), DynamicLossScaler(8, 2, 3)

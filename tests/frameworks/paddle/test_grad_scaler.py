@@ -103,8 +103,8 @@ def test_the_first_scale_is_rounded_to_float32():
     "PADDLE-decr-accumulated",
     "PADDLE-decr-consecutive",
     "PADDLE-arithmetic",
-    "PADDLE-floor",
-    "PADDLE-guard",
+    "PADDLE-min-scale",
+    "PADDLE-skip-infinite-growth",
 )
 @pytest.mark.parametrize("decr_count", ["accumulated", "consecutive"])
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -239,7 +239,7 @@ def test_a_load_decides_whether_the_scale_moves(dynamic):
     assert stands(scaler) == ((256, 0, 0) if dynamic else (1024, 2, 3))
 
 
-@pytest.mark.clause("PADDLE-state-dict", "PADDLE-load-state-dict", "PADDLE-enable", "PADDLE-load-refuses")
+@pytest.mark.clause("PADDLE-state-dict", "PADDLE-load-state-dict", "PADDLE-enable", "PADDLE-load-rejects")
 def test_a_scaler_that_is_off_saves_and_takes_nothing():
     """It takes the empty dict in silence, and warns that another is not used. One that is on takes no empty dict."""
     scaler = GradScaler(enable=False)

@@ -30,7 +30,7 @@ def test_two_hundred_steps_are_those_of_torch(loop, optimizer):
     assert states(GradScaler(**SETTINGS)) == states(torch.amp.GradScaler(**SETTINGS))
 
 
-@pytest.mark.clause("TORCH-host-reads")
+@pytest.mark.clause("TORCH-host-sync")
 @pytest.mark.usefixtures("no_waiting")
 @pytest.mark.parametrize("gradient", [8.0, INF])
 @pytest.mark.parametrize("unscale_first", [True, False])
@@ -57,7 +57,7 @@ def test_outputs_on_several_devices_are_scaled_where_they_are(devices):
     assert bits(answer) == bits([torch.full((2,), 8.0)] * 2)
 
 
-@pytest.mark.clause("TORCH-devices", "TORCH-host-reads")
+@pytest.mark.clause("TORCH-devices", "TORCH-host-sync")
 @pytest.mark.parametrize("home", ["cpu", "cuda"])
 @pytest.mark.parametrize("gradients", [(8.0, 8.0), (INF, 8.0), (8.0, INF)])
 def test_gradients_on_several_devices_are_one_step(home, gradients):

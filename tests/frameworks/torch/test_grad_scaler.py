@@ -197,7 +197,7 @@ def test_a_state_that_was_loaded_is_the_state(make, scale):
     assert scaler.state_dict() == {**PUBLISHED, "scale": 3072.0, "_growth_tracker": 0}
 
 
-@pytest.mark.clause("TORCH-load-refuses")
+@pytest.mark.clause("TORCH-load-rejects")
 @pytest.mark.parametrize("make", [GradScaler, scaled])
 def test_a_state_with_a_wrong_value_is_refused_whole(make):
     """A key that is missing or unknown is named. Nothing has changed then."""

@@ -113,7 +113,7 @@ def test_an_optimizer_has_parameter_groups(call):
     check_rejected(lambda _, value: getattr(scaler_at(8.0), call)(value), wrong, got=lambda value: type(value).__name__)
 
 
-@pytest.mark.clause("TORCH-host-reads", "TORCH-fused", "STEP-two-modes")
+@pytest.mark.clause("TORCH-host-sync", "TORCH-fused", "STEP-two-modes")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(("gradient", "unscale_first"), [(8.0, True), (INF, False)])
 def test_a_step_reads_once_on_the_host_and_a_fused_one_never(optimizer, gradient, unscale_first):

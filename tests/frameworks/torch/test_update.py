@@ -33,7 +33,9 @@ CHANGES = [
 ]
 
 
-@pytest.mark.clause("TORCH-arithmetic", "TORCH-guard", "TORCH-floor", "TORCH-growth", "TORCH-backoff", "MACHINE-at-least")
+@pytest.mark.clause(
+    "TORCH-arithmetic", "TORCH-skip-infinite-growth", "TORCH-min-scale", "TORCH-growth", "TORCH-backoff", "MACHINE-at-least"
+)
 @given(constants=st.fixed_dictionaries(FACTORS), steps=st.lists(st.booleans(), max_size=60), count=st.integers(0, 6))
 def test_the_scale_moves_as_the_rule_has_it(constants, steps, count):
     """With any factors, from one end of float32 to the other, and from a count that has passed the interval."""
@@ -47,7 +49,7 @@ def test_the_scale_moves_as_the_rule_has_it(constants, steps, count):
         assert bits(list(state[:3])) == bits(list(wanted[:3]))
 
 
-@pytest.mark.clause("TORCH-floor", "TORCH-fused", "TORCH-host-reads")
+@pytest.mark.clause("TORCH-min-scale", "TORCH-fused", "TORCH-host-sync")
 @pytest.mark.parametrize("fused", [False, True])
 def test_the_floor_holds_whether_or_not_the_flag_was_read(fused):
     """And a growth leads away from it."""

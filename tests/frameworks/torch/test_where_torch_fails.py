@@ -55,7 +55,7 @@ def test_fused_momentum_that_is_skipped_first_is_never_made_of_nothing():
     assert momentum_after_an_overflow(ours()) == (False, None)
 
 
-@pytest.mark.clause("TORCH-floor")
+@pytest.mark.clause("TORCH-min-scale")
 def test_the_scale_of_torch_falls_to_zero():
     """And is 0 for ever. Here it stops at the smallest normal number, and comes back."""
 

@@ -23,7 +23,7 @@ ODD = {
 FLAGS = ([array("float32", [3e38, 3e38])], [array("float16", [1.0, math.inf])], [array("float32", [math.nan])])
 
 
-@case("BACKENDS-host-reads-none", 4, "hidden read: a flag or a scale comes to the host, and the device waits", "no-host-reads")
+@case("BACKENDS-no-host-sync", 4, "hidden read: a flag or a scale comes to the host, and the device waits", "no-host-reads")
 def a_step_on_arrays_reads_nothing(subject: Subject) -> None:
     """Also where the step is an overflow, and in the step after one."""
     reads: list[str] = []

@@ -40,7 +40,7 @@ CASES = (
         "own flag: each rank's scale moves by what it saw itself, and from then on they train apart",
     ),
     ranks(
-        "REPLICAS-solo/a-rank-alone-decides-for-itself",
+        "REPLICAS-single/a-rank-alone-decides-for-itself",
         "+ - + +",
         "no group: a single rank has nobody to ask, and fails or hears no",
     ),

@@ -15,7 +15,7 @@ LARGEST = {"float32": (2 - 2.0**-23) * 2.0**127, "float64": (2 - 2.0**-52) * 2.0
 
 def global_norm(tree: Any) -> float:
     """
-    The norm of all elements of a tree of `Bits`, as NORMS-accumulate-wide and NORMS-magnitudes have it.
+    The norm of all elements of a tree of `Bits`, as NORMS-accumulation-dtype and NORMS-magnitudes have it.
 
     Returns:
         A number of the format `norm_dtype(tree)`. Where no square and no sum is rounded it is the exact norm, rounded once.

@@ -7,7 +7,7 @@ Nothing depends on where it lies.
 While a block is worked on, the interpreter falls out of the cache, and comes back from memory piece by piece. So all views are
 made before the first block is touched, and between two blocks there is nothing but two calls.
 
-Spec: SCALING-reciprocal, OVERFLOW-both-sides, NORMS-accumulate-wide.
+Spec: SCALING-reciprocal, OVERFLOW-both-sides, NORMS-accumulation-dtype.
 """
 
 import math

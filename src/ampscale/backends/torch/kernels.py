@@ -1,7 +1,7 @@
 """
 torch's kernels for many arrays at once, in the place of the definitions: which arrays they take, and what keeps their bits.
 
-Spec: BACKENDS-bit-identical, SCALING-reciprocal, OVERFLOW-both-sides, OVERFLOW-no-host-read, NORMS-accumulate-wide.
+Spec: BACKENDS-bit-identical, SCALING-reciprocal, OVERFLOW-both-sides, OVERFLOW-no-host-sync, NORMS-accumulation-dtype.
 """
 
 import ctypes
