@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "frameworks": FUNCTIONS,
     "simulation": CORE | {"presets"},
     "checkpoints": CORE | {"presets"},
+    **{name: {"frameworks"} for name in ("mindformers", "mindspore", "paddle", "torch")},
     "__init__": FUNCTIONS | {"frameworks"},
     "cli": LIBRARY,
     "__main__": {"cli"},

@@ -1,9 +1,13 @@
 """
-Loss scaling for mixed-precision training: the documented scalers on one machine, on any array library.
+Loss scaling for mixed-precision training: the documented loss scalers on one state machine, for any array library.
 
-The functional core is here, and the documented classes under their documented names; `ampscale.frameworks` has them
-by framework, since two frameworks may share a name.
+Functions and classes for all frameworks are at the top, also the documented classes of MindSpore, MindFormers and Paddle. The
+modules `ampscale.torch`, `.paddle`, `.mindspore` and `.mindformers` hold the classes of one framework each, since two frameworks
+can share a name: `ampscale.GradScaler` is Paddle's, and `ampscale.torch.GradScaler` torch's.
 """
+
+from importlib import import_module
+from types import ModuleType
 
 from . import frameworks, optimizers, presets
 from .backends import get_backend, get_namespace, list_backends, register_backend, use_backend
@@ -39,6 +43,8 @@ from .functional import (
 from .network import Network, Parameter
 
 __version__ = "0.1.0"
+
+_LAZY = ("checkpoints", "mindformers", "mindspore", "paddle", "simulation", "torch")
 
 __all__ = [
     "Communicator",
@@ -81,3 +87,15 @@ __all__ = [
     "unscale_check_and_norm",
     "use_backend",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import a module of the package when it is first used."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f".{name}", __name__)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, with the modules that are not imported yet."""
+    return [*__all__, *_LAZY]

@@ -1,1 +1,11 @@
-"""The documented classes, one module a framework: they check arguments, call the verbs, and keep state."""
+"""Documented classes, one module per framework. They validate arguments, call the public functions, and store the state."""
+
+from importlib import import_module
+from types import ModuleType
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import the module of a framework when it is first used, since torch's requires torch."""
+    if name not in ("mindformers", "mindspore", "paddle", "torch"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f".{name}", __name__)
