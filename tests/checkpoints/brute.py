@@ -1,4 +1,4 @@
-"""All traces, one step after another: what two scalers do is asked of `LossScaleRule.update`, and nothing is skipped."""
+"""Brute-force search over all overflow traces, which calls `LossScaleRule.update` for every single step."""
 
 from functools import lru_cache
 
@@ -8,13 +8,13 @@ from ampscale.core.machine import LossScaleState
 
 
 def start(checkpoint):
-    """The state of a checkpoint, in Python numbers."""
+    """Return the state of a checkpoint as Python numbers."""
     return tuple(None if value is None else value.item() for value in checkpoint.state)
 
 
 @lru_cache(None)
 def after(rule, state, finite):
-    """The state after a step; None where the scaler raises, and after that."""
+    """Return the state after a step; None from the step on in which the published scaler raises an error."""
     if state is None:
         return None
     dtypes = zip(state, (rule.dtype, "int32", "int32", "int32", rule.dtype), strict=True)
@@ -25,20 +25,20 @@ def after(rule, state, finite):
 
 
 def differ(pair):
-    """Whether the scales in force differ, or one of the two has raised."""
-    one, other = pair
-    return (one is None) != (other is None) or (one is not None and one[0] != other[0])
+    """Return True if the scales differ, or if only one scaler has raised an error."""
+    source, target = pair
+    return (source is None) != (target is None) or (source is not None and source[0] != target[0])
 
 
 def stepped(rules, pair, finite):
-    """The pair after a step; one that has parted at a stop stays parted."""
+    """Return the pair after a step. A pair of which only one scaler has raised an error is left unchanged."""
     if (pair[0] is None) != (pair[1] is None):
         return pair
     return tuple(after(rule, state, finite) for rule, state in zip(rules, pair, strict=True))
 
 
 def follow(rules, pair, trace):
-    """The pair after a trace."""
+    """Return the pair after a trace."""
     for symbol, steps in trace:
         for _ in range(steps):
             pair = stepped(rules, pair, symbol == ".")
@@ -46,17 +46,17 @@ def follow(rules, pair, trace):
 
 
 def earliest(rules, pair, steps):
-    """The length of the shortest trace of at most *steps* steps after which the scales differ; None for none."""
+    """Return the length of the shortest trace of up to *steps* steps after which the scales differ; None if there is none."""
     reached = {pair}
     for length in range(steps + 1):
         if any(map(differ, reached)):
             return length
-        reached = {stepped(rules, each, finite) for each in reached for finite in (True, False)}
+        reached = {stepped(rules, pair, finite) for pair in reached for finite in (True, False)}
     return None
 
 
 def most_differing(rules, pair, steps):
-    """In how many of *steps* steps the scales differ, on the trace on which they do so most often."""
+    """Return the largest number of steps in which the scales differ, over all traces of *steps* steps."""
     layers = [{pair}]
     for _ in range(steps):
         layers.append({stepped(rules, each, finite) for each in layers[-1] for finite in (True, False)})
@@ -67,7 +67,7 @@ def most_differing(rules, pair, steps):
 
 
 def next_growth(checkpoint, steps):
-    """The first of so many finite steps after which the scale in force is larger; None for none."""
+    """Return the number of finite steps, up to *steps*, after which the scale is first larger; None if it never is."""
     state = first = start(checkpoint)
     for step in range(1, steps + 1):
         state = after(checkpoint.rule, state, True)
@@ -77,5 +77,5 @@ def next_growth(checkpoint, steps):
 
 
 def length(trace):
-    """The steps of a trace; None for none."""
+    """Return the number of steps of a trace; None for no trace."""
     return None if trace is None else sum(steps for _, steps in trace)

@@ -1,7 +1,7 @@
 """
-The scaler of each format, running: a plain loop of what the published one does, what it saves, and how it loads that.
+Published scalers of all formats: a loop that runs the scaler, and functions that save and load its entries.
 
-The loops and their names are the published scalers' own, and know nothing of the package.
+The loops use the names of the published scalers and do not use ampscale.
 """
 
 from dataclasses import dataclass, field
@@ -23,25 +23,25 @@ f32 = np.float32
 
 
 class Small(NamedTuple):
-    """What a small scaler is made with, as far as it can be set."""
+    """Settings of a small scaler. Each scaler uses those that it supports."""
 
     interval: int
     hysteresis: int
-    floor: float
+    min_scale: float
 
 
 @dataclass(frozen=True)
 class Scaler:
     """
-    A published scaler.
+    Published scaler.
 
     Args:
-        make: Its loop, for a `Small`.
-        state: What it saves: the key of each entry, and the loop's attribute.
-        constants: Likewise, of the settings that it saves.
-        settings: Likewise, of those that it does not.
-        fixed: What else it saves, which never changes.
-        as_array: The keys that it saves as arrays, and their shapes.
+        make: Function from `Small` to a loop.
+        state: Keys of the state's entries, each with the attribute of the loop.
+        constants: The same for the settings that it saves.
+        settings: The same for the settings that it does not save.
+        fixed: Entries that never change.
+        as_array: Keys of the entries that it saves as arrays, each with the shape.
     """
 
     make: Any
@@ -52,20 +52,21 @@ class Scaler:
     as_array: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def save(self, loop):
-        """The entries that the published scaler saves."""
+        """Return the entries that the published scaler saves."""
         entries = {key: getattr(loop, name) for key, name in (self.state | self.constants).items()}
-        dtypes = {key: np.int32 if isinstance(entries[key], int) else np.float32 for key in self.as_array}
-        held = {key: np.full(shape, entries[key], dtypes[key]) for key, shape in self.as_array.items()}
-        return (
-            {key: value.item() if isinstance(value, np.generic) else value for key, value in entries.items()} | held | self.fixed
-        )
+        for key, value in entries.items():
+            if key in self.as_array:
+                entries[key] = np.full(self.as_array[key], value, np.int32 if isinstance(value, int) else np.float32)
+            elif isinstance(value, np.generic):
+                entries[key] = value.item()
+        return entries | self.fixed
 
     def settings_of(self, loop):
-        """What it was constructed with, and does not save."""
+        """Return the constructor arguments that the scaler does not save."""
         return {key: getattr(loop, name) for key, name in self.settings.items()}
 
     def load(self, mapping, settings):
-        """A scaler constructed with *settings* that has loaded *mapping*."""
+        """Return a scaler that is constructed with *settings* and has loaded *mapping*."""
         loop = self.make(Small(1, 1, 1.0))
         for key, name in (self.state | self.constants | self.settings).items():
             value = {**mapping, **settings}[key]
@@ -75,7 +76,7 @@ class Scaler:
 
 
 def same(*names):
-    """Keys that are called as the loop's attributes."""
+    """Return a dict of keys that equal the names of the loop's attributes."""
     return dict(zip(names, names, strict=True))
 
 
@@ -109,19 +110,21 @@ SCALERS = {
         as_array={"scale_sense": (), "current_iterator_step": (), "last_overflow_iterator_step": ()},
     ),
     "megatron": Scaler(
-        make=lambda small: MegatronDynamicGradScaler(8.0, small.floor, 2.0, 0.5, small.interval, small.hysteresis),
+        make=lambda small: MegatronDynamicGradScaler(8.0, small.min_scale, 2.0, 0.5, small.interval, small.hysteresis),
         state={"scale": "_scale", "growth_tracker": "_growth_tracker", "hysteresis_tracker": "_hysteresis_tracker"},
         settings=same("growth_factor", "backoff_factor", "growth_interval", "hysteresis", "min_scale"),
         as_array={"scale": (1,)},
     ),
     "deepspeed": Scaler(
-        make=lambda small: DeepSpeed(8.0, small.interval, small.hysteresis, small.floor, small.floor == 1.0, small.interval == 3),
+        make=lambda small: DeepSpeed(
+            8.0, small.interval, small.hysteresis, small.min_scale, small.min_scale == 1.0, small.interval == 3
+        ),
         state=same("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis"),
         constants=same("scale_window", "min_scale", "delayed_shift", "consecutive_hysteresis", "raise_error_at_min_scale"),
         fixed={"scale_factor": 2.0, "dynamic": True},
     ),
     "deepspeed_fp16_optimizer": Scaler(
-        make=lambda small: Fp16Optimizer(8.0, small.interval, small.floor),
+        make=lambda small: Fp16Optimizer(8.0, small.interval, small.min_scale),
         state=same("cur_scale", "cur_iter", "last_overflow_iter"),
         constants=same("scale_window"),
         settings=same("min_loss_scale"),
@@ -134,13 +137,13 @@ SCALERS = {
         as_array={"step_counter": (), "dynamic_scale": ()},
     ),
     "flax": Scaler(
-        make=lambda small: FlaxDynamicScale(2.0, 0.5, small.interval - 1, 8.0, small.floor),
+        make=lambda small: FlaxDynamicScale(2.0, 0.5, small.interval - 1, 8.0, small.min_scale),
         state=same("fin_steps", "scale"),
         settings=same("growth_factor", "backoff_factor", "growth_interval", "minimum_scale"),
         as_array={"fin_steps": (), "scale": ()},
     ),
     "jmp": Scaler(
-        make=lambda small: JmpDynamicLossScale(8.0, small.interval, 2, small.floor),
+        make=lambda small: JmpDynamicLossScale(8.0, small.interval, 2, small.min_scale),
         state={"loss_scale": "scale", "counter": "counter"},
         settings=same("period", "factor", "min_loss_scale"),
         as_array={"loss_scale": (), "counter": ()},
@@ -148,8 +151,8 @@ SCALERS = {
 }
 
 
-class Machine(Loop):
-    """Our own scaler, whose format holds any rule."""
+class RuleLoop(Loop):
+    """Loop that runs a `LossScaleRule`."""
 
     def __init__(self, rule, state):
         self.rule, self.state = rule, state
@@ -161,41 +164,43 @@ class Machine(Loop):
         return self.state.scale
 
 
-class Own:
-    """What `ampscale` saves, run by the machine; it has the methods of `Scaler`."""
+class AmpscaleScaler:
+    """Scaler of the format "ampscale", with the methods of `Scaler`."""
 
     def make(self, small):
-        """A rule that no published scaler has."""
-        rule = LossScaleRule(8.0, 2.0, 0.5, *small, 2.0**7, ("growth",), initial_good_steps=-1, delayed_update=small.floor == 2.0)
-        return Machine(rule, rule.init(like=np.zeros(())))
+        """Return a loop with a rule that no published scaler has."""
+        rule = LossScaleRule(
+            8.0, 2.0, 0.5, *small, 2.0**7, ("growth",), initial_good_steps=-1, delayed_update=small.min_scale == 2.0
+        )
+        return RuleLoop(rule, rule.init(like=np.zeros(())))
 
     def save(self, loop):
-        """The entries."""
+        """Return the entries."""
         return checkpoints.save("ampscale", checkpoints.Checkpoint(loop.rule, loop.state)).mapping
 
     def settings_of(self, loop):
-        """Nothing that is not in the entries."""
+        """Return no settings, since the entries contain the rule."""
         return {}
 
     def load(self, mapping, settings):
-        """A machine that goes on from the entries."""
-        held = checkpoints.load("ampscale", mapping)
-        return Machine(held.rule, held.state)
+        """Return a loop that continues from the entries."""
+        checkpoint = checkpoints.load("ampscale", mapping)
+        return RuleLoop(checkpoint.rule, checkpoint.state)
 
 
-SCALERS["ampscale"] = Own()
+SCALERS["ampscale"] = AmpscaleScaler()
 
 
 def scale_of(loop):
-    """The scale in force."""
-    if isinstance(loop, Machine):
+    """Return the current scale."""
+    if isinstance(loop, RuleLoop):
         return float(loop.state.scale)
     names = [name for name in ("_scale", "scale", "cur_scale", "dynamic_scale") if hasattr(loop, name)]
     return float(getattr(loop, names[0]))
 
 
 def after(loop, finite):
-    """The loop after a step; None where it raises, and after that."""
+    """Return the loop after a step; None from the step on in which it raises an error."""
     try:
         return None if loop is None else loop.after(finite)[0]
     except Stop:
@@ -203,19 +208,19 @@ def after(loop, finite):
 
 
 def reached(loop, steps):
-    """Every loop that up to so many steps lead to, each state once."""
-    found, layer = {}, [loop]
+    """Return the loops that up to *steps* steps lead to, one for each state."""
+    visited, layer = {}, [loop]
     for _ in range(steps + 1):
-        fresh = {repr(sorted(each.__dict__.items())): each for each in layer if each is not None}
-        layer = [each for key, each in fresh.items() if key not in found]
-        found |= fresh
+        loops = {repr(sorted(each.__dict__.items())): each for each in layer if each is not None}
+        layer = [each for key, each in loops.items() if key not in visited]
+        visited |= loops
         layer = [after(each, finite) for each in layer for finite in (True, False)]
-    return list(found.values())
+    return list(visited.values())
 
 
-def parting(one, other, steps):
-    """The length of the shortest trace of at most so many steps after which the scales differ; None for none."""
-    layer = [(one, other)]
+def first_difference(source, target, steps):
+    """Return the length of the shortest trace of up to *steps* steps after which the scales differ; None if there is none."""
+    layer = [(source, target)]
     for length in range(steps + 1):
         if any((a is None) != (b is None) or (a is not None and scale_of(a) != scale_of(b)) for a, b in layer):
             return length

@@ -1,4 +1,4 @@
-"""How far two scalers can part is what all their traces say, where these are few enough to be walked."""
+"""Tests of the divergence of two scalers, against a brute-force search over all traces of small scalers."""
 
 import math
 from dataclasses import replace
@@ -14,20 +14,20 @@ from ampscale.checkpoints import Checkpoint, Run
 from ampscale.checkpoints.divergence import divergence, steps_to_growth
 
 HOST = np.zeros(())
-LONG = 36  # steps; no cycle of two such small scalers is as long as half of them
+LONG = 36  # steps; each cycle of two such small scalers is shorter than half of this
 
 
-def standing(rule, finite="", **counts):
-    """Where a scaler stands that has made some steps, and then some counts of which were changed."""
+def checkpoint_after(rule, trace="", **counts):
+    """Return the checkpoint of a scaler after a trace, with some counts replaced."""
     state = rule.init(like=HOST)
-    for symbol in finite:
+    for symbol in trace:
         state = rule.update(state, symbol == ".")
     return Checkpoint(rule, state._replace(**{name: np.asarray(value, np.int32) for name, value in counts.items()}))
 
 
 @st.composite
 def small_rules(draw):
-    """Rules with every axis, but few scales and short windows."""
+    """Draw rules with all fields, few scales and short windows."""
     low, high = draw(st.sampled_from([(1.0, 2.0), (1.0, 4.0), (2.0, 8.0)]))
     return LossScaleRule(
         init_scale=draw(st.sampled_from([low, 2 * low, high])),
@@ -47,7 +47,7 @@ def small_rules(draw):
     )
 
 
-AXES = [
+FIELDS = [
     "growth_interval",
     "hysteresis",
     "reset_bad_steps_on",
@@ -61,20 +61,19 @@ AXES = [
 
 @st.composite
 def small_pairs(draw):
-    """Two scalers at one scale whose rules, or whose counts, differ in one or two things."""
+    """Draw two scalers with the same scale whose rules differ in one or two fields, and whose counts may differ."""
     rule, other = draw(small_rules()), draw(small_rules())
-    changed = replace(
-        rule, **{name: getattr(other, name) for name in draw(st.sets(st.sampled_from(AXES), min_size=1, max_size=2))}
-    )
+    names = draw(st.sets(st.sampled_from(FIELDS), min_size=1, max_size=2))
+    changed = replace(rule, **{name: getattr(other, name) for name in names})
     counts = {"good_steps": draw(st.integers(0, 2)), "bad_steps": draw(st.integers(0, 1))}
     steps = draw(st.text(".x", max_size=3))
-    return standing(rule, steps), standing(changed, steps, **(counts if draw(st.booleans()) else {}))
+    return checkpoint_after(rule, steps), checkpoint_after(changed, steps, **(counts if draw(st.booleans()) else {}))
 
 
 @settings(max_examples=60)
 @given(small_pairs())
-def test_the_numbers_are_those_of_all_traces(pair):
-    """The earliest step, the number of steps, and that there is no end to them, against every trace of 36 steps."""
+def test_divergence_equals_brute_force(pair):
+    """The first difference and the number of differing steps are those of all traces of 36 steps."""
     check_numbers(pair)
 
 
@@ -82,87 +81,99 @@ def test_the_numbers_are_those_of_all_traces(pair):
 @pytest.mark.parametrize(
     ("interval", "hysteresis", "delayed_update"), [(1, 1, True), (2, 1, False), (3, 1, True), (1, 2, False), (3, 2, False)]
 )
-def test_between_two_scales_a_lost_count_is_made_up_for(interval, hysteresis, delayed_update, reset_bad_steps_on):
-    """Where a growth and a backoff lead to the same scale from everywhere, the difference ends, and the number says when."""
+def test_divergence_is_finite_between_two_scales(interval, hysteresis, delayed_update, reset_bad_steps_on):
+    """With only two possible scales, different counts lead to the same state after a growth or a backoff."""
     constants = {"reset_bad_steps_on": reset_bad_steps_on, "initial_good_steps": -1, "delayed_update": delayed_update}
     rule = LossScaleRule(2.0, 2.0, 0.5, interval, hysteresis, 1.0, 2.0, **constants)
     counts = [(good, bad) for good in range(-1, interval) for bad in range(hysteresis)]
     for good, bad in counts:
-        check_numbers([standing(rule, "x", good_steps=good, bad_steps=bad), standing(rule, "x")])
-        check_numbers([standing(rule, "x", good_steps=good, bad_steps=bad), standing(replace(rule, init_scale=1.0))])
+        check_numbers([checkpoint_after(rule, "x", good_steps=good, bad_steps=bad), checkpoint_after(rule, "x")])
+        check_numbers(
+            [checkpoint_after(rule, "x", good_steps=good, bad_steps=bad), checkpoint_after(replace(rule, init_scale=1.0))]
+        )
 
 
 def check_numbers(pair):
-    """The numbers of a pair, against all traces."""
-    rules, states = [each.rule for each in pair], tuple(map(brute.start, pair))
-    found = divergence(*pair, budgets=(10_000,))
-    assert found.searched is None
-    assert brute.length(found.first) == brute.earliest(rules, states, LONG)
+    """Check the divergence of a pair against all traces."""
+    rules, states = [checkpoint.rule for checkpoint in pair], tuple(map(brute.start, pair))
+    result = divergence(*pair, budgets=(10_000,))
+    assert result.searched is None
+    assert brute.length(result.first) == brute.earliest(rules, states, LONG)
     half, whole = (brute.most_differing(rules, states, steps) for steps in (LONG // 2, LONG))
-    assert found.steps == (whole if half == whole else math.inf)
-    assert (found.steps == 0) == (found.first is None)
+    assert result.steps == (whole if half == whole else math.inf)
+    assert (result.steps == 0) == (result.first is None)
 
 
 @settings(max_examples=50)
 @given(small_pairs())
-def test_what_is_said_can_be_walked(pair):
+def test_traces_lead_to_differing_scales(pair):
     """
-    After the first trace the scales differ; after the lead they do, and each cycle leads to the same states again.
+    The scales differ after the first trace and after the lead, and the cycle leads back to the same states.
 
-    The next growth of each scaler comes when finite steps that are taken one by one bring it.
+    The number of steps to the next growth is that of finite steps taken one by one.
     """
-    rules, states = [each.rule for each in pair], tuple(map(brute.start, pair))
-    for each in pair:
-        assert steps_to_growth(each) == brute.next_growth(each, LONG)
-    found = divergence(*pair)
-    assume(found.first is not None)
-    assert brute.differ(brute.follow(rules, states, found.first))
-    assert (found.endless is None) == (found.steps != math.inf)
-    if found.endless is not None:
-        lead, cycle = found.endless
-        once = brute.follow(rules, states, lead)
-        again = brute.follow(rules, once, cycle)
-        assert brute.differ(once)
+    rules, states = [checkpoint.rule for checkpoint in pair], tuple(map(brute.start, pair))
+    for checkpoint in pair:
+        assert steps_to_growth(checkpoint) == brute.next_growth(checkpoint, LONG)
+    result = divergence(*pair)
+    assume(result.first is not None)
+    assert brute.differ(brute.follow(rules, states, result.first))
+    assert (result.endless is None) == (result.steps != math.inf)
+    if result.endless is not None:
+        lead, cycle = result.endless
+        after_lead = brute.follow(rules, states, lead)
+        after_cycle = brute.follow(rules, after_lead, cycle)
+        assert brute.differ(after_lead)
         assert brute.length(cycle) > 0
-        assert settled(rules, again) == settled(rules, brute.follow(rules, again, cycle))
+        assert capped(rules, after_cycle) == capped(rules, brute.follow(rules, after_cycle, cycle))
 
 
-def settled(rules, pair):
-    """A pair of states; behind a closed gate the count of finite steps goes on without meaning more than that it is due."""
+def capped(rules, pair):
+    """Return a pair of states with `good_steps` capped, since a blocked growth keeps counting without further effect."""
     return [
         state and (state[0], min(state[1], rule.growth_interval - 1), *state[2:]) for rule, state in zip(rules, pair, strict=True)
     ]
 
 
 def runs(text):
-    """``766. 1x`` as a trace."""
-    return tuple(Run(word[-1], int(word[:-1])) for word in text.split())
+    """Return a text such as ``766. 1x`` as run lengths."""
+    return tuple(Run(token[-1], int(token[:-1])) for token in text.split())
 
 
 @pytest.mark.parametrize(
     ("source", "target", "first", "endless"),
     [
-        # a lost count: the growth comes late, and an overflow before it makes up for nothing
-        (standing(presets.torch(), good_steps=1234), standing(presets.torch()), "766.", ("766. 1x", "1x 2000.")),
-        # no guard: nothing differs until 112 growths later, at infinity
-        (standing(presets.torch()), standing(presets.paddle()), "224000.", ("224000.", "2000.")),
-        # a floor
-        (standing(presets.torch()), standing(presets.jmp(2.0**16)), "17x", ("17x", "2000. 1x")),
-        # patience that a growth alone refills
-        (standing(presets.megatron(growth_interval=2000)), standing(presets.torch(2.0**32)), "1x", ("182x", "1x")),
-        # it raises at its floor, and the other goes on
-        (standing(presets.deepspeed(hysteresis=1)), standing(presets.deepspeed_fp16_optimizer()), "17x", ("17x", "1.")),
-        # a window that is longer by a step, and a change that comes a step late
-        (standing(presets.flax(min_scale=None)), standing(presets.torch()), "2000.", None),
-        (standing(presets.mxnet()), standing(presets.apex()), "1x", ("1x", "2000. 1x")),
+        # a lost count: the growth is late, and an overflow before it does not end the difference
+        (checkpoint_after(presets.torch(), good_steps=1234), checkpoint_after(presets.torch()), "766.", ("766. 1x", "1x 2000.")),
+        # growth to infinity: the scales differ only after 112 growths
+        (checkpoint_after(presets.torch()), checkpoint_after(presets.paddle()), "224000.", ("224000.", "2000.")),
+        # a lower bound
+        (checkpoint_after(presets.torch()), checkpoint_after(presets.jmp(2.0**16)), "17x", ("17x", "2000. 1x")),
+        # hysteresis that only a growth resets
+        (
+            checkpoint_after(presets.megatron(growth_interval=2000)),
+            checkpoint_after(presets.torch(2.0**32)),
+            "1x",
+            ("182x", "1x"),
+        ),
+        # an error at min_scale, while the other scaler continues
+        (
+            checkpoint_after(presets.deepspeed(hysteresis=1)),
+            checkpoint_after(presets.deepspeed_fp16_optimizer()),
+            "17x",
+            ("17x", "1."),
+        ),
+        # an interval that is longer by one step, and a delayed update
+        (checkpoint_after(presets.flax(min_scale=None)), checkpoint_after(presets.torch()), "2000.", None),
+        (checkpoint_after(presets.mxnet()), checkpoint_after(presets.apex()), "1x", ("1x", "2000. 1x")),
     ],
 )
-def test_real_scalers_part_where_they_must(source, target, first, endless):
-    """At intervals of 1000 and 2000 steps, found without walking them one by one."""
-    found = divergence(source, target)
-    assert (found.first, found.steps) == (runs(first), math.inf)
+def test_divergence_of_published_scalers(source, target, first, endless):
+    """Their growth intervals have 1000 and 2000 steps, which the search takes at once."""
+    result = divergence(source, target)
+    assert (result.first, result.steps) == (runs(first), math.inf)
     if endless is not None:
-        assert found.endless == tuple(map(runs, endless))
+        assert result.endless == tuple(map(runs, endless))
 
 
 @pytest.mark.parametrize(
@@ -176,63 +187,57 @@ def test_real_scalers_part_where_they_must(source, target, first, endless):
         (presets.oneflow(), replace(presets.mindspore_update_cell(2.0**16), max_scale=presets.LARGEST)),
     ],
 )
-def test_rules_that_say_the_same_agree_for_ever(source, target):
-    """Also at real intervals, and where a factor leads to more scales than anyone can follow."""
-    found = divergence(standing(source), standing(target))
-    assert (found.first, found.steps, found.endless, found.searched) == (None, 0, None, None)
+def test_equivalent_rules_never_diverge(source, target):
+    """Some of these rules have a factor that leads to more scales than a search can explore."""
+    result = divergence(checkpoint_after(source), checkpoint_after(target))
+    assert (result.first, result.steps, result.endless, result.searched) == (None, 0, None, None)
 
 
-def test_what_is_not_known_is_not_said():
-    """
-    With a small budget no more is claimed than that the scales agree up to some step, which they do.
-
-    The search goes on with the next budget only as long as there is no answer.
-    """
-    pair = standing(presets.torch(growth_factor=3.0)), standing(presets.paddle(growth_factor=3.0))
-    found = divergence(*pair, budgets=(50,))
-    assert (found.first, found.steps, found.endless) == (None, None, None)
-    assert found.searched > 5
-    assert divergence(*pair, budgets=(200,)).searched > found.searched
-    patient = standing(presets.megatron()), standing(presets.torch(2.0**32, growth_interval=1000))
-    found = divergence(*patient, budgets=(5,))
-    assert (found.first, found.steps, found.endless) == (runs("1x"), None, None)
-    pair = standing(presets.torch()), standing(presets.paddle())
+def test_small_budget_leaves_the_divergence_undetermined():
+    """The result states up to which step the scales agree. The next budget is used only if the result is incomplete."""
+    pair = checkpoint_after(presets.torch(growth_factor=3.0)), checkpoint_after(presets.paddle(growth_factor=3.0))
+    result = divergence(*pair, budgets=(50,))
+    assert (result.first, result.steps, result.endless) == (None, None, None)
+    assert result.searched > 5
+    assert divergence(*pair, budgets=(200,)).searched > result.searched
+    pair = checkpoint_after(presets.megatron()), checkpoint_after(presets.torch(2.0**32, growth_interval=1000))
+    result = divergence(*pair, budgets=(5,))
+    assert (result.first, result.steps, result.endless) == (runs("1x"), None, None)
+    pair = checkpoint_after(presets.torch()), checkpoint_after(presets.paddle())
     assert divergence(*pair, budgets=(10,)).steps is None
     assert divergence(*pair, budgets=(10, 5000)).steps == math.inf
 
 
-@pytest.mark.parametrize("rates", [(0.25, 0.34), (0.2, 0.25), (0.15, 0.2), (0.5, 0.4)])
+@pytest.mark.parametrize("tolerances", [(0.25, 0.34), (0.2, 0.25), (0.15, 0.2), (0.5, 0.4)])
 @pytest.mark.parametrize("interval", [4, 6])
-def test_an_overflow_rate_is_walked_step_by_step(interval, rates):
-    """Where each step counts towards a share, no finite steps are passed over."""
-    rules = [
-        LossScaleRule(8.0, growth_interval=interval, max_scale=16.0, overflow_tolerance=rate, reset_bad_steps_on=("backoff",))
-        for rate in rates
-    ]
-    pair = [standing(rule) for rule in rules]
+def test_overflow_tolerance_is_searched_step_by_step(interval, tolerances):
+    """Every step changes the share of overflows, so that no finite steps are skipped."""
+    rule = LossScaleRule(8.0, growth_interval=interval, max_scale=16.0, overflow_tolerance=0.5, reset_bad_steps_on=("backoff",))
+    rules = [replace(rule, overflow_tolerance=tolerance) for tolerance in tolerances]
+    pair = [checkpoint_after(rule) for rule in rules]
     assert brute.length(divergence(*pair).first) == brute.earliest(rules, tuple(map(brute.start, pair)), 12)
 
 
 @pytest.mark.parametrize("good", [0, 2, 3])
-def test_a_count_behind_a_gate_is_walked_step_by_step(good):
-    """At a floor that forbids a backoff, an overflow leaves the count of finite steps as it is."""
+def test_blocked_backoff_is_searched_step_by_step(good):
+    """A blocked backoff leaves the count of finite steps unchanged, so that no finite steps are skipped."""
     rule = LossScaleRule(1.0, 2.0, 0.5, 4, 1, 1.0, 2.0, block_at_bounds=True)
     for other in (rule, replace(rule, block_at_bounds=False), replace(rule, growth_interval=5)):
-        check_numbers([standing(rule, good_steps=good), standing(other, good_steps=1)])
+        check_numbers([checkpoint_after(rule, good_steps=good), checkpoint_after(other, good_steps=1)])
 
 
 @settings(max_examples=40)
 @given(small_pairs(), st.integers(1, 25))
-def test_a_small_budget_claims_no_more_than_it_saw(pair, budget):
-    """Up to the step that it names, nothing differs; and what differs is no nearer with a larger budget."""
-    whole, found = divergence(*pair, budgets=(10_000,)), divergence(*pair, budgets=(budget,))
-    if found.first is not None:
-        assert brute.length(found.first) == brute.length(whole.first)
-    elif found.searched is not None and whole.first is not None:
-        assert found.searched < brute.length(whole.first)
-    assert found.steps in (None, whole.steps)
+def test_small_budget_agrees_with_a_large_one(pair, budget):
+    """The scales are equal up to `searched`, and `first` has the length that a large budget gives."""
+    complete, result = divergence(*pair, budgets=(10_000,)), divergence(*pair, budgets=(budget,))
+    if result.first is not None:
+        assert brute.length(result.first) == brute.length(complete.first)
+    elif result.searched is not None and complete.first is not None:
+        assert result.searched < brute.length(complete.first)
+    assert result.steps in (None, complete.steps)
 
 
-def test_a_guard_ends_all_growth():
-    """At the last scale that float32 can double to, no number of finite steps leads further."""
-    assert steps_to_growth(standing(presets.torch(2.0**127))) is None
+def test_largest_scale_never_grows():
+    """With `skip_infinite_growth`, no number of finite steps doubles the largest power of two of float32."""
+    assert steps_to_growth(checkpoint_after(presets.torch(2.0**127))) is None

@@ -1,34 +1,30 @@
-"""From every format to every format: what is taken over goes on as it would have, exactly where the report says so."""
+"""Tests of all conversions from one format to another: the published scalers diverge exactly when the report says so."""
 
 from functools import lru_cache
 
 import pytest
 from checkpoints.brute import length
-from checkpoints.scalers import SCALERS, Small, parting, reached
+from checkpoints.scalers import SCALERS, Small, first_difference, reached
 
 from ampscale import checkpoints
-from ampscale.checkpoints.state import plain
+from ampscale.checkpoints.state import canonical
 
 SMALL = [Small(1, 1, 1.0), Small(2, 2, 2.0), Small(3, 2, 1.0)]
-STEPS = 5  # of the traces that are walked
+STEPS = 5  # length of the traces
 PAIRS = [(source, target) for source in SCALERS for target in SCALERS]
 
 
 @lru_cache(None)
 def states(name, small):
-    """Every state that a small scaler of a format reaches within five steps: what it saves, and with what it was made."""
+    """Return the loops that a small scaler of a format reaches within five steps, with their entries and settings."""
     scaler = SCALERS[name]
     loops = reached(scaler.make(small), STEPS)
     return [(loop, scaler.save(loop), scaler.settings_of(loop)) for loop in loops]
 
 
 @pytest.mark.parametrize("name", SCALERS)
-def test_what_was_saved_goes_on_alike(name):
-    """
-    A scaler that loads what the same format makes of its state cannot be told from one that was never stopped.
-
-    What is written has the keys, types, dtypes and shapes that the scaler saves.
-    """
+def test_conversion_to_the_same_format_is_lossless(name):
+    """A scaler that loads the entries has the same scales; they have the keys, types, dtypes and shapes that it saves."""
     for loop, mapping, settings in (each for small in SMALL for each in states(name, small)):
         saved = checkpoints.convert(mapping, name, name, settings=settings)
         assert saved.report.lossless
@@ -36,42 +32,42 @@ def test_what_was_saved_goes_on_alike(name):
         assert forms(saved.mapping) == forms(mapping)
         assert saved.report.settings == settings
         assert saved.report.taken
-        again = SCALERS[name].load(saved.mapping, {**settings, **saved.report.settings})
-        assert parting(loop, again, STEPS) is None
+        loaded = SCALERS[name].load(saved.mapping, {**settings, **saved.report.settings})
+        assert first_difference(loop, loaded, STEPS) is None
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_the_target_goes_on_as_the_report_says(source, target):
+def test_report_states_the_first_difference(source, target):
     """
-    The published scalers themselves, written out as loops, part first where the report says, and never if it says never.
+    Loops of the published scalers diverge after the trace that the report states.
 
-    What the target holds is read back as it was written, and the way back leads to the source's state where all was held.
+    The target's entries are read back as they were written. If nothing was dropped, converting back restores the source's state.
     """
     for loop, mapping, settings in different(source, SMALL[-1]):
         saved = checkpoints.convert(mapping, source, target, settings=settings)
         other = SCALERS[target].load(saved.mapping, saved.report.settings)
-        found = saved.report.divergence
-        assert found.steps is not None
-        first = length(found.first)
-        assert parting(loop, other, STEPS) == (first if first is not None and first <= STEPS else None)
+        divergence = saved.report.divergence
+        assert divergence.steps is not None
+        first = length(divergence.first)
+        assert first_difference(loop, other, STEPS) == (first if first is not None and first <= STEPS else None)
         assert saved.report.lossless == (first is None)
-        there = checkpoints.load(target, saved.mapping, settings=saved.report.settings)
-        assert plain(there) == plain(saved.report.target)
-        assert there.assumed == {}
+        loaded = checkpoints.load(target, saved.mapping, settings=saved.report.settings)
+        assert canonical(loaded) == canonical(saved.report.target)
+        assert loaded.assumed == {}
         if saved.report.dropped == {}:
-            assert plain(checkpoints.save(source, there).report.target) == plain(saved.report.source)
+            assert canonical(checkpoints.save(source, loaded).report.target) == canonical(saved.report.source)
 
 
 def forms(entries):
-    """The type, dtype and shape of each entry."""
+    """Return the type, dtype and shape of each entry."""
     return {key: (type(value), getattr(value, "dtype", None), getattr(value, "shape", None)) for key, value in entries.items()}
 
 
 def different(name, small):
-    """One of the saved states for each state of the machine whose scale is the first."""
-    found = {}
+    """Return one loop with its entries and settings for each canonical state that has the initial scale."""
+    result = {}
     for loop, mapping, settings in states(name, small):
-        _, state = plain(checkpoints.load(name, mapping, settings=settings))
+        _, state = canonical(checkpoints.load(name, mapping, settings=settings))
         if state.scale == 8:
-            found.setdefault(state, (loop, mapping, settings))
-    return found.values()
+            result.setdefault(state, (loop, mapping, settings))
+    return result.values()

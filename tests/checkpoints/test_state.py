@@ -1,4 +1,4 @@
-"""What has no effect, and what no run reaches."""
+"""Tests of the canonical form of checkpoints, and of the check for reachable states."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ampscale import LossScaleRule
 from ampscale.checkpoints import Checkpoint
-from ampscale.checkpoints.state import arrays_of, check_reachable, numbers_of, plain
+from ampscale.checkpoints.state import arrays_of, canonical, check_reachable, numbers_of
 from ampscale.core.machine import LossScaleState
 
 factors = st.sampled_from([(2.0, 0.5), (4.0, 0.25), (3.0, 1 / 3), (1.5, 0.75), (1.1, 0.7), (1 + 2**-30, 0.5)])
@@ -19,7 +19,7 @@ factors = st.sampled_from([(2.0, 0.5), (4.0, 0.25), (3.0, 1 / 3), (1.5, 0.75), (
 
 @st.composite
 def rules(draw):
-    """Small rules with other factors, in either dtype, and without what makes them small."""
+    """Draw small rules with other factors and without an upper bound, in either dtype."""
     growth, backoff = draw(factors)
     return replace(
         draw(small_rules()),
@@ -35,20 +35,20 @@ def rules(draw):
 
 @settings(max_examples=150)
 @given(rules(), st.text(".x", max_size=6), st.text(".x", min_size=4, max_size=12))
-def test_what_is_made_plain_behaves_alike(rule, before, trace):
-    """Scale by scale, from any state that the rule reaches."""
-    start = numbers_of(rule.init(like=np.zeros(())))
-    for symbol in before:
-        start = after(rule, start, symbol == ".") or start
-    other, state = plain(Checkpoint(rule, start))
+def test_canonical_form_has_the_same_scales(rule, prefix, trace):
+    """The scales are equal after each step, from any state that the rule reaches."""
+    state = numbers_of(rule.init(like=np.zeros(())))
+    for symbol in prefix:
+        state = after(rule, state, symbol == ".") or state
+    canonical_rule, canonical_state = canonical(Checkpoint(rule, state))
     for symbol in trace:
-        start, state = after(rule, start, symbol == "."), after(other, state, symbol == ".")
-        assert (start is None) == (state is None)
-        assert start is None or start[0] == state[0]
+        state, canonical_state = after(rule, state, symbol == "."), after(canonical_rule, canonical_state, symbol == ".")
+        assert (state is None) == (canonical_state is None)
+        assert state is None or state[0] == canonical_state[0]
 
 
-def test_what_has_an_effect_is_left():
-    """Hysteresis above one, factors that float32 rounds, and divisors that are no powers of two."""
+def test_canonical_form_keeps_constants_that_have_an_effect():
+    """Examples are a hysteresis above 1, factors that float32 rounds, and divisors that are not powers of two."""
     state = LossScaleState(8.0, 0, 1)
     for rule in (
         LossScaleRule(hysteresis=2),
@@ -58,15 +58,15 @@ def test_what_has_an_effect_is_left():
         LossScaleRule(warmup_growth_factor=1.1, float64_factor=True, reset_bad_steps_on=()),
         LossScaleRule(overflow_tolerance=0.5, reset_bad_steps_on=("backoff",)),
     ):
-        kept, _ = plain(Checkpoint(rule, state))
+        result, _ = canonical(Checkpoint(rule, state))
         counts = rule.hysteresis > 1 or rule.overflow_tolerance is not None or rule.warmup_growth_factor is not None
         events = rule.reset_bad_steps_on if counts else ()
-        assert replace(kept, init_scale=rule.init_scale) == replace(rule, reset_bad_steps_on=events)
+        assert replace(result, init_scale=rule.init_scale) == replace(rule, reset_bad_steps_on=events)
 
 
 @given(small_rules(), st.text(".x", max_size=12))
-def test_every_state_of_a_run_is_reachable(rule, trace):
-    """No state that a rule comes to is refused."""
+def test_check_reachable_accepts_all_states_of_a_run(rule, trace):
+    """The initial state is accepted as well."""
     state = rule.init(like=np.zeros(()))
     for symbol in trace:
         check_reachable(rule, numbers_of(state))
@@ -75,18 +75,18 @@ def test_every_state_of_a_run_is_reachable(rule, trace):
 
 @pytest.mark.parametrize("reset_bad_steps_on", [("finite", "backoff"), ("finite",), ("growth", "backoff"), ("growth",), ()])
 @pytest.mark.parametrize(("interval", "hysteresis", "offset"), [(1, 1, 0), (3, 2, -1), (2, 3, 0)])
-def test_no_other_state_is(interval, hysteresis, offset, reset_bad_steps_on):
-    """The counts that are let pass are those of all states that there are, found one after the other."""
+def test_check_reachable_rejects_all_other_states(interval, hysteresis, offset, reset_bad_steps_on):
+    """The accepted counts are those of all states that an exhaustive search visits."""
     rule = LossScaleRule(4.0, 2.0, 0.5, interval, hysteresis, 2.0, 8.0, reset_bad_steps_on, initial_good_steps=offset)
-    found, waiting = set(), [numbers_of(rule.init(like=np.zeros(())))]
-    while waiting:
-        state = waiting.pop()
-        if state not in found:
-            found.add(state)
-            waiting += [numbers_of(rule.update(arrays_of(rule, state), finite)) for finite in (True, False)]
-    counts = {(state.good_steps, state.bad_steps) for state in found}
-    tried = {(good, bad) for good in range(offset - 2, interval + 2) for bad in range(-1, hysteresis + 2)}
-    assert {each for each in tried if _is_reachable(rule, *each)} == counts
+    visited, stack = set(), [numbers_of(rule.init(like=np.zeros(())))]
+    while stack:
+        state = stack.pop()
+        if state not in visited:
+            visited.add(state)
+            stack += [numbers_of(rule.update(arrays_of(rule, state), finite)) for finite in (True, False)]
+    expected = {(state.good_steps, state.bad_steps) for state in visited}
+    candidates = {(good, bad) for good in range(offset - 2, interval + 2) for bad in range(-1, hysteresis + 2)}
+    assert {counts for counts in candidates if _is_reachable(rule, *counts)} == expected
 
 
 def _is_reachable(rule, good, bad):
@@ -97,11 +97,11 @@ def _is_reachable(rule, good, bad):
     return True
 
 
-def test_behind_a_gate_the_count_goes_on():
-    """There, any number of finite steps can have been counted; and no more overflows than steps."""
-    gated = LossScaleRule(4.0, growth_interval=2, max_scale=4.0, block_at_bounds=True)
-    check_reachable(gated, LossScaleState(4.0, 5000, 0))
-    rated = LossScaleRule(overflow_tolerance=0.5)
-    check_reachable(rated, LossScaleState(4.0, 0, 3, 3))
-    with pytest.raises(ValueError, match="overflows must be from 0 to 3"):
-        check_reachable(rated, LossScaleState(4.0, 0, 4, 3))
+def test_block_at_bounds_and_overflow_tolerance_extend_the_counts():
+    """A blocked growth keeps counting finite steps; with a tolerance, there are at most as many overflows as steps."""
+    blocked = LossScaleRule(4.0, growth_interval=2, max_scale=4.0, block_at_bounds=True)
+    check_reachable(blocked, LossScaleState(4.0, 5000, 0))
+    tolerant = LossScaleRule(overflow_tolerance=0.5)
+    check_reachable(tolerant, LossScaleState(4.0, 0, 3, 3))
+    with pytest.raises(ValueError, match="overflows must be from 0 to 3, since window_steps counts all steps"):
+        check_reachable(tolerant, LossScaleState(4.0, 0, 4, 3))

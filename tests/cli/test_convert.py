@@ -37,7 +37,7 @@ def test_the_entries_are_printed_and_the_report_beside_them(run):
         "carried    scale 2^16, 1,234 finite steps, 0 overflows",
         "dropped    min_scale: was None, is 1.0",
         "construct  period=2000, factor=2, min_loss_scale=1.0",
-        "load       construct jmp.DynamicLossScale with the entries; under jax.jit it forgets min_loss_scale for 1",
+        "load       construct jmp.DynamicLossScale with the entries; under jax.jit it replaces min_loss_scale by 1",
         "growth     if no overflow comes, the scale grows after 766 steps, as before",
         "parting    at the earliest after 17 overflows",
         "parting    without end: for example after 17 overflows, again and again with 2,000 finite steps, 1 overflow",
@@ -126,7 +126,7 @@ def test_strict_tells_by_the_exit_status(run):
     [
         (["--from", "numpy", "--to", "torch"], "the format must be one of"),
         (["--from", "torch", "--to", "numpy"], "the format must be one of"),
-        (["--from", "paddle", "--to", "torch"], "there is no state of paddle at the top, nor anywhere inside"),
+        (["--from", "paddle", "--to", "torch"], "there is no state of paddle at the top level or below it"),
         (["--from", "torch", "--to", "jmp", "--at", "model"], "there is no state of torch at 'model'"),
         (["--from", "torch", "--to", "jmp", "--at", "nowhere"], "there must be a mapping at 'nowhere'"),
         (["--from", "torch", "--to", "jmp", "--set", "period"], "a setting must be written as KEY=VALUE"),
@@ -134,7 +134,7 @@ def test_strict_tells_by_the_exit_status(run):
         (["--from", "torch", "--to", "jmp", "--set", "period=x"], "a number must be written like"),
         (["--from", "torch", "--to", "jmp", "--out", "{}/out.txt"], "must end in one of"),
         (["--from", "torch", "--to", "jmp", "--out", "{}/in.json"], "--out must be another file than IN"),
-        (["--from", "torch", "--to", "ampscale", "--out", "{}/out.safetensors"], "safetensors hold numbers"),
+        (["--from", "torch", "--to", "ampscale", "--out", "{}/out.safetensors"], "each value in a safetensors file must be a number"),
         (["--from", "torch"], "Missing option '--to'"),
     ],
 )

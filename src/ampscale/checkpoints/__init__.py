@@ -1,12 +1,14 @@
 """
-Scaler state, to and from every framework's own: what a checkpoint of one library says, another one can go on from.
+Conversion of loss-scaler states between the checkpoint formats of the published frameworks.
 
-All go through the one machine of `ampscale.core`: a format says how its entries stand for a rule and a state. What the target
-cannot hold is reported, together with how far the two runs can part because of it.
+`load` reads a format into a `LossScaleRule` and a `LossScaleState`; `save` writes the entries of another format from them. Its
+report lists what the target cannot hold, and when the scales of source and target can differ as a result.
 
-    saved = checkpoints.convert(torch_scaler.state_dict(), "torch", "paddle")
-    paddle_scaler.load_state_dict(saved.mapping)
-    saved.report.lossless, saved.report.dropped, saved.report.divergence
+>>> saved = convert({"fin_steps": 4, "scale": 1024.0}, source="flax", target="torch")
+>>> saved.mapping["scale"], saved.mapping["_growth_tracker"], saved.mapping["growth_interval"]
+(1024.0, 4, 2001)
+>>> saved.report.lossless, saved.report.dropped["skip_infinite_growth"]
+(False, (False, True))
 """
 
 from .convert import ConversionReport, Saved, convert, load, save

@@ -1,4 +1,4 @@
-"""Loading, saving, and both in one go, with a report of what became of everything."""
+"""Functions that load, save and convert the state of a scaler, and the report of a conversion."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,24 +8,30 @@ from typing import Any
 from ..core.rule import LossScaleRule
 from ..parsing import excerpt
 from .divergence import Divergence, divergence, steps_to_growth
-from .formats.ampscale import Own
+from .formats.ampscale import AmpscaleFormat
 from .formats.entries import Scale
 from .formats.format import Format
 from .formats.locate import find
 from .formats.published import FORMATS
-from .state import Checkpoint, arrays_of, check_reachable, numbers_of, plain
+from .state import Checkpoint, arrays_of, canonical, check_reachable, numbers_of
 
 
 @dataclass(frozen=True)
 class ConversionReport:
     """
-    What became of a scaler that was saved in another format.
+    Report of a conversion: what the target format changed, and how far the two scalers can diverge because of it.
 
     Args:
-        source: Where it stood.
-        target: Where the scaler that takes over will stand, with the rule that it will run.
-        settings: What that one must be constructed with, under its own names.
-        taken: How it takes the mapping.
+        source: Rule and state that were saved.
+        target: Rule and state of a target scaler that is constructed with *settings* and loads the entries.
+        settings: Constructor arguments that the target scaler requires, under its own names.
+        taken: Instructions for loading the entries into the target scaler.
+
+    >>> from ampscale import presets
+    >>> rule = presets.paddle(hysteresis=2)
+    >>> report = save("torch", Checkpoint(rule, rule.init(like=0.0))).report
+    >>> report.lossless, report.dropped["hysteresis"], report.divergence.first
+    (False, (2, 1), (Run(symbol='x', steps=1),))
     """
 
     source: Checkpoint
@@ -35,30 +41,45 @@ class ConversionReport:
 
     @cached_property
     def dropped(self) -> dict[str, tuple[Any, Any]]:
-        """The constants and counts that are others now, each with what it was and what it is; none that have no effect."""
-        pairs = zip(plain(self.source), plain(self.target), strict=True)
-        before, after = ({**vars(rule), **state._asdict()} for rule, state in zip(*pairs, strict=True))
-        return {name: (before[name], after[name]) for name in before if before[name] != after[name] and name != "init_scale"}
+        """
+        Return the rule and state fields that the conversion changed, each with the source's and the target's value.
+
+        Fields without an effect on later steps are left out.
+        """
+        pairs = zip(canonical(self.source), canonical(self.target), strict=True)
+        source, target = ({**vars(rule), **state._asdict()} for rule, state in zip(*pairs, strict=True))
+        return {name: (source[name], target[name]) for name in source if source[name] != target[name] and name != "init_scale"}
 
     @cached_property
     def divergence(self) -> Divergence:
-        """How far the two can part, over all traces of overflows; it is worked out when it is first asked for."""
+        """Return how far the two scales can differ over all overflow traces. The search runs on the first access."""
         return divergence(self.source, self.target)
 
     @property
     def lossless(self) -> bool:
-        """Whether it is proven that the target goes on as the source would, whatever comes."""
+        """Return True if it is proven that both scales are equal for every overflow trace."""
         return self.divergence.steps == 0
 
     @property
     def growth(self) -> tuple[int | None, int | None]:
-        """After how many steps the scale grows next if no overflow comes, in the source and in the target; None for never."""
+        """Return the number of finite steps after which the source's and the target's scale grows; None if it never does."""
         return steps_to_growth(self.source), steps_to_growth(self.target)
 
 
 @dataclass(frozen=True)
 class Saved:
-    """The entries in the target's format, and the report."""
+    """
+    Result of `save` and `convert`.
+
+    Args:
+        mapping: Entries with the keys, types, dtypes and shapes that the target scaler loads.
+        report: Differences between the source and the target.
+
+    >>> from ampscale import presets
+    >>> rule = presets.keras(8.0)
+    >>> save("torch", Checkpoint(rule, rule.init(like=0.0))).mapping["growth_interval"]
+    2000
+    """
 
     mapping: dict[str, Any]
     report: ConversionReport
@@ -73,51 +94,63 @@ def load(
     at: str | None = None,
 ) -> Checkpoint:
     """
-    Reads the state of a scaler.
+    Read the state of a scaler.
 
     Args:
         format: One of `FORMATS`.
-        mapping: What the scaler saved: Python numbers and arrays. Or a larger checkpoint, in which one mapping fits.
-        rule: What the scaler runs, for the constants that it does not save; by default those of its preset.
-        settings: Constants that it does not save, under its own names: what its constructor was called with.
-        at: Where in a larger checkpoint to look, as "optimizer.loss_scaler.0"; empty for the top.
+        mapping: Entries that the scaler saved, as Python numbers or arrays, or a larger checkpoint that contains them.
+        rule: Rule of the scaler, for the constants that *mapping* lacks; by default those of the preset.
+        settings: Constants that *mapping* lacks, under the scaler's own names: the arguments of its constructor.
+        at: Path of the entries in a larger checkpoint, such as "optimizer.loss_scaler.0"; "" for the top level. By default
+            the whole checkpoint is searched for the keys of the format.
 
     Returns:
-        The rule and the state, and what of the rule was assumed.
+        The rule and the state, and the constants that were assumed.
 
     Raises:
-        TypeError: An argument is of the wrong type.
-        ValueError: The format is unknown, a key is missing or unknown, a value is wrong, no run leads to such a count, or
-            the rule says something else than the mapping.
+        TypeError: An argument has the wrong type.
+        ValueError: The format is unknown, a key is missing or unknown, a value is invalid, no run reaches the counts, several
+            mappings fit, or *rule* contradicts *mapping*.
+
+    >>> checkpoint = load("flax", {"fin_steps": 4, "scale": 1024.0}, settings={"growth_interval": 500})
+    >>> float(checkpoint.state.scale), int(checkpoint.state.good_steps), checkpoint.rule.growth_interval
+    (1024.0, 4, 501)
+    >>> checkpoint.assumed
+    {'growth_factor': 2.0, 'backoff_factor': 0.5, 'min_scale': 1.1754943508222875e-38}
     """
     if rule is not None and not isinstance(rule, LossScaleRule):
         raise TypeError(f"rule must be a LossScaleRule or None, got {type(rule).__name__}")
-    known = _known(format)
-    path, inner = find(known, mapping, at)
-    wrong = [key for key in settings or {} if key not in known.settings or key in inner]
-    if wrong:
-        fitting = f"some of {list(known.settings)} that are not in the file"
-        raise ValueError(f"settings of {format} must be {fitting}, got {excerpt(wrong)}")
-    found = known.load({**inner, **(settings or {})}, rule)
-    return Checkpoint(found.rule, found.state, found.assumed, path, found.ignored)
+    known = _get_format(format)
+    path, entries = find(known, mapping, at)
+    invalid = [key for key in settings or {} if key not in known.settings or key in entries]
+    if invalid:
+        expected = f"some of {list(known.settings)} that are not in the file"
+        raise ValueError(f"settings of {format} must be {expected}, got {excerpt(invalid)}")
+    checkpoint = known.load({**entries, **(settings or {})}, rule)
+    return Checkpoint(checkpoint.rule, checkpoint.state, checkpoint.assumed, path, checkpoint.ignored)
 
 
 def save(format: str, checkpoint: Checkpoint) -> Saved:
     """
-    Writes the state of a scaler for another one, which is to go on as it would.
+    Write the state of a scaler in a format, so that the scaler of this format continues as closely as it can.
 
     Args:
         format: One of `FORMATS`.
-        checkpoint: The rule and the state; of the array library that the scaler used, or in Python numbers.
+        checkpoint: Rule and state; the state consists of arrays of shape () of any supported library, or of Python numbers.
 
     Returns:
-        The entries as the published scaler takes them, and a report.
+        The entries that the published scaler loads, and a report.
 
     Raises:
-        TypeError: An argument is of the wrong type.
+        TypeError: An argument has the wrong type.
         ValueError: The format is unknown, no run of the rule reaches the state, or the target cannot hold the scale.
+
+    >>> from ampscale import presets
+    >>> rule = presets.torch(init_scale=8.0)
+    >>> save("deepspeed_fp16_optimizer", Checkpoint(rule, rule.init(like=0.0))).mapping["cur_scale"]
+    8.0
     """
-    known, source = _known(format), _checked(checkpoint)
+    known, source = _get_format(format), _validated(checkpoint)
     target = known.fitted(source)
     return Saved(known.entries(target), ConversionReport(source, target, known.settings_of(target.rule), known.taken))
 
@@ -132,38 +165,42 @@ def convert(
     at: str | None = None,
 ) -> Saved:
     """
-    From one format to another: `load`, then `save`.
+    Convert the state of a scaler from one format to another: `load`, then `save`.
 
     Args:
-        mapping: What the source saved, or a larger checkpoint.
-        source: The format of *mapping*.
-        target: The format that is wanted.
+        mapping: Entries that the source scaler saved, or a larger checkpoint that contains them.
+        source: Format of *mapping*; one of `FORMATS`.
+        target: Format to convert to; one of `FORMATS`.
         rule: See `load`.
         settings: See `load`.
         at: See `load`.
 
     Returns:
-        The entries as the target takes them, and a report.
+        The entries that the target scaler loads, and a report.
 
     Raises:
         TypeError, ValueError: See `load` and `save`.
+
+    >>> saved = convert({"step_counter": 12, "dynamic_scale": 1024.0}, source="keras", target="deepspeed_fp16_optimizer")
+    >>> saved.mapping["cur_scale"], saved.mapping["cur_iter"], saved.mapping["last_overflow_iter"]
+    (1024.0, 13, -1)
     """
     return save(target, load(source, mapping, rule, settings=settings, at=at))
 
 
-def _known(format: str) -> Format | Own:
-    if format not in FORMATS:
-        raise ValueError(f"the format must be one of {list(FORMATS)}, got {excerpt(format)}")
-    return FORMATS[format]
+def _get_format(name: str) -> Format | AmpscaleFormat:
+    if name not in FORMATS:
+        raise ValueError(f"the format must be one of {list(FORMATS)}, got {excerpt(name)}")
+    return FORMATS[name]
 
 
-def _checked(checkpoint: Checkpoint) -> Checkpoint:
-    """*checkpoint* with its state on the host, as a run can have left it."""
+def _validated(checkpoint: Checkpoint) -> Checkpoint:
+    """Return *checkpoint* with its state as NumPy arrays, after checking that a run of its rule can reach the state."""
     if not isinstance(checkpoint, Checkpoint):
         raise TypeError(f"checkpoint must be a Checkpoint, got {type(checkpoint).__name__}")
     rule, state = checkpoint.rule, numbers_of(checkpoint.state)
     for name in ("scale", "pending_scale"):
         if getattr(state, name) is not None:
-            Scale(wide=True)(getattr(state, name), name)
+            Scale("float64")(getattr(state, name), name)
     check_reachable(rule, state)
     return Checkpoint(rule, arrays_of(rule, state), checkpoint.assumed, checkpoint.at, checkpoint.ignored)

@@ -1,4 +1,4 @@
-"""Where a scaler stands, as a checkpoint says it: its rule and its state, and what of it was not in the file."""
+"""Checkpoints, their conversion to arrays and numbers, and the check that a run can reach a state."""
 
 import math
 from collections.abc import Mapping
@@ -14,14 +14,19 @@ from ..core.rule import LossScaleRule
 @dataclass(frozen=True)
 class Checkpoint:
     """
-    All that the next steps of a scaler depend on.
+    Rule and state of a scaler: everything that its next steps depend on.
 
     Args:
-        rule: Its constants. `init_scale` has no say any more; where a file does not hold it, it is the saved scale.
-        state: Python numbers, or NumPy arrays of shape ().
-        assumed: The constants that the file does not hold, by the rule's names: they are the published scaler's defaults.
-        at: Where in a larger checkpoint the mapping was found; empty for the top.
-        ignored: The keys beside the scaler's own, which are something else's.
+        rule: Constants. `init_scale` has no effect; if the file does not contain it, it equals the saved scale.
+        state: Python numbers, or arrays of shape ().
+        assumed: Rule fields that the file does not contain, with their values: the defaults of the published scaler.
+        at: Path of the entries in a larger checkpoint; "" for the top level.
+        ignored: Keys beside the scaler's own.
+
+    >>> from ampscale import checkpoints
+    >>> checkpoint = checkpoints.load("mindspore", {"scale_value": 1024.0, "counter": 7, "dense.bias": 0.5})
+    >>> float(checkpoint.state.scale), checkpoint.assumed, checkpoint.ignored
+    (1024.0, {'growth_factor': 2.0, 'growth_interval': 2000}, ('dense.bias',))
     """
 
     rule: LossScaleRule
@@ -32,7 +37,7 @@ class Checkpoint:
 
 
 def arrays_of(rule: LossScaleRule, state: LossScaleState) -> LossScaleState:
-    """A state in Python numbers as *rule* takes it: NumPy arrays of shape (), in the rule's dtypes."""
+    """Return *state*, which consists of Python numbers, as NumPy arrays of shape () in the dtypes of *rule*."""
     dtypes = (rule.dtype, "int32", "int32", "int32", rule.dtype)
     return LossScaleState(
         *(None if value is None else np.asarray(value, dtype) for value, dtype in zip(state, dtypes, strict=True))
@@ -40,44 +45,41 @@ def arrays_of(rule: LossScaleRule, state: LossScaleState) -> LossScaleState:
 
 
 def numbers_of(state: LossScaleState) -> LossScaleState:
-    """A state as Python numbers."""
-    held: tuple[Any, ...] = state
-    return LossScaleState(*(value.item() if hasattr(value, "item") else value for value in held))
+    """Return *state* as Python numbers."""
+    values: tuple[Any, ...] = state
+    return LossScaleState(*(value.item() if hasattr(value, "item") else value for value in values))
 
 
 def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
     """
-    A run of *rule* can pass through *state*, which is in Python numbers.
+    Check that a run of *rule* can reach the counts of *state*, which consists of Python numbers.
 
     Raises:
         ValueError: No run reaches such a count.
     """
-    interval, most = rule.growth_interval, rule.hysteresis - ("backoff" in rule.reset_bad_steps_on)
+    interval = rule.growth_interval
     if state.good_steps < rule.initial_good_steps or (state.good_steps >= interval and not rule.block_at_bounds):
-        wanted = f"from {rule.initial_good_steps} to {interval - 1}, since the growth interval is {interval}"
-        raise ValueError(f"the count of finite steps must be {wanted}, got {state.good_steps}")
+        expected = f"from {rule.initial_good_steps} to {interval - 1}, since the growth interval is {interval}"
+        raise ValueError(f"the count of finite steps must be {expected}, got {state.good_steps}")
+    most, reason = rule.hysteresis - ("backoff" in rule.reset_bad_steps_on), f"the hysteresis is {rule.hysteresis}"
     if state.window_steps is not None:
-        most = state.window_steps
+        most, reason = state.window_steps, "window_steps counts all steps"
     if not 0 <= state.bad_steps <= most:
-        wanted = f"from 0 to {most}, since the hysteresis is {rule.hysteresis}"
-        raise ValueError(f"the count of overflows must be {wanted}, got {state.bad_steps}")
-    if (
-        state.bad_steps
-        and state.good_steps != rule.initial_good_steps
-        and "finite" in rule.reset_bad_steps_on
-        and not rule.block_at_bounds
-    ):
-        wanted = f"0 after {state.good_steps} finite steps, since each of them resets it"
-        raise ValueError(f"the count of overflows must be {wanted}, got {state.bad_steps}")
+        raise ValueError(f"the count of overflows must be from 0 to {most}, since {reason}, got {state.bad_steps}")
+    counted = state.good_steps != rule.initial_good_steps and not rule.block_at_bounds
+    if state.bad_steps and counted and "finite" in rule.reset_bad_steps_on:
+        expected = f"0 after {state.good_steps} finite steps, since each of them resets it"
+        raise ValueError(f"the count of overflows must be {expected}, got {state.bad_steps}")
 
 
-def plain(checkpoint: Checkpoint) -> tuple[LossScaleRule, LossScaleState]:
-    """The rule and the state, made alike in all that can have no effect: equal ones behave alike for ever."""
+def canonical(checkpoint: Checkpoint) -> tuple[LossScaleRule, LossScaleState]:
+    """Return the rule and the state with all values that have no effect set to fixed ones. Equal results behave alike."""
     rule, state = checkpoint.rule, numbers_of(checkpoint.state)
-    if rule.overflow_tolerance is None and rule.warmup_growth_factor is None:  # from the last count on, each overflow is due
+    # From the `hysteresis`-th counted overflow on, every overflow backs off.
+    if rule.overflow_tolerance is None and rule.warmup_growth_factor is None:
         state = state._replace(bad_steps=min(state.bad_steps, rule.hysteresis - 1))
         rule = replace(rule, reset_bad_steps_on=()) if rule.hysteresis == 1 else rule
-    if math.frexp(rule.backoff_factor)[0] == 0.5:  # a power of two
+    if math.frexp(rule.backoff_factor)[0] == 0.5:  # a power of two: dividing and multiplying give the same result
         rule = replace(rule, divide_on_backoff=False)
     if rule.dtype == "float64" or all(map(_is_float32, _factors(rule))):
         rule = replace(rule, float64_factor=False)
@@ -86,8 +88,8 @@ def plain(checkpoint: Checkpoint) -> tuple[LossScaleRule, LossScaleState]:
 
 def _factors(rule: LossScaleRule) -> tuple[float, ...]:
     backoff = rule.backoff_divisor if rule.divide_on_backoff else rule.backoff_factor
-    first = rule.growth_factor if rule.warmup_growth_factor is None else rule.warmup_growth_factor
-    return rule.growth_factor, first, backoff
+    warmup = rule.growth_factor if rule.warmup_growth_factor is None else rule.warmup_growth_factor
+    return rule.growth_factor, warmup, backoff
 
 
 def _is_float32(value: float) -> bool:

@@ -1,4 +1,4 @@
-"""Graphs whose edges are runs of steps: what is reached first, and what is reached again."""
+"""Directed graphs whose edges are runs of equal steps: shortest paths and strongly connected components."""
 
 import heapq
 import itertools
@@ -11,23 +11,32 @@ Node = TypeVar("Node", bound=Hashable)
 
 
 class Run(NamedTuple):
-    """Steps in a row that are alike."""
+    """
+    Consecutive steps of the same kind.
 
-    symbol: str  # "." for finite steps, "x" for overflows
+    Args:
+        symbol: "." for finite steps, "x" for overflows.
+        steps: Number of steps; at least 1.
+
+    >>> Run("x", 3)
+    Run(symbol='x', steps=3)
+    """
+
+    symbol: str
     steps: int
 
 
-RunLengths = tuple[Run, ...]
+RunLengths = tuple[Run, ...]  # an overflow trace, run-length encoded
 
 
-def merged(*runs: Run) -> RunLengths:
-    """*runs* as a trace, in which the symbols alternate."""
-    grouped = itertools.groupby(runs, key=lambda run: run.symbol)
-    return tuple(Run(symbol, sum(run.steps for run in alike)) for symbol, alike in grouped)
+def merge_runs(*runs: Run) -> RunLengths:
+    """Return the trace that consists of *runs*, with adjacent runs of the same symbol merged."""
+    groups = itertools.groupby(runs, key=lambda run: run.symbol)
+    return tuple(Run(symbol, sum(run.steps for run in group)) for symbol, group in groups)
 
 
 class Edge(NamedTuple, Generic[Node]):
-    """The steps that lead to a node."""
+    """Edge to a node, labeled with the steps that lead there."""
 
     run: Run
     to: Node
@@ -36,32 +45,33 @@ class Edge(NamedTuple, Generic[Node]):
 @dataclass(frozen=True)
 class Graph(Generic[Node]):
     """
-    What a search found.
+    Part of a graph that a search has explored.
 
     Args:
-        edges: Of each node that was followed, the nearest first.
-        came: Of each node that was met, the one before it on a shortest trace, and the steps from there; None for the start.
-        horizon: The distance of the nearest node that was not followed; None where all were.
+        edges: Outgoing edges of each explored node, in the order of the nodes' distances.
+        previous: Preceding node on a shortest path and the run from there, for each node that was reached; None for the start.
+        horizon: Distance of the nearest node that was reached but not explored; None if all were explored.
     """
 
     edges: dict[Node, list[Edge[Node]]]
-    came: dict[Node, tuple[Node, Run] | None]
+    previous: dict[Node, tuple[Node, Run] | None]
     horizon: int | None
 
     def trace(self, node: Node, *more: Run) -> RunLengths:
-        """A shortest trace to *node*, and *more* steps from there."""
+        """Return a shortest trace to *node*, extended by *more*."""
         runs = [*reversed(more)]
-        link = self.came[node]
+        link = self.previous[node]
         while link is not None:
-            before, run = link
+            predecessor, run = link
             runs.append(run)
-            link = self.came[before]
-        return merged(*reversed(runs))
+            link = self.previous[predecessor]
+        return merge_runs(*reversed(runs))
 
 
 def search(start: Node, edges_of: Callable[[Node], list[Edge[Node]]], budget: float = math.inf) -> Graph[Node]:
-    """Dijkstra's search from *start*, until *budget* nodes have been followed."""
-    came: dict[Node, tuple[Node, Run] | None] = {start: None}
+    """Explore up to *budget* nodes from *start* with Dijkstra's algorithm."""
+    previous: dict[Node, tuple[Node, Run] | None] = {start: None}
+    # The counter breaks ties, so that the heap never compares nodes.
     distance, edges, order = {start: 0}, dict[Node, list[Edge[Node]]](), itertools.count()
     queue = [(0, next(order), start)]
     while queue and len(edges) < budget:
@@ -71,24 +81,28 @@ def search(start: Node, edges_of: Callable[[Node], list[Edge[Node]]], budget: fl
         edges[node] = edges_of(node)
         for run, to in edges[node]:
             if to not in distance or steps + run.steps < distance[to]:
-                distance[to], came[to] = steps + run.steps, (node, run)
+                distance[to], previous[to] = steps + run.steps, (node, run)
                 heapq.heappush(queue, (distance[to], next(order), to))
-    return Graph(edges, came, min((steps for steps, _, node in queue if node not in edges), default=None))
+    return Graph(edges, previous, min((steps for steps, _, node in queue if node not in edges), default=None))
 
 
 def components(graph: Graph[Node]) -> Iterator[set[Node]]:
-    """The sets of nodes that lead to each other, each after all that it leads to: Tarjan's algorithm, without recursion."""
+    """
+    Yield the strongly connected components in reverse topological order: each after all components that it leads to.
+
+    This is Tarjan's algorithm with an explicit stack, since a graph can be deeper than Python's recursion limit.
+    """
     number, lowest = dict[Node, int](), dict[Node, int]()
     path, on_path = list[Node](), set[Node]()
     for root in graph.edges:
         work = [] if root in number else [(root, iter(graph.edges[root]))]
         while work:
-            node, rest = work[-1]
+            node, remaining = work[-1]
             if node not in number:
                 number[node] = lowest[node] = len(number)
                 path.append(node)
                 on_path.add(node)
-            for _, to in rest:
+            for _, to in remaining:
                 if to not in number:
                     work.append((to, iter(graph.edges.get(to, []))))
                     break
@@ -99,13 +113,8 @@ def components(graph: Graph[Node]) -> Iterator[set[Node]]:
                 if work:
                     lowest[work[-1][0]] = min(lowest[work[-1][0]], lowest[node])
                 if lowest[node] == number[node]:
-                    yield _cut(path, on_path, node)
-
-
-def _cut(path: list[Node], on_path: set[Node], node: Node) -> set[Node]:
-    """Takes *node* and all after it from the path."""
-    taken = {path.pop()}
-    while node not in taken:
-        taken.add(path.pop())
-    on_path -= taken
-    return taken
+                    component = {path.pop()}
+                    while node not in component:
+                        component.add(path.pop())
+                    on_path -= component
+                    yield component

@@ -1,4 +1,4 @@
-"""Files are read strictly and without running anything that is in them, whatever has become of them."""
+"""Tests of checkpoint files: damaged ones are rejected, and no code from a file is run."""
 
 import io
 import json
@@ -21,61 +21,63 @@ ENTRY = {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}
 
 
 def safetensors(header, data=b"\0\0\0\0"):
-    """The bytes of such a file."""
+    """Return the bytes of a safetensors file."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + data
 
 
 def pickled(value):
-    """A file of torch's older kind, with a pickle of *value*."""
+    """Return the bytes of a pickle of *value*."""
     file = io.BytesIO()
     pickle.dump(value, file)
     return file.getvalue()
 
 
 class Runs:
-    """An object whose pickle runs code when it is loaded."""
+    """Object whose pickle runs code when it is loaded."""
 
     def __reduce__(self):
         return (sys.exit, ("a pickle was run",))
 
 
 @pytest.mark.parametrize("target", [name for name in checkpoints.FORMATS if name != "ampscale"])
-def test_what_is_written_is_read(tmp_path, target):
-    """In every kind of file: the state that was converted is loaded again."""
+def test_files_round_trip(tmp_path, target):
+    """The converted state is loaded again from every type of file."""
     saved = checkpoints.convert(STATE, "torch", target)
     for suffix in (".json", ".safetensors", ".pt", ".pth", ".bin", ".JSON"):
         file = tmp_path / f"scaler{suffix}"
         write_file(file, saved.mapping)
-        found = checkpoints.load(target, read_file(file), settings=saved.report.settings)
-        assert (found.rule, found.state) == (saved.report.target.rule, saved.report.target.state)
+        checkpoint = checkpoints.load(target, read_file(file), settings=saved.report.settings)
+        assert (checkpoint.rule, checkpoint.state) == (saved.report.target.rule, saved.report.target.state)
 
 
-def test_our_own_format_is_json(tmp_path):
-    """Nested mappings and strings are no tensors."""
+def test_ampscale_format_requires_json(tmp_path):
+    """Its nested mappings and strings cannot be stored as tensors."""
     saved = checkpoints.convert(STATE, "torch", "ampscale")
     write_file(tmp_path / "scaler.json", saved.mapping)
     assert read_file(tmp_path / "scaler.json") == saved.mapping
     assert (tmp_path / "scaler.json").read_text() == json.dumps(saved.mapping, indent=2) + "\n"
-    with pytest.raises(ValueError, match=r"safetensors hold numbers and arrays of numbers alone, .* \['format', 'rule', 'sta"):
+    with pytest.raises(
+        ValueError, match=r"must be a number or an array of numbers, got other types for \['format', 'rule', 'sta"
+    ):
         write_file(tmp_path / "scaler.safetensors", saved.mapping)
 
 
-def test_safetensors_agree_with_their_own_package(tmp_path):
-    """What is written here is read there, and the other way round."""
+def test_safetensors_package_reads_and_writes_the_same_files(tmp_path):
+    """Each of the two reads the other's file."""
     package = pytest.importorskip("safetensors.numpy")
-    ours = {"a": np.float32([3]), "b": np.int32(4), "c": np.ones((2, 3), np.float16), "d": np.array(True), "e": 2.5, "f": 7}
-    write_file(tmp_path / "ours.safetensors", ours)
-    theirs = package.load_file(tmp_path / "ours.safetensors")
-    assert {key: np.asarray(value).tolist() for key, value in theirs.items()} == {
-        key: np.asarray(value).tolist() for key, value in ours.items()
+    arrays = {"a": np.float32([3]), "b": np.int32(4), "c": np.ones((2, 3), np.float16), "d": np.array(True), "e": 2.5, "f": 7}
+    write_file(tmp_path / "ours.safetensors", arrays)
+    loaded = package.load_file(tmp_path / "ours.safetensors")
+    assert {key: value.tolist() for key, value in loaded.items()} == {
+        key: np.asarray(value).tolist() for key, value in arrays.items()
     }
     package.save_file({"w": np.ones((4, 4)), "scale": np.float64([8.0])}, tmp_path / "theirs.safetensors", metadata={"by": "it"})
     assert read_file(tmp_path / "theirs.safetensors") == {"w": Unread("F64", (4, 4)), "scale": np.array([8.0])}
 
 
-def test_tensors_of_a_model_are_left_in_the_file(tmp_path):
-    """Also those of dtypes that NumPy has not; where a number is wanted, they are refused as an array of their shape would be."""
+def test_tensors_of_a_model_are_not_read(tmp_path):
+    """An unread tensor is rejected as the value of a scale. Dtypes that NumPy lacks are supported."""
     header = {
         "w": {"dtype": "BF16", "shape": [1], "data_offsets": [4, 6]},
         "scale": ENTRY,
@@ -95,24 +97,24 @@ def test_tensors_of_a_model_are_left_in_the_file(tmp_path):
 DAMAGED = {
     "truncated.json": (b'{"scale": 1', "Expecting"),
     "empty.json": (b"", "Expecting value"),
-    "list.json": (b"[1, 2]", "must hold a mapping, got list"),
-    "number.json": (b"3", "must hold a mapping, got int"),
-    "twice.json": (b'{"a": {"scale": 1, "scale": 2}}', "each name must come once in an object, got 'scale' twice"),
+    "list.json": (b"[1, 2]", "must contain a mapping, got list"),
+    "number.json": (b"3", "must contain a mapping, got int"),
+    "twice.json": (b'{"a": {"scale": 1, "scale": 2}}', "duplicate key in JSON object: 'scale'"),
     "nan.json": (b'{"scale": NaN}', "each number must be finite, got NaN"),
     "infinity.json": (b'{"scale": -Infinity}', "each number must be finite, got -Infinity"),
-    "large.json": (b'{"scale": 1e999}', "each number must be one that float64 can hold, got 1e999"),
+    "large.json": (b'{"scale": 1e999}', "each number must be in the range of float64, got 1e999"),
     "digits.json": (b'{"scale": ' + b"1" * 5000 + b"}", "limit"),
     "deep.json": (b'{"a":' * 100_000, "nested too deep"),
     "latin.json": (b'{"a": "\xe9"}', "utf-8"),
     "utf16.json": ('{"a": 1}'.encode("utf-16"), "utf-8"),
-    "empty.safetensors": (b"", "a header of 0 bytes was announced in a file of 0"),
-    "short.safetensors": (b"\1\0\0", "was announced in a file of 3"),
-    "huge.safetensors": (struct.pack("<Q", 2**63) + b"{}", "a header of 9223372036854775808 bytes was announced in a file of 10"),
-    "early_end.safetensors": (struct.pack("<Q", 6) + b"{}", "a header of 6 bytes was announced in a file of 10"),
+    "empty.safetensors": (b"", "the header must fit into the 0 bytes of the file .* got 0"),
+    "short.safetensors": (b"\1\0\0", "the header must fit into the 3 bytes of the file"),
+    "huge.safetensors": (struct.pack("<Q", 2**63) + b"{}", "into the 10 bytes of the file .* got 9223372036854775808"),
+    "early_end.safetensors": (struct.pack("<Q", 6) + b"{}", "into the 10 bytes of the file .* got 6"),
     "cut.safetensors": (safetensors({"a": ENTRY})[:-2], "must fill the 2 bytes"),
     "no_json.safetensors": (safetensors(b"scale=1"), "Expecting value"),
     "a_list.safetensors": (safetensors([]), "the header must be a JSON object, got list"),
-    "twice.safetensors": (safetensors(b'{"a": 1, "a": 2}'), "each name must come once"),
+    "twice.safetensors": (safetensors(b'{"a": 1, "a": 2}'), "duplicate key in JSON object: 'a'"),
     "entry.safetensors": (safetensors({"a": [1]}), "a must have dtype, shape and data_offsets"),
     "more.safetensors": (safetensors({"a": {**ENTRY, "x": 1}}), "a must have dtype, shape and data_offsets"),
     "shape.safetensors": (safetensors({"a": {**ENTRY, "shape": [-1]}}), "a must have a str and two lists of sizes"),
@@ -133,13 +135,13 @@ DAMAGED = {
 }
 
 
-def test_a_damaged_file_is_refused(tmp_path):
-    """With its path, the kind that was wanted, and what is wrong with it; one that is not there is the system's error."""
+def test_damaged_file_raises_a_value_error(tmp_path):
+    """The error contains the path and the reason. A missing file raises a FileNotFoundError."""
     for name, (data, message) in DAMAGED.items():
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(ValueError, match=message) as caught:
+        with pytest.raises(ValueError, match=message) as error:
             read_file(tmp_path / name)
-        assert str(tmp_path / name) in str(caught.value)
+        assert str(tmp_path / name) in str(error.value)
     for suffix in (".json", ".safetensors", ".pt"):
         with pytest.raises(FileNotFoundError):
             read_file(tmp_path / f"none{suffix}")
@@ -155,8 +157,8 @@ def test_a_damaged_file_is_refused(tmp_path):
         (["scaler.pdparams", "scaler.msgpack", "scaler.txt", "scaler"], "load it with its own library"),
     ],
 )
-def test_other_files_are_refused_with_advice(tmp_path, names, advice):
-    """Nothing of them is looked at, and nothing is written to them."""
+def test_other_suffixes_raise_an_error_with_a_remedy(tmp_path, names, advice):
+    """Files with such a suffix are neither read nor written."""
     for name in names:
         (tmp_path / name).write_bytes(pickled(Runs()))
         with pytest.raises(ValueError, match=f"must end in one of .*{advice}"):
@@ -166,18 +168,18 @@ def test_other_files_are_refused_with_advice(tmp_path, names, advice):
         assert (tmp_path / name).read_bytes() == pickled(Runs())
 
 
-@pytest.mark.parametrize("kind", ["zip", "old"])
-def test_code_in_a_torch_file_is_not_run(tmp_path, kind):
-    """Neither in the present kind nor in that before torch 1.6; the tensors beside it are not loaded either."""
+@pytest.mark.parametrize("zipped", [True, False])
+def test_code_in_a_torch_file_is_not_run(tmp_path, zipped):
+    """The file is rejected as a whole, in the zip format and in that of torch before 1.6."""
     file = tmp_path / "scaler.pt"
-    torch.save({"scale": torch.ones(1), "more": Runs()}, file, _use_new_zipfile_serialization=kind == "zip")
-    with pytest.raises(ValueError, match=r"torch.load\(weights_only=True\) refuses it"):
+    torch.save({"scale": torch.ones(1), "more": Runs()}, file, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(ValueError, match=r"torch.load\(weights_only=True\) fails"):
         read_file(file)
-    torch.save({"scale": torch.ones(1)}, file, _use_new_zipfile_serialization=kind == "zip")
+    torch.save({"scale": torch.ones(1)}, file, _use_new_zipfile_serialization=zipped)
     assert read_file(file) == {"scale": torch.ones(1)}
 
 
-def test_without_torch_only_its_files_cannot_be_read(tmp_path, monkeypatch):
+def test_only_torch_files_require_torch(tmp_path, monkeypatch):
     """JSON and safetensors are read with the standard library and NumPy."""
     for suffix in (".json", ".safetensors", ".pt"):
         write_file(tmp_path / f"scaler{suffix}", STATE)
@@ -190,7 +192,7 @@ def test_without_torch_only_its_files_cannot_be_read(tmp_path, monkeypatch):
 
 
 def whole_files():
-    """A good file of each kind."""
+    """Return a valid file of each type."""
     buffer = io.BytesIO()
     torch.save(STATE, buffer)
     tensors = {"scale": ENTRY, "w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [4, 20]}}
@@ -202,23 +204,23 @@ GOOD = whole_files()
 
 @st.composite
 def damaged(draw):
-    """A good file that was cut, or some of whose bytes are others, are gone or came in."""
+    """Draw a valid file that was cut, or some of whose bytes were changed, removed or inserted."""
     suffix = draw(st.sampled_from(sorted(GOOD)))
     data = bytearray(GOOD[suffix])
     for _ in range(draw(st.integers(1, 4))):
-        place = draw(st.integers(0, len(data)))
+        index = draw(st.integers(0, len(data)))
         change = draw(st.sampled_from(["cut", "set", "remove", "insert"]))
         if change == "cut":
-            del data[place:]
+            del data[index:]
         else:
-            data[place : place + (change != "insert")] = b"" if change == "remove" else bytes([draw(st.integers(0, 255))])
+            data[index : index + (change != "insert")] = b"" if change == "remove" else bytes([draw(st.integers(0, 255))])
     return suffix, bytes(data)
 
 
 @settings(max_examples=200)
 @given(damaged() | st.tuples(st.sampled_from(sorted(GOOD)), st.binary(max_size=60)))
-def test_whatever_is_in_a_file_it_is_read_or_refused(tmp_path_factory, case):
-    """Nothing but a mapping or a ValueError comes of it, and nothing but a checkpoint or a ValueError of the mapping."""
+def test_any_file_is_read_or_raises_a_value_error(tmp_path_factory, case):
+    """Loading the mapping in a file that was read returns a checkpoint or raises a ValueError."""
     suffix, data = case
     file = tmp_path_factory.getbasetemp() / f"fuzzed{suffix}"
     file.write_bytes(data)
@@ -247,8 +249,8 @@ values = st.recursive(
 
 @settings(max_examples=150)
 @given(st.data(), st.sampled_from(list(checkpoints.FORMATS)))
-def test_whatever_is_in_a_mapping_it_is_read_or_refused(data, name):
-    """Good entries with some others in their places, at the top or somewhere inside."""
+def test_any_mapping_is_loaded_or_raises_a_value_error(data, name):
+    """Some values of a valid mapping are replaced, at the top level or one level below."""
     saved = checkpoints.convert(STATE, "torch", name)
     mapping = {**saved.mapping, **saved.report.settings}
     for key in data.draw(st.sets(st.sampled_from(sorted(mapping)), max_size=2)):
@@ -256,7 +258,7 @@ def test_whatever_is_in_a_mapping_it_is_read_or_refused(data, name):
     if data.draw(st.booleans()):
         mapping = data.draw(values.map(lambda value: {"inner": mapping, "other": value}))
     try:
-        found = checkpoints.load(name, mapping)
+        checkpoint = checkpoints.load(name, mapping)
     except ValueError:
         return
-    assert checkpoints.save(name, found).report.lossless
+    assert checkpoints.save(name, checkpoint).report.lossless

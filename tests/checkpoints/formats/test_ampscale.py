@@ -1,4 +1,4 @@
-"""Our own format holds every rule and every state, reads back exactly, and takes nothing else."""
+"""Tests of the format "ampscale", which holds every rule and every state exactly."""
 
 import json
 
@@ -16,38 +16,38 @@ PLAIN = checkpoints.save("ampscale", Checkpoint(presets.torch(), LossScaleState(
 
 
 @given(small_rules() | st.sampled_from([preset.rule() for preset in presets.PRESETS.values()]), st.text(".x", max_size=12))
-def test_any_rule_and_state_are_read_back(rule, trace):
-    """Through JSON and back: the same rule, first scale included, and the same state, bit for bit."""
+def test_any_rule_and_state_round_trip(rule, trace):
+    """The rule and the state are equal bit for bit after a conversion to JSON text and back."""
     state = rule.init(like=np.zeros(()))
     for symbol in trace:
         state = rule.update(state, symbol == ".")
     saved = checkpoints.save("ampscale", Checkpoint(rule, state))
-    found = checkpoints.load("ampscale", json.loads(json.dumps(saved.mapping, allow_nan=False)))
-    assert found.rule == rule
-    assert found.state == state
-    assert [getattr(value, "dtype", None) for value in found.state] == [getattr(value, "dtype", None) for value in state]
+    loaded = checkpoints.load("ampscale", json.loads(json.dumps(saved.mapping, allow_nan=False)))
+    assert loaded.rule == rule
+    assert loaded.state == state
+    assert [getattr(value, "dtype", None) for value in loaded.state] == [getattr(value, "dtype", None) for value in state]
     assert (saved.report.lossless, saved.report.dropped, saved.report.settings) == (True, {}, {})
 
 
-def test_what_it_looks_like():
-    """A name, a version, the rule's fields, and the state with its scale in hexadecimal."""
+def test_entries_have_the_documented_keys():
+    """The mapping contains a name, a version, the rule's fields, and the state with its scales in hexadecimal."""
     assert list(PLAIN) == ["format", "version", "rule", "state"]
     assert (PLAIN["format"], PLAIN["version"]) == ("ampscale.scaler", 1)
     assert PLAIN["state"] == {"scale": "0x1.0000000000000p+16", "good_steps": 7, "bad_steps": 0}
     assert LossScaleRule.from_json(json.dumps(PLAIN["rule"])) == presets.torch()
-    lagging = checkpoints.save("ampscale", Checkpoint(presets.mxnet(), LossScaleState(4.0, 0, 0, None, 8.0))).mapping
-    assert lagging["state"]["pending_scale"] == "0x1.0000000000000p+3"
-    rated = checkpoints.save("ampscale", Checkpoint(presets.fairseq_tolerance(), LossScaleState(4.0, 0, 1, 9))).mapping
-    assert rated["state"]["window_steps"] == 9
+    delayed = checkpoints.save("ampscale", Checkpoint(presets.mxnet(), LossScaleState(4.0, 0, 0, None, 8.0))).mapping
+    assert delayed["state"]["pending_scale"] == "0x1.0000000000000p+3"
+    tolerant = checkpoints.save("ampscale", Checkpoint(presets.fairseq_tolerance(), LossScaleState(4.0, 0, 1, 9))).mapping
+    assert tolerant["state"]["window_steps"] == 9
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "must be of format 'ampscale.scaler' and version 1, got 'ampscale.scaler' and 2"),
-        ({"format": "other"}, "must be of format 'ampscale.scaler' and version 1, got 'other' and 1"),
+        ({"version": 2}, "must have format 'ampscale.scaler' and version 1, got 'ampscale.scaler' and 2"),
+        ({"format": "other"}, "must have format 'ampscale.scaler' and version 1, got 'other' and 1"),
         ({"rule": [1]}, "rule: a rule must be a JSON object"),
-        ({"rule": {"growth": 2}}, "rule: a rule must have none but the members"),
+        ({"rule": {"growth": 2}}, "rule: unknown rule fields"),
         ({"rule": {"growth_factor": 0.5}}, "rule: growth_factor must be a number of at least 1"),
         ({"rule": {"growth_factor": "2"}}, "rule: growth_factor must be"),
         ({"state": 3}, "state must have the members"),
@@ -62,16 +62,16 @@ def test_what_it_looks_like():
         ({"extra": 1}, "there is no state of ampscale .* unknown"),
     ],
 )
-def test_anything_else_is_refused(change, message):
-    """Other versions, other members, and values that no run has."""
+def test_invalid_entries_raise_a_value_error(change, message):
+    """Examples are other versions, other members, and counts that no run reaches."""
     with pytest.raises(ValueError, match=message):
         checkpoints.load("ampscale", {**PLAIN, **change})
 
 
-def test_a_rule_must_be_the_one_in_the_file():
-    """It may be given, and is then compared; there are no settings beside it."""
+def test_rule_must_equal_the_saved_rule():
+    """The format has no settings."""
     assert checkpoints.load("ampscale", PLAIN, presets.torch()).rule == presets.torch()
-    with pytest.raises(ValueError, match="the rule must agree with what ampscale saved"):
+    with pytest.raises(ValueError, match="the rule must agree with the saved LossScaleRule"):
         checkpoints.load("ampscale", PLAIN, presets.paddle())
     with pytest.raises(ValueError, match="settings of ampscale must be some of"):
         checkpoints.load("ampscale", PLAIN, settings={"period": 3})

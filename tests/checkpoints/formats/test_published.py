@@ -1,4 +1,4 @@
-"""Each format as its framework gives it: what is read from it, what is written for it, and what is refused."""
+"""Tests of the published formats: entries as the frameworks save them, entries that are written, and invalid entries."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from ampscale.core.machine import LossScaleState
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 
-# What the frameworks save, and the state it says: scale, finite steps, overflows counted.
+# Entries as the frameworks save them, with the scale and the counts of finite steps and of overflows that they encode.
 REAL = {
     "torch": (
         {"scale": 65536.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000, "_growth_tracker": 1999},
@@ -86,37 +86,37 @@ CELL = {"scale_sense": 8.0, "current_iterator_step": 1, "last_overflow_iterator_
 
 
 def numbers(checkpoint):
-    """Scale, finite steps and overflows of a checkpoint."""
+    """Return the scale and the counts of finite steps and of overflows of a checkpoint."""
     return tuple(value.item() for value in checkpoint.state[:3])
 
 
-def test_a_state_is_read_as_its_framework_saves_it():
-    """Python numbers, alone or in a list, NumPy's and torch's arrays of shape () and (1,), in the formats of all scalers."""
+def test_load_reads_the_entries_of_all_frameworks():
+    """Values are Python numbers, alone or in a list, and arrays of NumPy and torch of shape () and (1,)."""
     assert list(checkpoints.FORMATS) == ["ampscale", *REAL]
     for name, (mapping, expected) in REAL.items():
-        found = checkpoints.load(name, mapping)
-        assert numbers(found) == expected
-        assert found.state.scale.dtype == found.rule.dtype
-        assert found.rule.init_scale == expected[0]
-        assert found.at == ""
+        checkpoint = checkpoints.load(name, mapping)
+        assert numbers(checkpoint) == expected
+        assert checkpoint.state.scale.dtype == checkpoint.rule.dtype
+        assert checkpoint.rule.init_scale == expected[0]
+        assert checkpoint.at == ""
     assert numbers(checkpoints.load("flax", {"fin_steps": [7], "scale": [8.0]})) == (8.0, 7, 0)
 
 
-def test_the_rule_is_what_the_file_says_and_the_preset_for_the_rest():
-    """The constants in a file are the rule's; those that it does not hold are assumed, and said."""
-    found = checkpoints.load("paddle", REAL["paddle"][0])
-    assert found.rule == presets.paddle(32768.0, growth_interval=1000, hysteresis=2)
-    assert found.assumed == {}
-    found = checkpoints.load("deepspeed", REAL["deepspeed"][0])
-    assert found.rule == presets.deepspeed(2.0**15)
-    assert (found.assumed, found.ignored) == ({}, ("dtype",))
-    found = checkpoints.load("megatron", REAL["megatron"][0])
-    assert found.rule == presets.megatron()
-    assert set(found.assumed) == {"growth_factor", "backoff_factor", "growth_interval", "hysteresis", "min_scale"}
-    assert found.assumed["growth_interval"] == 1000
-    found = checkpoints.load("flax", REAL["flax"][0])
-    assert found.rule == presets.flax()
-    assert found.assumed["growth_interval"] == 2001
+def test_missing_constants_are_those_of_the_preset():
+    """Constants that the file lacks are listed in `assumed`."""
+    checkpoint = checkpoints.load("paddle", REAL["paddle"][0])
+    assert checkpoint.rule == presets.paddle(32768.0, growth_interval=1000, hysteresis=2)
+    assert checkpoint.assumed == {}
+    checkpoint = checkpoints.load("deepspeed", REAL["deepspeed"][0])
+    assert checkpoint.rule == presets.deepspeed(2.0**15)
+    assert (checkpoint.assumed, checkpoint.ignored) == ({}, ("dtype",))
+    checkpoint = checkpoints.load("megatron", REAL["megatron"][0])
+    assert checkpoint.rule == presets.megatron()
+    assert set(checkpoint.assumed) == {"growth_factor", "backoff_factor", "growth_interval", "hysteresis", "min_scale"}
+    assert checkpoint.assumed["growth_interval"] == 1000
+    checkpoint = checkpoints.load("flax", REAL["flax"][0])
+    assert checkpoint.rule == presets.flax()
+    assert checkpoint.assumed["growth_interval"] == 2001
     assert checkpoints.load("mindspore_update_cell", REAL["mindspore_update_cell"][0]).ignored == ("network.dense.weight",)
 
 
@@ -130,33 +130,33 @@ def test_the_rule_is_what_the_file_says_and_the_preset_for_the_rest():
         ("flax", FIN_STEPS, {"growth_interval": 4, "minimum_scale": None}, presets.flax(8.0, growth_interval=4, min_scale=None)),
     ],
 )
-def test_settings_are_the_scalers_own(name, mapping, settings, rule):
-    """What a constructor was called with is given under its names and in its terms, and is then no longer assumed."""
-    found = checkpoints.load(name, mapping, settings=settings)
-    assert found.rule == rule
-    assert not set(settings) & set(found.assumed)
+def test_settings_have_the_names_of_the_scaler(name, mapping, settings, rule):
+    """Constants that are passed as settings are not listed in `assumed`."""
+    checkpoint = checkpoints.load(name, mapping, settings=settings)
+    assert checkpoint.rule == rule
+    assert not set(settings) & set(checkpoint.assumed)
 
 
 @pytest.mark.parametrize(
     ("name", "more", "settings"),
     [
         ("keras", {}, {"period": 3}),
-        ("keras", {"dynamic_growth_steps": 3}, {"dynamic_growth_steps": 3}),  # said twice
+        ("keras", {"dynamic_growth_steps": 3}, {"dynamic_growth_steps": 3}),  # also in the file
         ("torch", {}, {"growth_interval": 3}),
     ],
 )
-def test_settings_that_a_scaler_has_not_are_refused(name, more, settings):
-    """Also those that are in the file."""
+def test_invalid_settings_raise_an_error(name, more, settings):
+    """A setting must be an argument of the scaler's constructor that the file does not contain."""
     with pytest.raises(ValueError, match=f"settings of {name} must be some of"):
         checkpoints.load(name, {**REAL[name][0], **more}, settings=settings)
 
 
-def test_a_rule_says_what_the_file_does_not():
-    """A rule is taken for all that is not in the file, and must agree with what is."""
+def test_rule_replaces_missing_constants():
+    """A rule that contradicts the file raises an error."""
     rule = presets.megatron(2.0**32, growth_interval=4, hysteresis=3)
-    found = checkpoints.load("megatron", REAL["megatron"][0], rule)
-    assert (found.rule, found.assumed) == (rule, {})
-    assert numbers(found) == (2.0**32, 3, 2)
+    checkpoint = checkpoints.load("megatron", REAL["megatron"][0], rule)
+    assert (checkpoint.rule, checkpoint.assumed) == (rule, {})
+    assert numbers(checkpoint) == (2.0**32, 3, 2)
     sharded = presets.torch_sharded_cpu()
     assert checkpoints.load("torch", REAL["torch"][0], sharded).rule == sharded
     with pytest.raises(ValueError, match="growth_interval is 2000 in the file and 7 in the rule"):
@@ -168,14 +168,14 @@ def test_a_rule_says_what_the_file_does_not():
 STATE = LossScaleState(np.float32(4096), np.int32(2), np.int32(0))
 
 
-def test_counts_that_go_down_and_iterations_say_the_same():
-    """Megatron counts its patience down and below zero, DeepSpeed down to one; both count a spent one alike."""
+def test_hysteresis_trackers_and_iteration_numbers_are_decoded():
+    """Megatron's tracker of overflows counts down below zero and DeepSpeed's to one; at one or less every overflow backs off."""
     rule = presets.megatron(4096.0, growth_interval=5, hysteresis=3)
     for tracker, bad in ((3, 0), (2, 1), (1, 2), (0, 3), (-1, 3), (-200, 3)):
         mapping = {"scale": np.ones(1, np.float32) * 8, "growth_tracker": 0, "hysteresis_tracker": tracker}
-        found = checkpoints.load("megatron", mapping, rule)
-        assert numbers(found) == (8.0, 0, bad)
-        other = checkpoints.save("deepspeed", found)
+        checkpoint = checkpoints.load("megatron", mapping, rule)
+        assert numbers(checkpoint) == (8.0, 0, bad)
+        other = checkpoints.save("deepspeed", checkpoint)
         assert other.mapping["cur_hysteresis"] == max(tracker, 1)
         assert "bad_steps" not in other.report.dropped
     zero = {**REAL["deepspeed"][0], "scale_window": 4}
@@ -184,19 +184,19 @@ def test_counts_that_go_down_and_iterations_say_the_same():
         assert numbers(checkpoints.load("deepspeed", {**zero, "cur_iter": iteration}))[1] == good
 
 
-def test_consecutive_hysteresis_is_part_of_the_rule():
-    """DeepSpeed saves whether a finite step refills its patience, and whether it raises at its floor."""
+def test_deepspeed_flags_are_part_of_the_rule():
+    """DeepSpeed saves if a finite step resets the overflow count, and if it raises an error at `min_scale`."""
     mapping = {**REAL["deepspeed"][0], "cur_iter": 10, "consecutive_hysteresis": True, "raise_error_at_min_scale": False}
-    found = checkpoints.load("deepspeed", mapping)
-    assert found.rule == presets.deepspeed_consecutive(2.0**15, raise_at_min_scale=False)
-    assert checkpoints.save("deepspeed", found).mapping["consecutive_hysteresis"] is True
-    assert checkpoints.save("deepspeed", found).report.lossless
+    checkpoint = checkpoints.load("deepspeed", mapping)
+    assert checkpoint.rule == presets.deepspeed_consecutive(2.0**15, raise_at_min_scale=False)
+    assert checkpoints.save("deepspeed", checkpoint).mapping["consecutive_hysteresis"] is True
+    assert checkpoints.save("deepspeed", checkpoint).report.lossless
 
 
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("torch", {"scale": float("inf")}, "scale must be positive and finite, got inf: no run comes back"),
+        ("torch", {"scale": float("inf")}, "scale must be positive and finite, got inf: no run can recover"),
         ("torch", {"scale": float("nan")}, "scale must be positive and finite, got nan"),
         ("torch", {"scale": 0.0}, "scale must be positive and finite, got 0.0"),
         ("torch", {"scale": -4.0}, "scale must be positive and finite, got -4.0"),
@@ -215,12 +215,12 @@ def test_consecutive_hysteresis_is_part_of_the_rule():
         ("torch", {"_growth_tracker": -1}, "_growth_tracker must be an int from 0"),
         ("torch", {"_growth_tracker": 2000}, "finite steps must be from 0 to 1999, since the growth interval is 2000, got 2000"),
         ("paddle", {"decr_count": 2}, "overflows must be from 0 to 1, since the hysteresis is 2, got 2"),
-        ("paddle", {"use_dynamic_loss_scaling": False}, "must be True, got False: a scale that does not move"),
+        ("paddle", {"use_dynamic_loss_scaling": False}, "must be True, got False: a constant scale has no state"),
         ("paddle", {"use_dynamic_loss_scaling": 1}, "use_dynamic_loss_scaling must be a bool, got 1"),
         ("paddle", {"incr_count": 5}, "overflows must be 0 after 5 finite steps, since each of them resets it, got 1"),
         ("megatron", {"hysteresis_tracker": 3}, "overflows must be from 0 to 2, since the hysteresis is 2, got -1"),
         ("megatron", {"hysteresis_tracker": -(2**31) - 1}, "hysteresis_tracker must be an int from -2147483648 to"),
-        ("megatron", {"scale": torch.tensor([float("inf")])}, "got inf: no run comes back"),
+        ("megatron", {"scale": torch.tensor([float("inf")])}, "got inf: no run can recover"),
         ("deepspeed", {"cur_hysteresis": 3}, "overflows must be from 0 to 2, since the hysteresis is 2, got -1"),
         ("deepspeed", {"cur_hysteresis": 0}, "cur_hysteresis must be an int from 1"),
         ("deepspeed", {"last_overflow_iter": 3210}, "last_overflow_iter must be less than cur_iter, which is 3210, got 3210"),
@@ -231,20 +231,20 @@ def test_consecutive_hysteresis_is_part_of_the_rule():
         ("flax", {"fin_steps": 2001}, "finite steps must be from 0 to 2000, since the growth interval is 2001"),
     ],
 )
-def test_what_no_scaler_saves_is_refused(name, change, message):
-    """Scales that no run comes back from, wrong types, and counts that no run reaches: what was wanted, and what came."""
+def test_invalid_entries_raise_a_value_error(name, change, message):
+    """The error states what was expected and what was passed."""
     with pytest.raises(ValueError, match=message):
         checkpoints.load(name, {**REAL[name][0], **change})
 
 
-def test_all_that_is_wrong_is_said_at_once():
-    """Missing and unknown keys in one error, and wrong values in another."""
+def test_one_error_lists_all_invalid_entries():
+    """One error lists all missing and unknown keys, and another one all invalid values."""
     mapping = {key: value for key, value in REAL["torch"][0].items() if key not in ("scale", "growth_factor")}
     with pytest.raises(ValueError, match=r"missing \['scale', 'growth_factor'\], unknown \['scael', 'more'\]"):
         checkpoints.load("torch", {**mapping, "scael": 1.0, "more": 2})
     with pytest.raises(ValueError, match=r"scale must be .*; _growth_tracker must be .*; growth_factor must be"):
         checkpoints.load("torch", {**REAL["torch"][0], "scale": "a", "growth_factor": "b", "_growth_tracker": "c"})
-    with pytest.raises(ValueError, match="got none: the scaler was off"):
+    with pytest.raises(ValueError, match="got none: the scaler was disabled"):
         checkpoints.load("torch", {})
 
 
@@ -257,8 +257,8 @@ def test_all_that_is_wrong_is_said_at_once():
         (lambda: checkpoints.load("torch", [1]), TypeError, "mapping must be a mapping, got list"),
     ],
 )
-def test_what_is_no_format_and_no_checkpoint_is_refused(call, error, message):
-    """The message lists the formats that there are."""
+def test_invalid_arguments_raise_an_error(call, error, message):
+    """The error for an unknown format lists all formats."""
     with pytest.raises(error, match=message):
         call()
 
@@ -274,26 +274,22 @@ def test_what_is_no_format_and_no_checkpoint_is_refused(call, error, message):
         (presets.mxnet(), (8.0, 0, 0, None, np.inf), "pending_scale must be positive and finite, got inf"),
     ],
 )
-def test_a_state_that_no_run_reaches_is_not_saved(rule, state, message):
-    """Whoever wrote it down."""
+def test_save_rejects_unreachable_states(rule, state, message):
+    """The scale must be positive and finite, and the counts such as a run can reach."""
     with pytest.raises(ValueError, match=message):
         checkpoints.save("torch", Checkpoint(rule, LossScaleState(*state)))
 
 
-def test_a_scale_that_is_rounded_is_reported():
-    """
-    DeepSpeed holds its scale in float64, and most others in float32; where that has only a neighbour, the two differ at once.
-
-    A scale that would become infinite or zero is refused.
-    """
+def test_rounded_scale_is_reported():
+    """A float64 scale that float32 cannot hold is rounded; one that would become infinite or zero raises an error."""
     saved = checkpoints.save("torch", Checkpoint(presets.apex(1.1, growth_interval=3), LossScaleState(1.1, 0, 0)))
     assert saved.mapping["scale"] == float(np.float32(1.1))
     assert saved.report.dropped["scale"] == (1.1, float(np.float32(1.1)))
     assert saved.report.divergence.first == ()
     assert not saved.report.lossless
     rule = replace(presets.deepspeed_fp16_optimizer(), min_scale=None)
-    for scale, held in ((2.0**128, "inf"), (2.0**-150, "0.0")):
-        with pytest.raises(ValueError, match=f"would be {held} in float32, in which the target holds it"):
+    for scale, rounded in ((2.0**128, "inf"), (2.0**-150, "0.0")):
+        with pytest.raises(ValueError, match=f"would be {rounded} in float32, the dtype of the target's scale"):
             checkpoints.save("torch", Checkpoint(rule, LossScaleState(scale, 0, 0)))
 
 
@@ -312,34 +308,34 @@ def test_a_scale_that_is_rounded_is_reported():
         (presets.bmtrain(), (8.0, 5000, 0), "torch", {"block_at_bounds": (True, False), "growth_interval": None}),
     ],
 )
-def test_what_the_target_does_not_have_is_dropped(rule, state, target, dropped):
-    """Constants and counts alike, each with what it was and what it is."""
+def test_report_lists_dropped_fields(rule, state, target, dropped):
+    """Dropped constants and counts have the source's and the target's value."""
     report = checkpoints.save(target, Checkpoint(rule, LossScaleState(*state))).report
     assert {name: report.dropped.get(name) for name in dropped} == dropped
     assert not report.lossless
 
 
-def test_counts_stay_in_the_targets_range():
-    """What a gate or a rate let grow is the last count that the target's own runs reach."""
-    gated = checkpoints.save("torch", Checkpoint(presets.bmtrain(), LossScaleState(8.0, 5000, 0)))
-    assert gated.mapping["_growth_tracker"] == 1023
-    rated = checkpoints.save("paddle", Checkpoint(presets.fairseq_tolerance(), LossScaleState(8.0, 0, 3, 20)))
-    assert (rated.mapping["decr_every_n_nan_or_inf"], rated.mapping["decr_count"]) == (1, 0)
+def test_counts_are_limited_to_the_range_of_the_target():
+    """Counts that only `block_at_bounds` or `overflow_tolerance` allow become the largest that the target's runs reach."""
+    blocked = checkpoints.save("torch", Checkpoint(presets.bmtrain(), LossScaleState(8.0, 5000, 0)))
+    assert blocked.mapping["_growth_tracker"] == 1023
+    tolerant = checkpoints.save("paddle", Checkpoint(presets.fairseq_tolerance(), LossScaleState(8.0, 0, 3, 20)))
+    assert (tolerant.mapping["decr_every_n_nan_or_inf"], tolerant.mapping["decr_count"]) == (1, 0)
     for good, bad in ((0, 1), (3, 0)):
-        patient = checkpoints.save("paddle", Checkpoint(presets.megatron(), LossScaleState(8.0, good, 1)))
-        assert (patient.mapping["incr_count"], patient.mapping["decr_count"]) == (good, bad)
+        saved = checkpoints.save("paddle", Checkpoint(presets.megatron(), LossScaleState(8.0, good, 1)))
+        assert (saved.mapping["incr_count"], saved.mapping["decr_count"]) == (good, bad)
 
 
-def test_what_has_no_effect_is_not_dropped():
-    """At one overflow a backoff nothing is refilled, and a power of two is divided by and multiplied by alike."""
+def test_fields_without_effect_are_not_dropped():
+    """With `hysteresis=1` no count is reset, and dividing by a power of two equals multiplying by its reciprocal."""
     saved = checkpoints.save("jmp", Checkpoint(presets.oneflow(), STATE))
     assert set(saved.report.dropped) == {"max_scale", "skip_infinite_growth"}
     saved = checkpoints.save("jmp", Checkpoint(presets.mindspore(growth_interval=3), STATE))
     assert (saved.report.dropped, saved.report.lossless) == ({}, True)
 
 
-def test_flax_is_told_one_step_less():
-    """It grows a step later than its interval says, and so agrees with a scaler whose interval is one longer."""
+def test_flax_interval_is_one_step_shorter():
+    """The scale of flax grows one step after its interval."""
     source = replace(presets.flax(growth_interval=1999), init_scale=4096.0)
     saved = checkpoints.save("flax", Checkpoint(replace(source, max_scale=presets.LARGEST), LossScaleState(4096.0, 1999, 0)))
     assert saved.report.settings["growth_interval"] == 1999
@@ -349,19 +345,19 @@ def test_flax_is_told_one_step_less():
     assert torch_like.report.growth == (1, 1)
 
 
-def test_how_late_the_next_growth_is():
-    """The steps to it in the source and in the target, if no overflow comes."""
+def test_report_states_the_next_growth_of_source_and_target():
+    """The first window of DeepSpeed has one step more than `scale_window`."""
     source = Checkpoint(presets.deepspeed(growth_interval=10), LossScaleState(8.0, -1, 0))
     assert checkpoints.save("torch", source).report.growth == (11, 10)
     assert checkpoints.save("deepspeed", source).report.growth == (11, 11)
 
 
 @pytest.mark.parametrize(("file", "name"), [("mindspore_cell", "mindspore_update_cell"), ("mindspore_scaler", "mindspore")])
-def test_what_mindspore_wrote_is_read(file, name):
-    """Files that MindSpore 2.10.0 saved after three finite steps, an overflow, and two finite steps more, from 4096."""
-    found = checkpoints.load(name, checkpoints.read_file(RECORDED / f"{file}.safetensors"), settings={"scale_window": 3})
+def test_files_of_mindspore_are_loaded(file, name):
+    """MindSpore 2.10.0 saved them after three finite steps, an overflow and two finite steps, starting at 4096."""
+    checkpoint = checkpoints.load(name, checkpoints.read_file(RECORDED / f"{file}.safetensors"), settings={"scale_window": 3})
     rule = LossScaleRule(4096.0, growth_interval=3)
     state = rule.init(like=np.zeros(()))
     for symbol in "...x..":
         state = rule.update(state, symbol == ".")
-    assert numbers(found) == tuple(value.item() for value in state[:3]) == (4096.0, 2, 0)
+    assert numbers(checkpoint) == tuple(value.item() for value in state[:3]) == (4096.0, 2, 0)

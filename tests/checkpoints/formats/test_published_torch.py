@@ -1,4 +1,4 @@
-"""torch's own `GradScaler` goes on from what was converted as the machine says, and is converted from where it stands."""
+"""Tests of conversions to and from `torch.amp.GradScaler`."""
 
 from itertools import product
 
@@ -13,7 +13,7 @@ TRACES = ["".join(trace) for trace in product(".x", repeat=5)]
 
 
 class Training:
-    """One parameter, and torch's scaler around its optimizer, on the CPU."""
+    """Training of one parameter with torch's scaler on the CPU."""
 
     def __init__(self, **settings):
         self.weight = torch.nn.Parameter(torch.ones(()))
@@ -21,7 +21,7 @@ class Training:
         self.scaler = torch.amp.GradScaler("cpu", **settings)
 
     def step(self, finite):
-        """A training step, and the scale after it."""
+        """Run a training step, and return the next scale."""
         self.optimizer.zero_grad()
         loss = self.weight * (1.0 if finite else float("inf"))
         self.scaler.scale(loss).backward()
@@ -31,8 +31,8 @@ class Training:
 
 
 @pytest.mark.parametrize("source", SCALERS)
-def test_torchs_own_class_goes_on_as_the_report_says(source):
-    """Its scales after loading are those of the rule that the report says it runs, along all traces of five steps."""
+def test_grad_scaler_continues_with_the_target_rule(source):
+    """After loading, its scales are those of the report's target rule on all traces of five steps."""
     scaler, small = SCALERS[source], Small(2, 2, 1.0)
     seen = set()
     for loop in reached(scaler.make(small), 4):
@@ -49,8 +49,8 @@ def test_torchs_own_class_goes_on_as_the_report_says(source):
     assert len(seen) > 5
 
 
-def test_where_torchs_own_class_stands_is_read():
-    """A dict of the real scaler after any five steps says the state of the machine after them."""
+def test_state_dict_of_grad_scaler_is_loaded():
+    """After any five steps, the state dict holds the state of the rule and is written again unchanged."""
     for trace in TRACES:
         training = Training(init_scale=8.0, growth_interval=3, growth_factor=1.1, backoff_factor=0.7)
         rule = checkpoints.load("torch", {**training.scaler.state_dict(), "scale": 8.0}).rule
@@ -58,6 +58,6 @@ def test_where_torchs_own_class_stands_is_read():
         for symbol in trace:
             training.step(symbol == ".")
             state = rule.update(state, symbol == ".")
-        found = checkpoints.load("torch", training.scaler.state_dict())
-        assert found.state == state
-        assert checkpoints.save("torch", found).mapping == training.scaler.state_dict()
+        checkpoint = checkpoints.load("torch", training.scaler.state_dict())
+        assert checkpoint.state == state
+        assert checkpoints.save("torch", checkpoint).mapping == training.scaler.state_dict()

@@ -1,1 +1,1 @@
-"""Checkpoint files, read and written without running code."""
+"""Readers and writers of checkpoint files, which run no code from a file."""

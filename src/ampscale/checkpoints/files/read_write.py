@@ -1,8 +1,8 @@
 """
-Files of checkpoints: JSON, safetensors, and torch's.
+Readers and writers of checkpoint files: JSON, safetensors and torch's format.
 
-Nothing is ever unpickled, since a pickle runs whatever code its writer put into it. torch's files are read by its loader for
-weights alone, and torch is imported for them only.
+No file is unpickled, since a pickle can run any code. torch's files are read with `torch.load(weights_only=True)`, and torch is
+imported only for them.
 """
 
 import os
@@ -16,7 +16,7 @@ from ...parsing import LONGEST_JSON, json_text, parse_json
 from . import safetensors
 
 
-class _Kind(NamedTuple):
+class _FileType(NamedTuple):
     read: Callable[[BinaryIO], Any]
     content: Callable[[Mapping[str, Any]], bytes]
 
@@ -33,18 +33,19 @@ def _torch_content(mapping: Mapping[str, Any]) -> bytes:
     return content(mapping)
 
 
-_JSON = _Kind(lambda file: parse_json(file.read(LONGEST_JSON + 1)), lambda mapping: f"{json_text(mapping, indent=2)}\n".encode())
-_TORCH = _Kind(_read_torch, _torch_content)
-_KINDS = {
-    ".json": _JSON,
-    ".safetensors": _Kind(safetensors.read, safetensors.content),
+_TORCH = _FileType(_read_torch, _torch_content)
+_FILE_TYPES = {
+    ".json": _FileType(
+        lambda file: parse_json(file.read(LONGEST_JSON + 1)), lambda mapping: f"{json_text(mapping, indent=2)}\n".encode()
+    ),
+    ".safetensors": _FileType(safetensors.read, safetensors.content),
     ".pt": _TORCH,
     ".pth": _TORCH,
     ".bin": _TORCH,
 }
 _SAVE_AS_JSON = "load it with its own library, and save the scaler's entries as JSON"
-_REFUSED = {
-    ".ckpt": 'of MindSpore save it again with mindspore.save_checkpoint(..., format="safetensors"), of torch call it .pt',
+_REMEDIES = {
+    ".ckpt": 'save files of MindSpore with mindspore.save_checkpoint(..., format="safetensors"), rename files of torch to .pt',
     ".h5": _SAVE_AS_JSON,
     ".keras": _SAVE_AS_JSON,
     ".msgpack": _SAVE_AS_JSON,
@@ -59,57 +60,73 @@ _REFUSED = {
 
 def read_file(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     """
-    A checkpoint.
+    Read a checkpoint file.
 
     Args:
-        path: A file that ends in .json, .safetensors, or torch's .pt, .pth or .bin.
+        path: File whose name ends in .json, .safetensors, or torch's .pt, .pth or .bin.
 
     Returns:
-        The mapping that it holds. Of safetensors, only tensors of one element are read.
+        The mapping in the file. Of a safetensors file, only tensors of one element are read.
 
     Raises:
-        ImportError: It is torch's, and torch is not installed.
-        OSError: It cannot be read.
-        ValueError: It has another ending, is a device, is damaged, or holds something else than a mapping.
+        ImportError: The file is torch's, and torch is not installed.
+        OSError: The file cannot be read.
+        ValueError: The file has another suffix, is a device, is damaged, or does not contain a mapping.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "scaler.json")
+    >>> write_file(path, {"fin_steps": 4, "scale": 1024.0})
+    >>> read_file(path)
+    {'fin_steps': 4, 'scale': 1024.0}
     """
-    kind = _kind(Path(path))
+    file_type = _file_type(Path(path))
     check_regular(path)
     with open(path, "rb") as file:
-        return _read(kind, file, Path(path))
+        return _read(file_type, file, Path(path))
 
 
 def write_file(path: str | os.PathLike[str], mapping: Mapping[str, Any]) -> None:
     """
-    Write a mapping that `save` has made. At every moment the file holds what it held before, or all of the mapping.
+    Write a mapping, such as the result of `save`, to a checkpoint file.
+
+    The file is replaced atomically: it always contains either its old content or the complete mapping.
 
     Args:
         path: See `read_file`.
-        mapping: Numbers and arrays by name; in JSON anything that JSON can say, too.
+        mapping: Numbers and arrays by name; a JSON file can also hold strings, lists and nested mappings.
 
     Raises:
-        ImportError: It is torch's, and torch is not installed.
-        OSError: It cannot be written.
-        ValueError: It has another ending, such a file cannot hold the mapping, or `read_file` would reject it.
+        ImportError: The file is torch's, and torch is not installed.
+        OSError: The file cannot be written.
+        ValueError: The file has another suffix, its format cannot hold the mapping, or `read_file` would reject the file.
+
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> path = os.path.join(tempfile.mkdtemp(), "scaler.safetensors")
+    >>> write_file(path, {"fin_steps": np.int32(4), "scale": np.float32(1024.0)})
+    >>> read_file(path)["scale"]
+    array(1024., dtype=float32)
     """
-    kind = _kind(Path(path))
-    content = kind.content(mapping)
-    _read(kind, BytesIO(content), Path(path))
+    file_type = _file_type(Path(path))
+    content = file_type.content(mapping)
+    # Read the content before it replaces a file, so that a file that was written can always be read.
+    _read(file_type, BytesIO(content), Path(path))
     write_atomically(path, content)
 
 
-def _read(kind: _Kind, file: BinaryIO, path: Path) -> Mapping[str, Any]:
-    """Return the mapping in an open file, which an error calls *path*."""
+def _read(file_type: _FileType, file: BinaryIO, path: Path) -> Mapping[str, Any]:
+    """Return the mapping in an open file. Error messages name *path*."""
     try:
-        held = kind.read(file)
+        mapping = file_type.read(file)
     except ValueError as problem:
         raise ValueError(f"{path} must be a {path.suffix.lower()} file: {problem}") from problem
-    if not isinstance(held, Mapping):
-        raise ValueError(f"{path} must hold a mapping, got {type(held).__name__}")
-    return held
+    if not isinstance(mapping, Mapping):
+        raise ValueError(f"{path} must contain a mapping, got {type(mapping).__name__}")
+    return mapping
 
 
-def _kind(file: Path) -> _Kind:
+def _file_type(file: Path) -> _FileType:
     suffix = file.suffix.lower()
-    if suffix not in _KINDS:
-        raise ValueError(f"{file} must end in one of {list(_KINDS)}; {_REFUSED.get(suffix, _SAVE_AS_JSON)}")
-    return _KINDS[suffix]
+    if suffix not in _FILE_TYPES:
+        raise ValueError(f"{file} must end in one of {list(_FILE_TYPES)}; {_REMEDIES.get(suffix, _SAVE_AS_JSON)}")
+    return _FILE_TYPES[suffix]

@@ -1,8 +1,8 @@
 """
-The safetensors format: eight bytes that say how long the header is, the header in JSON, and the bytes of the tensors.
+Reader and writer of the safetensors format: the length of the header in eight bytes, the header in JSON, and the tensors' bytes.
 
-It is read here rather than by its own package, for two reasons: it is so simple that a strict reader is short, and of a whole
-model's checkpoint a scaler needs a few numbers, so that no tensor with more than one element is read at all.
+The safetensors package is not used, for two reasons: a strict reader is short, and a scaler requires only a few numbers of a
+model's checkpoint, so that no tensor of more than one element is read.
 """
 
 import math
@@ -23,7 +23,7 @@ _MOST_AXES, _LARGEST_SIZE = 32, 2**63 - 1
 
 @dataclass(frozen=True)
 class Unread:
-    """A tensor that was left in its file: it has more than one element, or a dtype that NumPy has not."""
+    """Tensor that was not read, because it has several elements or none, or a dtype that NumPy does not support."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -31,16 +31,16 @@ class Unread:
 
 def read(file: BinaryIO) -> dict[str, Any]:
     """
-    Return the tensors of a file, by name: NumPy arrays where they have one element, else `Unread`.
+    Return the tensors of a file by name: those of one element as NumPy arrays, all others as `Unread`.
 
     Raises:
-        ValueError: The file is not of this format.
+        ValueError: The file is not a safetensors file.
     """
     size = file.seek(0, SEEK_END)
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > min(size - 8, LONGEST_JSON):
-        raise ValueError(f"a header of {length} bytes was announced in a file of {size}, and at most {LONGEST_JSON} are read")
+        raise ValueError(f"the header must fit into the {size} bytes of the file and have at most {LONGEST_JSON}, got {length}")
     header = parse_json(file.read(length))
     if not isinstance(header, dict):
         raise ValueError(f"the header must be a JSON object, got {type(header).__name__}")
@@ -54,23 +54,25 @@ def read(file: BinaryIO) -> dict[str, Any]:
 
 def content(mapping: Mapping[str, Any]) -> bytes:
     """
-    Return a file that holds *mapping* as tensors: arrays as they are, Python floats in float64, ints in int64, bools in bool.
+    Return the bytes of a file with *mapping* as tensors: Python floats become float64, ints int64, and bools bool.
 
     Raises:
-        ValueError: A value is something else.
+        ValueError: A value is neither a number nor an array of numbers.
     """
     try:
         arrays = {name: np.asarray(value) for name, value in mapping.items()}
-    except (TypeError, RuntimeError) as problem:  # tensors that NumPy cannot hold, or that need a gradient
-        raise ValueError(f"safetensors hold numbers and arrays of numbers alone: {problem}") from problem
+    except (TypeError, RuntimeError) as problem:  # torch tensors of a dtype that NumPy lacks, or that require a gradient
+        raise ValueError(f"each value in a safetensors file must be a number or an array of numbers: {problem}") from problem
     codes = {np.dtype(code): name for name, code in _DTYPES.items()}
-    wrong = [name for name, array in arrays.items() if array.dtype not in codes]
-    if wrong:
-        raise ValueError(f"safetensors hold numbers and arrays of numbers alone, got something else under {excerpt(wrong)}")
-    header, at = dict[str, Any](), 0
+    invalid = [name for name, array in arrays.items() if array.dtype not in codes]
+    if invalid:
+        expected = "a number or an array of numbers"
+        raise ValueError(f"each value in a safetensors file must be {expected}, got other types for {excerpt(invalid)}")
+    header, offset = dict[str, Any](), 0
     for name, array in arrays.items():
-        header[name] = {"dtype": codes[array.dtype], "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
-        at += array.nbytes
+        end = offset + array.nbytes
+        header[name] = {"dtype": codes[array.dtype], "shape": list(array.shape), "data_offsets": [offset, end]}
+        offset = end
     text = json_text(header).encode()
     text += b" " * (-len(text) % 8)
     data = b"".join(array.astype(array.dtype.newbyteorder("<")).tobytes() for array in arrays.values())
@@ -78,7 +80,7 @@ def content(mapping: Mapping[str, Any]) -> bytes:
 
 
 class _Tensor:
-    """What a header says of one tensor."""
+    """Entry of one tensor in a header."""
 
     def __init__(self, name: str, entry: Any) -> None:
         if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
@@ -90,10 +92,10 @@ class _Tensor:
             raise ValueError(f"{name} must have two data_offsets, got {excerpt(entry['data_offsets'])}")
         self.start, self.end = entry["data_offsets"]
         if self.dtype in _DTYPES and self.end - self.start != math.prod(self.shape) * np.dtype(_DTYPES[self.dtype]).itemsize:
-            raise ValueError(f"{name} must have as many bytes as its shape {self.shape} says, got {self.end - self.start}")
+            raise ValueError(f"{name} must have as many bytes as its shape {self.shape} requires, got {self.end - self.start}")
 
     def read(self, file: BinaryIO, start: int) -> Any:
-        """The tensor, from a file whose data begin at *start*."""
+        """Return the tensor from a file whose data begin at offset *start*."""
         if math.prod(self.shape) != 1 or self.dtype not in _DTYPES:
             return Unread(self.dtype, self.shape)
         file.seek(start + self.start)
@@ -109,7 +111,7 @@ def _is_size(value: Any) -> bool:
 
 
 def _check_layout(tensors: list[_Tensor], size: int) -> None:
-    """The tensors fill the data, without gaps and without sharing a byte."""
-    places = [(0, 0), *sorted((tensor.start, tensor.end) for tensor in tensors), (size, size)]
-    if any(before[1] != after[0] or after[0] > after[1] for before, after in pairwise(places)):
-        raise ValueError(f"the tensors must fill the {size} bytes of data one after the other, got {excerpt(places[1:-1])}")
+    """Check that the tensors fill the data without gaps or overlaps."""
+    spans = [(0, 0), *sorted((tensor.start, tensor.end) for tensor in tensors), (size, size)]
+    if any(left[1] != right[0] or right[0] > right[1] for left, right in pairwise(spans)):
+        raise ValueError(f"the tensors must fill the {size} bytes of data without gaps or overlaps, got {excerpt(spans[1:-1])}")

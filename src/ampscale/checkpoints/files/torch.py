@@ -1,4 +1,4 @@
-"""Files of torch, by its loader that runs no code. Whoever imports this module imports torch."""
+"""Reader and writer of torch's files, based on `torch.load(weights_only=True)`. Importing this module imports torch."""
 
 from collections.abc import Mapping
 from io import BytesIO
@@ -13,26 +13,27 @@ from ...parsing import LONGEST_PICKLE, MOST_ENTRIES, cut, excerpt
 
 def read(file: BinaryIO) -> Any:
     """
-    Return what was saved with `torch.save`, its tensors on the host and left in the file until they are looked at.
+    Return the object in a file of `torch.save`. Its tensors are on the CPU and memory-mapped, unless *file* is in memory.
 
     Raises:
-        ValueError: The archive exceeds a limit, or torch does not read it without running code that the file brings.
+        ValueError: The archive exceeds a limit, or torch cannot load it without running code from the file.
     """
-    zipped, pickles = _pickles(file)  # else it is of the time before torch 1.6, and cannot be mapped into memory
-    if b"bytearray" in pickles:  # torch calls it, also with a size of gigabytes
+    zipped, pickles = _pickles(file)
+    # The weights-only loader calls bytearray, with any size that the file requests.
+    if b"bytearray" in pickles:
         raise ValueError("torch files with a bytearray are not read")
-    mapped = zipped and not isinstance(file, BytesIO)
+    mapped = zipped and not isinstance(file, BytesIO)  # files of torch before 1.6 are not zip files and cannot be mapped
     file.seek(0)
     try:
         return torch.load(file.name if mapped else file, map_location="cpu", weights_only=True, mmap=mapped)
-    except Exception as problem:  # a damaged file makes the loader raise anything, also an OSError of its own
+    except Exception as problem:  # on a damaged file the loader can raise any exception, OSError among them
         reason = (str(problem) or type(problem).__name__).splitlines()[0]
-        raise ValueError(f"torch.load(weights_only=True) refuses it: {cut(reason, 200)}") from problem
+        raise ValueError(f"torch.load(weights_only=True) fails: {cut(reason, 200)}") from problem
 
 
 def content(mapping: Mapping[str, Any]) -> bytes:
     """
-    Return *mapping* as `torch.save` writes it, its NumPy arrays and numbers as tensors.
+    Return the bytes that `torch.save` writes for *mapping*, with its NumPy arrays and scalars as tensors.
 
     Raises:
         ValueError: torch cannot save a value.
@@ -40,16 +41,17 @@ def content(mapping: Mapping[str, Any]) -> bytes:
     file, numpy = BytesIO(), (np.ndarray, np.generic)
     try:
         torch.save({key: torch.as_tensor(value) if isinstance(value, numpy) else value for key, value in mapping.items()}, file)
-    except Exception as problem:  # pickling may raise anything
+    except Exception as problem:  # pickling can raise any exception
         raise ValueError(f"torch.save cannot write the mapping: {cut(str(problem), 200)}") from problem
     return file.getvalue()
 
 
 def _pickles(file: BinaryIO) -> tuple[bool, bytes]:
     """
-    Return True for a zip file, and the pickles in a file.
+    Return True if the file is a zip file, and the bytes of its pickles.
 
-    torch stores the entries of a zip file without compression, so that no size exceeds the file's.
+    torch stores the entries of a zip file without compression. Other archives are rejected, so that no entry is larger than the
+    file.
     """
     try:
         if not is_zipfile(file):
@@ -66,5 +68,5 @@ def _pickles(file: BinaryIO) -> tuple[bool, bytes]:
         if sum(entry.file_size for entry in pickles) > LONGEST_PICKLE:
             raise ValueError(f"the pickles of the archive must have at most {LONGEST_PICKLE} bytes")
         return True, b"".join(map(archive.read, pickles))
-    except (BadZipFile, RuntimeError, OSError, EOFError) as problem:  # of an encrypted entry, or one at no place of the file
+    except (BadZipFile, RuntimeError, OSError, EOFError) as problem:  # also for encrypted entries and those beyond the file's end
         raise ValueError(f"the archive must be a zip file: {cut(str(problem), 200)}") from problem

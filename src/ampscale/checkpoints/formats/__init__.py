@@ -1,1 +1,1 @@
-"""Checkpoint formats of the published scalers."""
+"""Checkpoint formats of ampscale and of the published scalers."""

@@ -1,9 +1,9 @@
 """
-Our own format: any rule and any state of the one machine, as JSON that reads back exactly.
+Format of ampscale itself: JSON that holds any rule and any state, and reads back exactly.
 
     {"format": "ampscale.scaler", "version": 1, "rule": {...}, "state": {"scale": "0x1p+16", "good_steps": 7, "bad_steps": 0}}
 
-The scales are hexadecimal, so that no reader of JSON rounds them.
+The scales are hexadecimal, so that no JSON reader rounds them.
 """
 
 import json
@@ -14,48 +14,48 @@ from ...core.machine import LossScaleState
 from ...core.rule import LossScaleRule
 from ...parsing import excerpt, json_text
 from ..state import Checkpoint, arrays_of, check_reachable, numbers_of
-from .entries import Count, Kind, Scale
+from .entries import Converter, Count, Scale
 
 NAME, VERSION = "ampscale.scaler", 1
 
 
-class Own:
-    """What `ampscale` itself saves; it has the methods of `Format`."""
+class AmpscaleFormat:
+    """Format that `ampscale` itself saves. It has the methods of `Format`."""
 
     name = "ampscale"
     taken = 'call checkpoints.load("ampscale", mapping)'
-    needed = ("format", "version", "rule", "state")
+    required = ("format", "version", "rule", "state")
     settings: tuple[str, ...] = ()
 
-    def strange(self, keys: list[str]) -> list[str]:
-        """Those of *keys* that have no place in this format."""
-        return [key for key in keys if key not in self.needed]
+    def unknown(self, keys: list[str]) -> list[str]:
+        """Return those of *keys* that are not part of this format."""
+        return [key for key in keys if key not in self.required]
 
     def load(self, mapping: Mapping[str, Any], rule: LossScaleRule | None) -> Checkpoint:
-        """The checkpoint that *mapping*, which has the keys of this format, says."""
+        """Return the checkpoint that is stored in *mapping*, which has the keys of this format."""
         name, version = mapping["format"], mapping["version"]
         if type(name) is not str or type(version) is not int or (name, version) != (NAME, VERSION):
-            wanted = f"format {NAME!r} and version {VERSION}"
-            raise ValueError(f"this must be of {wanted}, got {excerpt(name)} and {excerpt(version)}")
-        held = _rule(mapping["rule"])
-        if rule not in (None, held):
-            raise ValueError(f"the rule must agree with what ampscale saved, {held!r}, got {rule!r}")
-        state = _state(held, mapping["state"])
-        check_reachable(held, state)
-        return Checkpoint(held, arrays_of(held, state))
+            expected = f"format {NAME!r} and version {VERSION}"
+            raise ValueError(f"the mapping must have {expected}, got {excerpt(name)} and {excerpt(version)}")
+        stored = _rule(mapping["rule"])
+        if rule not in (None, stored):
+            raise ValueError(f"the rule must agree with the saved {stored!r}, got {rule!r}")
+        state = _state(stored, mapping["state"])
+        check_reachable(stored, state)
+        return Checkpoint(stored, arrays_of(stored, state))
 
     def fitted(self, checkpoint: Checkpoint) -> Checkpoint:
-        """*checkpoint*, which this format can hold whatever it is."""
+        """Return the rule and the state of *checkpoint* unchanged, since this format can hold all of them."""
         return Checkpoint(checkpoint.rule, checkpoint.state)
 
     def entries(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        """What is saved where *checkpoint* stands."""
+        """Return the entries that store *checkpoint*."""
         numbers = numbers_of(checkpoint.state)._asdict()
         state = {name: value.hex() if isinstance(value, float) else value for name, value in numbers.items() if value is not None}
         return {"format": NAME, "version": VERSION, "rule": json.loads(checkpoint.rule.to_json()), "state": state}
 
     def settings_of(self, rule: LossScaleRule) -> dict[str, Any]:
-        """Nothing: all is in the file."""
+        """Return no settings, since the entries contain the rule."""
         return {}
 
 
@@ -67,26 +67,26 @@ def _rule(members: Any) -> LossScaleRule:
 
 
 def _state(rule: LossScaleRule, members: Any) -> LossScaleState:
-    """The state in Python numbers, with the members that a state of *rule* has."""
-    kinds: dict[str, Kind] = {"scale": _hex(rule), "good_steps": Count(-(2**31)), "bad_steps": Count()}
-    kinds |= {"window_steps": Count()} if rule.overflow_tolerance is not None else {}
-    kinds |= {"pending_scale": _hex(rule)} if rule.delayed_update else {}
-    if not isinstance(members, Mapping) or set(members) != set(kinds):
-        raise ValueError(f"state must have the members {list(kinds)}, got {excerpt(members)}")
+    """Return the state in Python numbers. *members* must be exactly those that a state of *rule* has."""
+    converters: dict[str, Converter] = {"scale": _hex(rule), "good_steps": Count(-(2**31)), "bad_steps": Count()}
+    converters |= {"window_steps": Count()} if rule.overflow_tolerance is not None else {}
+    converters |= {"pending_scale": _hex(rule)} if rule.delayed_update else {}
+    if not isinstance(members, Mapping) or set(members) != set(converters):
+        raise ValueError(f"state must have the members {list(converters)}, got {excerpt(members)}")
     try:
-        return LossScaleState(**{name: kind(members[name], f"state.{name}") for name, kind in kinds.items()})
+        return LossScaleState(**{name: convert(members[name], f"state.{name}") for name, convert in converters.items()})
     except TypeError as problem:
         raise ValueError(str(problem)) from problem
 
 
-def _hex(rule: LossScaleRule) -> Kind:
-    scale = Scale(wide=rule.dtype == "float64")
+def _hex(rule: LossScaleRule) -> Converter:
+    scale = Scale(rule.dtype)
 
-    def read(value: Any, key: str) -> float:
+    def convert(value: Any, key: str) -> float:
         try:
             return scale(float.fromhex(value), key)
         except (TypeError, OverflowError, ValueError) as problem:
-            wanted = "a positive, finite number in hexadecimal, as a str"
-            raise ValueError(f"{key} must be {wanted}, got {excerpt(value)}") from problem
+            expected = "a positive, finite number in hexadecimal, as a str"
+            raise ValueError(f"{key} must be {expected}, got {excerpt(value)}") from problem
 
-    return read
+    return convert

@@ -1,8 +1,8 @@
 """
-What an entry of a checkpoint can be.
+Converters of checkpoint entries.
 
-Each kind is called with a value as a framework or a file gives it, and with the key it came under. It returns a Python value,
-or raises a TypeError or ValueError that says what was wanted and what came.
+Each is called with a value, as a framework or a file provides it, and with its key. It returns a Python value, or raises a
+TypeError or a ValueError that states what was expected and what was passed.
 """
 
 import math
@@ -15,12 +15,12 @@ import numpy as np
 from ...core.dtypes import FLOATS
 from ...core.validation import check_bool, check_count, check_number
 
-Kind: TypeAlias = Callable[[Any, str], Any]
+Converter: TypeAlias = Callable[[Any, str], Any]
 
 
 def element(value: Any, key: str) -> Any:
-    """The only element of an array of shape () or (1,), or of a list, as which JSON has it; anything else as it is."""
-    if isinstance(value, list) and len(value) == 1:
+    """Return the only element of an array of shape () or (1,), or of a list of one element; any other value unchanged."""
+    if isinstance(value, list) and len(value) == 1:  # JSON stores an array of shape (1,) as a list
         return value[0]
     try:
         if not hasattr(value, "shape"):
@@ -28,79 +28,81 @@ def element(value: Any, key: str) -> Any:
         shape = tuple(value.shape)
         if shape in ((), (1,)):
             return value.item() if hasattr(value, "item") else value
-    except RuntimeError as problem:  # torch's for a tensor without data, or a nested one
+    except RuntimeError as problem:  # raised by torch for nested tensors and for those without data
         raise ValueError(f"{key} must have a value: {problem}") from problem
     raise ValueError(f"{key} must have shape () or (1,), got {shape}")
 
 
 @dataclass(frozen=True)
 class Number:
-    """A Python float in [low, high], or in (low, high] with *above*."""
+    """Converter to a float in [low, high], or in (low, high] if *above* is set. *expected* describes it for errors."""
 
-    wanted: str
+    expected: str
     low: float
     high: float = math.inf
     above: bool = False
 
     def __call__(self, value: Any, key: str) -> float:
-        """*value* as a float."""
-        held = element(value, key)
-        check_number(held, key, self.wanted, self.low, self.high, above=self.above)
-        return float(held)
+        """Return *value* as a float."""
+        number = element(value, key)
+        check_number(number, key, self.expected, self.low, self.high, above=self.above)
+        return float(number)
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A scale, which every further step multiplies; float32 unless it is *wide*."""
+    """Converter to a scale that is exact in *dtype*, "float32" or "float64"."""
 
-    wide: bool = False
+    dtype: str = "float32"
 
     def __call__(self, value: Any, key: str) -> float:
-        """*value* as a float, which float32 can hold as it is."""
-        held = element(value, key)
-        if isinstance(held, float) and not 0 < held < math.inf:
-            raise ValueError(f"{key} must be positive and finite, got {held!r}: no run comes back from such a scale")
-        held = (WIDE_BOUND if self.wide else BOUND)(held, key)
-        if not self.wide and float(np.float32(held)) != held:
-            raise ValueError(f"{key} must be a float32 number, got {held!r}; the nearest is {float(np.float32(held))!r}")
-        return held
+        """Return *value* as a float."""
+        number = element(value, key)
+        if isinstance(number, float) and not 0 < number < math.inf:
+            raise ValueError(f"{key} must be positive and finite, got {number!r}: no run can recover from such a scale")
+        if self.dtype == "float64":
+            return POSITIVE_FLOAT64(number, key)
+        number = POSITIVE_FLOAT32(number, key)
+        if float(np.float32(number)) != number:
+            raise ValueError(f"{key} must be a float32 number, got {number!r}; the nearest is {float(np.float32(number))!r}")
+        return number
 
 
 @dataclass(frozen=True)
 class Count:
-    """A Python int that int32 can hold, at least *low*."""
+    """Converter to an int from *low* to 2**31 - 1."""
 
     low: int = 0
 
     def __call__(self, value: Any, key: str) -> int:
-        """*value* as an int."""
-        held = element(value, key)
-        check_count(held, key, low=self.low)
-        return int(held)
+        """Return *value* as an int."""
+        number = element(value, key)
+        check_count(number, key, low=self.low)
+        return int(number)
 
 
 def flag(value: Any, key: str) -> bool:
-    """A Python bool."""
-    held = element(value, key)
-    check_bool(held, key)
-    return bool(held)
+    """Return *value* as a bool."""
+    item = element(value, key)
+    check_bool(item, key)
+    return bool(item)
 
 
 def dynamic(value: Any, key: str) -> bool:
-    """The flag of a scale that moves, which is True."""
+    """Return True if *value*, the flag for a dynamic scale, is True; otherwise raise an error."""
     if not flag(value, key):
-        raise ValueError(f"{key} must be True, got False: a scale that does not move has no state beside its value")
+        raise ValueError(f"{key} must be True, got False: a constant scale has no state that could be converted")
     return True
 
 
-def or_none(kind: Kind) -> Kind:
-    """Also None."""
-    return lambda value, key: None if value is None else kind(value, key)
+def or_none(convert: Converter) -> Converter:
+    """Return a converter that also accepts None."""
+    return lambda value, key: None if value is None else convert(value, key)
 
 
 _FLOAT32, _FLOAT64 = FLOATS["float32"], FLOATS["float64"]
-BOUND = Number("a positive, finite number that float32 can hold", _FLOAT32.smallest_subnormal, _FLOAT32.largest)
-WIDE_BOUND = Number("a positive, finite number", _FLOAT64.smallest_subnormal)
+POSITIVE_FLOAT32 = Number("a positive, finite number that float32 can hold", _FLOAT32.smallest_subnormal, _FLOAT32.largest)
+POSITIVE_FLOAT64 = Number("a positive, finite number", _FLOAT64.smallest_subnormal)
 FACTOR = Number("a finite number of at least 1", 1, _FLOAT32.largest)
 GROWTH = Number("a finite number above 1", 1, _FLOAT32.largest, above=True)
 SHARE = Number("a number above 0 and at most 1", _FLOAT32.smallest_normal, 1)

@@ -1,4 +1,4 @@
-"""What a format is: the entries that a published scaler saves, and how they say a rule and a state of the one machine."""
+"""Description of a published scaler's format: its entries, and how they encode a rule and a state."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,147 +11,159 @@ import numpy as np
 from ...core.machine import LossScaleState
 from ...core.rule import LossScaleRule
 from ...presets import PRESETS
-from ..state import Checkpoint, arrays_of, check_reachable, numbers_of, plain
-from .entries import Kind
+from ..state import Checkpoint, arrays_of, canonical, check_reachable, numbers_of
+from .entries import Converter
 
 Entries = dict[str, Any]
 
 
 def same(value: Any) -> Any:
-    """*value* itself."""
+    """Return *value*."""
     return value
 
 
 class Constant(NamedTuple):
-    """A constant of the rule under a scaler's own name, and in its own terms."""
+    """
+    Constant of a published scaler.
+
+    Args:
+        key: Name that the scaler uses.
+        field: Field of the rule.
+        convert: Converter of the entry.
+        decode: Function from the scaler's value to the rule's.
+        encode: Function from the rule's value to the scaler's.
+    """
 
     key: str
     field: str
-    kind: Kind
-    decode: Callable[[Any], Any] = same  # from the scaler's terms to the rule's
-    encode: Callable[[Any], Any] = same  # and back
+    convert: Converter
+    decode: Callable[[Any], Any] = same
+    encode: Callable[[Any], Any] = same
 
 
 @dataclass(frozen=True)
 class Format:
     """
-    What a published scaler saves.
+    Format of a published scaler.
 
     Args:
-        name: The scaler's, in `presets` too.
-        scale: The key of the scale.
-        state: The entries of its state.
-        read: The counts of finite steps and of overflows that such entries say of a scaler with a rule.
-        write: Such entries, as the published scaler takes them, for a state in Python numbers.
-        taken: How the published scaler takes the entries.
-        saved: The constants that it saves beside its state.
-        given: Those that its constructor takes and a checkpoint does not hold, but may.
-        reciprocal: Where there is one factor, the backoff factor that goes with a growth factor.
-        beside: Patterns of the keys of what is saved in the same mapping and is not the scaler's.
+        name: Name of the format, and of the scaler's preset.
+        scale: Key of the scale.
+        state: Converters of the state's entries, by key.
+        read: Function from entries and a rule to the counts of finite steps and of overflows.
+        write: Function from a state in Python numbers and a rule to the state's entries, as the published scaler loads them.
+        taken: Instructions for loading the entries into the published scaler.
+        saved: Constants that the scaler saves with its state.
+        unsaved: Constants that its constructor accepts and that it does not save. A mapping may contain them nevertheless.
+        reciprocal: For a scaler with a single factor: function from the growth factor to the backoff factor.
+        beside: Patterns of keys in the same mapping that do not belong to the scaler.
     """
 
     name: str
     scale: str
-    state: Mapping[str, Kind]
+    state: Mapping[str, Converter]
     read: Callable[[Entries, LossScaleRule], tuple[int, int]]
     write: Callable[[LossScaleState, LossScaleRule], Entries]
     taken: str
     saved: tuple[Constant, ...] = ()
-    given: tuple[Constant, ...] = ()
+    unsaved: tuple[Constant, ...] = ()
     reciprocal: Callable[[float], float] | None = None
     beside: tuple[str, ...] = ()
 
     @property
-    def needed(self) -> tuple[str, ...]:
-        """The keys that a mapping must have."""
+    def required(self) -> tuple[str, ...]:
+        """Return the keys that a mapping must have."""
         return (*self.state, *(constant.key for constant in self.saved))
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The keys that a mapping may have, too: what a constructor was called with."""
-        return tuple(constant.key for constant in self.given)
+        """Return the keys of the constructor arguments that the scaler does not save."""
+        return tuple(constant.key for constant in self.unsaved)
 
-    def strange(self, keys: list[str]) -> list[str]:
-        """Those of *keys* that have no place in this format."""
-        known = {*self.needed, *self.settings}
-        return [key for key in keys if key not in known and not any(fnmatchcase(str(key), each) for each in self.beside)]
+    def unknown(self, keys: list[str]) -> list[str]:
+        """Return those of *keys* that are not part of this format."""
+        known = {*self.required, *self.settings}
+        return [key for key in keys if key not in known and not any(fnmatchcase(str(key), pattern) for pattern in self.beside)]
 
     def load(self, mapping: Mapping[str, Any], rule: LossScaleRule | None) -> Checkpoint:
-        """The checkpoint that *mapping*, which has the keys of this format, says."""
-        constants = [constant for constant in (*self.saved, *self.given) if constant.key in mapping]
-        kinds = {**self.state, **{constant.key: constant.kind for constant in constants}}
-        entries = _checked(self.name, kinds, mapping)
-        found = {constant.field: constant.decode(entries[constant.key]) for constant in constants}
-        held = self._rule(found, entries[self.scale]) if rule is None else _agreeing(self.name, rule, found)
+        """Return the checkpoint that is stored in *mapping*, which has the keys of this format."""
+        constants = [constant for constant in (*self.saved, *self.unsaved) if constant.key in mapping]
+        converters = {**self.state, **{constant.key: constant.convert for constant in constants}}
+        entries = _converted(self.name, converters, mapping)
+        fields = {constant.field: constant.decode(entries[constant.key]) for constant in constants}
+        if rule is not None:
+            _check_agreement(self.name, rule, fields)
+        full_rule = rule or self._rule(fields, entries[self.scale])
         try:
-            state = LossScaleState(entries[self.scale], *self.read(entries, held))
-            check_reachable(held, state)
+            state = LossScaleState(entries[self.scale], *self.read(entries, full_rule))
+            check_reachable(full_rule, state)
         except ValueError as problem:
-            raise ValueError(f"this is no state of {self.name}: {problem}") from problem
-        assumed = {constant.field: getattr(held, constant.field) for constant in self.given if constant not in constants}
-        ignored = tuple(key for key in mapping if key not in kinds)
-        return Checkpoint(held, arrays_of(held, state), assumed if rule is None else {}, ignored=ignored)
+            raise ValueError(f"the mapping must hold a state of {self.name}: {problem}") from problem
+        assumed = {each.field: getattr(full_rule, each.field) for each in self.unsaved if each not in constants and rule is None}
+        ignored = tuple(key for key in mapping if key not in converters)
+        return Checkpoint(full_rule, arrays_of(full_rule, state), assumed, ignored=ignored)
 
     def fitted(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Where a scaler of this format stands that is to go on as *checkpoint* would, as nearly as it can."""
-        source, state = plain(checkpoint)
+        """Return the rule and the state of this format's scaler that come closest to *checkpoint*."""
+        source, state = canonical(checkpoint)
         scale = _rounded(state.scale if state.pending_scale is None else state.pending_scale, self._preset().dtype)
-        found = {each.field: _held(each, getattr(source, each.field)) for each in (*self.saved, *self.given)}
-        rule = self._rule({field: value[0] for field, value in found.items() if value}, scale)
+        fields = {}
+        for constant in (*self.saved, *self.unsaved):
+            try:
+                fields[constant.field] = _through(constant, getattr(source, constant.field))
+            except (TypeError, ValueError):
+                continue  # the scaler cannot hold this value, so that its preset's remains
+        rule = self._rule(fields, scale)
         good = min(max(state.good_steps, rule.initial_good_steps), rule.growth_interval - 1)
-        forgotten = "finite" in rule.reset_bad_steps_on and good > rule.initial_good_steps  # by the finite steps since
-        bad = 0 if forgotten else min(state.bad_steps, rule.hysteresis - 1)
+        reset = "finite" in rule.reset_bad_steps_on and good > rule.initial_good_steps  # by the finite steps counted in `good`
+        bad = 0 if reset else min(state.bad_steps, rule.hysteresis - 1)
         return Checkpoint(rule, arrays_of(rule, LossScaleState(scale, good, bad)))
 
     def entries(self, checkpoint: Checkpoint) -> Entries:
-        """What the published scaler saves where *checkpoint* stands."""
+        """Return the entries that the published scaler saves with the rule and the state of *checkpoint*."""
         return {**self.write(numbers_of(checkpoint.state), checkpoint.rule), **_encoded(self.saved, checkpoint.rule)}
 
     def settings_of(self, rule: LossScaleRule) -> Entries:
-        """What the published scaler must be constructed with, under its own names, to run *rule*."""
-        return _encoded(self.given, rule)
+        """Return the constructor arguments of a published scaler that runs *rule*, without those that it saves."""
+        return _encoded(self.unsaved, rule)
 
     def _preset(self) -> LossScaleRule:
         return PRESETS[self.name].rule()
 
-    def _rule(self, constants: Mapping[str, Any], scale: float) -> LossScaleRule:
-        """The rule of the published scaler with *constants*."""
+    def _rule(self, fields: Mapping[str, Any], scale: float) -> LossScaleRule:
+        """Return the preset with *fields* replaced, and with an initial scale that its bounds allow."""
         preset = self._preset()
-        if self.reciprocal is not None and "growth_factor" in constants:
-            constants = {**constants, "backoff_factor": self.reciprocal(constants["growth_factor"])}
-        low = constants.get("min_scale", preset.min_scale) or 0.0
+        if self.reciprocal is not None and "growth_factor" in fields:
+            fields = {**fields, "backoff_factor": self.reciprocal(fields["growth_factor"])}
+        low = fields.get("min_scale", preset.min_scale) or 0.0
         high = math.inf if preset.max_scale is None else preset.max_scale
-        return replace(preset, **constants, init_scale=min(max(scale, low), high))
+        return replace(preset, **fields, init_scale=min(max(scale, low), high))
 
 
-def _checked(name: str, kinds: Mapping[str, Kind], mapping: Mapping[str, Any]) -> Entries:
-    """The entries in Python values; one error for all that are wrong."""
+def _converted(name: str, converters: Mapping[str, Converter], mapping: Mapping[str, Any]) -> Entries:
+    """Return the entries as Python values. A single error lists all entries that are invalid."""
     entries, problems = {}, []
-    for key, kind in kinds.items():
+    for key, convert in converters.items():
         try:
-            entries[key] = kind(mapping[key], key)
+            entries[key] = convert(mapping[key], key)
         except (TypeError, ValueError) as problem:
             problems.append(str(problem))
     if problems:
-        raise ValueError(f"this is no state of {name}: {'; '.join(problems)}")
+        raise ValueError(f"the mapping must hold a state of {name}: {'; '.join(problems)}")
     return entries
 
 
-def _agreeing(name: str, rule: LossScaleRule, found: Mapping[str, Any]) -> LossScaleRule:
-    """*rule*, which says nothing else than the file."""
-    other = {field: (value, getattr(rule, field)) for field, value in found.items() if getattr(rule, field) != value}
-    if other:
-        texts = [f"{field} is {in_file!r} in the file and {in_rule!r} in the rule" for field, (in_file, in_rule) in other.items()]
+def _check_agreement(name: str, rule: LossScaleRule, fields: Mapping[str, Any]) -> None:
+    """Check that *rule* has the values that the file contains."""
+    different = [(field, value, getattr(rule, field)) for field, value in fields.items() if getattr(rule, field) != value]
+    if different:
+        texts = [f"{field} is {in_file!r} in the file and {in_rule!r} in the rule" for field, in_file, in_rule in different]
         raise ValueError(f"the rule must agree with what {name} saved: {'; '.join(texts)}")
-    return rule
 
 
-def _held(constant: Constant, value: Any) -> tuple[Any] | None:
-    """What the scaler makes of a constant, in the rule's terms; None where it has no such value."""
-    try:
-        return (constant.decode(constant.kind(constant.encode(value), constant.key)),)
-    except (TypeError, ValueError):
-        return None
+def _through(constant: Constant, value: Any) -> Any:
+    """Return the rule's *value* after a round trip through the scaler's own value."""
+    return constant.decode(constant.convert(constant.encode(value), constant.key))
 
 
 def _encoded(constants: tuple[Constant, ...], rule: LossScaleRule) -> Entries:
@@ -159,9 +171,9 @@ def _encoded(constants: tuple[Constant, ...], rule: LossScaleRule) -> Entries:
 
 
 def _rounded(scale: float, dtype: str) -> float:
-    """*scale* in a dtype."""
+    """Return *scale* rounded to a dtype; raise an error if it becomes zero or infinite."""
     with np.errstate(over="ignore", under="ignore"):
-        held = float(np.asarray(scale, dtype))
-    if not 0 < held < math.inf:
-        raise ValueError(f"the scale {scale!r} would be {held!r} in {dtype}, in which the target holds it")
-    return held
+        rounded = float(np.asarray(scale, dtype))
+    if not 0 < rounded < math.inf:
+        raise ValueError(f"the scale {scale!r} would be {rounded!r} in {dtype}, the dtype of the target's scale")
+    return rounded

@@ -1,7 +1,7 @@
 """
-The formats, one after the other: how the counts are read, how they are written, and the entries with their names.
+Formats of the published scalers: the names and types of their entries, and the functions that read and write their counts.
 
-An iteration number says no more than its distance to another one. What is written is the smallest that says the same.
+Of two iteration numbers only the difference matters. The smallest numbers with this difference are written.
 """
 
 from typing import Any
@@ -10,8 +10,8 @@ import numpy as np
 
 from ... import presets
 from ...core.rule import LossScaleRule
-from .ampscale import Own
-from .entries import BACKOFF, BOUND, FACTOR, GROWTH, SHARE, WIDE_BOUND, Count, Scale, dynamic, flag, or_none
+from .ampscale import AmpscaleFormat
+from .entries import BACKOFF, FACTOR, GROWTH, POSITIVE_FLOAT32, POSITIVE_FLOAT64, SHARE, Count, Scale, dynamic, flag, or_none
 from .format import Constant, Entries, Format
 
 _LOADED = "call load_state_dict(mapping)"
@@ -22,7 +22,7 @@ def _inverse(factor: float) -> float:
 
 
 def _whole(value: float) -> float:
-    """An int, where *value* is whole: some scalers take nothing else."""
+    """Return *value* as an int if it is whole, since some scalers accept only ints."""
     return int(value) if value == int(value) else value
 
 
@@ -72,7 +72,7 @@ PADDLE = Format(
 )
 
 
-# mindspore.amp.DynamicLossScaler 2.10: its two Parameters, which stand beside others in a checkpoint
+# mindspore.amp.DynamicLossScaler 2.10: its two Parameters, beside others in a checkpoint
 MINDSPORE = Format(
     "mindspore",
     scale="scale_value",
@@ -80,7 +80,7 @@ MINDSPORE = Format(
     read=lambda entries, _rule: (entries["counter"], 0),
     write=lambda state, _rule: {"scale_value": _float32(state.scale), "counter": _int32(state.good_steps)},
     taken="set the two Parameters of the scaler: scaler.scale_value.set_data(...), scaler.counter.set_data(...)",
-    given=(
+    unsaved=(
         Constant("scale_factor", "growth_factor", Count(1), float, _whole),
         Constant("scale_window", "growth_interval", Count(1)),
     ),
@@ -101,13 +101,13 @@ MINDSPORE_UPDATE_CELL = Format(
         "last_overflow_iterator_step": _int32(0),
     },
     taken="call mindspore.load_param_into_net(cell, ...) with the entries as Parameters",
-    given=(Constant("scale_factor", "growth_factor", FACTOR), Constant("scale_window", "growth_interval", Count(1))),
+    unsaved=(Constant("scale_factor", "growth_factor", FACTOR), Constant("scale_window", "growth_interval", Count(1))),
     reciprocal=lambda factor: presets.mindspore_update_cell(growth_factor=factor).backoff_factor,
     beside=("*",),
 )
 
 
-# Megatron-core's DynamicGradScaler 0.16: state_dict(); hysteresis_tracker counts down, and goes on below zero
+# Megatron-core's DynamicGradScaler 0.16: state_dict(); hysteresis_tracker counts down, also below zero
 MEGATRON = Format(
     "megatron",
     scale="scale",
@@ -119,12 +119,12 @@ MEGATRON = Format(
         "hysteresis_tracker": rule.hysteresis - state.bad_steps,
     },
     taken="make its scale a torch tensor, and call load_state_dict(mapping)",
-    given=(
+    unsaved=(
         Constant("growth_factor", "growth_factor", GROWTH),
         Constant("backoff_factor", "backoff_factor", BACKOFF),
         Constant("growth_interval", "growth_interval", Count(1)),
         Constant("hysteresis", "hysteresis", Count(1)),
-        Constant("min_scale", "min_scale", BOUND),
+        Constant("min_scale", "min_scale", POSITIVE_FLOAT32),
     ),
 )
 
@@ -134,7 +134,7 @@ DEEPSPEED = Format(
     "deepspeed",
     scale="cur_scale",
     state={
-        "cur_scale": Scale(wide=True),
+        "cur_scale": Scale("float64"),
         "cur_iter": Count(),
         "last_overflow_iter": Count(-1),
         "cur_hysteresis": Count(1),
@@ -152,7 +152,7 @@ DEEPSPEED = Format(
     saved=(
         Constant("scale_factor", "growth_factor", FACTOR),
         Constant("scale_window", "growth_interval", Count(1)),
-        Constant("min_scale", "min_scale", WIDE_BOUND),
+        Constant("min_scale", "min_scale", POSITIVE_FLOAT64),
         Constant("delayed_shift", "hysteresis", Count(1)),
         Constant(
             "consecutive_hysteresis",
@@ -174,7 +174,7 @@ DEEPSPEED_FP16_OPTIMIZER = Format(
     scale="cur_scale",
     state={
         "dynamic_loss_scale": dynamic,
-        "cur_scale": Scale(wide=True),
+        "cur_scale": Scale("float64"),
         "cur_iter": Count(),
         "last_overflow_iter": Count(-1),
     },
@@ -187,7 +187,7 @@ DEEPSPEED_FP16_OPTIMIZER = Format(
     },
     taken="put the entries into the optimizer's state dict, and call load_state_dict",
     saved=(Constant("scale_factor", "growth_factor", FACTOR), Constant("scale_window", "growth_interval", Count(1))),
-    given=(Constant("min_loss_scale", "min_scale", WIDE_BOUND),),
+    unsaved=(Constant("min_loss_scale", "min_scale", POSITIVE_FLOAT64),),
     reciprocal=_inverse,
     beside=("optimizer_state_dict", "fp32_groups", "fp32_groups_flat", "clip_grad"),
 )
@@ -201,11 +201,11 @@ KERAS = Format(
     read=lambda entries, _rule: (entries["step_counter"], 0),
     write=lambda state, _rule: {"step_counter": _int32(state.good_steps), "dynamic_scale": _float32(state.scale)},
     taken="assign the two variables of the built optimizer: step_counter.assign(...), dynamic_scale.assign(...)",
-    given=(Constant("dynamic_growth_steps", "growth_interval", Count(1)),),
+    unsaved=(Constant("dynamic_growth_steps", "growth_interval", Count(1)),),
 )
 
 
-# flax.training.dynamic_scale.DynamicScale 0.12: its state dict; it grows one step later than its interval says
+# flax.training.dynamic_scale.DynamicScale 0.12: its state dict; it grows one step after its interval
 FLAX = Format(
     "flax",
     scale="scale",
@@ -213,11 +213,13 @@ FLAX = Format(
     read=lambda entries, _rule: (entries["fin_steps"], 0),
     write=lambda state, _rule: {"fin_steps": _int32(state.good_steps), "scale": _float32(state.scale)},
     taken="call flax.serialization.from_state_dict(dynamic_scale, mapping)",
-    given=(
+    unsaved=(
         Constant("growth_factor", "growth_factor", FACTOR),
         Constant("backoff_factor", "backoff_factor", SHARE),
-        Constant("growth_interval", "growth_interval", Count(), lambda late: late + 1, lambda steps: steps - 1),
-        Constant("minimum_scale", "min_scale", or_none(BOUND)),
+        Constant(
+            "growth_interval", "growth_interval", Count(), lambda flax_interval: flax_interval + 1, lambda interval: interval - 1
+        ),
+        Constant("minimum_scale", "min_scale", or_none(POSITIVE_FLOAT32)),
     ),
 )
 
@@ -229,33 +231,33 @@ JMP = Format(
     state={"loss_scale": Scale(), "counter": Count()},
     read=lambda entries, _rule: (entries["counter"], 0),
     write=lambda state, _rule: {"loss_scale": _float32(state.scale), "counter": _int32(state.good_steps)},
-    taken="construct jmp.DynamicLossScale with the entries; under jax.jit it forgets min_loss_scale for 1",
-    given=(
+    taken="construct jmp.DynamicLossScale with the entries; under jax.jit it replaces min_loss_scale by 1",
+    unsaved=(
         Constant("period", "growth_interval", Count(1)),
         Constant("factor", "growth_factor", FACTOR, encode=_whole),
-        Constant("min_loss_scale", "min_scale", BOUND),
+        Constant("min_loss_scale", "min_scale", POSITIVE_FLOAT32),
     ),
     reciprocal=_inverse,
 )
 
 
 def _good_steps(entries: Entries, rule: LossScaleRule) -> int:
-    """DeepSpeed's count: its first window after an overflow has one step more than `scale_window`, the others have not."""
+    """Return DeepSpeed's count of finite steps. Its first window after an overflow is one step longer than `scale_window`."""
     stable = _since(entries, "cur_iter", "last_overflow_iter")
     return (stable - 1) % rule.growth_interval if stable else -1
 
 
 def _since(entries: Entries, now: str, then: str) -> int:
-    """The finite steps between two iterations, the second of which comes before the first."""
+    """Return the number of finite steps after the iteration *then* and before the iteration *now*."""
     if entries[then] >= entries[now]:
         raise ValueError(f"{then} must be less than {now}, which is {entries[now]}, got {entries[then]}")
     return int(entries[now] - entries[then] - 1)
 
 
-FORMATS: dict[str, Format | Own] = {
+FORMATS: dict[str, Format | AmpscaleFormat] = {
     format.name: format
     for format in (
-        Own(),
+        AmpscaleFormat(),
         TORCH,
         PADDLE,
         MINDSPORE,
