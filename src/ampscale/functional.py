@@ -1,7 +1,7 @@
 """
-The public verbs: arguments are checked here, once, and the work is the backend's that owns the arrays.
+Public functions. Each validates its arguments once and dispatches to the backend that owns the arrays.
 
-Spec: SCALING-scale-refused, SCALING-mixed-refused, OVERFLOW-in-place-checked.
+Spec: SCALING-scale-rejected, SCALING-mixed-rejected, OVERFLOW-in-place-checked.
 """
 
 from typing import Any
@@ -18,38 +18,51 @@ from .parsing import excerpt
 
 def scale(tree: Tree, scale: Scale) -> Tree:
     """
-    *tree* times *scale*, as new arrays of the same dtypes.
+    Multiply the arrays of *tree* by *scale*.
+
+    The product is computed in float32 (float64 for float64 arrays) and rounded once.
 
     Args:
-        tree: Floating-point or complex arrays of any shape, in tuples, lists, dicts and NamedTuples; None is kept.
-        scale: float32 or float64, shape () or (1,), or a Python number. Positive and finite.
+        tree: Floating-point or complex arrays in nested tuples, lists, dicts and NamedTuples; None is kept.
+        scale: Positive, finite Python number, or float32 or float64 array of shape () or (1,).
 
-    The product is taken in float32 (float64 for float64 arrays) and rounded once.
+    Returns:
+        A tree of new arrays with the dtypes of *tree*.
 
     Raises:
-        TypeError: Something in *tree* is no array, is not floating-point, or comes from another library or device;
-            or *scale* is no number.
-        ValueError: *scale* is NaN, infinite, zero or negative, or of another shape.
+        TypeError: *tree* contains an integer array or an object that is not an array, arrays come from more than one library
+            or device, or *scale* has the wrong type or dtype.
+        ValueError: *scale* is not positive and finite, or has another shape.
 
     Spec: SCALING-scale, SCALING-round-once, SCALING-dtype-kept.
+
+    >>> scale({"w": np.float16([0.5, 0.25]), "b": None}, 1024.0)
+    {'w': array([512., 256.], dtype=float16), 'b': None}
     """
     return check_unscale(tree, scale).scale(tree, scale)
 
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     """
-    *tree* divided by *scale*, as new arrays; a true division, rounded once.
+    Divide the arrays of *tree* by *scale*: a true division, rounded once.
 
     Args:
-        tree: As for `scale`.
-        scale: As for `scale`.
-        dtype: "float32" or "float64": real arrays narrower than this come out in it, wider ones keep theirs.
+        tree: Floating-point or complex arrays in nested tuples, lists, dicts and NamedTuples; None is kept.
+        scale: Positive, finite Python number, or float32 or float64 array of shape () or (1,).
+        dtype: "float32" or "float64": widen narrower real arrays to this dtype; other arrays keep their dtype.
+
+    Returns:
+        A tree of new arrays.
 
     Raises:
         TypeError: As for `scale`.
-        ValueError: As for `scale`; or *dtype* is no such name.
+        ValueError: As for `scale`; or *dtype* is another value.
 
     Spec: SCALING-unscale-divides, SCALING-round-once, SCALING-widen.
+
+    >>> gradient = np.float16([2.0**-14])
+    >>> unscale(gradient, 2.0**12), unscale(gradient, 2.0**12, dtype="float32")  # 2**-26 is below the range of float16
+    (array([0.], dtype=float16), array([1.4901161e-08], dtype=float32))
     """
     _check_dtype(dtype)
     return check_unscale(tree, scale).unscale(tree, scale, dtype)
@@ -57,38 +70,48 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
 
 def all_finite(tree: Tree) -> Flag:
     """
-    Whether no array in *tree* holds an infinity or a NaN: bool, shape ().
+    Return a bool of shape (): True if no array in *tree* contains an infinity or a NaN.
 
     Args:
-        tree: Arrays of any shape and dtype. Integers are finite; a complex number is where both parts are.
+        tree: Arrays of any shape and dtype. Integers are finite; a complex number is finite if both its parts are.
 
-    True for a tree without arrays.
+    Returns:
+        A bool array of shape () on the device of the arrays. True for a tree without arrays.
 
     Raises:
-        TypeError: Something in *tree* is no array, or comes from another library or device.
+        TypeError: *tree* contains an object that is not an array, or arrays from more than one library or device.
 
     Spec: OVERFLOW-all-finite, OVERFLOW-empty, OVERFLOW-integers, OVERFLOW-complex.
+
+    >>> bool(all_finite([np.float32([1.0, 2.0])])), bool(all_finite([np.float32([1.0]), np.float32([np.nan])]))
+    (True, False)
     """
     return get_backend(tree).all_finite(tree)
 
 
 def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
     """
-    *tree* divided by *scale*, and whether the gradients were finite before and after: bool, shape ().
+    Divide the arrays of *tree* by *scale*, and check them for infinities and NaNs.
 
     Args:
-        tree: As for `scale`.
-        scale: As for `scale`.
-        out: Where to write the result: arrays of the same shapes and dtypes; *tree* itself to unscale in place. After an
-            interrupt it may be written in part: compute the gradients again.
-        dtype: As for `unscale`; not together with *out*.
+        tree: Floating-point or complex arrays in nested tuples, lists, dicts and NamedTuples; None is kept.
+        scale: Positive, finite Python number, or float32 or float64 array of shape () or (1,).
+        out: Arrays of the same shapes and dtypes that receive the result; pass *tree* itself to unscale in place. After a
+            KeyboardInterrupt they may be partly overwritten: compute the gradients again.
+        dtype: "float32" or "float64": widen narrower real arrays to this dtype. Cannot be combined with *out*.
+
+    Returns:
+        The unscaled tree, and a bool of shape (): True if all values are finite before and after the division.
 
     Raises:
-        TypeError: As for `scale`; or an array of *out* has another dtype or cannot be changed.
-        ValueError: As for `scale`; or an array of *out* is missing, read-only or of another shape. Nothing has been
-            written then.
+        TypeError: An argument, or an array in *tree* or *out*, has the wrong type, dtype, library or device.
+        ValueError: *scale* or *dtype* is invalid, or *out* is read-only or does not match *tree*. Nothing was written.
 
     Spec: OVERFLOW-both-sides, OVERFLOW-in-place, OVERFLOW-in-place-checked.
+
+    >>> unscaled, finite = unscale_and_check({"w": np.float32([2048.0, 512.0]), "b": np.float32([np.inf])}, 1024.0)
+    >>> unscaled["w"], bool(finite)
+    (array([2. , 0.5], dtype=float32), False)
     """
     _check_dtype(dtype, out)
     return check_unscale(tree, scale, out).unscale_and_check(tree, scale, out, dtype)
@@ -96,12 +119,25 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """
-    `unscale_and_check`, and the `global_norm` of the unscaled values.
+    Return the results of `unscale_and_check`, and the `global_norm` of the unscaled values.
+
+    Args:
+        tree: As for `unscale_and_check`.
+        scale: As for `unscale_and_check`.
+        out: As for `unscale_and_check`.
+        dtype: As for `unscale_and_check`.
+
+    Returns:
+        The unscaled tree, a bool of shape (), and a norm of shape ().
 
     Raises:
         TypeError, ValueError: As for `unscale_and_check`.
 
     Spec: OVERFLOW-both-sides, NORMS-global.
+
+    >>> unscaled, finite, norm = unscale_check_and_norm([np.float32([3072.0]), np.float32([4096.0])], 1024.0)
+    >>> bool(finite), float(norm)
+    (True, 5.0)
     """
     _check_dtype(dtype, out)
     return check_unscale(tree, scale, out).unscale_check_and_norm(tree, scale, out, dtype)
@@ -109,45 +145,69 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
 
 def global_norm(tree: Tree) -> Array:
     """
-    The Euclidean norm of all values together: shape (), float32, or float64 where *tree* holds float64.
+    Compute the Euclidean norm of all values of *tree* together.
+
+    Args:
+        tree: Floating-point or complex arrays in nested tuples, lists, dicts and NamedTuples.
+
+    Returns:
+        An array of shape (): float32, or float64 if *tree* contains float64 or complex128. Zero for a tree without arrays.
 
     Raises:
-        TypeError: Something in *tree* is no array, is not floating-point, or comes from another library or device.
+        TypeError: *tree* contains an integer array or an object that is not an array, or arrays from more than one library
+            or device.
 
-    Spec: NORMS-global, NORMS-accumulate-wide.
+    Spec: NORMS-global, NORMS-accumulation-dtype.
+
+    >>> float(global_norm([np.float16([3.0]), np.float16([4.0])]))
+    5.0
     """
     return _check(tree).global_norm(tree)
 
 
 def local_norms(tree: Tree) -> Array:
     """
-    The Euclidean norm of each array: shape (number of arrays,), dtype as for `global_norm`.
+    Compute the Euclidean norm of each array of *tree*.
+
+    Args:
+        tree: Floating-point or complex arrays in nested tuples, lists, dicts and NamedTuples.
+
+    Returns:
+        An array of shape (number of arrays,) in the order of the tree; dtype as for `global_norm`.
 
     Raises:
         TypeError: As for `global_norm`.
 
     Spec: NORMS-local.
+
+    >>> local_norms({"w": np.float32([3.0, 4.0]), "b": np.float32([2.0])})
+    array([5., 2.], dtype=float32)
     """
     return _check(tree).local_norms(tree)
 
 
 def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
     """
-    *tree* scaled down to a global norm of about *max_norm*, and the norm it had.
+    Clip *tree* by its global norm; return the result and the norm before clipping.
+
+    Every array is multiplied by ``max_norm / (max(norm, max_norm) + 1e-6)``, as in MindFormers.
 
     Args:
         tree: Unscaled gradients: floating-point or complex arrays of any shape.
-        max_norm: Positive and finite.
+        max_norm: Upper bound of the norm; positive and finite.
 
     Returns:
-        New arrays of the same dtypes, and the norm before clipping. The coefficient is MindFormers':
-        ``max_norm / (max(norm, max_norm) + 1e-6)``.
+        A tree of new arrays with the dtypes of *tree*, and the result of `global_norm`.
 
     Raises:
-        TypeError: As for `global_norm`; or *max_norm* is no number.
-        ValueError: *max_norm* is NaN, infinite, zero or negative.
+        TypeError: As for `global_norm`; or *max_norm* is not a number.
+        ValueError: *max_norm* is not positive and finite.
 
     Spec: NORMS-clip, NORMS-clip-under-limit, NORMS-clip-before.
+
+    >>> clipped, norm = clip_by_global_norm([np.float32([3.0, 4.0])], max_norm=1.0)
+    >>> clipped[0].round(3), float(norm)
+    (array([0.6, 0.8], dtype=float32), 5.0)
     """
     backend = _check(tree)
     check_number(max_norm, "max_norm", "a positive, finite number", 0, above=True)
@@ -156,18 +216,28 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
 
 def init_train_state(params: Tree, optimizer: Any, rule: LossScaleRule) -> TrainState:
     """
-    The state before the first step, for `train_step`.
+    Create the state before the first `train_step`.
 
     Args:
-        params: Floating-point arrays in tuples, lists, dicts and NamedTuples; the state is made where the first one is.
-        optimizer: Gives ``init(params)`` and ``update(gradients, state, params)``.
-        rule: The constants of the scaler.
+        params: Floating-point arrays in nested tuples, lists, dicts and NamedTuples. The state is created in the library and
+            on the device of the first one.
+        optimizer: One of `ampscale.optimizers`, an optax transformation, or an object with the same `init` and `update`.
+        rule: Constants of the loss scaler.
+
+    Returns:
+        A `TrainState` whose counts are zero.
 
     Raises:
-        TypeError: *params* holds something that is no array, or arrays of more than one library or device; or
-            *optimizer* or *rule* is not what it must be.
+        TypeError: *params* contains an object that is not an array, or arrays from more than one library or device; or
+            *optimizer* or *rule* has the wrong type.
 
     Spec: STEP-counters.
+
+    >>> network = ampscale.Network(lambda w, x: anp.sum(w * x), np.float32([1.0, 2.0]))
+    >>> optimizer, rule = ampscale.optimizers.SGD(network, 0.5), ampscale.LossScaleRule(init_scale=2.0**15)
+    >>> state = init_train_state(network.params, optimizer, rule)
+    >>> state.params, float(state.scaler.scale), int(state.attempted)
+    (array([1., 2.], dtype=float32), 32768.0, 0)
     """
     get_backend(params)
     check_methods(optimizer, "optimizer", "init", "update")
@@ -185,26 +255,35 @@ def train_step(
     communicator: Communicator = SINGLE_REPLICA,
 ) -> tuple[TrainState, StepReport]:
     """
-    One step of training, as a pure function: the next state, and what happened.
+    Run one training step as a pure function, and return the next `TrainState` and a `StepReport`.
+
+    On an overflow, only the scaler and the count `attempted` change. Without any gradient, only `attempted` changes.
 
     Args:
-        network: A `Network`, a `torch.nn.Module` that returns its loss, or anything with `params` and
+        network: A `Network`, a `torch.nn.Module` that returns its loss, or an object with `params` and
             ``vjp(params, *inputs) -> (loss, pullback)``.
-        optimizer: Gives ``init(params)`` and ``update(gradients, state, params)``: one of `ampscale.optimizers`, or an
-            optax transformation.
-        rule: The constants of the scaler.
-        state: From `init_train_state`, or from the step before.
-        inputs: Handed to the network as they are.
-        max_norm: Clip the unscaled gradients to this global norm.
-        communicator: How to agree with the other replicas.
+        optimizer: One of `ampscale.optimizers`, an optax transformation, or an object with the same `init` and `update`.
+        rule: Constants of the loss scaler.
+        state: Result of `init_train_state` or of the previous step.
+        inputs: Passed to the network unchanged.
+        max_norm: If given, clip the unscaled gradients to this global norm.
+        communicator: Averages gradients and combines finite flags across replicas.
 
     Raises:
-        TypeError: *network*, *optimizer*, *rule* or *state* is not what it must be.
-        ValueError: *max_norm* is NaN, infinite, zero or negative.
+        TypeError: *network*, *optimizer*, *rule*, *state* or *communicator* has the wrong type.
+        ValueError: *max_norm* is not positive and finite.
 
     Spec: STEP-order, STEP-skip, STEP-report.
+
+    >>> network = ampscale.Network(lambda w, x: anp.sum(w * x), np.float32([1.0, 2.0]))
+    >>> optimizer, rule = ampscale.optimizers.SGD(network, 0.5), ampscale.LossScaleRule(init_scale=2.0**15)
+    >>> state = ampscale.init_train_state(network.params, optimizer, rule)
+    >>> state, report = ampscale.train_step(network, optimizer, rule, state, np.float32([1.0, np.inf]))
+    >>> bool(report.applied), state.params, float(report.next_scale)
+    (False, array([1., 2.], dtype=float32), 16384.0)
     """
-    if not callable(getattr(network, "vjp", None)):  # torch.compile would take params that are looked at for the state's
+    # Do not read network.params here: torch.compile would take them for the parameters of the state.
+    if not callable(getattr(network, "vjp", None)):
         network = network_of(network)
     check_methods(optimizer, "optimizer", "init", "update")
     check_methods(communicator, "communicator", "mean", "all_finite")
@@ -218,16 +297,16 @@ def train_step(
     )  # fmt: skip
 
 
-def _check_type(value: Any, name: str, wanted: type) -> None:
-    if not isinstance(value, wanted):
-        raise TypeError(f"{name} must be a {wanted.__name__}, got {excerpt(value)} of type {type(value).__name__}")
+def _check_type(value: Any, name: str, expected: type) -> None:
+    if not isinstance(value, expected):
+        raise TypeError(f"{name} must be a {expected.__name__}, got {excerpt(value)} of type {type(value).__name__}")
 
 
 def _check_dtype(dtype: str | None, out: Tree = None) -> None:
     if dtype is not None and not (isinstance(dtype, str) and dtype in ("float32", "float64")):
         raise ValueError(f"dtype must be 'float32', 'float64' or None, got {excerpt(dtype)}")
     if dtype is not None and out is not None:
-        raise ValueError(f"dtype must be None where out is given, since out has its own dtypes, got {dtype!r}")
+        raise ValueError(f"dtype must be None if out is given, since out has its own dtypes, got {dtype!r}")
 
 
 def _check(tree: Tree) -> Backend:
@@ -237,7 +316,7 @@ def _check(tree: Tree) -> Backend:
 
 
 def check_unscale(tree: Tree, scale: Scale, out: Tree = None) -> Backend:
-    """Return the backend that scales or unscales *tree*, after the arguments were checked; nothing has been written."""
+    """Validate the arguments of `scale` and `unscale`, and return the backend that owns the arrays."""
     check_scale_host(scale)
     backend = get_backend(tree, scale=None if isinstance(scale, int | float) else scale, out=None if out is tree else out)
     check_scalable(tree)

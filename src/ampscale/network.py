@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from .backends import get_backend
-from .core.trees import leaves, rebuilt, rows
+from .core.trees import leaves, unflatten, zip_leaves
 from .core.typing import Array, Tree
 from .core.validation import check_loss
 from .parsing import excerpt
@@ -34,7 +34,7 @@ class Parameter:
     def value(self, value: Array) -> None:
         values = leaves(self._network.params)
         values[self._index] = value
-        self._network.params = rebuilt(self._network.params, values)
+        self._network.params = unflatten(self._network.params, values)
 
 
 class Network:
@@ -90,6 +90,6 @@ class Network:
             seed: Of the loss's shape: where the backward pass starts, the scale for instance. float32 for a 16-bit loss.
         """
         loss, pullback = self.vjp(self.params, *inputs)
-        for parameter, (_, gradient) in zip(self.parameters, rows(self.params, pullback(seed)), strict=True):
+        for parameter, (_, gradient) in zip(self.parameters, zip_leaves(self.params, pullback(seed)), strict=True):
             parameter.grad = gradient
         return loss

@@ -12,16 +12,18 @@ from typing import Any, NamedTuple
 import array_api_compat
 
 from .backends import network_of
-from .core.dtypes import FLOATS, name_of, wide, widest
+from .core.dtypes import FLOATS, accumulation_dtype, compute_dtype, name_of
 from .core.namespaces import device_of, namespace_of, quiet
 from .core.scaling import in_dtype, scalar_like
 from .core.step import apply_updates
-from .core.trees import leaves, leaves_with_paths, map_leaves, rebuilt, rows, select
+from .core.trees import leaves, leaves_with_paths, map_leaves, select, unflatten, zip_leaves
 from .core.type_names import type_name
 from .core.typing import Array, Flag, Tree
 from .core.validation import check_bool, check_number
 from .network import Network, Parameter
 from .parsing import excerpt
+
+__all__ = ["SGD", "AdamW", "Momentum", "Optimizer", "OptimizerState"]
 
 LearningRate = float | list[float] | tuple[float, ...] | Callable[[Array], Any]
 
@@ -94,7 +96,7 @@ class Optimizer:
 
     def step(self) -> None:
         """Moves the parameters by the gradients in `parameters`."""
-        self(rebuilt(self._network.params, [parameter.grad for parameter in self.parameters]))
+        self(unflatten(self._network.params, [parameter.grad for parameter in self.parameters]))
 
     def minimize(self, loss: Array) -> None:
         """Paddle's word for `step`; the gradients are there already, so *loss* is not used."""
@@ -245,7 +247,7 @@ def _transformation(learning_rate: LearningRate, move: Callable[..., Any], momen
         count = xp.asarray(0, dtype=xp.int32, device=device_of(params))
         return OptimizerState(
             count=count,
-            rate=rate_at(count, widest([name_of(leaf.dtype) for leaf in leaves(params)])),
+            rate=rate_at(count, accumulation_dtype([name_of(leaf.dtype) for leaf in leaves(params)])),
             master=map_leaves(lambda param: None if _widened(param) is param else _widened(param), params),
             moments=tuple(map_leaves(lambda param: xp.zeros_like(_widened(param)), params) for _ in range(moments)),
         )
@@ -256,10 +258,10 @@ def _transformation(learning_rate: LearningRate, move: Callable[..., Any], momen
         with quiet(xp):
             moved = [
                 _move_one(move, *row, count=count, rate=state.rate)
-                for row in rows(params, gradients, state.master, *state.moments)
+                for row in zip_leaves(params, gradients, state.master, *state.moments)
             ]
         columns = zip(*moved, strict=True) if moved else [()] * (2 + moments)
-        updates, master, *new = (rebuilt(params, column) for column in columns)
+        updates, master, *new = (unflatten(params, column) for column in columns)
         return updates, OptimizerState(count, rate_at(count, name_of(state.rate.dtype)), master, tuple(new))
 
     return Transformation(init, update, rate_at)
@@ -282,7 +284,7 @@ def _move_one(
 
 
 def _widened(array: Array) -> Array:
-    return in_dtype(array, wide(name_of(array.dtype)))
+    return in_dtype(array, compute_dtype(name_of(array.dtype)))
 
 
 def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:

@@ -1,7 +1,7 @@
 """
 Strict parsing with limits, so that no input exhausts time, memory or the stack.
 
-All limits are here. Whatever exceeds one is a ValueError of one sentence, which quotes an excerpt of the input.
+This module defines all limits. An input that exceeds one raises a ValueError of one sentence that quotes an excerpt.
 """
 
 import json
@@ -14,18 +14,19 @@ from typing import Any
 
 LONGEST_JSON = 2**23  # bytes
 LONGEST_TOML = 2**20  # characters
-LONGEST_LOG = 2**28  # bytes of a training log or a CSV file: with the next, what is read takes at most about 2 GB of memory
+LONGEST_LOG = 2**28  # bytes, of a training log or a CSV file; with MOST_MESSAGES it limits the memory to about 2 GB
 MOST_MESSAGES = 1_000_000  # in a training log
 LONGEST_ROW = 2**20  # characters, of a CSV file
 LONGEST_PICKLE = 2**26  # bytes, in an archive of torch
 LONGEST_RULE = 10_000  # characters, on the command line
 MOST_ENTRIES = 100_000  # in an archive, or tensors in a file
 MOST_STEPS = 5_000_000  # in a recorded run
-LONGEST_NUMBER = 1100  # characters; the exact decimal of each float64 has fewer
-DEEPEST = 100  # lists and objects within each other, or names with dots between them
+LONGEST_NUMBER = 1100  # characters; the exact decimal of every float64 has fewer
+DEEPEST = 100  # levels of nested lists and objects, or parts of a dotted key
 LONGEST_PATH = 40_000  # characters, within a checkpoint
 
-_OTHERS = re.compile(r'(?:[^\[\]{}"]++|"(?:[^"\\]++|\\.)*+"?)++', re.DOTALL)  # than brackets: strings, and what is between them
+# Text without brackets: strings, and the characters between strings and brackets.
+_NOT_BRACKETS = re.compile(r'(?:[^\[\]{}"]++|"(?:[^"\\]++|\\.)*+"?)++', re.DOTALL)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _LONG_NUMBER = re.compile(rf"(?<![\d_])[\d_]{{{LONGEST_NUMBER + 1}}}")
 _KEY = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
@@ -38,8 +39,8 @@ def parse_json(text: str | bytes) -> object:
 
     Raises:
         TypeError: *text* is neither a str nor bytes.
-        ValueError: The text is not JSON in UTF-8, exceeds a limit, repeats a key within an object, or has a number that float64
-            cannot hold: NaN, infinities and larger ones.
+        ValueError: The text is not JSON in UTF-8, exceeds a limit, repeats a key within an object, or contains NaN, an
+            infinity or a number beyond the range of float64.
 
     >>> parse_json('{"scale": 1024.0}')
     {'scale': 1024.0}
@@ -50,8 +51,8 @@ def parse_json(text: str | bytes) -> object:
     check_length(data, LONGEST_JSON, "the JSON")
     decoded = data.decode()
     _check_depth(decoded)
-    value = json.loads(decoded, object_pairs_hook=_once, parse_int=_number, parse_float=_number, parse_constant=_reject)
-    if _SURROGATE.search(decoded):  # as a half of a pair, it could not be printed or written
+    value = json.loads(decoded, object_pairs_hook=_unique, parse_int=_number, parse_float=_number, parse_constant=_reject)
+    if _SURROGATE.search(decoded):  # half of a surrogate pair cannot be printed or written, so encode() raises
         json.dumps(value, ensure_ascii=False).encode()
     return value
 
@@ -61,12 +62,12 @@ def json_text(value: object, indent: int | None = None) -> str:
     Return *value* as JSON text; arrays of shape () become numbers, and others lists.
 
     Raises:
-        ValueError: JSON cannot hold the value, or it is nested too deep.
+        ValueError: The value cannot be represented in JSON, or it is nested too deeply.
     """
     try:
         return json.dumps(value, indent=indent, allow_nan=False, default=lambda array: array.tolist())
     except (AttributeError, TypeError, RecursionError) as error:
-        raise ValueError(f"the value must be one that JSON can hold: {error}") from None
+        raise ValueError(f"the value must be representable in JSON: {error}") from None
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -82,12 +83,12 @@ def parse_toml(text: str) -> dict[str, Any]:
     check_length(text, LONGEST_TOML, "the TOML")
     if _LONG_NUMBER.search(text):
         raise ValueError(f"each number must have at most {LONGEST_NUMBER} digits")
-    if _LONG_KEY.search(text):  # the time that tomllib takes is quadratic in the number of names
-        raise ValueError(f"each key must have at most {DEEPEST} names with dots between them")
+    if _LONG_KEY.search(text):  # tomllib takes quadratic time in the number of parts
+        raise ValueError(f"each key must have at most {DEEPEST} parts separated by dots")
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise ValueError("the TOML is nested too deep") from None
+        raise ValueError("the TOML is nested too deeply") from None
 
 
 def check_length(text: str | bytes, limit: int, name: str) -> None:
@@ -99,7 +100,7 @@ def check_length(text: str | bytes, limit: int, name: str) -> None:
 
 def excerpt(value: object, limit: int = 80) -> str:
     """
-    Return the `repr` of *value* for a message, cut to *limit* characters; what is cut is not formatted.
+    Return the `repr` of *value* for a message, cut to *limit* characters; the rest is never formatted.
 
     >>> excerpt([1, "two"]), excerpt("x" * 10**9, 10)
     ("[1, 'two']", "'xxxxxx...")
@@ -113,13 +114,13 @@ def excerpt(value: object, limit: int = 80) -> str:
 
 
 def cut(text: str, limit: int = 80) -> str:
-    """Return *text* for a message: cut to *limit* characters, and on one line."""
+    """Return *text* for a message: cut to *limit* characters, with non-printable characters escaped."""
     short = text if len(text) <= limit else text[: limit - 3] + "..."
     return short if short.isprintable() else repr(short)[1:-1]
 
 
 def _pieces(value: object, limit: int, levels: int = DEEPEST) -> Iterator[str]:
-    """Yield the `repr` of a value in pieces, none of them empty."""
+    """Yield the `repr` of *value* in non-empty pieces."""
     if not levels:
         yield "..."
     elif isinstance(value, str | bytes):
@@ -146,28 +147,32 @@ def _members(container: Any, limit: int, levels: int) -> Iterator[str]:
 
 
 def _check_depth(text: str) -> None:
-    """Remove the innermost pairs of brackets until none may be left; what is not closed is nested as well."""
-    brackets = _OTHERS.sub("", text).replace("{", "[").replace("}", "]")
+    """
+    Raise a ValueError if lists and objects are nested too deep; unclosed brackets count.
+
+    Each round removes the innermost pairs of brackets, so that no recursion is needed.
+    """
+    brackets = _NOT_BRACKETS.sub("", text).replace("{", "[").replace("}", "]")
     for _ in range(DEEPEST):
         brackets = brackets.replace("[]", "")
     if "[]" in brackets or brackets.count("[") > DEEPEST:
-        raise ValueError(f"the JSON is nested too deep, with more than {DEEPEST} lists and objects within each other")
+        raise ValueError(f"the JSON is nested too deeply; the limit is {DEEPEST} levels of lists and objects")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         name = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"each name must come once in an object, got {excerpt(name)} twice")
+        raise ValueError(f"duplicate key in JSON object: {excerpt(name)}")
     return values
 
 
 def _number(text: str) -> int | float:
     if len(text) > LONGEST_NUMBER:
-        raise ValueError(f"the limit of a number is {LONGEST_NUMBER} characters, got {len(text)}: {cut(text)}")
+        raise ValueError(f"each number must have at most {LONGEST_NUMBER} characters, got {len(text)}: {cut(text)}")
     value = int(text) if text.lstrip("-").isdecimal() else float(text)
     if value in (math.inf, -math.inf):
-        raise ValueError(f"each number must be one that float64 can hold, got {cut(text)}")
+        raise ValueError(f"each number must be in the range of float64, got {cut(text)}")
     return value
 
 

@@ -18,7 +18,7 @@ from strategies import DTYPES, LARGEST, SMALLEST, SMALLEST_NORMAL, alike, arrays
 
 import ampscale
 from ampscale.core import machine, norms, overflow, scaling
-from ampscale.core.dtypes import name_of, wide
+from ampscale.core.dtypes import compute_dtype, name_of
 from ampscale.core.trees import leaves, map_leaves
 
 SHAPES = st.sampled_from([(), (0,), (5,), (2, 3)])  # few, since JAX compiles for each
@@ -202,7 +202,9 @@ def coefficient_of(norm, limit):
 def clip_one(coefficient, leaf):
     """*leaf* times the coefficient, in the dtype of its arithmetic, rounded once."""
     with np.errstate(all="ignore"):
-        return np.asarray(scaling.applied(operator.mul, leaf, np.asarray(coefficient), wide(name_of(leaf.dtype)), leaf.dtype))
+        return np.asarray(
+            scaling.apply_factor(operator.mul, leaf, np.asarray(coefficient), compute_dtype(name_of(leaf.dtype)), leaf.dtype)
+        )
 
 
 RULES = [

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from strategies import DTYPES
 
-from ampscale.core.dtypes import COMPLEX_PARTS, FLOATS, INTEGERS, name_of, wide, widest
+from ampscale.core.dtypes import COMPLEX_PARTS, FLOATS, INTEGERS, accumulation_dtype, compute_dtype, name_of
 
 
 @pytest.mark.parametrize("name", FLOATS)
@@ -34,6 +34,6 @@ def test_another_dtype_is_refused(dtype):
 @pytest.mark.clause("NORMS-accumulation-dtype", "SCALING-round-once")
 def test_arithmetic_is_done_in_32_or_64_bits():
     """Only float64 and complex128 need float64, and one of them is enough."""
-    assert {name for name in (*FLOATS, *COMPLEX_PARTS) if wide(name) == "float64"} == {"float64", "complex128"}
-    assert widest(["float16", "complex128", "float32"]) == "float64"
-    assert widest(["float16", "complex64"]) == widest([]) == "float32"
+    assert {name for name in (*FLOATS, *COMPLEX_PARTS) if compute_dtype(name) == "float64"} == {"float64", "complex128"}
+    assert accumulation_dtype(["float16", "complex128", "float32"]) == "float64"
+    assert accumulation_dtype(["float16", "complex64"]) == accumulation_dtype([]) == "float32"

@@ -15,7 +15,7 @@ from strategies import DTYPES, alike, same
 
 from ampscale import all_finite, scale
 from ampscale.core import trees
-from ampscale.core.trees import MOST_LEVELS, leaves, leaves_with_paths, map_leaves, rebuilt, rows, select
+from ampscale.core.trees import MOST_LEVELS, leaves, leaves_with_paths, map_leaves, select, unflatten, zip_leaves
 
 ONE, TWO, THREE = np.asarray(1.0), np.asarray([2.0]), np.asarray([3.0, 3.0])
 
@@ -50,7 +50,7 @@ def test_mapping_keeps_the_structure(library, data):
     """A mapped tree has the containers, the keys and the Nones of the first."""
     tree = data.draw(library.trees())
     mapped = map_leaves(lambda leaf: (leaf,), tree)
-    assert repr(mapped) == repr(rebuilt(tree, [(leaf,) for leaf in leaves(tree)]))
+    assert repr(mapped) == repr(unflatten(tree, [(leaf,) for leaf in leaves(tree)]))
     assert outline(map_leaves(library.xp.ones_like, tree)) == outline(tree)
 
 
@@ -118,8 +118,8 @@ def test_a_container_that_an_opener_opens_is_walked(monkeypatch):
         return (value.inside, lambda children: Box(*children)) if isinstance(value, Box) else None
 
     monkeypatch.setattr(trees, "_openers", [])
-    trees.open_with(lambda _: None)
-    trees.open_with(opened)
+    trees.register_container(lambda _: None)
+    trees.register_container(opened)
     tree = {"a": Box(ONE, None, (TWO,)), "b": THREE}
     assert leaves_with_paths(tree) == [("tree['a'][0]", ONE), ("tree['a'][2][0]", TWO), ("tree['b']", THREE)]
     mapped = map_leaves(lambda leaf, other: (leaf, other), tree, {"a": Box(TWO, None, None), "b": None})
@@ -132,8 +132,8 @@ def test_a_container_that_an_opener_opens_is_walked(monkeypatch):
 def test_other_trees_are_matched_by_key():
     """Dicts are matched by key, whatever their order, and None stands for a whole missing branch."""
     tree = {"a": ONE, "b": [TWO, THREE]}
-    assert rows(tree, {"b": None, "a": THREE}) == [(ONE, THREE), (TWO, None), (THREE, None)]
-    assert rows(tree, None) == [(ONE, None), (TWO, None), (THREE, None)]
+    assert zip_leaves(tree, {"b": None, "a": THREE}) == [(ONE, THREE), (TWO, None), (THREE, None)]
+    assert zip_leaves(tree, None) == [(ONE, None), (TWO, None), (THREE, None)]
 
 
 def test_trees_of_different_structure_raise():

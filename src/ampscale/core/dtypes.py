@@ -57,11 +57,11 @@ def name_of(dtype: Any) -> str:
     raise TypeError(f"dtype must be one of {', '.join([*FLOATS, *COMPLEX_PARTS, *sorted(INTEGERS)])}, got {dtype}")
 
 
-def wide(name: str) -> str:
+def compute_dtype(name: str) -> str:
     """The dtype in which arithmetic on *name* is done before it is rounded once: "float64" or "float32"."""
     return "float64" if COMPLEX_PARTS.get(name, name) == "float64" else "float32"
 
 
-def widest(names: list[str]) -> str:
+def accumulation_dtype(names: list[str]) -> str:
     """The dtype in which values of several dtypes are added up; "float32" for none."""
-    return "float64" if any(wide(name) == "float64" for name in names) else "float32"
+    return "float64" if any(compute_dtype(name) == "float64" for name in names) else "float32"

@@ -1,8 +1,8 @@
 """
-The machine that every published loss scaler is: constants in a rule, state in a few arrays, one transition.
+State machine of every published loss scaler: constants in a rule, a state of a few arrays, and one transition.
 
-    finite step      count it; at the `growth_interval`-th in a row the scale grows and the count starts again
-    overflow step    the count starts again; at the `hysteresis`-th overflow the scale backs off
+    finite step    increments `good_steps`; when it reaches `growth_interval`, the scale grows and the count restarts
+    overflow       resets `good_steps`, increments `bad_steps`; when that reaches `hysteresis`, the scale backs off
 
 Spec: MACHINE-growth-window, MACHINE-growth-resets, MACHINE-skip-infinite-growth, MACHINE-backoff, MACHINE-overflow-resets,
 MACHINE-min-scale, MACHINE-max-scale, MACHINE-hysteresis, MACHINE-reset-bad-steps, MACHINE-static, MACHINE-pure,
@@ -28,29 +28,40 @@ from .validation import check_flag
 
 class LossScaleState(NamedTuple):
     """
-    Where a scaler stands between two steps: arrays of shape (), or of one common shape for a batch of scalers.
+    State of a loss scaler between two steps: arrays of shape (), or of one common shape for a batch of scalers.
 
-    A NamedTuple, so that every tree library flattens it whole.
+    Created by `LossScaleRule.init`; it may also hold Python numbers. As a NamedTuple, it is a pytree in every library.
+
+    Args:
+        scale: Factor of the next loss; float32 or float64, as the rule specifies.
+        good_steps: Number of finite steps since the last growth or overflow; int32.
+        bad_steps: Number of overflows counted towards the next backoff; int32.
+        window_steps: Number of steps since the last growth or due backoff; int32. None unless the rule sets
+            `overflow_tolerance`.
+        pending_scale: Scale of the step after the next, in the dtype of *scale*. None unless the rule sets `delayed_update`.
+
+    >>> LossScaleState(scale=1024.0, good_steps=0, bad_steps=0)
+    LossScaleState(scale=1024.0, good_steps=0, bad_steps=0, window_steps=None, pending_scale=None)
     """
 
-    scale: Array  # float32 or float64, as the rule says: multiplies the next loss
-    good_steps: Array  # int32: finite steps since the last growth or overflow
-    bad_steps: Array  # int32: overflows counted towards the next backoff
-    window_steps: Array | None = None  # int32: steps since the last growth or backoff, where the rule has a rate
-    pending_scale: Array | None = None  # as scale: what the step after the next will use, where the rule lags
+    scale: Array
+    good_steps: Array
+    bad_steps: Array
+    window_steps: Array | None = None
+    pending_scale: Array | None = None
 
 
 class Events(NamedTuple):
-    """What a step brings about: bool arrays of the state's shape."""
+    """Events of one step, as bool arrays of the state's shape."""
 
-    finite: Array  # no overflow
+    finite: Array
     grows: Array
-    due: Array  # a backoff is due
-    backs_off: Array  # a backoff is due and no gate forbids it
+    due: Array  # a backoff is due, even if `block_at_bounds` blocks it
+    backs_off: Array
 
 
 def init(rule: RuleConstants, like: Array | None) -> LossScaleState:
-    """The state before the first step: see `LossScaleRule.init`."""
+    """Create the state before the first step; see `LossScaleRule.init`."""
     xp = default_namespace() if like is None else array_api_compat.array_namespace(like)
     device = None if like is None else array_api_compat.device(like)
     _check_float64(rule, xp)
@@ -65,30 +76,30 @@ def init(rule: RuleConstants, like: Array | None) -> LossScaleState:
 
 
 def transition(rule: RuleConstants, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, Array]:
-    """Return the next state, and whether the published scaler stops instead: see `LossScaleRule.transition`."""
+    """Return the next state, and True if the published scaler raises an error instead; see `LossScaleRule.transition`."""
     _check_state(rule, state)
     check_flag(finite, "finite", shape=tuple(state.scale.shape))
     xp = array_api_compat.array_namespace(state.scale)
     _check_float64(rule, xp)
     finite = xp.full_like(state.good_steps, finite, dtype=xp.bool) if isinstance(finite, bool) else finite
     scale = state.scale if state.pending_scale is None else state.pending_scale
-    happened = _events(rule, state, scale, finite)
+    events = _events(rule, state, scale, finite)
 
     with quiet(xp):
         grown, backed_off = _grown(rule, scale, state.bad_steps), _backed_off(rule, scale)
-    moved = xp.where(happened.grows, grown, xp.where(happened.backs_off, backed_off, scale))
-    after = LossScaleState(
-        scale=moved if state.pending_scale is None else scale,
-        good_steps=_next_good_steps(rule, state.good_steps, happened),
-        bad_steps=_next_bad_steps(rule, state.bad_steps, happened),
-        window_steps=None if state.window_steps is None else _next_window_steps(state.window_steps, happened),
-        pending_scale=None if state.pending_scale is None else moved,
+    new_scale = xp.where(events.grows, grown, xp.where(events.backs_off, backed_off, scale))
+    new_state = LossScaleState(
+        scale=new_scale if state.pending_scale is None else scale,
+        good_steps=_next_good_steps(rule, state.good_steps, events),
+        bad_steps=_next_bad_steps(rule, state.bad_steps, events),
+        window_steps=None if state.window_steps is None else _next_window_steps(state.window_steps, events),
+        pending_scale=None if state.pending_scale is None else new_scale,
     )
-    stopped = _stops(rule, scale, moved, happened)
+    raises = _raises(rule, scale, new_scale, events)
     if not rule.can_raise:
-        return after, stopped
-    held = (None if new is None else xp.where(stopped, old, new) for old, new in zip(state, after, strict=True))
-    return LossScaleState(*held), stopped
+        return new_state, raises
+    values = (None if new is None else xp.where(raises, old, new) for old, new in zip(state, new_state, strict=True))
+    return LossScaleState(*values), raises
 
 
 def _events(rule: RuleConstants, state: LossScaleState, scale: Array, finite: Array) -> Events:
@@ -107,48 +118,48 @@ def _events(rule: RuleConstants, state: LossScaleState, scale: Array, finite: Ar
     return Events(finite, grows, due, backs_off)
 
 
-def _next_good_steps(rule: RuleConstants, good: Array, happened: Events) -> Array:
+def _next_good_steps(rule: RuleConstants, good: Array, events: Events) -> Array:
     xp = array_api_compat.array_namespace(good)
     restart = xp.full_like(good, rule.initial_good_steps)
     if rule.block_at_bounds:
-        restart = xp.where(happened.due & ~happened.backs_off, good, restart)
-    return xp.where(happened.finite, xp.where(happened.grows, xp.zeros_like(good), good + 1), restart)
+        restart = xp.where(events.due & ~events.backs_off, good, restart)
+    return xp.where(events.finite, xp.where(events.grows, xp.zeros_like(good), good + 1), restart)
 
 
-def _next_bad_steps(rule: RuleConstants, bad: Array, happened: Events) -> Array:
+def _next_bad_steps(rule: RuleConstants, bad: Array, events: Events) -> Array:
     xp = array_api_compat.array_namespace(bad)
     zero = xp.zeros_like(bad)
-    spent = zero if "backoff" in rule.reset_bad_steps_on else xp.full_like(bad, rule.hysteresis)
+    after_backoff = zero if "backoff" in rule.reset_bad_steps_on else xp.full_like(bad, rule.hysteresis)
     after_finite = zero if "finite" in rule.reset_bad_steps_on else bad
     after_growth = zero if "growth" in rule.reset_bad_steps_on else after_finite
-    after_overflow = xp.where(happened.due, spent, bad + 1)
-    return xp.where(happened.grows, after_growth, xp.where(happened.finite, after_finite, after_overflow))
+    after_overflow = xp.where(events.due, after_backoff, bad + 1)
+    return xp.where(events.grows, after_growth, xp.where(events.finite, after_finite, after_overflow))
 
 
-def _next_window_steps(steps: Array, happened: Events) -> Array:
+def _next_window_steps(steps: Array, events: Events) -> Array:
     xp = array_api_compat.array_namespace(steps)
-    return xp.where(happened.grows | happened.due, xp.zeros_like(steps), steps + 1)
+    return xp.where(events.grows | events.due, xp.zeros_like(steps), steps + 1)
 
 
-def _stops(rule: RuleConstants, scale: Array, moved: Array, happened: Events) -> Array:
+def _raises(rule: RuleConstants, scale: Array, new_scale: Array, events: Events) -> Array:
     xp = array_api_compat.array_namespace(scale)
-    stopped = xp.zeros_like(happened.due)
+    raises = xp.zeros_like(events.due)
     if rule.raise_at_min_scale:
-        stopped = stopped | (happened.due & (scale <= xp.full_like(scale, rule.min_scale)))
+        raises = raises | (events.due & (scale <= xp.full_like(scale, rule.min_scale)))
     if rule.raise_at_or_below is not None:
-        stopped = stopped | (~happened.finite & (moved <= xp.full_like(scale, rule.raise_at_or_below)))
-    return stopped
+        raises = raises | (~events.finite & (new_scale <= xp.full_like(scale, rule.raise_at_or_below)))
+    return raises
 
 
 def _grown(rule: RuleConstants, scale: Array, bad: Array) -> Array:
     xp = array_api_compat.array_namespace(scale)
-    grown = _moved(rule, operator.mul, scale, rule.growth_factor)
+    grown = _scaled(rule, operator.mul, scale, rule.growth_factor)
     if rule.warmup_growth_factor is not None:
-        grown = xp.where(bad == 0, _moved(rule, operator.mul, scale, rule.warmup_growth_factor), grown)
+        grown = xp.where(bad == 0, _scaled(rule, operator.mul, scale, rule.warmup_growth_factor), grown)
     if rule.skip_infinite_growth:
         grown = xp.where(xp.isfinite(grown), grown, scale)
-    unbounded = rule.max_scale is None or rule.block_at_bounds
-    return grown if unbounded else xp.minimum(grown, xp.full_like(scale, rule.max_scale))
+    unclamped = rule.max_scale is None or rule.block_at_bounds
+    return grown if unclamped else xp.minimum(grown, xp.full_like(scale, rule.max_scale))
 
 
 def _backed_off(rule: RuleConstants, scale: Array) -> Array:
@@ -156,58 +167,56 @@ def _backed_off(rule: RuleConstants, scale: Array) -> Array:
     operation, factor = (
         (operator.truediv, rule.backoff_divisor) if rule.divide_on_backoff else (operator.mul, rule.backoff_factor)
     )
-    backed_off = _moved(rule, operation, scale, factor)
-    unbounded = rule.min_scale is None or rule.block_at_bounds
-    return backed_off if unbounded else xp.maximum(backed_off, xp.full_like(scale, rule.min_scale))
+    backed_off = _scaled(rule, operation, scale, factor)
+    unclamped = rule.min_scale is None or rule.block_at_bounds
+    return backed_off if unclamped else xp.maximum(backed_off, xp.full_like(scale, rule.min_scale))
 
 
-def _moved(rule: RuleConstants, operation: Callable[[Array, Array], Array], scale: Array, factor: float) -> Array:
+def _scaled(rule: RuleConstants, operation: Callable[[Array, Array], Array], scale: Array, factor: float) -> Array:
     xp = array_api_compat.array_namespace(scale)
-    wide = xp.astype(scale, xp.float64) if _widens(rule, factor) else scale
-    # A compiler that saw a constant would multiply by its reciprocal instead of dividing, and round twice.
-    hidden = xp.where(xp.isnan(wide), wide, xp.full_like(wide, factor))
-    return xp.astype(operation(wide, hidden), scale.dtype, copy=False)
+    operand = xp.astype(scale, xp.float64) if _widens(rule, factor) else scale
+    # Hide the constant from compilers, which would replace the division by a multiplication with the reciprocal and so
+    # round twice.
+    hidden = xp.where(xp.isnan(operand), operand, xp.full_like(operand, factor))
+    return xp.astype(operation(operand, hidden), scale.dtype, copy=False)
 
 
 def check_state(state: Any) -> None:
-    """
-    *state* is a `LossScaleState` of arrays, or of a Python float and ints.
-
-    Raises:
-        TypeError: It is something else.
-    """
-    wanted = "state must be a LossScaleState of arrays or of a float and ints, as init() returns it, got"
+    """Raise a TypeError unless *state* is a `LossScaleState` of arrays, or of a Python float and ints."""
+    expected = "state must be a LossScaleState of arrays or of a float and ints, as init() returns it, got"
     if not isinstance(state, LossScaleState):
-        raise TypeError(f"{wanted} {type(state).__name__}")
-    held = [value for place, value in enumerate(state) if place < 3 or value is not None]
-    are_numbers = type(state.scale) is float and all(isinstance(value, int | float) for value in held)
-    if not are_numbers and not all(map(array_api_compat.is_array_api_obj, held)):
-        raise TypeError(f"{wanted} {excerpt(tuple(state))}")
+        raise TypeError(f"{expected} {type(state).__name__}")
+    values = [value for index, value in enumerate(state) if index < 3 or value is not None]
+    are_numbers = type(state.scale) is float and all(isinstance(value, int | float) for value in values)
+    if not are_numbers and not all(map(array_api_compat.is_array_api_obj, values)):
+        raise TypeError(f"{expected} {excerpt(tuple(state))}")
 
 
 def _check_state(rule: RuleConstants, state: LossScaleState) -> None:
-    for name, wanted in (("window_steps", rule.overflow_tolerance is not None), ("pending_scale", rule.delayed_update)):
-        if (getattr(state, name) is not None) != wanted:
-            raise ValueError(f"state.{name} must be {'an array' if wanted else 'None'} for this rule: take a state that it made")
+    for name, required in (("window_steps", rule.overflow_tolerance is not None), ("pending_scale", rule.delayed_update)):
+        if (getattr(state, name) is not None) != required:
+            expected = "an array" if required else "None"
+            raise ValueError(f"state.{name} must be {expected} for this rule; create the state with rule.init()")
 
 
 def _check_float64(rule: RuleConstants, xp: Namespace) -> None:
     backoff = "backoff_divisor" if rule.divide_on_backoff else "backoff_factor"
-    wide = [name for name in ("growth_factor", "warmup_growth_factor", backoff) if _widens(rule, getattr(rule, name))]
-    if (rule.dtype == "float32" and not wide) or name_of(xp.result_type(xp.float64)) == "float64":
+    wide_names = [name for name in ("growth_factor", "warmup_growth_factor", backoff) if _widens(rule, getattr(rule, name))]
+    if (rule.dtype == "float32" and not wide_names) or name_of(xp.result_type(xp.float64)) == "float64":
         return
     remedy = "; on JAX, set jax_enable_x64"
     if rule.dtype == "float64":
         raise TypeError(f"dtype must be 'float32' on a library without float64, got 'float64'{remedy}")
-    factor = getattr(rule, wide[0])
-    nearest = f"a number that float32 can hold on a library without float64, such as {c_float(factor).value!r}"
-    raise TypeError(f"{wide[0]} must be {nearest}, got {factor!r}{remedy}")
+    name, factor = wide_names[0], getattr(rule, wide_names[0])
+    expected = f"a number that float32 represents exactly on a library without float64, such as {c_float(factor).value!r}"
+    raise TypeError(f"{name} must be {expected}, got {factor!r}{remedy}")
 
 
 def _widens(rule: RuleConstants, factor: float | None) -> bool:
     """Return True if *factor* must be applied in float64."""
-    # Of two float32 numbers, float64 holds the product exactly, and the quotient with more than twice as many digits, so that
-    # rounding it a second time changes nothing (Figueroa 1995): float32 gives the same. Only other factors need float64.
+    # float64 represents the product of two float32 numbers exactly, and their quotient with more than twice as many digits,
+    # so that rounding it a second time changes nothing (Figueroa 1995): float32 gives the same result. Only factors that
+    # float32 does not represent exactly need float64.
     if not rule.float64_factor or factor is None:
         return False
     mantissa, exponent = frexp(factor)

@@ -1,5 +1,5 @@
 """
-The overflow check.
+Reference definition of the overflow check.
 
 Spec: OVERFLOW-all-finite, OVERFLOW-empty, OVERFLOW-integers, OVERFLOW-complex, OVERFLOW-both-sides.
 """
@@ -13,35 +13,35 @@ from .typing import Array, Flag, Scale, Tree
 
 def all_finite(tree: Tree) -> Flag:
     """
-    Whether no array in *tree* holds an infinity or a NaN.
+    Return a bool of shape (): True if no array in *tree* contains an infinity or a NaN.
 
     Args:
-        tree: Arrays of any shape and dtype. Integers and bools are finite; a complex number is finite where both
-            its parts are.
+        tree: Arrays of any shape and dtype. Integers and bools are finite; a complex number is finite if both its parts are.
 
     Returns:
-        Bool, shape (), where the arrays are. True for a tree without arrays.
+        A bool array of shape () on the device of the arrays. True for a tree without arrays.
     """
     xp = namespace_of(tree)
-    with quiet(xp):  # ml_dtypes warns of a signalling NaN in bfloat16
+    with quiet(xp):  # ml_dtypes warns about a signaling NaN in bfloat16
         flags = [xp.all(xp.isfinite(leaf)) for leaf in leaves(tree) if name_of(leaf.dtype) not in INTEGERS]
     return xp.asarray(xp.all(xp.stack(flags))) if flags else _true(tree)
 
 
 def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
     """
-    *tree* divided by *scale*, and whether all of it is finite.
+    Divide the arrays of *tree* by *scale*, and check them for infinities and NaNs.
+
+    Checking the unscaled values is sufficient: dividing by a positive, finite scale never makes an infinity or a NaN finite,
+    and a finite value that becomes infinite is an overflow.
 
     Args:
         tree: Floating-point or complex arrays of any shape.
-        scale: float32 or float64, shape () or (1,), or a Python number. Positive and finite.
-        out: Arrays of the same shapes and dtypes to write the result into; may be *tree* itself.
-        dtype: Without *out*: narrower arrays come out in this dtype, as from `unscale`.
+        scale: Positive, finite Python number, or float32 or float64 array of shape () or (1,).
+        out: Arrays of the same shapes and dtypes that receive the result; may be *tree* itself.
+        dtype: As for `unscale`; only without *out*.
 
     Returns:
-        The unscaled tree (*out* where it is given) and a bool of shape (). The unscaled values alone are looked at,
-        and that sees both sides: a division by a positive, finite scale never makes an infinity or a NaN finite,
-        and a finite value that it makes infinite is an overflow.
+        The unscaled tree, which is *out* if that is given, and a bool of shape ().
     """
     unscaled = unscale(tree, scale, dtype)
     finite = all_finite(unscaled)
@@ -49,7 +49,7 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
 
 
 def write(out: Tree, tree: Tree) -> Tree:
-    """*out*, after each of its arrays was overwritten with the one in the same place of *tree*."""
+    """Overwrite each array of *out* with the corresponding array of *tree*; return *out*."""
     for target, leaf in zip(leaves(out), leaves(tree), strict=True):
         target[...] = leaf
     return out

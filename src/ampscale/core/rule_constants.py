@@ -1,5 +1,5 @@
 """
-Constants of a loss scaler, checked when they are made.
+Constants of a loss scaler, validated when they are created.
 
 Spec: MACHINE-defaults, MACHINE-rule-checked, MACHINE-rule-json.
 """
@@ -19,7 +19,7 @@ EVENTS = ("finite", "growth", "backoff")
 
 @dataclass(frozen=True)
 class RuleConstants:
-    """Constants of a loss scaler, as `LossScaleRule` describes them: what both forms of the state machine compute with."""
+    """Constants of a loss scaler, as `LossScaleRule` documents them, without the functions that use them."""
 
     init_scale: float = 2.0**16
     growth_factor: float = 2.0
@@ -58,34 +58,46 @@ class RuleConstants:
             check_bool(getattr(self, name), name)
         _check_reset_bad_steps_on(self.reset_bad_steps_on)
         _check_bounds(self)
-        _check_company(self)
+        _check_requirements(self)
 
     @property
     def backoff_divisor(self) -> float:
         """
-        What a backoff divides by, with `divide_on_backoff`: the number whose reciprocal `backoff_factor` is.
+        Return the divisor of a backoff if `divide_on_backoff` is set: the number whose reciprocal is `backoff_factor`.
 
-        Of several the one with the fewest digits, which is what the scaler was given: 1/(1/49) is not 49 in float64.
+        If there are several, the result is the one with the fewest decimal digits, since a user wrote that one: in float64,
+        1 / (1 / 49) is not 49.
         """
-        return _inverted_host(self.backoff_factor)
+        return _reciprocal_host(self.backoff_factor)
 
     @property
     def can_raise(self) -> bool:
-        """True if the published scaler can raise an error: `raise_at_min_scale` or `raise_at_or_below` is set."""
+        """Return True if the published scaler can raise an error: `raise_at_min_scale` or `raise_at_or_below` is set."""
         return self.raise_at_min_scale or self.raise_at_or_below is not None
 
     def to_json(self) -> str:
-        """The rule as a JSON object, one member for each field. Numbers are written so that they are read back exactly."""
+        """
+        Return the rule as a JSON object with a member for every field. `from_json` restores every number exactly.
+
+        >>> json.loads(RuleConstants(growth_interval=1000).to_json())["growth_interval"]
+        1000
+        """
         return json.dumps(asdict(self), allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """
-        The rule that a JSON object says; a field that it leaves out has its default.
+        Create a rule from a JSON object. Fields that the object lacks have their defaults.
+
+        Args:
+            text: JSON object whose members are fields of the rule.
 
         Raises:
-            TypeError: *text* is no str, or a value has the wrong type.
-            ValueError: It is no JSON object, says a thing twice, has an unknown member, or a value is out of range.
+            TypeError: *text* is not a str, or a value has the wrong type.
+            ValueError: *text* is not a JSON object, repeats a key or has an unknown one, or a value is out of range.
+
+        >>> RuleConstants.from_json('{"init_scale": 1024.0}').init_scale
+        1024.0
         """
         try:
             values = parse_json(text)
@@ -95,16 +107,16 @@ class RuleConstants:
             raise ValueError(f"a rule must be a JSON object, got {excerpt(text)}")
         known = [field.name for field in fields(cls)]
         if unknown := sorted(set(values) - set(known)):
-            raise ValueError(f"a rule must have none but the members {known}, got {excerpt(unknown)}")
+            raise ValueError(f"unknown rule fields {excerpt(unknown)}; known fields are {known}")
         if isinstance(values.get("reset_bad_steps_on"), list):
             values["reset_bad_steps_on"] = tuple(values["reset_bad_steps_on"])
         return cls(**values)
 
 
 @lru_cache
-def _inverted_host(factor: float) -> float:
-    shorter = (float(f"{1 / factor:.{digits}g}") for digits in range(1, 18))
-    return next((number for number in shorter if 1 / number == factor), 1 / factor)
+def _reciprocal_host(factor: float) -> float:
+    candidates = (float(f"{1 / factor:.{digits}g}") for digits in range(1, 18))
+    return next((number for number in candidates if 1 / number == factor), 1 / factor)
 
 
 def _check_dtype(dtype: Any) -> None:
@@ -119,8 +131,8 @@ def _check_factors(rule: RuleConstants) -> None:
     for name in ("growth_factor", "warmup_growth_factor"):
         if name == "growth_factor" or getattr(rule, name) is not None:
             check_number(getattr(rule, name), name, f"a number of at least 1 that {rule.dtype} can hold", 1, largest)
-    wanted = f"a number above 0 and at most 1 that {rule.dtype} can hold"
-    check_number(rule.backoff_factor, "backoff_factor", wanted, smallest, 1)
+    expected = f"a number above 0 and at most 1 that {rule.dtype} can hold"
+    check_number(rule.backoff_factor, "backoff_factor", expected, smallest, 1)
     if rule.overflow_tolerance is not None:
         check_number(rule.overflow_tolerance, "overflow_tolerance", "a number above 0", 0, above=True)
 
@@ -133,17 +145,17 @@ def _check_reset_bad_steps_on(events: Any) -> None:
 
 
 def _check_bounds(rule: RuleConstants) -> None:
-    wanted = f"a positive, finite number that {rule.dtype} can hold"
+    expected = f"a positive, finite number that {rule.dtype} can hold"
     smallest, largest = FLOATS[rule.dtype].smallest_subnormal, FLOATS[rule.dtype].largest
     for name in ("init_scale", "min_scale", "max_scale", "raise_at_or_below"):
         if name == "init_scale" or getattr(rule, name) is not None:
-            check_number(getattr(rule, name), name, wanted, smallest, largest)
+            check_number(getattr(rule, name), name, expected, smallest, largest)
     low, high = rule.min_scale or 0.0, math.inf if rule.max_scale is None else rule.max_scale
     if not low <= rule.init_scale <= high:
-        raise ValueError(f"init_scale must lie from min_scale {low} to max_scale {high}, got {rule.init_scale!r}")
+        raise ValueError(f"init_scale must be between min_scale {low} and max_scale {high}, got {rule.init_scale!r}")
 
 
-def _check_company(rule: RuleConstants) -> None:
+def _check_requirements(rule: RuleConstants) -> None:
     if rule.raise_at_min_scale and rule.min_scale is None:
         raise ValueError("raise_at_min_scale=True requires min_scale, got None")
     if rule.block_at_bounds and rule.min_scale is None and rule.max_scale is None:

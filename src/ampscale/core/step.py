@@ -1,5 +1,5 @@
 """
-One training step, as a pure function: no array is read on the host, so a compiler can trace all of it.
+Training step as a pure function. It copies no array to the host, so a compiler can trace all of it.
 
     params, inputs ─► vjp ─► loss
                        └───► pullback ◄─ seed = scale
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 import array_api_compat
 
-from .dtypes import name_of, wide
+from .dtypes import compute_dtype, name_of
 from .machine import LossScaleState
 from .namespaces import quiet
 from .norms import clip_by_global_norm
@@ -34,87 +34,135 @@ from .typing import Array, Flag, Tree
 
 
 class Differentiable(Protocol):
-    """A network, as a step sees it."""
+    """Network that `train_step` can differentiate."""
 
     def vjp(self, params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:
-        """The loss, of shape () or more, and what turns a seed of the loss's shape into gradients."""
+        """Return the loss, and the pullback: a function from an output cotangent of the loss's shape to gradients."""
 
 
 class FunctionalOptimizer(Protocol):
     """
-    An optimizer in optax's shape. With a `learning_rate_at(state)` it also reports the rate of the coming step; with a true
-    `keeps_master_weights` its `init` sees 16-bit parameters as they are.
+    Optimizer with the interface of an optax transformation.
+
+    Two members are optional. `learning_rate_at(state)` returns the learning rate of the next step, for the report. If
+    `keeps_master_weights` is True, `init` receives 16-bit parameters in their own dtype instead of float32.
     """
 
     def init(self, params: Tree) -> Tree:
-        """The state before the first step."""
+        """Create the state before the first step."""
 
     def update(self, updates: Tree, state: Tree, params: Tree) -> tuple[Tree, Tree]:
-        """What to add to *params*, and the next state."""
+        """Return the updates to add to *params*, and the next state."""
 
 
 class StepKernels(Protocol):
-    """The two kernels of a step that a backend may have in a faster form."""
+    """Kernels of a step that a backend can replace by faster ones with the same results."""
 
     def unscale_and_check(self, tree: Tree, scale: Array, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
-        """As `core.overflow.unscale_and_check`."""
+        """Return the same as `core.overflow.unscale_and_check`."""
 
     def clip_by_global_norm(self, tree: Tree, max_norm: float) -> tuple[Tree, Array]:
-        """As `core.norms.clip_by_global_norm`."""
+        """Return the same as `core.norms.clip_by_global_norm`."""
 
 
 class ReferenceKernels:
-    """The two kernels as they are defined."""
+    """Kernels that define the results, written on the Array API."""
 
     unscale_and_check = staticmethod(unscale_and_check)
     clip_by_global_norm = staticmethod(clip_by_global_norm)
 
 
 class StepStatus(IntEnum):
-    """Why a step was applied or not."""
+    """
+    Reason why a step was or was not applied: the values of `StepReport.status`.
+
+    Args:
+        APPLIED: The gradients were finite and the parameters were updated.
+        OVERFLOW: A gradient was infinite or NaN, so the step was skipped.
+        NO_GRADIENTS: The network returned no gradients.
+        WOULD_RAISE: An overflow in which the published scaler would raise an error; the scale is unchanged. See
+            `LossScaleRule.would_raise`.
+        ACCUMULATED: A micro-batch that does not complete a step; only `MFTrainOneStepCell` reports it.
+
+    >>> StepStatus(1).name
+    'OVERFLOW'
+    """
 
     APPLIED = 0
     OVERFLOW = 1
     NO_GRADIENTS = 2
-    WOULD_RAISE = (
-        3  # an overflow in which the published scaler would raise, and the scale is held: see `LossScaleRule.would_raise`
-    )
-    ACCUMULATED = 4  # a micro-batch that does not complete a step; only of `MFTrainOneStepCell`
+    WOULD_RAISE = 3
+    ACCUMULATED = 4
 
 
 class TrainState(NamedTuple):
-    """All that a run carries from step to step. Only `scaler` and `attempted` move on a skipped step."""
+    """
+    State of a training run between two steps. A skipped step changes only `scaler` and `attempted`.
+
+    Args:
+        params: Parameters of the network.
+        optimizer: State of the optimizer.
+        scaler: State of the loss scaler.
+        attempted: Number of steps; int32, shape ().
+        applied: Number of steps that updated the parameters; int32, shape ().
+
+    >>> network = ampscale.Network(lambda w, x: anp.sum(w * x), np.float32([1.0, 2.0]))
+    >>> optimizer = ampscale.optimizers.SGD(network, 0.5)
+    >>> state = ampscale.init_train_state(network.params, optimizer, ampscale.LossScaleRule())
+    >>> float(state.scaler.scale), int(state.attempted), int(state.applied)
+    (65536.0, 0, 0)
+    """
 
     params: Tree
     optimizer: Tree
     scaler: LossScaleState
-    attempted: Array  # int32, shape (): steps tried
-    applied: Array  # int32, shape (): steps that changed the parameters
+    attempted: Array
+    applied: Array
 
 
 class StepReport(NamedTuple):
-    """What a step tells: arrays, or None for what was not computed."""
+    """
+    Results of a training step as arrays, of shape () except `loss`.
 
-    loss: Array  # as the network returned it: unscaled, of the parameters before the step
-    finite: Flag  # bool, shape ()
-    applied: Flag  # bool, shape ()
-    scale: Array  # shape (): the scale that this step used
-    next_scale: Array  # shape ()
-    learning_rate: Array | None  # shape (): the rate of this step, where the optimizer tells it
-    global_norm: Array | None  # shape (): after unscaling, before clipping; where `max_norm` is given
-    status: Array  # int32, shape (): a StepStatus
+    Args:
+        loss: Loss of the parameters before the step, unscaled.
+        finite: True if all gradients were finite; bool.
+        applied: True if the parameters were updated; bool.
+        scale: Loss scale that this step used.
+        next_scale: Loss scale of the next step.
+        learning_rate: Learning rate of this step; None if the optimizer does not report it.
+        global_norm: Norm of the unscaled gradients before clipping; None unless `max_norm` was given.
+        status: Value of a `StepStatus`; int32.
+
+    >>> network = ampscale.Network(lambda w, x: anp.sum(w * x), np.float32([1.0, 2.0]))
+    >>> optimizer, rule = ampscale.optimizers.SGD(network, 0.5), ampscale.LossScaleRule()
+    >>> state = ampscale.init_train_state(network.params, optimizer, rule)
+    >>> state, report = ampscale.train_step(network, optimizer, rule, state, np.float32([3.0, 4.0]), max_norm=1.0)
+    >>> float(report.loss), float(report.global_norm), ampscale.StepStatus(int(report.status)).name
+    (11.0, 5.0, 'APPLIED')
+    """
+
+    loss: Array
+    finite: Flag
+    applied: Flag
+    scale: Array
+    next_scale: Array
+    learning_rate: Array | None
+    global_norm: Array | None
+    status: Array
 
 
 def init_train_state(params: Tree, optimizer: FunctionalOptimizer, rule: LossScaleRule) -> TrainState:
-    """The state before the first step, in the library and on the device of the first parameter."""
+    """Create the state before the first step, in the library and on the device of the first parameter."""
     scaler = rule.init(like=next(iter(leaves(params)), None))
     zeros_like = array_api_compat.array_namespace(scaler.scale).zeros_like
-    attempted, applied = zeros_like(scaler.good_steps), zeros_like(scaler.good_steps)  # two buffers, so that both can be donated
+    # Create two buffers, so that JAX can donate both.
+    attempted, applied = zeros_like(scaler.good_steps), zeros_like(scaler.good_steps)
     return TrainState(params, init_optimizer(optimizer, params), scaler, attempted, applied)
 
 
 def init_optimizer(optimizer: FunctionalOptimizer, params: Tree) -> Tree:
-    """The state before the first step: for float32 ones, as the gradients will be, save where master weights are kept."""
+    """Create the optimizer's state: for float32 parameters, like the gradients, unless the optimizer keeps master weights."""
     if getattr(optimizer, "keeps_master_weights", False):
         return optimizer.init(params)
     return optimizer.init(map_leaves(lambda param: in_dtype(param, "float32") if _is_narrow(param) else param, params))
@@ -131,22 +179,19 @@ def train_step(
     kernels: StepKernels = ReferenceKernels,
 ) -> tuple[TrainState, StepReport]:
     """
-    One step of training: the next state, and what happened.
+    Run one training step; see `ampscale.train_step`.
+
+    16-bit gradients are unscaled to float32, so that small ones do not become zero, and stay float32 for the optimizer.
 
     Args:
-        network: Gives ``vjp(params, *inputs) -> (loss, pullback)``.
-        optimizer: Gives ``init(params)`` and ``update(gradients, state, params) -> (updates, state)``.
-        rule: The constants of the scaler.
-        state: From `init_train_state`, or from the step before.
-        inputs: Handed to the network as they are.
-        max_norm: Clip the unscaled gradients to this global norm.
-        communicator: How to agree with the other replicas.
-        kernels: A backend's `unscale_and_check` and `clip_by_global_norm`, which equal the definitions bit for bit.
-
-    16-bit gradients are unscaled into float32, where the small ones survive, and reach the optimizer so.
-
-    On an overflow, and where there is no gradient at all, parameters and optimizer are those of *state*, and so is
-    everything that counts; without a gradient the scaler does not move either.
+        network: Network whose loss is minimized.
+        optimizer: Optimizer of the parameters.
+        rule: Constants of the loss scaler.
+        state: Result of `init_train_state` or of the previous step.
+        inputs: Passed to the network unchanged.
+        max_norm: If given, clip the unscaled gradients to this global norm.
+        communicator: Averages gradients and combines finite flags across replicas.
+        kernels: Backend's `unscale_and_check` and `clip_by_global_norm`, with results equal to the reference bit for bit.
     """
     loss, pullback = network.vjp(state.params, *inputs)
     scale = state.scaler.scale
@@ -154,17 +199,17 @@ def train_step(
     gradients, finite = kernels.unscale_and_check(scaled, scale, dtype="float32")
     xp = array_api_compat.array_namespace(scale)
     finite = communicator.all_finite(finite if leaves(gradients) else xp.ones_like(scale, dtype=xp.bool))
-    rate = optimizer.learning_rate_at(state.optimizer) if hasattr(optimizer, "learning_rate_at") else None
+    learning_rate = optimizer.learning_rate_at(state.optimizer) if hasattr(optimizer, "learning_rate_at") else None
     if not leaves(gradients):
-        return _without_gradients(state, loss, finite, rate)
+        return _without_gradients(state, loss, finite, learning_rate)
 
     norm = None
     if max_norm is not None:
         gradients, norm = kernels.clip_by_global_norm(gradients, max_norm)
     updates, candidate = optimizer.update(gradients, state.optimizer, state.params)
-    scaler, stopped = rule.transition(state.scaler, finite)
+    scaler, would_raise = rule.transition(state.scaler, finite)
     one = xp.ones_like(state.applied)
-    after = TrainState(
+    new_state = TrainState(
         params=select(finite, apply_updates(state.params, updates), state.params),
         optimizer=select(finite, candidate, state.optimizer),
         scaler=scaler,
@@ -173,37 +218,39 @@ def train_step(
     )
     status = xp.where(finite, xp.full_like(one, StepStatus.APPLIED), xp.full_like(one, StepStatus.OVERFLOW))
     if rule.can_raise:
-        status = xp.where(stopped, xp.full_like(one, StepStatus.WOULD_RAISE), status)
-    return after, StepReport(loss, finite, finite, scale, scaler.scale, rate, norm, status)
+        status = xp.where(would_raise, xp.full_like(one, StepStatus.WOULD_RAISE), status)
+    return new_state, StepReport(loss, finite, finite, scale, scaler.scale, learning_rate, norm, status)
 
 
 def seed_like(loss: Array, scale: Array) -> Array:
-    """What the backward pass starts from: *scale* in the shape of *loss*, in float32 where the loss is 16-bit."""
+    """Return the output cotangent of the backward pass: *scale* in the shape of *loss*, float32 for a 16-bit loss."""
     xp = array_api_compat.array_namespace(loss)
-    dtype = getattr(xp, wide(name_of(loss.dtype)))
+    dtype = getattr(xp, compute_dtype(name_of(loss.dtype)))
     with quiet(xp):
         return xp.ones_like(loss, dtype=dtype) * scalar_like(scale, loss, dtype)
 
 
 def apply_updates(params: Tree, updates: Tree) -> Tree:
-    """*params* plus *updates*, added wide and rounded once to each parameter's dtype; None updates nothing."""
-    return map_leaves(lambda param, update: param if update is None else _moved(param, update), params, updates)
+    """Return *params* plus *updates*, added in the compute dtype and rounded once; None leaves a parameter unchanged."""
+    return map_leaves(lambda param, update: param if update is None else _added(param, update), params, updates)
 
 
 def _is_narrow(param: Array) -> bool:
     return name_of(param.dtype) in ("float16", "bfloat16")
 
 
-def _moved(param: Array, update: Array) -> Array:
+def _added(param: Array, update: Array) -> Array:
     xp = array_api_compat.array_namespace(param)
-    dtype = wide(name_of(param.dtype))
+    dtype = compute_dtype(name_of(param.dtype))
     with quiet(xp):
         return xp.asarray(xp.astype(in_dtype(param, dtype) + in_dtype(update, dtype), param.dtype, copy=False))
 
 
-def _without_gradients(state: TrainState, loss: Array, finite: Flag, rate: Array | None) -> tuple[TrainState, StepReport]:
+def _without_gradients(
+    state: TrainState, loss: Array, finite: Flag, learning_rate: Array | None
+) -> tuple[TrainState, StepReport]:
     xp = array_api_compat.array_namespace(state.attempted)
     scale = state.scaler.scale
-    after = state._replace(attempted=xp.asarray(state.attempted + xp.ones_like(state.attempted)))
+    new_state = state._replace(attempted=xp.asarray(state.attempted + xp.ones_like(state.attempted)))
     status = xp.full_like(state.applied, StepStatus.NO_GRADIENTS)
-    return after, StepReport(loss, finite, xp.zeros_like(finite), scale, scale, rate, None, status)
+    return new_state, StepReport(loss, finite, xp.zeros_like(finite), scale, scale, learning_rate, None, status)

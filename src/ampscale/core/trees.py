@@ -1,5 +1,5 @@
 """
-Trees: tuples, lists, dicts and NamedTuples of arrays, and the containers of a library that `open_with` tells of.
+Trees: tuples, lists, dicts and NamedTuples of arrays, and the containers of a library that `register_container` tells of.
 
 None stands where there is no array, for instance for a parameter without a gradient, and is passed over.
 """
@@ -20,7 +20,7 @@ MOST_LEVELS = 300  # of containers within each other; functions that call themse
 _openers: list[Callable[[Any], Opened | None]] = []
 
 
-def open_with(opener: Callable[[Any], Opened | None]) -> None:
+def register_container(opener: Callable[[Any], Opened | None]) -> None:
     """From now on trees may hold what *opener* opens: an array library's own kinds of containers. None is for no container."""
     _openers.append(opener)
 
@@ -91,14 +91,14 @@ def map_leaves(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     return _rebuild(tree, [map_leaves(function, child, *rest) for (_, child), *rest in zip(children, *columns, strict=True)])
 
 
-def rows(tree: Tree, *others: Tree) -> list[tuple[Any, ...]]:
+def zip_leaves(tree: Tree, *others: Tree) -> list[tuple[Any, ...]]:
     """For each array of *tree*, it and what stands in its place in the other trees; None where nothing does."""
     found: list[tuple[Any, ...]] = []
     map_leaves(lambda *row: found.append(row), tree, *others)
     return found
 
 
-def rebuilt(tree: Tree, values: Iterable[Any]) -> Tree:
+def unflatten(tree: Tree, values: Iterable[Any]) -> Tree:
     """*tree* with its arrays replaced by *values*, in order."""
     remaining = iter(values)
     return map_leaves(lambda _: next(remaining), tree)

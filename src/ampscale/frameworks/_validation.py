@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..backends import network_of as known_network
-from ..core.dtypes import FLOATS, name_of, wide
-from ..core.trees import leaves_with_paths, rows
+from ..core.dtypes import FLOATS, compute_dtype, name_of
+from ..core.trees import leaves_with_paths, zip_leaves
 from ..core.typing import Tree
 from ..core.validation import check_number, check_scale_host
 from ..parsing import excerpt
@@ -65,13 +65,15 @@ def check_wide_like(tree: Any, params: Tree, name: str) -> None:
         ValueError: It has another structure, or an array of another shape.
     """
     leaves_with_paths(tree, name)
-    for param, value in rows(params, tree):
+    for param, value in zip_leaves(params, tree):
         if value is None:
             continue
         if tuple(value.shape) != tuple(param.shape):
             raise ValueError(f"{name} must hold an array of shape {tuple(param.shape)}, got {tuple(value.shape)}")
-        if name_of(value.dtype) != wide(name_of(param.dtype)):
-            raise TypeError(f"{name} must be {wide(name_of(param.dtype))} for this parameter, got {name_of(value.dtype)}")
+        if name_of(value.dtype) != compute_dtype(name_of(param.dtype)):
+            raise TypeError(
+                f"{name} must be {compute_dtype(name_of(param.dtype))} for this parameter, got {name_of(value.dtype)}"
+            )
 
 
 def is_torch_optimizer(value: Any) -> bool:

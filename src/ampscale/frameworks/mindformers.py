@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from .. import functional
-from ..core.dtypes import name_of, wide
+from ..core.dtypes import compute_dtype, name_of
 from ..core.namespaces import device_of, namespace_of, quiet
 from ..core.norms import sizes
 from ..core.replicas import SINGLE_REPLICA, Communicator
@@ -239,4 +239,4 @@ def _averaged(average: Array, param: Array, decay: float) -> Array:
 
 
 def _wide_copy(array: Array) -> Array:
-    return snapshot(in_dtype(array, wide(name_of(array.dtype))))
+    return snapshot(in_dtype(array, compute_dtype(name_of(array.dtype))))

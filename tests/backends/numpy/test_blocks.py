@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import DTYPES, alike, scales
 
 from ampscale.backends.numpy import blocks, half_tables
-from ampscale.core.scaling import applied
+from ampscale.core.scaling import apply_factor
 
 EVERY = np.arange(1 << 16, dtype=np.uint16)
 SIXTEEN = pytest.mark.parametrize("name", ["float16", "bfloat16"])
@@ -21,7 +21,7 @@ def defined(bits, name, factor, divides=True):
     """The bits that the core's definition gives."""
     operation = operator.truediv if divides else operator.mul
     with np.errstate(all="ignore"):
-        return applied(operation, bits.view(DTYPES[name]), factor, "float32", DTYPES[name])
+        return apply_factor(operation, bits.view(DTYPES[name]), factor, "float32", DTYPES[name])
 
 
 def finite_bits(name):

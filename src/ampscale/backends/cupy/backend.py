@@ -16,9 +16,9 @@ import array_api_compat.cupy
 import cupy
 
 from ...core import overflow
-from ...core.dtypes import INTEGERS, name_of, widest
+from ...core.dtypes import INTEGERS, accumulation_dtype, name_of
 from ...core.scaling import unscaled_dtype
-from ...core.trees import leaves, rebuilt
+from ...core.trees import leaves, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from .launches import launch_norms, launch_pass
 
@@ -110,7 +110,7 @@ def _multiplied(tree: Tree, factor: Scale) -> Tree:
         sources = _contiguous(arrays)
         targets = _like(sources, None)
         launch_pass(sources, targets, factor, divides=False)
-    return rebuilt(tree, targets)
+    return unflatten(tree, targets)
 
 
 def _unscaled(
@@ -127,7 +127,7 @@ def _unscaled(
         finite, totals = launch_pass(sources, targets, scale, divides=True, sums=sums)
         if out is not None and not direct:
             overflow.write(out, targets)
-    return (rebuilt(tree, targets) if out is None else out), finite, totals
+    return (unflatten(tree, targets) if out is None else out), finite, totals
 
 
 def _norms(tree: Tree, limit: float) -> tuple[Array, Array, Array]:
@@ -140,7 +140,7 @@ def _norms(tree: Tree, limit: float) -> tuple[Array, Array, Array]:
 
 
 def _norm_dtype(arrays: list[Array]) -> str:
-    return widest([name_of(array.dtype) for array in arrays])
+    return accumulation_dtype([name_of(array.dtype) for array in arrays])
 
 
 def _device_of(arrays: list[Array]) -> AbstractContextManager[Any]:

@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.dtypes import FLOATS, name_of, widest
+from ...core.dtypes import FLOATS, accumulation_dtype, name_of
 from ...core.norms import CLIP_EPSILON, LIFTS
 from ...core.scaling import unscaled_dtype
-from ...core.trees import Opened, leaves, open_with, rebuilt
+from ...core.trees import Opened, leaves, register_container, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from . import kernels
 from .ieee754 import divide
@@ -65,13 +65,13 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
     """
 
     def of_leaves(values: list[Array]) -> Array:
-        return loss_fn(rebuilt(params, values), *inputs)
+        return loss_fn(unflatten(params, values), *inputs)
 
     loss, backward = jax.vjp(of_leaves, leaves(params))
 
     def pullback(seed: Array) -> Tree:
         (gradients,) = backward(seed.astype(loss.dtype))
-        return rebuilt(params, gradients)
+        return unflatten(params, gradients)
 
     return loss, pullback
 
@@ -79,7 +79,7 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
 def scale(tree: Tree, scale: Scale) -> Tree:
     """As `core.scaling.scale`."""
     arrays = leaves(tree)
-    return rebuilt(tree, _scale(arrays, _number(scale)))
+    return unflatten(tree, _scale(arrays, _number(scale)))
 
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
@@ -91,7 +91,7 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     """
     _check_dtype(dtype)
     arrays = leaves(tree)
-    return rebuilt(tree, _unscale(arrays, _number(scale), dtype=dtype))
+    return unflatten(tree, _unscale(arrays, _number(scale), dtype=dtype))
 
 
 def all_finite(tree: Tree) -> Flag:
@@ -109,7 +109,7 @@ def unscale_and_check(
     _check_dtype(dtype)
     arrays = leaves(tree)
     values, finite = _unscale_and_check(arrays, _number(scale), dtype=dtype)
-    return rebuilt(tree, values), finite
+    return unflatten(tree, values), finite
 
 
 def unscale_check_and_norm(
@@ -122,7 +122,7 @@ def unscale_check_and_norm(
     _check_dtype(dtype)
     arrays = leaves(tree)
     values, finite, norm = _unscale_check_and_norm(arrays, _number(scale), dtype=dtype)
-    return rebuilt(tree, values), finite, norm
+    return unflatten(tree, values), finite, norm
 
 
 def global_norm(tree: Tree) -> Array:
@@ -139,7 +139,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
     """As `core.norms.clip_by_global_norm`."""
     arrays = leaves(tree)
     values, norm = _clip_by_global_norm(arrays, _number(max_norm))
-    return rebuilt(tree, values), norm
+    return unflatten(tree, values), norm
 
 
 def _one_program(*options: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -194,7 +194,7 @@ def _unscale_and_check(arrays: list[Array], scale: Array, dtype: str | None) -> 
 
 @_one_program("dtype")
 def _unscale_check_and_norm(arrays: list[Array], scale: Array, dtype: str | None) -> tuple[list[Array], Flag, Array]:
-    within = widest([unscaled_dtype(name_of(array.dtype), dtype) for array in arrays])
+    within = accumulation_dtype([unscaled_dtype(name_of(array.dtype), dtype) for array in arrays])
     if _is_traced(arrays, scale):
         values, flags, sums = _each(kernels.measured, arrays, scale, dtype=dtype, within=within)
     else:
@@ -333,7 +333,7 @@ def _number(scale: Scale) -> Array:
 
 
 def _norm_dtype(arrays: list[Array]) -> str:
-    return widest([name_of(array.dtype) for array in arrays])
+    return accumulation_dtype([name_of(array.dtype) for array in arrays])
 
 
 def _check_dtype(dtype: str | None) -> None:
@@ -347,4 +347,4 @@ def _opened(value: Any) -> Opened | None:
     return None if jax.tree_util.treedef_is_leaf(structure) else (children, partial(jax.tree_util.tree_unflatten, structure))
 
 
-open_with(_opened)
+register_container(_opened)

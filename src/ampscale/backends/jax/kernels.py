@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.dtypes import COMPLEX_PARTS, INTEGERS, wide
+from ...core.dtypes import COMPLEX_PARTS, INTEGERS, compute_dtype
 from ...core.norms import LIFTS, Lifts
 from ...core.scaling import Operation, unscaled_dtype
 from ...core.typing import Array, Flag
@@ -55,7 +55,7 @@ def measured(leaf: Array, scale: Array, dtype: str | None, within: str) -> Row:
     """`checked`, and what it adds to a norm in the dtype *within*. The square of a finite number of 32 bits is finite in 64."""
     value = _applied(divide, leaf, scale, unscaled_dtype(leaf.dtype.name, dtype))
     sums = _sums(value, within)
-    is_wide = wide(value.dtype.name) == "float64"
+    is_wide = compute_dtype(value.dtype.name) == "float64"
     finite = _still_finite(leaf, scale, value) if is_wide else reduce(and_, [jnp.isfinite(sum_[0]) for sum_ in sums])
     return Row(value, finite, _added(sums, within))
 
@@ -103,7 +103,7 @@ def in_dtype(array: Array, name: str) -> Array:
 
 def _applied(operation: Operation, leaf: Array, factor: Array, dtype: str) -> Array:
     """*operation* on *leaf* and *factor* in the dtype of arithmetic, rounded once to *dtype*; a complex leaf part by part."""
-    within = wide(leaf.dtype.name)
+    within = compute_dtype(leaf.dtype.name)
     with jax.enable_x64(True):
         number = in_dtype(jnp.reshape(factor, ()), within)
     if leaf.dtype.name in COMPLEX_PARTS:

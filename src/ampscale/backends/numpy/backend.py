@@ -13,9 +13,9 @@ import array_api_compat.numpy
 import numpy as np
 
 from ...core import norms, overflow, scaling
-from ...core.dtypes import INTEGERS, name_of, widest
+from ...core.dtypes import INTEGERS, accumulation_dtype, name_of
 from ...core.namespaces import quiet
-from ...core.trees import leaves, rebuilt
+from ...core.trees import leaves, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from .layout import can_write, like, plain
 from .one_pass import DTYPE_OF, Pass, run_host
@@ -69,14 +69,14 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
     count = len(leaves(params))
 
     def of_leaves(values: list[Array]) -> Array:
-        return loss_fn(rebuilt(params, (values[index] for index in range(count))), *inputs)
+        return loss_fn(unflatten(params, (values[index] for index in range(count))), *inputs)
 
     with quiet(np):
         backward, loss = make_vjp(of_leaves)(leaves(params))
 
     def pullback(seed: Array) -> Tree:
         with quiet(np):
-            return rebuilt(params, backward(seed))  # autograd adds up into new arrays of the parameters' dtypes
+            return unflatten(params, backward(seed))  # autograd adds up into new arrays of the parameters' dtypes
 
     return loss, pullback
 
@@ -86,7 +86,7 @@ def scale(tree: Tree, scale: Scale) -> Tree:
     sources = plain(leaves(tree))
     if sources is None:
         return scaling.scale(tree, scale)
-    return rebuilt(tree, _applied(Pass(_number_host(scale), divides=False), sources))
+    return unflatten(tree, _applied(Pass(_number_host(scale), divides=False), sources))
 
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
@@ -94,7 +94,7 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     sources = plain(leaves(tree))
     if sources is None:
         return scaling.unscale(tree, scale, dtype)
-    return rebuilt(tree, _applied(Pass(_number_host(scale)), sources, dtype))
+    return unflatten(tree, _applied(Pass(_number_host(scale)), sources, dtype))
 
 
 def all_finite(tree: Tree) -> Flag:
@@ -111,7 +111,7 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
     if arrays is None:
         return overflow.unscale_and_check(tree, scale, out, dtype)
     known = run_host(Pass(_number_host(scale), checks=True), *arrays)
-    return (rebuilt(tree, arrays[1]) if out is None else out), np.array(known.finite)
+    return (unflatten(tree, arrays[1]) if out is None else out), np.array(known.finite)
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
@@ -123,7 +123,7 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
     norm = _global(known.sums)
     if known.finite and not _is_right_host(norm):
         norm = norms.global_norm(arrays[1])
-    return (rebuilt(tree, arrays[1]) if out is None else out), np.array(known.finite), norm
+    return (unflatten(tree, arrays[1]) if out is None else out), np.array(known.finite), norm
 
 
 def global_norm(tree: Tree) -> Array:
@@ -153,7 +153,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
     if not _is_right_host(norm):
         return norms.clip_by_global_norm(tree, max_norm)
     coefficient = _number_host(norms.clip_coefficient(norm, max_norm))
-    return rebuilt(tree, _applied(Pass(coefficient, divides=False), sources)), norm
+    return unflatten(tree, _applied(Pass(coefficient, divides=False), sources)), norm
 
 
 def _sources_and_targets(tree: Tree, out: Tree, dtype: str | None) -> tuple[list[Array], list[Array]] | None:
@@ -179,7 +179,7 @@ def _number_host(scale: Scale) -> float:
 
 
 def _widest(arrays: list[Array]) -> Any:
-    return np.dtype(widest(list(map(name_of, set(map(DTYPE_OF, arrays))))))
+    return np.dtype(accumulation_dtype(list(map(name_of, set(map(DTYPE_OF, arrays))))))
 
 
 def _sums(sources: list[Array]) -> Array:

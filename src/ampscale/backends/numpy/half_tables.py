@@ -15,7 +15,7 @@ import numpy as np
 
 from ...core.dtypes import name_of
 from ...core.namespaces import quiet
-from ...core.scaling import applied
+from ...core.scaling import apply_factor
 from ...core.typing import Array
 
 STEP = 1 << 16  # numbers at a time: they and the scratch for them stay in the second cache
@@ -156,4 +156,4 @@ def _table(dtype: Any, divides: bool, factor: float) -> Bits:
 def _defined(bits: Bits, dtype: Any, divides: bool, factor: float) -> Bits:
     operation = operator.truediv if divides else operator.mul
     with quiet(np):
-        return applied(operation, bits.view(dtype), factor, "float32", dtype).view(np.uint16)
+        return apply_factor(operation, bits.view(dtype), factor, "float32", dtype).view(np.uint16)

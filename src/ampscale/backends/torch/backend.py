@@ -8,8 +8,8 @@ import array_api_compat.torch
 import torch
 
 from ...core import norms, overflow, scaling
-from ...core.dtypes import name_of, widest
-from ...core.trees import leaves, leaves_with_paths, rebuilt
+from ...core.dtypes import accumulation_dtype, name_of
+from ...core.trees import leaves, leaves_with_paths, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from ...core.validation import check_loss
 from . import kernels
@@ -61,7 +61,7 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
     """
 
     def of_leaves(values: list[Array]) -> Array:
-        loss = loss_fn(rebuilt(params, values), *inputs)
+        loss = loss_fn(unflatten(params, values), *inputs)
         check_loss(loss)
         return loss
 
@@ -71,7 +71,7 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
     def pullback(seed: Array) -> Tree:
         with torch.no_grad():
             (gradients,) = backward(seed.to(loss.dtype))
-        return rebuilt(params, gradients)
+        return unflatten(params, gradients)
 
     return loss, pullback
 
@@ -170,7 +170,7 @@ def _remade(tree: Tree, given: list[Array], values: list[Array]) -> Tree:
     """*tree*, whose arrays are *given*, with *values*: those of a sparse array as a sparse array."""
     if any(array.is_sparse for array in given):
         values = [_with_values(array, value) if array.is_sparse else value for array, value in zip(given, values, strict=True)]
-    return rebuilt(tree, values)
+    return unflatten(tree, values)
 
 
 def _with_values(array: Array, values: Array) -> Array:
@@ -235,4 +235,4 @@ def _square_sums(arrays: list[Array]) -> Array | None:
     if not (_take(arrays) and arrays[0].is_cpu):
         return None
     names = {name_of(dtype) for dtype in {array.dtype for array in arrays}}
-    return kernels.square_sums(arrays, getattr(torch, widest([*names])))
+    return kernels.square_sums(arrays, getattr(torch, accumulation_dtype([*names])))

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ...core.trees import rows
+from ...core.trees import zip_leaves
 from ...core.typing import Array, Tree
 from ...core.validation import check_loss
 
@@ -32,7 +32,7 @@ class ModuleNetwork:
 
     @params.setter
     def params(self, params: dict[str, Array]) -> None:
-        pairs = rows(self.params, params)
+        pairs = zip_leaves(self.params, params)
         for value, new in pairs:
             if new is None or new.shape != value.shape:
                 got = "None" if new is None else str(tuple(new.shape))

@@ -11,7 +11,7 @@ import torch
 
 from ... import functional
 from ...backends.torch.module_network import ModuleNetwork
-from ...core.trees import leaves, rows
+from ...core.trees import leaves, zip_leaves
 from ...core.typing import Flag, Tree
 from ..torch.optimizer_step import found_from, step_unless_found
 
@@ -45,7 +45,7 @@ class TorchApplier:
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
         """Return what steps where a flag is True, and all gradients stay finite in the dtypes of their parameters."""
         parameters = _parameters(self._network)
-        given = [gradient for _, gradient in rows(self._network.params, gradients)]
+        given = [gradient for _, gradient in zip_leaves(self._network.params, gradients)]
         rounded = [_rounded(gradient, parameter) for gradient, parameter in zip(given, parameters, strict=True)]
         narrowed = [new for new, old in zip(rounded, given, strict=True) if new is not old]
         still_finite = functional.all_finite(narrowed) if narrowed else True

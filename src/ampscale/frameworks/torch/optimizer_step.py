@@ -15,7 +15,7 @@ from ...backends.torch import kernels
 from ...backends.torch.layout import check_target
 from ...core.machine import LossScaleState
 from ...core.rule import LossScaleRule
-from ...core.trees import rows
+from ...core.trees import zip_leaves
 
 _UNSCALED = frozenset([torch.bfloat16, torch.float32, torch.float64])
 
@@ -132,7 +132,7 @@ def move_scale(
     """
     overflow = found[0] if len(found) == 1 else torch.stack(found).amax()
     if may_undercut or not (overflow.is_cpu or overflow.is_cuda):
-        for held, value in rows(state, rule.update(state, overflow == 0)):
+        for held, value in zip_leaves(state, rule.update(state, overflow == 0)):
             held.copy_(value)
         return
     if is_past:

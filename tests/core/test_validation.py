@@ -1,0 +1,33 @@
+"""Argument validation: the values that each check accepts, and the errors of the others."""
+
+import numpy as np
+import pytest
+from errors import unexpected
+
+from ampscale.core.validation import check_methods, check_scale_array
+
+
+def test_a_scale_array_has_one_value_and_a_wide_dtype():
+    """Shapes () and (1,), float32 and float64."""
+    for shape in ((), (1,)):
+        for dtype in (np.float32, np.float64):
+            check_scale_array(np.ones(shape, dtype), "scale")
+    rows = [
+        *[
+            (shape, np.ones(shape, np.float32), ValueError, r"^scale must have shape \(\) or \(1,\)")
+            for shape in ((0,), (2,), (1, 1))
+        ],
+        ("float16", np.ones((), np.float16), TypeError, "^scale must be float32 or float64, got float16"),
+        ("list", [1.0], TypeError, "^scale must be an array of shape"),
+    ]
+    assert (
+        unexpected([(label, lambda value=value: check_scale_array(value, "scale"), *rest) for label, value, *rest in rows]) == []
+    )
+
+
+def test_an_object_without_a_method_is_rejected():
+    """Also one whose attribute of that name is not callable."""
+    check_methods([], "network", "append", "pop")
+    for methods in (("append", "push"), ("__doc__",)):
+        with pytest.raises(TypeError, match=r"^network must have the methods .* of type list"):
+            check_methods([], "network", *methods)
