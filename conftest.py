@@ -23,12 +23,12 @@ def pytest_xdist_auto_num_workers():
 
 
 def pytest_ignore_collect(collection_path):
-    """Ignore what is named for a library that is not to be tested; README.md uses all of them."""
+    """Ignore files and folders named for a library that is not to be tested."""
     without = {"torch", "jax"} - set(LIBRARIES)
     if not without or not collection_path.is_relative_to(ROOT):
         return None
     path = collection_path.relative_to(ROOT).as_posix()
-    return True if path == "README.md" or any(name in path for name in without) else None
+    return True if any(name in path for name in without) else None
 
 
 @pytest.hookimpl(trylast=True)

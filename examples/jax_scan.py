@@ -1,8 +1,8 @@
 """
 A training run as one compiled loop, with optax: `python examples/jax_scan.py`.
 
-Parameters are float32, the model computes in float16, and the first scale is too large on purpose: some steps overflow, in
-the gradients alone, and leave parameters and optimizer as they were. Nothing is read on the host before the loop is over.
+Parameters are float32, and the model computes in float16. The first scale is too large on purpose: the gradients of some steps
+overflow, which leaves the parameters and the optimizer state unchanged. Nothing is copied to the host before the loop ends.
 """
 
 import jax
@@ -13,14 +13,14 @@ import ampscale
 
 
 def loss_fn(params, x, y):
-    """The model in float16, its loss in float32."""
+    """Compute the model in float16 and its loss in float32."""
     half = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), params)
     hidden = jnp.tanh(x.astype(jnp.float16) @ half["inner"] + half["bias"])
     return jnp.mean(((hidden @ half["outer"]).astype(jnp.float32) - y) ** 2)
 
 
 def train(steps=48):
-    """The reports of a run: one StepReport, whose arrays have an element for each step."""
+    """Return the StepReport of a run; its arrays have one element per step."""
     inner, outer, inputs = jax.random.split(jax.random.key(0), 3)
     x = jax.random.normal(inputs, (steps, 64, 2), jnp.float32)
     y = x[..., 0] * x[..., 1]

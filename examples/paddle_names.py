@@ -1,10 +1,10 @@
-"""The names that the example of Paddle's page uses, given by torch; `GradScaler` is ampscale's."""
+"""Torch objects under the names that the example of Paddle's page uses, and ampscale's `GradScaler`."""
 
 from types import SimpleNamespace
 
 import torch
 
-from ampscale.frameworks.paddle import GradScaler
+from ampscale.paddle import GradScaler
 
 
 def _conv2d(in_channels: int, out_channels: int, kernel_size: int, bias_attr: bool = True) -> torch.nn.Conv2d:

@@ -1,4 +1,4 @@
-"""The example of Paddle's page on torch: the import is changed, and nothing else."""
+"""Example of Paddle's page, run on torch. Only the import differs from the page."""
 
 import paddle_names as paddle
 

@@ -1,8 +1,8 @@
 """
-A module that returns its loss, trained in float16 by a cell: `python examples/torch_module.py`.
+Training of a torch module in float16 by a cell: `python examples/torch_module.py`.
 
-The module is the network as it is, and torch's optimizer the optimizer. The first scale is too large on purpose: steps that
-overflow are skipped until it fits, and neither the parameters nor the optimizer see them.
+The module returns its loss, so that it can be the network, with an optimizer of torch. The first scale is too large on
+purpose: steps that overflow are skipped, and change neither the parameters nor the optimizer state.
 """
 
 import torch
@@ -11,21 +11,21 @@ import ampscale
 
 
 class Regression(torch.nn.Module):
-    """Two layers that compute in float16, under parameters in float32."""
+    """Two layers with float32 parameters that compute in float16."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
 
     def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The mean square error: float32, shape ()."""
+        """Return the mean squared error: float32, shape ()."""
         with torch.autocast("cpu", dtype=torch.float16):
             outputs = self.layers(inputs)
         return torch.nn.functional.mse_loss(outputs.float(), targets)
 
 
 def main() -> None:
-    """Prints every tenth step, and those that were skipped."""
+    """Train for 60 steps, and print every tenth step and those that were skipped."""
     torch.manual_seed(0)
     inputs = torch.randn(256, 8)
     targets = inputs.sum(1, keepdim=True).sin()

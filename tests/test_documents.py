@@ -1,7 +1,10 @@
-"""What the documents show of the command line is what it prints."""
+"""Tests that code blocks of the documents run, that commands print the output shown, and that links exist."""
 
+import doctest
+import os
 import re
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,25 +13,82 @@ from click.testing import CliRunner
 from ampscale.cli.app import main
 
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"```console\n\$ ampscale (.+)\n((?:(?!```).*\n)*)```")
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SHOWN = [pytest.param(*found, id=f"{page.stem}-{found[0][:30]}") for page in PAGES for found in BLOCK.findall(page.read_text())]
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*DOCS, ROOT / "CONTRIBUTING.md", ROOT / "conformance" / "README.md"]
+CODE = re.compile(r"^```(pycon|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CONSOLE = re.compile(r"```console\n\$ ampscale (.+)\n((?:(?!```).*\n)*)```")
+WITH_CODE = [pytest.param(page, id=page.stem) for page in DOCS if CODE.search(page.read_text("utf-8"))]
+COMMANDS = [
+    pytest.param(*match, id=f"{page.stem}-{match[0][:30]}") for page in DOCS for match in CONSOLE.findall(page.read_text("utf-8"))
+]
+TESTED_LIBRARIES = os.environ.get("AMPSCALE_TEST_LIBRARIES", "torch jax").split()
 
 
-@pytest.mark.parametrize(("command", "shown"), SHOWN)
-def test_a_command_prints_what_its_page_shows(command, shown, monkeypatch):
-    """At 80 columns, but for blank space at the ends of lines."""
+def skip_without_libraries(code):
+    """Skip the test if *code* uses a library that is not installed, or not to be tested."""
+    for name in ("torch", "jax", "optax", "autograd", "ml_dtypes"):
+        is_used = re.search(rf"\b(import|from) {name}\b|ampscale\.{name}\b|\"{name}\"", code)
+        is_untested = name in ("torch", "jax") and name not in TESTED_LIBRARIES
+        if is_used and (is_untested or find_spec(name) is None):
+            pytest.skip(f"needs {name}")
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_code_blocks_run_and_print_what_they_show(page):
+    """The blocks of a page share one namespace, from top to bottom."""
+    text, namespace, runner = page.read_text("utf-8"), {"__name__": page.stem}, doctest.DocTestRunner()
+    blocks = [(match[1], match[2], text.count("\n", 0, match.start(2))) for match in CODE.finditer(text)]
+    skip_without_libraries("".join(code for _, code, _ in blocks))
+    for language, code, line in blocks:
+        if language == "python":
+            exec(compile("\n" * line + code, page, "exec"), namespace)
+            continue
+        test = doctest.DocTestParser().get_doctest(code, namespace, page.name, str(page), line)
+        test.globs = namespace  # DocTest copies its globals
+        assert test.examples
+        assert runner.run(test, clear_globs=False).failed == 0
+
+
+@pytest.mark.parametrize(("command", "expected"), COMMANDS)
+def test_commands_print_the_output_shown(command, expected, monkeypatch):
+    """The terminal has 80 columns; blank space at the ends of lines is ignored."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(ROOT)
     result = CliRunner().invoke(main, shlex.split(command))
     assert result.exit_code == 0
     printed = [line.rstrip() for line in result.output.strip().splitlines()]
-    assert printed == [line.rstrip() for line in shown.strip().splitlines()]
+    assert printed == [line.rstrip() for line in expected.strip().splitlines()]
 
 
-def test_commands_are_shown():
-    """The reader of pages finds them."""
-    assert {each.id.partition("-")[0] for each in SHOWN} >= {"README", "variants"}
+def test_code_and_commands_are_collected():
+    """The patterns match the blocks of these pages."""
+    assert {param.id for param in WITH_CODE} >= {"README", "torch", "jax", "numpy", "cupy", "mindspore", "paddle"}
+    assert {param.id.partition("-")[0] for param in COMMANDS} >= {"README", "tools", "variants"}
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.relative_to(ROOT).as_posix()) for page in PAGES])
+def test_links_lead_to_files_and_headings(page):
+    """Links are relative to the page; the anchor of a heading follows GitHub's rule."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\((?!https:)([^)]+)\)", prose):
+        file, _, anchor = target.partition("#")
+        path = page.parent / file if file else page
+        assert path.exists(), target
+        headings = re.findall(r"^#+ (.+)$", path.read_text("utf-8"), re.MULTILINE) if anchor else []
+        anchors = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+        assert not anchor or anchor in anchors, target
+
+
+def test_the_index_lists_every_page():
+    """docs/README.md has one line for each page."""
+    index = (ROOT / "docs" / "README.md").read_text("utf-8")
+    pages = [page.name for page in DOCS if page.parent.name == "docs" and page.name != "README.md"]
+    assert [name for name in pages if len(re.findall(rf"^.*\]\({re.escape(name)}\).*$", index, re.MULTILINE)) != 1] == []
+
+
+def test_the_readme_is_short():
+    """It has at most 150 lines; everything else has a page in docs/."""
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
 
 
 VARIANTS = {  # log2 of the scale at the end, from 2**16 with an interval of 4
@@ -38,8 +98,8 @@ VARIANTS = {  # log2 of the scale at the end, from 2**16 with an interval of 4
 }  # fmt: skip
 
 
-def test_the_page_of_variants_shows_the_measured_scales():
-    """The scales that the published scalers themselves were seen to end at."""
+def test_variants_end_at_the_measured_scales():
+    """The values were observed on the published scalers themselves."""
     page = (ROOT / "docs" / "variants.md").read_text()
     ends = dict(re.findall(r"^ *\d+ (\S+) .* 2\^(\d+)$", page, re.MULTILINE))
     assert {name: int(ends[name]) for name in VARIANTS} == VARIANTS

@@ -46,28 +46,13 @@ def test_each_row_is_on_the_page():
         assert f"| {row['what']} | {row['dtype']} | {row['shape']} |" in PAGE, row["id"]
 
 
-README_ROWS = {
-    "NumPy, unscale and check": "numpy/unscale+check/float32/100x1M",
-    "NumPy, with the norm in the same pass": "numpy/unscale+check+norm/float32/100x1M",
-    "torch, unscale and check": "torch/unscale+check/float32/100x1M",
-}
-
-
 def test_the_readme_quotes_the_file():
-    """What a row takes, over the floor, naive NumPy where there is such a rival, and torch.amp; and how many rows it has."""
-    readme = (document.ROOT / "README.md").read_text("utf-8")
-    rows = {row["id"]: row["cells"][0] for row in REPORT["rows"]}
-    for words, name in README_ROWS.items():
-        line = next(line for line in readme.splitlines() if line.startswith(f"| {words} |"))
-        ours = rows[name]
-        ratios = [ours["over_floor"], ours["over"].get("naive"), ours["over"].get("torch.amp")]
-        told = [f"{ours['median'] * 1e3:.0f} ms", *("" if each is None else f"{each['ratio']:.2f}" for each in ratios)]
-        assert [cell.strip() for cell in line.split("|")[2:-1]] == told
-    (target,) = [
-        one for one in REPORT["targets"] if one["row"] == "torch/unscale+check/float32/100x1000" and one["of"] != "ampscale"
-    ]
+    """It quotes the time of one row, its ratio to an in-place multiplication, and the number of rows."""
+    readme = " ".join((document.ROOT / "README.md").read_text("utf-8").split())
+    (row,) = [row for row in REPORT["rows"] if row["id"] == "numpy/unscale+check/float32/100x1M"]
+    time, ratio = row["cells"][0]["median"], row["cells"][0]["over_floor"]["ratio"]
+    assert f"takes {time * 1e3:.0f} ms, {ratio:.2f} times an in-place multiplication" in readme
     assert f"has all {len(REPORT['rows'])} rows" in readme
-    assert f"unscales 100 tensors of 1,000 values in {target['measured']:.2f} of its time" in readme
 
 
 @pytest.mark.parametrize("change", ["<!-- bench: machine -->", "<!-- bench: torch -->"])
