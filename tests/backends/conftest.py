@@ -1,4 +1,4 @@
-"""A registry to add to, and a made-up backend."""
+"""Fixtures: a registry that is restored after a test, and a backend for array_api_strict."""
 
 from types import SimpleNamespace
 
@@ -11,7 +11,7 @@ from ampscale.backends.protocol import CONTENTS
 
 @pytest.fixture
 def known_backends(monkeypatch):
-    """What is registered; afterwards it is as it was."""
+    """Return the registry module; its contents are restored after the test."""
     for name in ("_loaded", "_failures", "_owners"):
         monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
     yield registry
@@ -20,15 +20,15 @@ def known_backends(monkeypatch):
 
 @pytest.fixture
 def make_backend():
-    """Makes a backend for array_api_strict: the generic one's verbs, under another name, and anything that is given."""
+    """Return a function that creates a backend for array_api_strict: the generic backend with other contents."""
 
-    def made(name="strict", **contents):
-        own = {
+    def make(name="strict", **contents):
+        defaults = {
             "NAME": name,
             "owns": lambda array: type(array).__module__.startswith("array_api_strict"),
             "namespace": lambda: array_api_strict,
             "devices": lambda: ("cpu",),
         }
-        return SimpleNamespace(**{each: getattr(generic, each) for each in CONTENTS} | own | contents)
+        return SimpleNamespace(**{item: getattr(generic, item) for item in CONTENTS} | defaults | contents)
 
-    return made
+    return make

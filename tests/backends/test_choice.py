@@ -1,4 +1,4 @@
-"""Which library new arrays come from: that of the arrays passed in; then the context's, the environment's, a file's, NumPy."""
+"""Library of new arrays: that of the arguments, or the one that the context, the environment or a file configures, or NumPy."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -11,36 +11,36 @@ from backends.third_party.wheels import python
 
 import ampscale
 from ampscale.backends import register_backend, use_backend
-from ampscale.backends.choice import _NOTHING, _context, configured
+from ampscale.backends.choice import _UNSET, _context, configured
 
 RULE = ampscale.LossScaleRule()
 SOURCES = ("use_backend()", "environment", "ampscale.toml", "pyproject.toml")
-LIST = "numpy': can be used; 'cupy': .*; 'torch': .*; 'jax': .*; 'strict': can be used; 'generic': makes no arrays of its own$"
+LIST = "numpy': can be used; 'cupy': .*; 'torch': .*; 'jax': .*; 'strict': can be used; 'generic': creates no arrays$"
 
 
 @pytest.fixture(autouse=True)
-def nothing_chosen(known_backends, make_backend, monkeypatch, tmp_path):
-    """An empty folder to work in, a context and an environment that say nothing, and a backend of array_api_strict to choose."""
-    _context.set(_NOTHING)
+def no_configuration(known_backends, make_backend, monkeypatch, tmp_path):
+    """Provide an empty working directory, a context and an environment without a choice, and a backend called "strict"."""
+    _context.set(_UNSET)
     known_backends._loaded["strict"] = make_backend("strict")
     monkeypatch.delenv("AMPSCALE_BACKEND", raising=False)
     monkeypatch.chdir(tmp_path)
     yield
-    _context.set(_NOTHING)
+    _context.set(_UNSET)
 
 
 def chosen():
-    """The name of the library that new arrays come from."""
+    """Return the name of the library that creates arrays."""
     library = array_api_compat.array_namespace(RULE.init().scale)
     assert ampscale.get_namespace() is library
     return {array_api_compat.numpy: "numpy", array_api_strict: "strict"}[library]
 
 
-# --- what comes before what ---
+# --- precedence ---
 
 
-def say(source, name, monkeypatch, folder):
-    """Lets one source choose."""
+def configure(source, name, monkeypatch, folder):
+    """Name a backend in one source."""
     if source == "use_backend()":
         use_backend(name)
     elif source == "environment":
@@ -52,19 +52,19 @@ def say(source, name, monkeypatch, folder):
 
 @pytest.mark.clause("BACKENDS-precedence")
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_source_comes_before_those_after_it(source, monkeypatch, tmp_path):
-    """The context before the environment, before ampscale.toml, before pyproject.toml; and it says who it is."""
-    say(source, "strict", monkeypatch, tmp_path)
+def test_sources_have_precedence_over_later_ones(source, monkeypatch, tmp_path):
+    """The order is context, environment, ampscale.toml, pyproject.toml. `configured` also returns the source."""
+    configure(source, "strict", monkeypatch, tmp_path)
     for other in SOURCES[SOURCES.index(source) + 1 :]:
-        say(other, "numpy", monkeypatch, tmp_path)
+        configure(other, "numpy", monkeypatch, tmp_path)
     assert chosen() == "strict"
-    who = {"environment": "AMPSCALE_BACKEND", "use_backend()": source}.get(source, str(tmp_path / source))
-    assert configured() == ("strict", who)
+    name = {"environment": "AMPSCALE_BACKEND", "use_backend()": source}.get(source, str(tmp_path / source))
+    assert configured() == ("strict", name)
 
 
 @pytest.mark.clause("BACKENDS-precedence")
-def test_without_a_choice_arrays_are_numpy_s(monkeypatch):
-    """An empty variable is no choice."""
+def test_numpy_is_the_default(monkeypatch):
+    """An empty environment variable counts as unset."""
     assert configured() == ("numpy", "default")
     assert chosen() == "numpy"
     monkeypatch.setenv("AMPSCALE_BACKEND", "")
@@ -72,8 +72,8 @@ def test_without_a_choice_arrays_are_numpy_s(monkeypatch):
 
 
 @pytest.mark.clause("BACKENDS-arrays-decide")
-def test_arrays_that_are_passed_in_come_before_every_choice():
-    """A choice changes nothing for a call that is given an array, or told what to be like."""
+def test_array_arguments_have_precedence_over_every_choice():
+    """The array may be in a tree, or the argument `like`."""
     array = np.ones(2, np.float32)
     with use_backend("strict"):
         results = [
@@ -87,8 +87,8 @@ def test_arrays_that_are_passed_in_come_before_every_choice():
 
 
 @pytest.mark.clause("BACKENDS-arrays-decide", "BACKENDS-precedence")
-def test_the_chosen_backend_does_the_verbs_of_nothing(make_backend):
-    """A tree without arrays is its own."""
+def test_trees_without_arrays_use_the_configured_backend(make_backend):
+    """A tree with an array uses the backend of the array."""
     register_backend(make_backend("counter", all_finite=lambda _: "counted", global_norm=lambda _: "summed"))
     with use_backend("counter"):
         assert ampscale.all_finite([None, {}]) == "counted"
@@ -96,12 +96,12 @@ def test_the_chosen_backend_does_the_verbs_of_nothing(make_backend):
         assert array_api_compat.is_numpy_array(ampscale.global_norm([np.ones(1)]))
 
 
-# --- the context ---
+# --- contexts ---
 
 
 @pytest.mark.clause("BACKENDS-context")
-def test_a_with_statement_takes_back_what_it_chose():
-    """One inside another, a call inside, and an error on the way; a call alone holds until the next one."""
+def test_with_blocks_restore_the_previous_choice():
+    """Blocks may be nested, contain a call, or raise an error. A call without a block is valid until the next one."""
     use_backend("numpy")
     with use_backend("strict"):
         with use_backend("numpy"):
@@ -116,30 +116,33 @@ def test_a_with_statement_takes_back_what_it_chose():
     assert chosen() == "strict"
 
 
-def test_a_choice_is_entered_once_and_where_it_was_made():
-    """Entered a second time, or after another choice, it would say that it holds where it does not."""
+def test_choices_can_be_entered_only_once_and_while_current():
+    """A choice that is entered twice, or after another one, raises an error."""
     choice = use_backend("strict")
-    with choice, pytest.raises(RuntimeError, match=r"use_backend\(\) must be entered where it is called, and once"):
+    with (
+        choice,
+        pytest.raises(RuntimeError, match=r"use_backend\(\) must be entered once, and where it was called; call it again"),
+    ):
         choice.__enter__()
     for late in (choice, use_backend("strict")):
         use_backend("numpy")
-        with pytest.raises(RuntimeError, match="must be entered where it is called"), late:
+        with pytest.raises(RuntimeError, match="must be entered once"), late:
             pass
         assert chosen() == "numpy"
 
 
 def choosing(name):
-    """A generator that chooses while it is open: the next one may be opened before this one is closed."""
+    """Yield within a ``with`` block, so that blocks of two generators need not be nested."""
     with use_backend(name):
         yield
 
 
 @pytest.mark.clause("BACKENDS-context")
-def test_the_outer_choice_is_not_left_before_the_inner_one():
-    """That would put a choice back in force which has been left; it is an error, and changes nothing."""
+def test_exiting_the_outer_choice_first_raises():
+    """The error leaves the current choice unchanged."""
     outer, inner = choosing("strict"), choosing("numpy")
     next(outer), next(inner)
-    with pytest.raises(RuntimeError, match=r"must be left in the thread or task that entered it, the inner one first"):
+    with pytest.raises(RuntimeError, match="must be exited in the thread or task that entered it, inner blocks first"):
         outer.close()
     assert chosen() == "numpy"
     inner.close()
@@ -147,20 +150,20 @@ def test_the_outer_choice_is_not_left_before_the_inner_one():
 
 
 @pytest.mark.clause("BACKENDS-context")
-def test_a_choice_is_neither_entered_nor_left_in_another_thread():
-    """The other thread's choice is its own."""
+def test_choices_cannot_be_entered_or_exited_in_another_thread():
+    """Each thread has its own context."""
     choice = use_backend("strict")
     with ThreadPoolExecutor() as threads:
-        with pytest.raises(RuntimeError, match="must be entered where it is called"):
+        with pytest.raises(RuntimeError, match="must be entered once"):
             threads.submit(choice.__enter__).result()
-        with choice, pytest.raises(RuntimeError, match="must be left in the thread or task that entered it"):
+        with choice, pytest.raises(RuntimeError, match="must be exited in the thread or task that entered it"):
             threads.submit(choice.__exit__, None, None, None).result()
     assert chosen() == "numpy"
 
 
 @pytest.mark.clause("BACKENDS-context")
-def test_a_thread_does_not_see_another_s_choice():
-    """It begins without one."""
+def test_choices_do_not_affect_other_threads():
+    """A new thread starts without a choice."""
     with use_backend("strict"), ThreadPoolExecutor(1) as thread:
         assert thread.submit(chosen).result() == "numpy"
     with ThreadPoolExecutor(1) as thread:
@@ -169,18 +172,18 @@ def test_a_thread_does_not_see_another_s_choice():
 
 
 @pytest.mark.clause("BACKENDS-context")
-def test_a_task_does_not_see_another_s_choice():
-    """Tasks begin with the choice of where they were started, and then have their own."""
+def test_choices_do_not_affect_other_asyncio_tasks():
+    """A task starts with the choice of the context that created it."""
 
-    async def look(name):
-        before = chosen()
+    async def choose(name):
+        initial = chosen()
         use_backend(name)
         await asyncio.sleep(0)
-        return before, chosen()
+        return initial, chosen()
 
     async def both():
         with use_backend("strict"):
-            return [*await asyncio.gather(look("numpy"), look("strict")), chosen()]
+            return [*await asyncio.gather(choose("numpy"), choose("strict")), chosen()]
 
     assert asyncio.run(both()) == [("strict", "numpy"), ("strict", "strict"), "strict"]
     assert chosen() == "numpy"
@@ -190,8 +193,8 @@ def test_a_task_does_not_see_another_s_choice():
 
 
 @pytest.mark.clause("BACKENDS-precedence")
-def test_the_nearest_file_that_names_a_backend_is_read(tmp_path, monkeypatch):
-    """From the working directory upwards; a pyproject.toml that does not speak of this package is passed by."""
+def test_the_nearest_configuration_file_has_precedence(tmp_path, monkeypatch):
+    """The search goes from the working directory upwards, and skips a pyproject.toml without a table for ampscale."""
     inner = tmp_path / "inner" / "most"
     inner.mkdir(parents=True)
     monkeypatch.chdir(inner)
@@ -203,11 +206,11 @@ def test_the_nearest_file_that_names_a_backend_is_read(tmp_path, monkeypatch):
     assert configured() == ("numpy", str(tmp_path / "ampscale.toml"))
 
 
-def test_a_file_is_read_once_for_each_folder(tmp_path):
+def test_configuration_files_are_read_once_for_each_folder(tmp_path):
     """
-    A run does not move to another library midway because somebody edits a file.
+    Editing a file during a run therefore does not switch the library.
 
-    One that was refused is read again: mended, it counts.
+    An invalid file is read again, so that it can be corrected.
     """
     file = tmp_path / "ampscale.toml"
     file.write_text("backend =")
@@ -224,88 +227,88 @@ def test_a_file_is_read_once_for_each_folder(tmp_path):
     ("file", "content", "error", "message"),
     [
         ("ampscale.toml", "backend = 3", TypeError, "backend in {} must be a str, got 3"),
-        ("ampscale.toml", 'bakend = "torch"', ValueError, "{} must set nothing but backend for ampscale, got bakend"),
-        ("ampscale.toml", '[tool.ampscale]\nbackend = "torch"', ValueError, "{} must set nothing but backend .*, got tool"),
+        ("ampscale.toml", 'bakend = "torch"', ValueError, "{} must set only backend for ampscale, got bakend"),
+        ("ampscale.toml", '[tool.ampscale]\nbackend = "torch"', ValueError, "{} must set only backend .*, got tool"),
         ("ampscale.toml", "backend = torch", ValueError, r"{} must be readable TOML: .* \(at line 1, column 11\)"),
         ("ampscale.toml", b'backend = "\xff"', ValueError, "{} must be readable TOML: 'utf-8' codec"),
-        ("ampscale.toml", 'backend = "nunpy"', ValueError, "{} must name a backend .*, got 'nunpy'. There are '" + LIST),
+        ("ampscale.toml", 'backend = "nunpy"', ValueError, "{} must name a backend .*, got 'nunpy'. Backends: '" + LIST),
         ("pyproject.toml", "[tool.ampscale]\nbackend = true", TypeError, "backend in {} must be a str, got True"),
-        ("pyproject.toml", '[tool.ampscale]\nscale = 1\n"" = 2', ValueError, "{} must set nothing but backend .*, got , scale"),
+        ("pyproject.toml", '[tool.ampscale]\nscale = 1\n"" = 2', ValueError, "{} must set only backend .*, got , scale"),
         ("pyproject.toml", 'tool.ampscale = "torch"', TypeError, "ampscale in {} must be a table, got 'torch'"),
         ("pyproject.toml", "tool = 1", TypeError, "tool in {} must be a table, got 1"),
     ],
 )
-def test_a_wrong_file_is_named(file, content, error, message, tmp_path):
-    """Keys, types and TOML itself: the error says in which file what is wrong. Arrays that are passed in do not ask."""
+def test_errors_name_the_invalid_file(file, content, error, message, tmp_path):
+    """Keys, types or the TOML syntax are invalid. Calls with an array argument do not read the file."""
     (tmp_path / file).write_bytes(content if isinstance(content, bytes) else content.encode())
-    for ask in (ampscale.get_namespace, RULE.init, lambda: ampscale.all_finite([])):
+    for call in (ampscale.get_namespace, RULE.init, lambda: ampscale.all_finite([])):
         with pytest.raises(error, match=message.format(tmp_path / file)):
-            ask()
+            call()
     assert ampscale.all_finite([np.ones(1)])
 
 
-def test_a_working_directory_that_is_gone_says_nothing(tmp_path, monkeypatch):
-    """A run goes on in it."""
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
+def test_a_removed_working_directory_is_ignored(tmp_path, monkeypatch):
+    """The default applies."""
+    folder = tmp_path / "removed"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
     assert chosen() == "numpy"
 
 
-# --- wrong values ---
+# --- invalid values ---
 
 
 @pytest.mark.clause("BACKENDS-wrong-value")
 @pytest.mark.parametrize("name", ["nunpy", "generic", "", "Torch"])
-def test_a_wrong_name_is_answered_by_all_right_ones(name, monkeypatch):
-    """With, for each, why it cannot be used here; what was chosen before stays. A message begins with who says the name."""
+def test_errors_about_unknown_names_list_all_backends(name, monkeypatch):
+    """The message starts with the source of the name, and gives a reason for each backend. The previous choice remains."""
     monkeypatch.setenv("AMPSCALE_BACKEND", name or "nunpy")
-    with pytest.raises(ValueError, match=rf"^AMPSCALE_BACKEND must name .* got '{name or 'nunpy'}'. There are '{LIST}"):
+    with pytest.raises(ValueError, match=rf"^AMPSCALE_BACKEND must name .* got '{name or 'nunpy'}'. Backends: '{LIST}"):
         RULE.init()
     use_backend("strict")
-    with pytest.raises(ValueError, match=rf"^use_backend\(\) must name .* used here, got '{name}'. There are '{LIST}"):
+    with pytest.raises(ValueError, match=rf"^use_backend\(\) must name .* used, got '{name}'. Backends: '{LIST}"):
         use_backend(name)
     assert chosen() == "strict"
 
 
 @pytest.mark.clause("BACKENDS-wrong-value")
-def test_a_name_is_a_str():
-    """Anything else is a TypeError that lists the names."""
+def test_names_that_are_not_str_raise():
+    """The message lists the names of all backends."""
     for name in (None, 3, np, ["torch"]):
         with pytest.raises(TypeError, match="name must be a str, one of numpy, cupy, torch, jax, strict, generic, got "):
             use_backend(name)
 
 
 @pytest.mark.clause("BACKENDS-wrong-value")
-def test_a_backend_without_a_device_cannot_be_chosen(make_backend):
-    """A CuPy without a GPU is there, and of no use."""
+def test_backends_without_devices_cannot_be_chosen(make_backend):
+    """An example is CuPy without a GPU. The driver may also raise an error."""
     register_backend(make_backend("stranded", devices=tuple))
     register_backend(make_backend("wrecked", devices=lambda: 1 // 0))
     reasons = "'stranded': finds no device; .*'wrecked': failed: ZeroDivisionError: integer division"
     for name in ("stranded", "wrecked"):
-        with pytest.raises(ValueError, match=f"got '{name}'. There are .*; {reasons}"):
+        with pytest.raises(ValueError, match=f"got '{name}'. Backends: .*; {reasons}"):
             use_backend(name)
 
 
-# --- what is imported, in a fresh interpreter ---
+# --- imports, in a new interpreter ---
 
-QUESTIONS = """
+CODE = """
 import array_api_strict, sys, types, numpy as np, ampscale
 
-def look():
+def print_imported():
     print([name for name in ("torch", "jax", "cupy") if name in sys.modules])
 
 ampscale.scale(np.ones(2), 2.0), ampscale.LossScaleRule().init(like=np.ones(1)), ampscale.list_backends()
-look()
-made = ampscale.LossScaleRule().init()[:3]
-print(ampscale.get_namespace().__name__, {type(array).__module__.partition(".")[0] for array in made})
-look()
+print_imported()
+arrays = ampscale.LossScaleRule().init()[:3]
+print(ampscale.get_namespace().__name__, {type(array).__module__.partition(".")[0] for array in arrays})
+print_imported()
 try:
     ampscale.use_backend("cupy")
 except ValueError as error:
     print(error)
-look()
+print_imported()
 sys.modules["cupy"] = types.ModuleType("cupy")
 try:
     ampscale.all_finite(array_api_strict.ones(1))
@@ -316,19 +319,19 @@ print(ampscale.unscale(np.ones(1), 2.0))
 
 
 @pytest.mark.clause("BACKENDS-wrong-value", "BACKENDS-never-unasked")
-def test_a_library_is_imported_when_it_is_asked_for_by_name(tmp_path):
+def test_libraries_are_imported_only_if_named(tmp_path):
     """
-    The environment's choice is looked at when an array is made without another one to tell, and not before.
+    The environment variable is read when an array is created without an array argument, not before.
 
-    A call imports the library that it names at once. Where that is broken, the reason is in a list of all backends, which is
-    made by looking, not by trying: no other library is imported. It is told for what may be its arrays, and not for others'.
+    `use_backend` imports the library that it names. If the import fails, the error lists all backends with reasons, without
+    importing other libraries. The failure is then also raised for arrays that may be the library's, not for NumPy's.
     """
     pytest.importorskip("jax", reason="needs jax")
     (tmp_path / "cupy.py").write_text("raise OSError('libcuda.so: cannot open')")
-    done = python(QUESTIONS, tmp_path, AMPSCALE_BACKEND="jax")
+    done = python(CODE, tmp_path, AMPSCALE_BACKEND="jax")
     assert done.returncode == 0, done.stderr
-    early, made, imported, message, after, failed, halved = done.stdout.splitlines()
-    assert (early, made, imported, after) == ("[]", "jax.numpy {'jaxlib'}", "['jax']", "['jax']")
-    assert "got 'cupy'. There are 'numpy': can be used; 'cupy': failed: OSError: libcuda.so: cannot open; 'torch': " in message
-    assert failed.startswith("the backend 'cupy' failed: ")
+    before, created, imported, message, after, failure, halved = done.stdout.splitlines()
+    assert (before, created, imported, after) == ("[]", "jax.numpy {'jaxlib'}", "['jax']", "['jax']")
+    assert "got 'cupy'. Backends: 'numpy': can be used; 'cupy': failed: OSError: libcuda.so: cannot open; 'torch': " in message
+    assert failure.startswith("the backend 'cupy' failed: ")
     assert halved == "[0.5]"

@@ -1,4 +1,4 @@
-"""Backends that others bring: registered, or by installed packages; and what happens where one fails."""
+"""Third-party backends: registered ones, those of installed packages, and those that fail to load."""
 
 import json
 import sys
@@ -17,54 +17,54 @@ from ampscale.backends.registry import why_not
 
 @pytest.mark.usefixtures("known_backends")
 @pytest.mark.clause("BACKENDS-third-party")
-def test_a_registered_backend_is_listed_and_owns_its_arrays(make_backend):
-    """From then on, also where arrays of its kind were seen before; what it does not own stays with the others."""
+def test_registered_backends_are_listed_and_own_their_arrays(make_backend):
+    """They also own arrays of a type that had another owner before. Other arrays keep their owners."""
     array = array_api_strict.ones(2)
     assert get_backend(array) is generic
-    strict = make_backend(all_finite=lambda _: "asked")
+    strict = make_backend(all_finite=lambda _: "called")
     for other in (strict, *(make_backend(name, owns=lambda _: False) for name in "hfbgadce")):
         register_backend(other)
     assert ampscale.list_backends() == ("numpy", "cupy", "torch", "jax", *"abcdefgh", "strict", "generic")
     assert get_backend([None, {"w": array}]) is strict
-    assert ampscale.all_finite(array) == "asked"
+    assert ampscale.all_finite(array) == "called"
     assert get_backend(np.ones(2)) is numpy
 
 
 @pytest.mark.usefixtures("known_backends")
 @pytest.mark.clause("BACKENDS-third-party")
-def test_a_registered_backend_may_know_networks(make_backend):
-    """What it sees as a network is one for every step; nobody's is refused."""
-    register_backend(make_backend(as_network=lambda value: "seen" if value == "mine" else None))
-    assert network_of("mine") == "seen"
+def test_registered_backends_can_provide_networks(make_backend):
+    """A value that no backend accepts raises a TypeError."""
+    register_backend(make_backend(as_network=lambda value: "network" if value == "mine" else None))
+    assert network_of("mine") == "network"
     with pytest.raises(TypeError, match=r"network must be .*, got 'yours' of type str"):
         network_of("yours")
 
 
 @pytest.mark.usefixtures("known_backends")
 @pytest.mark.parametrize("name", ["numpy", "torch", "generic", "strict"])
-def test_a_name_is_given_once(make_backend, name):
-    """A second backend of a name is refused, and changes nothing."""
+def test_names_must_be_unique(make_backend, name):
+    """A second backend of the same name is rejected, and the registry is unchanged."""
     first = make_backend()
     register_backend(first)
-    with pytest.raises(ValueError, match=f"a backend's NAME must be new, got '{name}'; there are numpy, .*, strict, generic"):
+    with pytest.raises(ValueError, match=f"NAME must be none of numpy, .*, strict, generic, got '{name}'"):
         register_backend(make_backend(name))
     assert get_backend(array_api_strict.ones(1)) is first
 
 
 @pytest.mark.usefixtures("known_backends")
-def test_a_backend_that_lacks_something_is_refused(make_backend):
-    """Each of the contents must be there, and be a function; NAME a str."""
+def test_incomplete_backends_are_rejected(make_backend):
+    """NAME must be a str, and everything else a function."""
     for lacking in CONTENTS:
-        wrong, without = make_backend(**{lacking: 3}), make_backend()
-        delattr(without, lacking)
-        for backend in (wrong, without):
+        invalid, incomplete = make_backend(**{lacking: 3}), make_backend()
+        delattr(incomplete, lacking)
+        for backend in (invalid, incomplete):
             with pytest.raises(TypeError, match=rf"backend must have NAME, a str, and the functions .* lacks {lacking}$"):
                 register_backend(backend)
     assert ampscale.list_backends() == ("numpy", "cupy", "torch", "jax", "generic")
 
 
-def test_a_library_that_is_kept_out_is_not_there(known_backends, monkeypatch):
-    """None in sys.modules is how Python is told not to import something; arrays of others do not care."""
+def test_libraries_blocked_in_sys_modules_are_not_installed(known_backends, monkeypatch):
+    """None in sys.modules prevents an import. Arrays of other libraries are not affected."""
     for name in ("cupy", "torch", "jax"):
         monkeypatch.setitem(sys.modules, name, None)
         known_backends._loaded.pop(name, None)
@@ -73,18 +73,18 @@ def test_a_library_that_is_kept_out_is_not_there(known_backends, monkeypatch):
     assert why_not("torch") == "not installed"
 
 
-# --- what installed packages bring, in fresh interpreters ---
+# --- installed packages, in new interpreters ---
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """A folder with two packages: one brings an array library and its backend, the other a backend that fails."""
+    """Return a folder with two packages: an array library with a backend, and one whose backend fails to load."""
     folder = tmp_path_factory.mktemp("installed")
     install(folder, "ampscale-pebbles", ["pebbles = ampscale_pebbles"], "pebbles.py", "ampscale_pebbles.py")
     return install(folder, "ampscale-quarry", ["quarry = ampscale_quarry"], "quarry.py", "ampscale_quarry.py")
 
 
-QUESTIONS = """
+CODE = """
 import array_api_strict, json, numpy as np
 
 def error(call, *arguments):
@@ -101,30 +101,30 @@ class Own:
 
 answers = {"backends": ampscale.list_backends()}
 ampscale.unscale(np.ones(2), 2.0), ampscale.get_backend(Own())
-answers["a wrong choice"] = error(ampscale.use_backend, "pebble")
-answers["imported unasked"] = [name for name in sys.modules if "pebbles" in name or "quarry" in name]
+answers["unknown name"] = error(ampscale.use_backend, "pebble")
+answers["imported"] = [name for name in sys.modules if "pebbles" in name or "quarry" in name]
 
 import pebbles
 heap = {"w": pebbles.asarray([3.0, 4.0])}
 answers["owner"] = ampscale.get_backend(heap).__name__
-answers["verbs"] = [ampscale.unscale_and_check(heap, 2.0)[0]["w"].values, ampscale.global_norm(heap).values]
+answers["functions"] = [ampscale.unscale_and_check(heap, 2.0)[0]["w"].values, ampscale.global_norm(heap).values]
 
 import quarry
 answers["used"] = [error(ampscale.all_finite, [quarry.Array()]) for _ in range(2)]
 answers["chosen"] = error(ampscale.use_backend, "quarry")
-answers["a wrong choice after a failure"] = error(ampscale.use_backend, "query")
-answers["others"] = [ampscale.unscale(np.ones(1), 2.0).tolist(), ampscale.unscale(pebbles.asarray([1.0]), 2.0).values]
+answers["unknown name after failure"] = error(ampscale.use_backend, "query")
+answers["other arrays"] = [ampscale.unscale(np.ones(1), 2.0).tolist(), ampscale.unscale(pebbles.asarray([1.0]), 2.0).values]
 answers["default"] = ampscale.get_namespace().__name__
-answers["nobody's"] = error(ampscale.unscale, array_api_strict.ones(1), 2.0)
+answers["unowned array"] = error(ampscale.unscale, array_api_strict.ones(1), 2.0)
 ampscale.use_backend("pebbles")
-made = ampscale.LossScaleRule().init().scale
-answers["made"] = [ampscale.get_namespace().__name__, type(made).__module__, made.values]
+scale = ampscale.LossScaleRule().init().scale
+answers["created"] = [ampscale.get_namespace().__name__, type(scale).__module__, scale.values]
 print(json.dumps(answers))
 """
 
 
 def prints(code, *folders, **environment):
-    """The lines that *code* prints in a fresh interpreter."""
+    """Return the lines that *code* prints in a new interpreter."""
     done = python(f"import sys, ampscale\n{code}", *folders, **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -132,58 +132,55 @@ def prints(code, *folders, **environment):
 
 @pytest.fixture(scope="module")
 def answers(installed):
-    """What one interpreter answers to the questions, in their order."""
-    return json.loads(*prints(QUESTIONS, installed))
+    """Return the results of `CODE` in one interpreter."""
+    return json.loads(*prints(CODE, installed))
 
 
 @pytest.mark.clause("BACKENDS-third-party", "BACKENDS-precedence", "BACKENDS-never-unasked")
-def test_a_package_s_backend_is_one_of_the_backends(answers):
+def test_backends_of_packages_are_listed_and_own_their_arrays(answers):
     """
-    It is listed, in the order of the alphabet; its arrays find it, every verb is its own, and it can be chosen.
+    They can also be chosen.
 
-    It is not imported before its library: neither by the import of ampscale, nor by a list, nor by other arrays.
+    A backend is not imported before its library: not by the import of ampscale, by `list_backends` or for other arrays.
     """
     assert answers["backends"] == ["numpy", "cupy", "torch", "jax", "pebbles", "quarry", "generic"]
-    assert "pebbles' of ampscale-pebbles 0.1: can be used" in answers["a wrong choice"]
-    assert answers["imported unasked"] == []
+    assert "pebbles' of ampscale-pebbles 0.1: can be used" in answers["unknown name"]
+    assert answers["imported"] == []
     assert answers["owner"] == "ampscale_pebbles"
-    assert answers["verbs"] == [[1.5, 2.0], 5.0]
-    assert answers["made"] == ["pebbles", "pebbles", 65536.0]
+    assert answers["functions"] == [[1.5, 2.0], 5.0]
+    assert answers["created"] == ["pebbles", "pebbles", 65536.0]
 
 
-FAILED = "the backend 'quarry' of ampscale-quarry 0.1 failed: ImportError: needs quarry 2, got 1.0"
+FAILURE = "the backend 'quarry' of ampscale-quarry 0.1 failed: ImportError: needs quarry 2, got 1.0"
 
 
 @pytest.mark.clause("BACKENDS-failure-reported", "BACKENDS-wrong-value")
-def test_a_failing_backend_is_reported_where_it_is_used_or_chosen(answers):
+def test_load_failures_are_raised_on_every_use(answers):
     """
-    Each time, with the package and the reason; never the generic one instead, also for what is nobody's and may be its own.
-
-    Arrays of ours, and of another package, are served beside it.
+    The message has the package and the reason. An array without another owner raises it too, because it may belong to this
+    backend. Arrays of other backends are not affected.
     """
-    assert answers["used"] == [f"{FAILED} / ImportError"] * 2
-    assert answers["nobody's"] == f"{FAILED} / ImportError"
-    for name, line in (("quarry", answers["chosen"]), ("query", answers["a wrong choice after a failure"])):
-        assert line.startswith(
-            f"use_backend() must name a backend that can be used here, got '{name}'. There are 'numpy': can be"
-        )
-        assert f"; {FAILED.removeprefix('the backend ').replace(' failed', ': failed')}; 'generic': makes no arrays" in line
-    assert answers["others"] == [[0.5], [0.5]]
+    assert answers["used"] == [f"{FAILURE} / ImportError"] * 2
+    assert answers["unowned array"] == f"{FAILURE} / ImportError"
+    for name, line in (("quarry", answers["chosen"]), ("query", answers["unknown name after failure"])):
+        assert line.startswith(f"use_backend() must name a backend that can be used, got '{name}'. Backends: 'numpy': can be")
+        assert f"; {FAILURE.removeprefix('the backend ').replace(' failed', ': failed')}; 'generic': creates no arrays" in line
+    assert answers["other arrays"] == [[0.5], [0.5]]
     assert answers["default"] == "array_api_compat.numpy"
 
 
 @pytest.mark.clause("BACKENDS-failure-reported")
-def test_an_entry_point_that_is_no_backend_is_reported(tmp_path):
+def test_invalid_entry_points_raise(tmp_path):
     """
-    It must lead to a backend of its own name; and where two packages bring one name, none of them wins by chance.
+    An entry point must refer to a backend of its own name, and two packages must not provide the same name.
 
-    Neither the backends of ours nor their places in a list are taken; `ampscale doctor` tells of it. A name that is no
-    top-level module's is not installed: looking for it imports nothing, and fails for nobody.
+    Built-in backends cannot be replaced. A name that is not a top-level module is listed as not installed; finding that out
+    imports nothing.
     """
     reasons = {
         "pebbles:Array": "TypeError: pebbles:Array must have NAME, a str, and the functions of a backend; <class",
         "pebbles:shells": "AttributeError: module 'pebbles' has no attribute 'shells'",
-        "ampscale.backends.generic": "ValueError: the NAME of ampscale.backends.generic must be that of its entry point",
+        "ampscale.backends.generic": "ValueError: NAME of ampscale.backends.generic must be 'wrong2', as its entry point, got",
     }
     points = [f"wrong{index} = {point}" for index, point in enumerate(reasons)]
     install(tmp_path, "ampscale-wrong", [*points, "twice = ampscale_pebbles"], "pebbles.py", "ampscale_pebbles.py")
@@ -199,19 +196,19 @@ for call, name in ((use_backend, "x"), *((registry.load, name) for name in ("wro
     except (RuntimeError, ValueError) as error:
         print(error)
 """
-    found, listed, *wrong, twice = prints(code, tmp_path)
-    for index, (line, reason) in enumerate(zip(wrong, reasons.values(), strict=True)):
+    owner, listed, *failures, twice = prints(code, tmp_path)
+    for index, (line, reason) in enumerate(zip(failures, reasons.values(), strict=True)):
         assert line.startswith(f"the backend 'wrong{index}' of ampscale-wrong 0.1 failed: {reason}")
-    assert "one package must bring it, got ampscale-wrong 0.1, other-pebbles 0.1" in twice
-    assert found == "ampscale.backends.numpy.backend array_api_compat.numpy"
-    assert "There are 'numpy': can be used; 'cupy': " in listed
+    assert "exactly one package must provide it, got ampscale-wrong 0.1, other-pebbles 0.1" in twice
+    assert owner == "ampscale.backends.numpy.backend array_api_compat.numpy"
+    assert "Backends: 'numpy': can be used; 'cupy': " in listed
     assert "; 'no.such' of ampscale-impostor 0.1: not installed; " in listed
-    assert listed.endswith("; 'generic': makes no arrays of its own")
+    assert listed.endswith("; 'generic': creates no arrays")
 
 
 @pytest.mark.slow
-def test_torch_compile_may_be_the_first_to_ask():
-    """A verb that is compiled before any array has found its backend is one graph."""
+def test_torch_compile_can_be_the_first_to_look_up_a_backend():
+    """A function that is compiled before any backend lookup is one graph."""
     pytest.importorskip("torch", reason="needs torch")
     code = """
 import warnings

@@ -95,7 +95,7 @@ def test_it_works_where_nothing_else_is_installed(bare):
         assert row(facts, name) == absent | UNKNOWN | {"usable": False, "why_not": "not installed"}
     here = {"devices": ["cpu"], "float16": True, "bfloat16": False, "gradients": False, "usable": True, "why_not": None}
     assert {name: row(facts, "numpy")[name] for name in here} == here
-    assert row(facts, "generic")["why_not"] == "makes no arrays of its own"
+    assert row(facts, "generic")["why_not"] == "creates no arrays"
 
     done = run("doctor", **bare)
     assert (done.returncode, done.stderr) == (0, "")
@@ -157,7 +157,7 @@ def test_a_choice_that_cannot_be_used_is_a_problem(bare, tmp_path):
     assert status == 1
     assert facts["chosen"] == {"name": "torch", "source": "AMPSCALE_BACKEND"}
     (problem,) = facts["problems"]
-    assert problem.startswith("AMPSCALE_BACKEND must name a backend that can be used here, got 'torch'. There are ")
+    assert problem.startswith("AMPSCALE_BACKEND must name a backend that can be used, got 'torch'. Backends: ")
     (tmp_path / "ampscale.toml").write_text("backend = ")
     facts, status = examined(folder=tmp_path, **bare)
     assert status == 1

@@ -1,8 +1,8 @@
 """
-Backends: one module per array library, all with the same contents in the same order.
+Backends: one package per array library, all with the same contents in the same order.
 
-`get_backend` finds the one that an array belongs to. A library that its user has not imported is not imported here
-either, unless it is asked for by name.
+`get_backend` returns the backend that an array belongs to. A library is imported only if its user has imported it, or requests
+its backend by name.
 """
 
 from .choice import get_backend, get_namespace, use_backend

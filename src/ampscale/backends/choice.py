@@ -1,8 +1,8 @@
 """
-Which backend is meant: the one that the arrays belong to; where none is passed, the one that was chosen.
+Choice of the backend: the one that the arrays belong to or, if there are no arrays, the configured one.
 
-Chosen is what the first of these says: `use_backend`, the environment's ``AMPSCALE_BACKEND``, ``backend`` in the nearest
-ampscale.toml or in the table ``[tool.ampscale]`` of the nearest pyproject.toml, then NumPy.
+The first of these that names a backend configures it: `use_backend`, the environment variable ``AMPSCALE_BACKEND``, ``backend``
+in the nearest ampscale.toml or in the table ``[tool.ampscale]`` of the nearest pyproject.toml. The default is NumPy.
 
 Spec: BACKENDS-arrays-decide, BACKENDS-precedence, BACKENDS-context, BACKENDS-wrong-value.
 """
@@ -27,79 +27,90 @@ VARIABLE = "AMPSCALE_BACKEND"
 
 
 class Configured(NamedTuple):
-    """A backend's name, and who says so: a function, a variable of the environment, a file, or "default"."""
+    """Name of a backend, and its source: a function, an environment variable, a file, or "default"."""
 
     name: str
     source: str
 
 
-class InContext(NamedTuple):
-    """What a context has chosen, and the innermost ``with`` of its choices."""
+class ContextChoice(NamedTuple):
+    """Backend that `use_backend` selected in a context, and the innermost ``with`` block of the context."""
 
     name: str | None
     block: "Choice | None"
 
 
-_NOTHING = InContext(None, None)
-_context: ContextVar[InContext] = ContextVar("ampscale_backend", default=_NOTHING)
+_UNSET = ContextChoice(None, None)
+_context: ContextVar[ContextChoice] = ContextVar("ampscale_backend", default=_UNSET)
 
 
 class Choice:
-    """What `use_backend` returns: made, it holds; as a context manager it takes back itself and what was chosen inside."""
+    """Result of `use_backend`. Leaving its ``with`` block restores the previous choice, also if the block has changed it."""
 
     def __init__(self, backend: Backend) -> None:
         self._namespace = backend.namespace()
-        self._before = _context.get()
-        self._made = InContext(backend.NAME, self._before.block)
-        _context.set(self._made)
+        self._previous = _context.get()
+        self._selected = ContextChoice(backend.NAME, self._previous.block)
+        _context.set(self._selected)
 
     def __enter__(self) -> Namespace:
-        """The Array API namespace of the backend."""
-        if _context.get() is not self._made:
-            raise RuntimeError("use_backend() must be entered where it is called, and once; call it anew")
-        _context.set(InContext(self._made.name, self))
+        """Return the Array API namespace of the backend."""
+        if _context.get() is not self._selected:
+            raise RuntimeError("use_backend() must be entered once, and where it was called; call it again")
+        _context.set(ContextChoice(self._selected.name, self))
         return self._namespace
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, cls: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if _context.get().block is not self:
-            raise RuntimeError("use_backend() must be left in the thread or task that entered it, the inner one first")
-        _context.set(self._before)
+            raise RuntimeError("use_backend() must be exited in the thread or task that entered it, inner blocks first")
+        _context.set(self._previous)
 
 
-def get_backend(tree: Tree, **beside: Tree) -> Backend:
+def get_backend(tree: Tree, **others: Tree) -> Backend:
     """
-    The backend that the arrays of *tree* belong to; the chosen one where there is none.
+    Return the backend that the arrays of *tree* belong to, or the configured backend if there are none.
 
     Args:
         tree: Arrays in tuples, lists, dicts and NamedTuples.
-        beside: Other trees that are to be used with it, under the names that an error gives them.
+        others: Trees that are used together with *tree*; errors refer to each by its keyword.
 
     Raises:
-        TypeError: The arrays come from more than one library or device, or something in a tree is no array.
-        RuntimeError: The backend that an installed package brings for these arrays does not load.
-        ValueError: There is no array, and what was chosen cannot be used here.
+        TypeError: The arrays come from more than one library or device, or a leaf is not an array.
+        RuntimeError: The backend that an installed package provides for these arrays fails to load.
+        ValueError: There are no arrays, and the configured backend cannot be used.
 
     Spec: BACKENDS-arrays-decide, BACKENDS-failure-reported, SCALING-mixed-rejected.
+
+    >>> get_backend({"w": np.float32([1.0, 2.0])}).NAME
+    'numpy'
     """
-    check_one_library(tree=tree, **beside)
+    check_one_library(tree=tree, **others)
     arrays = leaves(tree)
     return owner_of(arrays[0]) if arrays else chosen()
 
 
 def use_backend(name: str) -> Choice:
     """
-    From now on, or within ``with``, new arrays are made by this backend where no array that is passed in tells.
+    Select the backend that creates arrays when no argument is an array, from now on or within a ``with`` block.
+
+    The choice belongs to the current context of `contextvars`: other threads and asyncio tasks are not affected.
 
     Args:
-        name: One of `list_backends()`; its library is imported.
+        name: One of `list_backends()`. Its library is imported.
 
-    The choice is the context's, as `contextvars` has it: threads and asyncio tasks beside this one do not see it.
+    Returns:
+        A context manager that returns the Array API namespace of the backend, and restores the previous choice on exit.
 
     Raises:
-        TypeError: *name* is no str.
-        ValueError: No such backend can be used here; the message lists all, and why they cannot.
+        TypeError: *name* is not a str.
+        ValueError: *name* is not a backend that can be used; the message lists all backends, with the reasons.
 
     Spec: BACKENDS-context, BACKENDS-wrong-value.
+
+    >>> with use_backend("numpy") as xp:
+    ...     state = ampscale.LossScaleRule(init_scale=8.0).init()
+    >>> state.scale, xp.zeros(2)
+    (array(8., dtype=float32), array([0., 0.]))
     """
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, one of {', '.join(list_backends())}, got {excerpt(name)}")
@@ -108,24 +119,28 @@ def use_backend(name: str) -> Choice:
 
 def get_namespace() -> Namespace:
     """
-    The Array API namespace of the chosen backend, to make arrays with.
+    Return the Array API namespace of the configured backend, to create arrays with.
 
     Raises:
-        TypeError: A configuration file names it by something other than a str.
-        ValueError: The environment or a configuration file asks for what cannot be used here, or is no TOML.
+        TypeError: ``backend`` in a configuration file is not a str, or its table is not a table.
+        ValueError: The configured backend cannot be used, or a configuration file is not valid TOML or has other keys.
 
     Spec: BACKENDS-precedence, BACKENDS-wrong-value.
+
+    >>> with use_backend("numpy"):
+    ...     get_namespace().asarray([1.0, 2.0])
+    array([1., 2.])
     """
     return chosen().namespace()
 
 
 def chosen() -> Backend:
-    """The chosen backend, as `get_namespace` says."""
+    """Return the configured backend; see `get_namespace` for the errors."""
     return _usable(*configured())
 
 
 def configured() -> Configured:
-    """The name of the chosen backend, and where it was chosen; whether there is such a one has not been looked at."""
+    """Return the name of the configured backend and its source. This does not check that the backend exists."""
     if (name := _context.get().name) is not None:
         return Configured(name, "use_backend()")
     if name := os.environ.get(VARIABLE):
@@ -143,23 +158,23 @@ def _usable(name: str, source: str) -> Backend:
                 return backend
         except RuntimeError as error:
             failure = error
-    listed = "; ".join(f"{label(each)}: {why_not(each) or 'can be used'}" for each in list_backends())
-    raise ValueError(f"{source} must name a backend that can be used here, got {excerpt(name)}. There are {listed}") from failure
+    backends = "; ".join(f"{label(other)}: {why_not(other) or 'can be used'}" for other in list_backends())
+    raise ValueError(f"{source} must name a backend that can be used, got {excerpt(name)}. Backends: {backends}") from failure
 
 
 def _working_folder() -> Path | None:
     try:
         return Path.cwd()
-    except FileNotFoundError:  # it was removed meanwhile, which is no concern of ours
+    except FileNotFoundError:  # the folder was removed, which must not break a run that needs no configuration file
         return None
 
 
 @cache
 def _in_files(folder: Path | None) -> Configured | None:
-    """What the nearest file says; read once for each folder, so that an edit does not move a run to another library midway."""
+    """Read the nearest configuration file, once for each folder, so that an edit does not switch libraries during a run."""
     for path, table in _tables(folder):
         if unknown := sorted(set(table) - {"backend"}):
-            raise ValueError(f"{path} must set nothing but backend for ampscale, got {cut(', '.join(unknown), 400)}")
+            raise ValueError(f"{path} must set only backend for ampscale, got {cut(', '.join(unknown), 400)}")
         if "backend" in table:
             return Configured(_checked(table["backend"], path), str(path))
     return None
@@ -172,15 +187,15 @@ def _checked(name: Any, path: Path) -> str:
 
 
 def _tables(folder: Path | None) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The tables that speak of us, from *folder* upwards; ampscale.toml before pyproject.toml."""
+    """Yield the tables for ampscale, from *folder* upwards; in each folder ampscale.toml before pyproject.toml."""
     for parent in (folder, *folder.parents) if folder else ():
         for file, keys in (("ampscale.toml", ()), ("pyproject.toml", ("tool", "ampscale"))):
-            if os.path.isfile(path := parent / file):  # False where we may not look
+            if os.path.isfile(path := parent / file):  # unlike Path.is_file, False for a folder without permission
                 yield path, _table(path, keys)
 
 
 def _table(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
-    """The table of *path* under *keys*; empty where there is none."""
+    """Return the table of *path* under *keys*; an empty one if it is absent."""
     table = _read(path)
     for key in keys:
         table = table.get(key, {})

@@ -1,4 +1,4 @@
-"""Any Array API namespace: the definitions of the core as they are."""
+"""Generic backend for arrays of any Array API library: the definitions of the core, unchanged."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,39 +12,39 @@ NAME = "generic"
 
 
 def owns(array: Any) -> bool:
-    """Whether *array* belongs to this library."""
-    owned: bool = array_api_compat.is_array_api_obj(array)
-    return owned
+    """Return True if *array* belongs to any Array API library."""
+    is_array: bool = array_api_compat.is_array_api_obj(array)
+    return is_array
 
 
 def namespace() -> Namespace:
     """
-    The library's Array API namespace.
+    Raise an error: there is no library to create arrays with.
 
     Raises:
-        TypeError: Always: this backend makes no arrays of its own.
+        TypeError: Always.
     """
-    raise TypeError("the generic backend makes no arrays of its own: it takes those of any library")
+    raise TypeError("the generic backend creates no arrays; choose the backend of a library with use_backend()")
 
 
 def devices() -> tuple[str, ...]:
-    """Where arrays can be put here: nowhere, since there is no library."""
+    """Return (), because there is no library to create arrays with."""
     return ()
 
 
 def as_network(value: Any) -> Any:  # noqa: ARG001
-    """None: the standard has no networks."""
+    """Return None, because the Array API standard has no networks."""
     return None
 
 
 def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:  # noqa: ARG001
     """
-    The loss, and what turns a seed into gradients.
+    Raise an error: the Array API standard has no differentiation.
 
     Raises:
-        TypeError: Always: the standard has no differentiation.
+        TypeError: Always.
     """
-    raise TypeError("this array library does not differentiate: give Network(loss_fn, params, vjp=...)")
+    raise TypeError("this array library does not differentiate; use Network(loss_fn, params, vjp=...)")
 
 
 scale = scaling.scale

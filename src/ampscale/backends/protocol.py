@@ -1,4 +1,4 @@
-"""What every backend module offers, in this order."""
+"""Contents of a backend: `Backend` lists them in the order in which every backend module defines them."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -9,53 +9,54 @@ from ..parsing import excerpt
 
 class Backend(Protocol):
     """
-    An array library, as the verbs see it: a module, or any object, with these contents.
+    Interface between the public functions and an array library: a module, or any object, with these contents.
 
-    The verbs get arrays that the border has checked, and equal the core's definitions bit for bit; norms within 2 ulp.
+    The public functions validate arguments before they call a backend. Its results must equal those of the named functions
+    of `ampscale.core` bit for bit; norms may differ by 2 ulp.
     """
 
-    NAME: str  # the backend's name, which is that of the library's top-level module
+    NAME: str  # name of the backend, which is also the name of the library's top-level module
 
     def owns(self, array: Any) -> bool:
-        """Whether *array* belongs to this library. Arrays of one type get one answer."""
+        """Return True if *array* belongs to this library. The result must depend on the type of *array* only."""
 
     def namespace(self) -> Namespace:
-        """The library's Array API namespace."""
+        """Return the library's Array API namespace."""
 
     def devices(self) -> tuple[str, ...]:
-        """Where arrays can be put here, as the library writes it."""
+        """Return the devices on which arrays can be created, in the library's notation; () if there is none."""
 
     def as_network(self, value: Any) -> Any:
-        """*value* as something with `params` and `vjp`; None where it is nothing of this library."""
+        """Return an object with `params` and `vjp` that wraps *value*; None if *value* is not a network of this library."""
 
     def vjp(self, loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:
-        """The loss, and what turns a seed into gradients."""
+        """Return ``loss_fn(params, *inputs)``, and a function that maps an output cotangent to gradients like *params*."""
 
     def scale(self, tree: Tree, scale: Scale) -> Tree:
-        """As `core.scaling.scale`."""
+        """Implement `core.scaling.scale`."""
 
     def unscale(self, tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
-        """As `core.scaling.unscale`."""
+        """Implement `core.scaling.unscale`."""
 
     def all_finite(self, tree: Tree) -> Flag:
-        """As `core.overflow.all_finite`."""
+        """Implement `core.overflow.all_finite`."""
 
     def unscale_and_check(self, tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
-        """As `core.overflow.unscale_and_check`."""
+        """Implement `core.overflow.unscale_and_check`."""
 
     def unscale_check_and_norm(
         self, tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None
     ) -> tuple[Tree, Flag, Array]:
-        """As `core.norms.unscale_check_and_norm`."""
+        """Implement `core.norms.unscale_check_and_norm`."""
 
     def global_norm(self, tree: Tree) -> Array:
-        """As `core.norms.global_norm`."""
+        """Implement `core.norms.global_norm`."""
 
     def local_norms(self, tree: Tree) -> Array:
-        """As `core.norms.local_norms`."""
+        """Implement `core.norms.local_norms`."""
 
     def clip_by_global_norm(self, tree: Tree, max_norm: float) -> tuple[Tree, Array]:
-        """As `core.norms.clip_by_global_norm`."""
+        """Implement `core.norms.clip_by_global_norm`."""
 
 
 CONTENTS = ("NAME", *(name for name in vars(Backend) if not name.startswith("_")))
@@ -63,18 +64,18 @@ CONTENTS = ("NAME", *(name for name in vars(Backend) if not name.startswith("_")
 
 def check_backend(backend: Any, name: str) -> None:
     """
-    *backend*, which is called *name*, offers all that a backend must.
+    Raise an error unless *backend* has all the contents of `Backend`. The message calls it *name*.
 
     Raises:
-        TypeError: Something is missing, or cannot be called; or its NAME is no str.
+        TypeError: A function is missing or not callable, or NAME is not a str.
     """
-    missing = [item for item in CONTENTS if not _offers(backend, item)]
+    missing = [item for item in CONTENTS if not _has(backend, item)]
     if missing:
         raise TypeError(
             f"{name} must have NAME, a str, and the functions of a backend; {excerpt(backend, 200)} lacks {', '.join(missing)}"
         )
 
 
-def _offers(backend: Any, item: str) -> bool:
+def _has(backend: Any, item: str) -> bool:
     value = getattr(backend, item, None)
     return isinstance(value, str) if item == "NAME" else callable(value)

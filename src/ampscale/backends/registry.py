@@ -1,9 +1,9 @@
 """
-Which backends there are, and whose an array is.
+Registry of backends, and the lookup of the backend that owns an array.
 
-Ours, then those that were registered and those that installed packages bring in the entry-point group
-``ampscale.backends``; what none of them owns is the generic one's. A backend's name is also that of its library's
-top-level module: a backend is loaded only once that has been imported.
+Built-in backends come first, then registered ones and those that installed packages provide in the entry-point group
+``ampscale.backends``. The generic backend takes the arrays that none of these owns. The name of a backend is also that of its
+library's top-level module: a backend is loaded only after that module has been imported, or if it is requested by name.
 
 Spec: BACKENDS-never-unasked, BACKENDS-third-party, BACKENDS-failure-reported.
 """
@@ -21,81 +21,95 @@ from .numpy import backend as numpy
 from .protocol import Backend, check_backend
 
 GROUP = "ampscale.backends"
-OURS = ("numpy", "cupy", "torch", "jax")
-TAKEN = (*OURS, generic.NAME)
+BUILT_IN = ("numpy", "cupy", "torch", "jax")
+RESERVED = (*BUILT_IN, generic.NAME)
 
 _loaded: dict[str, Backend] = {numpy.NAME: numpy}
-_failures: dict[str, str] = {}  # why a backend did not load when it was last tried
+_failures: dict[str, str] = {}  # why a backend did not load at the last attempt
 _owners: dict[type, Backend] = {}
 
 
 def list_backends() -> tuple[str, ...]:
-    """The names of all backends, installed or not; the generic one last."""
-    others = {*_loaded, *_brought()} - {*TAKEN}
-    return (*OURS, *sorted(others), generic.NAME)
+    """
+    Return the names of all backends, installed or not: the built-in ones, others in alphabetical order, and "generic".
+
+    >>> list_backends()[:4]
+    ('numpy', 'cupy', 'torch', 'jax')
+    """
+    others = {*_loaded, *_entry_points()} - {*RESERVED}
+    return (*BUILT_IN, *sorted(others), generic.NAME)
 
 
 def register_backend(backend: Backend) -> None:
     """
-    Adds a backend for another array library. A package that brings one names it in the entry-point group
-    ``ampscale.backends`` instead, under the name of the library's top-level module.
+    Register a backend for another array library.
+
+    A package that provides a backend declares it in the entry-point group ``ampscale.backends`` instead, under the name of
+    the library's top-level module.
 
     Args:
-        backend: A module or an object with the contents of `Backend`.
+        backend: Module or object with the contents of `Backend`.
 
     Raises:
-        TypeError: Something is missing from it.
-        ValueError: Its NAME is taken.
+        TypeError: A function is missing or not callable, or NAME is not a str.
+        ValueError: Its NAME is that of another backend.
 
     Spec: BACKENDS-third-party.
+
+    >>> from types import SimpleNamespace
+    >>> from ampscale.backends import generic  # its functions accept the arrays of every Array API library
+    >>> contents = vars(generic) | {"NAME": "mylib", "owns": lambda array: type(array).__module__ == "mylib"}
+    >>> register_backend(SimpleNamespace(**contents))
+    >>> "mylib" in list_backends()
+    True
     """
     check_backend(backend, "backend")
     if backend.NAME in list_backends():
-        raise ValueError(f"a backend's NAME must be new, got {excerpt(backend.NAME)}; there are {', '.join(list_backends())}")
+        raise ValueError(f"backend.NAME must be none of {', '.join(list_backends())}, got {excerpt(backend.NAME)}")
     _loaded[backend.NAME] = backend
     _owners.clear()
 
 
 def owner_of(array: Array) -> Backend:
     """
-    The backend that *array* belongs to.
+    Return the backend that *array* belongs to.
 
     Raises:
-        RuntimeError: No other backend owns it, and one whose library has been imported does not load.
+        RuntimeError: No backend that loads owns the array, and a backend whose library has been imported fails to load.
     """
-    kind = type(array)
-    if kind not in _owners:
-        _owners[kind] = _first(lambda backend: backend if backend.owns(array) else None) or generic
-    return _owners[kind]
+    cls = type(array)
+    if cls not in _owners:
+        _owners[cls] = _first_result(lambda backend: backend if backend.owns(array) else None) or generic
+    return _owners[cls]
 
 
 def network_of(value: Any) -> Any:
     """
-    *value* as something with `params` and `vjp`: itself where it has them, or as its library's backend sees it.
+    Return *value* if it has `params` and `vjp`, else the network that the backend of its library makes of it.
 
     Raises:
-        TypeError: It is none.
-        RuntimeError: No other backend takes it, and one whose library has been imported does not load.
+        TypeError: *value* is not a network of any library.
+        RuntimeError: No backend that loads accepts it, and a backend whose library has been imported fails to load.
     """
     if hasattr(value, "params") and callable(getattr(value, "vjp", None)):
         return value
-    network = _first(lambda backend: backend.as_network(value))
+    network = _first_result(lambda backend: backend.as_network(value))
     if network is None:
-        wanted = "a Network, a torch.nn.Module that returns its loss, or anything with params and vjp(params, *inputs)"
-        raise TypeError(f"network must be {wanted}, got {excerpt(value, 200)} of type {type(value).__name__}")
+        expected = "a Network, a torch.nn.Module that returns its loss, or an object with params and vjp(params, *inputs)"
+        raise TypeError(f"network must be {expected}, got {excerpt(value, 200)} of type {type(value).__name__}")
     return network
 
 
 def load(name: str) -> Backend:
     """
-    The backend called *name*, one of `list_backends()` but the generic; its library is imported if need be.
+    Return the backend called *name*, any of `list_backends()` except the generic one; import its library if necessary.
 
     Raises:
-        RuntimeError: It does not load, or is no backend; the message says whose it is, and why.
+        RuntimeError: The backend fails to load or lacks contents; the message names the package that provides it.
     """
     if name not in _loaded:
         try:
-            _loaded[name] = _ours(name) if name in OURS else _from_package(name)
+            _loaded[name] = _built_in(name) if name in BUILT_IN else _from_package(name)
         except Exception as error:
             _failures[name] = f"failed: {type(error).__name__}: {error}"
             raise RuntimeError(f"the backend {label(name)} {_failures[name]}") from error
@@ -103,56 +117,56 @@ def load(name: str) -> Backend:
 
 
 def why_not(name: str) -> str | None:
-    """Why arrays cannot be made with the backend called *name*, as far as is known without an import; None where they can."""
+    """Return why the backend called *name* cannot create arrays; None if it can, or if that is unknown before an import."""
     if name == generic.NAME:
-        return "makes no arrays of its own"
+        return "creates no arrays"
     if not is_installed(name):
         return "not installed"
     if name not in _loaded:
         return _failures.get(name)
     try:
         return None if _loaded[name].devices() else "finds no device"
-    except Exception as error:  # noqa: BLE001 - a driver may say no in any way
+    except Exception as error:  # noqa: BLE001 - drivers raise errors of any type
         return f"failed: {type(error).__name__}: {error}"
 
 
 def is_known(name: str) -> bool:
-    """Whether there is a backend called *name* that may make arrays."""
-    return name in OURS or name in _loaded or name in _brought()
+    """Return True if a backend called *name* exists, other than the generic one."""
+    return name in BUILT_IN or name in _loaded or name in _entry_points()
 
 
 def is_imported(name: str) -> bool:
-    """Whether the library of the backend called *name* has been imported, or the backend itself been loaded."""
+    """Return True if the library of the backend called *name* has been imported, or the backend has been loaded."""
     return name in _loaded or sys.modules.get(name) is not None
 
 
 def is_installed(name: str) -> bool:
-    """Whether the library of the backend called *name* can be imported; it is not."""
+    """Return True if the library of the backend called *name* can be imported. This does not import it."""
     return is_imported(name) or find_spec(name.partition(".")[0]) is not None
 
 
 def label(name: str) -> str:
-    """The backend's name, and the package that brings it, if one does."""
-    packages = [] if name in TAKEN else claimed_by(name)
+    """Return the backend's name in quotes, with the packages that provide it, if any."""
+    packages = [] if name in RESERVED else packages_of(name)
     return f"{name!r} of {' and '.join(packages)}" if packages else repr(name)
 
 
-def claimed_by(name: str) -> list[str]:
-    """The installed packages that bring a backend called *name*, also where that is taken; with their versions."""
-    return [f"{point.dist.name} {point.dist.version}" for point in _brought().get(name, ()) if point.dist]
+def packages_of(name: str) -> list[str]:
+    """Return the installed packages, with versions, that declare a backend called *name*, even if that name is reserved."""
+    return [f"{point.dist.name} {point.dist.version}" for point in _entry_points().get(name, ()) if point.dist]
 
 
 @cache
-def _brought() -> dict[str, tuple[Any, ...]]:
-    """The entry points of installed packages, by name."""
-    from importlib.metadata import entry_points  # some ten milliseconds, which the arrays of our own backends never need
+def _entry_points() -> dict[str, tuple[Any, ...]]:
+    """Return the entry points of installed packages by name."""
+    from importlib.metadata import entry_points  # takes some ten milliseconds, which built-in backends never need
 
     points = entry_points(group=GROUP)
     return {name: tuple(points.select(name=name)) for name in sorted(points.names)}
 
 
-def _ours(name: str) -> Backend:
-    """Statements, not `import_module`: torch.compile follows the first only."""
+def _built_in(name: str) -> Backend:
+    """Import a built-in backend. These are import statements, because torch.compile does not trace `import_module`."""
     if name == "cupy":
         from .cupy import backend as cupy
 
@@ -167,34 +181,38 @@ def _ours(name: str) -> Backend:
 
 
 def _from_package(name: str) -> Backend:
-    point, *others = _brought()[name]
+    point, *others = _entry_points()[name]
     if others:
-        raise ValueError(f"one package must bring it, got {', '.join(claimed_by(name))}")
+        raise ValueError(f"exactly one package must provide it, got {', '.join(packages_of(name))}")
     backend: Backend = point.load()
     check_backend(backend, point.value)
     if name != backend.NAME:
-        raise ValueError(f"the NAME of {point.value} must be that of its entry point, {name!r}, got {backend.NAME!r}")
+        raise ValueError(f"NAME of {point.value} must be {name!r}, as its entry point, got {backend.NAME!r}")
     return backend
 
 
-def _first(ask: Callable[[Backend], Any]) -> Any:
-    """What the first backend answers that knows; None where none does. One that does not load hurts no other's arrays."""
+def _first_result(query: Callable[[Backend], Any]) -> Any:
+    """
+    Return the first result of *query* that is not None; None if there is none.
+
+    A backend that fails to load raises only if no other backend gives a result, so that it does not affect their arrays.
+    """
     failures = []
-    for name in _imported():
+    for name in _candidates():
         try:
             backend = load(name)
         except RuntimeError as failure:
             failures.append(failure)
             continue
-        if (answer := ask(backend)) is not None:
-            return answer
+        if (result := query(backend)) is not None:
+            return result
     if failures:
         raise failures[0]
     return None
 
 
-def _imported() -> Iterator[str]:
-    """The backends to ask; those of packages last, since looking for them takes time."""
-    yield from list(_loaded)  # first, since torch.compile compiles anew for what is imported after a look at sys.modules
-    yield from (name for name in OURS if name not in _loaded and is_imported(name))
-    yield from (name for name in _brought() if is_imported(name))
+def _candidates() -> Iterator[str]:
+    """Yield the backends whose libraries have been imported; those of packages last, because finding them takes time."""
+    yield from list(_loaded)  # first, because torch.compile recompiles for every import after a lookup in sys.modules
+    yield from (name for name in BUILT_IN if name not in _loaded and is_imported(name))
+    yield from (name for name in _entry_points() if is_imported(name))

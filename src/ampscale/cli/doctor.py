@@ -18,7 +18,7 @@ from typing import Any
 from .. import __version__
 from ..backends import Backend, generic, list_backends
 from ..backends.choice import chosen, configured
-from ..backends.registry import TAKEN, claimed_by, is_imported, is_installed, label, load, why_not
+from ..backends.registry import RESERVED, is_imported, is_installed, label, load, packages_of, why_not
 from ..core.dtypes import name_of
 from ..core.typing import Array, Namespace
 from ..parsing import cut
@@ -77,8 +77,8 @@ def _choice() -> dict[str, Any]:
 def _failing() -> Iterator[str]:
     """What is wrong with the backends that installed packages bring."""
     for name in list_backends():
-        if name in TAKEN:
-            yield from (f"{package} brings a backend called {name!r}, which is taken" for package in claimed_by(name))
+        if name in RESERVED:
+            yield from (f"{package} brings a backend called {name!r}, which is taken" for package in packages_of(name))
         elif (reason := why_not(name)) and reason.startswith("failed"):
             yield f"the backend {label(name)} {reason}"
 
@@ -88,7 +88,7 @@ def _backend(name: str, imported: bool) -> dict[str, Any]:
     facts: dict[str, Any] = {"backend": name, "package": None, "installed": None, "imported": None}
     facts |= dict.fromkeys(("version", "devices", "float16", "bfloat16", "gradients"))
     if name != generic.NAME:
-        packages = [] if name in TAKEN else claimed_by(name)
+        packages = [] if name in RESERVED else packages_of(name)
         facts |= {"package": ", ".join(packages) or None, "installed": is_installed(name), "imported": imported}
     if facts["installed"]:
         facts |= _abilities(name)

@@ -1,4 +1,4 @@
-"""NumPy's passes against the definitions of the core: layouts, special places, sums, memory and threads."""
+"""Fused NumPy passes against the definitions of the core: layouts, special values, sums, memory and threads."""
 
 import os
 import subprocess
@@ -15,36 +15,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import DTYPES, LARGEST, alike, arrays, scales
-from strategies import same as same_aloud
+from strategies import same as same_with_warnings
 
 from ampscale.backends.numpy import backend, blocks, one_pass, threads
 from ampscale.core import norms, overflow, scaling
 from ampscale.core.trees import map_leaves
 
-KINDS = [*DTYPES.values(), np.dtype(np.complex64), np.dtype(np.complex128)]
+ARRAY_DTYPES = [*DTYPES.values(), np.dtype(np.complex64), np.dtype(np.complex128)]
 LENGTHS = [1, 2, 255, 257, 4096, 4097, 65_537, 262_143, 262_145, 600_001]
 
 
 def random(shape, dtype=np.float32, seed=0, size=1.0):
-    """Normal numbers of a standard deviation, in *dtype*."""
+    """Return normally distributed values in *dtype*, with standard deviation *size*."""
     values = np.random.default_rng(seed).standard_normal(shape) * size
     return (values * (1 + 1j) if np.dtype(dtype).kind == "c" else values).astype(dtype)
 
 
-def of_bits(shape, dtype, seed=0):
-    """Any bit patterns: infinities and NaNs among them where there are many."""
+def random_bits(shape, dtype, seed=0):
+    """Return an array of random bit patterns; a large one contains infinities and NaNs."""
     dtype = np.dtype(dtype)
     return np.frombuffer(np.random.default_rng(seed).bytes(int(np.prod(shape)) * dtype.itemsize), dtype).reshape(shape).copy()
 
 
 def same(left, right):
-    """As it is everywhere, but ml_dtypes warns of a signalling NaN in bfloat16."""
+    """Compare like `strategies.same`, without the warning of ml_dtypes about signalling NaNs in bfloat16."""
     with np.errstate(invalid="ignore"):
-        return same_aloud(left, right)
+        return same_with_warnings(left, right)
 
 
 def close(norm, other):
-    """Whether norms have one dtype and differ by at most two units in the last place, each."""
+    """Return True if the norms have one dtype, and each pair differs by at most two units in the last place."""
     norm, other = np.asarray(norm), np.asarray(other)
     if norm.dtype != other.dtype or norm.shape != other.shape:
         return False
@@ -54,77 +54,78 @@ def close(norm, other):
 
 
 def check_all(tree, scale, dtype=None):
-    """Every verb gives on *tree* what the core's definition gives."""
-    before = map_leaves(np.array, tree)
+    """Assert that every function returns on *tree* what the core's definition returns."""
+    copy = map_leaves(np.array, tree)
     with np.errstate(all="ignore"):
-        wanted, finite, norm = norms.unscale_check_and_norm(before, scale, None, dtype)
-        each, clipped = norms.local_norms(wanted), norms.clip_by_global_norm(wanted, 0.5)
-    assert same(backend.scale(tree, scale), scaling.scale(before, scale))
-    assert same(backend.unscale(tree, scale, dtype), wanted)
-    assert same([*backend.unscale_and_check(tree, scale, None, dtype)], [wanted, finite])
-    got, flag, length = backend.unscale_check_and_norm(tree, scale, None, dtype)
-    assert same([got, flag], [wanted, finite])
+        expected, finite, norm = norms.unscale_check_and_norm(copy, scale, None, dtype)
+        local, clipped = norms.local_norms(expected), norms.clip_by_global_norm(expected, 0.5)
+    assert same(backend.scale(tree, scale), scaling.scale(copy, scale))
+    assert same(backend.unscale(tree, scale, dtype), expected)
+    assert same([*backend.unscale_and_check(tree, scale, None, dtype)], [expected, finite])
+    unscaled, flag, length = backend.unscale_check_and_norm(tree, scale, None, dtype)
+    assert same([unscaled, flag], [expected, finite])
     assert close(length, norm)
-    assert same(backend.all_finite(tree), overflow.all_finite(before))
-    assert close(backend.global_norm(wanted), norm)
-    assert close(backend.local_norms(wanted), each)
-    if close(clipped[1], norm) and clipped[1] == backend.global_norm(wanted):
-        assert same(backend.clip_by_global_norm(wanted, 0.5)[0], clipped[0])
-    assert same(tree, before)
+    assert same(backend.all_finite(tree), overflow.all_finite(copy))
+    assert close(backend.global_norm(expected), norm)
+    assert close(backend.local_norms(expected), local)
+    if close(clipped[1], norm) and clipped[1] == backend.global_norm(expected):
+        assert same(backend.clip_by_global_norm(expected, 0.5)[0], clipped[0])
+    assert same(tree, copy)
 
 
 def check_in_place(tree, scale, out=None):
-    """Unscaling into *out*, which is *tree* unless it is said, gives what the definition gives for copies."""
-    wanted, finite = overflow.unscale_and_check(map_leaves(np.array, tree), scale)
+    """Assert that unscaling into *out*, by default *tree* itself, gives what the definition gives for copies."""
+    expected, finite = overflow.unscale_and_check(map_leaves(np.array, tree), scale)
     out = tree if out is None else out
-    got, flag = backend.unscale_and_check(tree, scale, out)
-    assert got is out
-    assert same([got, flag], [wanted, finite])
+    unscaled, flag = backend.unscale_and_check(tree, scale, out)
+    assert unscaled is out
+    assert same([unscaled, flag], [expected, finite])
 
 
 @pytest.mark.clause("BACKENDS-bit-identical", "SCALING-dtype-kept")
 @given(st.lists(st.sampled_from(sorted(DTYPES)).flatmap(arrays), min_size=1, max_size=6), scales)
-def test_many_small_arrays_of_several_dtypes_are_each_its_own(tree, scale):
-    """Gathered with others of its dtype, every array comes out as it does alone."""
+def test_small_arrays_give_what_the_definition_gives(tree, scale):
+    """Arrays of several dtypes are gathered by dtype."""
     check_all(tree, scale)
     check_in_place(tree, scale)
 
 
 @pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-fused", "NORMS-fused", "SCALING-complex")
-@pytest.mark.parametrize("dtype", KINDS, ids=str)
-def test_any_bits_give_what_the_definition_gives(dtype):
-    """Arrays of any patterns, one of them longer than a block, with most infinities and NaNs taken out in another."""
-    values = of_bits(300_001, dtype)
+@pytest.mark.parametrize("dtype", ARRAY_DTYPES, ids=str)
+def test_random_bits_give_what_the_definition_gives(dtype):
+    """One array is longer than a block; another has zeros instead of the infinities and NaNs."""
+    values = random_bits(300_001, dtype)
     with np.errstate(invalid="ignore"):
-        tame = np.where(np.isfinite(values), values, np.zeros(1, dtype))
+        finite = np.where(np.isfinite(values), values, np.zeros(1, dtype))
     for scale in (65536.0, 1.0, 3.0, 2.0**-126, 1e-40):
         check_all([values], scale)
-        check_all({"a": tame, "b": [values[:5], None, tame[:100]]}, scale)
-        check_in_place([tame.copy(), values[:70_000].copy()], scale)
-    check_all([tame[:3000].reshape(30, 100)] * 3, 3.0)
+        check_all({"a": finite, "b": [values[:5], None, finite[:100]]}, scale)
+        check_in_place([finite.copy(), values[:70_000].copy()], scale)
+    check_all([finite[:3000].reshape(30, 100)] * 3, 3.0)
 
 
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-both-sides")
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_one_bad_value_is_seen_wherever_it_is(dtype):
-    """First, last, and on both sides of the borders of rows and blocks."""
-    borders = [0, 255, 256, 4095, 4096, 32_767, 65_535, 65_536, 131_071, 131_072, 262_143, 262_144, 524_288]
+def test_a_non_finite_value_is_detected_at_every_position(dtype):
+    """Positions are the first, the last, and those at the boundaries of rows and blocks."""
+    boundaries = [0, 255, 256, 4095, 4096, 32_767, 65_535, 65_536, 131_071, 131_072, 262_143, 262_144, 524_288]
     for length in LENGTHS:
         values = random(length, DTYPES[dtype])
-        places = {place % length for border in (*borders, length // 2) for place in (border - 1, border, border + 1, length - 1)}
-        for place, bad in zip(sorted(places), cycle([np.inf, np.nan, -np.inf]), strict=False):
-            kept, values[place] = values[place], bad
+        near = [boundary + step for boundary in (*boundaries, length // 2) for step in (-1, 0, 1)]
+        indices = sorted({index % length for index in (*near, length - 1)})
+        for index, bad in zip(indices, cycle([np.inf, np.nan, -np.inf]), strict=False):
+            original, values[index] = values[index], bad
             _, finite, norm = backend.unscale_check_and_norm([values], 3.0)
-            seen = backend.all_finite([values]), backend.unscale_and_check([values], 65536.0)[1], finite, np.isfinite(norm)
-            assert not any(seen), (length, place, bad)
-            values[place] = kept
+            flags = backend.all_finite([values]), backend.unscale_and_check([values], 65536.0)[1], finite, np.isfinite(norm)
+            assert not any(flags), (length, index, bad)
+            values[index] = original
         assert backend.unscale_check_and_norm([values], 65536.0)[1]
 
 
 @pytest.mark.clause("OVERFLOW-elementwise", "OVERFLOW-edges")
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_values_whose_products_overflow_are_finite(dtype):
-    """The largest ones of a dtype, of both signs."""
+def test_large_values_are_finite(dtype):
+    """The products of the largest values of a dtype, of both signs, overflow."""
     for length in (2, 300, 5000, 300_000):
         values = np.full(length, LARGEST[dtype])
         values[::2] *= -1
@@ -136,8 +137,8 @@ def test_values_whose_products_overflow_are_finite(dtype):
 
 @pytest.mark.clause("NORMS-global", "NORMS-accumulation-dtype", "NORMS-local")
 @pytest.mark.parametrize("kind", ["constant", "random", "huge", "tiny", "lost", "one huge"])
-def test_norms_are_right_to_two_units(kind):
-    """Where all roundings err to one side, where squares overflow, and where they underflow."""
+def test_norms_are_accurate_to_two_units(kind):
+    """Cases include rounding errors of one sign, and squares that overflow or underflow."""
     for length in (1, 10, 255, 1000, 1009, 4096, 5000, 99_999, 1_000_000):
         for factor in np.random.default_rng(length).uniform(1, 4, 8 if length < 100_000 else 2):
             values = np.full(length, factor, np.float32) if kind != "random" else random(length) * np.float32(factor)
@@ -146,16 +147,17 @@ def test_norms_are_right_to_two_units(kind):
             scaled = values * np.float32(256)
             several = [values, values * np.float32(0.7), values] if length < 5000 else [values]
             with np.errstate(all="ignore"):
-                wanted, each = norms.global_norm([values, values[:5]]), norms.local_norms(several)
-            assert close(backend.global_norm([values, values[:5]]), wanted)
-            assert close(backend.unscale_check_and_norm([values, values[:5]], 1.0)[2], wanted)
-            assert not np.isfinite(scaled).all() or close(backend.unscale_check_and_norm([scaled, scaled[:5]], 256.0)[2], wanted)
-            assert close(backend.local_norms(several), each)
+                expected, local = norms.global_norm([values, values[:5]]), norms.local_norms(several)
+            assert close(backend.global_norm([values, values[:5]]), expected)
+            assert close(backend.unscale_check_and_norm([values, values[:5]], 1.0)[2], expected)
+            if np.isfinite(scaled).all():
+                assert close(backend.unscale_check_and_norm([scaled, scaled[:5]], 256.0)[2], expected)
+            assert close(backend.local_norms(several), local)
 
 
 @pytest.mark.clause("NORMS-accumulation-dtype")
-def test_squares_at_the_edge_of_float32_count_as_in_the_definition():
-    """Half a smallest number is rounded to nothing, however many come together, and beside ones that are not."""
+def test_squares_near_the_smallest_float32_are_rounded_as_in_the_definition():
+    """A square of half the smallest number is rounded to zero, alone and together with larger squares."""
     for values in ([2.0**-75] * 999, [2.0**-75, 2.0**-74.5] * 500, [2.0**-75] * 300_000, [2.0**-75, 2.0**-74.5] * 150_000):
         tree = [np.array(values, np.float32)]
         assert close(backend.global_norm(tree), norms.global_norm(tree))
@@ -164,8 +166,8 @@ def test_squares_at_the_edge_of_float32_count_as_in_the_definition():
 
 @pytest.mark.clause("NORMS-accumulation-dtype")
 @pytest.mark.parametrize("length", [1, 1000, 400_001])
-def test_beside_float64_squares_are_taken_in_it(length):
-    """To two units of float64."""
+def test_norms_with_a_float64_array_are_accurate_in_float64(length):
+    """Narrower arrays are squared in float64 too; the tolerance is two units of float64."""
     tree = [random(length), random(length, np.float64, 1), random(length, np.float16, 2), random(length, DTYPES["bfloat16"], 3)]
     assert close(backend.global_norm(tree), norms.global_norm(tree))
     assert close(backend.local_norms(tree), norms.local_norms(tree))
@@ -174,13 +176,13 @@ def test_beside_float64_squares_are_taken_in_it(length):
 
 
 @pytest.mark.clause("NORMS-accumulation-dtype")
-def test_a_blas_that_adds_up_carelessly_is_not_used(monkeypatch):
-    """One number after the other in float32: then squares are added up as the core does."""
+def test_an_inaccurate_blas_is_not_used(monkeypatch):
+    """The BLAS of this test adds one float32 number after the other; squares are then summed as the core does."""
 
-    def careless(left, right):
+    def inaccurate(left, right):
         return np.add.accumulate(left * right, axis=1, dtype=np.float32)[:, -1]
 
-    monkeypatch.setattr(blocks, "_multiply_rows", careless)
+    monkeypatch.setattr(blocks, "_multiply_rows", inaccurate)
     blocks.rows_are_accurate_host.cache_clear()
     try:
         assert not blocks.rows_are_accurate_host()
@@ -190,12 +192,12 @@ def test_a_blas_that_adds_up_carelessly_is_not_used(monkeypatch):
         blocks.rows_are_accurate_host.cache_clear()
 
 
-def test_rows_are_multiplied_alike_without_vecdot():
-    """NumPy before 2.0 has a product of matrices only."""
+def test_row_products_without_vecdot_are_equal():
+    """NumPy before 2.0 has only the matrix product."""
     left, right = random((7, 256)), random((7, 256), seed=1)
-    found = blocks._matmul_rows(left, right)
-    assert found.shape == (7,)
-    assert np.allclose(found, (left * right).sum(axis=1), rtol=1e-4, atol=1e-4)
+    products = blocks._matmul_rows(left, right)
+    assert products.shape == (7,)
+    assert np.allclose(products, (left * right).sum(axis=1), rtol=1e-4, atol=1e-4)
 
 
 LAYOUTS = {
@@ -215,28 +217,28 @@ LAYOUTS = {
 
 @pytest.mark.clause("SCALING-layout", "SCALING-widen", "BACKENDS-bit-identical")
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_any_layout_gives_what_the_definition_gives(layout):
-    """As new arrays, wider ones, and in place; what lies between is left alone."""
-    for dtype, scale, wider in zip(KINDS, cycle((2.0**16, 3.0)), cycle(("float32", "float64")), strict=False):
+def test_every_layout_gives_what_the_definition_gives(layout):
+    """Results are new arrays, widened arrays, or in place; in place, memory between the values is unchanged."""
+    for dtype, scale, wider in zip(ARRAY_DTYPES, cycle((2.0**16, 3.0)), cycle(("float32", "float64")), strict=False):
         values = layout(random(300_000, dtype))
         values.flags.writeable = False
         check_all([values, layout(random(300_000, dtype, 1))], scale)
         check_all([values], scale, wider)
         whole = random(300_000, dtype)
-        wanted = whole.copy()
-        target = layout(wanted)
+        expected = whole.copy()
+        target = layout(expected)
         target[...] = scaling.unscale(layout(whole), scale)
         check_in_place([layout(whole)], scale)
-        assert alike(whole, wanted), (dtype, scale)
+        assert alike(whole, expected), (dtype, scale)
 
 
 @pytest.mark.clause("OVERFLOW-in-place")
 @pytest.mark.parametrize("length", [6, 300_000])
-def test_memory_that_is_shared_is_read_before_it_is_written(length):
+def test_shared_memory_is_read_before_it_is_written(length):
     """
-    The same array twice, views that overlap, out that is shifted, and arrays that overlap themselves.
+    Cases are the same array twice, overlapping views, a shifted *out*, and arrays that overlap themselves.
 
-    Views of one buffer that do not overlap, and other objects of the same memory, are written in place.
+    Disjoint views of one buffer, and other array objects with the same memory, are written in place.
     """
     array, half = random(2 * length), length
     view = array[1:]
@@ -253,29 +255,29 @@ def test_memory_that_is_shared_is_read_before_it_is_written(length):
     check_in_place([array[:half]], 3.0, [array[half:]])
     check_in_place([array[::2], array[1::2]], 3.0)
     window = np.lib.stride_tricks.as_strided(array, (length - 2, 2), (4, 4))
-    wanted = array.copy()
-    expected = np.lib.stride_tricks.as_strided(wanted, (length - 2, 2), (4, 4))
-    overflow.unscale_and_check([expected], 3.0, [expected])
+    expected = array.copy()
+    expected_window = np.lib.stride_tricks.as_strided(expected, (length - 2, 2), (4, 4))
+    overflow.unscale_and_check([expected_window], 3.0, [expected_window])
     backend.unscale_and_check([window], 3.0, [window])
-    assert alike(array, wanted)
+    assert alike(array, expected)
 
 
 @pytest.mark.clause("SCALING-inputs")
-def test_what_has_an_arithmetic_of_its_own_keeps_it():
-    """Masked arrays and those in another byte order, complex ones too; scalars are arrays like others."""
+def test_arrays_with_their_own_arithmetic_use_it():
+    """These are masked arrays, and arrays in another byte order. Scalars are treated as arrays."""
     swapped = backend.unscale([np.array([2 + 4j, 6], ">c8")], 2.0)[0]
     assert (swapped.dtype, swapped.tolist()) == (np.dtype(">c8"), [1 + 2j, 3])
     masked = np.ma.masked_array([1.0, np.nan, 3.0], [False, True, False], np.float32)
     for leaf in (masked, np.array([1.0, np.inf], ">f4"), np.float32(3), np.float64(3)):
-        got, *answers = backend.unscale_check_and_norm([leaf], 3.0)
-        wanted, *expected = norms.unscale_check_and_norm([leaf], 3.0)
-        assert same([got, backend.unscale([leaf], 3.0), *answers], [wanted, wanted, *expected])
-        assert same([*backend.unscale_and_check([leaf], 3.0)], [wanted, expected[0]])
-        assert type(got[0]) is type(backend.unscale([leaf], 3.0)[0]) is type(wanted[0])
+        actual, *flag_and_norm = backend.unscale_check_and_norm([leaf], 3.0)
+        expected, finite, norm = norms.unscale_check_and_norm([leaf], 3.0)
+        assert same([actual, backend.unscale([leaf], 3.0), *flag_and_norm], [expected, expected, finite, norm])
+        assert same([*backend.unscale_and_check([leaf], 3.0)], [expected, finite])
+        assert type(actual[0]) is type(backend.unscale([leaf], 3.0)[0]) is type(expected[0])
 
 
-def test_a_map_of_a_file_is_written_through(tmp_path):
-    """In place, and what is new is no map."""
+def test_memory_maps_are_written_in_place(tmp_path):
+    """The file contains the results; new arrays are no memory maps."""
     mapped = np.memmap(tmp_path / "values", np.float32, "w+", shape=300_000)
     mapped[...] = random(300_000)
     check_all([mapped], 3.0)
@@ -286,41 +288,41 @@ def test_a_map_of_a_file_is_written_through(tmp_path):
 
 
 @pytest.mark.parametrize(("count", "shapes"), [("1", [(10_000, 200)] * 10), ("2", [(20_000_000,)])], ids=["ten", "one"])
-def test_four_megabytes_do_for_eighty(shapes, count, monkeypatch):
-    """Of memory beside the arrays, at the most, in place."""
+def test_unscaling_in_place_allocates_at_most_4_mib(shapes, count, monkeypatch):
+    """The arrays take 80 megabytes."""
     monkeypatch.setenv(threads.VARIABLE, count)
     tree = [np.ones(shape, np.float32) for shape in shapes]
-    for verb in (backend.unscale_and_check, backend.unscale_check_and_norm):
+    for function in (backend.unscale_and_check, backend.unscale_check_and_norm):
         tracemalloc.start()
         try:
-            verb(tree, 1.0, tree)
+            function(tree, 1.0, tree)
             assert tracemalloc.get_traced_memory()[1] <= 4 << 20
         finally:
             tracemalloc.stop()
 
 
 def results_with(count, tree, monkeypatch):
-    """Of every verb, with that many threads."""
+    """Return the results of every function with *count* threads."""
     monkeypatch.setenv(threads.VARIABLE, str(count))
     clipped = backend.clip_by_global_norm(tree, 1.0)
     return [backend.unscale_check_and_norm(tree, 3.0), clipped, backend.local_norms(tree), backend.all_finite(tree)]
 
 
 @pytest.mark.clause("BACKENDS-bit-identical")
-def test_threads_change_no_bit(monkeypatch):
-    """One, two or three, on large and small arrays of several dtypes; several callers at once."""
+def test_results_do_not_depend_on_the_number_of_threads(monkeypatch):
+    """Arrays are large and small, of several dtypes; in the end several callers run at once."""
     tree = [random(5_000_000), random(300, seed=1), random(2_000_000, np.float16, 2), random((700, 900), np.complex64, 3)[:, ::2]]
     tree += [random(5000, np.float64, 4), random(100, DTYPES["bfloat16"], 5), random(3_000_000, DTYPES["bfloat16"], 6)]
-    alone = results_with(1, tree, monkeypatch)
+    expected = results_with(1, tree, monkeypatch)
     for count in (2, 3, 64):
-        assert same([*results_with(count, tree, monkeypatch)], [*alone])
+        assert same([*results_with(count, tree, monkeypatch)], [*expected])
     with ThreadPoolExecutor(3) as pool:
         for results in pool.map(lambda _: results_with(2, tree, monkeypatch), range(3)):
-            assert same([*results], [*alone])
+            assert same([*results], [*expected])
 
 
-def test_a_wrong_number_of_threads_is_told(monkeypatch):
-    """With what came, where threads may be used."""
+def test_an_invalid_number_of_threads_raises(monkeypatch):
+    """The variable is read only if an array is large enough for threads."""
     array = np.ones(5_000_000)
     for wrong in ("0", "-1", "two", "", "1.5", " 2"):
         monkeypatch.setenv(threads.VARIABLE, wrong)
@@ -328,8 +330,8 @@ def test_a_wrong_number_of_threads_is_told(monkeypatch):
             backend.all_finite([array])
 
 
-def test_threads_are_those_of_the_cores_that_may_be_used(monkeypatch):
-    """Unless the variable says something else."""
+def test_the_default_number_of_threads_is_that_of_usable_cores(monkeypatch):
+    """The environment variable overrides it."""
     monkeypatch.delenv(threads.VARIABLE, raising=False)
     threads._usable_cores.cache_clear()
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -339,33 +341,33 @@ def test_threads_are_those_of_the_cores_that_may_be_used(monkeypatch):
 
 
 def doubled(numbered):
-    """The results of the tasks that are left."""
-    return [(index, 2 * task) for index, task in numbered]
+    """Return twice each remaining item."""
+    return [(index, 2 * item) for index, item in numbered]
 
 
-def test_a_failure_in_a_thread_is_raised():
-    """After all threads have come to an end, also where two of three fail."""
-    everyone, ended = threading.Barrier(3), []
+def test_errors_in_threads_are_raised_after_all_threads_have_ended():
+    """Two of three threads fail."""
+    barrier, ended = threading.Barrier(3), []
 
     def fail(numbered):
-        _, task = next(numbered)
-        everyone.wait()
-        if task < 3:
-            raise KeyError(task)
+        _, item = next(numbered)
+        barrier.wait()
+        if item < 3:
+            raise KeyError(item)
         time.sleep(0.05)
-        ended.append(task)
+        ended.append(item)
         return []
 
     assert threads.in_threads(doubled, [2, 3, 4, 5, 6], 3) == [4, 6, 8, 10, 12]
     assert threads.in_threads(doubled, [], 1) == []
-    for tasks in permutations((1, 2, 3)):
+    for items in permutations((1, 2, 3)):
         with pytest.raises(KeyError):
-            threads.in_threads(fail, list(tasks), 3)
+            threads.in_threads(fail, list(items), 3)
         assert ended.pop() == 3
 
 
-def test_the_caller_does_the_work_where_no_thread_can_start(monkeypatch):
-    """After an error it leaves no task for a thread that starts later."""
+def test_the_caller_does_all_the_work_if_no_thread_can_start(monkeypatch):
+    """After an error, no item is left for a thread that starts later."""
     taken = []
 
     def refuse(thread):
@@ -390,8 +392,8 @@ def test_the_caller_does_the_work_where_no_thread_can_start(monkeypatch):
 @pytest.mark.parametrize(
     "leave", ["atexit.register(run)", "run(); atexit.register(run)", "threading.Thread(target=outlive).start()"]
 )
-def test_a_pass_runs_while_the_interpreter_exits(leave):
-    """In `atexit`, before and after the threads have started, and in a thread that outlives the main one."""
+def test_fused_passes_run_during_interpreter_shutdown(leave):
+    """They run in `atexit`, before or after the threads have started, and in a thread that outlives the main one."""
     code = f"""
         import atexit, os, threading, numpy as np, ampscale
         os.environ["AMPSCALE_THREADS"] = "2"
@@ -410,38 +412,38 @@ def test_a_pass_runs_while_the_interpreter_exits(leave):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_process_has_threads_of_its_own():
+def test_forked_processes_start_their_own_threads():
     """
-    And gets the same results. The import alone starts no thread.
+    Their results are the same. The import alone starts no thread.
 
-    In a process of its own: libraries that this one has imported do not let it fork in peace.
+    The test runs in a new process, because libraries that this one has imported do not support a fork.
     """
     code = """
         import os, threading, numpy as np, ampscale
         assert threading.active_count() == 1
         os.environ["AMPSCALE_THREADS"] = "2"
-        def found():
+        def results():
             grads, finite, norm = ampscale.unscale_check_and_norm([np.arange(9_000_000, dtype=np.float32)], 8.0)
             return grads[0].tobytes(), bool(finite), float(norm)
-        alone = found()
+        expected = results()
         child = os.fork()
         if not child:
-            os._exit(0 if found() == alone else 1)
+            os._exit(0 if results() == expected else 1)
         assert os.waitpid(child, 0)[1] == 0
     """
     subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(code)], check=True, timeout=60)
 
 
-def test_small_arrays_are_gathered_and_large_ones_cut():
-    """All of them are worked on, each by its own place, with the same cuts whoever works on them."""
+def test_work_items_gather_small_arrays_and_cut_large_ones():
+    """Together they contain each value once."""
     tree = [random(n) for n in (10, 5000, 20, 0, 4096, 5_000_000, 70, 4096)] + [random(10, np.float64)] * 2 + [random((0, 3))]
     tree += [random(4000) for _ in range(20)]
-    units = one_pass.units_of(tree, tree)
+    items = one_pass.work_items(tree, tree)
     values = {}
-    for unit in units:
-        for place, part in zip(unit.places, unit.sources, strict=True):
-            values.setdefault(place, []).append(part.reshape(-1))
-    assert sorted(values) == [place for place, array in enumerate(tree) if array.size]
-    assert all(alike(np.concatenate(parts), tree[place].reshape(-1)) for place, parts in values.items())
-    assert next(len(unit.places) for unit in units if len(unit.places) > 1) >= 5
-    assert max(sum(part.size for part in unit.sources) for unit in units) <= one_pass.SEGMENT
+    for item in items:
+        for index, source in zip(item.indices, item.sources, strict=True):
+            values.setdefault(index, []).append(source.reshape(-1))
+    assert sorted(values) == [index for index, array in enumerate(tree) if array.size]
+    assert all(alike(np.concatenate(parts), tree[index].reshape(-1)) for index, parts in values.items())
+    assert next(len(item.indices) for item in items if len(item.indices) > 1) >= 5
+    assert max(sum(source.size for source in item.sources) for item in items) <= one_pass.SEGMENT

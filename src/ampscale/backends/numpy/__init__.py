@@ -1,1 +1,1 @@
-"""NumPy arrays."""
+"""Backend for NumPy arrays."""

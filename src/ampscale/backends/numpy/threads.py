@@ -1,9 +1,9 @@
 """
-Threads for passes over much memory: NumPy releases the lock of the interpreter while it computes.
+Threads for fused passes over large arrays. They run in parallel, because NumPy releases the GIL while it computes.
 
-The number is that of the environment variable AMPSCALE_THREADS, else of the cores that this process may use. No thread is
-started before there is work for it, and a process that was forked off starts its own. While the interpreter shuts down, in
-`atexit` or in a thread that outlives the main one, no thread can be started, and the caller does all of the work.
+The environment variable AMPSCALE_THREADS sets their number; the default is the number of cores that this process may use.
+Threads start when there is work for them, and a forked process starts its own. During interpreter shutdown, in `atexit` or in a
+thread that outlives the main one, no thread can start, and the caller does all the work.
 """
 
 import os
@@ -20,48 +20,48 @@ from ...parsing import excerpt
 
 VARIABLE = "AMPSCALE_THREADS"
 
-Task = TypeVar("Task")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def thread_count_host() -> int:
     """
-    How many threads a pass may use.
+    Return the number of threads that a fused pass may use.
 
     Raises:
-        ValueError: AMPSCALE_THREADS is set, and is no positive int.
+        ValueError: AMPSCALE_THREADS is set to something other than a positive int.
     """
-    wanted = os.environ.get(VARIABLE)
-    if wanted is None:
+    value = os.environ.get(VARIABLE)
+    if value is None:
         return _usable_cores()
-    if not (wanted.isascii() and wanted.isdigit() and len(wanted) < 10 and int(wanted)):
-        raise ValueError(f"{VARIABLE} must be a positive int, got {excerpt(wanted)}")
-    return int(wanted)
+    if not (value.isascii() and value.isdigit() and len(value) < 10 and int(value)):
+        raise ValueError(f"{VARIABLE} must be a positive int, got {excerpt(value)}")
+    return int(value)
 
 
 def in_threads(
-    work: Callable[[Iterator[tuple[int, Task]]], list[tuple[int, Result]]], tasks: list[Task], count: int
+    work: Callable[[Iterator[tuple[int, Item]]], list[tuple[int, Result]]], items: list[Item], count: int
 ) -> list[Result]:
     """
-    The results of *tasks*, in their order.
+    Process *items* in *count* threads, and return the results in the order of the items.
 
     Args:
-        work: Takes numbered tasks from an iterator until there are none, and returns the results with their numbers, in
-            the order of the tasks.
-        tasks: What is to be done. Whoever is free takes the next one.
-        count: How many threads call *work*; the first is this one.
+        work: Takes numbered items from an iterator that all threads share until it is exhausted. Returns the results with
+            their numbers, in the order of the items.
+        items: Items to process. Each thread takes the next one as soon as it is free.
+        count: Number of threads that call *work*, including the calling one.
     """
-    numbered = enumerate(tasks)
+    numbered = enumerate(items)
     if count == 1:
         return [result for _, result in work(numbered)]
     futures: list[Future[list[tuple[int, Result]]]] = []
     try:
-        with suppress(RuntimeError):  # raised at exit, and where the system has no more threads: fewer do the same work
+        with suppress(RuntimeError):  # if no thread can start, fewer threads do the same work
             futures.extend(_pool(count - 1).submit(work, numbered) for _ in range(count - 1))
         results = work(numbered)
     finally:
         # Wait for all threads even after an error, so that none writes to the arrays after this function returns. Take the
-        # remaining tasks away first: a call that the pool has accepted without a thread for it would find them later.
+        # remaining items away first: a call that the pool has accepted without a thread for it would find them later.
         deque(numbered, maxlen=0)
         wait(futures)
     others = [future.result() for future in futures]
@@ -81,4 +81,4 @@ def _pool(count: int) -> ThreadPoolExecutor:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # its threads were not forked
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a fork does not copy threads
