@@ -85,7 +85,7 @@ def test_a_flag_may_be_numpys():
 @pytest.mark.clause("MACHINE-numbers")
 def test_another_flag_beside_numbers_raises():
     """Python and NumPy bools of shape () are the only flags."""
-    rule, message = LossScaleRule(), "finite must be a bool beside a state of Python numbers, got"
+    rule, message = LossScaleRule(), "finite must be a bool for a state of Python numbers, got"
     cases = [
         (flag, lambda method=method, flag=flag: method(rule.init(like=1.0), flag), TypeError, message)
         for method in (rule.update, rule.would_raise)

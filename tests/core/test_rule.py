@@ -1,5 +1,6 @@
 """Functions of a rule check the state and the flag that they are given."""
 
+import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Barrier
@@ -117,3 +118,9 @@ def test_threads_share_a_rule_and_its_states(like):
     wanted = run(LossScaleRule(growth_interval=3, hysteresis=2), list)
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda _: run(rule, together.wait), range(8))) == [wanted] * 8
+
+
+def test_a_rule_takes_no_new_attribute():
+    """A misspelled field would be ignored."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        LossScaleRule().hystersis = 2

@@ -3,6 +3,8 @@
 import pickle
 
 import array_api_strict
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from libraries import on, with_dtypes
@@ -211,3 +213,19 @@ def test_a_step_stays_on_the_device_of_its_parameters(optimizer):
     state = init_train_state(params, bound, RULE)
     after, report = train_step(model, bound, RULE, state, [xp.ones(1, dtype=xp.float32, device=device)], max_norm=1.0)
     assert {leaf.device for leaf in (*leaves(after), *leaves(report))} == {device}
+
+
+@pytest.mark.clause("STEP-status")
+def test_a_status_has_a_fixed_code():
+    """They are written to logs."""
+    names = ("APPLIED", "OVERFLOW", "NO_GRADIENTS", "WOULD_RAISE", "ACCUMULATED")
+    assert {name: int(StepStatus[name]) for name in names} == dict(zip(names, range(5), strict=True))
+
+
+@pytest.mark.clause("STEP-optimizer")
+def test_an_optimizer_without_master_weights_starts_from_float32():
+    """16-bit parameters are widened for its state, as the gradients will be; wider ones keep their dtype."""
+    seen = []
+    optimizer = SimpleNamespace(init=lambda params: seen.append(params), update=None)
+    init_train_state([np.ones(1, np.float16), np.ones(1, np.float64)], optimizer, LossScaleRule())
+    assert [leaf.dtype for leaf in seen[0]] == [np.float32, np.float64]

@@ -144,7 +144,7 @@ def test_trees_of_different_structure_raise():
         ({"a": ONE, "b": TWO}, "[0, 1]", "['a', 'b']"),
         (ONE, "[0, 1]", "ndarray"),
     ]
-    message = "same structure.*wanted {}.*got {}$"
+    message = "same structure.*expected {}.*got {}$"
     cases = [
         (other, partial(map_leaves, max, [ONE, TWO], other), ValueError, message.format(re.escape(wanted), re.escape(got)))
         for other, wanted, got in rows

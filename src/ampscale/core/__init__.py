@@ -1,1 +1,5 @@
-"""The machine and the verbs around it: pure, on any Array API namespace, knowing nothing above this floor."""
+"""
+Loss-scale state machine and array functions, written as pure functions on the Array API.
+
+This package imports no other part of ampscale.
+"""

@@ -1,7 +1,7 @@
 """
-Which dtypes there are, and in which one arithmetic is done.
+Table of the supported dtypes, and the dtypes in which arithmetic on them is done.
 
-The Array API standard has no 16-bit floats, and NumPy's own tables do not know bfloat16, so the table is here.
+The Array API standard has no 16-bit floats and `numpy.finfo` rejects bfloat16, hence this table.
 """
 
 import math
@@ -10,24 +10,24 @@ from typing import Any, NamedTuple
 
 
 class FloatFormat(NamedTuple):
-    """A binary floating-point format, in the words of IEEE 754."""
+    """Binary floating-point format of IEEE 754."""
 
     exponent_bits: int
     fraction_bits: int
 
     @property
     def largest(self) -> float:
-        """The largest finite value."""
+        """Return the largest finite value."""
         return math.ldexp(2.0 - 2.0**-self.fraction_bits, 2 ** (self.exponent_bits - 1) - 1)
 
     @property
     def smallest_normal(self) -> float:
-        """The smallest positive value with a full fraction."""
+        """Return the smallest positive normal value."""
         return math.ldexp(1.0, 2 - 2 ** (self.exponent_bits - 1))
 
     @property
     def smallest_subnormal(self) -> float:
-        """The smallest positive value; half of it rounds to zero."""
+        """Return the smallest positive value; half of it rounds to zero."""
         return math.ldexp(self.smallest_normal, -self.fraction_bits)
 
 
@@ -38,18 +38,16 @@ FLOATS = {
     "float64": FloatFormat(11, 52),
 }
 COMPLEX_PARTS = {"complex64": "float32", "complex128": "float64"}
-INTEGERS = frozenset(
-    ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"],
-)
+INTEGERS = frozenset(["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
 
 
-@lru_cache(typed=True)  # two libraries' dtypes may be equal, or warn when they are compared
+@lru_cache(typed=True)  # dtypes of two libraries can compare equal, or warn when they are compared
 def name_of(dtype: Any) -> str:
     """
-    The name that all libraries share for a dtype: "float16" for ``numpy.float16`` and for ``torch.float16``.
+    Return the name that all libraries use for *dtype*: "float16" for ``numpy.float16`` and for ``torch.float16``.
 
     Raises:
-        TypeError: The dtype is none of those in this module.
+        TypeError: The dtype is not supported.
     """
     name = str(getattr(dtype, "name", dtype)).rpartition(".")[2]
     if name in FLOATS or name in COMPLEX_PARTS or name in INTEGERS:
@@ -58,10 +56,10 @@ def name_of(dtype: Any) -> str:
 
 
 def compute_dtype(name: str) -> str:
-    """The dtype in which arithmetic on *name* is done before it is rounded once: "float64" or "float32"."""
+    """Return the dtype in which arithmetic on dtype *name* is done before rounding once: "float64" or "float32"."""
     return "float64" if COMPLEX_PARTS.get(name, name) == "float64" else "float32"
 
 
 def accumulation_dtype(names: list[str]) -> str:
-    """The dtype in which values of several dtypes are added up; "float32" for none."""
+    """Return the dtype in which values of several dtypes are added: "float64" or "float32"."""
     return "float64" if any(compute_dtype(name) == "float64" for name in names) else "float32"

@@ -1,5 +1,5 @@
 """
-What a scaler needs of the other replicas, and the communicator of one that has none.
+Collective operations that a loss scaler requires, and their implementation for a single replica.
 
 Spec: REPLICAS-mean-before-check, REPLICAS-one-flag, REPLICAS-same-decision, REPLICAS-single.
 """
@@ -10,24 +10,42 @@ from .typing import Flag, Tree
 
 
 class Communicator(Protocol):
-    """Two verbs, the same on every replica and called by all of them in the same order."""
+    """
+    Two collective operations. All replicas must call them in the same order.
+
+    Subclassing is not required: every object with these two methods is a communicator.
+
+    >>> class Doubling:  # stands for two replicas with equal gradients
+    ...     def mean(self, tree):
+    ...         return [(array + array) / 2 for array in tree]
+    ...
+    ...     def all_finite(self, flag):
+    ...         return flag & flag
+    >>> Doubling().mean([np.float32([1.0, 3.0])])
+    [array([1., 3.], dtype=float32)]
+    """
 
     def mean(self, tree: Tree) -> Tree:
-        """The mean over the replicas of each array; an infinity or a NaN anywhere is in the result everywhere."""
+        """Return the mean of each array over all replicas. An infinity or a NaN on one replica reaches the result of all."""
 
     def all_finite(self, flag: Flag) -> Flag:
-        """True where the flag is True on every replica: bool, shape (), the same everywhere."""
+        """Return a bool of shape (), equal on all replicas: True if *flag* is True on every replica."""
 
 
 class SingleReplica:
-    """One replica: nothing to agree on."""
+    """
+    Communicator of a run with one replica; both operations return their argument.
+
+    >>> SingleReplica().all_finite(True)
+    True
+    """
 
     def mean(self, tree: Tree) -> Tree:
-        """*tree* itself."""
+        """Return *tree* itself."""
         return tree
 
     def all_finite(self, flag: Flag) -> Flag:
-        """*flag* itself."""
+        """Return *flag* itself."""
         return flag
 
 

@@ -1,7 +1,7 @@
 """
-Trees: tuples, lists, dicts and NamedTuples of arrays, and the containers of a library that `register_container` tells of.
+Pytrees: nested tuples, lists, dicts and NamedTuples of arrays, and the container types that a library registers.
 
-None stands where there is no array, for instance for a parameter without a gradient, and is passed over.
+None stands for a missing array, such as the gradient of an unused parameter, and is kept.
 """
 
 from collections import OrderedDict
@@ -13,42 +13,42 @@ import array_api_compat
 from .type_names import type_name
 from .typing import Array, Flag, Tree
 
-Opened = tuple[list[Tree], Callable[[list[Tree]], Tree]]  # what a container holds, and what puts other things in their place
+Opened = tuple[list[Tree], Callable[[list[Tree]], Tree]]  # children of a container, and a function that replaces them
 
-MOST_LEVELS = 300  # of containers within each other; functions that call themselves twice a level can go as deep
+MOST_LEVELS = 300  # of nested containers; Python's recursion limit allows for two calls per level
 
 _openers: list[Callable[[Any], Opened | None]] = []
 
 
 def register_container(opener: Callable[[Any], Opened | None]) -> None:
-    """From now on trees may hold what *opener* opens: an array library's own kinds of containers. None is for no container."""
+    """Register a container type of an array library. *opener* returns None for an object that is not such a container."""
     _openers.append(opener)
 
 
 def leaves(tree: Tree, name: str = "tree") -> list[Array]:
     """
-    The arrays of *tree*, in order; dicts in the order of their keys' insertion. An error calls it *name*.
+    Return the arrays of *tree* in order, dicts in insertion order. Error messages call the tree *name*.
 
     Raises:
-        TypeError: Something in the tree is neither a container, nor an array, nor None.
-        ValueError: The tree contains itself, or is nested too deep.
+        TypeError: An object in the tree is neither a container, nor an array, nor None.
+        ValueError: The tree contains itself, or is nested too deeply.
     """
     try:
-        found = _gathered(tree)
+        arrays = _gathered(tree)
     except RecursionError:
         raise ValueError(_too_deep(tree, name)) from None
-    if found is None:
-        return [leaf for _, leaf in leaves_with_paths(tree, name)]  # which says what is no array, and where
-    return found
+    if arrays is None:
+        return [leaf for _, leaf in leaves_with_paths(tree, name)]  # raises an error that names the path
+    return arrays
 
 
 def leaves_with_paths(tree: Tree, name: str = "tree") -> list[tuple[str, Array]]:
     """
-    The arrays of *tree*, which is called *name*, with the path to each, as one would write it: ``tree['w'][0]``.
+    Return the leaves of *tree* with their paths. A path is a Python expression that starts with *name*: ``tree['w'][0]``.
 
     Raises:
-        TypeError: Something in the tree is neither a container, nor an array, nor None.
-        ValueError: The tree contains itself, or is nested too deep.
+        TypeError: An object in the tree is neither a container, nor an array, nor None.
+        ValueError: The tree contains itself, or is nested too deeply.
     """
     try:
         return list(_walk(tree, name))
@@ -57,7 +57,7 @@ def leaves_with_paths(tree: Tree, name: str = "tree") -> list[tuple[str, Array]]
 
 
 def one_of_each_type(values: Sequence[Any]) -> list[Any]:
-    """Some of *values*, one of each type: there may be ten thousand arrays, and what their type tells need be asked once."""
+    """Return one of *values* for each type. A type check of it holds for all values, of which there may be ten thousand."""
     if len(set(map(type, values))) == 1:
         return [values[0]]
     return list(dict(zip(map(type, values), values, strict=True)).values())
@@ -65,13 +65,13 @@ def one_of_each_type(values: Sequence[Any]) -> list[Any]:
 
 def map_leaves(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     """
-    *tree* with each array replaced by ``function(array, *same place in others)``.
+    Replace each array of *tree* by ``function(array, *corresponding arrays of others)``.
 
-    Where another tree holds None, or ends early in None, the function is given None.
+    If another tree has None instead of an array or of a container, the function receives None.
 
     Raises:
-        TypeError: Something in the tree is neither a container, nor an array, nor None.
-        ValueError: Another tree has other keys or another length.
+        TypeError: An object in the tree is neither a container, nor an array, nor None.
+        ValueError: Another tree has different keys or another length.
     """
     if tree is None:
         return None
@@ -80,48 +80,49 @@ def map_leaves(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
         _check_leaf("tree", tree)
         for other in others:
             if _children(other) is not None:
-                raise ValueError(f"trees must have the same structure: wanted an array, got {_outline(other)}")
+                raise ValueError(f"trees must have the same structure: expected an array, got {_outline(other)}")
         return function(tree, *others)
     keys = [key for key, _ in children]
     columns = [_matching(keys, other) for other in others]
     members = [child for _, child in children]
-    # The same as below, five times quicker: most trees are one list or dict of many arrays.
+    # Most trees are one list or dict of many arrays: the result is the same as below, five times faster.
     if _are_arrays(members) and all(_are_arrays([other for other in column if other is not None]) for column in columns):
         return _rebuild(tree, list(map(function, members, *columns)))
-    return _rebuild(tree, [map_leaves(function, child, *rest) for (_, child), *rest in zip(children, *columns, strict=True)])
+    return _rebuild(tree, [map_leaves(function, *row) for row in zip(members, *columns, strict=True)])
 
 
 def zip_leaves(tree: Tree, *others: Tree) -> list[tuple[Any, ...]]:
-    """For each array of *tree*, it and what stands in its place in the other trees; None where nothing does."""
-    found: list[tuple[Any, ...]] = []
-    map_leaves(lambda *row: found.append(row), tree, *others)
-    return found
+    """Return a tuple for each array of *tree*: the array, and its counterpart or None in each of the other trees."""
+    rows: list[tuple[Any, ...]] = []
+    map_leaves(lambda *row: rows.append(row), tree, *others)
+    return rows
 
 
 def unflatten(tree: Tree, values: Iterable[Any]) -> Tree:
-    """*tree* with its arrays replaced by *values*, in order."""
+    """Replace the arrays of *tree* by *values*, in order."""
     remaining = iter(values)
     return map_leaves(lambda _: next(remaining), tree)
 
 
 def select(flag: Flag, new: Tree, old: Tree) -> Tree:
     """
-    *new* where *flag* is True, else *old*, without looking at the flag.
+    Return *new* if *flag* is True, else *old*, without a host synchronization.
 
     Args:
-        flag: Bool, shape ().
-        new: Arrays; None where *old* stays in either case.
-        old: Arrays of the same shapes and dtypes; gives the structure of the result.
+        flag: Bool array of shape ().
+        new: Tree of arrays; None for an array of *old* that is kept in either case.
+        old: Tree of arrays of the same shapes and dtypes; the result has its structure.
     """
-    return map_leaves(lambda before, after: before if after is None else _where(flag, after, before), old, new)
 
+    def choose(old_leaf: Array, new_leaf: Array | None) -> Array:
+        xp = array_api_compat.array_namespace(old_leaf)
+        return old_leaf if new_leaf is None else xp.where(flag, new_leaf, old_leaf)
 
-def _where(flag: Flag, after: Array, before: Array) -> Array:
-    return array_api_compat.array_namespace(before).where(flag, after, before)
+    return map_leaves(choose, old, new)
 
 
 def _gathered(tree: Tree, levels: int = MOST_LEVELS) -> list[Array] | None:
-    """The arrays of *tree*; None where something is neither a container, nor an array, nor None."""
+    """Return the arrays of *tree*, or None if an object is neither a container, nor an array, nor None."""
     if tree is None:
         return []
     children = _members(tree)
@@ -131,17 +132,17 @@ def _gathered(tree: Tree, levels: int = MOST_LEVELS) -> list[Array] | None:
         raise RecursionError
     if _are_arrays(children):
         return children
-    found: list[Array] = []
+    arrays: list[Array] = []
     for child in children:
-        arrays = _gathered(child, levels - 1)
-        if arrays is None:
+        child_arrays = _gathered(child, levels - 1)
+        if child_arrays is None:
             return None
-        found += arrays
-    return found
+        arrays += child_arrays
+    return arrays
 
 
 def _are_arrays(values: Sequence[Any]) -> bool:
-    """Whether all are arrays: asked of one of each type, since there may be ten thousand of one."""
+    """Return True if all *values* are arrays."""
     return all(map(array_api_compat.is_array_api_obj, one_of_each_type(values)))
 
 
@@ -160,18 +161,18 @@ def _walk(tree: Tree, path: str, levels: int = MOST_LEVELS) -> Iterator[tuple[st
 
 
 def _too_deep(tree: Tree, name: str) -> str:
-    """Return the message for a tree in which a walk does not end: the path at which it contains itself, if it does."""
-    above, waiting = dict[int, str](), [(name, tree, False)]
-    while waiting and len(above) <= MOST_LEVELS:
-        path, node, left = waiting.pop()
-        if left:
-            del above[id(node)]
+    """Return the error message for a tree that exceeds `MOST_LEVELS`, with the path at which it contains itself if it does."""
+    ancestors, stack = dict[int, str](), [(name, tree, False)]
+    while stack and len(ancestors) <= MOST_LEVELS:
+        path, node, visited = stack.pop()
+        if visited:
+            del ancestors[id(node)]
         elif (children := _children(node)) is not None:
-            if id(node) in above:
-                return f"{name} must not contain itself, got {above[id(node)]} again at {path}"
-            above[id(node)] = path
-            waiting.append((path, node, True))
-            waiting += [(f"{path}[{key!r}]", child, False) for key, child in reversed(children)]
+            if id(node) in ancestors:
+                return f"{name} must not contain itself, got {ancestors[id(node)]} again at {path}"
+            ancestors[id(node)] = path
+            stack.append((path, node, True))
+            stack += [(f"{path}[{key!r}]", child, False) for key, child in reversed(children)]
     return f"{name} must be nested at most {MOST_LEVELS} deep"
 
 
@@ -181,6 +182,7 @@ def _check_leaf(path: str, leaf: Any) -> None:
 
 
 def _children(tree: Tree) -> list[tuple[Any, Tree]] | None:
+    """Return the keys and children of a container, or None if *tree* is not a container."""
     members = _members(tree)
     if members is None:
         return None
@@ -188,7 +190,7 @@ def _children(tree: Tree) -> list[tuple[Any, Tree]] | None:
 
 
 def _members(tree: Tree) -> list[Tree] | None:
-    """What a container holds, as a new list; None where *tree* is none."""
+    """Return the children of a container as a new list, or None if *tree* is not a container."""
     if isinstance(tree, tuple | list):
         return list(tree)
     if type(tree) in (dict, OrderedDict):
@@ -208,7 +210,7 @@ def _matching(keys: list[Any], other: Tree) -> list[Tree]:
         return [None] * len(keys)
     children = _children(other)
     if children is None or sorted(map(repr, keys)) != sorted(repr(key) for key, _ in children):
-        raise ValueError(f"trees must have the same structure: wanted {keys}, got {_outline(other)}")
+        raise ValueError(f"trees must have the same structure: expected {keys}, got {_outline(other)}")
     by_key = dict(children)
     return [by_key[key] for key in keys]
 

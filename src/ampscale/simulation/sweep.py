@@ -70,7 +70,7 @@ class Fleet:
         finite, before = self.in_force <= limit, self.scale
         self.since += 1
         self.good += finite
-        grows = finite & (self.good >= self.interval) & ~(self.scale >= self.constants.closed_above)
+        grows = finite & (self.good >= self.interval) & ~(self.scale >= self.constants.blocks_growth_at)
         if grows.any():
             self._grow(grows)
         self.bad *= ~(finite & self.refills["finite"])
@@ -80,20 +80,20 @@ class Fleet:
         return self.in_force
 
     def _grow(self, grows: np.ndarray) -> None:
-        factor = np.where(self.bad == 0, self.constants.first_growth, self.constants.growth)
+        factor = np.where(self.bad == 0, self.constants.warmup_growth, self.constants.growth)
         larger = self._rounded(self.scale * factor)
         larger = np.where(self.guarded & np.isinf(larger), self.scale, larger)
-        self.scale = np.where(grows, np.minimum(larger, self.constants.ceiling), self.scale)
+        self.scale = np.where(grows, np.minimum(larger, self.constants.upper_clamp), self.scale)
         self.good *= ~grows
         self.since *= ~grows
         self.bad *= ~(grows & self.refills["growth"])
 
     def _overflow(self, overflow: np.ndarray) -> None:
         self.bad += overflow
-        due, allowed = overflow & self._due(), self.scale > self.constants.closed_below
+        due, allowed = overflow & self._due(), self.scale > self.constants.blocks_backoff_at
         smaller = self._rounded(self.scale * self.constants.backoff / self.constants.divisor)
-        moved = np.where(due & allowed, np.maximum(smaller, self.constants.floor), self.scale)
-        at_floor = due & (self.scale <= self.constants.stop_floor)
+        moved = np.where(due & allowed, np.maximum(smaller, self.constants.lower_clamp), self.scale)
+        at_floor = due & (self.scale <= self.constants.raises_at_min)
         self.scale = np.where(at_floor | (overflow & (moved <= self.constants.raise_at_or_below)), np.nan, moved)
         self.good = np.where(overflow & (allowed | ~due), self.offset, self.good)
         self.bad = np.where(due, self.spent, self.bad)

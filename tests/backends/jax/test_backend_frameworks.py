@@ -128,7 +128,7 @@ def test_an_update_cell_gives_the_next_scale():
     """As a new array; called, it says that it cannot write, and has counted nothing."""
     scale, cell = jnp.asarray([8.0], jnp.float32), DynamicLossScaleUpdateCell(8, 2, 2)
     before = cell.state_dict()
-    with pytest.raises(TypeError, match=r"^loss_scale must be an array that can be changed, got "):
+    with pytest.raises(TypeError, match=r"^loss_scale must be a mutable array, got "):
         cell(scale, jnp.asarray(True))
     assert cell.state_dict() == before
     assert cell.next_scale(scale, jnp.asarray(True)).tolist() == [4]
