@@ -143,7 +143,7 @@ class Cell(World):
 
     def recover(self):
         """As the error says: network and optimizer as they were, and the state dict of before."""
-        with pytest.raises(RuntimeError, match="load a state dict that the cell gave before that step"):
+        with pytest.raises(RuntimeError, match="load a state dict that the cell returned before that step"):
             self.cell.state_dict()
         self.network.params, self.optimizer.state, saved = self.whole
         self.cell.load_state_dict(saved)

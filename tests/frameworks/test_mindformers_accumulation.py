@@ -182,3 +182,13 @@ def test_the_average_is_a_float32_copy(dtype, shadow):
     assert bits(network.params) == bits([array([1, 2], dtype)])
     cell(FINE)
     assert bits(cell.ema_params) == bits([array([0.5, 3], shadow) * (1 - 2.0**-12)])
+
+
+def test_a_state_dict_with_an_array_of_another_shape_is_rejected():
+    """Also behind a parameter without one; and so is a count of calls below 0."""
+    cell = MFTrainOneStepCell(linear([1], [1]), Recorder(), scale_sense=8.0, gradient_accumulation_steps=3)
+    saved = cell.state_dict()
+    with pytest.raises(ValueError, match="accumulated must hold an array of shape"):
+        cell.load_state_dict({**saved, "calls": 1, "accumulated": [None, array([1, 2])]})
+    with pytest.raises(ValueError, match="calls must be an int from 0"):
+        cell.load_state_dict({**saved, "calls": -1})

@@ -1,7 +1,7 @@
 """
-Progress of an optimizer between two updates of the scale, as the scalers of hand-written loops keep it.
+Progress of an optimizer between two updates of the scale, as the two `GradScaler` classes record it.
 
-An entry is marked before the first write, so that after an error in the middle no gradient is divided twice.
+A scaler sets the stage before it writes, so that no gradient is divided twice after an error between two writes.
 """
 
 from enum import Enum
@@ -17,6 +17,6 @@ class Stage(Enum):
 
 
 def out_of_order(caller: str, stage: Stage) -> RuntimeError:
-    """Return the error for *caller*, the name of a method, that came when the optimizer was at *stage*."""
-    order = "must come once between two calls of update(), and unscale_() before step()"
+    """Return the error of the method *caller* if it is called for an optimizer at *stage*."""
+    order = "must be called at most once for an optimizer between two calls of update(), and unscale_() before step()"
     return RuntimeError(f"{caller}() {order}; since the last update(), {stage.value}")

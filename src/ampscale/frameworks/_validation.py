@@ -1,4 +1,4 @@
-"""Argument validation that the documented classes share. Functions in this module may read array values on the host."""
+"""Argument validation shared by the documented classes. Functions in this module may read array values on the host."""
 
 import sys
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from ..parsing import excerpt
 
 def number_of(value: Any, name: str) -> float:
     """
-    The scale that *value* holds: a number, or the only element of an array or list.
+    Return a scale as a float: *value* itself, or the only element of an array, list or tuple.
 
     Raises:
-        TypeError: It holds no number.
-        ValueError: It holds more than one, or one that cannot be a scale.
+        TypeError: *value* is not a number, or its element is not.
+        ValueError: *value* has several elements, or is not positive and finite in float32.
     """
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
@@ -27,16 +27,16 @@ def number_of(value: Any, name: str) -> float:
 
 
 def is_empty(state_dict: Any) -> bool:
-    """Return True for a mapping without keys, as a scaler that is off has it."""
+    """Return True for a mapping without keys, such as the state dict of a disabled scaler."""
     return isinstance(state_dict, Mapping) and not state_dict
 
 
 def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
     """
-    *state_dict* has these keys and no others.
+    Check that *state_dict* is a mapping with exactly these keys.
 
     Raises:
-        TypeError: It is no mapping.
+        TypeError: *state_dict* is not a mapping.
         ValueError: A key is missing or unknown.
     """
     if not isinstance(state_dict, Mapping):
@@ -48,21 +48,22 @@ def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
 
 def check_scale_value(value: Any, name: str, dtype: str = "float32") -> None:
     """
-    *value* is a scale as MindSpore takes it: a Python number of at least 1.
+    Check that *value* is a scale that MindSpore's scalers and managers accept: a Python number of at least 1.
 
     Raises:
-        TypeError, ValueError: It is not.
+        TypeError: *value* is not an int or float.
+        ValueError: *value* is below 1, NaN or infinite in *dtype*.
     """
     check_number(value, name, f"a finite int or float of at least 1 that {dtype} can hold", 1, FLOATS[dtype].largest)
 
 
-def check_wide_like(tree: Any, params: Tree, name: str) -> None:
+def check_matches_params(tree: Any, params: Tree, name: str) -> None:
     """
-    *tree* can stand beside *params*: an array of the same shape for each, in the dtype of its arithmetic, or None.
+    Check that *tree* has the structure of *params*: for each parameter, None or an array of its shape in its compute dtype.
 
     Raises:
-        TypeError: Something in it is no array, or of another dtype.
-        ValueError: It has another structure, or an array of another shape.
+        TypeError: A leaf is not an array, or has another dtype.
+        ValueError: The structure differs, or an array has another shape.
     """
     leaves_with_paths(tree, name)
     for param, value in zip_leaves(params, tree):
@@ -77,19 +78,19 @@ def check_wide_like(tree: Any, params: Tree, name: str) -> None:
 
 
 def is_torch_optimizer(value: Any) -> bool:
-    """Whether *value* is a `torch.optim.Optimizer`; torch is not imported for that."""
+    """Return True if *value* is a `torch.optim.Optimizer`. If torch has not been imported, it cannot be one."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.optim.Optimizer)
 
 
 def network_of(network: Any) -> Any:
     """
-    *network*, which can be called, and has `params` and `vjp`; a `torch.nn.Module` as such.
+    Return *network* as a callable object with `params` and `vjp`; a `torch.nn.Module` is wrapped.
 
     Raises:
-        TypeError: It lacks one of them.
+        TypeError: *network* is not callable, or lacks `params` or `vjp`.
     """
-    found = known_network(network)
-    if not callable(found):
+    result = known_network(network)
+    if not callable(result):
         raise TypeError(f"network must be callable, got {excerpt(network, 200)} of type {type(network).__name__}")
-    return found
+    return result

@@ -17,12 +17,14 @@ from ..core.scaling import in_dtype, scalar_like
 from ..core.trees import map_leaves, select
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_bool, check_count, check_number, check_scale_number
-from ._arrays import as_array, copied, either, negated, snapshot
-from ._validation import check_keys, check_wide_like, network_of
+from ._arrays import as_array, logical_not, logical_or, snapshot, snapshot_of
+from ._validation import check_keys, check_matches_params, network_of
 from .mindspore import TrainOneStepWithLossScaleCell
 from .mindspore.detectors import OverflowDetector
 from .mindspore.interruption import load, step
-from .mindspore.train_one_step import report
+from .mindspore.step_report import step_report
+
+__all__ = ["MFTrainOneStepCell", "MFTrainOneStepLocalOutput", "MFTrainOneStepOutput"]
 
 KEYWORDS = (
     "use_clip_grad",
@@ -37,54 +39,63 @@ KEYWORDS = (
 
 
 class MFTrainOneStepOutput(NamedTuple):
-    """The documented five outputs."""
+    """The five documented outputs of a step."""
 
-    loss: Array  # as the network returned it: unscaled, of the parameters before the step
-    overflow: Flag  # bool, shape (): whether the step was skipped
-    loss_scale: Array  # shape () or (1,): the scale of the next step, a snapshot
-    learning_rate: Array | None  # shape (): the rate of this step; None where the optimizer tells no number
-    global_norm: Array | None  # shape (): before clipping; None unless `use_clip_grad`
+    loss: Array  # unscaled loss before the parameter update
+    overflow: Flag  # bool, shape (): True if the step was skipped
+    loss_scale: Array  # shape () or (1,): copy of the scale of the next step
+    learning_rate: Array | None  # shape (): learning rate of this step; None if the optimizer does not report it
+    global_norm: Array | None  # shape (): global norm before clipping; None unless `use_clip_grad`
 
 
 class MFTrainOneStepLocalOutput(NamedTuple):
-    """The documented seven outputs, with `local_norm`."""
+    """The seven documented outputs of a step with `local_norm`."""
 
     loss: Array
     overflow: Flag
     loss_scale: Array
     learning_rate: Array | None
     global_norm: Array | None
-    local_norm: Array  # shape (number of gradients,): the norm of each, before reduction and clipping
-    size: Array  # int64, shape (number of gradients,): the number of values in each
+    local_norm: Array  # shape (number of gradients,): norm of each gradient before reduction and clipping
+    size: Array  # int64, shape (number of gradients,): number of elements of each gradient
 
 
 class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
     """
-    One training step with loss scaling, clipping, accumulation of gradients, and a moving average of the parameters.
+    MindFormers' `mindformers.wrapper.MFTrainOneStepCell`: MindSpore's training step with clipping, gradient accumulation and EMA.
+
+    Works on parameters and inputs of all supported libraries. Each call is one micro-batch; `gradient_accumulation_steps` calls
+    are one step. Their gradients are averaged in float32, an overflow in any of them skips the step, and the scale is updated
+    once per step. The calls before the last return the overflow flag of their own micro-batch, and no global norm.
 
     Args:
-        network: As for `TrainOneStepWithLossScaleCell`.
-        optimizer: As for `TrainOneStepWithLossScaleCell`; 16-bit gradients reach it as float32, a `torch.optim.Optimizer`
-            in the parameter's dtype.
-        use_clip_grad: Whether to clip by the global norm.
-        max_grad_norm: The largest global norm; positive and finite, also where it is not used.
-        scale_sense: A Python number, or as for `TrainOneStepWithLossScaleCell`.
-        local_norm: Whether to return the norm and the size of each gradient.
-        gradient_accumulation_steps: Calls that make one step. Each call is a micro-batch; their gradients are averaged
-            in float32, an overflow in any of them skips the whole step, and the scale moves once a step. The calls
-            before the last report the micro-batch's own overflow, and no global norm.
-        ema_decay: Keep a moving average of the parameters in float32, in `ema_params`; in (0, 1). It moves on applied
-            steps only.
-        detector: As for `TrainOneStepWithLossScaleCell`.
-        communicator: As for `TrainOneStepWithLossScaleCell`.
-        kwargs: None is known.
+        network: See `TrainOneStepWithLossScaleCell`.
+        optimizer: See `TrainOneStepWithLossScaleCell`. It receives 16-bit gradients as float32; a `torch.optim.Optimizer`
+            receives all gradients in the dtypes of its parameters.
+        use_clip_grad: If True, clip the gradients by their global norm.
+        max_grad_norm: Largest global norm; positive and finite, even if *use_clip_grad* is False.
+        scale_sense: Python number, or array or update cell as for `TrainOneStepWithLossScaleCell`.
+        local_norm: If True, also return the norm and the size of each gradient.
+        gradient_accumulation_steps: Number of calls per step.
+        ema_decay: Decay of an exponential moving average of the parameters, in (0, 1), or None for no average. The average is
+            stored in `ema_params` with at least float32 precision, and updated at applied steps only.
+        detector: See `TrainOneStepWithLossScaleCell`.
+        communicator: See `TrainOneStepWithLossScaleCell`.
+        kwargs: Not supported; any other keyword raises a TypeError.
 
     Raises:
-        TypeError: *scale_sense* is no number, array or update cell, a keyword is unknown, or another argument is of
-            the wrong type.
-        ValueError: The shape of *scale_sense* is neither () nor (1,), or an argument is out of range.
+        TypeError: *scale_sense* is not a number, array or update cell, a keyword is unknown, or another argument has the
+            wrong type.
+        ValueError: *scale_sense* has another shape than () or (1,), or an argument is out of range.
 
     Spec: MINDFORMERS-outputs, MINDFORMERS-clip, MINDFORMERS-accumulation, MINDFORMERS-ema.
+
+    >>> network = ampscale.Network(lambda w, x: anp.sum(w * x), np.float32([1.0, 2.0]))
+    >>> optimizer = ampscale.optimizers.SGD(network, 0.5)
+    >>> train = MFTrainOneStepCell(network, optimizer, use_clip_grad=True, max_grad_norm=1.0, scale_sense=1024.0)
+    >>> loss, overflow, loss_scale, learning_rate, global_norm = train(np.float32([3.0, 4.0]))
+    >>> bool(overflow), float(global_norm), np.round(network.params, 3)
+    (False, 5.0, array([0.7, 1.6], dtype=float32))
     """
 
     def __init__(
@@ -115,49 +126,54 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         self._max_norm = max_grad_norm if use_clip_grad else None
         self._local_norm = local_norm
         self._micro_batches = gradient_accumulation_steps
-        self._accumulated: Tree = None  # float32 or float64: the sum of the gradients of the step's calls so far
-        self._overflow: Flag = False  # bool, shape (): whether one of them overflowed
+        self._accumulated: Tree = None  # sum of the gradients of this step's calls, float32 or float64
+        self._overflow: Flag = False  # bool, shape (): True if one of these calls overflowed
         self._calls = 0
         self._ema_decay = ema_decay
-        self.ema_params: Tree = None if ema_decay is None else map_leaves(_wide_copy, self.network.params)
+        self.ema_params: Tree = None if ema_decay is None else map_leaves(_compute_copy, self.network.params)
 
     @step
     def construct(self, *inputs: Any) -> Any:
         """
-        One step, or one micro-batch of it.
+        Run one step, or one micro-batch of it.
+
+        Args:
+            inputs: Passed to the network unchanged; usually arrays of shape (N, ...).
 
         Returns:
-            A `MFTrainOneStepOutput`, five outputs; with `local_norm` a `MFTrainOneStepLocalOutput`, seven. The `status` of
-            `last_step` is `StepStatus.ACCUMULATED` for a micro-batch that does not complete a step, so that a schedule can wait.
+            A `MFTrainOneStepOutput` of five values, or with `local_norm` a `MFTrainOneStepLocalOutput` of seven. If the call
+            does not complete a step, the `status` of `last_step` is `StepStatus.ACCUMULATED`.
 
         Raises:
-            TypeError: The network returned something else than one array. Nothing has changed then.
-            RuntimeError: The step before was interrupted while it wrote.
-        """
-        loss, status, scaled, sense = self.compute_gradients(*inputs)
-        gradients = functional.unscale(scaled, sense, dtype="float32")
-        scale, rate = copied(sense, loss), self._learning_rate(loss)
-        if self._calls + 1 < self._micro_batches:
-            return self._accumulate(loss, self.get_overflow_status(status, gradients), gradients, scale, rate)
+            TypeError: The network returned something other than one array. Nothing was changed.
+            RuntimeError: The previous step was interrupted while it wrote.
 
-        local = functional.unscale(self._summed(gradients), self._micro_batches) if self._calls else gradients
-        gradients = self.reduce_gradients(local)
-        overflow = either(self._overflow, self.get_overflow_status(status, gradients))
+        Spec: MINDFORMERS-outputs, MINDFORMERS-accumulation.
+        """
+        loss, status, scaled, scale = self.compute_gradients(*inputs)
+        gradients = functional.unscale(scaled, scale, dtype="float32")
+        old_scale, learning_rate = snapshot_of(scale, loss), self._learning_rate(loss)
+        if self._calls + 1 < self._micro_batches:
+            return self._accumulate(loss, self.get_overflow_status(status, gradients), gradients, old_scale, learning_rate)
+
+        local_gradients = functional.unscale(self._sum_with(gradients), self._micro_batches) if self._calls else gradients
+        gradients = self.reduce_gradients(local_gradients)
+        overflow = logical_or(self._overflow, self.get_overflow_status(status, gradients))
         norm = None
         if self._max_norm is not None:
             gradients, norm = functional.clip_by_global_norm(gradients, self._max_norm)
-        apply, locals_of = self._applier.prepare(gradients), self._locals(local, loss)
+        apply, local_outputs = self._optimizer_wrapper.prepare(gradients), self._local_outputs(local_gradients, loss)
         skip = self.process_loss_scale(overflow)
         self._writes += 1
-        applied = apply(negated(skip))
-        self._average(skip)
-        output = self._output(loss, skip, rate, norm, locals_of)
-        last = report(output, applied, scale, rate, output.global_norm)
+        applied = apply(logical_not(skip))
+        self._update_average(skip)
+        output = self._output(loss, skip, learning_rate, norm, local_outputs)
+        last = step_report(output, applied, old_scale, learning_rate, output.global_norm)
         self._accumulated, self._overflow, self._calls, self.last_step = None, False, 0, last
         return output
 
     def state_dict(self) -> dict[str, Any]:
-        """The scale, the update cell, the micro-batches of an incomplete step, and the moving average."""
+        """Return the scale, the update cell, the gradients of an incomplete step, and the moving average; see the base class."""
         return {
             **super().state_dict(),
             "accumulated": map_leaves(snapshot, self._accumulated),
@@ -169,10 +185,11 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
     @load
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """
-        Goes on where another cell was when it gave *state_dict*.
+        Restore the result of `state_dict` of this or another cell.
 
         Raises:
-            TypeError, ValueError: A key is missing or unknown, or a value is wrong. Nothing has changed then.
+            TypeError: *state_dict* is not a mapping, or a value has the wrong type. Nothing was changed.
+            ValueError: A key is missing or unknown, or a value is out of range. Nothing was changed.
         """
         check_keys(state_dict, ("scale_sense", "update_cell", "accumulated", "overflow", "calls", "ema_params"))
         check_bool(state_dict["overflow"], "overflow")
@@ -180,43 +197,48 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         if state_dict["calls"] >= self._micro_batches:
             raise ValueError(f"calls must be below gradient_accumulation_steps {self._micro_batches}, got {state_dict['calls']}")
         if state_dict["overflow"] and not state_dict["calls"]:
-            raise ValueError("overflow must be False where calls is 0: there has been no call to overflow")
-        for key, wanted in (("accumulated", state_dict["calls"] > 0), ("ema_params", self._ema_decay is not None)):
-            if (state_dict[key] is not None) != wanted:
-                raise ValueError(f"{key} must {'not ' if wanted else ''}be None here, got {type(state_dict[key]).__name__}")
-            check_wide_like(state_dict[key], self.network.params, key)
-        accumulated, averaged = (map_leaves(snapshot, state_dict[key]) for key in ("accumulated", "ema_params"))
+            raise ValueError("overflow must be False if calls is 0, since no call can have overflowed; got True")
+        for key, expected in (("accumulated", state_dict["calls"] > 0), ("ema_params", self._ema_decay is not None)):
+            if (state_dict[key] is not None) != expected:
+                raise ValueError(
+                    f"{key} must {'not ' if expected else ''}be None for this cell, got {type(state_dict[key]).__name__}"
+                )
+            check_matches_params(state_dict[key], self.network.params, key)
+        accumulated, ema_params = (map_leaves(snapshot, state_dict[key]) for key in ("accumulated", "ema_params"))
         super().load_state_dict({key: state_dict[key] for key in ("scale_sense", "update_cell")})
         self._accumulated, self._overflow, self._calls = accumulated, state_dict["overflow"], state_dict["calls"]
-        self.ema_params = averaged
+        self.ema_params = ema_params
 
-    def _summed(self, gradients: Tree) -> Tree:
+    def _sum_with(self, gradients: Tree) -> Tree:
+        """Return the sum of *gradients* and the accumulated ones; a gradient that is None counts as zero."""
         with quiet(namespace_of(gradients)):
             return map_leaves(_sum, self.network.params, self._accumulated, gradients)
 
     def _accumulate(self, loss: Array, overflow: Flag, gradients: Tree, scale: Array, rate: Array | None) -> Any:
-        total, either_overflow = self._summed(gradients), either(self._overflow, overflow)
-        output = self._output(loss, overflow, rate, None, self._locals(gradients, loss))
-        last = report(output, False, scale, rate, accumulated=True)
+        total, any_overflow = self._sum_with(gradients), logical_or(self._overflow, overflow)
+        output = self._output(loss, overflow, rate, None, self._local_outputs(gradients, loss))
+        last = step_report(output, False, scale, rate, accumulated=True)
         self._writes += 1
-        self._accumulated, self._overflow, self._calls, self.last_step = total, either_overflow, self._calls + 1, last
+        self._accumulated, self._overflow, self._calls, self.last_step = total, any_overflow, self._calls + 1, last
         return output
 
-    def _average(self, skip: Flag) -> None:
+    def _update_average(self, skip: Flag) -> None:
         if self._ema_decay is None:
             return
-        params = map_leaves(_wide_copy, self.network.params)
-        averaged = map_leaves(partial(_averaged, decay=self._ema_decay), self.ema_params, params)
-        self.ema_params = select(negated(skip), averaged, self.ema_params)
+        params = map_leaves(_compute_copy, self.network.params)
+        average = map_leaves(partial(_averaged, decay=self._ema_decay), self.ema_params, params)
+        self.ema_params = select(logical_not(skip), average, self.ema_params)
 
-    def _locals(self, local: Tree, like: Array) -> tuple[Array, ...]:
-        """Return the norms and the sizes of the arrays of *local*; nothing unless they were asked for."""
-        return (as_array(functional.local_norms(local), like), as_array(sizes(local), like)) if self._local_norm else ()
+    def _local_outputs(self, gradients: Tree, like: Array) -> tuple[Array, ...]:
+        """Return the norms and sizes of *gradients*; an empty tuple without `local_norm`."""
+        return (as_array(functional.local_norms(gradients), like), as_array(sizes(gradients), like)) if self._local_norm else ()
 
-    def _output(self, loss: Array, overflow: Flag, rate: Array | None, norm: Array | None, locals_of: tuple[Array, ...]) -> Any:
-        norm = None if norm is None else as_array(norm, loss)  # that of no gradient at all comes from elsewhere
-        five = MFTrainOneStepOutput(loss, as_array(overflow, loss), snapshot(self.scale_sense), rate, norm)
-        return MFTrainOneStepLocalOutput(*five, *locals_of) if locals_of else five
+    def _output(
+        self, loss: Array, overflow: Flag, rate: Array | None, norm: Array | None, local_outputs: tuple[Array, ...]
+    ) -> Any:
+        norm = None if norm is None else as_array(norm, loss)  # without any gradient, the norm may be in another library
+        output = MFTrainOneStepOutput(loss, as_array(overflow, loss), snapshot(self.scale_sense), rate, norm)
+        return MFTrainOneStepLocalOutput(*output, *local_outputs) if local_outputs else output
 
 
 def _as_array(scale_sense: Any, network: Any) -> Any:
@@ -234,9 +256,9 @@ def _sum(_: Array, total: Array | None, new: Array | None) -> Array | None:
 
 
 def _averaged(average: Array, param: Array, decay: float) -> Array:
-    kept, moved = (scalar_like(share, average, average.dtype) for share in (decay, 1 - decay))
-    return kept * average + moved * param
+    old_weight, new_weight = (scalar_like(weight, average, average.dtype) for weight in (decay, 1 - decay))
+    return old_weight * average + new_weight * param
 
 
-def _wide_copy(array: Array) -> Array:
+def _compute_copy(array: Array) -> Array:
     return snapshot(in_dtype(array, compute_dtype(name_of(array.dtype))))

@@ -119,7 +119,7 @@ def test_a_users_update_cell_is_asked_for_the_next_scale():
     assert [float(output.loss_scale) for output, _ in outputs(step)] == [64, 32, 32, 16, 16, 16]
     with pytest.MonkeyPatch.context() as patch:
         patch.delattr(Halving, "next_scale")
-        with pytest.raises(TypeError, match=r"^scale_sense, for arrays that cannot be written to, must have .*'next_scale'"):
+        with pytest.raises(TypeError, match=r"^scale_sense, for a network with immutable arrays, must have .*'next_scale'"):
             MFTrainOneStepCell(network, SGD(network, 0.5), scale_sense=Halving())
 
 

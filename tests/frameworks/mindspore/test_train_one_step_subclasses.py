@@ -1,6 +1,5 @@
 """`TrainOneStepWithLossScaleCell` in the hands of heirs, with either detector."""
 
-import doctest
 from unittest.mock import Mock
 
 import numpy as np
@@ -9,7 +8,7 @@ from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
 
 import ampscale
 from ampscale import optimizers
-from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossScaleCell, train_one_step
+from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossScaleCell
 from ampscale.frameworks.mindspore.detectors import GradientScan, StatusRegister
 
 DETECTORS = [GradientScan, StatusRegister]
@@ -232,9 +231,3 @@ def test_a_step_of_ones_own_is_guarded_too():
     cell.load_state_dict(saved)
     cell(FINE)
     assert (cell.scale_sense, optimizer.call_count) == (16, 2)
-
-
-@pytest.mark.clause("MINDSPORE-subclasses")
-def test_the_example_of_the_docstring_runs():
-    """A subclass with a step of its own."""
-    assert doctest.testmod(train_one_step) == (0, 7)

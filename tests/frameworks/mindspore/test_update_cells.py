@@ -107,7 +107,7 @@ def test_factor_and_window_of_a_cell_are_checked():
     [
         (8.0, True, TypeError, "loss_scale"),
         (array(8, "float16"), True, TypeError, "loss_scale"),
-        (np.float32(8), True, TypeError, "changed"),
+        (np.float32(8), True, TypeError, "mutable"),
         (array([8, 8]), True, ValueError, "loss_scale"),
         (array([[8]]), True, ValueError, "loss_scale"),
         (np.broadcast_to(array(8), ()), True, ValueError, "read-only"),
@@ -123,3 +123,12 @@ def test_a_call_with_a_wrong_argument_changes_nothing(scale, overflow, error, na
     with refused(error, name, ""):
         cell(scale, overflow)
     assert (np.ravel(getattr(scale, "data", scale))[0], cell.cur_iter, cell.last_overflow_iter) == (8, 2, 0)
+
+
+def test_every_call_counts_as_an_iteration():
+    """Also those that return the next scale instead of writing it."""
+    cell = DynamicLossScaleUpdateCell(8, 2, 3)
+    for finite in (True, True, False):
+        cell.next_scale(array(8), np.asarray(not finite))
+    cell(array(8), np.asarray(False))
+    assert cell.state_dict()["cur_iter"] == 5

@@ -159,7 +159,7 @@ def test_minimize_does_not_forget_another_optimizer():
     """It would update the scale while the other one's gradients wait, unscaled, for their step."""
     scaler, waiting, other = scaler_at(8, incr_every_n_steps=1), Plain(array([64])), Plain(array([8]))
     scaler.unscale_(waiting)
-    with pytest.raises(RuntimeError, match=r"another optimizer waits for its step"):
+    with pytest.raises(RuntimeError, match=r"another optimizer has been unscaled and not stepped"):
         scaler.minimize(other)
     assert (other.steps, other.gradients, stands(scaler)) == (0, [8], (8, 0, 0))
     assert scaler.step(waiting) is scaler.step(other) is True

@@ -69,10 +69,10 @@ def test_every_order_of_calls_has_the_outcome_it_has_in_torch(gradient):
 @pytest.mark.parametrize(
     ("before", "call", "missing"),
     [
-        ("", "unscale_", r"follow scale\(\)"),
-        ("", "step", r"follow scale\(\)"),
-        ("", "update", r"follow scale\(\)"),
-        ("scale", "update", r"follow step\(\) or unscale_\(\)"),
+        ("", "unscale_", r"after scale\(\)"),
+        ("", "step", r"after scale\(\)"),
+        ("", "update", r"after scale\(\)"),
+        ("scale", "update", r"after step\(\) or unscale_\(\)"),
         ("scale unscale_", "unscale_", r"since the last update\(\), its gradients have been unscaled"),
         ("scale step", "unscale_", r"since the last update\(\), it has stepped"),
         ("scale unscale_ step", "step", r"between two calls of update\(\)"),

@@ -145,7 +145,7 @@ def test_a_new_scale_closes_the_step():
     optimizer, parameter.grad = torch.optim.SGD([parameter]), torch.tensor([INF])
     scaler.step(optimizer)
     scaler.update(4.0)
-    with pytest.raises(RuntimeError, match=r"follow step\(\)"):
+    with pytest.raises(RuntimeError, match=r"after step\(\)"):
         scaler.update()
     assert scaler.step(optimizer) is False
 
@@ -211,7 +211,7 @@ def test_a_state_with_a_wrong_value_is_refused_whole(make):
             scaler.load_state_dict({name: value for name, value in PUBLISHED.items() if name != missing})
     with pytest.raises(ValueError, match=r"unknown \['hysteresis'\]"):
         scaler.load_state_dict({**PUBLISHED, "hysteresis": 2})
-    with pytest.raises(RuntimeError, match="off has given it"):
+    with pytest.raises(RuntimeError, match="a disabled GradScaler returned it"):
         scaler.load_state_dict({})
     for state in (None, [1024.0], np.zeros(2)):
         with pytest.raises(TypeError, match="mapping"):
@@ -243,7 +243,7 @@ def test_a_scaler_that_is_off_saves_and_takes_nothing():
     scaler = GradScaler(enabled=False)
     assert scaler.state_dict() == {}
     scaler.load_state_dict({})
-    with pytest.warns(UserWarning, match="off"):
+    with pytest.warns(UserWarning, match="disabled"):
         scaler.load_state_dict(PUBLISHED)
     assert (scaler.is_enabled(), scaler.state_dict()) == (False, {})
 
@@ -262,7 +262,7 @@ def test_a_copy_goes_on_by_itself(copied, make):
     scaler = make()
     scaler.load_state_dict(PUBLISHED)
     twin = copied(scaler)
-    with pytest.raises(RuntimeError, match=r"follow scale\(\)"):
+    with pytest.raises(RuntimeError, match=r"after scale\(\)"):
         twin.update()
     assert twin.state_dict() == PUBLISHED
     assert twin.scale(torch.ones(())) == 1024.0
@@ -291,7 +291,7 @@ def test_a_forked_process_can_read_a_scaler_that_another_thread_was_reading():
         from ampscale.frameworks.torch import GradScaler
         scaler, held, done = GradScaler("cpu"), threading.Event(), threading.Event()
         def hold():
-            with scaler._whole:
+            with scaler._lock:
                 held.set()
                 done.wait()
         threading.Thread(target=hold, daemon=True).start()
@@ -303,3 +303,17 @@ def test_a_forked_process_can_read_a_scaler_that_another_thread_was_reading():
     """
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(code)]
     subprocess.run(command, check=True, timeout=60)
+
+
+def test_a_loss_on_another_device_is_scaled_there():
+    """The scale stays where it is."""
+    scaler = GradScaler("cpu", init_scale=8.0)
+    assert float(scaler.scale(torch.ones(()))) == 8
+    assert scaler.scale(torch.ones((), device="meta")).device.type == "meta"
+    assert float(scaler.scale(torch.ones(()))) == 8
+
+
+def test_a_backoff_factor_of_0_is_rejected_by_its_own_check():
+    """The message has torch's interval."""
+    with pytest.raises(ValueError, match="backoff_factor must be a number above 0 and below 1"):
+        GradScaler("cpu", backoff_factor=0.0)

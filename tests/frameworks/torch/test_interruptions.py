@@ -39,7 +39,7 @@ class Loop(World):
 
     def state(self):
         """Parameters, gradients, and what the scaler saves."""
-        unfinished = self.scaler._place.name == "UNFINISHED"
+        unfinished = self.scaler._placement.name == "INTERRUPTED"
         return self.parameter.tolist(), self.parameter.grad.tolist(), unfinished or self.scaler.state_dict()
 
     def step(self):

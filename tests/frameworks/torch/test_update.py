@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ampscale import presets
 from ampscale.core.dtypes import FLOATS
 from ampscale.frameworks.torch import GradScaler
-from ampscale.frameworks.torch.optimizer_step import move_scale
+from ampscale.frameworks.torch.optimizer_step import update_scale
 
 FLOOR = FLOATS["float32"].smallest_normal
 LARGEST = FLOATS["float32"].largest
@@ -45,7 +45,7 @@ def test_the_scale_moves_as_the_rule_has_it(constants, steps, count):
     for number, finite in enumerate(steps):
         wanted = rule.update(wanted, torch.tensor(finite))
         found = [torch.tensor(0.0 if finite else 1.0)]
-        move_scale(rule, state, found, is_past=number == 0, may_undercut=not finite)
+        update_scale(rule, state, found, may_exceed=number == 0, may_undercut=not finite)
         assert bits(list(state[:3])) == bits(list(wanted[:3]))
 
 
@@ -83,12 +83,12 @@ def test_what_is_known_of_the_scale_without_a_look_is_so(init, fused, changes):
             scaler.update()
         else:
             getattr(scaler, name)(*([] if value is None else [value]))
-        known, scale = scaler._known_least(), copy(scaler).get_scale()
+        known, scale = scaler._scale_lower_bound(), copy(scaler).get_scale()
         assert known <= scale
         assert known == 0 or torch.frexp(torch.tensor(scale)).mantissa == 0.5
         if name in ("update", "get_scale", "state_dict"):
             assert known in (0, scale)
     if init != 3.0 and 3.0 not in (value for _, value in changes) and 0.3 not in (value for _, value in changes):
-        assert scaler._known_least() > 0
+        assert scaler._scale_lower_bound() > 0
     if all(change == ("step", 1.0) for change in changes) and not fused:
-        assert scaler._known_least() == (0 if init == 3.0 else init)
+        assert scaler._scale_lower_bound() == (0 if init == 3.0 else init)

@@ -1,5 +1,5 @@
 """
-MindSpore's loss scaling: what it keeps in `mindspore.amp` and in `mindspore.nn`, in one place.
+MindSpore's documented loss scaling classes, from `mindspore.amp` and `mindspore.nn`, for arrays of any supported library.
 
 Spec: spec/profiles/mindspore.md.
 """

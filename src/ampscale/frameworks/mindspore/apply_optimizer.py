@@ -1,6 +1,7 @@
 """
-How optimizers are used: by a cell, without looking at the flag where they can do so, with one look where not; and by
-hand, for scalers of hand-written loops.
+Optimizer wrappers.
+
+A training cell skips a step without a host synchronization if the optimizer supports it, and with one otherwise.
 
 Spec: STEP-two-modes.
 """
@@ -10,42 +11,42 @@ from typing import Any, Protocol
 
 from ...core.step import apply_updates, init_optimizer
 from ...core.trees import select
-from ...core.typing import Array, Flag, Tree
+from ...core.typing import Flag, Tree
 from ...optimizers import Optimizer
 from ...parsing import excerpt
 from .._validation import is_torch_optimizer
 
 
-class Applier(Protocol):
-    """An optimizer, as a cell sees it."""
+class OptimizerWrapper(Protocol):
+    """Interface of an optimizer to a training cell."""
 
     @property
     def learning_rate(self) -> Any:
-        """The rate of the coming step; None where the optimizer does not tell it."""
+        """Learning rate of the next step; None if the optimizer does not report it."""
 
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
         """
-        Compute a step, and change nothing.
+        Compute a step without applying it.
 
         Returns:
-            ``apply(finite)``, which updates the parameters where *finite* is True, and nothing at all where not; and returns
-            whether it did.
+            ``apply(finite)``, which updates the parameters if *finite* is True, changes nothing otherwise, and returns whether
+            it updated them.
         """
 
 
-class EagerApplier:
-    """Any callable ``optimizer(gradients)``: one read of the flag, and no call on an overflow."""
+class CallableOptimizer:
+    """Wrapper of a callable ``optimizer(gradients)``: copies the flag to the host, and does not call it on an overflow."""
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
 
     @property
     def learning_rate(self) -> Any:
-        """The optimizer's own, where it has one."""
+        """Attribute `learning_rate` of the optimizer; None if there is none."""
         return getattr(self._optimizer, "learning_rate", None)
 
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
-        """Return what calls the optimizer where a flag is True."""
+        """Return a function that calls the optimizer if its argument is True."""
 
         def apply(finite: Flag) -> Flag:
             if applied := bool(finite):
@@ -55,48 +56,45 @@ class EagerApplier:
         return apply
 
 
-class FunctionalApplier:
-    """An optax transformation: the candidate is computed always, and selected by the flag."""
+class OptaxOptimizer:
+    """Wrapper of an optax transformation: always computes the new parameters and state, and selects them by the flag."""
+
+    learning_rate = None  # a transformation does not report it
 
     def __init__(self, optimizer: Any, network: Any) -> None:
         self._optimizer = optimizer
         self._network = network
         self.state = init_optimizer(optimizer, network.params)
 
-    @property
-    def learning_rate(self) -> Array | None:
-        """None: a transformation does not tell it."""
-        return None
-
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
-        """Compute the candidate, and return what selects it by a flag."""
-        updates, candidate = self._optimizer.update(gradients, self.state, self._network.params)
-        updated = apply_updates(self._network.params, updates)
+        """Compute the new parameters and state, and return a function that selects them by a flag."""
+        updates, new_state = self._optimizer.update(gradients, self.state, self._network.params)
+        new_params = apply_updates(self._network.params, updates)
 
         def apply(finite: Flag) -> Flag:
-            params, state = select(finite, updated, self._network.params), select(finite, candidate, self.state)
+            params, state = select(finite, new_params, self._network.params), select(finite, new_state, self.state)
             self._network.params, self.state = params, state
             return finite
 
         return apply
 
 
-def applier_of(optimizer: Any, network: Any) -> Applier:
+def wrap_optimizer(optimizer: Any, network: Any) -> OptimizerWrapper:
     """
-    The applier for *optimizer*.
+    Return the wrapper of *optimizer*; one of `ampscale.optimizers` needs none.
 
     Raises:
-        TypeError: It is neither one of ours, nor an optax transformation, nor callable.
+        TypeError: *optimizer* is not one of `ampscale.optimizers`, an optax transformation, a torch optimizer or a callable.
     """
     if isinstance(optimizer, Optimizer):
         return optimizer
     if is_torch_optimizer(optimizer):
-        from .apply_torch_optimizer import TorchApplier
+        from .apply_torch_optimizer import TorchOptimizer
 
-        return TorchApplier(optimizer, network)
+        return TorchOptimizer(optimizer, network)
     if callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None)):
-        return FunctionalApplier(optimizer, network)
+        return OptaxOptimizer(optimizer, network)
     if callable(optimizer):
-        return EagerApplier(optimizer)
-    wanted = "one of ampscale.optimizers, an optax transformation, a torch.optim.Optimizer or a callable optimizer(gradients)"
-    raise TypeError(f"optimizer must be {wanted}, got {excerpt(optimizer, 200)} of type {type(optimizer).__name__}")
+        return CallableOptimizer(optimizer)
+    expected = "one of ampscale.optimizers, an optax transformation, a torch.optim.Optimizer or a callable optimizer(gradients)"
+    raise TypeError(f"optimizer must be {expected}, got {excerpt(optimizer, 200)} of type {type(optimizer).__name__}")

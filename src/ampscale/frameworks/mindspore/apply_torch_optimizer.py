@@ -1,5 +1,5 @@
 """
-How torch's own optimizers take part in a cell: parameter groups, sparse gradients, and fused ones that skip by themselves.
+Wrapper of torch's optimizers: supports parameter groups, sparse gradients, and fused optimizers that skip a step on the device.
 
 Spec: STEP-two-modes, STEP-skip.
 """
@@ -13,48 +13,48 @@ from ... import functional
 from ...backends.torch.module_network import ModuleNetwork
 from ...core.trees import leaves, zip_leaves
 from ...core.typing import Flag, Tree
-from ..torch.optimizer_step import found_from, step_unless_found
+from ..torch.optimizer_step import found_inf_of, step_if_finite
 
 
-class TorchApplier:
+class TorchOptimizer:
     """
-    A `torch.optim.Optimizer` that moves the parameters of a network.
+    Wrapper of a `torch.optim.Optimizer` that updates the parameters of a network.
 
-    The `grad` of a parameter is the step's: it is set for the optimizer, in the parameter's dtype, and None afterwards.
+    A step assigns each gradient to the `grad` of its parameter, in the parameter's dtype, and sets `grad` to None afterwards.
 
     Raises:
-        ValueError: The optimizer has a parameter that is not the network's, whose gradient nobody would give.
+        ValueError: The optimizer holds a parameter that does not belong to the network, and so would never have a gradient.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, network: Any) -> None:
         self._optimizer = optimizer
         self._network = network
-        known = {id(param) for param in _all_parameters(network)}
-        strangers = sum(id(param) not in known for group in optimizer.param_groups for param in group["params"])
-        if strangers:
-            raise ValueError(f"optimizer must hold parameters of the network only, got {strangers} that are not the network's")
+        network_ids = {id(parameter) for parameter in _all_parameters(network)}
+        foreign = sum(id(parameter) not in network_ids for group in optimizer.param_groups for parameter in group["params"])
+        if foreign:
+            raise ValueError(f"optimizer must hold parameters of the network only, got {foreign} that are not the network's")
 
     @property
     def learning_rate(self) -> Any:
-        """The rate that all parameter groups have; where they differ, one for each: float32, shape (groups,)."""
+        """Learning rate of all parameter groups; if they can differ, a float32 tensor of shape (groups,)."""
         first, *others = (group["lr"] for group in self._optimizer.param_groups)
-        if all(_same(first, rate) for rate in others):
+        if all(_are_known_equal(first, rate) for rate in others):
             return first
         return torch.stack([torch.as_tensor(rate, dtype=torch.float32).reshape(()) for rate in (first, *others)])
 
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
-        """Return what steps where a flag is True, and all gradients stay finite in the dtypes of their parameters."""
-        parameters = _parameters(self._network)
-        given = [gradient for _, gradient in zip_leaves(self._network.params, gradients)]
-        rounded = [_rounded(gradient, parameter) for gradient, parameter in zip(given, parameters, strict=True)]
-        narrowed = [new for new, old in zip(rounded, given, strict=True) if new is not old]
+        """Return a function that steps if its argument is True and no gradient overflows in the dtype of its parameter."""
+        parameters = _trainable_parameters(self._network)
+        inputs = [gradient for _, gradient in zip_leaves(self._network.params, gradients)]
+        casts = [_cast_to(parameter, gradient) for parameter, gradient in zip(parameters, inputs, strict=True)]
+        narrowed = [new for new, old in zip(casts, inputs, strict=True) if new is not old]
         still_finite = functional.all_finite(narrowed) if narrowed else True
 
         def apply(finite: Flag) -> Flag:
             try:
-                for parameter, gradient in zip(parameters, rounded, strict=True):
+                for parameter, gradient in zip(parameters, casts, strict=True):
                     parameter.grad = gradient
-                return step_unless_found(self._optimizer, found_from(torch.as_tensor(finite) & still_finite), (), {})
+                return step_if_finite(self._optimizer, found_inf_of(torch.as_tensor(finite) & still_finite), (), {})
             finally:
                 for parameter in parameters:
                     parameter.grad = None
@@ -62,20 +62,20 @@ class TorchApplier:
         return apply
 
 
-def _rounded(gradient: torch.Tensor | None, parameter: torch.Tensor) -> torch.Tensor | None:
+def _cast_to(parameter: torch.Tensor, gradient: torch.Tensor | None) -> torch.Tensor | None:
     return None if gradient is None else gradient.to(parameter.dtype)
 
 
-def _parameters(network: Any) -> list[torch.Tensor]:
-    """The parameters that the network has gradients for, themselves."""
+def _trainable_parameters(network: Any) -> list[torch.Tensor]:
+    """Return the parameters that the network computes gradients for: the objects themselves, not detached copies."""
     return list(network.parameters) if isinstance(network, ModuleNetwork) else leaves(network.params)
 
 
 def _all_parameters(network: Any) -> list[torch.Tensor]:
-    """With those that are frozen at present."""
+    """Return all parameters of the network, including those that are frozen at present."""
     return list(network.module.parameters()) if isinstance(network, ModuleNetwork) else leaves(network.params)
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two rates are known to be the same; the values of tensors are not looked at."""
-    return one is other or (not isinstance(one, torch.Tensor) and not isinstance(other, torch.Tensor) and one == other)
+def _are_known_equal(left: Any, right: Any) -> bool:
+    """Return True if two learning rates are equal. Different tensors count as unequal: comparing them would synchronize."""
+    return left is right or (not isinstance(left, torch.Tensor) and not isinstance(right, torch.Tensor) and left == right)

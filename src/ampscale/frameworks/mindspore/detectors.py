@@ -1,5 +1,5 @@
 """
-The two detectors of an overflow: a look at the gradients, and a flag that stays.
+Overflow detectors: `GradientScan` checks the final gradients; `StatusRegister` also records earlier values in a sticky flag.
 
 Spec: OVERFLOW-gradient-scan, OVERFLOW-status-register.
 """
@@ -12,53 +12,106 @@ from ...functional import all_finite
 
 
 class OverflowDetector(Protocol):
-    """What finds an overflow between a start and an end. The token carries what was seen, so a detector has no state."""
+    """Interface of an overflow detector. An opaque status object carries the result of a check, so a detector has no state."""
 
     def start(self, like: Tree) -> Any:
-        """A cleared token, on the device of *like*."""
+        """Return a cleared status object on the device of *like*."""
 
-    def observe(self, token: Any, tree: Tree) -> None:
-        """Lets the token see values on the way."""
+    def observe(self, status: Any, tree: Tree) -> None:
+        """Record whether the arrays of *tree* are finite in *status*."""
 
-    def finite(self, token: Any, output: Tree) -> Flag:
-        """Whether everything was finite: bool, shape ()."""
+    def finite(self, status: Any, output: Tree) -> Flag:
+        """Return a bool of shape (): True if no overflow was detected since the start."""
 
 
 class GradientScan:
-    """Looks at the output alone, at the end. Any object will do as the token."""
+    """
+    MindSpore's overflow detection on hardware without a status register: checks the final gradients only.
+
+    Works on arrays of all supported libraries without a host synchronization. Intermediate values and the status object, which
+    may be any object, are ignored.
+
+    Spec: OVERFLOW-gradient-scan, MINDSPORE-detectors.
+
+    >>> detector = GradientScan()
+    >>> status = detector.start(np.float32(0.0))
+    >>> detector.observe(status, np.float32([np.inf]))
+    >>> bool(detector.finite(status, np.float32([1.0, 2.0])))
+    True
+    """
 
     def start(self, like: Tree) -> Any:
-        """A token that nothing depends on."""
+        """
+        Return a new status object.
+
+        Args:
+            like: One array, or several in nested containers.
+        """
         return _Status(like)
 
-    def observe(self, token: Any, tree: Tree) -> None:
-        """Nothing: what is on the way does not count."""
+    def observe(self, status: Any, tree: Tree) -> None:
+        """Ignore *tree*: only the output is checked."""
 
-    def finite(self, token: Any, output: Tree) -> Flag:
-        """Whether *output* is finite."""
+    def finite(self, status: Any, output: Tree) -> Flag:
+        """
+        Return a bool of shape (): True if *output* contains no infinity or NaN.
+
+        Args:
+            status: Ignored.
+            output: One array, or several in nested containers.
+        """
         return all_finite(output)
 
 
 class StatusRegister:
-    """A sticky flag, as a device's status register: once something non-finite was seen, it stays so until the next start."""
+    """
+    MindSpore's overflow detection on hardware with a status register: a sticky flag that stays set until the next start.
+
+    Works on arrays of all supported libraries without a host synchronization. The flag is stored in the status object.
+
+    Spec: OVERFLOW-status-register, MINDSPORE-detectors.
+
+    >>> detector = StatusRegister()
+    >>> status = detector.start(np.float32(0.0))
+    >>> detector.observe(status, np.float32([np.inf]))
+    >>> bool(detector.finite(status, np.float32([1.0, 2.0])))
+    False
+    """
 
     def start(self, like: Tree) -> Any:
-        """A register in which nothing has been seen yet."""
+        """
+        Return a new status object with a cleared flag.
+
+        Args:
+            like: Arrays on the device on which the flag is stored.
+        """
         return _Status(like)
 
-    def observe(self, token: Any, tree: Tree) -> None:
-        """Sees *tree*. A token of another make cannot remember, and is passed over."""
-        if isinstance(token, _Status):
-            token.finite = token.finite & all_finite(tree)
+    def observe(self, status: Any, tree: Tree) -> None:
+        """
+        Set the flag if *tree* contains an infinity or a NaN.
 
-    def finite(self, token: Any, output: Tree) -> Flag:
-        """Whether everything observed since the start, and *output*, is finite."""
-        seen = all_finite(output)
-        return token.finite & seen if isinstance(token, _Status) else seen
+        Args:
+            status: Result of `start`. Other objects cannot store a flag and are ignored.
+            tree: One array, or several in nested containers.
+        """
+        if isinstance(status, _Status):
+            status.finite = status.finite & all_finite(tree)
+
+    def finite(self, status: Any, output: Tree) -> Flag:
+        """
+        Return a bool of shape (): True if *output* and everything observed since the start are finite.
+
+        Args:
+            status: Result of `start`. With any other object, only *output* is checked.
+            output: One array, or several in nested containers.
+        """
+        output_finite = all_finite(output)
+        return status.finite & output_finite if isinstance(status, _Status) else output_finite
 
 
 class _Status:
-    """The opaque token that orders the start of a check and its end."""
+    """Opaque status object of a check, which orders its start and its end."""
 
     def __init__(self, like: Tree) -> None:
         self.finite: Flag = namespace_of(like).asarray(True, device=device_of(like))

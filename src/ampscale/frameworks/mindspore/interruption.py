@@ -1,7 +1,8 @@
 """
-Guards of cells, whose steps write to several objects: after an error between two writes, a cell rejects further steps.
+Decorators for the methods of training cells: after an error between two writes, a cell rejects further steps.
 
-A guarded cell increments `_writes` before each write; the guards set `_interrupted`.
+A step writes to several objects: network, optimizer and scale. A cell increments `_writes` before each write, so that the
+decorators can detect an interruption; they set `_interrupted`.
 
 Spec: MINDSPORE-cell-interrupted.
 """
@@ -19,7 +20,7 @@ def step(method: Callable[Concatenate[Any, Arguments], Result]) -> Callable[Conc
 
     @wraps(method)
     def guarded(cell: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        check_whole(cell)
+        check_not_interrupted(cell)
         writes = cell._writes
         try:
             return method(cell, *args, **kwargs)
@@ -31,14 +32,14 @@ def step(method: Callable[Concatenate[Any, Arguments], Result]) -> Callable[Conc
 
 
 def load(method: Callable[Concatenate[Any, Arguments], Result]) -> Callable[Concatenate[Any, Arguments], Result]:
-    """Make *method* end an interruption where it succeeds, and begin one where it is interrupted itself."""
+    """Make *method* clear the interruption if it succeeds, and record one if it is interrupted while it writes."""
 
     @wraps(method)
     def guarded(cell: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         writes = cell._writes
         try:
             result = method(cell, *args, **kwargs)
-        except (TypeError, ValueError):  # a rejected state: nothing has been written
+        except (TypeError, ValueError):  # the state dict was rejected before the first write
             raise
         except BaseException:
             cell._interrupted = cell._interrupted or cell._writes != writes
@@ -49,10 +50,10 @@ def load(method: Callable[Concatenate[Any, Arguments], Result]) -> Callable[Conc
     return guarded
 
 
-def check_whole(cell: Any) -> None:
+def check_not_interrupted(cell: Any) -> None:
     """Raise a RuntimeError if a step or a load was interrupted while it wrote."""
     if cell._interrupted:
         raise RuntimeError(
             "the last step was interrupted while it wrote: "
-            "restore the network and the optimizer, and load a state dict that the cell gave before that step"
+            "restore the network and the optimizer, and load a state dict that the cell returned before that step"
         )

@@ -1,5 +1,5 @@
 """
-`mindspore.amp`: the managers, which keep a scale on the host and make the cells that move one.
+`mindspore.amp`: the loss scale managers, which store a scale on the host and create update cells.
 
 Spec: MINDSPORE-manager-*.
 """
@@ -14,21 +14,29 @@ from .._arrays import HOST
 from .._validation import check_scale_value
 from .update_cells import DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell
 
-CONSECUTIVE_OVERFLOWS = 1000
+MAX_CONSECUTIVE_OVERFLOWS = 1000
 
 
 class FixedLossScaleManager:
     """
-    Keeps a constant scale for a cell.
+    MindSpore's `mindspore.amp.FixedLossScaleManager`: stores a constant scale and creates an update cell for it.
+
+    The scale is a Python number; the update cell works on float32 and float64 arrays of all supported libraries.
 
     Args:
-        loss_scale: A Python number of at least 1.
-        drop_overflow_update: Whether a step that overflows is skipped.
+        loss_scale: Python number, at least 1.
+        drop_overflow_update: If True, a step with an overflow is skipped.
 
     Raises:
-        TypeError, ValueError: An argument is of the wrong type or out of range.
+        TypeError: An argument has the wrong type.
+        ValueError: *loss_scale* is below 1, NaN, or infinite in float32.
 
     Spec: MINDSPORE-manager-fixed.
+
+    >>> manager = FixedLossScaleManager(128.0, drop_overflow_update=False)
+    >>> manager.update_loss_scale(True)
+    >>> manager.get_loss_scale(), manager.get_update_cell()
+    (128.0, None)
     """
 
     def __init__(self, loss_scale: float = 128.0, drop_overflow_update: bool = True) -> None:
@@ -38,34 +46,46 @@ class FixedLossScaleManager:
         self._drop_overflow_update = drop_overflow_update
 
     def get_loss_scale(self) -> float:
-        """The scale."""
+        """Return the scale."""
         return self._loss_scale
 
     def get_drop_overflow_update(self) -> bool:
-        """Whether a step that overflows is skipped."""
+        """Return True if a step with an overflow is skipped."""
         return self._drop_overflow_update
 
     def update_loss_scale(self, overflow: bool) -> None:
-        """Nothing: the scale stays."""
+        """Do nothing: the scale is constant."""
 
     def get_update_cell(self) -> FixedLossScaleUpdateCell | None:
-        """A cell with this scale; None where an overflow is not to be looked for."""
+        """Return a new update cell with this scale, or None if *drop_overflow_update* is False."""
         return FixedLossScaleUpdateCell(self._loss_scale) if self._drop_overflow_update else None
 
 
 class DynamicLossScaleManager:
     """
-    Moves a scale on the host, in Python's numbers.
+    MindSpore's `mindspore.amp.DynamicLossScaleManager`: dynamic loss scaling on the host.
+
+    The scale is a Python number with float64 arithmetic; the update cell works on float32 and float64 arrays of all supported
+    libraries.
 
     Args:
-        init_loss_scale: The first scale: a Python number of at least 1.
-        scale_factor: The scale is multiplied by this or by its reciprocal: a number of at least 1.
-        scale_window: Finite steps in a row that make the scale grow: an int of at least 1.
+        init_loss_scale: Initial scale: Python number, at least 1.
+        scale_factor: The scale grows by this factor and backs off by its reciprocal; at least 1.
+        scale_window: Number of consecutive finite steps after which the scale grows.
 
     Raises:
-        TypeError, ValueError: An argument is of the wrong type or out of range.
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range.
 
     Spec: MINDSPORE-manager-dynamic, MINDSPORE-manager-limit.
+
+    >>> manager = DynamicLossScaleManager(2.0**10, scale_window=2)
+    >>> for overflow in [False, False, True]:
+    ...     manager.update_loss_scale(overflow)
+    ...     print(manager.get_loss_scale())
+    1024.0
+    2048.0
+    1024.0
     """
 
     def __init__(self, init_loss_scale: float = 2**24, scale_factor: float = 2, scale_window: int = 2000) -> None:
@@ -75,39 +95,47 @@ class DynamicLossScaleManager:
         published = presets.mindspore_manager(float(init_loss_scale), scale_factor, scale_window)
         self._rule = replace(published, skip_infinite_growth=True)
         self._state: LossScaleState = self._rule.init(like=HOST)
-        self._overflows_in_a_row = 0
+        self._consecutive_overflows = 0
 
     def get_loss_scale(self) -> float:
-        """The scale of the next step."""
+        """Return the scale of the next step."""
         return float(self._state.scale)
 
     def get_drop_overflow_update(self) -> bool:
-        """True: a step that overflows is skipped."""
+        """Return True: a step with an overflow is skipped."""
         return True
 
     def update_loss_scale(self, overflow: Flag) -> None:
         """
-        Moves the scale, given whether the step overflowed.
+        Update the scale after a step.
+
+        Args:
+            overflow: Bool of shape () or Python bool: True if a gradient of the step was non-finite.
 
         Raises:
-            RuntimeError: This was the 1001st overflow in a row: the scale cannot be what is wrong.
-            TypeError, ValueError: *overflow* is no bool of shape ().
+            RuntimeError: This was the 1001st consecutive overflow, so that a lower scale cannot help. The scale was updated.
+            TypeError: *overflow* is not a bool.
+            ValueError: *overflow* has another shape.
+
+        Spec: MINDSPORE-manager-limit.
         """
         check_flag(overflow, "overflow")
         finite = not bool(overflow)
-        overflows = 0 if finite else self._overflows_in_a_row + 1
-        self._state, self._overflows_in_a_row = self._rule.update(self._state, finite), overflows
-        if self._overflows_in_a_row > CONSECUTIVE_OVERFLOWS:
+        overflows = 0 if finite else self._consecutive_overflows + 1
+        self._state, self._consecutive_overflows = self._rule.update(self._state, finite), overflows
+        if overflows > MAX_CONSECUTIVE_OVERFLOWS:
             raise RuntimeError(
-                f"more than {CONSECUTIVE_OVERFLOWS} steps in a row overflowed, the scale is {self.get_loss_scale()}"
+                f"more than {MAX_CONSECUTIVE_OVERFLOWS} consecutive steps overflowed, the scale is {self.get_loss_scale()}"
             )
 
     def get_update_cell(self) -> DynamicLossScaleUpdateCell:
         """
-        A cell that starts from the present scale, and moves on its own from there.
+        Return a new update cell that starts from the current scale. Manager and cell are independent afterwards.
 
         Raises:
-            ValueError: The present scale is beyond float32, which is what a cell moves.
+            ValueError: The current scale exceeds float32, the dtype of an update cell's initial scale.
+
+        Spec: MINDSPORE-manager-update-cell.
         """
         rule = self._rule
         return DynamicLossScaleUpdateCell(self.get_loss_scale(), rule.growth_factor, rule.growth_interval)

@@ -1,5 +1,5 @@
 """
-`mindspore.amp`: the loss scalers of hand-written loops, and `all_finite`.
+`mindspore.amp`: the loss scalers of hand-written training loops, and `all_finite`.
 
 Spec: MINDSPORE-all-finite, MINDSPORE-scaler-*, MINDSPORE-static-*, MINDSPORE-dynamic-*.
 """
@@ -22,16 +22,24 @@ from .._validation import check_keys, check_scale_value, number_of
 
 def all_finite(inputs: tuple[Array, ...] | list[Array]) -> Flag:
     """
-    Whether no array in *inputs* holds an infinity or a NaN: bool, shape ().
+    MindSpore's `mindspore.amp.all_finite`: return True if no array in *inputs* contains an infinity or a NaN.
+
+    Works on arrays of all supported libraries without a host synchronization.
 
     Args:
-        inputs: A tuple or list of arrays, of any shapes and dtypes; integers are finite.
+        inputs: Tuple or list of arrays of any shapes and dtypes; integers are finite.
+
+    Returns:
+        A bool array of shape ().
 
     Raises:
-        TypeError: *inputs* is no tuple or list, or something in it is no array.
+        TypeError: *inputs* is not a tuple or list, or an element is not an array.
         ValueError: *inputs* is empty.
 
     Spec: MINDSPORE-all-finite, MINDSPORE-all-finite-empty, MINDSPORE-all-finite-flat.
+
+    >>> bool(all_finite([np.float32([1.0, 2.0]), np.float32([np.nan])]))
+    False
     """
     if not isinstance(inputs, tuple | list):
         raise TypeError(f"inputs must be a tuple or list of arrays, got {type(inputs).__name__}")
@@ -45,36 +53,85 @@ def all_finite(inputs: tuple[Array, ...] | list[Array]) -> Flag:
 
 class LossScaler(ABC):
     """
-    Manages the loss scale of a hand-written training loop; heirs implement all three methods.
+    MindSpore's `mindspore.amp.LossScaler`: abstract base class of the loss scalers, designed to be subclassed.
+
+    The scalers of this module work on arrays of all supported libraries. A subclass must implement all three methods.
 
     Spec: MINDSPORE-scaler-abstract.
+
+    >>> class Unscaled(LossScaler):
+    ...     def scale(self, inputs):
+    ...         return inputs
+    ...     def unscale(self, inputs):
+    ...         return inputs
+    ...     def adjust(self, grads_finite):
+    ...         return False
+    >>> Unscaled().scale(2.0)
+    2.0
     """
 
     @abstractmethod
     def scale(self, inputs: Tree) -> Tree:
-        """*inputs*, a loss or gradients, times the scale: new arrays of the same dtypes."""
+        """
+        Multiply by the scale.
+
+        Args:
+            inputs: Loss or gradients: one array, or several in nested containers.
+
+        Returns:
+            New arrays of the same dtypes in the same containers; *inputs* is unchanged.
+
+        Spec: MINDSPORE-scaler-scale.
+        """
 
     @abstractmethod
     def unscale(self, inputs: Tree) -> Tree:
-        """*inputs*, a loss or gradients, divided by the scale: new arrays of the same dtypes."""
+        """
+        Divide by the scale.
+
+        Args:
+            inputs: Loss or gradients: one array, or several in nested containers.
+
+        Returns:
+            New arrays of the same dtypes in the same containers; *inputs* is unchanged.
+
+        Spec: MINDSPORE-scaler-unscale.
+        """
 
     @abstractmethod
     def adjust(self, grads_finite: Flag) -> bool:
-        """Moves the scale, given whether the gradients were finite: bool, shape ()."""
+        """
+        Update the scale after a step.
+
+        Args:
+            grads_finite: Bool, shape (): True if all gradients of the step were finite.
+
+        Returns:
+            True for a dynamic scaler, False for a static one, whatever the step was.
+
+        Spec: MINDSPORE-adjust, MINDSPORE-adjust-returns.
+        """
 
 
 class StaticLossScaler(LossScaler):
     """
-    A loss scaler whose scale stays.
+    MindSpore's `mindspore.amp.StaticLossScaler`: a loss scaler with a constant scale.
+
+    Works on arrays of all supported libraries. The scale is stored in the library and on the device of the first array that is
+    scaled or unscaled.
 
     Args:
-        scale_value: The scale: a Python number of at least 1.
+        scale_value: Python number, at least 1.
 
     Raises:
-        TypeError: *scale_value* is no int or float.
-        ValueError: It is below 1, NaN or infinite.
+        TypeError: *scale_value* is not an int or float.
+        ValueError: *scale_value* is below 1, NaN, or infinite in float32.
 
     Spec: MINDSPORE-static-*.
+
+    >>> scaler = StaticLossScaler(1024)
+    >>> scaler.scale(np.float32([1.0, 2.0])).tolist(), scaler.unscale(np.float32([512.0])).tolist()
+    ([1024.0, 2048.0], [0.5])
     """
 
     def __init__(self, scale_value: float) -> None:
@@ -83,39 +140,45 @@ class StaticLossScaler(LossScaler):
 
     @property
     def scale_value(self) -> Array:
-        """The scale: float32, shape (). A snapshot."""
+        """Copy of the scale: float32, shape ()."""
         return snapshot(self._placed.state.scale)
 
     def scale(self, inputs: Tree) -> Tree:
-        """*inputs* times the scale: new arrays of the same dtypes."""
+        """Multiply *inputs* by the scale; see `LossScaler.scale`."""
         return functional.scale(inputs, self._placed.beside(inputs).scale)
 
     def unscale(self, inputs: Tree) -> Tree:
-        """*inputs* divided by the scale: new arrays of the same dtypes."""
+        """Divide *inputs* by the scale; see `LossScaler.unscale`."""
         return functional.unscale(inputs, self._placed.beside(inputs).scale)
 
     def adjust(self, grads_finite: Flag) -> bool:
-        """Nothing; returns False. *grads_finite* is not looked at."""
+        """Return False. The scale is constant, and *grads_finite* is ignored."""
         return False
 
 
 class DynamicLossScaler(LossScaler):
     """
-    A loss scaler that looks for the largest scale without overflow.
+    MindSpore's `mindspore.amp.DynamicLossScaler`: dynamic loss scaling for hand-written training loops.
+
+    Works on arrays of all supported libraries without a host synchronization. The scale is stored in the library and on the
+    device of the first array that is scaled, unscaled or passed to `adjust`. A backoff never leads below 1, and a growth that
+    would make the scale non-finite is skipped. While one thread trains, others may read the properties and call `state_dict`.
 
     Args:
-        scale_value: The first scale: a Python number of at least 1.
-        scale_factor: The scale is multiplied or divided by this: an int of at least 1.
-        scale_window: Finite steps in a row that make the scale grow: an int of at least 1.
-
-    The scale never falls below 1, and a growth that would not be finite keeps it. While one thread steps, any others may read
-    the properties and call `state_dict`.
+        scale_value: Initial scale: Python number, at least 1.
+        scale_factor: The scale is multiplied by this int at a growth and divided by it at a backoff; at least 1.
+        scale_window: Number of consecutive finite steps after which the scale grows.
 
     Raises:
-        TypeError: An argument is of another type; a float factor or window too.
-        ValueError: An argument is out of range, NaN or infinite.
+        TypeError: An argument has the wrong type; *scale_factor* and *scale_window* must not be floats.
+        ValueError: An argument is out of range.
 
     Spec: MINDSPORE-dynamic-*, MACHINE-growth-window, MACHINE-min-scale, MACHINE-skip-infinite-growth.
+
+    >>> scaler = DynamicLossScaler(2.0**10, scale_factor=2, scale_window=1000)
+    >>> gradients = scaler.unscale([np.float32([2048.0, np.inf])])
+    >>> scaler.adjust(all_finite(gradients)), float(scaler.scale_value)
+    (True, 512.0)
     """
 
     def __init__(self, scale_value: float, scale_factor: int, scale_window: int) -> None:
@@ -127,7 +190,7 @@ class DynamicLossScaler(LossScaler):
 
     @property
     def scale_value(self) -> Array:
-        """The scale: float32, shape (). A snapshot. Set it to a positive, finite number."""
+        """Copy of the scale: float32, shape (). Can be set to a positive, finite number, or to an array with one element."""
         return snapshot(self._placed.state.scale)
 
     @scale_value.setter
@@ -137,7 +200,7 @@ class DynamicLossScaler(LossScaler):
 
     @property
     def counter(self) -> Array:
-        """Finite steps since the last growth or overflow: int32, shape (). Set it to an int of at least 0."""
+        """Copy of the number of finite steps since the last growth or overflow: int32, shape (). Can be set to an int."""
         return snapshot(self._placed.state.good_steps)
 
     @counter.setter
@@ -147,35 +210,35 @@ class DynamicLossScaler(LossScaler):
         self._placed.state = state._replace(good_steps=filled_like(state.good_steps, value))
 
     def scale(self, inputs: Tree) -> Tree:
-        """*inputs* times the scale: new arrays of the same dtypes."""
+        """Multiply *inputs* by the scale; see `LossScaler.scale`."""
         return functional.scale(inputs, self._placed.beside(inputs).scale)
 
     def unscale(self, inputs: Tree) -> Tree:
-        """*inputs* divided by the scale: new arrays of the same dtypes."""
+        """Divide *inputs* by the scale; see `LossScaler.unscale`."""
         return functional.unscale(inputs, self._placed.beside(inputs).scale)
 
     def adjust(self, grads_finite: Flag) -> bool:
         """
-        Moves the scale; returns True, whether it changed or not.
+        Update the scale after a step, and return True.
 
         Args:
-            grads_finite: Bool, shape (): whether the gradients were finite.
+            grads_finite: Bool, shape (), or Python bool: True if all gradients of the step were finite.
 
         Raises:
-            TypeError: *grads_finite* is no bool.
-            ValueError: It has another shape, or JAX is tracing it.
+            TypeError: *grads_finite* is not a bool.
+            ValueError: *grads_finite* has another shape, or is being traced by JAX.
+
+        Spec: MINDSPORE-adjust, MINDSPORE-adjust-argument, MINDSPORE-adjust-returns.
         """
         check_flag(grads_finite, "grads_finite")
         flag = None if isinstance(grads_finite, bool) else grads_finite
-        if flag is not None and array_api_compat.device(flag) is None:  # JAX's way to say that the array is being traced
-            raise ValueError(
-                "grads_finite must not be traced, since the scaler keeps what is computed; under jit, use a LossScaleRule"
-            )
+        if flag is not None and array_api_compat.device(flag) is None:  # the device of a JAX array that is being traced
+            raise ValueError("grads_finite must not be traced, since the scaler stores its state; under jit, use a LossScaleRule")
         self._placed.state = self._rule.update(self._placed.beside(flag), grads_finite)
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the next steps depend on, as Python numbers."""
+        """Return the scale, the counter and the arguments of the constructor as Python numbers."""
         rule, state = self._rule, self._placed.state
         return {
             "scale_value": float(state.scale),
@@ -186,10 +249,11 @@ class DynamicLossScaler(LossScaler):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """
-        Goes on where another scaler was when it gave *state_dict*.
+        Restore the state that `state_dict` of this or another scaler returned.
 
         Raises:
-            TypeError, ValueError: A key is missing or unknown, or a value is wrong. Nothing has changed then.
+            TypeError: *state_dict* is not a mapping, or a value has the wrong type. Nothing was changed.
+            ValueError: A key is missing or unknown, or a value is out of range. Nothing was changed.
         """
         check_keys(state_dict, ("scale_value", "counter", "scale_factor", "scale_window"))
         check_count(state_dict["counter"], "counter", low=0)
@@ -201,29 +265,29 @@ class DynamicLossScaler(LossScaler):
 
 class PlacedState:
     """
-    The state of a scaler that goes where its first array is, and stays there.
+    State of a scaler that moves once, to the library and device of the first array, and stays there.
 
-    Made on the host, so that its numbers can be set before there is any array.
+    Until then it is on the host, so that its values can be set before the first array is known.
     """
 
     def __init__(self, state: LossScaleState) -> None:
         self.state = state
-        self._placed = False
+        self._is_placed = False
 
     def beside(self, tree: Tree) -> LossScaleState:
-        """The state, in the library and on the device of the first array that was ever handed in."""
+        """Return the state, after moving it to the library and device of the first array in *tree* if it is still unplaced."""
         like = next(iter(leaves(tree)), None)
-        if like is not None and not self._placed:
+        if like is not None and not self._is_placed:
             xp, device = array_api_compat.array_namespace(like), array_api_compat.device(like)
             placed: LossScaleState = map_leaves(
                 lambda value: xp.asarray(value.item(), dtype=getattr(xp, value.dtype.name), device=device), self.state
             )
-            if device is None:  # JAX's way to say that the array is being traced, and that nothing made beside it may be kept
+            if device is None:  # JAX is tracing *like*: arrays created during a trace must not outlive it
                 return placed
-            self.state, self._placed = placed, True
+            self.state, self._is_placed = placed, True
         return self.state
 
 
 def filled_like(array: Array, value: float) -> Array:
-    """A new array like *array*, of shape (), that holds *value*."""
+    """Return a new array of shape () with this value, in the library, dtype and device of *array*."""
     return array_api_compat.array_namespace(array).full_like(array, value)

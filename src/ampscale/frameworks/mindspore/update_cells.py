@@ -1,5 +1,5 @@
 """
-`mindspore.nn`: the update cells, which move the scale of a step cell.
+`mindspore.nn`: the update cells, which update the scale of a training cell.
 
 Spec: MINDSPORE-update-cell-*.
 """
@@ -14,29 +14,39 @@ from ... import presets
 from ...core.machine import LossScaleState
 from ...core.typing import Array, Flag
 from ...core.validation import check_count, check_flag, check_number, check_scale_array, check_scale_number, check_writable
-from .._arrays import negated
+from .._arrays import logical_not
 from .._validation import check_keys
 
 
 @runtime_checkable
 class UpdateCell(Protocol):
-    """What a step cell asks of an object that moves its scale."""
+    """Interface of an update cell to a training cell."""
 
     def get_loss_scale(self) -> float:
-        """The first scale."""
+        """Return the initial scale."""
 
     def __call__(self, loss_scale: Array, overflow: Flag) -> Flag:
-        """Writes the next scale into *loss_scale*, and returns whether the step is to be skipped."""
+        """Write the next scale into *loss_scale*, and return whether to skip the step."""
 
 
 class FixedLossScaleUpdateCell:
     """
-    An update cell that leaves the scale as it is.
+    MindSpore's `mindspore.nn.FixedLossScaleUpdateCell`: an update cell that never changes the scale.
+
+    Works on float32 and float64 scales of all supported libraries.
 
     Args:
-        loss_scale_value: The scale: a Python number, positive and finite.
+        loss_scale_value: Python number, positive and finite.
+
+    Raises:
+        TypeError: *loss_scale_value* is not an int or float.
+        ValueError: *loss_scale_value* is not positive and finite in float32.
 
     Spec: MINDSPORE-update-cell-fixed.
+
+    >>> update_cell, scale = FixedLossScaleUpdateCell(1024.0), np.full((), 1024.0, np.float32)
+    >>> update_cell(scale, True), float(scale)
+    (True, 1024.0)
     """
 
     def __init__(self, loss_scale_value: float) -> None:
@@ -44,36 +54,53 @@ class FixedLossScaleUpdateCell:
         self.loss_scale_value = loss_scale_value
 
     def get_loss_scale(self) -> float:
-        """The scale."""
+        """Return the scale."""
         return self.loss_scale_value
 
     def __call__(self, loss_scale: Array, overflow: Flag) -> Flag:
-        """*overflow*; the scale is not touched."""
+        """
+        Return *overflow*, and leave *loss_scale* unchanged.
+
+        Args:
+            loss_scale: Ignored.
+            overflow: Bool, shape (), or Python bool: True if a gradient was non-finite.
+
+        Raises:
+            TypeError: *overflow* is not a bool.
+            ValueError: *overflow* has another shape.
+        """
         check_flag(overflow, "overflow")
         return overflow
 
     def next_scale(self, loss_scale: Array, overflow: Flag) -> Array:
-        """*loss_scale* itself."""
+        """Return *loss_scale* itself; for arguments and errors see `__call__`."""
         check_flag(overflow, "overflow")
         return loss_scale
 
 
 class DynamicLossScaleUpdateCell:
     """
-    An update cell that looks for the largest scale without overflow.
+    MindSpore's `mindspore.nn.DynamicLossScaleUpdateCell`: the update cell of dynamic loss scaling.
+
+    Works on float32 and float64 scales of all supported libraries without a host synchronization. A cell stores its counters
+    but not the scale: the caller passes an array, and the cell writes the next scale into it. A backoff never leads below 1,
+    and a growth that would make the scale non-finite is skipped.
 
     Args:
-        loss_scale_value: The first scale: a Python number, positive and finite.
-        scale_factor: The scale is multiplied by this or by its reciprocal: a number of at least 1.
-        scale_window: Finite steps in a row that make the scale grow: an int of at least 1.
-
-    It does not hold the scale: it is handed an array, and writes the next scale into it. A scale that backs off never
-    falls below 1, and a growth that would not be finite keeps it.
+        loss_scale_value: Initial scale: Python number, positive and finite.
+        scale_factor: The scale grows by this factor and backs off by its reciprocal; at least 1.
+        scale_window: Number of consecutive finite steps after which the scale grows.
 
     Raises:
-        TypeError, ValueError: An argument is of the wrong type or out of range.
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range.
 
     Spec: MINDSPORE-update-cell-dynamic, MACHINE-growth-window, MACHINE-min-scale, MACHINE-skip-infinite-growth.
+
+    >>> update_cell = DynamicLossScaleUpdateCell(2.0**12, scale_factor=2, scale_window=1000)
+    >>> scale = np.full((), update_cell.get_loss_scale(), np.float32)
+    >>> update_cell(scale, True), float(scale)
+    (True, 2048.0)
     """
 
     def __init__(self, loss_scale_value: float, scale_factor: float, scale_window: int) -> None:
@@ -83,36 +110,41 @@ class DynamicLossScaleUpdateCell:
         self.loss_scale_value = loss_scale_value
         self.scale_factor = scale_factor
         self.scale_window = scale_window
-        # The rule's own first scale is not used: the scale is handed in, and may lie below the floor.
+        # The rule's initial scale is unused: the scale is an argument of each call, and may even be below `min_scale`.
         self._rule = replace(presets.mindspore_update_cell(1.0, scale_factor, scale_window), skip_infinite_growth=True)
-        self._counts: tuple[int, Array | int] = 0, 0  # calls, and finite steps in a row; one attribute, for threads that read
+        self._counts: tuple[int, Array | int] = (
+            0,
+            0,
+        )  # calls and consecutive finite steps; a tuple, so that other threads read both of one step
 
     @property
     def cur_iter(self) -> int:
-        """MindSpore's counter of steps: the number of the coming one."""
+        """MindSpore's step counter: the number of the next step, from 1."""
         return self._counts[0] + 1
 
     @property
     def last_overflow_iter(self) -> int:
-        """MindSpore's other counter: the last step at which the scale grew or overflowed; 0 before any."""
+        """Number of the last step at which a growth was due or an overflow occurred; 0 before any."""
         calls, good_steps = self._counts
         return calls - int(good_steps)
 
     def get_loss_scale(self) -> float:
-        """The first scale, always: the present one is the step cell's."""
+        """Return the initial scale. The training cell stores the current one."""
         return self.loss_scale_value
 
     def __call__(self, loss_scale: Array, overflow: Flag) -> Flag:
         """
-        Writes the scale of the next step into *loss_scale*; returns *overflow*.
+        Write the scale of the next step into *loss_scale*, and return *overflow*.
 
         Args:
             loss_scale: float32 or float64, shape () or (1,); changed in place.
-            overflow: Bool, shape ().
+            overflow: Bool, shape (), or Python bool: True if a gradient was non-finite.
 
         Raises:
-            TypeError, ValueError: An argument is of the wrong type or shape, or *loss_scale* requires a gradient. Nothing has
-                changed then.
+            TypeError: An argument has the wrong type or dtype, or *loss_scale* is immutable. Nothing was changed.
+            ValueError: An argument has the wrong shape, or *loss_scale* is read-only or requires gradients. Nothing was changed.
+
+        Spec: MINDSPORE-update-cell-call.
         """
         check_writable(loss_scale, "loss_scale")
         if getattr(loss_scale, "requires_grad", False):
@@ -123,30 +155,35 @@ class DynamicLossScaleUpdateCell:
 
     def next_scale(self, loss_scale: Array, overflow: Flag) -> Array:
         """
-        The scale of the next step, as a new array; for libraries whose arrays cannot be written to.
+        Return the scale of the next step as a new array; for libraries with immutable arrays, such as JAX.
 
         Args:
             loss_scale: float32 or float64, shape () or (1,).
-            overflow: Bool, shape ().
+            overflow: Bool, shape (), or Python bool: True if a gradient was non-finite.
 
         Raises:
-            TypeError, ValueError: An argument is of the wrong type or shape. Nothing has changed then.
+            TypeError: An argument has the wrong type or dtype. Nothing was changed.
+            ValueError: An argument has the wrong shape. Nothing was changed.
+
+        >>> DynamicLossScaleUpdateCell(2.0**12, 2, 1000).next_scale(np.float32(4096.0), True).item()
+        2048.0
         """
         next_scale, good_steps = self._next(loss_scale, overflow)
         self._counts = self._counts[0] + 1, good_steps
         return next_scale
 
     def state_dict(self) -> dict[str, int]:
-        """The counters, as Python numbers; the scale is the step cell's."""
+        """Return the counters `cur_iter` and `last_overflow_iter` as ints. The training cell saves the scale."""
         calls, good_steps = self._counts
         return {"cur_iter": calls + 1, "last_overflow_iter": calls - int(good_steps)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """
-        Goes on where another cell was when it gave *state_dict*.
+        Restore the counters that `state_dict` of this or another cell returned.
 
         Raises:
-            TypeError, ValueError: A key is missing or unknown, or a value is wrong. Nothing has changed then.
+            TypeError: *state_dict* is not a mapping, or a value is not an int. Nothing was changed.
+            ValueError: A key is missing or unknown, or a value is out of range. Nothing was changed.
         """
         check_keys(state_dict, ("cur_iter", "last_overflow_iter"))
         check_count(state_dict["cur_iter"], "cur_iter")
@@ -156,10 +193,10 @@ class DynamicLossScaleUpdateCell:
         self._counts = state_dict["cur_iter"] - 1, good_steps
 
     def _next(self, loss_scale: Array, overflow: Flag) -> tuple[Array, Array]:
-        """Return the next scale and the count of finite steps, and change nothing."""
+        """Return the next scale and count of finite steps without storing them."""
         check_scale_array(loss_scale, "loss_scale")
         check_flag(overflow, "overflow")
         xp = array_api_compat.array_namespace(loss_scale)
         zero = xp.zeros_like(loss_scale, dtype=xp.int32)
-        state = self._rule.update(LossScaleState(loss_scale, zero + self._counts[1], zero), negated(overflow))
+        state = self._rule.update(LossScaleState(loss_scale, zero + self._counts[1], zero), logical_not(overflow))
         return state.scale, xp.reshape(state.good_steps, ())

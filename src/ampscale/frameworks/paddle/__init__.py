@@ -1,5 +1,5 @@
 """
-Paddle's loss scaling: `paddle.amp.GradScaler`.
+Paddle's documented loss scaling class, `paddle.amp.GradScaler`, for arrays of any supported library.
 
 Spec: spec/profiles/paddle.md.
 """

@@ -1,5 +1,5 @@
 """
-Paddle's `GradScaler`.
+Paddle's `GradScaler` for arrays of any supported library.
 
 Spec: spec/profiles/paddle.md.
 """
@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from math import nextafter
 from typing import Any
 
 import array_api_compat
@@ -17,18 +16,18 @@ import numpy as np
 
 from ... import functional, presets
 from ...core.dtypes import FLOATS, name_of
-from ...core.rule import LossScaleRule
 from ...core.scaling import in_dtype
 from ...core.type_names import type_name
 from ...core.typing import Array
-from ...core.validation import check_bool, check_count, check_number
+from ...core.validation import check_bool, check_count
 from ...parsing import excerpt
 from .._arrays import HOST
 from .._progress import Stage, out_of_order
 from .._validation import check_keys, is_empty, number_of
 from .optimizer_calls import checked_gradients, minimize_of, parameters_of, step_of, unscale_gradients
+from .validation import check_enable, rule_with
 
-_REFILL = {"accumulated": ("growth", "backoff"), "consecutive": ("finite", "backoff")}
+_RESET_BAD_STEPS_ON = {"accumulated": ("growth", "backoff"), "consecutive": ("finite", "backoff")}
 _KEYS = (
     "scale",
     "incr_ratio",
@@ -43,38 +42,47 @@ _KEYS = (
 
 @dataclass
 class _Progress:
-    """One optimizer between two updates of the scale."""
+    """Progress of one optimizer between two updates of the scale."""
 
-    optimizer: Any  # held, so that its id stays its own
+    optimizer: Any  # keeps a reference, so that the id is not reused
     stage: Stage = Stage.UNSCALING
     finite: bool = True
 
 
 class GradScaler:
     """
-    Scales the loss of a hand-written loop, and skips the steps whose gradients overflowed.
+    Paddle's `paddle.amp.GradScaler`: dynamic loss scaling for hand-written training loops.
+
+    Works on arrays of all supported libraries. An optimizer is a `torch.optim.Optimizer`, or any object with `parameters`, each
+    with `value` and `grad`, and a method ``step()`` or ``minimize(loss)``. Gradients are unscaled in place; if their arrays are
+    immutable (JAX), each `grad` is replaced. A step requires one host synchronization. The scale stays in the range of normal
+    float32 numbers. While one thread trains, others may call the getters and `state_dict`.
 
     Args:
-        enable: Whether there is any scaling; if not, `scale` returns its argument and `minimize` only minimizes.
-        init_loss_scaling: The first scale; positive and finite.
-        incr_ratio: Multiplies the scale when it grows; above 1.
-        decr_ratio: Multiplies the scale when it shrinks; in (0, 1).
-        incr_every_n_steps: Steps with finite gradients in a row that make the scale grow.
-        decr_every_n_nan_or_inf: Steps with a NaN or an infinity that make the scale shrink.
-        use_dynamic_loss_scaling: Whether the scale moves; a fixed scale still skips.
-        decr_count: "accumulated", the document's word: overflows count until the scale grows or shrinks, also over
-            finite steps between them. "consecutive": a finite step sets their count to zero, as Paddle's code does.
-
-    An optimizer is a `torch.optim.Optimizer`, or any object with `parameters`, each with `value` and `grad`, and with
-    ``step()`` or ``minimize(loss)``. Gradients are unscaled in place; where arrays cannot be written to, as JAX's, each
-    `grad` is replaced. The scale stays within the normal float32 numbers. While one thread steps, any others may call the
-    getters and `state_dict`.
+        enable: If False, `scale` returns its argument and `minimize` only minimizes.
+        init_loss_scaling: Initial scale; positive and in the range of normal float32 numbers.
+        incr_ratio: Factor applied when the scale grows; greater than 1.
+        decr_ratio: Factor applied when the scale backs off; in (0, 1).
+        incr_every_n_steps: Number of consecutive finite steps after which the scale grows.
+        decr_every_n_nan_or_inf: Number of counted overflows at which the scale backs off.
+        use_dynamic_loss_scaling: If False, the scale is fixed; steps with an overflow are still skipped.
+        decr_count: "accumulated", as in Paddle's documentation: a finite step does not reset the overflow count.
+            "consecutive", as in Paddle's code: a finite step resets it.
 
     Raises:
-        TypeError: An argument is of the wrong type.
+        TypeError: An argument has the wrong type.
         ValueError: An argument is out of range.
 
     Spec: PADDLE-parameters, PADDLE-defaults, PADDLE-decr-accumulated, PADDLE-decr-consecutive.
+
+    >>> network = ampscale.Network(lambda w, x: anp.sum(w * x), np.float32([1.0, 2.0]))
+    >>> optimizer, scaler = ampscale.optimizers.SGD(network, 0.5), GradScaler(init_loss_scaling=2.0**10)
+    >>> optimizer.parameters[0].grad = scaler.scale(np.float32([2.0, 4.0]))
+    >>> scaler.step(optimizer)
+    True
+    >>> scaler.update()
+    >>> network.params, scaler.get_loss_scaling()
+    (array([0., 0.], dtype=float32), 1024.0)
     """
 
     def __init__(
@@ -89,19 +97,20 @@ class GradScaler:
         *,
         decr_count: str = "accumulated",
     ) -> None:
-        _check_enable(enable)
+        check_enable(enable)
         check_bool(use_dynamic_loss_scaling, "use_dynamic_loss_scaling")
-        if not isinstance(decr_count, str) or decr_count not in _REFILL:
-            raise ValueError(f"decr_count must be one of {list(_REFILL)}, got {excerpt(decr_count)}")
+        if not isinstance(decr_count, str) or decr_count not in _RESET_BAD_STEPS_ON:
+            raise ValueError(f"decr_count must be one of {list(_RESET_BAD_STEPS_ON)}, got {excerpt(decr_count)}")
         self._enable = enable
         self._dynamic = use_dynamic_loss_scaling
         self._rule = replace(
             presets.paddle_document(),
             min_scale=FLOATS["float32"].smallest_normal,
             skip_infinite_growth=True,
-            reset_bad_steps_on=_REFILL[decr_count],
+            reset_bad_steps_on=_RESET_BAD_STEPS_ON[decr_count],
         )
-        self._rule = self._changed(
+        self._rule = rule_with(
+            self._rule,
             init_loss_scaling=init_loss_scaling,
             incr_ratio=incr_ratio,
             decr_ratio=decr_ratio,
@@ -113,164 +122,186 @@ class GradScaler:
 
     def scale(self, var: Array) -> Array:
         """
-        *var* times the scale; *var* itself where scaling is off.
+        Multiply *var* by the scale; return *var* itself if scaling is disabled.
 
         Args:
-            var: Floating-point, any shape: usually the loss.
+            var: Floating-point or complex array of any shape, usually the loss.
 
         Returns:
-            A new array of the same shape; float32 for a 16-bit *var*, else its dtype.
+            A new array of the same shape: float32 for a 16-bit *var*, else of its dtype.
 
         Raises:
-            TypeError: *var* is no array, or not floating-point.
+            TypeError: *var* is not an array, or not floating-point or complex.
+
+        Spec: PADDLE-scale, PADDLE-scale-dtype, PADDLE-scale-argument.
+
+        >>> GradScaler(init_loss_scaling=1024.0).scale(np.float16(100.0)).item()
+        102400.0
         """
         if not self._enable:
             return var
         if not array_api_compat.is_array_api_obj(var):
             raise TypeError(f"var must be an array, got {excerpt(var)} of type {type_name(var)}")
-        wide = in_dtype(var, "float32") if name_of(var.dtype) in ("float16", "bfloat16") else var
-        return functional.scale(wide, self.get_loss_scaling())
+        widened = in_dtype(var, "float32") if name_of(var.dtype) in ("float16", "bfloat16") else var
+        return functional.scale(widened, self.get_loss_scaling())
 
     def minimize(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """
-        Unscales, steps if all gradients are finite, and moves the scale.
+        Unscale the gradients, minimize if all of them are finite, and update the scale.
 
         Args:
-            optimizer: Whose parameters to move.
-            args: Handed to ``optimizer.minimize``: the scaled loss.
-            kwargs: Handed to ``optimizer.minimize``.
+            optimizer: Optimizer whose parameters have scaled gradients.
+            args: Passed to ``optimizer.minimize``: the scaled loss.
+            kwargs: Passed to ``optimizer.minimize``.
 
         Returns:
-            What ``optimizer.minimize`` returned; (None, None) for a skipped step.
+            The result of ``optimizer.minimize``; (None, None) for a skipped step.
 
         Raises:
-            RuntimeError: The optimizer has stepped since the last update, or its step raised; or another one has been
-                unscaled and not stepped, which the update would forget.
-            TypeError: The optimizer's `minimize` does not take these arguments. Nothing has changed then.
+            RuntimeError: Since the last update, the optimizer has stepped or its step was interrupted; or another optimizer
+                has been unscaled and not stepped, since the update would discard its progress.
+            TypeError: ``optimizer.minimize`` does not accept these arguments. Nothing was changed.
+
+        Spec: PADDLE-minimize, PADDLE-minimize-skips, PADDLE-minimize-passes, PADDLE-minimize-returns, PADDLE-call-order.
         """
         minimize = minimize_of(optimizer)
-        with suppress(ValueError):  # a compiled function tells no signature
+        with suppress(ValueError):  # a compiled function may have no signature
             inspect.signature(minimize).bind(*args, **kwargs)
         if not self._enable:
             return minimize(*args, **kwargs)
-        self._check_none_waits(optimizer)
-        progress = self._unscaled(optimizer, "minimize")
+        self._check_no_other_unscaled(optimizer)
+        progress = self._unscale(optimizer, "minimize")
         progress.stage = Stage.STEPPING
         result = minimize(*args, **kwargs) if progress.finite else (None, None)
-        self._close(progress)
+        self._finish(progress)
         if self._dynamic:
             self.update()
         return result
 
     def unscale_(self, optimizer: Any) -> None:
         """
-        Divides the gradients of *optimizer* by the scale, in place, and checks them; once between two updates.
+        Divide the gradients of *optimizer* by the scale in place, and check them; at most once between two updates.
+
+        Args:
+            optimizer: Optimizer whose parameters have scaled gradients.
 
         Raises:
-            RuntimeError: It has been done since the last update, or was interrupted, or the optimizer has stepped.
-            ValueError: A gradient is read-only. Nothing has changed then.
+            RuntimeError: Since the last update, the gradients have been unscaled, unscaling them was interrupted, or the
+                optimizer has stepped.
+            ValueError: A gradient is read-only. Nothing was changed.
+
+        Spec: PADDLE-unscale, PADDLE-unscale-dtypes, PADDLE-call-order.
         """
         if not self._enable:
             return
         if id(optimizer) in self._progress:
             raise out_of_order("unscale_", self._progress[id(optimizer)].stage)
-        self._unscaled(optimizer, "unscale_")
+        self._unscale(optimizer, "unscale_")
 
     def step(self, optimizer: Any) -> bool:
         """
-        Unscales, if `unscale_` has not, and steps if all gradients are finite.
+        Unscale the gradients unless `unscale_` did, and step the optimizer if all of them are finite.
+
+        Args:
+            optimizer: Optimizer whose parameters have scaled gradients.
 
         Returns:
-            Whether the optimizer stepped.
+            True if the optimizer stepped, or if scaling is disabled.
 
         Raises:
-            RuntimeError: The optimizer has stepped since the last `update`, or its step raised.
+            RuntimeError: Since the last update, the optimizer has stepped or its step was interrupted.
+
+        Spec: PADDLE-step, PADDLE-fixed-step, PADDLE-call-order.
         """
-        stepping = step_of(optimizer)
+        optimizer_step = step_of(optimizer)
         if not self._enable:
-            stepping()
+            optimizer_step()
             return True
-        progress = self._unscaled(optimizer, "step")
+        progress = self._unscale(optimizer, "step")
         progress.stage = Stage.STEPPING
         if progress.finite:
-            stepping()
-        self._close(progress)
+            optimizer_step()
+        self._finish(progress)
         return progress.finite
 
     def update(self) -> None:
         """
-        Moves the scale, given all steps since the last update: one overflow among them is an overflow.
+        Update the scale for all steps since the last update: an overflow in one of them counts as one overflow.
 
-        An interrupted `unscale_` counts for nothing. A fixed scale stays.
+        An interrupted `unscale_` does not count. A fixed scale is unchanged.
 
         Raises:
-            RuntimeError: There has been no step or `unscale_` since the last update.
+            RuntimeError: No gradients have been unscaled since the last update, and the scale is not fixed.
+
+        Spec: PADDLE-update, PADDLE-several-optimizers, PADDLE-update-needs-a-step.
         """
         if not self._enable:
             return
         if not self._dynamic:
-            self._progress = self._waiting()
+            self._progress = self._unscaled_only()
             return
         if not self._progress:
-            raise RuntimeError("update() must follow step() or unscale_(): nothing has been checked since the last update()")
+            raise RuntimeError(
+                "update() must be called after step() or unscale_(): no gradients have been checked since the last update()"
+            )
         checked = [progress.finite for progress in self._progress.values() if progress.stage is not Stage.UNSCALING]
         self._state, self._progress = self._rule.update(self._state, all(checked)) if checked else self._state, {}
 
     def is_enable(self) -> bool:
-        """Whether there is any scaling."""
+        """Return True if scaling is enabled."""
         return self._enable
 
     def is_use_dynamic_loss_scaling(self) -> bool:
-        """Whether the scale moves."""
+        """Return True if the scale is dynamic, False if it is fixed."""
         return self._dynamic
 
     def get_loss_scaling(self) -> float:
-        """The present scale. Paddle has no such method; there it is in the state dict only."""
+        """Return the current scale. Paddle has no such method: there, the scale is in the state dict only."""
         return float(self._state.scale)
 
     def get_init_loss_scaling(self) -> float:
-        """The first scale, as it was given, set or loaded."""
+        """Return the initial scale: the value that was last passed, set or loaded."""
         return self._rule.init_scale
 
     def set_init_loss_scaling(self, new_init_loss_scaling: float) -> None:
-        """Sets the first scale, and the present one too; the counts stay."""
-        rule = self._changed(init_loss_scaling=new_init_loss_scaling)
+        """Set the initial and the current scale; the counts are kept."""
+        rule = rule_with(self._rule, init_loss_scaling=new_init_loss_scaling)
         self._rule, self._state = rule, self._state._replace(scale=rule.init(like=HOST).scale)
 
     def get_incr_ratio(self) -> float:
-        """What the scale is multiplied by when it grows."""
+        """Return the factor applied when the scale grows."""
         return self._rule.growth_factor
 
     def set_incr_ratio(self, new_incr_ratio: float) -> None:
-        """Sets what the scale is multiplied by when it grows; above 1."""
-        self._rule = self._changed(incr_ratio=new_incr_ratio)
+        """Set the factor applied when the scale grows; greater than 1."""
+        self._rule = rule_with(self._rule, incr_ratio=new_incr_ratio)
 
     def get_decr_ratio(self) -> float:
-        """What the scale is multiplied by when it shrinks."""
+        """Return the factor applied when the scale backs off."""
         return self._rule.backoff_factor
 
     def set_decr_ratio(self, new_decr_ratio: float) -> None:
-        """Sets what the scale is multiplied by when it shrinks; in (0, 1)."""
-        self._rule = self._changed(decr_ratio=new_decr_ratio)
+        """Set the factor applied when the scale backs off; in (0, 1)."""
+        self._rule = rule_with(self._rule, decr_ratio=new_decr_ratio)
 
     def get_incr_every_n_steps(self) -> int:
-        """Finite steps in a row that make the scale grow."""
+        """Return the number of consecutive finite steps after which the scale grows."""
         return self._rule.growth_interval
 
     def set_incr_every_n_steps(self, new_incr_every_n_steps: int) -> None:
-        """Sets the finite steps in a row that make the scale grow."""
-        self._rule = self._changed(incr_every_n_steps=new_incr_every_n_steps)
+        """Set the number of consecutive finite steps after which the scale grows; at least 1."""
+        self._rule = rule_with(self._rule, incr_every_n_steps=new_incr_every_n_steps)
 
     def get_decr_every_n_nan_or_inf(self) -> int:
-        """Overflows that make the scale shrink."""
+        """Return the number of counted overflows at which the scale backs off."""
         return self._rule.hysteresis
 
     def set_decr_every_n_nan_or_inf(self, new_decr_every_n_nan_or_inf: int) -> None:
-        """Sets the overflows that make the scale shrink."""
-        self._rule = self._changed(decr_every_n_nan_or_inf=new_decr_every_n_nan_or_inf)
+        """Set the number of counted overflows at which the scale backs off; at least 1."""
+        self._rule = rule_with(self._rule, decr_every_n_nan_or_inf=new_decr_every_n_nan_or_inf)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the next steps depend on, under Paddle's keys; empty where scaling is off."""
+        """Return the scale, its constants and both counts under Paddle's keys; an empty dict if scaling is disabled."""
         if not self._enable:
             return {}
         rule, (scale, good_steps, bad_steps) = self._rule, self._state[:3]
@@ -287,30 +318,36 @@ class GradScaler:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """
-        Goes on where another scaler was when it gave *state_dict*; Paddle's own state dicts load as well.
+        Restore the state that `state_dict` of this class or of Paddle's returned.
 
-        A scaler that is off takes the empty dict, and warns about any other.
+        A disabled scaler accepts an empty dict, and warns about any other.
+
+        Args:
+            state_dict: Mapping with Paddle's eight keys.
 
         Raises:
-            TypeError, ValueError: A key is missing or unknown, or a value is wrong. Nothing has changed then.
+            TypeError: *state_dict* is not a mapping, or a value has the wrong type. Nothing was changed.
+            ValueError: A key is missing or unknown, or a value is out of range. Nothing was changed.
+
+        Spec: PADDLE-load-state-dict, PADDLE-load-rejects.
         """
         if not self._enable:
             if not is_empty(state_dict):
-                warnings.warn("this GradScaler is off: the state dict is not used", stacklevel=2)
+                warnings.warn("this GradScaler is disabled: the state dict is not used", stacklevel=2)
             return
         check_keys(state_dict, _KEYS)
         check_bool(state_dict["use_dynamic_loss_scaling"], "use_dynamic_loss_scaling")
         check_count(state_dict["incr_count"], "incr_count", low=0)
         check_count(state_dict["decr_count"], "decr_count", low=0)
         scale = number_of(state_dict["scale"], "scale")
-        rule = self._changed(init_loss_scaling=scale, **{key: state_dict[key] for key in _KEYS[1:5]})
+        rule = rule_with(self._rule, init_loss_scaling=scale, **{key: state_dict[key] for key in _KEYS[1:5]})
         counts = (np.asarray(state_dict[key], np.int32) for key in ("incr_count", "decr_count"))
         state, dynamic = type(self._state)(rule.init(like=HOST).scale, *counts), state_dict["use_dynamic_loss_scaling"]
-        progress = self._progress if dynamic else self._waiting()
+        progress = self._progress if dynamic else self._unscaled_only()
         self._rule, self._state, self._dynamic, self._progress = rule, state, dynamic, progress
 
-    def _unscaled(self, optimizer: Any, caller: str) -> _Progress:
-        """The progress of *optimizer*, whose gradients are unscaled and checked now if they were not."""
+    def _unscale(self, optimizer: Any, caller: str) -> _Progress:
+        """Return the progress of *optimizer*, after unscaling and checking its gradients unless this has been done."""
         progress = self._progress.get(id(optimizer))
         if progress is not None and progress.stage is not Stage.UNSCALED:
             raise out_of_order(caller, progress.stage)
@@ -322,50 +359,19 @@ class GradScaler:
             progress.stage = Stage.UNSCALED
         return progress
 
-    def _waiting(self) -> dict[int, _Progress]:
-        """The optimizers that are to step; with a fixed scale no update lets the others go on."""
+    def _unscaled_only(self) -> dict[int, _Progress]:
+        """Return the optimizers that have been unscaled and not stepped; without updates, the others must not be kept."""
         return {key: progress for key, progress in self._progress.items() if progress.stage is Stage.UNSCALED}
 
-    def _check_none_waits(self, optimizer: Any) -> None:
+    def _check_no_other_unscaled(self, optimizer: Any) -> None:
         others = (progress for progress in self._progress.values() if progress.optimizer is not optimizer)
         if self._dynamic and any(progress.stage is Stage.UNSCALED for progress in others):
             raise RuntimeError(
-                "minimize() updates the scale, but another optimizer waits for its step(): step each, then update()"
+                "minimize() updates the scale, but another optimizer has been unscaled and not stepped: step each, then update()"
             )
 
-    def _close(self, progress: _Progress) -> None:
-        """The optimizer has stepped or was skipped. With a fixed scale no update follows, and it may come again."""
+    def _finish(self, progress: _Progress) -> None:
+        """Record that the optimizer stepped or was skipped. With a fixed scale, no update follows, so its progress is dropped."""
         progress.stage = Stage.STEPPED
         if not self._dynamic:
             self._progress.pop(id(progress.optimizer))
-
-    def _changed(self, **arguments: Any) -> LossScaleRule:
-        """The rule with the documented arguments changed, after they were checked."""
-        if "incr_ratio" in arguments:
-            check_number(arguments["incr_ratio"], "incr_ratio", "a finite number above 1", 1, above=True)
-        if "decr_ratio" in arguments:
-            check_number(arguments["decr_ratio"], "decr_ratio", "a number above 0 and below 1", 0, nextafter(1, 0), above=True)
-        if "init_loss_scaling" in arguments:
-            smallest, largest = FLOATS["float32"].smallest_normal, FLOATS["float32"].largest
-            wanted = "a positive, finite number that is a normal float32"
-            check_number(arguments["init_loss_scaling"], "init_loss_scaling", wanted, smallest, largest)
-        for name in ("incr_every_n_steps", "decr_every_n_nan_or_inf"):
-            if name in arguments:
-                check_count(arguments[name], name)
-        return replace(self._rule, **{_FIELDS[name]: value for name, value in arguments.items()})
-
-
-def _check_enable(value: Any) -> None:
-    if isinstance(value, str) or type(value).__name__ == "device":
-        torchs = "this GradScaler is Paddle's; torch's, whose first argument is a device, is ampscale.frameworks.torch.GradScaler"
-        raise TypeError(f"enable must be a bool, got the device {excerpt(value)}: {torchs}")
-    check_bool(value, "enable")
-
-
-_FIELDS = {
-    "init_loss_scaling": "init_scale",
-    "incr_ratio": "growth_factor",
-    "decr_ratio": "backoff_factor",
-    "incr_every_n_steps": "growth_interval",
-    "decr_every_n_nan_or_inf": "hysteresis",
-}

@@ -1,4 +1,4 @@
-"""Calls of Paddle's scaler to the optimizer of a hand-written loop: its parameters, its step, and its gradients."""
+"""Access of Paddle's scaler to the optimizer of a hand-written loop: its parameters, its gradients, and its step."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,39 +14,39 @@ from .._validation import is_torch_optimizer
 
 def parameters_of(optimizer: Any) -> list[Any]:
     """
-    The parameters that an optimizer of a hand-written loop moves, each with `grad`.
+    Return the parameters that *optimizer* updates, each with `grad`.
 
     Raises:
-        TypeError: It has none.
+        TypeError: *optimizer* has no parameters.
     """
     if is_torch_optimizer(optimizer):
         return [param for group in optimizer.param_groups for param in group["params"]]
     if not hasattr(optimizer, "parameters"):
-        wanted = "a torch.optim.Optimizer, or have parameters, each with value and grad"
-        raise TypeError(f"optimizer must be {wanted}, got {type(optimizer).__name__}")
+        expected = "a torch.optim.Optimizer, or have parameters, each with value and grad"
+        raise TypeError(f"optimizer must be {expected}, got {type(optimizer).__name__}")
     return list(optimizer.parameters)
 
 
 def step_of(optimizer: Any) -> Callable[[], Any]:
     """
-    What makes an optimizer of a hand-written loop step.
+    Return the method `step` of *optimizer*.
 
     Raises:
-        TypeError: It has no parameters, or no method `step`.
+        TypeError: *optimizer* has no parameters or no method `step`.
     """
     parameters_of(optimizer)
     step: Callable[[], Any] | None = getattr(optimizer, "step", None)
     if step is None or not callable(step):
-        raise TypeError(f"optimizer must have a method step() for this, got {type(optimizer).__name__}")
+        raise TypeError(f"optimizer must have a method step(), got {type(optimizer).__name__}")
     return step
 
 
 def minimize_of(optimizer: Any) -> Callable[..., Any]:
     """
-    What makes an optimizer of a hand-written loop minimize; its `step`, which needs no loss, where it has no such method.
+    Return the method `minimize` of *optimizer*; if it has none, a function that ignores its arguments and calls `step`.
 
     Raises:
-        TypeError: It has no parameters, or neither method.
+        TypeError: *optimizer* has no parameters, or neither method.
     """
     parameters_of(optimizer)
     if callable(getattr(optimizer, "minimize", None)):
@@ -57,7 +57,7 @@ def minimize_of(optimizer: Any) -> Callable[..., Any]:
 
 
 class Gradients(NamedTuple):
-    """Gradients that can be unscaled, in place if their library can."""
+    """Gradients that have been validated; `in_place` is False if their arrays are immutable."""
 
     parameters: list[Any]
     backend: Backend
@@ -66,10 +66,11 @@ class Gradients(NamedTuple):
 
 def checked_gradients(parameters: list[Any], scale: float) -> Gradients:
     """
-    Return the gradients of *parameters*, after they were checked, and write nothing but sparse ones that add up an index.
+    Validate the gradients of *parameters* without unscaling them; sparse gradients of torch are coalesced.
 
     Raises:
-        TypeError, ValueError: They cannot be unscaled.
+        TypeError: A gradient is not a floating-point or complex array, or its layout does not allow writing.
+        ValueError: A gradient is read-only.
     """
     for parameter in parameters:
         if getattr(parameter.grad, "is_sparse", False):
@@ -87,10 +88,10 @@ def checked_gradients(parameters: list[Any], scale: float) -> Gradients:
 
 def unscale_gradients(gradients: Gradients, scale: float) -> Flag:
     """
-    Divide *gradients* by *scale*: in place, except for arrays that cannot be written to, which are replaced.
+    Divide *gradients* by *scale* in place, or replace them if their arrays are immutable.
 
     Returns:
-        Bool, shape (): whether all were finite, before and after.
+        A bool of shape (): True if all values are finite before and after the division.
     """
     arrays = [parameter.grad for parameter in gradients.parameters]
     if gradients.in_place:
@@ -102,7 +103,7 @@ def unscale_gradients(gradients: Gradients, scale: float) -> Flag:
 
 
 def _are_writable(gradients: list[Array | None]) -> bool:
-    """Return True if arrays of these libraries can be written to, even if one of these may not be."""
+    """Return True if the libraries of *gradients* have writable arrays, even if one of *gradients* is read-only."""
     return all(
         gradient is None or array_api_compat.is_writeable_array(gradient) or array_api_compat.is_numpy_array(gradient)
         for gradient in gradients

@@ -1,5 +1,5 @@
 """
-torch's loss scaling: `torch.amp.GradScaler`.
+torch's documented loss scaling class: a drop-in replacement for `torch.amp.GradScaler`.
 
 Spec: spec/profiles/torch.md.
 """

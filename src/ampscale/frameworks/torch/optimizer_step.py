@@ -1,5 +1,5 @@
 """
-What torch's `GradScaler` does with one optimizer: unscale its gradients, and step where they were finite.
+Calls of torch's `GradScaler` for one optimizer: unscale its gradients, and step if they are finite.
 
 Spec: TORCH-unscale, TORCH-sparse, TORCH-float16, TORCH-devices, TORCH-step, TORCH-fused.
 """
@@ -21,19 +21,19 @@ _UNSCALED = frozenset([torch.bfloat16, torch.float32, torch.float64])
 
 
 class Gradients(NamedTuple):
-    """The gradients of an optimizer, each of which can be divided in place."""
+    """Gradients of an optimizer, each of which can be divided in place."""
 
     arrays: list[torch.Tensor]
-    at_once: bool  # whether the kernel takes them in one pass
+    at_once: bool  # True if the kernel supports them in one pass
 
 
 def checked_gradients(optimizer: torch.optim.Optimizer, scale: torch.Tensor) -> Gradients:
     """
-    Return the gradients of *optimizer*, and write nothing. Autograd must be off.
+    Return the gradients of *optimizer* without writing to them. The caller must have disabled autograd.
 
     Raises:
-        TypeError: *optimizer* has no `param_groups`, or a gradient has a layout that cannot be written to.
-        ValueError: A gradient is float16 or cannot be written to.
+        TypeError: *optimizer* has no `param_groups`, or the layout of a gradient does not allow writing.
+        ValueError: A gradient is float16 or read-only.
     """
     if not hasattr(optimizer, "param_groups"):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
@@ -49,106 +49,108 @@ def unscale_gradients(
     optimizer: torch.optim.Optimizer, gradients: Gradients, scale: torch.Tensor, *, least: float = 0.0
 ) -> torch.Tensor | None:
     """
-    Divide *gradients* by *scale*, in place. Autograd must be off.
+    Divide *gradients* by *scale* in place, and check them. The caller must have disabled autograd.
 
     Args:
-        optimizer: Its sparse gradients are coalesced first.
-        gradients: Of *optimizer*, as `checked_gradients` returned them; they may lie on several devices.
+        optimizer: Optimizer whose sparse gradients are coalesced first.
+        gradients: Result of `checked_gradients` for *optimizer*, on any number of devices.
         scale: float32, shape ().
-        least: Where *scale* is known to be a power of two: what it is at least; else 0.0.
+        least: Lower bound of *scale* if it is known to be a power of two; else 0.0.
 
     Returns:
-        Whether something was not finite, before or after: float32, shape (), 1.0 or 0.0, on the device of *scale*; None
-        where there are no gradients.
+        torch's `found_inf`: float32 of shape () on the device of *scale*, 1.0 if a value was non-finite before or after the
+        division and else 0.0; None without gradients.
     """
     if not gradients.arrays:
         return None
-    found: torch.Tensor | None = kernels.unscale_at_once_(gradients.arrays, scale) if gradients.at_once else None
-    if found is not None:
-        return found
+    found_inf: torch.Tensor | None = kernels.unscale_at_once_(gradients.arrays, scale) if gradients.at_once else None
+    if found_inf is not None:
+        return found_inf
     groups = _by_device(optimizer).items()
     return reduce(
-        torch.maximum, [moved(_unscaled(values, moved(scale, device), least), scale.device) for device, values in groups]
+        torch.maximum,
+        [to_device(_unscale_group(values, to_device(scale, device), least), scale.device) for device, values in groups],
     )
 
 
-def _unscaled(gradients: list[torch.Tensor], scale: torch.Tensor, least: float) -> torch.Tensor:
+def _unscale_group(gradients: list[torch.Tensor], scale: torch.Tensor, least: float) -> torch.Tensor:
     if kernels.takes(gradients) and kernels.are_apart(gradients):
-        found: torch.Tensor = kernels.unscale_(gradients, scale, least=least)
-        return found
-    return found_from(functional.unscale_and_check(gradients, scale, out=gradients)[1])
+        found_inf: torch.Tensor = kernels.unscale_(gradients, scale, least=least)
+        return found_inf
+    return found_inf_of(functional.unscale_and_check(gradients, scale, out=gradients)[1])
 
 
-def found_from(finite: torch.Tensor) -> torch.Tensor:
-    """*finite*, as torch says it: float32, shape (), 1.0 for an overflow."""
+def found_inf_of(finite: torch.Tensor) -> torch.Tensor:
+    """Return the inverse of *finite* as torch's `found_inf`: float32, shape (), 1.0 for an overflow."""
     return finite.logical_not().to(torch.float32)
 
 
-def step_unless_found(
-    optimizer: torch.optim.Optimizer, found: torch.Tensor | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+def step_if_finite(
+    optimizer: torch.optim.Optimizer, found_inf: torch.Tensor | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> bool | torch.Tensor:
     """
-    Steps where *found* is 0.0.
+    Step if *found_inf* is 0.0.
 
     Args:
-        optimizer: With unscaled gradients.
-        found: float32, shape (), 1.0 for an overflow; None where there are no gradients.
-        args: Handed to ``optimizer.step``.
-        kwargs: Handed to ``optimizer.step``.
+        optimizer: Optimizer with unscaled gradients.
+        found_inf: float32, shape (), 1.0 for an overflow; None without gradients.
+        args: Passed to ``optimizer.step``.
+        kwargs: Passed to ``optimizer.step``.
 
     Returns:
-        Whether it stepped: a bool tensor, unread, for an optimizer that skips by itself; else a bool. For fused SGD with
-        momentum the flag is read until its first step.
+        True if the optimizer stepped, as a bool. For an optimizer that skips on the device, a bool tensor, without a host
+        synchronization; fused SGD with momentum requires one until its first step.
     """
-    if found is None:
+    if found_inf is None:
         return False
-    if not _skips_by_itself(optimizer):
-        applied = not found
+    if not _supports_found_inf(optimizer):
+        applied = not found_inf
         if applied:
             optimizer.step(*args, **kwargs)
         return applied
-    if _lacks_momentum(optimizer) and found:
-        vars(optimizer).pop("grad_scale", None)  # meant for this step
+    if _lacks_momentum(optimizer) and found_inf:
+        vars(optimizer).pop("grad_scale", None)  # the caller set it for this step only
         return False
-    _step_on_device(optimizer, found, args, kwargs)
-    return found.logical_not()
+    _step_on_device(optimizer, found_inf, args, kwargs)
+    return found_inf.logical_not()
 
 
-def move_scale(
-    rule: LossScaleRule, state: LossScaleState, found: list[torch.Tensor], *, is_past: bool, may_undercut: bool
+def update_scale(
+    rule: LossScaleRule, state: LossScaleState, found_inf: list[torch.Tensor], *, may_exceed: bool, may_undercut: bool
 ) -> None:
     """
-    `LossScaleRule.update`, written where *state* is, so that a captured CUDA graph sees it.
+    Write the result of `LossScaleRule.update` into the tensors of *state*, so that a captured CUDA graph reads it.
+
+    torch's own kernel multiplies in float64, rounds once, and skips a growth to infinity, as the rule does. It has no lower
+    bound, and grows only if the count equals the interval: near the bound, the definition replaces it, and a count that may
+    exceed the interval is clamped.
 
     Args:
-        rule: Of `presets.torch`, with a `min_scale`.
-        state: The scale and its counts, shape (), on one device.
-        found: Of each optimizer, as `unscale_gradients` has it; one at least.
-        is_past: Whether the count may have passed the interval, which then was a longer one.
-        may_undercut: Whether the scale may come below the `min_scale`.
-
-    torch's own kernel multiplies in float64, rounds once, and keeps what would be infinite, as the rule does. It knows no
-    lower bound, so that the definition is used near it, and grows where the count is equal to the interval.
+        rule: Rule of `presets.torch` with a `min_scale`.
+        state: Scale and counts of shape () on one device.
+        found_inf: Result of `unscale_gradients` for each optimizer; at least one.
+        may_exceed: True if the count may exceed the interval, because the interval was longer before.
+        may_undercut: True if the new scale may be below `min_scale`.
     """
-    overflow = found[0] if len(found) == 1 else torch.stack(found).amax()
+    overflow = found_inf[0] if len(found_inf) == 1 else torch.stack(found_inf).amax()
     if may_undercut or not (overflow.is_cpu or overflow.is_cuda):
-        for held, value in zip_leaves(state, rule.update(state, overflow == 0)):
-            held.copy_(value)
+        for target, value in zip_leaves(state, rule.update(state, overflow == 0)):
+            target.copy_(value)
         return
-    if is_past:
+    if may_exceed:
         state.good_steps.clamp_(max=rule.growth_interval - 1)
     torch._amp_update_scale_(
         state.scale, state.good_steps, overflow, rule.growth_factor, rule.backoff_factor, rule.growth_interval
     )
 
 
-def moved(value: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """*value* on *device*: without waiting, except on its way to the host, where nothing tells when it has arrived."""
+def to_device(value: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Copy *value* to *device*: asynchronously, except to the host, where a read does not wait for the copy to complete."""
     return value.to(device, non_blocking=device.type != "cpu")
 
 
 def _by_device(optimizer: torch.optim.Optimizer) -> dict[torch.device, list[torch.Tensor]]:
-    """The gradients by device; the values of a sparse one, which its parameter now holds coalesced."""
+    """Return the gradients of each device. A sparse gradient is replaced by its coalesced form, and its values are returned."""
     parameters = [param for group in optimizer.param_groups for param in group["params"] if param.grad is not None]
     by_device: dict[torch.device, list[torch.Tensor]] = {}
     for parameter in parameters:
@@ -162,20 +164,20 @@ def _by_device(optimizer: torch.optim.Optimizer) -> dict[torch.device, list[torc
 def _check_gradient(gradient: torch.Tensor) -> None:
     if gradient.dtype == torch.float16:
         raise ValueError(
-            "gradients must be float32, of float32 parameters under torch.autocast: "
-            f"unscaled in float16, they would lose what the scale has saved; got float16 of shape {tuple(gradient.shape)}"
+            f"gradients must not be float16, got one of shape {tuple(gradient.shape)}: unscaled in float16, small values would "
+            "become zero; use float32 parameters under torch.autocast"
         )
     check_target(gradient, "a gradient")
 
 
-def _skips_by_itself(optimizer: Any) -> bool:
-    """Whether it looks at `found_inf`. What asks for the scaler instead, by an older contract, steps without it too."""
+def _supports_found_inf(optimizer: Any) -> bool:
+    """Return True if the optimizer skips a step by its attribute `found_inf`; one that takes a `grad_scaler` does not need it."""
     supports = getattr(optimizer, "_step_supports_amp_scaling", False)
     return supports and "grad_scaler" not in inspect.signature(optimizer.step).parameters
 
 
 def _lacks_momentum(optimizer: Any) -> bool:
-    """Whether it is SGD before its first step. Fused, and told to skip that, it would keep momentum that nobody has written."""
+    """Return True for SGD with momentum before its first step: if fused and told to skip, it stores uninitialized momentum."""
     return isinstance(optimizer, torch.optim.SGD) and any(
         group["momentum"] and optimizer.state.get(param, {}).get("momentum_buffer") is None
         for group in optimizer.param_groups
@@ -184,11 +186,12 @@ def _lacks_momentum(optimizer: Any) -> bool:
     )
 
 
-def _step_on_device(optimizer: Any, found: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Steps with torch's two attributes. The gradients are unscaled, so only a scale of the user's own is left to divide by."""
-    own = getattr(optimizer, "grad_scale", None)
-    optimizer.grad_scale = None if own is None else torch.as_tensor(own, dtype=torch.float32, device=found.device)
-    optimizer.found_inf = found
+def _step_on_device(optimizer: Any, found_inf: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Step with torch's attributes `found_inf` and `grad_scale`. The latter is the caller's, as the gradients are unscaled."""
+    grad_scale = getattr(optimizer, "grad_scale", None)
+    if grad_scale is not None:
+        grad_scale = torch.as_tensor(grad_scale, dtype=torch.float32, device=found_inf.device)
+    optimizer.grad_scale, optimizer.found_inf = grad_scale, found_inf
     try:
         optimizer.step(*args, **kwargs)
     finally:

@@ -1,5 +1,5 @@
 """
-Arguments of torch's `GradScaler`, as it checks them.
+Argument validation of torch's `GradScaler`.
 
 Spec: TORCH-checked, TORCH-setters-checked, TORCH-device, TORCH-scale-argument, TORCH-closure.
 """
@@ -21,14 +21,14 @@ FLOOR = FLOATS["float32"].smallest_normal
 
 
 def changed(rule: LossScaleRule, **constants: Any) -> LossScaleRule:
-    """Return *rule* with some of its constants changed, after they were checked."""
+    """Return *rule* with other values of some constants. Raise a TypeError or ValueError for an invalid one."""
     if "init_scale" in constants:
         _check_scale(constants["init_scale"], "init_scale")
     if "growth_factor" in constants:
         check_number(constants["growth_factor"], "growth_factor", "a finite number above 1", 1, above=True)
     if "backoff_factor" in constants:
-        wanted = "a number above 0 and below 1"
-        check_number(constants["backoff_factor"], "backoff_factor", wanted, 0, nextafter(1, 0), above=True)
+        expected = "a number above 0 and below 1"
+        check_number(constants["backoff_factor"], "backoff_factor", expected, 0, nextafter(1, 0), above=True)
     return replace(rule, **constants)
 
 
@@ -36,10 +36,10 @@ def checked_outputs(outputs: Any) -> list[torch.Tensor]:
     """Return the tensors in *outputs*, which must all be floating-point or complex."""
     if outputs is None:
         raise TypeError("outputs must be a tensor, or a tuple, list or dict of tensors, got None")
-    found = leaves_with_paths(outputs, "outputs")
-    for path, value in found:
+    tensors = leaves_with_paths(outputs, "outputs")
+    for path, value in tensors:
         check_output(value, path)
-    return [value for _, value in found]
+    return [value for _, value in tensors]
 
 
 def check_output(value: Any, path: str) -> None:
@@ -51,15 +51,15 @@ def check_output(value: Any, path: str) -> None:
 
 
 def check_no_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise a RuntimeError if the arguments of a step hold a closure."""
+    """Raise a RuntimeError if the arguments of a step contain a closure."""
     if "closure" in kwargs or any(callable(argument) for argument in args):
         raise RuntimeError(
-            "step() must come without a closure, which would compute gradients that were neither unscaled nor checked"
+            "step() must be called without a closure: the gradients that it computes would be neither unscaled nor checked"
         )
 
 
 def check_device(device: Any) -> None:
-    """Raise an error unless *device* is a `torch.device` or names one."""
+    """Raise a TypeError or ValueError unless *device* is a `torch.device` or a valid name of one."""
     expected = "a torch.device, or a str that names one, such as 'cuda' or 'cpu'"
     if not isinstance(device, str | torch.device):
         raise TypeError(f"device must be {expected}, got {excerpt(device)} of type {type(device).__name__}")
@@ -70,7 +70,7 @@ def check_device(device: Any) -> None:
 
 
 def scale_of(value: Any, name: str) -> float:
-    """Return the scale that *value* holds: a number, or the only element of a tensor."""
+    """Return a scale as a float: *value* itself, or the only element of a tensor."""
     if isinstance(value, torch.Tensor) and value.requires_grad:
         raise ValueError(f"{name} must not require gradients, got {excerpt(value)}")
     scale = number_of(value, name)
