@@ -1,4 +1,4 @@
-"""Imports between the packages go one way, and below the frameworks no array is read on the host."""
+"""Tests that imports between packages go one way, and that no array is copied to the host below the frameworks."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "ampscale"
 
-# Packages that each package may import, from the ground up; a package may always import itself.
+# Packages that each package may import, in the order of the layers; a package may always import itself.
 BASE = {"files", "parsing"}
 CORE = {"core"} | BASE
 ARRAYS = CORE | {"presets", "backends"}
@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "cli": LIBRARY,
     "__main__": {"cli"},
 }
-# Folders within a package that each folder may import; what stands beside the folders may import all of them.
+# Folders within a package that each folder may import; modules beside the folders may import all of them.
 FOLDERS = {
     "backends": {"numpy": set(), "torch": {"numpy"}, "jax": set(), "cupy": {"cuda"}},
     "simulation": {"recordings": {"traces"}, "identification": {"traces"}},
@@ -45,7 +45,7 @@ FOLDERS = {
     },
 }
 HOST = BASE | {"frameworks", "simulation", "checkpoints", "cli", "__main__"}  # packages that may read array values
-# Whatever runs code that it reads, also in programs within strings.
+# Functions that execute code they read, also in programs within strings.
 CODE_FROM_DATA = re.compile(
     r"\b(from |import\b.*)(pickle|_pickle|cloudpickle|marshal|shelve|dill|joblib)\b"
     r"|(?<![.\w])(eval|exec)\(|allow_pickle=True|torch\.load\((?!.*weights_only=True)"
@@ -57,7 +57,7 @@ def package_of(path: Path) -> str:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Every module or name that a file imports, absolute."""
+    """Yield every module or name that a file imports, as an absolute name."""
     package = ("ampscale", *path.relative_to(SOURCE).parts[:-1])
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -69,25 +69,25 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def imported_packages(path: Path) -> set[str]:
-    """The packages of ours that a file imports; "__init__" for a name of the top level."""
+    """Return the packages of ampscale that a file imports; "__init__" stands for a name of the top level."""
     names = (module.split(".")[1:2] for module in imported(path) if module.split(".")[0] == "ampscale")
     return {name[0] if name and name[0] in MAY_IMPORT else "__init__" for name in names}
 
 
 def cycles(files: list[Path]) -> list[list[str]]:
-    """Every circle of modules that import each other, imports within functions included."""
+    """Return every cycle of imports, also of imports within functions."""
     modules = {
         ".".join(("ampscale", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"): path for path in files
     }
     targets = {}
     for name, path in modules.items():
-        found = {module if module in modules else module.rpartition(".")[0] for module in imported(path)}
-        targets[name] = (found & set(modules)) - {name}
-    circles, done = [], set()
+        names = {module if module in modules else module.rpartition(".")[0] for module in imported(path)}
+        targets[name] = (names & set(modules)) - {name}
+    found, done = [], set()
 
     def visit(name: str, trail: list[str]) -> None:
         if name in trail:
-            circles.append([*trail[trail.index(name) :], name])
+            found.append([*trail[trail.index(name) :], name])
         elif name not in done:
             for target in sorted(targets[name]):
                 visit(target, [*trail, name])
@@ -95,11 +95,11 @@ def cycles(files: list[Path]) -> list[list[str]]:
 
     for name in sorted(modules):
         visit(name, [])
-    return circles
+    return found
 
 
 def host_reads(path: Path) -> Iterator[str]:
-    """Every place that may turn an array into a Python number, outside functions that say so in their name."""
+    """Yield each call that may convert an array to a Python number, except in functions whose name ends in _host."""
     reading = {"bool", "float", "int", "complex"}
     tree = ast.parse(path.read_text())
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.endswith("_host"))
@@ -119,15 +119,16 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_packages_import_only_packages_below_them(package):
-    """`MAY_IMPORT` lists them."""
+    """`MAY_IMPORT` lists the packages that each may import."""
     files = [path for path in FILES if package_of(path) == package]
     assert files
-    assert {path.name: found for path in files if (found := imported_packages(path) - {package} - MAY_IMPORT[package])} == {}
+    wrong = {path.name: imported_packages(path) - {package} - MAY_IMPORT[package] for path in files}
+    assert {name: packages for name, packages in wrong.items() if packages} == {}
 
 
 @pytest.mark.parametrize(("package", "folder"), [(package, folder) for package in FOLDERS for folder in FOLDERS[package]])
 def test_folders_import_only_folders_below_them(package, folder):
-    """A module beside the folders belongs to all of them; `FOLDERS` lists the folders that one may import."""
+    """`FOLDERS` lists the folders that each may import."""
     others = (set(FOLDERS[package]) - {folder}) - FOLDERS[package][folder]
     files = (SOURCE / package / folder).rglob("*.py")
     wrong = {f"ampscale.{package}.{other}" for other in others}
@@ -135,48 +136,48 @@ def test_folders_import_only_folders_below_them(package, folder):
 
 
 def test_no_modules_import_each_other():
-    """Neither at the top of a file nor within a function."""
+    """Imports within functions count too."""
     assert cycles([path for path in FILES if path.name != "__init__.py"]) == []
 
 
 def test_core_imports_the_standard_library_and_array_api_compat():
-    """The core knows no array library."""
+    """It imports no array library."""
     modules = {module.split(".")[0] for path in FILES if package_of(path) == "core" for module in imported(path)}
     assert modules - sys.stdlib_module_names - {"ampscale"} == {"array_api_compat"}
 
 
 @pytest.mark.parametrize("library", ["torch", "jax", "cupy"])
 def test_libraries_are_imported_only_in_files_or_folders_of_their_name(library):
-    """A user who has not imported a library gets it only by its name."""
+    """A library that the user has not imported is imported only if its name is used."""
     importing = [path for path in FILES if library in {module.partition(".")[0] for module in imported(path)}]
     assert importing
     assert [path for path in importing if library not in f"{path.parent.name}/{path.stem}"] == []
 
 
-def test_the_suite_is_imported_nowhere():
-    """The suite tests the library, and the library does without it."""
+def test_the_library_does_not_import_the_suite():
+    """The suite is another distribution, which may not be installed."""
     assert [path for path in FILES if any(module.startswith("ampscale_conformance") for module in imported(path))] == []
 
 
 @pytest.mark.clause("STEP-two-modes")
 def test_no_array_is_read_on_the_host_below_the_frameworks():
-    """Except in functions whose name ends in _host."""
+    """Functions whose name ends in _host are exempt."""
     assert [read for path in FILES if package_of(path) not in HOST for read in host_reads(path)] == []
 
 
 def test_modules_have_at_most_400_lines():
-    """Except presets.py, where all published scalers stand side by side."""
+    """Except presets.py, which has all published scalers."""
     sizes = {path.relative_to(SOURCE).as_posix(): len(path.read_text().splitlines()) for path in FILES}
     assert {name for name, lines in sizes.items() if lines > 400} == {"presets.py"}
 
 
 def test_no_code_runs_from_data():
-    """Nothing is unpickled, evaluated or executed; torch's files are read for weights only."""
-    assert [(path.name, found[0]) for path in FILES for found in CODE_FROM_DATA.finditer(path.read_text("utf-8"))] == []
+    """Nothing is unpickled, evaluated or executed; torch files are read with the weights-only loader."""
+    assert [(path.name, match[0]) for path in FILES for match in CODE_FROM_DATA.finditer(path.read_text("utf-8"))] == []
 
 
-def test_violations_are_found(tmp_path, monkeypatch):
-    """Imports upward, relative or absolute, circles and host reads."""
+def test_violations_are_detected(tmp_path, monkeypatch):
+    """These are upward imports, relative and absolute, cycles and host reads."""
     monkeypatch.setattr(f"{__name__}.SOURCE", tmp_path)
     file, other = tmp_path / "core" / "machine.py", tmp_path / "core" / "rule.py"
     file.parent.mkdir()
@@ -191,7 +192,7 @@ def test_violations_are_found(tmp_path, monkeypatch):
 
 
 def test_contributing_answers_its_twenty_questions():
-    """Each file is there and has the name that answers."""
+    """Each file exists and contains the name in the last column."""
     root = SOURCE.parent.parent
     answers = re.findall(r"^\| .*\?.* \| `(\S+)` \| `(.+)` \|$", (root / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
     assert len(answers) == 20
