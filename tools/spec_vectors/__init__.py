@@ -1,1 +1,1 @@
-"""Recomputes the expected values of spec/vectors with the oracle of the suite: `python -m spec_vectors`."""
+"""Recomputation of the expected values in spec/vectors with the oracle of the conformance suite: `python -m spec_vectors`."""

@@ -1,4 +1,4 @@
-"""`python -m spec_vectors`: see compare.py."""
+"""Command `python -m spec_vectors`; see compare.py."""
 
 import sys
 

@@ -1,7 +1,7 @@
 """
-The vectors of spec/ against the oracle: `python -m spec_vectors.compare` says where the two differ.
+Comparison of the test vectors in spec/ with the oracle: `python -m spec_vectors.compare` prints all differences.
 
-With `--write` a value that differs is replaced by the oracle's, and nothing else in its file is touched.
+With `--write`, a value that differs is replaced by the oracle's, and the rest of its file is left unchanged.
 """
 
 import argparse
@@ -28,29 +28,29 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
 @dataclass(frozen=True)
 class Difference:
     """
-    A place where a vector and the oracle disagree.
+    Value of a vector that differs from the oracle's.
 
     Args:
-        file: The file's name without its ending.
-        id: The vector.
-        where: The member, and the place in it, as "expect[1].parameters[0]".
-        said: What the file says there; None for nothing.
-        computed: What the oracle says; None for nothing.
+        file: Name of the file without its suffix.
+        id: Id of the vector.
+        path: Path of the value in the vector, such as "expect[1].parameters[0]".
+        stored: Value in the file; None if it is absent.
+        computed: Value of the oracle; None if it must be absent.
     """
 
     file: str
     id: str
-    where: str
-    said: Any
+    path: str
+    stored: Any
     computed: Any
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.id}: {self.where}\n- {json.dumps(self.said)}\n+ {json.dumps(self.computed)}\n"
+        return f"{self.file}: {self.id}: {self.path}\n- {json.dumps(self.stored)}\n+ {json.dumps(self.computed)}\n"
 
 
 @dataclass
-class Outcome:
-    """What came of a reading: differences, and how many vectors of each kind were recomputed, are decisions, or are unknown."""
+class VectorReport:
+    """Differences, and for each kind the number of vectors that were recomputed, are decisions, or are unknown."""
 
     differences: list[Difference] = field(default_factory=list)
     recomputed: Counter[str] = field(default_factory=Counter)
@@ -60,8 +60,8 @@ class Outcome:
     def __str__(self) -> str:
         lines = [
             _counted("recomputed", self.recomputed),
-            _counted("decisions, with nothing to compute", self.decisions),
-            *([_counted("of a kind that the oracle does not know", self.unknown)] if self.unknown else []),
+            _counted("decisions, not computed", self.decisions),
+            *([_counted("of an unknown kind", self.unknown)] if self.unknown else []),
             f"differences: {len(self.differences)}",
         ]
         return "".join(str(difference) for difference in self.differences) + "".join(f"{line}\n" for line in lines)
@@ -72,58 +72,58 @@ def spec_vectors() -> Path:
     return Path(__file__).parents[2] / "spec" / "vectors"
 
 
-def compare(folder: Path) -> Outcome:
+def compare(folder: Path) -> VectorReport:
     """
-    Every vector of a folder beside the oracle.
+    Compare all vectors of a folder with the oracle.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: The folder has no vectors.
     """
-    outcome = Outcome()
+    report = VectorReport()
     for path in _files(folder):
-        for case, found in _found(json.loads(path.read_text("utf-8")), outcome):
-            for member, computed in found.items():
-                outcome.differences += _differences(path.stem, case["id"], member, case.get(member), computed)
-    return outcome
+        for case, members in _recomputed(json.loads(path.read_text("utf-8")), report):
+            for member, computed in members.items():
+                report.differences += _differences(path.stem, case["id"], member, case.get(member), computed)
+    return report
 
 
 def rewrite(folder: Path) -> list[Path]:
     """
-    Puts the oracle's values where a vector says others. A file is written only if something in it differs.
+    Replace all values that differ by the oracle's. A file is written only if one of its values differs.
 
     Returns:
         The files that were written.
 
     Raises:
-        ValueError: A member would have to come or to go, which is for a person to do. Its file is as it was.
+        ValueError: A member must be added or removed, which this function does not do. Its file is left unchanged.
     """
     written = []
     for path in _files(folder):
-        text = before = path.read_text("utf-8")
-        for case, found in _found(json.loads(text), Outcome()):
-            for member, computed in found.items():
+        text = old_text = path.read_text("utf-8")
+        for case, members in _recomputed(json.loads(text), VectorReport()):
+            for member, computed in members.items():
                 if list(_differences(path.stem, case["id"], member, case.get(member), computed)):
                     text = _replaced(text, case["id"], member, _merged(case.get(member), computed))
-        if text != before:
+        if text != old_text:
             write_atomically(path, text)
             written.append(path)
     return written
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """The command: its exit status is 1 where something differed, or a kind of vector is unknown, and else 0."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 1 if a value differs or a kind of vector is unknown, otherwise 0."""
     parser = argparse.ArgumentParser(prog="python -m spec_vectors.compare", description=(__doc__ or "").strip())
     parser.add_argument("folder", nargs="?", type=Path, default=spec_vectors(), help="the folder of the vectors")
-    parser.add_argument("--write", action="store_true", help="put the oracle's values where a vector says others")
-    options = parser.parse_args(given)
+    parser.add_argument("--write", action="store_true", help="replace all values that differ by the oracle's")
+    options = parser.parse_args(argv)
     try:
-        outcome = compare(options.folder)
-        sys.stdout.write(str(outcome))
+        report = compare(options.folder)
+        sys.stdout.write(str(report))
         if options.write:
             sys.stdout.writelines(f"written: {path}\n" for path in rewrite(options.folder))
     except (FileNotFoundError, ValueError) as error:
         parser.error(str(error))
-    return 1 if outcome.differences or outcome.unknown else 0
+    return 1 if report.differences or report.unknown else 0
 
 
 def _files(folder: Path) -> list[Path]:
@@ -133,75 +133,75 @@ def _files(folder: Path) -> list[Path]:
     return files
 
 
-def _found(file: Mapping[str, Any], outcome: Outcome) -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:
-    """Each vector that can be recomputed, with what came of it; the others are counted."""
+def _recomputed(file: Mapping[str, Any], report: VectorReport) -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:
+    """Yield each vector that can be recomputed with its computed members, and count all vectors in *report*."""
     for case in file["cases"]:
         kind = case["kind"]
-        counter = outcome.recomputed if kind in KINDS else outcome.decisions if kind in DECISIONS else outcome.unknown
+        counter = report.recomputed if kind in KINDS else report.decisions if kind in DECISIONS else report.unknown
         counter[kind] += 1
         if kind in KINDS:
             yield case, recomputed(file["chapter"], case)
 
 
-def _differences(file: str, id: str, where: str, said: Any, computed: Any) -> Iterator[Difference]:
-    """Every place in two values where they are not the same; any NaN equals any NaN."""
-    pairs = _pairs(said, computed)
-    if pairs is None and not _same(said, computed):
-        yield Difference(file, id, where, said, computed)
-    for key, one, other in pairs or []:
-        yield from _differences(file, id, f"{where}[{key}]" if isinstance(key, int) else f"{where}.{key}", one, other)
+def _differences(file: str, id: str, path: str, stored: Any, computed: Any) -> Iterator[Difference]:
+    """Yield all differences between two values. NaNs are equal."""
+    pairs = _pairs(stored, computed)
+    if pairs is None and not _equal(stored, computed):
+        yield Difference(file, id, path, stored, computed)
+    for key, left, right in pairs or []:
+        yield from _differences(file, id, f"{path}[{key}]" if isinstance(key, int) else f"{path}.{key}", left, right)
 
 
-def _merged(said: Any, computed: Any) -> Any:
-    """The computed value in the order in which the other one says it, and in its very words wherever the two are the same."""
-    pairs = _pairs(said, computed)
+def _merged(stored: Any, computed: Any) -> Any:
+    """Return *computed* in the order of *stored*, and with the stored value wherever the two are equal."""
+    pairs = _pairs(stored, computed)
     if pairs is None:
-        return said if _same(said, computed) else computed
-    merged = [(key, _merged(one, other)) for key, one, other in pairs]
-    return dict(merged) if isinstance(said, dict) else [value for _, value in merged]
+        return stored if _equal(stored, computed) else computed
+    merged = [(key, _merged(left, right)) for key, left, right in pairs]
+    return dict(merged) if isinstance(stored, dict) else [value for _, value in merged]
 
 
-def _pairs(said: Any, computed: Any) -> list[tuple[Any, Any, Any]] | None:
-    """What two containers of one kind hold side by side; None for arrays, and for what is not so."""
-    if isinstance(said, dict) and isinstance(computed, dict) and set(said) == set(computed) and "bits" not in said:
-        return [(key, said[key], computed[key]) for key in said]
-    if isinstance(said, list) and isinstance(computed, list) and len(said) == len(computed):
-        return [(at, one, other) for at, (one, other) in enumerate(zip(said, computed, strict=True))]
+def _pairs(stored: Any, computed: Any) -> list[tuple[Any, Any, Any]] | None:
+    """Return the keys or indices of two containers with both items; None for arrays and for values that do not match."""
+    if isinstance(stored, dict) and isinstance(computed, dict) and set(stored) == set(computed) and "bits" not in stored:
+        return [(key, stored[key], computed[key]) for key in stored]
+    if isinstance(stored, list) and isinstance(computed, list) and len(stored) == len(computed):
+        return [(index, *items) for index, items in enumerate(zip(stored, computed, strict=True))]
     return None
 
 
-def _same(said: Any, computed: Any) -> bool:
-    if not (isinstance(said, dict) and isinstance(computed, dict) and "bits" in computed):
-        return type(said) is type(computed) and bool(said == computed)
+def _equal(stored: Any, computed: Any) -> bool:
+    if not (isinstance(stored, dict) and isinstance(computed, dict) and "bits" in computed):
+        return type(stored) is type(computed) and bool(stored == computed)
     try:
-        return same(Bits.from_json(said), Bits.from_json(computed))
-    except ValueError:  # what is said is no array
+        return same(Bits.from_json(stored), Bits.from_json(computed))
+    except ValueError:  # the stored value is not an array
         return False
 
 
 def _replaced(text: str, id: str, member: str, computed: Any) -> str:
-    """A file with another value for one member of one vector, laid out as the value before it."""
+    """Return the text of a file with another value for one member of one vector, formatted like the old value."""
     start = text.index(f'"id": {json.dumps(id)}')
     following = text.find('"id": ', start + 1)
     end = len(text) if following < 0 else following
     label = f"{json.dumps(member)}: "
-    at = text.find(f"\n      {label}", start, end)
-    if at < 0 or computed is None:
-        raise ValueError(f"{id} must {'lose' if computed is None else 'gain'} its member {member}, which is for a person to do")
-    at += len(label) + 7
-    _, after = json.JSONDecoder().raw_decode(text, at)
-    return text[:at] + _laid_out(text[at:after], json.dumps(computed)) + text[after:]
+    index = text.find(f"\n      {label}", start, end)
+    if index < 0 or computed is None:
+        raise ValueError(f"{id} must {'lose' if computed is None else 'gain'} its member {member}; edit the file by hand")
+    index += len(label) + 7
+    _, value_end = json.JSONDecoder().raw_decode(text, index)
+    return text[:index] + _formatted(json.dumps(computed), text[index:value_end]) + text[value_end:]
 
 
-def _laid_out(before: str, flat: str) -> str:
-    """A JSON text with the spaces and the lines of another one, where both have as many parts."""
-    old, new = list(_TOKEN.finditer(before)), _TOKEN.findall(flat)
+def _formatted(text: str, template: str) -> str:
+    """Return a JSON text with the white space of *template* if both have the same number of tokens, otherwise unchanged."""
+    old, new = list(_TOKEN.finditer(template)), _TOKEN.findall(text)
     if len(old) != len(new):
-        return flat
-    gaps = [before[one.end() : other.start()] for one, other in pairwise(old)]
-    return "".join(part + gap for part, gap in zip(new, [*gaps, ""], strict=True))
+        return text
+    gaps = [template[left.end() : right.start()] for left, right in pairwise(old)]
+    return "".join(token + gap for token, gap in zip(new, [*gaps, ""], strict=True))
 
 
-def _counted(what: str, counts: Counter[str]) -> str:
+def _counted(label: str, counts: Counter[str]) -> str:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    return f"{what}: {counts.total()}" + (f" ({kinds})" if kinds else "")
+    return f"{label}: {counts.total()}" + (f" ({kinds})" if kinds else "")

@@ -1,4 +1,4 @@
-"""What stands in a file of vectors: numbers from their hex form, arguments from theirs, and back."""
+"""Decoding of the values in the vector files, and encoding of scalars."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,51 +9,51 @@ from ampscale_conformance.oracle.machine import Constants
 from ampscale_conformance.oracle.tensors import array, numbers
 
 
-def argument(said: Any) -> Any:
-    """What stands for an argument: see "A vector" in spec/README.md. A NumPy scalar is the Python number that it holds."""
-    if isinstance(said, str):
-        return float.fromhex(said)
-    if isinstance(said, list):
-        return [argument(item) for item in said]
-    if not isinstance(said, Mapping):
-        return said
-    if "bits" in said:
-        return Bits.from_json(said)
-    if "dict" in said:
-        return {key: argument(item) for key, item in said["dict"].items()}
-    if "text" in said:
-        return said["text"]
-    value = argument(said["value"])
-    return value if said["numpy"] == "int64" else rounded(value, said["numpy"])
+def argument(encoded: Any) -> Any:
+    """Return the value of an encoded argument, as defined in spec/README.md. A NumPy scalar becomes a Python number."""
+    if isinstance(encoded, str):
+        return float.fromhex(encoded)
+    if isinstance(encoded, list):
+        return [argument(item) for item in encoded]
+    if not isinstance(encoded, Mapping):
+        return encoded
+    if "bits" in encoded:
+        return Bits.from_json(encoded)
+    if "dict" in encoded:
+        return {key: argument(item) for key, item in encoded["dict"].items()}
+    if "text" in encoded:
+        return encoded["text"]
+    value = argument(encoded["value"])
+    return value if encoded["numpy"] == "int64" else rounded(value, encoded["numpy"])
 
 
-def arguments(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by their names."""
-    return {name: argument(value) for name, value in said.items()}
+def arguments(encoded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of encoded arguments, by name."""
+    return {name: argument(value) for name, value in encoded.items()}
 
 
-def rule(said: Mapping[str, Any]) -> Constants:
-    """A rule, whose `reset_bad_steps_on` and `dtype` are plain words."""
-    words = {name: said[name] for name in ("reset_bad_steps_on", "dtype") if name in said}
-    if "reset_bad_steps_on" in words:
-        words["reset_bad_steps_on"] = tuple(words["reset_bad_steps_on"])
-    return Constants(**arguments({name: value for name, value in said.items() if name not in words}), **words)
+def rule(encoded: Mapping[str, Any]) -> Constants:
+    """Return the constants of an encoded rule, in which `reset_bad_steps_on` and `dtype` are plain strings."""
+    strings = {name: encoded[name] for name in ("reset_bad_steps_on", "dtype") if name in encoded}
+    if "reset_bad_steps_on" in strings:
+        strings["reset_bad_steps_on"] = tuple(strings["reset_bad_steps_on"])
+    return Constants(**arguments({name: value for name, value in encoded.items() if name not in strings}), **strings)
 
 
-def number(said: Any) -> float:
-    """A scale or a limit: a float, or an array of one element."""
-    value = argument(said)
+def number(encoded: Any) -> float:
+    """Return an encoded scale or norm limit, which is a float or an array of one element."""
+    value = argument(encoded)
     if isinstance(value, Bits):
-        (only,) = numbers(value)
-        return float(only)
+        (item,) = numbers(value)
+        return float(item)
     return float(value)
 
 
-def flags(said: str) -> list[bool]:
-    """One sign a step: + finite, - overflow."""
-    return [sign == "+" for sign in said]
+def flags(encoded: str) -> list[bool]:
+    """Return the flags of a text with one sign for each step: + for finite, - for an overflow."""
+    return [sign == "+" for sign in encoded]
 
 
 def scalar(value: float, dtype: str, shape: tuple[int, ...] = ()) -> Any:
-    """A number as an array of one element."""
+    """Return a number encoded as an array of one element."""
     return array(dtype, value, shape).to_json()

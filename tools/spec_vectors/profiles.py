@@ -1,4 +1,4 @@
-"""The documented classes of MindSpore, Paddle and torch as constants, in the words of spec/profiles."""
+"""Constants of the documented classes of MindSpore, Paddle and torch, as defined in spec/profiles."""
 
 from typing import Any
 
@@ -7,42 +7,42 @@ from ampscale_conformance.oracle.machine import Constants
 SMALLEST_NORMAL = 2.0**-126  # of float32: PADDLE-min-scale, TORCH-min-scale
 
 
-def constants(chapter: str, name: str, given: dict[str, Any]) -> Constants:
+def constants(chapter: str, name: str, settings: dict[str, Any]) -> Constants:
     """
-    What a class of a profile does with the scale.
+    Return the constants of a class of a profile.
 
     Args:
         chapter: "mindspore", "mindformers", "paddle" or "torch".
-        name: The class.
-        given: The arguments of its constructor.
+        name: Name of the class.
+        settings: Arguments of its constructor.
 
     Raises:
-        ValueError: The profile has no such class that moves a scale.
+        ValueError: The profile has no loss scaler of this name.
     """
     classes = {"paddle": PADDLE, "torch": TORCH}.get(chapter, MINDSPORE)
     if name not in classes:
         raise ValueError(f"class must be one of {sorted(classes)}, got {name!r}")
-    made: Constants = classes[name](**given)
-    return made
+    result: Constants = classes[name](**settings)
+    return result
 
 
 def fixed(scale: float, dtype: str = "float32") -> Constants:
-    """A scale that never moves."""
+    """Return the constants of a scale that never changes."""
     return Constants(init_scale=scale, growth_factor=1.0, backoff_factor=1.0, dtype=dtype)
 
 
 def _scaler(scale_value: float, scale_factor: int, scale_window: int) -> Constants:
-    """MINDSPORE-dynamic-division: a true division by the factor."""
+    """Return constants that divide by the factor: MINDSPORE-dynamic-division."""
     return _mindspore(scale_value, scale_factor, scale_window, divide_on_backoff=True)
 
 
 def _update_cell(loss_scale_value: float, scale_factor: float, scale_window: int) -> Constants:
-    """MINDSPORE-update-cell-reciprocal: a product with the reciprocal, rounded to float32."""
+    """Return constants that multiply by the reciprocal rounded to float32: MINDSPORE-update-cell-reciprocal."""
     return _mindspore(loss_scale_value, scale_factor, scale_window)
 
 
 def _manager(init_loss_scale: float = 2.0**24, scale_factor: float = 2, scale_window: int = 2000) -> Constants:
-    """MINDSPORE-manager-dynamic: the same in float64."""
+    """Return constants that multiply by the reciprocal in float64: MINDSPORE-manager-dynamic."""
     return _mindspore(init_loss_scale, scale_factor, scale_window, dtype="float64")
 
 
@@ -68,7 +68,7 @@ def _paddle(
     use_dynamic_loss_scaling: bool = True,
     decr_count: str = "accumulated",
 ) -> Constants:
-    """PADDLE-decr-accumulated and PADDLE-decr-consecutive differ in what forgets the overflows."""
+    """Return constants that reset the overflow count as PADDLE-decr-accumulated or PADDLE-decr-consecutive requires."""
     if not enable:
         return fixed(1.0)
     if not use_dynamic_loss_scaling:
@@ -87,7 +87,7 @@ def _paddle(
 def _torch(
     init_scale: float = 65536.0, growth_factor: float = 2.0, backoff_factor: float = 0.5, growth_interval: int = 2000
 ) -> Constants:
-    """TORCH-arithmetic: factors in float64, the product rounded once."""
+    """Return constants that apply factors in float64 and round once: TORCH-arithmetic."""
     return Constants(
         init_scale=init_scale,
         growth_factor=growth_factor,

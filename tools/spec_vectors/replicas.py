@@ -1,4 +1,4 @@
-"""What several replicas make of their gradients and flags: spec/60-replicas.md."""
+"""Collective operations of spec/60-replicas.md: the mean of gradients and the agreement on flags."""
 
 import math
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from ampscale_conformance.oracle.arithmetic import nearest, total
 from ampscale_conformance.oracle.tensors import from_numbers, numbers, part_of
 
 
-def mean(ranks: Sequence[Sequence[Bits]]) -> list[Bits]:
-    """The elementwise mean of what each rank has, exact and rounded once to the dtypes that came."""
-    return [_mean_of(leaves) for leaves in zip(*ranks, strict=True)]
+def mean(replicas: Sequence[Sequence[Bits]]) -> list[Bits]:
+    """Return the exact elementwise mean of the replicas' arrays, rounded once to their dtypes."""
+    return [_mean_of(leaves) for leaves in zip(*replicas, strict=True)]
 
 
 def agreed(flags: Sequence[bool]) -> bool:
-    """What all ranks decide: a single overflow stops all."""
+    """Return True if the gradients of all replicas are finite."""
     return all(flags)
 
 
@@ -29,5 +29,5 @@ def _mean_of(leaves: Sequence[Bits]) -> Bits:
 def _mean(values: Sequence[Number], dtype: str) -> Number:
     if not all(map(math.isfinite, values)):
         return total(values, dtype)
-    minus = all(map(is_negative, values))
-    return nearest(sum((Fraction(value) for value in values), Fraction(0)) / len(values), dtype, minus)
+    negative = all(map(is_negative, values))
+    return nearest(sum((Fraction(value) for value in values), Fraction(0)) / len(values), dtype, negative)

@@ -1,4 +1,4 @@
-"""The documented cells, where the vectors do not go."""
+"""Tests of the documented cells, for inputs that the vectors do not have."""
 
 import pytest
 from ampscale_conformance.oracle.tensors import array
@@ -8,7 +8,7 @@ INFINITE = [float("inf")]
 
 
 def run(chapter, cell, gradients, *, parameters=(4.0,), dtype="float32", rate=0.5, **fields):
-    """Every output of a call a gradient, over one parameter."""
+    """Return the outputs of one call for each gradient, with one parameter."""
     case = {
         "cell": cell,
         "parameters": [array(dtype, list(parameters)).to_json()],
@@ -20,38 +20,38 @@ def run(chapter, cell, gradients, *, parameters=(4.0,), dtype="float32", rate=0.
 
 
 def values(outputs, name):
-    """One output of all calls."""
+    """Return one output of all calls."""
     return [output[name] for output in outputs]
 
 
-def written(values, dtype="float32"):
-    """Each number as an array of shape ()."""
+def encoded(values, dtype="float32"):
+    """Return each number as an encoded array of shape ()."""
     return [array(dtype, value).to_json() for value in values]
 
 
 def test_three_micro_batches_are_one_step():
-    """Their mean is applied in the third call, which alone moves the scale and has a norm; each has its own local norm."""
+    """The third call applies the mean, updates the scale and returns a global norm. Every call returns its local norm."""
     cell = {"class": "DynamicLossScaleUpdateCell", "arguments": {"loss_scale_value": 8, "scale_factor": 2, "scale_window": 1}}
-    given = {"gradient_accumulation_steps": 3, "use_clip_grad": True, "max_grad_norm": (2.0**20).hex(), "local_norm": True}
-    outputs = run("mindformers", "MFTrainOneStepCell", [[1.0], [3.0], [8.0], [1.0]], scale_sense=cell, arguments=given)
-    assert values(outputs, "loss_scale") == written([8, 8, 16, 16])
+    settings = {"gradient_accumulation_steps": 3, "use_clip_grad": True, "max_grad_norm": (2.0**20).hex(), "local_norm": True}
+    outputs = run("mindformers", "MFTrainOneStepCell", [[1.0], [3.0], [8.0], [1.0]], scale_sense=cell, arguments=settings)
+    assert values(outputs, "loss_scale") == encoded([8, 8, 16, 16])
     assert values(outputs, "global_norm") == [None, None, array("float32", 4.0).to_json(), None]
     assert values(outputs, "local_norm") == [array("float32", [norm]).to_json() for norm in (1, 3, 4, 1)]
     assert values(outputs, "parameters") == [[array("float32", [value]).to_json()] for value in (4, 4, 2, 2)]
     assert values(outputs, "size") == [array("int64", [1]).to_json()] * 4
 
 
-def test_one_bad_micro_batch_skips_all():
-    """It tells its own overflow, and the last one tells the step's; the step after it is not hurt."""
-    given = {"gradient_accumulation_steps": 2, "ema_decay": (0.5).hex()}
-    outputs = run("mindformers", "MFTrainOneStepCell", [INFINITE, [1.0], [1.0], [3.0]], arguments=given)
+def test_overflow_in_one_micro_batch_skips_the_step():
+    """The call with the overflow and the last call of the step report it. The next step is applied."""
+    settings = {"gradient_accumulation_steps": 2, "ema_decay": (0.5).hex()}
+    outputs = run("mindformers", "MFTrainOneStepCell", [INFINITE, [1.0], [1.0], [3.0]], arguments=settings)
     assert values(outputs, "overflow") == [True, True, False, False]
     assert values(outputs, "parameters") == [[array("float32", [value]).to_json()] for value in (4, 4, 4, 3)]
     assert values(outputs, "ema_params") == [[array("float32", [value]).to_json()] for value in (4, 4, 4, 3.5)]
 
 
-def test_an_array_is_a_fixed_scale_in_its_own_dtype_and_shape():
-    """Overflows skip the step all the same."""
+def test_array_is_a_constant_scale():
+    """The returned scale has the array's dtype and shape, and an overflow skips the step."""
     sense = array("float64", [8.0]).to_json()
     outputs = run("mindspore", "TrainOneStepWithLossScaleCell", [INFINITE, [1.0]], scale_sense=sense)
     assert values(outputs, "loss_scale") == [sense, sense]
@@ -59,16 +59,16 @@ def test_an_array_is_a_fixed_scale_in_its_own_dtype_and_shape():
     assert values(outputs, "parameters") == [[array("float32", [value]).to_json()] for value in (4, 3.5)]
 
 
-@pytest.mark.parametrize(("enable", "applied", "after"), [(True, False, 4.0), (False, True, float("-inf"))])
-def test_a_scaler_that_is_off_looks_at_nothing(enable, applied, after):
-    """The optimizer is run as it is found."""
+@pytest.mark.parametrize(("enable", "applied", "parameter"), [(True, False, 4.0), (False, True, float("-inf"))])
+def test_disabled_scaler_does_not_check_gradients(enable, applied, parameter):
+    """The optimizer is applied to a non-finite gradient."""
     (outputs,) = run("paddle", "GradScaler", [INFINITE], arguments={"enable": enable})
     assert outputs["applied"] is applied
-    assert outputs["parameters"] == [array("float32", [after]).to_json()]
+    assert outputs["parameters"] == [array("float32", [parameter]).to_json()]
 
 
-def test_a_train_step_has_a_norm_where_it_clips():
-    """In the dtype of the norm, and none elsewhere."""
+def test_train_step_returns_a_norm_only_if_it_clips():
+    """The norm of float64 gradients is a float64 array."""
     rule = {"init_scale": (8.0).hex()}
     plain, clipped = (
         run("step", "train_step", [[3.0, 4.0]], parameters=(0.0, 0.0), dtype="float64", rule=rule, **limit)[0]
@@ -78,7 +78,7 @@ def test_a_train_step_has_a_norm_where_it_clips():
     assert clipped["global_norm"] == array("float64", 5.0).to_json()
 
 
-def test_another_cell_is_unknown():
-    """There are four."""
+def test_unknown_cell_raises_a_key_error():
+    """The name must be that of one of the four documented cells."""
     with pytest.raises(KeyError):
         run("step", "OtherCell", [[1.0]])

@@ -1,4 +1,4 @@
-"""What stands in a file of vectors."""
+"""Tests of the encoding of values in the vector files."""
 
 import math
 
@@ -11,7 +11,7 @@ ARRAY = {"dtype": "float32", "shape": [1], "bits": ["40400000"]}
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("encoded", "value"),
     [
         ("0x1.8p+1", 3.0),
         ("-inf", -math.inf),
@@ -27,35 +27,37 @@ ARRAY = {"dtype": "float32", "shape": [1], "bits": ["40400000"]}
         ({"dict": {"bits": "0x1.0p+0"}}, {"bits": 1.0}),
     ],
 )
-def test_an_argument(said, meant):
-    """As spec/README.md has it."""
-    assert argument(said) == meant
-    assert type(argument(said)) is type(meant)
+def test_argument_decodes_values(encoded, value):
+    """The encoding is defined in spec/README.md."""
+    assert argument(encoded) == value
+    assert type(argument(encoded)) is type(value)
 
 
-def test_a_rule_has_two_plain_words():
-    """Refills and the dtype; everything else is an argument."""
-    said = {
+def test_rule_has_two_plain_strings():
+    """`reset_bad_steps_on` and `dtype` are plain strings, and all other fields are encoded arguments."""
+    encoded = {
         "init_scale": "0x1.0p+3",
         "reset_bad_steps_on": ["growth"],
         "dtype": "float64",
         "growth_interval": 3,
         "delayed_update": True,
     }
-    assert rule(said) == Constants(8.0, reset_bad_steps_on=("growth",), dtype="float64", growth_interval=3, delayed_update=True)
+    assert rule(encoded) == Constants(
+        8.0, reset_bad_steps_on=("growth",), dtype="float64", growth_interval=3, delayed_update=True
+    )
 
 
-@pytest.mark.parametrize("said", ["0x1.8p+1", ARRAY, {**ARRAY, "shape": []}, 3])
-def test_a_scale_is_a_number_or_an_array_of_one(said):
-    """Of shape () or (1,)."""
-    assert number(said) == 3.0
+@pytest.mark.parametrize("encoded", ["0x1.8p+1", ARRAY, {**ARRAY, "shape": []}, 3])
+def test_number_decodes_numbers_and_arrays_of_one_element(encoded):
+    """The array has shape () or (1,)."""
+    assert number(encoded) == 3.0
 
 
-def test_signs_are_flags():
-    """One a step."""
+def test_flags_decodes_signs():
+    """The text has one sign for each step."""
     assert flags("+-") == [True, False]
 
 
-def test_a_number_is_written_as_an_array():
-    """In a dtype and a shape of one element."""
+def test_scalar_encodes_a_number_as_an_array():
+    """The array has one element, and the given dtype and shape."""
     assert scalar(3.0, "float32", (1,)) == ARRAY

@@ -1,4 +1,4 @@
-"""The documented classes as constants, beside the classes themselves."""
+"""Tests of the constants of the documented classes, against the classes of the library."""
 
 import numpy as np
 import pytest
@@ -11,27 +11,27 @@ import ampscale
 STEPS = [step == "+" for step in "+++-+-++----++-++++--+"]
 
 
-def of_scaler(made):
-    return lambda: float(made.scale_value), lambda finite: made.adjust(np.asarray(finite))
+def of_scaler(scaler):
+    return lambda: float(scaler.scale_value), lambda finite: scaler.adjust(np.asarray(finite))
 
 
-def of_manager(made):
-    return made.get_loss_scale, lambda finite: made.update_loss_scale(not finite)
+def of_manager(manager):
+    return manager.get_loss_scale, lambda finite: manager.update_loss_scale(not finite)
 
 
-def of_update_cell(made):
-    scale = np.asarray(made.get_loss_scale(), np.float32)
-    return lambda: float(scale), lambda finite: made(scale, np.asarray(not finite))
+def of_update_cell(cell):
+    scale = np.asarray(cell.get_loss_scale(), np.float32)
+    return lambda: float(scale), lambda finite: cell(scale, np.asarray(not finite))
 
 
-def of_paddle(made):
+def of_paddle(scaler):
     optimizer = ampscale.optimizers.SGD(network([np.zeros(1, np.float32)]))
 
-    def move(finite):
+    def update(finite):
         optimizer.parameters[0].grad = np.asarray([1.0 if finite else np.inf], np.float32)
-        made.minimize(optimizer, None)
+        scaler.minimize(optimizer, None)
 
-    return made.get_loss_scaling, move
+    return scaler.get_loss_scaling, update
 
 
 DRIVERS = {
@@ -43,21 +43,21 @@ DRIVERS = {
 
 
 @pytest.mark.parametrize("name", DRIVERS)
-def test_a_class_goes_where_the_packages_goes(name):
-    """Through growths, backoffs, and both ends of the range."""
+def test_constants_give_the_scales_of_the_class(name):
+    """The run has growths and backoffs, and reaches both ends of the range."""
     chapter, driver, names = DRIVERS[name]
-    for setting in [(10, 3, 2), (8, 2, 1), (2.0**127, 2, 1), (1.0, 7, 2), (1000.25, 49, 3)]:
-        given = dict(zip(names, setting, strict=True))
-        read, move = driver(getattr(ampscale, name)(**given))
+    for values in [(10, 3, 2), (8, 2, 1), (2.0**127, 2, 1), (1.0, 7, 2), (1000.25, 49, 3)]:
+        settings = dict(zip(names, values, strict=True))
+        read, update = driver(getattr(ampscale, name)(**settings))
         scales = [read()]
         for finite in STEPS:
-            move(finite)
+            update(finite)
             scales.append(read())
-        assert [point.scale for point in trajectory(constants(chapter, name, given), STEPS)] == scales, given
+        assert [point.scale for point in trajectory(constants(chapter, name, settings), STEPS)] == scales, settings
 
 
 @pytest.mark.parametrize(
-    ("chapter", "name", "given", "scale"),
+    ("chapter", "name", "settings", "scale"),
     [
         ("mindspore", "StaticLossScaler", {"scale_value": 3}, 3),
         ("mindspore", "FixedLossScaleUpdateCell", {"loss_scale_value": 3}, 3),
@@ -66,28 +66,28 @@ def test_a_class_goes_where_the_packages_goes(name):
         ("paddle", "GradScaler", {"enable": False}, 1),
     ],
 )
-def test_a_fixed_scale_never_moves(chapter, name, given, scale):
-    """Overflows or not."""
-    assert {point.scale for point in trajectory(constants(chapter, name, given), STEPS * 9)} == {scale}
+def test_constant_scale_never_changes(chapter, name, settings, scale):
+    """Neither finite steps nor overflows change it."""
+    assert {point.scale for point in trajectory(constants(chapter, name, settings), STEPS * 9)} == {scale}
 
 
 @pytest.mark.parametrize(
     ("decr_count", "scales"), [("accumulated", [8, 8, 8, 4, 4, 4, 2]), ("consecutive", [8, 8, 8, 8, 8, 8, 4])]
 )
 def test_paddle_counts_overflows_in_two_ways(decr_count, scales):
-    """The page's way, and that of Paddle 3.3.1."""
+    """Paddle's documentation accumulates overflows; Paddle 3.3.1 counts consecutive ones."""
     rule = constants("paddle", "GradScaler", {"init_loss_scaling": 8.0, "decr_count": decr_count})
     assert [point.scale for point in trajectory(rule, [step == "+" for step in "-+-+--"])] == scales
 
 
 def test_torch_multiplies_in_float64():
-    """7 times 1.1, in float32 twice rounded would be another number."""
+    """The product of 7 and 1.1 is another number if the factor is first rounded to float32."""
     rule = constants("torch", "GradScaler", {"init_scale": 7.0, "growth_factor": 1.1, "growth_interval": 1})
     assert [point.scale for point in trajectory(rule, [True])] == [7, float.fromhex("0x1.eccccc0000000p+2")]
     assert trajectory(constants("torch", "GradScaler", {"init_scale": 2.0**-126}), [False])[-1].scale == 2.0**-126
 
 
-def test_a_class_that_moves_no_scale_is_refused():
-    """A cell is none."""
+def test_class_without_a_scale_raises_a_value_error():
+    """A training cell is not a loss scaler."""
     with pytest.raises(ValueError, match=r"class must be one of .*StaticLossScaler.*, got 'MFTrainOneStepCell'"):
         constants("mindformers", "MFTrainOneStepCell", {})
