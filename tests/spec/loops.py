@@ -24,7 +24,7 @@ def went(call, loop):
     """Whether a call is refused, or answered, as it shall be."""
     method = getattr(loop.scaler, call["call"])
     optimizers = [loop.optimizers[call["optimizer"]]] if "optimizer" in call else []
-    if call["result"] == "refused":
+    if call["result"] == "rejected":
         with pytest.raises(RuntimeError):
             method(*optimizers)
         return True

@@ -205,11 +205,11 @@ def test_the_page_has_every_call():
 
 def test_the_page_has_every_limit():
     """In numbers."""
-    assert f"An answer has {SECONDS:g} seconds" in PAGE
-    assert f"that to `hello` has {START_SECONDS:g}." in PAGE
+    assert f"within {SECONDS:g} seconds" in PAGE
+    assert f"the reply to `hello` within {START_SECONDS:g}." in PAGE
     assert (LONGEST, _STARTS, _BYE_SECONDS) == (2**22, 3, 2)
     assert (DEEPEST, LONGEST_NUMBER) == (100, 1100)
-    assert "2**22 bytes, 100\nlists and objects within each other, and 1100 digits" in PAGE
+    assert "2**22 bytes, 100 nested lists and objects, and 1100 digits" in PAGE
     assert "three failed starts in a row" in PAGE
 
 
