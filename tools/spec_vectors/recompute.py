@@ -1,6 +1,6 @@
-"""Every expected value of a vector from its inputs, with the oracle alone: one function for each kind of vector."""
+"""Recomputation of a vector's expected values from its inputs with the oracle: one function for each kind of vector."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ampscale_conformance.model.bits import Bits, map_tree, tree_from_json, tree_to_json
@@ -16,20 +16,20 @@ from .profiles import constants
 
 Case = Mapping[str, Any]
 
-# What is expected here is that a call is refused, or allowed: a decision of the specification, and nothing to compute.
+# These vectors state if a call raises an error, which is a decision of the specification and not the result of a computation.
 DECISIONS = frozenset(["error"])
 
 
 def recomputed(chapter: str, case: Case) -> dict[str, Any]:
     """
-    The members of a vector that say what is expected, as the oracle computes them; None for one that is not to be there.
+    Return the members of a vector that are expected results, computed by the oracle; None for a member that must be absent.
 
     Args:
-        chapter: The file's.
-        case: The vector, whose own expectations decide no more than which of the outputs are asked for.
+        chapter: Chapter of the vector's file.
+        case: The vector. Its expectations only select which outputs are returned.
 
     Raises:
-        ValueError: The oracle knows no such kind.
+        ValueError: The kind of the vector is unknown.
     """
     if case["kind"] not in KINDS:
         raise ValueError(f"kind must be one of {sorted(KINDS)}, got {case['kind']!r}")
@@ -37,23 +37,23 @@ def recomputed(chapter: str, case: Case) -> dict[str, Any]:
 
 
 def _trace(chapter: str, case: Case) -> dict[str, Any]:
-    by_rule = "rule" in case
-    walked = rule(case["rule"]) if by_rule else constants(chapter, case["class"], arguments(case["arguments"]))
-    scales, stops = _walk(walked, flags(case["finite"]))
-    return {"scale": scales, "raises_at": stops} if by_rule else {"scale": scales}
+    has_rule = "rule" in case
+    scaler = rule(case["rule"]) if has_rule else constants(chapter, case["class"], arguments(case["arguments"]))
+    scales, raises_at = _scales(scaler, flags(case["finite"]))
+    return {"scale": scales, "raises_at": raises_at} if has_rule else {"scale": scales}
 
 
-def _walk(walked: Constants, finite: list[bool]) -> tuple[list[str], int | None]:
-    """All scales, also after a step that the published scaler does not take; and the first such step."""
-    machine = Machine(walked)
+def _scales(scaler: Constants, finite: list[bool]) -> tuple[list[str], int | None]:
+    """Return the scales of a run, and the first step in which the published scaler raises an error; None if there is none."""
+    machine = Machine(scaler)
     points = [machine.point, *(machine.step(flag) for flag in finite)]
-    stopped = [step for step, point in enumerate(points[1:]) if point.stopped]
-    return [point.scale.hex() for point in points], stopped[0] if stopped else None
+    raises_at = next((step for step, point in enumerate(points[1:]) if point.stopped), None)
+    return [point.scale.hex() for point in points], raises_at
 
 
 def _scale(chapter: str, case: Case) -> dict[str, Any]:
-    wide = "float32" if chapter == "paddle" else None  # PADDLE-scale-dtype
-    return {"output": _on_leaves(lambda leaf: scale(leaf, number(case["scale"]), wide), case["input"])}
+    dtype = "float32" if chapter == "paddle" else None  # PADDLE-scale-dtype
+    return {"output": _on_leaves(lambda leaf: scale(leaf, number(case["scale"]), dtype), case["input"])}
 
 
 def _unscale(_: str, case: Case) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _all_finite(_: str, case: Case) -> dict[str, Any]:
 def _check(chapter: str, case: Case) -> dict[str, Any]:
     output = _unscale(chapter, case)["output"]
     finite = all_finite(tree_from_json(case["input"])) and all_finite(tree_from_json(output))
-    return _asked({"finite": finite, "output": output}, case)
+    return _selected({"finite": finite, "output": output}, case)
 
 
 def _global_norm(_: str, case: Case) -> dict[str, Any]:
@@ -89,15 +89,15 @@ def _clip(_: str, case: Case) -> dict[str, Any]:
 
 def _step(chapter: str, case: Case) -> dict[str, Any]:
     computed = outputs_of(chapter, case)
-    return {"expect": [_asked(outputs, asked) for outputs, asked in zip(computed, case["expect"], strict=True)]}
+    return {"expect": [_selected(outputs, expected) for outputs, expected in zip(computed, case["expect"], strict=True)]}
 
 
 def _replicas(_: str, case: Case) -> dict[str, Any]:
     if "gradients" in case:
         return _averaged(case)
-    decided = [replicas.agreed(ranks) for ranks in case["flags"]]
-    signs = "".join("+" if finite else "-" for finite in decided)
-    return {"finite": signs, "scale": _walk(rule(case["rule"]), decided)[0]} if "rule" in case else {"finite": signs}
+    agreed = [replicas.agreed(step_flags) for step_flags in case["flags"]]
+    signs = "".join("+" if finite else "-" for finite in agreed)
+    return {"finite": signs, "scale": _scales(rule(case["rule"]), agreed)[0]} if "rule" in case else {"finite": signs}
 
 
 def _averaged(case: Case) -> dict[str, Any]:
@@ -108,20 +108,17 @@ def _averaged(case: Case) -> dict[str, Any]:
         "output": tree_to_json(unscaled),
         "norm": scalar(global_norm(unscaled), norm_dtype(unscaled)),
     }
-    return _asked(outputs, case)
+    return _selected(outputs, case)
 
 
 def _calls(_: str, case: Case) -> dict[str, Any]:
     optimizers = {name: tree_from_json(parameters) for name, parameters in case["optimizers"].items()}
-    return {"calls": _outcomes_of(Loop(rule(case["rule"]), optimizers), case["calls"])}
+    loop = Loop(rule(case["rule"]), optimizers)
+    return {"calls": [_call(loop, call) for call in case["calls"]]}
 
 
-def _outcomes_of(loop: Loop, calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The calls, each with what comes of it where the vector tells it."""
-    return [_outcome(loop, call) for call in calls]
-
-
-def _outcome(loop: Loop, call: Mapping[str, Any]) -> dict[str, Any]:
+def _call(loop: Loop, call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call with its computed results instead of the expected ones."""
     if call["call"] == "set_gradients":
         loop.set_gradients(call["optimizer"], tree_from_json(call["gradients"]))
         return dict(call)
@@ -130,25 +127,25 @@ def _outcome(loop: Loop, call: Mapping[str, Any]) -> dict[str, Any]:
         applied, result = methods[call["call"]](*([call["optimizer"]] if "optimizer" in call else [])), "ok"
     except Refused:
         applied, result = None, "rejected"
-    came = {"result": result, "applied": applied, "expect": _state(loop, call.get("expect", {}))}
-    return {name: came.get(name, value) for name, value in call.items()}
+    computed = {"result": result, "applied": applied, "expect": _state(loop, call.get("expect", {}))}
+    return {name: computed.get(name, value) for name, value in call.items()}
 
 
-def _state(loop: Loop, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What holds now, of what is asked for."""
-    state: dict[str, Any] = {"scale": loop.scale.hex()} if "scale" in asked else {}
+def _state(loop: Loop, expected: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those parts of the current state that *expected* has."""
+    state: dict[str, Any] = {"scale": loop.scale.hex()} if "scale" in expected else {}
     for kind in ("gradients", "parameters"):
-        if kind in asked:
-            state[kind] = {name: [tree_to_json(leaf) for leaf in getattr(loop.optimizers[name], kind)] for name in asked[kind]}
+        if kind in expected:
+            state[kind] = {name: [tree_to_json(leaf) for leaf in getattr(loop.optimizers[name], kind)] for name in expected[kind]}
     return state
 
 
-def _on_leaves(operation: Callable[[Bits], Bits], said: Any) -> Any:
-    return tree_to_json(map_tree(operation, tree_from_json(said)))
+def _on_leaves(operation: Callable[[Bits], Bits], encoded: Any) -> Any:
+    return tree_to_json(map_tree(operation, tree_from_json(encoded)))
 
 
-def _asked(outputs: dict[str, Any], case: Case) -> dict[str, Any]:
-    """Of all outputs those that the vector names."""
+def _selected(outputs: dict[str, Any], case: Case) -> dict[str, Any]:
+    """Return those of *outputs* that the vector has as members."""
     return {name: value for name, value in outputs.items() if name in case}
 
 

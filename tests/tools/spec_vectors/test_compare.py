@@ -1,4 +1,4 @@
-"""Every expected value of every vector is the oracle's too; and one that is not would be seen."""
+"""Tests of the comparison: all vectors agree with the oracle, and each changed value is detected."""
 
 import copy
 import json
@@ -14,178 +14,176 @@ FILES = [path for path in sorted(VECTORS.glob("*.json")) if path.stem != "schema
 
 
 def cases(kind=None):
-    """Each vector with its chapter."""
-    read = (json.loads(path.read_text("utf-8")) for path in FILES)
-    return [(file["chapter"], case) for file in read for case in file["cases"] if kind in (None, case["kind"])]
+    """Return the vectors of a kind, or all vectors, each with its chapter."""
+    files = (json.loads(path.read_text("utf-8")) for path in FILES)
+    return [(file["chapter"], case) for file in files for case in file["cases"] if kind in (None, case["kind"])]
 
 
-def places(value, path=()):
-    """The path of every single thing that a value says."""
+def paths(value, prefix=()):
+    """Return the paths of all scalars in a value."""
     if isinstance(value, dict):
-        found = [place for key, item in value.items() if key != "shape" for place in places(item, (*path, key))]
-    elif isinstance(value, list):
-        found = [place for at, item in enumerate(value) for place in places(item, (*path, at))]
-    else:
-        return [path]
-    return found
+        return [path for key, item in value.items() if key != "shape" for path in paths(item, (*prefix, key))]
+    if isinstance(value, list):
+        return [path for index, item in enumerate(value) for path in paths(item, (*prefix, index))]
+    return [prefix]
 
 
 def expected(chapter, case):
-    """The path of what a vector expects: the last thing that each of its members says of each step."""
-    found = places({name: case[name] for name in recomputed(chapter, case) if name in case})
+    """Return the paths of a vector's expected values: the last scalar of each member and step."""
+    found = paths({name: case[name] for name in recomputed(chapter, case) if name in case})
     if case["kind"] == "calls":
-        found = [place for place in found if place[2] in ("result", "applied", "expect")]
-    return list({place[:3]: place for place in found}.values())
+        found = [path for path in found if path[2] in ("result", "applied", "expect")]
+    return list({path[:3]: path for path in found}.values())
 
 
-def changed(case, place):
-    """A copy of a vector that says something else in one place."""
+def changed(case, path):
+    """Return a copy of a vector with another value at a path."""
     other = copy.deepcopy(case)
-    holder = other
-    for step in place[:-1]:
-        holder = holder[step]
-    holder[place[-1]] = another(holder[place[-1]], place)
+    container = other
+    for key in path[:-1]:
+        container = container[key]
+    container[path[-1]] = another(container[path[-1]], path)
     return other
 
 
-def another(said, place):
-    """Something else of the same kind: the last bit of a pattern, the next dtype, another number, word or flag."""
-    if said is None:
+def another(value, path):
+    """Return another value of the same type: a pattern with the last bit flipped, or another dtype, number, string or flag."""
+    if value is None:
         return 1
-    if isinstance(said, bool):
-        return not said
-    if isinstance(said, int):
-        return said + 1
-    if "dtype" in place:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if "dtype" in path:
         same_width = {"float32": "int32", "int64": "float64", "float64": "int64", "float16": "bfloat16", "bfloat16": "float16"}
-        return same_width.get(said, "int32")
-    if "bits" in place:
-        return f"{0 if is_nan(said) else int(said, 16) ^ 1:0{len(said)}x}"
-    if said in ("ok", "rejected"):
-        return "rejected" if said == "ok" else "ok"
-    return {"APPLIED": "OVERFLOW", "inf": "-inf"}.get(said, "0x1.8000000000000p+99")
+        return same_width.get(value, "int32")
+    if "bits" in path:
+        return f"{0 if is_nan(value) else int(value, 16) ^ 1:0{len(value)}x}"
+    if value in ("ok", "rejected"):
+        return "rejected" if value == "ok" else "ok"
+    return {"APPLIED": "OVERFLOW", "inf": "-inf"}.get(value, "0x1.8000000000000p+99")
 
 
 def is_nan(pattern):
-    """Of any format: another one would be the same NaN."""
+    """Return True for the pattern of a NaN of any dtype. With the last bit flipped it would still be a NaN."""
     known = ("7e00", "7fc0", "7fc00000", "7ff8000000000000", "fe00", "ffc00000")
     return pattern in known or "7fc00000" in (pattern[:8], pattern[8:])
 
 
 def copied(tmp_path):
-    """The folder of the vectors, to be changed."""
+    """Return a copy of the folder of the vectors."""
     return shutil.copytree(VECTORS, tmp_path / "vectors")
 
 
 def test_no_vector_differs(capsys):
-    """All are recomputed but the errors, which are decisions. The command says so, and writes nothing by itself."""
-    before = {path: path.read_bytes() for path in FILES}
+    """All vectors are recomputed except errors, which are decisions. Without --write, the command writes no file."""
+    contents = {path: path.read_bytes() for path in FILES}
     assert main([]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("recomputed: ")
-    assert "\ndecisions, with nothing to compute: " in told
-    assert told.endswith("\ndifferences: 0\n")
-    assert {path: path.read_bytes() for path in FILES} == before
-    outcome = compare(spec_vectors())
+    output = capsys.readouterr().out
+    assert output.startswith("recomputed: ")
+    assert "\ndecisions, not computed: " in output
+    assert output.endswith("\ndifferences: 0\n")
+    assert {path: path.read_bytes() for path in FILES} == contents
+    report = compare(spec_vectors())
     assert spec_vectors() == VECTORS
-    assert outcome.differences == []
-    assert not outcome.unknown
+    assert report.differences == []
+    assert not report.unknown
     kinds = Counter(case["kind"] for _, case in cases())
-    assert outcome.recomputed == {kind: count for kind, count in kinds.items() if kind != "error"}
-    assert outcome.decisions == {"error": kinds["error"]}
+    assert report.recomputed == {kind: count for kind, count in kinds.items() if kind != "error"}
+    assert report.decisions == {"error": kinds["error"]}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whatever_is_changed_is_seen(tmp_path, kind):
-    """Each expectation of each vector of a kind, one at a time."""
+def test_every_changed_value_is_detected(tmp_path, kind):
+    """Each expected value of each vector of a kind is changed, one at a time."""
     mutants = [
-        (chapter, {**changed(case, place), "id": f"{case['id']} {place}"})
+        (chapter, {**changed(case, path), "id": f"{case['id']} {path}"})
         for chapter, case in cases(kind)
-        for place in expected(chapter, case)
+        for path in expected(chapter, case)
     ]
     assert mutants
     for chapter in {chapter for chapter, _ in mutants}:
         file = {"chapter": chapter, "notes": {}, "cases": [mutant for of, mutant in mutants if of == chapter]}
         (tmp_path / f"{chapter}.json").write_text(json.dumps(file), "utf-8")
-    seen = {(difference.file, difference.id) for difference in compare(tmp_path).differences}
-    assert [(chapter, mutant["id"]) for chapter, mutant in mutants if (chapter, mutant["id"]) not in seen] == []
+    detected = {(difference.file, difference.id) for difference in compare(tmp_path).differences}
+    assert [(chapter, mutant["id"]) for chapter, mutant in mutants if (chapter, mutant["id"]) not in detected] == []
 
 
 @pytest.mark.parametrize("raises_at", [None, 0, 3])
-def test_a_stop_that_is_missing_or_too_much_is_seen(tmp_path, raises_at):
-    """The vector stops in its second step."""
+def test_wrong_raises_at_is_detected(tmp_path, raises_at):
+    """The published scaler raises an error in the second step of the vector."""
     rule = {"init_scale": (2.0).hex(), "min_scale": (1.0).hex(), "raise_at_min_scale": True}
     case = {"id": "x", "kind": "trace", "rule": rule, "finite": "--", "scale": [(2.0).hex(), (1.0).hex(), (1.0).hex()]}
-    said = case if raises_at is None else {**case, "raises_at": raises_at}
-    file = {"chapter": "machine", "notes": {}, "cases": [{**case, "raises_at": 1}, said]}
+    wrong = case if raises_at is None else {**case, "raises_at": raises_at}
+    file = {"chapter": "machine", "notes": {}, "cases": [{**case, "raises_at": 1}, wrong]}
     (tmp_path / "machine.json").write_text(json.dumps(file), "utf-8")
     (difference,) = compare(tmp_path).differences
-    assert (difference.where, difference.said, difference.computed) == ("raises_at", raises_at, 1)
+    assert (difference.path, difference.stored, difference.computed) == ("raises_at", raises_at, 1)
 
 
 def alone(folder, case):
-    """The folder, with a file of this vector and no other."""
+    """Return the folder after writing a file that contains only this vector."""
     file = {"chapter": "scaling", "notes": {}, "cases": [{"id": "x", **case}]}
     (folder / "scaling.json").write_text(json.dumps(file, indent=2), "utf-8")
     return folder
 
 
 @pytest.mark.parametrize("names", ["a", "abc", "ac"])
-def test_a_tree_with_other_names_is_seen(tmp_path, names):
-    """One too few, one too many, and another one."""
+def test_tree_with_other_names_is_detected(tmp_path, names):
+    """One name is missing, added or changed."""
     one = {"dtype": "float32", "shape": [], "bits": ["3f800000"]}
     tree, other = ({"dict": dict.fromkeys(keys, one)} for keys in ("ab", names))
     (difference,) = compare(alone(tmp_path, {"kind": "scale", "scale": (1.0).hex(), "input": tree, "output": other})).differences
-    assert (difference.where, difference.said, difference.computed) == ("output.dict", other["dict"], tree["dict"])
+    assert (difference.path, difference.stored, difference.computed) == ("output.dict", other["dict"], tree["dict"])
 
 
-@pytest.mark.parametrize("said", [1, "true", None, [True]])
-def test_a_flag_is_nothing_but_a_flag(tmp_path, said):
-    """A one is not true."""
-    assert len(compare(alone(tmp_path, {"kind": "all_finite", "tree": [], "finite": said})).differences) == 1
+@pytest.mark.parametrize("value", [1, "true", None, [True]])
+def test_flag_must_be_a_bool(tmp_path, value):
+    """The number 1 is not equal to true."""
+    assert len(compare(alone(tmp_path, {"kind": "all_finite", "tree": [], "finite": value})).differences) == 1
 
 
-def test_a_member_that_is_rewritten_keeps_its_order_and_its_nan(tmp_path):
-    """Only the array that differs is replaced, in its place."""
+def test_rewrite_keeps_the_order_and_the_nans_of_a_member(tmp_path):
+    """Only the array that differs is replaced."""
     parts = {"float32": ["40000000", "40400000"], "float16": ["fe01"]}
     tree = {name: {"dtype": name, "shape": [len(bits)], "bits": bits} for name, bits in parts.items()}
     wrong = json.loads(json.dumps(tree).replace("40400000", "40400001"))
     case = {"kind": "scale", "scale": (1.0).hex(), "input": {"dict": tree}, "output": {"dict": dict(reversed(wrong.items()))}}
     folder = alone(tmp_path, case)
-    before = (folder / "scaling.json").read_text("utf-8")
+    text = (folder / "scaling.json").read_text("utf-8")
     assert rewrite(folder) == [folder / "scaling.json"]
-    assert (folder / "scaling.json").read_text("utf-8") == before.replace("40400001", "40400000")
+    assert (folder / "scaling.json").read_text("utf-8") == text.replace("40400001", "40400000")
 
 
-def test_what_was_changed_is_written_back_as_it_stood(tmp_path):
-    """The last thing that each vector expects; the files are then byte for byte as before, and no other was written."""
+def test_rewrite_restores_changed_values(tmp_path):
+    """The last expected value of each vector is changed. The restored files are equal byte for byte, and no other is written."""
     folder, touched = copied(tmp_path), Counter()
     for chapter, case in cases():
-        path = folder / f"{chapter}.json"
-        for place in expected(chapter, case)[-1:] if case["kind"] in KINDS else ():
-            if place == places({place[0]: case[place[0]]})[-1]:
-                path.write_text(with_change(path.read_text("utf-8"), case, place), "utf-8")
-                touched[path, case["kind"]] += 1
+        file = folder / f"{chapter}.json"
+        for path in expected(chapter, case)[-1:] if case["kind"] in KINDS else ():
+            if path == paths({path[0]: case[path[0]]})[-1]:
+                file.write_text(with_change(file.read_text("utf-8"), case, path), "utf-8")
+                touched[file, case["kind"]] += 1
     assert {kind for _, kind in touched} == set(KINDS)
-    assert rewrite(folder) == sorted({path for path, _ in touched})
-    for path in FILES:
-        assert (folder / path.name).read_bytes() == path.read_bytes()
+    assert rewrite(folder) == sorted({file for file, _ in touched})
+    for file in FILES:
+        assert (folder / file.name).read_bytes() == file.read_bytes()
     assert rewrite(folder) == []
 
 
-def with_change(text, case, place):
-    """The text of a file with the last thing that a vector's member says said otherwise."""
-    start = text.index(f'\n      "{place[0]}": ', text.index(f'"id": "{case["id"]}"')) + len(place[0]) + 11
+def with_change(text, case, path):
+    """Return the text of a file with another value for the last scalar of a vector's member."""
+    start = text.index(f'\n      "{path[0]}": ', text.index(f'"id": "{case["id"]}"')) + len(path[0]) + 11
     _, end = json.JSONDecoder().raw_decode(text, start)
-    said = case
-    for step in place:
-        said = said[step]
-    at = text.rindex(json.dumps(said), start, end)
-    return text[:at] + json.dumps(another(said, place)) + text[at + len(json.dumps(said)) :]
+    value = case
+    for key in path:
+        value = value[key]
+    index = text.rindex(json.dumps(value), start, end)
+    return text[:index] + json.dumps(another(value, path)) + text[index + len(json.dumps(value)) :]
 
 
-def test_a_rewritten_value_of_another_length_is_valid_json(tmp_path):
-    """It stands on one line, and nothing around it has moved."""
+def test_rewrite_of_another_length_is_valid_json(tmp_path):
+    """The new value is on one line, and the rest of the file is unchanged."""
     folder = copied(tmp_path)
     path = folder / "norms.json"
     text = path.read_text("utf-8")
@@ -195,43 +193,43 @@ def test_a_rewritten_value_of_another_length_is_valid_json(tmp_path):
     assert path.read_text("utf-8") == text
 
 
-def test_a_member_that_has_to_come_is_a_persons_work(tmp_path):
-    """The file is left as it was."""
+def test_rewrite_does_not_add_members(tmp_path):
+    """A missing member raises an error, and the file is left unchanged."""
     folder = copied(tmp_path)
     path = folder / "machine.json"
     without = path.read_text("utf-8").replace('"raises_at":', '"notes":', 1)
     path.write_text(without, "utf-8")
-    with pytest.raises(ValueError, match="must gain its member raises_at, which is for a person to do"):
+    with pytest.raises(ValueError, match="must gain its member raises_at; edit the file by hand"):
         rewrite(folder)
     assert path.read_text("utf-8") == without
 
 
-def test_the_command_shows_what_differs(tmp_path, capsys):
-    """The place, what is said and what is computed; with --write it is put right, and the next run is content."""
+def test_command_prints_differences(tmp_path, capsys):
+    """A difference is printed with its path and both values. --write corrects it, so that the next run returns 0."""
     folder = copied(tmp_path)
     path = folder / "paddle.json"
     right, wrong = '"0x1.0000000000000p+6", "0x1.0', '"0x1.0000000000000p+7", "0x1.0'
     path.write_text(path.read_text("utf-8").replace(right, wrong, 1), "utf-8")
     assert main([str(folder)]) == 1
-    wanted = 'paddle: golden-accumulated: scale[0]\n- "0x1.0000000000000p+7"\n+ "0x1.0000000000000p+6"\nrecomputed: '
-    assert capsys.readouterr().out.startswith(wanted)
+    difference = 'paddle: golden-accumulated: scale[0]\n- "0x1.0000000000000p+7"\n+ "0x1.0000000000000p+6"\nrecomputed: '
+    assert capsys.readouterr().out.startswith(difference)
     assert main([str(folder), "--write"]) == 1
     assert capsys.readouterr().out.endswith(f"differences: 1\nwritten: {path}\n")
     assert main([str(folder)]) == 0
     assert path.read_bytes() == (VECTORS / path.name).read_bytes()
 
 
-def test_an_unknown_kind_is_told_and_no_success(tmp_path, capsys):
-    """It is neither recomputed nor a decision."""
+def test_command_fails_for_an_unknown_kind(tmp_path, capsys):
+    """Such vectors are counted in the output."""
     file = {"chapter": "machine", "notes": {}, "cases": [{"id": "x", "kind": "riddle"}]}
     (tmp_path / "machine.json").write_text(json.dumps(file), "utf-8")
     assert main([str(tmp_path)]) == 1
-    assert "of a kind that the oracle does not know: 1 (1 riddle)\n" in capsys.readouterr().out
+    assert "of an unknown kind: 1 (1 riddle)\n" in capsys.readouterr().out
 
 
-def test_a_folder_without_vectors_is_refused(tmp_path, capsys):
-    """That nothing differs would be true, and no answer."""
-    with pytest.raises(SystemExit) as ended:
+def test_command_rejects_a_folder_without_vectors(tmp_path, capsys):
+    """The exit status is 2, as for invalid arguments."""
+    with pytest.raises(SystemExit) as exit_info:
         main([str(tmp_path)])
-    assert ended.value.code == 2
+    assert exit_info.value.code == 2
     assert f"there are no vectors in {tmp_path}" in capsys.readouterr().err
