@@ -105,3 +105,17 @@ def test_block_at_bounds_and_overflow_tolerance_extend_the_counts():
     check_reachable(tolerant, LossScaleState(4.0, 0, 3, 3))
     with pytest.raises(ValueError, match="overflows must be from 0 to 3, since window_steps counts all steps"):
         check_reachable(tolerant, LossScaleState(4.0, 0, 4, 3))
+
+
+def test_an_arithmetic_without_an_effect_is_left_out():
+    """A division by a power of two is a product, and factors that float32 holds need no float64."""
+    state = LossScaleState(8.0, 0, 0)
+    assert not canonical(Checkpoint(LossScaleRule(divide_on_backoff=True), state))[0].divide_on_backoff
+    thirds = LossScaleRule(backoff_factor=1 / 3, divide_on_backoff=True, float64_factor=True)
+    assert canonical(Checkpoint(thirds, state))[0] == replace(thirds, init_scale=1.0, float64_factor=False, reset_bad_steps_on=())
+
+
+def test_the_message_names_the_counts_that_a_rule_reaches():
+    """From the first after an overflow to the last of a window."""
+    with pytest.raises(ValueError, match="must be from -1 to 3, since the growth interval is 4, got 4"):
+        check_reachable(LossScaleRule(growth_interval=4, initial_good_steps=-1), LossScaleState(8.0, 4, 0))

@@ -1,10 +1,9 @@
 """One training step, in order, on a network whose gradients are its inputs."""
 
 import pickle
-
-import array_api_strict
 from types import SimpleNamespace
 
+import array_api_strict
 import numpy as np
 import pytest
 from libraries import on, with_dtypes

@@ -188,3 +188,9 @@ def test_what_is_no_rule_and_no_trace_is_refused(call, error, message):
     """The message says what was wanted and what came."""
     with pytest.raises(error, match=re.escape(message)):
         call()
+
+
+def test_a_trajectory_is_immutable():
+    """Its scales cannot be replaced."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        simulate(LossScaleRule(), from_string(".")).scales = None

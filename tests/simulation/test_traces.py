@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -139,3 +140,21 @@ def test_a_model_has_sensible_numbers(error, name, wrong, message):
     for value in wrong:
         with pytest.raises(error, match=message):
             from_model(**{"steps": 10, "above": 8.0, name: value})
+
+
+def test_the_seed_of_a_model_is_0_by_default():
+    """Runs without a seed can be repeated."""
+    assert alike(from_model(99, 8.0, noise=1.0).limits, from_model(99, 8.0, noise=1.0, seed=0).limits)
+
+
+def test_records_are_immutable():
+    """A trace, and what was observed of one."""
+    for record, field in ((from_flags([True]), "limits"), (Observed(np.ones(2), FLAGS), "scales")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(record, field, None)
+
+
+def test_a_negative_scale_is_rejected():
+    """Also one close to zero."""
+    with pytest.raises(ValueError, match=r"scales"):
+        Observed(np.array([8.0, -0.5]), FLAGS)

@@ -361,3 +361,31 @@ def test_files_of_mindspore_are_loaded(file, name):
     for symbol in "...x..":
         state = rule.update(state, symbol == ".")
     assert numbers(checkpoint) == tuple(value.item() for value in state[:3]) == (4096.0, 2, 0)
+
+
+@pytest.mark.parametrize("name", ["torch", "paddle", "megatron", "deepspeed"])
+def test_the_smallest_constants_are_read_as_they_were_written(name):
+    """An interval and a hysteresis of 1, with NumPy's int32 counts where a framework has them."""
+    rule = replace(presets.PRESETS[name].rule(), growth_interval=1, hysteresis=1, init_scale=64.0)
+    saved = checkpoints.save(name, Checkpoint(rule, rule.init(like=0.0)))
+    settings = {"growth_interval": 1, "hysteresis": 1} if name == "megatron" else {}
+    again = checkpoints.load(name, saved.mapping, **({"settings": settings} if settings else {}))
+    assert (again.rule.growth_interval, again.rule.hysteresis) == (1, 1)
+    assert [float(value) for value in again.state[:3]] == list(rule.init(like=0.0)[:3])
+
+
+@pytest.mark.parametrize("name", ["mindspore", "mindspore_update_cell"])
+def test_mindspore_counts_are_int32_arrays(name):
+    """As its Parameters are."""
+    rule = presets.PRESETS[name].rule()
+    mapping = checkpoints.save(name, Checkpoint(rule, rule.init(like=0.0))).mapping
+    counts = [value for key, value in mapping.items() if not key.startswith("scale")]
+    assert [(value.dtype, value.shape) for value in counts] == [(np.int32, ())] * len(counts)
+
+
+def test_deepspeed_needs_a_hysteresis_of_at_least_1():
+    """The message names its own setting."""
+    rule = presets.deepspeed()
+    mapping = dict(checkpoints.save("deepspeed", Checkpoint(rule, rule.init(like=0.0))).mapping)
+    with pytest.raises(ValueError, match="delayed_shift must be"):
+        checkpoints.load("deepspeed", {**mapping, "delayed_shift": 0})

@@ -1,11 +1,11 @@
-"""The update cells: called with the scale and the overflow, they write the next scale into the array they are given."""
+"""Update cells, which write the next scale into the array that they are called with."""
 
 import numpy as np
 import pytest
 import torch
 from frameworks.networks import array, bits
 from frameworks.published import SETTINGS, dynamic_update_cell, every_pattern
-from frameworks.refusals import check_rejected, refused
+from frameworks.rejections import check_rejected, rejects
 
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell
 
@@ -15,13 +15,13 @@ both_cells = pytest.mark.parametrize("cell_of", CELLS, ids=["fixed", "dynamic"])
 
 
 def call(cell_and_scale, step):
-    """One call, with the overflow as an array."""
+    """Call a cell with the overflow flag as an array."""
     cell, scale = cell_and_scale
     cell(scale, np.asarray(step == "O"))
 
 
-def stands(cell_and_scale):
-    """All that the next calls depend on."""
+def state_of(cell_and_scale):
+    """Return the counters of a cell."""
     cell, scale = cell_and_scale
     return float(scale), cell.cur_iter, cell.last_overflow_iter
 
@@ -30,7 +30,7 @@ def stands(cell_and_scale):
 @pytest.mark.parametrize("shape", [(), (1,)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_call_writes_into_the_array_and_returns_the_overflow(shape, dtype):
-    """The very flag comes back; the array keeps its shape and dtype and holds the scale of the next step."""
+    """The same flag is returned; the array keeps its shape and dtype, and contains the scale of the next step."""
     cell, scale = DynamicLossScaleUpdateCell(8, 2, 1), np.full(shape, 8, dtype)
     for overflow, after in ((np.asarray(True), 4), (np.asarray(False), 8), (np.asarray(False), 16)):
         assert cell(scale, overflow) is overflow
@@ -39,8 +39,8 @@ def test_a_call_writes_into_the_array_and_returns_the_overflow(shape, dtype):
 
 @pytest.mark.clause("MINDSPORE-update-cell-call")
 @both_cells
-def test_an_overflow_is_a_single_bool(cell_of):
-    """Python's, NumPy's or an array of shape (), returned as it came; another type or shape is refused, and the scale stays."""
+def test_an_overflow_must_be_a_single_bool(cell_of):
+    """Python and NumPy bools and arrays of shape () are returned unchanged; after an error the scale is unchanged."""
     for overflow in (True, False, np.True_, np.asarray(False)):
         assert cell_of(8)(array(8), overflow) is overflow
     cell, scale = cell_of(8), array(8)
@@ -52,8 +52,8 @@ def test_an_overflow_is_a_single_bool(cell_of):
 
 @pytest.mark.clause("MINDSPORE-update-cell-fixed", "MINDSPORE-update-cell-initial")
 @both_cells
-def test_the_loss_scale_of_a_cell_is_its_initial_one(cell_of):
-    """However often it was called since. A fixed cell leaves the scale alone, whatever scale it is handed."""
+def test_get_loss_scale_returns_the_initial_scale(cell_of):
+    """Calls do not change it. A fixed cell leaves every scale unchanged."""
     cell, scale = cell_of(128.0), array([8])
     for overflow in (False, False, True, True, True):
         cell(scale, np.asarray(overflow))
@@ -71,17 +71,17 @@ def test_the_loss_scale_of_a_cell_is_its_initial_one(cell_of):
         (10, 3, 2, np.float64),  # the reciprocal is inexact
     ],
 )
-def test_the_cell_is_the_plain_loop_on_every_pattern(start, factor, window, dtype):
-    """Scale and both counters, bit for bit."""
+def test_the_cell_equals_the_plain_loop_on_every_pattern(start, factor, window, dtype):
+    """Scale and both counters are equal bit for bit."""
     pair = DynamicLossScaleUpdateCell(start, factor, window), array(start, dtype)
-    for pattern, seen in every_pattern(pair, call, stands):
+    for pattern, seen in every_pattern(pair, call, state_of):
         assert seen == dynamic_update_cell(start, factor, window, pattern, dtype), pattern
 
 
 @pytest.mark.clause("MINDSPORE-update-cell-checked")
 @both_cells
-def test_the_first_scale_of_a_cell_is_a_positive_finite_number(cell_of):
-    """What float32 cannot hold is a ValueError, and what is no Python number a TypeError."""
+def test_the_initial_scale_of_a_cell_must_be_a_positive_finite_number(cell_of):
+    """A number that is not so in float32 is a ValueError, and anything else a TypeError."""
     wrong = [("loss_scale_value", value, ValueError) for value in (0, 0.0, -1, NAN, INF, 1e39, 1e-50, 10**400)]
     wrong += [("loss_scale_value", value, TypeError) for value in (True, "8", None, [8], np.float32(8), array(8))]
     check_rejected(lambda _, value: cell_of(value), wrong)
@@ -89,8 +89,8 @@ def test_the_first_scale_of_a_cell_is_a_positive_finite_number(cell_of):
 
 
 @pytest.mark.clause("MINDSPORE-update-cell-checked")
-def test_factor_and_window_of_a_cell_are_checked():
-    """A factor is a finite number from 1 up, a window an int from 1 up and below 2**31."""
+def test_cells_validate_factor_and_window():
+    """A factor is a finite number of at least 1, a window an int from 1 to 2**31 - 1."""
     arguments = {"loss_scale_value": 8, "scale_factor": 2, "scale_window": 2}
     wrong = [
         *[("scale_factor", value, ValueError) for value in (0, -2, 0.5, 0.999, NAN, INF)],
@@ -116,17 +116,17 @@ def test_factor_and_window_of_a_cell_are_checked():
         (array(8), np.asarray([True]), ValueError, "overflow"),
     ],
 )
-def test_a_call_with_a_wrong_argument_changes_nothing(scale, overflow, error, name):
-    """A scale that cannot be written into, and an overflow that is no single bool, are refused before the count moves."""
+def test_a_call_with_an_invalid_argument_changes_nothing(scale, overflow, error, name):
+    """Immutable or read-only scales and flags that are not single bools raise before the counters change."""
     cell = DynamicLossScaleUpdateCell(8, 2, 2)
     cell(array(8), False)
-    with refused(error, name, ""):
+    with rejects(error, name, ""):
         cell(scale, overflow)
     assert (np.ravel(getattr(scale, "data", scale))[0], cell.cur_iter, cell.last_overflow_iter) == (8, 2, 0)
 
 
 def test_every_call_counts_as_an_iteration():
-    """Also those that return the next scale instead of writing it."""
+    """Calls of `next_scale`, which returns the scale instead of writing it, count too."""
     cell = DynamicLossScaleUpdateCell(8, 2, 3)
     for finite in (True, True, False):
         cell.next_scale(array(8), np.asarray(not finite))

@@ -11,7 +11,7 @@ import textwrap
 import numpy as np
 import pytest
 import torch
-from frameworks.refusals import check_rejected
+from frameworks.rejections import check_rejected
 
 from ampscale.frameworks.torch import GradScaler
 

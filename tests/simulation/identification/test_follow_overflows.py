@@ -134,3 +134,11 @@ def test_a_scaler_that_went_on_had_not_stopped():
     resumed = follow_overflows(rule, growing[::2], resumed=True)
     assert resumed.start[1] < 1
     assert resumed.finite.sum() > 900
+
+
+def test_a_scale_before_an_overflow_that_was_rounded_is_found():
+    """A backoff by 0.7 rounds to float32, so that the scale before it can be above the quotient."""
+    for init_scale in np.float32([5.0, 6.0, 7.0, 9.0, 11.0, 13.0, 100.0, 1000.0]).tolist():
+        rule = LossScaleRule(init_scale, backoff_factor=0.7)
+        after = float(rule.update(rule.init(like=0.0), False).scale)
+        assert follow_overflows(rule, [Overflow(1, math.nan, after)]).contradiction is None

@@ -108,3 +108,22 @@ def test_overflows_tell_factors_and_bounds_and_no_interval():
     found = guesses([Overflow(1, 1000.0, 700.0), Overflow(2, math.nan, 490.0)], TRIED)
     assert found.pop("backoff_factor")[0] == 0.7
     assert found == {"hysteresis": [2, 3, 4], "min_scale": [490.0], "max_scale": [1000.0]}
+
+
+def test_small_intervals_are_guessed_where_overflows_can_have_gone_unseen():
+    """From one to the longest that fits."""
+    scales = [64, math.nan, 64, 64, 128]
+    assert set(guesses(seen(scales), {"growth_interval": 2000})["growth_interval"]) == {1, 2, 3, 4}
+
+
+def test_growths_are_counted_by_the_factor_that_was_tried():
+    """Two growths by 1.5 that were seen as one are at most as far apart as the steps between them."""
+    tried = {"growth_interval": 2000, "growth_factor": 1.5}
+    scales = [64.0, *[math.nan] * 8, 64.0 * 1.5**2]
+    assert max(guesses(seen(scales, np.ones(9)), tried)["growth_interval"]) == 4
+
+
+def test_a_ratio_within_twice_the_error_is_that_of_the_factor_tried():
+    """One beyond it is another factor."""
+    for ratio, is_other in ((0.505, False), (0.5125, True)):
+        assert ("backoff_factor" in guesses(seen([100.0, 100.0 * ratio]), {"backoff_factor": 0.5}, rtol=0.01)) is is_other

@@ -213,3 +213,14 @@ def test_overflows_after_the_last_line_are_left_out():
     assert drawn_log(text) == ".."
     assert "2 overflows after the last number of steps were left out, the first in line 3" in read_log(text).notes
     assert len(read_log(text).overflows) == 2
+
+
+def test_a_note_names_the_step_at_which_a_log_begins():
+    """Also step 1; a log with an overflow before step 0 counts from 0."""
+    assert "the log begins after step 1" in read_log(deepspeed(2, 0) + deepspeed(3, 1)).notes
+    assert "the log counts its steps from 0" in read_log(overflow(8, 4) + deepspeed(0, 1) + deepspeed(1, 1)).notes
+
+
+def test_overflows_of_the_first_steps_are_counted_from_the_start_of_a_run():
+    """The first line of a run reports a total, which counts overflows since step 0; later in a run it is not known since when."""
+    assert drawn_log(deepspeed(1, 1) + deepspeed(2, 1) + deepspeed(3, 2)) == "x.x"

@@ -378,3 +378,16 @@ def test_no_text_breaks_the_reader(text):
     except ValueError:
         return
     assert log.log_format in recognised(text)
+
+
+def test_the_first_note_names_the_log_format():
+    """Before notes on what was not read."""
+    assert read_log(METRICS).notes[0].startswith("the log was read as lightning's")
+    text = "".join(f"[Rank 0] step={step}, skipped=0, lr=[0.1], mom=[0.9]\nwhat an OVERFLOW of the scale\n" for step in (1, 2))
+    assert read_log(text).notes[0] == "the log was read as deepspeed's"
+
+
+def test_a_step_of_more_digits_than_an_integer_holds_is_rejected():
+    """Python would take its time to read thousands of digits."""
+    with pytest.raises(ValueError, match="each step must be a number from 0"):
+        read_log(f"epoch,GradScaler,step\n0,8,{'1' * 19}\n0,8,2\n")

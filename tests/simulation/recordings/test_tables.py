@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from simulation.drawing import drawn
 from strategies import alike
 
+from ampscale.parsing import LONGEST_ROW
 from ampscale.simulation import from_csv, observed_from_csv
 
 
@@ -128,3 +129,18 @@ def test_a_written_record_is_read_as_it_was(written, rows):
     ends = flags[-1] == -1
     assert seen.finite.tolist() == (flags[:-1] if ends else flags)
     assert alike(seen.scales, np.array(scales if ends else [*scales, math.nan], np.float64))
+
+
+def test_a_row_may_have_the_greatest_length(tmp_path):
+    """A row of one character more is rejected."""
+    path, columns = tmp_path / "flags.csv", 2**10
+    names, short = ("," + ",".join(map(str, range(columns)))), "," * columns
+    for longer in (0, 1):
+        long = "," + ",".join(["x" * 1000] * columns)
+        long += "x" * (LONGEST_ROW - len(long) - 2 + longer)
+        path.write_text(f"finite{names}\n1{long}\n0{short}\n")
+        if longer:
+            with pytest.raises(ValueError, match=f"each line must have at most {LONGEST_ROW} characters"):
+                from_csv(path, "finite")
+        else:
+            assert len(from_csv(path, "finite")) == 2
