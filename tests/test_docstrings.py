@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import ampscale
 from ampscale.backends import registry
 
 SOURCE = Path(ampscale.__file__).parent
-FILES = [file for file in sorted(SOURCE.rglob("*.py")) if ">>> " in file.read_text("utf-8")]
+FILES = [file for file in sorted(SOURCE.rglob("*.py")) if re.search("^ *>>> ", file.read_text("utf-8"), re.MULTILINE)]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))

@@ -1,5 +1,5 @@
 """
-A network: a loss, the values of its parameters, and how to differentiate.
+Network: a loss function, the values of its parameters, and their differentiation.
 
 Spec: STEP-network, STEP-single-output.
 """
@@ -18,7 +18,19 @@ Pullback = Callable[[Array], Tree]
 
 
 class Parameter:
-    """One parameter of a network: `value`, which lives in the network, and `grad`, which lives here."""
+    """
+    Parameter of a network. `value` reads and writes `network.params`; `grad` is stored on this object.
+
+    Args:
+        network: Network that holds the value.
+        index: Position of the parameter among the leaves of `network.params`.
+
+    >>> network = Network(lambda p, x: anp.sum(p["w"] * x), {"w": np.float32([1.0, 2.0])})
+    >>> (parameter,) = network.parameters
+    >>> parameter.value = np.float32([3.0, 4.0])
+    >>> network.params, parameter.grad
+    ({'w': array([3., 4.], dtype=float32)}, None)
+    """
 
     def __init__(self, network: "Network", index: int) -> None:
         self._network = network
@@ -27,7 +39,7 @@ class Parameter:
 
     @property
     def value(self) -> Array:
-        """The current value; any shape, floating-point."""
+        """Return the current value, a floating-point array of any shape."""
         return leaves(self._network.params)[self._index]
 
     @value.setter
@@ -39,18 +51,25 @@ class Parameter:
 
 class Network:
     """
-    A function of parameters and inputs that returns a loss.
+    Loss function together with the values of its parameters.
+
+    Optimizers rebind the attribute `params`; they never write to its arrays.
 
     Args:
-        loss_fn: ``loss_fn(params, *inputs) -> loss``: one array; on NumPy written with `autograd.numpy`.
-        params: Floating-point arrays in tuples, lists, dicts and NamedTuples.
-        vjp: ``vjp(params, *inputs) -> (loss, pullback)`` with ``pullback(seed) -> gradients`` in the structure of
-            *params*. By default the array library's own differentiation; on NumPy the autograd package's.
-
-    `params` is rebound when an optimizer moves it; arrays handed in are never written to.
+        loss_fn: ``loss_fn(params, *inputs) -> loss``, where the loss is one array; on NumPy written with `autograd.numpy`.
+        params: Floating-point arrays in nested tuples, lists, dicts and NamedTuples.
+        vjp: ``vjp(params, *inputs) -> (loss, pullback)``, where ``pullback(seed)`` returns gradients in the structure of
+            *params*. By default, the array library differentiates *loss_fn*; on NumPy, the autograd package does.
 
     Raises:
-        TypeError: *loss_fn* or *vjp* cannot be called, or *params* holds something that is no array.
+        TypeError: *loss_fn* or *vjp* is not callable, or *params* contains an object that is not an array.
+
+    >>> network = Network(lambda w, x: anp.sum(w * x), np.float32([1.0, 2.0]))
+    >>> float(network(np.float32([3.0, 4.0])))
+    11.0
+    >>> loss, pullback = network.vjp(network.params, np.float32([3.0, 4.0]))
+    >>> pullback(np.float32(1024.0))
+    array([3072., 4096.], dtype=float32)
     """
 
     def __init__(
@@ -66,15 +85,15 @@ class Network:
         self.parameters = [Parameter(self, index) for index in range(len(leaves(params)))]
 
     def __call__(self, *inputs: Any) -> Array:
-        """The loss of the current parameters."""
+        """Return the loss of the current parameters."""
         return self._loss_fn(self.params, *inputs)
 
     def vjp(self, params: Tree, *inputs: Any) -> tuple[Array, Pullback]:
         """
-        The loss of *params*, and what turns a seed of the loss's shape into gradients.
+        Return the loss of *params*, and a pullback from an output cotangent of the loss's shape to gradients.
 
         Raises:
-            TypeError: The network returned something else than one array.
+            TypeError: The network did not return one array.
         """
         differentiate = self._vjp or partial(self._backend.vjp, self._loss_fn)
         loss, pullback = differentiate(params, *inputs)
@@ -83,11 +102,16 @@ class Network:
 
     def backward(self, *inputs: Any, seed: Array) -> Array:
         """
-        The loss of the current parameters; writes each parameter's `grad`.
+        Return the loss of the current parameters, and set `grad` of every parameter.
 
         Args:
-            inputs: Handed to the loss as they are.
-            seed: Of the loss's shape: where the backward pass starts, the scale for instance. float32 for a 16-bit loss.
+            inputs: Passed to the loss function unchanged.
+            seed: Output cotangent, such as the loss scale, in the shape of the loss; float32 for a 16-bit loss.
+
+        >>> network = Network(lambda w, x: anp.sum(w * x), np.float32([1.0, 2.0]))
+        >>> loss = network.backward(np.float32([3.0, 4.0]), seed=np.float32(2.0))
+        >>> network.parameters[0].grad
+        array([6., 8.], dtype=float32)
         """
         loss, pullback = self.vjp(self.params, *inputs)
         for parameter, (_, gradient) in zip(self.parameters, zip_leaves(self.params, pullback(seed)), strict=True):

@@ -1,7 +1,8 @@
 """
-Three optimizers for libraries that bring none, in optax's shape, with float32 master weights for 16-bit parameters.
+Optimizers for array libraries without their own, with the interface of optax and float32 master weights.
 
-A `Transformation` is two pure functions; an `Optimizer` binds one to a network and keeps its state.
+A `Transformation` consists of pure functions; an `Optimizer` binds one to a network and stores its state.
+
 Spec: STEP-optimizer, STEP-master-weights, STEP-learning-rate.
 """
 
@@ -29,16 +30,28 @@ LearningRate = float | list[float] | tuple[float, ...] | Callable[[Array], Any]
 
 
 class OptimizerState(NamedTuple):
-    """What an optimizer carries from step to step."""
+    """
+    State of an optimizer between two steps.
 
-    count: Array  # int32, shape (): applied steps
-    rate: Array  # float32, or float64 where a parameter is; shape (): the learning rate of the coming step
-    master: Tree  # float32, the true value of each 16-bit parameter; None for the others
-    moments: tuple[Tree, ...]  # float32 or float64, in the shapes of the parameters
+    Args:
+        count: Number of applied steps; int32, shape ().
+        rate: Learning rate of the next step; float32, or float64 if a parameter is; shape ().
+        master: float32 master weights of the 16-bit parameters; None for other parameters.
+        moments: Moment estimates: none for SGD, one tree for momentum, two for Adam; float32 or float64.
+
+    >>> network = ampscale.Network(lambda w, x: anp.sum(w * x), np.float16([1.0, 2.0]))
+    >>> SGD(network, 0.5).state.master
+    array([1., 2.], dtype=float32)
+    """
+
+    count: Array
+    rate: Array
+    master: Tree
+    moments: tuple[Tree, ...]
 
 
 class Transformation(NamedTuple):
-    """An optimizer as pure functions; `init` and `update` are optax's."""
+    """Optimizer as pure functions. `init` and `update` have the signatures of optax."""
 
     init: Callable[[Tree], OptimizerState]
     update: Callable[[Tree, OptimizerState, Tree], tuple[Tree, OptimizerState]]
@@ -47,9 +60,25 @@ class Transformation(NamedTuple):
 
 class Optimizer:
     """
-    A transformation bound to a network: call it with gradients to move the network's parameters.
+    Optimizer that is bound to a network and stores its state. Calling it with gradients updates the network's parameters.
 
-    It can be handed to a pure step as well, which leaves the network and the state here alone.
+    `train_step` also accepts it; it uses `init` and `update` alone, which change neither the network nor this object. Use
+    `SGD`, `Momentum` or `AdamW` to create one.
+
+    Args:
+        network: A `Network`, or a `torch.nn.Module` that returns its loss.
+        make: Function from a learning rate to a `Transformation`.
+        learning_rate: As for `SGD`.
+
+    Raises:
+        TypeError: *network* or one of its parameters has the wrong type.
+        ValueError: A parameter is not detached.
+
+    >>> network = ampscale.Network(lambda w, x: anp.sum(w * x), np.float32([1.0, 2.0]))
+    >>> optimizer = SGD(network, learning_rate=0.5)
+    >>> optimizer(np.float32([2.0, -2.0]))
+    >>> network.params
+    array([0., 3.], dtype=float32)
     """
 
     keeps_master_weights = True
@@ -63,7 +92,7 @@ class Optimizer:
 
     @property
     def state(self) -> OptimizerState:
-        """What the next steps depend on. Can be set, also to end an interruption."""
+        """Return the state that the next step depends on. Setting it also ends the state after an interrupted step."""
         return self._state
 
     @state.setter
@@ -71,16 +100,16 @@ class Optimizer:
         self._state, self._is_committing = state, False
 
     def __call__(self, gradients: Tree) -> None:
-        """Moves the parameters. A parameter whose gradient is None stays."""
+        """Update the parameters. A parameter whose gradient is None is unchanged."""
         self._commit(*self._next(gradients))
 
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
         """
-        Compute a step, and change nothing.
+        Compute a step without changing anything.
 
         Returns:
-            ``apply(finite)``, which updates the parameters where *finite* (bool, shape ()) is True, and nothing at all where
-            not; and returns *finite*, which it does not read on the host.
+            ``apply(finite)``, which commits the step if *finite* is True, and returns *finite*. The flag is a bool array of
+            shape (), and is not copied to the host.
         """
         updated, candidate = self._next(gradients)
 
@@ -91,26 +120,26 @@ class Optimizer:
         return apply
 
     def apply(self, gradients: Tree, finite: Flag) -> None:
-        """Moves the parameters where *finite* (bool, shape ()) is True, and nothing at all where not, without looking."""
+        """Update the parameters if *finite*, a bool array of shape (), is True. The flag is not copied to the host."""
         self.prepare(gradients)(finite)
 
     def step(self) -> None:
-        """Moves the parameters by the gradients in `parameters`."""
+        """Update the parameters with the gradients in `parameters`."""
         self(unflatten(self._network.params, [parameter.grad for parameter in self.parameters]))
 
     def minimize(self, loss: Array) -> None:
-        """Paddle's word for `step`; the gradients are there already, so *loss* is not used."""
+        """Do the same as `step`, under Paddle's name. *loss* is not used, since the gradients are already computed."""
         self.step()
 
     @property
     def parameters(self) -> list[Parameter]:
-        """The network's parameters, each with `value` and `grad`."""
-        found: list[Parameter] = self._network.parameters
-        return found
+        """Return the network's parameters, each with `value` and `grad`."""
+        parameters: list[Parameter] = self._network.parameters
+        return parameters
 
     @property
     def learning_rate(self) -> Array:
-        """The rate of the coming step: shape (), float32, or float64 where a parameter is. Can be set."""
+        """Return the learning rate of the next step: float32, or float64 if a parameter is; shape (). Settable."""
         return self.state.rate
 
     @learning_rate.setter
@@ -120,22 +149,23 @@ class Optimizer:
         self._transformation, self._state = transformation, self._state._replace(rate=rate)
 
     def init(self, params: Tree) -> OptimizerState:
-        """The state before the first step."""
+        """Create the state before the first step."""
         return self._transformation.init(params)
 
     def update(self, gradients: Tree, state: OptimizerState, params: Tree) -> tuple[Tree, OptimizerState]:
-        """What to add to *params*, and the next state."""
+        """Return the updates to add to *params*, and the next state."""
         return self._transformation.update(gradients, state, params)
 
     def learning_rate_at(self, state: OptimizerState) -> Array:
-        """The rate of the step that follows *state*."""
+        """Return the learning rate of the step that follows *state*."""
         return state.rate
 
     def _commit(self, params: Tree, state: OptimizerState) -> None:
-        """Set both. A network may write *params* array by array, and an error in the middle must not be followed by a retry."""
+        """Store *params* and *state*, unless an earlier call was interrupted."""
+        # A network may write its parameters array by array: after an error in between, another step would use a mixture.
         if self._is_committing:
             raise RuntimeError(
-                "a step was interrupted while it wrote: restore the network's params, and set the optimizer's state"
+                "a step was interrupted while it wrote: restore the network's params and set the optimizer's state"
             )
         self._is_committing = True
         self._network.params, self._state = params, state
@@ -148,16 +178,25 @@ class Optimizer:
 
 def SGD(network: Network, learning_rate: LearningRate = 0.01, weight_decay: float = 0.0) -> Optimizer:  # noqa: N802
     """
-    Stochastic gradient descent.
+    Create an optimizer for stochastic gradient descent.
 
     Args:
-        network: Whose parameters it moves: a `Network`, or a `torch.nn.Module` that returns its loss.
-        learning_rate: A number; a list, one rate a step, the last for ever after; or a function of the count of
-            applied steps (int32, shape ()).
-        weight_decay: Added to the gradient, times the parameter.
+        network: A `Network`, or a `torch.nn.Module` that returns its loss.
+        learning_rate: A number; a list of one rate for each step, of which the last is used from then on; or a function of
+            the number of applied steps, an int32 array of shape ().
+        weight_decay: Factor of the parameter that is added to the gradient.
 
     Raises:
-        TypeError, ValueError: An argument is of the wrong type or out of range.
+        TypeError, ValueError: An argument has the wrong type or is out of range.
+
+    >>> network = ampscale.Network(lambda w, x: anp.sum(w * x), np.float32([1.0]))
+    >>> optimizer = SGD(network, learning_rate=[0.5, 0.25])
+    >>> for _ in range(3):
+    ...     optimizer(np.float32([1.0]))
+    ...     print(float(network.params[0]))
+    0.5
+    0.25
+    0.0
     """
     return Momentum(network, learning_rate, momentum=0.0, weight_decay=weight_decay)
 
@@ -171,30 +210,38 @@ def Momentum(  # noqa: N802
     nesterov: bool = False,
 ) -> Optimizer:
     """
-    Gradient descent with momentum: ``v = momentum * v + g``, and the parameter moves by ``-learning_rate * v``.
+    Create an optimizer with momentum: ``v = momentum * v + g``, and the update of the parameter is ``-learning_rate * v``.
 
     Args:
-        network: Whose parameters it moves.
+        network: A `Network`, or a `torch.nn.Module` that returns its loss.
         learning_rate: As for `SGD`.
-        momentum: In [0, 1).
-        weight_decay: Added to the gradient, times the parameter.
-        nesterov: Move by ``g + momentum * v`` instead.
+        momentum: Factor of the velocity in each step, in [0, 1).
+        weight_decay: Factor of the parameter that is added to the gradient.
+        nesterov: Use ``g + momentum * v`` instead of ``v`` in the update.
 
     Raises:
-        TypeError, ValueError: An argument is of the wrong type or out of range.
+        TypeError, ValueError: An argument has the wrong type or is out of range.
+
+    >>> network = ampscale.Network(lambda w, x: anp.sum(w * x), np.float32([2.0]))
+    >>> optimizer = Momentum(network, learning_rate=0.5, momentum=0.5)
+    >>> for _ in range(2):
+    ...     optimizer(np.float32([1.0]))
+    ...     print(float(network.params[0]))
+    1.5
+    0.75
     """
     _check_unit(momentum, "momentum")
     check_number(weight_decay, "weight_decay", "a finite number of at least 0", 0)
     check_bool(nesterov, "nesterov")
 
-    def move(gradient: Array, moments: tuple[Array, ...], value: Array, _: Array) -> tuple[Array, tuple[Array, ...]]:
-        decay, kept = (scalar_like(constant, value, value.dtype) for constant in (weight_decay, momentum))
+    def direction(gradient: Array, moments: tuple[Array, ...], value: Array, _: Array) -> tuple[Array, tuple[Array, ...]]:
+        decay, factor = (scalar_like(constant, value, value.dtype) for constant in (weight_decay, momentum))
         gradient = gradient + decay * value if weight_decay else gradient
-        velocity = kept * moments[0] + gradient if moments else gradient
-        step = gradient + kept * velocity if nesterov else velocity
+        velocity = factor * moments[0] + gradient if moments else gradient
+        step = gradient + factor * velocity if nesterov else velocity
         return step, (velocity,) * len(moments)
 
-    return Optimizer(network, lambda rate: _transformation(rate, move, moments=1 if momentum else 0), learning_rate)
+    return Optimizer(network, lambda rate: _transformation(rate, direction, moments=1 if momentum else 0), learning_rate)
 
 
 def AdamW(  # noqa: N802
@@ -206,39 +253,45 @@ def AdamW(  # noqa: N802
     weight_decay: float = 0.01,
 ) -> Optimizer:
     """
-    Adam with decoupled weight decay.
+    Create an Adam optimizer with decoupled weight decay.
 
     Args:
-        network: Whose parameters it moves.
+        network: A `Network`, or a `torch.nn.Module` that returns its loss.
         learning_rate: As for `SGD`.
-        beta1: Decay of the mean, in [0, 1).
-        beta2: Decay of the mean square, in [0, 1).
-        epsilon: Added to the root of the mean square.
-        weight_decay: Times the parameter and the learning rate, taken off the parameter.
+        beta1: Decay of the moving average of the gradients, in [0, 1).
+        beta2: Decay of the moving average of the squared gradients, in [0, 1).
+        epsilon: Added to the square root of the second average; positive and finite.
+        weight_decay: Its product with the learning rate and the parameter is subtracted from the parameter.
 
     Raises:
-        TypeError, ValueError: An argument is of the wrong type or out of range.
+        TypeError, ValueError: An argument has the wrong type or is out of range.
+
+    >>> network = ampscale.Network(lambda w, x: anp.sum(w * x), np.float32([1.0, 1.0]))
+    >>> optimizer = AdamW(network, learning_rate=0.5, weight_decay=0.0)
+    >>> optimizer(np.float32([1024.0, -1.0]))  # the first step has the size of the learning rate
+    >>> network.params.round(3)
+    array([0.5, 1.5], dtype=float32)
     """
     _check_unit(beta1, "beta1")
     _check_unit(beta2, "beta2")
     check_number(epsilon, "epsilon", "a positive, finite number", 0, above=True)
     check_number(weight_decay, "weight_decay", "a finite number of at least 0", 0)
 
-    def move(gradient: Array, moments: tuple[Array, ...], value: Array, count: Array) -> tuple[Array, tuple[Array, ...]]:
+    def direction(gradient: Array, moments: tuple[Array, ...], value: Array, count: Array) -> tuple[Array, tuple[Array, ...]]:
         xp = array_api_compat.array_namespace(value)
         constants = (1, beta1, 1 - beta1, beta2, 1 - beta2, epsilon, weight_decay)
-        one, kept1, new1, kept2, new2, least, decay = (scalar_like(constant, value, value.dtype) for constant in constants)
+        one, old1, new1, old2, new2, offset, decay = (scalar_like(constant, value, value.dtype) for constant in constants)
         steps = xp.astype(count, value.dtype)
-        mean = kept1 * moments[0] + new1 * gradient
-        square = kept2 * moments[1] + new2 * gradient * gradient
-        unbiased = mean / (one - kept1**steps)
-        root = xp.sqrt(square / (one - kept2**steps))
-        return unbiased / (root + least) + decay * value, (mean, square)
+        mean = old1 * moments[0] + new1 * gradient
+        square = old2 * moments[1] + new2 * gradient * gradient
+        unbiased = mean / (one - old1**steps)
+        root = xp.sqrt(square / (one - old2**steps))
+        return unbiased / (root + offset) + decay * value, (mean, square)
 
-    return Optimizer(network, lambda rate: _transformation(rate, move, moments=2), learning_rate)
+    return Optimizer(network, lambda rate: _transformation(rate, direction, moments=2), learning_rate)
 
 
-def _transformation(learning_rate: LearningRate, move: Callable[..., Any], moments: int) -> Transformation:
+def _transformation(learning_rate: LearningRate, direction: Callable[..., Any], moments: int) -> Transformation:
     rate_at = _schedule(learning_rate)
 
     def init(params: Tree) -> OptimizerState:
@@ -256,21 +309,21 @@ def _transformation(learning_rate: LearningRate, move: Callable[..., Any], momen
         xp = array_api_compat.array_namespace(state.count)
         count = xp.asarray(state.count + xp.ones_like(state.count))
         with quiet(xp):
-            moved = [
-                _move_one(move, *row, count=count, rate=state.rate)
+            results = [
+                _update_one(direction, *row, count=count, rate=state.rate)
                 for row in zip_leaves(params, gradients, state.master, *state.moments)
             ]
-        columns = zip(*moved, strict=True) if moved else [()] * (2 + moments)
+        columns = zip(*results, strict=True) if results else [()] * (2 + moments)
         updates, master, *new = (unflatten(params, column) for column in columns)
         return updates, OptimizerState(count, rate_at(count, name_of(state.rate.dtype)), master, tuple(new))
 
     return Transformation(init, update, rate_at)
 
 
-def _move_one(
-    move: Callable[..., Any], param: Array, gradient: Array, master: Array, *old: Array, count: Array, rate: Array
+def _update_one(
+    direction: Callable[..., Any], param: Array, gradient: Array, master: Array, *old: Array, count: Array, rate: Array
 ) -> tuple[Any, ...]:
-    """The update of one parameter, its new master weight, and its new moments."""
+    """Return the update of one parameter, its new master weight, and its new moments."""
     if gradient is None:
         return None, master, *old
     if not array_api_compat.is_array_api_obj(gradient):
@@ -278,9 +331,9 @@ def _move_one(
     if tuple(gradient.shape) != tuple(param.shape):
         raise ValueError(f"a gradient must have its parameter's shape {tuple(param.shape)}, got {tuple(gradient.shape)}")
     value = _widened(param) if master is None else master
-    step, new = move(in_dtype(gradient, name_of(value.dtype)), old, value, count)
-    moved = value - in_dtype(rate, name_of(value.dtype)) * step
-    return moved - _widened(param), None if master is None else moved, *new
+    step, new = direction(in_dtype(gradient, name_of(value.dtype)), old, value, count)
+    new_value = value - in_dtype(rate, name_of(value.dtype)) * step
+    return new_value - _widened(param), None if master is None else new_value, *new
 
 
 def _widened(array: Array) -> Array:
@@ -288,7 +341,7 @@ def _widened(array: Array) -> Array:
 
 
 def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
-    """The rate as an array of shape (), from the count of applied steps and the dtype it is wanted in."""
+    """Return a function from the number of applied steps and the name of a dtype to the rate, an array of shape ()."""
 
     def rate_at(count: Array, dtype: str) -> Array:
         xp = array_api_compat.array_namespace(count)
@@ -303,7 +356,7 @@ def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
         return rate_at
     rates = list(learning_rate) if isinstance(learning_rate, list | tuple) else [learning_rate]
     if not rates:
-        raise ValueError("learning_rate must hold at least one rate, got an empty list")
+        raise ValueError("learning_rate must contain at least one rate, got an empty list")
     for rate in rates:
         check_number(rate, "learning_rate", "a finite number of at least 0, a list of such or a function", 0)
     return rate_at
@@ -314,7 +367,7 @@ def _check_real(params: Tree) -> None:
         if name_of(param.dtype) not in FLOATS:
             raise TypeError(f"{path} must be one of {list(FLOATS)}, got {name_of(param.dtype)}")
         if getattr(param, "requires_grad", False):
-            raise ValueError(f"{path} must be detached, since torch would remember every step: give {path}.detach()")
+            raise ValueError(f"{path} must be detached, since torch would record every step: pass {path}.detach()")
 
 
 def _check_unit(value: Any, name: str) -> None:

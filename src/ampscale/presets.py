@@ -1,11 +1,17 @@
 """
-Published scalers as constants: what sets one apart from another is on this page, and nowhere else.
+Published loss scalers, each defined as the constants of a `LossScaleRule`.
 
-A function's parameters are what its scaler lets one set, under the field's names and with its own defaults; where it has no
-default, the docstring says whose is taken. The rules are as published; where `ampscale.frameworks` mends a defect, it says
-so there and in spec/deviations.md.
+The parameters of a preset are the settings of its scaler, under the names of the rule's fields and with the scaler's own
+defaults; if the scaler has no default, the docstring names the source of the value. The rules are as published, defects
+included. Where a class in `ampscale.frameworks` fixes a defect, its docstring and spec/deviations.md say so.
 
 Spec: PRESETS-*.
+
+>>> from ampscale import presets
+>>> presets.torch(init_scale=2.0**10)
+LossScaleRule(init_scale=1024.0, float64_factor=True)
+>>> presets.PRESETS["torch"].class_name
+'torch.amp.GradScaler'
 """
 
 import inspect
@@ -25,37 +31,47 @@ Rule = TypeVar("Rule", bound=Callable[..., LossScaleRule])
 
 @dataclass(frozen=True)
 class Preset:
-    """A published scaler: whose it is, where its rule is written, and the function that says it as constants."""
+    """
+    Published loss scaler.
+
+    Args:
+        name: Name of the preset, and of its function in this module.
+        project: Project that publishes the scaler.
+        version: Version of the project that the preset was compared with.
+        class_name: The scaler's own name.
+        source_file: File of the project that implements the rule.
+        rule: Function from the scaler's settings to a `LossScaleRule`.
+    """
 
     name: str
     project: str
     version: str
-    class_name: str  # the scaler's own name
-    source_file: str  # the file its rule is written in
+    class_name: str
+    source_file: str
     rule: Callable[..., LossScaleRule]
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """What this scaler lets one set."""
+        """Return the names of the settings of this scaler."""
         return tuple(inspect.signature(self.rule).parameters)
 
     @property
     def summary(self) -> str:
-        """One sentence on its rule."""
+        """Return one sentence that describes the rule."""
         return (inspect.getdoc(self.rule) or "").partition("\n")[0]
 
 
-PRESETS: dict[str, Preset] = {}  # in the order of this page
+PRESETS: dict[str, Preset] = {}  # in the order of this module
 
 
 def published(project: str, version: str, class_name: str, source_file: str) -> Callable[[Rule], Rule]:
-    """Enters a function into PRESETS under its name."""
+    """Return a decorator that registers a function in `PRESETS` under its name."""
 
-    def entered(rule: Rule) -> Rule:
+    def register(rule: Rule) -> Rule:
         PRESETS[rule.__name__] = Preset(rule.__name__, project, version, class_name, source_file, rule)
         return rule
 
-    return entered
+    return register
 
 
 # MindSpore
@@ -64,9 +80,9 @@ def published(project: str, version: str, class_name: str, source_file: str) -> 
 @published("MindSpore", "2.10.0", "mindspore.amp.DynamicLossScaler", "mindspore/amp.py")
 def mindspore(init_scale: float = 2.0**24, growth_factor: float = 2.0, growth_interval: int = 2000) -> LossScaleRule:
     """
-    Divides by the factor, never below 1, and keeps the scale where a growth would not be finite.
+    Divides by the growth factor, never below 1, and skips a growth that would make the scale infinite.
 
-    It has no defaults; these are the manager's.
+    The class has no defaults; these are the ones of `DynamicLossScaleManager`.
     """
     return LossScaleRule(
         init_scale, growth_factor, _inverse(growth_factor), growth_interval, min_scale=1.0, divide_on_backoff=True
@@ -76,9 +92,9 @@ def mindspore(init_scale: float = 2.0**24, growth_factor: float = 2.0, growth_in
 @published("MindSpore", "2.10.0", "mindspore.nn.DynamicLossScaleUpdateCell", "mindspore/nn/wrap/loss_scale.py")
 def mindspore_update_cell(init_scale: float = 2.0**24, growth_factor: float = 2.0, growth_interval: int = 2000) -> LossScaleRule:
     """
-    Multiplies by the reciprocal of the factor, never below 1, and grows to infinity.
+    Multiplies by the float32 reciprocal of the growth factor, never below 1; the scale can grow to infinity.
 
-    It has no defaults; these are the manager's.
+    The class has no defaults; these are the ones of `DynamicLossScaleManager`.
     """
     return LossScaleRule(
         init_scale,
@@ -93,9 +109,13 @@ def mindspore_update_cell(init_scale: float = 2.0**24, growth_factor: float = 2.
 @published("MindSpore", "2.10.0", "mindspore.amp.DynamicLossScaleManager", "mindspore/train/loss_scale_manager.py")
 def mindspore_manager(init_scale: float = 2.0**24, growth_factor: float = 2.0, growth_interval: int = 2000) -> LossScaleRule:
     """
-    The update cell's rule in the host's float64.
+    Follows the rule of `mindspore_update_cell` in the float64 of the host.
 
-    It also raises at the 1001st overflow in a row, which is no matter of the scale: see `DynamicLossScaleManager`.
+    The class also raises an error at the 1001st overflow in a row, which is not part of the rule; see
+    `ampscale.DynamicLossScaleManager`.
+
+    >>> mindspore_manager(init_scale=2.0**10).dtype
+    'float64'
     """
     return LossScaleRule(
         init_scale,
@@ -111,9 +131,9 @@ def mindspore_manager(init_scale: float = 2.0**24, growth_factor: float = 2.0, g
 @published("MindSpore", "2.10.0", "mindspore.amp.StaticLossScaler", "mindspore/amp.py")
 def static(init_scale: float = 128.0) -> LossScaleRule:
     """
-    A scale that never moves: jmp's StaticLossScale, Megatron's ConstantGradScaler, TensorFlow's FixedLossScale.
+    Never changes the scale, as jmp's StaticLossScale, Megatron's ConstantGradScaler and TensorFlow's FixedLossScale.
 
-    They have no default; this is the one of MindSpore's FixedLossScaleManager.
+    Those classes have no default; this is the one of MindSpore's FixedLossScaleManager.
     """
     return LossScaleRule(init_scale, growth_factor=1.0, backoff_factor=1.0)
 
@@ -129,7 +149,18 @@ def paddle_document(
     growth_interval: int = 1000,
     hysteresis: int = 2,
 ) -> LossScaleRule:
-    """Overflows accumulate over finite steps, until the scale backs off or grows; no bounds."""
+    """
+    Backs off at the `hysteresis`-th overflow since the last growth or backoff, also if they are not consecutive; no bounds.
+
+    >>> rule = paddle_document(hysteresis=2)
+    >>> state = rule.init(like=0.0)
+    >>> for finite in [False, True, False]:  # with presets.paddle(), the finite step would reset the count
+    ...     state = rule.update(state, finite)
+    ...     print(state.scale, state.bad_steps)
+    32768.0 1
+    32768.0 1
+    16384.0 0
+    """
     return LossScaleRule(
         init_scale,
         growth_factor,
@@ -149,7 +180,7 @@ def paddle(
     growth_interval: int = 2000,
     hysteresis: int = 1,
 ) -> LossScaleRule:
-    """A finite step forgets the overflows before it; neither bounds nor a guard."""
+    """Backs off at the `hysteresis`-th overflow in a row; no bounds, so the scale can reach zero and infinity."""
     return LossScaleRule(init_scale, growth_factor, backoff_factor, growth_interval, hysteresis, skip_infinite_growth=False)
 
 
@@ -161,7 +192,7 @@ def paddle_amp_scaler(
     growth_interval: int = 1000,
     hysteresis: int = 1,
 ) -> LossScaleRule:
-    """The base class of GradScaler: its rule, with the older half of its defaults."""
+    """Follows the rule of `paddle`, with older defaults for the initial scale and the interval; GradScaler's base class."""
     return paddle(init_scale, growth_factor, backoff_factor, growth_interval, hysteresis)
 
 
@@ -173,7 +204,7 @@ def paddle_static(
     growth_interval: int = 2000,
     hysteresis: int = 1,
 ) -> LossScaleRule:
-    """GradScaler's rule in static graphs, where it has a floor of 1 and a guard."""
+    """Follows the rule of `paddle` in static graphs, but never below 1, and skips a growth that would be infinite."""
     return LossScaleRule(init_scale, growth_factor, backoff_factor, growth_interval, hysteresis, min_scale=1.0)
 
 
@@ -185,7 +216,7 @@ def paddle_static_old(
     growth_interval: int = 1000,
     hysteresis: int = 2,
 ) -> LossScaleRule:
-    """The static rule with the defaults of its old form and of fleet, which shrink by a fifth."""
+    """Follows the rule of `paddle_static` with the defaults of its old form and of fleet, where a backoff multiplies by 0.8."""
     return paddle_static(init_scale, growth_factor, backoff_factor, growth_interval, hysteresis)
 
 
@@ -196,7 +227,13 @@ def paddle_static_old(
 def torch(
     init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5, growth_interval: int = 2000
 ) -> LossScaleRule:
-    """Factors applied in float64 and rounded once; a growth that is not finite keeps the scale; no bounds."""
+    """
+    Applies the factors in float64 and rounds once; skips a growth that would make the scale infinite; no bounds.
+
+    >>> rule = torch(growth_factor=1.1, growth_interval=1)
+    >>> rule.update(rule.init(like=0.0), True).scale
+    72089.6015625
+    """
     return LossScaleRule(init_scale, growth_factor, backoff_factor, growth_interval, float64_factor=True)
 
 
@@ -204,7 +241,7 @@ def torch(
 def torch_sharded_cpu(
     init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5, growth_interval: int = 2000
 ) -> LossScaleRule:
-    """GradScaler's rule without the guard, and with factors rounded to float32."""
+    """Follows the rule of `torch` with factors rounded to float32; the scale can grow to infinity."""
     return LossScaleRule(init_scale, growth_factor, backoff_factor, growth_interval, skip_infinite_growth=False)
 
 
@@ -212,7 +249,7 @@ def torch_sharded_cpu(
 def apex(
     init_scale: float = 2.0**16, growth_interval: int = 2000, min_scale: float | None = None, max_scale: float = 2.0**24
 ) -> LossScaleRule:
-    """Halves and doubles on the host, never above 2**24."""
+    """Halves and doubles the scale in float64 on the host; never above `max_scale`."""
     return _on_the_host(init_scale, 2.0, growth_interval, min_scale=min_scale, max_scale=max_scale)
 
 
@@ -224,7 +261,11 @@ def apex_hysteresis(
     growth_interval: int = 2000,
     hysteresis: int = 1,
 ) -> LossScaleRule:
-    """The rule of torch with patience: every finite step refills it, and once it is spent, each overflow backs off."""
+    """
+    Follows the rule of `torch`, but backs off from the `hysteresis`-th overflow in a row on, at every further one.
+
+    The kernel counts down from `hysteresis` and resets its count at every finite step.
+    """
     return LossScaleRule(
         init_scale,
         growth_factor,
@@ -238,7 +279,11 @@ def apex_hysteresis(
 
 @published("Apex", "last before 2025-05-08", "apex.fp16_utils' DynamicLossScaler", "apex/fp16_utils/loss_scaler.py")
 def apex_fp16_utils(init_scale: float = 2.0**32, growth_factor: float = 2.0, growth_interval: int = 1000) -> LossScaleRule:
-    """Divides on the host, never below 1; contrib's FP16_Optimizer is the same from 2**16."""
+    """
+    Divides by the growth factor in float64 on the host, never below 1.
+
+    The FP16_Optimizer of apex.contrib has the same rule with an initial scale of 2**16.
+    """
     return _on_the_host(init_scale, growth_factor, growth_interval, min_scale=1.0)
 
 
@@ -250,7 +295,11 @@ def nemo(
     growth_interval: int = 2000,
     hysteresis: int = 1,
 ) -> LossScaleRule:
-    """The rule of Apex's hysteresis kernel; a checkpoint of it loses the count of overflows."""
+    """
+    Follows the rule of `apex_hysteresis`.
+
+    A checkpoint of the class does not contain the overflow count.
+    """
     return apex_hysteresis(init_scale, growth_factor, backoff_factor, growth_interval, hysteresis)
 
 
@@ -262,9 +311,19 @@ def deepspeed(
     min_scale: float = 1.0,
     raise_at_min_scale: bool = True,
 ) -> LossScaleRule:
-    """ZeRO's: the first window is one step longer, a growth alone refills its patience, and at the floor it raises."""
-    axes = {"hysteresis": hysteresis, "min_scale": min_scale, "raise_at_min_scale": raise_at_min_scale}
-    return _on_the_host(init_scale, 2.0, growth_interval, reset_bad_steps_on=("growth",), initial_good_steps=-1, **axes)
+    """
+    Backs off at the `hysteresis`-th overflow since the last growth and at every further one; raises an error at `min_scale`.
+
+    This is the scaler of ZeRO. The first growth, and the first after each overflow, takes one finite step more than
+    `growth_interval`. DeepSpeed's documentation calls resetting the overflow count "refilling the hysteresis".
+
+    >>> rule = deepspeed(init_scale=2.0, hysteresis=1)
+    >>> state = rule.update(rule.init(like=0.0), False)
+    >>> state.scale, rule.would_raise(state, False)
+    (1.0, True)
+    """
+    constants = {"hysteresis": hysteresis, "min_scale": min_scale, "raise_at_min_scale": raise_at_min_scale}
+    return _on_the_host(init_scale, 2.0, growth_interval, reset_bad_steps_on=("growth",), initial_good_steps=-1, **constants)
 
 
 @published("DeepSpeed", "0.19.8", "DynamicLossScaler, consecutive_hysteresis", "deepspeed/runtime/fp16/loss_scaler.py")
@@ -275,7 +334,7 @@ def deepspeed_consecutive(
     min_scale: float = 1.0,
     raise_at_min_scale: bool = True,
 ) -> LossScaleRule:
-    """ZeRO's with consecutive_hysteresis: every finite step refills its patience."""
+    """Follows the rule of `deepspeed`, but every finite step resets the overflow count: consecutive_hysteresis=True."""
     return replace(
         deepspeed(init_scale, growth_interval, hysteresis, min_scale, raise_at_min_scale), reset_bad_steps_on=("finite",)
     )
@@ -283,7 +342,11 @@ def deepspeed_consecutive(
 
 @published("DeepSpeed", "0.19.8", "FP16_Optimizer", "deepspeed/runtime/fp16/fused_optimizer.py")
 def deepspeed_fp16_optimizer(init_scale: float = 2.0**16, growth_interval: int = 1000, min_scale: float = 1.0) -> LossScaleRule:
-    """ZeRO's window without its patience and without raising; the unfused one's floor is 0.25."""
+    """
+    Follows the rule of `deepspeed`, but every overflow backs off, and it never raises an error.
+
+    The lower bound of FP16_UnfusedOptimizer is 0.25.
+    """
     return _on_the_host(init_scale, 2.0, growth_interval, min_scale=min_scale, initial_good_steps=-1)
 
 
@@ -296,7 +359,21 @@ def megatron(
     hysteresis: int = 2,
     min_scale: float = 1.0,
 ) -> LossScaleRule:
-    """A growth alone refills its patience, though it is documented as overflows in a row; never below 1."""
+    """
+    Backs off at the `hysteresis`-th overflow since the last growth and at every further one; never below `min_scale`.
+
+    Megatron's docstring speaks of NaNs in a row, but a finite step does not reset its count. The scale can grow to infinity.
+
+    >>> rule = megatron(init_scale=2.0**16)
+    >>> state = rule.init(like=0.0)
+    >>> for finite in [False, True, False, False]:
+    ...     state = rule.update(state, finite)
+    ...     print(state.scale, state.bad_steps)
+    65536.0 1
+    65536.0 1
+    32768.0 2
+    16384.0 2
+    """
     return LossScaleRule(
         init_scale,
         growth_factor,
@@ -319,7 +396,11 @@ def colossalai(
     min_scale: float = 1.0,
     max_scale: float = 2.0**32,
 ) -> LossScaleRule:
-    """Megatron's rule, never above 2**32; a checkpoint of it loses both counts."""
+    """
+    Follows the rule of `megatron`, but never above `max_scale`.
+
+    A checkpoint of the class contains neither `good_steps` nor `bad_steps`.
+    """
     unbounded = megatron(init_scale, growth_factor, backoff_factor, growth_interval, hysteresis, min_scale)
     return replace(unbounded, max_scale=max_scale)
 
@@ -333,9 +414,10 @@ def fairseq(
     raise_at_or_below: float = 1e-4,
 ) -> LossScaleRule:
     """
-    Divides on the host, and raises where the scale would fall to 1e-4.
+    Divides by the growth factor in float64 on the host; raises an error if the scale would fall to `raise_at_or_below`.
 
-    The defaults are its configuration's for one worker: it divides the interval by workers and by update_freq.
+    The defaults are those of fairseq's configuration for one worker; fairseq divides the interval by the number of workers
+    and by update_freq.
     """
     return _on_the_host(init_scale, growth_factor, growth_interval, min_scale=min_scale, raise_at_or_below=raise_at_or_below)
 
@@ -350,9 +432,9 @@ def fairseq_tolerance(
     raise_at_or_below: float = 1e-4,
 ) -> LossScaleRule:
     """
-    The rule of fairseq, backing off where overflows are a share of the steps since the scale last moved.
+    Follows the rule of `fairseq`, but backs off if overflows reach a share of the steps since the last growth or backoff.
 
-    Its tolerance is 0 unless it is set; 0.25 stands for any.
+    The tolerance is 0 in fairseq unless the user sets it; 0.25 is an example.
     """
     check_number(overflow_tolerance, "overflow_tolerance", "a number above 0", 0, above=True)
     counting = fairseq(init_scale, growth_factor, growth_interval, min_scale, raise_at_or_below)
@@ -368,9 +450,10 @@ def fairscale(
     raise_at_or_below: float = 1e-4,
 ) -> LossScaleRule:
     """
-    The rule of fairseq with the defaults of its class, called as fairseq calls it: `update` after finite steps alone.
+    Follows the rule of `fairseq` with the defaults of the class, if `update` is called after finite steps only.
 
-    Called after every step, as torch's is, it counts an overflow twice, and its next growth is one step early.
+    fairseq calls it so. If `update` is called after every step, as for torch, the class counts an overflow twice, and the next
+    growth is one step early.
     """
     return fairseq(init_scale, growth_factor, growth_interval, min_scale, raise_at_or_below)
 
@@ -379,17 +462,12 @@ def fairscale(
 def fairseq2(
     init_scale: float = 2.0**16, growth_factor: float = 2.0, growth_interval: int = 2000, min_scale: float = 1e-4
 ) -> LossScaleRule:
-    """The rule of torch, given up where an overflow would leave the scale under its minimum."""
+    """Follows the rule of `torch`, but raises an error if an overflow would leave the scale below `min_scale`."""
     check_number(min_scale, "min_scale", "a positive number that float32 can hold", TINY, LARGEST)
-    under = math.nextafter(min_scale, 0.0)
-    mantissa, exponent = math.frexp(under)
+    mantissa, exponent = math.frexp(math.nextafter(min_scale, 0.0))
+    largest_below = math.ldexp(math.floor(mantissa * 2**24), exponent - 24)  # the largest float32 below min_scale
     return LossScaleRule(
-        init_scale,
-        growth_factor,
-        _inverse(growth_factor),
-        growth_interval,
-        float64_factor=True,
-        raise_at_or_below=math.ldexp(math.floor(mantissa * 2**24), exponent - 24),  # the largest float32 under the minimum
+        init_scale, growth_factor, _inverse(growth_factor), growth_interval, float64_factor=True, raise_at_or_below=largest_below
     )
 
 
@@ -402,9 +480,9 @@ def bmtrain(
     max_scale: float | None = None,
 ) -> LossScaleRule:
     """
-    Its bounds are gates, where a move is made or not, so that the scale may land beyond them.
+    Blocks a growth at or above `max_scale` and a backoff at or below `min_scale`, so that the scale can pass the bounds.
 
-    It has no default for the first scale; its examples begin at 2**20.
+    The class has no default for the initial scale; this is the one of its examples.
     """
     return _on_the_host(
         init_scale, growth_factor, growth_interval, min_scale=min_scale, max_scale=max_scale, block_at_bounds=True
@@ -421,7 +499,7 @@ def jmp(
     """
     Divides by the factor, never below 1, and keeps the scale where a growth would not be finite.
 
-    It has no default for the first scale; its examples begin at 2**15.
+    The class has no default for the initial scale; this is the one of its examples.
     """
     return LossScaleRule(
         init_scale, growth_factor, _inverse(growth_factor), growth_interval, min_scale=min_scale, divide_on_backoff=True
@@ -430,7 +508,11 @@ def jmp(
 
 @published("jmp", "0.0.4", "DynamicLossScale under jax.jit", "jmp/_src/loss_scale.py")
 def jmp_jit(init_scale: float = 2.0**15, growth_factor: float = 2.0, growth_interval: int = 2000) -> LossScaleRule:
-    """The rule of jmp once compiled: the reciprocal for a division, and whatever floor was set forgotten for 1."""
+    """
+    Follows the rule of `jmp` when compiled: multiplies by the float32 reciprocal, never below 1.
+
+    The class loses a lower bound other than 1 under jax.jit.
+    """
     return LossScaleRule(init_scale, growth_factor, _inverse(growth_factor, rounded=True), growth_interval, min_scale=1.0)
 
 
@@ -439,9 +521,9 @@ def mpx(
     init_scale: float = 2.0**15, growth_factor: float = 2.0, growth_interval: int = 2000, min_scale: float = 1.0
 ) -> LossScaleRule:
     """
-    The rule of jmp, never above the largest float16, in which it scales.
+    Follows the rule of `jmp`, but never above 65504, the largest float16, since it scales in float16.
 
-    It has no default for the first scale; this is the one taken for jmp.
+    The class has no default for the initial scale; this is the one of `jmp`.
     """
     return LossScaleRule(
         init_scale,
@@ -463,7 +545,12 @@ def flax(
     growth_interval: int = 2000,
     min_scale: float | None = TINY,
 ) -> LossScaleRule:
-    """Grows one step later than its interval says, and comes to rest at the largest float32."""
+    """
+    Grows after `growth_interval + 1` finite steps, up to the largest float32.
+
+    >>> flax(growth_interval=2).growth_interval
+    3
+    """
     check_count(growth_interval, "growth_interval", low=0)
     return LossScaleRule(
         init_scale,
@@ -481,19 +568,19 @@ def flax(
 
 @published("Keras", "3.15.1", "LossScaleOptimizer", "keras/src/optimizers/loss_scale_optimizer.py")
 def keras(init_scale: float = 2.0**15, growth_interval: int = 2000) -> LossScaleRule:
-    """Halves and doubles, with neither bounds nor a guard: the scale can reach infinity, and stays there."""
+    """Halves and doubles the scale without bounds: it can reach infinity, and then stays there."""
     return LossScaleRule(init_scale, growth_interval=growth_interval, skip_infinite_growth=False)
 
 
 @published("tf_keras", "2.21.0", "LossScaleOptimizer", "tf_keras/src/mixed_precision/loss_scale_optimizer.py")
 def tf_keras(init_scale: float = 2.0**15, growth_interval: int = 2000) -> LossScaleRule:
-    """Halves and doubles, never below 1, and keeps the scale where a growth would not be finite."""
+    """Halves and doubles the scale, never below 1, and skips a growth that would make it infinite."""
     return tensorflow_v1(init_scale, growth_interval=growth_interval)
 
 
 @published("TensorFlow", "2.21.0", "DynamicLossScale", "tensorflow/python/training/experimental/loss_scale.py")
 def tensorflow_v1(init_scale: float = 2.0**15, growth_factor: float = 2.0, growth_interval: int = 2000) -> LossScaleRule:
-    """The rule of tf_keras with a factor of one's own, by which it divides."""
+    """Follows the rule of `tf_keras` with a configurable factor, by which a backoff divides."""
     return LossScaleRule(
         init_scale, growth_factor, _inverse(growth_factor), growth_interval, min_scale=1.0, divide_on_backoff=True
     )
@@ -513,9 +600,10 @@ def tensorflow_contrib(
     hysteresis: int = 2,
 ) -> LossScaleRule:
     """
-    The ancestor of Paddle's parameters: overflows do accumulate; never below 1, and guarded.
+    Backs off at the `hysteresis`-th overflow since the last growth or backoff, never below 1; skips infinite growth.
 
-    It has no defaults for the first scale and the interval; these are TensorFlow's later ones.
+    Paddle's parameters come from this class. It has no defaults for the initial scale and the interval; these are the later
+    ones of TensorFlow.
     """
     return LossScaleRule(
         init_scale,
@@ -535,13 +623,13 @@ def tensorflow_contrib(
 def onnxruntime(
     init_scale: float = 2.0**16, growth_interval: int = 2000, min_scale: float = 1.0, max_scale: float = 2.0**24
 ) -> LossScaleRule:
-    """Halves and doubles on the host, from 1 to 2**24."""
+    """Halves and doubles the scale in float64 on the host, between `min_scale` and `max_scale`."""
     return apex(init_scale, growth_interval, min_scale, max_scale)
 
 
 @published("OneFlow", "30391303", "DynamicLossScaler", "oneflow/user/kernels/dynamic_loss_scale_schedule_kernel.cu")
 def oneflow(init_scale: float = 2.0**16, growth_factor: float = 2.0, growth_interval: int = 2000) -> LossScaleRule:
-    """Multiplies and divides by a float32 factor, from 1 to the largest float32."""
+    """Multiplies and divides by the growth factor in float32, between 1 and the largest float32."""
     return LossScaleRule(
         init_scale,
         growth_factor,
@@ -556,13 +644,17 @@ def oneflow(init_scale: float = 2.0**16, growth_factor: float = 2.0, growth_inte
 
 @published("MXNet", "1.9.1", "LossScaler", "mxnet/contrib/amp/loss_scaler.py")
 def mxnet(init_scale: float = 2.0**16, growth_interval: int = 2000, max_scale: float = 2.0**24) -> LossScaleRule:
-    """Halves and doubles on the host, never above 2**24, each time one step late."""
+    """Halves and doubles the scale in float64 on the host, never above `max_scale`; every change is delayed by one step."""
     return _on_the_host(init_scale, 2.0, growth_interval, max_scale=max_scale, delayed_update=True)
 
 
 @published("Chainer", "7.8.1", "Optimizer.loss_scaling", "chainer/optimizer.py")
 def chainer(init_scale: float = 1.0, growth_interval: int = 1000) -> LossScaleRule:
-    """Doubles at every step until the first overflow ever, then grows a little at each finite one; from 1 to 65504."""
+    """
+    Doubles at every step until the first overflow, then grows slightly at every finite step; between 1 and 65504.
+
+    After the first overflow, `growth_interval` finite steps double the scale.
+    """
     check_count(growth_interval, "growth_interval")
     return LossScaleRule(
         init_scale,
@@ -578,12 +670,15 @@ def chainer(init_scale: float = 1.0, growth_interval: int = 1000) -> LossScaleRu
 
 
 def _inverse(growth_factor: float, *, rounded: bool = False) -> float:
-    """What a scaler with one factor backs off by; *rounded*: of the factor as float32 has it."""
+    """Return the backoff factor of a scaler with a single factor; *rounded* rounds that factor to float32 first."""
     check_number(growth_factor, "growth_factor", "a number of at least 1 that float32 can hold", 1, LARGEST)
     return 1 / (c_float(growth_factor).value if rounded else growth_factor)
 
 
-def _on_the_host(init_scale: float, growth_factor: float, growth_interval: int, **axes: Any) -> LossScaleRule:
-    """A scale that is a Python float: divided by its factor, and never guarded."""
-    axes = {"divide_on_backoff": True, "skip_infinite_growth": False, "dtype": "float64", **axes}
-    return LossScaleRule(init_scale, growth_factor, _inverse(growth_factor), growth_interval, **axes)
+def _on_the_host(init_scale: float, growth_factor: float, growth_interval: int, **constants: Any) -> LossScaleRule:
+    """Return the rule of a scaler whose scale is a Python float: it divides on a backoff, and can grow to infinity."""
+    constants = {"divide_on_backoff": True, "skip_infinite_growth": False, "dtype": "float64", **constants}
+    return LossScaleRule(init_scale, growth_factor, _inverse(growth_factor), growth_interval, **constants)
+
+
+__all__ = ["PRESETS", "Preset", *PRESETS]

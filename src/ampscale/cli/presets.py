@@ -56,7 +56,7 @@ def table() -> str:
 def explained(preset: Preset) -> str:
     """One preset: whose it is, what it does, and what it lets one set."""
     settings = ", ".join(f"{each.name}={each.default}" for each in _parameters(preset))
-    notes = (inspect.getdoc(preset.rule) or "").splitlines()
+    notes = (inspect.getdoc(preset.rule) or "").partition(">>> ")[0].strip().splitlines()
     facts = [f"- {sentence}" for sentence in sentences(preset.rule())]
     lines = [
         f"{preset.name}: {preset.class_name}",
