@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
-from frameworks.refusals import check_rejected
+from frameworks.rejections import check_rejected
 
 from ampscale import optimizers
 from ampscale.frameworks.mindformers import MFTrainOneStepCell

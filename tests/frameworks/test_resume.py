@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from frameworks.networks import array, bits, data, linear
-from frameworks.refusals import check_rejected
+from frameworks.rejections import check_rejected
 
 from ampscale import GradScaler, optimizers
 from ampscale.frameworks.mindformers import MFTrainOneStepCell

@@ -1,7 +1,7 @@
-"""The step cells with torch's modules and optimizers: a loop written by hand, bit for bit, without its bad steps."""
+"""Training cells with torch modules and optimizers: they equal hand-written loops without the overflow steps, bit for bit."""
 
 import pytest
-from frameworks.refusals import refused
+from frameworks.rejections import rejects
 from libraries import load
 
 from ampscale import (
@@ -27,36 +27,36 @@ TRACE = "OFFOFFOOFF"  # overflow, finite, finite
 
 
 class Model(nn.Module):
-    """Two layers that return their loss."""
+    """Network of two layers that returns its loss."""
 
     def __init__(self):
         super().__init__()
         self.layers = loops.started(None, OPTIMIZERS["sgd"]).networks[0]
 
     def forward(self, inputs, targets):
-        """The mean square error: shape ()."""
+        """Return the mean squared error: shape ()."""
         return nn.functional.mse_loss(self.layers(inputs), targets)
 
 
 def batch(step, letter="F"):
-    """Inputs and targets; infinite targets make an overflow."""
+    """Return inputs and targets; infinite targets cause an overflow."""
     inputs, targets = loops.batch_of(step)
     return inputs, targets * (loops.INF if letter == "O" else 1)
 
 
 def started(make=OPTIMIZERS["sgd"], dtype=torch.float32):
-    """A model and its optimizer; always the same."""
+    """Return a model and its optimizer, with the same initial values in every call."""
     model = Model().to(dtype)
     return model, make(list(model.parameters()))
 
 
-def moving():
-    """A scale of powers of two that falls and rises."""
+def dynamic_scale():
+    """Return an update cell whose scales are powers of two."""
     return DynamicLossScaleUpdateCell(2**10, 2, 2)
 
 
 def by_hand(model, optimizer, *inputs):
-    """A step without any scaling, as torch's pages have it: the loss."""
+    """Run a step without scaling, as in torch's documentation, and return the loss."""
     optimizer.zero_grad()
     loss = model(*inputs)
     loss.backward()
@@ -77,11 +77,11 @@ def by_hand(model, optimizer, *inputs):
     ("cell", "dtype"), [(TrainOneStepWithLossScaleCell, torch.float32), (MFTrainOneStepCell, torch.bfloat16)], ids=str
 )
 @pytest.mark.parametrize("name", TORCHS)
-def test_a_run_is_that_of_a_loop_by_hand(cell, dtype, name):
-    """Finite steps are those without any scaling, and on an overflow nothing moves; no gradient is left behind."""
+def test_a_run_equals_a_hand_written_loop(cell, dtype, name):
+    """Finite steps equal steps without scaling; an overflow changes nothing. No gradient is left on a parameter."""
     model, optimizer = started(TORCHS[name], dtype)
     twin, by_twin = started(TORCHS[name], dtype)
-    step = cell(model, optimizer, scale_sense=moving())
+    step = cell(model, optimizer, scale_sense=dynamic_scale())
     for number, letter in enumerate(TRACE):
         inputs = [value.to(dtype) for value in batch(number, letter)]
         output = step(*inputs)
@@ -103,10 +103,10 @@ def test_a_run_is_that_of_a_loop_by_hand(cell, dtype, name):
         *((MFTrainOneStepCell, name) for name in ("sgd", "adamw-fused")),
     ],
 )
-def test_a_step_reads_once_and_a_fused_one_never(cell, name):
-    """Besides what torch's optimizer reads itself; an overflow costs no more. Fused momentum reads until it has some."""
+def test_a_step_synchronizes_once_and_a_fused_optimizer_never(cell, name):
+    """Synchronizations of torch's own optimizer are not counted. Fused momentum synchronizes until its first step."""
     model, optimizer = started(TORCHS[name])
-    step = cell(model, optimizer, scale_sense=moving())
+    step = cell(model, optimizer, scale_sense=dynamic_scale())
     step(*batch(0))
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -119,7 +119,7 @@ def test_a_step_reads_once_and_a_fused_one_never(cell, name):
 
 
 class Product(nn.Module):
-    """The sum of weights times inputs, so that the gradients are the inputs."""
+    """Network whose loss is the sum of weights times inputs, so that the gradients equal the inputs."""
 
     def __init__(self, dtype=torch.float32):
         super().__init__()
@@ -127,39 +127,39 @@ class Product(nn.Module):
         self.b = nn.Parameter(torch.ones(1, dtype=dtype))
 
     def forward(self, w, b):
-        """float32, shape ()."""
+        """Return the loss: float32, shape ()."""
         return (self.w.float() * torch.tensor(w)).sum() + (self.b.float() * torch.tensor(b)).sum()
 
 
 class Words(nn.Embedding):
-    """The sum of the words' rows, each times a factor."""
+    """Network whose loss is the sum of embedding rows, each times a factor."""
 
     def forward(self, words, factor):
-        """Shape ()."""
+        """Return the loss: shape ()."""
         return (super().forward(words) * factor).sum()
 
 
 def cell_of(model, optimizer, scale=2.0**4, cell=MFTrainOneStepCell):
-    """A cell with a fixed scale."""
+    """Return a cell with a fixed scale."""
     return cell(model, optimizer, scale_sense=torch.tensor(scale))
 
 
 def values(model):
-    """The parameters, bit for bit."""
+    """Return the bits of the parameters."""
     return bits(list(model.parameters()))
 
 
 @pytest.mark.clause("MINDFORMERS-learning-rate")
 @pytest.mark.parametrize("rate", [0.5, torch.tensor(0.5)], ids=["number", "tensor"])
-def test_the_rate_is_that_of_the_step(rate):
-    """A snapshot, which a schedule that the user steps does not move afterwards."""
+def test_the_reported_rate_is_that_of_the_step(rate):
+    """It is a copy: a later step of the schedule does not change it."""
     model = Product()
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
     step = cell_of(model, optimizer)
     outputs = []
-    for given in (1.0, INF, 1.0):
-        outputs.append(step([given, 0.0], [0.0]))
+    for value in (1.0, INF, 1.0):
+        outputs.append(step([value, 0.0], [0.0]))
         if not outputs[-1].overflow:
             schedule.step()
     assert [output.learning_rate.tolist() for output in outputs] == [0.5, 0.25, 0.25]
@@ -168,7 +168,7 @@ def test_the_rate_is_that_of_the_step(rate):
 
 @pytest.mark.clause("MINDFORMERS-learning-rate")
 @pytest.mark.parametrize(
-    ("rates", "told"),
+    ("rates", "reported"),
     [
         ((0.5, 0.5), 0.5),
         ((0.5, 0.25), [0.5, 0.25]),
@@ -177,13 +177,13 @@ def test_the_rate_is_that_of_the_step(rate):
     ],
     ids=["same", "different", "unknown", "mixed"],
 )
-def test_groups_tell_one_rate_or_one_each(rates, told):
-    """One where all are known to be the same, without a look at a tensor's value."""
+def test_equal_rates_of_all_groups_are_reported_as_one(rates, reported):
+    """Otherwise the report has one for each group. The values of tensors are not compared."""
     model = Product()
     groups = [{"params": [parameter], "lr": rate} for parameter, rate in zip(model.parameters(), rates, strict=True)]
     output = cell_of(model, torch.optim.SGD(groups, foreach=False))([1.0, 0.0], [1.0])
     assert output.learning_rate.dtype == torch.float32
-    assert output.learning_rate.tolist() == told
+    assert output.learning_rate.tolist() == reported
     assert (model.w.tolist(), model.b.tolist()) == ([0.5, 1.0], [1 - float(rates[1])])
 
 
@@ -191,8 +191,8 @@ def test_groups_tell_one_rate_or_one_each(rates, told):
 @pytest.mark.parametrize(
     ("cell", "detector"), [(TrainOneStepWithLossScaleCell, GradientScan), (MFTrainOneStepCell, StatusRegister)]
 )
-def test_an_embedding_is_trained_by_its_rows(cell, detector):
-    """As by hand with torch's SparseAdam; two values of one row that are finite, and not together, are an overflow."""
+def test_sparse_gradients_of_an_embedding_are_applied(cell, detector):
+    """The result equals torch's SparseAdam. Two finite values of one row whose sum is infinite are an overflow."""
     model, twin = (Words.from_pretrained(torch.ones(6, 2), freeze=False, sparse=True) for _ in range(2))
     optimizer, by_twin = (torch.optim.SparseAdam(list(each.parameters()), lr=0.1) for each in (model, twin))
     step = cell(model, optimizer, scale_sense=torch.tensor(2.0**4), detector=detector())
@@ -209,8 +209,8 @@ def test_an_embedding_is_trained_by_its_rows(cell, detector):
 @pytest.mark.clause("OVERFLOW-both-sides", "STEP-skip")
 @CELLS
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_gradient_that_16_bits_cannot_hold_is_not_applied(cell, fused):
-    """With a scale below one, float16 holds the scaled gradient 60000 and not the true one: the parameter stays finite."""
+def test_a_gradient_that_overflows_float16_is_not_applied(cell, fused):
+    """With a scale below 1, float16 represents the scaled gradient 60000 but not the unscaled one."""
     model = Product(torch.float16)
     step = cell_of(model, torch.optim.SGD(model.parameters(), lr=2.0**-14, fused=fused), scale=0.5, cell=cell)
     for w, moved in ((120000.0, 0.0), (60000.0, 60000 * 2.0**-14)):
@@ -221,8 +221,8 @@ def test_a_gradient_that_16_bits_cannot_hold_is_not_applied(cell, fused):
 
 @pytest.mark.clause("STEP-network", "MINDFORMERS-ema")
 @pytest.mark.filterwarnings("error")
-def test_a_network_of_parameters_is_moved_by_torchs_optimizers():
-    """The parameters that were handed in move, and what is kept of them remembers no step."""
+def test_torch_optimizers_update_a_network_of_parameters():
+    """The optimizer updates the parameters that were passed in; copies of them are detached."""
     params = {"w": nn.Parameter(torch.ones(2)), "b": torch.ones(1, requires_grad=True), "c": torch.ones(1)}
     network = Network(lambda params, x: (params["w"] * x).sum() + params["b"].sum() + params["c"].sum(), params)
     step = MFTrainOneStepCell(network, torch.optim.SGD(params.values(), lr=0.5), scale_sense=8.0, ema_decay=0.5)
@@ -234,20 +234,20 @@ def test_a_network_of_parameters_is_moved_by_torchs_optimizers():
     assert [params[name].grad for name in "wbc"] == [None] * 3
 
 
-def test_our_own_optimizers_refuse_parameters_that_torch_keeps_book_of():
-    """They make new arrays, so that the parameter would stay, and torch would remember every step."""
+def test_ampscale_optimizers_reject_parameters_that_require_gradients():
+    """They create new arrays: the parameter would not change, and autograd would record every step."""
     for params in ([nn.Parameter(torch.ones(2))], {"w": torch.ones(2, requires_grad=True)}):
-        with refused(ValueError, "params", "detach"):
+        with rejects(ValueError, "params", "detach"):
             optimizers.AdamW(Network(lambda params: params[0].sum(), params))
 
 
 def test_an_optimizer_holds_parameters_of_the_network_only():
-    """A stranger would never get a gradient; a frozen parameter may get one later."""
+    """A foreign parameter would never have a gradient; a frozen one may have one later."""
     model, other = Product(), Product()
     model.b.requires_grad_(False)
-    with refused(ValueError, "optimizer", "got 2 that are not the network's"):
+    with rejects(ValueError, "optimizer", "got 2 that are not the network's"):
         cell_of(model, torch.optim.SGD([*model.parameters(), *other.parameters()]))
-    with refused(ValueError, "optimizer", "got 1 that are not the network's"):
+    with rejects(ValueError, "optimizer", "got 1 that are not the network's"):
         cell_of(Network(lambda w: w.sum(), model.w), torch.optim.SGD(model.parameters()))
 
     step = cell_of(model, torch.optim.SGD(model.parameters(), lr=0.5))
@@ -259,8 +259,8 @@ def test_an_optimizer_holds_parameters_of_the_network_only():
 
 
 @pytest.mark.parametrize("make", [torch.optim.LBFGS, torch.optim.SparseAdam])
-def test_no_gradient_is_left_where_an_optimizer_raises(make):
-    """LBFGS wants a closure, and SparseAdam sparse gradients."""
+def test_no_gradient_is_left_after_an_optimizer_raised(make):
+    """LBFGS requires a closure, and SparseAdam sparse gradients."""
     model = Product()
     before = values(model)
     with pytest.raises((TypeError, RuntimeError)):
@@ -270,17 +270,17 @@ def test_no_gradient_is_left_where_an_optimizer_raises(make):
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_an_heir_may_decide_with_a_bool(fused):
-    """And a gradient that a parameter had before is not added."""
+def test_a_subclass_may_return_a_python_bool(fused):
+    """A gradient that a parameter had before is replaced, not accumulated."""
 
-    class Heir(MFTrainOneStepCell):
+    class Subclass(MFTrainOneStepCell):
         skip = True
 
         def process_loss_scale(self, overflow):
             return self.skip
 
     model = Product()
-    step = cell_of(model, torch.optim.SGD(model.parameters(), lr=0.5, fused=fused), cell=Heir)
+    step = cell_of(model, torch.optim.SGD(model.parameters(), lr=0.5, fused=fused), cell=Subclass)
     for skip, w in ((True, 1.0), (False, 0.5)):
         model.w.grad = torch.full((2,), 100.0)
         step.skip = skip
@@ -290,8 +290,8 @@ def test_an_heir_may_decide_with_a_bool(fused):
 
 @pytest.mark.clause("STEP-no-gradients", "MINDFORMERS-global-norm")
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_loss_without_parameters_moves_nothing(fused):
-    """The outputs are torch's, like those of any step."""
+def test_a_loss_without_parameters_changes_nothing(fused):
+    """The outputs are torch tensors, as in any step."""
     model = Product()
     model.forward = lambda: torch.ones(())
     before = values(model)

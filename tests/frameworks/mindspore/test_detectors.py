@@ -1,4 +1,4 @@
-"""The detectors: what each sees, and what it remembers."""
+"""Overflow detectors: which values each one checks and records."""
 
 import numpy as np
 import pytest
@@ -9,31 +9,31 @@ INF, NAN = np.inf, np.nan
 
 
 @pytest.mark.clause("OVERFLOW-gradient-scan")
-def test_a_gradient_scan_looks_at_the_end_alone(library):
-    """It sees the output, whatever passed by before, and needs no token of its own."""
+def test_gradient_scan_checks_only_the_output(library):
+    """Earlier values are ignored, and any object may be the status."""
     scan = GradientScan()
-    for token in (scan.start(None), None, np.zeros(8)):
-        scan.observe(token, library.array([NAN]))
-        assert library.to_numpy(scan.finite(token, library.array([1.0])))
-        assert not library.to_numpy(scan.finite(token, library.array([INF])))
+    for status in (scan.start(None), None, np.zeros(8)):
+        scan.observe(status, library.array([NAN]))
+        assert library.to_numpy(scan.finite(status, library.array([1.0])))
+        assert not library.to_numpy(scan.finite(status, library.array([INF])))
 
 
 @pytest.mark.clause("OVERFLOW-status-register")
-def test_a_status_register_remembers(library):
-    """What was not finite since the start is an overflow, also where the output is finite again; a start clears it."""
+def test_status_register_is_sticky_until_the_next_start(library):
+    """A non-finite value since the start is an overflow even if the output is finite."""
     register, good = StatusRegister(), library.array([1.0])
-    token = register.start(good)
-    assert library.to_numpy(register.finite(token, good))
-    register.observe(token, library.array([NAN]))
-    register.observe(token, good)
-    assert not library.to_numpy(register.finite(token, good))
+    status = register.start(good)
+    assert library.to_numpy(register.finite(status, good))
+    register.observe(status, library.array([NAN]))
+    register.observe(status, good)
+    assert not library.to_numpy(register.finite(status, good))
     assert library.to_numpy(register.finite(register.start(good), good))
     assert not library.to_numpy(register.finite(register.start(good), library.array([INF])))
 
 
 @pytest.mark.clause("OVERFLOW-status-register")
-def test_a_status_register_takes_a_foreign_token(library):
-    """A token of another make remembers nothing, so that the output alone decides."""
+def test_status_register_accepts_a_foreign_status_object(library):
+    """Such an object records nothing, so that only the output counts."""
     register = StatusRegister()
     register.observe(None, library.array([NAN]))
     assert library.to_numpy(register.finite(None, library.array([1.0])))

@@ -1,4 +1,4 @@
-"""The loss scale managers, which keep a scale in Python's numbers."""
+"""Loss scale managers, which store the scale as a Python number."""
 
 import copy
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from frameworks.networks import array
 from frameworks.published import SETTINGS, dynamic_manager, every_pattern
-from frameworks.refusals import check_rejected
+from frameworks.rejections import check_rejected
 
 from ampscale.frameworks.mindspore import (
     DynamicLossScaleManager,
@@ -18,8 +18,8 @@ from ampscale.frameworks.mindspore import (
 INF, NAN = float("inf"), float("nan")
 
 
-def trace(manager, pattern):
-    """The scale after each step."""
+def scales_of(manager, pattern):
+    """Return the scale after each step."""
     seen = []
     for step in pattern:
         assert manager.update_loss_scale(step == "O") is None
@@ -28,16 +28,16 @@ def trace(manager, pattern):
 
 
 @pytest.mark.clause("MINDSPORE-manager-defaults")
-def test_the_managers_start_from_the_published_defaults():
-    """And drop steps that overflow."""
+def test_managers_have_the_published_defaults():
+    """Both skip steps with an overflow by default."""
     for manager, scale in ((DynamicLossScaleManager(), 2**24), (FixedLossScaleManager(), 128)):
         assert (manager.get_loss_scale(), manager.get_drop_overflow_update()) == (scale, True)
 
 
 @pytest.mark.clause("MINDSPORE-manager-dynamic", "MINDSPORE-manager-skip-infinite-growth")
 @pytest.mark.parametrize(("start", "factor", "window"), [*SETTINGS, (8, 1.5, 2), (1.5e308, 3, 1)])
-def test_the_manager_is_the_plain_loop_on_every_pattern(start, factor, window):
-    """In float64, bit for bit."""
+def test_the_manager_equals_the_plain_loop_on_every_pattern(start, factor, window):
+    """The scales are equal bit for bit, in float64."""
     walk = every_pattern(
         DynamicLossScaleManager(start, factor, window),
         lambda manager, step: manager.update_loss_scale(step == "O"),
@@ -49,13 +49,13 @@ def test_the_manager_is_the_plain_loop_on_every_pattern(start, factor, window):
 
 
 @pytest.mark.clause("MINDSPORE-manager-limit")
-def test_the_1001st_overflow_in_a_row_is_an_error():
-    """After the scale was updated; and so is each one after it. A finite step starts the run of overflows again."""
+def test_the_1001st_consecutive_overflow_raises():
+    """The scale is updated first. Each further overflow raises too; a finite step resets the count."""
     manager = DynamicLossScaleManager(2.0**1001, 2, 3)
-    trace(manager, "OF" + "O" * 1000)
+    scales_of(manager, "OF" + "O" * 1000)
     assert manager.get_loss_scale() == 1
     manager = DynamicLossScaleManager(2.0**1001, 2, 2)
-    trace(manager, "O" * 1000)
+    scales_of(manager, "O" * 1000)
     for scale in (1, 1):
         with pytest.raises(RuntimeError, match="1000"):
             manager.update_loss_scale(True)
@@ -63,15 +63,15 @@ def test_the_1001st_overflow_in_a_row_is_an_error():
 
 
 @pytest.mark.clause("MINDSPORE-manager-update-cell")
-def test_the_update_cell_of_a_manager_starts_from_its_present_scale():
-    """A new one every time, with the manager's factor and window; from then on the two are independent."""
+def test_the_update_cell_of_a_manager_starts_from_its_current_scale():
+    """Each call creates an independent cell with the manager's factor and window."""
     manager = DynamicLossScaleManager(8, 4, 2)
-    trace(manager, "FF")
+    scales_of(manager, "FF")
     cell = manager.get_update_cell()
     assert type(cell) is DynamicLossScaleUpdateCell
     assert cell is not manager.get_update_cell()
     assert (cell.get_loss_scale(), cell.scale_factor, cell.scale_window) == (32, 4, 2)
-    trace(manager, "O")
+    scales_of(manager, "O")
     scale = array(cell.get_loss_scale())
     cell(scale, False)
     cell(scale, False)
@@ -81,7 +81,7 @@ def test_the_update_cell_of_a_manager_starts_from_its_present_scale():
 @pytest.mark.clause("MINDSPORE-manager-fixed")
 @pytest.mark.parametrize("drop", [True, False])
 def test_a_fixed_manager_keeps_its_scale(drop):
-    """Its update cell is a fixed one where overflows are dropped, and None where they are not looked for."""
+    """Its update cell is a fixed one, or None if overflows are not dropped."""
     manager = FixedLossScaleManager(64, drop)
     for overflow in (True, False, np.asarray(True)):
         assert manager.update_loss_scale(overflow) is None
@@ -93,8 +93,8 @@ def test_a_fixed_manager_keeps_its_scale(drop):
 
 
 @pytest.mark.clause("MINDSPORE-manager-checked")
-def test_the_arguments_of_a_manager_are_checked():
-    """A scale from 1 up that float64 holds, float32 if it is fixed; a finite factor from 1 up, an int below 2**31, a bool."""
+def test_managers_validate_their_arguments():
+    """A scale is at least 1 and finite in float64, or in float32 if it is fixed; a factor is at least 1."""
     wrong = [
         *[("init_loss_scale", value, ValueError) for value in (0.5, 0, -8, NAN, INF, 10**400)],
         *[("init_loss_scale", value, TypeError) for value in (True, "8", None, [8], np.float32(8), array(8))],
@@ -114,8 +114,8 @@ def test_the_arguments_of_a_manager_are_checked():
     check_rejected(lambda name, value: FixedLossScaleManager(**{name: value}), wrong)
 
 
-def test_a_manager_refuses_an_overflow_that_is_no_single_bool():
-    """The scale and the run of overflows stay."""
+def test_a_manager_rejects_an_overflow_that_is_not_a_single_bool():
+    """The scale and the count of overflows are unchanged."""
     manager = DynamicLossScaleManager(8, 2, 2)
     before = copy.deepcopy(vars(manager))
     wrong = [("overflow", flag, (TypeError, ValueError)) for flag in (1, None, np.asarray(0), np.asarray([True]))]

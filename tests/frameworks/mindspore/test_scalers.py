@@ -1,11 +1,11 @@
-"""`LossScaler`, `StaticLossScaler`, `DynamicLossScaler` and `all_finite`, as their pages have them."""
+"""`LossScaler`, `StaticLossScaler`, `DynamicLossScaler` and `all_finite`, as MindSpore documents them."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 from frameworks.networks import array, bits
 from frameworks.published import SETTINGS, TRACES, dynamic_loss_scaler, dynamic_manager, dynamic_update_cell, every_pattern
-from frameworks.refusals import check_rejected
+from frameworks.rejections import check_rejected
 
 from ampscale.core.trees import map_leaves
 from ampscale.frameworks.mindspore import DynamicLossScaler, LossScaler, StaticLossScaler, all_finite
@@ -15,20 +15,20 @@ SCALERS = [lambda value: StaticLossScaler(value), lambda value: DynamicLossScale
 both_scalers = pytest.mark.parametrize("scaler_of", SCALERS, ids=["static", "dynamic"])
 
 
-def stands(scaler):
-    """All that a dynamic scaler carries from step to step."""
+def state_of(scaler):
+    """Return the scale and the counter of a dynamic scaler."""
     return float(scaler.scale_value), int(scaler.counter)
 
 
 @pytest.mark.clause("MINDSPORE-scaler-abstract")
 @pytest.mark.parametrize("missing", ["scale", "unscale", "adjust"])
-def test_an_heir_has_all_three_methods(missing):
-    """An heir that lacks one cannot be made; one that has them all can."""
+def test_a_subclass_must_implement_all_three_methods(missing):
+    """A subclass that lacks one cannot be instantiated."""
     methods = {name: lambda _, value: value for name in ("scale", "unscale", "adjust")}
-    assert type("Heir", (LossScaler,), methods)().adjust(True) is True
+    assert type("Subclass", (LossScaler,), methods)().adjust(True) is True
     del methods[missing]
     with pytest.raises(TypeError, match=missing):
-        type("Heir", (LossScaler,), methods)()
+        type("Subclass", (LossScaler,), methods)()
 
 
 @pytest.mark.clause("MINDSPORE-scaler-scale", "MINDSPORE-scaler-unscale")
@@ -44,19 +44,19 @@ def test_an_heir_has_all_three_methods(missing):
     ],
 )
 def test_scale_multiplies_and_unscale_divides(scaler_of, dtype, value, inputs, scaled, unscaled):
-    """In float32 or wider, rounded once to the dtype of the input; a new array, and the input stays."""
-    scaler, given = scaler_of(value), array(inputs, dtype)
-    before = bits([given])
-    up, down = scaler.scale(given), scaler.unscale(given)
+    """Each result is computed in at least float32 and rounded once to the input's dtype. The input is unchanged."""
+    scaler, values = scaler_of(value), array(inputs, dtype)
+    before = bits([values])
+    up, down = scaler.scale(values), scaler.unscale(values)
     assert bits([up, down]) == bits([array(scaled, dtype), array(unscaled, dtype)])
-    assert bits([given]) == before
-    assert not np.shares_memory(up, given)
-    assert not np.shares_memory(down, given)
+    assert bits([values]) == before
+    assert not np.shares_memory(up, values)
+    assert not np.shares_memory(down, values)
 
 
 @pytest.mark.clause("MINDSPORE-scaler-inputs")
 @both_scalers
-def test_a_loss_or_gradients_in_any_container_are_scaled(scaler_of):
+def test_losses_and_gradients_in_any_container_are_scaled(scaler_of):
     """Arrays, tuples, lists, nested tuples, dicts and the empty tuple keep their structure."""
     scaler, one, two = scaler_of(4), array(1), array([2.0])
     for inputs in (one, (one, two), [one], ((one,), two), {"w": two, "b": [one]}, ()):
@@ -67,21 +67,21 @@ def test_a_loss_or_gradients_in_any_container_are_scaled(scaler_of):
 
 @pytest.mark.clause("MINDSPORE-scale-value", "MINDSPORE-scale-value-attribute")
 @both_scalers
-def test_scale_value_is_a_float32_array_of_its_own(scaler_of):
-    """Rounded from any number from 1 up; writing into it moves nothing, and a later step does not move it."""
+def test_scale_value_is_a_float32_copy(scaler_of):
+    """Writing into it does not change the scaler, and later steps do not change it."""
     for value in (1, 1.0, 1024.5, 16777217, np.float64(2.5), float(np.finfo(np.float32).max)):
         scaler = scaler_of(value)
-        held = scaler.scale_value
-        assert bits([held]) == bits([np.float32(value)])
+        scale = scaler.scale_value
+        assert bits([scale]) == bits([np.float32(value)])
         scaler.adjust(False)
-        assert held == np.float32(value)
-        held[...] = 3
+        assert scale == np.float32(value)
+        scale[...] = 3
         assert scaler.scale_value in (np.float32(value), max(1, np.float32(value) / 2))
 
 
 @pytest.mark.clause("MINDSPORE-scale-value")
 @both_scalers
-def test_a_scale_value_is_a_python_number_from_one_up_that_float32_holds(scaler_of):
+def test_a_scale_value_below_1_or_of_another_type_is_rejected(scaler_of):
     wrong = [("scale_value", value, ValueError) for value in (0.999999, 0.5, 0, -1, -INF, INF, NAN, 1e39, 10**400)]
     others = (True, "1024", None, [8.0], np.float32(8), np.int32(8), array(8), array([8], "float64"))
     check_rejected(lambda _, value: scaler_of(value), wrong + [("scale_value", value, TypeError) for value in others])
@@ -89,47 +89,47 @@ def test_a_scale_value_is_a_python_number_from_one_up_that_float32_holds(scaler_
 
 @pytest.mark.clause("MINDSPORE-scale-factor", "MINDSPORE-scale-window")
 @pytest.mark.parametrize("name", ["scale_factor", "scale_window"])
-def test_factor_and_window_are_ints_from_one_up(name):
+def test_factor_and_window_must_be_ints_of_at_least_1(name):
     arguments = {"scale_value": 8, "scale_factor": 2, "scale_window": 2}
     wrong = [(name, value, ValueError) for value in (0, -1, 2**31)]
     wrong += [(name, value, TypeError) for value in (2.0, 2.5, True, "2", None, NAN, np.int32(2), array(2, "int32"))]
     check_rejected(lambda name, value: DynamicLossScaler(**{**arguments, name: value}), wrong)
-    assert stands(DynamicLossScaler(**{**arguments, name: 1})) == (8, 0)
+    assert state_of(DynamicLossScaler(**{**arguments, name: 1})) == (8, 0)
 
 
 @pytest.mark.clause("MINDSPORE-scale-value-attribute")
 def test_scale_and_counter_of_a_dynamic_scaler_can_be_set():
-    """As from a checkpoint; a counter past the window grows at the next finite step."""
+    """A checkpoint is restored this way. A counter beyond the window grows at the next finite step."""
     scaler = DynamicLossScaler(8, 2, 4)
     scaler.scale_value, scaler.counter = array(32), 7
     assert bits([scaler.scale_value, scaler.counter]) == bits([np.float32(32), np.int32(7)])
     scaler.adjust(True)
-    assert stands(scaler) == (64, 0)
+    assert state_of(scaler) == (64, 0)
     assert (scaler.scale(array(1)), scaler.unscale(array(1))) == (64, 1 / 64)
 
 
 @pytest.mark.clause("MINDSPORE-scale-value-attribute")
-def test_a_wrong_scale_or_counter_is_not_set():
-    """NaN, infinity, zero, negatives, other shapes and other types are refused, and nothing has changed."""
+def test_setting_an_invalid_scale_or_counter_changes_nothing():
+    """NaN, infinity, zero, negative values, other shapes and other types are rejected."""
     scaler = DynamicLossScaler(8, 2, 4)
     wrong = [("scale_value", value, ValueError) for value in (0.0, -1.0, NAN, INF, 1e39, 1e-50, array([1, 2]))]
     wrong += [("scale_value", value, TypeError) for value in (True, "8", None, array(8, "float16"))]
     wrong += [("counter", -1, ValueError), ("counter", 2**31, ValueError), ("counter", 1.0, TypeError)]
     check_rejected(lambda name, value: setattr(scaler, name, value), wrong, got=lambda _: "")
-    assert stands(scaler) == (8, 0)
+    assert state_of(scaler) == (8, 0)
 
 
 @pytest.mark.clause("MINDSPORE-static-fixed", "MINDSPORE-static-adjust-ignores", "MINDSPORE-adjust-returns")
-def test_a_static_scale_stays_and_its_adjust_ignores_everything():
-    """`adjust` returns False, whatever it is given."""
+def test_adjust_of_a_static_scaler_ignores_its_argument():
+    """It returns False, and the scale is unchanged."""
     scaler = StaticLossScaler(8)
     for anything in (True, False, np.asarray(False), None, "x", 0, array([INF])):
         assert scaler.adjust(anything) is False
         assert scaler.scale_value == 8
 
 
-def test_the_plain_loops_have_the_published_traces():
-    """Growth inside the window-th finite step in a row, a shrink at every overflow, never below 1."""
+def test_the_plain_loops_reproduce_the_published_scales():
+    """The scale grows in the window-th consecutive finite step, backs off at every overflow, and stays at least 1."""
     for start, factor, window, pattern, scales in TRACES:
         for loop in (dynamic_loss_scaler, dynamic_update_cell):
             assert [start, *(seen[0] for seen in loop(start, factor, window, pattern))] == scales
@@ -146,19 +146,19 @@ def test_the_plain_loops_have_the_published_traces():
     "MINDSPORE-dynamic-division",
 )
 @pytest.mark.parametrize(("start", "factor", "window"), SETTINGS)
-def test_the_scaler_is_the_plain_loop_on_every_pattern(start, factor, window):
-    """Scale and counter, bit for bit; `adjust` returns True every time."""
+def test_the_scaler_equals_the_plain_loop_on_every_pattern(start, factor, window):
+    """Scale and counter are equal bit for bit, and `adjust` always returns True."""
 
     def adjust(scaler, step):
         assert scaler.adjust(step == "F") is True
 
-    for pattern, seen in every_pattern(DynamicLossScaler(start, factor, window), adjust, stands):
+    for pattern, seen in every_pattern(DynamicLossScaler(start, factor, window), adjust, state_of):
         assert seen == dynamic_loss_scaler(start, factor, window, pattern), pattern
 
 
 @pytest.mark.clause("MINDSPORE-dynamic-min-scale", "MINDSPORE-scale-value-attribute", "STEP-resume")
-def test_the_floor_binds_on_overflow_only():
-    """A scale set to 0.25 stays on a finite step and when it is loaded, and becomes 1 at the next overflow."""
+def test_the_lower_bound_applies_to_backoffs_only():
+    """A scale set or loaded as 0.25 is kept on a finite step, and becomes 1 at the next overflow."""
     saved, scaler = DynamicLossScaler(8, 2, 3), DynamicLossScaler(8, 2, 3)
     saved.scale_value = 0.25
     scaler.load_state_dict(saved.state_dict())
@@ -169,17 +169,17 @@ def test_the_floor_binds_on_overflow_only():
 
 
 @pytest.mark.clause("MINDSPORE-adjust-argument")
-def test_adjust_takes_a_single_bool():
-    """Python's, NumPy's, or an array of shape (); another type or shape is refused, and the scaler stays as it was."""
+def test_adjust_accepts_a_single_bool():
+    """Python and NumPy bools and arrays of shape () are valid; after any other argument the scaler is unchanged."""
     for flag in (True, np.True_, np.asarray(True), all_finite([array(1)])):
         scaler = DynamicLossScaler(8, 2, 2)
         assert scaler.adjust(flag) is True
-        assert stands(scaler) == (8, 1)
+        assert state_of(scaler) == (8, 1)
     other = [("grads_finite", flag, TypeError) for flag in (1, None, "True", [True], np.asarray(1, "int32"), np.float32(1))]
     several = [("grads_finite", np.asarray(flags), ValueError) for flags in ([True], [True, False])]
     check_rejected(lambda _, flag: scaler.adjust(flag), other, got=lambda flag: str(getattr(flag, "dtype", flag)))
     check_rejected(lambda _, flag: scaler.adjust(flag), several, got=lambda flags: str(flags.shape))
-    assert stands(scaler) == (8, 1)
+    assert state_of(scaler) == (8, 1)
 
 
 CASES = [
@@ -199,15 +199,15 @@ CASES = [
 
 
 @pytest.mark.clause("MINDSPORE-all-finite")
-def test_all_finite_is_true_where_nothing_is_infinite_or_nan():
-    """A bool array of shape (), for a tuple and a list of any shapes and dtypes."""
+def test_all_finite_is_true_without_infinities_and_nans():
+    """The result is a bool array of shape (), for a tuple or list of any shapes and dtypes."""
     for inputs, finite in CASES:
         assert bits([all_finite(inputs)]) == bits([np.asarray(finite)])
 
 
 @pytest.mark.clause("MINDSPORE-all-finite-flat", "MINDSPORE-all-finite-empty")
-def test_all_finite_takes_a_flat_tuple_or_list_of_arrays():
-    """Anything else is a TypeError that names what came, and an empty one a ValueError."""
+def test_all_finite_requires_a_flat_tuple_or_list_of_arrays():
+    """Anything else is a TypeError that names the value, and an empty container a ValueError."""
     wrong = [
         (array([1.0]), "ndarray"),
         ({"w": array(1)}, "dict"),
@@ -219,8 +219,8 @@ def test_all_finite_takes_a_flat_tuple_or_list_of_arrays():
         ((1.0, 2.0), "float"),
         ((value for value in [array(1)]), "generator"),
     ]
-    for inputs, came in wrong:
-        check_rejected(lambda _, inputs: all_finite(inputs), [("inputs", inputs, TypeError)], got=lambda _, came=came: came)
+    for inputs, actual in wrong:
+        check_rejected(lambda _, inputs: all_finite(inputs), [("inputs", inputs, TypeError)], got=lambda _, actual=actual: actual)
     check_rejected(
         lambda _, inputs: all_finite(inputs), [("inputs", (), ValueError), ("inputs", [], ValueError)], got=lambda _: "none"
     )

@@ -1,4 +1,4 @@
-"""`TrainOneStepWithLossScaleCell`: what a step returns, and what it moves."""
+"""`TrainOneStepWithLossScaleCell`: results and effects of a step."""
 
 import ml_dtypes
 import numpy as np
@@ -22,7 +22,7 @@ DTYPES = ["float16", ml_dtypes.bfloat16, "float32", "float64"]
     "MINDSPORE-cell-loss-scale",
 )
 def test_a_step_returns_loss_overflow_and_loss_scale():
-    """A named tuple of three arrays. Any number of inputs reach the network as they are, in their order."""
+    """The result is a named tuple of three arrays. All inputs reach the network unchanged and in order."""
     optimizer = Recorder()
     cell = TrainOneStepWithLossScaleCell(linear([1, 2], [[10], [20]]), optimizer, DynamicLossScaleUpdateCell(8, 2, 1))
     loss, overflow, loss_scale = out = cell(array([3, 4]), array([[5], [6]]))
@@ -33,8 +33,8 @@ def test_a_step_returns_loss_overflow_and_loss_scale():
 
 
 @pytest.mark.clause("MINDSPORE-cell-last-step", "STEP-report")
-def test_the_last_step_is_reported():
-    """As snapshots: both scales, the learning rate, and whether the parameters were updated."""
+def test_last_step_is_the_report_of_the_last_step():
+    """It contains copies of both scales and the learning rate, and whether the parameters were updated."""
     network = linear([1, 2])
     cell = TrainOneStepWithLossScaleCell(network, optimizers.SGD(network, 0.5), DynamicLossScaleUpdateCell(8, 2, 1))
     assert cell.last_step is None
@@ -47,8 +47,8 @@ def test_the_last_step_is_reported():
 
 @pytest.mark.clause("MINDSPORE-cell-loss")
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_loss_is_never_scaled(dtype):
-    """In its own dtype and of the parameters before the update, also where it is infinite or NaN."""
+def test_the_returned_loss_is_unscaled(dtype):
+    """It has its own dtype and belongs to the parameters before the update, even if it is infinite or NaN."""
     network = linear([1, 2], dtype=dtype)
     cell = TrainOneStepWithLossScaleCell(network, optimizers.SGD(network, 0.25), array(1024))
     losses = [cell(x).loss for x in (FINE, array([1, 1]), array([INF, 1]), array([NAN, 1]), array([1, 1]))]
@@ -56,8 +56,8 @@ def test_the_loss_is_never_scaled(dtype):
 
 
 @pytest.mark.clause("MINDSPORE-cell-loss", "MINDSPORE-cell-loss-scale")
-def test_a_loss_of_another_shape_keeps_it():
-    """A vector of losses, each started from the scale."""
+def test_a_vector_of_losses_keeps_its_shape():
+    """The output cotangent of each loss is the scale."""
     network = linear([2, 3])
     network.vjp = lambda params, x: (params[0] * x, lambda seed: [x * seed])
     optimizer = Recorder()
@@ -67,16 +67,16 @@ def test_a_loss_of_another_shape_keeps_it():
 
 @pytest.mark.clause("MINDSPORE-cell-overflow")
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_overflow_says_whether_the_gradients_were_finite(dtype):
-    """True for an infinity or a NaN in any of them; 40000 times a scale of 2 is one in float16 alone."""
+def test_overflow_is_true_for_a_non_finite_gradient(dtype):
+    """40000 times a scale of 2 overflows in float16 only."""
     cell = TrainOneStepWithLossScaleCell(linear([1], [1, 1], dtype=dtype), Recorder(), array(2))
     for value, overflow in ((INF, True), (-INF, True), (NAN, True), (1, False), (0, False), (4e4, dtype == "float16")):
         assert bits([cell(array([1]), array([1, value])).overflow]) == bits([np.asarray(overflow)])
 
 
 @pytest.mark.clause("MINDSPORE-cell-loss-scale", "MINDSPORE-cell-scale-cell")
-def test_the_loss_scale_is_the_one_after_the_update():
-    """The published traces through whole steps: what a step returns, the next one uses."""
+def test_the_returned_loss_scale_is_the_updated_one():
+    """The published scales result from whole steps; a step uses the scale that the previous one returned."""
     for start, factor, window, pattern, scales in TRACES:
         network = linear([1, 2])
         cell = TrainOneStepWithLossScaleCell(network, Recorder(), DynamicLossScaleUpdateCell(start, factor, window))
@@ -86,8 +86,8 @@ def test_the_loss_scale_is_the_one_after_the_update():
 
 @pytest.mark.clause("MINDSPORE-cell-loss-scale", "MINDSPORE-cell-scale-array", "MINDSPORE-cell-skip")
 @pytest.mark.parametrize("scale", [array(8), array([8]), array(8, "float64"), array([8], "float64"), np.float32(8)])
-def test_a_scale_array_is_moved_by_no_step(scale):
-    """Its shape and dtype are kept; an overflow skips the step all the same."""
+def test_no_step_changes_a_scale_array(scale):
+    """Its shape and dtype are kept. An overflow still skips the step."""
     optimizer = Recorder()
     cell = TrainOneStepWithLossScaleCell(linear([1, 2]), optimizer, scale)
     outs = [cell(data(step)) for step in "FOOF"]
@@ -97,8 +97,8 @@ def test_a_scale_array_is_moved_by_no_step(scale):
 
 
 @pytest.mark.clause("MINDSPORE-cell-scale-array", "MINDSPORE-cell-snapshot")
-def test_scales_that_were_passed_or_returned_are_copies():
-    """Later steps do not reach them, and writing into them moves nothing."""
+def test_passed_and_returned_scales_are_copies():
+    """Later steps do not change them, and writing into them does not change the cell."""
     passed = array([8])
     cell = TrainOneStepWithLossScaleCell(linear([1, 2]), Recorder(), passed)
     passed[...] = 2
@@ -113,8 +113,8 @@ def test_scales_that_were_passed_or_returned_are_copies():
 
 @pytest.mark.clause("MINDSPORE-cell-optimizer", "MINDSPORE-cell-gradient-dtype")
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_the_optimizer_gets_unscaled_gradients(dtype):
-    """Divided by the scale, in the dtype of the parameter; the last one underflows in float16."""
+def test_the_optimizer_receives_unscaled_gradients(dtype):
+    """They have the parameters' dtype, so that the last one underflows in float16."""
     optimizer, gradient = Recorder(), array([5, 7, 2.0**-24], dtype)
     network = linear([1, 2, 3], dtype=dtype)
     network.vjp = lambda _params, x: (array(0, dtype), lambda _seed: [x])
@@ -126,7 +126,7 @@ def test_the_optimizer_gets_unscaled_gradients(dtype):
 @pytest.mark.clause("STEP-seed")
 @pytest.mark.parametrize(("dtype", "wide"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")])
 def test_the_backward_pass_starts_from_the_scale(dtype, wide):
-    """In the dtype of the loss, and in float32 for a 16-bit one: 2**20 is no overflow."""
+    """The output cotangent has the loss's dtype, or float32 for a 16-bit loss, so that 2**20 does not overflow."""
     network = linear([1, 2], dtype=dtype)
     out = TrainOneStepWithLossScaleCell(network, Recorder(), array([2.0**20]))(array([2.0**-20, 0]))
     assert bits(network.seeds) == bits([array(2.0**20, wide)])
@@ -135,8 +135,8 @@ def test_the_backward_pass_starts_from_the_scale(dtype, wide):
 
 @pytest.mark.clause("MINDSPORE-cell-skip")
 @pytest.mark.parametrize("make", [optimizers.SGD, optimizers.Momentum, optimizers.AdamW])
-def test_an_overflow_moves_nothing_in_the_optimizer(make):
-    """After F O O F weights, master weights, moments, step count and schedule are those of F F, bit for bit."""
+def test_an_overflow_changes_nothing_in_the_optimizer(make):
+    """After F O O F, weights, master weights, moments, step count and schedule equal those after F F bit for bit."""
 
     def trained(pattern):
         network = linear([1, 2], dtype="float16")
@@ -155,8 +155,8 @@ def test_an_overflow_moves_nothing_in_the_optimizer(make):
 
 
 @pytest.mark.clause("MINDSPORE-cell-overflow", "REPLICAS-mean-overflows", "REPLICAS-same-decision")
-def test_other_replicas_take_part_in_the_step():
-    """Gradients are averaged before the check, and an overflow anywhere skips the step here."""
+def test_a_step_uses_the_other_replicas():
+    """Gradients are averaged before the check, and an overflow on any replica skips the step."""
 
     class Pair:
         other_is_finite = True
@@ -176,28 +176,31 @@ def test_other_replicas_take_part_in_the_step():
     assert [bits(call) for call in optimizer.calls] == [bits([array([2, 0.5])])]
 
 
-class Custom:
-    """An update cell by the protocol alone: it writes the count of its calls, and answers what it was told to."""
+class CustomUpdateCell:
+    """Update cell that writes the number of its calls as the scale, and returns given results."""
 
     def __init__(self, answer, first=8):
         self.answer, self.first, self.calls = answer, first, []
 
     def get_loss_scale(self):
-        """The first scale."""
+        """Return the initial scale."""
         return self.first
 
     def __call__(self, loss_scale, overflow):
-        """Keeps what came, and writes in place."""
+        """Record the arguments, and write in place."""
         self.calls.append((float(loss_scale), bool(overflow)))
         loss_scale[...] = 100 + len(self.calls)
         return self.answer
 
 
 @pytest.mark.clause("MINDSPORE-cell-scale-cell")
-def test_with_an_update_cell_the_scale_starts_at_its_loss_scale():
-    """A number or an array; the scale is float32 of shape () in either case."""
+def test_the_scale_starts_at_the_loss_scale_of_the_update_cell():
+    """A number or an array is accepted; the scale is always float32 of shape ()."""
     ours = [FixedLossScaleUpdateCell(8), DynamicLossScaleUpdateCell(8, 2, 2)]
-    for update_cell in [*ours, *(Custom(False, first) for first in (8, 8.0, array(8), array(8, "float64"), array([8])))]:
+    for update_cell in [
+        *ours,
+        *(CustomUpdateCell(False, first) for first in (8, 8.0, array(8), array(8, "float64"), array([8]))),
+    ]:
         network = linear()
         cell = TrainOneStepWithLossScaleCell(network, Recorder(), update_cell)
         assert bits([cell.scale_sense]) == bits([array(8)])
@@ -208,7 +211,7 @@ def test_with_an_update_cell_the_scale_starts_at_its_loss_scale():
 @pytest.mark.clause("MINDSPORE-process-loss-scale")
 @pytest.mark.parametrize("overflow", [True, False, np.True_, np.asarray(True), np.asarray(False)])
 def test_process_loss_scale_returns_its_input(overflow):
-    """The very object; the scale moves where there is an update cell, and only there. What is no single bool is refused."""
+    """The result is the same object. The scale changes only if there is an update cell; invalid flags raise."""
     for scale_sense, after in ((array(8), 8), (DynamicLossScaleUpdateCell(8, 2, 1), 4 if overflow else 16)):
         cell = TrainOneStepWithLossScaleCell(linear(), Recorder(), scale_sense)
         for wrong, error in ((None, TypeError), (1, TypeError), ("x", TypeError), (np.asarray([True]), ValueError)):
@@ -221,9 +224,9 @@ def test_process_loss_scale_returns_its_input(overflow):
 
 @pytest.mark.clause("MINDSPORE-cell-scale-cell", "MINDSPORE-update-cell-call", "MINDSPORE-process-loss-scale")
 @pytest.mark.parametrize("answer", [np.asarray(True), np.asarray(False), True, False])
-def test_a_custom_update_cell_moves_the_scale_and_is_the_gate(answer):
-    """Called once a step with the live scale and the overflow; its answer skips or lets through, even an overflow."""
-    update_cell = Custom(answer)
+def test_a_custom_update_cell_updates_the_scale_and_decides_about_the_step(answer):
+    """It is called once per step with the scale itself and the flag. It can apply a step despite an overflow."""
+    update_cell = CustomUpdateCell(answer)
     cell = TrainOneStepWithLossScaleCell(linear(), Recorder(), update_cell)
     outs = [cell(x) for x in (FINE, BAD, FINE)]
     assert update_cell.calls == [(8, False), (101, True), (102, False)]

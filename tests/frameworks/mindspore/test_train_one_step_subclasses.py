@@ -1,4 +1,4 @@
-"""`TrainOneStepWithLossScaleCell` in the hands of heirs, with either detector."""
+"""Subclasses of `TrainOneStepWithLossScaleCell`, with either overflow detector."""
 
 from unittest.mock import Mock
 
@@ -16,20 +16,20 @@ both_detectors = pytest.mark.parametrize("detector", DETECTORS)
 
 
 def cell_of(cell=TrainOneStepWithLossScaleCell, *, detector=None):
-    """A cell over the linear network with a recorder, from a scale of 8 that grows at every finite step."""
+    """Return a cell of the linear network and a recorder, with a scale of 8 that grows at every finite step."""
     return cell(linear([1, 2]), Recorder(), DynamicLossScaleUpdateCell(8, 2, 1), detector=detector)
 
 
-def heir(**methods):
-    """The cell with some methods overridden."""
-    return type("Heir", (TrainOneStepWithLossScaleCell,), methods)
+def subclass(**methods):
+    """Return a subclass of the cell that overrides some methods."""
+    return type("Subclass", (TrainOneStepWithLossScaleCell,), methods)
 
 
 class Logged(TrainOneStepWithLossScaleCell):
-    """Notes every call of the four methods, of the backward pass and of the optimizer."""
+    """Cell that logs every call of the four methods, the backward pass and the optimizer."""
 
     def construct(self, x):
-        """The step, with ears in it."""
+        """Run the step, and log the loss, the cotangent and the gradients."""
         self.log = []
         vjp, optimizer = linear([1, 2]).vjp, self.optimizer
 
@@ -44,44 +44,46 @@ class Logged(TrainOneStepWithLossScaleCell):
         return out
 
     def start_overflow_check(self, pre_cond, compute_input):
-        """As inherited."""
+        """Log the inherited method."""
         started = super().start_overflow_check(pre_cond, compute_input)
         self.log.append(("start", pre_cond, compute_input, started))
         return started
 
     def get_overflow_status(self, status, compute_output):
-        """As inherited."""
+        """Log the inherited method."""
         overflow = super().get_overflow_status(status, compute_output)
         self.log.append(("status", status, compute_output, overflow))
         return overflow
 
     def process_loss_scale(self, overflow):
-        """As inherited."""
+        """Log the inherited method."""
         self.log.append(("process", overflow))
         return super().process_loss_scale(overflow)
 
 
 @pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-start-order", "MINDSPORE-status-token", "STEP-order")
 @both_detectors
-def test_a_step_goes_through_the_three_methods_once_each(detector):
-    """Loss, start, backward, status, scale, optimizer; each is handed what the one before it gave."""
+def test_a_step_calls_each_of_the_three_methods_once(detector):
+    """The order is loss, start, backward, status, scale, optimizer; each receives the results of the previous calls."""
     cell = cell_of(Logged, detector=detector())
     scale = cell.scale_sense
     cell(FINE)
     assert [entry[0] for entry in cell.log] == ["loss", "start", "backward", "status", "process", "optimizer"]
-    (_, loss), (_, pre_cond, compute_input, (token, same)), (_, seed), (_, status, output, overflow), (_, given), _ = cell.log
+    (_, loss), (_, pre_cond, compute_input, (started, same)), (_, seed), (_, status, output, overflow), (_, argument), _ = (
+        cell.log
+    )
     assert pre_cond is loss
     assert compute_input is scale
     assert same is scale
-    assert status is token
-    assert given is overflow
+    assert status is started
+    assert argument is overflow
     assert bits([seed, *output]) == bits([array(8), FINE])
 
 
 @pytest.mark.clause("MINDSPORE-start-overflow-check", "MINDSPORE-status-token")
 @both_detectors
-def test_a_start_returns_a_token_and_the_very_input(detector):
-    """And every start clears what an earlier one may have seen."""
+def test_start_overflow_check_returns_its_input(detector):
+    """Each start clears what an earlier check recorded."""
     cell = cell_of(detector=detector())
     for compute_input in (array(8), (array(1), [array(2)]), "anything", None):
         first, same = cell.start_overflow_check(array(1), compute_input)
@@ -106,25 +108,25 @@ def test_a_start_returns_a_token_and_the_very_input(detector):
         ((), False),
     ],
 )
-def test_the_status_is_a_bool_array_of_shape_empty(detector, compute_output, overflow):
-    """Whatever array or tree is asked about, with a token of a start and with any other object, False among them."""
+def test_get_overflow_status_returns_a_bool_array_of_shape_empty(detector, compute_output, overflow):
+    """The output may be an array or a pytree, and the status any object, such as False."""
     cell = cell_of(detector=detector())
-    for token in (cell.start_overflow_check(array(1), None)[0], False, None):
-        assert bits([cell.get_overflow_status(token, compute_output)]) == bits([np.asarray(overflow)])
+    for status in (cell.start_overflow_check(array(1), None)[0], False, None):
+        assert bits([cell.get_overflow_status(status, compute_output)]) == bits([np.asarray(overflow)])
 
 
 class Masking(TrainOneStepWithLossScaleCell):
-    """Cleans the gradients before they are asked about."""
+    """Cell that replaces the non-finite gradients before they are checked."""
 
     def get_overflow_status(self, status, compute_output):
-        """Of what is left."""
+        """Check the finite remainder of the gradients."""
         return super().get_overflow_status(status, [np.nan_to_num(leaf, posinf=0) for leaf in compute_output])
 
 
 @pytest.mark.clause("MINDSPORE-detectors", "MINDSPORE-subclasses")
 @pytest.mark.parametrize(("detector", "overflow"), [(GradientScan, False), (StatusRegister, True)])
-def test_a_register_remembers_what_the_output_no_longer_shows(detector, overflow):
-    """An infinity on the way is sticky there, until the next step; a scan looks at the end alone."""
+def test_a_status_register_reports_a_masked_overflow(detector, overflow):
+    """The register records the infinity until the next step; a gradient scan only checks the masked output."""
     cell = cell_of(Masking, detector=detector())
     assert cell(BAD).overflow == overflow
     assert not cell(FINE).overflow
@@ -132,31 +134,31 @@ def test_a_register_remembers_what_the_output_no_longer_shows(detector, overflow
 
 @pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-status-token")
 @both_detectors
-@pytest.mark.parametrize("token", [False, array([0] * 8, "int32")])
-def test_an_heir_may_start_with_a_token_of_its_own(detector, token):
-    """False, as the earlier page has it on one backend, or eight zeros: it is handed on as it came."""
+@pytest.mark.parametrize("own_status", [False, array([0] * 8, "int32")])
+def test_a_subclass_may_return_its_own_status_object(detector, own_status):
+    """False, as the earlier page documents for GPUs, or eight zeros: the step passes it on unchanged."""
 
-    class Heir(Logged):
+    class Subclass(Logged):
         def start_overflow_check(self, pre_cond, compute_input):
             super().start_overflow_check(pre_cond, compute_input)
-            return token, compute_input
+            return own_status, compute_input
 
-    cell, scan = cell_of(Heir, detector=detector()), cell_of()
+    cell, scan = cell_of(Subclass, detector=detector()), cell_of()
     for step in "FOF":
         assert bits(cell(data(step))) == bits(scan(data(step)))
-        assert cell.log[3][:2] == ("status", token) or cell.log[3][1] is token
+        assert cell.log[3][:2] == ("status", own_status) or cell.log[3][1] is own_status
 
 
 @pytest.mark.clause("MINDSPORE-subclasses")
 @pytest.mark.parametrize("other", [array(2), array([2]), array(2, "float64"), 2.0])
-def test_an_heir_may_start_the_backward_pass_from_another_scale(other):
-    """The gradients are unscaled by it as well; the scale that is returned and moved is the cell's."""
+def test_a_subclass_may_start_the_backward_pass_from_another_scale(other):
+    """The gradients are unscaled by that scale; the returned and updated scale is the cell's."""
 
-    class Heir(Logged):
+    class Subclass(Logged):
         def start_overflow_check(self, pre_cond, compute_input):
             return super().start_overflow_check(pre_cond, compute_input)[0], other
 
-    cell = cell_of(Heir)
+    cell = cell_of(Subclass)
     assert cell(FINE).loss_scale == 16
     assert cell.log[2] == ("backward", 2)
     assert bits(cell.optimizer.calls[0]) == bits([FINE])
@@ -165,9 +167,9 @@ def test_an_heir_may_start_the_backward_pass_from_another_scale(other):
 @pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-cell-overflow")
 @pytest.mark.parametrize("answer", [True, False])
 @pytest.mark.parametrize("make", [np.asarray, bool])
-def test_an_heir_may_decide_what_an_overflow_is(answer, make):
-    """Its answer is returned as an array, moves the scale and is the gate, whatever the gradients are."""
-    cell = cell_of(heir(get_overflow_status=lambda *_: make(answer)))
+def test_a_subclass_may_override_the_overflow_status(answer, make):
+    """Its result is returned as an array, updates the scale and decides whether to skip."""
+    cell = cell_of(subclass(get_overflow_status=lambda *_: make(answer)))
     outs = [cell(FINE), cell(BAD)]
     assert bits([out.overflow for out in outs]) == bits([np.asarray(answer)] * 2)
     assert all(isinstance(out.overflow, np.ndarray) for out in outs)
@@ -178,11 +180,11 @@ def test_an_heir_may_decide_what_an_overflow_is(answer, make):
 @pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-cell-skip", "MINDSPORE-cell-overflow")
 @pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize(("make", "functional"), [(np.asarray, True), (bool, True), (np.asarray, False), (bool, False)])
-def test_an_heir_may_decide_what_is_skipped(skip, make, functional):
-    """The optimizer runs where its `process_loss_scale` returns False; the overflow stays what was detected."""
+def test_a_subclass_may_decide_which_steps_are_skipped(skip, make, functional):
+    """The optimizer runs if `process_loss_scale` returns False; the returned overflow is the detected one."""
     network = linear([1, 2])
     optimizer = optimizers.SGD(network, 0.5)
-    cell = heir(process_loss_scale=lambda *_: make(skip))(
+    cell = subclass(process_loss_scale=lambda *_: make(skip))(
         network, optimizer if functional else lambda grads: optimizer(grads), array(8)
     )
     assert [bool(cell(x).overflow) for x in (FINE, BAD)] == [False, True]
@@ -192,8 +194,8 @@ def test_an_heir_may_decide_what_is_skipped(skip, make, functional):
 
 @pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-get-overflow-status", "MINDSPORE-start-overflow-check")
 @both_detectors
-def test_an_heir_may_write_its_own_step_from_the_methods(detector):
-    """As MindSpore's tutorials do, it gives what the inherited step gives."""
+def test_a_subclass_may_write_its_own_construct(detector):
+    """Written as in MindSpore's tutorials, it returns the results of the inherited step."""
 
     class Tutorial(TrainOneStepWithLossScaleCell):
         def construct(self, *inputs):
@@ -211,8 +213,8 @@ def test_an_heir_may_write_its_own_step_from_the_methods(detector):
 
 
 @pytest.mark.clause("MINDSPORE-cell-interrupted", "MINDSPORE-subclasses")
-def test_a_step_of_ones_own_is_guarded_too():
-    """After an optimizer raised, steps and `state_dict` are refused, until a state dict has been loaded."""
+def test_an_overridden_construct_can_be_interrupted_too():
+    """After an error in the optimizer, steps and `state_dict` raise until a state dict is loaded."""
 
     class Own(TrainOneStepWithLossScaleCell):
         def construct(self, *inputs):
@@ -225,9 +227,9 @@ def test_a_step_of_ones_own_is_guarded_too():
     saved = cell.state_dict()
     with pytest.raises(OSError, match="no step today"):
         cell(FINE)
-    for refused in (lambda: cell(FINE), cell.state_dict):
+    for call in (lambda: cell(FINE), cell.state_dict):
         with pytest.raises(RuntimeError, match="the last step was interrupted while it wrote: restore the network"):
-            refused()
+            call()
     cell.load_state_dict(saved)
     cell(FINE)
     assert (cell.scale_sense, optimizer.call_count) == (16, 2)

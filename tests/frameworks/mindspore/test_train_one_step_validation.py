@@ -1,11 +1,11 @@
-"""`TrainOneStepWithLossScaleCell`: what it takes, what it refuses, and when it looks at an array."""
+"""`TrainOneStepWithLossScaleCell`: valid and invalid arguments, and the number of host synchronizations."""
 
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 from frameworks.networks import FINE, Recorder, array, bits, data, linear
-from frameworks.refusals import check_rejected, refused
+from frameworks.rejections import check_rejected, rejects
 
 from ampscale import Network, optimizers
 from ampscale.frameworks.mindspore import (
@@ -20,8 +20,8 @@ INF, NAN = float("inf"), float("nan")
 
 
 @pytest.mark.clause("MINDSPORE-cell-scale-type", "MINDSPORE-cell-scale-shape")
-def test_a_scale_sense_is_an_update_cell_or_an_array_of_one_number():
-    """float32 or float64, of shape () or (1,); anything else is refused with its value, dtype or shape."""
+def test_scale_sense_must_be_an_update_cell_or_an_array_of_one_number():
+    """An array is float32 or float64, of shape () or (1,). An error names the value, dtype or shape."""
 
     def make(_, value):
         TrainOneStepWithLossScaleCell(linear(), Recorder(), value)
@@ -37,8 +37,8 @@ def test_a_scale_sense_is_an_update_cell_or_an_array_of_one_number():
 
 @pytest.mark.clause("MINDSPORE-cell-scale-checked")
 @pytest.mark.parametrize("value", [NAN, INF, -INF, 0.0, -0.0, -8.0])
-def test_a_scale_is_positive_and_finite(value):
-    """In an array, in what an update cell starts from, and in `set_sense_scale`."""
+def test_a_scale_must_be_positive_and_finite(value):
+    """Arrays, the initial value of an update cell, and `set_sense_scale` are validated."""
 
     class Custom:
         def get_loss_scale(self):
@@ -48,18 +48,18 @@ def test_a_scale_is_positive_and_finite(value):
             return overflow
 
     for scale_sense in (array(value), array([value], "float64"), Custom()):
-        with refused(ValueError, "scale_sense", repr(value)):
+        with rejects(ValueError, "scale_sense", repr(value)):
             TrainOneStepWithLossScaleCell(linear(), Recorder(), scale_sense)
     cell = TrainOneStepWithLossScaleCell(linear(), Recorder(), array(8))
-    with refused(ValueError, "sens", repr(value)):
+    with rejects(ValueError, "sens", repr(value)):
         cell.set_sense_scale(array(value))
     assert cell.scale_sense == 8
 
 
 @pytest.mark.clause("MINDSPORE-set-sense-scale")
 @pytest.mark.parametrize("scale_sense", [array(8), array([8]), array(8, "float64"), DynamicLossScaleUpdateCell(8, 2, 2)])
-def test_a_set_scale_is_in_force_from_the_next_step_on(scale_sense):
-    """Beside an update cell too, which goes on from it; it is copied, and nothing is returned."""
+def test_set_sense_scale_changes_the_scale_of_the_next_step(scale_sense):
+    """An update cell continues from it. It is copied, and None is returned."""
     network = linear()
     cell = TrainOneStepWithLossScaleCell(network, Recorder(), scale_sense)
     cell(FINE)
@@ -73,7 +73,7 @@ def test_a_set_scale_is_in_force_from_the_next_step_on(scale_sense):
 
 @pytest.mark.clause("MINDSPORE-set-sense-scale-checked")
 @pytest.mark.parametrize(
-    ("scale_sense", "sens", "error", "came"),
+    ("scale_sense", "sens", "error", "actual"),
     [
         (array(8), array([16]), ValueError, "(1,)"),
         (array([8]), array(16), ValueError, "()"),
@@ -87,11 +87,11 @@ def test_a_set_scale_is_in_force_from_the_next_step_on(scale_sense):
         (DynamicLossScaleUpdateCell(8, 2, 2), array(16, "float64"), TypeError, "float64"),
     ],
 )
-def test_a_set_scale_has_the_shape_and_dtype_of_the_present_one(scale_sense, sens, error, came):
-    """Anything else is refused, and the scale is unchanged."""
+def test_set_sense_scale_requires_the_shape_and_dtype_of_the_current_scale(scale_sense, sens, error, actual):
+    """After an error the scale is unchanged."""
     cell = TrainOneStepWithLossScaleCell(linear(), Recorder(), scale_sense)
     before = bits([cell.scale_sense])
-    with refused(error, "sens", came):
+    with rejects(error, "sens", actual):
         cell.set_sense_scale(sens)
     assert bits([cell.scale_sense]) == before
 
@@ -99,8 +99,8 @@ def test_a_set_scale_has_the_shape_and_dtype_of_the_present_one(scale_sense, sen
 @pytest.mark.clause("MINDSPORE-cell-network")
 @pytest.mark.filterwarnings("ignore:Output seems independent of input")
 @pytest.mark.parametrize("output", [lambda loss: (loss, loss), lambda loss: [loss], float])
-def test_a_network_returns_one_array(output):
-    """A tuple, a list and a number are TypeErrors, also where the array library differentiates, and nothing has changed."""
+def test_a_network_must_return_one_array(output):
+    """Tuples, lists and numbers are TypeErrors that change nothing, even if the array library differentiates."""
     network, differentiated = linear(), Network(lambda params, x: (params[0] * x, x), [array(1)])
     network.vjp = lambda _params, x: (output(np.sum(x)), lambda seed: [x * seed])
     optimizer = optimizers.SGD(network)
@@ -112,8 +112,8 @@ def test_a_network_returns_one_array(output):
 
 
 @pytest.mark.clause("MINDSPORE-cell-network", "MINDSPORE-cell-optimizer", "MINDSPORE-detectors", "REPLICAS-same-decision")
-def test_every_part_of_a_cell_has_its_methods():
-    """A TypeError names what came; None is the default detector."""
+def test_the_parts_of_a_cell_must_have_their_methods():
+    """A TypeError names the value. None selects the default detector."""
 
     def make(name, value):
         parts = {"network": linear(), "optimizer": Recorder(), "scale_sense": array(8), name: value}
@@ -127,24 +127,24 @@ def test_every_part_of_a_cell_has_its_methods():
     assert not make("detector", None)(FINE).overflow
 
 
-class Watched(np.ndarray):
-    """Counts how often its truth is asked for."""
+class CountedFlag(np.ndarray):
+    """Flag that counts its conversions to bool."""
 
     looks = 0
 
     def __bool__(self):
-        Watched.looks += 1
+        CountedFlag.looks += 1
         return super().__bool__()
 
 
 class Watching(TrainOneStepWithLossScaleCell):
     def get_overflow_status(self, status, compute_output):
-        """A flag that is watched."""
-        return super().get_overflow_status(status, compute_output).view(Watched)
+        """Return a flag that counts its conversions."""
+        return super().get_overflow_status(status, compute_output).view(CountedFlag)
 
 
 def eager(network):
-    """A callable that steps at 0.5, then at 0.25, and at no rate after that."""
+    """Callable optimizer with learning rates 0.5, then 0.25, and then no reported rate."""
     rates = iter([0.5, 0.25])
 
     def step(gradients):
@@ -155,7 +155,7 @@ def eager(network):
 
 
 class Transformation(NamedTuple):
-    """An optimizer in optax's shape: descent at a rate, its state, that halves at every step."""
+    """Gradient descent in optax's shape; its state is the learning rate, which halves at every step."""
 
     init = staticmethod(lambda _params: array(0.5))
     update = staticmethod(lambda gradients, rate, _params: ([-rate * gradient for gradient in gradients], rate / 2))
@@ -166,12 +166,12 @@ class Transformation(NamedTuple):
     ("make", "looks"),
     [(eager, 4), (lambda network: optimizers.SGD(network, [0.5, 0.25]), 0), (lambda _network: Transformation(), 0)],
 )
-def test_an_eager_optimizer_costs_one_look_a_step_and_a_functional_one_none(make, looks):
-    """The same steps by a callable, by one of ours and by one in optax's shape."""
-    Watched.looks = 0
+def test_a_callable_optimizer_needs_one_synchronization_and_others_none(make, looks):
+    """A callable, one of `ampscale.optimizers` and one in optax's shape run the same steps."""
+    CountedFlag.looks = 0
     network = linear([1, 2])
     cell = Watching(network, make(network), DynamicLossScaleUpdateCell(8, 2, 1))
     for step in "FOOF":
         cell(data(step))
-    assert Watched.looks == looks
+    assert CountedFlag.looks == looks
     assert bits(network.params) == bits([array([0.25, 3.5])])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from frameworks.networks import array, bits
 from frameworks.published import every_pattern, grad_scaler
-from frameworks.refusals import check_rejected
+from frameworks.rejections import check_rejected
 from frameworks.steps import Plain, scaler_at, stands, take
 
 from ampscale import GradScaler

@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from frameworks.networks import array, bits
-from frameworks.refusals import check_rejected
+from frameworks.rejections import check_rejected
 from frameworks.steps import Minimizing, Plain, scaler_at, stands
 
 from ampscale import GradScaler, Network, optimizers

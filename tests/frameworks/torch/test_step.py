@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import libraries
 import pytest
 import torch
-from frameworks.refusals import check_rejected
+from frameworks.rejections import check_rejected
 from frameworks.torch.loops import INF, OPTIMIZERS, bits
 
 from ampscale.frameworks.torch import GradScaler

@@ -1,4 +1,4 @@
-"""Checks of rejected arguments that the documented classes have in common."""
+"""Checks that the documented classes reject invalid arguments."""
 
 from contextlib import contextmanager
 
@@ -6,14 +6,14 @@ import pytest
 
 
 @contextmanager
-def refused(error, name, came):
-    """The block raises *error*, whose message names the argument and says what was wanted and what came."""
-    with pytest.raises(error) as refusal:
+def rejects(error, name, actual):
+    """Check that the block raises *error* with a message that names the argument, the expectation and the actual value."""
+    with pytest.raises(error) as caught:
         yield
-    words = str(refusal.value)
-    assert name in words, words
-    assert "must" in words, words
-    assert came in words, words
+    message = str(caught.value)
+    assert name in message, message
+    assert "must" in message, message
+    assert actual in message, message
 
 
 def check_rejected(call, cases, got=repr):
@@ -21,7 +21,7 @@ def check_rejected(call, cases, got=repr):
     failures = []
     for name, value, error in cases:
         try:
-            with refused(error, name, got(value)):
+            with rejects(error, name, got(value)):
                 call(name, value)
         except (AssertionError, pytest.fail.Exception) as failure:
             failures.append(f"{name}={value!r}: {failure}")
