@@ -92,7 +92,7 @@ class Measured:
 
     def _operations(self, run: Run) -> dict[str, Any]:
         """What a first call gives to the device, and what the next one does: kernels, copies from the host, and fills."""
-        self._kernels._kept.cache_clear()
+        self._kernels._cached_table.cache_clear()
         with self._counted() as first:
             run()
         with self._counted() as later:
@@ -102,7 +102,7 @@ class Measured:
     @contextmanager
     def _counted(self) -> Iterator[dict[str, int]]:
         kernels, count = self._kernels, {"kernels": 0, "copies": 0, "fills": 0}
-        launch, fill, copies = kernels._launch, kernels._true, kernels._kept.cache_info().misses
+        launch, fill, copies = kernels._launch, kernels._true, kernels._cached_table.cache_info().misses
 
         def launched(kernel: str, blocks: int, *arguments: Any) -> None:
             count["kernels"] += bool(blocks)
@@ -114,7 +114,7 @@ class Measured:
 
         with mock.patch.multiple(kernels, _launch=launched, _true=filled):
             yield count
-        count["copies"] = kernels._kept.cache_info().misses - copies
+        count["copies"] = kernels._cached_table.cache_info().misses - copies
 
 
 def graph(run: Run) -> Run:

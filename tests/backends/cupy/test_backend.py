@@ -66,7 +66,7 @@ def test_arrays_are_owned_and_networks_are_not(place):
     assert place.backend.as_network(object()) is None
     assert place.backend.owns(place.put(np.ones(2)))
     assert not place.backend.owns(np.ones(2))
-    with pytest.raises(TypeError, match="give Network"):
+    with pytest.raises(TypeError, match="use Network"):
         place.backend.vjp(sum, [], 1)
 
 
@@ -226,7 +226,7 @@ def test_arrays_need_not_be_contiguous(place, index):
         assert same(place.got(given), expected)
 
 
-def test_a_kept_table_is_that_of_its_arrays(place):
+def test_cached_tables_belong_to_their_arrays(place):
     """Other arrays, fewer of them, or a part of one do not take it for theirs."""
     first, second = (place.put([np.full(3, 64, np.float32) for _ in range(2)]) for _ in range(2))
     for tree in (first, first, second, first[:1], [first[0], second[1]], [first[0][:2]]):

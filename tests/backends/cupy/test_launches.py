@@ -119,7 +119,7 @@ def test_a_first_call_is_three_operations_and_the_next_one_two(place):
     """The table's copy, the flag's fill, and the pass; the norm takes two more. In place, only the flag is allocated."""
     tree = [np.full(1 + index % 5, index, np.float32) for index in range(300)]
     arrays = place.put(tree)
-    place.kernels._kept.cache_clear()
+    place.kernels._cached_table.cache_clear()
     for table in (["copy"], []):
         with operations() as done:
             place.backend.unscale_and_check(arrays, 1.0, out=arrays)

@@ -199,7 +199,7 @@ def test_a_verb_is_one_program(programs):
 @pytest.mark.clause("BACKENDS-bit-identical", "NORMS-global")
 def test_many_arrays_are_taken_by_hundreds(programs, monkeypatch):
     """Arrays of one kind in few programs and three more; the sums are added in their order, and one bad array is seen."""
-    monkeypatch.setattr(backend, "_AT_ONCE", 8)
+    monkeypatch.setattr(backend, "_CHUNK", 8)
     random, scale = np.random.default_rng(0), np.float32(3)
     tree = [random.standard_normal(3).astype(np.float32) for _ in range(4 * 8 + 3)]
     arrays, wanted = LIBRARY.from_numpy(tree), list(norms.unscale_check_and_norm(tree, scale))

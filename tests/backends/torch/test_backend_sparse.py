@@ -94,7 +94,7 @@ def test_a_sparse_place_that_cannot_take_the_result_is_refused(verb):
     for leaf, place in ((twice, twice), (once, other), (once, torch.zeros(6, 2)), (torch.zeros(6, 2), once)):
         first = torch.ones(2)
         before = map_leaves(torch.clone, [first, place])
-        with pytest.raises(ValueError, match="out must hold sparse arrays of the tree itself, coalesced"):
+        with pytest.raises(ValueError, match="out must contain the sparse arrays of the tree itself, coalesced"):
             verb([first, leaf], 4.0, out=[first, place])
         assert equal(dense([first, place]), dense(before))
 

@@ -235,13 +235,13 @@ def test_other_arrays_are_left_to_the_definitions():
     integers, nowhere = torch.ones(3, dtype=torch.int32), torch.ones(3, device="meta")
     for other in (torch.ones(3).as_subclass(Own), conjugate, conjugate.imag, torch.eye(3).to_sparse(), nowhere, integers):
         tree = [torch.ones(3), other]
-        assert not kernels.takes(tree)
+        assert not kernels.supports(tree)
         scale = torch.tensor(4.0)
-        assert not kernels.takes_at_once(tree, scale, kernels.FLOATS) or kernels.unscale_at_once_(tree, scale) is None
+        assert not kernels.supports_in_one_pass(tree, scale, kernels.FLOATS) or kernels.unscale_in_one_pass_(tree, scale) is None
         assert tree[0].sum() == 3
-    assert not kernels.takes([nowhere])
+    assert not kernels.supports([nowhere])
     arrays = [torch.ones(3), torch.ones(3, dtype=torch.float16)]
-    assert not kernels.takes_at_once(arrays, torch.tensor(4.0), kernels.FLOATS - {torch.float16})
+    assert not kernels.supports_in_one_pass(arrays, torch.tensor(4.0), kernels.FLOATS - {torch.float16})
     assert [array.sum() for array in arrays] == [3.0, 3.0]
 
 
@@ -368,4 +368,4 @@ def test_sums_are_added_in_the_order_of_the_tree(values):
     with np.errstate(over="ignore"):
         for value in values:
             total += np.float32(value)
-    assert alike(kernels.added_in_order(torch.tensor(values)).numpy(), total)
+    assert alike(kernels.sum_in_order(torch.tensor(values)).numpy(), total)

@@ -1,28 +1,28 @@
 /*
  * One pass over many arrays: each number is read once, divided or multiplied, rounded, checked, squared, and written once.
  *
- * What is computed is core/scaling, core/overflow and core/norms, bit for bit; norms within 2 ulp. Launched by cupy/launches.py.
+ * The results equal core/scaling and core/overflow bit for bit, and core/norms within 2 ulp. Launched by cupy/launches.py.
  *
- * Arrays      of one dtype and any length, also 0, contiguous, aligned to their elements; complex ones as twice as many real
- *             numbers. Where source and target are aligned to 16 bytes, 16 bytes are read at a time.
- * rows        one for each array of the launch, in the order of `first_chunk`; a row has ceil(length / CHUNK) chunks.
- * target      null where nothing is to be written; the source itself for in place; else memory that no row reads and no
- *             other row writes. Every number of it is written.
- * factor      float32 or float64, on the device; or null, and then `number` is the factor. Nothing is read on the host.
- * finite      one byte, which the caller has set to 1. Any thread that meets an infinity or a NaN among the rounded numbers
- *             writes 0, nobody reads it, and nothing here sets it to 1: it does not matter who comes first, or how many.
- * square_bits 0, 32 or 64: whether squares are summed, and the dtype that they are taken in.
- * partials    one Sums for each chunk of all launches of a call; null without squares. Every one is written, so nobody
- *             clears them.
+ * arrays      Of one dtype and any length, including 0; contiguous, and aligned to their elements. A complex number counts as
+ *             two real ones. If source and target are aligned to 16 bytes, 16 bytes are read at a time.
+ * rows        One for each array of the launch, in the order of `first_chunk`; a row has ceil(length / CHUNK) chunks.
+ * target      Null if nothing is written; the source itself in place; else memory that no row reads and no other row writes.
+ *             Every number of it is written.
+ * factor      float32 or float64 on the device; if null, `number` is the factor. The host reads nothing.
+ * finite      One byte, which the caller has set to 1. Every thread that finds an infinity or a NaN among the rounded numbers
+ *             writes 0. No thread reads it or writes 1, so the order of the writes does not matter.
+ * square_bits Dtype in which squares are taken and summed: 32 or 64; 0 for no sums.
+ * partials    One Sums for each chunk of all launches of a call; null without squares. Each is written, so they need no
+ *             initialization.
  *
- * Sums have a fixed order, thread by thread, chunk by chunk, array by array, without atomics: the same memory gives the same
- * bits on every run and on every device. The order depends on the alignment, not on the number of multiprocessors.
+ * Sums have a fixed order, by thread, chunk and array, without atomic operations: equal memory gives equal bits on every run
+ * and every device. The order depends on the alignment, not on the number of multiprocessors.
  *
- * Launches of one call follow each other on one stream; that is all the ordering they need. All arguments are addresses and
- * numbers, so a graph can capture them, and replays them on whatever the same memory then holds.
+ * The launches of one call run in order on one stream and need no other synchronization. All arguments are addresses and
+ * numbers, so a graph can capture them; a replay uses the contents that the same memory then has.
  *
- * CuPy compiles with -ftz=true, whatever one asks of it. float32 arithmetic that may meet a subnormal number is therefore
- * written in PTX, where an instruction without .ftz keeps it. Elsewhere than in CUDA the build brings these few functions.
+ * CuPy always compiles with -ftz=true. float32 arithmetic on numbers that can be subnormal is therefore written in PTX, where
+ * an instruction without .ftz keeps them. A build without CUDA must provide these few functions.
  */
 
 struct float16 { unsigned short bits; };
@@ -33,14 +33,14 @@ typedef double float64;
 struct Row {
     const void* source;
     void* target;
-    long long length;       // real numbers
-    long long first_chunk;  // counted through all rows of the call
+    long long length;       // in real numbers
+    long long first_chunk;  // position among the chunks of all rows of the call
     long long position;     // of the array in the tree
 };
 
 struct Part { Row rows[TABLE_PART]; };
 
-template <class In> struct Wide { typedef float32 type; };  // in which dtype a number is divided or multiplied
+template <class In> struct Wide { typedef float32 type; };  // compute dtype of a number
 template <> struct Wide<float64> { typedef float64 type; };
 
 /* Conversions, rounding to nearest with ties to even. */
@@ -77,7 +77,7 @@ template <class To, class From> __device__ To as(From from) {
 __device__ void convert(float16 from, float64& to) { to = as<float64>(as<float32>(from)); }
 __device__ void convert(bfloat16 from, float64& to) { to = as<float64>(as<float32>(from)); }
 
-/* What the bits of a number say. */
+/* Predicates on the bits of a number. */
 
 __device__ bool is_finite(float16 a) { return (a.bits & 0x7c00u) != 0x7c00u; }
 __device__ bool is_finite(bfloat16 a) { return (a.bits & 0x7f80u) != 0x7f80u; }
@@ -86,7 +86,7 @@ __device__ bool is_finite(float64 a) { return (__double_as_longlong(a) & 0x7ffll
 
 __device__ bool is_normal(float32 a) { return is_finite(a) && (__float_as_uint(a) & 0x7f800000u) != 0; }
 
-/* Whether 1 / a is exact, and neither is subnormal: a positive, finite power of two that is not at the edge. */
+/* True if 1 / a is exact and neither number is subnormal: a is a positive power of two, and not one of the extreme ones. */
 __device__ bool has_reciprocal(float32 a) {
     unsigned bits = __float_as_uint(a), exponent = bits >> 23;
     return (bits & 0x7fffffu) == 0 && exponent >= 1 && exponent <= 253;
@@ -96,7 +96,7 @@ __device__ bool has_reciprocal(float64 a) {
     return (bits & 0xfffffffffffffll) == 0 && exponent >= 1 && exponent <= 2045;
 }
 
-/* What is done to each number, and how many packs are on their way to a thread meanwhile: a division fills the time itself. */
+/* Operation on each number, and how many packs a thread reads ahead. Divisions hide the latency, so they need fewer. */
 template <class Within> struct Product {
     enum { AT_ONCE = DEPTH };
     Within factor;
@@ -111,8 +111,8 @@ template <class Within> struct Quotient {
 };
 
 /*
- * Sums of squares. In float64 the squares of all float32 numbers are normal. Those of large and of small float64 numbers are
- * taken of what they are when they have been multiplied by the powers of two DOWN and UP.
+ * Sums of squares. The squares of all float32 numbers are normal in float64. Large and small float64 numbers are multiplied by
+ * a power of two, DOWN or UP, before they are squared, so that no square overflows or underflows.
  */
 struct Sums {
     float64 plain, large, small;
@@ -124,7 +124,7 @@ struct Sums {
     }
 };
 
-/* A sum of squares of numbers that were multiplied by a power of two, and that power. */
+/* Sum of the squares of numbers that were multiplied by a power of two, the lift, and that power. */
 struct Lifted { float64 square, lift; };
 
 __device__ Lifted lifted(const Sums& sums) {
@@ -133,7 +133,7 @@ __device__ Lifted lifted(const Sums& sums) {
     return {sums.small, UP};
 }
 
-/* How squares are summed, taken in the digits of Number; or not at all. */
+/* Summation of squares that are taken in the precision of Number; NoSquares for none. */
 struct NoSquares {
     template <class Out> __device__ void add(Out) {}
 };
@@ -158,7 +158,7 @@ template <> struct Squares<float64> {
     }
 };
 
-/* What one thread does to one number, and what it has seen so far. */
+/* State of one thread, which processes one number after the other. */
 template <class In, class Out, class Operation, class Sum> struct Worker {
     enum { AT_ONCE = Operation::AT_ONCE };
     Operation operation;
@@ -177,7 +177,7 @@ template <class Number, int SIZE> struct alignas(16) Pack { Number numbers[SIZE]
 
 __device__ bool is_aligned(const void* memory) { return ((unsigned long long)memory & 15) == 0; }
 
-/* As many whole packs as there are in a chunk; AT_ONCE of them are read before the first is used. Returns how many numbers. */
+/* Process the whole packs of a chunk, AT_ONCE of which are read before the first is used; return the number of numbers. */
 template <class In, class Out, class Work> __device__ int pass_packs(Work& worker, const In* source, Out* target, int length) {
     const int size = 16 / sizeof(In), packs = length / size;
     const Pack<In, size>* sources = (const Pack<In, size>*)source;
@@ -200,7 +200,7 @@ template <class In, class Out, class Work> __device__ int pass_packs(Work& worke
     return packs * size;
 }
 
-/* The row that a chunk belongs to: the last that does not begin after it. Rows without chunks are never the last. */
+/* Return the row of a chunk: the last row that does not start after it. A row without chunks is never the last. */
 __device__ Row row_of(long long chunk, const Row* rows, int count) {
     int low = 0;
     for (int high = count; high - low > 1;) {
@@ -211,7 +211,7 @@ __device__ Row row_of(long long chunk, const Row* rows, int count) {
     return rows[low];
 }
 
-/* The sum over a block, in the thread 0. */
+/* Return the sum over a block; valid in thread 0. */
 __device__ Sums block_sum(const Sums& mine) {
     __shared__ Sums sums[THREADS];
     sums[threadIdx.x] = mine;
@@ -222,12 +222,12 @@ __device__ Sums block_sum(const Sums& mine) {
     return sums[0];
 }
 
-/* The part of an array that a block looks at. */
+/* Part of an array that a block processes. */
 template <class In, class Out> struct Chunk {
     const In* source;
     Out* target;
     int length;
-    long long index;  // counted through all rows of the call
+    long long index;  // position among the chunks of all rows of the call
 
     __device__ Chunk(const Row* rows, int count) : index(rows[0].first_chunk + blockIdx.x) {
         const Row row = row_of(index, rows, count);
@@ -238,7 +238,7 @@ template <class In, class Out> struct Chunk {
     }
 };
 
-/* Every number of a chunk; the kind of work is settled here, so that nothing asks for it number by number. */
+/* Process every number of a chunk. The type of the worker is fixed here, so that nothing branches on it for every number. */
 template <class In, class Out, class Work>
 __device__ void pass_chunk(const Chunk<In, Out>& chunk, Work& worker, unsigned char* finite) {
     const bool wide = is_aligned(chunk.source) && is_aligned(chunk.target);
@@ -274,7 +274,7 @@ template <class Within> __device__ Within value_of(const void* factor, bool is_f
     return is_float64 ? as<Within>(*(const float64*)factor) : as<Within>(*(const float32*)factor);
 }
 
-/* pass_<in>_<out>: a block of THREADS for each chunk of the rows. A quotient is a product where that is exact. */
+/* pass_<in>_<out>: one block of THREADS for each chunk of the rows. An exact reciprocal replaces a division. */
 #define PASS(In, Out)                                                                                                       \
     extern "C" __global__ void __launch_bounds__(THREADS) pass_##In##_##Out(                                                \
         const Row* rows, int count, const void* factor, bool factor_is_float64, double number, bool divides,                \
@@ -296,12 +296,12 @@ PASS(float32, float32)
 PASS(float32, float64)
 PASS(float64, float64)
 
-/* write_rows: one block; `count` rows of the argument itself go to `rows`: a graph keeps its arguments, and no host memory. */
+/* write_rows: one block; writes `count` rows of its argument to `rows`. A graph stores arguments, but no host memory. */
 extern "C" __global__ void __launch_bounds__(THREADS) write_rows(const Part part, Row* rows, int count) {
     for (int i = threadIdx.x; i < count; i += THREADS) rows[i] = part.rows[i];
 }
 
-/* A sum of squares with the digits of Number; not negative. Bits of float64 are rounded as those of float32 are to bfloat16. */
+/* Round a non-negative sum of squares to the precision of Number, on the bits, as `convert` rounds float32 to bfloat16. */
 template <class Number> __device__ float64 in_digits(float64 a) { return a; }
 template <> __device__ float64 in_digits<float32>(float64 a) {
     const long long bits = __double_as_longlong(a);
@@ -317,7 +317,7 @@ template <class Number> __device__ Number root(const Lifted& sum, float64 lift =
     return as<Number>(sqrt(sum.square) * (lift / sum.lift));
 }
 
-/* square_sums_<sum>: a block for each row of the call; `sums` are written in the order of the tree, each rounded once. */
+/* square_sums_<sum>: one block for each row of the call; writes `sums` in the order of the tree, each rounded once. */
 template <class Number> __device__ void square_sum(const Row* rows, const Sums* partials, Lifted* sums) {
     const Row row = rows[blockIdx.x];
     const long long chunks = (row.length + CHUNK - 1) / CHUNK;
@@ -327,16 +327,16 @@ template <class Number> __device__ void square_sum(const Row* rows, const Sums* 
     if (threadIdx.x == 0) sums[row.position] = {in_digits<Number>(sum.square), sum.lift};
 }
 
-/* What clips to `limit`, a number of the dtype. A norm that is NaN counts as the limit. */
+/* Return the coefficient that clips to `limit`, a number of the dtype. A norm that is NaN counts as the limit. */
 template <class Number> __device__ Number ratio(Number norm, float64 limit, float64 epsilon) {
     const Number most = as<Number>(limit), larger = as<float64>(norm) > as<float64>(most) ? norm : most;
     return over(most, plus(larger, as<Number>(epsilon)));
 }
 
 /*
- * norms_<sum>: one block; the roots of `count` sums, the root of the sums added in their order, and the coefficient that clips
- * to `limit`: where the norm is infinite, from the norm and the limit times `down`, whose product with it is `lifted_limit`.
- * All three are written.
+ * norms_<sum>: one block; writes the roots of `count` sums, the root of the sums added in order, and the coefficient that clips
+ * to `limit`. If the norm is infinite, the coefficient is computed from the norm and the limit both multiplied by `down`; the
+ * latter is `lifted_limit`.
  */
 template <class Number>
 __device__ void roots(

@@ -1,1 +1,1 @@
-"""CuPy arrays."""
+"""Backend for CuPy arrays."""

@@ -1,10 +1,10 @@
 """
-CuPy: every verb is one fused pass over all arrays, on the current stream, and reads nothing on the host.
+CuPy backend. Each function is one fused pass over all arrays on the current stream, without a host synchronization.
 
-The core's definitions would not do here: CuPy compiles its arithmetic to take float32's subnormal numbers for zero.
+It does not use the definitions of the core, because CuPy compiles its arithmetic with subnormal float32 numbers flushed to zero.
 
-A CUDA graph can capture every verb. It goes on using what was allocated meanwhile, so capture under an allocator of its own
-that lives as long as the graph; and call the verb once before, since a kernel is compiled when it is first launched.
+A CUDA graph can capture every function. The graph keeps using the memory that was allocated during the capture, so capture with
+a separate allocator that lives as long as the graph. Call the function once before, because the first launch compiles a kernel.
 """
 
 from collections.abc import Callable
@@ -26,49 +26,49 @@ NAME = "cupy"
 
 
 def owns(array: Any) -> bool:
-    """Whether *array* belongs to this library."""
+    """Return True if *array* is a CuPy array."""
     return isinstance(array, cupy.ndarray)
 
 
 def namespace() -> Namespace:
-    """The library's Array API namespace."""
+    """Return the library's Array API namespace."""
     return array_api_compat.cupy
 
 
 def devices() -> tuple[str, ...]:
-    """Where arrays can be put here; nowhere without a driver."""
+    """Return the devices on which arrays can be created; () without a driver."""
     if not cupy.cuda.is_available():
         return ()
     return tuple(str(cupy.cuda.Device(index)) for index in range(cupy.cuda.runtime.getDeviceCount()))
 
 
 def as_network(value: Any) -> Any:  # noqa: ARG001
-    """None: CuPy has no networks."""
+    """Return None, because CuPy has no networks."""
     return None
 
 
 def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:  # noqa: ARG001
     """
-    The loss, and what turns a seed into gradients.
+    Raise an error: CuPy has no differentiation.
 
     Raises:
-        TypeError: Always: CuPy has no differentiation.
+        TypeError: Always.
     """
-    raise TypeError("CuPy does not differentiate: give Network(loss_fn, params, vjp=...)")
+    raise TypeError("CuPy does not differentiate; use Network(loss_fn, params, vjp=...)")
 
 
 def scale(tree: Tree, scale: Scale) -> Tree:
-    """As `core.scaling.scale`."""
+    """Implement `core.scaling.scale`."""
     return _multiplied(tree, scale)
 
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
-    """As `core.scaling.unscale`."""
+    """Implement `core.scaling.unscale`."""
     return _unscaled(tree, scale, None, dtype)[0]
 
 
 def all_finite(tree: Tree) -> Flag:
-    """As `core.overflow.all_finite`."""
+    """Implement `core.overflow.all_finite`."""
     arrays = leaves(tree)
     with _device_of(arrays):
         floats = [array for array in arrays if name_of(array.dtype) not in INTEGERS]
@@ -76,30 +76,30 @@ def all_finite(tree: Tree) -> Flag:
 
 
 def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
-    """As `core.overflow.unscale_and_check`."""
+    """Implement `core.overflow.unscale_and_check`."""
     unscaled, finite, _ = _unscaled(tree, scale, out, dtype)
     return unscaled, finite
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
-    """As `core.norms.unscale_check_and_norm`."""
+    """Implement `core.norms.unscale_check_and_norm`."""
     unscaled, finite, sums = _unscaled(tree, scale, out, dtype, with_sums=True)
     with _device_of([sums]):
         return unscaled, finite, launch_norms(sums, _norm_dtype(leaves(unscaled)), 1)[1]
 
 
 def global_norm(tree: Tree) -> Array:
-    """As `core.norms.global_norm`."""
+    """Implement `core.norms.global_norm`."""
     return _norms(tree, 1)[1]
 
 
 def local_norms(tree: Tree) -> Array:
-    """As `core.norms.local_norms`."""
+    """Implement `core.norms.local_norms`."""
     return _norms(tree, 1)[0]
 
 
 def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
-    """As `core.norms.clip_by_global_norm`."""
+    """Implement `core.norms.clip_by_global_norm`."""
     _, norm, coefficient = _norms(tree, max_norm)
     return _multiplied(tree, coefficient), norm
 
@@ -116,13 +116,13 @@ def _multiplied(tree: Tree, factor: Scale) -> Tree:
 def _unscaled(
     tree: Tree, scale: Scale, out: Tree, dtype: str | None, *, with_sums: bool = False
 ) -> tuple[Tree, Flag, Array | None]:
-    """The unscaled tree, the flag, and with *with_sums* the sum of the squares of each array."""
+    """Return the unscaled tree, the finite flag and, with *with_sums*, the sum of the squares of each array."""
     arrays = leaves(tree)
     with _device_of(arrays):
         sources = _contiguous(arrays)
-        given = arrays if out is tree else leaves(out)
-        direct = out is not None and _can_be_targets(given, sources)
-        targets = given if direct else _like(sources, dtype)
+        out_arrays = arrays if out is tree else leaves(out)
+        direct = out is not None and _can_write(out_arrays, sources)
+        targets = out_arrays if direct else _like(sources, dtype)
         sums = _norm_dtype(targets) if with_sums else None
         finite, totals = launch_pass(sources, targets, scale, divides=True, sums=sums)
         if out is not None and not direct:
@@ -148,29 +148,29 @@ def _device_of(arrays: list[Array]) -> AbstractContextManager[Any]:
 
 
 def _contiguous(arrays: list[Array]) -> list[Array]:
-    """*arrays*, copied where they are not contiguous; the same list where all are."""
+    """Return *arrays* with copies of those that are not contiguous; the same list if there are none."""
     if all(array.flags.c_contiguous for array in arrays):
         return arrays
     return [array if array.flags.c_contiguous else array.copy(order="C") for array in arrays]
 
 
 def _like(arrays: list[Array], dtype: str | None) -> list[Array]:
-    """New arrays in the dtypes of the unscaled ones."""
+    """Return new arrays in the `unscaled_dtype` of each array."""
     dtypes = (array.dtype if dtype is None else unscaled_dtype(name_of(array.dtype), dtype) for array in arrays)
-    return [cupy.empty(array.shape, dtype=each) for array, each in zip(arrays, dtypes, strict=True)]
+    return [cupy.empty(array.shape, dtype=result_dtype) for array, result_dtype in zip(arrays, dtypes, strict=True)]
 
 
-def _can_be_targets(targets: list[Array], sources: list[Array]) -> bool:
-    """Whether a pass can write here: each target its own source, or memory that nothing else here shares."""
+def _can_write(targets: list[Array], sources: list[Array]) -> bool:
+    """Return True if a fused pass can write *targets*: each is its own source, or shares no memory with other arrays."""
     spans = [_span(source) for source in sources]
     if targets is not sources:
         if not all(target.flags.c_contiguous for target in targets):
             return False
-        spans += [span for span, own in zip(map(_span, targets), tuple(spans), strict=True) if span != own]
+        spans += [span for span, source in zip(map(_span, targets), tuple(spans), strict=True) if span != source]
     spans.sort()
-    return all(before[1] <= after[0] for before, after in pairwise(spans))
+    return all(left[1] <= right[0] for left, right in pairwise(spans))
 
 
 def _span(array: Array) -> tuple[int, int]:
-    first = array.data.ptr
-    return first, first + array.nbytes
+    start = array.data.ptr
+    return start, start + array.nbytes

@@ -1,9 +1,9 @@
 """
-The launches of cuda/kernels.cu, whose opening comment says what holds for memory, order and races.
+Launches of the kernels in cuda/kernels.cu, whose first comment defines the rules for memory, order and races.
 
-One launch for all arrays of one dtype, however many there are. What it has to know about them is a table on the device: one
-copy, kept for the next call on the same memory, which then has nothing to write. For a graph a kernel writes the table from
-its own arguments, since a copy that a graph captures would read the host's memory again at every replay.
+One launch processes all arrays of one dtype. It reads their addresses and lengths from a table on the device, which takes one
+copy and is cached for later calls on the same memory. During graph capture, a kernel writes the table from its own arguments
+instead, because a captured copy would read host memory again at every replay.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,14 @@ from ...core.norms import CLIP_EPSILON, LIFTS
 from ...core.typing import Array, Flag, Scale
 
 THREADS = 256  # a power of two
-CHUNK = 16384  # numbers that one block looks at; a multiple of 8, so that every chunk begins at 16 bytes where the array does
-DEPTH = 4  # even
-TABLE_PART = 96  # rows of five int64: with the other arguments they fit into the 4096 bytes that a kernel may be given
-KEPT_TABLES = 32
+CHUNK = 16384  # numbers per block; a multiple of 8, so that every chunk is aligned to 16 bytes if the array is
+DEPTH = 4  # packs that a thread reads ahead; even
+TABLE_PART = 96  # rows of five int64, which with the other arguments fit into the 4096 bytes of kernel parameters
+CACHED_TABLES = 32
 
 
 class Launch(NamedTuple):
-    """One launch of a pass: which kernel, on which rows of the table, in how many blocks."""
+    """One launch of a fused pass: a kernel, its rows of the table, and the number of blocks."""
 
     kernel: str
     first: int
@@ -36,34 +36,34 @@ class Launch(NamedTuple):
     blocks: int
 
 
-Table = tuple[Array, list[tuple[Launch, Array]]]  # all rows, on the device; and those of each launch
+Table = tuple[Array, list[tuple[Launch, Array]]]  # all rows on the device, and those of each launch
 
 
 def launch_pass(
     sources: list[Array], targets: list[Array] | None, factor: Scale, *, divides: bool, sums: str | None = None
 ) -> tuple[Flag, Array | None]:
     """
-    Divides or multiplies all numbers of *sources* by *factor*, rounding them into *targets*, and looks at what came out.
+    Divide or multiply all numbers of *sources* by *factor*, round the results into *targets*, and check them.
 
     Args:
-        sources: Floating-point or complex, C-contiguous.
-        targets: Of the same shapes, in the same dtypes or wider ones, C-contiguous; each its own source, or memory that is
-            no other array's. None to look only.
-        factor: float32 or float64, shape () or (1,), or a Python number.
-        divides: Whether to divide by *factor*, and not to multiply.
-        sums: "float32" or "float64": also take squares in it and sum them; None for no sums.
+        sources: Floating-point or complex arrays, C-contiguous.
+        targets: C-contiguous arrays of the same shapes, in the same or wider dtypes. Each is its own source, or shares no memory
+            with other arrays. None to check only.
+        factor: float32 or float64 of shape () or (1,), or a Python number.
+        divides: True to divide by *factor*, False to multiply.
+        sums: Dtype in which squares are taken and summed, "float32" or "float64"; None for no sums.
 
     Returns:
-        Bool, shape (): whether all results are finite; and for each array the sum of its squares in the digits of *sums*,
-        and the power of two that its values were multiplied by: float64, shape (number of arrays, 2), or None.
+        A bool of shape (), True if all results are finite, and the sums or None. The sums are float64 of shape (number of
+        arrays, 2): the sum of squares in the precision of *sums*, and the power of two by which the values were scaled.
     """
     table, launches = _prepared(sources, targets)
     finite = _true()
     partials = None if sums is None else cupy.empty((sum(launch.blocks for launch, _ in launches), 3), dtype=np.float64)
     bits = np.int32({None: 0, "float32": 32, "float64": 64}[sums])
-    given = *_as_arguments(factor), np.bool_(divides), bits, finite, partials
+    arguments = *_as_arguments(factor), np.bool_(divides), bits, finite, partials
     for launch, rows in launches:
-        _launch(launch.kernel, launch.blocks, rows, np.int32(launch.rows), *given)
+        _launch(launch.kernel, launch.blocks, rows, np.int32(launch.rows), *arguments)
     if sums is None:
         return finite, None
     totals = cupy.empty((len(sources), 2), dtype=np.float64)
@@ -73,35 +73,36 @@ def launch_pass(
 
 def launch_norms(sums: Array, dtype: str, limit: float) -> tuple[Array, Array, Array]:
     """
-    The norms of arrays, given the sums of their squares as `launch_pass` returns them.
+    Return the norms of arrays, given the sums of their squares as `launch_pass` returns them.
 
     Returns:
-        In *dtype*, float32 or float64, the norm of each array; that of all together, shape (); and what to multiply by to
-        clip to *limit*, shape ().
+        The norm of each array, the norm of all arrays together, of shape (), and the coefficient that clips to *limit*, of
+        shape (): all in *dtype*, float32 or float64.
     """
     local, norm, coefficient = (cupy.empty(shape, dtype=dtype) for shape in ((len(sums),), (), ()))
     down = LIFTS[dtype].down
-    limits = (np.float64(min(each, FLOATS[dtype].largest)) for each in (limit, limit * down))
-    given = *limits, np.float64(down), np.float64(CLIP_EPSILON)
-    _launch(f"norms_{dtype}", 1, sums, np.int32(len(sums)), *given, local, norm, coefficient)
+    limits = (np.float64(min(value, FLOATS[dtype].largest)) for value in (limit, limit * down))
+    arguments = *limits, np.float64(down), np.float64(CLIP_EPSILON)
+    _launch(f"norms_{dtype}", 1, sums, np.int32(len(sums)), *arguments, local, norm, coefficient)
     return local, norm, coefficient
 
 
 def described(sources: list[Array], targets: list[Array] | None) -> tuple[bytes, tuple[str, ...]]:
     """
-    All that a table depends on: int64, shape (3, number of arrays): where the numbers are, where they go, and how many of them
-    there are; and the kernel for each array.
+    Return all that a table depends on: the memory of the arrays, and the kernel for each array.
+
+    The memory is the bytes of an int64 array of shape (3, number of arrays): source addresses, target addresses and lengths.
     """
     addresses = [source.data.ptr for source in sources]
-    written = [0] * len(sources) if targets is None else [target.data.ptr for target in targets]
+    target_addresses = [0] * len(sources) if targets is None else [target.data.ptr for target in targets]
     names = [name_of(source.dtype) for source in sources]
     lengths = [source.size * (2 if name in COMPLEX_PARTS else 1) for source, name in zip(sources, names, strict=True)]
-    wanted = names if targets is None or targets is sources else [name_of(target.dtype) for target in targets]
-    return np.asarray([addresses, written, lengths], np.int64).tobytes(), tuple(map(_kernel_for, names, wanted))
+    target_names = names if targets is None or targets is sources else [name_of(target.dtype) for target in targets]
+    return np.asarray([addresses, target_addresses, lengths], np.int64).tobytes(), tuple(map(_kernel_for, names, target_names))
 
 
 def plan(memory: bytes, kernels: tuple[str, ...]) -> tuple[np.ndarray, list[Launch]]:
-    """The table's rows, int64, shape (number of arrays, 5), those of one kernel together; and the launches."""
+    """Return the rows of the table, int64 of shape (number of arrays, 5), grouped by kernel, and the launches."""
     order = np.asarray(sorted(range(len(kernels)), key=kernels.__getitem__), np.int64)
     rows = np.empty((len(order), 5), np.int64)
     rows[:, :3] = np.frombuffer(memory, np.int64).reshape(3, -1).T[order]
@@ -139,15 +140,15 @@ def _true() -> Flag:
 
 def _prepared(sources: list[Array], targets: list[Array] | None) -> Table:
     stream, (memory, kernels) = cupy.cuda.get_current_stream(), described(sources, targets)
-    if stream.is_capturing():  # what a graph has captured has not happened yet, and no eviction may take it away
-        return _table(memory, kernels, _written)
-    return _kept(memory, kernels, stream.ptr, get_ident())
+    if stream.is_capturing():  # captured operations have not run yet, and the cache must not evict the table
+        return _table(memory, kernels, _write_table)
+    return _cached_table(memory, kernels, stream.ptr, get_ident())
 
 
-@lru_cache(KEPT_TABLES)
-def _kept(memory: bytes, kernels: tuple[str, ...], stream: int, thread: int) -> Table:  # noqa: ARG001
-    """A table belongs to one stream of one thread: their order is what lets a launch read what was copied before it."""
-    return _table(memory, kernels, cupy.asarray)  # asynchronous, from pinned memory that CuPy holds until it has been read
+@lru_cache(CACHED_TABLES)
+def _cached_table(memory: bytes, kernels: tuple[str, ...], stream: int, thread: int) -> Table:  # noqa: ARG001
+    """Return the table for one stream of one thread, whose order guarantees that a launch reads the table after its copy."""
+    return _table(memory, kernels, cupy.asarray)  # asynchronous; CuPy keeps the pinned memory until it has been read
 
 
 def _table(memory: bytes, kernels: tuple[str, ...], put: Callable[[np.ndarray], Array]) -> Table:
@@ -156,7 +157,7 @@ def _table(memory: bytes, kernels: tuple[str, ...], put: Callable[[np.ndarray], 
     return table, [(launch, table[launch.first :]) for launch in launches]
 
 
-def _written(rows: np.ndarray) -> Array:
+def _write_table(rows: np.ndarray) -> Array:
     table = cupy.empty(rows.shape, dtype=np.int64)
     for first in range(0, len(rows), TABLE_PART):
         part = np.zeros((TABLE_PART, 5), np.int64)

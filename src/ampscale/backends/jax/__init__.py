@@ -1,1 +1,1 @@
-"""JAX arrays."""
+"""Backend for JAX arrays."""

@@ -1,10 +1,10 @@
 """
 IEEE 754 products and quotients on JAX.
 
-XLA's CPU code takes subnormal numbers for zero, in float32 below 2**-126. Conversions between float16, bfloat16 and
-float32, `isfinite` and `where` are exact. So here float32 is computed in float64, where none of its numbers is
-subnormal, without a division per value; and tiny float64 numbers are lifted, and their last bits rounded as integers.
-On other devices the library's own product and quotient are taken as they are.
+XLA's CPU code flushes subnormal numbers to zero, in float32 those below 2**-126. Conversions between float16, bfloat16 and
+float32, `isfinite` and `where` are exact. float32 operations are therefore computed in float64, where no float32 number is
+subnormal, without a division per value. Tiny float64 numbers are scaled by a power of two, and their last bits are rounded as
+integers. On other devices, the library's own product and quotient are used.
 """
 
 import operator
@@ -16,28 +16,28 @@ import jax.numpy as jnp
 from ...core.scaling import Operation
 from ...core.typing import Array
 
-LIFT = 500  # powers of two, by which tiny float64 numbers are lifted out of the subnormal ones and their neighbourhood
+LIFT = 500  # binary exponent of the factor that makes tiny float64 numbers normal, with room for intermediate results
 
 
 def multiply(left: Array, right: Array) -> Array:
-    """*left* times *right*: both float32 or both float64, of shapes that broadcast; rounded once."""
+    """Return *left* times *right*, rounded once: both float32 or both float64, of shapes that broadcast."""
     return _computed(operator.mul, left, right)
 
 
 def divide(left: Array, right: Array) -> Array:
-    """*left* divided by *right*: both float32 or both float64, of shapes that broadcast; rounded once."""
+    """Return *left* divided by *right*, rounded once: both float32 or both float64, of shapes that broadcast."""
     return _computed(operator.truediv, left, right)
 
 
 def widened(array: Array) -> Array:
-    """*array*, float32, as float64, subnormal numbers too. Within ``jax.enable_x64(True)``."""
+    """Convert float32 to float64, including subnormal numbers. Requires ``jax.enable_x64(True)``."""
     magnitude, unit = _magnitude(array)
     tiny = jnp.where(jnp.signbit(array), -magnitude, magnitude) * 2.0**-149
     return jnp.where(unit < 1, tiny, array.astype(jnp.float64))
 
 
 def narrowed(array: Array) -> Array:
-    """*array*, float64, rounded to float32, to subnormal numbers too. Within ``jax.enable_x64(True)``."""
+    """Round float64 to float32, including subnormal numbers. Requires ``jax.enable_x64(True)``."""
     small = jnp.abs(array) < 2.0**-126
     tiny = _with_sign(jnp.where(small, jnp.abs(array), 0), jnp.signbit(array))
     return jnp.where(small, tiny, array.astype(jnp.float32))
@@ -52,23 +52,25 @@ def _computed(operation: Operation, left: Array, right: Array) -> Array:
 
 @_computed.defjvp
 def _derivative(operation: Operation, values: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The library's own: a number that is put together from bits has none."""
+    """Use the derivative of the library's operation, because operations on bits have none."""
     _, tangent = jax.jvp(partial(_plain, operation), values, tangents)
     return _computed(operation, *values), tangent
 
 
 def _plain(operation: Operation, left: Array, right: Array) -> Array:
-    """The library's own. XLA divides by a constant or a broadcast scalar by its reciprocal, so here it cannot see one."""
+    """Return the result of the library's own operation."""
+    # Hide a constant or broadcast divisor from XLA, which would multiply by its reciprocal instead.
     hidden = jnp.where(jnp.isnan(left), left, right) if operation is operator.truediv else right
     return operation(left, hidden)
 
 
 def _in_float64(operation: Operation, left: Array, right: Array) -> Array:
     """
-    A float32 result that is rounded twice is as if rounded once: float64 has more than twice its digits.
+    Return a float32 result computed in float64. Rounding twice equals rounding once: float64 has more than twice the digits.
 
-    A quotient is the product with the reciprocal, wrong by at most 2**-52 of it, and then without its last two bits. What is
-    halfway between two float32 numbers, or subnormal ones, is met again so; any other quotient is 2**-49 of it or more away.
+    A quotient is the product with the reciprocal, whose relative error is at most 2**-52, rounded to all but the last two bits.
+    That restores exact ties between two float32 numbers, normal or subnormal; every other quotient differs from a tie by at
+    least 2**-49 of its value.
     """
     with jax.enable_x64(True):
         factor = jnp.abs(widened(right))
@@ -82,7 +84,7 @@ def _in_float64(operation: Operation, left: Array, right: Array) -> Array:
 
 
 def _magnitude(array: Array) -> tuple[Array, Array]:
-    """Two float64 numbers whose product is the absolute value of *array*, float32; the second is 1 or the smallest float32."""
+    """Return two float64 factors of the absolute value of *array*, float32; the second is 1 or the smallest float32."""
     bits = jax.lax.bitcast_convert_type(array, jnp.int32) & 0x7FFFFFFF
     tiny = bits < 0x00800000
     value = jnp.where(tiny, bits.astype(jnp.float32), jax.lax.bitcast_convert_type(bits, jnp.float32))
@@ -90,51 +92,51 @@ def _magnitude(array: Array) -> tuple[Array, Array]:
 
 
 def _with_sign(magnitude: Array, negative: Array) -> Array:
-    """*magnitude*, float64 and not negative, rounded to float32, and a sign. A tiny one is counted in units, as an integer."""
+    """Round *magnitude*, non-negative float64, to float32 and set its sign. A tiny one is computed as an integer of units."""
     small = magnitude < 2.0**-126
     value = jnp.where(small, jnp.rint(magnitude * 2.0**149), magnitude).astype(jnp.float32)
-    units = jax.lax.bitcast_convert_type(value + jnp.float32(2.0**23), jnp.int32) - 0x4B000000  # the last 24 bits of it
+    units = jax.lax.bitcast_convert_type(value + jnp.float32(2.0**23), jnp.int32) - 0x4B000000  # its last 24 bits
     bits = jnp.where(small, units, jax.lax.bitcast_convert_type(value, jnp.int32))
     return jax.lax.bitcast_convert_type(jnp.where(negative, bits | jnp.int32(-(2**31)), bits), jnp.float32)
 
 
 def _lifted(operation: Operation, left: Array, right: Array) -> Array:
-    """float64, for a positive *right* within 2**-200 and 2**200; beyond, tiny results are XLA's, which is zero."""
+    """Return a float64 result. Tiny ones are exact for *right* between 2**-200 and 2**200; otherwise XLA flushes them to zero."""
     bits = jax.lax.bitcast_convert_type(jnp.abs(left), jnp.int64)
     subnormal = bits.astype(jnp.float64) * 2.0 ** (LIFT - 1074)
     high = jnp.where(bits < 1 << 52, subnormal, jnp.abs(left) * 2.0**LIFT)
     result = _plain(operation, high, right)
-    units = _nearest(result * 2.0 ** (1074 - LIFT), _rest(operation, high, right, result))
+    units = _nearest(result * 2.0 ** (1074 - LIFT), _residual(operation, high, right, result))
     small = jax.lax.bitcast_convert_type(units.astype(jnp.int64), jnp.float64)
     tiny = jnp.where(result < 2.0 ** (LIFT - 1022), small, result * 2.0**-LIFT)
     lifted = (jnp.abs(left) < 2.0**-800) & (right > 2.0**-200) & (right < 2.0**200)
     return jnp.where(lifted, jnp.where(jnp.signbit(left), -tiny, tiny), _plain(operation, left, right))
 
 
-def _nearest(units: Array, rest: Array) -> Array:
-    """*units* plus something of the sign of *rest*, too small to matter but in a tie, as an integer; ties to even."""
+def _nearest(units: Array, residual: Array) -> Array:
+    """Round *units* to an integer, ties to even; in a tie, the sign of *residual*, which is otherwise negligible, decides."""
     below = jnp.floor(units)
-    tie = (units - below == 0.5) & (rest != 0)
-    return jnp.where(tie, jnp.where(rest > 0, below + 1, below), jnp.rint(units))
+    tie = (units - below == 0.5) & (residual != 0)
+    return jnp.where(tie, jnp.where(residual > 0, below + 1, below), jnp.rint(units))
 
 
-def _rest(operation: Operation, left: Array, right: Array, result: Array) -> Array:
-    """The exact result minus the rounded one, or something of its sign."""
+def _residual(operation: Operation, left: Array, right: Array, result: Array) -> Array:
+    """Return the exact result minus the rounded one, or a number of the same sign."""
     return _error(left, right, result) if operation is operator.mul else -_error(result, right, left)
 
 
 def _error(left: Array, right: Array, product: Array) -> Array:
     """
-    *left* times *right*, minus a *product* that is next to it, exactly (Dekker 1971).
+    Return *left* times *right* minus their rounded *product*, exactly (Dekker 1971).
 
-    Each partial product fits, so it is all the same if XLA multiplies and adds in one instruction.
+    Each partial product is exact, so the result is the same if XLA fuses multiplications with additions.
     """
     (high, low), (upper, lower) = _halves(left), _halves(right)
     return ((high * upper - product) + high * lower + low * upper) + low * lower
 
 
 def _halves(array: Array) -> tuple[Array, Array]:
-    """Two numbers of 26 significant bits each, which add up to *array*, positive."""
+    """Split positive *array* into two numbers of 26 significant bits each, whose sum is *array*."""
     bits = jax.lax.bitcast_convert_type(array, jnp.int64)
     high = jax.lax.bitcast_convert_type((bits + (1 << 26)) & ~((1 << 27) - 1), jnp.float64)
     return high, array - high

@@ -48,7 +48,7 @@ def can_write(targets: Sequence[Array], sources: Sequence[Array]) -> bool:
     if not in_place and [(array.shape, array.dtype) for array in targets] != [(array.shape, array.dtype) for array in sources]:
         return False
     others = [] if in_place else [source for source, target in zip(sources, targets, strict=True) if source is not target]
-    if _are_apart_host([*targets, *others]):
+    if _are_disjoint_host([*targets, *others]):
         return True
     # A set, so that a source with exactly the memory of its own target is no overlap.
     pairs = [{_memory(target), _memory(source)} for target, source in zip(targets, sources, strict=True) if target.size]
@@ -56,7 +56,7 @@ def can_write(targets: Sequence[Array], sources: Sequence[Array]) -> bool:
     return all(left[1] <= right[0] for left, right in pairwise(spans)) and not any(map(_overlaps_itself, targets))
 
 
-def _are_apart_host(arrays: Sequence[Array]) -> bool:
+def _are_disjoint_host(arrays: Sequence[Array]) -> bool:
     """
     Return True if no two of *arrays* share memory; False also if one does not export its buffer, so that more checks follow.
 

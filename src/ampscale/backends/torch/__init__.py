@@ -1,1 +1,1 @@
-"""torch tensors."""
+"""Backend for torch tensors."""

@@ -1,5 +1,5 @@
 """
-Tensors that can be written to in place.
+Checks that a tensor can be written to in place.
 
 Spec: OVERFLOW-in-place-checked.
 """
@@ -11,26 +11,28 @@ from ...core.typing import Array
 
 def check_target(target: Array, name: str) -> None:
     """
-    Raise an error unless torch can write to *target*; torch itself raises one when it has written to others already.
+    Raise an error unless torch can write to *target*, before anything is written; torch itself would raise it too late.
 
     Raises:
-        TypeError: It is neither strided nor a sparse COO tensor.
-        ValueError: It is expanded, so that several of its values share memory; or autograd, which records, forbids it, as for
-            a leaf that requires a gradient; or it is an inference tensor outside of inference mode.
+        TypeError: The tensor is neither strided nor a sparse COO tensor.
+        ValueError: The tensor is expanded, so that several values share memory; autograd does not allow writing to it, because
+            it is a leaf that requires a gradient, for example; or it is an inference tensor outside of inference mode.
     """
     if target.layout not in (torch.strided, torch.sparse_coo):
         raise TypeError(f"{name} must be strided or torch.sparse_coo to be written in place, got {target.layout}")
     if target.layout == torch.strided and any(
         size > 1 and not stride for size, stride in zip(target.shape, target.stride(), strict=True)
     ):
-        raise ValueError(f"{name} must have memory for each value to be written in place, got an expanded tensor: clone it")
+        raise ValueError(f"{name} must have memory for each value to be written in place, got an expanded tensor; clone it")
     if torch.is_grad_enabled() and target.requires_grad:
         try:
-            target.unsqueeze(0)[:0].zero_()  # changes no value
+            target.unsqueeze(0)[:0].zero_()  # an empty write, which fails like any other
         except RuntimeError as error:
-            raise ValueError(f"{name} must be detached to be written in place, since autograd forbids it: {error}") from None
+            raise ValueError(
+                f"{name} must be detached to be written in place, because autograd does not allow it: {error}"
+            ) from None
     if are_frozen([target]):
-        raise ValueError(f"{name} must be no inference tensor to be written in place outside of torch.inference_mode()")
+        raise ValueError(f"{name} must not be an inference tensor to be written in place outside of torch.inference_mode()")
 
 
 def are_frozen(targets: list[Array]) -> bool:

@@ -1,4 +1,4 @@
-"""A torch module as a network."""
+"""Network that wraps a torch module."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,22 +12,22 @@ from ...core.validation import check_loss
 
 class ModuleNetwork:
     """
-    A module that returns its loss.
+    Network that wraps a module which returns its loss.
 
-    `params` are the values of its parameters that require gradients, by name: not copies, so that what an optimizer moves
-    is moved here. Setting them writes the new values into the module.
+    `params` maps the names of the parameters that require gradients to their values. The values are not copies, so updates by
+    an optimizer are visible here; setting `params` writes the new values into the module.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
         self.module = module
 
     def __call__(self, *inputs: Any) -> Array:
-        """The loss of the current parameters."""
+        """Return the loss for the current parameters."""
         return self.module(*inputs)
 
     @property
     def params(self) -> dict[str, Array]:
-        """The parameters by name: any shape, floating-point."""
+        """Return the parameters by name: floating-point arrays of any shape."""
         return {name: param.detach() for name, param in self.module.named_parameters() if param.requires_grad}
 
     @params.setter
@@ -42,28 +42,28 @@ class ModuleNetwork:
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
-        """The parameters themselves, each with `grad`, in the same order."""
+        """Return the `torch.nn.Parameter` objects, in the order of `params`."""
         return [param for param in self.module.parameters() if param.requires_grad]
 
     def vjp(self, params: dict[str, Array], *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:
         """
-        The loss of *params*, and what turns a seed into gradients, once: dense or sparse, as torch gives them, and None
-        where the loss does not depend on a parameter.
+        Return the loss for *params*, and a function that maps an output cotangent to gradients; it can be called once.
 
-        Buffers, such as running means, are the module's own, and move with every call. torch.compile follows with
-        ``torch._dynamo.config.trace_autograd_ops`` only.
+        Gradients are dense or sparse, as torch returns them, and None if the loss does not depend on a parameter. Every call
+        updates the module's buffers, such as running means. torch.compile supports this only with
+        ``torch._dynamo.config.trace_autograd_ops``.
 
         Raises:
-            TypeError: The module returned something else than one array.
+            TypeError: The module returned something other than one array.
         """
-        holders = [(holder, dict(holder._parameters)) for holder in self.module.modules()]
+        originals = [(submodule, dict(submodule._parameters)) for submodule in self.module.modules()]
         try:
             with torch.enable_grad():
                 values = {name: param.detach().requires_grad_() for name, param in params.items()}
                 loss = torch.func.functional_call(self.module, values, inputs)
-        except BaseException:  # torch puts the parameters back as well, but not after an interrupt in the midst of that
-            for holder, parameters in holders:
-                holder._parameters.update(parameters)
+        except BaseException:  # torch restores the parameters too, but an interrupt can stop it halfway
+            for submodule, parameters in originals:
+                submodule._parameters.update(parameters)
             raise
         check_loss(loss)
 

@@ -38,7 +38,7 @@ def checked_gradients(optimizer: torch.optim.Optimizer, scale: torch.Tensor) -> 
     if not hasattr(optimizer, "param_groups"):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
     gradients = [grad for group in optimizer.param_groups for param in group["params"] if (grad := param.grad) is not None]
-    at_once = kernels.takes_at_once(gradients, scale, _UNSCALED)
+    at_once = kernels.supports_in_one_pass(gradients, scale, _UNSCALED)
     if not at_once:
         for gradient in gradients:
             _check_gradient(gradient)
@@ -63,7 +63,7 @@ def unscale_gradients(
     """
     if not gradients.arrays:
         return None
-    found_inf: torch.Tensor | None = kernels.unscale_at_once_(gradients.arrays, scale) if gradients.at_once else None
+    found_inf: torch.Tensor | None = kernels.unscale_in_one_pass_(gradients.arrays, scale) if gradients.at_once else None
     if found_inf is not None:
         return found_inf
     groups = _by_device(optimizer).items()
@@ -74,7 +74,7 @@ def unscale_gradients(
 
 
 def _unscale_group(gradients: list[torch.Tensor], scale: torch.Tensor, least: float) -> torch.Tensor:
-    if kernels.takes(gradients) and kernels.are_apart(gradients):
+    if kernels.supports(gradients) and kernels.are_disjoint(gradients):
         found_inf: torch.Tensor = kernels.unscale_(gradients, scale, least=least)
         return found_inf
     return found_inf_of(functional.unscale_and_check(gradients, scale, out=gradients)[1])
