@@ -1,4 +1,4 @@
-"""A network and optimizers that a test can see through."""
+"""Transparent networks and optimizers for tests."""
 
 import numpy as np
 
@@ -6,22 +6,18 @@ from ampscale import Network
 
 
 def linear(*weights, dtype="float32"):
-    """
-    The loss is the sum of all weights times the inputs, one input a weight: the gradients are the inputs.
-
-    A seed is kept in `network.seeds`.
-    """
+    """Return a network whose loss is the sum of weights times inputs, so that the gradients equal the inputs."""
     seeds = []
 
     def loss_of(params, *inputs):
-        products = [np.sum(wide(weight) * wide(given)) for weight, given in zip(params, inputs, strict=True)]
+        products = [np.sum(widened(weight) * widened(given)) for weight, given in zip(params, inputs, strict=True)]
         return np.asarray(sum(products)).astype(dtype)
 
     def vjp(params, *inputs):
         def pullback(seed):
             seeds.append(seed)
             with np.errstate(all="ignore"):
-                return [(wide(given) * wide(seed)).astype(dtype) for given in inputs]
+                return [(widened(given) * widened(seed)).astype(dtype) for given in inputs]
 
         with np.errstate(all="ignore"):
             return loss_of(params, *inputs), pullback
@@ -31,30 +27,30 @@ def linear(*weights, dtype="float32"):
     return network
 
 
-def wide(array):
-    """At least float32, as a backward pass in mixed precision computes."""
+def widened(array):
+    """Return *array* in at least float32, as in a mixed-precision backward pass."""
     array = np.asarray(array)
     return array if array.dtype == np.float64 else array.astype(np.float32)
 
 
 class Recorder:
-    """An eager optimizer that only keeps what it is called with."""
+    """Callable optimizer that records copies of the gradients."""
 
     def __init__(self):
         self.calls = []
 
     def __call__(self, gradients):
-        """Keeps copies."""
+        """Record copies of *gradients*."""
         self.calls.append([np.array(gradient) for gradient in gradients])
 
 
 def array(value, dtype="float32"):
-    """*value* as a NumPy array, float32 unless told."""
+    """Return *value* as a NumPy array."""
     return np.array(value, dtype)
 
 
 def bits(values):
-    """What makes two lists of arrays the same: dtype, shape and every bit."""
+    """Return dtype, shape and bytes of each array, for comparisons bit for bit."""
     return [(np.asarray(value).dtype.name, np.shape(value), np.asarray(value).tobytes()) for value in values]
 
 
@@ -63,5 +59,5 @@ BAD = array([float("inf"), 1.0])
 
 
 def data(letter):
-    """The input that makes a step finite (F) or overflow (O) in a network of one weight of shape (2,)."""
+    """Return the input of a finite (F) or overflowing (O) step of a network with one weight of shape (2,)."""
     return FINE if letter == "F" else BAD

@@ -35,7 +35,7 @@ SETTINGS = [
 
 @np.errstate(over="ignore")
 def dynamic_loss_scaler(scale, factor, window, pattern):
-    """MindSpore's `DynamicLossScaler`: (scale, counter) after each step."""
+    """Run MindSpore's `DynamicLossScaler`, and return (scale, counter) after each step."""
     scale, counter, seen = np.float32(scale), 0, []
     for step in pattern:
         if step == "F":
@@ -53,7 +53,7 @@ def dynamic_loss_scaler(scale, factor, window, pattern):
 
 @np.errstate(over="ignore")
 def dynamic_update_cell(scale, factor, window, pattern, dtype=np.float32):
-    """MindSpore's `nn.DynamicLossScaleUpdateCell`: (scale, cur_iter, last_overflow_iter) after each step."""
+    """Run MindSpore's `nn.DynamicLossScaleUpdateCell`, and return (scale, cur_iter, last_overflow_iter) after each step."""
     scale, cur_iter, last_overflow_iter, seen = dtype(scale), 1, 0, []
     for step in pattern:
         due = cur_iter - last_overflow_iter >= window
@@ -71,7 +71,7 @@ def dynamic_update_cell(scale, factor, window, pattern, dtype=np.float32):
 
 
 def dynamic_manager(scale, factor, window, pattern):
-    """MindSpore's `DynamicLossScaleManager`, in Python's numbers: the scale after each step."""
+    """Run MindSpore's `DynamicLossScaleManager` in Python numbers, and return the scale after each step."""
     scale, cur_iter, last_overflow_iter, seen = float(scale), 1, 0, []
     for step in pattern:
         if step == "O":
@@ -86,7 +86,7 @@ def dynamic_manager(scale, factor, window, pattern):
 
 @np.errstate(over="ignore", under="ignore")
 def grad_scaler(scale, incr_ratio, decr_ratio, incr_every, decr_every, pattern, decr_count):
-    """Paddle's `GradScaler`: (scale, finite steps counted, overflows counted) after each step."""
+    """Run Paddle's `GradScaler`, and return (scale, finite steps, overflows) after each step."""
     scale, good, bad, seen = np.float32(scale), 0, 0, []
     for step in pattern:
         if step == "O":

@@ -1,4 +1,4 @@
-"""An optimizer as Paddle's scaler sees one, and one step with it."""
+"""Optimizers that Paddle's scaler supports, and one step with them."""
 
 from types import SimpleNamespace
 
@@ -8,8 +8,8 @@ from frameworks.networks import array, data
 from ampscale import GradScaler
 
 
-class Plain:
-    """Descent at a rate of 1, over one parameter of zeros for each gradient; None is a parameter without one."""
+class GradientDescent:
+    """Gradient descent with rate 1, over one parameter of zeros for each gradient; None is a parameter without gradient."""
 
     def __init__(self, *gradients):
         zeros = [None if gradient is None else np.zeros_like(gradient) for gradient in gradients]
@@ -17,7 +17,7 @@ class Plain:
         self.steps = 0
 
     def step(self):
-        """Moves what has a gradient."""
+        """Update the parameters that have a gradient."""
         self.steps += 1
         for parameter in self.parameters:
             if parameter.grad is not None:
@@ -25,31 +25,31 @@ class Plain:
 
     @property
     def gradients(self):
-        """Of all parameters, as they are now."""
+        """Current gradients of all parameters."""
         return [parameter.grad for parameter in self.parameters]
 
 
-class Minimizing(Plain):
-    """One that also has Paddle's `minimize`, and returns what it was given."""
+class Minimizing(GradientDescent):
+    """Optimizer that also has Paddle's `minimize`, which returns its arguments."""
 
     def minimize(self, loss, startup_program=None, *, parameters=None):
-        """A step."""
+        """Run a step."""
         self.step()
         return loss, startup_program, parameters
 
 
 def scaler_at(scale, **arguments):
-    """A scaler whose scale grows at every finite step and shrinks at every overflow."""
+    """Return a scaler whose scale grows at every finite step and backs off at every overflow."""
     return GradScaler(**{"init_loss_scaling": scale, "incr_every_n_steps": 1, "decr_every_n_nan_or_inf": 1, **arguments})
 
 
-def take(scaler, letter):
-    """One step, finite (F) or with an overflow (O), and the update."""
-    scaler.step(Plain(array(data(letter))))
+def run_step(scaler, letter):
+    """Run a finite (F) or overflowing (O) step, and the update."""
+    scaler.step(GradientDescent(array(data(letter))))
     scaler.update()
 
 
-def stands(scaler):
-    """All that the next steps depend on."""
+def state_of(scaler):
+    """Return the scale and both counts."""
     state = scaler.state_dict()
     return float(state["scale"][0]), state["incr_count"], state["decr_count"]

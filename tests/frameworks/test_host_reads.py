@@ -1,4 +1,4 @@
-"""What a step costs in reads on the host, counted on every library that can be watched."""
+"""Host synchronizations per step, counted for every library that allows it."""
 
 import pytest
 from libraries import on
@@ -26,28 +26,28 @@ STEPS = [[1.0, 2.0], [float("inf"), 2.0], [1.0, 2.0], [3.0, 2.0], [float("nan"),
 
 
 def build(library, cell, optimizer, **options):
-    """A cell of one network with a moving scale, and the inputs of six steps, two of which overflow."""
+    """Return a cell with a dynamic scale, and the inputs of six steps, two of which overflow."""
     model = network([library.array([0.5, -1.0])])
     scale = ampscale.DynamicLossScaleUpdateCell(2.0**10, 2, 2)
     return cell(model, optimizer(model), scale_sense=scale, **options), [[library.array(values)] for values in STEPS]
 
 
-class ByHand:
-    """An optimizer of a hand-written loop, on parameters with a `grad`."""
+class HandWritten:
+    """Optimizer of a hand-written loop, with parameters that have a `grad`."""
 
     def __init__(self, parameters):
         self.parameters, self.steps = parameters, 0
 
     def step(self):
-        """Counts, and moves nothing."""
+        """Count the call, and change nothing."""
         self.steps += 1
 
 
 @pytest.mark.clause("BACKENDS-no-host-sync", "BACKENDS-one-host-sync", "STEP-two-modes")
 @WATCHED
 @CELLS
-def test_a_cell_reads_one_flag_a_step_with_an_eager_optimizer_and_else_nothing(library, cell, options, overflows, looks):
-    """Loss, overflow, scale, norms and averages stay where they are; an eager optimizer is called on finite steps alone."""
+def test_a_cell_synchronizes_once_per_step_for_a_callable_optimizer_only(library, cell, options, overflows, looks):
+    """Outputs stay on their device; a callable optimizer is called on finite steps only."""
     step, inputs = build(library, cell, AdamW, **options)
     with library.count_reads() as reads:
         outputs = [step(values) for values in inputs]
@@ -65,11 +65,11 @@ def test_a_cell_reads_one_flag_a_step_with_an_eager_optimizer_and_else_nothing(l
 
 @pytest.mark.clause("BACKENDS-one-host-sync")
 @WATCHED
-def test_a_step_of_paddles_scaler_reads_one_flag(library):
-    """Scaling reads nothing, unscaling and stepping one flag, moving the scale nothing."""
+def test_a_step_of_paddles_scaler_synchronizes_once(library):
+    """Unscaling and stepping copy one flag to the host; scaling and the update copy nothing."""
     scaler = ampscale.GradScaler(init_loss_scaling=2.0**10, incr_every_n_steps=2)
     model = network([library.array([0.5, -1.0])])
-    optimizer = ByHand(model.parameters)
+    optimizer = HandWritten(model.parameters)
     for values in STEPS:
         optimizer.parameters[0].grad = library.array(values)
         with library.count_reads() as reads:
@@ -85,8 +85,8 @@ def test_a_step_of_paddles_scaler_reads_one_flag(library):
 
 @pytest.mark.clause("BACKENDS-no-host-sync", "MINDSPORE-dynamic-growth")
 @WATCHED
-def test_a_loop_of_mindspores_scaler_reads_nothing(library):
-    """Scale, unscale, check and adjust stay on the device, and so does the state."""
+def test_a_loop_with_mindspores_scaler_does_not_synchronize(library):
+    """Results and state stay on the device."""
     scaler = ampscale.DynamicLossScaler(2.0**10, 2, 2)
     gradients = [[library.array(values)] for values in STEPS]
     with library.count_reads() as reads:
@@ -98,8 +98,8 @@ def test_a_loop_of_mindspores_scaler_reads_nothing(library):
 
 
 @WATCHED
-def test_a_read_would_be_counted(library):
-    """The counter sees the one thing that it is for."""
+def test_the_counter_counts_a_synchronization(library):
+    """A conversion to bool is one."""
     with library.count_reads() as reads:
         bool(library.array(True, "bool"))
     assert len(reads) == 1

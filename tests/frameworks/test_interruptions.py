@@ -1,4 +1,4 @@
-"""Calls of the documented classes on NumPy, interrupted at every point: none leads to a wrong number."""
+"""Calls of the documented classes on NumPy, interrupted at every point: none leads to a wrong result."""
 
 from operator import methodcaller
 
@@ -20,7 +20,7 @@ RATE, GRADIENT = 0.5, np.float32([2, 4])
 
 
 def network():
-    """A sum of products: the gradient is the input."""
+    """Return a network whose loss is the sum of weights times inputs, so that the gradient equals the input."""
     return Network(
         lambda params, x: np.sum(params[0] * x),
         [np.float32([3, 5])],
@@ -29,17 +29,17 @@ def network():
 
 
 def rate_of(count):
-    """A schedule: the same rate for each step."""
+    """Return the same learning rate for each step."""
     return np.full_like(count, RATE, dtype=np.float32)
 
 
 def bits(*values):
-    """Comparable copies."""
+    """Return the bytes of each value."""
     return [np.asarray(value).tobytes() for value in values]
 
 
 class Loop(World):
-    """A hand-written loop after its first step, with gradients for the second."""
+    """Hand-written loop after its first step, with gradients for the second."""
 
     def __init__(self, **settings):
         self.network = network()
@@ -50,12 +50,12 @@ class Loop(World):
         self.whole = self.network.params, self.optimizer.state
 
     def backward(self):
-        """New gradients, times the scale."""
+        """Compute new scaled gradients."""
         for parameter in self.optimizer.parameters:
             parameter.grad = GRADIENT * np.float32(self.scaler.get_loss_scaling())
 
     def state(self):
-        """Parameters, gradients, and the states of optimizer and scaler."""
+        """Return parameters, gradients, and the states of optimizer and scaler."""
         gradients = [parameter.grad for parameter in self.optimizer.parameters]
         saved = self.scaler.state_dict()
         return (
@@ -65,7 +65,7 @@ class Loop(World):
         )
 
     def step(self):
-        """One iteration; with a fixed scale as well."""
+        """Run one iteration, with a dynamic or a fixed scale."""
         self.backward()
         before = self.network.params[0]
         assert self.scaler.step(self.optimizer)
@@ -73,7 +73,7 @@ class Loop(World):
         assert bits(self.network.params[0]) == bits(before - np.float32(RATE) * GRADIENT)
 
     def recover(self):
-        """As the errors of scaler and optimizer say."""
+        """Follow the advice of the error messages of scaler and optimizer."""
         self.scaler.update()
         self.network.params, self.optimizer.state = self.whole
 
@@ -84,12 +84,12 @@ LOADED |= {"incr_count": 1, "decr_count": 1, "use_dynamic_loss_scaling": True}
 
 
 def both(*calls):
-    """One call after the other."""
+    """Return a function that runs several calls."""
     return lambda world: [call(world) for call in calls]
 
 
 def stepped():
-    """A loop that waits for its update."""
+    """Return a loop whose step has no update yet."""
     loop = Loop()
     STEP(loop)
     return loop
@@ -110,14 +110,14 @@ PADDLE = {
 @pytest.mark.clause("PADDLE-interrupted")
 @pytest.mark.parametrize("name", PADDLE)
 @at_every_point
-def test_an_error_anywhere_in_a_call_of_paddles_scaler_leads_to_no_wrong_number(name, events):
-    """Nor in the optimizer and the network behind it."""
+def test_an_interrupted_call_of_paddles_scaler_leads_to_no_wrong_result(name, events):
+    """Optimizer and network are checked too."""
     counts = outcomes(events, *PADDLE[name])
     assert counts.total() > 5
 
 
 class Cell(World):
-    """A cell after its first step, and after some micro-batches of the second."""
+    """Cell after its first step and some micro-batches of the second."""
 
     def __init__(self, cell=TrainOneStepWithLossScaleCell, *, wrap=lambda optimizer: optimizer, calls=1, done=0, **settings):
         self.network = network()
@@ -130,19 +130,19 @@ class Cell(World):
         self.whole = self.network.params, self.optimizer.state, self.cell.state_dict()
 
     def state(self):
-        """Parameters, scale, counters, accumulated gradients and moving average."""
+        """Return parameters, scale, counters, accumulated gradients and moving average."""
         saved = self.cell.state_dict() if not self.cell._interrupted else None
         return bits(*self.cell.network.params), repr(saved), repr(self.cell.last_step)
 
     def step(self):
-        """The micro-batches that are left of a step."""
+        """Run the remaining micro-batches of a step."""
         before = self.cell.network.params[0]
         for _ in range(self.calls - getattr(self.cell, "_calls", 0)):
             self.cell(GRADIENT)
         assert bits(*self.cell.network.params) == bits(before - np.float32(RATE) * GRADIENT)
 
     def recover(self):
-        """As the error says: network and optimizer as they were, and the state dict of before."""
+        """Follow the advice of the error message: restore network, optimizer and state dict."""
         with pytest.raises(RuntimeError, match="load a state dict that the cell returned before that step"):
             self.cell.state_dict()
         self.network.params, self.optimizer.state, saved = self.whole
@@ -153,12 +153,12 @@ MF = {"calls": 3, "gradient_accumulation_steps": 3, "use_clip_grad": True, "max_
 
 
 def accumulating(done):
-    """A cell with all that MindFormers' has, after some micro-batches of a step."""
+    """Return a MindFormers cell with all options, after some micro-batches of a step."""
     return Cell(MFTrainOneStepCell, done=done, local_norm=True, **MF)
 
 
 def load(done, **settings):
-    """What another cell has, after two steps more."""
+    """Return a call that loads the state of another cell, which is two steps ahead."""
     other = Cell(**settings)
     other.step()
     other.step()
@@ -190,56 +190,56 @@ SELDOM = ["a step of an optimizer that is called", "construct", "an overflow", "
 @pytest.mark.clause("MINDSPORE-cell-interrupted")
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SELDOM)) for name in CELLS])
 @at_every_point
-def test_an_error_anywhere_in_a_call_of_a_cell_leads_to_no_wrong_number(name, events):
-    """Nor in the scale, the optimizer, the moving average and the network behind it."""
+def test_an_interrupted_call_of_a_cell_leads_to_no_wrong_result(name, events):
+    """Scale, optimizer, moving average and network are checked too."""
     counts = outcomes(events, *CELLS[name])
     assert counts.total() > 5
 
 
 class Growing(World):
-    """A scaler of MindSpore's that has grown once, from 8, and grows at every finite step."""
+    """MindSpore scaler that grows from 8 at every finite step, after its first growth."""
 
     def __init__(self, scaler, grow, state):
         self.scaler, self.grow, self.read = scaler, grow, state
         self.step()
 
     def state(self):
-        """Its scale and its counters."""
+        """Return scale and counters."""
         return repr(self.read(self.scaler))
 
     def step(self):
-        """A growth."""
+        """Run a growth."""
         before = self.state()
         self.grow(self.scaler)
         assert self.state() != before
 
     def recover(self):
-        """Nothing refuses to go on."""
+        """Fail: no interruption may require a recovery."""
         raise AssertionError("refused")
 
 
-class Kept:
-    """An update cell and the scale that it is handed."""
+class CellWithScale:
+    """Update cell together with the scale that it is called with."""
 
     def __init__(self):
         self.cell, self.scale = DynamicLossScaleUpdateCell(8, 2, 1), np.full((), 8, np.float32)
 
     def grow(self):
-        """Writes the next scale in place."""
+        """Write the next scale in place."""
         self.cell(self.scale, False)
 
     def state(self):
-        """Both."""
+        """Return scale and counters."""
         return self.scale.item(), self.cell.state_dict()
 
 
 def scaler():
-    """A scaler that grows in every step."""
+    """Return a scaler that grows in every step."""
     return Growing(DynamicLossScaler(8, 2, 1), methodcaller("adjust", True), methodcaller("state_dict"))
 
 
 def manager():
-    """A manager that grows in every step."""
+    """Return a manager that grows in every step."""
     return Growing(DynamicLossScaleManager(8, 2, 1), methodcaller("update_loss_scale", False), methodcaller("get_loss_scale"))
 
 
@@ -251,14 +251,14 @@ SCALERS = {
     ),
     "scale_value": (scaler, lambda world: setattr(world.scaler, "scale_value", 4.0)),
     "update_loss_scale": (manager, lambda world: world.scaler.update_loss_scale(True)),
-    "update cell": (lambda: Growing(Kept(), Kept.grow, Kept.state), lambda world: world.scaler.grow()),
+    "update cell": (lambda: Growing(CellWithScale(), CellWithScale.grow, CellWithScale.state), lambda world: world.scaler.grow()),
 }
 
 
 @pytest.mark.clause("MINDSPORE-cell-interrupted")
 @pytest.mark.parametrize("name", SCALERS)
 @at_every_point
-def test_an_error_anywhere_in_a_call_of_mindspores_scalers_changes_all_or_nothing(name, events):
-    """A call that was whole is not told from one that never began."""
+def test_an_interrupted_call_of_mindspores_scalers_changes_all_or_nothing(name, events):
+    """The state is that before or after the call."""
     counts = outcomes(events, *SCALERS[name])
     assert counts.total() > 5

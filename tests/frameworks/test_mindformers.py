@@ -1,4 +1,4 @@
-"""`MFTrainOneStepCell`: its arguments, its five or seven outputs, clipping, and the learning rate of a step."""
+"""`MFTrainOneStepCell`: arguments, the five or seven outputs, clipping, and the reported learning rate."""
 
 import inspect
 from functools import partial
@@ -19,7 +19,7 @@ FIVE = ("loss", "overflow", "loss_scale", "learning_rate", "global_norm")
 
 @pytest.mark.clause("MINDFORMERS-keywords")
 @pytest.mark.parametrize("unknown", ["foo", "ema", "use_grad_clip", "parallel_config"])
-def test_an_unknown_keyword_is_refused(unknown):
+def test_an_unknown_keyword_is_rejected(unknown):
     """The TypeError names it and lists the known ones."""
     with pytest.raises(TypeError, match=unknown) as refusal:
         MFTrainOneStepCell(linear(), Recorder(), **{unknown: 1})
@@ -29,7 +29,7 @@ def test_an_unknown_keyword_is_refused(unknown):
 
 @pytest.mark.clause("MINDFORMERS-scale-number", "MINDFORMERS-scale-array", "MINDFORMERS-loss-scale")
 def test_a_number_is_a_float32_scale_of_shape_empty():
-    """An array keeps its shape and dtype; no step moves either, and without one the scale is 1."""
+    """An array keeps its shape and dtype. No step changes either, and the default scale is 1."""
     assert bits([MFTrainOneStepCell(linear(), Recorder()).scale_sense]) == bits([array(1)])
     scales = [(value, array(value)) for value in (1, 8, 1.0, 0.5, 2.0**32, 16777217)]
     for value, held in [*scales, *((each, each) for each in (array(8), array([8], "float64")))]:
@@ -40,13 +40,13 @@ def test_a_number_is_a_float32_scale_of_shape_empty():
 
 
 def make(name, value, **options):
-    """A cell with one argument."""
+    """Return a cell with one given argument."""
     return MFTrainOneStepCell(**{"network": linear(), "optimizer": Recorder(), **options, name: value})
 
 
 @pytest.mark.clause("MINDFORMERS-scale-type", "MINDFORMERS-scale-shape", "MINDFORMERS-scale-checked")
-def test_a_scale_is_a_positive_finite_number_or_an_array_of_one():
-    """Bools, strings, None, lists, managers, and arrays that are not float32 or float64 or of another shape, are refused."""
+def test_a_scale_must_be_a_positive_finite_number_or_an_array_of_one():
+    """Bools, strings, None, lists, managers, and arrays of other dtypes or shapes are rejected."""
     others = (True, None, "8", [8.0], FixedLossScaleManager())
     check_rejected(make, [("scale_sense", value, TypeError) for value in others])
     others = (array(8, "float16"), array(8, "int32"))
@@ -62,8 +62,8 @@ def test_a_scale_is_a_positive_finite_number_or_an_array_of_one():
 @pytest.mark.clause(
     "MINDFORMERS-max-grad-norm", "MINDFORMERS-signature", "MINDFORMERS-accumulation", "MINDFORMERS-ema", "NORMS-limit-checked"
 )
-def test_limit_switches_steps_and_decay_are_checked():
-    """The limit also where it is not used."""
+def test_the_other_arguments_are_validated():
+    """The limit of the norm is validated even if it is unused."""
     for use_clip_grad in (True, False):
         wrong = [("max_grad_norm", value, ValueError) for value in (0, 0.0, -1.0, NAN, INF, 10**400)]
         wrong += [("max_grad_norm", value, TypeError) for value in ("1", None, True, [1.0])]
@@ -79,8 +79,8 @@ def test_limit_switches_steps_and_decay_are_checked():
 
 
 @pytest.mark.clause("MINDFORMERS-network", "MINDFORMERS-optimizer")
-def test_network_and_optimizer_are_those_of_the_base_cell():
-    """A tuple of losses is a TypeError; what is no network or no optimizer is refused."""
+def test_network_and_optimizer_are_validated_as_in_the_base_class():
+    """A tuple of losses is a TypeError."""
     network, optimizer = linear(), Recorder()
     network.vjp = lambda _params, x: ((array(1), array(2)), lambda _seed: [x])
     with pytest.raises(TypeError, match="one array"):
@@ -92,7 +92,7 @@ def test_network_and_optimizer_are_those_of_the_base_cell():
 
 @pytest.mark.clause("MINDFORMERS-outputs", "MINDFORMERS-loss", "MINDFORMERS-overflow", "MINDFORMERS-global-norm")
 def test_a_step_returns_five_values():
-    """Arrays of shape (), and None for a norm that was not asked for."""
+    """They are arrays of shape (), and None for the norm without clipping."""
     network = linear([1, 2])
     out = MFTrainOneStepCell(network, optimizers.SGD(network, 0.5), scale_sense=8)(FINE)
     assert out._fields == FIVE
@@ -104,7 +104,7 @@ def test_a_step_returns_five_values():
 @pytest.mark.clause("MINDFORMERS-outputs", "MINDFORMERS-local-norm", "MINDFORMERS-size", "MINDFORMERS-global-norm")
 @pytest.mark.parametrize("scale", [1, 3.0, 2.0**20])
 def test_a_step_with_local_norms_returns_seven_values(scale):
-    """A norm with its square root taken, and a count of elements, for each parameter."""
+    """The last two are the norm and the number of elements of each gradient."""
     cell = MFTrainOneStepCell(linear([1, 1], [[1, 1], [1, 1]]), Recorder(), True, 1.0, scale, True)
     out = cell(array([3, 4]), np.zeros((2, 2), "float32"))
     assert out._fields == (*FIVE, "local_norm", "size")
@@ -116,8 +116,8 @@ def test_a_step_with_local_norms_returns_seven_values(scale):
 @pytest.mark.clause("MINDFORMERS-overflow")
 @pytest.mark.parametrize("gate", [True, False])
 @pytest.mark.parametrize("make", [bool, np.asarray])
-def test_overflow_is_the_gate(gate, make):
-    """What `process_loss_scale` returned, as an array, where the base cell tells what was detected."""
+def test_overflow_is_the_result_of_process_loss_scale(gate, make):
+    """The base class returns the detected overflow instead."""
 
     class Heir(MFTrainOneStepCell):
         def process_loss_scale(self, overflow):
@@ -134,8 +134,8 @@ def test_overflow_is_the_gate(gate, make):
 
 @pytest.mark.clause("MINDFORMERS-overflow", "MINDSPORE-detectors", "MINDSPORE-subclasses")
 @pytest.mark.parametrize(("detector", "overflow"), [(GradientScan(), False), (StatusRegister(), True)])
-def test_a_register_sees_the_gradients_before_they_are_unscaled(detector, overflow):
-    """An heir that cleans what it asks about hides an infinity from a scan, and from a register not."""
+def test_a_status_register_observes_the_scaled_gradients(detector, overflow):
+    """A subclass that masks the checked gradients hides an infinity from a scan, but not from a register."""
 
     class Heir(MFTrainOneStepCell):
         def get_overflow_status(self, status, compute_output):
@@ -147,7 +147,7 @@ def test_a_register_sees_the_gradients_before_they_are_unscaled(detector, overfl
 @pytest.mark.clause("MINDFORMERS-float32-gradients", "MINDFORMERS-optimizer")
 @pytest.mark.parametrize(("dtype", "wide"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")])
 def test_16_bit_gradients_reach_the_optimizer_as_float32(dtype, wide):
-    """With a scale of 2**15 one that stands for 2**-28 arrives as 2**-28."""
+    """With a scale of 2**15, a float16 gradient of 2**-28 is not lost."""
     optimizer = Recorder()
     MFTrainOneStepCell(linear([1, 1], dtype=dtype), optimizer, scale_sense=2.0**15)(array([2.0**-28, 1]))
     assert bits(optimizer.calls[0]) == bits([array([2.0**-28, 1], wide)])
@@ -165,8 +165,8 @@ def test_16_bit_gradients_reach_the_optimizer_as_float32(dtype, wide):
         (1, [0, 0], [0, 0], 0),
     ],
 )
-def test_clipping_is_mindformers_own(limit, gradients, clipped, norm):
-    """Also under the limit; the norm is the one before clipping."""
+def test_clipping_is_that_of_mindformers(limit, gradients, clipped, norm):
+    """The returned norm is the one before clipping, also below the limit."""
     optimizer = Recorder()
     out = MFTrainOneStepCell(linear(), optimizer, True, limit, 1024)(array(gradients))
     assert bits([out.overflow, out.global_norm]) == bits([np.asarray(False), array(norm)])
@@ -174,8 +174,8 @@ def test_clipping_is_mindformers_own(limit, gradients, clipped, norm):
 
 
 @pytest.mark.clause("MINDFORMERS-global-norm")
-def test_an_overflow_has_a_norm_too():
-    """As it is; and the optimizer is not called."""
+def test_the_norm_is_returned_on_an_overflow_too():
+    """The optimizer is not called."""
     for x, norm in ((array([INF, 1]), INF), (array([NAN, 1]), NAN)):
         optimizer = Recorder()
         out = MFTrainOneStepCell(linear(), optimizer, use_clip_grad=True)(x)
@@ -184,8 +184,8 @@ def test_an_overflow_has_a_norm_too():
 
 
 @pytest.mark.clause("MINDFORMERS-global-norm", "MINDFORMERS-local-norm", "REPLICAS-agreed-norm", "REPLICAS-local-norm")
-def test_the_global_norm_is_of_the_mean_and_the_local_ones_are_not():
-    """Over two replicas: the mean is taken after unscaling and before clipping."""
+def test_the_global_norm_is_of_the_mean_over_replicas():
+    """The local norms are those of this replica. The mean is computed after unscaling and before clipping."""
 
     class Pair:
         mean = staticmethod(lambda tree: [(leaf + array([3, 4])) / 2 for leaf in tree])
@@ -199,8 +199,8 @@ def test_the_global_norm_is_of_the_mean_and_the_local_ones_are_not():
 
 @pytest.mark.clause("MINDFORMERS-learning-rate", "STEP-learning-rate")
 @pytest.mark.parametrize("make", [optimizers.SGD, optimizers.Momentum, optimizers.AdamW])
-def test_the_rate_of_a_schedule_stays_over_a_skipped_step(make):
-    """A number, a list and a function of the applied steps, over F O F F; plain descent moves by its rate times its gradient."""
+def test_a_skipped_step_does_not_advance_the_schedule(make):
+    """The rate is a number, a list or a function of the applied steps, over the steps F O F F."""
     schedules = [
         (0.5, [0.5, 0.5, 0.5, 0.5]),
         ([0.5, 0.25, 0.125], [0.5, 0.25, 0.25, 0.125]),
@@ -218,8 +218,8 @@ def test_the_rate_of_a_schedule_stays_over_a_skipped_step(make):
 
 
 @pytest.mark.clause("MINDFORMERS-learning-rate")
-def test_a_rate_that_is_changed_later_is_reported():
-    """It is read at every step, and what was reported stays."""
+def test_a_changed_rate_is_reported():
+    """It is read at every step, and earlier reports are copies."""
     network = linear(dtype="float64")
     optimizer = optimizers.SGD(network, 0.1)
     cell = MFTrainOneStepCell(network, optimizer)
@@ -233,7 +233,7 @@ def test_a_rate_that_is_changed_later_is_reported():
 @pytest.mark.clause("MINDFORMERS-learning-rate")
 @pytest.mark.parametrize("rate", [0.5, 1, array(0.5), array(0.5, "float64"), np.float32(0.5)])
 def test_the_rate_of_any_optimizer_is_an_array_of_shape_empty(rate):
-    """Of a callable with a `learning_rate`, a number or an array; a copy of it. None where it tells no rate."""
+    """A callable may have a `learning_rate`, a number or an array; without one, None is returned."""
     optimizer = Recorder()
     cell = MFTrainOneStepCell(linear(), optimizer)
     assert cell(FINE).learning_rate is None

@@ -1,4 +1,4 @@
-"""`MFTrainOneStepCell`: several calls that make one step, and the moving average of the parameters."""
+"""`MFTrainOneStepCell`: gradient accumulation and the dynamic_scale average of the parameters."""
 
 import autograd.numpy as anp
 import numpy as np
@@ -12,26 +12,28 @@ from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell
 INF, NAN = float("inf"), float("nan")
 
 
-def moving():
-    """A scale of 8 that grows at every finite step."""
+def dynamic_scale():
+    """Return an update cell with a scale of 8 that grows at every finite step."""
     return DynamicLossScaleUpdateCell(8, 2, 1)
 
 
 def regression():
-    """A mean over the rows of a batch, whose sums are exact for small integers."""
+    """Return a network whose loss is a mean over the rows of a batch, exact for small integers."""
     return Network(lambda params, x, y: anp.mean((anp.dot(x, params[0]) - y) ** 2), [array([1, -2])])
 
 
 @pytest.mark.clause("MINDFORMERS-accumulation")
 @pytest.mark.parametrize(("calls", "use_clip_grad"), [(2, True), (4, True), (4, False)])
-def test_calls_on_parts_of_a_batch_are_one_call_on_the_whole(calls, use_clip_grad):
-    """For a loss that is a mean: parameters, moments, norm and scale are the same, bit for bit, over three steps."""
+def test_micro_batches_equal_one_call_on_the_whole_batch(calls, use_clip_grad):
+    """For a mean loss, parameters, moments, norm and scale are equal bit for bit over three steps."""
     rows, targets = np.arange(48, dtype=np.float32).reshape(3, 8, 2) % 5, np.arange(24, dtype=np.float32).reshape(3, 8) % 3
 
     def trained(parts):
         network = regression()
         optimizer = optimizers.Momentum(network, 2.0**-6, 0.5)
-        cell = MFTrainOneStepCell(network, optimizer, use_clip_grad, 0.5, scale_sense=moving(), gradient_accumulation_steps=parts)
+        cell = MFTrainOneStepCell(
+            network, optimizer, use_clip_grad, 0.5, scale_sense=dynamic_scale(), gradient_accumulation_steps=parts
+        )
         for x, y in zip(rows, targets, strict=True):
             for part in zip(np.split(x, parts), np.split(y, parts), strict=True):
                 out = cell(*part)
@@ -41,11 +43,13 @@ def test_calls_on_parts_of_a_batch_are_one_call_on_the_whole(calls, use_clip_gra
 
 
 @pytest.mark.clause("MINDFORMERS-accumulation", "MINDFORMERS-accumulation-scale")
-def test_the_calls_before_the_last_only_report():
-    """Their own loss and overflow; no parameter, rate or scale moves, and there is no global norm."""
+def test_incomplete_steps_change_no_parameters():
+    """They return their own loss and overflow flag but no global norm; rate and scale are unchanged."""
     network = linear([1, 2])
     optimizer = optimizers.SGD(network, [0.5, 0.25])
-    cell = MFTrainOneStepCell(network, optimizer, True, scale_sense=moving(), local_norm=True, gradient_accumulation_steps=3)
+    cell = MFTrainOneStepCell(
+        network, optimizer, True, scale_sense=dynamic_scale(), local_norm=True, gradient_accumulation_steps=3
+    )
     outs = [cell(x) for x in (array([3, 4]), array([INF, 1]))]
     assert bits(network.params) == bits([array([1, 2])])
     assert [(out.loss, out.overflow, out.loss_scale, out.learning_rate) for out in outs] == [
@@ -63,7 +67,7 @@ def test_the_calls_before_the_last_only_report():
 
 @pytest.mark.clause("MINDFORMERS-accumulation")
 def test_the_gradients_are_averaged_in_float32():
-    """Those that are too small or too large together for float16 arrive whole."""
+    """Float16 could not represent their sums."""
     optimizer = Recorder()
     cell = MFTrainOneStepCell(linear([1, 1], dtype="float16"), optimizer, scale_sense=1.0, gradient_accumulation_steps=2)
     cell(array([60000, 2.0**-24]))
@@ -74,8 +78,8 @@ def test_the_gradients_are_averaged_in_float32():
 
 @pytest.mark.clause("MINDFORMERS-accumulation")
 @pytest.mark.parametrize("present", [0, 1])
-def test_a_parameter_without_a_gradient_in_one_call_has_none_to_add(present):
-    """It counts as zero there; a parameter that never has one stays without."""
+def test_a_missing_gradient_counts_as_zero(present):
+    """A parameter without a gradient in any call has none in the mean."""
     network = linear([1, 2])
     vjp = network.vjp
 
@@ -92,8 +96,8 @@ def test_a_parameter_without_a_gradient_in_one_call_has_none_to_add(present):
 
 
 @pytest.mark.clause("MINDFORMERS-accumulation", "MINDFORMERS-local-norm", "MINDFORMERS-global-norm")
-def test_the_norms_of_the_last_call_are_those_of_the_mean():
-    """Global and local."""
+def test_the_norms_are_those_of_the_mean_gradients():
+    """Global and local norms are checked."""
     cell = MFTrainOneStepCell(linear(), Recorder(), True, 100.0, 8.0, True, gradient_accumulation_steps=2)
     cell(array([3, 0]))
     out = cell(array([3, 8]))
@@ -102,8 +106,8 @@ def test_the_norms_of_the_last_call_are_those_of_the_mean():
 
 @pytest.mark.clause("MINDFORMERS-accumulation-scale", "MINDFORMERS-accumulation")
 @pytest.mark.parametrize(("bad", "x"), list(enumerate([BAD, array([1, NAN]), array([-INF, 1])])))
-def test_an_overflow_in_any_call_skips_the_whole_step(bad, x):
-    """The last call reports it, the scale shrinks once, and the next step starts from nothing."""
+def test_an_overflow_in_any_micro_batch_skips_the_step(bad, x):
+    """The last call reports it, the scale backs off once, and the next step starts without gradients."""
     optimizer = Recorder()
     cell = MFTrainOneStepCell(linear(), optimizer, scale_sense=DynamicLossScaleUpdateCell(8, 2, 9), gradient_accumulation_steps=3)
     outs = [cell(x if index == bad else FINE) for index in range(3)]
@@ -117,15 +121,15 @@ def test_an_overflow_in_any_call_skips_the_whole_step(bad, x):
 
 @pytest.mark.clause("MINDFORMERS-accumulation-scale")
 def test_infinities_of_both_signs_do_not_cancel():
-    """Over the calls of one step."""
+    """They occur in different calls of one step."""
     cell = MFTrainOneStepCell(linear(), Recorder(), gradient_accumulation_steps=2)
     cell(array([INF, 1]))
     assert cell(array([-INF, 1])).overflow
 
 
 @pytest.mark.clause("MINDFORMERS-accumulation-scale", "MINDSPORE-subclasses")
-def test_an_overflow_that_an_heir_sees_in_any_call_skips_the_whole_step():
-    """It was reported, so it counts, whatever the gradients of that call are."""
+def test_an_overflow_reported_by_a_subclass_skips_the_step():
+    """It counts even if the gradients of its call are finite."""
 
     class Heir(MFTrainOneStepCell):
         def get_overflow_status(self, status, compute_output):
@@ -145,10 +149,10 @@ def test_an_overflow_that_an_heir_sees_in_any_call_skips_the_whole_step():
 
 
 @pytest.mark.clause("MINDFORMERS-accumulation-scale", "MINDFORMERS-scale-cell", "MINDFORMERS-loss-scale")
-def test_the_scale_moves_once_a_step():
-    """At every third call, and the calls of one step share one scale; what is returned is a copy."""
+def test_the_scale_is_updated_once_per_step():
+    """The calls of one step use the same scale, and the returned scale is a copy."""
     network = linear()
-    cell = MFTrainOneStepCell(network, Recorder(), scale_sense=moving(), gradient_accumulation_steps=3)
+    cell = MFTrainOneStepCell(network, Recorder(), scale_sense=dynamic_scale(), gradient_accumulation_steps=3)
     scales = [cell(FINE).loss_scale for _ in range(7)]
     assert scales == [8, 8, 16, 16, 16, 32, 32]
     assert [float(seed) for seed in network.seeds] == [8, 8, 8, 16, 16, 16, 32]
@@ -157,8 +161,8 @@ def test_the_scale_moves_once_a_step():
 
 
 @pytest.mark.clause("MINDFORMERS-ema")
-def test_the_average_follows_applied_steps_only():
-    """It starts as the parameters, and becomes decay * average + (1 - decay) * parameters; without a decay there is none."""
+def test_the_average_is_updated_at_applied_steps_only():
+    """It starts as the parameters, and becomes decay * average + (1 - decay) * parameters."""
     assert MFTrainOneStepCell(linear(), Recorder()).ema_params is None
     network = linear([1, 2])
     cell = MFTrainOneStepCell(network, optimizers.SGD(network, 0.5), scale_sense=8, ema_decay=0.75)
@@ -175,7 +179,7 @@ def test_the_average_follows_applied_steps_only():
 @pytest.mark.clause("MINDFORMERS-ema")
 @pytest.mark.parametrize(("dtype", "shadow"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")])
 def test_the_average_is_a_float32_copy(dtype, shadow):
-    """16-bit parameters are averaged in float32; the parameters themselves are not touched."""
+    """16-bit parameters are averaged in float32, and the parameters are unchanged."""
     network = linear([1, 2], dtype=dtype)
     cell = MFTrainOneStepCell(network, optimizers.SGD(network, 0.5), ema_decay=2.0**-12)
     cell.ema_params[0][...] = 0
@@ -185,7 +189,7 @@ def test_the_average_is_a_float32_copy(dtype, shadow):
 
 
 def test_a_state_dict_with_an_array_of_another_shape_is_rejected():
-    """Also behind a parameter without one; and so is a count of calls below 0."""
+    """A negative count of calls is rejected too."""
     cell = MFTrainOneStepCell(linear([1], [1]), Recorder(), scale_sense=8.0, gradient_accumulation_steps=3)
     saved = cell.state_dict()
     with pytest.raises(ValueError, match="accumulated must hold an array of shape"):

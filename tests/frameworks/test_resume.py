@@ -1,4 +1,4 @@
-"""State dicts: what is saved after any step goes on in another object as if nothing had been, and a wrong one is refused."""
+"""State dicts: a run that is saved and loaded after any step equals an uninterrupted one; invalid state dicts are rejected."""
 
 import pickle
 from collections.abc import Mapping
@@ -22,39 +22,39 @@ TRACE = "FFFOFFFOOFFFFFOFOOOFFFFFFFOFOF"
 
 
 class Scaler:
-    """A `DynamicLossScaler` in a loop; loading brings its factor and window too."""
+    """Loop with a `DynamicLossScaler`; its state dict includes factor and window."""
 
     def __init__(self, factor=4, window=9):
         self.saved = DynamicLossScaler(8, factor, window)
 
     def step(self, letter):
-        """What can be seen of a step."""
+        """Run a step, and return the scale and the counter."""
         self.saved.adjust(letter == "F")
         return self.saved.state_dict()
 
 
 class UpdateCell:
-    """A `DynamicLossScaleUpdateCell`, which does not hold the scale."""
+    """Loop with a `DynamicLossScaleUpdateCell`, which does not store the scale."""
 
     def __init__(self):
         self.saved, self.scale = DynamicLossScaleUpdateCell(8, 3, 3), array([8])
 
     def step(self, letter):
-        """The scale and both counters."""
+        """Run a step, and return the scale and both counters."""
         self.saved(self.scale, letter == "O")
         return self.scale.tolist(), self.saved.state_dict()
 
     def beside(self):
-        """The scale."""
+        """Return the scale."""
         return self.scale
 
     def put(self, beside):
-        """The scale back."""
+        """Restore the scale."""
         self.scale = beside
 
 
 class Paddle:
-    """A `GradScaler` in a loop; loading brings its ratios and intervals too."""
+    """Loop with a `GradScaler`; its state dict includes ratios and intervals."""
 
     def __init__(self, decr_count, **arguments):
         self.saved = GradScaler(decr_count=decr_count, **arguments)
@@ -62,22 +62,22 @@ class Paddle:
         self.optimizer = optimizers.Momentum(self.network, 0.5)
 
     def step(self, letter):
-        """The whole state of the scaler, and of the optimizer."""
+        """Run a step, and return the states of scaler and optimizer."""
         self.network.parameters[0].grad = data(letter) * array(self.saved.get_loss_scaling())
         self.saved.minimize(self.optimizer, None)
         return frozen((self.saved.state_dict(), self.beside()))
 
     def beside(self):
-        """Parameters and optimizer."""
+        """Return parameters and optimizer state."""
         return self.network.params, self.optimizer.state
 
     def put(self, beside):
-        """Them back."""
+        """Restore parameters and optimizer state."""
         self.network.params, self.optimizer.state = beside
 
 
 class Cell(Paddle):
-    """A step cell; *make* makes it from a network and an optimizer."""
+    """Loop with a training cell; *make* creates it from a network and an optimizer."""
 
     def __init__(self, make):
         self.network = linear([1, 2], dtype="float16")
@@ -85,17 +85,17 @@ class Cell(Paddle):
         self.saved = make(self.network, self.optimizer)
 
     def step(self, letter):
-        """All outputs, and the parameters after the step."""
+        """Run a step, and return its outputs and the parameters."""
         return bits([*self.saved(data(letter)), *self.network.params])
 
 
 def one_step(network, optimizer):
-    """The base cell."""
+    """Return the cell of the base class."""
     return TrainOneStepWithLossScaleCell(network, optimizer, DynamicLossScaleUpdateCell(8, 2, 3))
 
 
 def mindformers(network, optimizer):
-    """MindFormers' cell with everything on; a trace of thirty calls ends ten steps, and saves in the midst of others."""
+    """Return a MindFormers cell with all options: thirty calls are ten steps, so that some states are saved within a step."""
     moving = DynamicLossScaleUpdateCell(8, 2, 3)
     return MFTrainOneStepCell(network, optimizer, True, 1.0, moving, True, gradient_accumulation_steps=3, ema_decay=0.75)
 
@@ -111,7 +111,7 @@ RUNS = {
 
 
 def frozen(value):
-    """A saved state in a form that can be compared, bit for bit."""
+    """Return a state dict in a form that can be compared bit for bit."""
     if isinstance(value, Mapping):
         return {key: frozen(child) for key, child in value.items()}
     if isinstance(value, tuple | list):
@@ -121,8 +121,8 @@ def frozen(value):
 
 @pytest.mark.clause("STEP-resume", "PADDLE-state-dict", "PADDLE-load-state-dict", "MINDSPORE-update-cell-dynamic")
 @pytest.mark.parametrize("name", RUNS)
-def test_saving_loading_and_going_on_is_never_having_stopped(name):
-    """At every step of thirty, through a file, into an object that was made otherwise where the state says all."""
+def test_a_resumed_run_equals_an_uninterrupted_one(name):
+    """The state is saved after each of thirty steps, through a file, and loaded into an object with other settings."""
     start, start_otherwise = RUNS[name]
     run, seen, files = start(), [], []
     for letter in TRACE:
@@ -139,8 +139,8 @@ def test_saving_loading_and_going_on_is_never_having_stopped(name):
 
 
 @pytest.mark.clause("STEP-resume", "MINDSPORE-manager-dynamic")
-def test_a_manager_goes_on_from_a_pickle():
-    """It has no state dict: the whole object is saved, at every step of thirty."""
+def test_a_manager_resumes_from_a_pickle():
+    """A manager has no state dict: the object itself is saved after each of thirty steps."""
     manager, seen, files = DynamicLossScaleManager(8, 3, 3), [], []
     for letter in TRACE:
         files.append(pickle.dumps(manager))
@@ -156,7 +156,7 @@ def test_a_manager_goes_on_from_a_pickle():
 @pytest.mark.clause("STEP-resume")
 @pytest.mark.parametrize("name", RUNS)
 def test_a_saved_state_is_a_copy(name):
-    """Later steps do not reach it, and what is written into it, or into what was loaded, reaches nothing."""
+    """Later steps do not change it, and writing into it changes neither the saved nor the loading object."""
     run = RUNS[name][0]()
     run.step("F")
     state = run.saved.state_dict()
@@ -227,7 +227,7 @@ WRONG = {
 @pytest.mark.clause("STEP-resume", "PADDLE-load-rejects")
 @pytest.mark.parametrize("name", WRONG)
 def test_a_load_that_fails_changes_nothing(name):
-    """A missing key, an unknown key or a wrong value: refused, and the run goes on as if nothing had been."""
+    """After a missing key, an unknown key or an invalid value, the run continues unchanged."""
     run, other = (RUNS[name][0]() for _ in range(2))
     run.step("F")
     state = run.saved.state_dict()
@@ -247,8 +247,8 @@ def test_a_load_that_fails_changes_nothing(name):
     assert [run.step(letter) for letter in "OFF"] == seen[5:]
 
 
-def test_a_cell_whose_update_cell_saves_nothing_takes_nothing():
-    """A fixed one, or an array; a state of another kind of scale is refused."""
+def test_a_cell_without_update_cell_state_rejects_such_a_state():
+    """Fixed update cells and arrays have no state."""
     for scale_sense in (FixedLossScaleUpdateCell(8), array(8)):
         cell = TrainOneStepWithLossScaleCell(linear(), lambda _gradients: None, scale_sense)
         state = cell.state_dict()
@@ -261,8 +261,8 @@ def test_a_cell_whose_update_cell_saves_nothing_takes_nothing():
 
 
 @pytest.mark.clause("STEP-resume")
-def test_an_update_cell_that_cannot_load_leaves_the_scale():
-    """Whatever it raises."""
+def test_a_failed_load_of_the_update_cell_keeps_the_scale():
+    """The type of the error does not matter."""
 
     class Custom(FixedLossScaleUpdateCell):
         def load_state_dict(self, state_dict):
@@ -275,8 +275,8 @@ def test_an_update_cell_that_cannot_load_leaves_the_scale():
 
 
 @pytest.mark.clause("STEP-resume", "MINDFORMERS-accumulation-scale")
-def test_what_does_not_fit_the_network_is_refused():
-    """Gradients and averages of other shapes, a count of calls without their gradients, an overflow without a call."""
+def test_a_state_that_does_not_match_the_network_is_rejected():
+    """Other shapes, calls without gradients, and an overflow without calls are rejected."""
     cell = RUNS["MindFormers"][0]().saved
     with pytest.raises(ValueError, match="overflow"):
         cell.load_state_dict({**cell.state_dict(), "overflow": True})

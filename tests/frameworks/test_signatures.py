@@ -57,7 +57,7 @@ OURS = {  # keywords beyond the documented ones
 )
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_a_class_has_the_documented_parameters_and_defaults(name):
-    """By position too; whatever comes after them is a keyword."""
+    """The documented parameters are also positional; further ones are keyword-only."""
     parameters = signature(getattr(ampscale, name)).parameters
     given = [(each, parameter.default) for each, parameter in parameters.items()]
     assert given == [*DOCUMENTED[name].items(), *OURS.get(name, {}).items()]

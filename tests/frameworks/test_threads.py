@@ -1,4 +1,4 @@
-"""Scalers that one thread steps while others read: the readers see whole states, and change nothing."""
+"""Scalers that one thread updates while others read: the readers get consistent states and change nothing."""
 
 import copy
 import pickle
@@ -17,7 +17,7 @@ STEPS = [number % 5 != 2 for number in range(100)]  # True is a finite step
 
 
 def paddle_scaler():
-    """Paddle's, on a parameter of NumPy's."""
+    """Return Paddle's scaler with a NumPy parameter."""
     parameter = SimpleNamespace(value=np.ones(1, np.float32), grad=None)
     optimizer, scaler = (
         SimpleNamespace(parameters=[parameter], step=list),
@@ -33,20 +33,20 @@ def paddle_scaler():
 
 
 def mindspore_scaler():
-    """The dynamic scaler."""
+    """Return the dynamic scaler."""
     scaler = mindspore.DynamicLossScaler(2.0**16, 2, 2)
     return scaler.adjust, scaler.state_dict
 
 
 def mindspore_update_cell():
-    """The dynamic cell, with the scale that it writes."""
+    """Return the dynamic update cell with the scale that it writes."""
     cell, scale = mindspore.DynamicLossScaleUpdateCell(2.0**16, 2, 2), np.asarray(2.0**16, np.float32)
     return lambda finite: cell(scale, not finite), cell.state_dict
 
 
 @pytest.mark.parametrize("make", [paddle_scaler, mindspore_scaler, mindspore_update_cell])
-def test_readers_see_whole_states_and_change_none(make):
-    """Each state dict that three threads read is that after some step; the stepping thread makes the same ones as alone."""
+def test_readers_get_consistent_states(make):
+    """Each state dict that three threads read is the state after some step, and the steps are those without readers."""
 
     def run(step, state_dict):
         return [state_dict(), *((step(finite), state_dict())[1] for finite in STEPS)]
@@ -72,8 +72,8 @@ def test_readers_see_whole_states_and_change_none(make):
     assert [each for each in seen if each not in wanted] == []
 
 
-def test_a_reader_waits_until_torchs_scaler_has_written_its_state(monkeypatch):
-    """Between the writes of the scale and of the count, `state_dict` and `get_scale` in another thread wait for both."""
+def test_readers_wait_while_torchs_scaler_writes_its_state(monkeypatch):
+    """`state_dict` and `get_scale` in another thread wait between the writes of scale and count."""
     torch = pytest.importorskip("torch", reason="needs torch")
     from ampscale.frameworks.torch import GradScaler
 

@@ -1,4 +1,4 @@
-"""`GradScaler` by itself: its arguments, how its scale moves, `scale`, its setters and its state dict, which is Paddle's."""
+"""`GradScaler` without an optimizer: arguments, the update of the scale, `scale`, setters and state dict."""
 
 import ml_dtypes
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 from frameworks.networks import array, bits
 from frameworks.published import every_pattern, grad_scaler
 from frameworks.rejections import check_rejected
-from frameworks.steps import Plain, scaler_at, stands, take
+from frameworks.steps import GradientDescent, run_step, scaler_at, state_of
 
 from ampscale import GradScaler
 
@@ -36,8 +36,8 @@ SETTINGS = [
 
 
 @pytest.mark.clause("PADDLE-getters", "PADDLE-defaults")
-def test_what_was_given_or_set_is_got():
-    """By a getter each, and saved under the same name; a setter returns nothing."""
+def test_getters_return_arguments_and_set_values():
+    """They are saved under the same names; setters return None."""
     scaler, given = GradScaler(), GradScaler(False, 1024.0, 3.0, 0.25, 5, 4, False)
     values = dict(zip(DEFAULTS, (False, 1024.0, 3.0, 0.25, 5, 4, False), strict=True))
     for each, wanted in ((scaler, DEFAULTS), (given, values)):
@@ -64,8 +64,8 @@ WRONG = [
 @pytest.mark.clause(
     "PADDLE-init-loss-scaling", "PADDLE-incr-ratio", "PADDLE-decr-ratio", "PADDLE-counts-checked", "PADDLE-setters-checked"
 )
-def test_constructor_and_setter_refuse_the_same():
-    """With the value in the message; the setter has changed nothing."""
+def test_constructor_and_setters_reject_the_same_values():
+    """The message contains the value, and a rejected one changes nothing."""
     check_rejected(lambda name, value: GradScaler(**{name: value}), WRONG)
     scaler = GradScaler()
     before = vars(scaler).copy()
@@ -74,8 +74,8 @@ def test_constructor_and_setter_refuse_the_same():
 
 
 @pytest.mark.clause("PADDLE-enable", "PADDLE-dynamic", "PADDLE-parameters", "PADDLE-decr-consecutive")
-def test_switches_are_bools_and_decr_count_is_one_of_two_words():
-    """A TypeError, and a ValueError that lists both words."""
+def test_switches_must_be_bools_and_decr_count_one_of_two_names():
+    """The errors are a TypeError, and a ValueError that lists both names."""
     wrong = [(name, value, TypeError) for name in ("enable", "use_dynamic_loss_scaling") for value in (1, 0, None)]
     check_rejected(lambda name, value: GradScaler(**{name: value}), wrong)
     wrong = [("decr_count", value, ValueError) for value in ("", "Accumulated", "both", None, 2, [])]
@@ -88,10 +88,10 @@ def test_switches_are_bools_and_decr_count_is_one_of_two_words():
 
 
 @pytest.mark.clause("PADDLE-init-loss-scaling", "PADDLE-arithmetic")
-def test_the_first_scale_is_rounded_to_float32():
-    """Every normal float32 is a scale."""
+def test_the_initial_scale_is_rounded_to_float32():
+    """Every normal float32 number is valid."""
     for value in (1, 16777217, 0.1, 2.0**-126, LARGEST):
-        assert stands(GradScaler(init_loss_scaling=value)) == (float(np.float32(value)), 0, 0)
+        assert state_of(GradScaler(init_loss_scaling=value)) == (float(np.float32(value)), 0, 0)
 
 
 # How the scale moves
@@ -108,20 +108,20 @@ def test_the_first_scale_is_rounded_to_float32():
 )
 @pytest.mark.parametrize("decr_count", ["accumulated", "consecutive"])
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_the_scaler_is_the_plain_loop_on_every_pattern(setting, decr_count):
-    """Scale and both counts, bit for bit."""
-    for pattern, seen in every_pattern(GradScaler(True, *setting, decr_count=decr_count), take, stands):
+def test_the_scaler_equals_the_plain_loop_on_every_pattern(setting, decr_count):
+    """Scale and both counts are equal bit for bit."""
+    for pattern, seen in every_pattern(GradScaler(True, *setting, decr_count=decr_count), run_step, state_of):
         assert seen == grad_scaler(*setting, pattern, decr_count), pattern
 
 
 @pytest.mark.clause("PADDLE-silent", "PADDLE-never-off")
-def test_a_scaler_says_nothing_and_stays_on(capfd):
-    """Whatever the dtype of the loss and whatever happens: no word, no warning."""
+def test_a_scaler_prints_nothing_and_stays_enabled(capfd):
+    """It does not warn either, whatever the dtype of the loss."""
     for dtype in ("float16", ml_dtypes.bfloat16, "float32", "float64"):
         scaler = GradScaler(init_loss_scaling=4)
         for letter in "OOOOFOO":
             assert scaler.scale(array(1, dtype)) == scaler.get_loss_scaling()
-            take(scaler, letter)
+            run_step(scaler, letter)
         assert (scaler.is_enable(), scaler.is_use_dynamic_loss_scaling(), scaler.get_loss_scaling()) == (True, True, 0.5)
     assert capfd.readouterr() == ("", "")
 
@@ -141,7 +141,7 @@ def test_a_scaler_says_nothing_and_stays_on(capfd):
     ],
 )
 def test_scale_returns_a_new_array_of_the_same_shape(dtype, scaled):
-    """16-bit values come back as float32, beyond what they could hold; the argument is unchanged."""
+    """16-bit values become float32, since the result exceeds float16; the argument is unchanged."""
     for shape in ((), (1,), (2, 3), (0,)):
         var = np.full(shape, 100, dtype)
         answer = GradScaler(init_loss_scaling=1024).scale(var)
@@ -151,7 +151,7 @@ def test_scale_returns_a_new_array_of_the_same_shape(dtype, scaled):
 
 
 @pytest.mark.clause("PADDLE-scale-argument")
-def test_scale_takes_one_floating_point_array():
+def test_scale_requires_one_floating_point_array():
     """Numbers, containers, None and integers are TypeErrors."""
     wrong = [1.0, 1, None, "1", [1.0], [array(1)], (array(1),), {"loss": array(1)}]
     check_rejected(lambda _, var: GradScaler().scale(var), [("var", value, TypeError) for value in wrong])
@@ -175,40 +175,40 @@ PUBLISHED = {
 
 
 @pytest.mark.clause("PADDLE-set-init-loss-scaling", "PADDLE-getters")
-def test_setting_the_first_scale_replaces_the_present_one():
-    """The counts stay, and the next loss is scaled by it."""
+def test_setting_the_initial_scale_replaces_the_current_one():
+    """The counts are kept, and the next loss is multiplied by the new scale."""
     scaler = GradScaler(init_loss_scaling=8, incr_every_n_steps=3, decr_every_n_nan_or_inf=3)
     for letter in "OFF":
-        take(scaler, letter)
+        run_step(scaler, letter)
     scaler.set_init_loss_scaling(64.0)
-    assert stands(scaler) == (64, 2, 1)
+    assert state_of(scaler) == (64, 2, 1)
     assert scaler.scale(array(1)) == 64
-    take(scaler, "F")
-    assert (stands(scaler), scaler.get_init_loss_scaling()) == ((128, 0, 0), 64)
+    run_step(scaler, "F")
+    assert (state_of(scaler), scaler.get_init_loss_scaling()) == ((128, 0, 0), 64)
 
 
 @pytest.mark.clause("PADDLE-getters", "PADDLE-incr-ratio", "PADDLE-decr-ratio", "PADDLE-incr-every", "PADDLE-decr-every")
-def test_what_is_set_is_in_force_at_the_next_step():
-    """The ratios, and the intervals too where the count is past them already."""
+def test_set_values_apply_at_the_next_step():
+    """An interval applies even if the count already exceeds it."""
     scaler = GradScaler(init_loss_scaling=8)
     for letter in "OFFF":
-        take(scaler, letter)
+        run_step(scaler, letter)
     scaler.set_incr_ratio(4.0)
     scaler.set_incr_every_n_steps(2)
-    take(scaler, "F")
-    assert stands(scaler) == (32, 0, 0)
+    run_step(scaler, "F")
+    assert state_of(scaler) == (32, 0, 0)
     scaler.set_decr_ratio(0.125)
     scaler.set_decr_every_n_nan_or_inf(1)
-    take(scaler, "O")
-    assert stands(scaler) == (4, 0, 0)
+    run_step(scaler, "O")
+    assert state_of(scaler) == (4, 0, 0)
 
 
 @pytest.mark.clause("PADDLE-state-dict")
-def test_the_state_has_paddles_eight_keys():
-    """The scale as a float32 array of shape (1,), the rest as Python values."""
+def test_the_state_dict_has_paddles_eight_keys():
+    """The scale is a float32 array of shape (1,), the other values are Python values."""
     scaler = GradScaler(True, 2048, 3.0, 0.25, 5, 4)
     for letter in "OOFF":
-        take(scaler, letter)
+        run_step(scaler, letter)
     state = scaler.state_dict()
     assert bits([state.pop("scale")]) == bits([array([2048])])
     assert state == {**{key: value for key, value in PUBLISHED.items() if key != "scale"}, "incr_count": 2, "decr_count": 2}
@@ -216,32 +216,32 @@ def test_the_state_has_paddles_eight_keys():
 
 
 @pytest.mark.clause("PADDLE-load-state-dict", "PADDLE-never-off")
-def test_a_state_of_paddle_loads():
-    """Whatever holds the one number; all eight values are taken over, and the first scale is the loaded one."""
+def test_paddles_state_dict_loads():
+    """The scale may be a number, list or array. All eight values are restored, and the initial scale is the loaded one."""
     for scale in (array([1024]), [1024.0], (1024.0,), 1024.0, array(1024), np.float32(1024), array([1024], "float64")):
         scaler = GradScaler()
         assert scaler.load_state_dict({**PUBLISHED, "scale": scale}) is None
         assert bits([scaler.state_dict()["scale"]]) == bits([array([1024])])
         assert {**scaler.state_dict(), "scale": 0} == {**PUBLISHED, "scale": 0}
         assert (scaler.get_init_loss_scaling(), scaler.get_incr_ratio(), scaler.get_decr_ratio()) == (1024, 3, 0.25)
-        take(scaler, "O")
-        assert stands(scaler) == (256, 0, 0)
+        run_step(scaler, "O")
+        assert state_of(scaler) == (256, 0, 0)
 
 
 @pytest.mark.clause("PADDLE-load-state-dict", "PADDLE-dynamic")
 @pytest.mark.parametrize("dynamic", [True, False])
-def test_a_load_decides_whether_the_scale_moves(dynamic):
-    """As the saved scaler was, whatever this one was."""
+def test_a_loaded_state_decides_whether_the_scale_is_dynamic(dynamic):
+    """The constructor's choice is replaced."""
     scaler = GradScaler(use_dynamic_loss_scaling=not dynamic)
     scaler.load_state_dict({**PUBLISHED, "use_dynamic_loss_scaling": dynamic})
     assert scaler.is_use_dynamic_loss_scaling() is dynamic
-    take(scaler, "O")
-    assert stands(scaler) == ((256, 0, 0) if dynamic else (1024, 2, 3))
+    run_step(scaler, "O")
+    assert state_of(scaler) == ((256, 0, 0) if dynamic else (1024, 2, 3))
 
 
 @pytest.mark.clause("PADDLE-state-dict", "PADDLE-load-state-dict", "PADDLE-enable", "PADDLE-load-rejects")
-def test_a_scaler_that_is_off_saves_and_takes_nothing():
-    """It takes the empty dict in silence, and warns that another is not used. One that is on takes no empty dict."""
+def test_a_disabled_scaler_saves_and_loads_an_empty_state():
+    """It warns that other states are not used. An enabled scaler rejects the empty dict."""
     scaler = GradScaler(enable=False)
     assert scaler.state_dict() == {}
     scaler.load_state_dict({})
@@ -254,9 +254,9 @@ def test_a_scaler_that_is_off_saves_and_takes_nothing():
 
 
 @pytest.mark.clause("PADDLE-load-state-dict", "PADDLE-fixed-step")
-def test_a_load_in_the_midst_of_a_step_closes_it():
-    """What was unscaled or has stepped before it belongs to another run."""
-    scaler, optimizer = scaler_at(8), Plain(array([8]))
+def test_loading_within_a_step_ends_it():
+    """The progress of the optimizers belonged to another run."""
+    scaler, optimizer = scaler_at(8), GradientDescent(array([8]))
     scaler.step(optimizer)
     scaler.load_state_dict({**PUBLISHED, "use_dynamic_loss_scaling": False})
     scaler.update()

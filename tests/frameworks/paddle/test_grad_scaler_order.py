@@ -6,7 +6,7 @@ from unittest.mock import Mock, patch
 import array_api_strict as strict
 import pytest
 from frameworks.networks import array, bits
-from frameworks.steps import Minimizing, Plain, scaler_at, stands
+from frameworks.steps import GradientDescent, Minimizing, scaler_at, state_of
 
 from ampscale.frameworks.paddle import optimizer_calls
 
@@ -15,16 +15,16 @@ INF, NAN = float("inf"), float("nan")
 
 @pytest.mark.clause("PADDLE-step", "PADDLE-update", "PADDLE-minimize")
 @pytest.mark.parametrize(("letter", "applied", "scale"), [("F", True, 16), ("O", False, 4)])
-def test_step_and_update_together_are_minimize(letter, applied, scale):
-    """`step` says whether it stepped and leaves the scale to `update`, which returns nothing."""
+def test_step_and_update_equal_minimize(letter, applied, scale):
+    """`step` returns whether the optimizer stepped; `update` changes the scale and returns None."""
     gradient = 8.0 if letter == "F" else INF
-    one, other = Plain(array([gradient])), Plain(array([gradient]))
+    one, other = GradientDescent(array([gradient])), GradientDescent(array([gradient]))
     stepping, minimizing = scaler_at(8), scaler_at(8)
     assert stepping.step(one) is applied
-    assert stands(stepping) == (8, 0, 0)
+    assert state_of(stepping) == (8, 0, 0)
     assert stepping.update() is None
     minimizing.minimize(other)
-    assert stands(stepping) == stands(minimizing) == (scale, 0, 0)
+    assert state_of(stepping) == state_of(minimizing) == (scale, 0, 0)
     assert one.steps == other.steps == applied
 
 
@@ -42,32 +42,32 @@ ORDERS = {
 @pytest.mark.clause("PADDLE-call-order", "PADDLE-update-needs-a-step", "PADDLE-update")
 @pytest.mark.parametrize("before", ORDERS)
 @pytest.mark.parametrize("gradient", [8.0, INF])
-def test_the_order_of_calls_on_one_optimizer(before, gradient):
-    """What may follow what; a call out of order is a RuntimeError that changes nothing."""
+def test_calls_out_of_order_raise(before, gradient):
+    """A RuntimeError changes nothing."""
 
     def do(scaler, optimizer, name):
         getattr(scaler, name)(*([] if name == "update" else [optimizer]))
 
     for call, allowed in ORDERS[before].items():
-        optimizer, scaler = Plain(array([gradient])), scaler_at(8)
+        optimizer, scaler = GradientDescent(array([gradient])), scaler_at(8)
         for name in before.split():
             do(scaler, optimizer, name)
-        state = stands(scaler), optimizer.steps, bits(optimizer.gradients)
+        state = state_of(scaler), optimizer.steps, bits(optimizer.gradients)
         if allowed:
             do(scaler, optimizer, call)
             assert optimizer.steps == (gradient == 8) * (state[1] + (call in ("step", "minimize")))
         else:
             with pytest.raises(RuntimeError, match=r"update\(\)"):
                 do(scaler, optimizer, call)
-            assert (stands(scaler), optimizer.steps, bits(optimizer.gradients)) == state
+            assert (state_of(scaler), optimizer.steps, bits(optimizer.gradients)) == state
 
 
 @pytest.mark.clause("PADDLE-interrupted")
 @pytest.mark.parametrize("dynamic", [True, False])
 @pytest.mark.parametrize("call", ["step", "minimize"])
-def test_a_step_that_raised_is_not_repeated(call, dynamic):
-    """After `update`, which counts what was found, the next gradients are unscaled again."""
-    optimizer = Plain(array([8.0]))
+def test_an_interrupted_step_is_not_repeated(call, dynamic):
+    """After `update`, which counts its flag, the next gradients are unscaled again."""
+    optimizer = GradientDescent(array([8.0]))
     optimizer.step, step = Mock(side_effect=OSError("no step today")), optimizer.step
     scaler = scaler_at(8, use_dynamic_loss_scaling=dynamic)
     with pytest.raises(OSError, match="no step today"):
@@ -77,14 +77,14 @@ def test_a_step_that_raised_is_not_repeated(call, dynamic):
         with pytest.raises(RuntimeError, match=r"its step was interrupted: call update\(\), and compute new gradients"):
             retry(optimizer)
     scaler.update()
-    assert (stands(scaler), bits(optimizer.gradients)) == ((16, 0, 0) if dynamic else (8, 0, 0), bits([array([1.0])]))
+    assert (state_of(scaler), bits(optimizer.gradients)) == ((16, 0, 0) if dynamic else (8, 0, 0), bits([array([1.0])]))
     assert getattr(scaler, call)(optimizer) is not False
     assert optimizer.steps == 1
 
 
 @pytest.mark.clause("PADDLE-interrupted")
 def test_an_error_of_a_later_gradient_does_not_divide_the_first_twice():
-    """Whatever its type: here the ValueError of a property, behind strict arrays, which are replaced."""
+    """The type of the error does not matter; here the gradients are immutable arrays."""
 
     class Refusing:
         grad = property(lambda _: strict.asarray(8.0), Mock(side_effect=ValueError("not today")))
@@ -99,11 +99,11 @@ def test_an_error_of_a_later_gradient_does_not_divide_the_first_twice():
 
 
 @pytest.mark.clause("PADDLE-fixed-step", "PADDLE-dynamic")
-def test_with_a_fixed_scale_a_step_closes_itself():
-    """`step` may follow `step`, each unscales anew, and `update()` does nothing."""
+def test_with_a_fixed_scale_each_step_ends_itself():
+    """`step` may follow `step`, each unscales new gradients, and `update()` does nothing."""
     scaler = scaler_at(8, use_dynamic_loss_scaling=False)
     scaler.update()
-    optimizer = Plain(array([8**4]))
+    optimizer = GradientDescent(array([8**4]))
     for call, gradient in (("step", 8**3), ("minimize", 8**2), ("minimize", 8), ("step", 1)):
         getattr(scaler, call)(optimizer)
         assert optimizer.gradients == [gradient]
@@ -112,23 +112,23 @@ def test_with_a_fixed_scale_a_step_closes_itself():
     with pytest.raises(RuntimeError, match="unscale_"):
         scaler.unscale_(optimizer)
     assert scaler.step(optimizer) is True
-    assert (optimizer.gradients, optimizer.steps, stands(scaler)) == ([0.125], 5, (8, 0, 0))
+    assert (optimizer.gradients, optimizer.steps, state_of(scaler)) == ([0.125], 5, (8, 0, 0))
 
 
 @pytest.mark.clause("PADDLE-fixed-step")
-def test_with_a_fixed_scale_nothing_forgets_what_has_been_unscaled():
-    """Neither `update()` nor a step of another optimizer."""
-    scaler, optimizer = scaler_at(8, use_dynamic_loss_scaling=False), Plain(array([64]))
+def test_with_a_fixed_scale_unscaled_gradients_stay_recorded():
+    """Neither `update()` nor a step of another optimizer discards them."""
+    scaler, optimizer = scaler_at(8, use_dynamic_loss_scaling=False), GradientDescent(array([64]))
     scaler.unscale_(optimizer)
     scaler.update()
-    scaler.minimize(Plain(array([8])))
+    scaler.minimize(GradientDescent(array([8])))
     scaler.step(optimizer)
     assert optimizer.gradients == [8]
 
 
 @pytest.mark.clause("PADDLE-enable", "PADDLE-minimize-returns")
-def test_a_scaler_that_is_off_only_calls_the_optimizer():
-    """Arguments and gradients stay as they are, infinities too; nothing is out of order."""
+def test_a_disabled_scaler_only_calls_the_optimizer():
+    """Arguments and gradients are unchanged, even infinities, and any order of calls is allowed."""
     optimizer, scaler = Minimizing(array([INF])), scaler_at(8, enable=False)
     for var in (array(3, "float16"), 1.0, None, "loss", [1, 2], array(1, "int32")):
         assert scaler.scale(var) is var
@@ -141,9 +141,9 @@ def test_a_scaler_that_is_off_only_calls_the_optimizer():
 @pytest.mark.clause("PADDLE-several-optimizers", "PADDLE-update")
 @pytest.mark.parametrize("order", ["good bad", "bad good", "good fine"])
 @pytest.mark.parametrize("unscale_first", [True, False])
-def test_each_optimizer_is_decided_by_its_own_gradients(order, unscale_first):
-    """The one that overflowed is skipped and the other steps; both are one step of the scale, and an overflow if either is."""
-    pair = {"good": Plain(array([8])), "bad": Plain(array([NAN])), "fine": Plain(array([16]))}
+def test_optimizers_share_the_scale_but_not_the_flag(order, unscale_first):
+    """Only the optimizer with finite gradients steps; the scale is updated once, for an overflow."""
+    pair = {"good": GradientDescent(array([8])), "bad": GradientDescent(array([NAN])), "fine": GradientDescent(array([16]))}
     scaler = scaler_at(8, incr_every_n_steps=2, decr_every_n_nan_or_inf=2)
     for name in order.split() if unscale_first else ():
         scaler.unscale_(pair[name])
@@ -151,17 +151,17 @@ def test_each_optimizer_is_decided_by_its_own_gradients(order, unscale_first):
         assert scaler.step(pair[name]) is (name != "bad")
         assert (pair[name].steps, pair[name].parameters[0].value) == {"good": (1, -1), "bad": (0, 0), "fine": (1, -2)}[name]
     scaler.update()
-    assert stands(scaler) == ((8, 0, 1) if "bad" in order else (8, 1, 0))
+    assert state_of(scaler) == ((8, 0, 1) if "bad" in order else (8, 1, 0))
 
 
 @pytest.mark.clause("PADDLE-several-optimizers", "PADDLE-call-order")
-def test_minimize_does_not_forget_another_optimizer():
-    """It would update the scale while the other one's gradients wait, unscaled, for their step."""
-    scaler, waiting, other = scaler_at(8, incr_every_n_steps=1), Plain(array([64])), Plain(array([8]))
+def test_minimize_raises_if_another_optimizer_has_not_stepped():
+    """Its update would discard that the other gradients are unscaled."""
+    scaler, waiting, other = scaler_at(8, incr_every_n_steps=1), GradientDescent(array([64])), GradientDescent(array([8]))
     scaler.unscale_(waiting)
     with pytest.raises(RuntimeError, match=r"another optimizer has been unscaled and not stepped"):
         scaler.minimize(other)
-    assert (other.steps, other.gradients, stands(scaler)) == (0, [8], (8, 0, 0))
+    assert (other.steps, other.gradients, state_of(scaler)) == (0, [8], (8, 0, 0))
     assert scaler.step(waiting) is scaler.step(other) is True
     scaler.update()
     assert (waiting.gradients, other.gradients) == ([8], [1])

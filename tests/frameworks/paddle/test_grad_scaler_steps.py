@@ -1,4 +1,4 @@
-"""`GradScaler` with an optimizer: the document's example, `minimize` and `unscale_`."""
+"""`GradScaler` with an optimizer: the documented example, `minimize` and `unscale_`."""
 
 import autograd.numpy as anp
 import ml_dtypes
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from frameworks.networks import array, bits
 from frameworks.rejections import check_rejected
-from frameworks.steps import Minimizing, Plain, scaler_at, stands
+from frameworks.steps import GradientDescent, Minimizing, scaler_at, state_of
 
 from ampscale import GradScaler, Network, optimizers
 
@@ -14,8 +14,8 @@ INF, NAN = float("inf"), float("nan")
 
 
 @pytest.mark.clause("PADDLE-example", "PADDLE-minimize", "PADDLE-scale")
-def test_the_documents_example_in_its_numpy_counterpart():
-    """Scale the loss, run the backward pass from it, minimize: the parameters move as without a scaler."""
+def test_the_documented_example_runs_on_numpy():
+    """Scaling, backward pass and `minimize` update the parameters as without a scaler."""
     data = np.arange(24, dtype="float16").reshape(4, 6) / 16
 
     def trained(scaler):
@@ -35,32 +35,32 @@ def test_the_documents_example_in_its_numpy_counterpart():
 
 
 @pytest.mark.clause("PADDLE-minimize", "PADDLE-minimize-returns", "PADDLE-minimize-passes", "PADDLE-step")
-def test_minimize_unscales_steps_and_moves_the_scale():
-    """Arguments and keywords reach the optimizer's own, and what that returns is returned."""
+def test_minimize_unscales_steps_and_updates_the_scale():
+    """Arguments and keywords reach the optimizer's own method, and its result is returned."""
     optimizer, loss = Minimizing(array([8, 16]), None), array(3)
     scaler = scaler_at(8)
     answer = scaler.minimize(optimizer, loss, "program", parameters=["w"])
     assert answer[0] is loss
     assert answer[1:] == ("program", ["w"])
     assert bits([optimizer.parameters[0].value, optimizer.gradients[0]]) == bits([array([-1, -2]), array([1, 2])])
-    assert stands(scaler) == (16, 0, 0)
+    assert state_of(scaler) == (16, 0, 0)
 
 
 @pytest.mark.clause("PADDLE-minimize-skips", "PADDLE-minimize-returns")
-@pytest.mark.parametrize(("make", "bad"), [(Minimizing, INF), (Plain, -INF), (Minimizing, NAN)])
+@pytest.mark.parametrize(("make", "bad"), [(Minimizing, INF), (GradientDescent, -INF), (Minimizing, NAN)])
 def test_minimize_skips_an_overflow(make, bad):
-    """The optimizer is not called, (None, None) is returned, and the scale shrinks."""
+    """The optimizer is not called, (None, None) is returned, and the scale backs off."""
     optimizer, scaler = make(array([1, 2]), array([1, bad])), scaler_at(8)
     assert scaler.minimize(optimizer, array(3)) == (None, None)
     assert optimizer.steps == 0
     assert bits(parameter.value for parameter in optimizer.parameters) == bits([array([0, 0])] * 2)
-    assert stands(scaler) == (4, 0, 0)
+    assert state_of(scaler) == (4, 0, 0)
 
 
 @pytest.mark.clause("PADDLE-minimize-passes")
 @pytest.mark.parametrize("scaler", [scaler_at(8), scaler_at(8, enable=False)])
-def test_arguments_that_minimize_does_not_take_change_nothing(scaler):
-    """A TypeError before any gradient is unscaled; the next call is as if it had not been."""
+def test_unsupported_arguments_of_minimize_change_nothing(scaler):
+    """A TypeError is raised before any gradient is unscaled."""
     optimizer = Minimizing(array([8]))
     for arguments, keywords in (((), {}), ((1, 2, 3), {}), ((1,), {"retain": True})):
         with pytest.raises(TypeError):
@@ -73,8 +73,8 @@ def test_arguments_that_minimize_does_not_take_change_nothing(scaler):
 
 @pytest.mark.clause("PADDLE-minimize", "PADDLE-step")
 @pytest.mark.parametrize("call", ["minimize", "step", "unscale_"])
-def test_an_optimizer_has_parameters(call):
-    """A TypeError says so, and says what came."""
+def test_an_optimizer_must_have_parameters(call):
+    """A TypeError names the value."""
     wrong = [("optimizer", value, TypeError) for value in (None, 1, object(), [array(1)], lambda: None)]
     check_rejected(lambda _, value: getattr(scaler_at(8), call)(value), wrong, got=lambda value: type(value).__name__)
 
@@ -82,11 +82,11 @@ def test_an_optimizer_has_parameters(call):
 @pytest.mark.clause("PADDLE-unscale", "PADDLE-unscale-dtypes")
 @pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16, "float32", "float64"])
 def test_gradients_are_divided_in_place(dtype):
-    """In their own arrays, dtypes and layouts, by a division; a parameter without one is skipped."""
+    """They keep their arrays, dtypes and layouts; a parameter without a gradient is skipped."""
     wide = np.float64 if dtype == "float64" else np.float32
     given = array([5, 7], dtype)
     for gradient in (given.copy(), np.concatenate([given, given])[::2], given.copy()[:, None]):
-        optimizer = Plain(gradient, None, array(5, dtype))
+        optimizer = GradientDescent(gradient, None, array(5, dtype))
         wanted = (gradient.astype(wide) / wide(3)).astype(dtype)
         assert scaler_at(3).unscale_(optimizer) is None
         assert optimizer.gradients[0] is gradient
@@ -94,26 +94,26 @@ def test_gradients_are_divided_in_place(dtype):
 
 
 @pytest.mark.clause("PADDLE-unscale-dtypes", "OVERFLOW-both-sides")
-def test_an_overflow_is_seen_in_every_dtype_before_and_after_the_division():
-    """Beside finite gradients of other dtypes."""
+def test_overflows_are_detected_before_and_after_the_division():
+    """Each dtype is tested next to finite gradients of other dtypes."""
     bad = [array([1, NAN], "float64"), array([INF], "float16"), array([-INF], ml_dtypes.bfloat16), array([3e38])]
     for gradient, scale in zip(bad, (8, 8, 8, 0.25), strict=True):
-        optimizer = Plain(array([1]), gradient, array([1], "float64"))
+        optimizer = GradientDescent(array([1]), gradient, array([1], "float64"))
         assert scaler_at(scale).step(optimizer) is False
         assert optimizer.steps == 0
 
 
 @pytest.mark.clause("PADDLE-unscale")
 @pytest.mark.parametrize("call", ["minimize", "step", "unscale_"])
-def test_a_read_only_gradient_is_refused_before_anything_is_changed(call):
-    """A ValueError; the gradients before it are still scaled, and no call is counted."""
+def test_a_read_only_gradient_raises_before_any_change(call):
+    """The gradients before it are still scaled, and the call does not count."""
     locked = array([8])
     locked.flags.writeable = False
-    optimizer, scaler = Plain(array([8]), locked), scaler_at(8)
+    optimizer, scaler = GradientDescent(array([8]), locked), scaler_at(8)
     for _ in range(2):
         with pytest.raises(ValueError, match="read-only"):
             getattr(scaler, call)(optimizer)
-    assert (optimizer.gradients, optimizer.steps, stands(scaler)) == ([8, 8], 0, (8, 0, 0))
+    assert (optimizer.gradients, optimizer.steps, state_of(scaler)) == ([8, 8], 0, (8, 0, 0))
     locked.flags.writeable = True
     scaler.unscale_(optimizer)
     assert optimizer.gradients == [1, 1]
@@ -122,8 +122,8 @@ def test_a_read_only_gradient_is_refused_before_anything_is_changed(call):
 @pytest.mark.clause("PADDLE-unscale", "PADDLE-step", "PADDLE-minimize")
 @pytest.mark.parametrize("call", ["step", "minimize"])
 def test_gradients_can_be_edited_between_unscaling_and_the_step(call):
-    """They are not unscaled twice, and the edit is what is applied."""
-    optimizer, scaler = Plain(array([8, 16])), scaler_at(8)
+    """They are not unscaled twice, and the optimizer receives the edited values."""
+    optimizer, scaler = GradientDescent(array([8, 16])), scaler_at(8)
     scaler.unscale_(optimizer)
     optimizer.gradients[0][...] = np.minimum(optimizer.gradients[0], 1.5)
     getattr(scaler, call)(optimizer)
@@ -131,9 +131,9 @@ def test_gradients_can_be_edited_between_unscaling_and_the_step(call):
 
 
 @pytest.mark.clause("PADDLE-unscale-dtypes")
-def test_no_gradients_at_all_are_finite():
-    """The optimizer steps, and the step counts as one."""
-    optimizer, scaler = Plain(None, None), scaler_at(8)
+def test_a_step_without_gradients_counts_as_finite():
+    """The optimizer steps."""
+    optimizer, scaler = GradientDescent(None, None), scaler_at(8)
     assert scaler.step(optimizer) is True
     scaler.update()
-    assert (optimizer.steps, stands(scaler)) == (1, (16, 0, 0))
+    assert (optimizer.steps, state_of(scaler)) == (1, (16, 0, 0))

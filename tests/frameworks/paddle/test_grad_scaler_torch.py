@@ -1,4 +1,4 @@
-"""Paddle's `GradScaler` around torch's optimizers: a loop by hand, bit for bit, and the example of Paddle's page."""
+"""Paddle's `GradScaler` with torch optimizers, compared bit for bit with hand-written loops, and the example of Paddle's page."""
 
 import runpy
 from pathlib import Path
@@ -35,7 +35,7 @@ scaler.minimize(optimizer, scaled)  # update parameters
 
 
 class Run:
-    """A network of two layers, its optimizer and a scaler of powers of two."""
+    """Network of two layers with its optimizer, and a scaler of powers of two."""
 
     def __init__(self, make):
         self.network = loops.started(None, make).networks[0]
@@ -43,41 +43,41 @@ class Run:
         self.scaler = GradScaler(init_loss_scaling=2**10, incr_every_n_steps=2, decr_every_n_nan_or_inf=1)
 
     def loss(self, step, letter="F"):
-        """Of one batch."""
+        """Return the loss of a batch."""
         inputs, targets = loops.batch_of(step)
         return torch.nn.functional.mse_loss(self.network(inputs), targets * (loops.INF if letter == "O" else 1))
 
     def scaled(self, step, letter="F"):
-        """The loss, scaled; the gradients are there afterwards."""
+        """Return the scaled loss after its backward pass."""
         self.optimizer.zero_grad()
         scaled = self.scaler.scale(self.loss(step, letter))
         scaled.backward()
         return scaled
 
     def by_hand(self, step):
-        """A step without any scaling."""
+        """Run a step without scaling."""
         self.optimizer.zero_grad()
         self.loss(step).backward()
         self.optimizer.step()
 
-    def stands(self):
-        """Parameters and the state of the optimizer, bit for bit."""
+    def state(self):
+        """Return the bits of the parameters and of the optimizer state."""
         return bits([dict(self.network.state_dict()), self.optimizer.state_dict()])
 
 
 def minimized(run, scaled):
-    """The page's way."""
+    """Run a step as on Paddle's page."""
     run.scaler.minimize(run.optimizer, scaled)
 
 
 def stepped(run, _):
-    """In two calls; says whether it stepped."""
+    """Run a step with `step` and `update`, and return whether the optimizer stepped."""
     run.scaler.step(run.optimizer)
     run.scaler.update()
 
 
 def unscaled_first(run, _):
-    """In three, so that the gradients can be seen."""
+    """Run a step that calls `unscale_` first."""
     run.scaler.unscale_(run.optimizer)
     stepped(run, _)
 
@@ -86,22 +86,22 @@ def unscaled_first(run, _):
 @pytest.mark.parametrize(
     ("name", "way"), [*((name, minimized) for name in TORCHS), ("momentum", stepped), ("adamw-fused", unscaled_first)]
 )
-def test_a_run_is_that_of_a_loop_by_hand(name, way):
-    """Finite steps are those without any scaling, and on an overflow neither parameters nor optimizer move."""
+def test_a_run_equals_a_hand_written_loop(name, way):
+    """Finite steps equal steps without scaling; an overflow changes neither parameters nor optimizer."""
     run, twin = Run(TORCHS[name]), Run(TORCHS[name])
     scales = []
     for number, letter in enumerate(TRACE):
         way(run, run.scaled(number, letter))
         if letter == "F":
             twin.by_hand(number)
-        assert run.stands() == twin.stands()
+        assert run.state() == twin.state()
         scales.append(run.scaler.get_loss_scaling())
     assert scales == [2.0**power for power in (10, 11, 10, 10, 11, 10, 9, 9, 10)]
 
 
 @pytest.mark.clause("PADDLE-minimize-skips", "PADDLE-unscale")
-def test_sparse_gradients_are_added_up_before_they_are_looked_at():
-    """Two values of one row that are finite, and not together, are an overflow; elsewhere the rows move as without scaling."""
+def test_sparse_gradients_are_coalesced_before_the_check():
+    """Two finite values of one row whose sum is infinite are an overflow."""
     words, twin = (torch.nn.Embedding.from_pretrained(torch.ones(4, 2), freeze=False, sparse=True) for _ in range(2))
     optimizer, by_twin = (torch.optim.SGD(each.parameters(), lr=2.0**-10) for each in (words, twin))
     scaler = GradScaler(init_loss_scaling=2.0)
@@ -117,8 +117,8 @@ def test_sparse_gradients_are_added_up_before_they_are_looked_at():
 
 
 @pytest.mark.clause("PADDLE-example")
-def test_the_pages_example_is_changed_in_its_import_alone():
-    """Line by line."""
+def test_the_documented_example_differs_in_its_import_only():
+    """The comparison is line by line."""
     wanted = PAGE.strip().replace("import paddle\n", "import paddle_names as paddle\n").splitlines()
     docstring, blank, *lines = (EXAMPLES / "paddle_page.py").read_text("utf-8").splitlines()
     assert docstring.startswith('"""')
@@ -127,8 +127,8 @@ def test_the_pages_example_is_changed_in_its_import_alone():
 
 
 @pytest.mark.clause("PADDLE-example")
-def test_the_pages_example_moves_the_parameters_by_the_true_gradient(monkeypatch):
-    """By a hundredth of it, as far as float16 tells; the scale stays, and a bias's gradient is one half."""
+def test_the_documented_example_applies_the_unscaled_gradient(monkeypatch):
+    """The rate is 0.01, the tolerance that of float16. The gradient of a bias is 0.5, and the scale is kept."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     torch.manual_seed(0)
     before = torch.nn.Conv2d(3, 2, 3)

@@ -1,4 +1,4 @@
-"""Hand-written training loops, as torch's pages have them, around any `GradScaler`."""
+"""Training loops as in torch's documentation, for any `GradScaler`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -30,22 +30,22 @@ class Run:
     device: str
 
     def losses(self, batch, factors):
-        """One loss a network, times its factor."""
+        """Return the loss of each network times its factor."""
         values, targets = (part.to(self.device) for part in batch)
         return [
             torch.nn.functional.mse_loss(network(values), targets) * factor
             for network, factor in zip(self.networks, factors, strict=True)
         ]
 
-    def stands(self):
-        """All that can be seen of a run: parameters and optimizers' moments, bit for bit, and the scaler's state."""
+    def state(self):
+        """Return the bits of the parameters and moments, and the scaler's state dict."""
         moments = [optimizer.state_dict()["state"] for optimizer in self.optimizers]
         parameters = [parameter for network in self.networks for parameter in network.parameters()]
         return bits([parameters, moments]), self.scaler.state_dict()
 
 
 def started(scaler, make_optimizer, device="cpu"):
-    """A run at its beginning; always the same one."""
+    """Return a run before its first step, with the same initial values in every call."""
     generator = torch.Generator().manual_seed(7)
     networks = [torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2)) for _ in range(2)]
     with torch.no_grad():
@@ -57,13 +57,13 @@ def started(scaler, make_optimizer, device="cpu"):
 
 
 def batch_of(step, part=0):
-    """Four inputs and their targets."""
+    """Return four inputs and their targets."""
     generator = torch.Generator().manual_seed(1000 * part + step)
     return torch.randn(4, 3, generator=generator), torch.randn(4, 2, generator=generator)
 
 
 def bits(tree):
-    """What makes two trees of tensors and numbers the same: every dtype, shape and bit."""
+    """Return dtype, shape and bytes of each tensor, for comparisons bit for bit."""
     if isinstance(tree, torch.Tensor):
         return tree.dtype, tree.shape, tree.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes()
     if isinstance(tree, dict):
@@ -75,14 +75,14 @@ def bits(tree):
 
 
 def together(run, step, factors):
-    """One update for two optimizers, each with its own loss."""
+    """Run one update for two optimizers, each with its own loss."""
     for loss in run.losses(batch_of(step), factors):
         run.scaler.scale(loss).backward()
     return finished(run)
 
 
 def clipping(run, step, factors):
-    """Gradients are unscaled, clipped, and then applied."""
+    """Unscale and clip the gradients before the steps."""
     for loss in run.scaler.scale(run.losses(batch_of(step), factors)):
         loss.backward()
     for network, optimizer in zip(run.networks, run.optimizers, strict=True):
@@ -92,7 +92,7 @@ def clipping(run, step, factors):
 
 
 def accumulating(run, step, factors):
-    """Two batches to a step; only the first of them can overflow."""
+    """Accumulate the gradients of two batches, of which only the first can overflow."""
     for part, multiplied in enumerate((factors, (1.0, 1.0))):
         for loss in run.losses(batch_of(step, part), multiplied):
             run.scaler.scale(loss / 2).backward()
@@ -100,7 +100,7 @@ def accumulating(run, step, factors):
 
 
 def finished(run):
-    """Step, update, and gradients away."""
+    """Step, update, and reset the gradients."""
     answers = [run.scaler.step(optimizer) for optimizer in run.optimizers]
     run.scaler.update()
     for optimizer in run.optimizers:
@@ -116,13 +116,13 @@ PAIRS = [
 
 
 def trained(run, loop, steps):
-    """How the run stands after each step, and whether its steps were applied."""
+    """Yield the state after each step, and whether its steps were applied."""
     for step in steps:
         answers = loop(run, step, factors_at(step))
-        yield run.stands(), answers
+        yield run.state(), answers
 
 
 def factors_at(step):
-    """An overflow strikes the first network, the second, or both."""
+    """Return the factors of the losses: an overflow affects the first network, the second, or both."""
     factor = OVERFLOWS.get(step, 1.0)
     return [(factor, factor), (factor, 1.0), (1.0, factor)][step % 3]

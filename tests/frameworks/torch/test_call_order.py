@@ -1,4 +1,4 @@
-"""`scale`, `unscale_`, `step` and `update` in every order, beside torch's own."""
+"""`scale`, `unscale_`, `step` and `update` in every order, compared with torch."""
 
 from itertools import product
 
@@ -12,7 +12,7 @@ CALLS = ("scale", "unscale_", "step", "update")
 
 
 class Loop:
-    """One optimizer over one parameter, whose gradient overflows or not."""
+    """One optimizer over one parameter whose gradient is finite or not."""
 
     def __init__(self, scaler, gradient):
         self.scaler, self.gradient = scaler, gradient
@@ -20,7 +20,7 @@ class Loop:
         self.optimizer = torch.optim.SGD([self.parameter], lr=0.5)
 
     def do(self, call):
-        """One call; with `scale` comes the backward pass."""
+        """Run one call; `scale` includes the backward pass."""
         if call == "scale":
             self.optimizer.zero_grad()
             self.scaler.scale(self.parameter * self.gradient).sum().backward()
@@ -28,34 +28,34 @@ class Loop:
             getattr(self.scaler, call)(*([] if call == "update" else [self.optimizer]))
 
     def outcome(self, call):
-        """Whether the call raised, and how everything stands after it."""
+        """Return the type of the error, if any, and the state after the call."""
         try:
             self.do(call)
         except (RuntimeError, AssertionError) as refusal:
-            return type(refusal), self.stands()
-        return None, self.stands()
+            return type(refusal), self.state()
+        return None, self.state()
 
-    def stands(self):
-        """The parameter, its gradient, and the scaler's state."""
+    def state(self):
+        """Return the parameter, its gradient, and the scaler's state dict."""
         return bits([self.parameter, self.parameter.grad]), self.scaler.state_dict()
 
 
 def outcomes(scaler, gradient, calls):
-    """What became of each call."""
+    """Return the outcome of each call."""
     loop = Loop(scaler, gradient)
     return [loop.outcome(call) for call in calls]
 
 
 def as_here(outcome):
-    """An assertion of torch is a RuntimeError here."""
-    refusal, stands = outcome
-    return RuntimeError if refusal is AssertionError else refusal, stands
+    """Replace torch's AssertionError by a RuntimeError."""
+    refusal, state = outcome
+    return RuntimeError if refusal is AssertionError else refusal, state
 
 
 @pytest.mark.clause("TORCH-call-order", "TORCH-first-scale", "TORCH-update-needs-a-step", "TORCH-step", "TORCH-update")
 @pytest.mark.parametrize("gradient", [3.0, float("inf")])
-def test_every_order_of_calls_has_the_outcome_it_has_in_torch(gradient):
-    """Of two calls, and of four after a `scale`: the same calls return and raise, and all numbers are the same after each."""
+def test_every_order_of_calls_has_torchs_outcome(gradient):
+    """All orders of two calls, and of four after `scale`, raise the same errors and give the same values."""
     settings = {"init_scale": 8.0, "growth_interval": 2}
     refusals = set()
     for calls in [*product(CALLS, repeat=2), *(("scale", *calls) for calls in product(CALLS, repeat=4))]:
@@ -78,8 +78,8 @@ def test_every_order_of_calls_has_the_outcome_it_has_in_torch(gradient):
         ("scale unscale_ step", "step", r"between two calls of update\(\)"),
     ],
 )
-def test_a_refusal_names_the_call_that_is_missing(before, call, missing):
-    """A RuntimeError. A scale that is refused does not count as the first."""
+def test_a_call_out_of_order_names_the_missing_call(before, call, missing):
+    """A `scale` that raised does not count as the first one."""
     loop = Loop(GradScaler(), 3.0)
     with pytest.raises(TypeError):
         loop.scaler.scale([torch.ones(()), "loss"])
@@ -91,8 +91,8 @@ def test_a_refusal_names_the_call_that_is_missing(before, call, missing):
 
 @pytest.mark.clause("TORCH-several-optimizers", "TORCH-update", "TORCH-call-order")
 @pytest.mark.parametrize("order", ["AaBb", "BbAa", "ABab", "ABba", "aBb", "bAa", "abAB"])
-def test_each_optimizer_has_an_order_of_its_own(order):
-    """Unscaled (capital) and stepped one by one, one overflow of two: its optimizer is skipped, and the scale backs off once."""
+def test_each_optimizer_has_its_own_call_order(order):
+    """Capital letters unscale. The optimizer that overflowed is skipped, and the scale backs off once."""
     scaler = GradScaler(init_scale=8.0)
     good, bad = Loop(scaler, 3.0), Loop(scaler, float("nan"))
     for loop in (good, bad):

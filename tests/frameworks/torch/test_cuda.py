@@ -11,8 +11,8 @@ SETTINGS = {"init_scale": 2.0**16, "growth_interval": 6}
 
 
 @pytest.fixture
-def no_waiting():
-    """Whatever makes the host wait for the device is an error."""
+def no_synchronization():
+    """Raise an error if the host waits for the device."""
     torch.cuda.set_sync_debug_mode("error")
     yield
     torch.cuda.set_sync_debug_mode("default")
@@ -20,8 +20,8 @@ def no_waiting():
 
 @pytest.mark.clause("TORCH-unscale", "TORCH-step", "TORCH-update", "TORCH-fused", "TORCH-first-scale")
 @pytest.mark.parametrize(("loop", "optimizer"), PAIRS)
-def test_two_hundred_steps_are_those_of_torch(loop, optimizer):
-    """Parameters, moments, scale and count after every step, with ten overflows."""
+def test_two_hundred_steps_equal_torchs(loop, optimizer):
+    """Parameters, moments, scale and count are compared after every step, with ten overflows."""
 
     def states(scaler):
         run = started(scaler, OPTIMIZERS[optimizer], device="cuda")
@@ -31,11 +31,11 @@ def test_two_hundred_steps_are_those_of_torch(loop, optimizer):
 
 
 @pytest.mark.clause("TORCH-host-sync")
-@pytest.mark.usefixtures("no_waiting")
+@pytest.mark.usefixtures("no_synchronization")
 @pytest.mark.parametrize("gradient", [8.0, INF])
 @pytest.mark.parametrize("unscale_first", [True, False])
-def test_with_a_fused_optimizer_the_host_never_waits(gradient, unscale_first):
-    """From `scale` to `update`, whatever the gradients."""
+def test_fused_optimizers_need_no_synchronization(gradient, unscale_first):
+    """All calls from `scale` to `update` are tested, with finite and infinite gradients."""
     parameter = torch.zeros(3, device="cuda", requires_grad=True)
     scaler, optimizer = GradScaler(**SETTINGS), torch.optim.AdamW([parameter], fused=True)
     for _ in range(3):
@@ -49,8 +49,8 @@ def test_with_a_fused_optimizer_the_host_never_waits(gradient, unscale_first):
 
 @pytest.mark.clause("TORCH-devices", "TORCH-first-scale")
 @pytest.mark.parametrize("devices", [("cpu", "cuda"), ("cuda", "cpu")])
-def test_outputs_on_several_devices_are_scaled_where_they_are(devices):
-    """By a scale that lies with the first of them."""
+def test_outputs_are_scaled_on_their_devices(devices):
+    """The scale is on the device of the first one."""
     outputs = [torch.ones(2, device=device) for device in devices]
     answer = GradScaler(init_scale=8.0).scale(outputs)
     assert [value.device.type for value in answer] == list(devices)
@@ -61,7 +61,7 @@ def test_outputs_on_several_devices_are_scaled_where_they_are(devices):
 @pytest.mark.parametrize("home", ["cpu", "cuda"])
 @pytest.mark.parametrize("gradients", [(8.0, 8.0), (INF, 8.0), (8.0, INF)])
 def test_gradients_on_several_devices_are_one_step(home, gradients):
-    """Unscaled where they are, skipped together, and one update for all."""
+    """They are unscaled on their devices, skipped together, and update the scale once."""
     parameters = [torch.zeros(2, device=device, requires_grad=True) for device in ("cpu", "cuda")]
     scaler = GradScaler(init_scale=8.0, growth_interval=1)
     scaler.scale(torch.ones((), device=home))

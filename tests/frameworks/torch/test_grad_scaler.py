@@ -1,4 +1,4 @@
-"""`GradScaler` by itself: its arguments, setters, state dict and copies, and `update(new_scale)`."""
+"""`GradScaler` without training loops: arguments, setters, state dict, copies, and `update(new_scale)`."""
 
 import copy
 import os
@@ -33,14 +33,14 @@ WRONG = [
 
 
 def scaled(**settings):
-    """A scaler that has scaled something."""
+    """Return a scaler that has scaled a tensor."""
     scaler = GradScaler(**settings)
     scaler.scale(torch.ones(()))
     return scaler
 
 
 def step(scaler, *values):
-    """One step with gradients of these values, and the update; whether it was applied."""
+    """Run a step with gradients of these values and the update, and return whether it was applied."""
     parameter = torch.zeros(len(values), requires_grad=True)
     parameter.grad = torch.tensor(values)
     applied = scaler.step(torch.optim.SGD([parameter]))
@@ -52,8 +52,8 @@ def step(scaler, *values):
 
 
 @pytest.mark.clause("TORCH-checked", "TORCH-device")
-def test_the_constructor_refuses():
-    """With the value in the message, whether the scaler is on or off."""
+def test_the_constructor_rejects_invalid_arguments():
+    """The message contains the value, and a disabled scaler validates too."""
     for enabled in (True, False):
         check_rejected(lambda name, value, enabled=enabled: GradScaler(**{name: value, "enabled": enabled}), WRONG)
     wrong = [("enabled", value, TypeError) for value in (1, 0, "no", None)]
@@ -62,8 +62,8 @@ def test_the_constructor_refuses():
 
 
 @pytest.mark.clause("TORCH-device", "TORCH-never-off", "TORCH-first-scale")
-def test_a_scaler_stays_on_whatever_the_device():
-    """Nothing is warned of, and the scale goes where the first scaled tensor is."""
+def test_a_scaler_stays_enabled_on_every_device():
+    """It does not warn, and the scale is placed on the device of the first scaled tensor."""
     for device in ("cuda", "cuda:1", "cpu", "xpu", "mps", torch.device("cpu")):
         scaler = GradScaler(device)
         assert scaler.scale(torch.ones(())) == 2.0**16
@@ -71,8 +71,8 @@ def test_a_scaler_stays_on_whatever_the_device():
 
 
 @pytest.mark.clause("TORCH-checked", "TORCH-getters")
-def test_the_first_scale_is_rounded_to_float32():
-    """Every normal float32 is a scale; it can be got before anything is scaled."""
+def test_the_initial_scale_is_rounded_to_float32():
+    """Every normal float32 number is valid; the getter works before the first `scale`."""
     for value in (1024, 0.1, 2.0**-126, LARGEST, np.float64(8)):
         scaler = GradScaler(init_scale=value)
         assert scaler.get_scale() == float(np.float32(value))
@@ -84,8 +84,8 @@ def test_the_first_scale_is_rounded_to_float32():
 
 @pytest.mark.clause("TORCH-getters")
 @pytest.mark.parametrize("enabled", [True, False])
-def test_what_was_given_is_got(enabled):
-    """By a getter each, and a setter changes it."""
+def test_getters_return_constructor_arguments(enabled):
+    """Setters change them."""
     scaler = GradScaler("cpu", 1024.0, 3.0, 0.25, 5, enabled)
     assert [scaler.is_enabled(), *(getattr(scaler, f"get_{name}")() for name in NUMBERS)] == [enabled, 3.0, 0.25, 5]
     for name, value in zip(NUMBERS, (4.0, 0.125, 7), strict=True):
@@ -94,8 +94,8 @@ def test_what_was_given_is_got(enabled):
 
 
 @pytest.mark.clause("TORCH-setters-checked")
-def test_a_setter_refuses_what_the_constructor_refuses():
-    """And has changed nothing."""
+def test_setters_reject_what_the_constructor_rejects():
+    """A rejected value changes nothing."""
     scaler = scaled()
     before = scaler.state_dict()
     wrong = [(name, value, error) for name, value, error in WRONG if name in NUMBERS]
@@ -104,8 +104,8 @@ def test_a_setter_refuses_what_the_constructor_refuses():
 
 
 @pytest.mark.clause("TORCH-getters", "MACHINE-at-least")
-def test_what_is_set_is_in_force_at_the_next_update():
-    """The factors, and the interval too where the count is past it already, whether it was set or loaded."""
+def test_set_values_apply_at_the_next_update():
+    """An interval that is set or loaded applies even if the count already exceeds it."""
     scaler = scaled(init_scale=8.0)
     for _ in range(3):
         step(scaler, 1.0)
@@ -127,8 +127,8 @@ def test_what_is_set_is_in_force_at_the_next_update():
 
 @pytest.mark.clause("TORCH-new-scale")
 @pytest.mark.parametrize("value", [4, np.float64(4), torch.tensor([4.0]), torch.tensor(4.0, dtype=torch.float64)])
-def test_a_new_scale_is_taken_from_a_number_or_a_tensor(value):
-    """The count stays, and the tensor is not held."""
+def test_update_accepts_a_number_or_a_tensor(value):
+    """The count is kept, and the value is copied."""
     scaler = scaled(init_scale=8.0)
     step(scaler, 1.0)
     assert scaler.update(value) is None
@@ -139,8 +139,8 @@ def test_a_new_scale_is_taken_from_a_number_or_a_tensor(value):
 
 
 @pytest.mark.clause("TORCH-new-scale")
-def test_a_new_scale_closes_the_step():
-    """The overflow before it is forgotten."""
+def test_a_new_scale_ends_the_step():
+    """The overflow before it is discarded."""
     scaler, parameter = scaled(init_scale=8.0), torch.zeros(1, requires_grad=True)
     optimizer, parameter.grad = torch.optim.SGD([parameter]), torch.tensor([INF])
     scaler.step(optimizer)
@@ -151,8 +151,8 @@ def test_a_new_scale_closes_the_step():
 
 
 @pytest.mark.clause("TORCH-new-scale")
-def test_a_new_scale_that_could_not_be_a_first_one_is_refused():
-    """The scale stays, and the step stays open."""
+def test_a_new_scale_is_validated_as_the_initial_one():
+    """After an error the scale is unchanged, and the step can continue."""
     scaler, parameter = scaled(init_scale=8.0), torch.zeros(1, requires_grad=True)
     optimizer, parameter.grad = torch.optim.SGD([parameter]), torch.tensor([1.0])
     scaler.unscale_(optimizer)
@@ -172,8 +172,8 @@ PUBLISHED = {"scale": 1024.0, "growth_factor": 3.0, "backoff_factor": 0.25, "gro
 
 
 @pytest.mark.clause("TORCH-state-dict")
-def test_the_state_has_the_five_keys_of_torch():
-    """As plain numbers, in the same order and of the same types."""
+def test_the_state_dict_has_torchs_five_keys():
+    """Order, values and types are equal."""
     scaler, theirs = scaled(), torch.amp.GradScaler("cpu")
     theirs.scale(torch.ones(()))
     for each in (scaler, theirs):
@@ -186,8 +186,8 @@ def test_the_state_has_the_five_keys_of_torch():
 @pytest.mark.clause("TORCH-load-state-dict")
 @pytest.mark.parametrize("make", [GradScaler, scaled])
 @pytest.mark.parametrize("scale", [1024.0, 1024, torch.tensor(1024.0), torch.tensor([1024.0]), np.float32(1024)])
-def test_a_state_that_was_loaded_is_the_state(make, scale):
-    """Before the first scale and after it, and whatever holds the one number."""
+def test_a_loaded_state_replaces_the_scalers_own(make, scale):
+    """It can be loaded before the first scaled tensor or after it; the scale may be a number or a tensor."""
     scaler = make()
     assert scaler.load_state_dict({**PUBLISHED, "scale": scale}) is None
     assert scaler.state_dict() == PUBLISHED
@@ -199,8 +199,8 @@ def test_a_state_that_was_loaded_is_the_state(make, scale):
 
 @pytest.mark.clause("TORCH-load-rejects")
 @pytest.mark.parametrize("make", [GradScaler, scaled])
-def test_a_state_with_a_wrong_value_is_refused_whole(make):
-    """A key that is missing or unknown is named. Nothing has changed then."""
+def test_an_invalid_state_dict_changes_nothing(make):
+    """The error names missing and unknown keys."""
     scaler = make()
     before = scaler.state_dict()
     wrong = [(name.replace("init_", ""), value, error) for name, value, error in WRONG if value != [1024.0]]
@@ -223,8 +223,8 @@ def test_a_state_with_a_wrong_value_is_refused_whole(make):
 
 
 @pytest.mark.clause("TORCH-enabled", "TORCH-getters")
-def test_a_scaler_that_is_off_only_steps():
-    """On gradients as they are, infinities too; arguments come back as they are, and nothing is out of order."""
+def test_a_disabled_scaler_only_steps():
+    """Gradients and arguments are unchanged, even infinities, and any order of calls is allowed."""
     scaler, parameter = GradScaler(init_scale=8.0, enabled=False), torch.zeros(1, requires_grad=True)
     for outputs in (torch.ones((), dtype=torch.float16), 1.0, None, "loss", [1, 2], torch.ones(2, dtype=torch.int32)):
         assert scaler.scale(outputs) is outputs
@@ -238,8 +238,8 @@ def test_a_scaler_that_is_off_only_steps():
 
 
 @pytest.mark.clause("TORCH-enabled", "TORCH-state-dict", "TORCH-load-state-dict")
-def test_a_scaler_that_is_off_saves_and_takes_nothing():
-    """It takes the empty dict in silence, and warns that another is not used."""
+def test_a_disabled_scaler_saves_and_loads_an_empty_state():
+    """It warns that other states are not used."""
     scaler = GradScaler(enabled=False)
     assert scaler.state_dict() == {}
     scaler.load_state_dict({})
@@ -257,8 +257,8 @@ COPIES = {"pickle": lambda scaler: pickle.loads(pickle.dumps(scaler)), "deepcopy
 @pytest.mark.clause("TORCH-copies")
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
 @pytest.mark.parametrize("make", [GradScaler, scaled])
-def test_a_copy_goes_on_by_itself(copied, make):
-    """From the same state, after a first scale of its own; the original stays where it was."""
+def test_a_copy_is_independent(copied, make):
+    """It continues from the same state after its first `scale`; the original is unchanged."""
     scaler = make()
     scaler.load_state_dict(PUBLISHED)
     twin = copied(scaler)
@@ -272,8 +272,8 @@ def test_a_copy_goes_on_by_itself(copied, make):
 
 @pytest.mark.clause("TORCH-copies")
 @pytest.mark.parametrize(("copied", "call"), [(copy.copy, "unscale_"), (copy.deepcopy, "step")])
-def test_no_copy_is_made_in_the_midst_of_a_step(copied, call):
-    """A RuntimeError names the call that is missing; after it, copies are made."""
+def test_copying_within_a_step_raises(copied, call):
+    """The RuntimeError names the missing call."""
     scaler, parameter = scaled(), torch.zeros(1, requires_grad=True)
     parameter.grad = torch.ones(1)
     getattr(scaler, call)(torch.optim.SGD([parameter]))
@@ -285,7 +285,7 @@ def test_no_copy_is_made_in_the_midst_of_a_step(copied, call):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_can_read_a_scaler_that_another_thread_was_reading():
-    """That thread does not run there, and lets go of nothing."""
+    """That thread does not exist in the child, and would never release the lock."""
     code = """
         import os, threading, torch
         from ampscale.frameworks.torch import GradScaler
@@ -306,7 +306,7 @@ def test_a_forked_process_can_read_a_scaler_that_another_thread_was_reading():
 
 
 def test_a_loss_on_another_device_is_scaled_there():
-    """The scale stays where it is."""
+    """The scale stays on its device."""
     scaler = GradScaler("cpu", init_scale=8.0)
     assert float(scaler.scale(torch.ones(()))) == 8
     assert scaler.scale(torch.ones((), device="meta")).device.type == "meta"
@@ -314,6 +314,6 @@ def test_a_loss_on_another_device_is_scaled_there():
 
 
 def test_a_backoff_factor_of_0_is_rejected_by_its_own_check():
-    """The message has torch's interval."""
+    """The message contains torch's interval."""
     with pytest.raises(ValueError, match="backoff_factor must be a number above 0 and below 1"):
         GradScaler("cpu", backoff_factor=0.0)

@@ -1,4 +1,4 @@
-"""Calls of torch's `GradScaler`, and of a cell on torch, interrupted at every point: none leads to a wrong number."""
+"""Calls of torch's `GradScaler`, and of a cell on torch, interrupted at every point: none leads to a wrong result."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def _grad_mode():
 
 
 class Loop(World):
-    """A hand-written loop after its first step, with gradients for the second."""
+    """Hand-written loop after its first step, with gradients for the second."""
 
     def __init__(self, *, growth_interval=1, calls=(), **settings):
         self.parameter = torch.tensor([3.0, 5.0], requires_grad=True)
@@ -32,18 +32,18 @@ class Loop(World):
             call(self)
 
     def backward(self):
-        """New gradients, times the scale."""
+        """Compute new scaled gradients."""
         self.optimizer.zero_grad()
         with torch.enable_grad():
             self.scaler.scale((self.parameter * torch.tensor(GRADIENT)).sum()).backward()
 
     def state(self):
-        """Parameters, gradients, and what the scaler saves."""
+        """Return parameters, gradients, and the scaler's state dict."""
         unfinished = self.scaler._placement.name == "INTERRUPTED"
         return self.parameter.tolist(), self.parameter.grad.tolist(), unfinished or self.scaler.state_dict()
 
     def step(self):
-        """One iteration."""
+        """Run one iteration."""
         self.backward()
         before = self.parameter.detach().clone()
         assert self.scaler.step(self.optimizer)
@@ -51,7 +51,7 @@ class Loop(World):
         assert torch.equal(self.parameter, before - RATE * torch.tensor(GRADIENT))
 
     def recover(self):
-        """As the errors say."""
+        """Follow the advice of the error messages."""
         try:
             self.scaler.update()
         except RuntimeError as unfinished:
@@ -61,35 +61,35 @@ class Loop(World):
 
 
 def unscale(loop):
-    """The call of who wants to see the gradients."""
+    """Call `unscale_`."""
     loop.scaler.unscale_(loop.optimizer)
 
 
 def step(loop):
-    """The call of every loop."""
+    """Call `step`."""
     loop.scaler.step(loop.optimizer)
 
 
 def update(loop):
-    """The end of an iteration."""
+    """Call `update`."""
     loop.scaler.update()
 
 
 def both(loop):
-    """What ends an iteration after `unscale_`."""
+    """Call `step` and `update` after `unscale_`."""
     step(loop)
     update(loop)
 
 
 def overflow(loop):
-    """A step that is skipped, from the lowest scale."""
+    """Run a skipped step from the lowest scale."""
     loop.scaler.update(LOWEST)
     loop.parameter.grad.fill_(float("inf"))
     step(loop)
 
 
 def raised(loop):
-    """What follows an update to the lowest scale: one at which gradients are normal numbers."""
+    """Raise the lowest scale until the gradients are normal numbers."""
     loop.scaler.update(8.0)
 
 
@@ -114,59 +114,59 @@ CALLS = {
 @pytest.mark.clause("TORCH-interrupted")
 @pytest.mark.parametrize("name", CALLS)
 @at_every_point
-def test_an_error_anywhere_in_a_call_of_torchs_scaler_leads_to_no_wrong_number(name, events):
-    """Nor in the parameters behind it."""
+def test_an_interrupted_call_of_torchs_scaler_leads_to_no_wrong_result(name, events):
+    """The parameters are checked too."""
     counts = outcomes(events, *CALLS[name])
     assert counts.total() > 5
 
 
 class Product(torch.nn.Module):
-    """The loss is a sum of products, and the gradient the input."""
+    """Network whose loss is a sum of products, so that the gradient equals the input."""
 
     def __init__(self):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.tensor([3.0, 5.0]))
 
     def forward(self, x):
-        """The loss."""
+        """Return the loss."""
         return (self.weight * x).sum()
 
 
 class Cell(World):
-    """A cell with one of torch's optimizers, after its first step."""
+    """Cell with a torch optimizer, after its first step."""
 
     def __init__(self):
-        self.cell = self.made()
+        self.cell = self.create()
         self.step()
         self.saved = self.cell.network.module.weight.detach().clone(), self.cell.state_dict()
 
-    def made(self):
-        """A cell over new weights."""
+    def create(self):
+        """Return a cell over new weights."""
         module = Product()
         optimizer = torch.optim.SGD(module.parameters(), lr=RATE)
         return TrainOneStepWithLossScaleCell(module, optimizer, DynamicLossScaleUpdateCell(8, 2, 1))
 
     def state(self):
-        """Parameters, scale and counters."""
+        """Return parameters, scale and counters."""
         saved = None if self.cell._interrupted else self.cell.state_dict()
         return self.cell.network.module.weight.tolist(), repr(saved)
 
     def step(self):
-        """One call."""
+        """Run one step."""
         before = self.cell.network.module.weight.detach().clone()
         self.cell(torch.tensor(GRADIENT))
         assert torch.equal(self.cell.network.module.weight, before - RATE * torch.tensor(GRADIENT))
 
     def recover(self):
-        """Weights as they were, and the state dict of before."""
-        self.cell = self.made()
+        """Restore the weights and the state dict."""
+        self.cell = self.create()
         self.cell.network.module.load_state_dict({"weight": self.saved[0]})
         self.cell.load_state_dict(self.saved[1])
 
 
 @pytest.mark.clause("MINDSPORE-cell-interrupted")
 @at_every_point
-def test_an_error_anywhere_in_a_step_of_a_cell_on_torch_leads_to_no_wrong_number(events):
-    """Also where the optimizer writes in place."""
+def test_an_interrupted_step_of_a_cell_on_torch_leads_to_no_wrong_result(events):
+    """The optimizer may write in place."""
     counts = outcomes(events, Cell, lambda world: world.cell(torch.tensor(GRADIENT)))
-    assert counts["refused"] > 5
+    assert counts["rejected"] > 5

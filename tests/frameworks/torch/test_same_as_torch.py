@@ -1,4 +1,4 @@
-"""`GradScaler` beside the real one: the same parameters, scales and counts, bit for bit, over 200 steps with ten overflows."""
+"""`GradScaler` and torch's: equal parameters, scales and counts, bit for bit, over 200 steps with ten overflows."""
 
 from functools import cache
 from inspect import Parameter, signature
@@ -23,7 +23,7 @@ def ours(**settings):
 
 @cache
 def reference(loop, optimizer):
-    """The run of torch itself."""
+    """Return the states of torch's run."""
     run = started(theirs(**SETTINGS), OPTIMIZERS[optimizer])
     return [stands for stands, _ in trained(run, LOOPS[loop], range(STEPS))]
 
@@ -39,8 +39,8 @@ def reference(loop, optimizer):
     "TORCH-fused",
 )
 @pytest.mark.parametrize(("loop", "optimizer"), PAIRS)
-def test_two_hundred_steps_are_those_of_torch(loop, optimizer):
-    """Two optimizers under one scaler; parameters, moments, scale and count after every step, and which steps were applied."""
+def test_two_hundred_steps_equal_torchs(loop, optimizer):
+    """Two optimizers share a scaler; parameters, moments, scale and count are compared after every step."""
     run = started(ours(**SETTINGS), OPTIMIZERS[optimizer])
     states, answers = zip(*trained(run, LOOPS[loop], range(STEPS)), strict=True)
     assert list(states) == reference(loop, optimizer)
@@ -49,7 +49,7 @@ def test_two_hundred_steps_are_those_of_torch(loop, optimizer):
 
 
 def test_the_run_has_ten_overflows_and_grows_between_them():
-    """The scale falls at these steps alone, and rises in the end; some gradients would be finite without it."""
+    """The scale backs off at these steps only, and grows between them; some gradients are finite without scaling."""
     scales = [SETTINGS["init_scale"], *(state["scale"] for _, state in reference("together", "sgd"))]
     assert [step for step in range(STEPS) if scales[step + 1] < scales[step]] == list(OVERFLOWS)
     assert scales[-1] > scales[0]
@@ -64,8 +64,8 @@ def test_the_run_has_ten_overflows_and_grows_between_them():
 @pytest.mark.clause("TORCH-load-state-dict", "TORCH-state-dict")
 @pytest.mark.parametrize(("optimizer", "loaded"), [("momentum", "before the first scale"), ("adamw-fused", "after it")])
 @pytest.mark.parametrize(("first", "then"), [(theirs, ours), (ours, theirs), (ours, ours)])
-def test_a_run_goes_on_from_the_state_dict_of_the_other(first, then, loaded, optimizer):
-    """Saved by either after half of the steps, loaded by either, and no bit differs from torch's own run."""
+def test_a_run_resumes_from_the_state_dict_of_the_other_class(first, then, loaded, optimizer):
+    """Either class saves and loads after half of the steps, and no bit differs from torch's run."""
     run = started(first(**SETTINGS), OPTIMIZERS[optimizer])
     seen = [stands for stands, _ in trained(run, together, range(STEPS // 2))]
     saved, run.scaler = run.scaler.state_dict(), then(growth_factor=3.0, backoff_factor=0.25)
@@ -77,8 +77,8 @@ def test_a_run_goes_on_from_the_state_dict_of_the_other(first, then, loaded, opt
 
 
 @pytest.mark.clause("TORCH-parameters")
-def test_constructor_and_methods_have_the_parameters_of_torch():
-    """Names, kinds and defaults; and there are no further methods."""
+def test_constructor_and_methods_have_torchs_parameters():
+    """Names, kinds and defaults are equal, and there are no other public methods."""
     public = [{name for name in vars(each) if not name.startswith("_")} for each in (GradScaler, torch.amp.GradScaler)]
     assert public[0] == public[1]
     for name in ("__init__", *public[0]):

@@ -1,4 +1,4 @@
-"""`GradScaler.scale`: what it takes, what comes back, and how gradients flow through it."""
+"""`GradScaler.scale`: valid arguments, results, and the gradients that flow through it."""
 
 from collections import OrderedDict, namedtuple
 
@@ -16,7 +16,7 @@ KEPT = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 @pytest.mark.clause("TORCH-scale", "TORCH-scale-dtype")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, *KEPT], ids=str)
 def test_scale_returns_a_new_tensor_of_the_same_shape(dtype):
-    """16-bit values come back as float32, beyond what they could hold; the argument is unchanged, and gradients flow through."""
+    """16-bit values become float32, since the result exceeds float16; the argument is unchanged, and gradients flow."""
     for shape in ((), (1,), (2, 3), (0,)):
         outputs = torch.full(shape, 100, dtype=dtype, requires_grad=True)
         answer = GradScaler(init_scale=1024.0).scale(outputs)
@@ -27,8 +27,8 @@ def test_scale_returns_a_new_tensor_of_the_same_shape(dtype):
 
 
 @pytest.mark.clause("TORCH-scale", "TORCH-arithmetic")
-def test_the_product_is_that_of_torch():
-    """To the last bit, for scales that are no powers of two as well."""
+def test_the_product_equals_torchs():
+    """It is equal bit for bit, also for scales that are not powers of two."""
     for dtype in KEPT:
         outputs = torch.linspace(-3, 3, 17, dtype=dtype)
         for scale in (2.0**16, 3.0, 0.1):
@@ -36,8 +36,8 @@ def test_the_product_is_that_of_torch():
 
 
 @pytest.mark.clause("TORCH-scale-containers")
-def test_containers_come_back_as_they_are():
-    """Nested, with each tensor scaled; an iterator as a list, scaled at once."""
+def test_containers_keep_their_types():
+    """They may be nested. An iterator becomes a list."""
     one, two, eight, sixteen = (torch.tensor(value) for value in (1.0, 2.0, 8.0, 16.0))
     pairs = [
         ([one, torch.ones(2)], [eight, torch.full((2,), 8.0)]),
@@ -69,13 +69,13 @@ def test_containers_come_back_as_they_are():
     ],
 )
 def test_only_floating_point_tensors_are_scaled(outputs, path, came):
-    """Anything else is a TypeError that says where it is, and what it is."""
+    """Anything else is a TypeError with its path and type."""
     with pytest.raises(TypeError, match=rf"^{path} must be .*{came}"):
         GradScaler().scale(outputs)
 
 
 def overflow(scaler):
-    """A step that is skipped, and the update."""
+    """Run a skipped step and the update."""
     parameter = torch.zeros(1, requires_grad=True)
     parameter.grad = torch.tensor([INF])
     scaler.step(torch.optim.SGD([parameter]))
@@ -87,7 +87,7 @@ def overflow(scaler):
 @pytest.mark.parametrize(
     "move", [overflow, lambda scaler: scaler.update(4.0), lambda scaler: scaler.load_state_dict(scaler.state_dict())]
 )
-def test_a_backward_pass_after_the_scale_has_moved_is_refused(outputs, move):
+def test_a_backward_pass_after_an_update_of_the_scale_raises(outputs, move):
     """Its gradients would be divided by another scale than they were multiplied by."""
     scaler, parameter = GradScaler(init_scale=8.0), torch.ones(1, requires_grad=True)
     scaled = scaler.scale(outputs((parameter * parameter).sum()))
@@ -97,8 +97,8 @@ def test_a_backward_pass_after_the_scale_has_moved_is_refused(outputs, move):
 
 
 @pytest.mark.clause("TORCH-scale", "TORCH-scale-live")
-def test_what_was_scaled_stays_as_it_was():
-    """When the scale moves, and when another tensor is scaled."""
+def test_scaled_values_are_unchanged_by_later_calls():
+    """Later calls update the scale, and scale another tensor."""
     scaler = GradScaler(init_scale=8.0)
     before = scaler.scale(torch.ones(()))
     scaler.update(4.0)

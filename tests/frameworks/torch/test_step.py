@@ -1,4 +1,4 @@
-"""`step`: what it hands on and returns, what it reads, fused optimizers, and optimizers without gradients."""
+"""`GradScaler.step`: arguments, results, host synchronizations, fused optimizers, and optimizers without gradients."""
 
 from types import SimpleNamespace
 
@@ -11,8 +11,8 @@ from frameworks.torch.loops import INF, OPTIMIZERS, bits
 from ampscale.frameworks.torch import GradScaler
 
 
-class Told(torch.optim.SGD):
-    """Remembers what it is called with, and what it then finds on itself."""
+class RecordingOptimizer(torch.optim.SGD):
+    """Optimizer that records its arguments and torch's attributes, and applies no gradient."""
 
     fails = False
 
@@ -21,34 +21,34 @@ class Told(torch.optim.SGD):
         self.calls = []
 
     def step(self, *args, **kwargs):
-        """Applies no gradient."""
+        """Record the call."""
         self.calls.append(SimpleNamespace(args=args, kwargs=kwargs, found={k: v for k, v in vars(self).items() if k in FUSED}))
         if self.fails:
             raise OSError("no step today")
         return "what an optimizer returns"
 
 
-class ToldOnDevice(Told):
-    """Skips by itself."""
+class OnDeviceOptimizer(RecordingOptimizer):
+    """Optimizer that skips a step by its attribute `found_inf`."""
 
     _step_supports_amp_scaling = True
 
 
-class OlderContract(Told):
-    """Asks for the scaler, as fused optimizers once did."""
+class OlderContract(RecordingOptimizer):
+    """Optimizer that takes the scaler as an argument, as fused optimizers once did."""
 
     _step_supports_amp_scaling = True
 
     def step(self, closure=None, *, grad_scaler=None):
-        """Remembers both."""
+        """Record both arguments."""
         return super().step(closure, grad_scaler)
 
 
 FUSED = ("grad_scale", "found_inf")
 
 
-def optimizer_with(*gradients, make=Told):
-    """An optimizer over a parameter of zeros for each gradient; None is a parameter without one."""
+def optimizer_with(*gradients, make=RecordingOptimizer):
+    """Return an optimizer over a parameter of zeros for each gradient; None is a parameter without gradient."""
     parameters = [torch.zeros(2, requires_grad=True) for _ in gradients]
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = None if gradient is None else torch.tensor([1.0, gradient])
@@ -56,7 +56,7 @@ def optimizer_with(*gradients, make=Told):
 
 
 def scaler_at(scale, **settings):
-    """A scaler that has scaled something, and grows at every finite step."""
+    """Return a scaler that has scaled a tensor, and grows at every finite step."""
     scaler = GradScaler(init_scale=scale, growth_interval=1, **settings)
     scaler.scale(torch.ones(()))
     return scaler
@@ -68,17 +68,17 @@ def gradients(optimizer):
 
 @pytest.mark.clause("TORCH-step", "TORCH-step-returns")
 @pytest.mark.parametrize(("gradient", "applied"), [(8.0, True), (INF, False)])
-def test_arguments_reach_an_optimizer_that_is_called(gradient, applied):
-    """It is called where the gradients are finite alone, and what comes back is whether it was."""
+def test_arguments_reach_the_optimizer(gradient, applied):
+    """It is called for finite gradients only, and `step` returns whether it was."""
     optimizer = optimizer_with(gradient)
     assert scaler_at(8.0).step(optimizer, None, 3, rate=0.5) is applied
     assert [(call.args, call.kwargs, call.found) for call in optimizer.calls] == [((None, 3), {"rate": 0.5}, {})] * applied
 
 
 @pytest.mark.clause("TORCH-interrupted")
-@pytest.mark.parametrize("make", [Told, ToldOnDevice])
-def test_a_step_that_raised_is_not_repeated(make):
-    """The gradients are unscaled once, nothing is left on the optimizer, and after `update` the next step is an ordinary one."""
+@pytest.mark.parametrize("make", [RecordingOptimizer, OnDeviceOptimizer])
+def test_an_interrupted_step_is_not_repeated(make):
+    """The gradients are unscaled once, the attributes are removed, and the step after `update` is an ordinary one."""
     optimizer, scaler = optimizer_with(8.0, make=make), scaler_at(8.0)
     optimizer.fails = True
     with pytest.raises(OSError, match="no step today"):
@@ -94,9 +94,9 @@ def test_a_step_that_raised_is_not_repeated(make):
 
 
 @pytest.mark.clause("TORCH-closure")
-@pytest.mark.parametrize("make", [Told, ToldOnDevice])
-def test_a_closure_is_refused_before_anything_changes(make):
-    """Whether it is a keyword or comes by position."""
+@pytest.mark.parametrize("make", [RecordingOptimizer, OnDeviceOptimizer])
+def test_a_closure_raises_before_any_change(make):
+    """It may be a positional or a keyword argument."""
     optimizer, scaler = optimizer_with(8.0, make=make), scaler_at(8.0)
     for arguments, keywords in (([lambda: 0.0], {}), ([], {"closure": lambda: 0.0}), ([], {"closure": None})):
         with pytest.raises(RuntimeError, match="closure"):
@@ -107,8 +107,8 @@ def test_a_closure_is_refused_before_anything_changes(make):
 
 @pytest.mark.clause("TORCH-unscale", "TORCH-step")
 @pytest.mark.parametrize("call", ["unscale_", "step"])
-def test_an_optimizer_has_parameter_groups(call):
-    """A TypeError says what came."""
+def test_an_optimizer_must_have_parameter_groups(call):
+    """A TypeError names the type of the value."""
     wrong = [("optimizer", value, TypeError) for value in (None, 1, object(), torch.nn.Linear(1, 1))]
     check_rejected(lambda _, value: getattr(scaler_at(8.0), call)(value), wrong, got=lambda value: type(value).__name__)
 
@@ -116,8 +116,8 @@ def test_an_optimizer_has_parameter_groups(call):
 @pytest.mark.clause("TORCH-host-sync", "TORCH-fused", "STEP-two-modes")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(("gradient", "unscale_first"), [(8.0, True), (INF, False)])
-def test_a_step_reads_once_on_the_host_and_a_fused_one_never(optimizer, gradient, unscale_first):
-    """Everything around it reads nothing. What an optimizer reads for itself is its own."""
+def test_a_step_synchronizes_once_and_a_fused_optimizer_never(optimizer, gradient, unscale_first):
+    """Other calls never do. Synchronizations of the optimizer itself are not counted."""
     made = optimizer_with(8.0, 8.0, make=OPTIMIZERS[optimizer])
     with libraries.load("torch").count_reads() as its_own:
         made.step()
@@ -142,9 +142,9 @@ def test_a_step_reads_once_on_the_host_and_a_fused_one_never(optimizer, gradient
 @pytest.mark.clause("TORCH-fused", "TORCH-step-returns")
 @pytest.mark.parametrize(("gradient", "found_inf"), [(8.0, 0.0), (INF, 1.0)])
 @pytest.mark.parametrize("unscale_first", [True, False])
-def test_an_optimizer_that_skips_by_itself_finds_two_attributes(gradient, found_inf, unscale_first):
-    """It is called in either case, with unscaled gradients; afterwards the attributes are gone."""
-    optimizer, scaler = optimizer_with(gradient, make=ToldOnDevice), scaler_at(8.0)
+def test_an_optimizer_that_skips_on_the_device_has_two_attributes(gradient, found_inf, unscale_first):
+    """It is always called, with unscaled gradients; the attributes are removed afterwards."""
+    optimizer, scaler = optimizer_with(gradient, make=OnDeviceOptimizer), scaler_at(8.0)
     if unscale_first:
         scaler.unscale_(optimizer)
     applied = scaler.step(optimizer, None, rate=0.5)
@@ -158,8 +158,8 @@ def test_an_optimizer_that_skips_by_itself_finds_two_attributes(gradient, found_
 
 @pytest.mark.clause("TORCH-fused")
 @pytest.mark.parametrize(("unscale_first", "own"), [(True, 4.0), (False, torch.tensor(4.0))])
-def test_a_scale_that_the_caller_has_set_on_the_optimizer_is_divided_by_too(own, unscale_first):
-    """In this step alone, as in torch, which takes a number where it unscales itself."""
+def test_grad_scale_of_the_caller_applies_to_this_step(own, unscale_first):
+    """As in torch, which unscales within the optimizer if the attribute is a number."""
 
     def moved(scaler, own):
         optimizer = optimizer_with(8.0, make=OPTIMIZERS["momentum-fused"])
@@ -177,8 +177,8 @@ def test_a_scale_that_the_caller_has_set_on_the_optimizer_is_divided_by_too(own,
 
 @pytest.mark.clause("TORCH-fused")
 @pytest.mark.parametrize(("gradient", "applied"), [(8.0, True), (INF, False)])
-def test_an_optimizer_that_asks_for_the_scaler_steps_without_it(gradient, applied):
-    """As any other: on unscaled gradients, where they are finite."""
+def test_an_optimizer_with_a_grad_scaler_argument_does_not_receive_it(gradient, applied):
+    """It is treated as any other optimizer: called with unscaled, finite gradients."""
     optimizer = optimizer_with(gradient, make=OlderContract)
     assert scaler_at(8.0).step(optimizer) is applied
     assert [(call.args, call.found) for call in optimizer.calls] == [((None, None), {})] * applied
@@ -186,9 +186,9 @@ def test_an_optimizer_that_asks_for_the_scaler_steps_without_it(gradient, applie
 
 
 @pytest.mark.clause("TORCH-no-gradients")
-@pytest.mark.parametrize(("make", "unscale_first"), [(Told, True), (ToldOnDevice, False)])
+@pytest.mark.parametrize(("make", "unscale_first"), [(RecordingOptimizer, True), (OnDeviceOptimizer, False)])
 def test_an_optimizer_without_gradients_is_not_called_and_does_not_count(make, unscale_first):
-    """False comes back, and the update after it leaves scale and count; the step is closed as any other."""
+    """False is returned, the update keeps scale and count, and the step ends as any other."""
     optimizer = optimizer_with(None, None, make=make)
     scaler = GradScaler(init_scale=8.0, growth_interval=2)
     scaler.scale(torch.ones(()))
@@ -206,8 +206,8 @@ def test_an_optimizer_without_gradients_is_not_called_and_does_not_count(make, u
 
 @pytest.mark.clause("TORCH-no-gradients", "TORCH-several-optimizers")
 @pytest.mark.parametrize(("gradient", "scale"), [(8.0, 16.0), (INF, 4.0)])
-def test_beside_one_without_gradients_the_others_count(gradient, scale):
-    """As if they were alone."""
+def test_other_optimizers_count_next_to_one_without_gradients(gradient, scale):
+    """The scale changes as if they were alone."""
     scaler = scaler_at(8.0)
     for optimizer in (optimizer_with(None), optimizer_with(gradient, None)):
         scaler.step(optimizer)
@@ -216,8 +216,8 @@ def test_beside_one_without_gradients_the_others_count(gradient, scale):
 
 
 @pytest.mark.clause("TORCH-no-gradients")
-def test_gradients_that_come_after_unscale_are_unscaled_in_the_step():
-    """Where there were none before."""
+def test_gradients_computed_after_unscale_are_unscaled_by_the_step():
+    """The optimizer had none before."""
     optimizer, scaler = optimizer_with(None), scaler_at(8.0)
     scaler.unscale_(optimizer)
     optimizer.param_groups[0]["params"][0].grad = torch.tensor([8.0, 16.0])

@@ -1,4 +1,4 @@
-"""`GradScaler.unscale_`: the division, what it sees, sparse gradients, and float16 ones."""
+"""`GradScaler.unscale_`: the division, the check, sparse gradients, and float16 gradients."""
 
 import pytest
 import torch
@@ -8,14 +8,14 @@ from ampscale.frameworks.torch import GradScaler
 
 
 def scaler_at(scale):
-    """A scaler that has scaled something."""
+    """Return a scaler that has scaled a tensor."""
     scaler = GradScaler(init_scale=scale)
     scaler.scale(torch.ones(()))
     return scaler
 
 
 def optimizer_with(*gradients):
-    """Descent at a rate of 1, over a parameter of zeros for each gradient; None is a parameter without one."""
+    """Return SGD with rate 1 over a parameter of zeros for each gradient; None is a parameter without gradient."""
     parameters = []
     for gradient in gradients:
         like = torch.zeros(1) if gradient is None else gradient
@@ -29,14 +29,14 @@ def parameters(optimizer):
 
 
 def sparse(indices, values, rows=4):
-    """A gradient of an embedding: rows of two columns."""
+    """Return the sparse gradient of an embedding with rows of two columns."""
     return torch.sparse_coo_tensor([indices], torch.tensor([[value, 0.0] for value in values]), (rows, 2), check_invariants=True)
 
 
 @pytest.mark.clause("TORCH-unscale", "SCALING-unscale-divides")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
 def test_gradients_are_divided_in_place(dtype):
-    """In their own memory, dtypes and layouts, in every group, by a true division; a parameter without one is skipped."""
+    """They keep memory, dtype and layout in every group; a parameter without a gradient is skipped."""
     for layout in (torch.clone, lambda grad: grad.repeat(2)[::2], lambda grad: grad[:, None].clone()):
         gradient, beside = layout(torch.tensor([5, 7], dtype=dtype)), torch.tensor([5.0])
         wanted = (gradient / torch.tensor(3.0)).clone()
@@ -48,16 +48,16 @@ def test_gradients_are_divided_in_place(dtype):
 
 
 @pytest.mark.clause("TORCH-unscale")
-def test_complex_gradients_are_divided_part_by_part():
-    """As SCALING has it, where torch's own quotient differs in the last bit."""
+def test_real_and_imaginary_parts_are_divided_separately():
+    """Torch's own quotient differs in the last bit."""
     gradient = torch.tensor([5 + 7j])
     scaler_at(3.0).unscale_(optimizer_with(gradient))
     assert bits(torch.view_as_real(gradient)) == bits(torch.tensor([[5.0, 7.0]]) / 3)
 
 
 @pytest.mark.clause("TORCH-unscale")
-def test_gradients_that_have_gradients_themselves_are_unscaled():
-    """As a penalty on them leaves them: outside autograd."""
+def test_gradients_of_a_gradient_penalty_are_unscaled():
+    """The division is not recorded by autograd."""
     parameter = torch.ones(1, requires_grad=True)
     scaler, optimizer = GradScaler(init_scale=8.0), torch.optim.SGD([parameter])
     with pytest.warns(UserWarning, match="create_graph"):
@@ -68,8 +68,8 @@ def test_gradients_that_have_gradients_themselves_are_unscaled():
 
 
 @pytest.mark.clause("TORCH-unscale", "OVERFLOW-both-sides")
-def test_an_overflow_is_seen_before_and_after_the_division():
-    """Beside finite gradients of other dtypes; no parameter moves."""
+def test_overflows_are_detected_before_and_after_the_division():
+    """Gradients of other dtypes are finite; no parameter changes."""
     bad = [
         (torch.tensor([1.0, NAN]), 8.0),
         (torch.tensor([-INF], dtype=torch.float64), 8.0),
@@ -87,8 +87,8 @@ def test_an_overflow_is_seen_before_and_after_the_division():
 @pytest.mark.parametrize(
     ("call", "make"), [("unscale_", torch.Tensor.half), ("step", lambda gradient: gradient.half().to_sparse())]
 )
-def test_float16_gradients_are_refused_before_anything_changes(call, make):
-    """The ValueError says what was wanted; no gradient has been divided, and none counts as such."""
+def test_float16_gradients_raise_before_any_change(call, make):
+    """No gradient is divided, and none counts as unscaled."""
     gradients = [torch.tensor([8.0]), sparse([0, 0], [8.0, 8.0]), make(torch.tensor([8.0]))]
     optimizer, scaler = optimizer_with(*gradients), scaler_at(8.0)
     with pytest.raises(ValueError, match=r"must not be float16, got one of shape \(1,\).*autocast"):
@@ -100,12 +100,12 @@ def test_float16_gradients_are_refused_before_anything_changes(call, make):
     assert gradients[0].item() == 1.0
 
 
-class Refusing(torch.Tensor):
-    """A tensor that cannot be written to, which nobody knows before."""
+class Unwritable(torch.Tensor):
+    """Tensor whose writes raise an error that no check can predict."""
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
-        """Raises what torch raises for operations that a subclass lacks."""
+        """Raise torch's error for operations that a subclass lacks."""
         if getattr(function, "__name__", "") in ("__setitem__", "copy_"):
             raise TypeError("no implementation found")
         return super().__torch_function__(function, types, args, kwargs or {})
@@ -113,10 +113,10 @@ class Refusing(torch.Tensor):
 
 @pytest.mark.clause("TORCH-interrupted")
 def test_an_error_of_a_later_gradient_does_not_divide_the_first_twice():
-    """Whatever its type."""
+    """The type of the error does not matter."""
     optimizer, scaler = optimizer_with(torch.tensor([8.0]), torch.tensor([8.0])), scaler_at(8.0)
     first, second = parameters(optimizer)
-    second.grad = torch.tensor([8.0]).as_subclass(Refusing)
+    second.grad = torch.tensor([8.0]).as_subclass(Unwritable)
     with pytest.raises(TypeError, match="no implementation found"):
         scaler.unscale_(optimizer)
     for call in (scaler.unscale_, scaler.step):
@@ -127,7 +127,7 @@ def test_an_error_of_a_later_gradient_does_not_divide_the_first_twice():
 
 @pytest.mark.clause("TORCH-float16")
 def test_an_expanded_gradient_raises_before_any_is_divided():
-    """It does not count as unscaled, either."""
+    """No gradient counts as unscaled."""
     optimizer, scaler = optimizer_with(torch.tensor([8.0]), torch.ones(2)), scaler_at(8.0)
     first, second = parameters(optimizer)
     second.grad = torch.ones(1).expand(2)
@@ -139,7 +139,7 @@ def test_an_expanded_gradient_raises_before_any_is_divided():
 
 @pytest.mark.clause("TORCH-sparse")
 def test_sparse_gradients_are_coalesced_and_unscaled():
-    """The parameter holds the coalesced one then; one that was coalesced already stays the same tensor."""
+    """The parameter's gradient becomes the coalesced one; a coalesced one stays the same tensor."""
     apart, coalesced = sparse([1, 3, 1], [8.0, 16.0, 24.0]), sparse([0, 2], [8.0, 16.0]).coalesce()
     optimizer = optimizer_with(apart, coalesced)
     scaler_at(8.0).unscale_(optimizer)
@@ -151,8 +151,8 @@ def test_sparse_gradients_are_coalesced_and_unscaled():
 
 
 @pytest.mark.clause("TORCH-sparse", "OVERFLOW-both-sides")
-def test_an_overflow_that_only_the_sum_of_duplicates_has_is_seen():
-    """Each of them is finite."""
+def test_an_overflow_of_summed_duplicates_is_detected():
+    """Each duplicate is finite."""
     for scale in (1.0, 8.0, 0.5):
         optimizer = optimizer_with(sparse([1, 1], [3e38, 3e38]))
         assert scaler_at(scale).step(optimizer) is False

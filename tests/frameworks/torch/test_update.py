@@ -1,4 +1,4 @@
-"""`GradScaler.update` by torch's kernel, beside the transition of the rule: the same bits of scale and count."""
+"""`GradScaler.update` with torch's kernel, compared with the rule: scale and count are equal bit for bit."""
 
 from copy import copy
 from dataclasses import replace
@@ -37,8 +37,8 @@ CHANGES = [
     "TORCH-arithmetic", "TORCH-skip-infinite-growth", "TORCH-min-scale", "TORCH-growth", "TORCH-backoff", "MACHINE-at-least"
 )
 @given(constants=st.fixed_dictionaries(FACTORS), steps=st.lists(st.booleans(), max_size=60), count=st.integers(0, 6))
-def test_the_scale_moves_as_the_rule_has_it(constants, steps, count):
-    """With any factors, from one end of float32 to the other, and from a count that has passed the interval."""
+def test_the_update_equals_that_of_the_rule(constants, steps, count):
+    """Any factors and scales are tested, and counts beyond the interval."""
     rule = replace(presets.torch(), min_scale=FLOOR, **constants)
     wanted = rule.init(like=torch.empty(()))._replace(good_steps=torch.tensor(count, dtype=torch.int32))
     state = wanted._replace(scale=wanted.scale.clone(), good_steps=wanted.good_steps.clone())
@@ -51,8 +51,8 @@ def test_the_scale_moves_as_the_rule_has_it(constants, steps, count):
 
 @pytest.mark.clause("TORCH-min-scale", "TORCH-fused", "TORCH-host-sync")
 @pytest.mark.parametrize("fused", [False, True])
-def test_the_floor_holds_whether_or_not_the_flag_was_read(fused):
-    """And a growth leads away from it."""
+def test_the_lower_bound_holds_with_and_without_a_synchronization(fused):
+    """A growth leads away from it."""
     parameter = torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.SGD([parameter], lr=0.0, fused=fused)
     scaler = GradScaler(init_scale=4 * FLOOR, backoff_factor=0.3, growth_interval=1)
@@ -70,8 +70,8 @@ def test_the_floor_holds_whether_or_not_the_flag_was_read(fused):
 
 @pytest.mark.clause("TORCH-unscale", "TORCH-arithmetic")
 @given(init=st.sampled_from([1.0, 2.0**16, 3.0, 2.0**-126]), fused=st.booleans(), changes=st.lists(st.sampled_from(CHANGES)))
-def test_what_is_known_of_the_scale_without_a_look_is_so(init, fused, changes):
-    """That it is a power of two, and what it is at least, whatever is set, loaded and moved, and whether flags were read."""
+def test_the_lower_bound_of_the_scale_is_correct(init, fused, changes):
+    """It is a power of two or 0, whatever is set, loaded and updated, and whether flags were copied to the host."""
     parameter = torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.SGD([parameter], lr=0.0, fused=fused)
     scaler = GradScaler(init_scale=init, growth_interval=1)

@@ -1,4 +1,4 @@
-"""Where `torch.amp.GradScaler` is known to fail, and this one does not: each test shows both."""
+"""Known failures of `torch.amp.GradScaler` that this class does not have; each test shows both."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def ours(**settings):
 
 
 def one_step(scaler, gradient, make=torch.optim.SGD):
-    """A parameter of 1 after a step with this gradient, scaled already, and the scale after the update."""
+    """Return the parameter, 1 before a step with this scaled gradient, and the scale after the update."""
     parameter = torch.ones(1, requires_grad=True)
     scaler.scale(parameter)
     parameter.grad = torch.tensor([gradient])
@@ -32,15 +32,15 @@ def fused(params):
 @pytest.mark.clause("TORCH-unscale", "OVERFLOW-both-sides")
 @pytest.mark.parametrize("make", [torch.optim.SGD, fused])
 @pytest.mark.parametrize(("scale", "gradient"), [(0.25, 3e38), (2.0**-126, 8.0)])
-def test_a_small_scale_makes_infinities_that_torch_applies(scale, gradient, make):
-    """It looks at the scaled gradient alone. Here the step is skipped, and the scale backs off."""
+def test_torch_applies_infinities_of_a_small_scale(scale, gradient, make):
+    """It checks the scaled gradient only. Here the step is skipped, and the scale backs off."""
     assert one_step(theirs(init_scale=scale), gradient, make) == (-INF, scale)
     assert one_step(ours(init_scale=scale), gradient, make) == (1.0, max(scale / 2, 2.0**-126))
 
 
 @pytest.mark.clause("TORCH-fused-momentum")
-def test_fused_momentum_that_is_skipped_first_is_never_made_of_nothing():
-    """A first step that torch skips makes momentum, and does not write it. Here there is none yet, and the answer is False."""
+def test_torch_leaves_fused_momentum_uninitialized():
+    """If the first step is skipped, torch creates momentum without writing it. Here none is created."""
 
     def momentum_after_an_overflow(scaler):
         parameter = torch.ones(1, requires_grad=True)
@@ -57,7 +57,7 @@ def test_fused_momentum_that_is_skipped_first_is_never_made_of_nothing():
 
 @pytest.mark.clause("TORCH-min-scale")
 def test_the_scale_of_torch_falls_to_zero():
-    """And is 0 for ever. Here it stops at the smallest normal number, and comes back."""
+    """It stays 0 indefinitely. Here it stops at the smallest normal number, and grows again."""
 
     def after(scaler, *gradients):
         return [one_step(scaler, gradient)[1] for gradient in gradients]
@@ -69,8 +69,8 @@ def test_the_scale_of_torch_falls_to_zero():
 
 @pytest.mark.clause("TORCH-never-off")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="torch turns itself off only where there is no CUDA")
-def test_torch_turns_itself_off_without_cuda():
-    """With one warning. Here nothing is said, and the scaler is on."""
+def test_torch_disables_itself_without_cuda():
+    """It warns once. Here the scaler is enabled, without a warning."""
     with pytest.warns(UserWarning, match="Disabling"):
         off = torch.amp.GradScaler()
     assert (off.is_enabled(), GradScaler().is_enabled()) == (False, True)
