@@ -1,4 +1,4 @@
-"""Runs a command of the command line in this process, and reads what it says."""
+"""Run a command of the command line in this process, and read its output."""
 
 import json
 
@@ -6,18 +6,18 @@ from click.testing import CliRunner
 
 
 class Runs:
-    """One command."""
+    """Runner of one command."""
 
     def __init__(self, command):
         self.command = command
 
     def invoke(self, *arguments, columns=80):
-        """The command's result; an exception of its own comes through."""
-        words = [str(word) for word in arguments]
-        return CliRunner(env={"COLUMNS": str(columns)}).invoke(self.command, words, catch_exceptions=False)
+        """Return the result. An unexpected exception is raised."""
+        texts = [str(argument) for argument in arguments]
+        return CliRunner(env={"COLUMNS": str(columns)}).invoke(self.command, texts, catch_exceptions=False)
 
     def printed(self, *arguments, columns=80, code=0):
-        """The lines on stdout, of which the first says something and none ends in a blank."""
+        """Return the lines on stdout. The first is not empty, and none ends with a space."""
         result = self.invoke(*arguments, columns=columns)
         assert result.exit_code == code, result.output
         lines = result.stdout.splitlines()
@@ -26,15 +26,16 @@ class Runs:
         return lines
 
     def report(self, *arguments, code=0):
-        """The JSON of a command, read by a reader that knows no NaN and no Infinity."""
-        return json.loads("\n".join(self.printed(*arguments, "--json", code=code)), parse_constant=_refuse)
+        """Return the parsed JSON output, which must not contain NaN or Infinity."""
+        return json.loads("\n".join(self.printed(*arguments, "--json", code=code)), parse_constant=_reject)
 
-    def refused(self, *arguments):
-        """What a command that is used wrongly says, with exit code 2 and an empty stdout."""
+    def error(self, *arguments):
+        """Return what is printed to stderr on a usage error: notes on a log, and one line with the message."""
         result = self.invoke(*arguments)
         assert (result.exit_code, result.stdout) == (2, "")
-        return " ".join(result.stderr.split())
+        assert result.stderr.splitlines()[-1].startswith(f"{self.command.name}: ")
+        return result.stderr
 
 
-def _refuse(constant):
+def _reject(constant):
     raise ValueError(constant)

@@ -1,24 +1,27 @@
-"""The command line is light, takes commands from other packages, and says what it lacks."""
+"""The command line: imports, commands of other packages, errors, help and shell completion."""
 
 import importlib.metadata
 import os
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
+import torch
 from click.testing import CliRunner
 
 import ampscale
 from ampscale.cli import app
 from ampscale.cli.app import main
 
-LOADED = []  # the entry points of `brought` that were loaded
+LOADED = []  # names of the entry points that were loaded
 shouts = click.Command("shouts", callback=lambda: click.echo("Heard."), help="Say something.", short_help="Say something.")
 
 
 class Point(importlib.metadata.EntryPoint):
-    """An entry point that remembers that it was loaded."""
+    """Entry point that records that it was loaded."""
 
     def load(self):
         LOADED.append(self.name)
@@ -26,30 +29,30 @@ class Point(importlib.metadata.EntryPoint):
 
 
 @pytest.fixture
-def brought(monkeypatch):
-    """Sets the commands that other packages bring: names, and the objects that they stand for."""
+def third_party(monkeypatch):
+    """Register commands of other packages by name and import path."""
 
-    def bring(**commands):
+    def register(**commands):
         LOADED.clear()
         points = importlib.metadata.EntryPoints(Point(name, target, app.GROUP) for name, target in commands.items())
         monkeypatch.setattr(app, "entry_points", points.select)
 
-    return bring
+    return register
 
 
 def invoke(*arguments):
-    """The exit code and all output of `ampscale` with these arguments."""
+    """Return the exit code and all output of `ampscale` with these arguments."""
     result = CliRunner().invoke(main, arguments)
     return result.exit_code, result.output
 
 
 def python(code):
-    """What a fresh Python does with *code*."""
+    """Run *code* in a new process."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
 
 
-def test_help_imports_neither_matplotlib_nor_sklearn():
-    """What a command needs is imported when it runs."""
+def test_help_imports_no_optional_package():
+    """A command imports what it needs when it runs."""
     heavy = {"matplotlib", "sklearn", "rich", "autograd", "scipy"}
     done = python(
         "import sys\nfrom ampscale.cli.app import main\n"
@@ -65,23 +68,23 @@ def test_help_imports_neither_matplotlib_nor_sklearn():
     ("module", "command", "extra"),
     [("click", "--help", "cli"), ("sklearn", "demo", "demo")],
 )
-def test_a_missing_package_is_one_line_that_names_the_extra(module, command, extra):
-    """No traceback: the package, and what to type."""
+def test_missing_package_exits_with_2_and_names_the_extra(module, command, extra):
+    """One line says what to install, without a traceback."""
     done = python(f"import sys\nsys.modules['{module}'] = None\nfrom ampscale.cli.app import main\nmain(['{command}'])")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.splitlines() == [f'ampscale: {module} is not installed: pip install "ampscale[{extra}]"']
     assert done.stdout == ""
 
 
-def test_python_m_is_the_same_command():
-    """``python -m ampscale --version`` prints what ``ampscale --version`` does: the version of the package."""
+def test_python_m_runs_the_command_line():
+    """``python -m ampscale --version`` prints the version of the package."""
     done = subprocess.run([sys.executable, "-m", "ampscale", "--version"], capture_output=True, text=True, timeout=120)
     assert done.stdout == f"ampscale, version {ampscale.__version__}\n"
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         ("presets > /dev/full", "ampscale: [Errno 28] No space left on device\n"),
         ("doctor > /dev/full", "ampscale: [Errno 28] No space left on device\n"),
@@ -90,30 +93,32 @@ def test_python_m_is_the_same_command():
         ("doctor | :", ""),
     ],
 )
-def test_what_the_system_refuses_to_write_is_one_line(command, said):
-    """The exit code is not 0; a reader that has gone ends a command in silence."""
+def test_failed_write_is_one_line(command, message):
+    """The exit code is 1. A closed pipe ends a command without a message."""
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m ampscale {command}"], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 1
-    assert done.stderr.startswith(said)
-    assert (done.stderr.count("\n"), done.stdout) == (1 if said else 0, "")
+    assert done.stderr.startswith(message)
+    assert (done.stderr.count("\n"), done.stdout) == (1 if message else 0, "")
 
 
-def test_commands_of_other_packages_are_listed_and_run(brought):
-    """In the order of their names among the library's own, each with its short help."""
-    brought(shouts="cli.test_app:shouts", convert="cli.test_app:shouts")
+def test_commands_of_other_packages_are_listed_and_run(third_party):
+    """All commands are sorted by name. A command of ampscale takes precedence."""
+    third_party(shouts="cli.test_app:shouts", convert="cli.test_app:shouts")
     code, text = invoke("--help")
-    names = [line.split()[0] for line in text.partition("Commands:\n")[2].splitlines() if line.startswith("  ")]
+    names = [
+        line.split()[0] for line in text.partition("Commands:\n")[2].partition("\n\n")[0].splitlines() if line.startswith("  ")
+    ]
     assert code == 0
     assert names == ["compare", "convert", "demo", "doctor", "identify", "presets", "shouts", "simulate"]
     assert "shouts    Say something." in text
     assert invoke("shouts") == (0, "Heard.\n")
 
 
-def test_a_command_is_loaded_only_when_it_is_named_or_listed(brought):
-    """Other commands do not pay for it, and a name of the library's own is never looked for elsewhere."""
-    brought(shouts="cli.test_app:shouts", presets="cli.test_app:shouts")
+def test_command_of_a_package_is_loaded_only_when_it_is_named_or_listed(third_party):
+    """Other commands do not import the package."""
+    third_party(shouts="cli.test_app:shouts", presets="cli.test_app:shouts")
     assert "mindspore" in invoke("presets")[1]
     assert invoke("--version")[0] == 0
     assert LOADED == []
@@ -131,9 +136,9 @@ def test_a_command_is_loaded_only_when_it_is_named_or_listed(brought):
         ("cli.test_app:LOADED", "must be a click command, got list"),
     ],
 )
-def test_a_command_that_cannot_be_loaded_is_one_line(brought, target, reason):
-    """Whatever its arguments are; `ampscale --help` lists it with the reason, and the other commands work."""
-    brought(broken=target, shouts="cli.test_app:shouts")
+def test_command_that_cannot_be_loaded_is_one_line(third_party, target, reason):
+    """The arguments do not matter. `ampscale --help` lists it with the reason, and the other commands work."""
+    third_party(broken=target, shouts="cli.test_app:shouts")
     for arguments in ([], ["--help"], ["--option", "word"]):
         assert invoke("broken", *arguments) == (1, f"ampscale: the command broken {reason}\n")
     code, text = invoke("--help")
@@ -142,28 +147,124 @@ def test_a_command_that_cannot_be_loaded_is_one_line(brought, target, reason):
     assert "  shouts    Say something." in text
 
 
-def test_a_failing_command_names_its_package(brought, monkeypatch):
-    """With the version, where the entry point is of an installed distribution."""
-    brought(broken="no.such.module:command")
+def test_failing_command_names_its_package(third_party, monkeypatch):
+    """The version is that of the installed distribution."""
+    third_party(broken="no.such.module:command")
     monkeypatch.setattr(Point, "dist", importlib.metadata.distribution("click"))
-    told = f"the command broken of click {importlib.metadata.version('click')} cannot be loaded"
-    assert told in invoke("broken")[1]
+    message = f"the command broken of click {importlib.metadata.version('click')} cannot be loaded"
+    assert message in invoke("broken")[1]
 
 
-def test_conform_without_the_suite_says_what_to_install(brought):
-    """It is not listed then; any other unknown name is an error of usage."""
-    brought()
-    assert invoke("conform", "--impl", "x") == (1, "ampscale: conform is not installed: pip install ampscale-conformance\n")
+def test_conform_without_the_suite_says_what_to_install(third_party):
+    """The exit code is 2, and the command is not listed."""
+    third_party()
+    assert invoke("conform", "--impl", "x") == (2, "ampscale: conform is not installed: pip install ampscale-conformance\n")
     assert "conform" not in invoke("--help")[1]
-    code, text = invoke("conforms")
-    assert (code, "No such command 'conforms'" in text) == (2, True)
 
 
-def test_a_wrong_option_is_refused_before_anything_is_written(tmp_path):
-    """Exit code 2, and a line that names the option; a file is no folder to write to."""
+def test_invalid_option_is_rejected_before_anything_is_written(tmp_path):
+    """The exit code is 2, and the message names the option."""
     out, file = tmp_path / "demo", tmp_path / "file"
     file.touch()
     for option, value in (("--steps", "0"), ("--steps", "1.5"), ("--seed", "-1"), ("--mode", "fast"), ("--out", str(file))):
         code, text = invoke("demo", "--out", str(out), option, value)
         assert (code, option in text) == (2, True)
         assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["comprae"], "ampscale: no such command 'comprae'; did you mean compare?"),
+        (["conforms"], "ampscale: no such command 'conforms'; did you mean conform?"),
+        (["zzz"], "ampscale: no such command 'zzz'; see ampscale --help"),
+        (["--verison"], "ampscale: no such option --verison; did you mean --version?"),
+        (["presets", "pytorch"], "ampscale presets: unknown preset 'pytorch'; did you mean torch?"),
+        (["presets", "zzz"], "ampscale presets: unknown preset 'zzz'; ampscale presets lists all"),
+        (["presets", "--jsn"], "ampscale presets: no such option --jsn; did you mean --json?"),
+        (["simulate", "torch", "--tarce", "x"], "ampscale simulate: no such option --tarce; did you mean --trace?"),
+        (["simulate", "torch", "--zzz"], "ampscale simulate: no such option --zzz; see ampscale simulate --help"),
+        (["doctor", "--jsn"], "ampscale doctor: no such option or argument --jsn; did you mean --json?"),
+        (["convert", "in.json", "--form", "torch"], "ampscale convert: no such option --form; did you mean --from?"),
+        (["demo", "--sede", "1"], "ampscale demo: no such option --sede; did you mean --seed?"),
+        (["identify", "--scale", "8 4"], "ampscale identify: no such option --scale; did you mean --scales?"),
+        (["simulate"], "ampscale simulate: Missing argument 'RULE'"),
+    ],
+    ids=" ".join,
+)
+def test_usage_error_is_one_line_with_the_nearest_name(arguments, message):
+    """The exit code is 2, and nothing is printed on stdout."""
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"{message}\n")
+
+
+def test_no_command_prints_the_help():
+    """The help is the one of `ampscale --help`."""
+    assert invoke()[1] == invoke("--help")[1]
+
+
+COMMANDS = ["compare", "convert", "demo", "doctor", "identify", "presets", "simulate"]
+
+
+@pytest.mark.parametrize("command", [None, *COMMANDS])
+def test_help_fits_80_columns_and_ends_with_two_examples(command, monkeypatch):
+    """The examples start with the name of the command."""
+    monkeypatch.setenv("COLUMNS", "80")
+    code, text = invoke(*([command] if command else []), "--help")
+    assert code == 0
+    assert max(map(len, text.splitlines())) <= 80
+    *_, title, first, second = text.splitlines()
+    assert title.strip().lower() == "examples:"
+    assert all(line.split()[:2] == ["ampscale", command or line.split()[1]] for line in (first, second))
+
+
+def examples_of(command):
+    """Return the arguments of the examples in the help of a command."""
+    return [shlex.split(line)[1:] for line in invoke(*([command] if command else []), "--help")[1].splitlines()[-2:]]
+
+
+@pytest.mark.parametrize("command", [None, *COMMANDS])
+def test_examples_in_the_help_run(command, tmp_path, monkeypatch):
+    """The files that they name exist here. The demo is only parsed, since it takes too long."""
+    monkeypatch.chdir(tmp_path)
+    scaler = {"scale": 8.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 4, "_growth_tracker": 3}
+    torch.save({"scaler": scaler}, "checkpoint.pt")
+    lines = (f" iteration {step:8d}/  9 | loss scale: 8.0 | number of skipped iterations:   0 |" for step in range(1, 9))
+    Path("train.log").write_text("\n".join(lines))
+    for arguments in examples_of(command):
+        Path("scaler.json").write_text('{"scale": 8.0, "growth_tracker": 0, "hysteresis_tracker": 1}')
+        if command == "demo":
+            main.commands["demo"].make_context("demo", arguments[1:])
+        else:
+            assert invoke(*arguments)[0] == 0, arguments
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("ampscale com", {"compare"}),
+        ("ampscale presets tor", {"torch", "torch_sharded_cpu"}),
+        ("ampscale simulate megatr", {"megatron"}),
+        ("ampscale compare torch padd", {"paddle", "paddle_document", "paddle_amp_scaler", "paddle_static", "paddle_static_old"}),
+        ("ampscale convert in.pt --from fl", {"flax"}),
+        ("ampscale convert in.pt --to deep", {"deepspeed", "deepspeed_fp16_optimizer"}),
+        ("ampscale identify --log-format meg", {"megatron"}),
+        ("ampscale simulate torch --over", {"--overflow-above"}),
+        ("ampscale simulate my_rule.js", {"my_rule.js"}),
+    ],
+)
+def test_shell_completes_names(line, expected):
+    """Commands, presets, formats and options are completed by click's mechanism, and a RULE that is no preset as a file."""
+    variables = {"_AMPSCALE_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
+    result = CliRunner().invoke(main, env=variables, prog_name="ampscale")
+    assert {item.partition(",")[2] for item in result.output.splitlines()} == expected
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_help_documents_shell_completion(shell):
+    """The source command that the help shows prints a script for the shell."""
+    assert f"_AMPSCALE_COMPLETE={shell}_source ampscale" in invoke("--help")[1]
+    environment = {**os.environ, "_AMPSCALE_COMPLETE": f"{shell}_source"}
+    code = "import sys\nsys.argv = ['ampscale']\nfrom ampscale.cli import main\nmain()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
+    assert "_AMPSCALE_COMPLETE" in done.stdout

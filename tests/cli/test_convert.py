@@ -1,7 +1,8 @@
-"""`ampscale convert` takes a scaler from one framework's checkpoint to another's, and says what became of it."""
+"""`ampscale convert`: entries, report, detection of the format, and errors."""
 
 import json
 import re
+import shlex
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from cli.runs import Runs
 
 from ampscale import LossScaleRule, checkpoints, presets
 from ampscale.checkpoints import Run
-from ampscale.cli.convert import convert, spelled
+from ampscale.cli.convert import choose_state, convert, spelled
 
 SCALER = {"scale": 65536.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000, "_growth_tracker": 1234}
 WHOLE = {"model": {"weight": [1.0, 2.0]}, "optimizer": [{"scaler": SCALER}], "epoch": 3}
@@ -18,17 +19,17 @@ WHOLE = {"model": {"weight": [1.0, 2.0]}, "optimizer": [{"scaler": SCALER}], "ep
 
 @pytest.fixture
 def run(tmp_path):
-    """Converts a mapping, which is put into a file first; the result, and the folder."""
+    """Write a mapping to a file and convert it."""
 
     def converted(mapping, *arguments, name="in.json"):
         checkpoints.write_file(tmp_path / name, mapping)
-        return Runs(convert).invoke(tmp_path / name, *(word.replace("{}", str(tmp_path)) for word in arguments))
+        return Runs(convert).invoke(tmp_path / name, *(argument.replace("{}", str(tmp_path)) for argument in arguments))
 
     return converted
 
 
-def test_the_entries_are_printed_and_the_report_beside_them(run):
-    """The entries on standard output, so that they can be piped, and the report on standard error."""
+def test_entries_and_report_are_printed(run):
+    """The entries are printed on stdout, so that they can be piped, and the report on stderr."""
     result = run(WHOLE, "--from", "torch", "--to", "jmp")
     assert result.exit_code == 0
     assert json.loads(result.stdout) == {"loss_scale": 65536.0, "counter": 1234}
@@ -37,28 +38,30 @@ def test_the_entries_are_printed_and_the_report_beside_them(run):
         "carried    scale 2^16, 1,234 finite steps, 0 overflows",
         "dropped    min_scale: was None, is 1.0",
         "construct  period=2000, factor=2, min_loss_scale=1.0",
-        "load       construct jmp.DynamicLossScale with the entries; under jax.jit it replaces min_loss_scale by 1",
-        "growth     if no overflow comes, the scale grows after 766 steps, as before",
-        "parting    at the earliest after 17 overflows",
-        "parting    without end: for example after 17 overflows, again and again with 2,000 finite steps, 1 overflow",
+        "load       construct jmp.DynamicLossScale with the entries; under jax.jit it",
+        "           replaces min_loss_scale by 1",
+        "growth     without overflows the scale grows after 766 steps, as before",
+        "divergence earliest after 17 overflows",
+        "divergence without end, for example after 17 overflows, then repeatedly 2,000",
+        "           finite steps, 1 overflow",
     ]
 
 
 @pytest.mark.parametrize("suffix", [".json", ".safetensors", ".pt"])
-def test_the_entries_are_written(run, tmp_path, suffix):
-    """To --out, in the kind that its name says; then the report alone is printed."""
+def test_entries_are_written_to_a_file(run, tmp_path, suffix):
+    """The suffix of --out determines the file type. The report alone is printed, on stdout."""
     result = run(WHOLE, "--from", "torch", "--to", "paddle", "--out", f"{{}}/out{suffix}")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith("torch, at optimizer.0.scaler -> paddle\n")
-    found = checkpoints.load("paddle", checkpoints.read_file(tmp_path / f"out{suffix}"))
-    assert (found.rule, float(found.state.scale), int(found.state.good_steps)) == (presets.paddle(), 65536.0, 1234)
+    loaded = checkpoints.load("paddle", checkpoints.read_file(tmp_path / f"out{suffix}"))
+    assert (loaded.rule, float(loaded.state.scale), int(loaded.state.good_steps)) == (presets.paddle(), 65536.0, 1234)
     result = run({"scaler": SCALER, "weight": torch.ones(3)}, "--from", "torch", "--to", "torch", name="in.pt")
     assert json.loads(result.stdout) == SCALER
-    assert "parting    none: the two agree for ever, whatever comes" in result.stderr
+    assert "divergence none: both scales are equal for every overflow trace" in result.stderr
 
 
-def test_what_was_assumed_is_said_unless_it_is_set(run):
-    """Constants that a file does not hold are those of the preset, or those of --set under the scaler's own names."""
+def test_assumed_constants_are_reported_unless_they_are_set(run):
+    """Constants that a file does not contain are those of the preset, or those of --set under the names of the source."""
     saved = {"scale": np.array([2.0**32], np.float32), "growth_tracker": 0, "hysteresis_tracker": 1}
     result = run(saved, "--from", "megatron", "--to", "paddle", name="in.safetensors")
     assert "assumed    growth_interval = 1000" in result.stderr
@@ -75,26 +78,26 @@ def test_what_was_assumed_is_said_unless_it_is_set(run):
     assert "min_scale" not in result.stderr
 
 
-def test_a_late_growth_is_said_in_steps(run):
-    """The figure that is asked for first."""
+def test_next_growth_is_reported_in_steps(run):
+    """It can be earlier or later than in the source."""
     zero = checkpoints.convert(SCALER | {"_growth_tracker": 0}, "torch", "deepspeed").mapping
     result = run({**zero, "cur_iter": 0}, "--from", "deepspeed", "--to", "torch")
-    assert "growth     if no overflow comes, the scale grows after 2,000 steps, 1 step early" in result.stderr
+    assert "growth     without overflows the scale grows after 2,000 steps, 1 step early" in result.stderr
     static = presets.static(8.0)
     own = checkpoints.save("ampscale", checkpoints.Checkpoint(static, static.init(like=np.zeros(())))).mapping
     result = run(own, "--from", "ampscale", "--to", "ampscale")
-    assert "growth     if no overflow comes, neither scale grows again" in result.stderr
+    assert "growth     without overflows neither scale grows" in result.stderr
     result = run(own, "--from", "ampscale", "--to", "keras")
-    assert "growth     if no overflow comes, only the target's grows" in result.stderr
+    assert "growth     without overflows only the target's scale grows" in result.stderr
 
 
 def test_json_has_entries_and_report(run):
-    """Everything that the text says, and the rule that the target runs; nothing else is printed."""
+    """It contains all facts of the text, and the rule of the target; nothing else is printed."""
     result = run(WHOLE, "--from", "torch", "--to", "flax", "--json")
     assert result.stderr == ""
-    found = json.loads(result.stdout)
-    report = found["report"]
-    assert found["mapping"] == {"fin_steps": 1234, "scale": 65536.0}
+    document = json.loads(result.stdout)
+    report = document["report"]
+    assert document["mapping"] == {"fin_steps": 1234, "scale": 65536.0}
     assert (report["lossless"], report["at"], report["assumed"], report["ignored"]) == (False, "optimizer.0.scaler", {}, [])
     assert report["carried"] == {"scale": 65536.0, "good_steps": 1234, "bad_steps": 0}
     assert report["dropped"] == {
@@ -109,23 +112,24 @@ def test_json_has_entries_and_report(run):
     assert set(report["divergence"]["endless"]) == {"lead", "cycle"}
 
 
-def test_strict_tells_by_the_exit_status(run):
-    """1 unless the target is proven to go on alike; what was asked for is printed all the same."""
+def test_strict_exits_with_1_if_the_scales_can_differ(run):
+    """The output is the same as without --strict."""
     result = run(SCALER, "--from", "torch", "--to", "keras", "--strict")
     assert (result.exit_code, json.loads(result.stdout)["step_counter"]) == (1, 1234)
     assert run(SCALER, "--from", "torch", "--to", "torch", "--strict").exit_code == 0
     assert run(SCALER, "--from", "torch", "--to", "keras").exit_code == 0
-    unknown = {**SCALER, "growth_factor": 3.0}  # which leads to more scales than can be followed
+    unknown = {**SCALER, "growth_factor": 3.0}  # reaches too many scales to search
     result = run(unknown, "--from", "torch", "--to", "paddle", "--strict")
     assert result.exit_code == 1
-    assert re.search(r"^parting    not known; there is none up to step [\d,]+, whatever comes$", result.stderr, re.MULTILINE)
+    assert re.search(r"^divergence unknown; none up to step [\d,]+ for any overflow trace$", result.stderr, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--from", "numpy", "--to", "torch"], "the format must be one of"),
-        (["--from", "torch", "--to", "numpy"], "the format must be one of"),
+        (["--from", "numpy", "--to", "torch"], "unknown format 'numpy'; known formats are ampscale, torch, paddle,"),
+        (["--from", "torch", "--to", "padle"], "unknown format 'padle'; did you mean paddle?"),
+        (["--to", "torch", "--at", "model"], "IN contains the entries of no known format; --from FORMAT says which keys"),
         (["--from", "paddle", "--to", "torch"], "there is no state of paddle at the top level or below it"),
         (["--from", "torch", "--to", "jmp", "--at", "model"], "there is no state of torch at 'model'"),
         (["--from", "torch", "--to", "jmp", "--at", "nowhere"], "there must be a mapping at 'nowhere'"),
@@ -134,37 +138,88 @@ def test_strict_tells_by_the_exit_status(run):
         (["--from", "torch", "--to", "jmp", "--set", "period=x"], "a number must be written like"),
         (["--from", "torch", "--to", "jmp", "--out", "{}/out.txt"], "must end in one of"),
         (["--from", "torch", "--to", "jmp", "--out", "{}/in.json"], "--out must be another file than IN"),
-        (["--from", "torch", "--to", "ampscale", "--out", "{}/out.safetensors"], "each value in a safetensors file must be a number"),
+        (
+            ["--from", "torch", "--to", "ampscale", "--out", "{}/out.safetensors"],
+            "each value in a safetensors file must be a number",
+        ),
         (["--from", "torch"], "Missing option '--to'"),
     ],
 )
-def test_what_cannot_be_done_is_said(run, tmp_path, arguments, message):
-    """With exit status 2, and nothing is written."""
+def test_error_has_a_message(run, tmp_path, arguments, message):
+    """The exit code is 2, the message is one line, and nothing is written."""
     result = run(WHOLE, *arguments)
     assert result.exit_code == 2
-    assert message in " ".join(result.stderr.split())
-    assert result.stdout == ""
+    assert message in result.stderr
+    assert (result.stdout, result.stderr.count("\n")) == ("", 1)
     assert [file.name for file in tmp_path.iterdir()] == ["in.json"]
     assert checkpoints.read_file(tmp_path / "in.json") == WHOLE
 
 
-def test_a_file_that_is_damaged_or_missing_is_said(tmp_path):
-    """Neither shows a traceback."""
+def test_damaged_or_missing_file_is_an_error(tmp_path):
+    """Neither has a traceback."""
     (tmp_path / "cut.json").write_text('{"scale": ')
     for name, message in (("cut.json", "must be a .json file"), ("none.json", "does not exist")):
-        assert message in Runs(convert).refused(tmp_path / name, "--from", "torch", "--to", "jmp")
+        assert message in Runs(convert).error(tmp_path / name, "--from", "torch", "--to", "jmp")
 
 
-def test_other_entries_of_a_checkpoint_are_named(run):
-    """Of MindSpore's, where the scaler's stand among a network's, the first few."""
+def test_other_entries_of_a_checkpoint_are_reported(run):
+    """A checkpoint of MindSpore has the parameters of the network beside those of the scaler."""
     network = {f"dense{number}.weight": np.float32(number) for number in range(20)}
     cell = {"scale_sense": np.float32(8), "current_iterator_step": np.int32(1), "last_overflow_iterator_step": np.int32(0)}
     result = run({**network, **cell}, "--from", "mindspore_update_cell", "--to", "keras", name="in.safetensors")
-    assert "left out   dense0.weight" in result.stderr
-    assert "and 12 more: not the scaler's" in result.stderr
+    assert "ignored    dense0.weight" in result.stderr
+    assert "and 12 more: not of the scaler" in " ".join(result.stderr.split())
 
 
-def test_a_long_trace_is_cut():
-    """After eight runs of steps the rest is counted."""
+def test_long_trace_is_shortened():
+    """After eight runs, the remaining steps are counted."""
     assert spelled((Run(".", 2000), Run("x", 1))) == "2,000 finite steps, 1 overflow"
-    assert spelled((Run(".", 1), Run("x", 2)) * 5) == f"{', '.join(['1 finite step, 2 overflows'] * 4)}, and 3 steps more"
+    assert spelled((Run(".", 1), Run("x", 2)) * 5) == f"{', '.join(['1 finite step, 2 overflows'] * 4)}, and 3 more steps"
+
+
+PADDLE = {"scale": [8.0], "incr_count": 3, "decr_count": 0, "use_dynamic_loss_scaling": True}
+PADDLE |= {"incr_ratio": 2.0, "decr_ratio": 0.5, "incr_every_n_steps": 4, "decr_every_n_nan_or_inf": 1}
+
+
+@pytest.mark.parametrize("source", checkpoints.FORMATS)
+def test_format_is_detected(run, source):
+    """The entries of each format are recognized, at the top level and in a larger checkpoint."""
+    rule = presets.torch(8.0)
+    saved = checkpoints.save(source, checkpoints.Checkpoint(rule, rule.init(like=0.0))).mapping
+    assert run(saved, "--to", "torch").stderr.startswith(f"{source} -> torch\n")
+    result = run({"model": {"weight": [1.0]}, "amp": [saved]}, "--to", "torch")
+    assert result.stderr.startswith(f"{source}, at amp.0 -> torch\n")
+
+
+def test_lightning_checkpoint_is_read(tmp_path):
+    """The suffix .ckpt is read as a file of torch, and the format is detected."""
+    file = tmp_path / "epoch=1-step=9.ckpt"
+    torch.save({"state_dict": {"weight": torch.ones(2)}, "MixedPrecision": SCALER, "epoch": 1}, file)
+    result = Runs(convert).invoke(file, "--to", "jmp")
+    assert json.loads(result.stdout) == {"loss_scale": 65536.0, "counter": 1234}
+    assert result.stderr.startswith("torch, at MixedPrecision -> jmp\n")
+
+
+@pytest.mark.parametrize(
+    ("mapping", "arguments", "choices"),
+    [
+        ({"b": SCALER, "a": [SCALER | {"scale": 8.0}]}, [], "--from torch --at a.0, or --from torch --at b"),
+        ({"b": SCALER, "a": [SCALER | {"scale": 8.0}]}, ["--from", "torch"], "--at a.0, or --at b"),
+        ({"amp": SCALER, "fleet": PADDLE}, [], "--from torch --at amp, or --from paddle --at fleet"),
+        ({"my amp": SCALER, "b": SCALER | {"scale": 8.0}}, [], "--from torch --at b, or --from torch --at 'my amp'"),
+    ],
+)
+def test_several_states_are_listed_with_the_options_that_choose_them(run, mapping, arguments, choices):
+    """Each choice converts its state."""
+    result = run(mapping, "--to", "jmp", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"IN contains 2 scaler states; choose one with {choices}\n" in result.stderr
+    for choice in choices.split(", or "):
+        assert run(mapping, "--to", "jmp", *arguments, *shlex.split(choice)).exit_code == 0
+
+
+def test_many_states_are_counted():
+    """Eight choices are listed."""
+    mapping = {f"scaler{number}": SCALER | {"scale": 2.0**number} for number in range(10)}
+    with pytest.raises(ValueError, match=r"IN contains 10 scaler states; .* --at scaler7, and 2 more$"):
+        choose_state(mapping, None, None)

@@ -1,4 +1,4 @@
-"""`ampscale doctor` says what is here: with all libraries, with none, without click, and where something is wrong."""
+"""`ampscale doctor`: its report with all libraries, with none, without click, and with problems."""
 
 import json
 import os
@@ -21,7 +21,7 @@ UNKNOWN = dict.fromkeys(("version", "devices", "float16", "bfloat16", "gradients
 
 
 def run(*arguments, folder=None, paths=None, flags=("-m", "ampscale"), **environment):
-    """What `ampscale` does in a fresh interpreter that works in *folder*."""
+    """Run `ampscale` in a new process with the working directory *folder*."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("AMPSCALE")}
     if paths is not None:
         variables["PYTHONPATH"] = os.pathsep.join(map(str, paths))
@@ -35,22 +35,22 @@ def run(*arguments, folder=None, paths=None, flags=("-m", "ampscale"), **environ
     )
 
 
-def examined(*arguments, **how):
-    """The facts, and the exit status."""
-    done = run("doctor", "--json", *arguments, **how)
+def examined(*arguments, **options):
+    """Return the report and the exit code."""
+    done = run("doctor", "--json", *arguments, **options)
     assert "Traceback" not in done.stderr
     return json.loads(done.stdout), done.returncode
 
 
 def row(facts, name):
-    """What is said about one backend."""
-    (found,) = (row for row in facts["backends"] if row["backend"] == name)
-    return found
+    """Return the facts about one backend."""
+    (result,) = (row for row in facts["backends"] if row["backend"] == name)
+    return result
 
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory):
-    """The flags and the path of a Python that has this package and its two dependencies, and no site-packages."""
+    """Return flags and paths for a Python without site-packages, but with this package and its two dependencies."""
     folder = tmp_path_factory.mktemp("bare")
     for name in ("numpy", "array_api_compat", "ampscale"):
         package = Path(find_spec(name).origin).parent
@@ -61,12 +61,12 @@ def bare(tmp_path_factory):
 
 
 def beside(bare, *folders):
-    """The same Python, with what was installed into *folders*."""
+    """Return the same with the packages that were installed into *folders*."""
     return {**bare, "paths": (*bare["paths"], *folders)}
 
 
-def test_everything_that_is_here_is_found(tmp_path):
-    """Each fact about each library, as it can be found out otherwise."""
+def test_report_has_all_installed_libraries(tmp_path):
+    """The versions are those of the installed distributions."""
     facts, status = examined(folder=tmp_path)
     assert status == 0
     assert [row["backend"] for row in facts["backends"]] == NAMES
@@ -84,8 +84,8 @@ def test_everything_that_is_here_is_found(tmp_path):
         assert found["imported"] is (name == "numpy")
 
 
-def test_it_works_where_nothing_else_is_installed(bare):
-    """No array library but NumPy, neither ml_dtypes nor autograd, neither click nor rich: the facts, and the same as text."""
+def test_doctor_requires_numpy_alone(bare):
+    """The text has the facts of the JSON in 80 columns: a table, and a remark on each backend that is not usable."""
     facts, status = examined(**bare)
     assert status == 0
     assert list(facts) == ["ampscale", "python", "chosen", "backends", "problems"]
@@ -104,7 +104,9 @@ def test_it_works_where_nothing_else_is_installed(bare):
     assert (
         " ".join(" ".join(lines[:4]).split()) == f"ampscale {facts['ampscale']} python {facts['python']} chosen numpy by default"
     )
-    header, *rows = lines[5:]
+    assert max(map(len, lines)) <= 80
+    header, *rows = lines[5:-5]
+    assert lines[-5:] == ["", *(f"{backend['backend']}: {backend['why_not']}" for backend in facts["backends"][1:])]
     starts = [header.index(column) for column in header.split()]
     for line, backend in zip(rows, facts["backends"], strict=True):
         cells = [line[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)]
@@ -112,17 +114,15 @@ def test_it_works_where_nothing_else_is_installed(bare):
 
 
 def cell_of(backend, name):
-    """How a fact looks in the table."""
-    if name == "usable":
-        return "yes" if backend["usable"] else f"no: {backend['why_not']}"
+    """Return the cell of a fact in the table."""
     value = backend[name]
     if isinstance(value, bool):
         return "yes" if value else "no"
     return (", ".join(value) if isinstance(value, list) else value) or "-"
 
 
-def test_what_was_imported_before_is_told_apart(bare, pebbles, tmp_path):
-    """Asked from a program, it says what that had imported; a library may import another one while it is examined."""
+def test_imported_is_true_for_earlier_imports_only(bare, pebbles, tmp_path):
+    """A library may import another one while the report is made, which does not count."""
     code = "import pebbles\nfrom ampscale.cli.doctor import main\nmain(['--json'])"
     (tmp_path / "cupy.py").write_text("import torch\nclass ndarray:\n    pass\n")
     (tmp_path / "torch.py").write_text("class Tensor:\n    pass\n")
@@ -131,18 +131,22 @@ def test_what_was_imported_before_is_told_apart(bare, pebbles, tmp_path):
     assert imported == {"numpy": True, "cupy": False, "torch": False, "jax": False, "generic": None, "pebbles": True}
 
 
-def test_a_wrong_option_is_refused(capsys):
-    """Exit status 2, and a line that says how it is used."""
-    for arguments in (["--jsn"], ["torch"], ["--json", "torch"]):
+def test_unknown_option_or_argument_is_an_error(capsys):
+    """The exit code is 2, and the message is one line."""
+    for arguments, remedy in (
+        (["--jsn"], "did you mean --json?"),
+        (["torch"], "see ampscale doctor --help"),
+        (["--json", "x"], "see"),
+    ):
         with pytest.raises(SystemExit, match="2"):
             examine(arguments)
-        told = capsys.readouterr()
-        assert "usage: ampscale doctor [-h] [--json]" in told.err
-        assert told.out == ""
+        output = capsys.readouterr()
+        assert output.err.startswith(f"ampscale doctor: no such option or argument {arguments[-1]}; {remedy}")
+        assert (output.err.count("\n"), output.out) == (1, "")
 
 
-def test_the_source_of_the_choice_is_named(bare, tmp_path):
-    """The variable, or the path of the file, which the variable comes before."""
+def test_source_of_the_choice_is_reported(bare, tmp_path):
+    """It is the environment variable, which takes precedence, or the path of the file."""
     file = tmp_path / "ampscale.toml"
     file.write_text('backend = "numpy"')
     for variables, source in (({}, str(file)), ({"AMPSCALE_BACKEND": "numpy"}, "AMPSCALE_BACKEND")):
@@ -151,8 +155,8 @@ def test_the_source_of_the_choice_is_named(bare, tmp_path):
 
 
 @pytest.mark.clause("BACKENDS-wrong-value")
-def test_a_choice_that_cannot_be_used_is_a_problem(bare, tmp_path):
-    """Exit status 1, the error that a program would get, and the rest of the facts; so it is where the file is broken."""
+def test_unusable_choice_is_a_problem(bare, tmp_path):
+    """The exit code is 1, and the problem is the error that a program gets. An invalid file is a problem as well."""
     facts, status = examined(AMPSCALE_BACKEND="torch", **bare)
     assert status == 1
     assert facts["chosen"] == {"name": "torch", "source": "AMPSCALE_BACKEND"}
@@ -166,26 +170,27 @@ def test_a_choice_that_cannot_be_used_is_a_problem(bare, tmp_path):
     done = run("doctor", folder=tmp_path, **bare)
     (problem,) = facts["problems"]
     assert str(tmp_path / "ampscale.toml") in problem
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, f"problem: {problem}")
+    text = " ".join(done.stdout.partition("problem:")[2].split())
+    assert (done.returncode, text) == (1, " ".join(problem.split()))
 
 
 @pytest.fixture(scope="module")
 def pebbles(tmp_path_factory):
-    """A package whose backend works."""
+    """Install a package whose backend works."""
     folder = tmp_path_factory.mktemp("pebbles")
     return install(folder, "ampscale-pebbles", ["pebbles = ampscale_pebbles"], "pebbles.py", "ampscale_pebbles.py")
 
 
 @pytest.fixture(scope="module")
 def quarry(tmp_path_factory):
-    """A package whose backend fails."""
+    """Install a package whose backend fails."""
     folder = tmp_path_factory.mktemp("quarry")
     return install(folder, "ampscale-quarry", ["quarry = ampscale_quarry"], "quarry.py", "ampscale_quarry.py")
 
 
 @pytest.mark.clause("BACKENDS-third-party")
-def test_a_package_s_backend_is_among_the_others(bare, pebbles):
-    """With the package that brings it. Its float16 can be stored, but nothing can be added up: that is no support."""
+def test_backend_of_a_package_is_listed(bare, pebbles):
+    """Its float16 arrays cannot be added, so that float16 is not supported."""
     facts, status = examined(AMPSCALE_BACKEND="pebbles", **beside(bare, pebbles))
     assert (status, facts["chosen"]["name"]) == (0, "pebbles")
     expected = ["pebbles", "ampscale-pebbles 0.1", True, False, "0.3", ["pile"], False, False, False, True, None]
@@ -193,8 +198,8 @@ def test_a_package_s_backend_is_among_the_others(bare, pebbles):
 
 
 @pytest.mark.clause("BACKENDS-failure-reported")
-def test_a_package_s_backend_that_fails_is_a_problem(bare, pebbles, quarry):
-    """Exit status 1, the package and the reason; the others are as they were."""
+def test_failing_backend_of_a_package_is_a_problem(bare, pebbles, quarry):
+    """The exit code is 1, and the problem names the package and the reason."""
     facts, status = examined(**beside(bare, pebbles, quarry))
     assert status == 1
     found = row(facts, "quarry")
@@ -205,8 +210,8 @@ def test_a_package_s_backend_that_fails_is_a_problem(bare, pebbles, quarry):
 
 
 @pytest.mark.clause("BACKENDS-failure-reported")
-def test_a_package_that_takes_a_name_of_ours_is_a_problem(bare, tmp_path):
-    """Ours stays, and the package is told of; a package's backend without its library is not installed, and no problem."""
+def test_backend_of_a_package_with_a_reserved_name_is_a_problem(bare, tmp_path):
+    """The backend of ampscale is used. A backend whose library is not installed is no problem."""
     install(tmp_path, "ampscale-quarry", ["quarry = ampscale_quarry"], "ampscale_quarry.py")
     facts, status = examined(**beside(bare, tmp_path))
     assert (status, row(facts, "quarry")["why_not"]) == (0, "not installed")
@@ -215,11 +220,11 @@ def test_a_package_that_takes_a_name_of_ours_is_a_problem(bare, tmp_path):
     assert status == 1
     assert [row["backend"] for row in facts["backends"]] == [*NAMES[:-1], "quarry", "generic"]
     assert row(facts, "generic")["package"] is None
-    assert facts["problems"] == ["ampscale-impostor 0.1 brings a backend called 'generic', which is taken"]
+    assert facts["problems"] == ["ampscale-impostor 0.1 registers the backend 'generic', a name of ampscale's own"]
 
 
-def test_a_library_that_is_broken_is_listed_with_the_reason(bare, tmp_path):
-    """No problem as long as nobody chooses it. What it prints does not get between the facts."""
+def test_broken_library_is_listed_with_the_reason(bare, tmp_path):
+    """It is a problem only if it is chosen. Its output at import does not appear on stdout."""
     (tmp_path / "jax.py").write_text("print('hello')\nraise OSError('no such driver')")
     facts, status = examined(**beside(bare, tmp_path))
     assert (status, facts["problems"]) == (0, [])

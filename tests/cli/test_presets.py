@@ -1,4 +1,4 @@
-"""`ampscale presets` shows every published scaler as it is."""
+"""`ampscale presets`: the table of the published scalers, their descriptions, and JSON."""
 
 import json
 import math
@@ -16,16 +16,17 @@ CREEPING = {"growth_interval": 1, "growth_factor": 1.5, "warmup_growth_factor": 
 
 
 def run(*arguments):
-    """What the command prints, and its exit status."""
+    """Return the output of the command and its exit code."""
     result = CliRunner().invoke(main, ["presets", *arguments])
     return result.output, result.exit_code
 
 
-def test_the_list_has_a_line_for_each():
-    """Every name once, below its project and version, with its first scale and interval."""
+def test_table_has_a_line_for_each_preset():
+    """It is below the project and version, and starts with the name and the initial scale."""
     output, code = run()
     lines = output.splitlines()
     assert code == 0
+    assert max(map(len, lines)) <= 80
     for preset in PRESETS.values():
         (line,) = [line for line in lines if line.split()[:1] == [preset.name] and line.startswith("  ")]
         above = [line for line in lines[: lines.index(line)] if not line.startswith(" ")]
@@ -34,76 +35,76 @@ def test_the_list_has_a_line_for_each():
     assert "2001" in next(line for line in lines if line.startswith("  flax"))
 
 
-def test_each_is_explained_in_words():
-    """Whose it is, where its rule is written, how it moves, and how to make it."""
+def test_description_has_source_behavior_and_parameters():
+    """The examples of the docstring are omitted."""
     for preset in PRESETS.values():
         output, code = run(preset.name)
         assert code == 0
-        for said in (preset.class_name, preset.project, preset.version, preset.source_file, f"presets.{preset.name}("):
-            assert said in output
-        assert max(map(len, output.splitlines())) <= 100
+        for text in (preset.class_name, preset.project, preset.version, preset.source_file, f"presets.{preset.name}("):
+            assert text in output
+        assert max(map(len, output.splitlines())) <= 80
+        assert ">>>" not in output
         words = " ".join(output.split())
         assert all(f"- {sentence}" in words for sentence in sentences(preset.rule()))
 
 
-def test_json_has_the_rule_whole():
-    """The list as JSON: each rule goes back into the rule it came from."""
-    found = json.loads(run("--json")[0])
-    assert [each["name"] for each in found] == list(PRESETS)
-    for each in found:
-        assert LossScaleRule.from_json(json.dumps(each["rule"])) == PRESETS[each["name"]].rule()
-    assert json.loads(run("flax", "--json")[0]) == next(each for each in found if each["name"] == "flax")
-
-
-def test_an_unknown_name_is_refused_with_the_known():
-    """Exit status 2, and all names."""
-    output, code = run("pytorch")
-    assert code == 2
-    assert "torch" in output
-    assert "got 'pytorch'" in output
+def test_json_contains_the_rules():
+    """Each can be parsed into the rule of its preset."""
+    documents = json.loads(run("--json")[0])
+    assert [document["name"] for document in documents] == list(PRESETS)
+    for document in documents:
+        assert LossScaleRule.from_json(json.dumps(document["rule"])) == PRESETS[document["name"]].rule()
+    assert json.loads(run("flax", "--json")[0]) == next(document for document in documents if document["name"] == "flax")
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "sentence"),
     [
-        ({}, "The scale begins at 2^16."),
-        ({}, "It grows times 2 at the 2000th finite step in a row, and the count starts again."),
-        ({}, "It has no floor, and can reach zero."),
-        ({}, "A growth that would not be finite keeps it."),
-        ({"skip_infinite_growth": False}, "Nothing keeps it from growing to infinity."),
-        ({"initial_good_steps": -2}, "From the start and after each overflow, that is 2 steps later."),
-        ({"initial_good_steps": 1}, "From the start and after each overflow, that is 1 step sooner."),
-        ({"hysteresis": 2}, "It is multiplied by 0.5 at the 2nd overflow that is counted."),
-        ({"hysteresis": 2}, "Any finite step or a backoff makes it forget the overflows before."),
-        ({"hysteresis": 2, "reset_bad_steps_on": ()}, "Nothing makes it forget the overflows before."),
+        ({}, "The scale starts at 2^16."),
+        ({}, "It is multiplied by 2 at the 2000th finite step in a row; the count of finite steps then restarts."),
+        ({}, "It has no lower bound and can reach zero."),
+        ({}, "A growth that would be non-finite is skipped."),
+        ({"skip_infinite_growth": False}, "It can grow to infinity."),
+        ({"initial_good_steps": -2}, "After the start and after each overflow, the growth comes 2 steps later."),
+        ({"initial_good_steps": 1}, "After the start and after each overflow, the growth comes 1 step earlier."),
+        ({"hysteresis": 2}, "It is multiplied by 0.5 at the 2nd counted overflow."),
+        ({"hysteresis": 2}, "A finite step or a backoff resets the overflow count."),
+        ({"hysteresis": 2, "reset_bad_steps_on": ()}, "Nothing resets the overflow count."),
+        (
+            {"hysteresis": 2, "reset_bad_steps_on": ()},
+            "After the first backoff, every overflow backs off until the count is reset.",
+        ),
         (
             {"overflow_tolerance": 0.25},
-            "It is multiplied by 0.5 when overflows are at least 0.25 of the steps since it last moved.",
+            "It is multiplied by 0.5 when overflows reach 0.25 of the steps since the last growth or due backoff.",
         ),
-        (DIVIDING, "It is divided by 5 at every overflow, which also starts the count again."),
+        (DIVIDING, "It is divided by 5 at every overflow, which also restarts the count of finite steps."),
         ({"min_scale": 1.0, "max_scale": 2.0**24}, "It never backs off below 1 and never grows above 2^24."),
-        ({"min_scale": 1.0, "block_at_bounds": True}, "It backs off only from above 1, and may land below."),
-        ({"max_scale": 2.0**24, "block_at_bounds": True}, "It grows only from below 2^24, and may land above."),
-        ({"min_scale": 1.0, "raise_at_min_scale": True}, "A backoff that is due at the floor raises, and ends the run."),
-        ({"raise_at_or_below": 1e-4}, "An overflow that leaves it at 0.0001 or below raises, and ends the run."),
-        ({"delayed_update": True}, "A change comes into force one step late."),
-        ({"float64_factor": True}, "It is a float32, multiplied in float64 and rounded once."),
+        ({"min_scale": 1.0, "block_at_bounds": True}, "It backs off only from above 1; the result may be lower."),
+        ({"max_scale": 2.0**24, "block_at_bounds": True}, "It grows only from below 2^24; the result may be higher."),
+        (
+            {"min_scale": 1.0, "raise_at_min_scale": True},
+            "The published scaler raises an error when a backoff is due at the lower bound.",
+        ),
+        ({"raise_at_or_below": 1e-4}, "The published scaler raises an error when an overflow leaves it at 0.0001 or below."),
+        ({"delayed_update": True}, "Each change takes effect one step later."),
+        ({"float64_factor": True}, "It is a float32; its factors are applied in float64, and the result is rounded once."),
         ({"dtype": "float64"}, "It is a float64 on the host, and so are its factors."),
         ({"growth_factor": 1.0, "backoff_factor": 1.0}, "It never grows."),
         ({"growth_factor": 1.0, "backoff_factor": 1.0}, "It never backs off."),
-        (CREEPING, "It grows times 4 at every finite step until the first overflow ever, and then times 1.5."),
+        (CREEPING, "It is multiplied by 4 at every finite step before the first overflow, and by 1.5 later."),
     ],
     ids=str,
 )
-def test_every_axis_is_said(settings, said):
-    """A sentence for each, and for no rule without the axis."""
-    found = list(sentences(LossScaleRule(**settings)))
-    assert said in found
-    assert len(found) == len(set(found))
+def test_every_field_has_a_sentence(settings, sentence):
+    """No sentence is repeated."""
+    description = list(sentences(LossScaleRule(**settings)))
+    assert sentence in description
+    assert len(description) == len(set(description))
 
 
-def test_words_for_numbers():
-    """Powers of two as powers, others as they are."""
+def test_numbers_are_printed_as_powers_of_two():
+    """Other numbers and small powers are printed as decimals."""
     powers = {65536.0: "2^16", 1.0: "1", 0.5: "0.5", 8.0: "8", 16.0: "2^4", 3.0: "3", 0.8: "0.8", 2.0**-126: "2^-126"}
     assert {value: power(value) for value in [*powers, 0.0, math.inf]} == {**powers, 0.0: "0", math.inf: "inf"}
     ordinals = "1st 2nd 3rd 4th 11th 12th 13th 21st 102nd 111th 1000th"

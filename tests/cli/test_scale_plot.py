@@ -1,4 +1,4 @@
-"""The picture: that nothing in it is lost, covered or cut off, however many rules and steps there are."""
+"""The plot: nothing is lost, covered or cut off, for any number of rules and steps."""
 
 from itertools import combinations, pairwise
 
@@ -10,46 +10,46 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from ampscale import LossScaleRule, presets
-from ampscale.cli.scale_plot import CORNERS, LOOK, Heights, corners, crosses, draw, drawn
+from ampscale.cli.scale_plot import CORNERS, LOOK, Heights, corners, crosses, draw, figure_of
 from ampscale.simulation.simulate import Trajectory, simulate
 from ampscale.simulation.traces import from_flags, from_model, from_string
 
 
-def trajectory(scales, finite=None, stopped=None):
-    """One with these scales."""
+def trajectory(scales, finite=None, raised_at=None):
+    """Return a trajectory with these scales."""
     scales = np.asarray(scales, "f8")
     counts = np.zeros(scales.size, "i4")
-    return Trajectory(scales, counts, counts, np.ones(scales.size - 1, bool) if finite is None else finite, stopped)
+    return Trajectory(scales, counts, counts, np.ones(scales.size - 1, bool) if finite is None else finite, raised_at)
 
 
 @given(st.lists(st.sampled_from([0.0, 1.0, 2.0, np.inf]), min_size=1, max_size=50))
-def test_a_line_turns_where_the_scale_changes(scales):
-    """Held from each corner to the next, its scales are those of the trajectory, and no corner is idle."""
-    places, heights = corners(np.array(scales))
-    assert np.repeat(heights, np.diff([*places, len(scales)])).tolist() == scales
+def test_line_has_a_corner_at_each_change(scales):
+    """The corners determine all scales of the trajectory, and none is redundant."""
+    positions, heights = corners(np.array(scales))
+    assert np.repeat(heights, np.diff([*positions, len(scales)])).tolist() == scales
     assert all(one != other for one, other in pairwise(heights))
 
 
 @pytest.mark.parametrize("steps", [3000, 99_999])
-def test_a_dense_line_is_a_band_of_its_extremes(steps):
-    """Each stretch has its least and its largest scale, also one that it has for one step."""
+def test_dense_line_is_a_band_of_its_extremes(steps):
+    """Each part is represented by its smallest and its largest scale, even if it has them for a single step."""
     scales = np.where(np.arange(steps) % 2, 2.0, 4.0)
     scales[steps // 3], scales[-1] = 2.0**60, 2.0**-60
-    places, bands = corners(scales)
-    assert places.size == bands.size == CORNERS
-    for start, stop, least, largest in zip(places[::2], [*places[2::2], steps], bands[::2], bands[1::2], strict=True):
+    positions, bands = corners(scales)
+    assert positions.size == bands.size == CORNERS
+    for start, stop, least, largest in zip(positions[::2], [*positions[2::2], steps], bands[::2], bands[1::2], strict=True):
         assert (least, largest) == (scales[start:stop].min(), scales[start:stop].max())
 
 
-def test_few_overflows_have_a_cross_each():
-    """Also the one at which the scaler stops."""
+def test_every_overflow_has_a_cross():
+    """The step of an error has one as well."""
     found = simulate(presets.deepspeed(init_scale=4.0, hysteresis=1), from_string("..xx..x.x..."))
     assert found.raised_at is not None
     assert crosses(found, Heights([found]), 12).tolist() == [2, 3, 6]
 
 
-def test_of_crosses_in_one_place_the_first_is_drawn():
-    """Every overflow has a cross within its own width and height; there are no more than there are places."""
+def test_of_overlapping_crosses_the_first_is_drawn():
+    """Every overflow has a cross in its cell of the grid."""
     found = simulate(presets.torch(growth_interval=5), from_model(200_000, 2.0**12, noise=2.0))
     heights = Heights([found])
     drawn_at, all_at = crosses(found, heights, 200_000), np.flatnonzero(~found.finite)
@@ -61,8 +61,8 @@ def test_of_crosses_in_one_place_the_first_is_drawn():
         assert np.abs(columns[step * 150 // 200_000] - heights.of(found.scales[step], 0)).min() <= tall
 
 
-def test_zero_and_infinity_have_places_of_their_own():
-    """Below and above all others, and named."""
+def test_zero_and_infinity_have_their_own_heights():
+    """They are below and above all others, and are labelled."""
     heights = Heights([trajectory([0.0, 2.0**-3, 2.0**5, np.inf])])
     placed = heights.of(np.array([0.0, 2.0**-3, 2.0**5, np.inf]), 0)
     assert all(one < other for one, other in pairwise(placed))
@@ -72,8 +72,8 @@ def test_zero_and_infinity_have_places_of_their_own():
 
 
 @pytest.mark.parametrize("rules", [2, 5, 12])
-def test_lines_that_coincide_lie_side_by_side(rules):
-    """Each rule below the one before it, by more than half a line; all together less than a power of two apart."""
+def test_equal_scales_are_drawn_side_by_side(rules):
+    """Adjacent lines are more than half a line width apart, and all are less than a power of two apart."""
     heights = Heights([trajectory([2.0**10, 2.0**18])] * rules)
     placed = [float(heights.of(np.array(2.0**12), index)) for index in range(rules)]
     apart = heights.power * -np.diff(placed)
@@ -90,13 +90,13 @@ ODD = {
     "no-steps": [trajectory([2.0**16])] * 2,
     "no-power-of-two": [trajectory([3.0, 3.3, 3.63])],
     "dense": [simulate(presets.torch(growth_interval=1), from_flags(np.arange(30_000) % 2 == 0))] * 3,
-    "stopped": [trajectory([2.0, 1.0], np.array([False]), stopped=1), trajectory([2.0, 1.0, 1.0])],
+    "an-error": [trajectory([2.0, 1.0], np.array([False]), raised_at=1), trajectory([2.0, 1.0, 1.0])],
 }
 
 
 @pytest.mark.parametrize("name", ODD)
 def test_every_trajectory_can_be_drawn(name, tmp_path):
-    """Without a warning; names that begin with an underscore or hold a dollar are names."""
+    """There is no warning. Names with an underscore or a dollar sign are not interpreted by matplotlib."""
     for suffix in ("png", "svg"):
         path = tmp_path / f"odd.{suffix}"
         draw({f"_{index}$name$_": found for index, found in enumerate(ODD[name])}, [-1, 0], path)
@@ -104,18 +104,18 @@ def test_every_trajectory_can_be_drawn(name, tmp_path):
 
 
 def boxes(artists, canvas):
-    """The boxes of artists, in pixels: left, bottom, right, top."""
+    """Return the bounding boxes of artists in pixels: left, bottom, right, top."""
     return [artist.get_window_extent(canvas.get_renderer()).extents for artist in artists]
 
 
 @pytest.mark.parametrize(("rules", "repeats"), [(1, 1), (2, 10), (12, 1), (26, 10)])
-def test_words_neither_meet_nor_leave_the_picture(rules, repeats):
-    """Nothing is cut off; numbers of steps stand beside or above each other, the title above them, the legend below the axes."""
+def test_texts_neither_overlap_nor_leave_the_picture(rules, repeats):
+    """The title is above the marked steps, and the legend is below the axes."""
     trace = from_string(repeats * "....x....x.x.....xx......x........")
     found = {name: simulate(rule, trace) for name, rule in list(SAME.items())[:rules]}
     marks = list(range(-1, rules - 2))
     with rc_context(LOOK):
-        figure = drawn(found, marks)
+        figure = figure_of(found, marks)
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
         (axes,) = figure.axes
@@ -133,9 +133,9 @@ def test_words_neither_meet_nor_leave_the_picture(rules, repeats):
             assert legend <= boxes([axes.xaxis.label], canvas)[0][1]
 
 
-def test_the_legend_has_every_name():
-    """With its number, and the step at which its scaler raises."""
-    found = dict(zip(("_one", "b$"), ODD["stopped"], strict=True))
+def test_legend_has_every_rule():
+    """An entry has the number, the name, and the step of an error."""
+    found = dict(zip(("_one", "b$"), ODD["an-error"], strict=True))
     with rc_context(LOOK):
-        (legend,) = drawn(found, []).legends
+        (legend,) = figure_of(found, []).legends
     assert [text.get_text() for text in legend.get_texts()] == ["1  _one, raises at step 1", r"2  b\$"]

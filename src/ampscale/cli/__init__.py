@@ -1,11 +1,11 @@
-"""The commands: here, and only here, something is printed, drawn or parsed."""
+"""Command line. No other package of ampscale prints, draws pictures or parses arguments."""
 
 import sys
 from errno import EPIPE
 
 
 def main() -> None:
-    """The command line. An error of the system, such as a full disk behind stdout or a picture, ends it in one line."""
+    """Run the command line. An operating-system error, such as a full disk, ends it with one line and exit code 1."""
     if sys.stdout is None:
         sys.exit("ampscale: stdout must be open")
     try:
@@ -14,12 +14,12 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except OSError as error:
-        sys.stdout = None  # or Python would write what is left when it ends, and fail again
+        sys.stdout = None  # Python would flush it at exit, and fail again
         sys.exit(1 if error.errno == EPIPE else f"ampscale: {error}")
 
 
 def _run() -> None:
-    """`doctor` comes before click is looked for, since it must work where nothing else is installed."""
+    # `doctor` must work without click, which the other commands import.
     if sys.argv[1:2] == ["doctor"]:
         from .doctor import main as doctor
 

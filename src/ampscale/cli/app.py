@@ -1,5 +1,5 @@
 """
-Command line. Each command imports what it needs when it runs, so that `ampscale --help` stays light.
+Command line. A command imports what it needs when it runs, so that `ampscale --help` is fast.
 
 Other packages add commands with an entry point of the group `GROUP`, as `ampscale-conformance` does.
 """
@@ -7,14 +7,16 @@ Other packages add commands with an entry point of the group `GROUP`, as `ampsca
 from importlib.metadata import EntryPoint, entry_points
 
 from .. import __version__
-from .extras import MISSING
+from .extras import exit_without
 
 try:
     import click
 except ModuleNotFoundError:
-    raise SystemExit(MISSING.format("click", "cli")) from None
+    exit_without("click", "cli")
 
-from .compare import compare  # click comes first, so that its absence is reported
+# All of these import click, so that they follow the check above.
+from .commands import Command, examples, suggestion
+from .compare import compare
 from .convert import convert
 from .demo.command import demo
 from .identify import identify
@@ -22,28 +24,46 @@ from .presets import presets
 from .simulate import simulate
 
 GROUP = "ampscale.commands"
+EPILOG = """\b
+Shell completion of commands, options, presets and formats; the line belongs
+into ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish:
+  bash  eval "$(_AMPSCALE_COMPLETE=bash_source ampscale)"
+  zsh   eval "$(_AMPSCALE_COMPLETE=zsh_source ampscale)"
+  fish  _AMPSCALE_COMPLETE=fish_source ampscale | source
+
+""" + examples("ampscale presets torch", "ampscale compare torch paddle --trace '..x.x'")
 
 
-class Commands(click.Group):
-    """The library's commands, and those of other packages, each of which is loaded when it is named or listed."""
+class Commands(Command, click.Group):
+    """Commands of ampscale and of other packages. A command of another package is imported when it is named or listed."""
 
-    def list_commands(self, context: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, sorted."""
-        return sorted({*super().list_commands(context), *entry_points(group=GROUP).names})
+        return sorted({*super().list_commands(ctx), *entry_points(group=GROUP).names})
 
-    def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """Return the command called *name*, the library's own if it has one; None if there is none."""
-        return super().get_command(context, name) or _brought(name)
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command called *cmd_name*, and None if there is none. Commands of ampscale come first."""
+        return super().get_command(ctx, cmd_name) or _third_party_command(cmd_name)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the name and the command that *args* start with, and the remaining arguments."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchOption:
+            raise
+        except click.UsageError:
+            remedy = suggestion(args[0], [*self.list_commands(ctx), "conform"], "see ampscale --help")
+            raise click.UsageError(f"no such command {args[0]!r}; {remedy}", ctx) from None
 
 
-def _brought(name: str) -> click.Command | None:
+def _third_party_command(name: str) -> click.Command | None:
     for point in entry_points(group=GROUP, name=name):
         return _loaded(point)
-    return _failing(name, "conform is not installed: pip install ampscale-conformance") if name == "conform" else None
+    return _failing(name, "conform is not installed: pip install ampscale-conformance", 2) if name == "conform" else None
 
 
 def _loaded(point: EntryPoint) -> click.Command:
-    """Return the command of an entry point, or one that reports in a single line why it cannot be loaded."""
+    """Return the command of an entry point. If it cannot be loaded, return a command that prints the reason in one line."""
     try:
         command = point.load()
     except Exception as error:  # noqa: BLE001 - importing another package may raise anything
@@ -57,26 +77,29 @@ def _label(point: EntryPoint) -> str:
     return f"the command {point.name} of {point.dist.name} {point.dist.version}" if point.dist else f"the command {point.name}"
 
 
-def _failing(name: str, message: str) -> click.Command:
-    """Return a command that takes any arguments and ends with *message*, which is its help as well."""
+def _failing(name: str, message: str, code: int = 1) -> click.Command:
+    """Return a command that accepts any arguments, prints *message*, which is also its help, and exits with *code*."""
 
     def fail() -> None:
-        raise SystemExit(f"ampscale: {message}")
+        click.echo(f"ampscale: {message}", err=True)
+        raise SystemExit(code)
 
     settings = {"ignore_unknown_options": True, "allow_extra_args": True}
     return click.Command(name, settings, fail, short_help=message, add_help_option=False)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("ampscale", cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ampscale")
 def main() -> None:
     """Loss scaling for mixed-precision training."""
 
 
-@main.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
+@main.command(
+    short_help="List the installed array libraries.", add_help_option=False, context_settings={"ignore_unknown_options": True}
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def doctor(arguments: tuple[str, ...]) -> None:
-    """Say which array libraries are here, what they can do, and which one is chosen."""
+    """List the array libraries that are installed, what they can do, and which one is chosen."""
     from .doctor import main as examine
 
     raise SystemExit(examine(list(arguments)))

@@ -1,35 +1,56 @@
-"""`ampscale convert`: the state of a scaler from one framework's checkpoint for another framework's scaler."""
+"""`ampscale convert`: the state of a loss scaler, converted from the checkpoint of one framework to that of another."""
 
 import json
 import math
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..parsing import excerpt, json_text
-from .describe import counted, power
+from .commands import Command, Name, examples
+from .describe import counted, fold, power
 from .rule_arguments import constant
 
 if TYPE_CHECKING:  # imported when the command runs
     from ..checkpoints import Checkpoint, ConversionReport, Divergence, RunLengths
 
-SHOWN = 8  # runs of a trace that are spelled out, and keys of a list
+SHOWN = 8  # run lengths of a trace, keys and states that are printed
+INDENT = " " * 11
 
 
-@click.command()
+def _formats() -> Iterable[str]:
+    from ..checkpoints import FORMATS
+
+    return FORMATS
+
+
+FORMAT = Name("format", _formats)
+
+
+@click.command(
+    cls=Command,
+    short_help="Convert the state of a loss scaler to another framework.",
+    epilog=examples(
+        "ampscale convert checkpoint.pt --to paddle --out scaler.json",
+        "ampscale convert scaler.json --from megatron --to torch --set hysteresis=1",
+    ),
+)
 @click.argument("file", metavar="IN", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--from", "source", required=True, metavar="FORMAT", help="What has saved IN.")
-@click.option("--to", "target", required=True, metavar="FORMAT", help="What is to go on.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where to write: .json, .safetensors, .pt.")
-@click.option("--at", metavar="PATH", help="Where in IN the scaler is: optimizer.loss_scaler.0; else it is looked for.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="What the scaler of IN was constructed with.")
-@click.option("--json", "as_json", is_flag=True, help="Print entries and report as JSON, and nothing else.")
-@click.option("--strict", is_flag=True, help="Exit with 1 unless the target is proven to go on alike whatever comes.")
+@click.option("--from", "source", type=FORMAT, metavar="FORMAT", help="Format of the scaler in IN. [default: detect it]")
+@click.option("--to", "target", required=True, type=FORMAT, metavar="FORMAT", help="Format to convert to.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write: .json, .safetensors or .pt.")
+@click.option("--at", metavar="PATH", help="Path of the scaler in IN, such as optimizer.loss_scaler.0. [default: search for it]")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Constructor argument of the source, if IN does not contain it."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the entries and the report as JSON and nothing else.")
+@click.option("--strict", is_flag=True, help="Exit with 1 unless both scales are equal for every overflow trace.")
 def convert(
     file: Path,
-    source: str,
+    source: str | None,
     target: str,
     out: Path | None,
     at: str | None,
@@ -40,18 +61,19 @@ def convert(
     """
     Convert the state of a loss scaler from one framework to another.
 
-    IN is a checkpoint in JSON, safetensors, or torch's own format (.pt, .pth, .bin), alone or with all else that was saved. Its
-    scaler is looked for by its keys. FORMAT is one of ampscale, torch, paddle, mindspore, mindspore_update_cell, megatron,
-    deepspeed, deepspeed_fp16_optimizer, keras, flax, jmp.
+    IN is a checkpoint in JSON, safetensors, or torch's format (.pt, .pth, .bin, or Lightning's .ckpt). It may contain other
+    entries; the scaler is found by its keys. FORMAT is one of ampscale, torch, paddle, mindspore, mindspore_update_cell,
+    megatron, deepspeed, deepspeed_fp16_optimizer, keras, flax, jmp.
 
-    Prints the entries for the target, unless they are written to --out, and a report: what was carried, assumed and dropped,
-    what to construct the target with, and how far the two can part, over all sequences of overflows. Constants that IN does
-    not hold are set under the scaler's own names: --set period=500 for jmp.
+    The command prints the entries for the target, unless --out is given, and a report: what was carried over, assumed and
+    dropped, which arguments the target requires, and how far the two scales can diverge over all overflow traces. --set specifies
+    constants that IN does not contain, under the names of the source: --set period=500 for jmp.
     """
     from .. import checkpoints
 
     try:
         entries = checkpoints.read_file(file)
+        source, at = choose_state(entries, source, at)
         saved = checkpoints.convert(entries, source, target, settings=dict(map(_setting, settings)), at=at)
         if out is not None:
             _check_other(file, out)
@@ -59,54 +81,87 @@ def convert(
     except (ImportError, OSError, TypeError, ValueError) as error:
         raise click.UsageError(str(error)) from error
     if as_json:
-        click.echo(json_text({"mapping": saved.mapping, "report": described(saved.report)}, indent=2))
+        click.echo(json_text({"mapping": saved.mapping, "report": document(saved.report)}, indent=2))
     else:
         if out is None:
             click.echo(json_text(saved.mapping, indent=2))
-        click.echo("\n".join(_lines(source, target, saved.report)), err=out is None)
+        lines = (fold(line, INDENT) for line in _lines(source, target, saved.report))
+        click.echo("\n".join(lines), err=out is None)
     if strict and not saved.report.lossless:
         raise SystemExit(1)
 
 
-def described(report: "ConversionReport") -> dict[str, Any]:
-    """A report for JSON; what has no end is the string "without end"."""
-    found, (before, after) = report.divergence, report.growth
-    endless = None if found.endless is None else {"lead": found.endless[0], "cycle": found.endless[1]}
+def choose_state(entries: Any, source: str | None, at: str | None) -> tuple[str, str | None]:
+    """
+    Return the format and the path of the only scaler state in a checkpoint.
+
+    Raises:
+        ValueError: There are several, or none and *source* is None. With a *source*, `checkpoints.convert` reports that there
+            is none, since it can say which keys are missing.
+    """
+    from ..checkpoints import FORMATS
+    from ..checkpoints.formats.locate import find_states
+
+    formats = FORMATS.values() if source is None else [FORMATS[source]]
+    states = find_states(formats, entries, at)
+    if len(states) > 1:
+        choices = [" ".join(_options(*state, source, at)) for state in states[:SHOWN]]
+        more = f", and {len(states) - SHOWN} more" if len(states) > SHOWN else ""
+        raise ValueError(f"IN contains {len(states)} scaler states; choose one with {', or '.join(choices)}{more}")
+    if states:
+        return states[0]
+    if source is None:
+        raise ValueError("IN contains the entries of no known format; --from FORMAT says which keys are missing")
+    return source, at
+
+
+def _options(name: str, path: str, source: str | None, at: str | None) -> Iterator[str]:
+    """Yield the options that choose a state and were not given."""
+    if source is None:
+        yield f"--from {name}"
+    if at is None:
+        yield f"--at {shlex.quote(path)}"
+
+
+def document(report: "ConversionReport") -> dict[str, Any]:
+    """Return a report as values that JSON can hold. An unlimited number of steps is the string "without end"."""
+    divergence, (source_growth, target_growth) = report.divergence, report.growth
+    endless = None if divergence.endless is None else {"lead": divergence.endless[0], "cycle": divergence.endless[1]}
     return {
         "lossless": report.lossless,
         "at": report.source.at,
         "carried": _state(report.source),
         "assumed": dict(report.source.assumed),
         "ignored": list(report.source.ignored),
-        "dropped": {name: {"was": was, "is": now} for name, (was, now) in report.dropped.items()},
+        "dropped": {name: {"was": old, "is": new} for name, (old, new) in report.dropped.items()},
         "settings": dict(report.settings),
         "taken": report.taken,
         "rule": json.loads(report.target.rule.to_json()),
-        "next_growth": {"source": before, "target": after},
+        "next_growth": {"source": source_growth, "target": target_growth},
         "divergence": {
-            "first": found.first,
-            "steps": "without end" if found.steps == math.inf else found.steps,
+            "first": divergence.first,
+            "steps": "without end" if divergence.steps == math.inf else divergence.steps,
             "endless": endless,
-            "searched": found.searched,
+            "searched": divergence.searched,
         },
     }
 
 
 def _lines(source: str, target: str, report: "ConversionReport") -> Iterator[str]:
-    """A report for reading."""
-    place = f", at {report.source.at}" if report.source.at else ""
-    yield f"{source}{place} -> {target}"
+    """Yield the lines of a report."""
+    path = f", at {report.source.at}" if report.source.at else ""
+    yield f"{source}{path} -> {target}"
     yield f"carried    {', '.join(_carried(report.source))}"
     yield from (f"assumed    {name} = {value!r}" for name, value in report.source.assumed.items())
-    yield from (f"dropped    {name}: was {was!r}, is {now!r}" for name, (was, now) in report.dropped.items())
+    yield from (f"dropped    {name}: was {old!r}, is {new!r}" for name, (old, new) in report.dropped.items())
     if report.source.ignored:
         shown, more = report.source.ignored[:SHOWN], len(report.source.ignored) - SHOWN
-        yield f"left out   {', '.join(map(str, shown))}{f' and {more} more' if more > 0 else ''}: not the scaler's"
+        yield f"ignored    {', '.join(map(str, shown))}{f' and {more} more' if more > 0 else ''}: not of the scaler"
     if report.settings:
         yield f"construct  {', '.join(f'{name}={value!r}' for name, value in report.settings.items())}"
     yield f"load       {report.taken}"
     yield f"growth     {_growth(*report.growth)}"
-    yield from (f"parting    {line}" for line in _parting(report.divergence))
+    yield from (f"divergence {line}" for line in _divergence(report.divergence))
 
 
 def _carried(source: "Checkpoint") -> Iterator[str]:
@@ -116,53 +171,57 @@ def _carried(source: "Checkpoint") -> Iterator[str]:
     yield counted(state["bad_steps"], "overflow")
 
 
-def _growth(before: int | None, after: int | None) -> str:
-    """By how much the next growth is late or early."""
-    if before is None or after is None:
-        never = "neither scale grows again" if before == after else f"only the {'source' if after is None else 'target'}'s grows"
-        return f"if no overflow comes, {never}"
-    late = f"{counted(abs(after - before), 'step')} {'late' if after > before else 'early'}" if after != before else "as before"
-    return f"if no overflow comes, the scale grows after {counted(after, 'step')}, {late}"
+def _growth(source: int | None, target: int | None) -> str:
+    """Describe the next growth of the target, and how late or early it is."""
+    if source is None or target is None:
+        never = (
+            "neither scale grows" if source == target else f"only the {'source' if target is None else 'target'}'s scale grows"
+        )
+        return f"without overflows {never}"
+    shift = (
+        f"{counted(abs(target - source), 'step')} {'late' if target > source else 'early'}" if target != source else "as before"
+    )
+    return f"without overflows the scale grows after {counted(target, 'step')}, {shift}"
 
 
-def _parting(found: "Divergence") -> Iterator[str]:
-    """How far the two can part."""
-    if found.steps == 0:
-        yield "none: the two agree for ever, whatever comes"
+def _divergence(divergence: "Divergence") -> Iterator[str]:
+    """Describe when, and for how many steps, the two scales can differ."""
+    if divergence.steps == 0:
+        yield "none: both scales are equal for every overflow trace"
         return
-    if found.first is None:
-        yield f"not known; there is none up to step {found.searched:,}, whatever comes"
+    if divergence.first is None:
+        yield f"unknown; none up to step {divergence.searched:,} for any overflow trace"
         return
-    yield f"at the earliest after {spelled(found.first) or 'no step'}"
-    if found.endless is not None:
-        lead, cycle = found.endless
-        yield f"without end: for example after {spelled(lead) or 'no step'}, again and again with {spelled(cycle)}"
-    elif found.steps is None:
-        yield "for how many steps is not known"
+    yield f"earliest after {spelled(divergence.first) or 'no step'}"
+    if divergence.endless is not None:
+        lead, cycle = divergence.endless
+        yield f"without end, for example after {spelled(lead) or 'no step'}, then repeatedly {spelled(cycle)}"
+    elif divergence.steps is None:
+        yield "in an unknown number of steps"
     else:
-        yield f"in at most {counted(int(found.steps), 'step')} of a run"
+        yield f"in at most {counted(int(divergence.steps), 'step')} of a run"
 
 
 def spelled(trace: "RunLengths") -> str:
-    """A trace in words: 766 finite steps, 1 overflow."""
-    words = [counted(steps, "finite step" if symbol == "." else "overflow") for symbol, steps in trace[:SHOWN]]
+    """Return an overflow trace as text, such as "766 finite steps, 1 overflow"."""
+    texts = [counted(steps, "finite step" if symbol == "." else "overflow") for symbol, steps in trace[:SHOWN]]
     more = sum(run.steps for run in trace[SHOWN:])
-    return ", ".join([*words, *([f"and {counted(more, 'step')} more"] if more else [])])
+    return ", ".join([*texts, *([f"and {counted(more, 'more step')}"] if more else [])])
 
 
 def _state(checkpoint: "Checkpoint") -> dict[str, Any]:
     return {name: value.item() for name, value in checkpoint.state._asdict().items() if value is not None}
 
 
-def _setting(word: str) -> tuple[str, Any]:
-    """``("period", 500)`` for ``period=500``."""
-    key, equals, value = word.partition("=")
+def _setting(text: str) -> tuple[str, Any]:
+    """Parse ``period=500`` into ``("period", 500)``."""
+    key, equals, value = text.partition("=")
     if not equals:
-        raise ValueError(f"a setting must be written as KEY=VALUE, got {excerpt(word)}")
+        raise ValueError(f"a setting must be written as KEY=VALUE, got {excerpt(text)}")
     return key.strip(), constant(value.strip())
 
 
 def _check_other(file: Path, out: Path) -> None:
-    """A whole checkpoint is not replaced by the entries of its scaler."""
+    """Raise an error if --out would replace a whole checkpoint by the entries of its scaler."""
     if out.exists() and out.samefile(file):
         raise ValueError(f"--out must be another file than IN, got {out}")

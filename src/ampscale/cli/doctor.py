@@ -1,7 +1,7 @@
 """
-What is here: the array libraries, what they can do, and which one is chosen.
+`ampscale doctor`: the array libraries that are installed, what they can do, and which one is chosen.
 
-Needs neither click nor rich, nor any array library but NumPy. Of all commands it alone imports every library there is.
+This command requires NumPy alone, neither click nor rich. It is the only one that imports every installed array library.
 
 Spec: BACKENDS-failure-reported, BACKENDS-wrong-value.
 """
@@ -10,10 +10,12 @@ import argparse
 import json
 import platform
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
+from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from .. import __version__
 from ..backends import Backend, generic, list_backends
@@ -23,24 +25,46 @@ from ..core.dtypes import name_of
 from ..core.typing import Array, Namespace
 from ..parsing import cut
 
-COLUMNS = ("backend", "version", "imported", "devices", "float16", "bfloat16", "gradients", "package", "usable")
+COLUMNS = ("backend", "version", "imported", "devices", "float16", "bfloat16", "gradients", "usable")
+EXAMPLES = """examples:
+  ampscale doctor
+  ampscale doctor --json"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2 and one line on stderr."""
+        self.exit(2, f"{self.prog}: {message}\n")
 
 
 def main(arguments: list[str]) -> int:
-    """Prints what was found. 1 where the chosen backend cannot be used, or one that a package brings fails; else 0."""
-    parser = argparse.ArgumentParser(
-        prog="ampscale doctor", description="Says which array libraries are here, and what is chosen."
+    """
+    Print the report.
+
+    Returns:
+        The exit code: 1 if the chosen backend cannot be used or the backend of a package fails, and 0 otherwise.
+    """
+    parser = _Parser(
+        "ampscale doctor",
+        description="List the installed array libraries, what they can do, and the chosen one.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    parser.add_argument("--json", action="store_true", help="print the same facts as JSON")
-    as_json = parser.parse_args(arguments).json
-    with redirect_stdout(sys.stderr):  # a library may say something when it is imported
-        found = examined()
-    sys.stdout.write((json.dumps(found, indent=2) if as_json else text(found)) + "\n")
-    return 1 if found["problems"] else 0
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        nearest = get_close_matches(unknown[0], ["--json", "--help"], n=1)
+        remedy = f"did you mean {nearest[0]}?" if nearest else "see ampscale doctor --help"
+        parser.error(f"no such option or argument {cut(unknown[0])}; {remedy}")
+    with redirect_stdout(sys.stderr):  # a library may print something when it is imported
+        report = examine()
+    sys.stdout.write((json.dumps(report, indent=2) if options.json else text(report)) + "\n")
+    return 1 if report["problems"] else 0
 
 
-def examined() -> dict[str, Any]:
-    """All facts, for JSON. Libraries are imported."""
+def examine() -> dict[str, Any]:
+    """Import the installed libraries and return the report, as values that JSON can hold."""
     imported = {name: is_imported(name) for name in list_backends()}
     rows = [_backend(name, imported[name]) for name in imported]
     choice = _choice()
@@ -54,17 +78,27 @@ def examined() -> dict[str, Any]:
     }
 
 
-def text(found: dict[str, Any]) -> str:
-    """The facts, for reading."""
-    head = [("ampscale", found["ampscale"]), ("python", found["python"])]
-    head += [(name, _cell(found["chosen"][key])) for name, key in (("chosen", "name"), ("by", "source"))]
-    rows = [[_cell(row.get(column)) for column in COLUMNS[:-1]] + [_usable(row)] for row in found["backends"]]
-    problems = [f"problem: {problem}" for problem in found["problems"]]
-    return "\n".join([*_aligned(head), "", *_aligned([COLUMNS, *rows]), *([""] * bool(problems)), *problems])
+def text(report: dict[str, Any]) -> str:
+    """Return the report as text: the versions and the choice, a table of the backends, remarks on them, and the problems."""
+    head = [("ampscale", report["ampscale"]), ("python", report["python"])]
+    head += [(name, _cell(report["chosen"][key])) for name, key in (("chosen", "name"), ("by", "source"))]
+    rows = [[_cell(row.get(column)) for column in COLUMNS] for row in report["backends"]]
+    problems = [f"problem: {problem}" for problem in report["problems"]]
+    remarks = [remark for row in report["backends"] for remark in _remarks(row)]
+    table = _aligned([COLUMNS, *rows])
+    lines = [*_aligned(head), "", *table, *([""] * bool(remarks)), *remarks, *([""] * bool(problems)), *problems]
+    return "\n".join(textwrap.fill(line, 80, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
+
+
+def _remarks(row: dict[str, Any]) -> Iterator[str]:
+    if row["package"] is not None:
+        yield f"{row['backend']}: a backend of {row['package']}"
+    if not row["usable"]:
+        yield f"{row['backend']}: {row['why_not']}"
 
 
 def _choice() -> dict[str, Any]:
-    """What is chosen, by whom, and why it cannot be used."""
+    """Return the chosen backend, the source of the choice, and why the backend cannot be used."""
     choice: dict[str, Any] = {"name": None, "source": None, "why_not": None}
     try:
         choice |= {key: cut(value, 400) for key, value in configured()._asdict().items()}
@@ -75,16 +109,16 @@ def _choice() -> dict[str, Any]:
 
 
 def _failing() -> Iterator[str]:
-    """What is wrong with the backends that installed packages bring."""
+    """Yield the problems with backends of installed packages."""
     for name in list_backends():
         if name in RESERVED:
-            yield from (f"{package} brings a backend called {name!r}, which is taken" for package in packages_of(name))
+            yield from (f"{package} registers the backend {name!r}, a name of ampscale's own" for package in packages_of(name))
         elif (reason := why_not(name)) and reason.startswith("failed"):
             yield f"the backend {label(name)} {reason}"
 
 
 def _backend(name: str, imported: bool) -> dict[str, Any]:
-    """The facts about one backend; None for what cannot be found out."""
+    """Return the facts about one backend; None for a fact that is not known."""
     facts: dict[str, Any] = {"backend": name, "package": None, "installed": None, "imported": None}
     facts |= dict.fromkeys(("version", "devices", "float16", "bfloat16", "gradients"))
     if name != generic.NAME:
@@ -97,8 +131,8 @@ def _backend(name: str, imported: bool) -> dict[str, Any]:
 
 
 def _abilities(name: str) -> dict[str, Any]:
-    """What the library called *name*, which is imported, can do."""
-    with suppress(RuntimeError):  # `why_not` tells
+    """Import the library called *name*, and return its version and capabilities."""
+    with suppress(RuntimeError):  # `why_not` returns the reason
         load(name)
     version = getattr(sys.modules.get(name), "__version__", None)
     if why_not(name):
@@ -109,36 +143,32 @@ def _abilities(name: str) -> dict[str, Any]:
 
 
 def _adds(backend: Backend, dtype: str) -> bool:
-    """Whether arrays of *dtype* can be made and added up: it is tried."""
+    """Return True if arrays of *dtype* can be created and added, which is tried."""
     try:
         xp = backend.namespace()
         values = xp.asarray([1.5, 2.5], dtype=_dtype(xp, dtype))
         return name_of(values.dtype) == dtype and _number(values + values, 1) == 5.0
-    except Exception:  # noqa: BLE001 - a library may say no in any way
+    except Exception:  # noqa: BLE001 - a library may fail in any way
         return False
 
 
 def _differentiates(backend: Backend) -> bool:
-    """Whether the backend knows that the derivative of x**2 is 6 where x is 3."""
+    """Return True if the backend computes 6 as the derivative of x**2 at x = 3."""
     try:
         xp = backend.namespace()
         loss, pullback = backend.vjp(lambda values: (values * values)[0], xp.asarray([3.0], dtype=xp.float32))
         return _number(pullback(xp.ones_like(loss)), 0) == 6.0
-    except Exception:  # noqa: BLE001 - a library may say no in any way
+    except Exception:  # noqa: BLE001 - a library may fail in any way
         return False
 
 
 def _dtype(xp: Namespace, name: str) -> Any:
-    """The library's own dtype of this name, or that of ml_dtypes."""
+    """Return the dtype called *name* of the library, or of ml_dtypes if the library has none."""
     return getattr(xp, name, None) or getattr(import_module("ml_dtypes"), name)
 
 
 def _number(values: Array, index: int) -> float:
     return float(values[index])
-
-
-def _usable(row: dict[str, Any]) -> str:
-    return "yes" if row["usable"] else f"no: {row['why_not']}"
 
 
 def _cell(value: Any) -> str:

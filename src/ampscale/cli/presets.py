@@ -1,49 +1,52 @@
-"""`ampscale presets`: the published scalers side by side, or one of them in words."""
+"""`ampscale presets`: table of the published scalers, or a description of one of them."""
 
 import inspect
 import json
-import textwrap
 from dataclasses import asdict
 from typing import Any
 
 import click
 
 from ..core.rule import LossScaleRule
-from ..parsing import excerpt
 from ..presets import LARGEST, PRESETS, TINY, Preset
-from .describe import power, sentences
+from .commands import Command, Name, examples
+from .describe import fold, power, sentences
 
-COLUMNS = "{:<26} {:>5} {:>7} {:>5} {:>4} {:>2} {:<6} {:>6} {:>5}  {}"
-TITLES = ("", "start", "up", "every", "down", "at", "forget", "floor", "cap", "also")
+COLUMNS = "{:<26} {:>5} {:>8} {:>5} {:>4} {:>2} {:<5} {:>4} {:>5} {}"
+TITLES = ("", "start", "up", "every", "down", "at", "reset", "min", "max", "also")
 LEGEND = """
-up, every   what a growth multiplies by, at how many finite steps in a row
-down, at    what a backoff multiplies by (x) or divides by (/), at how many overflows
-forget      what makes it forget overflows: f finite step, g growth, b backoff
-floor, cap  what a backoff and a growth do not pass: tiny is the smallest normal
-            float32, max the largest
-also        unguarded: grows to infinity; late: the first window is longer; wide:
-            factors in float64; gate, stops, lag, first: ampscale presets NAME"""
+up, every  factor of a growth, and the number of finite steps in a row before it
+down, at   factor (x) or divisor (/) of a backoff, and the number of overflows
+           that it takes; %: a share of the steps
+reset      resets the overflow count: f finite step, g growth, b backoff
+min, max   bounds of a backoff and of a growth; tiny: the smallest normal
+           float32, max: the largest
+also       i: can grow to infinity; l: the first window is longer; d: the scale
+           is a float64; f: factors in float64; e: raises an error; b: blocks
+           changes at the bounds; p: pending scale, applied one step later;
+           w: warmup factor"""
+PRESET = Name("preset", lambda: PRESETS, "ampscale presets lists all")
 
 
-@click.command()
-@click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
+@click.command(
+    cls=Command,
+    short_help="List the published scalers, or describe one.",
+    epilog=examples("ampscale presets deepspeed", "ampscale presets torch --json"),
+)
+@click.argument("name", required=False, type=PRESET)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 def presets(name: str | None, as_json: bool) -> None:
-    """List the published scalers with the constants on which they differ, or say one in words."""
-    if name is not None and name not in PRESETS:
-        raise click.BadParameter(f"a preset must be one of {', '.join(PRESETS)}, got {excerpt(name)}", param_hint="NAME")
-    chosen = list(PRESETS.values()) if name is None else [PRESETS[name]]
+    """List the published scalers and their constants, or describe the preset NAME in sentences."""
     if as_json:
-        found = [_document(preset) for preset in chosen]
-        click.echo(json.dumps(found if name is None else found[0], indent=2, allow_nan=False))
-    elif name is None:
-        click.echo(table())
+        documents = [_document(preset) for preset in PRESETS.values()]
+        shown = documents if name is None else _document(PRESETS[name])
+        click.echo(json.dumps(shown, indent=2, allow_nan=False))
     else:
-        click.echo(explained(chosen[0]))
+        click.echo(table() if name is None else explained(PRESETS[name]))
 
 
 def table() -> str:
-    """All presets, one a line, project by project, and what the columns mean."""
+    """Return a table with a line for each preset below its project, followed by an explanation of the columns."""
     lines, heading = [COLUMNS.format(*TITLES)], ""
     for preset in PRESETS.values():
         if heading != f"{preset.project} {preset.version}":
@@ -54,19 +57,18 @@ def table() -> str:
 
 
 def explained(preset: Preset) -> str:
-    """One preset: whose it is, what it does, and what it lets one set."""
-    settings = ", ".join(f"{each.name}={each.default}" for each in _parameters(preset))
-    notes = (inspect.getdoc(preset.rule) or "").partition(">>> ")[0].strip().splitlines()
-    facts = [f"- {sentence}" for sentence in sentences(preset.rule())]
+    """Return a description of a preset: its source, its behavior and its parameters."""
+    settings = ", ".join(f"{parameter.name}={parameter.default}" for parameter in _parameters(preset))
+    notes = (inspect.getdoc(preset.rule) or "").partition(">>> ")[0].strip()
     lines = [
-        f"{preset.name}: {preset.class_name}",
-        f"{preset.project} {preset.version}, {preset.source_file}",
+        fold(f"{preset.name}: {preset.class_name}", "  "),
+        fold(f"{preset.project} {preset.version}, {preset.source_file}", "  "),
         "",
-        *(line for note in notes for line in textwrap.wrap(note, 80) or [""]),
+        *map(fold, notes.splitlines()),
         "",
-        *(line for fact in facts for line in textwrap.wrap(fact, 80, subsequent_indent="  ")),
+        *(fold(f"- {sentence}", "  ") for sentence in sentences(preset.rule())),
         "",
-        *textwrap.wrap(f"presets.{preset.name}({settings})", 80, subsequent_indent="  "),
+        fold(f"presets.{preset.name}({settings})", "  "),
     ]
     return "\n".join(lines)
 
@@ -83,7 +85,7 @@ def _document(preset: Preset) -> dict[str, Any]:
         "class_name": preset.class_name,
         "source_file": preset.source_file,
         "summary": preset.summary,
-        "parameters": {each.name: each.default for each in _parameters(preset)},
+        "parameters": {parameter.name: parameter.default for parameter in _parameters(preset)},
         "rule": asdict(preset.rule()),
         "words": list(sentences(preset.rule())),
     }
@@ -91,39 +93,40 @@ def _document(preset: Preset) -> dict[str, Any]:
 
 def _cells(preset: Preset) -> tuple[str, ...]:
     rule = preset.rule()
-    moves = rule.growth_factor > 1
+    grows = rule.growth_factor > 1
     down = f"/{power(rule.backoff_divisor)}" if rule.divide_on_backoff else f"x{power(rule.backoff_factor)}"
-    patient = "hysteresis" in preset.parameters or rule.overflow_tolerance is not None
+    counts_overflows = "hysteresis" in preset.parameters or rule.overflow_tolerance is not None
+    resets = "".join(event[0] for event in ("finite", "growth", "backoff") if event in rule.reset_bad_steps_on)
     return (
         power(rule.init_scale),
-        f"x{power(rule.growth_factor)}" if moves else "-",
-        str(rule.growth_interval) if moves else "-",
+        f"x{power(rule.growth_factor)}" if grows else "-",
+        str(rule.growth_interval) if grows else "-",
         down if rule.backoff_factor < 1 else "-",
         str(rule.hysteresis) if rule.overflow_tolerance is None else "%",
-        "".join(event[0] for event in ("finite", "growth", "backoff") if event in rule.reset_bad_steps_on) if patient else "",
+        resets if counts_overflows else "",
         _bound(rule.min_scale),
         _bound(rule.max_scale),
-        ", ".join(_also(rule)),
+        _also(rule),
     )
 
 
 def _bound(value: float | None) -> str:
     if value is None:
         return "-"
-    named = {TINY: "tiny", LARGEST: "max"}
-    return named[value] if value in named else power(value)
+    names = {TINY: "tiny", LARGEST: "max"}
+    return names[value] if value in names else power(value)
 
 
-def _also(rule: LossScaleRule) -> list[str]:
-    """What a rule has beside the columns."""
-    said = {
-        "unguarded": not rule.skip_infinite_growth and rule.max_scale is None and rule.growth_factor > 1,
-        "late": rule.initial_good_steps < 0,
-        "float64": rule.dtype == "float64",
-        "wide": rule.float64_factor,
-        "block_at_bounds": rule.block_at_bounds,
-        "raises": rule.can_raise,
-        "delayed_update": rule.delayed_update,
-        "first": rule.warmup_growth_factor is not None,
+def _also(rule: LossScaleRule) -> str:
+    """Return the marks of the constants that have no column."""
+    marks = {
+        "i": not rule.skip_infinite_growth and rule.max_scale is None and rule.growth_factor > 1,
+        "l": rule.initial_good_steps < 0,
+        "d": rule.dtype == "float64",
+        "f": rule.float64_factor,
+        "e": rule.can_raise,
+        "b": rule.block_at_bounds,
+        "p": rule.delayed_update,
+        "w": rule.warmup_growth_factor is not None,
     }
-    return [word for word, true in said.items() if true]
+    return "".join(mark for mark, applies in marks.items() if applies)

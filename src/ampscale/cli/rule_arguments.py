@@ -1,9 +1,11 @@
 """
-How a rule is written on the command line, and read.
+Rules, settings and numbers as arguments of the command line.
+
+A rule is one of
 
     torch                                   a preset
     paddle:hysteresis=2,init_scale=2**16    a preset with settings
-    rule.json                               a file that `LossScaleRule.to_json` wrote
+    rule.json                               a file written with `LossScaleRule.to_json`
     'LossScaleRule(init_scale=1024.0)'      a rule as Python prints it
 """
 
@@ -16,23 +18,25 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..core.rule import LossScaleRule
 from ..files import read_bounded
 from ..parsing import LONGEST_JSON, LONGEST_NUMBER, LONGEST_RULE, check_length, cut, excerpt
 from ..presets import PRESETS
+from .commands import suggestion
 
-MOST = 2000  # the largest exponent: no scale needs more, and a larger one would take for ever
+MOST = 2000  # largest exponent: float64 needs no more, and the power of a huge one would take minutes
 FIELDS = tuple(field.name for field in fields(LossScaleRule))
 
 
 class Number(click.ParamType):  # type: ignore[type-arg]  # older releases of click take no argument here
-    """A number: ``32768``, ``2**15``, ``0x1p15``, ``1e-4``."""
+    """Number such as ``32768``, ``2**15``, ``0x1p15`` or ``1e-4``."""
 
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number that a word says."""
+        """Return *value* as a number."""
         if isinstance(value, int | float):
             return value
         try:
@@ -44,137 +48,154 @@ class Number(click.ParamType):  # type: ignore[type-arg]  # older releases of cl
 NUMBER = Number()
 
 
-def number(word: str) -> float:
+def number(text: str) -> float:
     """
-    The number that *word* says: a decimal, a power like ``2**15``, or hexadecimal like ``0x1p15``; whole ones are ints.
+    Parse a decimal number, a power such as ``2**15``, or a hexadecimal number such as ``0x1p15``. Integers become ints.
 
     Raises:
-        ValueError: It says none, or one that no float can hold.
+        ValueError: *text* is not such a number, or float64 cannot hold it.
+
+    >>> number("2**15"), number("0x1p15"), number("1e-4")
+    (32768, 32768.0, 0.0001)
     """
-    base, power, exponent = word.strip().partition("**")
+    base, power, exponent = text.strip().partition("**")
     try:
-        check_length(word, LONGEST_NUMBER, "a number")
+        check_length(text, LONGEST_NUMBER, "a number")
         if abs(_plain(exponent or "1")) > MOST or not math.isfinite(float(_plain(base)) ** _plain(exponent or "1")):
             raise OverflowError
         value = _plain(base) ** _plain(exponent) if power else _plain(base)
-    except (TypeError, ValueError, OverflowError, ZeroDivisionError):  # a TypeError for a root of a negative number
-        raise ValueError(f"a number must be written like 32768, 2**15, 1e-4 or 0x1p15, got {excerpt(word)}") from None
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError):  # the root of a negative number is a complex one
+        raise ValueError(f"a number must be written like 32768, 2**15, 1e-4 or 0x1p15, got {excerpt(text)}") from None
     return value
+
+
+def complete_rule(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the presets that start with *incomplete*, or let the shell complete a file if there is none."""
+    names = [CompletionItem(name) for name in PRESETS if name.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]
 
 
 def read_rule(text: str, settings: Mapping[str, str] | None = None) -> tuple[str, LossScaleRule]:
     """
-    The rule that *text* says, and what to call it.
+    Parse a rule.
 
     Args:
-        text: A preset with its own settings, a JSON file, or a rule as Python prints it.
-        settings: More of them; those that *text* itself has come first.
+        text: Preset with optional settings of its own, JSON file, or rule as Python prints it.
+        settings: Further settings as text. The settings in *text* take precedence.
+
+    Returns:
+        The name of the rule in tables, and the rule.
 
     Raises:
-        click.BadParameter: There is no such preset, file or setting, or a value is wrong.
+        click.UsageError: The preset, file or setting does not exist, or a value is invalid.
     """
-    name, _, own = text.partition(":")
+    name, _, own_settings = text.partition(":")
     try:
         if name in PRESETS:
-            return text, _preset(name, {**(settings or {}), **_settings(own)})
-        rule = _pasted(text) if text.lstrip().startswith("LossScaleRule(") else _filed(text)
-        return _label(text), replace(rule, **{key: value_of(key, word) for key, word in (settings or {}).items()})
+            return text, _preset(name, {**(settings or {}), **_settings(own_settings.split(","))})
+        rule = _printed_rule(text) if text.lstrip().startswith("LossScaleRule(") else _rule_file(text)
+        return _label(text), replace(rule, **{key: value_of(key, value) for key, value in (settings or {}).items()})
     except (TypeError, ValueError, OSError) as error:
-        raise click.BadParameter(f"{cut(text)}: {cut(str(error), 1000)}") from None
+        raise click.UsageError(f"{cut(text)}: {cut(str(error), 1000)}") from None
 
 
 def read_rules(texts: Sequence[str], settings: Mapping[str, str]) -> dict[str, LossScaleRule]:
     """
-    Several rules by what to call them. A setting that a preset does not have is left out there, and that is said.
+    Parse several rules. If a preset lacks a parameter in *settings*, a note on stderr names it, and the preset is unchanged.
+
+    Returns:
+        The rules by their names in tables.
 
     Raises:
-        click.BadParameter: As `read_rule`; a rule is named twice; or no rule has one of the settings.
+        click.UsageError: As in `read_rule`; or a rule is given twice, or no rule has one of the settings.
     """
     rules: dict[str, LossScaleRule] = {}
-    taken: set[str] = set()
+    used: set[str] = set()
     for text in texts:
         preset = PRESETS.get(text.partition(":")[0])
-        fitting = {key: word for key, word in settings.items() if preset is None or key in preset.parameters}
-        for key in sorted(set(settings) - set(fitting)):
-            click.echo(f"{cut(text)} has no {key} to set, and keeps its own", err=True)
-        label, rule = read_rule(text, fitting)
+        applicable = {key: value for key, value in settings.items() if preset is None or key in preset.parameters}
+        for key in sorted(set(settings) - set(applicable)):
+            click.echo(f"{cut(text)} has no parameter {key}, which is not set", err=True)
+        label, rule = read_rule(text, applicable)
         if label in rules:
-            raise click.BadParameter(f"each rule must be named once, got {cut(label)} twice")
+            raise click.UsageError(f"each rule must be given once, got {cut(label)} twice")
         rules[label] = rule
-        taken |= set(fitting)
-    if left := sorted(set(settings) - taken):
-        raise click.BadParameter(f"a setting must be one that a rule has, got {left}")
+        used |= set(applicable)
+    if unused := sorted(set(settings) - used):
+        raise click.UsageError(f"--set must name a parameter of at least one rule, got {', '.join(unused)}")
     return rules
 
 
-def parse_settings(words: Sequence[str]) -> dict[str, str]:
+def parse_settings(texts: Sequence[str]) -> dict[str, str]:
     """
-    ``("init_scale=2**16", ...)`` as a mapping.
+    Parse settings such as ``("init_scale=2**16", ...)`` into a mapping. The values remain text.
 
     Raises:
-        click.BadParameter: One is not of this form, or sets a field that no rule has.
+        click.UsageError: A setting is not FIELD=VALUE, is given twice, or has an unknown field.
     """
     try:
-        return _settings(",".join(words))
+        return _settings(",".join(texts).split(","))
     except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+        raise click.UsageError(str(error)) from None
 
 
-def _settings(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for word in filter(None, text.split(",")):
-        key, equals, value = word.partition("=")
-        if not equals or key.strip() not in FIELDS or key.strip() in found:
-            raise ValueError(
-                f"a setting must be written once as FIELD=VALUE, its field one of {', '.join(FIELDS)}, got {excerpt(word)}"
-            )
-        found[key.strip()] = value.strip()
-    return found
+def _settings(texts: Sequence[str]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for text in filter(None, texts):
+        field, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or field in settings:
+            raise ValueError(f"a setting must be given once as FIELD=VALUE, got {excerpt(text)}")
+        if field not in FIELDS:
+            remedy = suggestion(field, FIELDS, f"fields are {', '.join(FIELDS)}")
+            raise ValueError(f"a rule has no field {excerpt(field)}; {remedy}")
+        settings[field] = value
+    return settings
 
 
 def _preset(name: str, settings: Mapping[str, str]) -> LossScaleRule:
-    """The preset with its own parameters first, and then with whatever else a rule has."""
+    """Return a preset with *settings*; those that its function does not accept replace fields of its rule."""
     preset = PRESETS[name]
-    values = {key: value_of(key, word) for key, word in settings.items()}
+    values = {key: value_of(key, value) for key, value in settings.items()}
     rule = preset.rule(**{key: value for key, value in values.items() if key in preset.parameters})
     return replace(rule, **{key: value for key, value in values.items() if key not in preset.parameters})
 
 
-def value_of(key: str, word: str) -> Any:
-    """What *word* means for a field: names joined by + for refill, a dtype, none, true, false, or a number."""
+def value_of(key: str, text: str) -> Any:
+    """Return the value of a field: events joined by + for `reset_bad_steps_on`, a dtype, or a constant."""
     if key == "reset_bad_steps_on":
-        return tuple(filter(None, word.split("+")))
+        return tuple(filter(None, text.split("+")))
     if key == "dtype":
-        return word
-    return constant(word)
+        return text
+    return constant(text)
 
 
-def constant(word: str) -> Any:
-    """What a word means: none, true, false, or a number."""
-    plain = {"none": None, "true": True, "false": False}
-    return plain[word.lower()] if word.lower() in plain else number(word)
+def constant(text: str) -> Any:
+    """Parse none, true, false or a number."""
+    constants = {"none": None, "true": True, "false": False}
+    return constants[text.lower()] if text.lower() in constants else number(text)
 
 
-def _pasted(text: str) -> LossScaleRule:
-    wanted = "a rule must be pasted as Python prints it: LossScaleRule(init_scale=...)"
+def _printed_rule(text: str) -> LossScaleRule:
+    expected = "a rule must be written as Python prints it: LossScaleRule(init_scale=...)"
     check_length(text, LONGEST_RULE, "a rule")
     try:
         with warnings.catch_warnings(action="ignore"):
             call = ast.parse(text.strip(), mode="eval").body
         if not isinstance(call, ast.Call) or getattr(call.func, "id", None) != "LossScaleRule" or call.args:
-            raise ValueError(wanted)
-        pairs = [(str(word.arg), ast.literal_eval(word.value)) for word in call.keywords]
+            raise ValueError(expected)
+        pairs = [(str(keyword.arg), ast.literal_eval(keyword.value)) for keyword in call.keywords]
     except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
-        raise ValueError(wanted) from None
+        raise ValueError(expected) from None
     if len(dict(pairs)) < len(pairs):
-        raise ValueError(f"each argument of a rule must be written once, got {excerpt([name for name, _ in pairs], 400)}")
+        raise ValueError(f"each argument of a rule must be given once, got {excerpt([name for name, _ in pairs], 400)}")
     return LossScaleRule(**dict(pairs))
 
 
-def _filed(text: str) -> LossScaleRule:
+def _rule_file(text: str) -> LossScaleRule:
     path = Path(text)
     if not path.is_file():
-        raise ValueError(f"a rule must be a preset, a JSON file or LossScaleRule(...); presets are {', '.join(PRESETS)}")
+        remedy = suggestion(text.partition(":")[0], PRESETS, "ampscale presets lists the presets")
+        raise ValueError(f"a rule must be a preset, a JSON file or LossScaleRule(...); {remedy}")
     return LossScaleRule.from_json(read_bounded(path, LONGEST_JSON).decode())
 
 
@@ -182,11 +203,11 @@ def _label(text: str) -> str:
     return "rule" if text.lstrip().startswith("LossScaleRule(") else Path(text).stem
 
 
-def _plain(word: str) -> float:
-    word = word.strip()
-    if word.lower().lstrip("+-").startswith("0x"):
-        return float.fromhex(word)
+def _plain(text: str) -> float:
+    text = text.strip()
+    if text.lower().lstrip("+-").startswith("0x"):
+        return float.fromhex(text)
     try:
-        return int(word)
+        return int(text)
     except ValueError:
-        return float(word)
+        return float(text)

@@ -1,8 +1,8 @@
 """
-Draws scales over the steps, of one rule or of several.
+Plot of the scales of one or several rules over the steps.
 
-The scale in force at step k lies over k, half a step to each side. The scales of several rules often coincide. So each rule has
-a lane of its own, a little above or below the height of its scale: so little that no other power of two could be meant.
+The scale of step k is drawn from k - 1/2 to k + 1/2. Since the scales of several rules often coincide, each rule has a lane that
+is shifted up or down by much less than the distance between two powers of two.
 """
 
 import math
@@ -20,10 +20,15 @@ from matplotlib.ticker import MaxNLocator
 from ..files import write_atomically
 from ..simulation.simulate import Trajectory
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")  # Okabe and Ito's
-DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.2)), (0, (1, 1)), (0, (6, 1.2, 1, 1.2)))  # another for each round of colours
-CORNERS = 2000  # a line with more of them is drawn as the band that it fills, which looks the same
-PLACES = 150, 60  # for crosses, side by side and one above the other: more would cover each other
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")  # palette of Okabe and Ito
+DASHES: tuple[Any, ...] = (
+    "solid",
+    (0, (4, 1.2)),
+    (0, (1, 1)),
+    (0, (6, 1.2, 1, 1.2)),
+)  # the next one each time that the colours repeat
+CORNERS = 2000  # a line with more corners is drawn as the band that it fills, which looks the same
+GRID = 150, 60  # columns and rows for crosses; crosses in the same cell would cover each other
 WIDTH, LEFT, RIGHT = 8.0, 0.62, 0.35  # inches
 LOOK: dict[Any, Any] = {
     "axes.titlelocation": "left",
@@ -32,27 +37,27 @@ LOOK: dict[Any, Any] = {
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
     "legend.fontsize": 8,
-    "svg.hashsalt": "ampscale",  # the same picture is the same file
+    "svg.hashsalt": "ampscale",  # makes the file reproducible
 }
 
 
 def draw(trajectories: Mapping[str, Trajectory], divergences: Sequence[int], path: Path) -> None:
     """
-    Writes a picture, 1,600 pixels wide where it has pixels.
+    Write the plot to a file. A PNG is 1,600 pixels wide.
 
     Args:
-        trajectories: By the names of their rules.
-        divergences: Steps at which rules diverge, each to be marked.
-        path: A file that ends in .png or .svg.
+        trajectories: Trajectories by the names of their rules.
+        divergences: Steps at which rules diverge; each is marked.
+        path: File name that ends in .png or .svg.
     """
     with rc_context(LOOK):
-        figure, picture = drawn(trajectories, divergences), BytesIO()
+        figure, picture = figure_of(trajectories, divergences), BytesIO()
         figure.savefig(picture, dpi=200, format=path.suffix[1:], metadata={"Date": None} if path.suffix == ".svg" else None)
     write_atomically(path, picture.getvalue())
 
 
-def drawn(trajectories: Mapping[str, Trajectory], divergences: Sequence[int]) -> Figure:
-    """The picture that `draw` writes; LOOK is in force."""
+def figure_of(trajectories: Mapping[str, Trajectory], divergences: Sequence[int]) -> Figure:
+    """Return the figure that `draw` writes. The caller sets the parameters LOOK."""
     heights = Heights(list(trajectories.values()))
     steps = max(trajectory.finite.size for trajectory in trajectories.values())
     labels = [_label(*numbered) for numbered in enumerate(trajectories.items(), start=1)]
@@ -71,7 +76,7 @@ def drawn(trajectories: Mapping[str, Trajectory], divergences: Sequence[int]) ->
 
 
 class Heights:
-    """Where scales are drawn: at their logarithm to base 2; zero has a place below all others, and infinity one above."""
+    """Vertical positions of scales: their base-2 logarithms, with zero below and infinity above all others."""
 
     def __init__(self, trajectories: Sequence[Trajectory]) -> None:
         scales = [trajectory.scales for trajectory in trajectories]
@@ -87,42 +92,42 @@ class Heights:
 
         self.lanes, span = len(trajectories), max(1, self.most - self.least)
         most = min(560, 300 + 20 * self.lanes)
-        self.tall = min(most, max(190.0, 20 + (span + 0.6) * self.lanes * 3.6))  # points, of the axes
+        self.tall = min(most, max(190.0, 20 + (span + 0.6) * self.lanes * 3.6))  # height of the axes in points
         self.power = (self.tall - 20) / (span + 0.6)  # points from one power of two to the next
         self.lane = min(2.2, max(0.6 * self.power, 4) / self.lanes)  # points from one lane to the next
 
     def of(self, scales: np.ndarray, index: int) -> np.ndarray:
-        """The heights of the scales of a rule, by its index: float64, of their shape."""
+        """Return the heights of the scales of the rule with this index: float64, of the shape of *scales*."""
         with np.errstate(divide="ignore"):
             powers = np.clip(np.log2(scales), self.bottom, self.top)
         raised: np.ndarray = powers + self.lane / self.power * ((self.lanes - 1) / 2 - index)
         return raised
 
     def ticks(self) -> dict[int, str]:
-        """The numbers at the axis, by their heights."""
+        """Return the labels of the axis by their heights."""
         powers = [int(tick) for tick in MaxNLocator(8, integer=True).tick_values(self.low, self.high)]
         return {power: f"$2^{{{power}}}$" for power in powers if self.low <= power <= self.high} | self.special
 
 
 def _range(scales: np.ndarray) -> tuple[int, int] | None:
-    """The powers of two between which scales lie that are neither zero nor infinite; None where there is none."""
-    usual = (scales > 0) & np.isfinite(scales)
-    if not usual.any():
+    """Return the exponents of two between which the positive, finite scales lie; None if there are no such scales."""
+    positive = (scales > 0) & np.isfinite(scales)
+    if not positive.any():
         return None
-    least, largest = scales.min(where=usual, initial=math.inf), scales.max(where=usual, initial=0)
+    least, largest = scales.min(where=positive, initial=math.inf), scales.max(where=positive, initial=0)
     return math.floor(math.log2(least)), math.ceil(math.log2(largest))
 
 
 def corners(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
-    Where a line of steps turns.
+    Return the corners of a step line.
 
     Args:
-        scales: float64, shape (n,): the scale at each of the places 0, 1, ..., n - 1.
+        scales: float64 array of shape (n,): the scale at each position 0, 1, ..., n - 1.
 
     Returns:
-        The places at which another scale begins, and those scales: two arrays of one shape. Where there are more than
-        CORNERS, the least and the largest scale of each of as many stretches as make CORNERS of them.
+        The positions at which the scale changes, and the scales there: two arrays of the same shape. If there are more than
+        CORNERS of them, the line is split into CORNERS / 2 parts, each represented by its smallest and its largest scale.
     """
     turns = np.concatenate([[0], np.flatnonzero(scales[1:] != scales[:-1]) + 1])
     if turns.size <= CORNERS:
@@ -133,27 +138,27 @@ def corners(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def crosses(trajectory: Trajectory, heights: Heights, steps: int) -> np.ndarray:
-    """The overflows to be marked, as steps, int64: of those whose crosses would cover each other, the first."""
-    found = np.flatnonzero(~trajectory.finite)
+    """Return the steps of the overflows to mark, int64. Of crosses that would cover each other, the first is kept."""
+    overflows = np.flatnonzero(~trajectory.finite)
     if trajectory.raised_at is not None:
-        found = np.append(found, trajectory.raised_at)
-    columns = found * PLACES[0] // max(steps, PLACES[0])
-    shares = (heights.of(trajectory.scales[found], 0) - heights.least) / max(heights.most - heights.least, 1)
-    _, first = np.unique(columns * 2 * PLACES[1] + np.round(shares * PLACES[1]), return_index=True)
-    return found[np.sort(first)]
+        overflows = np.append(overflows, trajectory.raised_at)
+    columns = overflows * GRID[0] // max(steps, GRID[0])
+    shares = (heights.of(trajectory.scales[overflows], 0) - heights.least) / max(heights.most - heights.least, 1)
+    _, first = np.unique(columns * 2 * GRID[1] + np.round(shares * GRID[1]), return_index=True)
+    return overflows[np.sort(first)]
 
 
 def _draw_line(axes: Axes, trajectory: Trajectory, heights: Heights, index: int, label: str) -> None:
-    places, scales = corners(trajectory.scales)
-    dense = places.size > 300  # lines lie upon each other
+    positions, scales = corners(trajectory.scales)
+    dense = positions.size > 300  # vertical lines overlap
     look: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.7} if dense else {"linewidth": max(0.6, 0.64 * heights.lane)}
-    x, y = np.append(places, trajectory.scales.size) - 0.5, heights.of(np.append(scales, scales[-1]), index)
+    x, y = np.append(positions, trajectory.scales.size) - 0.5, heights.of(np.append(scales, scales[-1]), index)
     axes.step(x, y, where="post", label=label, color=COLOURS[index % 8], linestyle=DASHES[index // 8 % 4], **look)
 
 
 def _draw_crosses(axes: Axes, trajectory: Trajectory, heights: Heights, index: int, steps: int) -> None:
     marked = crosses(trajectory, heights, steps)
-    size = 4.5 if marked.size <= PLACES[0] / 2 else 2.5
+    size = 4.5 if marked.size <= GRID[0] / 2 else 2.5
     axes.plot(marked, heights.of(trajectory.scales[marked], index), "x", color=COLOURS[index % 8], markersize=size)
     if trajectory.raised_at is not None:
         last = heights.of(trajectory.scales[-1:], index)
@@ -161,13 +166,13 @@ def _draw_crosses(axes: Axes, trajectory: Trajectory, heights: Heights, index: i
 
 
 def _mark(axes: Axes, divergences: Sequence[int], steps: int) -> int:
-    """Lines where rules diverge, with the steps above them, in as many rows as they need: returns how many these are."""
-    ends: list[float] = []  # of the last number in each row, as shares of the width
+    """Mark divergences with lines and the steps above them, and return the number of rows that the steps take."""
+    ends: list[float] = []  # right end of each row, as a share of the width
     for step in sorted(divergences):
-        text, place = ("start" if step < 0 else f"{step:,}"), (step + 1) / (steps + 1)
+        text, position = ("start" if step < 0 else f"{step:,}"), (step + 1) / (steps + 1)
         half = 0.004 + 0.0045 * len(text)
-        row = next((row for row, end in enumerate(ends) if end < place - half), len(ends))
-        ends[row : row + 1] = [place + half]
+        row = next((row for row, end in enumerate(ends) if end < position - half), len(ends))
+        ends[row : row + 1] = [position + half]
         axes.axvline(step + 0.5, color="#aaaaaa", linewidth=0.8, linestyle=":", zorder=1)
         axes.annotate(
             text, (step + 0.5, 1), (0, 3 + 9 * row), xycoords=("data", "axes fraction"), textcoords="offset points",
@@ -177,9 +182,9 @@ def _mark(axes: Axes, divergences: Sequence[int], steps: int) -> int:
 
 
 def _scale_axes(axes: Axes, heights: Heights, steps: int) -> None:
-    room = (0.3 if heights.most > heights.least else 0.8) + 10 / heights.power
+    margin = (0.3 if heights.most > heights.least else 0.8) + 10 / heights.power
     axes.set_xlim(-0.5 - 0.01 * steps, steps + 0.5 + 0.01 * steps)
-    axes.set_ylim(heights.least - room, heights.most + room)
+    axes.set_ylim(heights.least - margin, heights.most + margin)
     axes.set_yticks(list(heights.ticks()), heights.ticks().values())
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -191,25 +196,25 @@ def _scale_axes(axes: Axes, heights: Heights, steps: int) -> None:
 
 def _title(names: Sequence[str]) -> str:
     if len(names) == 1:
-        return f"{_plain(names[0])}: the loss scale in force at each step; a cross is an overflow"
+        return f"{_plain(names[0])}: loss scale at each step; a cross is an overflow"
     return (
-        "The loss scale in force at each step; a cross is an overflow. Dotted: the steps at which rules diverge.\n"
-        "Each rule has a lane, the first on top, so that lines that coincide lie side by side."
+        "Loss scale at each step. Crosses are overflows; dotted lines are steps at which rules diverge.\n"
+        "Each rule has its own lane, the first on top, so that equal scales are drawn side by side."
     )
 
 
 def _label(number: int, named: tuple[str, Trajectory]) -> str:
     name, trajectory = named
-    stopped = "" if trajectory.raised_at is None else f", raises at step {trajectory.raised_at:,}"
-    return f"{number}  {_plain(name)}{stopped}"
+    raised = "" if trajectory.raised_at is None else f", raises at step {trajectory.raised_at:,}"
+    return f"{number}  {_plain(name)}{raised}"
 
 
 def _plain(name: str) -> str:
-    return name.replace("$", r"\$")  # no formula
+    return name.replace("$", r"\$")  # matplotlib would parse it as a formula
 
 
 def _legend(figure: Figure, labels: Sequence[str]) -> float:
-    """Its height in inches. It has as many columns as fit, at about 4.5 points a letter and 45 for the line."""
+    """Add a legend and return its height in inches. A column takes 45 points for the line and about 4.5 for each letter."""
     columns = max(1, min(4, int(72 * (WIDTH - LEFT)) // (45 + round(4.5 * max(map(len, labels))))))
     legend = figure.legend(
         loc="lower left",
@@ -226,7 +231,7 @@ def _legend(figure: Figure, labels: Sequence[str]) -> float:
 
 
 def _lay_out(figure: Figure, axes: Axes, tall: float, above: float, below: float) -> None:
-    """The axes in their place, all in inches: *tall*, and so much above and below them."""
-    whole = above + tall + below
-    figure.set_size_inches(WIDTH, whole)
-    axes.set_position((LEFT / WIDTH, below / whole, (WIDTH - LEFT - RIGHT) / WIDTH, tall / whole))
+    """Set the height of the axes and the space above and below them, in inches."""
+    height = above + tall + below
+    figure.set_size_inches(WIDTH, height)
+    axes.set_position((LEFT / WIDTH, below / height, (WIDTH - LEFT - RIGHT) / WIDTH, tall / height))

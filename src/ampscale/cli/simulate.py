@@ -1,4 +1,4 @@
-"""`ampscale simulate`: what a scaler does along a trace, step by step."""
+"""`ampscale simulate`: the scale of one rule along an overflow trace, step by step."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -8,127 +8,137 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from .describe import counted, exact
-from .rule_arguments import parse_settings, read_rule
+from .commands import Command, examples
+from .describe import counted, exact, fold
+from .rule_arguments import complete_rule, parse_settings, read_rule
 from .trace_options import read_trace, shared_options
 
 if TYPE_CHECKING:  # imported when the command runs
     from ..simulation.simulate import Trajectory
 
-FEW = 100  # a trace of so many steps is printed whole, and of a longer one so many rows
+FEW = 100  # longest trace of which every step is printed by default, and largest number of printed rows
 
 
-@click.command()
-@click.argument("rule", metavar="RULE")
+@click.command(
+    cls=Command,
+    epilog=examples(
+        "ampscale simulate torch:growth_interval=4 --trace '....x.xx'",
+        "ampscale simulate megatron --log train.log --picture scale.png",
+    ),
+)
+@click.argument("rule", metavar="RULE", shell_complete=complete_rule)
 @shared_options
 @click.option(
     "--every/--events",
     default=None,
-    help=f"Print every step, or those at which something happened.  [default: every of up to {FEW}]",
+    help=f"Print all steps, or only overflows and scale changes. [default: all, if there are at most {FEW}]",
 )
-@click.option("--all", "unlimited", is_flag=True, help=f"Print all of these, where there are more than {FEW}.")
+@click.option("--all", "unlimited", is_flag=True, help=f"Print more than {FEW} rows.")
 def simulate(
     rule: str, settings: tuple[str, ...], as_json: bool, picture: Path | None, every: bool | None, unlimited: bool, **trace: Any
 ) -> None:
     """
-    Show what a loss scaler does, step by step.
+    Run a loss scaler along an overflow trace, and print every step.
 
-    RULE is a preset (torch), a preset with settings (paddle:hysteresis=2,init_scale=2**16), a JSON file of a rule, or
+    RULE is a preset (torch), a preset with settings (paddle:hysteresis=2,init_scale=2**16), a JSON file with a rule, or
     'LossScaleRule(...)' as Python prints it. Steps are counted from 0.
 
-    The table has what each step began with, which is the scale in force and the counts of finite steps and of overflows; whether
-    its gradients were finite; and what then happened to the scale.
+    A row of the table shows the state before a step, which is the scale and the counts of finite steps and of overflows; the
+    gradients of the step, finite or overflow; and the change of the scale after it.
 
     \b
     With --json:
-      name, rule              what RULE says
-      steps                   how many there were
-      raised_at               the step in which the published scaler raises;
-                              it is the last one; or null
+      name, rule              RULE, and its constants
+      steps                   number of steps
+      raised_at               the step at which the published scaler raises an
+                              error, which is the last step; or null
       final_scale, growths, backoffs, overflows
       trace                   the steps: '.' finite, 'x' overflow
-      scales                  in force at each step and, where none raises,
-                              after the last
+      scales                  the scale of each step and, unless the scaler
+                              raises, after the last step
       good_steps, bad_steps   the counts at the same times
-    Scales are written so that they are read back exactly as float64; an
-    infinite one, which JSON has not, is the string "inf".
-    """  # noqa: D301 - click leaves lines alone after a backspace
+    Numbers are printed so that a parser gets the same float64. An infinite
+    scale, which JSON cannot hold, is the string "inf".
+    """  # noqa: D301 - click does not rewrap a paragraph after a backspace character
     if as_json and (every is not None or unlimited):
-        raise click.UsageError("--json has every step: give it without --every, --events and --all")
+        raise click.UsageError("--json prints every step and cannot be combined with --every, --events or --all")
     from ..simulation.simulate import simulate as run
-    from .trajectories import as_json as written
-    from .trajectories import described, drawn
+    from .trajectories import document, draw, to_json
 
     name, constants = read_rule(rule, parse_settings(settings))
     steps = read_trace(trace)
-    found = run(constants, steps)
-    drawn({name: found}, [], picture)
+    trajectory = run(constants, steps)
+    draw({name: trajectory}, [], picture)
     if as_json:
-        click.echo(written(described(name, constants, found)))
+        click.echo(to_json(document(name, constants, trajectory)))
         return
-    click.echo("\n".join(_table(found, every, unlimited)))
-    click.echo(_summary(name, found, len(steps)))
+    click.echo("\n".join(_table(trajectory, every, unlimited)))
+    click.echo(_summary(name, trajectory, len(steps)))
     if picture is not None:
-        click.echo(f"The picture is {picture}.")
+        click.echo(f"Picture: {picture}")
 
 
-def _table(found: "Trajectory", every: bool | None, unlimited: bool) -> Iterator[str]:
-    """The rows that are wanted, and lines on what is left out."""
-    steps = found.steps
-    chosen = np.arange(steps) if (steps <= FEW if every is None else every) else _eventful(found)
-    more = 0 if unlimited else max(0, chosen.size - FEW)
-    rows = _rows(found, np.delete(chosen, slice(FEW // 2, FEW // 2 + more)))
+def _table(trajectory: "Trajectory", every: bool | None, unlimited: bool) -> Iterator[str]:
+    """Yield the selected rows, and lines that count the omitted ones."""
+    steps = trajectory.steps
+    selected = np.arange(steps) if (steps <= FEW if every is None else every) else _eventful(trajectory)
+    excess = 0 if unlimited else max(0, selected.size - FEW)
+    rows = _rows(trajectory, np.delete(selected, slice(FEW // 2, FEW // 2 + excess)))
     yield from islice(rows, 1 + FEW // 2)  # with the titles
-    if more:
-        yield f"... {counted(more, 'row')} more, with --all ..."
+    if excess:
+        yield f"... {counted(excess, 'more row')}; --all prints them ..."
     yield from rows
-    if chosen.size < steps:
-        yield f"Left out: {counted(steps - chosen.size, 'step')} at which nothing happened; --every prints them."
+    if selected.size < steps:
+        yield f"Omitted: {counted(steps - selected.size, 'step')} without overflow or scale change; --every prints them."
 
 
-def _eventful(found: "Trajectory") -> np.ndarray:
-    """The steps that overflowed, or after which another scale is in force: int64."""
-    steps = np.flatnonzero(~found.finite | (found.scales[1:] != found.scales[:-1]))
-    return steps if found.raised_at is None else np.append(steps, found.raised_at)
+def _eventful(trajectory: "Trajectory") -> np.ndarray:
+    """Return the steps that overflow or change the scale: int64."""
+    steps = np.flatnonzero(~trajectory.finite | (trajectory.scales[1:] != trajectory.scales[:-1]))
+    return steps if trajectory.raised_at is None else np.append(steps, trajectory.raised_at)
 
 
-def _rows(found: "Trajectory", chosen: np.ndarray) -> Iterator[str]:
-    """The titles, a row a step, and the state after the last one; all of one width."""
-    last = found.scales.size - 1
-    steps = chosen if found.raised_at is not None else np.append(chosen, last)
-    scales, good, bad, after = (
-        values.tolist()
-        for values in (
-            found.scales[steps],
-            found.good_steps[steps],
-            found.bad_steps[steps],
-            found.scales[(steps + 1).clip(max=last)],
-        )
+def _rows(trajectory: "Trajectory", selected: np.ndarray) -> Iterator[str]:
+    """Yield the titles, a row for each selected step, and the state after the last step, in aligned columns."""
+    last = trajectory.scales.size - 1
+    steps = selected if trajectory.raised_at is not None else np.append(selected, last)
+    columns = (
+        trajectory.scales[steps],
+        trajectory.good_steps[steps],
+        trajectory.bad_steps[steps],
+        trajectory.scales[(steps + 1).clip(max=last)],
     )
-    words = {scale: exact(scale) for scale in {*scales, *after}}
-    wide = [max(4, len(f"{last:,}")), max(5, *map(len, words.values()))]
-    wide += [max(4, len(str(max(counts))), len(str(min(counts)))) for counts in (good, bad)]
-    pattern = "  ".join(f"{{:>{width}}}" for width in wide)
+    scales, good, bad, new_scales = (column.tolist() for column in columns)
+    labels = {scale: exact(scale) for scale in {*scales, *new_scales}}
+    widths = [max(4, len(f"{last:,}")), max(5, *map(len, labels.values()))]
+    widths += [max(4, len(str(max(counts))), len(str(min(counts)))) for counts in (good, bad)]
+    pattern = "  ".join(f"{{:>{width}}}" for width in widths)
 
-    def happened(step: int, scale: float, now: float) -> str:
-        if step == found.raised_at:
-            return "  overflow: the scaler raises"
-        moves = "" if now == scale else f": {'grows' if now > scale else 'backs off'} to {words[now]}"
-        return ("  finite" if found.finite[step] else "  overflow") + moves
+    def outcome(step: int, scale: float, new_scale: float) -> str:
+        if step == trajectory.raised_at:
+            return "  overflow: raises an error"
+        change = "" if new_scale == scale else f": {'grows' if new_scale > scale else 'backs off'} to {labels[new_scale]}"
+        return ("  finite" if trajectory.finite[step] else "  overflow") + change
 
     yield pattern.format("step", "scale", "good", "bad") + "  gradients"
-    for step, scale, now, *counts in zip(steps.tolist(), scales, after, good, bad, strict=True):
-        if step == last and found.raised_at is None:
-            yield pattern.format("end", words[scale], *counts)
+    for step, scale, new_scale, *counts in zip(steps.tolist(), scales, new_scales, good, bad, strict=True):
+        if step == last and trajectory.raised_at is None:
+            yield pattern.format("end", labels[scale], *counts)
         else:
-            yield pattern.format(f"{step:,}", words[scale], *counts) + happened(step, scale, now)
+            yield pattern.format(f"{step:,}", labels[scale], *counts) + outcome(step, scale, new_scale)
 
 
-def _summary(name: str, found: "Trajectory", steps: int) -> str:
-
-    kinds = {"step": found.steps, "overflow": found.overflows, "growth": found.growths, "backoff": found.backoffs}
-    counts = ", ".join(counted(number, kind) for kind, number in kinds.items())
-    said = f"{name}: {counts}; the scale ends at {exact(found.scales[-1])}."
-    if found.raised_at is None:
-        return said
-    return f"{said}\nThe published scaler raises at step {found.raised_at:,}; of {counted(steps, 'step')} no more are simulated."
+def _summary(name: str, trajectory: "Trajectory", steps: int) -> str:
+    numbers = {
+        "step": trajectory.steps,
+        "overflow": trajectory.overflows,
+        "growth": trajectory.growths,
+        "backoff": trajectory.backoffs,
+    }
+    counts = ", ".join(counted(number, noun) for noun, number in numbers.items())
+    summary = fold(f"{name}: {counts}; final scale {exact(trajectory.scales[-1])}.", "  ")
+    if trajectory.raised_at is None:
+        return summary
+    remaining = steps - trajectory.steps
+    omitted = f" {counted(remaining, 'later step')} not simulated." if remaining else ""
+    return summary + "\n" + fold(f"The published scaler raises an error at step {trajectory.raised_at:,}.{omitted}")

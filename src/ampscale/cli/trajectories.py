@@ -1,4 +1,4 @@
-"""How `simulate` and `compare` say what happened: scales in words, trajectories as JSON."""
+"""Output of `simulate` and `compare`: trajectories as JSON and as a picture."""
 
 import json
 import math
@@ -10,11 +10,11 @@ import numpy as np
 
 from ..core.rule import LossScaleRule
 from ..simulation.simulate import Trajectory
-from .extras import need
+from .extras import require
 
 
-def described(name: str, rule: LossScaleRule, trajectory: Trajectory) -> dict[str, Any]:
-    """A rule and its trajectory, for JSON. Infinity, which JSON has not, is "inf"."""
+def document(name: str, rule: LossScaleRule, trajectory: Trajectory) -> dict[str, Any]:
+    """Return a rule and its trajectory as values that JSON can hold. An infinite scale is the string "inf"."""
     flags = np.where(trajectory.finite, ord("."), ord("x")).astype(np.uint8).tobytes().decode()
     return {
         "name": name,
@@ -33,25 +33,25 @@ def described(name: str, rule: LossScaleRule, trajectory: Trajectory) -> dict[st
 
 
 def _numbers(scales: np.ndarray) -> list[float | str]:
-    listed = scales.tolist()
-    return ["inf" if scale == math.inf else scale for scale in listed] if np.isinf(scales).any() else listed
+    numbers = scales.tolist()
+    return ["inf" if scale == math.inf else scale for scale in numbers] if np.isinf(scales).any() else numbers
 
 
-def as_json(members: Mapping[str, Any]) -> str:
-    """A JSON object with a line for each of its members, and for each object in a list of them."""
-    return "{\n" + ",\n".join(f"  {json.dumps(key)}: {_written(value)}" for key, value in members.items()) + "\n}"
+def to_json(members: Mapping[str, Any]) -> str:
+    """Return a JSON object with a line for each member, and for each object in a list of objects."""
+    return "{\n" + ",\n".join(f"  {json.dumps(key)}: {_encoded(value)}" for key, value in members.items()) + "\n}"
 
 
-def _written(value: Any) -> str:
+def _encoded(value: Any) -> str:
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return "[\n    " + ",\n    ".join(map(_written, value)) + "\n  ]"
+        return "[\n    " + ",\n    ".join(map(_encoded, value)) + "\n  ]"
     return json.dumps(value, allow_nan=False)
 
 
-def drawn(trajectories: Mapping[str, Trajectory], divergences: Sequence[int], path: Path | None) -> None:
-    """Draws where there is a path to draw into: see `curves.draw`."""
+def draw(trajectories: Mapping[str, Trajectory], divergences: Sequence[int], path: Path | None) -> None:
+    """Plot the trajectories to *path*, if it is not None: see `scale_plot.draw`."""
     if path is not None:
-        need("matplotlib")
-        from .scale_plot import draw
+        require("matplotlib")
+        from .scale_plot import draw as plot
 
-        draw(trajectories, divergences, path)
+        plot(trajectories, divergences, path)

@@ -150,7 +150,6 @@ def test_damaged_file_raises_a_value_error(tmp_path):
 @pytest.mark.parametrize(
     ("names", "advice"),
     [
-        (["scaler.ckpt"], "mindspore.save_checkpoint"),
         (["scaler.h5", "scaler.keras"], "save the scaler's entries as JSON"),
         (["scaler.pkl", "scaler.pickle"], "a pickle runs code"),
         (["scaler.npy", "scaler.npz"], "it can be a pickle"),
@@ -166,6 +165,18 @@ def test_other_suffixes_raise_an_error_with_a_remedy(tmp_path, names, advice):
         with pytest.raises(ValueError, match="must end in one of"):
             write_file(tmp_path / name, STATE)
         assert (tmp_path / name).read_bytes() == pickled(Runs())
+
+
+def test_ckpt_is_read_as_a_torch_file(tmp_path):
+    """Lightning saves with torch. A file of MindSpore raises an error with a remedy, and no .ckpt file is written."""
+    file = tmp_path / "epoch=1-step=9.ckpt"
+    torch.save({"MixedPrecision": STATE}, file)
+    assert read_file(file) == {"MixedPrecision": STATE}
+    with pytest.raises(ValueError, match=r"write \.pt instead"):
+        write_file(file, STATE)
+    file.write_bytes(b"\n\x12\n\x05scale\x12\t\x12\x07Float32")
+    with pytest.raises(ValueError, match=r"must be a \.ckpt file: .*; save files of MindSpore with mindspore.save_checkpoint"):
+        read_file(file)
 
 
 @pytest.mark.parametrize("zipped", [True, False])

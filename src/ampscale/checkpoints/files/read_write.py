@@ -33,6 +33,10 @@ def _torch_content(mapping: Mapping[str, Any]) -> bytes:
     return content(mapping)
 
 
+def _ckpt_content(_mapping: Mapping[str, Any]) -> bytes:
+    raise ValueError("a .ckpt file can be read, not written, since torch and MindSpore both use the suffix: write .pt instead")
+
+
 _TORCH = _FileType(_read_torch, _torch_content)
 _FILE_TYPES = {
     ".json": _FileType(
@@ -42,10 +46,11 @@ _FILE_TYPES = {
     ".pt": _TORCH,
     ".pth": _TORCH,
     ".bin": _TORCH,
+    ".ckpt": _FileType(_read_torch, _ckpt_content),
 }
 _SAVE_AS_JSON = "load it with its own library, and save the scaler's entries as JSON"
+_CKPT_REMEDY = 'save files of MindSpore with mindspore.save_checkpoint(..., format="safetensors")'
 _REMEDIES = {
-    ".ckpt": 'save files of MindSpore with mindspore.save_checkpoint(..., format="safetensors"), rename files of torch to .pt',
     ".h5": _SAVE_AS_JSON,
     ".keras": _SAVE_AS_JSON,
     ".msgpack": _SAVE_AS_JSON,
@@ -63,7 +68,7 @@ def read_file(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     Read a checkpoint file.
 
     Args:
-        path: File whose name ends in .json, .safetensors, or torch's .pt, .pth or .bin.
+        path: File whose name ends in .json, .safetensors, or torch's .pt, .pth, .bin or .ckpt (Lightning).
 
     Returns:
         The mapping in the file. Of a safetensors file, only tensors of one element are read.
@@ -119,7 +124,8 @@ def _read(file_type: _FileType, file: BinaryIO, path: Path) -> Mapping[str, Any]
     try:
         mapping = file_type.read(file)
     except ValueError as problem:
-        raise ValueError(f"{path} must be a {path.suffix.lower()} file: {problem}") from problem
+        remedy = f"; {_CKPT_REMEDY}" if path.suffix.lower() == ".ckpt" else ""
+        raise ValueError(f"{path} must be a {path.suffix.lower()} file: {problem}{remedy}") from problem
     if not isinstance(mapping, Mapping):
         raise ValueError(f"{path} must contain a mapping, got {type(mapping).__name__}")
     return mapping

@@ -5,7 +5,7 @@ A path consists of keys and of indices in lists, joined by dots: "optimizer.loss
 checkpoints have them, is a path as well: "scaler.scale" is "scale" in "scaler".
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ...parsing import DEEPEST, LONGEST_PATH, check_length, cut, excerpt
@@ -41,9 +41,26 @@ def find(format: Format | AmpscaleFormat, mapping: Mapping[str, Any], at: str | 
         return "", mapping
     matches = [(path, inner) for path, inner in _inner_mappings(mapping) if _fits(format, inner)]
     if len(matches) > 1:
-        paths = excerpt([path for path, _ in matches], 400)
-        raise ValueError(f"the checkpoint has several states of {format.name}; specify the path of one: {paths}")
+        listed = excerpt([path for path, _ in matches], 400)
+        raise ValueError(f"the checkpoint has several states of {format.name}; specify the path of one: {listed}")
     return matches[0] if matches else ("", _checked(format, mapping, "at the top level or below it"))
+
+
+def find_states(formats: Iterable[Format | AmpscaleFormat], mapping: Any, at: str | None) -> list[tuple[str, str]]:
+    """
+    Return the name of the format and the path of each scaler state in *mapping*, sorted by path.
+
+    As in `find`, *at* restricts the search to one path, and a format that fits the top level is not searched for below it.
+    """
+    if at is None:
+        locations = [("", mapping), *_inner_mappings(mapping)]
+    else:
+        check_length(at, LONGEST_PATH, "a path")
+        locations = [(at, _value_at(mapping, at))]
+    mappings = [(path, inner) for path, inner in locations if isinstance(inner, Mapping)]
+    states = [(path, format.name) for format in formats for path, inner in mappings if _fits(format, inner)]
+    at_top = {name for path, name in states if not path}
+    return [(name, path) for path, name in sorted(states) if not path or name not in at_top]
 
 
 def _fits(format: Format | AmpscaleFormat, mapping: Mapping[str, Any]) -> bool:

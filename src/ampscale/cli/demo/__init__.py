@@ -1,1 +1,1 @@
-"""The demo: a float16 network trained seven ways on handwritten digits."""
+"""Demo: a float16 network, trained in seven ways on handwritten digits."""

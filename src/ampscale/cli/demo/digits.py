@@ -1,10 +1,10 @@
 """
-The data of the demo, and its network, which is scaled badly on purpose.
+Data and network of the demo. The network is scaled badly on purpose.
 
-The weights of the hidden layers are 8192 times larger than they should be. A normalisation behind each product hides
-that from the forward pass, where nothing looks wrong. The backward pass is divided by what the normalisation divided
-by, and it starts small already, since the loss is a mean over 256 images of ten answers each. So the gradients of the
-hidden values lie around 1e-8: nothing to float32, and below the smallest positive float16, 6e-8.
+The weights of the hidden layers are 8192 times too large. A normalization after each product hides this in the forward pass, but
+divides the values of the backward pass by the same factor. These are small already, since the loss is a mean over 256 images with
+ten outputs each. The gradients of the hidden values are therefore about 1e-8, which float32 represents and float16 does not: its
+smallest positive number is 6e-8.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import autograd.numpy as np  # NumPy, recorded for the backward pass
+import autograd.numpy as np  # NumPy functions that autograd records for the backward pass
 import numpy
 from sklearn.datasets import load_digits
 
@@ -23,20 +23,20 @@ TRAINING, BATCH = 1200, 256
 WIDTHS = (64, 32, 32, 32, 32, 32, 10)
 GAIN = 8192.0
 
-Array = Any  # of NumPy, or of autograd while it records
+Array = Any  # NumPy array, or a box of autograd while it records
 Params = list[Array]
-Batch = tuple[Array, Array]  # images: float32, shape (N, 64), 0 to 1; answers: float32, shape (N, 10), one 1 in each row
+Batch = tuple[Array, Array]  # images: float32, shape (N, 64), 0 to 1; one-hot labels: float32, shape (N, 10)
 
 
 class Digits(NamedTuple):
-    """The digits, shuffled and split."""
+    """Digits, shuffled and split."""
 
     training: Batch  # 1,200 images
-    test: Batch  # the other 597
+    test: Batch  # 597 images
 
 
 def load(seed: int) -> Digits:
-    """The digits, split by *seed*."""
+    """Load the digits, and split them at random by *seed*."""
     images, labels = load_digits(return_X_y=True)
     order = numpy.random.default_rng([seed, 0]).permutation(len(images))
     images = (images[order] / 16).astype("float32")
@@ -45,7 +45,7 @@ def load(seed: int) -> Digits:
 
 
 def batches_of(data: Digits, steps: int, seed: int) -> Iterator[Batch]:
-    """As many random batches as there are *steps*; the same for the same *seed*."""
+    """Yield a random batch for each step, determined by *seed*."""
     images, answers = data.training
     random = numpy.random.default_rng([seed, 1])
     for _ in range(steps):
@@ -54,54 +54,54 @@ def batches_of(data: Digits, steps: int, seed: int) -> Iterator[Batch]:
 
 
 def first_params(seed: int) -> Params:
-    """The first weights, one matrix a layer: float32 in every run. A float16 network rounds them in each step."""
+    """Return the initial weights, one float32 matrix for each layer. A float16 network rounds them in each step."""
     random = numpy.random.default_rng([seed, 2])
     return [random.normal(0, rows**-0.5, (rows, columns)).astype("float32") for rows, columns in pairwise(WIDTHS)]
 
 
 def network_of(params: Params, dtype: str) -> Network:
-    """The network that computes in *dtype*."""
+    """Return the network that computes in *dtype*."""
     return Network(partial(loss_of, dtype=dtype), params)
 
 
 def loss_of(params: Params, images: Array, answers: Array, dtype: str) -> Array:
-    """Ten yes-or-no answers an image, and how wrong they are: binary cross-entropy in float32, the mean over all."""
+    """Return the mean binary cross-entropy of the ten outputs for each image, in float32."""
     outputs = outputs_of(params, images, dtype)
     return np.mean(np.logaddexp(0, outputs) - answers * outputs)
 
 
 def outputs_of(params: Params, images: Array, dtype: str) -> Array:
-    """Ten outputs an image, float32. Weights, hidden values and the gradients of both are *dtype*."""
+    """Return ten float32 outputs for each image. Weights, hidden values and the gradients of both have *dtype*."""
     hidden = images.astype(dtype)
     for weights in params[:-1]:
         summed = product(hidden, (GAIN * weights).astype(dtype))
-        hidden = np.tanh(normalised(summed).astype(dtype))
+        hidden = np.tanh(normalized(summed).astype(dtype))
     return product(hidden, params[-1].astype(dtype)).astype("float32")
 
 
 def product(left: Array, right: Array) -> Array:
-    """The matrix product as tensor cores take it: summed in float32, and rounded to the dtype of *left*."""
+    """Return the matrix product, accumulated in float32 as on tensor cores and rounded to the dtype of *left*."""
     return (left.astype("float32") @ right.astype("float32")).astype(left.dtype)
 
 
-def normalised(values: Array) -> Array:
-    """Each row moved to mean 0 and standard deviation 1, in float32."""
+def normalized(values: Array) -> Array:
+    """Return *values* in float32, with each row shifted and scaled to mean 0 and standard deviation 1."""
     values = values.astype("float32")
     centred = values - np.mean(values, axis=1, keepdims=True)
     return centred / np.sqrt(np.mean(centred**2, axis=1, keepdims=True) + 1e-6)
 
 
 def accuracy(params: Params, dtype: str, batch: Batch) -> float:
-    """The share of images whose largest output is the right one; outputs that are not finite are wrong."""
+    """Return the share of images whose largest output is at the label. Images with a non-finite output count as wrong."""
     images, answers = batch
-    with numpy.errstate(all="ignore"):  # weights that ran away
+    with numpy.errstate(all="ignore"):  # diverged weights overflow
         outputs = outputs_of(params, images, dtype)
-    right = numpy.argmax(outputs, axis=1) == numpy.argmax(answers, axis=1)
-    return float(numpy.mean(right & numpy.isfinite(outputs).all(axis=1)))
+    correct = numpy.argmax(outputs, axis=1) == numpy.argmax(answers, axis=1)
+    return float(numpy.mean(correct & numpy.isfinite(outputs).all(axis=1)))
 
 
 def underflow(params: Params, dtype: str, batch: Batch, scale: float) -> float:
-    """Of the gradient values that are not zero in float32, the share that is zero in *dtype*, the loss times *scale*."""
+    """Return the share of the gradient values nonzero in float32 that are zero in *dtype* with the loss times *scale*."""
     exact = _gradients(params, "float32", batch, 1.0)
     rounded = _gradients(params, dtype, batch, scale)
     return float(numpy.mean(rounded[exact != 0] == 0))

@@ -1,9 +1,8 @@
 """
-Seven ways to train, each as the loop that a user writes.
+Seven training loops, written as a user writes them.
 
-A loop is given a network, an optimizer and batches, and yields what it saw at each step. Gradients come from
-``pullback(seed)``. A seed of 1 gives them as they are; a seed of 16384 gives them 16384 times larger all the way down,
-which is what scaling the loss means.
+A loop takes a network, an optimizer and batches, and yields a `Step` for each batch. ``pullback(seed)`` returns the gradients.
+With a seed of 16384, all values of the backward pass are 16384 times larger than with a seed of 1: this is loss scaling.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,10 +16,10 @@ from ampscale.optimizers import Optimizer
 
 
 class Step(NamedTuple):
-    """What a loop saw at one step."""
+    """Result of one training step."""
 
     loss: float
-    scale: float  # the one that this step used
+    scale: float  # scale that this step used
     overflow: bool
     applied: bool
 
@@ -30,7 +29,7 @@ Loop = Callable[[Network, Optimizer, Batches], Iterator[Step]]
 
 
 def no_scaling(network: Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
-    """Training as it is without a scaler: nothing is checked, every step is applied."""
+    """Train without a scaler. The gradients are not checked, and every step is applied."""
     for images, answers in batches:
         loss, pullback = network.vjp(network.params, images, answers)
         gradients = pullback(np.float32(1))
@@ -40,7 +39,7 @@ def no_scaling(network: Network, optimizer: Optimizer, batches: Batches) -> Iter
 
 
 def by_hand(scaler: ampscale.LossScaler, network: Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
-    """MindSpore's functional way: scale, unscale, all_finite, adjust."""
+    """Train with MindSpore's functions: scale, unscale, all_finite, adjust."""
     for images, answers in batches:
         scale = scaler.scale(np.float32(1))
         loss, pullback = network.vjp(network.params, images, answers)
@@ -53,18 +52,18 @@ def by_hand(scaler: ampscale.LossScaler, network: Network, optimizer: Optimizer,
 
 
 def static_scaler(network: Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
-    """A scale that stays."""
+    """Train with a constant scale."""
     return by_hand(ampscale.StaticLossScaler(2.0**12), network, optimizer, batches)
 
 
 def dynamic_scaler(network: Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
-    """A scale that halves at an overflow and doubles after 50 finite steps. It starts too high, and comes down."""
+    """Train with a scale that starts too high, is halved at each overflow, and is doubled after 50 finite steps."""
     scaler = ampscale.DynamicLossScaler(scale_value=2.0**24, scale_factor=2, scale_window=50)
     return by_hand(scaler, network, optimizer, batches)
 
 
 def grad_scaler(network: Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
-    """Paddle's way: scale, backward, minimize. The second overflow halves the scale."""
+    """Train with Paddle's methods: scale, backward, minimize. Two overflows in a row halve the scale."""
     scaler = ampscale.GradScaler(init_loss_scaling=2.0**15, incr_every_n_steps=20, decr_every_n_nan_or_inf=2)
     for images, answers in batches:
         scale = scaler.scale(np.float32(1))
@@ -75,7 +74,7 @@ def grad_scaler(network: Network, optimizer: Optimizer, batches: Batches) -> Ite
 
 
 def step_cell(network: Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
-    """MindSpore's cell: a whole step in one call. It starts too low, and climbs."""
+    """Train with MindSpore's cell, which runs a whole step in one call. The scale starts too low and grows."""
     update_cell = ampscale.DynamicLossScaleUpdateCell(loss_scale_value=2.0**8, scale_factor=2, scale_window=10)
     cell = ampscale.TrainOneStepWithLossScaleCell(network, optimizer, update_cell)
     scale = update_cell.get_loss_scale()
@@ -86,7 +85,7 @@ def step_cell(network: Network, optimizer: Optimizer, batches: Batches) -> Itera
 
 
 def clipping_cell(network: Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
-    """MindFormers' cell: a whole step, with the unscaled gradients clipped by their global norm."""
+    """Train with the cell of MindFormers, which also clips the unscaled gradients by their global norm."""
     update_cell = ampscale.DynamicLossScaleUpdateCell(loss_scale_value=2.0**20, scale_factor=4, scale_window=60)
     cell = ampscale.MFTrainOneStepCell(network, optimizer, use_clip_grad=True, max_grad_norm=0.5, scale_sense=update_cell)
     scale = update_cell.get_loss_scale()
@@ -97,7 +96,7 @@ def clipping_cell(network: Network, optimizer: Optimizer, batches: Batches) -> I
 
 
 class Run(NamedTuple):
-    """One row of the table."""
+    """Training loop and dtype of one row of the table."""
 
     name: str
     dtype: str

@@ -1,4 +1,4 @@
-"""Draws the scale, the loss and the underflow over the steps."""
+"""Plot of the scale, the loss and the underflow over the steps."""
 
 from io import BytesIO
 from pathlib import Path
@@ -11,12 +11,12 @@ from matplotlib.ticker import LogLocator
 from ...files import write_atomically
 from .training import Record
 
-COLOURS = ("#999999", "#d55e00", "#56b4e9", "#0072b2", "#009e73", "#cc79a7", "#e69f00")  # Okabe and Ito's
+COLOURS = ("#999999", "#d55e00", "#56b4e9", "#0072b2", "#009e73", "#cc79a7", "#e69f00")  # palette of Okabe and Ito
 WIDTHS = (4.5, 2.2, 1.6, 1.6, 1.6, 1.6, 1.6)
 
 
 def draw(records: list[Record], path: Path) -> Path:
-    """Writes the picture, 1,600 pixels wide, to *path*; returns *path*."""
+    """Write the picture, 1,600 pixels wide, to *path*, and return *path*."""
     with rc_context({"axes.titlelocation": "left", "axes.titlesize": 10, "axes.xmargin": 0.01}):
         figure = Figure(figsize=(8, 7.5), layout="constrained", facecolor="white")
         scale, loss, underflow = figure.subplots(3, sharex=True, height_ratios=(1.5, 1, 1))

@@ -1,4 +1,4 @@
-"""What the demo shows in a terminal: what it is about, how it goes, and what came out."""
+"""Terminal output of the demo: introduction, progress bars, and a table of the results."""
 
 from pathlib import Path
 from types import TracebackType
@@ -19,23 +19,23 @@ console = Console(highlight=False)
 
 
 def opening(data: Digits) -> None:
-    """What is going to happen, and why float16 fails at it."""
+    """Print the setup, and why float16 fails without scaling."""
     learned, tested = (len(images) for images, _ in data)
-    console.print(f"Data: {CREDIT}. {learned:,} images to learn from, {tested:,} to be tested on.\n")
+    console.print(f"Data: {CREDIT}. {learned:,} training images, {tested:,} test images.\n")
     console.print(
-        f"The network has six layers and is scaled badly on purpose. Its hidden weights are {GAIN:.0f} times too large; a "
-        f"normalisation behind each product hides that from the forward pass, but makes the gradients of hidden values "
-        f"{GAIN:.0f} times smaller. The loss is a mean over {BATCH} images of ten answers, so most of them are about 1e-8, "
-        f"and the smallest positive float16 is 6e-8: without scaling, little more than the last layer learns.\n"
+        f"The network has six layers and is scaled badly on purpose: its hidden weights are {GAIN:.0f} times too large. A "
+        f"normalization after each product hides this in the forward pass, but divides the gradients of hidden values by "
+        f"{GAIN:.0f}. The loss is a mean over {BATCH} images with ten outputs each, so that most of these gradients are about "
+        f"1e-8, while the smallest positive float16 is 6e-8: without scaling, little more than the last layer is trained.\n"
     )
     console.print(
-        "All seven runs start from the same weights and see the same images. Weights are kept in float32 and rounded to "
-        "float16 in each step; products are summed in float32, as tensor cores do it.\n"
+        "All seven runs have the same initial weights and the same batches. Weights are stored in float32 and rounded to "
+        "float16 in each step; products are accumulated in float32, as on tensor cores.\n"
     )
 
 
 class Progress:
-    """One bar a run: the step, the loss, the scale and the overflows so far."""
+    """Progress bar for each run, with the step, the loss, the scale and the number of overflows."""
 
     def __init__(self, steps: int) -> None:
         text = (TextColumn(f"{{task.fields[{name}]}}", justify="right") for name in ("loss", "scale", "overflows"))
@@ -51,8 +51,8 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._bars.stop()
 
-    def stepped(self, record: Record) -> None:
-        """*record* has one step more."""
+    def update(self, record: Record) -> None:
+        """Advance the bar of a run to its last step."""
         task, step = self._tasks[record.run.name], record.steps[-1]
         self._bars.start_task(task)
         loss, scale, overflows = f"loss {step.loss:.3f}", f"scale {power(step.scale)}", f"{record.overflow_steps} overflows"
@@ -60,28 +60,28 @@ class Progress:
 
 
 def closing(records: list[Record], picture: Path, seconds: float) -> None:
-    """The table, how far float16 is from float32, and where the picture is."""
-    console.print(table(records))
+    """Print the table, the distance of float16 from float32, and the path of the picture."""
+    console.print(results(records))
     console.print(
-        f"Underflow: of the gradient values that a float32 backward pass finds different from zero, the share that the run's "
-        f"own dtype and scale make zero, for the same weights and images; the mean over every {MEASURED_EVERY}th step.\n"
+        f"Underflow: share of the gradient values that are nonzero in a float32 backward pass but zero in the dtype and with "
+        f"the scale of the run, for the same weights and images; mean over every {MEASURED_EVERY}th step.\n"
     )
     exact, plain, *scaled = (100 * record.accuracy for record in records)
     console.print(
-        f"Without scaling, float16 ends {exact - plain:.1f} points of accuracy below float32. "
-        f"Scaled, it ends within {max(abs(exact - each) for each in scaled):.1f} points."
+        f"Without scaling, the accuracy of float16 is {exact - plain:.1f} points below that of float32. "
+        f"With scaling, it differs by at most {max(abs(exact - accuracy) for accuracy in scaled):.1f} points."
     )
     console.print(f"{picture}, after {seconds:.0f} s", soft_wrap=True)
 
 
-def table(records: list[Record]) -> Table:
-    """One row a run."""
-    made = Table(box=box.SIMPLE_HEAD, padding=0)
-    made.add_column("", no_wrap=True)
+def results(records: list[Record]) -> Table:
+    """Return a table with a row for each run."""
+    table = Table(box=box.SIMPLE_HEAD, padding=0)
+    table.add_column("", no_wrap=True)
     for title in ("test\naccuracy", "under-\nflow", "overflow\nsteps", "applied\nsteps", "first\nscale", "last\nscale"):
-        made.add_column(title, justify="right")
+        table.add_column(title, justify="right")
     for record in records:
-        made.add_row(
+        table.add_row(
             record.run.name,
             f"{record.accuracy:.1%}",
             f"{record.underflow_share:.2%}",
@@ -90,4 +90,4 @@ def table(records: list[Record]) -> Table:
             power(record.steps[0].scale),
             power(record.steps[-1].scale),
         )
-    return made
+    return table

@@ -1,4 +1,4 @@
-"""Trains the seven runs, and keeps what is reported about them."""
+"""Training of the seven runs, and their results."""
 
 import math
 from collections.abc import Callable
@@ -13,13 +13,13 @@ from ampscale.optimizers import Momentum
 from . import digits
 from .loops import RUNS, Run, Step
 
-RATE = 0.3  # of the first step; it falls to zero in a straight line
+RATE = 0.3  # learning rate of the first step; it decreases linearly to zero
 MEASURED_EVERY = 5
 
 
 @dataclass
 class Record:
-    """What one run did."""
+    """Steps and results of one run."""
 
     run: Run
     steps: list[Step] = field(default_factory=list)
@@ -28,28 +28,28 @@ class Record:
 
     @property
     def underflow_share(self) -> float:
-        """The mean over the measured steps."""
+        """Return the mean over the measured steps."""
         return sum(self.underflow.values()) / len(self.underflow)
 
     @property
     def overflow_steps(self) -> int:
-        """Steps with an infinity or a NaN among the gradients."""
+        """Return the number of steps with a non-finite gradient."""
         return sum(step.overflow for step in self.steps)
 
     @property
     def applied_steps(self) -> int:
-        """Steps that moved the weights."""
+        """Return the number of steps that updated the weights."""
         return sum(step.applied for step in self.steps)
 
 
-def train_all(data: digits.Digits, steps: int, seed: int, stepped: Callable[[Record], None]) -> list[Record]:
-    """All runs, from the same weights over the same batches; *stepped* is called after every step."""
-    with threadpool_limits(1):  # the matrices are small: threads would wait for each other
-        return [train(run, data, steps, seed, stepped) for run in RUNS]
+def train_all(data: digits.Digits, steps: int, seed: int, after_step: Callable[[Record], None]) -> list[Record]:
+    """Train all runs from the same weights with the same batches. *after_step* is called after every step."""
+    with threadpool_limits(1):  # more threads are slower for matrices of this size
+        return [train(run, data, steps, seed, after_step) for run in RUNS]
 
 
-def train(run: Run, data: digits.Digits, steps: int, seed: int, stepped: Callable[[Record], None]) -> Record:
-    """One run."""
+def train(run: Run, data: digits.Digits, steps: int, seed: int, after_step: Callable[[Record], None]) -> Record:
+    """Train one run."""
     network = digits.network_of(digits.first_params(seed), run.dtype)
     optimizer = Momentum(network, learning_rate=[RATE * (1 - step / steps) for step in range(steps)])
     record = Record(run)
@@ -58,13 +58,13 @@ def train(run: Run, data: digits.Digits, steps: int, seed: int, stepped: Callabl
         record.steps.append(step)
         if index % MEASURED_EVERY == 0:
             record.underflow[index] = digits.underflow(network.params, run.dtype, batches[index], step.scale)
-        stepped(record)
+        after_step(record)
     record.accuracy = digits.accuracy(network.params, run.dtype, data.test)
     return record
 
 
 def report(records: list[Record], seed: int, picture: Path) -> dict[str, Any]:
-    """All results, for JSON."""
+    """Return the results as values that JSON can hold."""
     return {
         "data": digits.CREDIT,
         "seed": seed,

@@ -1,0 +1,99 @@
+"""
+Command and parameter classes of the command line.
+
+An error is one line on stderr that suggests the nearest name, the help of a command ends with examples, and the shell
+completes names.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from ..parsing import excerpt
+
+LONGEST_NAME = 100  # characters that are compared with known names
+
+
+class Command(click.Command):
+    """Command that reports an error in one line."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command and exit. On a usage error, print one line on stderr and exit with 2."""
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        try:
+            sys.exit(super().main(args, prog_name, complete_var, standalone_mode=False, **extra))
+        except click.ClickException as error:
+            click.echo(_message(error), err=True)
+            sys.exit(error.exit_code)
+        except click.Abort:
+            click.echo("Aborted!", err=True)
+            sys.exit(1)
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Invoke the callback and drop what it returns, so that `main` returns nothing but an exit code."""
+        try:
+            super().invoke(ctx)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
+
+class Name(click.ParamType):  # type: ignore[type-arg]  # older releases of click take no argument here
+    """
+    Name out of a set. An unknown name is an error that suggests the nearest one.
+
+    Args:
+        name: Noun for such a name, as "format".
+        known: Returns the names. It is called when the command runs, so that it may import what is slow to import.
+        listing: End of the error message if no name is near; by default all names.
+    """
+
+    def __init__(self, name: str, known: Callable[[], Iterable[str]], listing: str = "") -> None:
+        self.name, self.known, self.listing = name, known, listing
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return *value* if it is a known name."""
+        known = list(self.known())
+        if value not in known:
+            remedy = suggestion(value, known, self.listing or f"known {self.name}s are {', '.join(known)}")
+            raise click.UsageError(f"unknown {self.name} {excerpt(value)}; {remedy}", ctx)
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the names that start with *incomplete*."""
+        return [CompletionItem(name) for name in self.known() if name.startswith(incomplete)]
+
+
+def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Return "did you mean torch?" with the nearest of the *known* names, or *otherwise* if none is near."""
+    matches = get_close_matches(name[:LONGEST_NAME].lower(), list(known), n=1)
+    return f"did you mean {matches[0]}?" if matches else otherwise
+
+
+def examples(*commands: str) -> str:
+    """Return the epilog of a command's help."""
+    return "\n  ".join(["\b\nExamples:", *commands])
+
+
+def _message(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "ampscale"
+    if type(error).__name__ == "NoArgsIsHelpError":  # in click since 8.2; its message is the help
+        return error.message
+    if isinstance(error, click.NoSuchOption):
+        nearest = f"did you mean {error.possibilities[0]}?" if error.possibilities else f"see {path} --help"
+        return f"{path}: no such option {error.option_name}; {nearest}"
+    lines = (line.strip() for line in error.format_message().splitlines())
+    return f"{path}: {' '.join(filter(None, lines)).rstrip('.')}"
