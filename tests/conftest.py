@@ -1,4 +1,4 @@
-"""One deterministic Hypothesis profile, and the array libraries on which the core is run."""
+"""Deterministic Hypothesis profile, and fixtures for the array libraries that the tests run on."""
 
 import os
 
@@ -13,16 +13,16 @@ settings.register_profile(
     deadline=None,
     max_examples=60,
     database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],  # a library is the same for all examples
+    suppress_health_check=[HealthCheck.function_scoped_fixture],  # the fixture `library` has no state that examples could change
 )
 settings.load_profile("ampscale")
 
-os.environ.setdefault("JAX_ENABLE_X64", "1")  # before anybody imports JAX; a test of 32 bits switches it off for itself
+os.environ.setdefault("JAX_ENABLE_X64", "1")  # before JAX is imported; tests of 32-bit mode disable it locally
 
 
 @pytest.fixture(params=libraries.NAMES)
 def library(request):
-    """One array library after the other."""
+    """Run the test once for each array library."""
     loaded = libraries.load(request.param)
     with loaded.quiet():
         yield loaded
@@ -30,10 +30,10 @@ def library(request):
 
 @pytest.fixture
 def accelerator(monkeypatch):
-    """A namespace and a device whose arrays cannot be read on the host."""
+    """Return a namespace and a device whose arrays raise an error if they are copied to the host."""
 
     def refuse(array, *_args, **_kwargs):
-        raise AssertionError(f"an array of shape {array.shape} was read on the host")
+        raise AssertionError(f"an array of shape {array.shape} was copied to the host")
 
     for name in ("__bool__", "__int__", "__float__", "__complex__", "__array__", "__iter__"):
         monkeypatch.setattr(type(array_api_strict.asarray(0)), name, refuse, raising=False)

@@ -1,4 +1,4 @@
-"""What a rule does along every pattern of a few steps, and which of them agree with what was seen: the slow way to know."""
+"""Scales of a rule for all overflow traces of a few steps, and the traces that agree with observed scales, by brute force."""
 
 import functools
 
@@ -7,37 +7,36 @@ import numpy as np
 from ampscale.simulation.identification.follow_scales import rounded
 
 STEPS = 9
-PATTERNS = (np.arange(2**STEPS)[:, None] >> np.arange(STEPS) & 1).astype(bool)  # one row a pattern; True is a finite step
+PATTERNS = (np.arange(2**STEPS)[:, None] >> np.arange(STEPS) & 1).astype(bool)  # one row for each trace; True is a finite step
 
 
 @functools.cache
 def all_scales(rule):
-    """What `rule.update` makes of each pattern: float64 scales of shape (patterns, steps + 1), and the step that stops it."""
-    first = rule.init()
-    state = type(first)(*(array if array is None else np.full(len(PATTERNS), array) for array in first))
-    scales, stopped = [state.scale], np.full(len(PATTERNS), STEPS)
+    """Return float64 scales of shape (patterns, steps + 1), and the step of each pattern at which the scaler would raise."""
+    initial = rule.init()
+    state = type(initial)(*(array if array is None else np.full(len(PATTERNS), array) for array in initial))
+    scales, raised_at = [state.scale], np.full(len(PATTERNS), STEPS)
     for step, finite in enumerate(PATTERNS.T):
-        stops = rule.would_raise(state, finite) & (stopped == STEPS)
-        stopped[stops] = step
+        raised_at[rule.would_raise(state, finite) & (raised_at == STEPS)] = step
         state = rule.update(state, finite)
         scales.append(state.scale)
-    return np.stack(scales, axis=1).astype(np.float64), stopped
+    return np.stack(scales, axis=1).astype(np.float64), raised_at
 
 
 def fitting(rule, observed, length):
-    """The patterns that agree with the first *length* steps: a stop with none but an unseen scale after the last of them."""
-    scales, stopped = all_scales(rule)
-    seen = rounded(rule, observed.scales[: length + 1])
-    agrees = (np.isnan(seen) | (scales[:, : length + 1] == seen)).all(axis=1)
+    """Return the patterns that agree with the first *length* steps. The last may raise if the scale after it is not observed."""
+    scales, raised_at = all_scales(rule)
+    expected = rounded(rule, observed.scales[: length + 1])
+    same_scales = (np.isnan(expected) | (scales[:, : length + 1] == expected)).all(axis=1)
     flags = observed.finite[:length]
-    told = ((flags == -1) | (PATTERNS[:, :length] == flags)).all(axis=1)
-    ends = stopped >= length if length == 0 or not np.isnan(seen[-1]) else stopped >= length - 1
-    return agrees & told & ends
+    same_flags = ((flags == -1) | (PATTERNS[:, :length] == flags)).all(axis=1)
+    last_may_raise = length > 0 and np.isnan(expected[-1])
+    return same_scales & same_flags & (raised_at >= length - last_may_raise)
 
 
 def possible(rule, observed, step):
-    """The scales after *step*, over all patterns that agree with what was seen before it and do not stop before it."""
-    scales, stopped = all_scales(rule)
-    flags = observed.finite[step]
-    before = fitting(rule, observed, step) & (stopped >= step) & ((flags == -1) | (PATTERNS[:, step] == flags))
-    return np.unique(np.where(stopped[before] == step, np.nan, scales[before, step + 1]))
+    """Return the scales after *step* of all patterns that agree with the earlier steps and do not raise in them."""
+    scales, raised_at = all_scales(rule)
+    flag = observed.finite[step]
+    matches = fitting(rule, observed, step) & (raised_at >= step) & ((flag == -1) | (PATTERNS[:, step] == flag))
+    return np.unique(np.where(raised_at[matches] == step, np.nan, scales[matches, step + 1]))

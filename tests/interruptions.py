@@ -1,9 +1,9 @@
 """
-Errors raised at every point of a call: at each call and return of the library's own functions, or at each line of them.
+Fault injection: errors raised at every call and return of the library's functions, or at each of their lines.
 
-A `World` is what a call may change. After an interruption the call was whole; or it can be repeated; or it is refused, and what
-the error says to do helps. In each case the next step must be right, to the last bit. Pure functions with `out` are not
-interrupted: they have no state that could be marked, and their docstrings say what an interrupt leaves.
+A `World` holds the objects that a call may change. After an interruption, the call was complete; or it can be repeated; or it
+is rejected, and the remedy in the error message works. In each case the next step must be correct to the last bit. Pure functions
+with `out` are not tested: they have no state that could record an interruption, and their docstrings describe its effect.
 """
 
 import sys
@@ -21,23 +21,23 @@ at_every_point = pytest.mark.parametrize("events", EVENTS, ids=["calls", "lines"
 
 
 class InterruptionError(Exception):
-    """Raised at the chosen point; the library knows nothing of it."""
+    """Error that is raised at the chosen point."""
 
 
 class World(ABC):
-    """Objects that calls change."""
+    """Objects that the interrupted calls change."""
 
     @abstractmethod
     def state(self):
-        """All numbers that the next steps depend on, comparable."""
+        """Return all numbers that the next steps depend on, in a form that can be compared."""
 
     @abstractmethod
     def step(self):
-        """One whole step of training; asserts that the optimizer applied the true gradients."""
+        """Run one training step, and assert that the optimizer applied the correct gradients."""
 
     @abstractmethod
     def recover(self):
-        """What the error of a refused call says to do."""
+        """Apply the remedy in the error message of a rejected call."""
 
 
 def outcomes(events, make, call, finish=lambda _: None):
@@ -45,21 +45,21 @@ def outcomes(events, make, call, finish=lambda _: None):
     Interrupt a call at every point, and check what follows.
 
     Args:
-        events: Those of `sys.settrace` at which errors are raised.
-        make: Returns a new world; always the same.
-        call: The call, of a world.
-        finish: What ends the present step after the call, of a world.
+        events: Events of `sys.settrace` at which errors are raised.
+        make: Returns a new world, equal every time.
+        call: Function of a world that is interrupted.
+        finish: Function of a world that completes the current step after the call.
 
     Returns:
-        How many points ended as "whole", "repeated" and "refused".
+        The number of points that ended as "complete", "repeated" and "rejected".
     """
-    after, final = _states(make(), call, finish)
+    new_state, final = _states(make(), call, finish)
     counts, point = Counter(), 0
     while interrupted := _interrupt(world := make(), call, events, point):
         try:
-            counts[_outcome(world, call, after, finish, final)] += 1
-        except AssertionError as wrong:
-            raise AssertionError(f"a wrong number after an error at {interrupted}") from wrong
+            counts[_outcome(world, call, new_state, finish, final)] += 1
+        except AssertionError as error:
+            raise AssertionError(f"a wrong number after an error at {interrupted}") from error
         point += 1
     print(f"{point} points: {dict(counts)}")  # noqa: T201
     return counts
@@ -67,49 +67,50 @@ def outcomes(events, make, call, finish=lambda _: None):
 
 def _states(world, call, finish):
     call(world)
-    after = world.state()
+    new_state = world.state()
     finish(world)
     world.step()
-    return after, world.state()
+    return new_state, world.state()
 
 
-def _outcome(world, call, after, finish, final):
-    outcome = "whole" if world.state() == after else "repeated"
+def _outcome(world, call, new_state, finish, final):
+    outcome = "complete" if world.state() == new_state else "repeated"
     try:
         if outcome == "repeated":
             call(world)
-            assert world.state() == after
+            assert world.state() == new_state
         finish(world)
         world.step()
     except RuntimeError:
         world.recover()
         world.step()
-        return "refused"
+        return "rejected"
     assert world.state() == final
     return outcome
 
 
 def _interrupt(world, call, events, point):
-    """The point at which *call* was interrupted, as text; None if it has ended before event number *point*."""
-    left = point
+    """Return the point at which *call* was interrupted, as text; None if it ended before event number *point*."""
+    remaining = point
 
     def trace(frame, event, _):
-        nonlocal left
-        if not frame.f_code.co_filename.startswith(SOURCE) or frame.f_code.co_name == "<genexpr>":  # closed, it may not raise
+        nonlocal remaining
+        # Skip generator expressions: an error while one is closed would be ignored.
+        if not frame.f_code.co_filename.startswith(SOURCE) or frame.f_code.co_name == "<genexpr>":
             return None
-        left -= event in events
-        if left < 0:
+        remaining -= event in events
+        if remaining < 0:
             sys.settrace(None)
             raise InterruptionError(f"the {event} of {frame.f_code.co_qualname}, line {frame.f_lineno}")
         return trace
 
-    before = sys.gettrace()
+    old_trace = sys.gettrace()
     sys.settrace(trace)
     try:
         call(world)
     except InterruptionError as interruption:
         return str(interruption)
     finally:
-        sys.settrace(before)
-    assert left >= 0, "the library has swallowed an error"
+        sys.settrace(old_trace)
+    assert remaining >= 0, "the library ignored an error"
     return None

@@ -1,7 +1,7 @@
 """
-The array libraries on which tests run, as one table: how an array gets in and out, and who counts the reads on the host.
+Array libraries that the tests run on: conversion from and to NumPy, and counting of device-to-host copies.
 
-torch and JAX are imported by nobody before a test asks for them.
+torch and JAX are imported when a test first requests them.
 """
 
 import operator
@@ -33,73 +33,73 @@ DTYPES_OF = {name: tuple(DTYPES) for name in (*EVERY, "cupy")} | {"strict": ("fl
 
 
 def on(*names):
-    """A mark: the test runs on these libraries alone."""
+    """Return a mark that runs a test on these libraries only."""
     return pytest.mark.parametrize("library", names, indirect=True)
 
 
 def with_dtypes(*dtypes):
-    """A mark: the test runs on each library, with each of these floating-point formats that it has, named by `dtype`."""
+    """Return a mark that runs a test on each library with each of these formats that it supports, passed as `dtype`."""
     pairs = [(name, dtype) for name in NAMES for dtype in dtypes if dtype in DTYPES_OF[name]]
     return pytest.mark.parametrize(("library", "dtype"), pairs, indirect=["library"])
 
 
 @dataclass(frozen=True)
 class Library:
-    """An array library as tests see it."""
+    """Array library with the functions that tests need."""
 
     name: str
-    xp: Any  # its Array API namespace, as array_api_compat gives it
-    put: Callable[[np.ndarray], Any]  # a new array of this library with the bits of NumPy's
-    get: Callable[[Any], np.ndarray]  # a new NumPy array with the bits of this library's
+    xp: Any  # Array API namespace of array_api_compat
+    put: Callable[[np.ndarray], Any]  # converts from NumPy to a new array, bit for bit
+    get: Callable[[Any], np.ndarray]  # converts to a new NumPy array, bit for bit
     writable: bool = True
-    flushes_subnormals: bool = False  # of float32 and float64, in its operators: what goes in, and what comes out
-    multiply: Operation = operator.mul  # a product that is IEEE 754's, and
-    divide: Operation = operator.truediv  # a quotient
-    count_reads: Callable[[], AbstractContextManager[list[str]]] | None = None  # gives a list of the host reads made inside
+    flushes_subnormals: bool = False  # operators replace subnormal float32 and float64 operands and results by zeros
+    multiply: Operation = operator.mul  # rounds as IEEE 754 requires
+    divide: Operation = operator.truediv  # likewise
+    count_reads: Callable[[], AbstractContextManager[list[str]]] | None = None  # yields a list of the copies made inside
 
     @property
     def dtypes(self):
-        """The names of its floating-point formats."""
+        """Return the names of the supported floating-point formats."""
         return DTYPES_OF[self.name]
 
     def from_numpy(self, tree):
-        """A tree of NumPy's arrays with each as one of this library, bit for bit."""
+        """Convert a tree of NumPy arrays to this library, bit for bit."""
         return map_leaves(self.put, tree)
 
     def to_numpy(self, tree):
-        """A tree of this library's arrays with each as one of NumPy, bit for bit."""
+        """Convert a tree of this library's arrays to NumPy, bit for bit."""
         return map_leaves(self.get, tree)
 
     def array(self, values, dtype="float32"):
-        """An array of this library, from numbers and the name of a dtype."""
+        """Create an array of this library from numbers."""
         return self.put(np.asarray(values, DTYPES.get(dtype, dtype)))
 
     def arrays(self):
-        """A strategy: NumPy's arrays of the formats of this library; beyond NumPy of few shapes, since some compile for each."""
+        """Generate NumPy arrays of the supported formats; of few shapes except for NumPy, since JAX compiles for each shape."""
         few = shapes if self.name == "numpy" else st.sampled_from([(), (3,)])
         return st.sampled_from(self.dtypes).flatmap(lambda name: arrays(name, few))
 
     def trees(self):
-        """A strategy: containers of this library's arrays and None; on NumPy of any nesting, which is no library's matter."""
+        """Generate trees of this library's arrays and None. Only NumPy tests arbitrary nesting, which depends on no library."""
         if self.name == "numpy":
             return trees(self.arrays())
         leaf = self.arrays() | st.none()
         return st.fixed_dictionaries({"a": st.tuples(leaf, st.just([])), "b": leaf}).map(self.from_numpy)
 
     def scale(self, tree, scale):
-        """`core.scaling.scale` with the product of this library."""
+        """Call `core.scaling.scale` with the multiplication of this library."""
         return scaling.scale(tree, scale, multiply=self.multiply)
 
     def unscale(self, tree, scale, dtype=None):
-        """`core.scaling.unscale` with the quotient of this library."""
+        """Call `core.scaling.unscale` with the division of this library."""
         return scaling.unscale(tree, scale, dtype, divide=self.divide)
 
     def quiet(self):
-        """A context in which the library says nothing of infinities: array_api_strict stands on NumPy, which warns."""
+        """Return a context without floating-point warnings, which array_api_strict inherits from NumPy."""
         return np.errstate(all="ignore" if self.name == "strict" else None)
 
     def as_computed(self, array):
-        """float32 or float64 as this library's operators take and give it: subnormals are signed zeros where they flush."""
+        """Replace subnormals by signed zeros if this library's operators do."""
         if not self.flushes_subnormals:
             return array
         return array * (np.abs(array) >= SMALLEST_NORMAL[array.dtype.name])
@@ -107,19 +107,19 @@ class Library:
 
 @cache
 def load(name):
-    """The library of this name. A test that asks for one that is not installed, or not to be tested, is skipped."""
+    """Return the library *name*. Skip the test if it is not installed or not selected."""
     if name in WITHOUT:
         pytest.skip(f"AMPSCALE_TEST_LIBRARIES leaves out {name}")
     return LOADERS[name]()
 
 
 def _numpy():
-    """Nothing can watch a NumPy array being read: its values lie in the host's memory."""
+    """Return NumPy. Reading its arrays cannot be detected, since they are in host memory."""
     return Library("numpy", array_api_compat.numpy, np.array, np.array)
 
 
 def _strict():
-    """It has neither 16-bit floats nor anyone who counts; `strict16` has both."""
+    """Return array_api_strict, which has neither 16-bit floats nor a counter of copies; `strict16` has both."""
     return Library("strict", array_api_strict, lambda array: array_api_strict.asarray(array, copy=True), np.array)
 
 
@@ -150,7 +150,7 @@ def _torch():
 
 @contextmanager
 def _torch_reads():
-    """An operation of torch's is tagged where its result or its shape depends on values; four methods are no operations."""
+    """Record the torch operations whose result or shape depends on values, which torch tags, and four untagged methods."""
     import torch
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -176,7 +176,7 @@ def _torch_reads():
 
 
 def _jax():
-    """In 64 bits, which conftest.py switches on."""
+    """Return JAX in 64-bit mode, which conftest.py enables."""
     jax = pytest.importorskip("jax", reason="needs jax")
     from ampscale.backends.jax.ieee754 import divide, multiply
 
@@ -188,28 +188,28 @@ def _jax():
 
 @contextmanager
 def _jax_reads():
-    """All reads pass through one property, but NumPy's two, which take the memory as it lies: these are led through it."""
+    """Record the reads of `ArrayImpl._value`. NumPy's two functions read the memory directly, so they are redirected to it."""
     from jax._src.array import ArrayImpl
 
     reads = []
-    value, taken = ArrayImpl._value, {name: getattr(np, name) for name in ("asarray", "array")}
+    value, functions = ArrayImpl._value, {name: getattr(np, name) for name in ("asarray", "array")}
 
     def watched(array):
         reads.append(f"{array.dtype}{list(array.shape)}")
         return value.fget(array)
 
-    def led(take):
-        return lambda array, *rest, **how: take(array._value if isinstance(array, ArrayImpl) else array, *rest, **how)
+    def redirected(function):
+        return lambda array, *args, **kwargs: function(array._value if isinstance(array, ArrayImpl) else array, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ArrayImpl, "_value", property(watched))
-        for name, take in taken.items():
-            patch.setattr(np, name, led(take))
+        for name, function in functions.items():
+            patch.setattr(np, name, redirected(function))
         yield reads
 
 
 def _cupy():
-    """On the current device. It compiles its arithmetic to take float32's subnormal numbers for zero."""
+    """Return CuPy on the current device. Its kernels flush subnormal float32 numbers to zero."""
     from backends.places import device
 
     cupy = device().library

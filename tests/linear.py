@@ -1,8 +1,8 @@
 """
-A network whose gradients can be read off its inputs, so that a step can be checked by hand.
+Network whose gradients equal its inputs, so that a step can be checked by hand.
 
-The loss is ``sum(w * x)`` over a list of parameters and a list of inputs, in float32; the gradient of a parameter is its
-input, and an input of None gives its parameter no gradient.
+The loss is ``sum(w * x)`` over a list of parameters and a list of inputs, in float32. The gradient of a parameter is its
+input; an input of None gives no gradient.
 """
 
 import array_api_compat
@@ -12,19 +12,21 @@ from ampscale.core.namespaces import quiet
 
 
 def network(params):
-    """The network of these parameters."""
+    """Return the network of these parameters."""
     return Network(loss, params, vjp=vjp)
 
 
 def loss(params, inputs):
-    """A float32 array of shape ()."""
+    """Return the loss as a float32 array of shape ()."""
     xp = array_api_compat.array_namespace(params[0])
-    terms = [xp.sum(xp.astype(w, xp.float32) * xp.astype(x, xp.float32)) for w, x in _given(params, inputs)]
+    terms = [
+        xp.sum(xp.astype(w, xp.float32) * xp.astype(x, xp.float32)) for w, x in zip(params, inputs, strict=True) if x is not None
+    ]
     return xp.asarray(sum(terms, start=xp.zeros_like(xp.sum(params[0], dtype=xp.float32))))
 
 
 def vjp(params, inputs):
-    """The loss, and a pullback that multiplies in the dtype of the seed and rounds to that of the parameter."""
+    """Return the loss, and a pullback that multiplies in the dtype of the seed and rounds to that of the parameter."""
     xp = array_api_compat.array_namespace(params[0])
 
     def pullback(seed):
@@ -35,7 +37,3 @@ def vjp(params, inputs):
             ]
 
     return loss(params, inputs), pullback
-
-
-def _given(params, inputs):
-    return [(w, x) for w, x in zip(params, inputs, strict=True) if x is not None]

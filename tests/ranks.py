@@ -1,8 +1,8 @@
-"""Replicas as threads: each rank runs the same function with its own communicator."""
+"""Replicas in threads: each rank runs the same function with its own communicator."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
-from operator import add
+from operator import add, and_
 from threading import Barrier
 
 import array_api_compat
@@ -11,36 +11,34 @@ from ampscale.core.trees import map_leaves
 
 
 class Rank:
-    """One of several ranks that wait for one another at every call."""
+    """Communicator of one replica; its calls wait for all other replicas."""
 
     def __init__(self, index, barrier, slots):
         self.index, self._barrier, self._slots = index, barrier, slots
 
     def mean(self, tree):
-        """The mean over the ranks, added in their order."""
-        trees = self._gathered(tree)
-        return map_leaves(_mean, *trees)
+        """Return the mean over the replicas, added in the order of their ranks."""
+        return map_leaves(_mean, *self._gathered(tree))
 
     def all_finite(self, flag):
-        """True where it is on every rank."""
-        flags = self._gathered(flag)
-        return reduce(lambda one, other: one & other, flags)
+        """Return True if *flag* is True on every replica."""
+        return reduce(and_, self._gathered(flag))
 
-    def _gathered(self, mine):
-        self._slots[self.index] = mine
+    def _gathered(self, value):
+        self._slots[self.index] = value
         self._barrier.wait()
-        everyone = list(self._slots)
-        self._barrier.wait()
-        return everyone
+        values = list(self._slots)
+        self._barrier.wait()  # so that no replica writes its next value before all have read this one
+        return values
 
 
 def on_ranks(function, arguments):
-    """``function(communicator, argument)`` on one rank for each argument; the results in order."""
+    """Run ``function(communicator, argument)`` on one replica for each argument; return the results in order."""
     count = len(arguments)
     barrier, slots = Barrier(count, timeout=20), [None] * count
     with ThreadPoolExecutor(count) as pool:
-        ranks = [pool.submit(function, Rank(index, barrier, slots), arguments[index]) for index in range(count)]
-        return [rank.result() for rank in ranks]
+        futures = [pool.submit(function, Rank(index, barrier, slots), argument) for index, argument in enumerate(arguments)]
+        return [future.result() for future in futures]
 
 
 def _mean(*leaves):

@@ -1,4 +1,4 @@
-"""What the tests share: arrays and trees for Hypothesis, and what it means that two arrays are alike."""
+"""Hypothesis strategies for arrays, trees and rules, and the comparison of arrays bit by bit."""
 
 import ml_dtypes
 import numpy as np
@@ -26,7 +26,7 @@ shapes = hnp.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=4)
 
 
 def alike(left, right):
-    """Whether two arrays have one dtype, one shape and one bit pattern; any NaN is like any other."""
+    """Return True if two arrays have the same dtype, shape and bits; all NaNs count as equal."""
     left, right = np.asarray(left), np.asarray(right)
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
@@ -37,13 +37,13 @@ def alike(left, right):
 
 
 def same(left, right):
-    """Whether the arrays of two trees are alike, one by one."""
+    """Return True if the leaves of two trees are pairwise `alike`."""
     left, right = leaves(left), leaves(right)
-    return len(left) == len(right) and all(alike(one, other) for one, other in zip(left, right, strict=True))
+    return len(left) == len(right) and all(map(alike, left, right))
 
 
 def arrays(name, shape=shapes):
-    """Arrays of any bit pattern of a format: zeros, subnormals, infinities and NaNs of either sign among them."""
+    """Generate arrays of any bit patterns of a format, including zeros, subnormals, infinities and NaNs of either sign."""
     dtype = DTYPES[name]
     special = np.asarray([0, SMALLEST[name], LARGEST[name], np.inf, np.nan], dtype)
     pattern = np.dtype(f"uint{8 * dtype.itemsize}")
@@ -55,7 +55,7 @@ any_arrays = names.flatmap(arrays)
 
 
 def trees(leaf=any_arrays):
-    """Nested tuples, lists and dicts of arrays and None."""
+    """Generate nested tuples, lists and dicts of arrays and None."""
     return st.recursive(
         leaf | st.none(),
         lambda inner: (
@@ -69,7 +69,7 @@ def trees(leaf=any_arrays):
 
 @st.composite
 def rules(draw):
-    """Rules over all axes; scales from the smallest subnormal to the largest number, also some that float32 must round."""
+    """Generate rules with any constants; scales range from the smallest subnormal to the largest number of the dtype."""
     dtype = draw(st.sampled_from(["float32", "float64"]))
     smallest, largest = float(SMALLEST[dtype]), float(LARGEST[dtype])
     init = draw(st.floats(smallest, largest) | st.floats(0.25, 2.0**20) | st.sampled_from([smallest, 2 * smallest, largest / 2]))
@@ -77,7 +77,7 @@ def rules(draw):
     above = st.none() | st.sampled_from([1, 2, 3, 10]).map(lambda times: min(times * init, largest))
     low, high = draw(below), draw(above)
     growth = st.sampled_from([1.0, 1.1, 2.0, 3.0]) | st.floats(1, 2.0**70) | st.floats(1, 2.0**70, width=32)
-    rate = draw(st.none() | st.sampled_from([0.1, 0.25, 1 / 3, 0.5, 1.0]) | st.floats(1e-3, 1.5))
+    tolerance = draw(st.none() | st.sampled_from([0.1, 0.25, 1 / 3, 0.5, 1.0]) | st.floats(1e-3, 1.5))
     return LossScaleRule(
         init_scale=init,
         growth_factor=draw(growth),
@@ -85,7 +85,7 @@ def rules(draw):
             st.sampled_from([1.0, 0.5, 0.7, 1 / 3, 1 / 49]) | st.floats(2.0**-70, 1) | st.floats(2.0**-70, 1, width=32)
         ),
         growth_interval=draw(st.integers(1, 4)),
-        hysteresis=draw(st.integers(1, 3)) if rate is None else 1,
+        hysteresis=draw(st.integers(1, 3)) if tolerance is None else 1,
         min_scale=low,
         max_scale=high,
         reset_bad_steps_on=tuple(draw(st.sets(st.sampled_from(EVENTS)))),
@@ -96,7 +96,7 @@ def rules(draw):
         float64_factor=draw(st.booleans()),
         warmup_growth_factor=draw(st.none() | growth),
         block_at_bounds=(low, high) != (None, None) and draw(st.booleans()),
-        overflow_tolerance=rate,
+        overflow_tolerance=tolerance,
         raise_at_min_scale=low is not None and draw(st.booleans()),
         raise_at_or_below=draw(below),
         delayed_update=draw(st.booleans()),

@@ -1,8 +1,8 @@
 """
-An Array API namespace on NumPy, for tests: strict, and with float16 and bfloat16 beside the standard's dtypes.
+Strict Array API namespace on NumPy for tests, with float16 and bfloat16 in addition to the dtypes of the standard.
 
-It refuses what other libraries do in silence, each in its own way: two dtypes in one operation, a Python number beside
-floating-point values, and any look at a value on the host. Inside `counting_reads` a look is allowed, and counted.
+It raises an error for operations on which libraries disagree: on two dtypes, and on a Python number and a floating-point array.
+It also rejects reads of values on the host, except inside `counting_reads`, which counts them.
 """
 
 import sys
@@ -20,7 +20,7 @@ complex64, complex128 = np.dtype(np.complex64), np.dtype(np.complex128)
 
 
 class HostReadError(RuntimeError):
-    """A value was looked at on the host."""
+    """A value was read on the host."""
 
 
 _counted: ContextVar[list[str] | None] = ContextVar("counted", default=None)
@@ -28,7 +28,7 @@ _counted: ContextVar[list[str] | None] = ContextVar("counted", default=None)
 
 @contextmanager
 def counting_reads():
-    """Inside, host reads are allowed; the list that it gives gets the name of each."""
+    """Allow host reads, and append the name of each to the list that is yielded."""
     reads = []
     token = _counted.set(reads)
     try:
@@ -38,12 +38,12 @@ def counting_reads():
 
 
 def peek(array):
-    """A copy of the values, for a test that looks at a result: neither refused nor counted."""
+    """Return a copy of the values, for assertions: neither rejected nor counted."""
     return array._values.copy()
 
 
 def _read(name):
-    """The method *name* of NumPy's arrays, for whoever may look."""
+    """Return NumPy's method *name*, which raises an error outside `counting_reads`."""
 
     def read(self, *arguments, **keywords):
         reads = _counted.get()
@@ -56,12 +56,12 @@ def _read(name):
 
 
 def _elementwise(function):
-    """NumPy's *function* of arrays of one dtype. Beside integers a Python int may stand, of which all libraries think alike."""
+    """Return NumPy's *function* for arrays of one dtype. With integer arrays, Python ints are allowed."""
 
     def compute(first, *others):
         arrays = [first, *(_integer(other, first.dtype) for other in others)]
         _check_one_dtype(*arrays)
-        with np.errstate(all="ignore"):  # NumPy warns where a result is infinite or NaN; no other library does
+        with np.errstate(all="ignore"):  # only NumPy warns about infinities and NaNs
             result = function(*(array._values for array in arrays))
         if first.dtype.kind in "iu" and result.dtype.kind not in "iub":
             raise TypeError(f"{function.__name__} would promote {first.dtype} to {result.dtype}")
@@ -71,13 +71,13 @@ def _elementwise(function):
 
 
 class Array:
-    """An array to compute with, not to look at. The functions of this module make it."""
+    """Array whose values cannot be read on the host. The functions of this module create it."""
 
-    __array_ufunc__ = None  # NumPy's scalars and arrays leave an operator to this class, which refuses them
+    __array_ufunc__ = None  # so that NumPy's scalars and arrays leave operators to this class, which rejects them
     device = "cpu"
 
     def __init__(self, values):
-        self._values = np.asarray(values)  # where the shape is (), NumPy computes a scalar
+        self._values = np.asarray(values)  # NumPy returns scalars for shape ()
 
     def __array_namespace__(self, api_version=None):
         return sys.modules[__name__]
@@ -162,7 +162,7 @@ def reshape(x, shape):
 
 
 def result_type(dtype):
-    """The dtype itself: a namespace of 64 bits has them all."""
+    """Return the dtype itself, since this namespace has 64-bit dtypes."""
     return dtype
 
 
@@ -197,7 +197,7 @@ def _integer(value, dtype):
 def _check_one_dtype(*arrays):
     for array in arrays:
         if not isinstance(array, Array):
-            raise TypeError(f"only arrays stand beside arrays, got {array!r} of type {type(array).__name__}")
+            raise TypeError(f"operands must be arrays, got {array!r} of type {type(array).__name__}")
     if len({array.dtype for array in arrays}) > 1:
         raise TypeError(f"arrays must have one dtype, got {[str(array.dtype) for array in arrays]}")
 

@@ -1,4 +1,4 @@
-"""Reads the vectors of spec/: floats from their hex form, arrays from their bits."""
+"""Reader of the test vectors in spec/: floats in hexadecimal, arrays as bits."""
 
 import json
 from pathlib import Path
@@ -10,21 +10,21 @@ VECTORS = Path(__file__).parent.parent / "spec" / "vectors"
 
 
 def cases():
-    """Every case of every file, with its chapter."""
+    """Return the cases of all files, each with its chapter."""
     files = (json.loads(path.read_text()) for path in sorted(VECTORS.glob("*.json")) if path.stem != "schema")
     return [{"chapter": file["chapter"], **case} for file in files for case in file["cases"]]
 
 
 def array(vector):
-    """The array that a vector writes as dtype, shape and big-endian bits."""
+    """Decode an array that is written as dtype, shape and big-endian bits."""
     dtype = np.dtype({"bfloat16": ml_dtypes.bfloat16}.get(vector["dtype"], vector["dtype"]))
     data = b"".join(bytes.fromhex(bits) for bits in vector["bits"])
-    part = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
-    return np.frombuffer(data, f">u{part}").astype(f"u{part}").view(dtype).reshape(vector["shape"])
+    size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+    return np.frombuffer(data, f">u{size}").astype(f"u{size}").view(dtype).reshape(vector["shape"])
 
 
 def argument(value):
-    """What stands for an argument or a tree: see the conventions in spec/README.md."""
+    """Decode an argument or a tree; see the conventions in spec/README.md."""
     if isinstance(value, list):
         return [argument(item) for item in value]
     if isinstance(value, str):
@@ -39,24 +39,12 @@ def argument(value):
 
 
 def arguments(values):
-    """A dictionary of arguments."""
+    """Decode a dictionary of arguments."""
     return {name: argument(value) for name, value in values.items()}
 
 
 def rule_arguments(values):
-    """The arguments of a LossScaleRule, whose `reset_bad_steps_on` and `dtype` are plain words."""
+    """Decode the arguments of a LossScaleRule, whose `reset_bad_steps_on` and `dtype` are plain strings."""
     plain = {name: values[name] for name in ("reset_bad_steps_on", "dtype") if isinstance(values.get(name), list | str)}
-    given = arguments({name: value for name, value in values.items() if name not in plain})
-    return {**given, **{name: tuple(value) if name == "reset_bad_steps_on" else value for name, value in plain.items()}}
-
-
-def same(got, wanted):
-    """Whether two arrays agree in dtype, shape and bits; any NaN equals any NaN."""
-    got = np.asarray(got)
-    if got.dtype != wanted.dtype or got.shape != wanted.shape:
-        return False
-    both_nan = (got != got) & (wanted != wanted)
-    bits = f"V{got.dtype.itemsize}"
-    return bool(
-        np.all(both_nan | (np.ascontiguousarray(got).view(bits) == np.ascontiguousarray(wanted).view(bits)).reshape(got.shape))
-    )
+    decoded = arguments({name: value for name, value in values.items() if name not in plain})
+    return {**decoded, **{name: tuple(value) if name == "reset_bad_steps_on" else value for name, value in plain.items()}}

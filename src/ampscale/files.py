@@ -1,4 +1,4 @@
-"""Reading and writing of files: bounded when read, whole or absent when written."""
+"""Reading of files with a size limit, and atomic writing."""
 
 import errno
 import os
@@ -10,17 +10,17 @@ from pathlib import Path
 
 def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
     """
-    Write a file so that its path names the old file or the whole new one at every moment, also after a crash.
+    Write a file atomically: at every moment, also after a crash, *path* is either the old file or the complete new one.
 
-    The data go to a temporary file in the same folder, which then replaces *path*. The mode of an existing file is kept, and a
-    symbolic link is followed. A device or a pipe, which cannot be replaced, is written directly.
+    The data are written to a temporary file in the same folder, which then replaces *path*. The mode of an existing file is
+    kept, and a symbolic link is followed. A device or a pipe, which cannot be replaced, is written directly.
 
     Args:
-        path: The file.
-        data: Its bytes, or its text, which is encoded in UTF-8.
+        path: Path of the file.
+        data: Bytes, or text that is encoded in UTF-8.
 
     Raises:
-        OSError: The file cannot be written. It is unchanged, and no temporary file is left.
+        OSError: The file cannot be written. It is unchanged, and the temporary file is removed.
 
     >>> write_atomically("/dev/null", "text")
     """
@@ -37,7 +37,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
             temporary.chmod(stat.S_IMODE(mode))
         os.replace(temporary, target)
     except OSError as error:
-        # The caller knows nothing of the temporary file.
+        # Report the path of the caller instead of the temporary one.
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
@@ -50,23 +50,23 @@ def read_bounded(path: str | os.PathLike[str], limit: int) -> bytes:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It has more than *limit* bytes, or is a device.
+        ValueError: The file has more than *limit* bytes, or is a device.
     """
     check_regular(path, limit)
     with open(path, "rb") as file:
         data = file.read(limit + 1)
-    if len(data) > limit:  # it has grown since
+    if len(data) > limit:  # the file has grown since the check, or is a pipe
         raise ValueError(f"{path} must have at most {limit} bytes, got more")
     return data
 
 
 def check_regular(path: str | os.PathLike[str], limit: int | None = None) -> None:
     """
-    Check a file before it is opened: a device may never end. A pipe may be read, once.
+    Check a file before it is opened. Devices are rejected, since reading one may never end; pipes are not.
 
     Raises:
-        OSError: There is no such file.
-        ValueError: It is a device, or has more than *limit* bytes.
+        OSError: The file does not exist.
+        ValueError: The file is a device, or has more than *limit* bytes.
     """
     status = os.stat(path)
     if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
@@ -76,7 +76,7 @@ def check_regular(path: str | os.PathLike[str], limit: int | None = None) -> Non
 
 
 def _mode(target: Path) -> int | None:
-    """Return the mode of an existing file, and raise an error if it is read-only: a rename would replace it all the same."""
+    """Return the mode of an existing file. Raise an error if it is read-only, since a rename would replace it nonetheless."""
     try:
         mode = target.stat().st_mode
     except FileNotFoundError:
@@ -94,7 +94,7 @@ def _write_synced(path: Path, content: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the rename survive a power failure. Some systems cannot synchronize a folder; the file is whole there as well."""
+    """Synchronize a folder, so that a rename survives a power failure. Not all systems can; the file is complete there too."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

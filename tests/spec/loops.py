@@ -5,7 +5,8 @@ import importlib
 import numpy as np
 import pytest
 from linear import network
-from vectors import argument, arguments, array, same
+from strategies import alike
+from vectors import argument, arguments, array
 
 import ampscale
 
@@ -42,7 +43,7 @@ def stands(expected, loop):
         for name, arrays in expected.get(read, {}).items()
         for got, wanted in zip(getattr(loop, read)(name), map(argument, arrays), strict=True)
     ]
-    return all(got is wanted if wanted is None or got is None else same(got, wanted) for got, wanted in lying)
+    return all(got is wanted if wanted is None or got is None else alike(got, wanted) for got, wanted in lying)
 
 
 class PaddleLoop:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from ranks import on_ranks
 from spec.loops import PaddleLoop, TorchLoop, called
-from vectors import argument, arguments, array, cases, rule_arguments, same
+from strategies import alike
+from vectors import argument, arguments, array, cases, rule_arguments
 
 import ampscale
 from ampscale.core import norms
@@ -19,7 +20,7 @@ from ampscale.frameworks import mindspore
 def trees_are_same(got, wanted):
     """Whether two trees have the same structure and the same bits."""
     equal = []
-    map_leaves(lambda want, have: equal.append(same(have, want)), wanted, got)
+    map_leaves(lambda want, have: equal.append(alike(have, want)), wanted, got)
     return all(equal)
 
 
@@ -142,19 +143,19 @@ def checked_by_paddle(gradients, factor, case):
 
 def global_norm(case):
     """The norm of all."""
-    return same(ampscale.global_norm(argument(case["input"])), array(case["norm"]))
+    return alike(ampscale.global_norm(argument(case["input"])), array(case["norm"]))
 
 
 def local_norms(case):
     """The norm and the size of each."""
     given = argument(case["input"])
-    return same(ampscale.local_norms(given), array(case["norm"])) and same(norms.sizes(given), array(case["sizes"]))
+    return alike(ampscale.local_norms(given), array(case["norm"])) and alike(norms.sizes(given), array(case["sizes"]))
 
 
 def clip(case):
     """The clipped gradients, and the norm before."""
     clipped, norm = ampscale.clip_by_global_norm(argument(case["input"]), argument(case["max_norm"]))
-    return trees_are_same(clipped, argument(case["output"])) and same(norm, array(case["norm"]))
+    return trees_are_same(clipped, argument(case["output"])) and alike(norm, array(case["norm"]))
 
 
 def error(case):
@@ -294,7 +295,7 @@ def agreed(case, rank, gradients):
     return (
         bool(rank.all_finite(finite)) == case["finite"]
         and ("output" not in case or trees_are_same(unscaled, argument(case["output"])))
-        and ("norm" not in case or same(norm, array(case["norm"])))
+        and ("norm" not in case or alike(norm, array(case["norm"])))
     )
 
 
