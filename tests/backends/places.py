@@ -1,4 +1,4 @@
-"""Where CuPy's backend can run: on a device, or its kernels compiled for the host."""
+"""Places where the CuPy backend can run: on a device, or on the host with kernels compiled for it."""
 
 import importlib
 import shutil
@@ -13,23 +13,23 @@ from ampscale.core.trees import map_leaves
 
 
 class Place(NamedTuple):
-    """A backend's modules, and the library under them."""
+    """Modules of the backend, and their array library."""
 
     backend: Any
     kernels: Any
     library: Any
 
     def put(self, tree):
-        """A tree of NumPy's arrays, in this library."""
+        """Convert a tree of NumPy arrays to this library."""
         return map_leaves(self.library.asarray, tree)
 
-    def got(self, tree):
-        """A tree of this library, in NumPy's arrays."""
+    def to_numpy(self, tree):
+        """Convert a tree of this library to NumPy arrays."""
         return map_leaves(self.library.asnumpy, tree)
 
 
 def host():
-    """The kernels as a C++ compiler understands them."""
+    """Return the backend with kernels compiled for the host."""
     if shutil.which(host_cupy.COMPILER[0]) is None:
         pytest.skip(f"needs {host_cupy.COMPILER[0]}")
     backend, kernels = host_cupy.backend()
@@ -37,11 +37,11 @@ def host():
 
 
 def device():
-    """The kernels on the current device."""
+    """Return the backend on the current device."""
     if find_spec("cupy") is None:
         pytest.skip("needs CuPy and a CUDA device")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # CuPy warns of a toolkit that it does not find
+        warnings.simplefilter("ignore")  # CuPy warns if it does not find a toolkit
         cupy = importlib.import_module("cupy")
     if not cupy.cuda.is_available():
         pytest.skip("needs CuPy and a CUDA device")

@@ -1,4 +1,4 @@
-"""As much of CuPy as the backend uses, in the host's memory: the kernels are compiled by a C++ compiler and really run."""
+"""Stand-in for the part of CuPy that the backend uses: a C++ compiler compiles the kernels, which run on the host."""
 
 import ctypes
 import importlib
@@ -23,53 +23,53 @@ WRAPPER = Path(__file__).with_name("host_cuda.cpp")
 SMALL = {"THREADS": 8, "CHUNK": 256, "DEPTH": 2, "TABLE_PART": 3}  # so that small arrays have many chunks
 MODULES = ("ampscale.backends.cupy.backend", "ampscale.backends.cupy.launches")
 
-# All that a device would be given to do: a "copy" from the host, a "fill", a "move", or a kernel's name.
+# Operations that a device would execute: a "copy" from the host, a "fill", a "move", or the name of a kernel.
 operations: list[str] = []
 
 
 class Memory(NamedTuple):
-    """Where an array begins."""
+    """Address of an array."""
 
     ptr: int
 
     def memset_async(self, value, size):
-        """Fills as many bytes."""
+        """Fill *size* bytes with *value*."""
         operations.append("fill")
         ctypes.memset(self.ptr, value, size)
 
     def copy_from_device_async(self, source, size):
-        """Fills as many bytes with those of other memory."""
+        """Copy *size* bytes from other memory."""
         operations.append("move")
         ctypes.memmove(self.ptr, source.ptr, size)
 
 
 class ndarray(np.ndarray):  # noqa: N801
-    """An array that tells its address and its device as CuPy's do."""
+    """Array with the attributes `data` and `device` of CuPy arrays."""
 
     @property
     def data(self):
-        """Where its numbers are."""
+        """Return the address of the values."""
         return Memory(self.ctypes.data)
 
     @property
     def device(self):
-        """What makes its device the current one: there is nothing to do."""
+        """Return a context manager that does nothing instead of selecting the device."""
         return nullcontext()
 
 
 class Stream:
-    """A stream on which everything has happened at once."""
+    """Stream whose operations are synchronous."""
 
     ptr = 0
     capturing = False
 
     def is_capturing(self):
-        """Whether a graph is being captured, as a test may pretend."""
+        """Return True if a test pretends that a graph is being captured."""
         return self.capturing
 
 
 class RawModule:
-    """The kernels of a source, compiled here."""
+    """Module of kernels, compiled for the host."""
 
     def __init__(self, code, options):
         self._library = compiled(code, tuple(option for option in options if option.startswith("-D")))
@@ -77,7 +77,7 @@ class RawModule:
         self._pool = ThreadPoolExecutor(len(self._threads))
 
     def get_function(self, name):
-        """One kernel, as CuPy has it called: with a grid, a block and its arguments."""
+        """Return a kernel, which is called with a grid, a block and its arguments."""
         kernel = getattr(self._library, name)
 
         def launch(grid, block, arguments):
@@ -98,7 +98,7 @@ class RawModule:
 
 @cache
 def compiled(code, definitions):
-    """The library that the C++ compiler makes of the kernels."""
+    """Compile the kernels into a shared library."""
     folder = Path(tempfile.mkdtemp())
     kernels, library = folder / "kernels.cu", folder / "kernels.so"
     kernels.write_text(code)
@@ -108,7 +108,7 @@ def compiled(code, definitions):
 
 
 def as_c(argument):
-    """A kernel's argument as C takes it: addresses, numbers in their own width, and records by value."""
+    """Convert an argument of a kernel to C: an address, a number of its width, or a record by value."""
     if argument is None or isinstance(argument, ndarray):
         return ctypes.c_void_p(argument if argument is None else argument.data.ptr)
     if isinstance(argument, np.ndarray):
@@ -119,20 +119,20 @@ def as_c(argument):
 
 
 def empty(shape, dtype):
-    """A new array, full of what nobody may rely on."""
+    """Return a new array with arbitrary values."""
     array = np.empty(shape, dtype).view(ndarray)
     array.reshape(-1).view(np.uint8)[...] = 0xA5
     return array
 
 
 def asarray(array):
-    """*array* in the memory of this library, laid out as it is."""
+    """Return a copy of *array* with the same memory layout."""
     operations.append("copy")
     return np.array(array, copy=True, order="K").view(ndarray)
 
 
 def stand_in():
-    """A module that can be imported as CuPy."""
+    """Return a module that can be imported as CuPy."""
     module = ModuleType("cupy")
     stream = Stream()
     module.ndarray, module.RawModule, module.empty, module.asarray = ndarray, RawModule, empty, asarray
@@ -144,7 +144,7 @@ def stand_in():
 
 @cache
 def backend():
-    """The modules `backend` and `launches` of ampscale on this library; nobody else sees them."""
+    """Return the modules `backend` and `launches` of ampscale, imported with this stand-in and not kept in sys.modules."""
     libraries = {"cupy": stand_in(), "array_api_compat.cupy": array_api_compat.numpy}
     with (
         mock.patch.dict(sys.modules, libraries),

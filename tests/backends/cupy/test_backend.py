@@ -1,7 +1,7 @@
 """
-CuPy: every verb gives the bits that the core gives on NumPy.
+CuPy backend: every function gives the bits of the core's definition on NumPy.
 
-The same tests run twice: on a device, where there is CuPy and one; and anywhere, the kernels compiled for the host.
+Each test runs with the kernels compiled for the host, and again on a device if CuPy and a device are available.
 """
 
 from types import SimpleNamespace
@@ -28,27 +28,27 @@ complex_arrays = st.tuples(st.sampled_from(["float32", "float64"]), shapes).flat
 limits = st.floats(2.0**-20, 2.0**20) | st.floats(-300, 300).map(lambda power: 10.0**power)
 
 
-@pytest.fixture(scope="module", params=[host, pytest.param(device, marks=pytest.mark.device)], ids=lambda made: made.__name__)
+@pytest.fixture(scope="module", params=[host, pytest.param(device, marks=pytest.mark.device)], ids=lambda make: make.__name__)
 def place(request):
-    """The host and the device, one after the other."""
+    """Return the host, then the device."""
     return request.param()
 
 
 @pytest.fixture(scope="module")
 def gpu():
-    """The device alone."""
+    """Return the device."""
     return device()
 
 
 def together(real, imag):
-    """A complex array of two parts."""
+    """Return a complex array with these parts."""
     values = np.empty(real.shape, np.result_type(real, np.complex64))
     values.real, values.imag = real, imag
     return values
 
 
 def near(left, right):
-    """Whether two arrays of norms have one dtype and shape, and are no more than 2 ulp apart."""
+    """Return True if two arrays of norms have the same dtype and shape, and differ by at most 2 ulp."""
     left, right = np.asarray(left), np.asarray(right)
     with np.errstate(all="ignore"):
         close = (left == right) | (np.abs(left - right) <= 2 * np.spacing(right)) | (np.isnan(left) & np.isnan(right))
@@ -56,13 +56,13 @@ def near(left, right):
 
 
 def bits(name, size, seed=0):
-    """An array of any bit patterns of a format."""
+    """Return an array of random bit patterns of a format."""
     width = 8 * DTYPES[name].itemsize
     return np.random.default_rng(seed).integers(0, 2**width, size, f"uint{width}").view(DTYPES[name])
 
 
-def test_arrays_are_owned_and_networks_are_not(place):
-    """Those of the library alone; a network brings its own vjp."""
+def test_backend_owns_cupy_arrays_and_has_no_networks(place):
+    """`vjp` raises an error, because a `Network` must provide its own."""
     assert place.backend.as_network(object()) is None
     assert place.backend.owns(place.put(np.ones(2)))
     assert not place.backend.owns(np.ones(2))
@@ -76,90 +76,90 @@ def test_arrays_are_owned_and_networks_are_not(place):
 )
 @settings(max_examples=25)
 @given(trees(any_arrays | complex_arrays), scales, widths)
-def test_the_verbs_equal_their_definitions(place, tree, factor, dtype):
-    """For any bits, any scale and any width, every bit is the definition's; norms are within 2 ulp of it."""
+def test_functions_equal_their_definitions(place, tree, factor, dtype):
+    """Values have random bits. Norms differ by at most 2 ulp."""
     given, backend = place.put(tree), place.backend
-    *wanted, norm = norms.unscale_check_and_norm(tree, factor, dtype=dtype)
-    *answers, found = place.got(backend.unscale_check_and_norm(given, factor, dtype=dtype))
-    assert same(answers, wanted)
-    assert near(found, norm)
-    assert same(place.got(backend.unscale_and_check(given, factor, dtype=dtype)), wanted)
-    assert same(place.got(backend.unscale(given, factor, dtype)), wanted[0])
-    assert same(place.got(backend.scale(given, factor)), scaling.scale(tree, factor))
-    assert same(place.got(backend.all_finite(given)), overflow.all_finite(tree))
-    assert near(place.got(backend.global_norm(given)), norms.global_norm(tree))
-    assert near(place.got(backend.local_norms(given)), norms.local_norms(tree))
-    assert same(place.got(given), tree)
+    *expected, norm = norms.unscale_check_and_norm(tree, factor, dtype=dtype)
+    *actual, actual_norm = place.to_numpy(backend.unscale_check_and_norm(given, factor, dtype=dtype))
+    assert same(actual, expected)
+    assert near(actual_norm, norm)
+    assert same(place.to_numpy(backend.unscale_and_check(given, factor, dtype=dtype)), expected)
+    assert same(place.to_numpy(backend.unscale(given, factor, dtype)), expected[0])
+    assert same(place.to_numpy(backend.scale(given, factor)), scaling.scale(tree, factor))
+    assert same(place.to_numpy(backend.all_finite(given)), overflow.all_finite(tree))
+    assert near(place.to_numpy(backend.global_norm(given)), norms.global_norm(tree))
+    assert near(place.to_numpy(backend.local_norms(given)), norms.local_norms(tree))
+    assert same(place.to_numpy(given), tree)
 
 
 @pytest.mark.clause("NORMS-clip", "NORMS-clip-round-once", "NORMS-clip-magnitudes", "NORMS-magnitudes")
 @given(st.lists(any_arrays, max_size=1), limits)
 def test_clipping_equals_its_definition(place, tree, limit):
-    """The norm within 2 ulp; and wherever it is the same to the bit, so is everything that was multiplied."""
-    wanted, norm = norms.clip_by_global_norm(tree, limit)
-    clipped, found = place.got(place.backend.clip_by_global_norm(place.put(tree), limit))
-    assert near(found, norm)
-    if same(found, norm):
-        assert same(clipped, wanted)
+    """The norm differs by at most 2 ulp. If it is equal, so are the clipped values."""
+    expected, norm = norms.clip_by_global_norm(tree, limit)
+    clipped, actual_norm = place.to_numpy(place.backend.clip_by_global_norm(place.put(tree), limit))
+    assert near(actual_norm, norm)
+    if same(actual_norm, norm):
+        assert same(clipped, expected)
 
 
 @pytest.mark.clause("NORMS-clip", "NORMS-clip-under-limit")
 @pytest.mark.parametrize("name", DTYPES)
-def test_clipping_can_be_checked_by_hand(place, name):
-    """Three and four under a limit of 1, beside a wide array, and under no limit that matters."""
+def test_clipping_a_norm_of_5_equals_its_definition(place, name):
+    """The values are 3 and 4, also in arrays of two dtypes; one limit exceeds the norm."""
     for tree in ([np.asarray([3, 4], DTYPES[name])], [np.asarray([3, 0], DTYPES[name]), np.asarray([4.0])]):
         for limit in (1.0, 1e-6, 7.0):
-            clipped = place.got(place.backend.clip_by_global_norm(place.put(tree), limit))
+            clipped = place.to_numpy(place.backend.clip_by_global_norm(place.put(tree), limit))
             assert same(clipped, norms.clip_by_global_norm(tree, limit))
 
 
 @pytest.mark.clause("SCALING-unscale-divides", "SCALING-reciprocal", "SCALING-scale-type")
 @pytest.mark.parametrize("name", DTYPES)
-def test_a_scale_may_be_a_number_or_an_array(place, name):
-    """Of either dtype and shape, also where its reciprocal is not exact, or subnormal."""
+def test_scales_can_be_numbers_or_arrays(place, name):
+    """Some reciprocals are inexact or subnormal."""
     tree = bits(name, 999)
     for number in (3, 3.0, 2.0**16, 2.0**-126, 2.0**126, 2.0**127, 2.0**-149, 1 + 2.0**-40):
         forms = np.asarray(number, np.float32), np.asarray([number], np.float32), np.asarray([number], np.float64)
         for scale in (number, np.float64(number), *forms):
             given = scale if isinstance(scale, int | float) else place.put(scale)
-            for verb, definition in ((place.backend.unscale, scaling.unscale), (place.backend.scale, scaling.scale)):
-                assert same(place.got(verb(place.put(tree), given)), definition(tree, scale)), scale
+            for function, definition in ((place.backend.unscale, scaling.unscale), (place.backend.scale, scaling.scale)):
+                assert same(place.to_numpy(function(place.put(tree), given)), definition(tree, scale)), scale
 
 
 @pytest.mark.clause("SCALING-layout", "OVERFLOW-fused", "OVERFLOW-in-place")
 @pytest.mark.parametrize("name", DTYPES)
-def test_sizes_and_alignments_do_not_matter(place, name):
-    """Around every border between packs, threads and chunks, from and to any address; nothing beside the target is written."""
+def test_all_sizes_and_alignments_give_the_same_results(place, name):
+    """Sizes are near the boundaries of packs, threads and chunks. Memory around the target is unchanged."""
     chunk = place.kernels.CHUNK
     for size in (1, 2, 7, 8, 9, 255, 257, chunk - 1, chunk, 3 * chunk + 5):
         for read, written in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 3), (3, 3)):
             array, out = bits(name, size + read, seed=size), bits(name, size + written + 9, seed=7)
             given, target = place.put(array)[read:], place.put(out)
-            *wanted, norm = norms.unscale_check_and_norm(array[read:], 3.0, dtype="float64")
-            *answers, found = place.got(place.backend.unscale_check_and_norm(given, 3.0, dtype="float64"))
-            assert same(answers, wanted)
-            assert near(found, norm)
+            *expected, norm = norms.unscale_check_and_norm(array[read:], 3.0, dtype="float64")
+            *actual, actual_norm = place.to_numpy(place.backend.unscale_check_and_norm(given, 3.0, dtype="float64"))
+            assert same(actual, expected)
+            assert near(actual_norm, norm)
             place.backend.unscale_and_check(given, 3.0, out=target[written : written + size])
             overflow.unscale_and_check(array[read:], 3.0, out=out[written : written + size])
-            assert same(place.got(target), out)
+            assert same(place.to_numpy(target), out)
 
 
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-both-sides")
 @pytest.mark.parametrize("name", DTYPES)
-def test_one_bad_number_is_enough(place, name):
-    """Wherever it stands, an infinity or a NaN is seen, before unscaling and after; a quotient that overflows is one."""
+def test_one_non_finite_number_is_detected(place, name):
+    """An infinity or NaN is detected at every position, before and after unscaling. A quotient can overflow."""
     size = place.kernels.CHUNK + 9
-    assert bool(place.got(place.backend.all_finite([place.put(np.ones(size, DTYPES[name]))] * 2)))
+    assert bool(place.to_numpy(place.backend.all_finite([place.put(np.ones(size, DTYPES[name]))] * 2)))
     for where in (0, 1, size // 2, size - 10, size - 9, size - 1):
         for bad in (np.inf, -np.inf, np.nan):
             values = np.ones(size, DTYPES[name])
             values[where] = bad
             tree = [place.put(np.ones(3, DTYPES[name])), place.put(values)]
-            assert not place.got(place.backend.all_finite(tree))
-            assert not place.got(place.backend.unscale_and_check(tree, 2.0)[1])
+            assert not place.to_numpy(place.backend.all_finite(tree))
+            assert not place.to_numpy(place.backend.unscale_and_check(tree, 2.0)[1])
     tree = place.put([np.asarray([LARGEST[name]])])
     for scale, dtype, finite in ((1.0, None, True), (0.5, None, False), (0.5, "float32", name == "float16")):
-        assert place.got(place.backend.unscale_and_check(tree, scale, dtype=dtype)[1]) == finite
+        assert place.to_numpy(place.backend.unscale_and_check(tree, scale, dtype=dtype)[1]) == finite
 
 
 @pytest.mark.clause("OVERFLOW-integers", "OVERFLOW-empty", "OVERFLOW-none")
@@ -167,28 +167,28 @@ def test_integers_and_nothing_are_finite(place):
     """They are passed over, and do not hide a NaN beside them."""
     integers = [np.arange(3), np.asarray([True]), None, np.zeros((2, 0), np.float16)]
     for tree in (integers, [], None, {}, [*integers, np.asarray([np.nan])]):
-        assert same(place.got(place.backend.all_finite(place.put(tree))), overflow.all_finite(tree))
+        assert same(place.to_numpy(place.backend.all_finite(place.put(tree))), overflow.all_finite(tree))
 
 
 @pytest.mark.clause("OVERFLOW-in-place")
 @settings(max_examples=25)
 @given(trees(any_arrays | complex_arrays), scales)
-def test_a_tree_can_be_unscaled_in_place(place, tree, factor):
-    """The arrays hold the results then, and are what is returned; written elsewhere, the results leave the tree as it is."""
-    *wanted, norm = norms.unscale_check_and_norm(tree, factor)
+def test_unscaling_writes_into_out(place, tree, factor):
+    """The result is *out* itself. If *out* is another tree, the arguments are unchanged."""
+    *expected, norm = norms.unscale_check_and_norm(tree, factor)
     given, out = place.put(tree), place.put(map_leaves(np.zeros_like, tree))
     returned, finite = place.backend.unscale_and_check(given, factor, out=out)
     assert returned is out
-    assert same(place.got((out, finite)), wanted)
-    assert same(place.got(given), tree)
-    returned, finite, found = place.backend.unscale_check_and_norm(given, factor, out=given)
+    assert same(place.to_numpy((out, finite)), expected)
+    assert same(place.to_numpy(given), tree)
+    returned, finite, actual_norm = place.backend.unscale_check_and_norm(given, factor, out=given)
     assert [id(leaf) for leaf in leaves(returned)] == [id(leaf) for leaf in leaves(given)]
-    assert same(place.got((given, finite)), wanted)
-    assert near(place.got(found), norm)
+    assert same(place.to_numpy((given, finite)), expected)
+    assert near(place.to_numpy(actual_norm), norm)
 
 
 SHARING = {
-    "exchanged": lambda a, b: ([a, b], [b, a]),
+    "swapped": lambda a, b: ([a, b], [b, a]),
     "twice": lambda a, b: ([a, b, a], [a, b, a]),
     "shifted up": lambda a, b: ([a[1:], b], [a[:-1], b]),
     "shifted down": lambda a, b: ([a[:-1], b], [a[1:], b]),
@@ -198,36 +198,36 @@ SHARING = {
 
 @pytest.mark.clause("OVERFLOW-in-place")
 @pytest.mark.parametrize("sharing", SHARING.values(), ids=SHARING)
-def test_arrays_that_share_memory_are_unscaled_once(place, sharing):
-    """They come out as if all had been read before any was written."""
+def test_shared_memory_is_unscaled_once(place, sharing):
+    """Results are as if everything was read before anything was written."""
     size = 3 * place.kernels.CHUNK
     expected = [np.arange(size, dtype=np.float32), np.ones(size, np.float32)]
     given = place.put(expected)
-    for pair, verb in ((given, place.backend.unscale_and_check), (expected, overflow.unscale_and_check)):
+    for pair, function in ((given, place.backend.unscale_and_check), (expected, overflow.unscale_and_check)):
         tree, out = sharing(*pair)
-        verb(tree, 2.0, out=out)
-    assert same(place.got(given), expected)
+        function(tree, 2.0, out=out)
+    assert same(place.to_numpy(given), expected)
 
 
 @pytest.mark.clause("SCALING-layout")
 @pytest.mark.parametrize("index", [np.s_[::2], np.s_[::-1], np.s_[:, 1:3], (np.s_[:], None, np.s_[1]), np.s_[1, 2, ...]], ids=str)
 def test_arrays_need_not_be_contiguous(place, index):
-    """Read and written through strides, they come out as others do, and what lies between them stays as it is."""
+    """Memory between the values is unchanged."""
     whole = bits("float32", (6, 5)).T
-    *wanted, norm = norms.unscale_check_and_norm([whole[index]], 3.0)
+    *expected, norm = norms.unscale_check_and_norm([whole[index]], 3.0)
     given = place.put(whole)
-    *answers, found = place.got(place.backend.unscale_check_and_norm([given[index]], 3.0))
-    assert same(answers, wanted)
-    assert near(found, norm)
-    expected = whole.copy()
+    *actual, actual_norm = place.to_numpy(place.backend.unscale_check_and_norm([given[index]], 3.0))
+    assert same(actual, expected)
+    assert near(actual_norm, norm)
+    copy = whole.copy()
     for out in (list, lambda tree: tree):
-        for tree, verb in (([given[index]], place.backend.unscale_and_check), ([expected[index]], overflow.unscale_and_check)):
-            verb(tree, 3.0, out=out(tree))
-        assert same(place.got(given), expected)
+        for tree, function in (([given[index]], place.backend.unscale_and_check), ([copy[index]], overflow.unscale_and_check)):
+            function(tree, 3.0, out=out(tree))
+        assert same(place.to_numpy(given), copy)
 
 
 def test_cached_tables_belong_to_their_arrays(place):
-    """Other arrays, fewer of them, or a part of one do not take it for theirs."""
+    """Other arrays, fewer arrays, or part of an array do not use the same table."""
     first, second = (place.put([np.full(3, 64, np.float32) for _ in range(2)]) for _ in range(2))
     for tree in (first, first, second, first[:1], [first[0], second[1]], [first[0][:2]]):
         place.backend.unscale_and_check(tree, 2.0, out=tree)
@@ -236,78 +236,78 @@ def test_cached_tables_belong_to_their_arrays(place):
 
 @pytest.mark.clause("NORMS-accumulation-dtype")
 @pytest.mark.parametrize("name", DTYPES)
-def test_norms_have_the_same_bits_every_time(place, name):
-    """The order of the sums is fixed, and many chunks stay within 2 ulp of the definition."""
+def test_norms_are_reproducible(place, name):
+    """Two calls give the same bits. Sums of many chunks differ from the definition by at most 2 ulp."""
     tree = [np.random.default_rng(size).standard_normal(size).astype(DTYPES[name]) for size in (20_001, 3, 0, 9_000)]
     given = place.put(tree)
-    found = [place.got((place.backend.global_norm(given), place.backend.local_norms(given))) for _ in range(2)]
-    assert found[0][0].tobytes() == found[1][0].tobytes()
-    assert near(found[0][0], norms.global_norm(tree))
-    assert near(found[0][1], norms.local_norms(tree))
+    first, second = (place.to_numpy((place.backend.global_norm(given), place.backend.local_norms(given))) for _ in range(2))
+    assert first[0].tobytes() == second[0].tobytes()
+    assert near(first[0], norms.global_norm(tree))
+    assert near(first[1], norms.local_norms(tree))
 
 
 @pytest.mark.clause("NORMS-accumulation-dtype", "NORMS-global")
-def test_squares_are_taken_in_the_dtype_of_the_norm(place):
+def test_sums_are_rounded_to_the_dtype_of_the_norm(place):
     """
-    Sums of many arrays are added in their order, in float32, where another order would be far off.
+    The sums of many arrays are added in order in float32; another order gives a very different result.
 
-    A float64 array beside them changes that.
+    With a float64 array, they are added in float64.
     """
     tree = [np.asarray([4096], np.float32), *(np.asarray([1], np.float32) for _ in range(500))]
-    assert place.got(place.backend.global_norm(place.put(tree))) == norms.global_norm(tree) == 4096
-    assert place.got(place.backend.global_norm(place.put([*tree, np.zeros(1)]))) > 4096
-    assert place.got(place.backend.global_norm(place.put(tree[::-1]))) > 4096
+    assert place.to_numpy(place.backend.global_norm(place.put(tree))) == norms.global_norm(tree) == 4096
+    assert place.to_numpy(place.backend.global_norm(place.put([*tree, np.zeros(1)]))) > 4096
+    assert place.to_numpy(place.backend.global_norm(place.put(tree[::-1]))) > 4096
 
 
 @pytest.mark.clause("STEP-order", "STEP-skip")
-def test_a_whole_step_is_that_of_numpy(place):
-    """Sixty steps with ten overflows: the scaler and all counters to the bit, the parameters within the rounding of the norm."""
+def test_train_step_equals_that_of_numpy(place):
+    """Scaler and counters of sixty steps are equal. Parameters differ by the rounding of the norm."""
     run = Run()
     state = place.put(run.state)
     for batch in run.batches:
         state, report = run.step(state, place.put(batch), place.backend)
-        run.compare(place.got(state), place.got(report.finite), batch)
+        run.compare(place.to_numpy(state), place.to_numpy(report.finite), batch)
     assert run.overflows == 10
 
 
 @pytest.mark.clause("STEP-order", "STEP-skip", "OVERFLOW-no-host-sync")
 @pytest.mark.device
-def test_a_whole_step_is_captured(gpu):
-    """One graph of the network, its derivative, the verbs, the optimizer and the scaler goes through the sixty steps as well."""
+def test_cuda_graphs_capture_train_step(gpu):
+    """One graph of the whole step replays the sixty steps."""
     run = Run()
-    state, given, told = gpu.put(run.state), gpu.put(run.batches[0]), [gpu.put(np.asarray(True))]
+    state, given, flags = gpu.put(run.state), gpu.put(run.batches[0]), [gpu.put(np.asarray(True))]
 
     def step():
-        after, report = run.step(state, given, gpu.backend)
-        overwrite([*leaves(state), *told], [*leaves(after), report.finite])
+        new_state, report = run.step(state, given, gpu.backend)
+        overwrite([*leaves(state), *flags], [*leaves(new_state), report.finite])
 
     graph = captured(gpu, step)
     overwrite(leaves(state), gpu.put(leaves(run.state)))
     for batch in run.batches:
         overwrite(given, gpu.put(batch))
         graph.launch()
-        run.compare(gpu.got(state), gpu.got(told[0]), batch)
+        run.compare(gpu.to_numpy(state), gpu.to_numpy(flags[0]), batch)
     assert run.overflows == 10
 
 
 @pytest.mark.clause("OVERFLOW-no-host-sync")
 @pytest.mark.device
-@pytest.mark.parametrize("verb", CONTENTS[CONTENTS.index("scale") :])
-def test_no_verb_reads_on_the_host(gpu, verb):
-    """A graph captures each of them, which CuPy refuses where anything goes from the device to the host or back."""
-    tree = [np.ones(size, DTYPES[name]) for name in DTYPES for size in (1, 1000)] * 40
+@pytest.mark.parametrize("name", CONTENTS[CONTENTS.index("scale") :])
+def test_functions_need_no_host_synchronization(gpu, name):
+    """A graph captures each function, which CuPy does not allow for a device-to-host copy."""
+    tree = [np.ones(size, dtype) for dtype in DTYPES.values() for size in (1, 1000)] * 40
     given, factor = gpu.put(tree), gpu.put(np.asarray(3, np.float32))
-    arguments = {"clip_by_global_norm": (2.0,), "all_finite": (), "global_norm": (), "local_norms": ()}.get(verb, (factor,))
+    arguments = {"clip_by_global_norm": (2.0,), "all_finite": (), "global_norm": (), "local_norms": ()}.get(name, (factor,))
     results = []
-    graph = captured(gpu, lambda: results.append(getattr(gpu.backend, verb)(given, *arguments)))
-    eager = gpu.got(getattr(gpu.backend, verb)(given, *arguments))
+    graph = captured(gpu, lambda: results.append(getattr(gpu.backend, name)(given, *arguments)))
+    eager = gpu.to_numpy(getattr(gpu.backend, name)(given, *arguments))
     graph.launch()
-    assert same(gpu.got(results[-1]), eager)
+    assert same(gpu.to_numpy(results[-1]), eager)
 
 
 @pytest.mark.device
-def test_the_current_stream_is_followed(gpu):
-    """Work goes where the caller's goes, after what is waiting there; and another stream has a table of its own."""
+def test_launches_use_the_current_stream(gpu):
+    """They run after the operations that the caller has queued. Each stream has its own table."""
     streams = [gpu.library.cuda.Stream(non_blocking=True) for _ in range(2)]
     array = gpu.put(np.ones(2**22, np.float32))
     gpu.library.cuda.Device().synchronize()
@@ -318,11 +318,11 @@ def test_the_current_stream_is_followed(gpu):
             gpu.backend.unscale_and_check(array, 2.0**50, out=array)
             gpu.backend.unscale_and_check(array, 2.0**50, out=array)
             stream.synchronize()
-        assert same(gpu.got(array), np.ones(2**22, np.float32))
+        assert same(gpu.to_numpy(array), np.ones(2**22, np.float32))
 
 
 class Run:
-    """A training of `linear` with sixty batches, ten of which overflow; and the same on NumPy, step by step."""
+    """Training run of `linear` with sixty batches, ten of which overflow, and the same run on NumPy."""
 
     RULE = LossScaleRule(init_scale=2.0**10, growth_interval=3, max_scale=2.0**12)
     DTYPES = (np.float16, np.float16, np.float32)
@@ -333,40 +333,40 @@ class Run:
         params = [draw(size).astype(dtype) for size, dtype in zip((300, 7, 1000), self.DTYPES, strict=True)]
         self.batches = [[draw(param.size).astype(param.dtype) for param in params] for _ in range(60)]
         for step in self.BAD:
-            self.batches[step][0][11] = 6e4  # finite itself, and not when it is scaled
+            self.batches[step][0][11] = 6e4  # finite, but infinite when scaled
         self.optimizer = Momentum(linear.network(params), 0.125)
         self.state = self.expected = init_train_state(params, self.optimizer, self.RULE)
         self.overflows = 0
 
     def step(self, state, batch, kernels=ReferenceKernels):
-        """The next state, and the report."""
+        """Return the next state and the report."""
         return train_step(linear, self.optimizer, self.RULE, state, batch, max_norm=2.0, kernels=kernels)
 
     def compare(self, state, finite, batch):
-        """NumPy's next step, which must be this one."""
+        """Run the next step on NumPy, and compare it with the arguments."""
         self.expected, report = self.step(self.expected, batch)
         self.overflows += not report.finite
-        counted = ("scaler", "attempted", "applied")
+        exact = ("scaler", "attempted", "applied")
         assert same(
-            [finite, *(getattr(state, name) for name in counted)],
-            [report.finite, *(getattr(self.expected, name) for name in counted)],
+            [finite, *(getattr(state, name) for name in exact)],
+            [report.finite, *(getattr(self.expected, name) for name in exact)],
         )
-        for found, wanted in zip(
+        for actual, expected in zip(
             leaves((state.params, state.optimizer)), leaves((self.expected.params, self.expected.optimizer)), strict=True
         ):
-            assert found.dtype == wanted.dtype
+            assert actual.dtype == expected.dtype
             np.testing.assert_allclose(
-                found.astype(float), wanted.astype(float), rtol=1e-5, atol=2e-3 if wanted.dtype == np.float16 else 1e-6
+                actual.astype(float), expected.astype(float), rtol=1e-5, atol=2e-3 if expected.dtype == np.float16 else 1e-6
             )
 
 
 def captured(gpu, function):
-    """What replays all that *function* launches. The memory is a pool's of its own, which nobody else is given any of."""
+    """Return an object that replays the launches of *function*, whose memory comes from a separate pool."""
     cuda = gpu.library.cuda
     stream, pool = cuda.Stream(non_blocking=True), cuda.MemoryPool()
     cuda.Device().synchronize()
     with cuda.using_allocator(pool.malloc), stream:
-        function()  # kernels are compiled on their first launch, which a capture does not allow
+        function()  # the first launch compiles the kernels, which a capture does not allow
         stream.begin_capture()
         function()
         graph = stream.end_capture()
@@ -375,6 +375,6 @@ def captured(gpu, function):
 
 
 def overwrite(arrays, values):
-    """The same memory with other values."""
+    """Write *values* into *arrays*."""
     for array, value in zip(arrays, values, strict=True):
         array[...] = value

@@ -1,36 +1,35 @@
-"""torch's backend: its own differentiation, and modules as networks."""
+"""torch backend: differentiation, and modules as networks."""
 
 import pytest
-from libraries import load
-from strategies import alike, same
+from strategies import alike
 
 import ampscale
 from ampscale.backends import get_backend, network_of
 from ampscale.core.trees import leaves, map_leaves
 
 torch = pytest.importorskip("torch", reason="needs torch")
+from backends.torch.tensors import LIBRARY, equal  # noqa: E402 - torch may be missing
 from torch.nn.utils._named_member_accessor import NamedMemberAccessor  # noqa: E402
 
 nn = torch.nn
 
-LIBRARY = load("torch")
 RULE = ampscale.LossScaleRule(init_scale=2.0**10)
 
 
 class Loss(nn.Module):
-    """Any module, and the mean square of what it gives beside a target."""
+    """Mean square error of the outputs of a module."""
 
     def __init__(self, inner):
         super().__init__()
         self.inner = inner
 
     def forward(self, inputs, targets):
-        """The loss: shape ()."""
+        """Return the loss, shape ()."""
         return torch.nn.functional.mse_loss(self.inner(inputs), targets)
 
 
 class Tied(nn.Module):
-    """One weight under two names."""
+    """Module with one weight under two names."""
 
     def __init__(self):
         super().__init__()
@@ -38,12 +37,12 @@ class Tied(nn.Module):
         self.second.weight = self.first.weight
 
     def forward(self, inputs):
-        """Twice the same map."""
+        """Apply the same layer twice."""
         return self.second(torch.tanh(self.first(inputs)))
 
 
 def module_of(inner, seed=0):
-    """A module that returns its loss, with weights that are always the same."""
+    """Return a module that returns its loss, with fixed random weights."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in inner.parameters():
@@ -52,35 +51,30 @@ def module_of(inner, seed=0):
 
 
 def batch(outputs=2, seed=1):
-    """Four inputs of three values, and their targets."""
+    """Return four inputs of three values, and their targets."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(4, 3, generator=generator), torch.randn(4, outputs, generator=generator)
 
 
-def equal(left, right):
-    """Whether two trees hold the same tensors, bit for bit."""
-    return same(LIBRARY.to_numpy(left), LIBRARY.to_numpy(right))
-
-
 def copied(tree):
-    """A tree that nothing can change."""
+    """Return a detached copy of *tree*."""
     return map_leaves(lambda leaf: leaf.detach().clone(), tree)
 
 
-def started(module, optimizer=ampscale.optimizers.SGD):
-    """A functional step of a module, and the state to start from."""
+def training(module, make=ampscale.optimizers.SGD):
+    """Return the training step of a module, and the initial state."""
     network = network_of(module)
-    moved = optimizer(network, 0.1, weight_decay=0.01)
-    state = ampscale.init_train_state(network.params, moved, RULE)
-    return lambda state, *inputs: ampscale.train_step(module, moved, RULE, state, *inputs), state
+    optimizer = make(network, 0.1, weight_decay=0.01)
+    state = ampscale.init_train_state(network.params, optimizer, RULE)
+    return lambda state, *inputs: ampscale.train_step(module, optimizer, RULE, state, *inputs), state
 
 
-# A network of a function and parameters.
+# Networks of a function and parameters.
 
 
 @pytest.mark.clause("STEP-vjp")
-def test_gradients_are_those_of_torchs_autograd():
-    """In the structure and the dtypes of the parameters, from several inputs; zero where the loss does not depend on one."""
+def test_gradients_equal_those_of_torch_autograd():
+    """They have the structure and dtypes of the parameters, and are zero if the loss does not depend on a parameter."""
 
     def loss_fn(params, inputs, targets):
         hidden = inputs @ params["w"] + params["b"][0] * params["b"][1].float().sum()
@@ -92,23 +86,23 @@ def test_gradients_are_those_of_torchs_autograd():
         "factor": torch.tensor(1.7, dtype=torch.float64),
         "unused": torch.ones(2, dtype=torch.float16),
     }
-    before, inputs = copied(params), batch()
+    copy, inputs = copied(params), batch()
     loss, pullback = ampscale.Network(loss_fn, params).vjp(params, *inputs)
     gradients = pullback(torch.tensor(8.0))
 
     tracked = map_leaves(lambda leaf: leaf.clone().requires_grad_(), params)
-    wanted_loss = loss_fn(tracked, *inputs)
-    wanted = torch.autograd.grad(wanted_loss * 8.0, leaves(tracked), materialize_grads=True, allow_unused=True)
-    assert equal([loss], [wanted_loss.detach()])
-    assert equal(gradients, list(wanted))
+    expected_loss = loss_fn(tracked, *inputs)
+    expected = torch.autograd.grad(expected_loss * 8.0, leaves(tracked), materialize_grads=True, allow_unused=True)
+    assert equal([loss], [expected_loss.detach()])
+    assert equal(gradients, list(expected))
     assert list(gradients) == list(params)
     assert not gradients["unused"].any()
-    assert equal(params, before)
+    assert equal(params, copy)
 
 
 @pytest.mark.clause("STEP-seed")
-def test_a_seed_is_rounded_to_the_dtype_of_the_loss():
-    """2**11 + 1 is even in float16, and 65520 infinite, so that a step from there on is an overflow."""
+def test_seeds_are_rounded_to_the_dtype_of_the_loss():
+    """In float16, 2**11 + 1 is rounded to 2**11, and 65520 is infinite, so a step with that scale overflows."""
     params, inputs = torch.ones(2), torch.tensor([1.0, -2.0])
     network = ampscale.Network(lambda w, x: (w * x).sum().to(torch.float16), params)
     gradients = [network.vjp(params, inputs)[1](torch.tensor(seed)).tolist() for seed in (2049.0, 65519.0, 65520.0)]
@@ -116,8 +110,8 @@ def test_a_seed_is_rounded_to_the_dtype_of_the_loss():
 
 
 @pytest.mark.clause("STEP-single-output")
-def test_a_module_returns_one_array():
-    """Anything else is refused, as it is of a function."""
+def test_modules_that_do_not_return_one_array_raise():
+    """Outputs are a number, a list and None."""
     for output in (1.0, [torch.ones(())], None):
         module = nn.Linear(1, 1)
         module.forward = lambda _, output=output: output
@@ -126,8 +120,8 @@ def test_a_module_returns_one_array():
             network.vjp(network.params, torch.ones(1))
 
 
-def test_inputs_that_require_gradients_are_not_held():
-    """Neither the loss nor the gradients belong to a graph of the caller's."""
+def test_results_keep_no_reference_to_inputs():
+    """Neither the loss nor the gradients belong to the autograd graph of the inputs."""
     inputs = [value.requires_grad_() for value in batch()]
     weights = torch.ones(3, 2)
     function = ampscale.Network(lambda w, x, y: ((x @ w - y) ** 2).mean(), weights)
@@ -136,12 +130,12 @@ def test_inputs_that_require_gradients_are_not_held():
         assert not any(leaf.requires_grad for leaf in leaves([loss, pullback(torch.ones(()))]))
 
 
-# A module as a network.
+# Modules as networks.
 
 
 @pytest.mark.clause("STEP-network")
-def test_the_parameters_of_a_module_are_its_own_values_by_name():
-    """Not copies: what moves them is seen; what is frozen is left out, and a weight with two names is there once."""
+def test_params_are_the_trainable_values_of_a_module():
+    """They are not copies. Frozen parameters are omitted, and a weight with two names occurs once."""
     module = module_of(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)))
     module.inner[0].bias.requires_grad_(False)
     network = network_of(module)
@@ -156,8 +150,8 @@ def test_the_parameters_of_a_module_are_its_own_values_by_name():
 
 @pytest.mark.clause("STEP-vjp")
 @pytest.mark.parametrize("inner", [lambda: nn.Linear(3, 2), Tied], ids=["linear", "tied"])
-def test_a_modules_gradients_are_those_of_backward(inner):
-    """A weight with two names has one, the sum."""
+def test_module_gradients_equal_those_of_backward(inner):
+    """A weight with two names has one gradient, the sum."""
     module = module_of(inner())
     inputs = batch(outputs=module.inner(torch.ones(4, 3)).shape[1])
     network = network_of(module)
@@ -169,8 +163,8 @@ def test_a_modules_gradients_are_those_of_backward(inner):
 
 
 @pytest.mark.clause("STEP-vjp")
-def test_a_parameter_that_the_loss_does_not_use_has_no_gradient():
-    """None, so that an optimizer leaves it where it is, whatever its momentum."""
+def test_unused_parameters_have_no_gradient():
+    """The gradient is None, so that an optimizer with momentum leaves the parameter unchanged."""
     module = module_of(nn.ModuleList([nn.Linear(3, 2), nn.Linear(3, 2)]))
     module.forward = lambda inputs, targets: nn.functional.mse_loss(module.inner[0](inputs), targets)
     network = network_of(module)
@@ -179,37 +173,37 @@ def test_a_parameter_that_the_loss_does_not_use_has_no_gradient():
 
 
 @pytest.mark.clause("STEP-no-gradients")
-def test_a_step_without_any_gradient_is_counted_as_tried():
-    """A loss that depends on nothing, or a module that is frozen; there the state lies where the chosen library puts it."""
+def test_steps_without_gradients_count_as_attempted():
+    """The loss is constant, or the module is frozen, and the configured backend creates the state."""
     module = module_of(nn.Linear(3, 2))
     module.forward = lambda *_: torch.ones(())
     with ampscale.use_backend("torch"):
         for frozen in (False, True):
-            step, state = started(module.requires_grad_(not frozen))
+            step, state = training(module.requires_grad_(not frozen))
             state, report = step(state, *batch())
             assert int(report.status) == ampscale.StepStatus.NO_GRADIENTS
             assert (bool(report.finite), bool(report.applied)) == (True, False)
             assert (int(state.attempted), int(state.applied)) == (1, 0)
 
 
-def test_buffers_and_random_numbers_are_the_modules_own():
-    """Running means move with every call in training and never in evaluation, and dropout draws as in a call of the module."""
+def test_steps_update_buffers_and_random_numbers_like_module_calls():
+    """Running means are updated in training mode only, and dropout uses the same random numbers."""
     module = module_of(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2), nn.Dropout(0.5)))
     twin = module_of(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2), nn.Dropout(0.5)))
-    for training in (True, False):
-        step, state = started(module.train(training))
+    for train in (True, False):
+        step, state = training(module.train(train))
         torch.manual_seed(3)
         _, report = step(state, *batch())
         torch.manual_seed(3)
-        loss = twin.train(training)(*batch())
+        loss = twin.train(train)(*batch())
         assert equal([report.loss], [loss.detach()])
         assert equal(dict(module.named_buffers()), dict(twin.named_buffers()))
         assert int(module.inner[0].num_batches_tracked) == 1
 
 
 @pytest.mark.clause("STEP-network")
-def test_setting_the_parameters_writes_into_the_module():
-    """The parameters stay the same objects; other names are refused before anything is written."""
+def test_setting_params_writes_into_the_module():
+    """The parameters stay the same objects. Other names or shapes raise before anything is written."""
     module = module_of(nn.Linear(3, 2))
     network, weight = network_of(module), module.inner.weight
     new = {name: torch.full_like(value, 7) for name, value in network.params.items()}
@@ -225,10 +219,10 @@ def test_setting_the_parameters_writes_into_the_module():
 
 
 @pytest.mark.clause("STEP-network")
-def test_an_interrupt_leaves_a_module_its_parameters(monkeypatch):
-    """While torch puts back the parameters that it exchanged for the forward pass."""
+def test_interrupts_leave_the_parameters_of_a_module(monkeypatch):
+    """The interrupt occurs while torch restores the parameters after the forward pass."""
     module = module_of(nn.Linear(3, 2))
-    network, before = network_of(module), dict(module.named_parameters())
+    network, originals = network_of(module), dict(module.named_parameters())
     swap, calls = NamedMemberAccessor.swap_tensors_dict, []
 
     def interrupted(self, *args, **kwargs):
@@ -240,35 +234,35 @@ def test_an_interrupt_leaves_a_module_its_parameters(monkeypatch):
     monkeypatch.setattr(NamedMemberAccessor, "swap_tensors_dict", interrupted)
     with pytest.raises(KeyboardInterrupt):
         network.vjp(network.params, *batch())
-    assert all(after is before[name] for name, after in module.named_parameters())
+    assert all(parameter is originals[name] for name, parameter in module.named_parameters())
 
 
 @pytest.mark.clause("STEP-apply", "MACHINE-pure")
 @pytest.mark.parametrize("optimizer", [ampscale.optimizers.Momentum, ampscale.optimizers.AdamW])
-def test_a_functional_step_moves_the_state_alone(optimizer):
+def test_train_step_changes_neither_module_nor_state(optimizer):
     """
-    The module's parameters and their `grad` stay, and so does the state that was handed in.
+    The parameters of the module, their `grad` and the old state are unchanged.
 
-    Nothing in state or report requires gradients, so a run's memory does not grow: with weight decay and master weights.
+    Nothing in the new state or the report requires gradients, so the memory of a run does not grow.
     """
     module = module_of(nn.Linear(3, 2)).to(torch.bfloat16)
     inputs = [value.to(torch.bfloat16) for value in batch()]
-    before, (step, first) = copied(dict(module.named_parameters())), started(module, optimizer)
-    first_before = copied(first)
+    original, (step, first) = copied(dict(module.named_parameters())), training(module, optimizer)
+    first_copy = copied(first)
     second, report = step(first, *inputs)
     assert bool(report.applied)
-    pairs = zip(leaves(second.params), leaves(before), strict=True)
+    pairs = zip(leaves(second.params), leaves(original), strict=True)
     assert not any(alike(LIBRARY.get(new), LIBRARY.get(old)) for new, old in pairs)
-    assert equal(dict(module.named_parameters()), before)
-    assert equal(first, first_before)
+    assert equal(dict(module.named_parameters()), original)
+    assert equal(first, first_copy)
     assert [parameter.grad for parameter in module.parameters()] == [None, None]
     third, report = step(second, *inputs)
     assert not any(tensor.requires_grad for tensor in leaves([second, third, list(report)]))
 
 
 @pytest.mark.clause("STEP-network")
-def test_what_is_no_module_is_no_network_of_torchs():
-    """A function, a tensor and a module's class are refused."""
+def test_values_other_than_modules_are_no_networks():
+    """Values are a function, a tensor and a module class."""
     for value in (nn.Linear(3, 2).forward, torch.ones(1), nn.Linear):
         assert get_backend(torch.ones(1)).as_network(value) is None
         with pytest.raises(TypeError, match="network must be"):

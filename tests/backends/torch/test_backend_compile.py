@@ -1,20 +1,18 @@
-"""torch.compile takes the machine, the verbs and a whole step in one graph, and what it makes of them gives the same bits."""
+"""torch.compile: update rules, functions and whole steps compile into one graph, which gives the same bits."""
 
 import shutil
 import sys
 
 import pytest
-from libraries import load
-from strategies import same
 
 import ampscale
 from ampscale.backends import network_of
 from ampscale.core.trees import leaves
 
 torch = pytest.importorskip("torch", reason="needs torch")
+from backends.torch.tensors import equal  # noqa: E402 - torch may be missing
 
-LIBRARY = load("torch")
-pytestmark = pytest.mark.filterwarnings(  # of torch's own, and of array_api_compat's caches
+pytestmark = pytest.mark.filterwarnings(  # warnings about torch itself, and about the caches of array_api_compat
     "ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning",
     "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning",
 )
@@ -25,16 +23,16 @@ PATTERNS = {"float16": torch.int16, "bfloat16": torch.int16, "float32": torch.in
 
 
 class Linear(torch.nn.Linear):
-    """A module that returns its loss."""
+    """Module that returns its loss."""
 
     def forward(self, inputs, targets):
-        """The mean square error: shape ()."""
+        """Return the mean square error, shape ()."""
         return torch.nn.functional.mse_loss(super().forward(inputs), targets)
 
 
 @pytest.fixture(autouse=True)
-def compiled_anew():
-    """No test finds what another has compiled."""
+def empty_cache():
+    """Remove the compiled code of other tests."""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     yield
@@ -42,17 +40,17 @@ def compiled_anew():
 
 
 def compiled(function, compiler):
-    """A function in one graph, or not at all."""
+    """Compile a function into one graph; raise an error if that is not possible."""
     return torch.compile(function, fullgraph=True, backend=compiler)
 
 
 def graphs():
-    """How many graphs have been compiled since the test began."""
+    """Return the number of graphs that the test has compiled."""
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
 def patterns(dtype, subnormal, seed=0):
-    """All kinds of numbers of a format, or its subnormal numbers alone."""
+    """Return random bit patterns of a format, or of its subnormal numbers."""
     pattern = PATTERNS[dtype]
     kind, limits = getattr(torch, dtype), torch.iinfo(pattern)
     low, high = (
@@ -62,24 +60,19 @@ def patterns(dtype, subnormal, seed=0):
     return torch.randint(low, high, (257,), generator=generator, dtype=torch.int64).to(pattern).view(kind)
 
 
-def equal(left, right):
-    """Whether two trees hold the same tensors, bit for bit."""
-    return same(LIBRARY.to_numpy(left), LIBRARY.to_numpy(right))
-
-
 def loss_fn(params, inputs, targets):
-    """The mean square error: shape ()."""
+    """Return the mean square error, shape ()."""
     return ((inputs @ params["w"] + params["b"] - targets) ** 2).mean()
 
 
 def parameters():
-    """Weights, and a bias of 16 bits."""
+    """Return weights and a float16 bias."""
     generator = torch.Generator().manual_seed(0)
     return {"w": torch.randn(3, 2, generator=generator), "b": torch.zeros(2, dtype=torch.float16)}
 
 
 def batches():
-    """Inputs and targets of four steps, of which the third overflows."""
+    """Yield inputs and targets of four steps; the third step overflows."""
     generator = torch.Generator().manual_seed(1)
     for step in range(4):
         inputs, targets = torch.randn(8, 3, generator=generator), torch.randn(8, 2, generator=generator)
@@ -87,25 +80,25 @@ def batches():
 
 
 def step_of(network, optimizer):
-    """A functional step of a network, or of a module, and the state to start from."""
+    """Return the training step of a network or module, and the initial state."""
     rule = ampscale.LossScaleRule(init_scale=2.0**10, growth_interval=2)
     state = ampscale.init_train_state(network_of(network).params, optimizer, rule)
     return lambda state, *inputs: ampscale.train_step(network, optimizer, rule, state, *inputs, max_norm=1.0), state
 
 
 def both(step, state, compiler):
-    """Pairs of state and report, compiled and eager, step by step."""
-    quick, left, right = compiled(step, compiler), state, state
+    """Yield pairs of state and report of each step, compiled and eager."""
+    compiled_step, left, right = compiled(step, compiler), state, state
     for inputs in batches():
-        left, right = quick(left, *inputs), step(right, *inputs)
+        left, right = compiled_step(left, *inputs), step(right, *inputs)
         yield left, right
         left, right = left[0], right[0]
 
 
 @pytest.mark.clause("BACKENDS-bit-identical", "MACHINE-pure")
 @NEEDS_COMPILER
-def test_the_machine_in_one_graph():
-    """The same states, also where a factor is no power of two: nothing is multiplied by a reciprocal, or fused."""
+def test_update_compiles_into_one_graph():
+    """States are equal although no factor is a power of two: the compiler fuses nothing and uses no reciprocal."""
     rule = ampscale.LossScaleRule(
         growth_factor=1.1,
         backoff_factor=1 / 1.1,
@@ -118,16 +111,16 @@ def test_the_machine_in_one_graph():
     )
     update, state = compiled(rule.update, "inductor"), rule.init(like=torch.ones(1))
     for finite in (True, True, False, False, True, False, False, True, True):
-        wanted = rule.update(state, torch.tensor(finite))
+        expected = rule.update(state, torch.tensor(finite))
         state = update(state, torch.tensor(finite))
-        assert equal(state, wanted)
+        assert equal(state, expected)
     assert graphs() == 1
 
 
 @pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-same-everywhere")
 @NEEDS_COMPILER
-def test_unscaling_in_one_graph():
-    """All formats at once, infinities and subnormal numbers among them; the flag is the eager one. No scale compiles anew."""
+def test_unscale_and_check_compiles_into_one_graph():
+    """Values include infinities and subnormal numbers of all formats. Other scales do not recompile."""
     unscale_and_check = compiled(ampscale.unscale_and_check, "inductor")
     ampscale.unscale_and_check([torch.ones(1)], 1.0)
     for seed, factor in enumerate((3.0, 2.0**-3, 2.0**16 + 1)):
@@ -140,8 +133,8 @@ def test_unscaling_in_one_graph():
 
 @pytest.mark.clause("OVERFLOW-both-sides", "SCALING-round-once", "NORMS-global")
 @NEEDS_COMPILER
-def test_16_bit_values_are_rounded_within_a_graph():
-    """Before they are unscaled, and before they are looked at, where a compiler would go on with float32."""
+def test_16_bit_values_are_rounded_in_a_graph():
+    """A compiler would otherwise unscale and check the float32 results of the previous operation."""
 
     def twice(tree, factor):
         scaled = ampscale.scale(tree, factor)
@@ -152,23 +145,23 @@ def test_16_bit_values_are_rounded_within_a_graph():
     formats = torch.float16, torch.bfloat16
     for of_largest, factor, finite in ((1, 2.0, False), (1 / 3, 1.7, True), (0, 1 / 3, True), (1, 0.5, True)):
         tree = [torch.full((33,), torch.finfo(dtype).max * of_largest or 1.0, dtype=dtype) for dtype in formats]
-        outcome = twice_compiled(tree, torch.tensor(factor))
-        assert equal(outcome, twice(tree, torch.tensor(factor)))
-        assert outcome[0] == [finite, finite]
-    quotients, flag = outcome[-1]
+        results = twice_compiled(tree, torch.tensor(factor))
+        assert equal(results, twice(tree, torch.tensor(factor)))
+        assert results[0] == [finite, finite]
+    quotients, flag = results[-1]
     assert all(torch.isinf(quotient).all() for quotient in quotients)
     assert not flag
 
 
 @pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-in-place", "SCALING-scale")
-def test_unscaling_by_a_number_and_in_place_in_one_graph():
-    """A number is a constant of the graph; a tensor is for a scale that moves. A scaled loss of 16 bits is differentiated."""
+def test_unscaling_by_a_number_and_in_place_compiles():
+    """A Python number is a constant of the graph. A compiled function of a bfloat16 loss can be differentiated."""
     unscale_and_check = compiled(ampscale.unscale_and_check, "aot_eager")
     tree = [torch.tensor([1.0, -7.0]), (torch.tensor([2.0], dtype=torch.float16),)]
-    wanted = ampscale.unscale_and_check(tree, 3.0)
-    assert equal(unscale_and_check(tree, 3.0), wanted)
-    assert equal(unscale_and_check(tree, 3.0, out=tree), wanted)
-    assert equal(tree, wanted[0])
+    expected = ampscale.unscale_and_check(tree, 3.0)
+    assert equal(unscale_and_check(tree, 3.0), expected)
+    assert equal(unscale_and_check(tree, 3.0, out=tree), expected)
+    assert equal(tree, expected[0])
     weights = torch.tensor([2.0, -3.0], dtype=torch.bfloat16, requires_grad=True)
     scaled = compiled(lambda weights, factor: ampscale.scale([(weights * weights).sum()], factor)[0], "aot_eager")
     scaled(weights, torch.tensor(8.0)).backward()
@@ -176,60 +169,60 @@ def test_unscaling_by_a_number_and_in_place_in_one_graph():
 
 
 @pytest.mark.clause("BACKENDS-bit-identical", "BACKENDS-no-host-sync", "STEP-order", "STEP-skip")
-def test_a_whole_step_in_one_graph():
-    """States and reports are the eager ones, over an overflow, with clipping and master weights; one graph does for all."""
+def test_train_step_compiles_into_one_graph():
+    """States and reports equal the eager ones, with an overflow, clipping and master weights."""
     network = ampscale.Network(loss_fn, parameters())
     step, state = step_of(network, ampscale.optimizers.Momentum(network, [0.1, 0.05], nesterov=True))
     applied = []
-    for (after, report), (wanted, wanted_report) in both(step, state, "aot_eager"):
-        assert equal(after, wanted)
-        assert equal(list(report), list(wanted_report))
+    for (after, report), (expected, expected_report) in both(step, state, "aot_eager"):
+        assert equal(after, expected)
+        assert equal(list(report), list(expected_report))
         applied.append(bool(report.applied))
     assert applied == [True, True, False, True]
     assert graphs() == 1
 
 
 @pytest.mark.clause("STEP-network", "STEP-order")
-def test_a_step_with_a_module_in_one_graph(monkeypatch):
+def test_train_step_of_a_module_compiles_into_one_graph(monkeypatch):
     """
-    Where torch is told to follow its own differentiation; the module's parameters stay.
+    `trace_autograd_ops` is required. The parameters of the module are unchanged.
 
-    What is imported meanwhile does not compile it anew.
+    Importing other modules between steps does not recompile.
     """
     module = Linear(3, 2)
-    before = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+    original = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
     step, state = step_of(module, ampscale.optimizers.AdamW(network_of(module), 0.1))
     with torch._dynamo.config.patch(trace_autograd_ops=True):
-        for (after, report), (wanted, wanted_report) in both(step, state, "aot_eager"):
-            assert equal(after, wanted)
-            assert equal(list(report), list(wanted_report))
+        for (after, report), (expected, expected_report) in both(step, state, "aot_eager"):
+            assert equal(after, expected)
+            assert equal(list(report), list(expected_report))
             monkeypatch.setitem(sys.modules, f"imported_after_{int(after.attempted)}_steps", sys)
     assert graphs() == 1
-    assert equal(dict(module.named_parameters()), before)
+    assert equal(dict(module.named_parameters()), original)
 
 
 @NEEDS_COMPILER
-def test_a_step_follows_its_state_and_not_its_network(monkeypatch):
+def test_graphs_read_the_parameters_of_the_state(monkeypatch):
     """
-    A network that is a global variable, and whose own parameters the state began with: the graph reads the state's.
+    The network is a global variable, and its own parameters are those of the initial state.
 
-    The gradient of the 16-bit bias overflows in the fourth step, and only in its 16 bits.
+    In the fourth step, the gradient of the float16 bias overflows in float16 only.
     """
     network = ampscale.Network(loss_fn, parameters())
     optimizer = ampscale.optimizers.SGD(network, 0.1)
     monkeypatch.setitem(globals(), "NETWORK", network)
     monkeypatch.setitem(globals(), "OPTIMIZER", optimizer)
     state = ampscale.init_train_state(network.params, optimizer, RULE)
-    outcomes = list(both(step_of_a_global_network, state, "inductor"))
-    for (after, report), (wanted, wanted_report) in outcomes:
-        for one, other in zip(leaves(after.params), leaves(wanted.params), strict=True):
-            torch.testing.assert_close(one, other)
-        assert equal([report.applied, after.scaler], [wanted_report.applied, wanted.scaler])
-    assert [bool(report.applied) for (_, report), _ in outcomes] == [True, True, False, False]
+    steps = list(both(step_of_a_global_network, state, "inductor"))
+    for (after, report), (expected, expected_report) in steps:
+        for left, right in zip(leaves(after.params), leaves(expected.params), strict=True):
+            torch.testing.assert_close(left, right)
+        assert equal([report.applied, after.scaler], [expected_report.applied, expected.scaler])
+    assert [bool(report.applied) for (_, report), _ in steps] == [True, True, False, False]
 
 
 def step_of_a_global_network(state, *inputs):
-    """As a script has it."""
+    """Use global variables, as scripts do."""
     return ampscale.train_step(NETWORK, OPTIMIZER, RULE, state, *inputs)
 
 

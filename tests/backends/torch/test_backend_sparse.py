@@ -1,38 +1,32 @@
-"""torch's sparse gradients, as an embedding gives them: indices that come twice are added up before anything is looked at."""
+"""Sparse torch gradients, as an embedding returns them: values with the same index are summed before any operation."""
 
 import pytest
-from libraries import load
-from strategies import LARGEST, same
+from strategies import LARGEST
 
 import ampscale
 from ampscale.backends import network_of
 from ampscale.core.trees import map_leaves
 
 torch = pytest.importorskip("torch", reason="needs torch")
+from backends.torch.tensors import equal  # noqa: E402 - torch may be missing
 
-LIBRARY = load("torch")
 FORMATS = pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 
 
 def sparse(rows, values, dtype="float32"):
-    """A sparse array of shape (6, 2): *values*, one for each of *rows*, twice; not coalesced."""
+    """Return an uncoalesced sparse array of shape (6, 2) with both columns equal to *values* in *rows*."""
     columns = torch.tensor(values, dtype=getattr(torch, dtype))[:, None].expand(-1, 2)
     return torch.sparse_coo_tensor([rows], columns.clone(), (6, 2), check_invariants=True)
 
 
 def mixed(dtype="float32"):
-    """A tree of a sparse array, a dense one, and none."""
+    """Return a tree with a sparse array, a dense array and None."""
     return {"rows": sparse([4, 1, 4], [3.0, -0.5, 1.0], dtype), "dense": torch.tensor([0.25, -8.0]), "none": None}
 
 
 def dense(tree):
-    """The same values, all of them dense."""
+    """Return *tree* with dense arrays."""
     return map_leaves(lambda leaf: leaf.to_dense() if leaf.is_sparse else leaf, tree)
-
-
-def equal(left, right):
-    """Whether two trees hold the same tensors, bit for bit."""
-    return same(LIBRARY.to_numpy(left), LIBRARY.to_numpy(right))
 
 
 @pytest.mark.clause(
@@ -40,10 +34,10 @@ def equal(left, right):
     *("NORMS-global", "NORMS-local", "NORMS-clip", "OVERFLOW-both-sides"),
 )
 @FORMATS
-def test_sparse_values_are_those_of_dense_ones(dtype):
-    """In every verb. The result is sparse and coalesced; what was handed in is as it was."""
+def test_sparse_results_equal_dense_results(dtype):
+    """Results of all functions are sparse and coalesced. The arguments are unchanged."""
     tree = mixed(dtype)
-    for verb, *arguments in (
+    for function, *arguments in (
         (ampscale.scale, 10.0),
         (ampscale.unscale, 10.0),
         (ampscale.unscale, 10.0, "float32"),
@@ -52,9 +46,9 @@ def test_sparse_values_are_those_of_dense_ones(dtype):
         (ampscale.global_norm,),
         (ampscale.local_norms,),
     ):
-        result = verb(tree, *arguments)
-        assert equal(dense(result), verb(dense(tree), *arguments))
-        if verb in (ampscale.scale, ampscale.unscale):
+        result = function(tree, *arguments)
+        assert equal(dense(result), function(dense(tree), *arguments))
+        if function in (ampscale.scale, ampscale.unscale):
             assert result["rows"].is_coalesced()
             assert result["rows"].indices().tolist() == [[1, 4]]
     assert not tree["rows"].is_coalesced()
@@ -62,8 +56,8 @@ def test_sparse_values_are_those_of_dense_ones(dtype):
 
 @pytest.mark.clause("OVERFLOW-both-sides", "OVERFLOW-all-finite")
 @FORMATS
-def test_two_values_of_one_place_overflow_together(dtype):
-    """Each is finite, their sum is not; nor is it where the scale is so large that the sum of the quotients would be."""
+def test_values_with_the_same_index_overflow_in_their_sum(dtype):
+    """Each value is finite. A large scale does not make the overflow finite, although the sum of the quotients would be."""
     half = float(LARGEST[dtype]) * 0.75
     for rows, finite in (([2, 2], False), ([2, 3], True)):
         tree = [torch.ones(1), sparse(rows, [half, half], dtype)]
@@ -74,34 +68,34 @@ def test_two_values_of_one_place_overflow_together(dtype):
 
 
 @pytest.mark.clause("OVERFLOW-in-place")
-def test_a_coalesced_array_is_unscaled_in_place():
-    """The tree itself is written to, sparse and dense."""
+def test_coalesced_arrays_are_unscaled_in_place():
+    """The tree contains a sparse and a dense array."""
     tree = mixed()
     tree["rows"] = tree["rows"].coalesce()
-    wanted, values = ampscale.unscale(dense(tree), 4.0), tree["rows"].values()
+    expected, values = ampscale.unscale(dense(tree), 4.0), tree["rows"].values()
     result, finite = ampscale.unscale_and_check(tree, 4.0, out=tree)
     assert result is tree
     assert bool(finite)
-    assert equal(dense(tree), wanted)
+    assert equal(dense(tree), expected)
     assert values.tolist() == [[-0.125, -0.125], [1.0, 1.0]]
 
 
 @pytest.mark.clause("OVERFLOW-in-place-checked")
-@pytest.mark.parametrize("verb", [ampscale.unscale_and_check, ampscale.unscale_check_and_norm])
-def test_a_sparse_place_that_cannot_take_the_result_is_refused(verb):
-    """One that is not coalesced, one of another array, and one beside a dense array; nothing has been written then."""
+@pytest.mark.parametrize("function", [ampscale.unscale_and_check, ampscale.unscale_check_and_norm])
+def test_sparse_targets_that_cannot_receive_the_result_raise(function):
+    """A target is not coalesced, another sparse array, or sparse for a dense array or vice versa. Nothing is written."""
     twice, once, other = sparse([1, 1], [1.0, 2.0]), sparse([1, 3], [1.0, 2.0]).coalesce(), sparse([0, 5], [1.0, 2.0]).coalesce()
-    for leaf, place in ((twice, twice), (once, other), (once, torch.zeros(6, 2)), (torch.zeros(6, 2), once)):
+    for leaf, target in ((twice, twice), (once, other), (once, torch.zeros(6, 2)), (torch.zeros(6, 2), once)):
         first = torch.ones(2)
-        before = map_leaves(torch.clone, [first, place])
+        copy = map_leaves(torch.clone, [first, target])
         with pytest.raises(ValueError, match="out must contain the sparse arrays of the tree itself, coalesced"):
-            verb([first, leaf], 4.0, out=[first, place])
-        assert equal(dense([first, place]), dense(before))
+            function([first, leaf], 4.0, out=[first, target])
+        assert equal(dense([first, target]), dense(copy))
 
 
 @pytest.mark.clause("STEP-vjp")
-def test_the_gradient_of_an_embedding_is_sparse():
-    """As torch gives it: a value for each use, so that a word that comes twice is there twice."""
+def test_gradients_of_embeddings_are_sparse():
+    """They are uncoalesced, with a value for each use of a word."""
 
     class Words(torch.nn.Embedding):
         def forward(self, words):

@@ -1,4 +1,4 @@
-"""Tensors that cannot be written to in place."""
+"""Errors for tensors that cannot be written in place."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 def test_a_tensor_that_cannot_be_written_raises_before_any_is_written(wrong, function):
-    """Torch would have divided those before it."""
+    """Torch itself would have divided the tensors before it."""
     make, error, message = WRONG[wrong]
     first, other = torch.full((3,), 8.0), make()
     for out in ([first, other], [first.clone(), other]):
