@@ -1,10 +1,10 @@
 """
-Everything against everyone: one table and one JSON file.
+Benchmark ampscale against other implementations, and write one table and one JSON file.
 
     python benchmarks/bench.py [--json PATH] [--only PATTERN] [--quick] [--list] [--document]
 
-Each row measures ampscale, its rivals and the floor of this machine in turn in one process, and is a ratio of medians with its
-spread. What the rows mean, and where their time goes, is in docs/performance.md.
+Each row measures ampscale, other implementations and an in-place-multiply baseline alternately in one process, and reports
+ratios of medians with their spread. docs/performance.md explains the rows.
 """
 
 import argparse
@@ -26,17 +26,17 @@ from specs import Spec, chosen
 from ampscale.files import write_atomically
 
 RESULTS = sections.ROOT / "benchmarks" / "results"
-VERSION = 1  # of the file's form
+VERSION = 2  # of the file's schema
 
 
 def main() -> int:
-    """Runs what was asked for. 1 where a target is missed without a reason, or a section fails."""
+    """Run the command; return 1 if a target is missed without a reason or a section fails."""
     options = parsed()
     if options.work:
         sections.work(json.load(sys.stdin), options.quick, sys.stdout)
         return 0
     if options.document:
-        document.bring_up_to_date()
+        document.update()
         return 0
     specs = chosen(sections.all_specs(), options.only)
     if options.list:
@@ -46,21 +46,21 @@ def main() -> int:
 
 
 def parsed() -> argparse.Namespace:
-    """The options of the command line."""
-    parser = argparse.ArgumentParser(description="What the verbs cost, against every rival and this machine's floor.")
-    parser.add_argument("--json", type=Path, help="where to write the file; a whole run writes it into benchmarks/results")
-    parser.add_argument("--only", metavar="PATTERN", help="rows whose id has this in it; * and ? stand for others")
-    parser.add_argument(
-        "--quick", action="store_true", help="small arrays and few repetitions: to see that it runs; judges nothing"
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(
+        description="Benchmark ampscale against other implementations and an in-place-multiply baseline."
     )
-    parser.add_argument("--list", action="store_true", help="the rows' ids")
-    parser.add_argument("--document", action="store_true", help="bring docs/performance.md up to date with benchmarks/results")
-    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)  # one of this program's own processes
+    parser.add_argument("--json", type=Path, help="file to write; by default a complete run writes into benchmarks/results")
+    parser.add_argument("--only", metavar="PATTERN", help="run only rows whose id contains this pattern; * and ? are wildcards")
+    parser.add_argument("--quick", action="store_true", help="use small arrays and one call each, as a test; evaluate no targets")
+    parser.add_argument("--list", action="store_true", help="print the ids of the rows")
+    parser.add_argument("--document", action="store_true", help="update docs/performance.md from benchmarks/results")
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)  # used by the processes that this program starts
     return parser.parse_args()
 
 
 def measured(specs: list[Spec], options: argparse.Namespace) -> int:
-    """The run: rows as they come, then the targets, then the file."""
+    """Run the rows, evaluate the targets and write the file; return the exit status."""
     start = time.monotonic()
     rows, versions, failures = run(specs, options.quick)
     verdicts = [] if options.quick else targets.judged(rows, targets.read_reasons())
@@ -90,9 +90,9 @@ def measured(specs: list[Spec], options: argparse.Namespace) -> int:
 
 def run(specs: list[Spec], quick: bool) -> tuple[list[dict[str, Any]], dict[str, dict[str, str]], list[str]]:
     """
-    The rows, the versions by section, and which sections failed.
+    Return the rows, the package versions of each section, and the errors of failed sections.
 
-    Processes run one after the other, in a quick run side by side; when one fails, the others still run.
+    The sections run one after the other, in a quick run two at a time. If one fails, the others still run.
     """
     rows: list[dict[str, Any]] = []
     versions: dict[str, dict[str, str]] = {}
@@ -104,7 +104,9 @@ def run(specs: list[Spec], quick: bool) -> tuple[list[dict[str, Any]], dict[str,
                 versions.update(report.get("versions", {}))
                 if "row" in report:
                     rows.append(report["row"])
-                    print(table.row(report["row"], judge=not quick) + "\n", end="", flush=True)  # in one piece
+                    print(
+                        table.row(report["row"], judge=not quick) + "\n", end="", flush=True
+                    )  # a single write, since two threads may print
         except RuntimeError as failure:
             failures.append(f"{group[0].section}: {failure}")
 
@@ -116,12 +118,12 @@ def run(specs: list[Spec], quick: bool) -> tuple[list[dict[str, Any]], dict[str,
 
 
 def rounded(value: Any) -> Any:
-    """Numbers with six digits: more have never been measured."""
+    """Return *value* with all floats rounded to six digits, which exceeds the accuracy of any measurement."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
-        return {key: rounded(one) for key, one in value.items()}
-    return [rounded(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 if __name__ == "__main__":

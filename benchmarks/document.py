@@ -1,5 +1,5 @@
 """
-What docs/performance.md shows of a run: blocks between two comments, made from the run's file, so that the two cannot disagree.
+Generation of the tables in docs/performance.md. They are blocks between two comments, generated from the result file of a run:
 
     <!-- bench: torch -->
     ...
@@ -28,129 +28,131 @@ Report = dict[str, Any]
 Row = dict[str, Any]
 
 
-def bring_up_to_date() -> None:
-    """Judges the rows of the file anew, with the bounds and reasons of today, and writes the blocks of the page."""
+def update() -> None:
+    """Evaluate the rows of the result file with the current targets and reasons, and write the file and the page."""
     report = json.loads(SHOWN.read_text("utf-8"))
     report["targets"] = targets.judged(report["rows"], targets.read_reasons())
     write_atomically(SHOWN, text_of(report))
-    write_atomically(PAGE, brought_up_to_date(PAGE.read_text("utf-8"), report))
+    write_atomically(PAGE, updated(PAGE.read_text("utf-8"), report))
 
 
 def text_of(report: Report) -> str:
-    """The file of a run: JSON with a line for each row and each target."""
+    """Return the JSON text of a result file, with one line for each row and each target."""
     members = []
     for name, value in report.items():
-        told = json.dumps(value)
+        text = json.dumps(value)
         if name in ("rows", "targets") and value:
-            told = "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
-        members.append(f" {json.dumps(name)}: {told}")
+            text = "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
+        members.append(f" {json.dumps(name)}: {text}")
     return "{\n" + ",\n".join(members) + "\n}\n"
 
 
-def brought_up_to_date(page: str, report: Report) -> str:
+def updated(page: str, report: Report) -> str:
     """
-    The page with its blocks as *report* has them.
+    Return *page* with its blocks generated from *report*.
 
     Raises:
-        ValueError: The page has a block that nobody makes, or lacks one.
+        ValueError: The page has an unknown block, or lacks one.
     """
     names = [name for _, name, _ in BLOCK.findall(page)]
     if sorted(names) != sorted(BLOCKS):
         raise ValueError(f"the page must have each of the blocks {', '.join(BLOCKS)} once, got {', '.join(names)}")
-    return BLOCK.sub(lambda found: f"{found[1]}\n{BLOCKS[found[2]](report).strip()}\n\n{found[3]}", page)
+    return BLOCK.sub(lambda match: f"{match[1]}\n{BLOCKS[match[2]](report).strip()}\n\n{match[3]}", page)
 
 
 def machine(report: Report) -> str:
-    """Where and when, and with which versions."""
-    told = report["machine"]
-    caches = ", ".join(f"{level} {size}" for level, size in told["caches"].items())
+    """Return the description of the machine, the date and the package versions."""
+    host = report["machine"]
+    caches = ", ".join(f"{level} {size}" for level, size in host["caches"].items())
     versions: dict[str, set[str]] = {}
-    for found in report["versions"].values():
-        for name, version in found.items():
+    for section_versions in report["versions"].values():
+        for name, version in section_versions.items():
             versions.setdefault(name, set()).add(version)
-    used = ", ".join(f"{name} {' and '.join(sorted(those))}" for name, those in sorted(versions.items()))
-    where = (
-        f"{told['cpu']}, {told['cores']} cores, caches {caches}, {told['memory_gib']} GiB, {told['system']}; "
+    packages = ", ".join(f"{name} {' and '.join(sorted(numbers))}" for name, numbers in sorted(versions.items()))
+    summary = (
+        f"{host['cpu']}, {host['cores']} cores, caches {caches}, {host['memory_gib']} GiB, {host['system']}; "
         f"{report['date'][:10]}, {len(report['rows'])} rows in {report['seconds']} seconds."
     )
-    return "\n\n".join(textwrap.fill(text, WIDTH) for text in (where, f"{used}."))
+    return "\n\n".join(textwrap.fill(text, WIDTH) for text in (summary, f"{packages}."))
 
 
 def bounds(report: Report) -> str:
-    """The targets, and the reasons of those that are missed."""
+    """Return the table of the targets, and the reasons for those that are missed."""
     rows = []
-    for one in report["targets"]:
-        measured = "" if one["measured"] is None else f"{table.amount(one['measured'], one)} ± {one['spread']:.2f}"
-        verdict = f"**{one['verdict']}**" if one["verdict"] == targets.MISSED else one["verdict"]
-        rows.append([one["words"], f"`{one['row']}`", table.amount(one["at_most"], one), measured, verdict])
-    missed = [f"- `{one['row']}`, {one['words']}: {one['reason']}" for one in report["targets"] if one["reason"]]
+    for target in report["targets"]:
+        measured = "" if target["measured"] is None else f"{table.amount(target['measured'], target)} ± {target['spread']:.2f}"
+        verdict = f"**{target['verdict']}**" if target["verdict"] == targets.MISSED else target["verdict"]
+        rows.append([target["description"], f"`{target['row']}`", table.amount(target["at_most"], target), measured, verdict])
+    missed = [
+        f"- `{target['row']}`, {target['description']}: {target['reason']}" for target in report["targets"] if target["reason"]
+    ]
     return tabled(["target", "row", "at most", "measured", "verdict"], rows) + "\n" + "\n".join(missed)
 
 
 def section(name: str) -> Callable[[Report], str]:
-    """The rows of a section, those that write and those that read in tables of their own, since their rivals differ."""
+    """Return a function that generates the tables of a section, one for each set of contenders."""
 
     def block(report: Report) -> str:
-        mine = [row for row in report["rows"] if row["section"] == name and row["id"].startswith(f"{name}/")]
-        return "\n".join(compared(rows) for rows in alike(mine))
+        own_rows = [row for row in report["rows"] if row["section"] == name and row["id"].startswith(f"{name}/")]
+        return "\n".join(compared(rows) for rows in grouped(own_rows))
 
     return block
 
 
 def starting(*beginnings: str) -> Callable[[Report], str]:
-    """The rows whose ids begin so."""
+    """Return a function that generates the tables of the rows whose ids start with one of *beginnings*."""
 
     def block(report: Report) -> str:
-        return "\n".join(compared(rows) for rows in alike([row for row in report["rows"] if row["id"].startswith(beginnings)]))
+        return "\n".join(compared(rows) for rows in grouped([row for row in report["rows"] if row["id"].startswith(beginnings)]))
 
     return block
 
 
-def alike(rows: Iterable[Row]) -> Iterable[list[Row]]:
-    """Rows that have mostly the same contenders, in order."""
-    found: dict[tuple[str, ...], list[Row]] = {}
+def grouped(rows: Iterable[Row]) -> Iterable[list[Row]]:
+    """Return lists of rows with the same unit and the same contenders, in order."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         key = tuple(
-            cell["name"] for cell in row["cells"] if cell["name"] != "ampscale, one array" and cell.get("kind") != "floor"
+            cell["name"] for cell in row["cells"] if cell["name"] != "ampscale, one array" and cell.get("kind") != "baseline"
         )
-        found.setdefault((row["unit"], *key), []).append(row)
-    return found.values()
+        groups.setdefault((row["unit"], *key), []).append(row)
+    return groups.values()
 
 
 def compared(rows: list[Row]) -> str:
-    """A table of rows with the same contenders: what ours takes, and its ratio to the floor and to each other."""
+    """Return a table of rows with the same contenders: ampscale's result, and its ratios to the baseline and to the others."""
     ours, *others = [
-        cell["name"] for cell in rows[0]["cells"] if cell.get("kind") != "floor" and cell["name"] != "ampscale, one array"
+        cell["name"] for cell in rows[0]["cells"] if cell.get("kind") != "baseline" and cell["name"] != "ampscale, one array"
     ]
-    floored = any("over_floor" in row["cells"][0] for row in rows)
-    head = ["row", "dtype", "shape", ours, *["floor"] * floored, *others]
-    return tabled(head, [line(row, others, floored) for row in rows])
+    has_baseline = any("over_baseline" in row["cells"][0] for row in rows)
+    head = ["row", "dtype", "shape", ours, *["baseline"] * has_baseline, *others]
+    return tabled(head, [line(row, others, has_baseline) for row in rows])
 
 
-def line(row: Row, others: list[str], floored: bool) -> list[str]:
-    """A row of such a table."""
+def line(row: Row, others: list[str], has_baseline: bool) -> list[str]:
+    """Return a row of such a table."""
     cells = {cell["name"]: cell for cell in row["cells"]}
     ours = row["cells"][0]
-    found = [row["what"], row["dtype"], row["shape"], table.shown(ours, row["unit"])]
-    if floored:
-        found.append(told(ours["over_floor"]) if "over_floor" in ours else "")
-    return found + [other(row, ours, cells[name]) for name in others]
+    texts = [row["label"], row["dtype"], row["shape"], table.shown(ours, row["unit"])]
+    if has_baseline:
+        texts.append(ratio_text(ours["over_baseline"]) if "over_baseline" in ours else "")
+    return texts + [other(row, ours, cells[name]) for name in others]
 
 
 def other(row: Row, ours: dict[str, Any], cell: dict[str, Any]) -> str:
-    """What stands in the column of another contender."""
+    """Return the text in the column of another contender."""
     if "absent" in cell:
         return cell["absent"]
-    return told(ours["over"][cell["name"]]) if row["unit"] == "s" and "over" in ours else table.shown(cell, row["unit"])
+    return ratio_text(ours["over"][cell["name"]]) if row["unit"] == "s" and "over" in ours else table.shown(cell, row["unit"])
 
 
-def told(ratio: dict[str, Any]) -> str:
-    """A ratio and its spread."""
+def ratio_text(ratio: dict[str, Any]) -> str:
+    """Return the text of a ratio and its spread."""
     return table.ratio(ratio).replace("±", " ± ")
 
 
 def tabled(head: list[str], rows: Iterable[list[str]]) -> str:
-    """A table of Markdown."""
+    """Return a Markdown table."""
     lines = [head, ["-" * max(3, len(cell)) for cell in head], *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines) + "\n"
 

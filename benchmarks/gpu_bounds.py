@@ -1,4 +1,4 @@
-"""What is asked of a GPU, as data: each bound with its value, and whether it is met; None where it could not be measured."""
+"""Performance bounds for a GPU, each with its measured value and a flag: True if it is met, None if it was not measured."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,38 +10,38 @@ Row = dict[str, Any]
 Bound = dict[str, Any]
 
 OURS = {"cupy": "ampscale", "torch": "ampscale", "jax": "ampscale, jitted"}
-RIVALS = {"torch": ("torch foreach", "torch.amp"), "jax": ("jax.numpy, jitted",)}
-REFUSED = ("torch.amp", "float16")  # it does not unscale such gradients
+OTHERS = {"torch": ("torch foreach", "torch.amp"), "jax": ("jax.numpy, jitted",)}
+REJECTED = ("torch.amp", "float16")  # torch.amp does not unscale such gradients
 STEP = "test_a_whole_step_is_captured"
 
 
 def bounds(rows: list[Row], tests: dict[str, Any]) -> list[Bound]:
-    """All of them, in the order of the most important."""
-    found = {(row["library"], row["way"], row["verb"], row["dtype"], row["shape"]): row for row in rows}
-    return [*_memory(found), *_launches(found), _step(tests), *_rivals(found)]
+    """Return all bounds, the most important first."""
+    by_key = {(row["library"], row["way"], row["function"], row["dtype"], row["shape"]): row for row in rows}
+    return [*_memory(by_key), *_launches(by_key), _step(tests), *_others(by_key)]
 
 
-def _memory(found: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
+def _memory(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
     for dtype in ("float16", "float32"):
-        row = found.get(("cupy", OURS["cupy"], UNSCALE, dtype, LARGEST), {})
-        copy = found.get(("cupy", "device to device", "copy", dtype, LARGEST), {})
+        row = rows.get(("cupy", OURS["cupy"], UNSCALE, dtype, LARGEST), {})
+        copy = rows.get(("cupy", "device to device", "copy", dtype, LARGEST), {})
         for how in ("ms", "replayed_ms"):
             share = copy["ms"] / row[how] if copy and how in row else None
-            words = f"share of the copy's bandwidth, {_words(how)}"
-            yield _bound(f"copy/{dtype}/{how}", words, share, 0.9, least=True)
+            description = f"share of the copy's bandwidth, {_mode(how)}"
+            yield _bound(f"copy/{dtype}/{how}", description, share, 0.9, least=True)
 
 
-def _launches(found: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
-    largest = found.get(("cupy", OURS["cupy"], UNSCALE, "float32", LARGEST), {})
+def _launches(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
+    largest = rows.get(("cupy", OURS["cupy"], UNSCALE, "float32", LARGEST), {})
     yield _bound("launches/largest", "kernels of a call", largest.get("operations", {}).get("kernels"), 1)
-    many = found.get(("cupy", OURS["cupy"], UNSCALE, "float32", MANY.name), {})
+    many = rows.get(("cupy", OURS["cupy"], UNSCALE, "float32", MANY.name), {})
     for call in ("first_call", "operations"):
         value = sum(many[call].values()) if call in many else None
         yield _bound(f"launches/{MANY.name}/{call}", "kernels, copies and fills of a call", value, 3)
 
 
 def _step(tests: dict[str, Any]) -> Bound:
-    """Capturing is refused where anything is read, so a step that was captured has read nothing."""
+    """Return the bound that a step can be captured. CUDA cannot capture a step that reads a value on the host."""
     outcome = tests.get("outcomes", {}).get(STEP)
     met = None if outcome in (None, "skipped") else outcome == "passed"
     return {
@@ -53,38 +53,38 @@ def _step(tests: dict[str, Any]) -> Bound:
     }
 
 
-def _rivals(found: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
+def _others(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
     for shape in (LARGEST, *(shape.name for shape in SHAPES)):
         for dtype in DTYPES:
-            for verb in (UNSCALE, NORM):
+            for operation in (UNSCALE, NORM):
                 for library, way in OURS.items():
-                    yield from _beside(found, library, way, (verb, dtype, shape))
+                    yield from _beside(rows, library, way, (operation, dtype, shape))
 
 
-def _beside(found: dict[tuple[str, ...], Row], library: str, way: str, what: tuple[str, str, str]) -> Iterator[Bound]:
-    """One of ours beside the rivals of its own library, and CuPy, which has none, beside all."""
-    ours = found.get((library, way, *what), {})
-    for home in RIVALS if library == "cupy" else (library,):
-        for rival in RIVALS[home]:
-            if (rival, what[1]) == REFUSED:
+def _beside(rows: dict[tuple[str, ...], Row], library: str, way: str, measurement: tuple[str, str, str]) -> Iterator[Bound]:
+    """Yield the bounds of ampscale against the implementations of its library; for CuPy, which has none, against all."""
+    ours = rows.get((library, way, *measurement), {})
+    for home in OTHERS if library == "cupy" else (library,):
+        for other in OTHERS[home]:
+            if (other, measurement[1]) == REJECTED:
                 continue
-            theirs = found.get((home, rival, *what), {})
-            for how in ("ms", "replayed_ms") if rival == "torch foreach" else ("ms",):
+            theirs = rows.get((home, other, *measurement), {})
+            for how in ("ms", "replayed_ms") if other == "torch foreach" else ("ms",):
                 ratio = ours[how] / theirs[how] if how in ours and how in theirs else None
-                name = "/".join((library, rival, *what, how))
-                yield _bound(name, f"time over that of {rival}, {_words(how)}", ratio, 1.0)
+                name = "/".join((library, other, *measurement, how))
+                yield _bound(name, f"ratio of time to {other}, {_mode(how)}", ratio, 1.0)
 
 
-def _bound(name: str, words: str, value: float | None, limit: float, *, least: bool = False) -> Bound:
+def _bound(name: str, description: str, value: float | None, limit: float, *, least: bool = False) -> Bound:
     met = None if value is None else value >= limit if least else value <= limit
     return {
         "id": name,
-        "bound": f"{words}, {'at least' if least else 'at most'} {limit}",
+        "bound": f"{description}, {'at least' if least else 'at most'} {limit}",
         "value": value,
         "limit": limit,
         "met": met,
     }
 
 
-def _words(how: str) -> str:
+def _mode(how: str) -> str:
     return "replayed" if how == "replayed_ms" else "called"

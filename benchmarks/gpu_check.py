@@ -1,8 +1,8 @@
 """
-What a machine with a GPU has to say: the tests that need one, and what the verbs cost, in one JSON file.
+Run the tests and benchmarks that require a GPU, and write one JSON file.
 
-Each library has a process of its own, so that none holds memory that another needs, and a share of the time; what fails, and what
-no time was left for, is noted beside what was measured.
+Each library has a process of its own, so that none occupies memory that another needs, and a share of the time. Failures, and
+rows for which no time remained, are recorded with the results.
 """
 
 import json
@@ -25,16 +25,16 @@ from ampscale.files import write_atomically
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 SECONDS = {"cupy": 80, "torch": 80, "jax": 130}  # for the rows of each library
-ANSWER, LAST_ROW = 30, 30  # seconds to answer at all, and to come to an end after the last row that was begun in time
+ANSWER, LAST_ROW = 30, 30  # seconds to report the device, and to finish a row that was started before the deadline
 TESTS, ALL = 150, 470
-NO_DEVICE = "gpu_check: neither CuPy nor torch nor JAX finds a CUDA device here: nothing was run, and nothing was written"
+NO_DEVICE = "gpu_check: neither CuPy nor torch nor JAX finds a CUDA device here; nothing was run or written"
 RED, PLAIN = ("\033[31m", "\033[0m") if sys.stdout.isatty() else ("", "")
 
 Row = dict[str, Any]
 
 
 def main() -> int:
-    """Runs everything. 0 where all tests passed and all was measured and every bound is met, 1 where not, 2 without a GPU."""
+    """Run everything; return 0 if all tests pass and all bounds are measured and met, 2 without a GPU, and otherwise 1."""
     deadline, devices, failures = time.monotonic() + ALL, {}, []
     for library in SECONDS:
         answers, failed = asked(library, "device", ANSWER, deadline)
@@ -60,25 +60,25 @@ def main() -> int:
 
 
 def asked(library: str, question: str, seconds: float, deadline: float) -> tuple[list[Any], list[str]]:
-    """What gpu_rows.py answers for a library, in a process of its own; also what it has said before it failed."""
+    """Run gpu_rows.py for a library in a new process; return its results, also those before a failure, and the failures."""
     seconds = max(1, min(seconds, deadline - LAST_ROW - time.monotonic()))
     command = [sys.executable, str(Path(__file__).with_name("gpu_rows.py")), library, question, str(seconds)]
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     failures, limit = [], seconds + LAST_ROW
     try:
         done = subprocess.run(command, env=environment, timeout=limit, stdout=subprocess.PIPE, check=False)
-        said = done.stdout
+        output = done.stdout
         if done.returncode:
             failures.append(f"{library}: {question}: exit status {done.returncode}")
     except subprocess.TimeoutExpired as late:
-        said = late.stdout or b""
+        output = late.stdout or b""
         failures.append(f"{library}: {question}: stopped after {limit:.0f} seconds")
-    whole = said[: said.rfind(b"\n") + 1]
-    return [json.loads(line) for line in whole.splitlines()], failures
+    complete = output[: output.rfind(b"\n") + 1]
+    return [json.loads(line) for line in complete.splitlines()], failures
 
 
 def run_tests() -> dict[str, Any]:
-    """How many of the tests marked `device` passed, how many did not, and what became of each."""
+    """Run the tests marked `device`; return the counts and the outcome of each test."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         options = ["-m", "device", "-q", "-p", "no:cacheprovider", "--continue-on-collection-errors", f"--junitxml={report}"]
@@ -91,7 +91,7 @@ def run_tests() -> dict[str, Any]:
 
 
 def outcomes(report: str) -> dict[str, Any]:
-    """The numbers of a JUnit report, and by name the worst that became of a test."""
+    """Return the counts of a JUnit report, and for each test name the worst outcome of its cases."""
     order = ("passed", "skipped", "failed", "error")
     kinds = {"skipped": "skipped", "failure": "failed", "error": "error"}
     found: dict[str, str] = {}
@@ -105,7 +105,7 @@ def outcomes(report: str) -> dict[str, Any]:
 
 
 def write(report: dict[str, Any]) -> Path:
-    """The one file, under the device's name."""
+    """Write the result file, which is named after the device."""
     when = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "versions": {"python": sys.version.split()[0], **versions()}}
     path = RESULTS / f"gpu-{re.sub(r'[^a-z0-9]+', '-', report['device'].lower()).strip('-')}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,31 +114,32 @@ def write(report: dict[str, Any]) -> Path:
 
 
 def versions() -> dict[str, str]:
-    """The versions of the packages that matter, by name."""
+    """Return the versions of the measured packages, by name."""
     wanted = re.compile(r"ampscale|numpy|ml.dtypes|array.api.compat|cupy.*|torch|jax(lib)?|nvidia.cuda.(runtime|nvrtc).*")
     return {name: found.version for found in distributions() if wanted.fullmatch(name := found.metadata["Name"])}
 
 
 def table(rows: list[Row]) -> str:
-    """The rows to be read; what a first call gives to the device only where it is more."""
-    lines = [f"{'library':8}{'way':20}{'verb':36}{'arrays':28}{'ms':>10}{'replayed':>10}{'over copy':>11}  operations"]
+    """Return the rows as a text table, with the operations of a first and of a later call."""
+    lines = [f"{'library':8}{'way':20}{'function':36}{'arrays':28}{'ms':>10}{'replayed':>10}{'over copy':>11}  operations"]
     for row in rows:
         arrays = f"{row['arrays']} {row['dtype']}"
         replayed = f"{row['replayed_ms']:10.4f}" if "replayed_ms" in row else " " * 10
         lines.append(
-            f"{row['library']:8}{row['way']:20}{row['verb']:36}{arrays:28}{row['ms']:10.4f}{replayed}"
-            f"{row['over_copy']:11.2f}  {told(row.get('operations'))}{told(row.get('first_call'), ', at first ')}"
+            f"{row['library']:8}{row['way']:20}{row['function']:36}{arrays:28}{row['ms']:10.4f}{replayed}"
+            f"{row['over_copy']:11.2f}  {operations_text(row.get('operations'))}"
+            f"{operations_text(row.get('first_call'), ', first call ')}"
         )
     return "\n".join(lines)
 
 
 def described(row: Row) -> str:
-    """A row in words."""
-    return ", ".join(row[key] for key in ("library", "way", "verb", "arrays", "dtype"))
+    """Return a description of a row."""
+    return ", ".join(row[key] for key in ("library", "way", "function", "arrays", "dtype"))
 
 
-def told(operations: dict[str, int] | int | None, before: str = "") -> str:
-    """How many of what, in words."""
+def operations_text(operations: dict[str, int] | int | None, before: str = "") -> str:
+    """Return the counts of operations as text."""
     if operations is None:
         return ""
     many = operations if isinstance(operations, dict) else {"operations": operations}
@@ -146,7 +147,7 @@ def told(operations: dict[str, int] | int | None, before: str = "") -> str:
 
 
 def verdict(held: list[Row]) -> str:
-    """The bounds that are not met, the most important last, and how many are."""
+    """Return the bounds that are not met, the most important last, and the number of those that are met."""
     missed = [bound for bound in reversed(held) if bound["met"] is False]
     lines = [f"{RED}NOT MET  {bound['id']}: {shown(bound['value'])}, {bound['bound']}{PLAIN}" for bound in missed]
     unknown = [bound["id"] for bound in held if bound["met"] is None]
@@ -155,7 +156,7 @@ def verdict(held: list[Row]) -> str:
 
 
 def shown(value: float | str) -> str:
-    """A number in few digits."""
+    """Return a number with four significant digits."""
     return value if isinstance(value, str) else f"{value:.4g}"
 
 

@@ -1,4 +1,4 @@
-"""CuPy on a GPU: the fused pass, called and replayed from a graph, and how many operations a call gives to the device."""
+"""Rows of CuPy on a GPU: the fused pass, called and replayed from a graph, and the number of operations of a call."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,65 +18,65 @@ WAY = "ampscale"
 
 
 def device() -> str | None:
-    """The device's name."""
+    """Return the name of the device."""
     return cupy.cuda.runtime.getDeviceProperties(0)["name"].decode() if cupy.cuda.is_available() else None
 
 
 def memory() -> int:
-    """How many bytes are free there."""
+    """Return the number of free bytes on the device."""
     return int(cupy.cuda.runtime.memGetInfo()[0])
 
 
 def rows(bench: Bench) -> Iterator[Row]:
-    """All of them."""
+    """Yield all rows."""
     bench.wait = cupy.cuda.Device().synchronize
     yield from bench.each(Measured(bench, cupy, ampscale, launches, graph).rows)
 
 
 class Measured:
     """
-    One shape in one dtype after the other.
+    Measurement of the rows of one shape and dtype.
 
     Args:
-        bench: How to measure.
+        bench: Measures times.
         library: CuPy.
-        verbs: ampscale's, or those of a backend.
-        kernels: The backend's kernels, whose launches are counted.
-        graph: What makes of a call one that is replayed.
+        functions: Module or backend with the measured functions.
+        kernels: The backend's module of kernels, whose launches are counted.
+        graph: Captures a call and returns a function that replays it.
     """
 
-    def __init__(self, bench: Bench, library: Any, verbs: Any, kernels: ModuleType, graph: Callable[[Run], Run]) -> None:
-        self._bench, self._library, self._verbs, self._kernels, self._graph = bench, library, verbs, kernels, graph
+    def __init__(self, bench: Bench, library: Any, functions: Any, kernels: ModuleType, graph: Callable[[Run], Run]) -> None:
+        self._bench, self._library, self._functions, self._kernels, self._graph = bench, library, functions, kernels, graph
 
     def rows(self, shape: Shape, dtype: str) -> Iterator[Row]:
-        """The verbs in place, by 1, which leaves the numbers as they are; for the largest shape, others as well."""
+        """Yield the rows of functions in place, with a scale of 1, which leaves the values unchanged."""
         tree = self._arrays(shape, dtype)
         copy = self._copy(sum(array.nbytes for array in tree))
         yield self._bench.row(shape, dtype, "copy", "device to device", copy, copy["ms"], bytes=sum(each.nbytes for each in tree))
         one = self._library.asarray(np.ones((), np.float32))
-        for verb, run in self._runs(shape, dtype, tree, one).items():
+        for operation, run in self._runs(shape, dtype, tree, one).items():
             operations = self._operations(run)
             called = self._bench.ms(run)
             replayed = self._bench.replayed(self._graph, run)
-            yield self._bench.row(shape, dtype, verb, WAY, called, copy["ms"], **replayed, **operations)
+            yield self._bench.row(shape, dtype, operation, WAY, called, copy["ms"], **replayed, **operations)
 
     def _runs(self, shape: Shape, dtype: str, tree: list[Any], one: Any) -> dict[str, Run]:
-        verbs = self._verbs
+        functions = self._functions
         runs: dict[str, Run] = {
-            UNSCALE: lambda: verbs.unscale_and_check(tree, one, out=tree),
-            NORM: lambda: verbs.unscale_check_and_norm(tree, one, out=tree),
+            UNSCALE: lambda: functions.unscale_and_check(tree, one, out=tree),
+            NORM: lambda: functions.unscale_check_and_norm(tree, one, out=tree),
         }
         if shape.name != LARGEST:
             return runs
         elsewhere, three = self._arrays(shape, dtype), self._library.asarray(np.full((), 3, np.float32))
         return runs | {
-            FINITE: lambda: verbs.all_finite(tree),
-            GLOBAL: lambda: verbs.global_norm(tree),
-            f"{UNSCALE}, by 3, elsewhere": lambda: verbs.unscale_and_check(tree, three, out=elsewhere),
+            FINITE: lambda: functions.all_finite(tree),
+            GLOBAL: lambda: functions.global_norm(tree),
+            f"{UNSCALE}, by 3, elsewhere": lambda: functions.unscale_and_check(tree, three, out=elsewhere),
         }
 
     def _arrays(self, shape: Shape, dtype: str) -> list[Any]:
-        """Arrays with memory of their own, full of one block of numbers over and over."""
+        """Return arrays filled with repetitions of one block of values, each with memory of its own."""
         filled, found = self._library.asarray(block(dtype)), []
         for length in lengths(shape):
             array = self._library.empty((length,), dtype=filled.dtype)
@@ -86,12 +86,12 @@ class Measured:
         return found
 
     def _copy(self, size: int) -> dict[str, Any]:
-        """The time in which as many bytes are copied in one piece."""
+        """Return the time of a copy of the same number of bytes."""
         source, target = (self._library.empty((size,), dtype=np.uint8) for _ in range(2))
         return self._bench.ms(lambda: target.data.copy_from_device_async(source.data, size))
 
     def _operations(self, run: Run) -> dict[str, Any]:
-        """What a first call gives to the device, and what the next one does: kernels, copies from the host, and fills."""
+        """Return the numbers of kernels, host-to-device copies and fills of a first call and of the next one."""
         self._kernels._cached_table.cache_clear()
         with self._counted() as first:
             run()
@@ -118,7 +118,7 @@ class Measured:
 
 
 def graph(run: Run) -> Run:
-    """What replays the launches of a call. The memory they use is their own, and kept as long as this is."""
+    """Capture a call, and return a function that replays it. The function keeps a reference to the memory that the call uses."""
     stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
     cupy.cuda.Device().synchronize()
     with cupy.cuda.using_allocator(pool.malloc), stream:

@@ -1,4 +1,4 @@
-"""JAX on a GPU: ampscale's verb in a jitted function, and what people write with jax.numpy, jitted as well."""
+"""Rows of JAX on a GPU: ampscale's functions, and code that users write with jax.numpy, both jitted."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -13,30 +13,30 @@ from shapes import Shape
 import ampscale
 
 WAY, PLAIN = "ampscale, jitted", "jax.numpy, jitted"
-MOST_ARRAYS = 2000  # of one program: what XLA's compiler takes grows faster than their number
+MOST_ARRAYS = 2000  # in one program: XLA's compile time grows faster than their number
 NO_KERNELS = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast"}
 
 
 def device() -> str | None:
-    """The device's name."""
+    """Return the name of the device."""
     return next((device.device_kind for device in jax.devices() if device.platform == "gpu"), None)
 
 
 def memory() -> int:
-    """How many bytes JAX would take there at most."""
+    """Return the largest number of bytes that JAX would allocate on the device."""
     return int(jax.devices()[0].memory_stats()["bytes_limit"])
 
 
 def rows(bench: Bench) -> Iterator[Row]:
-    """All of them; those of many arrays last, and with the norm after all others, since XLA compiles them for long."""
+    """Yield all rows; those with many arrays and those with a norm last, since their compilation takes long."""
     bench.shapes = sorted(bench.shapes, key=lambda pair: len(pair[0].arrays))
     copies: dict[tuple[str, str], float] = {}
-    for verb in (UNSCALE, NORM):
-        yield from bench.each(lambda shape, dtype, verb=verb: measured(bench, shape, dtype, verb, copies))
+    for operation in (UNSCALE, NORM):
+        yield from bench.each(lambda shape, dtype, operation=operation: measured(bench, shape, dtype, operation, copies))
 
 
-def measured(bench: Bench, shape: Shape, dtype: str, verb: str, copies: dict[tuple[str, str], float]) -> Iterator[Row]:
-    """The two ways, by a scale of 1. The place of the copy has a negation, which reads and writes as many bytes."""
+def measured(bench: Bench, shape: Shape, dtype: str, operation: str, copies: dict[tuple[str, str], float]) -> Iterator[Row]:
+    """Yield the rows of both implementations, with a scale of 1. A negation, which moves the same bytes, replaces the copy."""
     if len(shape.arrays) > MOST_ARRAYS:
         raise ValueError(f"XLA takes minutes to compile a program of {len(shape.arrays):,} arrays")
     numbers, one = block(dtype), jnp.ones((), jnp.float32)
@@ -47,19 +47,19 @@ def measured(bench: Bench, shape: Shape, dtype: str, verb: str, copies: dict[tup
         copy = timed(bench, *compiled(jnp.negative, jax.device_put(np.resize(numbers, shape.values))))
         copies[key] = copy["ms"]
         yield bench.row(shape, dtype, "copy", "negation", copy, copies[key], bytes=sum(array.nbytes for array in tree))
-    for way, function in {WAY: getattr(ampscale, verb), PLAIN: PLAINLY[verb]}.items():
+    for way, function in {WAY: getattr(ampscale, operation), PLAIN: PLAIN_FUNCTIONS[operation]}.items():
         program, *arguments = compiled(function, tree, one)
         timing = timed(bench, program, *arguments)
-        yield bench.row(shape, dtype, verb, way, timing, copies[key], operations=operations(program))
+        yield bench.row(shape, dtype, operation, way, timing, copies[key], operations=operations(program))
 
 
 def compiled(function: Callable[..., object], *arguments: Any) -> tuple[Any, ...]:
-    """The program of a call, and its arguments. The function is wrapped, since JAX knows those that it has seen."""
+    """Return the compiled program of a call, and its arguments. The wrapper is new, so that JAX does not use its cache."""
     return jax.jit(lambda *given: function(*given)).lower(*arguments).compile(), *arguments
 
 
 def timed(bench: Bench, function: Callable[..., object], *arguments: object) -> dict[str, Any]:
-    """The time of a call; all results are waited for together."""
+    """Return the time of a call, with one wait for the last result."""
     results: list[object] = []
 
     def run() -> None:
@@ -70,22 +70,22 @@ def timed(bench: Bench, function: Callable[..., object], *arguments: object) -> 
 
 
 def unscaled(tree: list[jax.Array], scale: jax.Array) -> tuple[list[jax.Array], jax.Array]:
-    """As it is written by hand."""
+    """Unscale and check as users write it."""
     found = jax.tree.map(lambda leaf: (leaf / scale).astype(leaf.dtype), tree)
     return found, jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in found]))
 
 
 def unscaled_with_norm(tree: list[jax.Array], scale: jax.Array) -> tuple[list[jax.Array], jax.Array, jax.Array]:
-    """As it is written by hand."""
+    """Unscale and check with the norm as users write it."""
     found, finite = unscaled(tree, scale)
     return found, finite, jnp.sqrt(sum(jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in found))
 
 
-PLAINLY = {UNSCALE: unscaled, NORM: unscaled_with_norm}
+PLAIN_FUNCTIONS = {UNSCALE: unscaled, NORM: unscaled_with_norm}
 
 
 def operations(program: Any) -> dict[str, int]:
-    """How many programs a call executes, and of how many kernels they are made: what XLA has left of them in the end."""
+    """Return the number of programs that a call executes, and the number of kernels in XLA's optimized programs."""
     modules, kernels = program.runtime_executable().hlo_modules(), 0
     for module in modules:
         entry = re.search(r"^ENTRY .*?\{\n(.*?)^\}", module.to_string(), re.MULTILINE | re.DOTALL)

@@ -1,10 +1,10 @@
 """
-What the verbs cost on a GPU, a library at a time: `python gpu_rows.py cupy rows`, or `device` for the device's name.
+Benchmark one library on a GPU: `python gpu_rows.py cupy rows`, or `device` for the name of the device.
 
-A row is printed as one line of JSON as soon as it is measured, so a process that is stopped keeps what it has. The time of a
-call is that of many, made without waiting for one another, and then waited for: where the host is slower, it is the host's. The
-same call captured in a graph and replayed takes the device's time alone. What is over the copy is over the time in which the
-device copies as many bytes from one place to another, measured in the same process.
+Each row is printed as one line of JSON as soon as it is measured, so that a process that is stopped loses no row. The time of a
+call is the mean of many calls with a single wait at the end; if the host is slower than the device, it is the host's time. The
+same call replayed from a graph takes only the device's time. `over_copy` is the ratio to a device-to-device copy of the same
+bytes in the same process.
 """
 
 import importlib
@@ -22,15 +22,15 @@ from shapes import SHAPES, Shape
 
 UNSCALE, NORM, FINITE, GLOBAL = "unscale_and_check", "unscale_check_and_norm", "all_finite", "global_norm"
 DTYPES = ("float16", "bfloat16", "float32")
-SAMPLES, SAMPLE, MOST_CALLS = 11, 5e-3, 200  # of a timing; seconds that one takes at least, by repeating a short call so often
-LARGEST, COUNT, VALUES = "largest", 300, 10**9  # the shape whose arrays' sizes lie a hundredfold apart
+SAMPLES, SAMPLE, MOST_CALLS = 11, 5e-3, 200  # samples; minimum seconds of a sample, and maximum calls in it
+LARGEST, COUNT, VALUES = "largest", 300, 10**9  # shape with arrays whose sizes differ up to a hundredfold
 
 Row = dict[str, Any]
 Run = Callable[[], object]
 
 
 def largest(memory: int) -> Shape:
-    """The arrays that the memory's speed is measured on: *VALUES* in all, or so many that they fit five times into *memory*."""
+    """Return a shape for measurements of bandwidth, with *VALUES* values, or fewer if *memory* could not hold five copies."""
     values = min(VALUES, memory // 20)
     weights = [100 ** (index / (COUNT - 1)) for index in range(COUNT)]
     unit = values / sum(weights)
@@ -38,13 +38,13 @@ def largest(memory: int) -> Shape:
 
 
 def all_shapes(memory: int) -> list[tuple[Shape, str]]:
-    """Each shape in each dtype, the most important first."""
+    """Return all pairs of shape and dtype, the most important first."""
     return [(shape, dtype) for shape in (largest(memory), *SHAPES) for dtype in DTYPES]
 
 
 @dataclass
 class Bench:
-    """How a library's rows are measured: where, on which shapes, and until when."""
+    """Settings and functions for the measurement of a library's rows."""
 
     library: str
     shapes: list[tuple[Shape, str]]
@@ -53,7 +53,7 @@ class Bench:
     wait: Run = lambda: None
 
     def ms(self, run: Run) -> dict[str, Any]:
-        """The median time of a call in milliseconds, and its quartiles."""
+        """Return the median time of a call in milliseconds, and its quartiles."""
         run()
         once = self._sample(run, 1)
         calls = max(1, min(MOST_CALLS, round(SAMPLE / once)))
@@ -62,7 +62,7 @@ class Bench:
         return {"ms": statistics.median(taken), "quartiles": [low, high]}
 
     def replayed(self, graph: Callable[[Run], Run], run: Run) -> dict[str, Any]:
-        """The median time of the same call, captured by *graph* and replayed; or why it cannot be captured."""
+        """Return the median time of the call captured by *graph* and replayed, or the reason why it cannot be captured."""
         try:
             return {"replayed_ms": self.ms(graph(run))["ms"]}
         except RuntimeError as error:
@@ -76,41 +76,41 @@ class Bench:
         self.wait()
         return (time.perf_counter() - start) / calls
 
-    def row(self, shape: Shape, dtype: str, verb: str, way: str, timing: dict[str, Any], copy: float, **more: Any) -> Row:
-        """One line of the table."""
-        what = {"library": self.library, "way": way, "verb": verb, "dtype": dtype, "shape": shape.name}
-        return {**what, "arrays": shape.words, "values": shape.values, **timing, "over_copy": timing["ms"] / copy, **more}
+    def row(self, shape: Shape, dtype: str, operation: str, way: str, timing: dict[str, Any], copy: float, **more: Any) -> Row:
+        """Return one row of the table."""
+        labels = {"library": self.library, "way": way, "function": operation, "dtype": dtype, "shape": shape.name}
+        return {**labels, "arrays": shape.description, "values": shape.values, **timing, "over_copy": timing["ms"] / copy, **more}
 
     def each(self, measured: Callable[[Shape, str], Iterable[Row]]) -> Iterator[Row]:
-        """The rows of all shapes, and in the place of those that could not be measured, what went wrong."""
+        """Yield the rows of all shapes, and a failure for each shape that could not be measured."""
         for shape, dtype in self.shapes:
-            what = f"{self.library}, {shape.words}, {dtype}"
+            label = f"{self.library}, {shape.description}, {dtype}"
             if time.monotonic() > self.deadline:
-                yield {"failure": f"{what}: no time was left"}
+                yield {"failure": f"{label}: no time remained"}
                 continue
             try:
                 yield from measured(shape, dtype)
             except (RuntimeError, MemoryError, TypeError, ValueError, AttributeError) as error:
-                yield {"failure": f"{what}: {type(error).__name__}: {str(error)[:500]}"}
+                yield {"failure": f"{label}: {type(error).__name__}: {str(error)[:500]}"}
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """NumPy's dtype of this name; bfloat16 is ml_dtypes'."""
+    """Return NumPy's dtype of this name; bfloat16 is from ml_dtypes."""
     return np.dtype(getattr(importlib.import_module("ml_dtypes"), name) if name == "bfloat16" else name)
 
 
 def block(dtype: str, size: int = 2**20) -> np.ndarray:
-    """Numbers as gradients have them: not zeros, which some hardware computes faster."""
+    """Return random values instead of zeros, for which some hardware is faster."""
     return np.random.default_rng(0).standard_normal(size, np.float32).astype(numpy_dtype(dtype))
 
 
 def lengths(shape: Shape) -> list[int]:
-    """How many numbers each array has."""
+    """Return the number of values of each array."""
     return [prod(dimensions) for dimensions in shape.arrays]
 
 
 def main(library: str, question: str, seconds: str = "inf") -> None:
-    """Prints the device's name or null, or the rows."""
+    """Print the name of the device or null, or the rows."""
     try:
         side = importlib.import_module(f"gpu_{library}")
         found = side.device()

@@ -1,4 +1,4 @@
-"""torch on a GPU: ampscale on its tensors, the scaler that everybody uses, and the kernel and the norms below it."""
+"""Rows of torch on a GPU: ampscale, `torch.amp.GradScaler`, and the kernel and norms below it."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,64 +14,64 @@ Tensors = list[torch.Tensor]
 
 
 def device() -> str | None:
-    """The device's name."""
+    """Return the name of the device."""
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
 
 
 def memory() -> int:
-    """How many bytes are free there."""
+    """Return the number of free bytes on the device."""
     return torch.cuda.mem_get_info()[0]
 
 
 def rows(bench: Bench) -> Iterator[Row]:
-    """All of them."""
+    """Yield all rows."""
     if bench.place == "cuda":
         bench.wait = torch.cuda.synchronize
     yield from bench.each(lambda shape, dtype: measured(bench, shape, dtype))
 
 
 def measured(bench: Bench, shape: Shape, dtype: str) -> Iterator[Row]:
-    """The three ways, in place, by a scale of 1, which leaves the numbers as they are."""
+    """Yield the rows of the three implementations, in place, with a scale of 1, which leaves the values unchanged."""
     tree = [torch.empty(length, dtype=getattr(torch, dtype), device=bench.place).normal_() for length in lengths(shape)]
     size = sum(array.nbytes for array in tree)
     copy = bench.ms(copying(size, bench.place))
     yield bench.row(shape, dtype, "copy", "device to device", copy, copy["ms"], bytes=size)
     one = torch.ones((), device=bench.place)
-    for verb in (UNSCALE, NORM):
-        for way, run in {WAY: ours(verb, tree, one), KERNEL: foreach(verb, tree, one)}.items():
+    for operation in (UNSCALE, NORM):
+        for way, run in {WAY: ours(operation, tree, one), KERNEL: foreach(operation, tree, one)}.items():
             replayed = bench.replayed(graph, run) if bench.place == "cuda" else {}
             counted = operations(bench, run, dtype)
-            yield bench.row(shape, dtype, verb, way, bench.ms(run), copy["ms"], **replayed, operations=counted)
-        if dtype != "float16":  # whose gradients it refuses
-            run = amp(verb, tree, bench.place)
-            yield bench.row(shape, dtype, verb, AMP, bench.ms(run), copy["ms"], operations=operations(bench, run, dtype))
+            yield bench.row(shape, dtype, operation, way, bench.ms(run), copy["ms"], **replayed, operations=counted)
+        if dtype != "float16":  # torch.amp rejects float16 gradients
+            run = amp(operation, tree, bench.place)
+            yield bench.row(shape, dtype, operation, AMP, bench.ms(run), copy["ms"], operations=operations(bench, run, dtype))
 
 
 def copying(size: int, place: str) -> Run:
-    """A copy of as many bytes in one piece."""
+    """Return a function that copies *size* bytes."""
     source, target = (torch.empty(size, dtype=torch.uint8, device=place) for _ in range(2))
     return lambda: target.copy_(source)
 
 
-def ours(verb: str, tree: Tensors, one: torch.Tensor) -> Run:
-    """The verb, in place."""
-    return lambda: getattr(ampscale, verb)(tree, one, out=tree)
+def ours(operation: str, tree: Tensors, one: torch.Tensor) -> Run:
+    """Return ampscale's function, in place."""
+    return lambda: getattr(ampscale, operation)(tree, one, out=tree)
 
 
-def foreach(verb: str, tree: Tensors, one: torch.Tensor) -> Run:
-    """The kernel below `unscale_`, and the norms below `clip_grad_norm_`."""
+def foreach(operation: str, tree: Tensors, one: torch.Tensor) -> Run:
+    """Return the kernel below `unscale_`, and the norms below `clip_grad_norm_`."""
     flag = torch.zeros((), device=one.device)
 
     def run() -> object:
         flag.zero_()
         torch._amp_foreach_non_finite_check_and_unscale_(tree, flag, one)
-        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tree))) if verb == NORM else None
+        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tree))) if operation == NORM else None
 
     return run
 
 
-def amp(verb: str, tree: Tensors, place: str) -> Run:
-    """The scaler's `unscale_`, forgetting that it has been called, as its `update` would; and torch's norm of gradients."""
+def amp(operation: str, tree: Tensors, place: str) -> Run:
+    """Return the scaler's `unscale_` and torch's norm. The state of the last call is cleared, as `update` would do."""
     params = [torch.nn.Parameter(gradient) for gradient in tree]
     for param, gradient in zip(params, tree, strict=True):
         param.grad = gradient.detach()
@@ -81,13 +81,13 @@ def amp(verb: str, tree: Tensors, place: str) -> Run:
     def run() -> object:
         scaler._per_optimizer_states.clear()
         scaler.unscale_(optimizer)
-        return torch.nn.utils.get_total_norm([param.grad for param in params]) if verb == NORM else None
+        return torch.nn.utils.get_total_norm([param.grad for param in params]) if operation == NORM else None
 
     return run
 
 
 def operations(bench: Bench, run: Run, dtype: str) -> int | None:
-    """How many kernels, copies and fills a call gives to the device, as torch's profiler sees them; it is slow: in one dtype."""
+    """Return the number of kernels, copies and fills of a call, counted by torch's profiler; for one dtype, since it is slow."""
     if bench.place != "cuda" or dtype != "float32":
         return None
     run()
@@ -99,7 +99,7 @@ def operations(bench: Bench, run: Run, dtype: str) -> int | None:
 
 
 def graph(run: Run) -> Callable[[], Any]:
-    """What replays a call."""
+    """Capture a call, and return a function that replays it."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

@@ -1,12 +1,12 @@
 """
-Gradients to measure on: one piece of memory, cut into arrays, which is filled anew before each call that changes it.
+Gradients for the measurements: views of one block of memory, which is refilled before each call that changes it.
 
-Normal draws times the scale, whose deviation changes every thousand numbers: no constants, and so no branch, table or rounding
-that sees only one value. What is filled in is a million of them over and over, so that no second copy of the memory is needed.
-The arrays begin on multiples of 64 bytes, as torch's own do, and all contenders see the same ones.
+The values are normal random numbers times the scale. Their deviation changes every thousand values, so that no branch, table or
+rounding depends on a single value. The block repeats a million of them, so that no second copy of the memory is required. The
+arrays are aligned to 64 bytes like torch's own, and all contenders use the same arrays.
 
-Unscaled, hardly any is subnormal: some processors and NumPy's float16 take many times as long for these, and the rows are to
-compare the work, not the luck of the data.
+Hardly any unscaled value is subnormal. Some processors, and NumPy's float16, are many times slower for subnormal values, and the
+rows should not depend on their number.
 """
 
 import math
@@ -19,18 +19,18 @@ from shapes import Shape
 PERIOD = 1_048_573  # prime, so that arrays of round sizes differ
 ALIGNMENT = 64  # bytes
 SCALE = 2.0**16
-# Of the unscaled gradients, from and to: what is normal in the dtype, and finite when scaled by 2**16.
+# Smallest and largest deviation of the unscaled gradients, which are normal in the dtype, and finite when scaled by 2**16.
 DEVIATIONS = {"float32": (1e-6, 1e-2), "bfloat16": (1e-6, 1e-2), "float16": (3e-3, 0.15)}
 
 
 class Gradients:
     """
-    The scaled gradients of a model.
+    Scaled gradients of a model.
 
     Args:
-        shape: Which arrays.
-        dtype: "float32", "float16" or "bfloat16"; NumPy has the last one through ml_dtypes.
-        scale: What they were multiplied by.
+        shape: Shapes of the arrays.
+        dtype: "float32", "float16" or "bfloat16"; for NumPy, the last one is from ml_dtypes.
+        scale: Factor that the gradients were multiplied by.
     """
 
     def __init__(self, shape: Shape, dtype: str, scale: float = SCALE) -> None:
@@ -43,7 +43,9 @@ class Gradients:
             starts.append(end)
             end += -(-math.prod(dimensions) // unit) * unit
         self._memory = _aligned(end, self.dtype)
-        self.max_norm = _root_mean_square(dtype, scale) / scale * math.sqrt(shape.values) / 2  # so that clipping has to clip
+        self.max_norm = (
+            _root_mean_square(dtype, scale) / scale * math.sqrt(shape.values) / 2
+        )  # below the norm, so that clipping changes the values
         self.arrays = [
             self._memory[start : start + math.prod(one)].reshape(one) for start, one in zip(starts, shape.arrays, strict=True)
         ]
@@ -51,17 +53,17 @@ class Gradients:
         self.refill()
 
     def refill(self) -> None:
-        """Puts the scaled gradients back."""
+        """Restore the scaled gradients."""
         whole = self._memory.size // PERIOD * PERIOD
         self._memory[:whole].reshape(-1, PERIOD)[...] = self._pool
         self._memory[whole:] = self._pool[: self._memory.size - whole]
 
     def as_float32(self) -> list[np.ndarray]:
-        """The same bytes as float32, in one axis: what NumPy is quickest at."""
+        """Return the memory of the arrays as one-dimensional float32 arrays, for which NumPy is fastest."""
         return [array.reshape(-1).view(np.float32) for array in self.arrays]
 
     def as_torch(self) -> list[Any]:
-        """The same memory as torch's tensors."""
+        """Return torch tensors that share the memory of the arrays."""
         import torch
 
         if self.dtype.name != "bfloat16":
@@ -70,7 +72,7 @@ class Gradients:
 
 
 def named(dtype: str) -> np.dtype[Any]:
-    """NumPy's dtype of this name."""
+    """Return NumPy's dtype of this name."""
     if dtype == "bfloat16":
         import ml_dtypes
 
@@ -98,10 +100,10 @@ def _root_mean_square(dtype: str, scale: float) -> float:
     return float(np.sqrt(np.mean(np.square(_pool(dtype, scale).astype(np.float64)))))
 
 
-def floors(gradients: Gradients, writes: bool) -> dict[str, Any]:
-    """What the memory allows, by name: to multiply the same bytes in place; or to read them, by the faster of two reductions."""
+def baselines(gradients: Gradients, writes: bool) -> dict[str, Any]:
+    """Return the baselines by name: an in-place multiply of the same bytes, or two reductions that read them."""
     arrays = gradients.as_float32()
-    one = np.asarray(1, np.float32)  # of shape (): NumPy takes it twice as quickly as a scalar
+    one = np.asarray(1, np.float32)  # of shape (), which is twice as fast in NumPy as a scalar
 
     def multiply() -> None:
         for array in arrays:

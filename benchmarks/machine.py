@@ -1,4 +1,4 @@
-"""The machine that a run was made on."""
+"""Description of the machine of a run."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ CPUINFO = Path("/proc/cpuinfo")
 
 
 def described() -> dict[str, Any]:
-    """Its processor, cores, caches and memory, as far as the system tells."""
+    """Return processor, cores, caches and memory, as far as the system reports them."""
     return {
         "cpu": cpu(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -22,21 +22,21 @@ def described() -> dict[str, Any]:
 
 
 def cpu() -> str:
-    """The processor's name."""
-    found = re.search(r"^model name\s*:\s*(.+)$", CPUINFO.read_text() if CPUINFO.exists() else "", re.MULTILINE)
-    return (found[1] if found else platform.processor() or platform.machine()).strip()
+    """Return the name of the processor."""
+    match = re.search(r"^model name\s*:\s*(.+)$", CPUINFO.read_text() if CPUINFO.exists() else "", re.MULTILINE)
+    return (match[1] if match else platform.processor() or platform.machine()).strip()
 
 
 def caches() -> dict[str, str]:
-    """The first core's caches, by level and kind."""
-    found = {}
+    """Return the sizes of the first core's caches, by level and type."""
+    sizes = {}
     for folder in sorted(CACHES.glob("index*")):
         level, kind, size = ((folder / name).read_text().strip() for name in ("level", "type", "size"))
-        found[f"L{level}{'' if kind == 'Unified' else kind[0].lower()}"] = size
-    return found
+        sizes[f"L{level}{'' if kind == 'Unified' else kind[0].lower()}"] = size
+    return sizes
 
 
 def slug(name: str) -> str:
-    """A processor's name as a part of a file's: "intel-xeon" for "Intel(R) Xeon(R) Processor @ 2.10GHz"."""
+    """Return a processor's name as part of a file name: "intel-xeon" for "Intel(R) Xeon(R) Processor @ 2.10GHz"."""
     words = re.sub(r"\((r|tm)\)|\b(processor|cpu)\b|@.*", " ", name.lower())
     return re.sub(r"[^a-z0-9]+", "-", words).strip("-")

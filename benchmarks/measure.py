@@ -1,9 +1,9 @@
 """
-Times, taken in turn: what is compared runs in one process, one after the other, round by round.
+Measurement of times. The contenders of a row run alternately in one process, in rounds.
 
-A contender is measured as its users run it. What must be put back between two calls is put back outside the timed part. A ratio
-is one of medians; its spread is the interquartile range of the ratios within one round, so that what slows a whole round is in
-neither.
+A contender is called as users would call it. State that must be reset between two calls is reset outside of the timed part. A
+ratio is a ratio of medians; its spread is the interquartile range of the ratios within the rounds, so that a disturbance of a
+whole round affects neither.
 """
 
 import gc
@@ -15,44 +15,44 @@ from dataclasses import dataclass
 from typing import Any
 
 LEAST, MOST = 7, 31  # samples of a contender
-SLOW, LEAST_SLOW = 0.08, 3  # seconds from which a rival's call is a slow one, and its samples where no target needs more
-SAMPLE = 0.5e-3  # seconds that one sample takes at least, by repeating a short call
+SLOW, LEAST_SLOW = 0.08, 3  # seconds of a slow call, and its samples if no target requires more
+SAMPLE = 0.5e-3  # minimum seconds of a sample; a short call is repeated
 
 Cell = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to do a row's work: ours, a rival's, or the floor, which is the least that the memory allows."""
+    """Implementation of a row's work: ampscale's, another one, or a baseline, which only passes over the memory."""
 
     name: str
     run: Callable[[], object]
-    reset: Callable[[], object] | None = None  # before each call, outside of the timed part
-    kind: str = "rival"  # or "ours" or "floor"
+    reset: Callable[[], object] | None = None  # called before each call, outside of the timed part
+    kind: str = "other"  # or "ours" or "baseline"
 
 
 @dataclass(frozen=True)
 class Absent:
-    """A rival that cannot be measured here, and why."""
+    """Implementation that cannot be measured, and the reason."""
 
     name: str
     why: str
 
 
 def pin() -> None:
-    """One core for this process and all threads that it will start, so that no library has more than another."""
+    """Pin this process and all threads that it starts to one core, so that all libraries have the same resources."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def in_turn(contenders: list[Contender], seconds: float | None, thorough: bool = False) -> list[dict[int, float]]:
     """
-    The time of one call of each contender, in seconds, by round.
+    Return for each contender the seconds of one call, by round.
 
     Args:
-        contenders: In each round each has its turn, another one first; after one round that does not count.
-        seconds: How long to measure, about; each contender has an equal share. None for one call of each.
-        thorough: A slow rival too has at least as many samples as the others.
+        contenders: Implementations to measure. All run in each round, and another one is first in each. A warm-up precedes them.
+        seconds: Approximate duration, shared equally by the contenders; None for one call of each.
+        thorough: If True, slow contenders have the same minimum of samples as the others.
     """
     once = [_sample(contender, 1) for contender in contenders]
     if seconds is None:
@@ -60,12 +60,12 @@ def in_turn(contenders: list[Contender], seconds: float | None, thorough: bool =
     once = [taken if taken > SLOW else _sample(each, 1) for each, taken in zip(contenders, once, strict=True)]
     calls = [max(1, min(1000, round(SAMPLE / taken))) for taken in once]
     least = [
-        LEAST_SLOW if taken > SLOW and each.kind == "rival" and not thorough else LEAST
+        LEAST_SLOW if taken > SLOW and each.kind == "other" and not thorough else LEAST
         for each, taken in zip(contenders, once, strict=True)
     ]
     share = seconds / len(contenders)
     numbers = [max(few, min(MOST, int(share / max(taken, SAMPLE)))) for few, taken in zip(least, once, strict=True)]
-    found: list[dict[int, float]] = [{} for _ in contenders]
+    times: list[dict[int, float]] = [{} for _ in contenders]
     rounds = max(numbers, default=0)
     gc.collect()
     gc.disable()
@@ -74,14 +74,14 @@ def in_turn(contenders: list[Contender], seconds: float | None, thorough: bool =
             for offset in range(len(contenders)):
                 index = (turn + offset) % len(contenders)
                 if (turn + 1) * numbers[index] // rounds > turn * numbers[index] // rounds:
-                    found[index][turn] = _sample(contenders[index], calls[index])
+                    times[index][turn] = _sample(contenders[index], calls[index])
     finally:
         gc.enable()
-    return found
+    return times
 
 
 def _sample(contender: Contender, calls: int) -> float:
-    """The mean time of some calls. Where something is put back, each is timed by itself."""
+    """Return the mean time of some calls. With a reset, each call is timed separately."""
     clock, run = time.perf_counter, contender.run
     if contender.reset is None:
         start = clock()
@@ -99,38 +99,39 @@ def _sample(contender: Contender, calls: int) -> float:
 
 def cells(contenders: Iterable[Contender | Absent], seconds: float | None, thorough: bool = False) -> list[Cell]:
     """
-    What a row holds of each contender: its median and quartiles in seconds, how many samples, and its ratio to the floor.
+    Return the cells of a row: for each contender median and quartiles in seconds, the number of samples, and ratios.
 
-    The floor is the quickest of those that there are. Each of ours has its ratio to all others.
+    All contenders have a ratio to the fastest baseline. Those of ampscale have ratios to all other contenders.
     """
     contenders = list(contenders)
     measured = [each for each in contenders if isinstance(each, Contender)]
-    taken = {each.name: found for each, found in zip(measured, in_turn(measured, seconds, thorough), strict=True)}
-    floor = min((taken[each.name] for each in measured if each.kind == "floor"), key=_median, default=None)
+    taken = {each.name: times for each, times in zip(measured, in_turn(measured, seconds, thorough), strict=True)}
+    baseline = min((taken[each.name] for each in measured if each.kind == "baseline"), key=_median, default=None)
     return [
-        {"name": each.name, "absent": each.why} if isinstance(each, Absent) else _cell(each, taken, floor) for each in contenders
+        {"name": each.name, "absent": each.why} if isinstance(each, Absent) else _cell(each, taken, baseline)
+        for each in contenders
     ]
 
 
-def _cell(each: Contender, taken: dict[str, dict[int, float]], floor: dict[int, float] | None) -> Cell:
-    mine = taken[each.name]
-    found: Cell = {"name": each.name, "kind": each.kind, "median": _median(mine), "quartiles": quartiles(mine.values())}
-    found["samples"] = len(mine)
-    if floor is not None:
-        found["over_floor"] = ratio(mine, floor)
+def _cell(each: Contender, taken: dict[str, dict[int, float]], baseline: dict[int, float] | None) -> Cell:
+    times = taken[each.name]
+    cell: Cell = {"name": each.name, "kind": each.kind, "median": _median(times), "quartiles": quartiles(times.values())}
+    cell["samples"] = len(times)
+    if baseline is not None:
+        cell["over_baseline"] = ratio(times, baseline)
     if each.kind == "ours":
-        found["over"] = {name: ratio(mine, other) for name, other in taken.items() if name != each.name}
-    return found
+        cell["over"] = {name: ratio(times, other) for name, other in taken.items() if name != each.name}
+    return cell
 
 
 def ratio(over: dict[int, float], under: dict[int, float]) -> dict[str, Any]:
-    """The ratio of medians, and the quartiles of the ratios in the rounds in which both took part."""
+    """Return the ratio of the medians, and the quartiles of the ratios in the rounds that both have."""
     paired = [over[turn] / under[turn] for turn in over if turn in under]
     return {"ratio": _median(over) / _median(under), "quartiles": quartiles(paired)}
 
 
 def quartiles(values: Iterable[float]) -> list[float]:
-    """The first and the third quartile."""
+    """Return the first and the third quartile."""
     values = list(values)
     if len(values) < 2:
         return [*values, *values]

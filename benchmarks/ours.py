@@ -1,4 +1,4 @@
-"""What ampscale is asked to do in a row: the same calls on every library."""
+"""Calls of ampscale that the rows measure, the same on every library."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +12,12 @@ UNSCALE, NORM, CLIP, FINITE, GLOBAL = (
     "all_finite",
     "global_norm",
 )
-VERBS = (UNSCALE, NORM, CLIP, FINITE, GLOBAL)
+OPERATIONS = (UNSCALE, NORM, CLIP, FINITE, GLOBAL)
 WRITING = (UNSCALE, NORM, CLIP)
 
 
-def call(verb: str, tree: Any, scale: Any, max_norm: float, in_place: bool = True) -> Callable[[], Any]:
-    """The verb as a call without arguments, on arrays that are overwritten where the library can."""
+def call(operation: str, tree: Any, scale: Any, max_norm: float, in_place: bool = True) -> Callable[[], Any]:
+    """Return a function without arguments that calls the operation; in place, unless *in_place* is False."""
     out = {"out": tree} if in_place else {}
     return {
         UNSCALE: lambda: ampscale.unscale_and_check(tree, scale, **out),
@@ -25,10 +25,10 @@ def call(verb: str, tree: Any, scale: Any, max_norm: float, in_place: bool = Tru
         CLIP: lambda: clipped(tree, scale, max_norm, **out),
         FINITE: lambda: ampscale.all_finite(tree),
         GLOBAL: lambda: ampscale.global_norm(tree),
-    }[verb]
+    }[operation]
 
 
 def clipped(tree: Any, scale: Any, max_norm: float, **out: Any) -> tuple[Any, Any, Any]:
-    """Unscaled, checked and clipped, as `train_step` does it."""
+    """Unscale, check and clip as `train_step` does."""
     unscaled, finite = ampscale.unscale_and_check(tree, scale, **out)
     return (*ampscale.clip_by_global_norm(unscaled, max_norm), finite)

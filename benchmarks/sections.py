@@ -1,8 +1,7 @@
 """
-Sections: the rows that run in one process, the processes, and what they report.
+Sections of rows. Each runs in a process of its own, which prints its results as JSON lines.
 
-Each section has a process of its own, which has one core and one thread, save where two are the row's subject, and which holds
-no memory of another's.
+A process has one core and one thread, except for the section that measures two threads, and no memory of another section.
 """
 
 import gc
@@ -26,8 +25,10 @@ from specs import Spec
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("numpy", "ml_dtypes", "torch", "jax", "jaxlib", "jmp", "flax", "optax", "paddlepaddle")
-PADDLE = ROOT / ".venv-oracles" / "paddle" / "bin" / "python"  # of the tests of presets: it needs an older NumPy
-SECONDS = 0.5  # to measure a row, at least; a slow row takes longer
+PADDLE = (
+    ROOT / ".venv-oracles" / "paddle" / "bin" / "python"
+)  # environment of `make test-oracles`, since Paddle requires an older NumPy
+SECONDS = 0.5  # minimum for each row
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "AMPSCALE_THREADS")
 
 Row = dict[str, Any]
@@ -35,28 +36,28 @@ Row = dict[str, Any]
 
 @cache
 def all_specs() -> tuple[Spec, ...]:
-    """Every row, in the order of the table."""
+    """Return all rows in the order of the table."""
     sources = (functional, steps, growth, memory, counts, simulation)
     return tuple(spec for source in sources for spec in source.specs())
 
 
 def groups(specs: list[Spec], quick: bool) -> list[list[Spec]]:
-    """Rows that share a process: a section's; in a quick run, which needs no quiet, all without JAX, and the others."""
-    found: dict[str, list[Spec]] = {}
+    """Return the rows of each process: those of a section, or in a quick run two groups, with and without JAX."""
+    rows: dict[str, list[Spec]] = {}
     for spec in specs:
         name = str("jax" in spec.section or spec.section == "simulation") if quick else spec.section
-        found.setdefault(name, []).append(spec)
-    return list(found.values())
+        rows.setdefault(name, []).append(spec)
+    return list(rows.values())
 
 
 def interpreter(section: str, quick: bool) -> str:
-    """Which Python runs a section: this one, or one that has Paddle. A quick run needs no other."""
+    """Return the Python interpreter of a section: this one, or the one with Paddle, which a quick run does not use."""
     elsewhere = section == "paddle" and not quick and not importlib.util.find_spec("paddle") and PADDLE.exists()
     return str(PADDLE) if elsewhere else sys.executable
 
 
 def started(specs: list[Spec], quick: bool) -> "subprocess.Popen[str]":
-    """A process that measures these rows, and prints each as a line of JSON."""
+    """Start a process that measures these rows and prints each as a line of JSON."""
     section = specs[0].section
     threads = "2" if section == "two-threads" else "1"
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "benchmarks")])
@@ -70,10 +71,10 @@ def started(specs: list[Spec], quick: bool) -> "subprocess.Popen[str]":
 
 def reports(worker: "subprocess.Popen[str]") -> Iterator[dict[str, Any]]:
     """
-    What such a process prints: its rows, and at the end the versions that it has used.
+    Yield the results that a process prints: its rows, and then its package versions.
 
     Raises:
-        RuntimeError: It failed.
+        RuntimeError: The process failed.
     """
     with worker:
         yield from map(json.loads, worker.stdout)
@@ -81,22 +82,22 @@ def reports(worker: "subprocess.Popen[str]") -> Iterator[dict[str, Any]]:
         raise RuntimeError(f"the process of a section ended with status {worker.returncode}")
 
 
-def work(wanted: list[str], quick: bool, output: TextIO) -> None:
-    """Measures rows in this process."""
-    specs = [spec for spec in all_specs() if spec.id in wanted]
+def work(ids: list[str], quick: bool, output: TextIO) -> None:
+    """Measure rows in this process."""
+    specs = [spec for spec in all_specs() if spec.id in ids]
     if specs[0].section != "two-threads" and not quick:
         measure.pin()
-    with np.errstate(all="ignore"):  # gradients overflow
+    with np.errstate(all="ignore"):  # scaled gradients overflow
         for spec in specs:
             set_threads(spec)
             print(json.dumps({"row": row(spec, quick)}), file=output, flush=True)
             gc.collect()
-            gc.freeze()  # what is left are the libraries, which need not be looked at again before each row
+            gc.freeze()  # the remaining objects belong to libraries; exclude them from the collection before each row
     print(json.dumps({"versions": {specs[0].section: versions()}}), file=output, flush=True)
 
 
 def set_threads(spec: Spec) -> None:
-    """Torch's threads, where it is in this process."""
+    """Set the number of torch's threads, if torch is installed."""
     if importlib.util.find_spec("torch"):
         import torch
 
@@ -104,11 +105,11 @@ def set_threads(spec: Spec) -> None:
 
 
 def row(spec: Spec, quick: bool) -> Row:
-    """What the file holds of a row."""
+    """Measure a row, and return its entry in the result file."""
     head = {
         "id": spec.id,
         "section": spec.section,
-        "what": spec.what,
+        "label": spec.label,
         "shape": spec.shape,
         "dtype": spec.dtype,
         "unit": spec.unit,
@@ -124,12 +125,12 @@ def row(spec: Spec, quick: bool) -> Row:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that matter and have been imported here."""
-    found = {"python": sys.version.split()[0]}
+    """Return the versions of the measured packages that this process has imported."""
+    versions = {"python": sys.version.split()[0]}
     for name in PACKAGES:
         if name.removesuffix("paddle") in sys.modules:
             try:
-                found[name] = version(name)
+                versions[name] = version(name)
             except PackageNotFoundError:
                 continue
-    return found
+    return versions

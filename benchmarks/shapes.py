@@ -1,4 +1,4 @@
-"""The shapes that gradients come in: some numbers of equal arrays, and the parameters of two models that everybody knows."""
+"""Shapes of gradients: various numbers of equal arrays, and the parameters of two well-known models."""
 
 from dataclasses import dataclass
 from math import prod
@@ -8,47 +8,47 @@ Dimensions = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Shape:
-    """Arrays that are scaled together: a name for the row's id, and the shape of each."""
+    """Shapes of arrays that are scaled together, a name for the row's id, and a description for the table."""
 
     name: str
-    words: str
+    description: str
     arrays: tuple[Dimensions, ...]
 
     @property
     def values(self) -> int:
-        """How many numbers there are in all."""
+        """Return the total number of values."""
         return sum(map(prod, self.arrays))
 
     def quick(self) -> "Shape":
-        """Few and small arrays in their place, to see that a row runs; of few sizes, for each of which JAX compiles anew."""
-        return Shape(self.name, self.words, ((min(self.values, 1000),),) * min(len(self.arrays), 4))
+        """Return up to four small arrays of one size for a quick run, since JAX compiles a program for each size."""
+        return Shape(self.name, self.description, ((min(self.values, 1000),),) * min(len(self.arrays), 4))
 
 
-def equal(name: str, words: str, count: int, size: int) -> Shape:
-    """*count* arrays of *size* numbers."""
-    return Shape(name, words, ((size,),) * count)
+def equal(name: str, description: str, count: int, size: int) -> Shape:
+    """Return the shape of *count* arrays of *size* values."""
+    return Shape(name, description, ((size,),) * count)
 
 
 def resnet50() -> tuple[Dimensions, ...]:
-    """The parameters of ResNet-50 for 1,000 classes, in their order: 161 of them, 25,557,032 numbers."""
-    found: list[Dimensions] = [*convolution(3, 64, 7)]
+    """Return the shapes of the 161 parameters of ResNet-50 for 1,000 classes, with 25,557,032 values."""
+    shapes: list[Dimensions] = [*convolution(3, 64, 7)]
     inside = 64
     for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
         for block in range(blocks):
-            found += convolution(inside, width, 1) + convolution(width, width, 3) + convolution(width, 4 * width, 1)
+            shapes += convolution(inside, width, 1) + convolution(width, width, 3) + convolution(width, 4 * width, 1)
             if block == 0:
-                found += convolution(inside, 4 * width, 1)  # the shortcut's
+                shapes += convolution(inside, 4 * width, 1)  # shortcut
             inside = 4 * width
-    return (*found, (1000, inside), (1000,))
+    return (*shapes, (1000, inside), (1000,))
 
 
 def convolution(inside: int, outside: int, side: int) -> list[Dimensions]:
-    """Of a convolution without bias, and the batch norm after it."""
+    """Return the shapes of a convolution without bias and of the batch norm after it."""
     return [(outside, inside, side, side), (outside,), (outside,)]
 
 
 def gpt2_small() -> tuple[Dimensions, ...]:
-    """The parameters of GPT-2 small, in their order: 148 of them, 124,439,808 numbers. The head shares the embedding's."""
+    """Return the shapes of the 148 parameters of GPT-2 small, with 124,439,808 values. The head shares the embedding's."""
     width, vocabulary, context, layers = 768, 50257, 1024, 12
     norm = [(width,), (width,)]
     attention = [(width, 3 * width), (3 * width,), (width, width), (width,)]

@@ -1,4 +1,4 @@
-"""What a row is before it is measured: its name, where it runs, and what makes its contenders."""
+"""Specification of a row: its id, its section, and the function that creates its contenders."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -11,22 +11,22 @@ from measure import Absent, Contender
 @dataclass(frozen=True)
 class Spec:
     """
-    A row.
+    Specification of a row.
 
-    Its id is made of its section, what is measured, the dtype and the shape. `build` gives the contenders, given whether the run
-    is a quick one; or, where the unit is not seconds, `build` gives the cells themselves.
+    The id consists of the section, the measured function, the dtype and the shape. `build` is called with True for a quick run.
+    It returns the contenders, or the cells themselves if the unit is not seconds.
     """
 
     id: str
-    section: str  # rows of one section run in one process
-    what: str
+    section: str  # all rows of a section run in one process
+    label: str
     build: Callable[[bool], Iterable[Contender | Absent | dict[str, Any]]]
     dtype: str = ""
     shape: str = ""
     unit: str = "s"
-    notes: dict[str, Any] = field(default_factory=dict)  # more for the file: the scale, how many threads
+    notes: dict[str, Any] = field(default_factory=dict)  # further members in the result file: the scale, the number of threads
 
 
 def chosen(specs: Iterable[Spec], pattern: str | None) -> list[Spec]:
-    """Those whose id has *pattern* in it, which may hold * and ?."""
+    """Return the rows whose id contains *pattern*, in which * and ? are wildcards."""
     return [spec for spec in specs if pattern is None or fnmatch(spec.id, f"*{pattern}*")]

@@ -1,1 +1,1 @@
-"""What is measured: each module gives its rows as specs."""
+"""Rows of the benchmark. Each module provides its rows as specifications."""

@@ -1,13 +1,13 @@
 """
-Rows of counts: how many operations a step hands to the library, and how often it reads an array on the host.
+Rows of counts: the number of operations that a step launches, and the number of its device-to-host reads.
 
-The step is the scaler's part: scale the loss, unscale and check 100 gradients of 1,000 values, move the scale.
+The step is the scaler's part: scale the loss, unscale and check 100 gradients of 1,000 values, and update the scale.
 
-torch    operators that reach the dispatcher, a foreach function being one; reads are `_local_scalar_dense`, to which `bool`,
-         `float` and `item` come.
-JAX      executed programs, as JAX's profiler sees them; reads are looks at an array's value from Python.
-NumPy    calls of NumPy's functions and of arrays' methods from our modules; operators between arrays, views and assignments
-         are not seen. NumPy's arrays are the host's, so that nothing is a read.
+torch    operators that reach the dispatcher; a foreach function counts as one. Reads are calls of `_local_scalar_dense`, which
+         `bool`, `float` and `item` use.
+JAX      programs that are executed, counted by JAX's profiler. Reads are accesses to an array's value from Python.
+NumPy    calls of NumPy's functions and of arrays' methods from ampscale's modules. Operators between arrays, views and
+         assignments are not counted. NumPy's arrays are on the host, so that there are no reads.
 """
 
 import sys
@@ -32,16 +32,16 @@ Tally = tuple[int, int]  # launches, host reads
 
 
 def specs() -> Iterator[Spec]:
-    """Launches and reads of each kind of step."""
+    """Yield the rows of launches and of reads for each library."""
     kinds = {"numpy": ("step", numpy_steps), "torch": ("step", torch_steps), "jax": ("jax", jax_steps)}
     for library, (section, steps) in kinds.items():
-        for index, (name, what) in enumerate((("launches", "launches of a step"), ("host-reads", "host reads of a step"))):
+        for index, (name, label) in enumerate((("launches", "launches of a step"), ("host-reads", "host reads of a step"))):
             build = partial(cells, steps, index)
-            yield Spec(f"{name}/{library}", section, f"{what}, {library}", build, "float32", SMALL.words, "count")
+            yield Spec(f"{name}/{library}", section, f"{label}, {library}", build, "float32", SMALL.description, "count")
 
 
 def cells(steps: Callable[[bool], Iterator[tuple[str, str, Tally] | Absent]], index: int, quick: bool) -> Iterator[Cell]:
-    """One of the two counts of each kind of step."""
+    """Yield one of the two counts for each step."""
     for each in steps(quick):
         if isinstance(each, Absent):
             yield {"name": each.name, "absent": each.why}
@@ -51,7 +51,7 @@ def cells(steps: Callable[[bool], Iterator[tuple[str, str, Tally] | Absent]], in
 
 
 def functional(tree: Any, loss: Any, state: Any, in_place: bool) -> Callable[[], Any]:
-    """The verbs and the rule."""
+    """Return a step that calls ampscale's functions and `LossScaleRule.update`."""
     rule, out = LossScaleRule(), {"out": tree} if in_place else {}
 
     def step() -> Any:
@@ -63,7 +63,7 @@ def functional(tree: Any, loss: Any, state: Any, in_place: bool) -> Callable[[],
 
 
 def numpy_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
-    """The verbs on arrays that are overwritten."""
+    """Yield the counts of ampscale's functions on NumPy arrays, in place."""
     gradients = Gradients(SMALL.quick() if quick else SMALL, "float32")
     step = functional(gradients.arrays, np.ones((), np.float32), LossScaleRule().init(), in_place=True)
     step()
@@ -71,7 +71,7 @@ def numpy_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
 
 
 def numpy_calls(step: Callable[[], object]) -> int:
-    """How often *step* calls NumPy from our modules."""
+    """Return the number of calls of NumPy from ampscale's modules during *step*."""
     counted = [0]
 
     def profile(_: Any, event: str, called: Any) -> None:
@@ -97,9 +97,9 @@ def _our_modules() -> list[Any]:
 
 
 def _counted(names: dict[str, Any], counted: list[int]) -> dict[str, Any]:
-    """NumPy and its functions among *names*, each in a wrapper that counts."""
-    found = {name: _Counted(value, counted) for name, value in names.items() if _is_function(value)}
-    return found | {name: _CountedModule(value, counted) for name, value in names.items() if value is np}
+    """Return the entries of *names* that are NumPy or its functions, each in a wrapper that counts calls."""
+    functions = {name: _Counted(value, counted) for name, value in names.items() if _is_function(value)}
+    return functions | {name: _CountedModule(value, counted) for name, value in names.items() if value is np}
 
 
 def _is_function(value: Any) -> bool:
@@ -129,7 +129,7 @@ class _CountedModule:
 
 
 def torch_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
-    """The verbs on tensors; and the two scalers, whose optimizer does nothing."""
+    """Yield the counts of ampscale's functions on tensors, and of both scalers with an optimizer that does nothing."""
     import torch
 
     from rows.steps import scaler_step, scalers
@@ -137,61 +137,61 @@ def torch_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
     gradients = Gradients(SMALL.quick() if quick else SMALL, "float32")
     tensors = gradients.as_torch()
     state = LossScaleRule().init(like=torch.ones(()))
-    yield "ampscale, the verbs", "ours", torch_tally(functional(tensors, torch.ones(()), state, in_place=True))
+    yield "ampscale, functions", "ours", torch_tally(functional(tensors, torch.ones(()), state, in_place=True))
     for name, kind, make in scalers():
         gradients.refill()
-        yield f"{name}, the scaler", kind, torch_tally(scaler_step(make, tensors))
+        yield f"{name}, GradScaler", kind, torch_tally(scaler_step(make, tensors))
 
 
 def torch_tally(step: Callable[[], object]) -> Tally:
-    """The operators that *step* dispatches, and its reads, in its second call."""
+    """Return the number of operators that the second call of *step* dispatches, and the number of its reads."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
     names: list[str] = []
 
-    class Noting(TorchDispatchMode):
+    class Recording(TorchDispatchMode):
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             names.append(function.overloadpacket.__name__)
             return function(*args, **(kwargs or {}))
 
     step()
-    with Noting():
+    with Recording():
         step()
     reads = names.count(torch.ops.aten._local_scalar_dense.__name__)
     return len(names) - reads, reads
 
 
 def jax_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
-    """The verbs as they are called; in one jitted function; and jmp and flax so."""
+    """Yield the counts of ampscale's functions, eagerly and in one jitted function, and of jitted steps of jmp and flax."""
     import jax
     import jax.numpy as jnp
+    from others import jax as others_jax
     from ours import UNSCALE
-    from rivals import jax as rivals_jax
 
     gradients = Gradients(SMALL.quick() if quick else SMALL, "float32")
     tree, loss = [jnp.array(array) for array in gradients.arrays], jnp.ones(())
     state, scale = LossScaleRule().init(like=loss), jnp.asarray(SCALE, jnp.float32)
-    yield "ampscale, the verbs", "ours", jax_tally(functional(tree, loss, state, in_place=False))
+    yield "ampscale, functions", "ours", jax_tally(functional(tree, loss, state, in_place=False))
     jitted = jax.jit(lambda tree, loss, state: functional(tree, loss, state, in_place=False)())
     yield "ampscale, jitted", "ours", jax_tally(lambda: jitted(tree, loss, state))
-    if rivals_jax.jmp is None:
-        yield from (Absent(name, rivals_jax.NOT_INSTALLED) for name in ("jmp, jitted", "flax, jitted"))
+    if others_jax.jmp is None:
+        yield from (Absent(name, others_jax.NOT_INSTALLED) for name in ("jmp, jitted", "flax, jitted"))
         return
 
     def jmp_step(tree: Any, loss: Any, scale: Any) -> Any:
-        held = rivals_jax.jmp.DynamicLossScale(scale)
-        unscaled = held.unscale(tree)
-        return held.scale(loss), unscaled, held.adjust(rivals_jax.jmp.all_finite(unscaled))
+        scaler = others_jax.jmp.DynamicLossScale(scale)
+        unscaled = scaler.unscale(tree)
+        return scaler.scale(loss), unscaled, scaler.adjust(others_jax.jmp.all_finite(unscaled))
 
     jmp_jitted = jax.jit(jmp_step)
-    yield "jmp, jitted", "rival", jax_tally(lambda: jmp_jitted(tree, loss, scale))
-    flax_jitted = jax.jit(rivals_jax._flax(UNSCALE))
-    yield "flax, jitted", "rival", jax_tally(lambda: flax_jitted(tree, scale))
+    yield "jmp, jitted", "other", jax_tally(lambda: jmp_jitted(tree, loss, scale))
+    flax_jitted = jax.jit(others_jax._flax(UNSCALE))
+    yield "flax, jitted", "other", jax_tally(lambda: flax_jitted(tree, scale))
 
 
 def jax_tally(step: Callable[[], object]) -> Tally:
-    """The programs that *step* executes, and how often Python looks at a value, in its second call."""
+    """Return the number of programs that the second call of *step* executes, and the number of reads from Python."""
     import jax
 
     jax.block_until_ready(step())
@@ -199,6 +199,6 @@ def jax_tally(step: Callable[[], object]) -> Tally:
         with jax.profiler.trace(folder):
             jax.block_until_ready(step())
         (path,) = Path(folder).rglob("*.xplane.pb")
-        found = jax.profiler.ProfileData.from_file(str(path))
-        names = [event.name for plane in found.planes for line in plane.lines for event in line.events]
+        profile = jax.profiler.ProfileData.from_file(str(path))
+        names = [event.name for plane in profile.planes for line in plane.lines for event in line.events]
     return sum("::ExecuteHelper" in name for name in names), sum(name.endswith(" _value") for name in names)

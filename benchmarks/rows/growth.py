@@ -1,4 +1,4 @@
-"""Rows of growth: how the time grows with the values of one array, and with the number of arrays, as the exponent of a fit."""
+"""Rows of growth: exponents of the time as a function of the size of one array, and of the number of arrays."""
 
 import math
 import statistics
@@ -7,19 +7,19 @@ from functools import partial
 
 import numpy as np
 import ours
-from gradients import Gradients, floors
+from gradients import Gradients, baselines
 from measure import Cell, Contender, in_turn
 from shapes import Shape, equal
 from specs import Spec
 
 ELEMENTS = (1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000, 300_000_000)
 TENSORS = (1, 10, 100, 1_000, 10_000, 100_000)
-SECONDS = 1.5  # a size
-CACHE = 128 * 2**20  # bytes: more than any cache here
+SECONDS = 1.5  # for each size
+CACHE = 128 * 2**20  # bytes; larger than the caches
 
 
 def specs() -> Iterator[Spec]:
-    """Both of them."""
+    """Yield both rows."""
     yield Spec(
         "growth/elements", "growth", "exponent of time, values of 1 array", partial(cells, elements), "float32", "1M to 300M", ""
     )
@@ -29,50 +29,50 @@ def specs() -> Iterator[Spec]:
 
 
 def elements(quick: bool) -> dict[int, Shape]:
-    """One array of each size."""
+    """Return one array of each size."""
     return {size: equal("", "", 1, size // (1000 if quick else 1)) for size in ELEMENTS}
 
 
 def tensors(quick: bool) -> dict[int, Shape]:
-    """Small arrays of each number."""
+    """Return small arrays of each number."""
     return {count: equal("", "", min(count, 100) if quick else count, 1_000) for count in TENSORS}
 
 
 def cells(sizes: Callable[[bool], dict[int, Shape]], quick: bool) -> Iterator[Cell]:
-    """For each contender the exponent, its standard error, and the times that it was fitted to."""
+    """Yield for each contender the exponent, its standard error, and the points that it was fitted to."""
     points: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for size, shape in sizes(quick).items():
         gradients = Gradients(shape, "float32")
         compared = contenders(gradients, from_memory(gradients) if sizes is elements and not quick else gradients.refill)
         for each, taken in zip(compared, in_turn(compared, None if quick else SECONDS), strict=True):
             points.setdefault((each.name, each.kind), []).append((size, statistics.median(taken.values())))
-    for (name, kind), found in points.items():
-        exponent, error = fitted(found)
-        yield {"name": name, "kind": kind, "value": exponent, "error": error, "points": found}
+    for (name, kind), fit_points in points.items():
+        exponent, error = fitted(fit_points)
+        yield {"name": name, "kind": kind, "value": exponent, "error": error, "points": fit_points}
 
 
 def contenders(gradients: Gradients, reset: Callable[[], None]) -> list[Contender]:
-    """Unscaled and checked in place, on NumPy and on torch; torch's kernel; and the floor."""
+    """Return unscaling and checking in place on NumPy and on torch, torch's kernel, and the baseline."""
     import torch
-    from rivals import torch as rivals_torch
+    from others import torch as others_torch
 
     tensors = gradients.as_torch()
-    (floor,) = floors(gradients, writes=True).values()
+    (baseline,) = baselines(gradients, writes=True).values()
     return [
         Contender(
             "ampscale", ours.call(ours.UNSCALE, gradients.arrays, np.asarray(gradients.scale, np.float32), 1.0), reset, "ours"
         ),
         Contender("ampscale, torch", ours.call(ours.UNSCALE, tensors, torch.tensor(gradients.scale), 1.0), reset, "ours"),
-        Contender("torch kernel", rivals_torch.kernel(ours.UNSCALE, tensors, gradients.scale, 1.0), reset),
-        Contender("multiply", floor, reset, "floor"),
+        Contender("torch kernel", others_torch.kernel(ours.UNSCALE, tensors, gradients.scale, 1.0), reset),
+        Contender("multiply", baseline, reset, "baseline"),
     ]
 
 
 def from_memory(gradients: Gradients) -> Callable[[], None]:
     """
-    Fills the gradients anew, and takes them out of the caches by filling something else.
+    Return a function that restores the gradients and evicts them from the caches.
 
-    A million values would still be in the cache, and three hundred million are not: the exponent would be that of the caches.
+    Otherwise a million values would be in the cache and three hundred million would not, which would change the exponent.
     """
     other = np.zeros(CACHE, np.uint8)
 
@@ -84,7 +84,7 @@ def from_memory(gradients: Gradients) -> Callable[[], None]:
 
 
 def fitted(points: list[tuple[int, float]]) -> tuple[float, float]:
-    """The slope of the logarithms, and its standard error."""
+    """Return the slope of a linear fit of the logarithms, and its standard error."""
     across, up = ([math.log(value) for value in column] for column in zip(*points, strict=True))
     slope, start = statistics.linear_regression(across, up)
     left = sum((y - start - slope * x) ** 2 for x, y in zip(across, up, strict=True))

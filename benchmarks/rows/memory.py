@@ -1,9 +1,9 @@
 """
-Rows of memory: what a call needs at its peak beyond what it was given, its result included.
+Rows of memory: the peak of the additional memory during a call, including its result.
 
-NumPy tells tracemalloc of all that it allocates. torch and JAX do not: there it is the peak of the resident set, over what was
-resident before, after the C library has given back what it had kept; a page or some are lost in that. A first call, with all that
-is kept for later ones, is not counted.
+NumPy reports its allocations to tracemalloc. torch and JAX do not; for them, the peak of the resident set is measured against its
+size before the call, after the C library has released its free memory. This is accurate to a few pages. The first call, which can
+fill caches, is not measured.
 """
 
 import ctypes
@@ -26,24 +26,24 @@ TRACED = ("ampscale", "naive", "careful")
 
 
 def specs() -> Iterator[Spec]:
-    """Each library in a process of its own."""
+    """Yield the rows of all libraries, each in a process of its own."""
     for library, dtypes in {"numpy": ("float32", "float16"), "torch": ("float32",), "jax": ("float32",)}.items():
-        for verb in (UNSCALE, NORM):
+        for operation in (UNSCALE, NORM):
             for dtype in dtypes:
-                build = partial(cells, library, verb, dtype)
-                name, what = f"memory/{library}/{verb}/{dtype}", f"extra memory, {library}, {verb}"
-                yield Spec(name, f"memory-{library}", what, build, dtype, LARGE.words, "B")
+                build = partial(cells, library, operation, dtype)
+                name, label = f"memory/{library}/{operation}/{dtype}", f"extra memory, {library}, {operation}"
+                yield Spec(name, f"memory-{library}", label, build, dtype, LARGE.description, "B")
 
 
-def cells(library: str, verb: str, dtype: str, quick: bool) -> Iterator[Cell]:
-    """The peak of each contender."""
-    for each in functional.contenders(library, verb, dtype, LARGE, SCALE, quick):
+def cells(library: str, operation: str, dtype: str, quick: bool) -> Iterator[Cell]:
+    """Yield the peak of each contender."""
+    for each in functional.contenders(library, operation, dtype, LARGE, SCALE, quick):
         if isinstance(each, Absent):
             yield {"name": each.name, "absent": each.why}
-        elif each.kind != "floor":
+        elif each.kind != "baseline":
             measured, by = (traced, "tracemalloc") if library == "numpy" and each.name in TRACED else (resident, "resident set")
-            put_back: Iterable[Callable[[], object]] = [each.reset] if each.reset else []
-            for step in (*put_back, each.run, *put_back):
+            resets: Iterable[Callable[[], object]] = [each.reset] if each.reset else []
+            for step in (*resets, each.run, *resets):
                 step()
             value = measured(each.run)
             yield (
@@ -54,12 +54,12 @@ def cells(library: str, verb: str, dtype: str, quick: bool) -> Iterator[Cell]:
 
 
 def traced(run: Callable[[], object]) -> int:
-    """By tracemalloc, which looks at each allocation."""
+    """Return the peak of the memory that tracemalloc records."""
     gc.collect()
     tracemalloc.start()
     try:
         kept = run()
-        _, peak = tracemalloc.get_traced_memory()  # of what has been allocated since the start
+        _, peak = tracemalloc.get_traced_memory()  # of allocations since the start
         del kept
         return peak
     finally:
@@ -67,7 +67,7 @@ def traced(run: Callable[[], object]) -> int:
 
 
 def resident(run: Callable[[], object]) -> int | None:
-    """By the resident set, whose peak Linux begins anew on request; None on another system."""
+    """Return the increase of the resident set's peak, which Linux can reset; None on another system."""
     if not CLEAR.exists():
         return None
     gc.collect()
@@ -83,6 +83,6 @@ def resident(run: Callable[[], object]) -> int | None:
 
 
 def status(name: str) -> int:
-    """A line of Linux's, in bytes."""
+    """Return a value of Linux's process status in bytes."""
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
     return int(line.split()[1]) * 1024

@@ -1,7 +1,7 @@
 """
-How long simulations take: a million steps of one rule, in Python and as a command, and a thousand rules at once.
+Rows of simulations: a million steps of one rule, in Python and as a command, and a sweep of a thousand rules.
 
-The floor is an empty loop over as many numbers; a bare start of the command line; and the same rules one after another.
+The baselines are an empty loop of the same length, `ampscale --version`, and the same rules simulated one by one.
 """
 
 import atexit
@@ -22,25 +22,25 @@ from ampscale.simulation import Trace, from_flags, from_model, simulate, sweep
 
 STEPS = 1_000_000
 RULES, SWEPT = 1_000, 10_000
-QUICK = 1_000  # times fewer steps, and rules
+QUICK = 1_000  # divisor of the number of steps in a quick run
 
 Build = Callable[[bool], Iterator[Contender]]
 
 
 def specs() -> Iterator[Spec]:
-    """All of them."""
-    for name, (what, build) in {**simulations(), **commands(), **sweeps()}.items():
-        yield Spec(f"simulation/{name}", "simulation", what, build)
+    """Yield all rows."""
+    for name, (label, build) in {**simulations(), **commands(), **sweeps()}.items():
+        yield Spec(f"simulation/{name}", "simulation", label, build)
 
 
 def simulations() -> dict[str, tuple[str, Build]]:
-    """One rule over a million steps: rare overflows, an overflow each second step, a growth each step, a model."""
+    """Return simulations of one rule: rare overflows, an overflow in every second step, a growth in every step, and a model."""
 
     def build(rule: LossScaleRule, trace: Callable[[int], Trace], quick: bool) -> Iterator[Contender]:
         steps = STEPS // QUICK if quick else STEPS
         made, numbers = trace(steps), [0.0] * steps
         yield Contender("ampscale", lambda: simulate(rule, made), kind="ours")
-        yield Contender("empty loop", lambda: loop(numbers), kind="floor")
+        yield Contender("empty loop", lambda: loop(numbers), kind="baseline")
 
     alternating = presets.torch(growth_interval=1)
     return {
@@ -58,12 +58,12 @@ def simulations() -> dict[str, tuple[str, Build]]:
 
 
 def rare(steps: int) -> np.ndarray:
-    """Flags with an overflow in one of a thousand steps."""
+    """Return flags with an overflow in one of a thousand steps."""
     return np.random.default_rng(0).random(steps) > 0.001
 
 
 def model(steps: int) -> Trace:
-    """Gradients that wander about the top of float16."""
+    """Return a trace of gradients near the largest float16."""
     return from_model(steps, 2.0**15, noise=1.0)
 
 
@@ -73,18 +73,18 @@ def loop(numbers: list[float]) -> None:
 
 
 def commands() -> dict[str, tuple[str, Build]]:
-    """The same as commands, with each kind of output."""
-    found: dict[str, tuple[str, Build]] = {}
+    """Return runs of `ampscale simulate` with each kind of output."""
+    rows: dict[str, tuple[str, Build]] = {}
     for rule in ("torch", "torch:growth_interval=1", "deepspeed"):
         for output in ("", "--json", "--picture"):
             name = "/".join(filter(None, ["command", rule.split("=")[0], output.lstrip("-")]))
-            what = " ".join(filter(None, ["ampscale simulate", rule, output]))
-            found[name] = (what, partial(command_contenders, rule, output))
-    return found
+            label = " ".join(filter(None, ["ampscale simulate", rule, output]))
+            rows[name] = (label, partial(command_contenders, rule, output))
+    return rows
 
 
 def command_contenders(rule: str, output: str, quick: bool) -> Iterator[Contender]:
-    """A run of the command, and a bare start of it."""
+    """Yield a run of the command, and the baseline `ampscale --version`."""
     steps = STEPS // QUICK if quick else STEPS
     flags = rare(steps) if rule == "torch" else np.arange(steps) % 2 == 0
     file = folder() / "flags.txt"
@@ -92,39 +92,39 @@ def command_contenders(rule: str, output: str, quick: bool) -> Iterator[Contende
     source = ["--file", str(file)]
     if rule == "deepspeed":
         source = ["--overflow-above", "2**15", "--noise", "1", "--steps", str(steps)]
-    words = {"": [], "--json": ["--json"], "--picture": ["--picture", str(folder() / "scales.png")]}[output]
-    yield Contender("ampscale", command("simulate", rule, *source, *words), kind="ours")
-    yield Contender("ampscale --version", command("--version"), kind="floor")
+    options = {"": [], "--json": ["--json"], "--picture": ["--picture", str(folder() / "scales.png")]}[output]
+    yield Contender("ampscale", command("simulate", rule, *source, *options), kind="ours")
+    yield Contender("ampscale --version", command("--version"), kind="baseline")
 
 
 @cache
 def folder() -> Path:
-    """Where files lie until this process ends."""
+    """Return a temporary folder that is removed when this process ends."""
     path = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, path)
     return path
 
 
 def command(*arguments: str) -> Callable[[], object]:
-    """A run of `ampscale` with these arguments, in a process of its own."""
+    """Return a function that runs `ampscale` with these arguments in a new process."""
     return lambda: subprocess.run([sys.executable, "-m", "ampscale", *arguments], check=True, capture_output=True)
 
 
 def sweeps() -> dict[str, tuple[str, Build]]:
-    """A thousand rules of all windows and factors over ten thousand steps."""
+    """Return sweeps of a thousand random rules over ten thousand steps."""
 
     def build(trace: Callable[[int], Trace], quick: bool) -> Iterator[Contender]:
-        rules, made = drawn(10 if quick else RULES), trace(100 if quick else SWEPT)
-        yield Contender("ampscale", lambda: sweep(rules, made), kind="ours")
-        yield Contender("one by one", lambda: each(rules, made), kind="floor")
+        rules, steps = random_rules(10 if quick else RULES), trace(100 if quick else SWEPT)
+        yield Contender("ampscale", lambda: sweep(rules, steps), kind="ours")
+        yield Contender("one by one", lambda: simulate_each(rules, steps), kind="baseline")
 
-    words = f"sweep {RULES:,} rules, {SWEPT:,} steps"
+    label = f"sweep {RULES:,} rules, {SWEPT:,} steps"
     flags = partial(build, lambda steps: from_flags(np.random.default_rng(2).random(steps) > 0.01))
-    return {"sweep/flags": (f"{words}, flags", flags), "sweep/model": (f"{words}, noisy model", partial(build, model))}
+    return {"sweep/flags": (f"{label}, flags", flags), "sweep/model": (f"{label}, noisy model", partial(build, model))}
 
 
-def drawn(count: int) -> list[LossScaleRule]:
-    """Rules of all windows and factors."""
+def random_rules(count: int) -> list[LossScaleRule]:
+    """Return rules with random constants."""
     draw = np.random.default_rng(1)
     return [
         LossScaleRule(
@@ -138,6 +138,6 @@ def drawn(count: int) -> list[LossScaleRule]:
     ]
 
 
-def each(rules: list[LossScaleRule], trace: Trace) -> None:
+def simulate_each(rules: list[LossScaleRule], trace: Trace) -> None:
     for rule in rules:
         simulate(rule, trace)

@@ -1,4 +1,4 @@
-"""Rows of the scale's update, and of a whole step beside `torch.amp.GradScaler` on the same model."""
+"""Rows of the update of the scale, and of complete training steps compared with `torch.amp.GradScaler`."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -17,70 +17,72 @@ BATCH = 64
 
 
 def specs() -> Iterator[Spec]:
-    """All of them."""
+    """Yield all rows."""
     yield Spec("update/numpy", "step", "update of the scale, on the host", lambda _: host_updates())
     yield Spec("update/torch", "step", "update of the scale, torch", lambda _: torch_updates())
     yield Spec("update/jax", "jax", "update of the scale, JAX", lambda _: jax_updates())
     for shape in (SMALL, MLP):
-        yield Spec(f"step-overhead/{shape.name}", "step", "scaler's part of a step", overhead(shape), "float32", shape.words)
+        yield Spec(
+            f"step-overhead/{shape.name}", "step", "scaler's part of a step", overhead(shape), "float32", shape.description
+        )
     for shape, loss in ((SMALL, sums), (MLP, mlp)):
-        yield Spec(f"step/{shape.name}", "step", "whole eager step, SGD", whole(shape, loss), "float32", shape.words)
+        yield Spec(f"step/{shape.name}", "step", "whole eager step, SGD", whole(shape, loss), "float32", shape.description)
 
 
 def host_updates() -> Contenders:
-    """A finite step of torch's constants: arrays of shape (), or Python numbers, and torch's own tensors."""
+    """Yield a finite update with torch's constants, for a state of NumPy arrays and of Python numbers, and torch's own."""
     rule = presets.torch()
     arrays, numbers = rule.init(), LossScaleState(rule.init_scale, 0, 0)
     finite = np.asarray(True)
     yield Contender("ampscale", lambda: rule.update(arrays, finite), kind="ours")
     yield Contender("ampscale, Python numbers", lambda: rule.update(numbers, True), kind="ours")
-    yield from torch_rival()
+    yield from torch_other()
 
 
-def torch_rival() -> Contenders:
-    """Torch's own update, on its tensors."""
+def torch_other() -> Contenders:
+    """Return the update of `torch.amp.GradScaler`."""
     try:
         import torch
-        from rivals import torch as rivals_torch
+        from others import torch as others_torch
     except ModuleNotFoundError:
         return [Absent("torch.amp", "not installed")]
-    return [Contender("torch.amp", rivals_torch.update(torch.amp.GradScaler))]
+    return [Contender("torch.amp", others_torch.update(torch.amp.GradScaler))]
 
 
 def torch_updates() -> Contenders:
-    """The same on torch's tensors: the rule, and our scaler in torch's manner."""
+    """Yield a finite update on torch tensors, of ampscale's `GradScaler` and of the rule."""
     import torch
-    from rivals import torch as rivals_torch
+    from others import torch as others_torch
 
     from ampscale.frameworks.torch import GradScaler
 
     rule = presets.torch()
     state, finite = rule.init(like=torch.ones(())), torch.tensor(True)
-    yield Contender("ampscale", rivals_torch.update(GradScaler), kind="ours")
-    yield Contender("ampscale, the rule", lambda: rule.update(state, finite), kind="ours")
-    yield from torch_rival()
+    yield Contender("ampscale", others_torch.update(GradScaler), kind="ours")
+    yield Contender("ampscale, LossScaleRule", lambda: rule.update(state, finite), kind="ours")
+    yield from torch_other()
 
 
 def jax_updates() -> Contenders:
-    """The same jitted, beside jmp's."""
+    """Yield a jitted finite update of the rule, and jmp's."""
     import jax
     import jax.numpy as jnp
-    from rivals import jax as rivals_jax
+    from others import jax as others_jax
 
     rule = LossScaleRule()
     state, finite = rule.init(like=jnp.ones(())), jnp.asarray(True)
     update = jax.jit(rule.update)
-    yield Contender("ampscale", rivals_jax.ready(lambda: update(state, finite)), kind="ours")
-    if rivals_jax.jmp is None:
-        yield Absent("jmp", rivals_jax.NOT_INSTALLED)
+    yield Contender("ampscale", others_jax.ready(lambda: update(state, finite)), kind="ours")
+    if others_jax.jmp is None:
+        yield Absent("jmp", others_jax.NOT_INSTALLED)
         return
     adjust = jax.jit(lambda scale, finite: scale.adjust(finite))
-    scale = rivals_jax.jmp.DynamicLossScale(jnp.asarray(SCALE, jnp.float32))
-    yield Contender("jmp", rivals_jax.ready(lambda: adjust(scale, finite)))
+    scale = others_jax.jmp.DynamicLossScale(jnp.asarray(SCALE, jnp.float32))
+    yield Contender("jmp", others_jax.ready(lambda: adjust(scale, finite)))
 
 
 def overhead(shape: Shape) -> Callable[[bool], Contenders]:
-    """Scale a loss, unscale and check the gradients, ask for the step of an optimizer that does nothing, and update."""
+    """Return a function that yields a step without the forward and backward pass, with an optimizer that does nothing."""
 
     def build(quick: bool) -> Contenders:
         gradients = Gradients(shape.quick() if quick else shape, "float32")
@@ -91,11 +93,11 @@ def overhead(shape: Shape) -> Callable[[bool], Contenders]:
 
 
 def scaler_step(make: Callable[..., Any], gradients: list[Any]) -> Callable[[], None]:
-    """A step without a forward and a backward pass: what the scaler does in it."""
+    """Return a step that scales a loss, unscales and checks gradients, and updates the scale."""
     import torch
-    from rivals import torch as rivals_torch
+    from others import torch as others_torch
 
-    scaler, optimizer = rivals_torch.scaler_of(make, SCALE), rivals_torch.holding(gradients)
+    scaler, optimizer = others_torch.scaler_of(make, SCALE), others_torch.holding(gradients)
     loss = torch.ones((), requires_grad=True)
 
     def run() -> None:
@@ -108,7 +110,7 @@ def scaler_step(make: Callable[..., Any], gradients: list[Any]) -> Callable[[], 
 
 
 def whole(shape: Shape, loss_of: Callable[[list[Any]], Any]) -> Callable[[bool], Contenders]:
-    """A step with all that belongs to it, each contender on a model of its own; and as the floor, one without a scaler."""
+    """Return a function that yields complete training steps, each with its own model; the baseline has no scaler."""
 
     def build(quick: bool) -> Contenders:
         import torch
@@ -117,13 +119,13 @@ def whole(shape: Shape, loss_of: Callable[[list[Any]], Any]) -> Callable[[bool],
         drawn = [torch.randn(one) / 30 for one in (SMALL.quick().arrays if quick and shape is SMALL else shape.arrays)]
         for name, kind, make in scalers():
             yield Contender(name, training(drawn, loss_of, make("cpu", init_scale=SCALE)), kind=kind)
-        yield Contender("no scaler", training(drawn, loss_of, None), kind="floor")
+        yield Contender("no scaler", training(drawn, loss_of, None), kind="baseline")
 
     return build
 
 
 def training(drawn: list[Any], loss_of: Callable[[list[Any]], Any], scaler: Any) -> Callable[[], None]:
-    """One step of plain SGD."""
+    """Return a training step with SGD."""
     import torch
 
     params = [torch.nn.Parameter(one.clone()) for one in drawn]
@@ -144,24 +146,24 @@ def training(drawn: list[Any], loss_of: Callable[[list[Any]], Any], scaler: Any)
 
 
 def scalers() -> Iterator[tuple[str, str, Callable[..., Any]]]:
-    """Ours and torch's."""
+    """Yield both scalers: name, kind and class."""
     import torch
 
     from ampscale.frameworks.torch import GradScaler
 
     yield "ampscale", "ours", GradScaler
-    yield "torch.amp", "rival", torch.amp.GradScaler
+    yield "torch.amp", "other", torch.amp.GradScaler
 
 
 def sums(params: list[Any]) -> Any:
-    """A loss that costs little."""
+    """Return a loss that is cheap to compute."""
     import torch
 
     return torch.stack([param.sum() for param in params]).sum()
 
 
 def mlp(params: list[Any]) -> Any:
-    """The loss of a perceptron with two hidden layers on one batch."""
+    """Return the loss of a perceptron with two hidden layers on one batch."""
     import torch
 
     values = torch.linspace(-1, 1, BATCH * params[0].shape[1]).reshape(BATCH, -1)

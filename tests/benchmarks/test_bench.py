@@ -1,4 +1,4 @@
-"""The file of a run: every row is there, its numbers are numbers, and what targets and reasons name exists."""
+"""Tests of the result file of a run, and of the command line."""
 
 import json
 import sys
@@ -13,28 +13,28 @@ import targets
 
 
 def record(required, **optional):
-    """An object that has these members, perhaps some more of these, and no others."""
+    """Return the schema of an object with required and optional members, and no others."""
     return {"type": "object", "properties": required | optional, "required": [*required], "additionalProperties": False}
 
 
 def members(*names):
-    """An object that has these members, among others."""
+    """Return the schema of an object that has at least these members."""
     return {"type": "object", "required": [*names]}
 
 
 def each(items, **limits):
-    """An array of such items."""
+    """Return the schema of an array."""
     return {"type": "array", "items": items, **limits}
 
 
 NUMBER, POSITIVE = {"type": "number"}, {"type": "number", "exclusiveMinimum": 0}
 NAME = {"type": "string", "minLength": 1}
-CONTENDER = {"name": NAME, "kind": {"enum": ["ours", "rival", "floor"]}}
+CONTENDER = {"name": NAME, "kind": {"enum": ["ours", "other", "baseline"]}}
 QUARTILES = each(POSITIVE, minItems=2, maxItems=2)
 RATIO = record({"ratio": POSITIVE, "quartiles": QUARTILES})
 TIMED = record(
     {**CONTENDER, "median": POSITIVE, "quartiles": QUARTILES, "samples": {"type": "integer", "minimum": 1}},
-    over_floor=RATIO,
+    over_baseline=RATIO,
     over={"type": "object", "additionalProperties": RATIO},
 )
 ABSENT = record({"name": NAME, "absent": NAME})
@@ -58,7 +58,7 @@ SCHEMA = record(
         "targets": each(members("row", "at_most", "measured", "verdict", "reason")),
         "rows": each(
             {
-                **members("id", "section", "what", "shape", "dtype", "unit", "cells"),
+                **members("id", "section", "label", "shape", "dtype", "unit", "cells"),
                 "properties": {"unit": {"enum": ["s", "B", "count", ""]}},
                 "if": {"properties": {"unit": {"const": "s"}}},
                 "then": cells_of(TIMED),
@@ -70,14 +70,14 @@ SCHEMA = record(
 
 
 def run(*options):
-    """The exit status of the program."""
+    """Run the program, and return its exit status."""
     with mock.patch.object(sys, "argv", ["bench.py", *options]):
         return bench.main()
 
 
 @pytest.fixture(scope="module", params=["committed", pytest.param("quick", marks=pytest.mark.slow)])
 def report(request, tmp_path_factory):
-    """The committed file of a whole run, or that of a quick run of all rows."""
+    """Return the committed file of a complete run, or the file of a quick run of all rows."""
     if request.param == "committed":
         return json.loads(document.SHOWN.read_text("utf-8"))
     path = tmp_path_factory.mktemp("bench") / "quick.json"
@@ -85,56 +85,56 @@ def report(request, tmp_path_factory):
     return json.loads(path.read_text("utf-8"))
 
 
-def test_the_file_has_the_form_that_it_is_said_to_have(report):
-    """Times with quartiles and positive ratios; values; or why there is none."""
+def test_report_matches_the_schema(report):
+    """Each cell has a time with quartiles and positive ratios, a value, or a reason for its absence."""
     jsonschema.validate(report, SCHEMA)
 
 
-def test_every_row_is_there_once(report):
-    """In the order of the table."""
+def test_report_has_each_row_once(report):
+    """The rows are in the order of the table."""
     ids = [spec.id for spec in sections.all_specs()]
     assert [row["id"] for row in report["rows"]] == ids
     assert len(set(ids)) == len(ids)
 
 
-def test_ours_comes_first_and_has_its_ratio_to_every_other(report):
-    """And to the floor, where the row has one: all but those of the update and of the scaler's part alone."""
-    without_floor = set()
+def test_ampscale_is_first_and_has_all_ratios(report):
+    """All rows of times have a baseline, except updates of the scale and the scaler's part of a step."""
+    without_baseline = set()
     for row in report["rows"]:
         first, *others = row["cells"]
         assert first["name"].startswith("ampscale"), row["id"]
         assert first["kind"] == "ours"
         if row["unit"] == "s":
             assert set(first["over"]) == {cell["name"] for cell in others if "absent" not in cell}
-            assert ("over_floor" in first) == any(cell.get("kind") == "floor" for cell in others)
-            if "over_floor" not in first:
-                without_floor.add(row["id"].partition("/")[0])
-    assert without_floor == {"update", "step-overhead"}
+            assert ("over_baseline" in first) == any(cell.get("kind") == "baseline" for cell in others)
+            if "over_baseline" not in first:
+                without_baseline.add(row["id"].partition("/")[0])
+    assert without_baseline == {"update", "step-overhead"}
 
 
-def test_every_target_binds_a_row_and_names_contenders_of_it(report):
-    """So that none is passed by being misspelt; a rival that cannot be measured on one row can be on another of the pattern."""
+def test_targets_match_rows_and_contenders(report):
+    """Each target is measured on at least one of its rows."""
     for target in targets.TARGETS:
         bound = list(targets.bound(target, report["rows"]))
         assert bound, target.rows
         for row in bound:
-            names = {cell["name"] for cell in row["cells"]} | {targets.FLOOR}
+            names = {cell["name"] for cell in row["cells"]} | {targets.BASELINE}
             assert {target.of, target.over or target.of} <= names, (target.rows, row["id"])
         assert any(targets.verdict(target, row)["measured"] is not None for row in bound), target.rows
 
 
 def test_host_reads_and_launches_are_counted(report):
-    """Each scaler reads once in a step of an ordinary optimizer, torch's and ours; jitted, all is one program without a read."""
+    """Both scalers read once in a step of an ordinary optimizer. A jitted step is one program without a read."""
     values = {row["id"]: {cell["name"]: cell.get("value") for cell in row["cells"]} for row in report["rows"]}
-    assert values["host-reads/torch"] == {"ampscale, the verbs": 0, "ampscale, the scaler": 1, "torch.amp, the scaler": 1}
+    assert values["host-reads/torch"] == {"ampscale, functions": 0, "ampscale, GradScaler": 1, "torch.amp, GradScaler": 1}
     assert values["launches/jax"]["ampscale, jitted"] == 1
     assert values["host-reads/jax"]["ampscale, jitted"] == 0
     launches = [cells.values() for name, cells in values.items() if name.startswith("launches")]
     assert all(value > 0 for cells in launches for value in cells if value is not None)
 
 
-def test_a_quick_run_of_chosen_rows_has_no_others_and_judges_nothing(tmp_path, capsys):
-    """Each has a line on the terminal; its numbers say that it runs, and no more."""
+def test_quick_run_measures_only_the_selected_rows(tmp_path, capsys):
+    """Each row has a line on the terminal, and no target is evaluated."""
     path = tmp_path / "quick.json"
     assert run("--quick", "--json", str(path), "--only", "/global_norm/float32/gpt2") == 0
     report, printed = json.loads(path.read_text("utf-8")), capsys.readouterr().out
@@ -147,8 +147,8 @@ def test_a_quick_run_of_chosen_rows_has_no_others_and_judges_nothing(tmp_path, c
     assert max(map(len, printed.splitlines())) <= 130
 
 
-def test_rows_can_be_chosen(capsys):
-    """By a part of their id, with wildcards; those of no match are none."""
+def test_only_selects_rows_by_pattern(capsys):
+    """The pattern matches a part of the id and may contain wildcards."""
     for pattern, count in {"jax/unscale+check/*/gpt2": 3, "growth/": 2, "nothing": 0}.items():
         assert run("--list", "--only", pattern) == 0
         assert len(capsys.readouterr().out.split()) == count, pattern

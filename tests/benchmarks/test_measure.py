@@ -1,4 +1,4 @@
-"""How times are taken and compared."""
+"""Tests of the measurement and the comparison of times."""
 
 import random
 
@@ -8,7 +8,7 @@ from measure import Absent, Contender, cells, in_turn, quartiles, ratio
 
 
 class Clock:
-    """A clock that calls move on, so that no test depends on the machine."""
+    """Clock that only the measured calls advance, so that no test depends on the machine."""
 
     def __init__(self):
         self.now = 0.0
@@ -25,21 +25,21 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    """In place of the machine's."""
+    """Return a clock that replaces `time.perf_counter`."""
     clock = Clock()
     monkeypatch.setattr(measure.time, "perf_counter", clock)
     return clock
 
 
 @pytest.mark.parametrize("seconds", [0.01, 1e-6])
-def test_what_is_put_back_is_not_timed(clock, seconds):
-    """A reset that takes a hundred times as long changes nothing, also where a short call is repeated."""
+def test_reset_is_not_timed(clock, seconds):
+    """A reset that takes a hundred times as long has no effect, also if a short call is repeated."""
     (taken,) = in_turn([Contender("a", clock.takes(seconds), clock.takes(100 * seconds))], seconds=100 * seconds)
     assert list(taken.values()) == pytest.approx([seconds] * len(taken))
 
 
-def test_a_short_call_is_repeated_within_a_sample(clock):
-    """And its sample is the time of one call."""
+def test_short_call_is_repeated_within_a_sample(clock):
+    """The sample is the time of one call."""
     calls = []
 
     def run():
@@ -51,8 +51,8 @@ def test_a_short_call_is_repeated_within_a_sample(clock):
     assert list(taken.values()) == pytest.approx([1e-6] * len(taken))
 
 
-def test_each_has_its_turn_in_each_round_and_another_is_first(clock):
-    """So that none always follows the same one."""
+def test_contenders_rotate_from_round_to_round(clock):
+    """Another contender is first in each round."""
     order = []
 
     def named(name):
@@ -63,12 +63,12 @@ def test_each_has_its_turn_in_each_round_and_another_is_first(clock):
         return Contender(name, run)
 
     in_turn([named(name) for name in "abc"], seconds=0.3)
-    rounds = ["".join(order[at : at + 3]) for at in range(6, len(order), 3)]  # after two rounds that do not count
+    rounds = ["".join(order[index : index + 3]) for index in range(6, len(order), 3)]  # after two warm-up rounds
     assert rounds[:4] == ["abc", "bca", "cab", "abc"]
 
 
-def test_at_least_seven_samples_and_three_of_a_slow_rival(clock):
-    """As many as the others, where a target needs it; ours is never spared."""
+def test_minimum_number_of_samples(clock):
+    """Contenders have at least seven samples. Slow ones of others have three, unless the row has a target."""
     contenders = [
         Contender("quick", clock.takes(0.001)),
         Contender("slow", clock.takes(2.0)),
@@ -78,26 +78,26 @@ def test_at_least_seven_samples_and_three_of_a_slow_rival(clock):
     assert [len(taken) for taken in in_turn(contenders, seconds=0.001, thorough=True)] == [7, 7, 7]
 
 
-def test_no_more_samples_than_needed(clock):
-    """However much time there is."""
+def test_maximum_number_of_samples(clock):
+    """More time does not increase the number of samples beyond the maximum."""
     (taken,) = in_turn([Contender("a", clock.takes(0.001))], seconds=100.0)
     assert len(taken) == measure.MOST
 
 
-def test_without_time_each_is_called_once(clock):
-    """Which tells that it runs."""
+def test_quick_run_calls_each_contender_once(clock):
+    """A quick run passes None for the duration."""
     assert in_turn([Contender("a", clock.takes(1.0)), Contender("b", clock.takes(2.0))], seconds=None) == [{0: 1.0}, {0: 2.0}]
 
 
-def test_a_ratio_is_of_medians_and_its_spread_of_rounds():
-    """What slows one round slows both, and is not in the spread."""
+def test_spread_of_a_ratio_ignores_slow_rounds():
+    """A disturbance of a round slows both contenders and does not change their ratio."""
     found = ratio({0: 2.0, 1: 20.0, 2: 2.2}, {0: 1.0, 1: 10.0, 2: 1.1})
     assert found["ratio"] == pytest.approx(2.0)
     assert found["quartiles"] == pytest.approx([2.0, 2.0])
 
 
-def test_a_ratio_takes_all_rounds_of_both():
-    """A slow contender is not in each."""
+def test_ratio_uses_the_rounds_of_both_contenders():
+    """A slow contender does not run in each round."""
     assert ratio({0: 1.0, 1: 2.0, 2: 3.0}, {1: 1.0}) == {"ratio": 2.0, "quartiles": [2.0, 2.0]}
     assert ratio(dict(enumerate([1.0, 2.0, 3.0, 4.0, 5.0])), dict.fromkeys(range(5), 1.0)) == {
         "ratio": 3.0,
@@ -105,33 +105,33 @@ def test_a_ratio_takes_all_rounds_of_both():
     }
 
 
-def test_quartiles_are_those_of_the_sample():
-    """Inclusive, as NumPy's are."""
+def test_quartiles_are_inclusive():
+    """They equal those of NumPy."""
     assert quartiles([1, 2, 3, 4, 5]) == [2, 4]
     assert quartiles([7]) == [7, 7]
 
 
-def test_the_floor_is_the_quickest_of_those_there_are(clock):
-    """Everybody is compared with it."""
+def test_fastest_baseline_is_used(clock):
+    """All contenders have a ratio to it."""
     times = {"ampscale": 0.03, "max": 0.02, "dot": 0.01}
     kinds = {"ampscale": "ours"}
-    found = cells([Contender(name, clock.takes(taken), kind=kinds.get(name, "floor")) for name, taken in times.items()], 0.1)
-    assert [cell["over_floor"]["ratio"] for cell in found] == pytest.approx([3, 2, 1])
+    found = cells([Contender(name, clock.takes(taken), kind=kinds.get(name, "baseline")) for name, taken in times.items()], 0.1)
+    assert [cell["over_baseline"]["ratio"] for cell in found] == pytest.approx([3, 2, 1])
 
 
-def test_ours_has_its_ratio_to_each(clock):
-    """Below 1 where it is ahead; one that cannot be measured stands there with its reason."""
-    ours, rival = Contender("ampscale", clock.takes(0.01), kind="ours"), Contender("other", clock.takes(0.04))
-    found = cells([ours, Absent("third", "not installed"), rival], 0.1)
+def test_ampscale_has_a_ratio_to_each_contender(clock):
+    """A ratio below 1 means that ampscale is faster. A contender that cannot be measured has its reason."""
+    ours, other = Contender("ampscale", clock.takes(0.01), kind="ours"), Contender("other", clock.takes(0.04))
+    found = cells([ours, Absent("third", "not installed"), other], 0.1)
     assert [cell["name"] for cell in found] == ["ampscale", "third", "other"]
     assert found[0]["over"]["other"]["ratio"] == pytest.approx(0.25)
     assert set(found[0]["over"]) == {"other"}
-    assert "over_floor" not in found[0]
+    assert "over_baseline" not in found[0]
     assert found[1] == {"name": "third", "absent": "not installed"}
 
 
-def test_noise_that_comes_in_waves_is_in_the_times_and_not_in_the_ratio(clock):
-    """That is why contenders take turns."""
+def test_noise_affects_the_times_and_not_the_ratio(clock):
+    """Noise that lasts for a round affects all contenders, since they run alternately."""
     draw = random.Random(0)
     slowdown = [draw.choice([1, 3]) for _ in range(1000)]
     calls = {"a": 0, "b": 0}
@@ -141,7 +141,7 @@ def test_noise_that_comes_in_waves_is_in_the_times_and_not_in_the_ratio(clock):
             clock.now += seconds * slowdown[calls[name]]
             calls[name] += 1
 
-        return Contender(name, run, kind="ours" if name == "a" else "rival")
+        return Contender(name, run, kind="ours" if name == "a" else "other")
 
     found = cells([noisy("a", 0.002), noisy("b", 0.004)], 10)
     assert found[0]["quartiles"][1] / found[0]["quartiles"][0] == pytest.approx(3)

@@ -1,11 +1,11 @@
-"""The shapes, and the gradients that are made of them."""
+"""Tests of shapes and gradients."""
 
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import shapes
-from gradients import ALIGNMENT, PERIOD, Gradients, floors
+from gradients import ALIGNMENT, PERIOD, Gradients, baselines
 
 
 @pytest.mark.parametrize(
@@ -13,19 +13,19 @@ from gradients import ALIGNMENT, PERIOD, Gradients, floors
     [(shapes.RESNET, 161, 25_557_032, (64, 3, 7, 7), (1000,)), (shapes.GPT2, 148, 124_439_808, (50257, 768), (768,))],
     ids=["resnet50", "gpt2"],
 )
-def test_models_have_their_parameters(shape, arrays, values, first, last):
-    """As many tensors and values as everybody knows them; the first and the last too."""
+def test_models_have_the_published_parameters(shape, arrays, values, first, last):
+    """The numbers of arrays and values, and the first and the last shape, are those of the models."""
     assert (len(shape.arrays), shape.values) == (arrays, values)
     assert (shape.arrays[0], shape.arrays[-1]) == (first, last)
 
 
-def test_names_say_what_shapes_are():
-    """The number of arrays and of values, where there is one size; of a quick one, one stays one, and several stay several."""
+def test_names_describe_shapes():
+    """A name such as "100x1M" states the numbers of arrays and of values. A quick shape is small, and keeps one array as one."""
     for shape in shapes.SHAPES:
         if "x" in shape.name:
             count, size = (int(part.replace("M", "000000")) for part in shape.name.split("x"))
             assert shape.arrays == ((size,),) * count
-            assert shape.words.replace(",", "").replace(" ", "") == shape.name
+            assert shape.description.replace(",", "").replace(" ", "") == shape.name
         quick = shape.quick()
         assert quick.values <= 4000
         assert (len(quick.arrays) == 1) == (len(shape.arrays) == 1)
@@ -36,8 +36,8 @@ SOME = shapes.Shape("some", "some", ((3, 5), (64,), (1000, 3), ()))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_gradients_are_of_their_shapes_aligned_and_apart(dtype):
-    """As torch would place them; and torch sees the same memory."""
+def test_gradients_are_aligned_and_do_not_overlap(dtype):
+    """Tensors of torch share their memory."""
     torch = pytest.importorskip("torch")
     made = Gradients(SOME, dtype)
     assert [array.shape for array in made.arrays] == list(SOME.arrays)
@@ -51,8 +51,8 @@ def test_gradients_are_of_their_shapes_aligned_and_apart(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_gradients_are_finite_and_many(dtype):
-    """Of different sizes, without zeros; and unscaled hardly one in a hundred is subnormal."""
+def test_gradients_are_finite_and_varied(dtype):
+    """They contain no zeros, differ in size, and fewer than one in a hundred is subnormal after unscaling."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
     (array,) = Gradients(shapes.equal("", "", 1, PERIOD), dtype).arrays
     values = np.abs(array.astype(np.float64))
@@ -65,8 +65,8 @@ def test_gradients_are_finite_and_many(dtype):
     assert (values / 2**16 < tiny).mean() < (0.01 if dtype == "float16" else 1e-9)
 
 
-def test_refilling_brings_back_what_was_there():
-    """All of it, over more than one period."""
+def test_refill_restores_the_gradients():
+    """All values are restored, over more than one period."""
     made = Gradients(shapes.Shape("", "", ((PERIOD,), (PERIOD + 7,), (5,))), "float32")
     before = [array.copy() for array in made.arrays]
     for array in made.arrays:
@@ -77,11 +77,11 @@ def test_refilling_brings_back_what_was_there():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_floor_changes_nothing_and_sees_all_bytes(dtype):
-    """It can be called between the others without a refill."""
+def test_baselines_leave_the_gradients_unchanged(dtype):
+    """They pass over all bytes, so that no refill is required after them."""
     made = Gradients(shapes.equal("", "", 3, 1000), dtype)
     before = [array.tobytes() for array in made.arrays]
-    writing, reading = floors(made, True), floors(made, False)
+    writing, reading = baselines(made, True), baselines(made, False)
     assert (set(writing), set(reading)) == ({"multiply"}, {"max", "dot"})
     with np.errstate(all="ignore"):
         for run in (*writing.values(), *reading.values()):

@@ -1,18 +1,18 @@
-"""Verdicts: what is met, what is not told apart from its bound, and what must be explained."""
+"""Tests of targets, verdicts and reasons."""
 
 import pytest
 import targets
-from targets import EVEN, FLOOR, MET, MISSED, OPEN, Target, faults, judged, key, verdict
+from targets import BASELINE, EVEN, MET, MISSED, OPEN, Target, faults, judged, key, verdict
 
 
 def row(ratio, quartiles, name="a/b", **more):
-    """A row in which ours takes so many times what the rival takes."""
+    """Return a row with a ratio of ampscale to another implementation."""
     over = {"ratio": ratio, "quartiles": quartiles}
-    ours = {"name": "ampscale", "kind": "ours", "over": {"rival": over}, "over_floor": over, **more}
-    return {"id": name, "cells": [ours, {"name": "rival", "kind": "rival"}, {"name": "third", "absent": "not installed"}]}
+    ours = {"name": "ampscale", "kind": "ours", "over": {"other": over}, "over_baseline": over, **more}
+    return {"id": name, "cells": [ours, {"name": "other", "kind": "other"}, {"name": "third", "absent": "not installed"}]}
 
 
-@pytest.mark.parametrize("over", ["rival", FLOOR])
+@pytest.mark.parametrize("over", ["other", BASELINE])
 @pytest.mark.parametrize(
     ("ratio", "quartiles", "expected"),
     [
@@ -24,40 +24,40 @@ def row(ratio, quartiles, name="a/b", **more):
         (2.0, [1.9, 2.1], MISSED),
     ],
 )
-def test_a_ratio_is_judged_by_its_bound_and_its_spread(over, ratio, quartiles, expected):
-    """Above the bound by less than half the interquartile range is even, and more is missed."""
+def test_verdict_depends_on_bound_and_spread(over, ratio, quartiles, expected):
+    """A ratio that exceeds the bound by at most half the interquartile range is "within the spread"."""
     assert verdict(Target("a/*", over, 1.0, ""), row(ratio, quartiles))["verdict"] == expected
 
 
 @pytest.mark.parametrize(("value", "error", "expected"), [(4, 0, MET), (5, 0, MISSED), (4.05, 0.1, EVEN)])
-def test_a_value_is_judged_by_its_bound_and_its_error(value, error, expected):
-    """A size in bytes has none; an exponent has that of its fit."""
+def test_verdict_of_a_value_depends_on_its_error(value, error, expected):
+    """A size in bytes has no error; an exponent has the standard error of its fit."""
     assert verdict(Target("a/*", None, 4, ""), row(1, [1, 1], value=value, error=error))["verdict"] == expected
 
 
-def test_what_was_not_measured_is_not_judged():
-    """A rival that is absent, and one of ours that is not there."""
+def test_unmeasured_contender_has_no_verdict():
+    """A contender is absent if it cannot be measured, or missing in the row."""
     assert verdict(Target("a/*", "third", 1.0, ""), row(1, [1, 1]))["verdict"] == OPEN
-    assert verdict(Target("a/*", "rival", 1.0, "", of="other"), row(1, [1, 1]))["verdict"] == OPEN
+    assert verdict(Target("a/*", "other", 1.0, "", of="missing"), row(1, [1, 1]))["verdict"] == OPEN
 
 
-def test_a_pattern_binds_each_row_that_matches(monkeypatch):
-    """And each has its own verdict and its own reason."""
-    target = Target("a/*", "rival", 1.0, "words")
+def test_target_applies_to_all_matching_rows(monkeypatch):
+    """Each row has a verdict and a reason of its own."""
+    target = Target("a/*", "other", 1.0, "description")
     monkeypatch.setattr(targets, "TARGETS", (target,))
     rows = [row(2.0, [2, 2], "a/1"), row(2.0, [2, 2], "a/2"), row(0.5, [0.5, 0.5], "a/3"), row(9, [9, 9], "b/1")]
-    found = judged(rows, {key(target, "a/1"): "why"})
-    assert [(one["row"], one["verdict"], one["reason"]) for one in found] == [
+    verdicts = judged(rows, {key(target, "a/1"): "why"})
+    assert [(row["row"], row["verdict"], row["reason"]) for row in verdicts] == [
         ("a/1", MISSED, "why"),
         ("a/2", MISSED, None),
         ("a/3", MET, None),
     ]
-    assert len(faults(found)) == 1
-    assert "a/2" in faults(found)[0]
+    assert len(faults(verdicts)) == 1
+    assert "a/2" in faults(verdicts)[0]
 
 
-def test_each_reason_is_of_a_target_and_says_something():
-    """A reason of nothing would be read by nobody."""
+def test_reasons_belong_to_targets():
+    """Each reason has more than eight words."""
     for name, text in targets.read_reasons().items():
         assert targets.is_of_a_target(name), name
         assert len(text.split()) > 8

@@ -1,4 +1,4 @@
-"""Rows that are not of times: counts, memory and growth."""
+"""Tests of the rows of counts, memory and growth."""
 
 import gc
 import math
@@ -18,15 +18,15 @@ from ampscale.core.machine import transition
 MIB = 2**20
 
 
-def test_a_power_is_fitted_as_its_exponent():
-    """Without error."""
+def test_fit_of_a_power_is_its_exponent():
+    """The standard error is zero."""
     exponent, error = growth_rows.fitted([(10**k, 3e-9 * (10**k) ** 1.2) for k in range(3, 9)])
     assert exponent == pytest.approx(1.2)
     assert error == pytest.approx(0, abs=1e-7)
 
 
-def test_a_fit_has_the_standard_error_of_its_slope():
-    """As it is computed by hand for four points."""
+def test_fit_returns_the_standard_error_of_the_slope():
+    """The expected values are computed by hand for four points."""
     points = [(math.exp(x), math.exp(y)) for x, y in ((0, 0.1), (1, 0.9), (2, 2.2), (3, 2.9))]
     exponent, error = growth_rows.fitted(points)
     assert exponent == pytest.approx(0.97)
@@ -38,14 +38,14 @@ def test_a_fit_has_the_standard_error_of_its_slope():
     ("cpu", "slug"),
     [("Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz", "intel-xeon-platinum-8481c"), ("AMD EPYC Processor", "amd-epyc")],
 )
-def test_a_processor_gives_a_file_its_name(cpu, slug):
-    """Without what every name has."""
+def test_slug_of_a_processor_name(cpu, slug):
+    """Trademarks, frequencies and the word "processor" are left out."""
     assert machine.slug(cpu) == slug
 
 
 @pytest.fixture
 def few_objects():
-    """A collection of garbage before each measurement need not look at what libraries have made."""
+    """Exclude the libraries' objects from the garbage collection before each measurement."""
     gc.freeze()
     yield
     gc.unfreeze()
@@ -53,8 +53,8 @@ def few_objects():
 
 @pytest.mark.parametrize("size", [3 * MIB, 50 * MIB])
 @pytest.mark.usefixtures("few_objects")
-def test_tracemalloc_sees_what_numpy_allocates(size):
-    """At the peak, whether it is kept or not. Other threads of this process may allocate too, so it is the least of a few."""
+def test_traced_returns_the_peak_of_numpy(size):
+    """Other threads of this process may allocate memory too, so the test uses the smallest of three measurements."""
 
     def least(run):
         return min(memory_rows.traced(run) for _ in range(3))
@@ -64,10 +64,10 @@ def test_tracemalloc_sees_what_numpy_allocates(size):
     assert least(lambda: [np.empty(size, np.uint8).sum() for _ in range(3)]) == with_a_buffer_of_the_sum
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the peak of the resident set is begun anew on Linux alone")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can reset the peak of the resident set")
 @pytest.mark.usefixtures("few_objects")
-def test_the_resident_set_grows_by_what_is_touched():
-    """At the peak, although it is gone afterwards; also where the C library would keep it."""
+def test_resident_returns_the_peak_of_the_resident_set():
+    """Memory that was freed during the call is included."""
 
     def touch():
         for _ in range(3):
@@ -79,8 +79,8 @@ def test_the_resident_set_grows_by_what_is_touched():
     assert memory_rows.resident(lambda: None) <= MIB
 
 
-def test_calls_of_numpy_are_counted_in_our_modules():
-    """An update of the machine's definition makes some, and methods of arrays count; a look at a list makes none."""
+def test_calls_of_numpy_are_counted():
+    """Calls from ampscale's modules and methods of arrays are counted; calls of other functions are not."""
     rule, array = LossScaleRule(), np.ones(10)
     state = rule.init()
     assert count_rows.numpy_calls(lambda: transition(rule, state, np.asarray(True))) > 10
@@ -88,8 +88,8 @@ def test_calls_of_numpy_are_counted_in_our_modules():
     assert count_rows.numpy_calls(lambda: sorted([3, 1])) == 0
 
 
-def test_nothing_is_left_of_the_counting():
-    """The functions are NumPy's own again."""
+def test_counting_restores_numpy():
+    """NumPy's functions and the profiler are restored."""
     before = dict(vars(array_api_compat.numpy))
     count_rows.numpy_calls(lambda: None)
     assert dict(vars(array_api_compat.numpy)) == before
@@ -97,8 +97,8 @@ def test_nothing_is_left_of_the_counting():
     assert sys.getprofile() is None
 
 
-def test_torchs_operators_and_reads_are_counted():
-    """A foreach function is one; bool, float and item are reads."""
+def test_operators_and_reads_of_torch_are_counted():
+    """A foreach function counts as one operator; bool, float and item are reads."""
     torch = pytest.importorskip("torch")
     tensors = [torch.ones(5) for _ in range(7)]
     assert count_rows.torch_tally(lambda: torch._foreach_mul_(tensors, 2.0)) == (1, 0)
@@ -106,8 +106,8 @@ def test_torchs_operators_and_reads_are_counted():
     assert count_rows.torch_tally(lambda: (bool(tensors[0][0]), float(tensors[0].sum()), tensors[0].max().item()))[1] == 3
 
 
-def test_jaxs_programs_and_reads_are_counted():
-    """A jitted function is one program; each eager operation is one."""
+def test_programs_and_reads_of_jax_are_counted():
+    """A jitted function is one program, as is each eager operation."""
     jax = pytest.importorskip("jax")
     import jax.numpy as jnp
 

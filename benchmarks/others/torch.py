@@ -1,4 +1,4 @@
-"""torch's own ways: the scaler that everybody uses, the kernel below it, and its foreach functions."""
+"""Torch implementations: `torch.amp.GradScaler`, the kernel below it, and the foreach functions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,21 +9,21 @@ from ours import CLIP, FINITE, GLOBAL, NORM, UNSCALE
 
 Tensors = list[torch.Tensor]
 Contenders = list[Contender | Absent]
-REFUSED = "it refuses float16 gradients"
+REJECTED = "rejects float16 gradients"
 
 
 class NoStep(torch.optim.Optimizer):
-    """An optimizer that does nothing in its step, so that a scaler's own work is left."""
+    """Optimizer whose step does nothing, so that only a scaler's work is measured."""
 
     def __init__(self, params: Any) -> None:
         super().__init__(params, {})
 
     def step(self, closure: Any = None) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def holding(gradients: Tensors) -> NoStep:
-    """An optimizer whose parameters have these gradients; their values lie in the same memory, where they take no room."""
+    """Return an optimizer whose parameters have these gradients. Their values share the memory of the gradients."""
     params = [torch.nn.Parameter(gradient, requires_grad=True) for gradient in gradients]
     for param, gradient in zip(params, gradients, strict=True):
         param.grad = gradient.detach()
@@ -31,32 +31,32 @@ def holding(gradients: Tensors) -> NoStep:
 
 
 def scaler_of(make: Callable[..., Any], scale: float) -> Any:
-    """A scaler that has scaled a loss, and does not grow."""
+    """Return a scaler that has scaled a loss, and whose scale does not grow."""
     scaler = make("cpu", init_scale=scale, growth_interval=2**31 - 1)
     scaler.scale(torch.ones(()))
     return scaler
 
 
-def contenders(verb: str, gradients: Tensors, scale: float, max_norm: float, refill: Callable[[], object]) -> Contenders:
-    """All ways of torch's to do what the verb does, in place."""
-    if verb in (FINITE, GLOBAL):
-        return [Contender(name, run) for name, run in reading(verb, gradients).items()]
-    ways = {"kernel": kernel(verb, gradients, scale, max_norm), "foreach": foreach(verb, gradients, scale, max_norm)}
-    found = [Contender(f"torch {name}", run, refill) for name, run in ways.items()]
-    return [amp(verb, gradients, scale, max_norm, refill), *found]
+def contenders(operation: str, gradients: Tensors, scale: float, max_norm: float, refill: Callable[[], object]) -> Contenders:
+    """Return torch's implementations of the operation, in place."""
+    if operation in (FINITE, GLOBAL):
+        return [Contender(name, run) for name, run in reading(operation, gradients).items()]
+    ways = {"kernel": kernel(operation, gradients, scale, max_norm), "foreach": foreach(operation, gradients, scale, max_norm)}
+    low_level = [Contender(f"torch {name}", run, refill) for name, run in ways.items()]
+    return [amp(operation, gradients, scale, max_norm, refill), *low_level]
 
 
-def amp(verb: str, gradients: Tensors, scale: float, max_norm: float, refill: Callable[[], object]) -> Contender | Absent:
-    """`torch.amp.GradScaler.unscale_`; and then the norm that `clip_grad_norm_` takes, or all of that."""
+def amp(operation: str, gradients: Tensors, scale: float, max_norm: float, refill: Callable[[], object]) -> Contender | Absent:
+    """Return `torch.amp.GradScaler.unscale_`, followed by `get_total_norm` or `clip_grad_norm_` if the operation has them."""
     if gradients[0].dtype == torch.float16:
-        return Absent("torch.amp", REFUSED)
+        return Absent("torch.amp", REJECTED)
     scaler, optimizer = scaler_of(torch.amp.GradScaler, scale), holding(gradients)
     params = optimizer.param_groups[0]["params"]
     after: Callable[[], object] = {
         UNSCALE: lambda: None,
         NORM: lambda: torch.nn.utils.get_total_norm([param.grad for param in params]),
         CLIP: lambda: torch.nn.utils.clip_grad_norm_(params, max_norm),
-    }[verb]
+    }[operation]
 
     def run() -> None:
         scaler.unscale_(optimizer)
@@ -69,41 +69,41 @@ def amp(verb: str, gradients: Tensors, scale: float, max_norm: float, refill: Ca
     return Contender("torch.amp", run, reset)
 
 
-def kernel(verb: str, gradients: Tensors, scale: float, max_norm: float) -> Callable[[], object]:
-    """The one kernel below `unscale_`, and the foreach norms."""
+def kernel(operation: str, gradients: Tensors, scale: float, max_norm: float) -> Callable[[], object]:
+    """Return the kernel below `unscale_`, followed by foreach norms."""
     flag, inverse = torch.zeros(()), torch.tensor(1 / scale, dtype=torch.float32)
 
     def run() -> object:
         flag.zero_()
         torch._amp_foreach_non_finite_check_and_unscale_(gradients, flag, inverse)
-        return after(verb, gradients, max_norm)
+        return after(operation, gradients, max_norm)
 
     return run
 
 
-def foreach(verb: str, gradients: Tensors, scale: float, max_norm: float) -> Callable[[], object]:
-    """By hand, with the foreach functions that are public or nearly so."""
+def foreach(operation: str, gradients: Tensors, scale: float, max_norm: float) -> Callable[[], object]:
+    """Return code that is written by hand with foreach functions."""
 
     def run() -> object:
         torch._foreach_mul_(gradients, 1 / scale)
-        return finite(gradients), after(verb, gradients, max_norm)
+        return finite(gradients), after(operation, gradients, max_norm)
 
     return run
 
 
-def after(verb: str, gradients: Tensors, max_norm: float) -> object:
-    """The norm, and clipping by it, where the verb has them."""
-    if verb == UNSCALE:
+def after(operation: str, gradients: Tensors, max_norm: float) -> object:
+    """Compute the norm and clip by it, if the operation has these."""
+    if operation == UNSCALE:
         return None
     length = norm(gradients)
-    if verb == CLIP:
+    if operation == CLIP:
         torch._foreach_mul_(gradients, torch.clamp(max_norm / (length + 1e-6), max=1.0))
     return length
 
 
-def reading(verb: str, gradients: Tensors) -> dict[str, Callable[[], object]]:
-    """The ways that change nothing."""
-    if verb == FINITE:
+def reading(operation: str, gradients: Tensors) -> dict[str, Callable[[], object]]:
+    """Return the implementations of operations that only read."""
+    if operation == FINITE:
         return {
             "torch isfinite": lambda: finite(gradients),
             "torch foreach": lambda: torch.isfinite(torch.stack(torch._foreach_norm(gradients, float("inf")))).all(),
@@ -115,25 +115,25 @@ def reading(verb: str, gradients: Tensors) -> dict[str, Callable[[], object]]:
 
 
 def finite(gradients: Tensors) -> torch.Tensor:
-    """As it is written by hand."""
+    """Return the flag, computed as users write it."""
     return torch.stack([gradient.isfinite().all() for gradient in gradients]).all()
 
 
 def norm(gradients: Tensors) -> torch.Tensor:
-    """Of all values, in the dtype of the gradients, as torch has it."""
+    """Return the norm of all values in the dtype of the gradients, as torch does."""
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
 
 
 def update(make: Callable[..., Any]) -> Callable[[], object]:
-    """`update()` after one finite step: what the step has left for it is put back by an assignment, on either side."""
+    """Return `update()` after a finite step. The state before it is restored by an assignment, for either scaler."""
     scaler, optimizer = scaler_of(make, 2.0**16), holding([torch.ones(10)])
     scaler.unscale_(optimizer)
     before = dict(vars(scaler))
     scaler.update()
-    left = {name: value for name, value in before.items() if vars(scaler)[name] is not value}
+    changed = {name: value for name, value in before.items() if vars(scaler)[name] is not value}
 
     def run() -> None:
-        vars(scaler).update(left)
+        vars(scaler).update(changed)
         scaler.update()
 
     return run

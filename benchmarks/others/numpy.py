@@ -1,4 +1,4 @@
-"""NumPy as people write it, and as those write it who look after their memory."""
+"""NumPy implementations: naive code, and careful code that avoids allocations."""
 
 import math
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from ours import CLIP, FINITE, GLOBAL, NORM, UNSCALE
 Arrays = list[np.ndarray]
 
 
-def naive(verb: str, arrays: Arrays, scale: float, max_norm: float) -> Callable[[], object]:
+def naive(operation: str, arrays: Arrays, scale: float, max_norm: float) -> Callable[[], object]:
     """
-    A new array for each result.
+    Return code that allocates an array for each result.
 
-    A float32 scalar makes 16-bit gradients float32, as it must be: 2**16 is infinite in float16. They are cast back.
+    The scale is a float32 scalar, which widens 16-bit gradients to float32, since 2**16 overflows in float16. They are cast back.
     """
     number = np.float32(scale)
 
@@ -39,23 +39,23 @@ def naive(verb: str, arrays: Arrays, scale: float, max_norm: float) -> Callable[
         return math.sqrt(sum(float(np.sum(array.astype(np.float32) ** 2)) for array in values))
 
     calls = {UNSCALE: checked, NORM: normed, CLIP: clipped, FINITE: lambda: finite(arrays), GLOBAL: lambda: norm(arrays)}
-    return calls[verb]
+    return calls[operation]
 
 
-def careful(verb: str, arrays: Arrays, scale: float, max_norm: float) -> Callable[[], object]:
-    """In place, with the masks made beforehand; norms by BLAS, whose sums of float32 are float32."""
+def careful(operation: str, arrays: Arrays, scale: float, max_norm: float) -> Callable[[], object]:
+    """Return code that works in place with preallocated masks; BLAS computes the norms, in float32."""
     number = np.asarray(scale, np.float32)
     largest = max(array.size for array in arrays)
     mask = np.empty(largest, np.bool_)
     wide = None if arrays[0].dtype == np.float32 else np.empty(largest, np.float32)
     flat = [array.reshape(-1) for array in arrays]
 
-    def multiplied(operation: Any, factor: np.ndarray) -> None:
+    def multiplied(function: Any, factor: np.ndarray) -> None:
         for array in flat:
-            operation(array, factor, out=array, dtype=np.float32, casting="unsafe")
+            function(array, factor, out=array, dtype=np.float32, casting="unsafe")
 
     def finite() -> bool:
-        return all([np.isfinite(array, out=mask[: array.size]).all() for array in flat])  # noqa: C419 - no short cut
+        return all([np.isfinite(array, out=mask[: array.size]).all() for array in flat])  # noqa: C419 - a generator would stop at the first False
 
     def norm() -> float:
         return math.sqrt(sum(float(np.dot(array, array)) for array in map(widened, flat)))
@@ -68,9 +68,9 @@ def careful(verb: str, arrays: Arrays, scale: float, max_norm: float) -> Callabl
 
     def run() -> tuple[bool, float | None]:
         multiplied(np.divide, number)
-        good, length = finite(), norm() if verb != UNSCALE else None
-        if verb == CLIP:
+        good, length = finite(), norm() if operation != UNSCALE else None
+        if operation == CLIP:
             multiplied(np.multiply, np.asarray(min(1.0, max_norm / (length + 1e-6)), np.float32))
         return good, length
 
-    return {FINITE: finite, GLOBAL: norm}.get(verb, run)
+    return {FINITE: finite, GLOBAL: norm}.get(operation, run)

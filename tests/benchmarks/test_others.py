@@ -1,0 +1,132 @@
+"""Tests that all contenders of a row compute the same results."""
+
+import math
+from itertools import cycle, product
+
+import numpy as np
+import ours
+import pytest
+from gradients import SCALE, Gradients
+from measure import Absent
+from rows import functional as function_rows
+from shapes import Shape
+
+pytest.importorskip("torch")
+SHAPE = Shape("some", "some", ((40, 50), (40, 50)))
+DTYPES = ("float32", "float16", "bfloat16")
+TOLERANCE = {"float32": 3e-5, "float16": 2e-3, "bfloat16": 2e-2}
+
+
+def expected(operation, dtype):
+    """Return the arrays after the operation, and the norm, in float64."""
+    gradients = Gradients(SHAPE, dtype, SCALE if operation in ours.WRITING else 1.0)
+    arrays = [array.astype(np.float64) / gradients.scale for array in gradients.arrays]
+    norm = math.sqrt(sum(float(np.sum(np.square(array))) for array in arrays))
+    factor = min(1.0, gradients.max_norm / norm) if operation == ours.CLIP else 1.0
+    return [array * factor for array in arrays], norm
+
+
+def numbers(value):
+    """Return all values in a result as float64 NumPy arrays."""
+    if isinstance(value, list | tuple):
+        return [number for item in value for number in numbers(item)]
+    if value is None:
+        return []
+    if type(value).__module__.startswith("torch"):
+        value = value.detach().float().numpy()
+    return [np.asarray(value).astype(np.float64)]
+
+
+def run(section, operation, dtype, monkeypatch):
+    """Yield each contender's name, its result, and the contents of the gradients after the call."""
+    made = []
+
+    def kept(*arguments):
+        made.append(Gradients(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(function_rows, "Gradients", kept)
+    with np.errstate(all="ignore"):
+        for each in function_rows.contenders(section, operation, dtype, SHAPE, SCALE, quick=False):
+            if isinstance(each, Absent) or each.kind == "baseline":
+                continue
+            if each.reset is not None:
+                each.reset()
+            returned = each.run()
+            yield each.name, returned, [array.astype(np.float64) for array in made[0].arrays]
+
+
+def close(actual, expected, dtype):
+    """Return True if the arrays are equal to the precision of the dtype."""
+    return all(
+        left.shape == right.shape and np.allclose(left, right, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * 1e-3)
+        for left, right in zip(actual, expected, strict=True)
+    )
+
+
+@pytest.mark.parametrize("section", ["numpy", "torch", "two-threads"])
+def test_contenders_unscale(section, monkeypatch):
+    """They return the unscaled gradients or change them in place, and clip them if the operation does."""
+    for operation, dtype in product(ours.WRITING, DTYPES):
+        arrays, _ = expected(operation, dtype)
+        names = []
+        for name, returned, left in run(section, operation, dtype, monkeypatch):
+            names.append(name)
+            in_place = close(left, arrays, dtype)
+            assert in_place or close(numbers(returned)[: len(arrays)], arrays, dtype), (name, operation, dtype)
+            assert in_place or name == "naive" or (operation == ours.CLIP and name.startswith("ampscale")), (
+                name,
+                operation,
+                dtype,
+            )
+        assert len(names) >= 3
+
+
+@pytest.mark.parametrize(("section", "least"), [("numpy", 4), ("torch", 3)])
+def test_contenders_compute_the_norm(section, least, monkeypatch):
+    """Contenders that return a norm return the same one."""
+    for operation, dtype in product([ours.NORM, ours.GLOBAL], DTYPES):
+        _, norm = expected(operation, dtype)
+        seen = 0
+        for name, returned, _ in run(section, operation, dtype, monkeypatch):
+            scalars = [float(number) for number in numbers(returned) if number.shape == ()]
+            seen += any(number == pytest.approx(norm, rel=TOLERANCE[dtype]) for number in scalars)
+            assert not scalars or seen, (name, operation, dtype)
+        assert seen >= least, (operation, dtype)
+
+
+@pytest.mark.parametrize("section", ["numpy", "torch"])
+def test_contenders_detect_non_finite_values(section, monkeypatch):
+    """They return True if all values are finite."""
+    for bad in (math.nan, math.inf, None):
+
+        class Spoilt(Gradients):
+            def refill(self, bad=bad):
+                super().refill()
+                if bad is not None:
+                    self.arrays[1][3] = bad
+
+        monkeypatch.setattr(function_rows, "Gradients", Spoilt)
+        for each in function_rows.contenders(section, ours.FINITE, "float32", SHAPE, SCALE, quick=False):
+            if each.kind != "baseline":
+                (finite,) = numbers(each.run())
+                assert bool(finite) == (bad is None), (each.name, bad)
+
+
+@pytest.mark.parametrize(("operation", "dtype"), [*zip(ours.OPERATIONS, cycle(DTYPES), strict=False)])
+def test_jax_contenders_compute_the_same(operation, dtype, monkeypatch):
+    """They are ampscale, eager and jitted, jax.numpy, and jmp and flax if they are installed."""
+    pytest.importorskip("jax")
+    arrays, norm = expected(operation, dtype)
+    names = []
+    for name, returned, _ in run("jax", operation, dtype, monkeypatch):
+        names.append(name)
+        values = numbers(returned)
+        if operation in ours.WRITING:
+            assert close(values[: len(arrays)], arrays, dtype), name
+        scalars = [float(number) for number in values if number.shape == ()]
+        if operation in (ours.NORM, ours.CLIP, ours.GLOBAL):
+            assert any(number == pytest.approx(norm, rel=TOLERANCE[dtype]) for number in scalars), name
+        if operation != ours.GLOBAL:
+            assert 1.0 in scalars, name
+    assert {"ampscale", "ampscale, jitted", "jax.numpy"} <= set(names)
