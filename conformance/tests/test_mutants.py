@@ -1,4 +1,4 @@
-"""The mutants: each is accused by its clause, nothing in the suite is too much, and the audit would tell if it were not so."""
+"""Tests of the mutants and of their audit: a case of its clause kills each mutant, and the audit reports redundant cases."""
 
 import linecache
 import math
@@ -12,53 +12,53 @@ from ampscale_conformance.model.case import CHAPTERS, Case, case
 from ampscale_conformance.model.clauses import clauses
 from mutants import mutants_of, table
 from mutants.audit import audit, main
-from mutants.places import SUBJECT, files_of, written
-from mutants.plain import GivesUpError, Plain
+from mutants.expectations import SUBJECT, expectations_in, files_of
+from mutants.plain import Plain, PublishedScalerError
 from run import odd_cases
 
 from ampscale.presets import deepspeed
 
 ALL = mutants.MUTANTS
-LONG = ("STEP-resume", "BACKENDS-no-host-sync")  # clauses whose cases start processes, or trace
+LONG = ("STEP-resume", "BACKENDS-no-host-sync")  # clauses whose cases start processes or trace functions
 
 
 def test_a_class_becomes_a_mutant():
-    """It has its name, which is its own, and is made with what it claims; each chapter has some, of clauses that exist."""
+    """The name is unique, and the decorator's arguments are its claims. Each chapter has mutants, all of existing clauses."""
     assert [mutant.name for mutant in TABLE] == ["is-seven", "is-negative", "is-fine"]
     info = TABLE[1].make().info
     assert (info.preset, info.capabilities, info.level) == ("paddle", {"resume"}, 1)
     assert len(ALL) == len({mutant.name for mutant in ALL}) >= 300
     assert all(mutants_of(chapter) for chapter in CHAPTERS)
-    assert all(mutant.clause in clauses() and mutant.story and mutant.make() is not mutant.make() for mutant in ALL)
+    assert all(mutant.clause in clauses() and mutant.source and mutant.make() is not mutant.make() for mutant in ALL)
     with pytest.raises(AttributeError, match="has no attribute 'MUTANT'"):
         _ = mutants.MUTANT
 
 
 def survivors(chosen):
-    """Those that no case of their clause accuses."""
+    """Return the names of the mutants that no case of their clause kills."""
     cases = {mutant.clause: [case for case in every_case() if case.clause == mutant.clause] for mutant in chosen}
     return [mutant.name for mutant in chosen if all(check(mutant.make(), cases=[case]).ok for case in cases[mutant.clause])]
 
 
-@pytest.mark.slow  # `make conform-audit` asks the same of all mutants
+@pytest.mark.slow  # `make conform-audit` checks the same for all mutants
 @pytest.mark.parametrize("chapter", CHAPTERS)
-def test_mutants_are_accused_by_their_clause(chapter):
-    """Those that take long, since they start processes or trace with JAX and torch, are in the test below."""
+def test_a_case_of_its_clause_kills_each_mutant(chapter):
+    """The next test covers the slow ones, which start processes or trace with JAX and torch."""
     assert survivors([mutant for mutant in mutants_of(chapter) if mutant.clause not in LONG]) == []
 
 
 @pytest.mark.slow
-def test_slow_mutants_are_accused_by_their_clause():
-    """The audit of the mutants asks them too."""
+def test_a_case_of_its_clause_kills_each_slow_mutant():
+    """The audit of the mutants includes them."""
     assert survivors([mutant for mutant in ALL if mutant.clause in LONG]) == []
 
 
-def test_their_root_holds_where_it_gives_up():
-    """A step in which it gives up leaves the scaler as it was."""
+def test_an_error_leaves_the_conforming_scaler_unchanged():
+    """At `min_scale`, DeepSpeed's rule raises an error instead of backing off."""
     plain = Plain("deepspeed")
     handle = plain.create(deepspeed(init_scale=1.0, hysteresis=1))
     before = dict(vars(handle))
-    with pytest.raises(GivesUpError, match=r"an overflow at a scale of 1\.0"):
+    with pytest.raises(PublishedScalerError, match=r"an overflow at a scale of 1\.0"):
         plain.update(handle, False)
     assert vars(handle) == before
 
@@ -66,169 +66,170 @@ def test_their_root_holds_where_it_gives_up():
 # --- the audit, on a suite of three cases
 
 
-def asked_of(subject):
-    """The scale, of which two things are expected."""
+def check_scale(subject):
+    """Check the scale with two expectations."""
     scale = subject.read_scale(subject.create(subject.rule()))
-    subject.expect(scale > 0, "wanted a positive scale")
-    subject.expect(scale != 7, "wanted any scale but 7")
+    subject.expect(scale > 0, "expected a positive scale")
+    subject.expect(scale != 7, "expected any scale except 7")
 
 
-def helped(subject):
-    """By way of another."""
-    asked_of(subject)
+def check_indirectly(subject):
+    """Check the scale through another helper."""
+    check_scale(subject)
 
 
 @case("MACHINE-state", 0, "seven: the scale is 7")
 def is_not_seven(subject):
-    """Sees both faults."""
-    helped(subject)
+    """Detect both bugs."""
+    check_indirectly(subject)
 
 
 @case("MACHINE-pure", 0, "seven: the scale is 7")
 def is_not_seven_either(subject):
-    """Sees them too, for another clause."""
-    helped(subject)
+    """Detect both bugs, for another clause."""
+    check_indirectly(subject)
 
 
-TABLE, wrong = table()
-TEXTS, wrong_in_words = table()
+TABLE, breaks = table()
+TEXTS, breaks_with_text = table()
 
 
-@wrong("MACHINE-state", "a test")
+@breaks("MACHINE-state", "a test")
 class IsSeven(Plain):
-    """Shows 7."""
+    """Implementation that returns 7 as the scale."""
 
     def read_scale(self, handle):
         return 7.0
 
 
-@wrong("MACHINE-state", "a test", "paddle", capabilities=("resume",))
+@breaks("MACHINE-state", "a test", "paddle", capabilities=("resume",))
 class IsNegative(Plain):
-    """Shows -1."""
+    """Implementation that returns -1 as the scale."""
 
     def read_scale(self, handle):
         return -1.0
 
 
-@wrong("MACHINE-backoff", "a test")
+@breaks("MACHINE-backoff", "a test")
 class IsFine(Plain):
-    """Has no fault."""
+    """Implementation without a bug."""
 
 
 HERE = Path(__file__)
 
 
 def audited(cases, table, files=(HERE,)):
-    """The audit of these cases, whose expectations are in this file."""
+    """Audit cases whose expectations are in this file."""
     return audit(cases, table, files)
 
 
-def lines(places):
-    """The lines that places stand for."""
-    return [linecache.getline(*place).strip() for place in sorted(places)]
+def lines(locations):
+    """Return the source lines of locations."""
+    return [linecache.getline(*location).strip() for location in sorted(locations)]
 
 
-def test_a_mutant_without_a_case_of_its_clause_is_not_caught():
-    """That a case of another clause sees it does not count."""
-    assert [mutant.name for mutant in audited([is_not_seven], TABLE).uncaught()] == ["is-fine"]
-    assert [mutant.name for mutant in audited([is_not_seven_either], TABLE[:1]).uncaught()] == ["is-seven"]
+def test_a_mutant_without_a_case_of_its_clause_survives():
+    """A case of another clause does not kill it."""
+    assert [mutant.name for mutant in audited([is_not_seven], TABLE).survivors()] == ["is-fine"]
+    assert [mutant.name for mutant in audited([is_not_seven_either], TABLE[:1]).survivors()] == ["is-seven"]
 
 
-def test_a_case_is_necessary_where_a_mutant_is_caught_by_it_alone():
-    """Two cases that see the same are each too much, and so is one whose clause has no mutant."""
-    again = Case("again", "MACHINE-state", 0, "", asked_of)
-    assert audited([is_not_seven], TABLE).idle_cases() == []
-    assert audited([is_not_seven, again], TABLE).idle_cases() == [is_not_seven, again]
-    assert audited([is_not_seven, is_not_seven_either], TABLE).idle_cases() == [is_not_seven_either]
+def test_a_case_is_redundant_unless_it_alone_kills_a_mutant():
+    """Two cases that detect the same bugs are both redundant, and so is one whose clause has no mutant."""
+    again = Case("again", "MACHINE-state", 0, "", check_scale)
+    assert audited([is_not_seven], TABLE).redundant_cases() == []
+    assert audited([is_not_seven, again], TABLE).redundant_cases() == [is_not_seven, again]
+    assert audited([is_not_seven, is_not_seven_either], TABLE).redundant_cases() == [is_not_seven_either]
 
 
 EXPECTING = [
-    'subject.expect(scale > 0, "wanted a positive scale")',
-    'subject.expect(scale != 7, "wanted any scale but 7")',
-    "asked_of(subject)",
-    "helped(subject)",
+    'subject.expect(scale > 0, "expected a positive scale")',
+    'subject.expect(scale != 7, "expected any scale except 7")',
+    "check_scale(subject)",
+    "check_indirectly(subject)",
 ]
 
 
-def test_an_expectation_is_necessary_where_a_mutant_is_caught_by_it_alone():
-    """Without the mutant it is too much; every line on the way to it is one, the calls of helpers too."""
-    assert lines(audited([is_not_seven], TABLE).places) == EXPECTING
-    assert len(audited([is_not_seven, is_not_seven_either], TABLE).places) == len(EXPECTING) + 1
-    assert audited([is_not_seven], TABLE).idle_places() == []
-    assert lines(audited([is_not_seven], TABLE[1:]).idle_places()) == EXPECTING[1:2]
-    again = Case("again", "MACHINE-state", 0, "", lambda subject: asked_of(subject))
-    assert lines(audited([is_not_seven, again], TABLE).idle_places()) == [
+def test_an_expectation_is_redundant_unless_it_alone_kills_a_mutant():
+    """Calls of helpers that contain expectations count as expectations."""
+    assert lines(audited([is_not_seven], TABLE).expectations) == EXPECTING
+    assert len(audited([is_not_seven, is_not_seven_either], TABLE).expectations) == len(EXPECTING) + 1
+    assert audited([is_not_seven], TABLE).redundant_expectations() == []
+    assert lines(audited([is_not_seven], TABLE[1:]).redundant_expectations()) == EXPECTING[1:2]
+    again = Case("again", "MACHINE-state", 0, "", lambda subject: check_scale(subject))
+    assert lines(audited([is_not_seven, again], TABLE).redundant_expectations()) == [
         *EXPECTING[2:],
-        'again = Case("again", "MACHINE-state", 0, "", lambda subject: asked_of(subject))',
+        'again = Case("again", "MACHINE-state", 0, "", lambda subject: check_scale(subject))',
     ]
 
 
 ODD = Path(odd_cases.__file__)
 
 
-def test_a_case_goes_on_without_an_expectation():
-    """Of two that see the same each is too much."""
-    idle = audited([odd_cases.is_not_seven_twice], TABLE[:1], [ODD]).idle_places()
-    assert 'subject.expect(scale != 7, "wanted another scale")' in lines(idle)
-    assert 'subject.expect(scale != 7, "still wanted another scale")' in lines(idle)
+def test_a_case_continues_after_a_disabled_expectation():
+    """Two expectations that detect the same bug are both redundant."""
+    redundant = audited([odd_cases.is_not_seven_twice], TABLE[:1], [ODD]).redundant_expectations()
+    assert sum(line.startswith("subject.expect(scale != 7, ") for line in lines(redundant)) == 2
 
 
-def test_what_keeps_a_case_from_an_error_is_necessary():
-    """A case that breaks accuses nobody, and one that breaks with all its expectations is an error of the suite."""
-    idle = audited([odd_cases.has_a_logarithm], TABLE[1:2], [ODD]).idle_places()
-    assert 'subject.expect(scale > 0, "wanted one with a logarithm")' not in lines(idle)
+def test_an_expectation_that_prevents_an_error_is_not_redundant():
+    """A case that raises an error kills no mutant. If it does so with all its expectations, the error is the suite's."""
+    redundant = audited([odd_cases.has_a_logarithm], TABLE[1:2], [ODD]).redundant_expectations()
+    assert not any(line.startswith("subject.expect(scale > 0, ") for line in lines(redundant))
     broken = Case("broken", "MACHINE-state", 0, "", lambda _: math.log2(-1))
     with pytest.raises(ValueError, match="math domain error"):
         audited([broken], TABLE)
 
 
-def test_expectations_on_trees_are_places_too():
-    """Of `Subject` those alone that are written there, but not the one through which all go."""
-    places = audited([odd_cases.has_nothing], TABLE, [ODD, SUBJECT]).places
-    assert 'subject.expect_same([None], [None], "a tree")' in lines(places)
-    assert {place for place in places if place[0] == str(SUBJECT)} == written([SUBJECT])
-    assert "raise Failed(message)" not in lines(places)
-    assert lines(written([ODD])) == lines(place for place in places if place[0] == str(ODD))
+def test_expectations_on_trees_are_included():
+    """Of `Subject`, only its own expectations are included, without the `raise Failed` that all of them use."""
+    expectations = audited([odd_cases.has_nothing], TABLE, [ODD, SUBJECT]).expectations
+    assert 'subject.expect_same([None], [None], "a tree")' in lines(expectations)
+    assert {location for location in expectations if location[0] == str(SUBJECT)} == expectations_in([SUBJECT])
+    assert "raise Failed(message)" not in lines(expectations)
+    assert lines(expectations_in([ODD])) == lines(location for location in expectations if location[0] == str(ODD))
 
 
-@wrong_in_words("MACHINE-state", "a test")
+@breaks_with_text("MACHINE-state", "a test")
 class IsText(Plain):
-    """Shows words."""
+    """Implementation that returns the scale as text."""
 
     def read_scale(self, handle):
         return "1024"
 
 
-def test_what_the_subject_raises_by_itself_is_an_expectation():
-    """Of its lines those are too much that no mutant meets."""
-    found = audited([is_not_seven], TEXTS, [SUBJECT])
-    met = set(found.places) - set(found.idle_places())
-    assert lines(met) == ['raise Failed(f"{what}: wanted a float, got {seen(value)}")']
+def test_an_error_that_subject_raises_is_an_expectation():
+    """Its lines that no mutant reaches are redundant."""
+    results = audited([is_not_seven], TEXTS, [SUBJECT])
+    needed = set(results.expectations) - set(results.redundant_expectations())
+    [line] = lines(needed)
+    assert line.startswith("raise Failed(")
+    assert "a float" in line
 
 
-def test_the_files_of_a_chapter_are_its_module_and_what_it_is_made_of():
-    """Those beside it that it imports, and those that they import."""
+def test_the_files_of_a_chapter_are_its_module_and_its_imports():
+    """Only modules of the same package are included, transitively."""
     machine = {"machine", "machine_variants", "machine_handles", "machine_lockstep"}
     assert {file.stem for file in files_of(["machine"])} == machine
     assert {file.stem for file in files_of()} >= {*CHAPTERS, *machine, "subject"}
 
 
-def test_what_is_too_much_is_told(capsys, monkeypatch):
-    """Each with its name or its line, and the exit status says so too."""
+def test_main_reports_survivors_and_redundancies(capsys, monkeypatch):
+    """Each has its name or its line, and the exit status is 1."""
     monkeypatch.setattr("mutants.audit.mutants_of", lambda _: TABLE)
     monkeypatch.setattr("mutants.audit.suite.every_case", lambda: [is_not_seven, is_not_seven_either])
     monkeypatch.setattr("mutants.audit.files_of", lambda _: [HERE])
     monkeypatch.setattr("mutants.audit.CHAPTERS", ("machine",))
     assert main([]) == 1
     assert capsys.readouterr().out.splitlines() == [
-        "is-seven: MACHINE-state, by is-not-seven; and by 1 of other clauses",
-        "is-negative: MACHINE-state, by is-not-seven; and by 1 of other clauses",
-        "is-fine: MACHINE-backoff, by NOTHING; and by 0 of other clauses",
+        "is-seven: MACHINE-state, killed by is-not-seven; fails 1 cases of other clauses",
+        "is-negative: MACHINE-state, killed by is-not-seven; fails 1 cases of other clauses",
+        "is-fine: MACHINE-backoff, killed by NOTHING; fails 0 cases of other clauses",
         "3 mutants, 2 cases, 5 lines of expectations",
-        "0 cases are the only one, of any clause, to accuse some mutant",
-        "not caught: is-fine, by MACHINE-backoff",
-        "not necessary: case is-not-seven-either, MACHINE-pure",
-        f"not necessary: {HERE}:{is_not_seven_either.run.__code__.co_firstlineno + 3}: helped(subject)",
+        "0 cases are the only one, of any clause, that some mutant fails",
+        "survives: is-fine, MACHINE-backoff",
+        "redundant: case is-not-seven-either, MACHINE-pure",
+        f"redundant: {HERE}:{is_not_seven_either.run.__code__.co_firstlineno + 3}: check_indirectly(subject)",
     ]
     monkeypatch.setattr("mutants.audit.mutants_of", lambda _: TABLE[:2])
     monkeypatch.setattr("mutants.audit.suite.every_case", lambda: [is_not_seven])

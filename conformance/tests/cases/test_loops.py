@@ -52,10 +52,14 @@ def test_a_plain_loop_is_right():
     ("mutant", "case", "message"),
     [
         ("steps-twice", "step-twice-is-refused", "after call 3, step: wanted step to raise here, and it did not"),
-        ("moves-in-step", "the-scale-stands-until-update", "after call 3, step: wanted a scale of 1024.0, got 2048.0"),
-        ("tells-of-every-step", "step-tells-whether-it-stepped", "after call 5, step: wanted it to return False, got True"),
-        ("step-does-not-look", "step-skips-an-overflow-of-its-own", r"after call 2, step: parameters\[0\]: .*"),
-        ("tells-the-scaled-loss", "the-loss-is-unscaled", "step 1: loss: wanted -2.0, got -2048.0"),
+        ("updates-in-step", "the-scale-stands-until-update", "after call 3, step: wanted a scale of 1024.0, got 2048.0"),
+        (
+            "reports-every-step",
+            "step-tells-whether-it-stepped",
+            "after call 5, step: wanted it to return False, got True",
+        ),
+        ("step-does-not-check", "step-skips-an-overflow-of-its-own", r"after call 2, step: parameters\[0\]: .*"),
+        ("reports-the-scaled-loss", "the-loss-is-unscaled", "step 1: loss: wanted -2.0, got -2048.0"),
         (
             "clips-each-array",
             "clips-all-gradients-by-one-coefficient",
@@ -66,8 +70,12 @@ def test_a_plain_loop_is_right():
             "the-first-rank-decides-for-all",
             r"after step 1, -\+\+: wanted 512.0 on every rank, got \[512.0, 1024.0.*",
         ),
-        ("loses-its-floor-compiled", "compiled-it-moves-to-the-same-scales", "after step 12 of .*: 64.0 as it is, 32.0 compiled"),
-        ("saves-a-place-in-memory", "another-process-goes-on", "in another process, load raised IndexError.*"),
+        (
+            "loses-minimum-compiled",
+            "compiled-it-moves-to-the-same-scales",
+            "after step 12 of .*: 64.0 as it is, 32.0 compiled",
+        ),
+        ("saves-an-index-in-memory", "another-process-goes-on", "in another process, load raised IndexError.*"),
     ],
 )
 def test_a_failure_says_what_was_wanted_and_what_came(mutant, case, message):

@@ -103,7 +103,7 @@ def test_nothing_is_asked_below_the_smallest_normal_number():
 class InWideFloats(Plain):
     """It holds its scale as a Python float, and looks for the end of float32 by itself."""
 
-    def held(self, rule, scale):
+    def rounded(self, rule, scale):
         return float(scale) if abs(scale) <= LARGEST or rule.dtype == "float64" else float("inf")
 
     def operand(self, handle, value):
@@ -185,7 +185,7 @@ def test_a_walk_shows_the_last_reading_of_each_step():
 class NeverGivesUp(Plain):
     """Goes on where the published scaler raises."""
 
-    def gives_up(self, handle, due, scale):
+    def would_raise(self, handle, due, scale):
         return False
 
 

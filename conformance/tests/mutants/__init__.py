@@ -1,8 +1,8 @@
 """
-Wrong implementations, each wrong in one way that was seen in life, by which the suite itself is tested.
+Mutants: implementations with one deliberate bug each, used to test the suite itself. Most bugs were observed in real projects.
 
-A mutant is a right one, `plain.Plain`, with one decision taken otherwise. `audit` proves that the suite accuses each by the
-clause that names its fault, and that no case and no expectation could be left out.
+A mutant is the conforming implementation `plain.Plain` or `loop.Loop` with one method overridden. `audit` proves that a case
+of the clause that a mutant violates kills it, and that no case and no expectation is redundant.
 """
 
 from collections.abc import Callable
@@ -19,50 +19,50 @@ from ampscale_conformance.model.case import CHAPTERS
 @dataclass(frozen=True)
 class Mutant:
     """
-    A wrong implementation.
+    Implementation with one bug.
 
     Args:
-        name: Unique among all mutants; what is wrong with it.
-        clause: The clause that it breaks, and by which it has to be accused.
-        story: Where the fault was seen in life: owner/repo#n, or a project and its version.
-        make: A fresh adapter.
+        name: Description of the bug; unique among all mutants.
+        clause: The clause that it violates, and whose cases must kill it.
+        source: Where the bug was observed: owner/repo#n, or a project and its version.
+        make: Returns a new adapter.
     """
 
     name: str
     clause: str
-    story: str
+    source: str
     make: Callable[[], Adapter]
 
 
 def table() -> tuple[list[Mutant], Callable[..., Callable[[type], type]]]:
     """
-    Return an empty table, and a decorator that enters a class of adapters into it.
+    Return an empty list of mutants, and a decorator that adds a class of adapters to it.
 
-    The decorator takes the clause, the story and the arguments to make the class with: `Plain`'s are what it claims. The
-    mutant's name is the class's: `GrowsOneStepLate` is "grows-one-step-late".
+    The arguments of the decorator are the clause, the source, and the arguments of the class, such as the capabilities that
+    `Plain` claims. The name of the mutant is derived from the class: `GrowsOneStepLate` is "grows-one-step-late".
     """
-    found: list[Mutant] = []
+    mutants: list[Mutant] = []
 
-    def wrong(clause: str, story: str, *arguments: Any, **claims: Any) -> Callable[[type], type]:
-        def entered(kind: type) -> type:
-            name = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in kind.__name__).lstrip("-")
-            found.append(Mutant(name, clause, story, lambda: kind(*arguments, **claims)))
-            return kind
+    def breaks(clause: str, source: str, *arguments: Any, **claims: Any) -> Callable[[type], type]:
+        def add(cls: type) -> type:
+            name = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in cls.__name__).lstrip("-")
+            mutants.append(Mutant(name, clause, source, lambda: cls(*arguments, **claims)))
+            return cls
 
-        return entered
+        return add
 
-    return found, wrong
+    return mutants, breaks
 
 
 @cache
 def mutants_of(chapter: str) -> tuple[Mutant, ...]:
-    """The mutants of one chapter, in the order of its module."""
+    """Return the mutants of one chapter, in the order of its module."""
     name = f"{__name__}.{chapter}"
     return tuple(import_module(name).MUTANTS) if find_spec(name) else ()
 
 
 def __getattr__(name: str) -> Any:
-    """`MUTANTS`, the mutants of all chapters: gathered when asked for, since the chapters' modules import this one."""
+    """Return `MUTANTS`, the mutants of all chapters, lazily: the modules of the chapters import this one."""
     if name == "MUTANTS":
         return tuple(mutant for chapter in CHAPTERS for mutant in mutants_of(chapter))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,10 @@
 """
-Whether the suite is sharp, and nothing in it is too much: `python -m mutants.audit [--chapter NAME ...]`.
+Audit of the suite with mutants: `python -m mutants.audit [--chapter NAME ...]`.
 
-A mutant is caught when a case of the clause that names its fault accuses it; a case of another clause would tell its author the
-wrong thing. Three proofs follow: every mutant is caught; without any one case, some mutant is not; and without any one
-expectation, some mutant is not. An expectation is a line of a case, or of a helper, through which something is expected. The exit
-status is 1 where one of the proofs fails.
+A mutant is killed if it fails a case of the clause that it violates; a failure of another clause would mislead its author. The
+audit proves that every mutant is killed, that without any one case some mutant would survive, and that without any one
+expectation some mutant would survive. An expectation is a line of a case, or of a helper, that calls `expect` directly or
+indirectly. The exit status is 1 if one of the proofs fails.
 """
 
 import argparse
@@ -24,91 +24,91 @@ from ampscale_conformance.model.verdicts import BAD
 from ampscale_conformance.run.check import run
 
 from . import Mutant, mutants_of
-from .places import SUBJECT, Place, callers, files_of, passed, written
+from .expectations import SUBJECT, Location, callers, expectations_in, files_of, traceback_locations
 
-Accusations = dict[str, set[Place]]  # of one mutant: each case that it does not pass, and the lines that it failed through
+Failures = dict[str, set[Location]]  # of one mutant: the ids of the cases that it fails, and the lines of each failure
 
 
 @dataclass(frozen=True)
 class Audit:
     """
-    What came of every mutant under every case.
+    Results of all mutants in all cases.
 
     Args:
         cases: The cases.
         mutants: The mutants.
-        accusations: One entry a mutant, in their order.
-        places: The lines through which something is expected.
+        failures: One entry per mutant, in the same order.
+        expectations: The lines of all expectations.
     """
 
     cases: Sequence[Case]
     mutants: Sequence[Mutant]
-    accusations: Sequence[Accusations]
-    places: Sequence[Place]
+    failures: Sequence[Failures]
+    expectations: Sequence[Location]
 
     @property
-    def own(self) -> list[Accusations]:
-        """Of each mutant the accusations by cases of its clause: what it is caught by."""
+    def kills(self) -> list[Failures]:
+        """Return for each mutant its failures in the cases of its clause."""
         clause = {case.id: case.clause for case in self.cases}
-        pairs = zip(self.mutants, self.accusations, strict=True)
-        return [{case: found[case] for case in found if clause[case] == mutant.clause} for mutant, found in pairs]
+        pairs = zip(self.mutants, self.failures, strict=True)
+        return [{case: failures[case] for case in failures if clause[case] == mutant.clause} for mutant, failures in pairs]
 
-    def uncaught(self) -> list[Mutant]:
-        """The mutants that no case of their clause accuses."""
-        return [mutant for mutant, own in zip(self.mutants, self.own, strict=True) if not own]
+    def survivors(self) -> list[Mutant]:
+        """Return the mutants that no case of their clause kills."""
+        return [mutant for mutant, kills in zip(self.mutants, self.kills, strict=True) if not kills]
 
-    def idle_cases(self) -> list[Case]:
-        """The cases without which every mutant is still caught."""
-        needed = _only(self.own)
+    def redundant_cases(self) -> list[Case]:
+        """Return the cases without which every mutant is still killed."""
+        needed = _only_killers(self.kills)
         return [case for case in self.cases if case.id not in needed]
 
-    def idle_places(self) -> list[Place]:
-        """The expectations without which every mutant is still caught."""
-        own = self.own
-        return [place for place in self.places if not self._needs(place, own)]
+    def redundant_expectations(self) -> list[Location]:
+        """Return the expectations without which every mutant is still killed."""
+        kills = self.kills
+        return [location for location in self.expectations if not self._is_needed(location, kills)]
 
-    def _needs(self, place: Place, own: list[Accusations]) -> bool:
-        """Whether a mutant is not caught when this expectation is left out: one whose every failure goes through it."""
+    def _is_needed(self, location: Location, kills: list[Failures]) -> bool:
+        """Return True if a mutant survives without this expectation: all of its failures pass through it."""
         named = {case.id: case for case in self.cases}
-        for mutant, found in zip(self.mutants, own, strict=True):
-            through = found and all(place in places for places in found.values())
-            if through and not any(accused(named[case], mutant.make, without=place) is not None for case in found):
+        for mutant, failures in zip(self.mutants, kills, strict=True):
+            decisive = failures and all(location in locations for locations in failures.values())
+            if decisive and not any(failure(named[case], mutant.make, without=location) is not None for case in failures):
                 return True
         return False
 
 
 def audit(cases: Sequence[Case], mutants: Sequence[Mutant], files: Sequence[Path]) -> Audit:
-    """Puts every case to every mutant; the expectations are those in these files."""
-    asked: set[Place] = set()
-    accusations = []
+    """Run every case against every mutant. The expectations are those in these files."""
+    executed: set[Location] = set()
+    failures = []
     for mutant in mutants:
-        found = {case.id: accused(case, mutant.make, asked) for case in cases}
-        accusations.append({case: places for case, places in found.items() if places is not None})
+        by_case = {case.id: failure(case, mutant.make, executed) for case in cases}
+        failures.append({case: locations for case, locations in by_case.items() if locations is not None})
     inside = {str(file) for file in files if file != SUBJECT}
-    places = written(files) | {place for place in asked if place[0] in inside}
-    return Audit(cases, mutants, accusations, sorted(places))
+    expectations = expectations_in(files) | {location for location in executed if location[0] in inside}
+    return Audit(cases, mutants, failures, sorted(expectations))
 
 
-def accused(
-    case: Case, make: Callable[[], Adapter], asked: set[Place] | None = None, without: Place | None = None
-) -> set[Place] | None:
+def failure(
+    case: Case, make: Callable[[], Adapter], executed: set[Location] | None = None, without: Location | None = None
+) -> set[Location] | None:
     """
-    The lines through which a case fails; none where the implementation raised.
+    Return the lines of a failure, which are none if the implementation raised an error.
 
     Args:
         case: The case.
-        make: A fresh adapter.
-        asked: Is given the lines through which anything is expected.
-        without: An expectation that is left out.
+        make: Returns a new adapter.
+        executed: Receives the lines of all expectations that are executed.
+        without: Expectation to disable.
 
     Returns:
-        None where the case does not accuse the implementation.
+        None if the implementation does not fail the case.
     """
-    through: set[Place] = set()
+    lines: set[Location] = set()
 
     def expect(_: Subject, holds: bool, message: str) -> None:
-        if asked is not None:
-            asked.update(callers())
+        if executed is not None:
+            executed.update(callers())
         if not holds and without not in callers():
             raise Failed(message)
 
@@ -116,56 +116,61 @@ def accused(
         try:
             case.run(subject)
         except Failed as failed:
-            places = passed(failed.__traceback__)
-            if without not in places:  # what Subject raises by itself cannot be left out alone: the case ends there
-                through.update(places)
+            locations = traceback_locations(failed.__traceback__)
+            if without not in locations:  # an error that Subject itself raises cannot be disabled alone: the case ends there
+                lines.update(locations)
                 raise
 
     try:
         with patch.object(Subject, "expect", expect):
             result = run(replace(case, run=watched), make())
-    except Exception:  # whatever a case meets that an expectation should have kept it from
+    except Exception:  # any error that the disabled expectation would have prevented
         if without is None:
             raise
         return None
-    return through if result.verdict in BAD else None
+    return lines if result.verdict in BAD else None
 
 
-def _only(accusations: Iterable[Accusations]) -> set[str]:
-    """The cases that are the only one to accuse some mutant."""
-    return {case for found in accusations if len(found) == 1 for case in found}
+def _only_killers(failures: Iterable[Failures]) -> set[str]:
+    """Return the ids of the cases that are the only one to kill some mutant."""
+    return {case for cases in failures if len(cases) == 1 for case in cases}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes what was found to stdout; the exit status."""
+    """Write the results to stdout, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m mutants.audit", description=__doc__)
-    parser.add_argument("--chapter", action="append", choices=CHAPTERS, help="of this chapter alone; may be given several times")
+    parser.add_argument("--chapter", action="append", choices=CHAPTERS, help="audit only this chapter; can be repeated")
     chapters = parser.parse_args(arguments).chapter
     cases = _cases_of(chapters) if chapters else suite.every_case()
     mutants = [mutant for chapter in chapters or CHAPTERS for mutant in mutants_of(chapter)]
-    found = audit(cases, mutants, files_of(chapters))
-    idle: list[Mutant | Case | Place] = [*found.uncaught(), *found.idle_cases(), *found.idle_places()]
-    sys.stdout.write("\n".join([*_matrix(found), *map(_complaint, idle)]) + "\n")
-    return 1 if idle else 0
+    results = audit(cases, mutants, files_of(chapters))
+    problems: list[Mutant | Case | Location] = [
+        *results.survivors(),
+        *results.redundant_cases(),
+        *results.redundant_expectations(),
+    ]
+    sys.stdout.write("\n".join([*_matrix(results), *map(_described, problems)]) + "\n")
+    return 1 if problems else 0
 
 
 def _cases_of(chapters: Iterable[str]) -> list[Case]:
     return [case for chapter in chapters for case in import_module(f"{suite.__name__}.{chapter}").CASES]
 
 
-def _matrix(found: Audit) -> Iterator[str]:
-    for mutant, own, every in zip(found.mutants, found.own, found.accusations, strict=True):
-        yield f"{mutant.name}: {mutant.clause}, by {', '.join(own) or 'NOTHING'}; and by {len(every) - len(own)} of other clauses"
-    yield f"{len(found.mutants)} mutants, {len(found.cases)} cases, {len(found.places)} lines of expectations"
-    yield f"{len(_only(found.accusations))} cases are the only one, of any clause, to accuse some mutant"
+def _matrix(results: Audit) -> Iterator[str]:
+    for mutant, kills, failures in zip(results.mutants, results.kills, results.failures, strict=True):
+        others = len(failures) - len(kills)
+        yield f"{mutant.name}: {mutant.clause}, killed by {', '.join(kills) or 'NOTHING'}; fails {others} cases of other clauses"
+    yield f"{len(results.mutants)} mutants, {len(results.cases)} cases, {len(results.expectations)} lines of expectations"
+    yield f"{len(_only_killers(results.failures))} cases are the only one, of any clause, that some mutant fails"
 
 
-def _complaint(idle: Mutant | Case | Place) -> str:
-    if isinstance(idle, Mutant):
-        return f"not caught: {idle.name}, by {idle.clause}"
-    if isinstance(idle, Case):
-        return f"not necessary: case {idle.id}, {idle.clause}"
-    return f"not necessary: {idle[0]}:{idle[1]}: {linecache.getline(*idle).strip()}"
+def _described(problem: Mutant | Case | Location) -> str:
+    if isinstance(problem, Mutant):
+        return f"survives: {problem.name}, {problem.clause}"
+    if isinstance(problem, Case):
+        return f"redundant: case {problem.id}, {problem.clause}"
+    return f"redundant: {problem[0]}:{problem[1]}: {linecache.getline(*problem).strip()}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Chapter 70, backends: host reads, compilation and another process, wrong in one way each."""
+"""Mutants of chapter 70, backends: host synchronization, compilation and other processes."""
 
 from dataclasses import replace
 from importlib import import_module
@@ -11,12 +11,12 @@ from ampscale_conformance.model.bits import map_tree
 from . import table
 from .loop import Loop
 
-_TABLE, wrong = table()
+_TABLE, breaks = table()
 
 
 class OnArrays:
     """
-    A right one whose state is arrays of torch or JAX: the rule of torch, for trees that are lists.
+    Conforming implementation with torch or JAX arrays as its state: torch's rule, for trees that are lists.
 
     Args:
         arrays: "torch" or "jax".
@@ -27,28 +27,28 @@ class OnArrays:
         self.xp = import_module({"torch": "torch", "jax": "jax.numpy"}[arrays])
 
     def create(self, rule):
-        """The constants, the scale, and the finite steps counted."""
+        """Return the constants, the scale, and the number of good steps."""
         return rule, self.xp.asarray(rule.init_scale, dtype=self.xp.float32), self.xp.asarray(0, dtype=self.xp.int32)
 
     def update(self, handle, finite):
-        """A step on a flag of the host."""
-        return self.moved(handle, self.xp.asarray(finite))
+        """Run a step with a flag on the host."""
+        return self.next_state(handle, self.xp.asarray(finite))
 
     def read_scale(self, handle):
-        """Read on the host, as it is asked for there."""
+        """Return the scale as a Python float, which requires a host synchronization."""
         return float(handle[1])
 
     def step_on_arrays(self, handle, tree):
-        """Divides, looks on both sides, and moves."""
+        """Unscale, check before and after, and update."""
         unscaled = [leaf / handle[1] for leaf in tree]
-        return self.moved(handle, self.flag([*tree, *unscaled])), unscaled
+        return self.next_state(handle, self.flag([*tree, *unscaled])), unscaled
 
     def flag(self, arrays):
-        """A bool array of shape (): whether all are finite."""
+        """Return a bool array of shape (): True if all arrays are finite."""
         return self.xp.all(self.xp.stack([self.xp.all(self.xp.isfinite(array)) for array in arrays]))
 
-    def moved(self, handle, finite):
-        """The state after a step, chosen among arrays."""
+    def next_state(self, handle, finite):
+        """Return the state after a step, selected with `where`."""
         rule, scale, good = handle
         counted = self.xp.where(finite, good + 1, 0)
         grows = counted >= rule.growth_interval
@@ -56,45 +56,47 @@ class OnArrays:
         return rule, moved, self.xp.where(grows, 0, counted)
 
 
-# --- host reads ---
+# --- host synchronization ---
 
 
-@wrong("BACKENDS-no-host-sync", "explosion/thinc#746: the flag is looked at once for each parameter", "torch")
-class AsksForAnItem(OnArrays):
+@breaks("BACKENDS-no-host-sync", "explosion/thinc#746: the flag is copied to the host once per parameter", "torch")
+class CallsItem(OnArrays):
     def flag(self, arrays):
         return self.xp.asarray(all(self.xp.isfinite(array).all().item() for array in arrays))
 
 
-@wrong("BACKENDS-no-host-sync", "allenai/OLMo-core#309: a skipped step is an `if` on the device's flag", "torch")
+@breaks("BACKENDS-no-host-sync", "allenai/OLMo-core#309: a skipped step is an `if` on the device's flag", "torch")
 class Branches(OnArrays):
-    def moved(self, handle, finite):
-        return super().moved(handle, self.xp.asarray(True if finite else False))  # noqa: SIM210 - the read is the point
+    def next_state(self, handle, finite):
+        return super().next_state(handle, self.xp.asarray(True if finite else False))  # noqa: SIM210 - synchronizes on purpose
 
 
-@wrong(
+@breaks(
     "BACKENDS-no-host-sync",
-    "huggingface/accelerate#1714: the scale is fetched at every step, to see whether it has moved",
+    "huggingface/accelerate#1714: the scale is copied to the host at every step, to detect changes",
     "torch",
 )
 class LogsTheScale(OnArrays):
-    def moved(self, handle, finite):
+    def next_state(self, handle, finite):
         self.logged = handle[1].numpy()
-        return super().moved(handle, finite)
+        return super().next_state(handle, finite)
 
 
-@wrong("BACKENDS-no-host-sync", "not seen; bad elements are looked up, and how many there are shapes the result", "torch")
-class LooksUpBadElements(OnArrays):
+@breaks(
+    "BACKENDS-no-host-sync", "not observed: non-finite elements are indexed, and their number is the shape of the result", "torch"
+)
+class IndexesNonFiniteElements(OnArrays):
     def flag(self, arrays):
         return self.xp.asarray(sum(self.xp.nonzero(~self.xp.isfinite(array)).shape[0] for array in arrays) == 0)
 
 
-@wrong("BACKENDS-no-host-sync", "not seen; a skipped step is a Python `if`, which no trace can follow", "jax")
+@breaks("BACKENDS-no-host-sync", "not observed: a skipped step is a Python `if`, which no trace can follow", "jax")
 class BranchesUnderJax(OnArrays):
     def flag(self, arrays):
         return self.xp.asarray(bool(super().flag(arrays)))
 
 
-@wrong("BACKENDS-no-host-sync", "not seen; the scale goes through NumPy between two steps", "jax")
+@breaks("BACKENDS-no-host-sync", "not observed: the scale is converted to NumPy between two steps", "jax")
 class KeepsTheScaleInNumpy(OnArrays):
     def step_on_arrays(self, handle, tree):
         rule, scale, good = handle
@@ -104,14 +106,14 @@ class KeepsTheScaleInNumpy(OnArrays):
 # --- the step on arrays ---
 
 
-@wrong("BACKENDS-same-run", "pytorch/pytorch#97415: a fused path looks and does not divide")
+@breaks("BACKENDS-same-run", "pytorch/pytorch#97415: a fused path checks and does not divide")
 class LeavesArraysScaled(Loop):
     def step_on_arrays(self, handle, tree):
         return super().step_on_arrays(handle, tree)[0], tree
 
 
-@wrong("BACKENDS-same-run", "pytorch/pytorch#95781: a fused path does not hear of found_inf")
-class ArraysAreAlwaysFinite(Loop):
+@breaks("BACKENDS-same-run", "pytorch/pytorch#95781: a fused path ignores found_inf")
+class TreatsArraysAsFinite(Loop):
     def step_on_arrays(self, handle, tree):
         unscaled = self.unscale(handle, tree)
         self.update(handle, True)
@@ -121,8 +123,8 @@ class ArraysAreAlwaysFinite(Loop):
 # --- compiled ---
 
 
-class _Compiled(Loop):
-    """What comes out of the compiler is this class."""
+class _CompilesToAnotherClass(Loop):
+    """Implementation whose compiled form is another class."""
 
     def compiled(self):
         return self.compiled_form(self.info.preset, self.info.level, self.info.capabilities)
@@ -130,7 +132,7 @@ class _Compiled(Loop):
     compiled_form: type[Loop] = Loop
 
 
-class _FloorOfOne(Loop):
+class _MinimumOfOne(Loop):
     def constants(self, rule):
         return rule if rule.min_scale is None else replace(rule, min_scale=1.0)
 
@@ -145,27 +147,27 @@ class _NoInfinities(Loop):
         return leaf == leaf
 
 
-@wrong("STEP-compiled", "jmp 0.0.4: the floor is no part of the pytree, and comes back as its default")
-class LosesItsFloorCompiled(_Compiled):
-    compiled_form = _FloorOfOne
+@breaks("STEP-compiled", "jmp 0.0.4: the minimum is not part of the pytree, and becomes the default")
+class LosesMinimumCompiled(_CompilesToAnotherClass):
+    compiled_form = _MinimumOfOne
 
 
-@wrong("STEP-compiled", "not seen; the compiler takes minus zero for zero, as fast math may")
-class LosesSignsOfZerosCompiled(_Compiled):
+@breaks("STEP-compiled", "not observed: the compiler treats -0.0 as 0.0, as fast math permits")
+class LosesSignsOfZerosCompiled(_CompilesToAnotherClass):
     compiled_form = _NoSignedZeros
 
 
-@wrong("STEP-compiled", "AMReX-Codes/amrex#5667, opencv/opencv#23881: the compiler takes every number for finite")
-class TakesInfinityForFiniteCompiled(_Compiled):
+@breaks("STEP-compiled", "AMReX-Codes/amrex#5667, opencv/opencv#23881: the compiler assumes that every number is finite")
+class TreatsInfinityAsFiniteCompiled(_CompilesToAnotherClass):
     compiled_form = _NoInfinities
 
 
 # --- another process ---
 
 
-@wrong("STEP-resume", "huggingface/accelerate#4289: what was saved is right where it was saved, and not in a fresh process")
-class SavesAPlaceInMemory(Loop):
-    kept: list[Any] = []  # noqa: RUF012 - that all share it is the point
+@breaks("STEP-resume", "huggingface/accelerate#4289: the checkpoint is valid where it was saved, and not in a new process")
+class SavesAnIndexInMemory(Loop):
+    kept: list[Any] = []  # noqa: RUF012 - shared on purpose
 
     def save(self, handle):
         self.kept.append(super().save(handle))
@@ -175,15 +177,15 @@ class SavesAPlaceInMemory(Loop):
         return super().load(rule, self.kept[saved])
 
 
-@wrong("STEP-resume", "Lightning-AI/pytorch-lightning#1782: what is saved holds a function of its own, which cannot be sent")
+@breaks("STEP-resume", "Lightning-AI/pytorch-lightning#1782: the checkpoint contains a local function, which cannot be sent")
 class SavesAFunction(Loop):
     def save(self, handle):
         return {**super().save(handle), "rule": handle.rule, "scaled": lambda tree: map_tree(handle.scale.__mul__, tree)}
 
 
-@wrong("STEP-resume", "facebookresearch/metaseq#3: the counts are not saved, and start anew")
+@breaks("STEP-resume", "facebookresearch/metaseq#3: the counts are not saved, and restart")
 class CountsInTheModule(Loop):
-    counts: dict[str, int] = {}  # noqa: RUF012 - that all share it is the point
+    counts: dict[str, int] = {}  # noqa: RUF012 - shared on purpose
 
     def save(self, handle):
         self.counts["good"] = handle.good

@@ -1,4 +1,4 @@
-"""Wrong machines: growth, backoff and their bounds."""
+"""Mutants of chapter 30: growth, backoff and their bounds."""
 
 import numpy as np
 
@@ -8,48 +8,48 @@ from .machine_hysteresis import HYSTERESIS
 from .machine_variants import VARIANTS
 from .plain import EVERY_SETTING, Plain
 
-MACHINES, wrong = table()
+MACHINES, breaks = table()
 
-# --- what it starts with
+# --- initial state
 
 
-@wrong("MACHINE-state", "huggingface/transformers#34053: training went on from 65536 where 256 was due")
+@breaks("MACHINE-state", "huggingface/transformers#34053: training continued from 65536 instead of 256")
 class StartsAtNoLessThanItsDefault(Plain):
     def create(self, rule, **options):
         handle = super().create(rule)
-        handle.scale = handle.shown = max(handle.scale, self.held(rule, EVERY_SETTING.init_scale))
+        handle.scale = handle.shown = max(handle.scale, self.rounded(rule, EVERY_SETTING.init_scale))
         return handle
 
 
-@wrong("MACHINE-state", "google-deepmind/jmp#47: the published example holds a float16 scale", capabilities=())
-class HoldsTheScaleInFloat16(Plain):
-    def held(self, rule, scale):
+@breaks("MACHINE-state", "google-deepmind/jmp#47: the published example stores a float16 scale", capabilities=())
+class StoresTheScaleInFloat16(Plain):
+    def rounded(self, rule, scale):
         with np.errstate(over="ignore"):
             return np.float32(np.float16(scale))
 
 
-@wrong("MACHINE-state", "not seen; the float16 scale of google-deepmind/jmp#47, mended by half")
-class HoldsTheScaleInBfloat16(Plain):
-    def held(self, rule, scale):
+@breaks("MACHINE-state", "not observed: the float16 scale of google-deepmind/jmp#47, replaced by a bfloat16 one")
+class StoresTheScaleInBfloat16(Plain):
+    def rounded(self, rule, scale):
         with np.errstate(over="ignore"):
             bits = np.float32(scale).view(np.uint32)
         return (bits & np.uint32(0xFFFF0000)).view(np.float32)
 
 
-@wrong("MACHINE-state", "MindSpore 2.10.0: the scaler has float32, and the manager beside it the host's float64", "deepspeed")
-class HoldsTheScaleInFloat32(Plain):
-    def held(self, rule, scale):
+@breaks("MACHINE-state", "MindSpore 2.10.0: the scaler uses float32, its manager float64", "deepspeed")
+class StoresTheScaleInFloat32(Plain):
+    def rounded(self, rule, scale):
         return np.float32(scale)
 
 
-@wrong("MACHINE-state", "Paddle 3.3.1: an initial scale of the str '1024' is accepted, and goes round as one")
-class TellsTheScaleInWords(Plain):
+@breaks("MACHINE-state", "Paddle 3.3.1: an initial scale of the str '1024' is accepted, and returned as a str")
+class ReturnsTheScaleAsText(Plain):
     def read_scale(self, handle):
         return str(handle.shown)
 
 
-@wrong("MACHINE-state", "Paddle 3.3.1: the scale has shape (1,), which NumPy 2.4 does not make a float of")
-class TellsTheScaleInAList(Plain):
+@breaks("MACHINE-state", "Paddle 3.3.1: the scale has shape (1,), which NumPy 2.4 does not convert to a float")
+class ReturnsTheScaleInAList(Plain):
     def read_scale(self, handle):
         return [float(handle.shown)]
 
@@ -57,146 +57,163 @@ class TellsTheScaleInAList(Plain):
 # --- growth
 
 
-@wrong("MACHINE-growth-window", "flax 0.12.8: DynamicScale grows in the step after its interval")
+@breaks("MACHINE-growth-window", "flax 0.12.8: DynamicScale grows one step after its interval")
 class GrowsOneStepLate(Plain):
     def window(self, handle):
         return super().window(handle) + 1
 
 
-@wrong("MACHINE-growth-window", "fairscale 0.4.13: called as torch's is, its next growth is one step early")
+@breaks("MACHINE-growth-window", "fairscale 0.4.13: if it is called like torch's scaler, its next growth is one step early")
 class GrowsOneStepEarly(Plain):
     def window(self, handle):
         return super().window(handle) - 1
 
 
-@wrong("MACHINE-growth-window", "DeepSpeed 0.19.8: its first window is one step longer than the others")
-class WaitsOneStepMoreAtFirst(Plain):
+@breaks("MACHINE-growth-window", "DeepSpeed 0.19.8: its first window is one step longer than the others")
+class FirstWindowIsOneStepLonger(Plain):
     def first_count(self, rule):
         return super().first_count(rule) - 1
 
 
-@wrong("MACHINE-growth-window", "Keras 3.15.1: an equality with the count before the step, which an interval of 0 never meets")
-class NeverGrowsInTwoStepsRunning(Plain):
+@breaks(
+    "MACHINE-growth-window",
+    "Keras 3.15.1: an equality test with the count before the step, which an interval of 0 never satisfies",
+)
+class NeverGrowsInTwoConsecutiveSteps(Plain):
     def window(self, handle):
         return max(super().window(handle), 2)
 
 
-@wrong("MACHINE-growth-window", "not seen; a narrow type chosen to spare memory on a device")
+@breaks("MACHINE-growth-window", "not observed: a narrow integer type saves device memory")
 class CountsInEightBits(Plain):
     def growth_due(self, handle):
         handle.good = (handle.good + 128) % 256 - 128
         return super().growth_due(handle)
 
 
-@wrong("MACHINE-growth-window", "sophgo/torch-tpu at 1aa8cdb: Amp_update_scale tested the flag's address")
-class TakesEveryStepForAnOverflow(Plain):
+@breaks("MACHINE-growth-window", "sophgo/torch-tpu at 1aa8cdb: Amp_update_scale tested the address of the flag")
+class TreatsEveryStepAsAnOverflow(Plain):
     def was_finite(self, handle, finite):
         return False
 
 
-@wrong("MACHINE-growth-factor", "Apex before May 2025: amp's LossScaler is given a factor, and doubles")
+@breaks("MACHINE-growth-factor", "Apex before May 2025: amp's LossScaler ignores its factor argument and doubles")
 class DoublesWhateverItsFactor(Plain):
     def growth_factor(self, handle):
         return 2.0
 
 
-@wrong("MACHINE-growth-factor", "Apex before May 2025: 2**24 at most, unless it is told otherwise", "deepspeed")
+@breaks("MACHINE-growth-factor", "Apex before May 2025: the default maximum is 2**24", "deepspeed")
 class GrowsToTwoToThe24(Plain):
-    def capped(self, handle, grown):
-        return min(grown, self.held(handle.rule, 2.0**24))
+    def clamped_to_max(self, handle, grown):
+        return min(grown, self.rounded(handle.rule, 2.0**24))
 
 
-@wrong("MACHINE-growth-factor", "not seen; additive increase, as in networks")
+@breaks("MACHINE-growth-factor", "not observed: additive increase, as in network congestion control")
 class GrowsByAddition(Plain):
     def grown(self, handle):
-        return self.capped(handle, handle.scale + self.held(handle.rule, handle.rule.init_scale))
+        return self.clamped_to_max(handle, handle.scale + self.rounded(handle.rule, handle.rule.init_scale))
 
 
-@wrong("MACHINE-growth-resets", "fairseq 0.12.2: after a caught FloatingPointError it grows in the very next step")
-class GrowsInEveryStepOnceItHasGrown(Plain):
+@breaks("MACHINE-growth-resets", "fairseq 0.12.2: after a caught FloatingPointError it grows in the very next step")
+class GrowsInEveryStepAfterAGrowth(Plain):
     def count_after_growth(self, handle):
         return int(handle.good)
 
 
-@wrong("MACHINE-growth-resets", "fairscale 0.4.13: a step counted twice, and a window one step short")
+@breaks("MACHINE-growth-resets", "fairscale 0.4.13: a step is counted twice, and the window is one step short")
 class CountsTheGrowthInTheNextWindow(Plain):
     def count_after_growth(self, handle):
         return 1
 
 
-@wrong(
-    "MACHINE-skip-infinite-growth", "google/flax#2547 and pytorch/pytorch#98828: the scale grew to infinity, and stayed", "torch"
+@breaks(
+    "MACHINE-skip-infinite-growth",
+    "google/flax#2547 and pytorch/pytorch#98828: the scale grew to infinity and stayed there",
+    "torch",
 )
 class GrowsToInfinity(Plain):
-    def guarded(self, handle, grown):
+    def skip_infinite(self, handle, grown):
         return grown
 
 
-@wrong("MACHINE-skip-infinite-growth", "flax 0.12.8: a growth beyond float32 lands on its largest number", "torch")
+@breaks("MACHINE-skip-infinite-growth", "flax 0.12.8: a growth beyond float32 gives the largest float32", "torch")
 class GrowsToTheLargestFloat32(Plain):
-    def guarded(self, handle, grown):
+    def skip_infinite(self, handle, grown):
         return min(grown, np.finfo(np.float32).max)
 
 
-@wrong(
-    "MACHINE-skip-infinite-growth", "Paddle 3.3.1: an equality test, which a count that has passed it never meets again", "torch"
+@breaks(
+    "MACHINE-skip-infinite-growth",
+    "Paddle 3.3.1: an equality test, which a count beyond the threshold never satisfies again",
+    "torch",
 )
-class StaysAtTheTopForEver(Plain):
+class StaysAtTheTop(Plain):
     def may_grow(self, handle):
         handle.stuck = getattr(handle, "stuck", False) or np.isinf(self.multiplied(handle, self.growth_factor(handle)))
         return not handle.stuck
 
 
-@wrong("MACHINE-skip-infinite-growth", "torch 2.13.0: the guard that Keras 3.15.1 lacks, in what says that it is Keras'", "keras")
-class HasAGuardOfItsOwn(Plain):
-    def guarded(self, handle, grown):
+@breaks(
+    "MACHINE-skip-infinite-growth",
+    "torch 2.13.0: it skips infinite growth, which Keras 3.15.1 does not, in a scaler that claims to be Keras's",
+    "keras",
+)
+class SkipsInfiniteGrowthAlways(Plain):
+    def skip_infinite(self, handle, grown):
         return handle.scale if np.isinf(grown) else grown
 
 
-@wrong("MACHINE-max-scale", "ColossalAI 0.5.0: plugins whose cap is 2**32, or 2**24, whatever the scaler has", "apex")
-class HasACapOfItsOwn(Plain):
-    def capped(self, handle, grown):
-        return min(grown, self.held(handle.rule, 2.0**24))
+@breaks(
+    "MACHINE-max-scale", "ColossalAI 0.5.0: plugins with a maximum of 2**32 or 2**24, whatever the setting of the scaler", "apex"
+)
+class HasAFixedMaximum(Plain):
+    def clamped_to_max(self, handle, grown):
+        return min(grown, self.rounded(handle.rule, 2.0**24))
 
 
-@wrong("MACHINE-max-scale", "BMTrain 1.0.1: it grows from below the maximum, and may land beyond it")
-class AsksTheCapBeforeTheGrowth(Plain):
-    def capped(self, handle, grown):
+@breaks("MACHINE-max-scale", "BMTrain 1.0.1: it grows while it is below the maximum, and may exceed it")
+class ChecksTheMaximumBeforeTheGrowth(Plain):
+    def clamped_to_max(self, handle, grown):
         return grown
 
     def may_grow(self, handle):
         return bool(handle.scale < handle.rule.max_scale)
 
 
-@wrong("MACHINE-max-scale", "jmp 0.0.4, which mpx takes its rule from, has no cap", "mpx")
-class ForgetsTheCap(Plain):
-    def capped(self, handle, grown):
+@breaks("MACHINE-max-scale", "jmp 0.0.4, from which mpx takes its rule, has no maximum", "mpx")
+class IgnoresTheMaximum(Plain):
+    def clamped_to_max(self, handle, grown):
         return grown
 
 
-@wrong("MACHINE-max-scale", "not seen; one of min and max taken for the other")
-class GrowsAtLeastToItsCap(Plain):
-    def capped(self, handle, grown):
-        return max(grown, self.held(handle.rule, handle.rule.max_scale))
+@breaks("MACHINE-max-scale", "not observed: min and max are confused")
+class GrowsAtLeastToItsMaximum(Plain):
+    def clamped_to_max(self, handle, grown):
+        return max(grown, self.rounded(handle.rule, handle.rule.max_scale))
 
 
 # --- backoff
 
 
-@wrong("MACHINE-backoff", "Oneflow-Inc/oneflow at 3411873: amp_kernels.cu set the flag where an element is finite")
-class TakesFiniteForOverflow(Plain):
+@breaks("MACHINE-backoff", "Oneflow-Inc/oneflow at 3411873: amp_kernels.cu set the flag if an element was finite")
+class InvertsTheFlag(Plain):
     def was_finite(self, handle, finite):
         return not finite
 
 
-@wrong("MACHINE-backoff", "DeepSpeed 0.19.8: the overflow test of its static LossScaler says False of everything")
-class NeverSeesAnOverflow(Plain):
+@breaks("MACHINE-backoff", "DeepSpeed 0.19.8: the overflow test of its static LossScaler always returns False")
+class IgnoresOverflows(Plain):
     def was_finite(self, handle, finite):
         return True
 
 
-@wrong("MACHINE-backoff", "MXNet 1.9.1: the second of two overflows is the first one's, whose backoff is not in force yet", "mpx")
-class BacksOffOnceInARow(Plain):
+@breaks(
+    "MACHINE-backoff",
+    "MXNet 1.9.1: the second of two overflows is a consequence of the first, whose backoff has not taken effect yet",
+    "mpx",
+)
+class BacksOffOncePerRunOfOverflows(Plain):
     def backoff_due(self, handle, bad, since):
         return not getattr(handle, "overflowed", False)
 
@@ -209,9 +226,11 @@ class BacksOffOnceInARow(Plain):
         handle.overflowed = False
 
 
-@wrong("MACHINE-backoff", "MindSpore 2.10.0: the manager raises at the 1001st overflow in a row; facebookresearch/metaseq#115")
-class GivesUpAfterThirtyTwoOverflows(Plain):
-    def gives_up(self, handle, due, scale):
+@breaks(
+    "MACHINE-backoff", "MindSpore 2.10.0: the manager raises at the 1001st consecutive overflow; facebookresearch/metaseq#115"
+)
+class RaisesAfterThirtyTwoOverflows(Plain):
+    def would_raise(self, handle, due, scale):
         handle.overflows = getattr(handle, "overflows", 0) + 1
         return bool(handle.overflows > 32)
 
@@ -220,44 +239,46 @@ class GivesUpAfterThirtyTwoOverflows(Plain):
         handle.overflows = 0
 
 
-@wrong("MACHINE-backoff", "Keras 3.15.1: its factors are 2 and 0.5, and nothing sets them")
+@breaks("MACHINE-backoff", "Keras 3.15.1: its factors are 2 and 0.5, and cannot be set")
 class HalvesWhateverItsFactor(Plain):
     def reduced(self, handle):
         return self.multiplied(handle, 0.5)
 
 
-@wrong("MACHINE-backoff", "tf_keras 2.21.0: never below 1, where Keras 3.15.1 goes on; keras-team/tf-keras#644", "keras")
+@breaks("MACHINE-backoff", "tf_keras 2.21.0: never below 1, unlike Keras 3.15.1; keras-team/tf-keras#644", "keras")
 class StaysAtOne(Plain):
-    def floored(self, handle, reduced):
-        return max(reduced, self.held(handle.rule, 1.0))
+    def clamped_to_min(self, handle, reduced):
+        return max(reduced, self.rounded(handle.rule, 1.0))
 
 
-@wrong("MACHINE-backoff", "MindSpore 2.10.0: one scale_factor for both ways, in what has two factors")
+@breaks("MACHINE-backoff", "MindSpore 2.10.0: one scale_factor for both directions, in a scaler that claims two factors")
 class DividesByItsGrowthFactor(Plain):
     def reduced(self, handle):
         return self.divided(handle, handle.rule.growth_factor)
 
 
-@wrong("MACHINE-backoff", "Apex before May 2025: the factor is ignored, in backoffs too", "mindspore")
-class HalvesBesideAFactorOfFour(Plain):
+@breaks("MACHINE-backoff", "Apex before May 2025: the factor is ignored in backoffs too", "mindspore")
+class HalvesInsteadOfQuartering(Plain):
     def reduced(self, handle):
         return self.multiplied(handle, 0.5)
 
 
-@wrong("MACHINE-overflow-resets", "Paddle 2.2: its page calls overflows accumulated; here the finite steps are", "torch")
-class CountsFiniteStepsOverOverflows(Plain):
+@breaks("MACHINE-overflow-resets", "Paddle 2.2: its page calls overflows accumulated; here finite steps are accumulated", "torch")
+class KeepsFiniteStepsOverOverflows(Plain):
     def count_after_overflow(self, handle):
         return int(handle.good)
 
 
-@wrong("MACHINE-overflow-resets", "fairscale 0.4.13: called as torch's is, it counts an overflow as a step too", "torch")
+@breaks(
+    "MACHINE-overflow-resets", "fairscale 0.4.13: if it is called like torch's scaler, it counts an overflow as a step", "torch"
+)
 class CountsTheOverflowAsAStep(Plain):
     def count_after_overflow(self, handle):
         return 1
 
 
-@wrong("MACHINE-overflow-resets", "OpenSeq2Seq at 8681d381: a modulus of the iteration counter", "torch")
-class GrowsAtEveryThirdStepOfAll(Plain):
+@breaks("MACHINE-overflow-resets", "OpenSeq2Seq at 8681d381: it grows at multiples of the iteration counter", "torch")
+class GrowsAtMultiplesOfTheIteration(Plain):
     def finite_step(self, handle):
         handle.total = getattr(handle, "total", 0) + 1
         handle.good = self.window(handle) if handle.total % self.window(handle) == 0 else 0
@@ -268,8 +289,8 @@ class GrowsAtEveryThirdStepOfAll(Plain):
         handle.total = getattr(handle, "total", 0) + 1
 
 
-@wrong("MACHINE-overflow-resets", "BMTrain 1.0.1: the count starts again only where the scale has moved")
-class ResetsOnlyWhereItBacksOff(Plain):
+@breaks("MACHINE-overflow-resets", "BMTrain 1.0.1: the count restarts only if the scale has changed")
+class ResetsOnlyIfItBacksOff(Plain):
     def overflow_step(self, handle):
         scale, good = handle.scale, handle.good
         super().overflow_step(handle)
@@ -277,34 +298,36 @@ class ResetsOnlyWhereItBacksOff(Plain):
             handle.good = good
 
 
-@wrong("MACHINE-min-scale", "jmp 0.0.4: whatever minimum was set, it is 1 once the object has been through jit", "jmp")
-class HasAFloorOfItsOwn(Plain):
-    def floored(self, handle, reduced):
-        return max(reduced, self.held(handle.rule, 1.0))
+@breaks("MACHINE-min-scale", "jmp 0.0.4: after jit the minimum is 1, whatever was set", "jmp")
+class HasAFixedMinimum(Plain):
+    def clamped_to_min(self, handle, reduced):
+        return max(reduced, self.rounded(handle.rule, 1.0))
 
 
-@wrong("MACHINE-min-scale", "BMTrain 1.0.1: it shrinks from above the minimum, and may land below it")
-class AsksTheFloorBeforeTheBackoff(Plain):
-    def floored(self, handle, reduced):
+@breaks("MACHINE-min-scale", "BMTrain 1.0.1: it backs off while it is above the minimum, and may fall below it")
+class ChecksTheMinimumBeforeTheBackoff(Plain):
+    def clamped_to_min(self, handle, reduced):
         return reduced
 
     def may_back_off(self, handle):
         return bool(handle.scale > handle.rule.min_scale)
 
 
-@wrong("MACHINE-min-scale", "NVIDIA/apex#318 and #635: the scale falls to 1e-316, and something is divided by zero", "mindspore")
-class ForgetsTheFloor(Plain):
-    def floored(self, handle, reduced):
+@breaks(
+    "MACHINE-min-scale", "NVIDIA/apex#318 and #635: the scale falls to 1e-316, which leads to a division by zero", "mindspore"
+)
+class IgnoresTheMinimum(Plain):
+    def clamped_to_min(self, handle, reduced):
         return reduced
 
 
-@wrong("MACHINE-min-scale", "not seen; one of min and max taken for the other")
-class FallsAtLeastToItsFloor(Plain):
-    def floored(self, handle, reduced):
-        return min(reduced, self.held(handle.rule, handle.rule.min_scale))
+@breaks("MACHINE-min-scale", "not observed: min and max are confused")
+class FallsAtLeastToItsMinimum(Plain):
+    def clamped_to_min(self, handle, reduced):
+        return min(reduced, self.rounded(handle.rule, handle.rule.min_scale))
 
 
-@wrong("MACHINE-static", "DeepSpeed 0.19.8: a fixed scale and a moving one are two classes that share an update", "static")
+@breaks("MACHINE-static", "DeepSpeed 0.19.8: the fixed scale and the dynamic one are two classes with a common update", "static")
 class BacksOffThoughItIsStatic(Plain):
     def reduced(self, handle):
         return self.multiplied(handle, 0.5)

@@ -1,4 +1,4 @@
-"""Wrong scalers around a right machine: state that is shared, read wrongly, or saved by half; and some odd patterns."""
+"""Mutants of chapter 30: state that is shared, changed by reading or saved incompletely; and rare patterns of steps."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,22 +9,22 @@ from ampscale_conformance.model.adapter import Unsupported
 from . import table
 from .plain import Plain
 
-HANDLES, wrong = table()
+HANDLES, breaks = table()
 
-# --- who cannot be made at all
+# --- rejected rules
 
 
-@wrong("MACHINE-state", "not seen; an adapter that refuses every rule fails nothing, as it is asked nothing", "torch")
-class RefusesWhatItClaims(Plain):
+@breaks("MACHINE-state", "not observed: an adapter that rejects every rule fails no case, since none runs", "torch")
+class RejectsWhatItClaims(Plain):
     def create(self, rule, **options):
         raise Unsupported("it has constants of its own")
 
 
-# --- what only a pattern of several steps shows
+# --- bugs that only a pattern of several steps reveals
 
 
-@wrong("MACHINE-every-sequence", "MXNet 1.9.1: what overflows right after a growth used another scale", "torch")
-class ForgivesAnOverflowAfterAGrowth(Plain):
+@breaks("MACHINE-every-sequence", "MXNet 1.9.1: an overflow right after a growth used another scale", "torch")
+class IgnoresAnOverflowAfterAGrowth(Plain):
     def count_after_growth(self, handle):
         handle.grew = True
         return 0
@@ -35,27 +35,31 @@ class ForgivesAnOverflowAfterAGrowth(Plain):
         handle.grew = False
 
 
-@wrong("MACHINE-every-sequence", "NeMo 2.5.0: patience that is spent by an event, whatever was asked for", "paddle")
-class SpendsItsPatienceAsItGrows(Plain):
+@breaks("MACHINE-every-sequence", "NeMo 2.5.0: an event that has nothing to do with overflows changes their count", "paddle")
+class CountsAnOverflowAtAGrowth(Plain):
     def finite_step(self, handle):
         super().finite_step(handle)
         handle.bad = max(handle.bad, int(handle.since == 0))
 
 
-@wrong("MACHINE-every-sequence", "mpx 0.1.8 clamps its result at every adjustment; here only what is read is clamped", "apex")
-class ClampsOnlyWhatIsShown(Plain):
-    def capped(self, handle, grown):
+@breaks(
+    "MACHINE-every-sequence",
+    "mpx 0.1.8 clamps its result at every adjustment; here only the scale that is read is clamped",
+    "apex",
+)
+class ClampsOnlyTheReadScale(Plain):
+    def clamped_to_max(self, handle, grown):
         return grown
 
     def read_scale(self, handle):
-        return float(min(handle.shown, self.held(handle.rule, handle.rule.max_scale)))
+        return float(min(handle.shown, self.rounded(handle.rule, handle.rule.max_scale)))
 
 
-# --- what two scalers share, and what a reader does
+# --- shared state, and reads that change it
 
 
-@wrong("MACHINE-pure", "PaddlePaddle/Paddle's GradScaler of 3.3.1 has one flag for all its optimizers; here one state for all")
-class SharesItsStateAmongAll(Plain):
+@breaks("MACHINE-pure", "PaddlePaddle/Paddle 3.3.1: GradScaler has one flag for all optimizers; here one state for all scalers")
+class SharesItsState(Plain):
     def create(self, rule, **options):
         self.latest = super().create(rule)
         return object()
@@ -67,8 +71,8 @@ class SharesItsStateAmongAll(Plain):
         return super().read_scale(self.latest)
 
 
-@wrong("MACHINE-pure", "not seen; a module's one scaler, which every new run is given")
-class GoesOnFromTheLastOne(Plain):
+@breaks("MACHINE-pure", "not observed: one scaler per module, which every new run continues")
+class StartsFromThePreviousScaler(Plain):
     last: Any = None
 
     def create(self, rule, **options):
@@ -79,22 +83,22 @@ class GoesOnFromTheLastOne(Plain):
         return handle
 
 
-@wrong("MACHINE-pure", "not seen; as Paddle 3.3.1's set_init_loss_scaling, which sounds like a constant, sets the scale")
-class ShowsTheInitialScaleToASecondReader(Plain):
+@breaks("MACHINE-pure", "not observed: as Paddle 3.3.1's set_init_loss_scaling, which also sets the current scale")
+class ReturnsTheInitialScaleOnASecondRead(Plain):
     def read_scale(self, handle):
         shown, handle.shown = handle.shown, handle.rule.init_scale
         return float(shown)
 
 
-@wrong("MACHINE-pure", "not seen; a scale that is scaled by its own reader")
-class DoublesAsItIsRead(Plain):
+@breaks("MACHINE-pure", "not observed: reading the scale scales it")
+class DoublesWhenItIsRead(Plain):
     def read_scale(self, handle):
         handle.scale = self.multiplied(handle, 2.0)
         return float(handle.shown)
 
 
-@wrong("MACHINE-pure", "hivemind: update moves the scale at global steps alone; here when somebody looks")
-class MovesWhenItIsRead(Plain):
+@breaks("MACHINE-pure", "hivemind: update changes the scale at global steps only; here when it is read")
+class UpdatesWhenItIsRead(Plain):
     def update(self, handle, finite):
         handle.pending = finite
 
@@ -105,82 +109,84 @@ class MovesWhenItIsRead(Plain):
         return super().read_scale(handle)
 
 
-# --- what is saved
+# --- saving and loading
 
 
-@wrong("STEP-resume", "ColossalAI 0.5.0: its checkpoint holds neither count; BMTrain 1.0.1")
+@breaks("STEP-resume", "ColossalAI 0.5.0: its checkpoint contains neither count; BMTrain 1.0.1")
 class LosesTheFiniteSteps(Plain):
     def saved_fields(self, handle):
         return ("scale", "shown", "bad", "since")
 
 
-@wrong("STEP-resume", "ColossalAI 0.5.0: its checkpoint holds neither count")
+@breaks("STEP-resume", "ColossalAI 0.5.0: its checkpoint contains neither count")
 class LosesTheOverflows(Plain):
     def saved_fields(self, handle):
         return ("scale", "shown", "good", "since")
 
 
-@wrong("STEP-resume", "NeMo 2.5.0: the count of overflows is read under a misspelt name, and comes back as 1")
-class SpendsItsPatienceAsItLoads(Plain):
+@breaks("STEP-resume", "NeMo 2.5.0: the overflow count is read under a misspelled name, and becomes 1")
+class CountsAnOverflowWhenLoaded(Plain):
     def load(self, rule, saved):
         handle = super().load(rule, saved)
         handle.bad = rule.hysteresis - 1
         return handle
 
 
-@wrong("STEP-resume", "huggingface/transformers#34053, facebookresearch/detectron2#3686: the scaler is not saved at all", "torch")
+@breaks(
+    "STEP-resume", "huggingface/transformers#34053, facebookresearch/detectron2#3686: the scaler is not saved at all", "torch"
+)
 class LosesTheScale(Plain):
     def saved_fields(self, handle):
         return ("good", "bad", "since")
 
 
-@wrong("STEP-resume", "google-deepmind/jmp#47: a float16 scale, here in the checkpoint alone", "torch")
+@breaks("STEP-resume", "google-deepmind/jmp#47: a float16 scale, here only in the checkpoint", "torch")
 class SavesTheScaleInFloat16(Plain):
     def save(self, handle):
         with np.errstate(over="ignore"):
             return super().save(handle) | {"scale": np.float32(np.float16(handle.scale))}
 
 
-@wrong("STEP-resume", "Chainer 7.8.1 and MXNet 1.9.1: nothing is saved, constants of the caller's included")
+@breaks("STEP-resume", "Chainer 7.8.1 and MXNet 1.9.1: nothing is saved, not even the caller's constants")
 class LoadsDefaultFactors(Plain):
     def load(self, rule, saved):
         return super().load(replace(rule, growth_factor=2.0), saved)
 
 
-@wrong("STEP-resume", "jmp 0.0.4: the minimum is not among what is flattened, and is 1 again", "jmp")
-class LosesItsFloor(Plain):
+@breaks("STEP-resume", "jmp 0.0.4: the minimum is not part of the pytree, and becomes 1", "jmp")
+class LosesItsMinimum(Plain):
     def load(self, rule, saved):
         return super().load(replace(rule, min_scale=1.0), saved)
 
 
-@wrong("STEP-resume", "MXNet 1.9.1: the scale that comes into force at the next check is saved by nobody", "mxnet")
-class LosesTheScaleThatIsDue(Plain):
+@breaks("STEP-resume", "MXNet 1.9.1: the scale that takes effect at the next check is not saved", "mxnet")
+class LosesThePendingScale(Plain):
     def load(self, rule, saved):
         handle = super().load(rule, saved)
         handle.scale = handle.shown
         return handle
 
 
-@wrong("STEP-resume", "fairseq 0.12.2: its checkpoint keeps the scale alone", "fairseq_tolerance")
-class LosesTheStepsOfTheShare(Plain):
+@breaks("STEP-resume", "fairseq 0.12.2: its checkpoint contains only the scale", "fairseq_tolerance")
+class LosesTheWindowSteps(Plain):
     def saved_fields(self, handle):
         return ("scale", "shown", "good", "bad")
 
 
-@wrong("STEP-resume", "Chainer 7.8.1: whether there was an overflow ever is not saved", "chainer")
-class BeginsAgainAsItLoads(Plain):
+@breaks("STEP-resume", "Chainer 7.8.1: the checkpoint does not record whether an overflow has occurred", "chainer")
+class WarmsUpAgainWhenLoaded(Plain):
     def saved_fields(self, handle):
         return ("scale", "shown", "good", "since")
 
 
-@wrong("STEP-resume", "DeepSpeed 0.19.8: ZeRO saves the scaler object itself")
-class SavesWhatIsAlive(Plain):
+@breaks("STEP-resume", "DeepSpeed 0.19.8: ZeRO saves the scaler object itself")
+class SavesTheLiveState(Plain):
     def save(self, handle):
         return vars(handle)
 
 
-@wrong("STEP-resume", "not seen; a load that takes the saved object for its own")
-class GoesOnWithWhatWasSaved(Plain):
+@breaks("STEP-resume", "not observed: load uses the saved object itself")
+class AliasesTheSavedState(Plain):
     def save(self, handle):
         return replace(handle)
 
@@ -188,8 +194,8 @@ class GoesOnWithWhatWasSaved(Plain):
         return saved
 
 
-@wrong("STEP-resume", "ultralytics/ultralytics#24731: what a checkpoint does to the live object, it does to the run")
-class ResetsItsCountAsItIsSaved(Plain):
+@breaks("STEP-resume", "ultralytics/ultralytics#24731: saving a checkpoint changes the live object")
+class ResetsItsCountWhenSaved(Plain):
     def save(self, handle):
         saved = super().save(handle)
         handle.good = 0

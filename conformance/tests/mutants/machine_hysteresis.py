@@ -1,70 +1,86 @@
-"""Wrong machines: how many overflows are forgiven, and what forgets them."""
+"""Mutants of chapter 30: hysteresis, and the events that reset the overflow count."""
 
 import numpy as np
 
 from . import table
 from .plain import Plain
 
-HYSTERESIS, wrong = table()
+HYSTERESIS, breaks = table()
 
 
-@wrong("MACHINE-hysteresis", "torch 2.13.0 and most others have none, and so has what is ported from them")
+@breaks("MACHINE-hysteresis", "torch 2.13.0 and most other scalers have none, nor have ports of them")
 class HasNoHysteresis(Plain):
     def backoff_due(self, handle, bad, since):
         return True
 
 
-@wrong("MACHINE-hysteresis", "not seen; the slip by which DeepSpeed 0.19.8 has a longer first window, on the other count")
+@breaks("MACHINE-hysteresis", "not observed: the off-by-one error of DeepSpeed 0.19.8's first window, in the overflow count")
 class BacksOffOneOverflowLate(Plain):
     def backoff_due(self, handle, bad, since):
         return bool(bad > handle.rule.hysteresis)
 
 
-@wrong("MACHINE-hysteresis", "Paddle 3.3.1: a docstring says 2, the constructor says 1, and neither is what was given")
+@breaks("MACHINE-hysteresis", "Paddle 3.3.1: a docstring says 2, the constructor says 1, and the argument is ignored")
 class HasAHysteresisOfTwo(Plain):
     def backoff_due(self, handle, bad, since):
         return bool(bad >= min(2, handle.rule.hysteresis))
 
 
-@wrong("MACHINE-reset-bad-steps", "Paddle 3.3.1: documented as accumulated, and coded as overflows in a row", "paddle_document")
-class ForgetsOverflowsAtAFiniteStep(Plain):
-    def forgives(self, handle, event):
+@breaks(
+    "MACHINE-reset-bad-steps",
+    "Paddle 3.3.1: documented as accumulated, and implemented as consecutive overflows",
+    "paddle_document",
+)
+class ResetsOverflowsAtAFiniteStep(Plain):
+    def resets_overflows(self, handle, event):
         return True
 
 
-@wrong("MACHINE-reset-bad-steps", "Megatron-core 0.16.1: documented as overflows in a row, and coded as accumulated", "paddle")
+@breaks(
+    "MACHINE-reset-bad-steps",
+    "Megatron-core 0.16.1: documented as consecutive, and implemented as accumulated overflows",
+    "paddle",
+)
 class KeepsOverflowsOverAFiniteStep(Plain):
-    def forgives(self, handle, event):
+    def resets_overflows(self, handle, event):
         return event == "growth"
 
 
-@wrong("MACHINE-reset-bad-steps", "Apex's hysteresis kernel at 2026-07-08: a growth is not what refills it", "megatron")
+@breaks("MACHINE-reset-bad-steps", "Apex's hysteresis kernel at 2026-07-08: a growth does not reset the count", "megatron")
 class KeepsOverflowsOverAGrowth(Plain):
-    def forgives(self, handle, event):
+    def resets_overflows(self, handle, event):
         return False
 
 
-@wrong("MACHINE-reset-bad-steps", "not seen; TensorFlow 1.15.5 forgets them though nothing grew", "tensorflow_contrib")
-class KeepsOverflowsOverAGrowthThatFailed(Plain):
-    def forgives(self, handle, event):
-        return super().forgives(handle, event) and not np.isinf(self.multiplied(handle, self.growth_factor(handle)))
+@breaks(
+    "MACHINE-reset-bad-steps",
+    "not observed: TensorFlow 1.15.5 resets the count even if the growth was skipped",
+    "tensorflow_contrib",
+)
+class KeepsOverflowsOverASkippedGrowth(Plain):
+    def resets_overflows(self, handle, event):
+        return super().resets_overflows(handle, event) and not np.isinf(self.multiplied(handle, self.growth_factor(handle)))
 
 
-@wrong("MACHINE-reset-bad-steps", "not seen; ColossalAI 0.5.0 forgets them though the cap let nothing grow", "colossalai")
-class KeepsOverflowsOverAGrowthAtTheCap(Plain):
-    def forgives(self, handle, event):
-        return super().forgives(handle, event) and bool(handle.scale < handle.rule.max_scale)
+@breaks(
+    "MACHINE-reset-bad-steps",
+    "not observed: ColossalAI 0.5.0 resets the count even if the maximum prevented the growth",
+    "colossalai",
+)
+class KeepsOverflowsOverAGrowthAtTheMaximum(Plain):
+    def resets_overflows(self, handle, event):
+        return super().resets_overflows(handle, event) and bool(handle.scale < handle.rule.max_scale)
 
 
-@wrong("MACHINE-reset-bad-steps", "Paddle 3.3.1: after a backoff it waits anew, where Megatron-core 0.16.1 does not", "megatron")
-class ForgetsOverflowsAtABackoff(Plain):
+@breaks("MACHINE-reset-bad-steps", "Paddle 3.3.1: a backoff resets the count; in Megatron-core 0.16.1 it does not", "megatron")
+class ResetsOverflowsAtABackoff(Plain):
     def bad_after_backoff(self, handle):
         return 0
 
 
-@wrong(
+@breaks(
     "MACHINE-reset-bad-steps",
-    "Megatron-core 0.16.1: after a backoff the next overflow backs off, where Paddle 3.3.1 waits",
+    "Megatron-core 0.16.1: after a backoff the next overflow backs off; in Paddle 3.3.1 it does not",
     "paddle",
 )
 class KeepsOverflowsOverABackoff(Plain):

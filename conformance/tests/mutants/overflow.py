@@ -1,11 +1,11 @@
-"""Chapter 20, overflow: a look at elements that is wrong in one way. What is wrong with whole trees is in `overflow_trees`."""
+"""Mutants of chapter 20: checks of elements. Mutants that concern whole trees are in `overflow_trees`."""
 
 import numpy as np
 
 from . import overflow_trees, table
 from .plain import Plain
 
-_TABLE, wrong = table()
+_TABLE, breaks = table()
 INFINITY = np.uint32(0x7F800000)  # as the bits of a float32
 BLOCK = 65_536
 
@@ -14,41 +14,41 @@ def _bits(leaf):
     return leaf.view(np.uint32)
 
 
-# --- what counts as infinite or NaN ---
+# --- tests for infinity and NaN ---
 
 
-@wrong("OVERFLOW-all-finite", "not seen; the least element is compared with -65504, and the greatest with nothing")
-class LooksForTheLeastInHalf(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: only the minimum is compared, with -65504")
+class ChecksTheMinimumInFloat16(Plain):
     def finite_elements(self, leaf):
         return leaf >= -65504 if leaf.dtype == np.float16 else super().finite_elements(leaf)
 
 
-@wrong("OVERFLOW-all-finite", "not seen; the greatest element is compared with 65504, and the least with nothing")
-class LooksForTheGreatestInHalf(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: only the maximum is compared, with 65504")
+class ChecksTheMaximumInFloat16(Plain):
     def finite_elements(self, leaf):
         return leaf <= 65504 if leaf.dtype == np.float16 else super().finite_elements(leaf)
 
 
-@wrong("OVERFLOW-all-finite", "not seen; the least element is compared with -inf, and the greatest with nothing")
-class LooksForTheLeast(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: only the minimum is compared, with -inf")
+class ChecksTheMinimum(Plain):
     def finite_elements(self, leaf):
         return np.not_equal(leaf, -np.inf) & ~np.isnan(leaf) if leaf.dtype == np.float32 else super().finite_elements(leaf)
 
 
-@wrong("OVERFLOW-all-finite", "not seen; the greatest element is compared with inf, and the least with nothing")
-class LooksForTheGreatest(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: only the maximum is compared, with inf")
+class ChecksTheMaximum(Plain):
     def finite_elements(self, leaf):
         return np.not_equal(leaf, np.inf) & ~np.isnan(leaf) if leaf.dtype == np.float32 else super().finite_elements(leaf)
 
 
-@wrong("OVERFLOW-all-finite", "a comparison is never true of NaN, nor is a reduction: arrayfire/arrayfire#860")
-class LooksForInfinities(Plain):
+@breaks("OVERFLOW-all-finite", "arrayfire/arrayfire#860: comparisons and reductions ignore NaN")
+class ChecksForInfinities(Plain):
     def finite_elements(self, leaf):
         return ~np.isinf(leaf)
 
 
-@wrong("OVERFLOW-all-finite", "not seen; what is above -inf, as unsigned bits, is NaN: but only one that has a sign")
-class LooksForNansWithASign(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: bits above those of -inf, as unsigned integers, are NaNs, but only negative ones")
+class ChecksForNegativeNans(Plain):
     def finite_leaf(self, leaf):
         return (
             bool(np.all(~np.isinf(leaf) & (_bits(leaf) <= (INFINITY | 1 << 31))))
@@ -57,8 +57,8 @@ class LooksForNansWithASign(Plain):
         )
 
 
-@wrong("OVERFLOW-all-finite", "not seen; what is above inf, as signed bits, is NaN: but a sign makes it small")
-class LooksForNansWithoutASign(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: bits above those of inf, as signed integers, are NaNs, but only positive ones")
+class ChecksForPositiveNans(Plain):
     def finite_leaf(self, leaf):
         return (
             bool(np.all(~np.isinf(leaf) & (leaf.view(np.int32) <= INFINITY)))
@@ -67,8 +67,8 @@ class LooksForNansWithoutASign(Plain):
         )
 
 
-@wrong("OVERFLOW-all-finite", "not seen; the first bit of the fraction says that it is a NaN")
-class LooksForQuietNans(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: only the first bit of the fraction is tested for a NaN")
+class ChecksForQuietNans(Plain):
     def finite_leaf(self, leaf):
         return (
             bool(np.all(~np.isinf(leaf) & (_bits(leaf) & 0x7FC00000 != 0x7FC00000)))
@@ -77,115 +77,115 @@ class LooksForQuietNans(Plain):
         )
 
 
-@wrong("OVERFLOW-all-finite", "not seen; the exponent's mask is that of float32, for every dtype")
-class LooksAtHalfAsAtSingle(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: the exponent mask of float32 is used for every dtype")
+class ChecksFloat16AsFloat32(Plain):
     def finite_leaf(self, leaf):
         return leaf.dtype == np.float16 or super().finite_leaf(leaf)
 
 
-@wrong("OVERFLOW-all-finite", "not seen; the exponent is full and the fraction zero, as in the infinity that an overflow makes")
-class LooksForInfinitiesInHalf(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: only the bit pattern of infinity, which an overflow produces, is tested")
+class ChecksForInfinitiesInFloat16(Plain):
     def finite_leaf(self, leaf):
         return not np.any(leaf.view(np.uint16) & 0x7FFF == 0x7C00) if leaf.dtype == np.float16 else super().finite_leaf(leaf)
 
 
-@wrong("OVERFLOW-all-finite", "not seen; the kernel has branches for half and single, and no other")
-class KnowsNoDouble(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: the kernel has branches for float16 and float32 only")
+class IgnoresFloat64(Plain):
     def finite_leaf(self, leaf):
         return leaf.dtype == np.float64 or super().finite_leaf(leaf)
 
 
-@wrong("OVERFLOW-all-finite", "not seen; a comparison with the largest number, for the dtype that is rarely met")
-class LooksForInfinitiesInDouble(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: a comparison with the largest number, for the rarely used dtype")
+class ChecksForInfinitiesInFloat64(Plain):
     def finite_leaf(self, leaf):
         return not np.any(abs(leaf) == np.inf) if leaf.dtype == np.float64 else super().finite_leaf(leaf)
 
 
-@wrong("OVERFLOW-all-finite", "not seen; x != x, for the dtype that overflows never")
-class LooksForNansInDouble(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: x != x, for the dtype that does not overflow in practice")
+class ChecksForNansInFloat64(Plain):
     def finite_leaf(self, leaf):
         return not np.any(np.isnan(leaf)) if leaf.dtype == np.float64 else super().finite_leaf(leaf)
 
 
-@wrong("OVERFLOW-all-finite", "numpy.issubdtype(bfloat16, floating) is False: jax-ml/jax#9179")
-class KnowsNoBfloat16(Plain):
+@breaks("OVERFLOW-all-finite", "jax-ml/jax#9179: numpy.issubdtype(bfloat16, floating) is False")
+class IgnoresBfloat16(Plain):
     def finite_leaf(self, leaf):
         return leaf.dtype.name == "bfloat16" or super().finite_leaf(leaf)
 
 
-@wrong("OVERFLOW-all-finite", "a NaN whose payload is cut off is infinite; the others are not looked for: groonga/groonga#2961")
-class LooksForInfinitiesInBfloat16(Plain):
+@breaks("OVERFLOW-all-finite", "groonga/groonga#2961: a NaN whose payload is truncated is infinite; other NaNs are not tested")
+class ChecksForInfinitiesInBfloat16(Plain):
     def finite_leaf(self, leaf):
         return not np.any(leaf.view(np.uint16) & 0x7FFF == 0x7F80) if leaf.dtype.name == "bfloat16" else super().finite_leaf(leaf)
 
 
-@wrong("OVERFLOW-all-finite", "not seen; bfloat16 has the range of float32 and overflows never, so that NaN alone is looked for")
-class LooksForNansInBfloat16(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: bfloat16 has the range of float32 and rarely overflows, so that only NaN is tested")
+class ChecksForNansInBfloat16(Plain):
     def finite_leaf(self, leaf):
         return not np.any(np.isnan(leaf.astype(np.float32))) if leaf.dtype.name == "bfloat16" else super().finite_leaf(leaf)
 
 
-@wrong("OVERFLOW-edges", "isnormal where isfinite is meant: deephaven/deephaven-core#2728, tgockel/json-voorhees#25")
-class LooksAtNormalNumbers(Plain):
+@breaks("OVERFLOW-edges", "deephaven/deephaven-core#2728, tgockel/json-voorhees#25: isnormal instead of isfinite")
+class AcceptsOnlyNormalNumbers(Plain):
     def finite_elements(self, leaf):
         finite = super().finite_elements(leaf)
         return (leaf == 0) | (finite & (abs(leaf) >= np.finfo(leaf.dtype).tiny)) if leaf.dtype.kind == "f" else finite
 
 
-@wrong("OVERFLOW-all-finite", "not seen; x / x is 1 for every number but one")
+@breaks("OVERFLOW-all-finite", "not observed: x / x is 1 for every number except 0")
 class DividesByItself(Plain):
     def finite_elements(self, leaf):
         with np.errstate(all="ignore"):
             return super().finite_elements(leaf / leaf if leaf.dtype.kind == "f" else leaf)
 
 
-@wrong("OVERFLOW-edges", "not seen; the limit is asked for with >= where > is meant")
-class TakesTheLargestHalfForInfinite(Plain):
+@breaks("OVERFLOW-edges", "not observed: the comparison uses >= instead of >")
+class RejectsTheLargestFloat16(Plain):
     def finite_elements(self, leaf):
         finite = super().finite_elements(leaf)
         return finite & (abs(leaf) != 65504) if leaf.dtype == np.float16 else finite
 
 
-@wrong("OVERFLOW-edges", "not seen; 3.4e38 is written for the largest float32")
-class HasARoundLimit(Plain):
+@breaks("OVERFLOW-edges", "not observed: the largest float32 is written as 3.4e38")
+class RoundsTheLargestFloat32(Plain):
     def finite_elements(self, leaf):
         finite = super().finite_elements(leaf)
         return finite & (abs(leaf) < 3.4e38) if leaf.dtype == np.float32 else finite
 
 
-@wrong("OVERFLOW-edges", "not seen; everything is cast to float32 first")
-class LooksAtDoubleInSingle(Plain):
+@breaks("OVERFLOW-edges", "not observed: all arrays are cast to float32 first")
+class ChecksFloat64InFloat32(Plain):
     def finite_elements(self, leaf):
         with np.errstate(all="ignore"):
             return super().finite_elements(leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf)
 
 
-@wrong("OVERFLOW-edges", "not seen; 16 bits are 16 bits: bfloat16 is cast to float16")
-class LooksAtBfloat16InHalf(Plain):
+@breaks("OVERFLOW-edges", "not observed: bfloat16 is cast to float16")
+class ChecksBfloat16InFloat16(Plain):
     def finite_elements(self, leaf):
         with np.errstate(all="ignore"):
             return super().finite_elements(leaf.astype(np.float16) if leaf.dtype.name == "bfloat16" else leaf)
 
 
-# --- something is computed of the elements, and looked at in their place ---
+# --- tests of a value that is computed from the elements ---
 
 
-@wrong("OVERFLOW-elementwise", "the sum is finite where all are; it is taken in half: scikit-learn/scikit-learn#23347")
-class SumsInHalf(Plain):
+@breaks("OVERFLOW-elementwise", "scikit-learn/scikit-learn#23347: the finiteness of a sum is tested, computed in float16")
+class SumsInFloat16(Plain):
     def finite_leaf(self, leaf):
         with np.errstate(all="ignore"):
             return bool(np.isfinite(np.sum(leaf, dtype=np.float16))) if leaf.dtype == np.float16 else super().finite_leaf(leaf)
 
 
-@wrong("OVERFLOW-elementwise", "the sum is finite where all are: k2-fsa/icefall#1852, scikit-learn/scikit-learn#352")
-class SumsInSingle(Plain):
+@breaks("OVERFLOW-elementwise", "k2-fsa/icefall#1852, scikit-learn/scikit-learn#352: the finiteness of a sum is tested")
+class SumsInFloat32(Plain):
     def finite_leaf(self, leaf):
         with np.errstate(all="ignore"):
             return bool(np.isfinite(np.sum(leaf, dtype=np.float32))) if leaf.dtype == np.float32 else super().finite_leaf(leaf)
 
 
-@wrong("OVERFLOW-elementwise", "the norm is computed anyway, for clipping: pytorch/pytorch#46849")
-class TakesTheNorm(Plain):
+@breaks("OVERFLOW-elementwise", "pytorch/pytorch#46849: the norm is tested, which clipping computes anyway")
+class ChecksTheNorm(Plain):
     def finite_leaf(self, leaf):
         with np.errstate(all="ignore"):
             return (
@@ -195,8 +195,8 @@ class TakesTheNorm(Plain):
             )
 
 
-@wrong("OVERFLOW-elementwise", "not seen; the range is computed anyway, for a histogram")
-class TakesTheRange(Plain):
+@breaks("OVERFLOW-elementwise", "not observed: the range is tested, which a histogram computes anyway")
+class ChecksTheRange(Plain):
     def finite_leaf(self, leaf):
         with np.errstate(all="ignore"):
             return (
@@ -206,7 +206,7 @@ class TakesTheRange(Plain):
             )
 
 
-@wrong("OVERFLOW-elementwise", "not seen; an infinite sum, and no look whether it is NaN")
+@breaks("OVERFLOW-elementwise", "not observed: the sum is tested for infinity and not for NaN")
 class CancelsInfinities(Plain):
     def finite_leaf(self, leaf):
         with np.errstate(all="ignore"):
@@ -217,72 +217,74 @@ class CancelsInfinities(Plain):
             )
 
 
-@wrong("OVERFLOW-complex", "the magnitude of a complex number is looked at: pytorch/pytorch#66402, pytorch/pytorch#76606")
-class TakesTheMagnitude(Plain):
+@breaks("OVERFLOW-complex", "pytorch/pytorch#66402, pytorch/pytorch#76606: the magnitude of a complex number is tested")
+class ChecksTheMagnitude(Plain):
     def finite_elements(self, leaf):
         with np.errstate(all="ignore"):
             return super().finite_elements(abs(leaf))
 
 
-@wrong("OVERFLOW-complex", "not seen; the imaginary part is dropped")
-class LooksAtRealParts(Plain):
+@breaks("OVERFLOW-complex", "not observed: the imaginary part is dropped")
+class ChecksRealParts(Plain):
     def finite_elements(self, leaf):
         return super().finite_elements(leaf.real)
 
 
-@wrong("OVERFLOW-complex", "not seen; the second half of each pair is read for both")
-class LooksAtImaginaryParts(Plain):
+@breaks("OVERFLOW-complex", "not observed: the second component of each pair is read twice")
+class ChecksImaginaryParts(Plain):
     def finite_elements(self, leaf):
         return super().finite_elements(leaf.imag if leaf.dtype.kind == "c" else leaf)
 
 
-# --- which elements ---
+# --- elements that are not checked ---
 
 
-@wrong("OVERFLOW-all-finite", "not seen; a loop that begins with 1")
-class BeginsWithTheSecond(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: a loop that starts at 1")
+class SkipsTheFirstElement(Plain):
     def finite_elements(self, leaf):
         return super().finite_elements(leaf[1:] if leaf.ndim else leaf)
 
 
-@wrong("OVERFLOW-all-finite", "a loop that ends one too early: xlite-dev/LeetCUDA#421")
-class EndsBeforeTheLast(Plain):
+@breaks("OVERFLOW-all-finite", "xlite-dev/LeetCUDA#421: a loop that ends one element too early")
+class SkipsTheLastElement(Plain):
     def finite_elements(self, leaf):
         return super().finite_elements(leaf.reshape(-1)[:-1] if leaf.ndim else leaf)
 
 
-@wrong("OVERFLOW-all-finite", "not seen; a sample, to save time")
-class LooksAtBothEnds(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: only a sample is tested, to save time")
+class ChecksBothEnds(Plain):
     def finite_elements(self, leaf):
         return super().finite_elements(leaf.reshape(-1)[[0, -1]] if leaf.size else leaf)
 
 
-@wrong("OVERFLOW-all-finite", "not seen; each block of a thousand ends one too early")
-class LeavesOutTheEndsOfBlocks(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: each block of 1024 elements ends one element too early")
+class SkipsTheEndsOfBlocks(Plain):
     def finite_elements(self, leaf):
         return super().finite_elements(leaf.reshape(-1)[np.arange(leaf.size) % 1024 != 1023])
 
 
-@wrong("OVERFLOW-all-finite", "the rest after the last full block: stew675/llama-cpp-rdna-boosts#19, amd/IRON#198")
-class LooksAtFullBlocks(Plain):
+@breaks(
+    "OVERFLOW-all-finite", "stew675/llama-cpp-rdna-boosts#19, amd/IRON#198: the elements after the last full block are omitted"
+)
+class ChecksFullBlocks(Plain):
     def finite_elements(self, leaf):
         return super().finite_elements(leaf.reshape(-1)[: leaf.size - leaf.size % BLOCK] if leaf.size > BLOCK else leaf)
 
 
-@wrong("OVERFLOW-all-finite", "not seen; an array of shape () has no first axis to go along")
-class LooksAtNoScalars(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: an array of shape () has no first axis to iterate over")
+class SkipsScalars(Plain):
     def finite_leaf(self, leaf):
         return leaf.ndim == 0 or super().finite_leaf(leaf)
 
 
-@wrong("OVERFLOW-all-finite", "not seen; one thread for each column, and no loop over the rows")
-class LooksAtTheFirstRow(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: one thread per column, and no loop over the rows")
+class ChecksTheFirstRow(Plain):
     def finite_elements(self, leaf):
         return super().finite_elements(leaf[0] if leaf.ndim > 1 and leaf.size else leaf)
 
 
-@wrong("OVERFLOW-all-finite", "not seen; reduced along one axis, and the first of the answers is taken")
-class LooksAtTheFirstColumn(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: a reduction along one axis, of which only the first result is used")
+class ChecksTheFirstColumn(Plain):
     def finite_elements(self, leaf):
         return super().finite_elements(leaf[:, 0] if leaf.ndim > 1 else leaf)
 

@@ -1,4 +1,4 @@
-"""Chapter 20, overflow: what is wrong with whole trees, and with what is kept from one look to the next."""
+"""Mutants of chapter 20: checks of whole trees, and state that is kept between checks."""
 
 import numpy as np
 from ampscale_conformance.model.bits import leaves
@@ -6,18 +6,18 @@ from ampscale_conformance.model.bits import leaves
 from . import table
 from .plain import Plain
 
-_TABLE, wrong = table()
+_TABLE, breaks = table()
 
 
 def _arrays(tree):
     return [leaf for _, leaf in leaves(tree) if leaf is not None]
 
 
-# --- which arrays ---
+# --- arrays that are not checked ---
 
 
-@wrong("OVERFLOW-all-finite", "each one's answer overwrites the flag: observed in Paddle 3.3.1, optimizer by optimizer")
-class LastArrayWins(Plain):
+@breaks("OVERFLOW-all-finite", "observed in Paddle 3.3.1, per optimizer: each result overwrites the flag")
+class ChecksTheLastArray(Plain):
     def all_finite(self, tree):
         flag = True
         for leaf in _arrays(tree):
@@ -25,32 +25,32 @@ class LastArrayWins(Plain):
         return flag
 
 
-@wrong("OVERFLOW-all-finite", "the loop returns in its first round: facebookresearch/fairscale#890")
-class LooksAtTheFirstArray(Plain):
+@breaks("OVERFLOW-all-finite", "facebookresearch/fairscale#890: the loop returns in its first iteration")
+class ChecksTheFirstArray(Plain):
     def all_finite(self, tree):
         return all(map(self.finite_leaf, _arrays(tree)[:1]))
 
 
-@wrong("OVERFLOW-all-finite", "the launch for what is left in the lists is forgotten: pytorch/pytorch#100811")
-class LeavesOutTheLastArray(Plain):
+@breaks("OVERFLOW-all-finite", "pytorch/pytorch#100811: the kernel launch for the remaining arrays is missing")
+class SkipsTheLastArray(Plain):
     def all_finite(self, tree):
         return all(map(self.finite_leaf, _arrays(tree)[:-1] or _arrays(tree)))
 
 
-@wrong("OVERFLOW-all-finite", "not seen; a dict in a list is taken for a leaf, and for no array")
-class LooksIntoNoInnerDicts(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: a dict in a list is treated as a leaf that is not an array")
+class SkipsInnerDicts(Plain):
     def all_finite(self, tree):
         return super().all_finite([child for child in tree if not isinstance(child, dict)] if isinstance(tree, list) else tree)
 
 
-@wrong("OVERFLOW-all-finite", "only lists and dicts are gone into: whr94621/NJUNMT-pytorch#23")
-class LooksIntoNoTuples(Plain):
+@breaks("OVERFLOW-all-finite", "whr94621/NJUNMT-pytorch#23: only lists and dicts are traversed")
+class SkipsTuples(Plain):
     def all_finite(self, tree):
         return super().all_finite([child for child in tree if not isinstance(child, tuple)] if isinstance(tree, list) else tree)
 
 
-@wrong("OVERFLOW-all-finite", "not seen; all are laid into one flat buffer, which has the dtype of the first")
-class LooksInTheFirstDtype(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: all arrays are copied to one flat buffer with the dtype of the first one")
+class ChecksInTheFirstDtype(Plain):
     def all_finite(self, tree):
         floats = [leaf for leaf in _arrays(tree) if leaf.dtype.kind == "f"]
         with np.errstate(all="ignore"):
@@ -58,55 +58,58 @@ class LooksInTheFirstDtype(Plain):
         return super().all_finite(tree) and all(map(self.finite_leaf, cast))
 
 
-@wrong("OVERFLOW-all-finite", "not seen; a single one is a hiccup, and clipping will deal with it")
-class PutsUpWithOne(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: a single non-finite element is tolerated, since clipping follows")
+class ToleratesOne(Plain):
     def all_finite(self, tree):
         return sum(int(np.sum(~self.finite_elements(leaf))) for leaf in _arrays(tree)) < 2
 
 
-@wrong("OVERFLOW-all-finite", "not seen; what is not finite is counted, in too few bits")
+@breaks("OVERFLOW-all-finite", "not observed: the count of non-finite elements wraps around")
 class CountsInSixteenBits(Plain):
     def all_finite(self, tree):
         return sum(int(np.sum(~self.finite_elements(leaf))) for leaf in _arrays(tree)) % 2**16 == 0
 
 
-# --- integers, None and nothing ---
+# --- integers, None and empty trees ---
 
 
-@wrong("OVERFLOW-integers", "not seen; everything is cast to the dtype of the gradients first")
-class LooksAtIntegersInHalf(Plain):
+@breaks("OVERFLOW-integers", "not observed: all arrays are cast to the dtype of the gradients first")
+class ChecksIntegersInFloat16(Plain):
     def finite_leaf(self, leaf):
         with np.errstate(all="ignore"):
             return super().finite_leaf(leaf.astype(np.float16) if leaf.dtype.kind == "i" else leaf)
 
 
-@wrong("OVERFLOW-integers", "not seen; what is bool already is taken for the result of a look")
-class TakesBoolsForAnswers(Plain):
+@breaks("OVERFLOW-integers", "not observed: a bool array is treated as the result of a check")
+class TreatsBoolsAsFlags(Plain):
     def finite_leaf(self, leaf):
         return bool(np.all(leaf)) if leaf.dtype == np.bool_ else super().finite_leaf(leaf)
 
 
-@wrong("OVERFLOW-integers", "not seen; integers are always finite, and the first array says whether they are integers")
-class GoesByTheFirstDtype(Plain):
+@breaks(
+    "OVERFLOW-integers",
+    "not observed: integers are always finite, and the first array determines whether there are only integers",
+)
+class ChecksTheFirstDtype(Plain):
     def all_finite(self, tree):
         return [leaf.dtype.kind for leaf in _arrays(tree)[:1]] == ["i"] or super().all_finite(tree)
 
 
-@wrong("OVERFLOW-empty", "the largest element of none: meta-pytorch/torchrec#3809")
-class AsksEmptyArraysForTheirLargest(Plain):
+@breaks("OVERFLOW-empty", "meta-pytorch/torchrec#3809: the maximum of no elements")
+class TakesTheMaximumOfEmptyArrays(Plain):
     def finite_leaf(self, leaf):
         leaf.max()
         return super().finite_leaf(leaf)
 
 
-@wrong("OVERFLOW-empty", "not seen; the mean is looked at, which is NaN of no elements")
-class TakesEmptyArraysForOverflows(Plain):
+@breaks("OVERFLOW-empty", "not observed: the mean is tested, which is NaN without elements")
+class TreatsEmptyArraysAsOverflows(Plain):
     def finite_leaf(self, leaf):
         return leaf.size > 0 and super().finite_leaf(leaf)
 
 
-@wrong("OVERFLOW-empty", "not seen; no elements, nothing to do: return in place of continue")
-class EndsAtAnEmptyArray(Plain):
+@breaks("OVERFLOW-empty", "not observed: return instead of continue for an empty array")
+class StopsAtAnEmptyArray(Plain):
     def all_finite(self, tree):
         for leaf in _arrays(tree):
             if leaf.size == 0:
@@ -116,26 +119,26 @@ class EndsAtAnEmptyArray(Plain):
         return True
 
 
-@wrong("OVERFLOW-empty", "nothing was found to be finite: nerfstudio-project/nerfstudio#1919")
-class TakesNoGradientsForAnOverflow(Plain):
+@breaks("OVERFLOW-empty", "nerfstudio-project/nerfstudio#1919: no finite gradient was found")
+class TreatsNoGradientsAsAnOverflow(Plain):
     def all_finite(self, tree):
         return bool(_arrays(tree)) and super().all_finite(tree)
 
 
-@wrong("OVERFLOW-none", "a gradient that is None has no size: tensorflow/tensorflow#27655")
-class StumblesOverNone(Plain):
+@breaks("OVERFLOW-none", "tensorflow/tensorflow#27655: a gradient that is None has no size")
+class FailsOnNoneInTheCheck(Plain):
     def all_finite(self, tree):
         return all(leaf.size == 0 or self.finite_leaf(leaf) for _, leaf in leaves(tree))
 
 
-@wrong("OVERFLOW-none", "not seen; a parameter without a gradient is taken for a backward pass that went wrong")
-class TakesNoneForAnOverflow(Plain):
+@breaks("OVERFLOW-none", "not observed: a parameter without a gradient is treated as a failed backward pass")
+class TreatsNoneAsAnOverflow(Plain):
     def all_finite(self, tree):
         return all(leaf is not None for _, leaf in leaves(tree)) and super().all_finite(tree)
 
 
-@wrong("OVERFLOW-none", "not seen; no gradient, nothing to do: return in place of continue")
-class EndsAtNone(Plain):
+@breaks("OVERFLOW-none", "not observed: return instead of continue for a missing gradient")
+class StopsAtNone(Plain):
     def all_finite(self, tree):
         for _, leaf in leaves(tree):
             if leaf is None:
@@ -145,44 +148,47 @@ class EndsAtNone(Plain):
         return True
 
 
-@wrong("OVERFLOW-answer", "not seen; flags are stacked and not reduced: an array of them comes back")
-class AnswersForEachArray(Plain):
+@breaks("OVERFLOW-answer", "not observed: the flags of the arrays are stacked and not reduced")
+class ReturnsAFlagForEachArray(Plain):
     def all_finite(self, tree):
         return np.array([self.finite_leaf(leaf) for leaf in _arrays(tree)])
 
 
-@wrong("OVERFLOW-answer", "found_inf is a float, as torch 2.13.0 has it, and so is its opposite")
-class AnswersWithANumber(Plain):
+@breaks("OVERFLOW-answer", "torch 2.13.0: found_inf is a float, and so is its inverse")
+class ReturnsANumber(Plain):
     def all_finite(self, tree):
         return float(super().all_finite(tree))
 
 
-# --- from one look to the next ---
+# --- state that is kept between checks ---
 
 
-@wrong("OVERFLOW-all-finite", "not seen; a flag that nobody clears")
-class NeverForgets(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: the flag is never cleared")
+class KeepsTheFlag(Plain):
     def all_finite(self, tree):
         self.overflowed = getattr(self, "overflowed", False) or not super().all_finite(tree)
         return not self.overflowed
 
 
-@wrong("OVERFLOW-all-finite", "not seen; a check for the first steps, which ends with the first finite one")
-class LooksUntilItIsFinite(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: a check for the first steps, which ends at the first finite one")
+class ChecksUntilItIsFinite(Plain):
     def all_finite(self, tree):
         self.settled = getattr(self, "settled", False) or super().all_finite(tree)
         return self.settled
 
 
-@wrong("OVERFLOW-all-finite", "not seen; the flag is read and cleared, and set again only where it was clear")
-class TellsOnce(Plain):
+@breaks("OVERFLOW-all-finite", "not observed: the flag is read and cleared, and set again only if it was clear")
+class ReportsOnce(Plain):
     def all_finite(self, tree):
         before, self.told = getattr(self, "told", False), not super().all_finite(tree)
         return before or not self.told
 
 
-@wrong("OVERFLOW-all-finite", "not seen; times zero in place, so that only NaN is left of what is not finite")
-class LooksDestructively(Plain):
+@breaks(
+    "OVERFLOW-all-finite",
+    "not observed: a multiplication by zero in place, which turns non-finite values into NaN and others into zero",
+)
+class ChecksDestructively(Plain):
     def all_finite(self, tree):
         for leaf in _arrays(tree):
             if leaf.dtype == np.float32:

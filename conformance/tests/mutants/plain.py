@@ -1,8 +1,8 @@
 """
-A right implementation of levels 0 and 1, in plain Python and NumPy: the root of all mutants.
+Conforming implementation of levels 0 and 1 in plain Python and NumPy, the base class of all mutants.
 
-Each method takes one decision, so that a mutant differs from it in one method. It is its own words on the specification: no
-more than a rule's numbers comes from elsewhere.
+Each method takes one decision, so that a mutant overrides one method. The implementation is independent of ampscale: it uses
+only the fields of a rule.
 """
 
 import copy
@@ -21,30 +21,30 @@ EVERY_SETTING = LossScaleRule(
 )
 
 
-class GivesUpError(ArithmeticError):
-    """What this implementation raises where the published scaler gives up."""
+class PublishedScalerError(ArithmeticError):
+    """Error that is raised if the published scaler raises one."""
 
 
 @dataclass
 class Scaler:
-    """The handle, which each step changes: where a scaler stands, and its constants."""
+    """Handle: the state and the constants of a scaler. Each step changes it in place."""
 
     rule: LossScaleRule
     scale: Any  # a NumPy scalar of the rule's dtype
-    shown: Any  # the scale in force: with a lag, the one before the last step
+    shown: Any  # the current scale: with `delayed_update`, the one before the last update
     good: int  # finite steps toward a growth
     bad: int = 0  # overflows toward a backoff
-    since: int = 0  # steps since the scale last moved, or was to move
+    since: int = 0  # steps since the last growth or due backoff
 
 
 class Plain:
     """
-    The adapter.
+    Adapter of a conforming implementation.
 
     Args:
-        preset: What it claims to be: a preset's name, or a rule.
+        preset: The rule that it claims: a preset's name, or a rule.
         level: The level that it claims.
-        capabilities: What else it claims.
+        capabilities: The capabilities that it claims.
     """
 
     def __init__(self, preset=EVERY_SETTING, level=1, capabilities=EVERYTHING):
@@ -53,30 +53,30 @@ class Plain:
     # --- level 0: the adapter's methods ---
 
     def create(self, rule, **options):
-        """A scaler before its first step."""
+        """Return a scaler before its first step."""
         rule = self.constants(rule)
-        start = self.held(rule, rule.init_scale)
+        start = self.rounded(rule, rule.init_scale)
         return Scaler(rule, start, start, self.first_count(rule))
 
     def update(self, handle, finite):
-        """Changes the handle, and returns None."""
+        """Update the handle in place, and return None."""
         before = handle.scale
         if self.was_finite(handle, finite):
             self.finite_step(handle)
         else:
             self.overflow_step(handle)
-        handle.shown = before if self.lags(handle) else handle.scale
+        handle.shown = before if self.is_delayed(handle) else handle.scale
 
     def read_scale(self, handle):
-        """The scale in force."""
+        """Return the current scale."""
         return float(handle.shown)
 
     def save(self, handle):
-        """Its numbers, by name; the constants are given again."""
+        """Return the state by field names. `load` receives the constants again."""
         return {name: copy.copy(value) for name, value in vars(handle).items() if name in self.saved_fields(handle)}
 
     def load(self, rule, saved):
-        """A scaler that goes on."""
+        """Return a scaler that continues from a saved state."""
         handle = self.create(rule)
         for name, value in saved.items():
             setattr(handle, name, value)
@@ -85,51 +85,51 @@ class Plain:
     # --- level 0: the decisions ---
 
     def constants(self, rule):
-        """The constants that it goes by."""
+        """Return the constants that the scaler uses."""
         return rule
 
-    def held(self, rule, scale):
-        """A scale as it is kept: rounded to the rule's dtype."""
+    def rounded(self, rule, scale):
+        """Round a scale to the rule's dtype."""
         with np.errstate(all="ignore"):
             return np.dtype(rule.dtype).type(scale)
 
     def first_count(self, rule):
-        """Finite steps before the first step."""
+        """Return the number of good steps at the start."""
         return rule.initial_good_steps
 
     def count_after_overflow(self, handle):
-        """Finite steps after an overflow."""
+        """Return the number of good steps after an overflow."""
         return int(handle.rule.initial_good_steps)
 
     def count_after_growth(self, handle):
-        """Finite steps after a growth."""
+        """Return the number of good steps after a growth."""
         return 0
 
     def was_finite(self, handle, finite):
-        """What it takes the flag for."""
+        """Return the flag that the update uses."""
         return finite
 
-    def lags(self, handle):
-        """Whether a change comes into force one step late."""
+    def is_delayed(self, handle):
+        """Return True if changes take effect one step late."""
         return bool(handle.rule.delayed_update)
 
     def finite_step(self, handle):
-        """A step without an overflow."""
+        """Run a step without an overflow."""
         handle.good, handle.since = handle.good + 1, handle.since + 1
         grows = self.growth_due(handle) and self.may_grow(handle)
         if grows:
             handle.scale = self.grown(handle)
             handle.good, handle.since = self.count_after_growth(handle), 0
-        if self.forgives(handle, "growth" if grows else "finite"):
+        if self.resets_overflows(handle, "growth" if grows else "finite"):
             handle.bad = 0
 
     def overflow_step(self, handle):
-        """A step with an overflow; it gives up before anything has changed."""
+        """Run a step with an overflow. An error is raised before anything changes."""
         due = self.backoff_due(handle, handle.bad + 1, handle.since + 1)
         moves = due and self.may_back_off(handle)
         scale = self.backed_off(handle) if moves else handle.scale
-        if self.gives_up(handle, due, scale):
-            raise GivesUpError(f"an overflow at a scale of {float(handle.scale)!r}")
+        if self.would_raise(handle, due, scale):
+            raise PublishedScalerError(f"an overflow at a scale of {float(handle.scale)!r}")
         if moves or not due:
             handle.good = self.count_after_overflow(handle)
         handle.scale = scale
@@ -137,128 +137,128 @@ class Plain:
         handle.bad = self.bad_after_backoff(handle) if due else self.bad_counted(handle)
 
     def window(self, handle):
-        """Finite steps that make it grow."""
+        """Return the number of finite steps after which the scale grows."""
         return int(handle.rule.growth_interval)
 
     def growth_due(self, handle):
-        """Whether the finite step that was just counted is the last of its window."""
+        """Return True if the finite step that was just counted completes the window."""
         return bool(handle.good >= self.window(handle))
 
     def may_grow(self, handle):
-        """Whether no gate forbids a growth."""
+        """Return True unless `block_at_bounds` blocks a growth."""
         rule = handle.rule
-        return not (rule.block_at_bounds and rule.max_scale is not None and handle.scale >= self.held(rule, rule.max_scale))
+        return not (rule.block_at_bounds and rule.max_scale is not None and handle.scale >= self.rounded(rule, rule.max_scale))
 
     def may_back_off(self, handle):
-        """Whether no gate forbids a backoff."""
+        """Return True unless `block_at_bounds` blocks a backoff."""
         rule = handle.rule
-        return not (rule.block_at_bounds and rule.min_scale is not None and handle.scale <= self.held(rule, rule.min_scale))
+        return not (rule.block_at_bounds and rule.min_scale is not None and handle.scale <= self.rounded(rule, rule.min_scale))
 
     def backoff_due(self, handle, bad, since):
-        """Whether *bad* overflows in *since* steps, this one counted, make it back off."""
+        """Return True if a backoff is due after *bad* overflows in *since* steps, this step included."""
         rule = handle.rule
         if rule.overflow_tolerance is None:
             return bool(bad >= rule.hysteresis)
-        return bool(self.held(rule, rule.overflow_tolerance) <= self.held(rule, bad) / self.held(rule, since))
+        return bool(self.rounded(rule, rule.overflow_tolerance) <= self.rounded(rule, bad) / self.rounded(rule, since))
 
-    def gives_up(self, handle, due, scale):
-        """Whether an overflow that leads to this scale is where the published scaler raises."""
+    def would_raise(self, handle, due, scale):
+        """Return True if the published scaler raises an error at an overflow that leads to *scale*."""
         rule = handle.rule
-        if rule.raise_at_min_scale and due and handle.scale <= self.held(rule, rule.min_scale):
+        if rule.raise_at_min_scale and due and handle.scale <= self.rounded(rule, rule.min_scale):
             return True
-        return bool(rule.raise_at_or_below is not None and scale <= self.held(rule, rule.raise_at_or_below))
+        return bool(rule.raise_at_or_below is not None and scale <= self.rounded(rule, rule.raise_at_or_below))
 
-    def forgives(self, handle, event):
-        """Whether a finite step, or a growth in it, forgets the overflows counted."""
+    def resets_overflows(self, handle, event):
+        """Return True if a finite step, or a growth in it, resets the overflow count."""
         return "finite" in handle.rule.reset_bad_steps_on or event in handle.rule.reset_bad_steps_on
 
     def bad_counted(self, handle):
-        """Overflows counted, after one that was not enough."""
+        """Return the overflow count after an overflow that does not back off."""
         return int(handle.bad + 1)
 
     def bad_after_backoff(self, handle):
-        """Overflows counted, after a backoff was due."""
+        """Return the overflow count after a backoff was due."""
         return 0 if "backoff" in handle.rule.reset_bad_steps_on else int(handle.rule.hysteresis)
 
     def growth_factor(self, handle):
-        """What a growth multiplies by."""
+        """Return the factor of a growth."""
         first = handle.rule.warmup_growth_factor
         return float(handle.rule.growth_factor if first is None or handle.bad else first)
 
     def grown(self, handle):
-        """The scale after a growth: guarded first, then capped."""
+        """Return the scale after a growth: infinite growth is skipped first, then the scale is clamped."""
         grown = self.multiplied(handle, self.growth_factor(handle))
-        return self.capped(handle, self.guarded(handle, grown))
+        return self.clamped_to_max(handle, self.skip_infinite(handle, grown))
 
-    def guarded(self, handle, grown):
-        """The guard: no growth to infinity."""
+    def skip_infinite(self, handle, grown):
+        """Keep the scale if `skip_infinite_growth` is set and the new scale is infinite."""
         return handle.scale if handle.rule.skip_infinite_growth and np.isinf(grown) else grown
 
-    def capped(self, handle, grown):
-        """The cap, where it clamps."""
+    def clamped_to_max(self, handle, grown):
+        """Clamp the scale to `max_scale`, unless bounds block changes."""
         rule = handle.rule
-        return grown if rule.block_at_bounds or rule.max_scale is None else min(grown, self.held(rule, rule.max_scale))
+        return grown if rule.block_at_bounds or rule.max_scale is None else min(grown, self.rounded(rule, rule.max_scale))
 
     def backed_off(self, handle):
-        """The scale after a backoff."""
-        return self.floored(handle, self.reduced(handle))
+        """Return the scale after a backoff."""
+        return self.clamped_to_min(handle, self.reduced(handle))
 
     def reduced(self, handle):
-        """The scale times the backoff factor, or divided by what the factor is the reciprocal of."""
+        """Multiply the scale by the backoff factor, or divide it by `backoff_divisor`."""
         rule = handle.rule
         return (
             self.divided(handle, rule.backoff_divisor) if rule.divide_on_backoff else self.multiplied(handle, rule.backoff_factor)
         )
 
-    def floored(self, handle, reduced):
-        """The floor, where it clamps."""
+    def clamped_to_min(self, handle, reduced):
+        """Clamp the scale to `min_scale`, unless bounds block changes."""
         rule = handle.rule
-        return reduced if rule.block_at_bounds or rule.min_scale is None else max(reduced, self.held(rule, rule.min_scale))
+        return reduced if rule.block_at_bounds or rule.min_scale is None else max(reduced, self.rounded(rule, rule.min_scale))
 
     def multiplied(self, handle, factor):
-        """The scale times a factor, rounded once."""
+        """Multiply the scale by a factor, and round once."""
         with np.errstate(all="ignore"):
-            return self.held(handle.rule, self.operand(handle, handle.scale) * self.operand(handle, factor))
+            return self.rounded(handle.rule, self.operand(handle, handle.scale) * self.operand(handle, factor))
 
     def divided(self, handle, divisor):
-        """The scale divided by a number, rounded once."""
+        """Divide the scale by a number, and round once."""
         with np.errstate(all="ignore"):
-            return self.held(handle.rule, self.operand(handle, handle.scale) / self.operand(handle, divisor))
+            return self.rounded(handle.rule, self.operand(handle, handle.scale) / self.operand(handle, divisor))
 
     def operand(self, handle, value):
-        """A factor or the scale as it goes into a product: in the rule's dtype, or in float64 with a wide factor."""
-        return np.float64(value) if handle.rule.float64_factor else self.held(handle.rule, value)
+        """Convert a factor or the scale to the compute dtype: the rule's dtype, or float64 with `float64_factor`."""
+        return np.float64(value) if handle.rule.float64_factor else self.rounded(handle.rule, value)
 
     def saved_fields(self, handle):
-        """What it saves."""
+        """Return the names of the fields that are saved."""
         return ("scale", "shown", "good", "bad", "since")
 
     # --- level 1: the adapter's methods ---
 
     def scale(self, handle, tree):
-        """A new tree, times the scale."""
+        """Return a new tree, multiplied by the scale."""
         return map_tree(lambda leaf: self.scaled_leaf(leaf, handle.shown), tree)
 
     def unscale(self, handle, tree):
-        """A new tree, divided by the scale."""
+        """Return a new tree, divided by the scale."""
         return map_tree(lambda leaf: self.unscaled_leaf(leaf, handle.shown), tree)
 
     def all_finite(self, tree):
-        """A Python bool."""
+        """Return a Python bool: True if all elements are finite."""
         return all(self.finite_leaf(leaf) for _, leaf in leaves(tree) if leaf is not None)
 
     # --- level 1: the decisions ---
 
     def scaled_leaf(self, leaf, scale):
-        """One array times the scale, in its own dtype."""
+        """Multiply one array by the scale, in its own dtype."""
         return self.computed(leaf, lambda part: self.product(part, scale))
 
     def unscaled_leaf(self, leaf, scale):
-        """One array divided by the scale, in its own dtype."""
+        """Divide one array by the scale, in its own dtype."""
         return self.computed(leaf, lambda part: self.quotient(part, scale))
 
     def computed(self, leaf, operation):
-        """A new array, each part of a complex one by itself: widened, computed and rounded back."""
+        """Widen an array, apply the operation and round back. The two components of a complex array are separate."""
         leaf = np.asarray(leaf)
         parts = leaf.reshape(-1).view(leaf.real.dtype) if leaf.dtype.kind == "c" else leaf
         with np.errstate(all="ignore"):
@@ -266,33 +266,33 @@ class Plain:
         return made.view(leaf.dtype).reshape(leaf.shape) if leaf.dtype.kind == "c" else np.asarray(made)
 
     def widened(self, part):
-        """As it is computed: 16 bits in float32, everything else as it is."""
+        """Convert values to the compute dtype: float64 for float64, otherwise float32."""
         return part if part.dtype == np.float64 else part.astype(np.float32)
 
     def narrowed(self, result, dtype):
-        """Rounded once, to the dtype that came."""
+        """Round a result once, to the dtype of the argument."""
         return result.astype(dtype)
 
-    def scale_beside(self, part, scale):
-        """The scale as it takes part: in the dtype of the computation."""
+    def scale_for(self, part, scale):
+        """Convert the scale to the compute dtype."""
         return part.dtype.type(scale)
 
     def product(self, part, scale):
-        """Times the scale."""
-        return part * self.scale_beside(part, scale)
+        """Multiply by the scale."""
+        return part * self.scale_for(part, scale)
 
     def quotient(self, part, scale):
-        """Divided by the scale; not times its reciprocal."""
-        return part / self.scale_beside(part, scale)
+        """Divide by the scale, without a reciprocal."""
+        return part / self.scale_for(part, scale)
 
     def finite_leaf(self, leaf):
-        """Whether one array is finite."""
+        """Return True if one array is finite."""
         leaf = np.asarray(leaf)
         if leaf.dtype.kind in "biu":
             return True
         return bool(np.all(self.finite_elements(leaf)))
 
     def finite_elements(self, leaf):
-        """Which elements are finite; complex ones where both parts are."""
+        """Return a bool per element. A complex element is finite if both its components are."""
         with np.errstate(invalid="ignore"):  # a signalling NaN
             return np.isfinite(leaf if leaf.dtype.kind == "c" else leaf.astype(np.float64))

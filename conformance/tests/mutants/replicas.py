@@ -1,57 +1,60 @@
-"""Chapter 60, replicas: ranks that decide together, wrong in one way each."""
+"""Mutants of chapter 60: agreement of replicas."""
 
 from . import table
 from .loop import Loop
 
-_TABLE, wrong = table()
+_TABLE, breaks = table()
 
 
-@wrong("REPLICAS-one-flag", "facebookresearch/fairscale#179: each rank looks at its own shard alone")
+@breaks("REPLICAS-one-flag", "facebookresearch/fairscale#179: each replica checks only its own shard")
 class EachUsesItsOwnFlag(Loop):
-    def agreed(self, finite, rank):
+    def agreed_flag(self, finite, rank):
         return finite[rank]
 
 
-@wrong("REPLICAS-one-flag", "pytorch/pytorch#115710: one rank's flag is read before the reduction has ended")
-class FirstRankDecides(Loop):
-    def agreed(self, finite, rank):
+@breaks("REPLICAS-one-flag", "pytorch/pytorch#115710: the flag of one replica is read before the reduction has ended")
+class FirstReplicaDecides(Loop):
+    def agreed_flag(self, finite, rank):
         return finite[0]
 
 
-@wrong("REPLICAS-one-flag", "not seen; each rank overwrites the flag of the one before")
-class LastRankDecides(Loop):
-    def agreed(self, finite, rank):
+@breaks("REPLICAS-one-flag", "not observed: each replica overwrites the flag of the previous one")
+class LastReplicaDecides(Loop):
+    def agreed_flag(self, finite, rank):
         return finite[-1]
 
 
-@wrong("REPLICAS-one-flag", "not seen; flags are added and compared with one, as in MindSpore 2.10.0, for equality")
+@breaks("REPLICAS-one-flag", "not observed: flags are added, as in MindSpore 2.10.0, and tested for equality with one")
 class TwoOverflowsCancel(Loop):
-    def agreed(self, finite, rank):
+    def agreed_flag(self, finite, rank):
         return finite.count(False) != 1
 
 
-@wrong("REPLICAS-one-flag", "not seen; flags are averaged, and the average is rounded")
-class MostRanksDecide(Loop):
-    def agreed(self, finite, rank):
+@breaks("REPLICAS-one-flag", "not observed: flags are averaged, and the average is rounded")
+class MostReplicasDecide(Loop):
+    def agreed_flag(self, finite, rank):
         return 2 * sum(finite) > len(finite)
 
 
-@wrong("REPLICAS-same-scale", "NVIDIA-NeMo/Megatron-Bridge#5591: the scaler moves before the ranks agree, to 4 here and 8 there")
-class MovesBeforeTheRanksAgree(Loop):
-    def agreed(self, finite, rank):
+@breaks(
+    "REPLICAS-same-scale",
+    "NVIDIA-NeMo/Megatron-Bridge#5591: the scaler is updated before the replicas agree, to 4 on one and 8 on another",
+)
+class UpdatesBeforeTheReplicasAgree(Loop):
+    def agreed_flag(self, finite, rank):
         return finite[rank]
 
 
-@wrong("REPLICAS-same-scale", "not seen; the scaler lives on the first rank, and the others' copies stay")
-class OneRankMoves(Loop):
+@breaks("REPLICAS-same-scale", "not observed: only the first replica updates its scaler, and the others keep their copies")
+class UpdatesOneReplica(Loop):
     def update_replicas(self, handles, finite):
         self.update(handles[0], all(finite))
         return list(handles)
 
 
-@wrong("REPLICAS-single", "not seen; a group of one is no group, and nobody answers")
-class NeedsOthers(Loop):
-    def agreed(self, finite, rank):
+@breaks("REPLICAS-single", "not observed: a process group of one is not initialized")
+class RejectsASingleReplica(Loop):
+    def agreed_flag(self, finite, rank):
         if len(finite) < 2:
             raise RuntimeError("the process group has not been initialized")
         return all(finite)

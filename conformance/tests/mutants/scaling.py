@@ -1,4 +1,4 @@
-"""Chapter 10, scaling: the wrong scale, or the wrong tree. What has wrong numbers is in `scaling_numbers`."""
+"""Mutants of chapter 10: wrong scales and trees. Mutants with wrong numbers are in `scaling_numbers`."""
 
 import copy
 
@@ -8,11 +8,11 @@ from ampscale_conformance.model.bits import leaves, map_tree
 from . import scaling_numbers, table
 from .plain import Plain
 
-_TABLE, wrong = table()
+_TABLE, breaks = table()
 
 
 class _Cached(Plain):
-    """Tensors go by a copy of the scale, which only some steps renew."""
+    """Implementation that scales tensors by a copy of the scale, which only some steps update."""
 
     renewed_by: bool
 
@@ -37,30 +37,30 @@ class _Unscales(_Cached):
         return map_tree(lambda leaf: self.unscaled_leaf(leaf, handle.cached), tree)
 
 
-@wrong("SCALING-scale", "a captured graph keeps the scale that it saw, until an overflow captures it anew: pytorch/pytorch#55562")
+@breaks("SCALING-scale", "pytorch/pytorch#55562: a captured graph keeps its scale until an overflow captures it again")
 class ScalesByTheScaleBeforeAGrowth(_Scales):
     renewed_by = False
 
 
-@wrong("SCALING-scale", "not seen; the step that is skipped returns before it hands on the new scale")
+@breaks("SCALING-scale", "not observed: a skipped step returns before it passes on the new scale")
 class ScalesByTheScaleBeforeABackoff(_Scales):
     renewed_by = True
 
 
-@wrong(
+@breaks(
     "SCALING-unscale-divides",
-    "a captured graph keeps the reciprocal that it saw, until an overflow captures it anew: pytorch/pytorch#55562",
+    "pytorch/pytorch#55562: a captured graph keeps its reciprocal until an overflow captures it again",
 )
 class UnscalesByTheScaleBeforeAGrowth(_Unscales):
     renewed_by = False
 
 
-@wrong("SCALING-unscale-divides", "not seen; the step that is skipped returns before it computes the new reciprocal")
+@breaks("SCALING-unscale-divides", "not observed: a skipped step returns before it computes the new reciprocal")
 class UnscalesByTheScaleBeforeABackoff(_Unscales):
     renewed_by = True
 
 
-@wrong("SCALING-unscale-divides", "the scale is moved before the gradients are unscaled: deepspeedai/DeepSpeed#8588")
+@breaks("SCALING-unscale-divides", "deepspeedai/DeepSpeed#8588: the scale is updated before the gradients are unscaled")
 class UnscalesByTheNextScale(Plain):
     def unscale(self, handle, tree):
         after = copy.copy(handle)
@@ -68,7 +68,7 @@ class UnscalesByTheNextScale(Plain):
         return super().unscale(after, tree)
 
 
-@wrong("SCALING-scale", "not seen; the scale is the class's, not the object's")
+@breaks("SCALING-scale", "not observed: the scale is an attribute of the class instead of the object")
 class ScalesByTheLatestScaler(Plain):
     def create(self, rule, **options):
         self.latest = super().create(rule, **options)
@@ -78,7 +78,7 @@ class ScalesByTheLatestScaler(Plain):
         return super().scale(self.latest, tree)
 
 
-@wrong("SCALING-unscale-divides", "not seen; the scale is the class's, not the object's")
+@breaks("SCALING-unscale-divides", "not observed: the scale is an attribute of the class instead of the object")
 class UnscalesByTheLatestScaler(Plain):
     def create(self, rule, **options):
         self.latest = super().create(rule, **options)
@@ -88,85 +88,87 @@ class UnscalesByTheLatestScaler(Plain):
         return super().unscale(self.latest, tree)
 
 
-@wrong("SCALING-scale", "the flag of the iteration, which is for gradients, holds back the second loss: NVIDIA/apex#232")
+@breaks("SCALING-scale", "NVIDIA/apex#232: a flag of the iteration, meant for gradients, prevents scaling of the second loss")
 class ScalesOnceAStep(Plain):
     def scale(self, handle, tree):
         before, handle.scaled = getattr(handle, "scaled", False), True
         return map_tree(np.copy, tree) if before else super().scale(handle, tree)
 
 
-@wrong("SCALING-unscale-divides", "the flag of the iteration is one for all optimizers: NVIDIA/apex#232")
+@breaks("SCALING-unscale-divides", "NVIDIA/apex#232: one flag of the iteration serves all optimizers")
 class UnscalesOnceAStep(Plain):
     def unscale(self, handle, tree):
         before, handle.unscaled = getattr(handle, "unscaled", False), True
         return map_tree(np.copy, tree) if before else super().unscale(handle, tree)
 
 
-@wrong("SCALING-unscale-divides", "the optimizer's kernel unscales what the scaler has unscaled: pytorch/pytorch#94060")
+@breaks(
+    "SCALING-unscale-divides", "pytorch/pytorch#94060: the optimizer's kernel unscales gradients that the scaler has unscaled"
+)
 class UnscalesTheSecondTreeTwice(Plain):
     def unscale(self, handle, tree):
         before, handle.unscaled = getattr(handle, "unscaled", False), True
         return super().unscale(handle, super().unscale(handle, tree) if before else tree)
 
 
-@wrong("SCALING-new-arrays", "inputs *= scale_value, taken by its word: the page of mindspore.LossScaler")
+@breaks("SCALING-new-arrays", "the page of mindspore.LossScaler, taken literally: inputs *= scale_value")
 class ScalesInPlace(Plain):
     def scale(self, handle, tree):
         map_tree(lambda leaf: np.copyto(leaf, self.scaled_leaf(leaf, handle.shown)), tree)
         return tree
 
 
-@wrong("SCALING-dtype-kept", "a float32 of shape () times a float is a float64: numpy/numpy#22823, in NumPy 1")
-class ScalesScalarsInDouble(Plain):
+@breaks("SCALING-dtype-kept", "numpy/numpy#22823: in NumPy 1, a float32 of shape () times a float is a float64")
+class ScalesScalarsInFloat64(Plain):
     def scaled_leaf(self, leaf, scale):
         result = super().scaled_leaf(leaf, scale)
         return result.astype(np.float64) if leaf.shape == () and leaf.dtype == np.float32 else result
 
 
-@wrong("SCALING-dtype-kept", "not seen; a scale of shape (1,) gives its axis to what it meets")
+@breaks("SCALING-dtype-kept", "not observed: a scale of shape (1,) adds its axis by broadcasting")
 class ScalesScalarsToVectors(Plain):
     def scaled_leaf(self, leaf, scale):
         return np.atleast_1d(super().scaled_leaf(leaf, scale))
 
 
-@wrong("SCALING-dtype-kept", "not seen; what has one element is squeezed to a scalar")
+@breaks("SCALING-dtype-kept", "not observed: arrays with one element are squeezed to scalars")
 class ScalesVectorsToScalars(Plain):
     def scaled_leaf(self, leaf, scale):
         return np.squeeze(super().scaled_leaf(leaf, scale))
 
 
-@wrong("SCALING-dtype-kept", "a float32 of shape () times a float is a float64: numpy/numpy#22823, in NumPy 1")
-class UnscalesScalarsInDouble(Plain):
+@breaks("SCALING-dtype-kept", "numpy/numpy#22823: in NumPy 1, a float32 of shape () times a float is a float64")
+class UnscalesScalarsInFloat64(Plain):
     def unscaled_leaf(self, leaf, scale):
         result = super().unscaled_leaf(leaf, scale)
         return result.astype(np.float64) if leaf.shape == () and leaf.dtype == np.float32 else result
 
 
-@wrong("SCALING-dtype-kept", "not seen; a scale of shape (1,) gives its axis to what it meets")
+@breaks("SCALING-dtype-kept", "not observed: a scale of shape (1,) adds its axis by broadcasting")
 class UnscalesScalarsToVectors(Plain):
     def unscaled_leaf(self, leaf, scale):
         return np.atleast_1d(super().unscaled_leaf(leaf, scale))
 
 
-@wrong("SCALING-dtype-kept", "not seen; what has one element is squeezed to a scalar")
+@breaks("SCALING-dtype-kept", "not observed: arrays with one element are squeezed to scalars")
 class UnscalesVectorsToScalars(Plain):
     def unscaled_leaf(self, leaf, scale):
         return np.squeeze(super().unscaled_leaf(leaf, scale))
 
 
-@wrong("SCALING-dtype-kept", "not seen; a loss of shape () is taken to the host, as loss.item() does")
+@breaks("SCALING-dtype-kept", "not observed: a loss of shape () is converted with loss.item()")
 class ScalesScalarsToFloats(Plain):
     def scaled_leaf(self, leaf, scale):
         return super().scaled_leaf(leaf, scale).item() if leaf.shape == () else super().scaled_leaf(leaf, scale)
 
 
-@wrong("SCALING-dtype-kept", "not seen; gradients are laid into one flat buffer, and come back as its pieces")
+@breaks("SCALING-dtype-kept", "not observed: gradients are copied to one flat buffer, and its slices are returned")
 class UnscalesMatricesFlat(Plain):
     def unscaled_leaf(self, leaf, scale):
         return super().unscaled_leaf(leaf.reshape(-1) if leaf.ndim else leaf, scale)
 
 
-@wrong("SCALING-dtype-kept", "not seen; gradients are laid into one flat buffer, which has the dtype of the first")
+@breaks("SCALING-dtype-kept", "not observed: gradients are copied to one flat buffer with the dtype of the first one")
 class UnscalesInTheFirstDtype(Plain):
     def unscale(self, handle, tree):
         result = super().unscale(handle, tree)
@@ -174,27 +176,27 @@ class UnscalesInTheFirstDtype(Plain):
         return map_tree(lambda leaf: leaf.astype(dtypes[0]), result)
 
 
-@wrong("SCALING-layout", "gradients without elements are filtered out, and not put back: meta-pytorch/torchrec#3891")
+@breaks("SCALING-layout", "meta-pytorch/torchrec#3891: gradients without elements are filtered out, and not put back")
 class DropsArraysWithoutElements(Plain):
     def unscale(self, handle, tree):
         result = super().unscale(handle, tree)
         return [leaf for leaf in result if getattr(leaf, "size", 1)] if isinstance(result, list) else result
 
 
-@wrong("SCALING-layout", "the largest element is asked for: meta-pytorch/torchrec#3809")
-class RefusesArraysWithoutElements(Plain):
+@breaks("SCALING-layout", "meta-pytorch/torchrec#3809: the maximum is computed")
+class RejectsArraysWithoutElements(Plain):
     def unscaled_leaf(self, leaf, scale):
         leaf.max()
         return super().unscaled_leaf(leaf, scale)
 
 
-@wrong("SCALING-inputs", "a loss or a tuple of losses, and no more, as the page of mindspore.LossScaler has it")
+@breaks("SCALING-inputs", "the page of mindspore.LossScaler, taken literally: a loss or a tuple of losses, and no more")
 class ScalesTheOuterListOnly(Plain):
     def scale(self, handle, tree):
         return [self.scaled_leaf(leaf, handle.shown) if hasattr(leaf, "shape") else leaf for leaf in tree]
 
 
-@wrong("SCALING-inputs", "not seen; the dicts of dicts that models in JAX have are not gone into")
+@breaks("SCALING-inputs", "not observed: nested dicts, which models in JAX have, are not traversed")
 class UnscalesNoInnerDicts(Plain):
     def unscale(self, handle, tree):
         if isinstance(tree, list):
@@ -203,7 +205,7 @@ class UnscalesNoInnerDicts(Plain):
         return tree if nested else super().unscale(handle, tree)
 
 
-@wrong("SCALING-inputs", "only lists and dicts are gone into: whr94621/NJUNMT-pytorch#23")
+@breaks("SCALING-inputs", "whr94621/NJUNMT-pytorch#23: only lists and dicts are traversed")
 class UnscalesNoInnerTuples(Plain):
     def unscale(self, handle, tree):
         if isinstance(tree, list):
@@ -211,44 +213,44 @@ class UnscalesNoInnerTuples(Plain):
         return tree if isinstance(tree, tuple) else super().unscale(handle, tree)
 
 
-@wrong("SCALING-structure-kept", "not seen; places become names, and 10 comes before 2")
-class SortsPlacesAsStrings(Plain):
+@breaks("SCALING-structure-kept", "not observed: indices become names, and 10 precedes 2")
+class SortsIndicesAsStrings(Plain):
     def unscale(self, handle, tree):
         result = super().unscale(handle, tree)
         return [result[int(name)] for name in sorted(map(str, range(len(result))))] if isinstance(result, list) else result
 
 
-@wrong("SCALING-structure-kept", "flattened in one order and built up in another: pytorch/pytorch#114947")
+@breaks("SCALING-structure-kept", "pytorch/pytorch#114947: the tree is flattened in one order and rebuilt in another")
 class SortsKeysAndNotValues(Plain):
     def unscale(self, handle, tree):
         result = super().unscale(handle, tree)
         return dict(zip(sorted(result), result.values(), strict=True)) if isinstance(result, dict) else result
 
 
-@wrong("SCALING-structure-kept", "not seen; gradients that are None are filtered out, and the others move up")
+@breaks("SCALING-structure-kept", "not observed: gradients that are None are filtered out, and the indices of the others shift")
 class DropsNone(Plain):
     def unscale(self, handle, tree):
         result = super().unscale(handle, tree)
         return [leaf for leaf in result if leaf is not None] if isinstance(result, list) else result
 
 
-@wrong("SCALING-structure-kept", "not seen; the flag of the check is handed back as one more gradient")
+@breaks("SCALING-structure-kept", "not observed: the flag of the check is returned as one more gradient")
 class AppendsItsFlag(Plain):
     def unscale(self, handle, tree):
         result = super().unscale(handle, tree)
         return [*result, np.ones(1, np.float32)] if isinstance(result, list) else {**result, "finite": np.ones(1, np.float32)}
 
 
-@wrong("SCALING-structure-kept", "None times a number raises: tensorflow/tensorflow#27655")
-class ScalesNoLossThatIsNone(Plain):
+@breaks("SCALING-structure-kept", "tensorflow/tensorflow#27655: None times a number raises an error")
+class RejectsNoneInScale(Plain):
     def scale(self, handle, tree):
         if any(leaf is None for _, leaf in leaves(tree)):
             raise TypeError("unsupported operand type(s) for *: 'NoneType' and 'float'")
         return super().scale(handle, tree)
 
 
-@wrong(
-    "SCALING-structure-kept", "not seen; a parameter without a gradient gets one of zeros, on which momentum and weight decay act"
+@breaks(
+    "SCALING-structure-kept", "not observed: a missing gradient is replaced by zeros, to which momentum and weight decay apply"
 )
 class FillsNoneWithZeros(Plain):
     def unscale(self, handle, tree):
@@ -256,7 +258,7 @@ class FillsNoneWithZeros(Plain):
         return [np.zeros(1, np.float32) if leaf is None else leaf for leaf in result] if isinstance(result, list) else result
 
 
-@wrong("SCALING-structure-kept", "no gradients are taken for a mistake: nerfstudio-project/nerfstudio#1919")
+@breaks("SCALING-structure-kept", "nerfstudio-project/nerfstudio#1919: an empty list of gradients is treated as a mistake")
 class RaisesWithoutGradients(Plain):
     def unscale(self, handle, tree):
         if not tree:

@@ -1,4 +1,4 @@
-"""Chapter 10, scaling: wrong numbers."""
+"""Mutants of chapter 10 with wrong numbers."""
 
 import math
 
@@ -7,11 +7,11 @@ import numpy as np
 from . import table
 from .plain import Plain
 
-_TABLE, wrong = table()
+_TABLE, breaks = table()
 SMALLEST, SMALLEST_NORMAL = 2.0**-24, 2.0**-14  # of float16
 
 
-# --- ways to round, and to read, that others are made of ---
+# --- rounding modes that other mutants use ---
 
 
 class _TowardZero(Plain):
@@ -34,50 +34,46 @@ class _WithoutSubnormals(Plain):
         return super().widened(np.where(small, np.copysign(part.dtype.type(0), part), part) if np.any(small) else part)
 
 
-# --- wrong results ---
+# --- mutants ---
 
 
-@wrong("SCALING-round-once", "not seen; the product lies in a region that casts to half")
-class ScalesFloat32InHalf(Plain):
+@breaks("SCALING-round-once", "not observed: the product is computed in a region that casts to float16")
+class ScalesFloat32InFloat16(Plain):
     def product(self, part, scale):
         return super().product(part.astype(np.float16).astype(np.float32) if part.dtype == np.float32 else part, scale)
 
 
-@wrong("SCALING-round-once", "not seen; the scale is a float32, and so is the product")
-class ScalesFloat64InSingle(Plain):
+@breaks("SCALING-round-once", "not observed: the scale is a float32, and so is the product")
+class ScalesFloat64InFloat32(Plain):
     def product(self, part, scale):
         return super().product(part.astype(np.float32), scale)
 
 
-@wrong("SCALING-round-once", "not seen; a conversion to float16 of one's own cuts off what has no room")
+@breaks("SCALING-round-once", "not observed: a custom conversion to float16 truncates")
 class ScalesWithTruncation(Plain):
     def scaled_leaf(self, leaf, scale):
         return _TowardZero().scaled_leaf(leaf, scale)
 
 
-@wrong(
-    "SCALING-round-once", "bfloat16 is taken for the upper half of a float32: tenstorrent/tt-metal#19882, groonga/groonga#2961"
-)
-class CutsOffBfloat16Gradients(Plain):
+@breaks("SCALING-round-once", "tenstorrent/tt-metal#19882, groonga/groonga#2961: conversion to bfloat16 truncates a float32")
+class TruncatesBfloat16Gradients(Plain):
     def unscaled_leaf(self, leaf, scale):
         return _CutOff().unscaled_leaf(leaf, scale)
 
 
-@wrong(
-    "SCALING-round-once", "bfloat16 is taken for the upper half of a float32: tenstorrent/tt-metal#19882, groonga/groonga#2961"
-)
-class CutsOffBfloat16Losses(Plain):
+@breaks("SCALING-round-once", "tenstorrent/tt-metal#19882, groonga/groonga#2961: conversion to bfloat16 truncates a float32")
+class TruncatesBfloat16Losses(Plain):
     def scaled_leaf(self, leaf, scale):
         return _CutOff().scaled_leaf(leaf, scale)
 
 
-@wrong("SCALING-round-once", "not seen; the processor's mode for denormals: they are read as zero")
+@breaks("SCALING-round-once", "not observed: the processor mode that reads subnormals as zero")
 class ScalesSubnormalsAsZero(Plain):
     def scaled_leaf(self, leaf, scale):
         return _WithoutSubnormals().scaled_leaf(leaf, scale)
 
 
-@wrong("SCALING-round-once", "a cast, or hardware, that does not overflow: tinygrad/tinygrad#17087")
+@breaks("SCALING-round-once", "tinygrad/tinygrad#17087: a cast, or hardware, that saturates instead of overflowing")
 class SaturatesFloat16(Plain):
     def scaled_leaf(self, leaf, scale):
         result = super().scaled_leaf(leaf, scale)
@@ -85,16 +81,16 @@ class SaturatesFloat16(Plain):
         return np.where(hidden, np.copysign(leaf.dtype.type(65504), result), result) if leaf.dtype == np.float16 else result
 
 
-@wrong("SCALING-round-once", "a float16 times a float is a float16: observed in torch 2.15.0, NumPy 2.4.6 and JAX 0.10.2")
-class WidensAfterItHasScaled(Plain):
+@breaks("SCALING-round-once", "observed in torch 2.15.0, NumPy 2.4.6 and JAX 0.10.2: a float16 times a float is a float16")
+class WidensAfterScaling(Plain):
     def scaled_leaf(self, leaf, scale):
         result = super().scaled_leaf(leaf, scale)
         return result.astype(np.float32) if leaf.dtype == np.float16 else result
 
 
-@wrong(
+@breaks(
     "SCALING-scale-float32",
-    "the scale is cast to the dtype of what it scales: Azure/MS-AMP#47, pytorch/pytorch#98691, google-deepmind/jmp#47",
+    "Azure/MS-AMP#47, pytorch/pytorch#98691, google-deepmind/jmp#47: the scale is cast to the dtype of the array",
 )
 class ScalesByAFloat16(Plain):
     def scaled_leaf(self, leaf, scale):
@@ -102,21 +98,21 @@ class ScalesByAFloat16(Plain):
             return np.asarray(leaf * np.float16(scale)) if leaf.dtype == np.float16 else super().scaled_leaf(leaf, scale)
 
 
-@wrong("SCALING-round-once", "not seen; gradients are copied into a buffer of half precision")
-class UnscalesFloat32InHalf(Plain):
+@breaks("SCALING-round-once", "not observed: gradients are copied to a float16 buffer")
+class UnscalesFloat32InFloat16(Plain):
     def unscaled_leaf(self, leaf, scale):
         held = leaf.astype(np.float16).astype(leaf.dtype) if leaf.dtype == np.float32 else leaf
         return super().unscaled_leaf(held, scale)
 
 
-@wrong("SCALING-round-once", "not seen; gradients are copied into a buffer of single precision")
-class UnscalesFloat64FromSingle(Plain):
+@breaks("SCALING-round-once", "not observed: gradients are copied to a float32 buffer")
+class UnscalesFloat64FromFloat32(Plain):
     def unscaled_leaf(self, leaf, scale):
         held = leaf.astype(np.float32).astype(leaf.dtype) if leaf.dtype == np.float64 else leaf
         return super().unscaled_leaf(held, scale)
 
 
-@wrong("SCALING-round-once", "not seen; 16 bits are 16 bits: a buffer of bfloat16 for both")
+@breaks("SCALING-round-once", "not observed: one bfloat16 buffer for all 16-bit gradients")
 class UnscalesFloat16InBfloat16(Plain):
     def unscaled_leaf(self, leaf, scale):
         if leaf.dtype != np.float16:
@@ -125,7 +121,7 @@ class UnscalesFloat16InBfloat16(Plain):
         return super().unscaled_leaf(kept.view(np.float32), scale).astype(np.float16)
 
 
-@wrong("SCALING-round-once", "not seen; 16 bits are 16 bits: a buffer of float16 for both")
+@breaks("SCALING-round-once", "not observed: one float16 buffer for all 16-bit gradients")
 class UnscalesBfloat16InFloat16(Plain):
     def unscaled_leaf(self, leaf, scale):
         with np.errstate(all="ignore"):
@@ -133,13 +129,13 @@ class UnscalesBfloat16InFloat16(Plain):
         return super().unscaled_leaf(held, scale).astype(leaf.dtype)
 
 
-@wrong("SCALING-round-once", "not seen; a conversion to float16 of one's own shifts into subnormals, and what falls off is lost")
+@breaks("SCALING-round-once", "not observed: a custom conversion to float16 shifts into subnormals and truncates")
 class UnscalesWithTruncation(Plain):
     def unscaled_leaf(self, leaf, scale):
         return _TowardZero().unscaled_leaf(leaf, scale)
 
 
-@wrong("SCALING-round-once", "a conversion to float16 of one's own adds a half before it shifts: invergent-ai/surogate#162")
+@breaks("SCALING-round-once", "invergent-ai/surogate#162: a custom conversion to float16 adds a half before it shifts")
 class RoundsUnderflowsUp(Plain):
     def narrowed(self, result, dtype):
         if dtype != np.float16:
@@ -149,27 +145,27 @@ class RoundsUnderflowsUp(Plain):
         return super().narrowed(np.where(steps < 1024, subnormal, result), dtype)
 
 
-@wrong("SCALING-round-once", "subnormals are written as zero: invergent-ai/surogate#162")
+@breaks("SCALING-round-once", "invergent-ai/surogate#162: subnormals are written as zero")
 class FlushesUnderflows(Plain):
     def narrowed(self, result, dtype):
         small = (abs(result) < SMALLEST_NORMAL) & (dtype == np.float16)
         return super().narrowed(np.where(small, np.copysign(result.dtype.type(0), result), result), dtype)
 
 
-@wrong("SCALING-round-once", "not seen; the processor's mode for denormals: they are read as zero")
+@breaks("SCALING-round-once", "not observed: the processor mode that reads subnormals as zero")
 class UnscalesSubnormalsAsZero(Plain):
     def unscaled_leaf(self, leaf, scale):
         return _WithoutSubnormals().unscaled_leaf(leaf, scale)
 
 
-@wrong("SCALING-widen", "not seen; master gradients are copied from gradients that were unscaled in half")
-class WidensAfterItHasUnscaled(Plain):
+@breaks("SCALING-widen", "not observed: master gradients are copied from gradients that were unscaled in float16")
+class WidensAfterUnscaling(Plain):
     def unscaled_leaf(self, leaf, scale):
         result = super().unscaled_leaf(leaf, scale)
         return result.astype(np.float32) if leaf.dtype == np.float16 else result
 
 
-@wrong("SCALING-widen", "not seen; what underflows in half is set to zero before the master gradient is made")
+@breaks("SCALING-widen", "not observed: values that underflow in float16 are set to zero before the master gradient is made")
 class WidensWithoutUnderflows(Plain):
     def unscaled_leaf(self, leaf, scale):
         if leaf.dtype != np.float16:
@@ -178,15 +174,15 @@ class WidensWithoutUnderflows(Plain):
         return np.where(lost, np.float32(0), super().unscaled_leaf(leaf.astype(np.float32), scale))
 
 
-@wrong("SCALING-scale-float32", "the scale is cast to the dtype of what it scales: Azure/MS-AMP#47, pytorch/pytorch#98691")
+@breaks("SCALING-scale-float32", "Azure/MS-AMP#47, pytorch/pytorch#98691: the scale is cast to the dtype of the array")
 class DividesByAFloat16(Plain):
     def unscaled_leaf(self, leaf, scale):
         with np.errstate(all="ignore"):
             return np.asarray(leaf / np.float16(scale)) if leaf.dtype == np.float16 else super().unscaled_leaf(leaf, scale)
 
 
-@wrong(
-    "SCALING-scale-float32", "the reciprocal is cast to the dtype of the gradients, as MindSpore 2.10.0 does, unless it vanishes"
+@breaks(
+    "SCALING-scale-float32", "MindSpore 2.10.0: the reciprocal is cast to the dtype of the gradients, here unless it becomes zero"
 )
 class MultipliesByAFloat16Reciprocal(Plain):
     def unscaled_leaf(self, leaf, scale):
@@ -195,86 +191,86 @@ class MultipliesByAFloat16Reciprocal(Plain):
         return np.asarray(leaf * reciprocal) if narrow else super().unscaled_leaf(leaf, scale)
 
 
-@wrong("SCALING-unscale-divides", "a division is slow: observed in MindSpore 2.10.0 and Paddle 3.3.1")
+@breaks("SCALING-unscale-divides", "observed in MindSpore 2.10.0 and Paddle 3.3.1: division is slow")
 class MultipliesByAReciprocal(Plain):
     def quotient(self, part, scale):
         return part * np.float32(1 / float(scale)) if part.dtype == np.float32 else super().quotient(part, scale)
 
 
-@wrong("SCALING-round-once", "the reciprocal is a float32, beside float64 gradients too: observed in torch 2.13.0")
+@breaks("SCALING-round-once", "observed in torch 2.13.0: the reciprocal is a float32, for float64 gradients too")
 class MultipliesByAFloat32Reciprocal(Plain):
     def quotient(self, part, scale):
         return part * np.float64(np.float32(1 / float(scale))) if part.dtype == np.float64 else super().quotient(part, scale)
 
 
-@wrong("SCALING-unscale-divides", "not seen; the float16 scale of google-deepmind/jmp#47, mended by half")
+@breaks("SCALING-unscale-divides", "not observed: the float16 scale of google-deepmind/jmp#47, replaced by a bfloat16 one")
 class UnscalesByABfloat16(Plain):
     def unscaled_leaf(self, leaf, scale):
         return super().unscaled_leaf(leaf, np.uint32(np.float32(scale).view(np.uint32) & 0xFFFF0000).view(np.float32))
 
 
-@wrong("SCALING-unscale-divides", "not seen; an exponent is subtracted, as if every scale were a power of two")
+@breaks("SCALING-unscale-divides", "not observed: an exponent is subtracted, as if every scale were a power of two")
 class UnscalesByAPowerOfTwo(Plain):
     def unscaled_leaf(self, leaf, scale):
         return super().unscaled_leaf(leaf, 2.0 ** round(math.log2(scale)))
 
 
-@wrong("SCALING-unscale-divides", "not seen; the scale is read from a configuration as an int")
+@breaks("SCALING-unscale-divides", "not observed: the scale is read from a configuration as an int")
 class UnscalesByAnInteger(Plain):
     def unscaled_leaf(self, leaf, scale):
         return super().unscaled_leaf(leaf, int(scale) or scale)
 
 
-@wrong("SCALING-scale", "a scale below 1 is taken for 1: tensorflow/tensorflow#38357")
-class ScalesByOneAtLeast(Plain):
+@breaks("SCALING-scale", "tensorflow/tensorflow#38357: a scale below 1 is replaced by 1")
+class ScalesByAtLeastOne(Plain):
     def scaled_leaf(self, leaf, scale):
         return super().scaled_leaf(leaf, max(scale, 1.0))
 
 
-@wrong("SCALING-unscale-divides", "a scale below 1 is taken for 1: tensorflow/tensorflow#38357")
-class UnscalesByOneAtLeast(Plain):
+@breaks("SCALING-unscale-divides", "tensorflow/tensorflow#38357: a scale below 1 is replaced by 1")
+class UnscalesByAtLeastOne(Plain):
     def unscaled_leaf(self, leaf, scale):
         return super().unscaled_leaf(leaf, max(scale, 1.0))
 
 
-@wrong("SCALING-nonfinite", "what is not finite is cleaned away, as NVlabs/stylegan2-ada-pytorch does with gradients")
+@breaks("SCALING-nonfinite", "NVlabs/stylegan2-ada-pytorch: non-finite gradients are replaced by zero")
 class ScalesInfinityToZero(Plain):
     def product(self, part, scale):
         return np.where(np.isfinite(part), super().product(part, scale), part.dtype.type(0))
 
 
-@wrong("SCALING-scale", "results are added onto zeros, as in torch.cumsum: pytorch/pytorch#195851")
+@breaks("SCALING-scale", "pytorch/pytorch#195851: results are added to zeros, as in torch.cumsum")
 class ScalesNegativeZeroToZero(Plain):
     def product(self, part, scale):
         return part.dtype.type(0) + super().product(part, scale)
 
 
-@wrong("SCALING-nonfinite", "what is not finite is cleaned away, as NVlabs/stylegan2-ada-pytorch does with gradients")
+@breaks("SCALING-nonfinite", "NVlabs/stylegan2-ada-pytorch: non-finite gradients are replaced by zero")
 class UnscalesInfinityToZero(Plain):
     def quotient(self, part, scale):
         return np.where(np.isfinite(part), super().quotient(part, scale), part.dtype.type(0))
 
 
-@wrong("SCALING-unscale-divides", "results are added onto zeros, as in torch.cumsum: pytorch/pytorch#195851")
+@breaks("SCALING-unscale-divides", "pytorch/pytorch#195851: results are added to zeros, as in torch.cumsum")
 class UnscalesNegativeZeroToZero(Plain):
     def quotient(self, part, scale):
         return part.dtype.type(0) + super().quotient(part, scale)
 
 
-@wrong("SCALING-complex", "not seen; a cast to a real dtype, which only warns")
+@breaks("SCALING-complex", "not observed: a cast to a real dtype, which only warns")
 class DropsImaginaryParts(Plain):
     def scaled_leaf(self, leaf, scale):
         return super().scaled_leaf(leaf.real.astype(leaf.dtype) if leaf.dtype.kind == "c" else leaf, scale)
 
 
-@wrong("SCALING-complex", "not seen; a kernel for real numbers goes through the elements")
+@breaks("SCALING-complex", "not observed: a kernel for real numbers processes the elements")
 class ScalesRealPartsOnly(Plain):
     def scaled_leaf(self, leaf, scale):
         result = super().scaled_leaf(leaf, scale)
         return result.real + leaf.imag * leaf.dtype.type(1j) if leaf.dtype.kind == "c" else result
 
 
-@wrong("SCALING-complex", "complex means complex64: tensorcircuit/tensorcircuit-ng#119")
+@breaks("SCALING-complex", "tensorcircuit/tensorcircuit-ng#119: every complex dtype is treated as complex64")
 class UnscalesComplex128InComplex64(Plain):
     def unscaled_leaf(self, leaf, scale):
         return super().unscaled_leaf(leaf.astype(np.complex64) if leaf.dtype == np.complex128 else leaf, scale).astype(leaf.dtype)

@@ -16,9 +16,9 @@ from ampscale_conformance.model.bits import leaves, map_tree
 from ampscale_conformance.model.clauses import clauses
 from ampscale_conformance.run.random_cases import CLAUSES, random_results
 from mutants.machine import GrowsOneStepLate
-from mutants.machine_hysteresis import ForgetsOverflowsAtABackoff
-from mutants.machine_variants import GoesOnAtTheMinimum
-from mutants.overflow import LooksForInfinities
+from mutants.machine_hysteresis import ResetsOverflowsAtABackoff
+from mutants.machine_variants import ContinuesAtTheMinimum
+from mutants.overflow import ChecksForInfinities
 from mutants.plain import EVERYTHING, Plain
 from mutants.scaling_numbers import UnscalesFloat16InBfloat16
 from spec_vectors.compare import spec_vectors
@@ -66,11 +66,11 @@ def test_a_right_one_passes():
 
 FAULTY = [
     (GrowsOneStepLate, "torch", "random-trace"),
-    (ForgetsOverflowsAtABackoff, "megatron", "random-trace"),
-    (GoesOnAtTheMinimum, "deepspeed", "random-trace"),
+    (ResetsOverflowsAtABackoff, "megatron", "random-trace"),
+    (ContinuesAtTheMinimum, "deepspeed", "random-trace"),
     (UnscalesFloat16InBfloat16, "torch", "random-unscale"),
     (Widening, "torch", "random-unscale"),
-    (LooksForInfinities, "torch", "random-all-finite"),
+    (ChecksForInfinities, "torch", "random-all-finite"),
 ]
 
 
@@ -102,7 +102,7 @@ def test_a_case_is_made_small():
     assert (case["finite"], case["clauses"]) == ("+", ["MACHINE-growth-window", "MACHINE-growth-factor"][: len(case["clauses"])])
     rule = {name: float.fromhex(value) if isinstance(value, str) else value for name, value in case["rule"].items()}
     assert LossScaleRule(**rule) == PRESETS["torch"].rule(init_scale=256.0, growth_interval=1)
-    case, _ = vector(found(LooksForInfinities)["random-all-finite"])
+    case, _ = vector(found(ChecksForInfinities)["random-all-finite"])
     assert (case["tree"], case["finite"]) == ([{"dtype": "float32", "shape": [1], "bits": ["7fc00000"]}], False)
 
 
@@ -110,7 +110,7 @@ def test_a_vector_has_what_its_kind_needs():
     """The dtype of a widened result, and the step in which the published scaler gives up."""
     case, _ = vector(found(Widening)["random-unscale"])
     assert (case["dtype"], case["output"][0]["dtype"], case["input"][0]["dtype"]) == ("float32", "float32", "float16")
-    case, _ = vector(found(GoesOnAtTheMinimum, "deepspeed")["random-trace"])
+    case, _ = vector(found(ContinuesAtTheMinimum, "deepspeed")["random-trace"])
     assert case["raises_at"] == len(case["finite"]) - 1
     assert case["scale"][-1] == case["scale"][-2]
     assert "MACHINE-would-raise" in case["clauses"]
