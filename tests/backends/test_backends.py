@@ -1,4 +1,4 @@
-"""The backends: the same furniture in each, the right one for an array, and every fast path equal to its definition."""
+"""Backends: the same contents in each, the owner of an array, and the test vectors on every library."""
 
 import importlib
 import inspect
@@ -21,7 +21,7 @@ VECTORS = [case for case in cases() if case["chapter"] == "backends"]
 
 
 def module(name):
-    """A backend; CuPy's on the host."""
+    """Return a backend; CuPy's runs on the host."""
     if name == "generic":
         return generic
     if name == "cupy":
@@ -31,26 +31,26 @@ def module(name):
 
 
 def parameters(function):
-    """Without self and annotations; what is keyword-only is an offer to other modules."""
-    found = [each.replace(annotation=each.empty) for each in inspect.signature(function).parameters.values()]
-    return [each for each in found if each.name != "self" and each.kind is not each.KEYWORD_ONLY]
+    """Return the parameters of a function without self, annotations and keyword-only ones, which are for internal use."""
+    result = [param.replace(annotation=param.empty) for param in inspect.signature(function).parameters.values()]
+    return [param for param in result if param.name != "self" and param.kind is not param.KEYWORD_ONLY]
 
 
 @pytest.mark.clause("BACKENDS-same-contents")
 @EVERY_BACKEND
-def test_all_backends_have_the_same_furniture_in_the_same_order(name):
-    """Each has what the protocol lists, in its order and with its parameters, and no other public name; its NAME is its own."""
+def test_backends_have_the_same_contents_in_the_same_order(name):
+    """Each has the contents and parameters of `Backend`, and no other public name."""
     backend = module(name)
-    contents = {each: value for each, value in vars(backend).items() if not each.startswith("_")}
-    own = [each for each, value in contents.items() if each in CONTENTS or getattr(value, "__module__", "") == backend.__name__]
-    assert own == list(CONTENTS)
+    public = {item: value for item, value in vars(backend).items() if not item.startswith("_")}
+    defined = [item for item, value in public.items() if item in CONTENTS or getattr(value, "__module__", "") == backend.__name__]
+    assert defined == list(CONTENTS)
     assert name == backend.NAME
-    for each in CONTENTS[1:]:
-        assert parameters(contents[each]) == parameters(getattr(Backend, each)), each
+    for item in CONTENTS[1:]:
+        assert parameters(public[item]) == parameters(getattr(Backend, item)), item
 
 
-def test_an_array_finds_its_backend():
-    """NumPy's arrays and scalars are NumPy's, as is a tree of nothing; other arrays are anybody's."""
+def test_get_backend_returns_the_owner():
+    """NumPy owns its arrays and scalars, and is the default for a tree without arrays. Others belong to the generic backend."""
     assert [get_backend(tree) for tree in (np.ones(1), np.float32(1), [None, {"w": np.ones(())}], None, [])] == [numpy] * 5
     assert get_backend([array_api_strict.ones(1)]) is generic
     assert numpy.owns(np.float16(1))
@@ -60,8 +60,8 @@ def test_an_array_finds_its_backend():
 
 
 @on("torch", "jax")
-def test_an_array_of_a_library_finds_its_own_backend(library):
-    """And no other backend owns it, but the generic one, which owns all."""
+def test_get_backend_returns_the_backend_of_a_library(library):
+    """Only the generic backend owns the array too."""
     array = library.array([1.0])
     backend = get_backend({"w": [None, array]})
     assert library.name == backend.NAME
@@ -74,27 +74,27 @@ def test_an_array_of_a_library_finds_its_own_backend(library):
 
 @pytest.mark.clause("BACKENDS-no-conversion", "SCALING-mixed-rejected")
 @on("torch", "jax")
-def test_arrays_of_two_libraries_are_refused(library):
-    """In one tree, as the scale, and as the place for the result; the message names each, and where it lies."""
-    theirs, ours = library.array([1.0]), np.ones(1, np.float32)
+def test_arrays_of_two_libraries_raise(library):
+    """They are in one tree, or one is the scale or *out*. The message has the path, library and device of each."""
+    other, numpy_array = library.array([1.0]), np.ones(1, np.float32)
     for call, paths in (
-        (lambda: ampscale.all_finite({"w": [ours, theirs]}), (r"tree\['w'\]\[0\]", r"tree\['w'\]\[1\]")),
-        (lambda: ampscale.unscale(ours, library.array(2.0)), ("tree", "scale")),
-        (lambda: ampscale.unscale_and_check(ours, 2.0, out=theirs), ("tree", "out")),
+        (lambda: ampscale.all_finite({"w": [numpy_array, other]}), (r"tree\['w'\]\[0\]", r"tree\['w'\]\[1\]")),
+        (lambda: ampscale.unscale(numpy_array, library.array(2.0)), ("tree", "scale")),
+        (lambda: ampscale.unscale_and_check(numpy_array, 2.0, out=other), ("tree", "out")),
     ):
         with pytest.raises(TypeError, match=rf"{paths[0]} is numpy on cpu; {paths[1]} is \S*{library.name}\S* on \S*cpu"):
             call()
 
 
 @pytest.mark.clause("BACKENDS-bit-identical")
-def test_the_vectors_hold_on_every_library(library):
-    """What a vector of this chapter says does not depend on whose the arrays are."""
-    verbs = {"scale": ampscale.scale, "unscale": ampscale.unscale, "check": ampscale.unscale_and_check}
-    broken = []
+def test_vectors_hold_on_every_library(library):
+    """These are the test vectors of the chapter on backends."""
+    functions = {"scale": ampscale.scale, "unscale": ampscale.unscale, "check": ampscale.unscale_and_check}
+    failures = []
     for case in VECTORS:
         if case["input"]["dtype"] in library.dtypes:
-            result = verbs[case["kind"]](library.from_numpy(array(case["input"])), argument(case["scale"]))
-            wanted = array(case["output"])
-            wanted = (wanted, np.asarray(case["finite"])) if case["kind"] == "check" else wanted
-            broken += [] if same(library.to_numpy(result), wanted) else [case["id"]]
-    assert broken == []
+            result = functions[case["kind"]](library.from_numpy(array(case["input"])), argument(case["scale"]))
+            expected = array(case["output"])
+            expected = (expected, np.asarray(case["finite"])) if case["kind"] == "check" else expected
+            failures += [] if same(library.to_numpy(result), expected) else [case["id"]]
+    assert failures == []

@@ -1,4 +1,4 @@
-"""One training run, with ten overflows provoked, is the same run on every library."""
+"""One training run with ten overflows, which must be the same on every library."""
 
 from itertools import product
 
@@ -20,7 +20,7 @@ OTHERS = pytest.mark.parametrize(("library", "dtype"), PAIRS, indirect=["library
 
 
 def data():
-    """The inputs of each step, which are its gradients: small binary fractions, and the overflows."""
+    """Return the inputs of each step, which are its gradients: small binary fractions, or an infinity or NaN."""
     random = np.random.default_rng(0)
     inputs = [[random.integers(-64, 64, shape).astype(np.float32) / 256 for shape in ((3, 2), (2,), ())] for _ in range(STEPS)]
     for step, bad in OVERFLOWS.items():
@@ -29,31 +29,31 @@ def data():
 
 
 def parameters(library, dtype):
-    """The same weights everywhere."""
+    """Return the initial weights, equal on every library."""
     random = np.random.default_rng(1)
     return [library.array(random.standard_normal(shape), dtype) for shape in ((3, 2), (2,), ())]
 
 
 def pure(library, make, dtype):
-    """The functional step: what it reports, and the parameters in the end."""
+    """Run `train_step`; return its reports and the final parameters."""
     model = network(parameters(library, dtype))
     optimizer = make(model, learning_rate=[0.5, 0.25, 0.125], weight_decay=2.0**-10)
     state, reports = ampscale.init_train_state(model.params, optimizer, RULE), []
     for inputs in data():
         state, report = ampscale.train_step(model, optimizer, RULE, state, library.from_numpy(inputs))
-        kept = (report.finite, report.applied, report.scale, report.next_scale, report.status, state.attempted, state.applied)
-        reports.append([library.get(value).item() for value in kept])
+        values = (report.finite, report.applied, report.scale, report.next_scale, report.status, state.attempted, state.applied)
+        reports.append([library.get(value).item() for value in values])
     return reports, library.to_numpy(state.params)
 
 
 def cell(library, make, dtype):
-    """MindFormers' cell likewise."""
+    """Run a MindFormers cell; return its outputs and the final parameters."""
     model = network(parameters(library, dtype))
     optimizer = make(model, learning_rate=[0.5, 0.25, 0.125], weight_decay=2.0**-10)
     step = ampscale.MFTrainOneStepCell(model, optimizer, scale_sense=ampscale.DynamicLossScaleUpdateCell(2.0**20, 2, 5))
     outputs = [step(library.from_numpy(inputs)) for inputs in data()]
-    kept = [[library.get(value).item() for value in (out.overflow, out.loss_scale, out.learning_rate)] for out in outputs]
-    return kept, library.to_numpy(model.params)
+    reports = [[library.get(value).item() for value in (out.overflow, out.loss_scale, out.learning_rate)] for out in outputs]
+    return reports, library.to_numpy(model.params)
 
 
 @pytest.mark.clause("BACKENDS-same-run")
@@ -61,20 +61,20 @@ def cell(library, make, dtype):
 @pytest.mark.parametrize(
     ("run", "make"), [(pure, ampscale.optimizers.Momentum), (cell, ampscale.optimizers.SGD)], ids=["pure", "cell"]
 )
-def test_a_run_is_the_same_everywhere(library, make, run, dtype):
-    """The same overflows, scales and applied steps as on NumPy, and the same parameters to the last bit."""
-    wanted, got = run(load("numpy"), make, dtype), run(library, make, dtype)
-    assert got[0] == wanted[0]
-    assert same(got[1], wanted[1])
+def test_runs_equal_numpy(library, make, run, dtype):
+    """Overflows, scales, applied steps and parameters are equal."""
+    (expected, expected_params), (actual, params) = run(load("numpy"), make, dtype), run(library, make, dtype)
+    assert actual == expected
+    assert same(params, expected_params)
 
 
 def test_the_run_overflows_ten_times():
-    """The run that is compared has ten overflows, and the scale grows, backs off and meets its bounds."""
+    """The scale grows, backs off and reaches its bounds."""
     reports, _ = pure(load("numpy"), ampscale.optimizers.SGD, "float32")
-    finite, applied, scale, next_scale, reason, attempted, counted = zip(*reports, strict=True)
-    assert [step for step, each in enumerate(finite) if not each] == sorted(OVERFLOWS)
+    finite, applied, scale, next_scale, status, attempted, applied_count = zip(*reports, strict=True)
+    assert [step for step, is_finite in enumerate(finite) if not is_finite] == sorted(OVERFLOWS)
     assert applied == finite
-    assert {StepStatus.APPLIED, StepStatus.OVERFLOW} == set(reason)
-    assert (attempted[-1], counted[-1]) == (STEPS, STEPS - 10)
+    assert {StepStatus.APPLIED, StepStatus.OVERFLOW} == set(status)
+    assert (attempted[-1], applied_count[-1]) == (STEPS, STEPS - 10)
     assert next_scale[:-1] == scale[1:]
     assert len({*scale}) >= 3

@@ -176,14 +176,10 @@ def _in_files(folder: Path | None) -> Configured | None:
         if unknown := sorted(set(table) - {"backend"}):
             raise ValueError(f"{path} must set only backend for ampscale, got {cut(', '.join(unknown), 400)}")
         if "backend" in table:
-            return Configured(_checked(table["backend"], path), str(path))
+            if not isinstance(table["backend"], str):
+                raise TypeError(f"backend in {path} must be a str, got {excerpt(table['backend'])}")
+            return Configured(table["backend"], str(path))
     return None
-
-
-def _checked(name: Any, path: Path) -> str:
-    if not isinstance(name, str):
-        raise TypeError(f"backend in {path} must be a str, got {excerpt(name)}")
-    return name
 
 
 def _tables(folder: Path | None) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -196,19 +192,15 @@ def _tables(folder: Path | None) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 def _table(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
     """Return the table of *path* under *keys*; an empty one if it is absent."""
-    table = _read(path)
+    try:
+        table: dict[str, Any] = parse_toml(read_bounded(path, LONGEST_TOML).decode())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} must be readable TOML: {error}") from error
     for key in keys:
         table = table.get(key, {})
         if not isinstance(table, dict):
             raise TypeError(f"{key} in {path} must be a table, got {excerpt(table)}")
     return table
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return parse_toml(read_bounded(path, LONGEST_TOML).decode())
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} must be readable TOML: {error}") from error
 
 
 provide_default(get_namespace)

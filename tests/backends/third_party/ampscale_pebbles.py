@@ -1,6 +1,6 @@
-"""A backend for pebbles, as its authors would write it: the generic one, but for what needs their arithmetic."""
+"""Backend for pebbles, as a third party would write it: the generic functions, except those that use its arithmetic."""
 
-# ruff: noqa: F401, F811, ARG001 - what is imported is offered, and parameters have the names of verbs
+# ruff: noqa: F401, F811, ARG001 - imported functions are contents of the backend, and parameters have the names of functions
 
 import math
 

@@ -1,4 +1,4 @@
-"""A backend that fails when it is imported."""
+"""Backend whose import raises an error."""
 
 import quarry
 

@@ -1,4 +1,4 @@
-"""A made-up array library: flat arrays of Python's floats. It knows as much of the Array API standard as ampscale asks for."""
+"""Fictitious array library: flat arrays of Python floats, with the parts of the Array API standard that ampscale uses."""
 
 import sys
 
@@ -8,7 +8,7 @@ float16, float32, float64, int32 = "float16", "float32", "float64", "int32"
 
 
 class Array:
-    """One number, or a row of them. They cannot be added up."""
+    """Array of shape () or (n,), without arithmetic."""
 
     device = "pile"
 
@@ -17,7 +17,7 @@ class Array:
 
     @property
     def shape(self):
-        """() for one number."""
+        """Return the shape: () for a number."""
         return (len(self.values),) if isinstance(self.values, list) else ()
 
     def __array_namespace__(self, *, api_version=None):
@@ -25,17 +25,17 @@ class Array:
 
 
 def asarray(values, *, dtype=float64, device=None):
-    """A new array of a number or a list of numbers."""
+    """Return a new array of a number or a list of numbers."""
     if dtype not in (float16, float32, float64, int32) or device not in (None, Array.device):
         raise TypeError(f"no pebbles of {dtype} on {device}")
     return Array(values, dtype)
 
 
 def result_type(dtype):
-    """The dtype itself."""
+    """Return the dtype itself."""
     return dtype
 
 
 def astype(array, dtype, *, copy=True):
-    """*array* in another dtype."""
+    """Return *array* in another dtype."""
     return array if array.dtype == dtype and not copy else asarray(array.values, dtype=dtype)

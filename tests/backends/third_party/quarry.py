@@ -1,4 +1,4 @@
-"""A made-up array library that its backend does not get along with."""
+"""Fictitious array library whose version its backend rejects."""
 
 import sys
 
@@ -6,7 +6,7 @@ __version__ = "1.0"
 
 
 class Array:
-    """An array, for all that ampscale can tell."""
+    """Array with the attributes that ampscale requires."""
 
     device, dtype, shape = "pit", "float32", ()
 

@@ -1,4 +1,4 @@
-"""Installs the made-up packages in this folder as a wheel of theirs would be, and asks fresh interpreters about them."""
+"""Installation of the packages in this folder as from wheels, and runs of code in new interpreters."""
 
 import os
 import subprocess
@@ -10,9 +10,13 @@ HERE = Path(__file__).parent
 
 def install(folder, name, entry_points, *modules):
     """
-    Puts into *folder* what an installer unpacks of version 0.1 of a package.
+    Write into *folder* the files that an installer unpacks for version 0.1 of a package.
 
-    *name* is the distribution's; *entry_points* are the lines of the group ``ampscale.backends``; *modules* lie here.
+    Args:
+        folder: Target folder.
+        name: Name of the distribution.
+        entry_points: Lines of the group ``ampscale.backends``.
+        modules: Files in the folder of this module.
     """
     metadata = folder / f"{name.replace('-', '_')}-0.1.dist-info"
     metadata.mkdir(parents=True, exist_ok=True)
@@ -24,7 +28,7 @@ def install(folder, name, entry_points, *modules):
 
 
 def python(code, *folders, **environment):
-    """What a fresh interpreter does with *code*; *folders* are where it looks for modules first."""
+    """Run *code* in a new interpreter that searches *folders* for modules first."""
     paths = os.pathsep.join(filter(None, [*map(str, folders), os.environ.get("PYTHONPATH")]))
     variables = {name: value for name, value in os.environ.items() if not name.startswith("AMPSCALE")}
     return subprocess.run(

@@ -42,7 +42,7 @@ def supports(arrays: list[Array], dtypes: Set[torch.dtype] = FLOATS) -> bool:
         and set(map(type, arrays)) <= _CLASSES
         and set(map(_dtype, arrays)) <= dtypes
         and set(map(_layout, arrays)) == {torch.strided}
-        and (all(map(_is_cpu, arrays)) or _share_cuda_device(arrays))
+        and (all(map(_is_cpu, arrays)) or (arrays[0].is_cuda and len(set(map(_device, arrays))) == 1))
         and not any(map(torch.Tensor.is_neg, arrays))
         and not (torch.is_grad_enabled() and any(map(_requires_grad, arrays)))
     )
@@ -183,11 +183,6 @@ def _is_eager() -> bool:
         or torch._C._get_tracing_state() is not None
         or torch._C._get_dispatch_mode(_TRACING) is not None
     )
-
-
-def _share_cuda_device(arrays: list[Array]) -> bool:
-    devices = set(map(_device, arrays))
-    return len(devices) == 1 and arrays[0].is_cuda
 
 
 def _are_disjoint_on_host(arrays: list[Array]) -> bool:
