@@ -1,4 +1,4 @@
-"""The run over every adapter: what cannot be had is a row, and what goes wrong is told."""
+"""Tests of the run over all adapters: an adapter that cannot run has a row with the reason, and failures are reported."""
 
 import json
 import sys
@@ -10,32 +10,32 @@ from ampscale_conformance.reports.page import render
 from matrix import run
 
 
-def said(report):
+def outcome(report):
     (result,) = report["results"]
     return result["verdict"], result["message"]
 
 
-def test_every_adapter_is_asked_once():
-    """Those of ampscale too; cupy's where cupy is."""
+def test_every_adapter_runs_once():
+    """The adapters of ampscale are included; cupy's is optional."""
     names = [*(name for names in run.ENVIRONMENTS.values() for name in names), *run.OWN]
     assert sorted([*names, "ampscale-cupy"]) == sorted({*SHIPPED, "ampscale-cupy"})
 
 
-def test_what_cannot_be_had_is_a_row():
-    """Its environment's trouble, a process that ends, one that is late, a package that is not there."""
-    assert said(run.row("jmp", sys.executable, "no space left")) == (
+def test_an_adapter_that_cannot_run_has_a_row():
+    """The reasons are: no environment, a crash, a timeout, a missing package."""
+    assert outcome(run.row("jmp", sys.executable, "no space left")) == (
         "unsupported",
-        "its environment could not be made: no space left",
+        "its environment could not be created: no space left",
     )
-    verdict, message = said(run.row("nowhere:ADAPTER", sys.executable))
+    verdict, message = outcome(run.row("nowhere:ADAPTER", sys.executable))
     assert verdict == "crash"
     assert "there is no module nowhere" in message
-    assert said(run.row("ampscale-numpy", sys.executable, seconds=0.01)) == ("timeout", "not done after 0.01 s")
-    assert said(run.row("deepspeed", sys.executable)) == ("unsupported", "it is not installed in its environment")
+    assert outcome(run.row("ampscale-numpy", sys.executable, seconds=0.01)) == ("timeout", "no report after 0.01 s")
+    assert outcome(run.row("deepspeed", sys.executable)) == ("unsupported", "it is not installed in its environment")
 
 
-def test_a_row_without_cases_stands_beside_the_others():
-    """In the matrix, and on its page."""
+def test_a_row_without_cases_is_part_of_the_matrix():
+    """The matrix and its page contain it."""
     rows = [run.row("ampscale-mindspore-static", sys.executable), run.row("jmp", sys.executable, "no space left")]
     made = matrix.of(rows)
     assert [column["info"]["name"] for column in made.implementations] == ["ampscale StaticLossScaler", "jmp"]
@@ -52,7 +52,7 @@ def test_a_row_without_cases_stands_beside_the_others():
         ("ampscale on numpy", False, None, 1),
     ],
 )
-def test_what_makes_the_run_fail(name, ok, reproduced, lines):
-    """Our own failures, and a snippet that does not show what it is there for."""
+def test_the_run_fails_for_ampscale_and_for_snippets(name, ok, reproduced, lines):
+    """Failures of ampscale's own adapters count, and snippets that do not reproduce their failure."""
     report = {"implementation": {"name": name}, "ok": ok, "results": [{"case": "one", "reproduced": reproduced}]}
     assert len(list(run.failures([report]))) == lines

@@ -1,4 +1,4 @@
-"""The machine a second time: beside the package's own on drawn rules, and beside scales worked out by hand."""
+"""Tests of the oracle's state machine against the package on random rules, and against scales computed by hand."""
 
 import dataclasses
 
@@ -12,13 +12,13 @@ from ampscale import LossScaleRule
 TRACES = st.lists(st.booleans() | st.just(value=True), max_size=40)
 
 
-def walked(rule, steps):
-    """The scales along "+" and "-"."""
+def scales_of(rule, steps):
+    """Return the scales of a trace of "+" and "-"."""
     return [point.scale for point in trajectory(rule, [step == "+" for step in steps])]
 
 
 def assert_same(rule, flags):
-    """The package's own update and stops, step by step, until it stops."""
+    """Compare scales and errors with the package after every step, up to the first error."""
     points, state = trajectory(rule, flags), rule.init(like=0.0)
     assert points[0].scale == float(state.scale)
     for step, finite in enumerate(flags, start=1):
@@ -32,25 +32,25 @@ def assert_same(rule, flags):
 
 @settings(max_examples=200, deadline=None)
 @given(RULES, TRACES)
-def test_a_drawn_rule_goes_where_the_package_goes(rule, flags):
-    """Scales and stops are equal on all axes together; NumPy's overflow to infinity is meant."""
+def test_random_rules_agree_with_the_package(rule, flags):
+    """The rules combine all fields. NumPy's overflow to infinity is intended."""
     assert_same(rule, flags)
 
 
-def test_the_constants_are_a_rule_with_a_rules_defaults():
-    """Said twice, so that neither can lose a field."""
-    said = {field.name: field.default for field in dataclasses.fields(Constants)}
-    assert said == {field.name: field.default for field in dataclasses.fields(LossScaleRule)}
+def test_the_constants_have_the_fields_and_defaults_of_a_rule():
+    """The two definitions are independent, and a field that only one of them has fails this test."""
+    defaults = {field.name: field.default for field in dataclasses.fields(Constants)}
+    assert defaults == {field.name: field.default for field in dataclasses.fields(LossScaleRule)}
 
 
-def test_a_share_is_compared_in_float32():
-    """7 / 10 and 0.7 are one number there, and less than 0.7; 3 / 10 and 0.3 are, and more than 0.3."""
-    for rate, steps in ((0.7, "+++-------"), (0.3, "+++++++---")):
-        assert walked(Constants(init_scale=8.0, overflow_tolerance=rate), steps) == [8] * 10 + [4]
+def test_the_overflow_tolerance_is_compared_in_float32():
+    """In float32, 7 / 10 equals 0.7 and is less than the float64 0.7; 3 / 10 equals 0.3 and is more than the float64 0.3."""
+    for tolerance, steps in ((0.7, "+++-------"), (0.3, "+++++++---")):
+        assert scales_of(Constants(init_scale=8.0, overflow_tolerance=tolerance), steps) == [8] * 10 + [4]
 
 
-def test_a_trajectory_ends_where_the_published_scaler_stops():
-    """Its last point says so, and has the scale of the one before; a backoff to below the last scale is not made."""
+def test_a_trajectory_ends_at_the_error_of_the_published_scaler():
+    """The last point records the error and keeps the previous scale. The backoff does not happen."""
     points = trajectory(Constants(init_scale=2.0, min_scale=1.0, raise_at_min_scale=True), [False, True, False, True, False])
     assert [(point.scale, point.stopped) for point in points] == [(2, False), (1, False), (1, False), (1, True)]
     assert points[-1].clauses == ("MACHINE-would-raise",)
@@ -58,8 +58,8 @@ def test_a_trajectory_ends_where_the_published_scaler_stops():
     assert [(point.scale, point.stopped) for point in points] == [(4, False), (2, False), (2, True)]
 
 
-def test_a_machine_goes_on_from_where_it_stopped():
-    """The step is not taken: neither scale nor counts have moved."""
+def test_a_machine_continues_after_an_error():
+    """The step that raises an error changes neither the scale nor the counts."""
     machine = Machine(Constants(init_scale=2.0, min_scale=1.0, raise_at_min_scale=True, growth_interval=3))
     assert [machine.step(finite).scale for finite in (False, True, True, False, True)] == [1, 1, 1, 1, 2]
     assert not machine.point.stopped

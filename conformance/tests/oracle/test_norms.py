@@ -1,4 +1,4 @@
-"""Norms and clipping, beside values worked out by hand; the vectors hold the package to them."""
+"""Tests of norms and clipping against values computed by hand. The test vectors compare the package with the oracle."""
 
 import math
 import sys
@@ -18,40 +18,44 @@ from ampscale_conformance.oracle.norms import (
 from ampscale_conformance.oracle.tensors import array, same
 
 
-def test_the_roundings_are_those_of_the_chapter():
-    """The squares of one array are added up unrounded; the sums of two arrays are rounded as they are added."""
+def test_squares_of_one_array_are_summed_exactly():
+    """The sums of two arrays are rounded when they are added."""
     assert global_norm([array("float32", [2.0**12, 1.0, 1.0, 1.0, 1.0])]) == 2.0**12 + 2.0**-11
     assert global_norm([array("float32", number) for number in (2.0**12, 1.0, 1.0, 1.0, 1.0)]) == 2.0**12
 
 
 @pytest.mark.parametrize(
-    ("values", "wanted"),
+    ("values", "expected"),
     [
         ([1 + 2.0**-12] * 3, 3 + 3 * 2.0**-11),  # each square loses its 2**-24
-        ([1.0, 2.0**-12, 2.0**-30], 1.0),  # in float64 2**-60 is lost beside 1 + 2**-24, which is a tie of float32
+        ([1.0, 2.0**-12, 2.0**-30], 1.0),  # in float64, 2**-60 is lost when added to 1 + 2**-24, which is a tie of float32
         ([2.0**12, 1.0, 1.0], 2.0**24 + 2),
     ],
 )
-def test_squares_are_rounded_to_float32_and_their_sum_to_float64_first(values, wanted):
-    """Then the sum is rounded to float32."""
-    assert square_sum(array("float32", values), "float32") == wanted
+def test_squares_are_rounded_to_float32_and_their_sum_to_float64_first(values, expected):
+    """After these two roundings, the sum is rounded to float32."""
+    assert square_sum(array("float32", values), "float32") == expected
 
 
 def test_each_array_has_its_norm_and_its_size():
-    """In the order of the tree, None skipped."""
+    """The order is that of the tree, and None is skipped."""
     tree = {"b": array("float32", [[3.0, 4.0]]), "a": [None, array("float16", [])], "c": array("float32", -2.0)}
     assert local_norms(tree) == [5.0, 0.0, 2.0]
     assert sizes(tree) == [2, 0, 1]
 
 
-def test_a_norm_is_as_wide_as_the_widest_of_the_two():
-    """Float64 only where there is float64."""
-    for dtypes, wanted in ((["float16", "float32"], "float32"), (["float16", "float64"], "float64"), (["complex128"], "float64")):
-        assert norm_dtype([array(dtype, [1.0]) for dtype in dtypes]) == wanted
+def test_a_norm_is_float64_if_any_array_is():
+    """Otherwise the norm is float32."""
+    for dtypes, expected in (
+        (["float16", "float32"], "float32"),
+        (["float16", "float64"], "float64"),
+        (["complex128"], "float64"),
+    ):
+        assert norm_dtype([array(dtype, [1.0]) for dtype in dtypes]) == expected
 
 
-def test_a_coefficient_worked_out_by_hand():
-    """The limit by the larger of both plus a millionth; NaN counts as the limit."""
+def test_coefficients_equal_values_computed_by_hand():
+    """The coefficient is the limit divided by (the larger of norm and limit, plus 1e-6). A NaN norm counts as the limit."""
     for norm, limit, coefficient in (
         (math.inf, 1.0, 0.0),
         (math.nan, 1.0, float.fromhex("0x1.ffffep-1")),
@@ -63,15 +67,15 @@ def test_a_coefficient_worked_out_by_hand():
 
 @pytest.mark.parametrize(("dtype", "kind"), [("float32", np.float32), ("float64", np.float64)])
 def test_each_operation_of_a_coefficient_is_rounded(dtype, kind):
-    """As NumPy computes it in the dtype of the norm."""
+    """NumPy computes the expected values in the dtype of the norm."""
     draw = np.random.default_rng(7)
     for norm, limit in 10.0 ** draw.uniform(-8, 8, (200, 2)):
-        wanted = kind(limit) / (max(kind(norm), kind(limit)) + kind(1e-6))
-        assert clip_coefficient(float(kind(norm)), float(limit), dtype) == float(wanted)
+        expected = kind(limit) / (max(kind(norm), kind(limit)) + kind(1e-6))
+        assert clip_coefficient(float(kind(norm)), float(limit), dtype) == float(expected)
 
 
-def test_exponents_have_no_bounds_before_the_norm():
-    """A three and a four, times the square root of the largest power or of the smallest, in one array or in two."""
+def test_squares_neither_overflow_nor_underflow():
+    """Multiples of 3 and 4 have the norm 5, at the limits of the exponent range, in one array or in two."""
     for dtype, powers in (("float32", (2.0**100, 2.0**-100, 2.0**-149)), ("float64", (2.0**1000, 2.0**-1000, 2.0**-1074))):
         for power in powers:
             tree = [array(dtype, [3 * power]), array(dtype, [4 * power])]
@@ -80,24 +84,24 @@ def test_exponents_have_no_bounds_before_the_norm():
 
 
 @pytest.mark.parametrize(("dtype", "largest"), [("float32", (2 - 2.0**-23) * 2.0**127), ("float64", (2 - 2.0**-52) * 2.0**1023)])
-def test_a_norm_and_a_limit_beyond_the_dtype_are_numbers_in_a_coefficient(dtype, largest):
-    """Four of the largest numbers have twice that norm, and each becomes half the limit; far beyond, a limit changes nothing."""
+def test_norms_and_limits_beyond_the_dtype_are_not_infinite_in_a_coefficient(dtype, largest):
+    """Four of the largest numbers have twice that norm, and each becomes half the limit. A much larger limit changes nothing."""
     tree = [array(dtype, [largest] * 4)]
     assert global_norm(tree) == math.inf
-    for limit, left in ((largest, largest / 2), (2.0**100, 2.0**99)):
-        assert clip(tree, limit)[0][0] == array(dtype, [left] * 4)
+    for limit, clipped in ((largest, largest / 2), (2.0**100, 2.0**99)):
+        assert clip(tree, limit)[0][0] == array(dtype, [clipped] * 4)
     assert clip_coefficient(5.0, sys.float_info.max, dtype) == 1
 
 
 def test_infinite_elements_become_nan():
-    """Zero times infinity; what was finite becomes zero."""
+    """Zero times infinity is NaN, and finite elements become zero."""
     clipped, norm = clip([array("float32", [math.inf, 1.0, -1.0])], 1.0)
     assert norm == math.inf
     assert same(clipped[0], array("float32", [math.nan, 0.0, -0.0]))
 
 
-def test_a_coefficient_is_rounded_to_where_the_product_is_taken():
-    """Float32 beside 16 bits, whatever the norm is in."""
+def test_a_coefficient_is_rounded_to_the_compute_dtype():
+    """The compute dtype depends on the array, not on the norm."""
     third = 1 / 3
     assert multiplied(array("float32", [3.0]), third) == array("float32", [1.0])
     assert multiplied(array("float64", [3.0]), third) == array("float64", [1.0])

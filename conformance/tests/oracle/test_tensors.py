@@ -1,4 +1,4 @@
-"""Scaling and unscaling on bits, beside the package's own on NumPy."""
+"""Tests of scaling and unscaling on bits, against the package on NumPy."""
 
 import math
 from fractions import Fraction
@@ -16,36 +16,36 @@ FLOATS = {**DTYPES, "complex64": np.dtype(np.complex64), "complex128": np.dtype(
 SCALES = [1.0, 3.0, 1.1, 2.0**16, 2.0**-100, 2.0**126]
 
 
-def drawn(name, count=700):
-    """Any patterns; every exponent of a 16-bit format among them."""
+def random_leaf(name, count=700):
+    """Return an array of random bit patterns, which include every exponent of a 16-bit dtype."""
     dtype = FLOATS[name]
     raw = np.random.default_rng(4).integers(0, 256, count * dtype.itemsize, dtype=np.uint8)
     return raw.view(dtype)
 
 
 @pytest.mark.parametrize("name", FLOATS)
-def test_a_leaf_is_scaled_as_the_package_scales_it(name):
-    """Every dtype, with subnormals, infinities and NaN; the scale is rounded to float32 beside the narrower ones."""
-    leaf = drawn(name, 300)
+def test_scaled_leaves_equal_those_of_the_package(name):
+    """The leaves contain subnormals, infinities and NaN. The scale is rounded to float32 for dtypes narrower than float64."""
+    leaf = random_leaf(name, 300)
     for factor in SCALES:
         with np.errstate(all="ignore"):
             scaled, unscaled = ampscale.scale(leaf, factor), ampscale.unscale(leaf, factor)
         assert same(scale(to_bits(leaf), factor), to_bits(scaled)), factor
         assert same(unscale(to_bits(leaf), factor), to_bits(unscaled)), factor
-    for wide in ("float32", "float64"):
+    for dtype in ("float32", "float64"):
         with np.errstate(all="ignore"):
-            wanted = ampscale.unscale(leaf, 2.0**20, wide)
-        assert same(unscale(to_bits(leaf), 2.0**20, wide), to_bits(wanted)), wide
+            expected = ampscale.unscale(leaf, 2.0**20, dtype)
+        assert same(unscale(to_bits(leaf), 2.0**20, dtype), to_bits(expected)), dtype
     bits = to_bits(leaf)
-    assert same(from_numbers(name, bits.shape, numbers(bits)), bits)  # with the one NaN for all
+    assert same(from_numbers(name, bits.shape, numbers(bits)), bits)  # all NaNs become the same NaN
 
 
-def test_what_cannot_be_scaled_is_refused():
-    """A scale that is none, also where it becomes so in float32; integers and bools; results that are narrowed."""
+def test_invalid_scales_and_dtypes_are_rejected():
+    """The scales include some that become zero or infinite in float32. Integers, bools and narrower dtypes are rejected too."""
     for factor in (0.0, -1.0, math.inf, math.nan, 1e39, 1e-50):
         with pytest.raises(ValueError, match="scale must be positive and finite in float32, got"):
             unscale(array("float16", [1.0]), factor)
-    assert scale(array("float64", [1.0]), 1e39) == array("float64", [1e39])  # it takes part in float64
+    assert scale(array("float64", [1.0]), 1e39) == array("float64", [1e39])  # the scale is used in float64
     for leaf in (array("int32", [1]), array("bool", True)):
         with pytest.raises(TypeError, match="dtype must be one of"):
             scale(leaf, 2.0)
@@ -54,8 +54,8 @@ def test_what_cannot_be_scaled_is_refused():
             unscale(array("float32", [1.0]), 2.0, dtype)
 
 
-def test_an_array_is_made_of_numbers():
-    """Lists give the shape; a shape that is given takes the numbers row by row."""
+def test_an_array_is_created_from_numbers():
+    """Nested lists determine the shape, unless a shape is given, which is filled in row-major order."""
     assert array("float32", [[1, 2], [3, Fraction(1, 3)]]) == Bits(
         "float32", (2, 2), (0x3F800000, 0x40000000, 0x40400000, 0x3EAAAAAB)
     )
@@ -69,7 +69,7 @@ def test_an_array_is_made_of_numbers():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "values", "error", "words"),
+    ("dtype", "values", "error", "message"),
     [
         ("float32", ["1"], TypeError, "must be made of numbers of its kind, got '1'"),
         ("float32", [True], TypeError, "must be made of numbers of its kind, got True"),
@@ -80,14 +80,14 @@ def test_an_array_is_made_of_numbers():
         ("float32", [[1.0], [1.0, 2.0]], ValueError, "lists must be equally long at every depth"),
     ],
 )
-def test_what_is_no_number_of_the_kind_is_refused(dtype, values, error, words):
-    """Nothing is converted."""
-    with pytest.raises(error, match=words):
+def test_values_of_another_type_are_rejected(dtype, values, error, message):
+    """No value is converted."""
+    with pytest.raises(error, match=message):
         array(dtype, values)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "alike"),
+    ("left", "right", "equal"),
     [
         (Bits("float16", (1,), (0x7E00,)), Bits("float16", (1,), (0xFC01,)), True),
         (Bits("float16", (1,), (0x7E00,)), Bits("float16", (1,), (0x7C00,)), False),
@@ -98,6 +98,6 @@ def test_what_is_no_number_of_the_kind_is_refused(dtype, values, error, words):
         (array("complex64", [complex(math.nan, 1)]), array("complex64", [complex(math.nan, 2)]), False),
     ],
 )
-def test_arrays_are_the_same_by_their_bits(one, other, alike):
-    """Any NaN equals any NaN, and zeros differ by their sign."""
-    assert same(one, other) is alike
+def test_arrays_are_compared_by_their_bits(left, right, equal):
+    """Any NaN equals any other NaN, and zeros of opposite signs differ."""
+    assert same(left, right) is equal
