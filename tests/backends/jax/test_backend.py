@@ -1,4 +1,4 @@
-"""The verbs on JAX: the same under every transformation, with and without 64 bits; its containers, and its derivatives."""
+"""JAX backend: results under every transformation, with and without jax_enable_x64; containers and derivatives."""
 
 import numpy as np
 import pytest
@@ -12,11 +12,11 @@ jax = pytest.importorskip("jax", reason="needs jax")
 jnp = jax.numpy
 
 LIBRARY = load("jax")
-FACTOR = np.float32(10)  # no power of two, so that every quotient is rounded
+FACTOR = np.float32(10)  # not a power of two, so every quotient is rounded
 
 
-def everything(tree, factor):
-    """What each verb gives for a tree and a scale."""
+def all_results(tree, factor):
+    """Return the result of each function for a tree and a scale."""
     return {
         "scale": ampscale.scale(tree, factor),
         "unscale": ampscale.unscale(tree, factor),
@@ -31,7 +31,7 @@ def everything(tree, factor):
 
 
 def arrays(dtype, seed, bad=None):
-    """A tree of NumPy's arrays, from subnormal numbers up; *bad* is one of its values."""
+    """Return a tree of NumPy arrays with a subnormal number, or with *bad* instead of it."""
     random = np.random.default_rng(seed)
 
     def array(*shape):
@@ -44,12 +44,12 @@ def arrays(dtype, seed, bad=None):
 
 
 def differing(left, right):
-    """The verbs whose results are not the same: bit for bit, norms within two units in the last place."""
-    return [verb for verb in left if not (same(left[verb], right[verb]) or ("norm" in verb and close(left[verb], right[verb])))]
+    """Return the names of functions whose results differ; norms may differ by two units in the last place."""
+    return [name for name in left if not (same(left[name], right[name]) or ("norm" in name and close(left[name], right[name])))]
 
 
 def close(left, right):
-    """Whether two trees are the same, float32 and float64 to within that: XLA may multiply and add in one instruction."""
+    """Compare trees; float32 and float64 may differ by two units, because XLA may fuse multiplications with additions."""
     pairs = [(np.asarray(one), np.asarray(other)) for one, other in zip(leaves(left), leaves(right), strict=True)]
     return all(
         alike(one, other)
@@ -59,24 +59,24 @@ def close(left, right):
 
 
 def row(tree, index):
-    """One of the trees that are stacked in *tree*."""
+    """Return one of the trees that are stacked in *tree*."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
 def stacked(*trees):
-    """Trees of one structure as one."""
+    """Stack trees of the same structure."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 @pytest.mark.clause("OVERFLOW-same-everywhere", "NORMS-fused", "OVERFLOW-fused")
 @pytest.mark.parametrize(("dtype", "x64"), [("complex64", True), ("float16", False), ("float32", False)])
-def test_every_verb_is_numpys(dtype, x64):
-    """Bit for bit, the norms too, whether or not JAX has 64 bits."""
+def test_functions_equal_numpy(dtype, x64):
+    """Results are equal with and without jax_enable_x64."""
     with jax.enable_x64(x64), np.errstate(all="ignore"):
         for bad in (None, 1e30, np.nan):
             tree = arrays(dtype, 0, bad)
-            got = everything(LIBRARY.from_numpy(tree), jnp.asarray(FACTOR))
-            assert differing(LIBRARY.to_numpy(got), everything(tree, FACTOR)) == [], bad
+            got = all_results(LIBRARY.from_numpy(tree), jnp.asarray(FACTOR))
+            assert differing(LIBRARY.to_numpy(got), all_results(tree, FACTOR)) == [], bad
 
 
 @pytest.mark.clause("OVERFLOW-same-everywhere", "STEP-compiled")
@@ -84,26 +84,26 @@ def test_every_verb_is_numpys(dtype, x64):
     ("dtype", "x64", "transformed"),
     [("complex64", False, "jit"), ("bfloat16", False, "vmap"), ("float64", True, "scan")],
 )
-def test_every_verb_is_the_same_transformed(dtype, x64, transformed):
-    """Compiled, over a batch of trees and in a loop over them, each tree has NumPy's results."""
+def test_transformed_functions_equal_numpy(dtype, x64, transformed):
+    """Transformations are jit, vmap and scan over several trees."""
     with jax.enable_x64(x64), np.errstate(all="ignore"):
         trees = [arrays(dtype, seed, bad) for seed, bad in enumerate([None, 1.0, np.nan])]
         factors = [np.float32(scale) for scale in (10, 2.0**16, 1 / 3)]
         given = [LIBRARY.from_numpy(tree) for tree in trees]
         many = stacked(*given), jnp.stack(factors)
         if transformed == "jit":
-            got = stacked(*map(jax.jit(everything), given, factors))
+            got = stacked(*map(jax.jit(all_results), given, factors))
         elif transformed == "vmap":
-            got = jax.jit(jax.vmap(everything))(*many)
+            got = jax.jit(jax.vmap(all_results))(*many)
         else:
-            got = jax.lax.scan(lambda carry, each: (carry, everything(*each)), 0, many)[1]
+            got = jax.lax.scan(lambda carry, item: (carry, all_results(*item)), 0, many)[1]
         for index, (tree, factor) in enumerate(zip(trees, factors, strict=True)):
-            assert differing(LIBRARY.to_numpy(row(got, index)), everything(tree, factor)) == []
+            assert differing(LIBRARY.to_numpy(row(got, index)), all_results(tree, factor)) == []
 
 
 @pytest.mark.clause("SCALING-mixed-rejected")
-def test_a_traced_array_may_stand_beside_a_known_one():
-    """What is being traced lies on no device yet, so a scale from outside is no mixture; two libraries are two even so."""
+def test_traced_arrays_can_be_combined_with_concrete_ones():
+    """A traced array has no device yet, so it matches any. Two libraries still raise an error."""
     values, factor = np.asarray([3.0, 1e-40, -7.0], np.float32), jnp.asarray(FACTOR)
     for transformed in (jax.jit, jax.vmap):
         got = transformed(lambda gradients: ampscale.unscale(gradients, factor))(jnp.asarray(values))
@@ -113,24 +113,24 @@ def test_a_traced_array_may_stand_beside_a_known_one():
 
 
 @pytest.mark.clause("SCALING-widen")
-def test_float64_is_not_promised_without_64_bits():
-    """JAX would give float32 and a warning; here it is a TypeError, and with 64 bits it is float64."""
-    for verb in (ampscale.unscale, ampscale.unscale_and_check, ampscale.unscale_check_and_norm):
-        assert leaves(verb([jnp.ones(3, jnp.bfloat16)], 3.0, dtype="float64"))[0].dtype == jnp.float64
+def test_float64_results_require_x64():
+    """JAX would return float32 with a warning."""
+    for function in (ampscale.unscale, ampscale.unscale_and_check, ampscale.unscale_check_and_norm):
+        assert leaves(function([jnp.ones(3, jnp.bfloat16)], 3.0, dtype="float64"))[0].dtype == jnp.float64
         with jax.enable_x64(False), pytest.raises(TypeError, match=r"^dtype must be 'float32' or None on JAX without"):
-            verb([jnp.ones(3, jnp.bfloat16)], 3.0, dtype="float64")
+            function([jnp.ones(3, jnp.bfloat16)], 3.0, dtype="float64")
 
 
 @pytest.mark.clause("NORMS-local")
-def test_a_compiled_function_sees_a_dict_sorted():
-    """JAX hands a dict on with its keys sorted, and the norms of its arrays come in the order that it has then."""
+def test_compiled_functions_receive_dicts_with_sorted_keys():
+    """Local norms are in the order of the sorted keys."""
     tree = {"w": jnp.full(1, 3.0), "b": jnp.full(1, 5.0)}
     assert ampscale.local_norms(tree).tolist() == [3, 5]
     assert jax.jit(ampscale.local_norms)(tree).tolist() == [5, 3]
 
 
-def test_an_unregistered_container_is_refused():
-    """JAX takes what it does not know for a leaf; here the error says where it is."""
+def test_unregistered_containers_raise():
+    """JAX treats unknown objects as leaves; the error has the path."""
     with pytest.raises(TypeError, match=r"^tree\[0\] must be an array, or a tuple, .* got Box$"):
         ampscale.all_finite([type("Box", (), {})()])
 
@@ -138,7 +138,7 @@ def test_an_unregistered_container_is_refused():
 @pytest.mark.clause("SCALING-scale")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
 def test_gradients_of_a_scaled_loss_are_scaled(dtype):
-    """Also where the loss is zero or infinite; in both arguments."""
+    """Losses include zero and infinity. The scale has a gradient too."""
     both, unscaled, by_scale = jax.value_and_grad(ampscale.scale), jax.grad(ampscale.unscale), jax.grad(ampscale.scale, argnums=1)
     value_and_grad, of_unscale, of_factor = map(jax.jit, (both, unscaled, by_scale))
     for loss in (0.0, 3.0, np.inf):
@@ -151,8 +151,8 @@ def test_gradients_of_a_scaled_loss_are_scaled(dtype):
 
 
 @pytest.mark.clause("STEP-seed")
-def test_a_float16_loss_takes_no_seed_beyond_float16():
-    """JAX wants the seed in the loss's dtype, where a scale of 2**16 is infinite, and an overflow; float32 takes it."""
+def test_large_seeds_overflow_in_a_float16_loss():
+    """JAX requires the seed in the dtype of the loss. In float16, 2**16 is infinite."""
     params = [jnp.ones(2, jnp.float16)]
     for dtype, finite in ((jnp.float16, False), (jnp.float32, True)):
         network = ampscale.Network(lambda params, dtype=dtype: jnp.sum(params[0].astype(dtype) * 2.0**-12), params)

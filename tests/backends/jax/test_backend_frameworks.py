@@ -1,4 +1,4 @@
-"""The documented classes on JAX, whose arrays cannot be written to: cells, update cells, scalers, and Paddle's GradScaler."""
+"""Documented classes on JAX, whose arrays are immutable: cells, update cells, scalers, and Paddle's GradScaler."""
 
 from itertools import pairwise
 
@@ -29,17 +29,17 @@ FINITE = [bool(np.isfinite(row).all()) for row in INPUTS]
 
 
 def model(library=JAX, dtype="float32"):
-    """A network whose gradients are its inputs."""
+    """Return a network whose gradients are its inputs."""
     return linear([library.array([0.5, -2.0], dtype)])
 
 
 def dynamic():
-    """An update cell whose scale moves at every second finite step in a row."""
+    """Return an update cell whose scale grows after two consecutive finite steps."""
     return DynamicLossScaleUpdateCell(2.0**8, 2, 2)
 
 
 def outputs(step, library=JAX):
-    """What a cell returns for each input, and the parameters after it."""
+    """Return the outputs of a cell for each input, and the parameters after it."""
     return [(step([library.put(row)]), step.network.params) for row in INPUTS]
 
 
@@ -49,42 +49,42 @@ def outputs(step, library=JAX):
     [(TrainOneStepWithLossScaleCell, optax.sgd(0.5, momentum=0.5)), (MFTrainOneStepCell, optax.adam(0.5))],
     ids=["sgd", "adam"],
 )
-def test_a_cell_reads_nothing(cell, optimizer):
-    """Optax's optimizers step where the gradients are finite, and stay where not, without a look at the host."""
+def test_cells_with_optax_optimizers_need_no_host_synchronization(cell, optimizer):
+    """The optimizers step only if the gradients are finite."""
     network = model()
     step = cell(network, optimizer, scale_sense=dynamic())
-    inputs, seen = [[JAX.put(row)] for row in INPUTS], []
-    step(inputs[0])  # what JAX reads to compile is not the step's
-    states = [[network.params, step._applier.state]]
+    inputs, results = [[JAX.put(row)] for row in INPUTS], []
+    step(inputs[0])  # compilation reads values; the step does not
+    states = [[network.params, step._optimizer_wrapper.state]]
     with JAX.count_reads() as reads:
         for row in inputs:
-            seen.append(step(row))
-            states.append([network.params, step._applier.state])
+            results.append(step(row))
+            states.append([network.params, step._optimizer_wrapper.state])
     assert reads == []
-    assert [not output.overflow for output in seen] == FINITE
+    assert [not output.overflow for output in results] == FINITE
     assert [not same(before, after) for before, after in pairwise(states)] == FINITE
-    assert [float(output.loss_scale) for output in seen] == [512, 256, 256, 128, 128, 256]
+    assert [float(output.loss_scale) for output in results] == [512, 256, 256, 128, 128, 256]
 
 
 @pytest.mark.clause("BACKENDS-same-run", "BACKENDS-bit-identical", "MINDSPORE-cell-loss-scale", "MINDSPORE-cell-overflow")
-def test_a_cell_is_numpys():
-    """With clipping, local norms, accumulation and a moving average, without 64 bits: NumPy's outputs and parameters."""
+def test_cell_outputs_equal_numpy():
+    """The cell clips, accumulates gradients, and computes local norms and a moving average, without jax_enable_x64."""
     options = {"use_clip_grad": True, "local_norm": True, "gradient_accumulation_steps": 2, "ema_decay": 0.75}
 
     def run(library):
         network = model(library, "float16")
         step = MFTrainOneStepCell(network, Momentum(network, 0.5), scale_sense=dynamic(), **options)
-        seen = outputs(step, library)
-        assert all(output.size.tolist() == [2] for output, _ in seen)
-        return library.to_numpy([step.ema_params, *((output._replace(size=None), params) for output, params in seen)])
+        results = outputs(step, library)
+        assert all(output.size.tolist() == [2] for output, _ in results)
+        return library.to_numpy([step.ema_params, *((output._replace(size=None), params) for output, params in results)])
 
     with jax.enable_x64(False), np.errstate(all="ignore"):
         assert same(run(JAX), run(NUMPY))
 
 
 @pytest.mark.clause("MINDSPORE-cell-snapshot", "MINDSPORE-set-sense-scale")
-def test_a_scale_is_an_array_of_jaxs():
-    """A cell with a fixed scale hands out, takes and keeps JAX's arrays; NumPy's are refused."""
+def test_cells_with_a_fixed_scale_use_jax_arrays():
+    """The scale and the argument of `set_sense_scale` are JAX arrays of the same shape."""
     network = model()
     step = TrainOneStepWithLossScaleCell(network, SGD(network, 0.5), scale_sense=jnp.asarray([8.0], jnp.float32))
     assert alike(step([JAX.put(INPUTS[0])]).loss_scale, np.asarray([8], np.float32))
@@ -95,25 +95,25 @@ def test_a_scale_is_an_array_of_jaxs():
 
 
 class Halving:
-    """A user's update cell, which writes into the scale."""
+    """User-defined update cell that writes into the scale."""
 
     def get_loss_scale(self):
-        """The first scale."""
+        """Return the initial scale."""
         return 64.0
 
     def __call__(self, loss_scale, overflow):
-        """Half of it after an overflow."""
+        """Halve the scale after an overflow."""
         loss_scale[...] = self.next_scale(loss_scale, overflow)
         return overflow
 
     def next_scale(self, loss_scale, overflow):
-        """The same, as a new array."""
+        """Return the next scale as a new array."""
         return jnp.where(overflow, loss_scale / 2, loss_scale)
 
 
 @pytest.mark.clause("MINDSPORE-cell-scale-cell")
-def test_a_users_update_cell_is_asked_for_the_next_scale():
-    """It cannot write into JAX's arrays, so `next_scale` is called; one that has none is refused when the cell is made."""
+def test_user_defined_update_cells_return_the_next_scale():
+    """JAX arrays are immutable, so `next_scale` is called. Without it, the constructor raises an error."""
     network = model()
     step = MFTrainOneStepCell(network, SGD(network, 0.5), scale_sense=Halving())
     assert [float(output.loss_scale) for output, _ in outputs(step)] == [64, 32, 32, 16, 16, 16]
@@ -124,8 +124,8 @@ def test_a_users_update_cell_is_asked_for_the_next_scale():
 
 
 @pytest.mark.clause("MINDSPORE-update-cell-call", "MINDSPORE-update-cell-dynamic")
-def test_an_update_cell_gives_the_next_scale():
-    """As a new array; called, it says that it cannot write, and has counted nothing."""
+def test_update_cells_return_the_next_scale():
+    """The result is a new array. A call raises an error, because it would write, and counts nothing."""
     scale, cell = jnp.asarray([8.0], jnp.float32), DynamicLossScaleUpdateCell(8, 2, 2)
     before = cell.state_dict()
     with pytest.raises(TypeError, match=r"^loss_scale must be a mutable array, got "):
@@ -136,8 +136,8 @@ def test_an_update_cell_gives_the_next_scale():
 
 
 @pytest.mark.clause("MINDSPORE-adjust")
-def test_a_scaler_keeps_nothing_that_is_traced():
-    """It says what to use instead, and can be used as before."""
+def test_scalers_reject_traced_arrays():
+    """The error names the alternative, and the scaler stays usable."""
     scaler = DynamicLossScaler(8, 2, 1)
     with pytest.raises(ValueError, match=r"must not be traced, .*; under jit, use a LossScaleRule"):
         jax.jit(scaler.adjust)(jnp.asarray(True))
@@ -146,8 +146,8 @@ def test_a_scaler_keeps_nothing_that_is_traced():
 
 
 @pytest.mark.clause("MINDSPORE-scaler-scale", "MINDSPORE-scaler-unscale", "MINDSPORE-adjust", "BACKENDS-no-host-sync")
-def test_a_dynamic_scaler_moves_beside_its_first_array():
-    """From then on its state is JAX's, nothing is read on the host, and it stands where NumPy's does; without 64 bits."""
+def test_dynamic_scalers_move_to_the_library_of_their_first_array():
+    """The state becomes JAX arrays that equal NumPy's, without a host synchronization or jax_enable_x64."""
     with jax.enable_x64(False):
         ours, theirs = DynamicLossScaler(10, 3, 2), DynamicLossScaler(10, 3, 2)
         gradients = [np.asarray([1.0, -2.0, 1e-40], np.float32)]
@@ -168,8 +168,8 @@ def test_a_dynamic_scaler_moves_beside_its_first_array():
 
 @pytest.mark.clause("MINDSPORE-scaler-scale")
 @pytest.mark.parametrize("transformed", [lambda function: function, jax.jit], ids=["eager", "jit"])
-def test_a_scaler_stands_within_a_differentiated_loss(transformed):
-    """The gradient is scaled, also where the first array that the scaler meets is one that is being traced."""
+def test_scalers_can_be_used_in_a_differentiated_loss(transformed):
+    """The first array of the scaler may be traced."""
     scaler, values = DynamicLossScaler(8, 2, 3), jnp.asarray([3.0, 0.0], jnp.float32)
     with jax.checking_leaks():
         gradient = transformed(jax.grad(lambda values: scaler.scale(jnp.sum(values**2))))(values)
@@ -179,15 +179,15 @@ def test_a_scaler_stands_within_a_differentiated_loss(transformed):
 
 
 def backward(network, scaler, row):
-    """The gradients of the scaled loss, in the network's parameters; and that loss."""
+    """Compute the gradients of the scaled loss, and return that loss."""
     loss = network.backward([JAX.put(row)], seed=jnp.asarray(scaler.get_loss_scaling(), jnp.float32))
     return scaler.scale(loss)
 
 
 @pytest.mark.clause("PADDLE-minimize", "PADDLE-minimize-skips", "PADDLE-unscale", "BACKENDS-one-host-sync")
 @pytest.mark.parametrize("unscaled_first", [False, True])
-def test_paddles_scaler_replaces_gradients(unscaled_first):
-    """Gradients that cannot be written to are replaced by unscaled ones; overflows are skipped, at one read a step."""
+def test_paddle_scaler_replaces_gradients(unscaled_first):
+    """Immutable gradients are replaced by unscaled ones. Overflows are skipped, with one host synchronization per step."""
     scaler = GradScaler(init_loss_scaling=64.0, incr_every_n_steps=2, decr_every_n_nan_or_inf=1)
     network, plain = model(), model()
     optimizer, other = SGD(network, 0.5), SGD(plain, 0.5)
@@ -208,8 +208,8 @@ def test_paddles_scaler_replaces_gradients(unscaled_first):
 
 
 @pytest.mark.clause("PADDLE-scale", "PADDLE-scale-dtype")
-def test_paddles_scaled_loss_is_differentiated():
-    """A 16-bit loss comes out in float32, so that the scale is not lost; its gradient is in the dtype of the parameters."""
+def test_paddle_scaled_loss_can_be_differentiated():
+    """A float16 loss becomes float32, so that the scale does not overflow; its gradient has the dtype of the parameters."""
     scaler = GradScaler(init_loss_scaling=2.0**15)
     params = jnp.asarray([0.5, 0.0], jnp.float16)
     loss, gradient = jax.jit(jax.value_and_grad(lambda params: scaler.scale(jnp.sum(params))))(params)

@@ -1,4 +1,4 @@
-"""The machine on JAX: compiled, over batches of scalers, in a loop over steps; and its state as a tree that is carried."""
+"""State machine on JAX: compiled, over batches of scalers, in a loop over steps; and its state as a pytree."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ jnp = jax.numpy
 
 LIBRARY = load("jax")
 STEPS = 8
-PATTERNS = (np.arange(2**STEPS)[:, None] >> np.arange(STEPS)) & 1 == 1  # one row a pattern; True is a finite step
+PATTERNS = (np.arange(2**STEPS)[:, None] >> np.arange(STEPS)) & 1 == 1  # one row per pattern; True is a finite step
 
 RULES = {
     "mindspore-at-the-top": presets.mindspore(3e38, 2, 1),
@@ -44,21 +44,21 @@ WIDE_RULES = {
 
 
 def states(rule, patterns):
-    """NumPy's states after each step, for all patterns at once: arrays of shape (pattern, step)."""
-    state, seen = map_leaves(lambda array: np.full(len(patterns), array), rule.init()), []
+    """Return the states of NumPy after each step of all patterns: arrays of shape (patterns, steps)."""
+    state, history = map_leaves(lambda array: np.full(len(patterns), array), rule.init()), []
     with np.errstate(over="ignore"):
         for finite in patterns.T:
             state = rule.update(state, finite)
-            seen.append(state)
-    return map_leaves(lambda *arrays: np.stack(arrays, axis=1), *seen)
+            history.append(state)
+    return map_leaves(lambda *arrays: np.stack(arrays, axis=1), *history)
 
 
 def looped(rule):
-    """JAX's states after each step of one pattern."""
+    """Return a function that computes the states of JAX after each step of one pattern."""
 
     def step(state, finite):
-        after = rule.update(state, finite)
-        return after, after
+        new_state = rule.update(state, finite)
+        return new_state, new_state
 
     return lambda state, pattern: jax.lax.scan(step, state, pattern)[1]
 
@@ -67,58 +67,58 @@ def looped(rule):
 @pytest.mark.parametrize(
     ("name", "x64"), [*((name, True) for name in WIDE_RULES), *((name, False) for name in RULES), ("torch-in-float32", True)]
 )
-def test_all_patterns_pass_through_numpys_states(name, x64):
-    """A batch of scalers in a compiled loop: all 256 patterns of eight steps, bit for bit; float32 rules need no 64 bits."""
+def test_states_of_all_patterns_equal_numpy(name, x64):
+    """A batch of scalers runs all 256 patterns of eight steps in a compiled loop. float32 rules need no jax_enable_x64."""
     rule = (RULES | WIDE_RULES)[name]
     with jax.enable_x64(x64):
-        got = jax.jit(jax.vmap(looped(rule), (None, 0)))(rule.init(like=jnp.zeros(())), jnp.asarray(PATTERNS))
-        assert same(LIBRARY.to_numpy(got), states(rule, PATTERNS))
+        states_on_jax = jax.jit(jax.vmap(looped(rule), (None, 0)))(rule.init(like=jnp.zeros(())), jnp.asarray(PATTERNS))
+        assert same(LIBRARY.to_numpy(states_on_jax), states(rule, PATTERNS))
 
 
 @pytest.mark.clause("MACHINE-float64-factor")
-def test_presets_in_float32_need_no_64_bits():
-    """All presets whose scale is float32, with JAX's defaults: all patterns pass through NumPy's states, bit for bit."""
-    flags, found = jnp.asarray(PATTERNS.T), {}
+def test_float32_presets_need_no_x64():
+    """States of all patterns equal those of NumPy."""
+    flags, results = jnp.asarray(PATTERNS.T), {}
     with jax.enable_x64(False):
         for preset in presets.PRESETS.values():
             rule = preset.rule(**{"growth_interval": 3} if "growth_interval" in preset.parameters else {})
             if rule.dtype == "float32":
-                state, seen = map_leaves(lambda array: jnp.full(len(PATTERNS), array), rule.init(like=jnp.zeros(()))), []
+                state, history = map_leaves(lambda array: jnp.full(len(PATTERNS), array), rule.init(like=jnp.zeros(()))), []
                 for finite in flags:
                     state = rule.update(state, finite)
-                    seen.append(state)
-                got = map_leaves(lambda *arrays: np.stack(arrays, axis=1), *LIBRARY.to_numpy(seen))
-                found[preset.name] = same(got, states(rule, PATTERNS))
-    assert {"torch", "apex_hysteresis", "nemo", "fairseq2", "megatron"} < found.keys()
-    assert [name for name, is_same in found.items() if not is_same] == []
+                    history.append(state)
+                states_on_jax = map_leaves(lambda *arrays: np.stack(arrays, axis=1), *LIBRARY.to_numpy(history))
+                results[preset.name] = same(states_on_jax, states(rule, PATTERNS))
+    assert {"torch", "apex_hysteresis", "nemo", "fairseq2", "megatron"} < results.keys()
+    assert [name for name, is_same in results.items() if not is_same] == []
 
 
 @pytest.mark.clause("MACHINE-pure")
-def test_each_state_of_a_batch_moves_by_itself():
-    """Scalers that stand differently, under one vmap, move as each does alone; and so does a batch without vmap."""
+def test_states_of_a_batch_are_updated_independently():
+    """Scalers in different states are updated as each one alone, with and without vmap."""
     rule = RULES["paddle-accumulated"]
     alone = [rule.init(like=jnp.zeros(()))]
     for finite in (True, True, False):
         alone.append(rule.update(alone[-1], jnp.asarray(finite)))
     batch = jax.tree.map(lambda *arrays: jnp.stack(arrays), *alone)
     flags = jnp.asarray([True, True, False, False])
-    wanted = jax.tree.map(lambda *arrays: jnp.stack(arrays), *map(rule.update, alone, flags))
+    expected = jax.tree.map(lambda *arrays: jnp.stack(arrays), *map(rule.update, alone, flags))
     for update in (jax.jit(jax.vmap(rule.update)), rule.update):
-        assert same(update(batch, flags), wanted)
+        assert same(update(batch, flags), expected)
 
 
 @pytest.mark.clause("STEP-counters", "MACHINE-state")
-def test_the_state_of_a_training_is_a_tree_of_its_fields():
-    """Parameters, optimizer, scaler and counters flatten whole, and come back as the types that they were."""
+def test_train_state_is_a_pytree():
+    """Flattening and unflattening keeps all values and types."""
     params = {"b": jnp.zeros(()), "w": jnp.ones(2, jnp.bfloat16)}
     optimizer = optimizers.AdamW(Network(lambda params: params["b"], params))
     state = init_train_state(params, optimizer, presets.paddle())
-    found, structure = jax.tree.flatten(state)
-    whole = jax.tree.unflatten(structure, found)
+    flat, structure = jax.tree.flatten(state)
+    rebuilt = jax.tree.unflatten(structure, flat)
     names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state)]
     assert names[-5:] == [".scaler.scale", ".scaler.good_steps", ".scaler.bad_steps", ".attempted", ".applied"]
-    assert [leaf.dtype.name for leaf in found[-5:]] == ["float32", *["int32"] * 4]
+    assert [leaf.dtype.name for leaf in flat[-5:]] == ["float32", *["int32"] * 4]
     assert type(jax.jit(lambda state: state)(state.scaler)) is LossScaleState
-    assert [type(each) for each in (whole, *whole[:3])] == [type(each) for each in (state, *state[:3])]
-    assert same(whole, state)
-    assert len({id(leaf) for leaf in found}) == len(found)
+    assert [type(item) for item in (rebuilt, *rebuilt[:3])] == [type(item) for item in (state, *state[:3])]
+    assert same(rebuilt, state)
+    assert len({id(leaf) for leaf in flat}) == len(flat)

@@ -1,4 +1,4 @@
-"""A training step on JAX: optax's optimizers and ours, any container of parameters, eager, compiled and in a loop."""
+"""Training steps on JAX: optax and ampscale optimizers, any container of parameters, eager, compiled and in a loop."""
 
 import warnings
 from dataclasses import dataclass
@@ -30,31 +30,31 @@ OPTAX = {
     "multi-steps": optax.MultiSteps(optax.adam(0.125), 2),
     "masked": optax.masked(optax.sgd(0.125, momentum=0.5), lambda params: jax.tree.map(lambda leaf: leaf.ndim == 1, params)),
 }
-OURS = {"SGD": SGD, "AdamW": AdamW}
+AMPSCALE = {"SGD": SGD, "AdamW": AdamW}
 DECISIONS = ("finite", "applied", "scale", "next_scale", "status")
 
 
 @jax.tree_util.register_dataclass
 @dataclass
 class Layer:
-    """A container of a user's, known to JAX."""
+    """Container that is registered with JAX."""
 
     w: Any
     b: Any
 
 
 def in_a_list(w, b):
-    """Both in a list."""
+    """Return a list of both."""
     return [w, [b]]
 
 
 def in_a_dataclass(w, b):
-    """Both in a registered container, within a dict."""
+    """Return a dict with both in a registered container."""
     return {"layer": Layer(w, b), "unused": ()}
 
 
 def model(container=in_a_list, dtype="float32"):
-    """A linear model in its container, whose loss is float32: its gradients are infinite or NaN where its inputs are."""
+    """Return a linear model with a float32 loss; non-finite inputs give non-finite gradients."""
     w, b = jnp.asarray([0.5, -1.0, 2.0], DTYPES[dtype]), jnp.asarray(0.25, DTYPES[dtype])
 
     def loss(params, x, y):
@@ -65,7 +65,7 @@ def model(container=in_a_list, dtype="float32"):
 
 
 def batch(seed, bad=None):
-    """Inputs and targets; *bad* is one of the inputs."""
+    """Return inputs and targets; *bad* replaces one input."""
     random = np.random.default_rng(seed)
     x, y = random.standard_normal((4, 3)).astype(np.float32), random.standard_normal(4).astype(np.float32)
     x[1, 2] = x[1, 2] if bad is None else bad
@@ -77,44 +77,44 @@ FINITE = [True, False, True, True, False, True]
 
 
 def steps(network, optimizer, compiled=False):
-    """The states and reports of a run over the batches, the first state before them."""
+    """Return the states and reports of a run over the batches, starting with the initial state."""
     step = partial(train_step, network, optimizer, RULE)
     step = jax.jit(step) if compiled else step
-    seen = [(init_train_state(network.params, optimizer, RULE), None)]
-    for each in BATCHES:
-        seen.append(step(seen[-1][0], *each))
-    return seen
+    history = [(init_train_state(network.params, optimizer, RULE), None)]
+    for inputs in BATCHES:
+        history.append(step(history[-1][0], *inputs))
+    return history
 
 
 def stacked(trees):
-    """Trees of one structure as one."""
+    """Stack trees of the same structure."""
     return jax.tree.map(lambda *arrays: jnp.stack(arrays), *trees)
 
 
 def scanned(network, optimizer, state):
-    """The states and reports of the same run in one compiled loop, the first state before them."""
+    """Return the states and reports of the same run in one compiled loop."""
 
-    def step(state, each):
-        after, report = train_step(network, optimizer, RULE, state, *each)
-        return after, (after, report)
+    def step(state, inputs):
+        new, report = train_step(network, optimizer, RULE, state, *inputs)
+        return new, (new, report)
 
-    _, seen = jax.lax.scan(step, state, stacked(BATCHES))
-    return [(state, None), *(jax.tree.map(lambda array, index=index: array[index], seen) for index in range(len(BATCHES)))]
+    _, history = jax.lax.scan(step, state, stacked(BATCHES))
+    return [(state, None), *(jax.tree.map(lambda array, index=index: array[index], history) for index in range(len(BATCHES)))]
 
 
 def close(left, right, rtol=1e-5):
-    """Whether two trees have the same dtypes, and the same values but for what a compiler rounds in its own way."""
+    """Return True if two trees have the same dtypes, and the same values except for rounding by the compiler."""
     pairs = list(zip(leaves(left), leaves(right), strict=True))
-    values = [(np.asarray(one, np.float64), np.asarray(other, np.float64)) for one, other in pairs]
-    return all(one.dtype == other.dtype for one, other in pairs) and all(np.allclose(*pair, rtol, 1e-6) for pair in values)
+    values = [(np.asarray(left, np.float64), np.asarray(right, np.float64)) for left, right in pairs]
+    return all(left.dtype == right.dtype for left, right in pairs) and all(np.allclose(*pair, rtol, 1e-6) for pair in values)
 
 
 def plain(network, optimizer):
-    """Parameters and state after each batch, by optax alone, without any scaling; batches that are not finite left out."""
+    """Yield parameters and optimizer state after each batch with optax alone, skipping non-finite batches."""
     params, state, gradient = network.params, optimizer.init(network.params), jax.grad(network._loss_fn)
-    for each, finite in zip(BATCHES, FINITE, strict=True):
+    for inputs, finite in zip(BATCHES, FINITE, strict=True):
         if finite:
-            updates, state = optimizer.update(gradient(params, *each), state, params)
+            updates, state = optimizer.update(gradient(params, *inputs), state, params)
             params = optax.apply_updates(params, updates)
         yield params, state
 
@@ -124,13 +124,13 @@ def plain(network, optimizer):
     ("name", "container"),
     [("masked", in_a_list), ("adamw", in_a_list), ("multi-steps", in_a_dataclass)],
 )
-def test_a_run_is_optaxs_without_the_overflows(name, container):
-    """Finite steps move parameters and state as optax does by unscaled gradients, bit for bit, and overflows leave both."""
+def test_finite_steps_equal_optax(name, container):
+    """Overflows leave the parameters and the optimizer state unchanged."""
     network, optimizer = model(container), OPTAX[name]
     run = steps(network, optimizer)
-    for (state, report), finite, wanted in zip(run[1:], FINITE, plain(network, optimizer), strict=True):
+    for (state, report), finite, expected in zip(run[1:], FINITE, plain(network, optimizer), strict=True):
         assert bool(report.finite) == bool(report.applied) == finite
-        assert same([state.params, state.optimizer], list(wanted))
+        assert same([state.params, state.optimizer], list(expected))
     assert type(run[-1][0].params) is type(network.params)
 
 
@@ -144,57 +144,57 @@ def test_a_run_is_optaxs_without_the_overflows(name, container):
         *(("SGD", "float64"), ("AdamW", "bfloat16")),
     ],
 )
-def test_a_compiled_loop_does_what_eager_steps_do(name, dtype):
+def test_compiled_loops_equal_eager_steps(name, dtype):
     """
-    The flags, scales and counts are the same, and the values to rounding; no step changes a dtype.
+    Flags, scales and counts are equal, and values are close. No step changes a dtype.
 
-    An overflow changes not a bit of parameters and state; the scale backs off, and the step is counted as tried.
+    An overflow leaves parameters and optimizer state unchanged, the scale backs off, and the step counts as attempted.
     """
     network = model(dtype=dtype)
-    optimizer = OPTAX[name] if name in OPTAX else OURS[name](network, [0.5, 0.25])
+    optimizer = OPTAX[name] if name in OPTAX else AMPSCALE[name](network, [0.5, 0.25])
     eager = steps(network, optimizer)
     looped = scanned(network, optimizer, eager[0][0])
-    for (_, one), (_, other) in zip(eager[1:], looped[1:], strict=True):
-        assert all(alike(getattr(other, field), getattr(one, field)) for field in DECISIONS)
+    for (_, report), (_, looped_report) in zip(eager[1:], looped[1:], strict=True):
+        assert all(alike(getattr(looped_report, field), getattr(report, field)) for field in DECISIONS)
     assert same(looped[-1][0][2:], eager[-1][0][2:])
     assert close(looped[-1][0], eager[-1][0], rtol=1e-5 if dtype in ("float32", "float64") else 2.0**-7)
-    for finite, ((before, _), (after, report)) in [
+    for finite, ((old, _), (new, report)) in [
         *zip(FINITE, pairwise(eager), strict=True),
         *zip(FINITE, pairwise(looped), strict=True),
     ]:
         assert int(report.status) == (StepStatus.APPLIED if finite else StepStatus.OVERFLOW)
-        assert same([after.params, after.optimizer], [before.params, before.optimizer]) == (not finite)
-        assert int(after.attempted - before.attempted) == 1
-        assert int(after.applied - before.applied) == finite
-        assert float(after.scaler.scale / before.scaler.scale) in ([1, 2] if finite else [0.5])
-        assert [leaf.dtype for leaf in leaves(after)] == [leaf.dtype for leaf in leaves(before)]
-        assert name in OPTAX or alike(report.learning_rate, before.optimizer.rate)
+        assert same([new.params, new.optimizer], [old.params, old.optimizer]) == (not finite)
+        assert int(new.attempted - old.attempted) == 1
+        assert int(new.applied - old.applied) == finite
+        assert float(new.scaler.scale / old.scaler.scale) in ([1, 2] if finite else [0.5])
+        assert [leaf.dtype for leaf in leaves(new)] == [leaf.dtype for leaf in leaves(old)]
+        assert name in OPTAX or alike(report.learning_rate, old.optimizer.rate)
 
 
 @pytest.mark.clause("STEP-report")
-def test_a_state_can_be_donated():
-    """The first one and all that follow, without a warning; reports outlive the state that they came with."""
+def test_states_can_be_donated():
+    """There is no warning, and reports stay valid after their state is donated."""
     network = model()
     optimizer = AdamW(network, 0.5)
-    wanted = steps(network, optimizer, compiled=True)
+    expected = steps(network, optimizer, compiled=True)
     params = jax.tree.map(jnp.copy, network.params)
     state, reports = init_train_state(params, optimizer, RULE), []
     step = jax.jit(partial(train_step, network, optimizer, RULE), donate_argnums=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for each in BATCHES:
-            state, report = step(state, *each)
+        for inputs in BATCHES:
+            state, report = step(state, *inputs)
             reports.append(report)
     assert all(leaf.is_deleted() for leaf in leaves(params))
-    assert same([state, reports], [wanted[-1][0], [report for _, report in wanted[1:]]])
+    assert same([state, reports], [expected[-1][0], [report for _, report in expected[1:]]])
 
 
 @pytest.mark.clause("BACKENDS-bit-identical", "STEP-order")
-def test_a_step_unscales_and_clips_with_the_verbs_of_its_library():
-    """A scale of 3 is divided by, which XLA's own code does not do, and the norm is that of NumPy, without 64 bits too."""
+def test_train_step_uses_the_functions_of_the_backend():
+    """Unscaling divides by 3, while XLA would multiply by the reciprocal; the norm equals NumPy's without jax_enable_x64."""
     gradients = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
 
-    def moved(array, max_norm):
+    def updated(array, max_norm):
         network, rule = linear([array(np.zeros(1000, np.float32))]), LossScaleRule(3.0)
         optimizer = SGD(network, learning_rate=1.0)
         state = init_train_state(network.params, optimizer, rule)
@@ -202,4 +202,4 @@ def test_a_step_unscales_and_clips_with_the_verbs_of_its_library():
 
     with jax.enable_x64(False):
         for max_norm in (None, 1.0):
-            assert alike(np.asarray(moved(jnp.asarray, max_norm)), moved(np.asarray, max_norm))
+            assert alike(np.asarray(updated(jnp.asarray, max_norm)), updated(np.asarray, max_norm))

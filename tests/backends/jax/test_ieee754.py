@@ -1,4 +1,4 @@
-"""JAX's products, quotients and conversions have NumPy's bits: subnormal numbers in and out, however they are run."""
+"""Products, quotients and conversions on JAX: bits equal to NumPy, including subnormal operands and results."""
 
 import numpy as np
 import pytest
@@ -16,24 +16,24 @@ SCALES = [2.0**-149, 2.0**-126 / 3, 0.1, 10.0, 2.0**16, 1.9 * 2.0**127]
 
 
 def closed_over(operation, left, right):
-    """Compiled, with a right operand that the compiler knows."""
+    """Compile the operation with a constant right operand."""
     return jax.jit(lambda left: operation(left, right))(left)
 
 
 def numbers(dtype, seed):
-    """Numbers of any bit pattern; a third of them subnormal, and a third of them no more than 2**60 times as large."""
+    """Return random bit patterns; a third are subnormal, and a third less than 2**60 times the smallest normal number."""
     random, fraction = np.random.default_rng(seed), FRACTION_BITS[dtype]
     pattern = np.dtype(f"int{8 * DTYPES[dtype].itemsize}")
     any_bits = random.integers(np.iinfo(pattern).min, np.iinfo(pattern).max, SIZE, pattern, endpoint=True)
-    kept = np.iinfo(pattern).min | random.choice([-1, (1 << fraction) - 1, (60 << fraction) - 1], SIZE).astype(pattern)
+    mask = np.iinfo(pattern).min | random.choice([-1, (1 << fraction) - 1, (60 << fraction) - 1], SIZE).astype(pattern)
     special = [0.0, np.inf, np.nan, np.finfo(dtype).max, np.finfo(dtype).smallest_normal, np.finfo(dtype).smallest_subnormal]
-    values = (any_bits & kept).view(dtype)
+    values = (any_bits & mask).view(dtype)
     values[: 2 * len(special)] = [*special, *np.negative(special)]
     return values
 
 
 def scales(dtype, seed):
-    """Positive numbers in the range of float32, with all the digits of their own format."""
+    """Return positive numbers in the range of float32, in the precision of *dtype*."""
     random = np.random.default_rng(seed)
     values = np.ldexp(random.uniform(1, 2, SIZE), random.integers(-126, 128, SIZE)).astype(dtype)
     values[::4] = np.ldexp(1.0, random.integers(-149, 128, SIZE // 4)).astype(dtype)
@@ -41,7 +41,7 @@ def scales(dtype, seed):
 
 
 def ties(name):
-    """Operands whose results lie halfway between two subnormal float64 numbers, or in its next neighbourhood."""
+    """Return operands whose results are ties between two subnormal float64 numbers, or next to one."""
     random, unit = np.random.default_rng(2), np.finfo("float64").smallest_subnormal
     odd, factor = (2 * random.integers(0, 2**20, SIZE) + 1 for _ in range(2))
     left, right = (odd, factor / 2) if name == "multiply" else (odd * factor, 2.0 * factor)
@@ -50,22 +50,22 @@ def ties(name):
 
 
 def check(name, left, right):
-    """The operation has NumPy's bits, as it is and within a compiled function."""
+    """Assert that an operation equals NumPy's, eager and compiled."""
     with np.errstate(all="ignore"):
-        wanted = getattr(np, name)(left, right)
+        expected = getattr(np, name)(left, right)
     operation, arrays = getattr(exact, name), (jnp.asarray(left), jnp.asarray(right))
-    assert alike(np.asarray(operation(*arrays)), wanted)
-    assert alike(np.asarray(closed_over(operation, *arrays)), wanted)
+    assert alike(np.asarray(operation(*arrays)), expected)
+    assert alike(np.asarray(closed_over(operation, *arrays)), expected)
 
 
 @pytest.mark.clause("SCALING-scale", "SCALING-unscale-divides")
 @OPERATIONS
 @FORMATS
-def test_results_are_numpys(name, dtype):
+def test_results_equal_numpy(name, dtype):
     """
-    Every value by one of its own, with subnormal numbers among the operands and the results.
+    Operands and results include subnormal numbers.
 
-    All of them by one number, which a compiler would like to take the reciprocal of.
+    Some divisors are scalars, whose reciprocal a compiler could use.
     """
     with jax.enable_x64(dtype == "float64"):
         check(name, numbers(dtype, seed=0), scales(dtype, seed=1))
@@ -74,18 +74,18 @@ def test_results_are_numpys(name, dtype):
 
 
 @OPERATIONS
-def test_a_tie_between_subnormal_numbers_goes_to_the_even_one(name):
-    """And what lies next to a tie, too near for float64 to tell them apart, goes where it is nearer."""
+def test_ties_between_subnormal_numbers_go_to_even(name):
+    """Results too close to a tie for float64 arithmetic are rounded correctly too."""
     left, right = ties(name)
     check(name, left, right)
     check(name, -left, right)
 
 
-def test_float64_is_narrowed_to_the_nearest():
+def test_float64_is_rounded_to_the_nearest_float32():
     """
-    To subnormal float32 numbers too, to the even one from halfway, and up to the smallest normal one.
+    Results include subnormal numbers, ties, and the smallest normal number.
 
-    Float32 is widened without a loss: zeros keep their sign.
+    Widening float32 is exact, and zeros keep their sign.
     """
     random, unit = np.random.default_rng(6), 2.0**-149
     halves = (random.integers(0, 2**23, SIZE) + 0.5) * unit
@@ -101,19 +101,19 @@ def test_float64_is_narrowed_to_the_nearest():
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("multiply", "float64"), ("divide", "float32")])
-def test_derivatives_are_those_of_the_plain_operation(name, dtype):
+def test_derivatives_equal_those_of_the_plain_operation(name, dtype):
     """
-    In both operands, at zero and at subnormal numbers as elsewhere, forwards and backwards.
+    Both operands have forward-mode and reverse-mode derivatives, at zero and at subnormal numbers too.
 
-    A penalty on a gradient can be differentiated too.
+    Second derivatives exist too.
     """
     operation = getattr(exact, name)
     values = np.asarray([0.0, -0.0, np.finfo(dtype).smallest_subnormal, -np.finfo(dtype).smallest_normal / 2, 1.0, -3.0], dtype)
     for derivative in (jax.jit(jax.grad(operation, (0, 1))), jax.jit(jax.jacfwd(operation, (0, 1)))):
         for left in values:
-            got = derivative(jnp.asarray(left), jnp.asarray(8.0, dtype))
-            wanted = (8.0, left) if name == "multiply" else (0.125, -left / 64)
-            assert [each.dtype.name for each in got] == [dtype, dtype]
-            np.testing.assert_allclose(got, wanted, atol=np.finfo(dtype).smallest_normal)
-    bent = jax.jit(jax.grad(jax.grad(lambda value: operation(value**3, jnp.asarray(8, dtype)))))
-    assert bent(jnp.asarray(2, dtype)) == {"multiply": 96, "divide": 1.5}[name]
+            gradients = derivative(jnp.asarray(left), jnp.asarray(8.0, dtype))
+            expected = (8.0, left) if name == "multiply" else (0.125, -left / 64)
+            assert [gradient.dtype.name for gradient in gradients] == [dtype, dtype]
+            np.testing.assert_allclose(gradients, expected, atol=np.finfo(dtype).smallest_normal)
+    second_derivative = jax.jit(jax.grad(jax.grad(lambda value: operation(value**3, jnp.asarray(8, dtype)))))
+    assert second_derivative(jnp.asarray(2, dtype)) == {"multiply": 96, "divide": 1.5}[name]

@@ -1,4 +1,4 @@
-"""JAX's programs against the core's definition on NumPy: every kind of value, scale, size and structure; and how many run."""
+"""JAX kernels compared with the definitions of the core on NumPy, and the number of compiled programs that run."""
 
 from functools import partial
 
@@ -20,11 +20,11 @@ REAL = pytest.mark.parametrize("dtype", DTYPES)
 SCALES = [2.0**-149, 3 * 2.0**-149, 2.0**-126, 2.0**-126 / 3, 1e-3, 0.1, 1.0, 3.0, 2.0**16, 1e5, 2.0**100, 1.9 * 2.0**127]
 ROUND = kernels.LANES * kernels.PIECES
 LARGE = 3 * ROUND - 5
-LONG = 2 * kernels.STRAIGHT + 3  # of which no piece is the whole
+LONG = 2 * kernels.STRAIGHT + 3  # cut into several pieces
 
 
 def numbers(dtype, size, seed):
-    """Any bit patterns of a format, a third of them subnormal or next to it."""
+    """Return random bit patterns of a format; a third are subnormal or just above."""
     random = np.random.default_rng(seed)
     pattern = np.dtype(f"uint{8 * DTYPES[dtype].itemsize}")
     bits = random.integers(0, np.iinfo(pattern).max, size, pattern, endpoint=True)
@@ -35,13 +35,13 @@ def numbers(dtype, size, seed):
 
 
 def defined(tree, scale, dtype=None):
-    """What NumPy has by the definition: unscaled, flag, and scaled."""
+    """Return the unscaled tree, the flag and the scaled tree of the core's definition on NumPy."""
     with np.errstate(all="ignore"):
         return [*overflow.unscale_and_check(tree, scale, dtype=dtype), scaling.scale(tree, scale)]
 
 
 def computed(tree, scale, dtype=None):
-    """The same from the backend."""
+    """Return the same results of the backend."""
     return [*backend.unscale_and_check(tree, scale, dtype=dtype), backend.scale(tree, scale)]
 
 
@@ -49,31 +49,30 @@ def computed(tree, scale, dtype=None):
     "BACKENDS-bit-identical", "SCALING-round-once", "SCALING-scale-float32", "OVERFLOW-fused", "OVERFLOW-both-sides"
 )
 @REAL
-@pytest.mark.parametrize(("wide", "kind"), [(None, np.float32), ("float32", np.atleast_1d)])
-def test_any_bits_by_any_scale_are_numpys(dtype, wide, kind):
+@pytest.mark.parametrize(("widened", "make_scale"), [(None, np.float32), ("float32", np.atleast_1d)])
+def test_all_bits_and_scales_equal_numpy(dtype, widened, make_scale):
     """
-    All 65,536 patterns of 16 bits, and random ones of float32 and float64, as a part of a user's program.
+    Values are all 65,536 patterns of the 16-bit formats, and random ones of float32 and float64, under jit.
 
-    Float64 by scales that leave its subnormal numbers to be rounded as integers: within 2**-149 and 2**128.
-    A scale in float32, and one in float64 of shape (1,), which is rounded once for the other formats.
+    Scales are float32, or float64 of shape (1,), between 2**-149 and 2**128.
     """
-    compiled, random = jax.jit(partial(computed, dtype=wide)), np.random.default_rng(0)
+    compiled, random = jax.jit(partial(computed, dtype=widened)), np.random.default_rng(0)
     scales = [*SCALES, *np.ldexp(random.uniform(1, 2, 20), random.integers(-140, 127, 20))]
-    for seed, scale in enumerate(map(kind, scales)):
+    for seed, scale in enumerate(map(make_scale, scales)):
         values = numbers(dtype, 2**16, seed)
         if values.itemsize == 2:
             values = np.arange(2**16, dtype=np.uint16).view(values.dtype)
         tree = [values, numbers(dtype, 5, seed)]
-        assert same(LIBRARY.to_numpy(compiled(LIBRARY.from_numpy(tree), jnp.asarray(scale))), defined(tree, scale, wide))
+        assert same(LIBRARY.to_numpy(compiled(LIBRARY.from_numpy(tree), jnp.asarray(scale))), defined(tree, scale, widened))
 
 
 @pytest.mark.clause("SCALING-unscale-divides", "SCALING-round-once")
-def test_a_quotient_between_two_subnormal_numbers_goes_to_the_even_one():
-    """Halfway, where the product with a reciprocal may lie on either side; and next to it."""
+def test_ties_between_subnormal_quotients_go_to_even():
+    """The product with a reciprocal could be on either side of a tie. Values next to a tie are tested too."""
     unscale, unit = jax.jit(backend.unscale), 2.0**-149
     for scale in map(np.float32, (6, 10, 2**20 + 2, 3 * 2**60, 7 * 2**100, 11 * 2.0**20)):
         halfway = np.float32((np.arange(2**14) + 0.5) * np.float64(scale) * unit)
-        is_tie = halfway.astype(np.float64) / scale / unit % 1 == 0.5  # the others are not float32's
+        is_tie = halfway.astype(np.float64) / scale / unit % 1 == 0.5  # float32 does not represent the others
         assert is_tie.sum() > 10
         values = np.concatenate([halfway, -halfway, np.nextafter(halfway, np.float32(0)), np.nextafter(halfway, np.float32(1))])
         assert alike(np.asarray(unscale([jnp.asarray(values)], jnp.asarray(scale))[0]), values / scale)
@@ -81,12 +80,12 @@ def test_a_quotient_between_two_subnormal_numbers_goes_to_the_even_one():
 
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-elementwise", "OVERFLOW-both-sides", "OVERFLOW-edges")
 @pytest.mark.parametrize(("dtype", "size"), [("float16", LARGE), ("float32", kernels.STRAIGHT - 1), ("float64", LARGE)])
-def test_one_bad_value_is_seen_wherever_it_is(dtype, size):
-    """At both ends, and on both sides of each piece that is looked at; before an unscaling, and where it makes one."""
+def test_one_non_finite_value_is_detected_at_every_position(dtype, size):
+    """Positions are both ends, and both sides of each piece. The value is non-finite before or only after unscaling."""
     piece = -(-size // kernels.PIECES)
-    edges = {place for edge in range(0, size + piece, piece) for place in (edge - 1, edge)}
-    places = sorted(place for place in edges | {size - 1} if 0 <= place < size)
-    trees = np.ones((len(places), size), DTYPES[dtype])
+    edges = {index for edge in range(0, size + piece, piece) for index in (edge - 1, edge)}
+    indices = sorted(index for index in edges | {size - 1} if 0 <= index < size)
+    trees = np.ones((len(indices), size), DTYPES[dtype])
 
     @jax.jit
     def flags(arrays, scale):
@@ -100,7 +99,7 @@ def test_one_bad_value_is_seen_wherever_it_is(dtype, size):
         (LARGEST[dtype], 1.0, True),
         (np.nan, 0.25, False),
     ):
-        trees[np.arange(len(places)), places] = bad
+        trees[np.arange(len(indices)), indices] = bad
         unscaled, alone = map(np.asarray, flags(trees, scale))
         assert (unscaled == finite).all()
         assert (alone == np.isfinite(bad)).all()
@@ -108,62 +107,62 @@ def test_one_bad_value_is_seen_wherever_it_is(dtype, size):
 
 @pytest.mark.clause("NORMS-global", "NORMS-local", "NORMS-fused", "NORMS-accumulation-dtype")
 @pytest.mark.parametrize(("dtype", "size"), [("float16", 20), ("bfloat16", LONG), ("float32", LARGE), ("float64", ROUND + 7)])
-def test_norms_are_numpys(dtype, size):
-    """Each value is counted once, also where its square is subnormal in float32, is lost in it, or is infinite."""
+def test_norms_equal_numpy_to_two_units(dtype, size):
+    """Squares can be subnormal, zero or infinite in float32."""
 
     @jax.jit
-    def found(arrays):
+    def all_norms(arrays):
         _, finite, norm = backend.unscale_check_and_norm(arrays, jnp.float32(1))
         return finite, norm, backend.global_norm(arrays), backend.local_norms(arrays)
 
     for power in (0, -12) if dtype == "float16" else (0, -12, -66, -72, -76, 60):
         values = np.random.default_rng(size).standard_normal((2, size)) * 2.0**power
         tree = [row.astype(DTYPES[dtype]) for row in values] + [np.zeros(0, DTYPES[dtype])]
-        finite, *got = found(LIBRARY.from_numpy(tree))
+        finite, *results = all_norms(LIBRARY.from_numpy(tree))
         with np.errstate(all="ignore"):
-            wanted = [norms.global_norm(tree), norms.global_norm(tree), norms.local_norms(tree)]
+            definitions = [norms.global_norm(tree), norms.global_norm(tree), norms.local_norms(tree)]
         assert finite
-        for one, other in zip(got, wanted, strict=True):
-            np.testing.assert_array_max_ulp(np.asarray(one), other, maxulp=2)
+        for norm, expected in zip(results, definitions, strict=True):
+            np.testing.assert_array_max_ulp(np.asarray(norm), expected, maxulp=2)
 
 
 @pytest.mark.clause("OVERFLOW-check-order", "NORMS-magnitudes")
-def test_squares_beyond_float32_are_no_overflow_of_the_gradients():
-    """They are finite, and so is the norm; in a compiled program too."""
-    for size, verb in ((3, backend.unscale_check_and_norm), (LONG, jax.jit(backend.unscale_check_and_norm))):
-        _, finite, norm = verb([jnp.zeros(size, jnp.float32).at[1].set(2.0**64)], jnp.float32(1))
+def test_squares_beyond_float32_are_no_overflow():
+    """The gradients and the norm are finite, eager and compiled."""
+    for size, function in ((3, backend.unscale_check_and_norm), (LONG, jax.jit(backend.unscale_check_and_norm))):
+        _, finite, norm = function([jnp.zeros(size, jnp.float32).at[1].set(2.0**64)], jnp.float32(1))
         assert (bool(finite), float(norm)) == (True, 2.0**64)
 
 
 @pytest.mark.clause("NORMS-fused", "OVERFLOW-fused")
-def test_a_batch_has_what_each_has_alone():
-    """Over scales of all kinds, where the program that is mapped was compiled before; JAX without 64 bits."""
+def test_vmap_over_scales_equals_single_calls():
+    """The mapped function is compiled, without jax_enable_x64."""
     with jax.enable_x64(False):
         tree = [jnp.asarray(numbers("float32", LONG, 0)), jnp.asarray(numbers("bfloat16", LONG, 1))]
         scales = jnp.asarray(SCALES[2:5] + SCALES[-3:], jnp.float32)
-        got = jax.vmap(jax.jit(backend.unscale_and_check), (None, 0))(tree, scales)
+        results = jax.vmap(jax.jit(backend.unscale_and_check), (None, 0))(tree, scales)
         for index, scale in enumerate(scales):
-            wanted = overflow.unscale_and_check(LIBRARY.to_numpy(tree), np.asarray(scale))
-            assert same(LIBRARY.to_numpy(jax.tree.map(lambda leaf, index=index: leaf[index], list(got))), list(wanted))
+            expected = overflow.unscale_and_check(LIBRARY.to_numpy(tree), np.asarray(scale))
+            assert same(LIBRARY.to_numpy(jax.tree.map(lambda leaf, index=index: leaf[index], list(results))), list(expected))
 
 
-def test_what_was_compiled_is_differentiated():
-    """A compiled norm and a compiled unscaling, of long arrays, forwards and backwards; JAX without 64 bits."""
+def test_compiled_functions_can_be_differentiated():
+    """Derivatives of a norm and of unscaling are forward-mode and reverse-mode, without jax_enable_x64."""
     with jax.enable_x64(False):
         tree = [jnp.zeros(LONG, jnp.float32).at[5].set(3), jnp.full(1, 4, jnp.bfloat16)]
         first, second = jax.grad(jax.jit(backend.global_norm))(tree)
         assert (float(first[5]), float(first[6])) == (pytest.approx(0.6), 0)
         assert float(second[0]) == pytest.approx(0.8, rel=2.0**-8)
-        once = jax.grad(lambda tree: jnp.sum(jax.jit(backend.unscale_and_check)(tree, jnp.float32(4))[0][0]))(tree)
-        assert np.asarray(once[0] == 0.25).all()
-        measured = jax.jit(jax.jacfwd(jax.grad(lambda x: backend.unscale_check_and_norm([x], jnp.float32(2))[2])))
-        bent = measured(jnp.asarray([3.0, 4.0], jnp.float32))
-        np.testing.assert_allclose(bent, np.asarray([[16, -12], [-12, 9]]) / 250, rtol=1e-5, atol=1e-7)
+        gradients = jax.grad(lambda tree: jnp.sum(jax.jit(backend.unscale_and_check)(tree, jnp.float32(4))[0][0]))(tree)
+        assert np.asarray(gradients[0] == 0.25).all()
+        hessian_of_norm = jax.jit(jax.jacfwd(jax.grad(lambda x: backend.unscale_check_and_norm([x], jnp.float32(2))[2])))
+        hessian = hessian_of_norm(jnp.asarray([3.0, 4.0], jnp.float32))
+        np.testing.assert_allclose(hessian, np.asarray([[16, -12], [-12, 9]]) / 250, rtol=1e-5, atol=1e-7)
 
 
 @pytest.fixture
 def programs(monkeypatch):
-    """The names of the compiled programs that run, in a list. The way past Python is closed, and what has taken it forgotten."""
+    """Return a list that records the names of compiled programs that run. JAX's fast path, which skips Python, is disabled."""
     from jax._src import pjit
     from jax._src.interpreters import pxla
 
@@ -175,37 +174,37 @@ def programs(monkeypatch):
 
 
 @pytest.mark.clause("BACKENDS-no-host-sync", "OVERFLOW-no-host-sync")
-def test_a_verb_is_one_program(programs):
-    """Of arrays of several kinds, once it has been called often; until then at most three for each array and three for all."""
+def test_frequent_calls_run_one_program(programs):
+    """The first calls run at most three programs for each array, and three for all of them."""
     arrays = [
         np.full((), 1, DTYPES["float16"]),
         np.full((2, 2), 2, np.float32),
         np.ones(kernels.STRAIGHT + 1, DTYPES["bfloat16"]),
     ]
     tree, scale = LIBRARY.from_numpy(arrays), jnp.float32(3)
-    for verb in (backend.scale, backend.unscale_check_and_norm, lambda tree, _: backend.clip_by_global_norm(tree, 1.0)):
+    for function in (backend.scale, backend.unscale_check_and_norm, lambda tree, _: backend.clip_by_global_norm(tree, 1.0)):
         for _ in range(backend._OFTEN - 1):
             programs.clear()
-            verb(tree, scale)
+            function(tree, scale)
             assert 1 <= len(programs) <= 3 * len(tree) + 3
-        verb(tree, scale)
+        function(tree, scale)
         programs.clear()
         with LIBRARY.count_reads() as reads:
-            verb(tree, scale)
+            function(tree, scale)
         assert reads == []
         assert len(programs) == 1
 
 
 @pytest.mark.clause("BACKENDS-bit-identical", "NORMS-global")
-def test_many_arrays_are_taken_by_hundreds(programs, monkeypatch):
-    """Arrays of one kind in few programs and three more; the sums are added in their order, and one bad array is seen."""
+def test_many_arrays_are_processed_in_chunks(programs, monkeypatch):
+    """There is one program for each chunk and kernel, and three more. Sums are added in order; one bad array is detected."""
     monkeypatch.setattr(backend, "_CHUNK", 8)
     random, scale = np.random.default_rng(0), np.float32(3)
     tree = [random.standard_normal(3).astype(np.float32) for _ in range(4 * 8 + 3)]
-    arrays, wanted = LIBRARY.from_numpy(tree), list(norms.unscale_check_and_norm(tree, scale))
+    arrays, expected = LIBRARY.from_numpy(tree), list(norms.unscale_check_and_norm(tree, scale))
     for _ in range(backend._OFTEN):
         programs.clear()
-        assert same(LIBRARY.to_numpy(list(backend.unscale_check_and_norm(arrays, jnp.asarray(scale)))), wanted)
+        assert same(LIBRARY.to_numpy(list(backend.unscale_check_and_norm(arrays, jnp.asarray(scale)))), expected)
     assert len(programs) <= 3 * 5 + 3
     arrays[9] = arrays[9].at[2].set(np.nan)
     assert not backend.unscale_check_and_norm(arrays, jnp.asarray(scale))[1]
@@ -213,8 +212,8 @@ def test_many_arrays_are_taken_by_hundreds(programs, monkeypatch):
 
 
 @pytest.mark.clause("SCALING-structure-kept", "OVERFLOW-empty", "NORMS-empty")
-def test_no_array_is_no_program():
-    """A tree without arrays comes back, is finite, and has the norm zero; arrays without elements too."""
+def test_trees_without_values_are_finite_with_norm_zero():
+    """One tree has no array, the other an array without values."""
     for tree in ([], [jnp.zeros((0, 3), jnp.float32)]):
         unscaled, finite, norm = backend.unscale_check_and_norm(tree, jnp.float32(3))
         assert same(unscaled, tree)
