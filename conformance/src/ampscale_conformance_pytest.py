@@ -1,32 +1,32 @@
 """
-The options of `pytest --pyargs ampscale_conformance.suite`; all else is in ampscale_conformance.run.plugin.
+Options of the pytest plug-in, used by `pytest --pyargs ampscale_conformance.suite`.
 
-pytest imports this in every run of everybody who has the suite installed. So it lies beside the package and not in it, imports
-nothing, and does nothing where no adapter is named.
+pytest imports this module in every run in an environment with the suite. Therefore it is outside the package, imports nothing
+by default, and does nothing unless one of its options is used. ampscale_conformance.run.plugin contains the plug-in itself.
 """
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # typing is left to those who need it
+if TYPE_CHECKING:  # without an import of typing, which takes time
     import pytest
 
 SUITE = "ampscale_conformance.suite"
 OPTIONS = {
-    "adapter": ("PKG.MOD:NAME", "the adapter of the implementation, or the name of an installed one"),
-    "level": ("N", "leave out the cases above this level"),
-    "expect": ("FILE", "TOML file of what it is known to fail"),
-    "seconds": ("S", "how long one case may take [60]"),
+    "adapter": ("PKG.MOD:NAME", "adapter of the implementation, or name of an installed one"),
+    "level": ("N", "skip cases above this level"),
+    "expect": ("FILE", "TOML file of expected failures"),
+    "seconds": ("S", "time limit per case [60]"),
 }
 
 
 def pytest_addoption(parser: "pytest.Parser") -> None:
-    """Adds the options, each of which is None unless it is given."""
+    """Add the options. Each is None by default."""
     group = parser.getgroup("ampscale", f"conformance of a loss scaler: --pyargs {SUITE}")
     for name, (metavar, help) in OPTIONS.items():
         group.addoption(f"--ampscale-{name}", metavar=metavar, help=help)
 
 
 def pytest_configure(config: "pytest.Config") -> None:
-    """Where an adapter is named, loads it, and with it the part of the plug-in that runs the suite."""
+    """Load the named adapter and register the plug-in that runs the suite; reject other options without an adapter."""
     if config.getoption("ampscale_adapter") is not None:
         from ampscale_conformance.run.plugin import Run
 
@@ -39,7 +39,7 @@ def pytest_configure(config: "pytest.Config") -> None:
 
 
 def _asks_for_the_suite(config: "pytest.Config") -> bool:
-    """Whether the suite, or an option of it, is on the command line."""
+    """Return True if the command line names the suite or one of the options."""
     if any(config.getoption(f"ampscale_{name}") is not None for name in OPTIONS):
         return True
     return any(SUITE in argument.replace("/", ".").replace("\\", ".") for argument in config.args)

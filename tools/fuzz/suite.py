@@ -1,4 +1,4 @@
-"""The parsers of the conformance suite: lines of its protocol, values in them, recordings and expected failures."""
+"""Parsers of the conformance suite: protocol messages, encoded values, recordings and expectations."""
 
 import json
 from functools import partial
@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from ampscale_conformance.remote.codec import Wire
+from ampscale_conformance.remote.codec import Codec
 from ampscale_conformance.remote.jsonl import read_line
 from ampscale_conformance.remote.transcript import Recording
 from ampscale_conformance.run import expectations
@@ -17,7 +17,7 @@ from ampscale.parsing import parse_json
 from . import mutate
 from .parser import Parser, filed
 
-WIRE = Wire("numpy", None)  # type: ignore[arg-type]  # no kind below is told by a number
+WIRE = Codec("numpy", None)  # type: ignore[arg-type]  # no kind below is told by a number
 VALUES: dict[str, Any] = {
     "rule": WIRE.encode("rule", presets.megatron()),
     "tree": WIRE.encode("tree", {"w": np.ones(2, np.float16), "b": [np.ones(()), None]}),
@@ -52,7 +52,7 @@ def _value(random: Random) -> tuple[str, str]:
 
 PARSERS = {
     "suite remote.read_line": Parser(0.03, _line, read_line),
-    "suite remote.Wire.decode": Parser(0.04, _value, lambda drawn: WIRE.decode(drawn[0], parse_json(drawn[1]))),
+    "suite remote.Codec.decode": Parser(0.04, _value, lambda drawn: WIRE.decode(drawn[0], parse_json(drawn[1]))),
     "suite remote.Recording": Parser(
         0.01, lambda random: mutate.text(random, (RECORDING + "\n",)), partial(filed, ".jsonl", Recording)
     ),

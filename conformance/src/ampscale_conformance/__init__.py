@@ -1,8 +1,8 @@
 """
-The conformance suite: anyone can test their loss scaler, and see which clause of the specification it breaks.
+Conformance suite for loss scalers: test any implementation against the clauses of the specification.
 
-Write an `Adapter`, and hand it to `check`, to `ampscale conform`, or to pytest. An implementation in another language speaks JSON
-lines instead: spec/conformance/protocol.md.
+Write an `Adapter`, and pass it to `check`, to `ampscale conform` or to pytest. An implementation in another language uses JSON
+lines instead: see spec/conformance/protocol.md.
 """
 
 from .model.adapter import CAPABILITIES, LEVELS, Adapter, ImplementationInfo, Unsupported

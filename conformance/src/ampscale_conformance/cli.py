@@ -1,4 +1,4 @@
-"""`ampscale conform`: which clauses of the specification an implementation keeps."""
+"""`ampscale conform`: test a loss scaler against the specification."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from ampscale.files import write_atomically
 
 from .adapters.loading import find, installed
 from .cases import every_case
-from .model.adapter import level_of
+from .model.adapter import parse_level
 from .model.case import Case
 from .model.verdicts import Report, Result
 from .remote.client import Client, NotStarted
@@ -31,65 +31,63 @@ from .reports.snippet import reproduced, snippet_of
 from .reports.text import text
 from .run.check import SECONDS, check
 from .run.expectations import read
-from .run.expectations_update import rewritten
+from .run.expectations_update import updated
 from .run.random_cases import CLAUSES, random_results
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 STDOUT = "-"
-WIDEST = 120
+MAX_WIDTH = 120
 
 
 @click.command()
 @click.argument("implementation", required=False)
-@click.option("--command", metavar="'./PROGRAM ...'", help="A program that speaks the protocol, instead of IMPLEMENTATION.")
-@click.option("--replay", type=FILE, metavar="FILE", help="What --record has written, instead of IMPLEMENTATION.")
-@click.option("--list", "listed", is_flag=True, help="List the adapters that are installed, and end.")
-@click.option("--level", metavar="N", help="Leave out the cases above this level, 0 to 4.")
-@click.option("--case", metavar="GLOB", help="Only cases whose id matches.")
-@click.option("--clause", metavar="GLOB", help="Only cases whose clause matches.")
-@click.option(
-    "--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help="How long a case may take. [default: 60]"
-)
-@click.option("--isolate", is_flag=True, help="Run a Python adapter in a process of its own; a crash or a hang is a verdict.")
-@click.option("--record", type=FILE, metavar="FILE", help="With --command: write all messages down, for --replay.")
-@click.option("--random", type=click.IntRange(min=0), metavar="SEED", help="Add random cases; this needs hypothesis.")
-@click.option("--expect", type=FILE, metavar="FILE", help="A TOML file of what the implementation is known to fail.")
-@click.option("--update-expectations", is_flag=True, help="Rewrite that file by what came, and say what changed.")
-@click.option("--json", is_flag=False, flag_value=STDOUT, metavar="[FILE]", help="The report as JSON.")
-@click.option("--junit", type=FILE, metavar="FILE", help="The report as JUnit's XML.")
-@click.option("--markdown", type=FILE, metavar="FILE", help="The report as Markdown, its scripts run once.")
-@click.option("--html", type=FILE, metavar="FILE", help="The report as a page of HTML, likewise.")
-def conform(listed: bool, **said: Any) -> None:
+@click.option("--command", metavar="'./PROGRAM ...'", help="Program that speaks the protocol, instead of IMPLEMENTATION.")
+@click.option("--replay", type=FILE, metavar="FILE", help="Output of --record, instead of IMPLEMENTATION.")
+@click.option("--list", "listed", is_flag=True, help="List the installed adapters and exit.")
+@click.option("--level", metavar="N", help="Skip cases above this level, 0 to 4.")
+@click.option("--case", metavar="GLOB", help="Run only cases whose id matches.")
+@click.option("--clause", metavar="GLOB", help="Run only cases whose clause matches.")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Time limit per case. [default: 60]")
+@click.option("--isolate", is_flag=True, help="Run a Python adapter in its own process: a crash or a hang becomes a verdict.")
+@click.option("--record", type=FILE, metavar="FILE", help="With --command: write all messages to a file for --replay.")
+@click.option("--random", type=click.IntRange(min=0), metavar="SEED", help="Add random cases; requires hypothesis.")
+@click.option("--expect", type=FILE, metavar="FILE", help="TOML file of expected failures.")
+@click.option("--update-expectations", is_flag=True, help="Update that file from the results, and print the changes.")
+@click.option("--json", is_flag=False, flag_value=STDOUT, metavar="[FILE]", help="Write the report as JSON.")
+@click.option("--junit", type=FILE, metavar="FILE", help="Write the report as JUnit XML.")
+@click.option("--markdown", type=FILE, metavar="FILE", help="Write the report as Markdown; runs the script of each failure.")
+@click.option("--html", type=FILE, metavar="FILE", help="Write the report as an HTML page; runs the script of each failure.")
+def conform(listed: bool, **options: Any) -> None:
     """
-    Say which clauses of the specification a loss scaler keeps.
+    Test a loss scaler against the specification.
 
-    IMPLEMENTATION is an adapter in a module, written pkg.mod:NAME, where modules of the current directory come first; or the
-    name of an installed adapter: see --list.
+    IMPLEMENTATION is an adapter, written pkg.mod:NAME, where modules of the current directory come first; or the name of an
+    installed adapter: see --list.
 
-    Prints the counts of each chapter, and each case that did not pass with its clause, the fault that it is there for, and
-    what was wanted and came. What the implementation does not claim is unsupported, which is neither a pass nor a failure.
-    With --json and no FILE, prints the report as JSON and nothing else.
+    Prints the counts of each chapter, and each case that did not pass with its clause, the bug that it detects, and the expected
+    and actual value. Cases that require a feature which the implementation does not claim are unsupported: neither passed nor
+    failed. With --json and no FILE, prints the report as JSON and nothing else.
 
-    The exit code is 0 if nothing failed, 1 if something did, and 2 for wrong usage.
+    The exit code is 0 if nothing failed, 1 if a case failed, and 2 for a usage error.
     """
     if listed:
         click.echo("\n".join(_adapters()))
         return
-    _check_usage(said)
-    report, changes = _reported(said)
-    with _usage():
-        files = list(_write(report, said))
-    if said["json"] == STDOUT:
+    _check_usage(options)
+    report, changes = _report(options)
+    with _usage_errors():
+        files = list(_write(report, options))
+    if options["json"] == STDOUT:
         click.echo(report.to_json())
     else:
-        width = min(shutil.get_terminal_size().columns, WIDEST)
+        width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
         click.echo("\n\n".join(filter(None, [text(report, width), "\n".join([*changes, *files])])))
     raise SystemExit(0 if report.ok else 1)
 
 
 @contextmanager
-def _usage() -> Iterator[None]:
-    """What is asked for and cannot be had ends the command with one line."""
+def _usage_errors() -> Iterator[None]:
+    """Turn errors in the block into usage errors, which end the command with one line."""
     try:
         yield
     except (ImportError, OSError, TypeError, ValueError) as error:
@@ -97,131 +95,127 @@ def _usage() -> Iterator[None]:
 
 
 def _adapters() -> Iterator[str]:
-    wide = max(len(entry.name) for entry in installed())
+    width = max(len(entry.name) for entry in installed())
     for entry in installed():
-        brought = f"  ({entry.dist.name} {entry.dist.version})" if entry.dist else ""
-        yield f"{entry.name:<{wide}}  {entry.value}{brought}"
+        provider = f"  ({entry.dist.name} {entry.dist.version})" if entry.dist else ""
+        yield f"{entry.name:<{width}}  {entry.value}{provider}"
 
 
-_NEEDS = {"isolate": "implementation", "record": "command", "update_expectations": "expect"}
+_REQUIRES = {"isolate": "implementation", "record": "command", "update_expectations": "expect"}
 _PARTIAL = ("level", "case", "clause", "random")
 
 
-def _check_usage(said: Mapping[str, Any]) -> None:
-    given = [name for name, value in said.items() if value is not None and value is not False]  # a seed may be 0
+def _check_usage(options: Mapping[str, Any]) -> None:
+    given = [name for name, value in options.items() if value is not None and value is not False]  # a seed may be 0
     sources = [name for name in ("implementation", "command", "replay") if name in given]
-    if not sources and said["json"] not in (None, STDOUT):
-        raise click.UsageError(f"--json took {said['json']!r} for its FILE, and no IMPLEMENTATION is left: put --json last")
+    if not sources and options["json"] not in (None, STDOUT):
+        raise click.UsageError(f"--json used {options['json']!r} as its FILE, so IMPLEMENTATION is missing; put --json last")
     if len(sources) != 1:
-        got = " and ".join(map(_spelled, sources)) or "none"
-        raise click.UsageError(f"one of IMPLEMENTATION, --command, --replay and --list is wanted, got {got}")
-    for option, needed in _NEEDS.items():
-        if option in given and needed not in given:
-            raise click.UsageError(f"{_spelled(option)} goes with {_spelled(needed)}")
+        actual = " and ".join(map(_option_name, sources)) or "none"
+        raise click.UsageError(f"expected one of IMPLEMENTATION, --command, --replay and --list, got {actual}")
+    for option, required in _REQUIRES.items():
+        if option in given and required not in given:
+            raise click.UsageError(f"{_option_name(option)} requires {_option_name(required)}")
     if "update_expectations" in given and (partial := [name for name in _PARTIAL if name in given]):
-        raise click.UsageError(f"--update-expectations goes with the whole suite, and not with {_spelled(partial[0])}")
+        raise click.UsageError(f"--update-expectations requires the whole suite, got {_option_name(partial[0])}")
 
 
-def _spelled(name: str) -> str:
+def _option_name(name: str) -> str:
     return name.upper() if name == "implementation" else f"--{name.replace('_', '-')}"
 
 
 @contextmanager
-def _apart() -> Iterator[None]:
-    """What an implementation prints goes to the standard error, as the standard output is the report's; warnings go nowhere."""
+def _redirected_output() -> Iterator[None]:
+    """Redirect the implementation's output to stderr, since stdout carries the report; suppress warnings."""
     sys.stdout.flush()
-    ours = os.dup(1)
+    stdout = os.dup(1)
     os.dup2(2, 1)
     try:
         with redirect_stdout(sys.stderr), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a scale that becomes infinite is what some cases ask for
+            warnings.simplefilter("ignore")  # some cases make the scale infinite on purpose
             yield
     finally:
-        os.dup2(ours, 1)
-        os.close(ours)
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
-def _reported(said: Mapping[str, Any]) -> tuple[Report, list[str]]:
-    """The report, and what is different in the file of expectations."""
-    file, changes = said["expect"], list[str]()
+def _report(options: Mapping[str, Any]) -> tuple[Report, list[str]]:
+    """Return the report, and the changes of the expectations file."""
+    file, changes = options["expect"], list[str]()
     if file is None:
-        return _checked(said), changes
-    with _usage():
-        # What is wrong with the file is said before the suite is run.
-        before = None if said["update_expectations"] and rewritten(file, ()) else read(file)
-    report = _checked(said)
-    if before is None:
-        with _usage():
-            entries, changes = rewritten(file, report.results)
+        return _run(options), changes
+    with _usage_errors():
+        # Read the file before the suite runs, so that an invalid file is reported at once.
+        expectations = None if options["update_expectations"] and updated(file, ()) else read(file)
+    report = _run(options)
+    if expectations is None:
+        with _usage_errors():
+            entries, changes = updated(file, report.results)
             write_atomically(file, entries)
         changes = [f"{file}: {change}" for change in changes or ["nothing changed"]]
-    expectations = before or read(file)
+    expectations = expectations or read(file)
     results = [expectations.applied(result) for result in report.results]
     known = {case.id: case.clause for case in every_case()} | CLAUSES
     return replace(report, results=(*results, *expectations.stale(results, known))), changes
 
 
-def _checked(said: Mapping[str, Any]) -> Report:
-    """The report, with a snippet for each failure where the implementation is here to make one from."""
-    if said["random"] is not None and find_spec("hypothesis") is None:
+def _run(options: Mapping[str, Any]) -> Report:
+    """Return the report, with a snippet for each failure of an adapter in this process."""
+    if options["random"] is not None and find_spec("hypothesis") is None:
         raise click.UsageError('--random requires hypothesis: pip install "ampscale-conformance[random]"')
-    with _usage(), _apart():
-        level, chosen = _level(said["level"]), _chosen(said)
-        adapter = _adapter(said)
-    seconds = said["seconds"] or SECONDS
-    with _apart(), adapter if isinstance(adapter, Client) else nullcontext():
+    with _usage_errors(), _redirected_output():
+        level, cases = None if options["level"] is None else parse_level(options["level"]), _cases(options)
+        adapter = _adapter(options)
+    seconds = options["seconds"] or SECONDS
+    with _redirected_output(), adapter if isinstance(adapter, Client) else nullcontext():
         try:
-            report = check(adapter, level, seconds=seconds, cases=chosen)
+            report = check(adapter, level, seconds=seconds, cases=cases)
         except NotStarted as error:
             return error.report()
         results = list(report.results)
-        if said["random"] is not None:
-            results += random_results(adapter, said["random"], level, seconds=seconds)
+        if options["random"] is not None:
+            results += random_results(adapter, options["random"], level, seconds=seconds)
     if not isinstance(adapter, Client):
         results = [replace(result, snippet=snippet_of(result, adapter)) for result in results]
-        results = _executed(results) if said["html"] or said["markdown"] else results
+        results = _with_reproduced(results) if options["html"] or options["markdown"] else results
     return replace(report, results=tuple(results))
 
 
-def _executed(results: Sequence[Result]) -> list[Result]:
-    """Run the snippet of each result by itself, and note in the result whether it shows the failure."""
+def _with_reproduced(results: Sequence[Result]) -> list[Result]:
+    """Run each snippet in its own process, and set `reproduced` of its result."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        shown = pool.map(lambda result: reproduced(result.snippet) if result.snippet else None, results)
-        return [replace(result, reproduced=one) for result, one in zip(results, shown, strict=True)]
+        outcomes = pool.map(lambda result: reproduced(result.snippet) if result.snippet else None, results)
+        return [replace(result, reproduced=outcome) for result, outcome in zip(results, outcomes, strict=True)]
 
 
-def _level(word: str | None) -> int | None:
-    return None if word is None else level_of(int(word) if word.isdecimal() else word)
+def _adapter(options: Mapping[str, Any]) -> Any:
+    limit = {} if options["seconds"] is None else {"seconds": options["seconds"]}
+    if options["replay"] is not None:
+        return ReplayAdapter(options["replay"])
+    if options["command"] is not None:
+        return CommandAdapter(options["command"], record=options["record"], **limit)
+    if options["isolate"]:
+        return CommandAdapter([sys.executable, "-m", "ampscale_conformance.remote.serve", options["implementation"]], **limit)
+    return find(options["implementation"])
 
 
-def _adapter(said: Mapping[str, Any]) -> Any:
-    limit = {} if said["seconds"] is None else {"seconds": said["seconds"]}
-    if said["replay"] is not None:
-        return ReplayAdapter(said["replay"])
-    if said["command"] is not None:
-        return CommandAdapter(said["command"], record=said["record"], **limit)
-    if said["isolate"]:
-        return CommandAdapter([sys.executable, "-m", "ampscale_conformance.remote.serve", said["implementation"]], **limit)
-    return find(said["implementation"])
+def _cases(options: Mapping[str, Any]) -> list[Case]:
+    case_glob, clause_glob = options["case"] or "*", options["clause"] or "*"
+    cases = [case for case in every_case() if fnmatchcase(case.id, case_glob) and fnmatchcase(case.clause, clause_glob)]
+    if not cases:
+        raise ValueError(f"no case matches id {case_glob!r} and clause {clause_glob!r}")
+    return cases
 
 
-def _chosen(said: Mapping[str, Any]) -> list[Case]:
-    by_case, by_clause = said["case"] or "*", said["clause"] or "*"
-    chosen = [case for case in every_case() if fnmatchcase(case.id, by_case) and fnmatchcase(case.clause, by_clause)]
-    if not chosen:
-        raise ValueError(f"no case of the suite has an id like {by_case!r} and a clause like {by_clause!r}")
-    return chosen
+def _write(report: Report, options: Mapping[str, Any]) -> Iterator[str]:
+    """Write the requested files, and yield a message for each."""
+    for name, (title, formatter) in _FORMATS.items():
+        if options[name] not in (None, STDOUT):
+            write_atomically(options[name], formatter(report))
+            yield f"Wrote the {title} report to {options[name]}."
 
 
-def _write(report: Report, said: Mapping[str, Any]) -> Iterator[str]:
-    """Write the requested files, and yield a line on each."""
-    for name, (title, of) in _FORMS.items():
-        if said[name] not in (None, STDOUT):
-            write_atomically(said[name], of(report))
-            yield f"The {title} report is {said[name]}."
-
-
-_FORMS: dict[str, tuple[str, Callable[[Report], str]]] = {
+_FORMATS: dict[str, tuple[str, Callable[[Report], str]]] = {
     "json": ("JSON", lambda report: report.to_json() + "\n"),
     "junit": ("JUnit", junit.xml_of),
     "markdown": ("Markdown", markdown.of),

@@ -69,8 +69,8 @@ def test_an_adapter_is_found_in_a_given_folder(here):
 @pytest.mark.parametrize(
     ("text", "name", "wanted"),
     [
-        ("", "absent:ADAPTER", "absent:ADAPTER: there is no module absent in "),
-        ("", "there.is.none:ADAPTER", "there is no module there.is"),
+        ("", "absent:ADAPTER", "absent:ADAPTER: no module absent in "),
+        ("", "there.is.none:ADAPTER", "no module there.is"),
         ("import unheard_of", "there:ADAPTER", "importing there raised ModuleNotFoundError: No module named 'unheard_of'"),
         ("import there.sub", "there:ADAPTER", "importing there raised ModuleNotFoundError"),
         ("x = 1\n1 / 0", "there:ADAPTER", "importing there raised ZeroDivisionError: division by zero ("),
@@ -78,12 +78,12 @@ def test_an_adapter_is_found_in_a_given_folder(here):
         ("raise SystemExit(3)", "there:ADAPTER", "importing there raised SystemExit: 3"),
         ("a = b = 1\n_c = 2", "there:ADAPTER", "there has no ADAPTER; it has a, b"),
         ("", "there:ADAPTER", "there has no ADAPTER; it has no public name"),
-        ("ADAPTER = 3", "there:ADAPTER", "wanted an adapter, whose info is an ImplementationInfo, got 3 with the info None"),
+        ("ADAPTER = 3", "there:ADAPTER", "expected an adapter with an ImplementationInfo as info, got 3 with the info None"),
         ("class ADAPTER:\n    info = 'mine'", "there:ADAPTER", "with the info 'mine'"),
         ("def ADAPTER(name): ...", "there:ADAPTER", "calling it without arguments raised TypeError: "),
-        ("", "there:", "wanted an adapter as pkg.mod:NAME, got 'there:'"),
-        ("", ":ADAPTER", "wanted an adapter as pkg.mod:NAME, got ':ADAPTER'"),
-        ("", "there", "no installed adapter is called 'there' (installed: "),
+        ("", "there:", "expected an adapter as pkg.mod:NAME, got 'there:'"),
+        ("", ":ADAPTER", "expected an adapter as pkg.mod:NAME, got ':ADAPTER'"),
+        ("", "there", "no installed adapter is named 'there' (installed: "),
     ],
 )
 def test_what_is_no_adapter_is_refused(here, text, name, wanted):
@@ -129,4 +129,4 @@ def test_installed_adapters_are_listed_in_order():
     assert next(entry.value for entry in found if entry.name == "torch") == SHIPPED["torch"]
     assert "strange" not in sys.modules
     assert find("zebra") is sys.modules["strange.inner"].ADAPTER
-    assert "ape, zebra), and one in a module is written pkg.mod:NAME" in refused("zebras")
+    assert "ape, zebra); an adapter in a module is written pkg.mod:NAME" in refused("zebras")

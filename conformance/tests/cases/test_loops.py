@@ -7,7 +7,7 @@ import pytest
 from ampscale_conformance import Unsupported, Verdict, check
 from ampscale_conformance.adapters.loading import find
 from ampscale_conformance.cases import backends, calls, norms, replicas, step
-from ampscale_conformance.cases.backends_host_reads import Watched
+from ampscale_conformance.cases.backends_host_reads import Observed
 from ampscale_conformance.cases.backends_process import scales_elsewhere
 from ampscale_conformance.model.subject import Failed, Subject, TimedOut
 from ampscale_conformance.model.verdicts import BAD
@@ -51,29 +51,29 @@ def test_a_plain_loop_is_right():
 @pytest.mark.parametrize(
     ("mutant", "case", "message"),
     [
-        ("steps-twice", "step-twice-is-refused", "after call 3, step: wanted step to raise here, and it did not"),
-        ("updates-in-step", "the-scale-stands-until-update", "after call 3, step: wanted a scale of 1024.0, got 2048.0"),
+        ("steps-twice", "step-twice-is-refused", "after call 3, step: expected step to raise an error, got none"),
+        ("updates-in-step", "the-scale-stands-until-update", "after call 3, step: expected scale 1024.0, got 2048.0"),
         (
             "reports-every-step",
             "step-tells-whether-it-stepped",
-            "after call 5, step: wanted it to return False, got True",
+            "after call 5, step: expected step to return False, got True",
         ),
         ("step-does-not-check", "step-skips-an-overflow-of-its-own", r"after call 2, step: parameters\[0\]: .*"),
-        ("reports-the-scaled-loss", "the-loss-is-unscaled", "step 1: loss: wanted -2.0, got -2048.0"),
+        ("reports-the-scaled-loss", "the-loss-is-unscaled", "step 1: loss: expected -2.0, got -2048.0"),
         (
             "clips-each-array",
             "clips-all-gradients-by-one-coefficient",
-            r"zeros moved by 3 and 4, clipped to 1.0: wanted \[-0.59.*",
+            r"zero parameters after a step with gradients of 3 and 4, clipped to 1.0: expected \[-0.59.*",
         ),
         (
             "each-uses-its-own-flag",
             "the-first-rank-decides-for-all",
-            r"after step 1, -\+\+: wanted 512.0 on every rank, got \[512.0, 1024.0.*",
+            r"after step 1, -\+\+: expected scale 512.0 on every replica, got \[512.0, 1024.0.*",
         ),
         (
             "loses-minimum-compiled",
             "compiled-it-moves-to-the-same-scales",
-            "after step 12 of .*: 64.0 as it is, 32.0 compiled",
+            "after step 12 of .*, compiled: expected scale 64.0, got 32.0",
         ),
         ("saves-an-index-in-memory", "another-process-goes-on", "in another process, load raised IndexError.*"),
     ],
@@ -100,8 +100,8 @@ def test_a_scale_that_is_no_power_of_two_is_not_asked_for_exact_numbers():
     """Its floor of 1500 is where it begins."""
     report = check(Loop(LossScaleRule(3000.0, min_scale=1500.0)), cases=CASES)
     told = {result.case: result.message for result in report.results}
-    assert "1500.0 here, and the expected numbers are exact at powers of two" in told["step-unscales"]
-    assert "exact at powers of two" in told["applies-the-unscaled-gradient"]
+    assert "1500.0, and the expected values are exact only for powers of two" in told["step-unscales"]
+    assert "exact only for powers of two" in told["applies-the-unscaled-gradient"]
     assert told["tells-both-scales"] == told["the-first-rank-decides-for-all"] == ""
     assert accused(report) == {}
 
@@ -128,18 +128,18 @@ def test_a_read_is_seen(arrays):
     for mutant in readers:
         result = result_of("a-step-on-arrays-reads-nothing", mutant.make())
         assert result.verdict == Verdict.FAIL, mutant.name
-        assert re.match(r"wanted no read on the host, got \d+: (aten\.|numpy|The |Attempted |Traced)", result.message)
+        assert re.match(r"expected no read on the host, got \d+: (aten\.|numpy|The |Attempted |Traced)", result.message)
     report = check(OnArrays(arrays), cases=backends.CASES[:2])
     assert [result.verdict for result in report.results] == [Verdict.PASS, Verdict.PASS]
 
 
 def test_what_nobody_can_watch_is_unsupported():
     """With a sentence."""
-    for arrays, message in (("numpy", "lie in the host's memory"), ("paddle", "nobody watches the host reads of paddle yet")):
+    for arrays, message in (("numpy", "are in host memory"), ("paddle", "host reads of paddle cannot be observed yet")):
         adapter = Loop()
         adapter.info = replace(adapter.info, arrays=arrays)
         with pytest.raises(Unsupported, match=message):
-            Watched(adapter, [])
+            Observed(adapter, [])
 
 
 # --- another process
@@ -174,10 +174,10 @@ def slow(folder):
 @pytest.mark.parametrize(
     ("made", "saved", "error", "message"),
     [
-        (Loop, lambda: None, Failed, "what was saved cannot be sent .*: what is saved must be data, got .* type function"),
-        (nowhere, {}, Unsupported, "another process does not find the adapter: .*test_loops"),
-        (Loop, {}, Unsupported, "another process finds another adapter: .*mutants.loop:Loop"),
-        (slow, {}, TimedOut, r"load, request 2: no answer within 0\.5 s"),
+        (Loop, lambda: None, Failed, "the saved state cannot be sent .*: a saved state must be data, got .* type function"),
+        (nowhere, {}, Unsupported, "another process cannot import the adapter: .*test_loops"),
+        (Loop, {}, Unsupported, "another process imports a different adapter: .*mutants.loop:Loop"),
+        (slow, {}, TimedOut, r"load, request 2: no reply within 0\.5 s"),
     ],
 )
 def test_an_adapter_that_another_process_does_not_continue_is_reported(made, saved, error, message, tmp_path):

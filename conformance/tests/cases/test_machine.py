@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 from ampscale_conformance import ImplementationInfo, Verdict, check
 from ampscale_conformance.cases.machine import CASES
-from ampscale_conformance.cases.machine_lockstep import LARGEST, Walk, claimed, every_pattern, trace
+from ampscale_conformance.cases.machine_lockstep import LARGEST, LockstepRun, every_pattern, supported_rule, trace
 from ampscale_conformance.model.clauses import clauses
 from ampscale_conformance.model.subject import Failed, Subject
 from ampscale_conformance.oracle.machine import trajectory
@@ -75,7 +75,7 @@ def test_every_case_is_asked_of_somebody():
 @given(rule=RULES, capabilities=st.sets(st.sampled_from(["resume", "rounding"])))
 @settings(max_examples=15, deadline=None)
 def test_nobody_is_accused_by_any_rule(rule, capabilities):
-    """Whatever rule is claimed, and with whatever capabilities: neither the package nor the root of all mutants."""
+    """Whatever rule is supported_rule, and with whatever capabilities: neither the package nor the root of all mutants."""
     assert accused(ByTheRule(rule, capabilities))[0] == []
     assert accused(Plain(rule, 0, capabilities))[0] == []
 
@@ -124,29 +124,33 @@ def test_a_scale_in_a_wider_float_is_right_without_rounding():
     ("id", "claim", "reason"),
     [
         ("grows-by-4", "keras", "keras has no growth_factor to set"),
-        ("grows-in-the-third-step", "chainer", "chainer is not asked: it grows in every finite step"),
-        ("grows-in-every-step-with-an-interval-of-1", "flax", "flax is not asked: it has no window of one step"),
+        ("grows-in-the-third-step", "chainer", "does not apply to chainer: it grows in every finite step"),
+        ("grows-in-every-step-with-an-interval-of-1", "flax", "does not apply to flax: its growth interval cannot be 1"),
         (
             "a-growth-at-the-top-keeps-the-scale",
             "keras",
-            "with keras none of these steps is decided by MACHINE-skip-infinite-growth",
+            "with keras, MACHINE-skip-infinite-growth determines none of these steps",
         ),
-        ("grows-to-infinity-without-a-guard", "torch", "torch is not asked: it has a guard or a cap, or is float64"),
-        ("never-moves", "torch", "with torch none of these steps is decided by MACHINE-static"),
+        (
+            "grows-to-infinity-without-a-guard",
+            "torch",
+            "does not apply to torch: it skips infinite growths, has a max_scale, or its scale is float64",
+        ),
+        ("never-moves", "torch", "with torch, MACHINE-static determines none of these steps"),
         ("follows-every-pattern-of-six-steps", "static", "static has no growth_interval to set"),
-        ("two-scalers-do-not-share-their-state", "static", "with static none of these steps is decided by MACHINE-backoff"),
+        ("two-scalers-do-not-share-their-state", "static", "with static, MACHINE-backoff determines none of these steps"),
         ("follows-every-pattern-of-six-steps-between-bounds", "torch", "torch has no bound to set"),
-        ("stays-at-its-own-floor", "torch", "torch has no floor of its own"),
-        ("stays-at-its-own-cap", "jmp", "jmp has no cap of its own"),
+        ("stays-at-its-own-floor", "torch", "torch has no min_scale of its own"),
+        ("stays-at-its-own-cap", "jmp", "jmp has no max_scale of its own"),
         (
             "grows-by-its-own-factor-after-an-overflow",
             "chainer",
-            "with chainer these scales are no exact products, and rounding is not claimed",
+            "with chainer, these scales are inexact products, and rounding is not claimed",
         ),
         (
             "the-scale-is-saved",
             LossScaleRule(init_scale=2.0, raise_at_or_below=2.0**30),
-            "under the rule it gives up before there is anything to save",
+            "under the rule the scaler raises an error before it is saved",
         ),
     ],
 )
@@ -167,7 +171,7 @@ def test_a_failure_tells_what_was_wanted_and_by_which_clause():
     """The step, both scales, the clause; and the walk as far as it came."""
     result = run(of("grows-in-the-third-step"), Stuck("torch"))
     assert result.verdict is Verdict.FAIL
-    assert result.message == "after step 3: wanted 2048.0, by MACHINE-growth-window, got 1024.0"
+    assert result.message == "after step 3: expected scale 2048.0 (MACHINE-growth-window), got 1024.0"
     assert (result.trajectory.finite, list(result.trajectory.wanted)) == ("+++", [1024.0] * 3 + [2048.0])
     assert list(result.trajectory.got) == [1024.0] * 4
 
@@ -175,7 +179,7 @@ def test_a_failure_tells_what_was_wanted_and_by_which_clause():
 def test_a_walk_shows_the_last_reading_of_each_step():
     """A scale that is read twice stands once in the trajectory, and one that is not read leaves none."""
     subject = Subject(Plain("torch"))
-    walk = Walk(subject, claimed(subject, "")).compare().compare().follow("-").compare()
+    walk = LockstepRun(subject, supported_rule(subject, "")).compare().compare().follow("-").compare()
     assert (subject.trajectory.finite, subject.trajectory.got) == ("-", [1024.0, 512.0])
     subject.trajectory = None
     walk.advance("--").compare().compare()
@@ -193,11 +197,11 @@ def test_a_walk_ends_where_the_published_scaler_gives_up():
     """It has to raise there, and is asked nothing afterwards."""
     settings = {"init_scale": 4.0, "min_scale": 4.0, "hysteresis": 1}
     right, wrong = Subject(Plain("deepspeed")), Subject(NeverGivesUp("deepspeed"))
-    walk = Walk(right, right.rule(**settings)).follow("-+++")
+    walk = LockstepRun(right, right.rule(**settings)).follow("-+++")
     assert [call.method for call in right.calls] == ["create", "update"]
     assert walk.compare() is walk
-    with pytest.raises(Failed, match="at the start, in the next: wanted it to give up, and it went on"):
-        Walk(wrong, wrong.rule(**settings)).follow("-")
+    with pytest.raises(Failed, match="at the start: expected an error in the next step, got none"):
+        LockstepRun(wrong, wrong.rule(**settings)).follow("-")
 
 
 @pytest.mark.parametrize("rule", [LossScaleRule(growth_interval=2), LossScaleRule(growth_interval=3, hysteresis=2)])

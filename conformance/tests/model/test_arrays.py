@@ -152,9 +152,9 @@ def test_jax_on_a_device_and_inside_a_step():
 def test_what_is_no_array_of_ours_is_a_type_error():
     """It says what came."""
     for value, message in (
-        (1.5, "wanted an array, got 1.5 of type float"),
-        (None, "wanted an array, got None of type NoneType"),
-        ([np.ones(1)], r"wanted an array, got \[array\(\[1.\]\)\] of type list"),
+        (1.5, "expected an array, got 1.5 of type float"),
+        (None, "expected an array, got None of type NoneType"),
+        ([np.ones(1)], r"expected an array, got \[array\(\[1.\]\)\] of type list"),
         (np.ones(1, "i2"), "got dtype int16"),
         (np.array(["a"]), "got dtype <U1"),
         (np.array([None]), "got dtype object"),
@@ -173,7 +173,7 @@ def test_what_is_no_array_of_ours_is_a_type_error():
 def test_a_dtype_that_a_library_does_not_have_is_unsupported():
     """JAX has the wide ones only where it is told so; nothing is warned of, nothing becomes narrower in silence."""
     for dtype, made in (("float64", "float32"), ("int64", "int32"), ("complex128", "complex64")):
-        with jax.enable_x64(False), pytest.raises(Unsupported, match=f"^jax makes {made} of {dtype}$"):
+        with jax.enable_x64(False), pytest.raises(Unsupported, match=f"^jax creates {made} instead of {dtype}$"):
             from_bits(Bits(dtype, (1,), (0,)), "jax")
 
 
@@ -184,7 +184,7 @@ def test_bfloat16_on_numpy_needs_a_package(monkeypatch):
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(arrays, "import_module", missing)
-    with pytest.raises(Unsupported, match="bfloat16 on NumPy needs the package ml_dtypes"):
+    with pytest.raises(Unsupported, match="bfloat16 on NumPy requires the package ml_dtypes"):
         from_bits(Bits("bfloat16", (1,), (0,)), "numpy")
     assert from_bits(Bits("float16", (1,), (0x3C00,)), "numpy")[0] == 1
 

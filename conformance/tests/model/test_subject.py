@@ -8,7 +8,7 @@ import pytest
 from ampscale_conformance import ImplementationInfo, Unsupported
 from ampscale_conformance.model.bits import DIGITS, Bits, map_tree
 from ampscale_conformance.model.floats import FORMATS, encode
-from ampscale_conformance.model.subject import Absent, Failed, Raised, Subject, plain
+from ampscale_conformance.model.subject import Absent, Failed, Raised, Subject, to_record
 from ampscale_conformance.oracle.tensors import array
 
 from ampscale import LossScaleRule
@@ -41,8 +41,8 @@ def test_a_tree_is_the_same_as_itself():
         subject().expect_same(tree, tree, "it")
     subject().expect_same(({"a": [ONE]}, (TWO,)), [{"a": (ONE,)}, [TWO]], "it")
     subject().expect(True, "never")
-    assert failed(subject().expect, False, "wanted this") == "wanted this"
-    assert failed(subject().expect_same, [ONE], [None], "it").startswith("it[0]: wanted None, got Bits(")
+    assert failed(subject().expect, False, "expected this") == "expected this"
+    assert failed(subject().expect_same, [ONE], [None], "it").startswith("it[0]: expected None, got Bits(")
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
@@ -66,24 +66,24 @@ def test_each_part_of_a_complex_number_may_be_nan():
 @pytest.mark.parametrize(
     ("got", "wanted", "message"),
     [
-        (ONE, TWO, "it: element 0: wanted 2.0 (40000000), got 1.0 (3f800000) in float32"),
-        ([ONE, ONE], [ONE, TWO], "it[1]: element 0: wanted 2.0 (40000000), got 1.0 (3f800000) in float32"),
-        ({"a": [ONE]}, {"a": [TWO]}, "it['a'][0]: element 0: wanted 2.0 (40000000), got 1.0 (3f800000) in float32"),
-        (array("float64", [1.0]), ONE, "it: wanted float32, got float64"),
-        (array("float32", 1.0), ONE, "it: wanted shape (1,), got ()"),
-        ([ONE], [ONE, TWO], "it: wanted leaves at ['[0]', '[1]'], got ['[0]']"),
-        ([ONE, TWO], [ONE], "it: wanted leaves at ['[0]'], got ['[0]', '[1]']"),
-        ({"b": ONE}, {"a": ONE}, """it: wanted leaves at ["['a']"], got ["['b']"]"""),
-        ([None], [ONE], "it[0]: wanted an array, got None"),
+        (ONE, TWO, "it: element 0: expected 2.0 (40000000), got 1.0 (3f800000) in float32"),
+        ([ONE, ONE], [ONE, TWO], "it[1]: element 0: expected 2.0 (40000000), got 1.0 (3f800000) in float32"),
+        ({"a": [ONE]}, {"a": [TWO]}, "it['a'][0]: element 0: expected 2.0 (40000000), got 1.0 (3f800000) in float32"),
+        (array("float64", [1.0]), ONE, "it: expected float32, got float64"),
+        (array("float32", 1.0), ONE, "it: expected shape (1,), got ()"),
+        ([ONE], [ONE, TWO], "it: expected leaves at ['[0]', '[1]'], got ['[0]']"),
+        ([ONE, TWO], [ONE], "it: expected leaves at ['[0]'], got ['[0]', '[1]']"),
+        ({"b": ONE}, {"a": ONE}, """it: expected leaves at ["['a']"], got ["['b']"]"""),
+        ([None], [ONE], "it[0]: expected an array, got None"),
         (
             array("float32", [0.0]),
             array("float32", [-0.0]),
-            "it: element 0: wanted -0.0 (80000000), got 0.0 (00000000) in float32",
+            "it: element 0: expected -0.0 (80000000), got 0.0 (00000000) in float32",
         ),
         (
             array("float32", [math.inf]),
             array("float32", [math.nan]),
-            "it: element 0: wanted nan (7fc00000), got inf (7f800000) in float32",
+            "it: element 0: expected nan (7fc00000), got inf (7f800000) in float32",
         ),
     ],
 )
@@ -104,11 +104,11 @@ def test_a_tree_is_made_of_the_librarys_arrays(arrays):
         asked = subject(arrays, all_finite=lambda made, given=given: given.append(made) or True)
         assert asked.all_finite(tree) is True
         assert {type(leaf).__module__.partition(".")[0] for leaf in given[0]["b"]} <= {arrays, "jaxlib"}
-        assert asked.read(given[0], "it") == tree
+        assert asked.to_bits(given[0], "it") == tree
     for meant in (True, False):
-        made = subject(arrays).made(array("bool", meant))
+        made = subject(arrays).to_arrays(array("bool", meant))
         assert subject(all_finite=lambda _, made=made: made).all_finite([]) is meant
-    made = subject(arrays).made(array("float32", 1.5))
+    made = subject(arrays).to_arrays(array("float32", 1.5))
     assert subject(read_scale=lambda _: made).read_scale(None) == 1.5
 
 
@@ -132,7 +132,7 @@ def test_what_is_no_array_has_failed():
     """A Python float is none, and a dtype that no case has is none of ours; a NumPy scalar is one of shape ()."""
     for leaf in (1.0, "1", object, np.asarray("x"), np.asarray(1, "uint8")):
         words = failed(subject(unscale=lambda *_, leaf=leaf: [leaf]).unscale, None, [ONE])
-        assert words.startswith("unscale: wanted an array"), leaf
+        assert words.startswith("unscale: expected an array"), leaf
     assert subject(unscale=lambda *_: np.float32(1)).unscale(None, ONE) == array("float32", 1.0)
 
 
@@ -156,14 +156,14 @@ def test_a_refusal_is_whatever_is_raised():
 
         return subject(update=update)
 
-    assert raising(ValueError()).refuses("update", None, True)
-    assert not subject(update=lambda *_: None).refuses("update", None, True)
+    assert raising(ValueError()).raises("update", None, True)
+    assert not subject(update=lambda *_: None).raises("update", None, True)
     with pytest.raises(Unsupported):
-        raising(Unsupported()).refuses("update", None, True)
+        raising(Unsupported()).raises("update", None, True)
     with pytest.raises(Absent):
-        raising(NotImplementedError()).refuses("update", None, True)
+        raising(NotImplementedError()).raises("update", None, True)
     with pytest.raises(Absent):
-        subject().refuses("update", None, True)
+        subject().raises("update", None, True)
 
 
 def test_options_are_keywords():
@@ -233,6 +233,6 @@ def test_a_value_is_written_down_in_jsons_words():
         (np.ones(1, "float16"), {"dtype": "float16", "shape": [1], "bits": ["3c00"]}),
         (1j, {"repr": "1j"}),
     ):
-        assert plain(value) == said
-    rule = plain(LossScaleRule(init_scale=8.0, min_scale=1.0))
+        assert to_record(value) == said
+    rule = to_record(LossScaleRule(init_scale=8.0, min_scale=1.0))
     assert (rule["min_scale"], rule["reset_bad_steps_on"]) == (1.0, ["finite", "backoff"])

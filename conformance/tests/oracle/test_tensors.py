@@ -71,13 +71,13 @@ def test_an_array_is_created_from_numbers():
 @pytest.mark.parametrize(
     ("dtype", "values", "error", "message"),
     [
-        ("float32", ["1"], TypeError, "must be made of numbers of its kind, got '1'"),
-        ("float32", [True], TypeError, "must be made of numbers of its kind, got True"),
-        ("float32", [1j], TypeError, "must be made of numbers of its kind, got 1j"),
-        ("int32", [1.0], TypeError, "must be made of numbers of its kind, got 1.0"),
-        ("bool", [1], TypeError, "must be made of numbers of its kind, got 1"),
-        ("int32", [2**31], ValueError, "int32 holds integers from -2147483648 to 2147483647, got 2147483648"),
-        ("float32", [[1.0], [1.0, 2.0]], ValueError, "lists must be equally long at every depth"),
+        ("float32", ["1"], TypeError, "values must be numbers that float32 can represent, got '1'"),
+        ("float32", [True], TypeError, "values must be numbers that float32 can represent, got True"),
+        ("float32", [1j], TypeError, "values must be numbers that float32 can represent, got 1j"),
+        ("int32", [1.0], TypeError, "values must be numbers that int32 can represent, got 1.0"),
+        ("bool", [1], TypeError, "values must be numbers that bool can represent, got 1"),
+        ("int32", [2**31], ValueError, "values must be from -2147483648 to 2147483647 for int32, got 2147483648"),
+        ("float32", [[1.0], [1.0, 2.0]], ValueError, "values must be lists of equal length at every depth"),
     ],
 )
 def test_values_of_another_type_are_rejected(dtype, values, error, message):

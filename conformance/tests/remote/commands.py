@@ -37,7 +37,7 @@ def script(expression, seconds=20.0, **options):
 
 def processes(adapter):
     """The one process of an adapter, if it runs."""
-    return [str(line._popen.pid) for line in [adapter._line] if line is not None]
+    return [str(line._popen.pid) for line in [adapter._transport] if line is not None]
 
 
 FAKES = Path(__file__).parent / "fakes.py"
@@ -55,7 +55,7 @@ def walk(interval):
         for point in trajectory(rule, [True] * 4)[1:]:
             handle = subject.update(handle, True)
             got = subject.read_scale(handle)
-            subject.expect(got == point.scale, f"wanted {point.scale}, got {got}")
+            subject.expect(got == point.scale, f"expected {point.scale}, got {got}")
 
     return Case(f"interval-{interval}", "MACHINE-growth-window", 0, "off by one: it grows early or late", run)
 

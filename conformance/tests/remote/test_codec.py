@@ -10,14 +10,14 @@ from ampscale_conformance.model.adapter import ImplementationInfo
 from ampscale_conformance.model.arrays import from_bits, to_bits
 from ampscale_conformance.model.bits import DIGITS, Bits, map_tree
 from ampscale_conformance.remote.codec import (
-    Wire,
-    float_of,
+    Codec,
     hello_from_json,
     hello_to_json,
-    pattern,
+    read_float,
     rule_to_json,
+    write_float,
 )
-from ampscale_conformance.remote.jsonl import read_line, read_reply, shown, write_line
+from ampscale_conformance.remote.jsonl import read_line, read_reply, write_line
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,11 +32,11 @@ class Named:
         assert thing.startswith(kind)
         return int(thing.removeprefix(kind))
 
-    def thing(self, kind, number):
+    def lookup(self, kind, number):
         return f"{kind}{number}"
 
 
-WIRE = Wire("numpy", Named())
+WIRE = Codec("numpy", Named())
 EVERY_FIELD = LossScaleRule(
     3.3, 1.1, 0.7, 7, 1, 0.1, 2.0**20, ("growth", "finite"), True, False, -3, "float64", True, 9.0, True, 0.3, True, 0.2, True
 )
@@ -55,14 +55,18 @@ def array(dtype, *patterns):
 def test_a_float_is_its_bits(bits):
     """Every pattern comes back, every NaN's among them."""
     value = struct.unpack(">d", bits.to_bytes(8, "big"))[0]
-    assert struct.pack(">d", float_of(pattern(value))) == bits.to_bytes(8, "big")
+    assert struct.pack(">d", read_float(write_float(value))) == bits.to_bytes(8, "big")
 
 
 def test_what_is_no_pattern_is_no_float():
     """However a float might else be written; a pattern begins with the sign, as protocol.md says."""
-    assert (pattern(1.0), pattern(-2.0), pattern(-0.0)) == ("3ff0000000000000", "c000000000000000", "8000000000000000")
+    assert (write_float(1.0), write_float(-2.0), write_float(-0.0)) == (
+        "3ff0000000000000",
+        "c000000000000000",
+        "8000000000000000",
+    )
     for said in (1.0, 1, True, None, "3ff", "3FF0000000000000", "0x1p+0", " 3ff000000000000", "3ff00000_0000000"):
-        with pytest.raises(ValueError, match="wanted a float as the 16 hex digits of its float64, got"):
+        with pytest.raises(ValueError, match="expected the 16 hex digits of a float64, got"):
             WIRE.decode("number", said)
 
 
@@ -87,7 +91,7 @@ def test_a_rule_that_cannot_be_is_refused():
         "x",
     )
     for said in wrong:
-        with pytest.raises(ValueError, match=r"wanted|must|require|unknown"):
+        with pytest.raises(ValueError, match=r"expected|must|require|unknown"):
             WIRE.decode("rule", said)
 
 
@@ -115,7 +119,7 @@ def test_what_is_no_array_is_refused():
     shapes = ([True], [1.0], ["1"], [1] * 100, [0] * 10**6, [10**1000, 0])
     wrong = [{"bits": said} for said in bits] + [{"shape": said} for said in shapes] + [{"shape": [0, 2**70], "bits": []}]
     for said in wrong:
-        with pytest.raises(ValueError, match=r"wanted|elements|sizes") as caught:
+        with pytest.raises(ValueError, match=r"expected|elements|sizes") as caught:
             WIRE.decode("tree", {"dtype": "float16", "shape": [1], "bits": ["3c00"]} | said)
         assert len(str(caught.value)) < 300
 
@@ -163,7 +167,7 @@ def test_numbers_that_are_arrays_stay_arrays():
 def test_what_is_of_no_kind_is_refused():
     """A ValueError for each value that is of none of the kinds that a request has."""
     for kind, said in (("handle", 1.0), ("handle and tree", {"0": 1, "1": []}), ("finite", 1), ("options", [])):
-        with pytest.raises(ValueError, match=r"wanted|must"):
+        with pytest.raises(ValueError, match=r"expected|must"):
             WIRE.decode(kind, said)
 
 
@@ -210,18 +214,16 @@ def test_what_is_left_out_of_hello_has_its_default():
 def test_what_is_no_implementation_is_refused():
     """Nor is one of a preset that nobody knows; the schema's tests hold the rest."""
     for said in ("x", {"name": "x", "preset": "nobody"}):
-        with pytest.raises(ValueError, match=r"wanted|nobody"):
+        with pytest.raises(ValueError, match=r"expected|nobody"):
             hello_from_json({"protocol": 1, "implementation": said})
 
 
 def test_a_reply_has_one_outcome():
-    """And it comes with what it says; what JSON can say and no file can hold is spelled out, on one short line."""
+    """And it comes with what it says; unpaired surrogates are escaped."""
     assert read_reply(b'{"id":3,"result":null}', 3) == ("result", None)
     assert read_reply(b'{"absent":"x","id":3}', 3) == ("absent", "x")
     assert read_reply(b'{"id":3,"raised":{"type":"E","message":"m"}}', 3) == ("raised", {"type": "E", "message": "m"})
     assert read_reply(b'{"id":3,"unsupported":"\\ud800"}', 3) == ("unsupported", "\\ud800")
-    assert shown(b"\x1b[2J\n\xff") == "'\\x1b[2J\\n\\\\xff'"
-    assert len(shown({"a": "b" * 10**6})) < 200
 
 
 @pytest.mark.parametrize(
@@ -246,7 +248,7 @@ def test_a_reply_has_one_outcome():
 def test_what_is_no_json_is_no_line(said):
     """However many readers of JSON take it; also in what is saved."""
     started = time.process_time()
-    with pytest.raises(ValueError, match="wanted a JSON object, got ") as caught:
+    with pytest.raises(ValueError, match="expected a JSON object, got ") as caught:
         read_line(f'{{"id": 3, "result": {{"saved": {said}}}}}'.encode())
     assert len(str(caught.value)) < 400
     assert time.process_time() - started < 1

@@ -14,7 +14,7 @@ from ampscale_conformance.model.adapter import ImplementationInfo, Unsupported
 from ampscale_conformance.model.case import Case
 from ampscale_conformance.model.methods import METHODS
 from ampscale_conformance.model.subject import Crashed, ProtocolError, TimedOut
-from ampscale_conformance.remote.client import Calls, Client
+from ampscale_conformance.remote.client import Client, RemoteMethods
 from ampscale_conformance.remote.codec import hello_to_json
 from ampscale_conformance.remote.command_adapter import CommandAdapter, NotStarted
 from ampscale_conformance.remote.jsonl import write_line
@@ -28,8 +28,8 @@ from remote.fakes import LONG
 
 def test_every_call_of_the_table_is_a_method():
     """So that an adapter in another process is an adapter."""
-    assert all(callable(getattr(Calls(), name)) for name in METHODS)
-    assert not hasattr(Calls(), "no_such_call")
+    assert all(callable(getattr(RemoteMethods(), name)) for name in METHODS)
+    assert not hasattr(RemoteMethods(), "no_such_call")
 
 
 # --- starting ---
@@ -51,15 +51,15 @@ def test_what_cannot_be_a_command_is_refused():
         (("",), ValueError, "command must name a program, got ''"),
         (([],), ValueError, "command must name a program"),
         (("'a",), ValueError, "quotation"),
-        (([1],), TypeError, "command must be a string or several"),
-        (("a", 0), ValueError, "seconds must be above 0, got 0"),
-        (("a", float("nan")), ValueError, "seconds must be above 0"),
-        (("a", 1, None, -1), ValueError, "start_seconds must be above 0, got -1"),
+        (([1],), TypeError, "command must be a string or a sequence of strings"),
+        (("a", 0), ValueError, "seconds must be positive, got 0"),
+        (("a", float("nan")), ValueError, "seconds must be positive"),
+        (("a", 1, None, -1), ValueError, "start_seconds must be positive, got -1"),
     ):
         with pytest.raises(error, match=words):
             CommandAdapter(*wrong)
     for program in ("/no/such/program", "/", "a\0b"):
-        with pytest.raises(NotStarted, match=r"it cannot be started: .*") as caught:
+        with pytest.raises(NotStarted, match=r"the process cannot be started: .*") as caught:
             CommandAdapter([program]).start()
         assert caught.value.report().results[0].verdict == "crash"
 
@@ -163,7 +163,7 @@ def test_options_and_outputs_are_told_by_name():
 def test_a_wrong_argument_is_the_suites_own_mistake():
     """It is told, nothing is sent, and the process is not blamed."""
     with CommandAdapter(PLAIN) as adapter:
-        with pytest.raises(TypeError, match="wanted a handle of this implementation, got 5"):
+        with pytest.raises(TypeError, match="expected a handle of this implementation, got 5"):
             adapter.read_scale(5)
         with pytest.raises(ValueError, match="zip"):
             adapter.update(adapter.create(RULE))
@@ -198,10 +198,10 @@ def test_whatever_comes_is_a_result_or_a_protocol_error(call, line):
     """No line brings anything else about."""
     arguments = {"rule": RULE, "tree": [], "options": {}, "arrays": []}
     client = client_of(line)
-    handle, cell = client.thing("handle", 0), client.thing("cell", 0)
+    handle, cell = client.lookup("handle", 0), client.lookup("cell", 0)
     given_ = [{"handle": handle, "cell": cell, **arguments}[kind] for kind in METHODS[call].takes]
     with suppress(ProtocolError):
-        client.ask(call, *given_)
+        client.request(call, *given_)
 
 
 def client_of(line):
@@ -216,7 +216,7 @@ def test_a_tree_may_be_too_deep():
     for depth in range(100, 1000, 50):
         client = client_of(b'{"id": 2, "result": ' + b"[" * depth + b"]" * depth + b"}")
         with suppress(ProtocolError):
-            client.scale(client.thing("handle", 0), [])
+            client.scale(client.lookup("handle", 0), [])
 
 
 def test_a_line_that_is_no_answer_is_a_protocol_error():
@@ -242,7 +242,7 @@ def test_the_limit_is_for_the_whole_of_an_answer():
     with CommandAdapter([*PYTHON, "-c", deaf], seconds=0.5) as adapter:
         adapter.start()
         started = time.monotonic()
-        with pytest.raises(TimedOut, match=r"all_finite, request 2: no answer within 0.5 s"):
+        with pytest.raises(TimedOut, match=r"all_finite, request 2: no reply within 0.5 s"):
             adapter.all_finite([np.zeros(10**5)])
         assert time.monotonic() - started < 30
 
@@ -253,7 +253,9 @@ def test_what_a_dead_process_made_is_gone():
         handle = adapter.create(RULE)
         with pytest.raises(Crashed, match=r"read_scale, request 3: its process ended, exit status 4"):
             adapter.read_scale(handle)
-        with pytest.raises(Crashed, match=r"handle 0 is gone: read_scale, request 3: its process ended, exit status 4"):
+        with pytest.raises(
+            Crashed, match=r"handle 0 is no longer valid: read_scale, request 3: its process ended, exit status 4"
+        ):
             adapter.read_scale(handle)
         assert processes(adapter) == []
         assert adapter.create(RULE) is not handle
@@ -271,7 +273,7 @@ def test_a_case_that_takes_too_long_spoils_no_other():
     with CommandAdapter(PLAIN) as adapter:
         report = check(adapter, cases=[WALKS[0], endless, WALKS[0]], seconds=3.0)
     assert verdicts(report) == ["pass", "timeout", "pass"]
-    assert report.results[1].message.endswith("no end after 3 s")
+    assert report.results[1].message.endswith("not finished within 3 s")
 
 
 def test_an_interrupt_ends_the_process():
@@ -291,7 +293,7 @@ def test_an_interrupt_ends_the_process():
             with pytest.raises(Interrupt):
                 adapter.save(handle)
             assert processes(adapter) == []
-            with pytest.raises(Crashed, match="broken off by Interrupt"):
+            with pytest.raises(Crashed, match="interrupted by Interrupt"):
                 adapter.save(handle)
     finally:
         signal.signal(signal.SIGALRM, before)
@@ -305,7 +307,7 @@ def test_reset_forgets_every_number(tmp_path):
     with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
         handle = adapter.create(RULE)
         adapter.reset()
-        with pytest.raises(Crashed, match="handle 0 is gone: this case is over"):
+        with pytest.raises(Crashed, match="handle 0 is no longer valid: this case is over"):
             adapter.read_scale(handle)
         assert adapter.read_scale(adapter.create(RULE)) == 8.0
         adapter.close()
@@ -325,7 +327,7 @@ def test_reset_finds_what_came_after_the_last_answer():
             adapter.create(RULE)
     with script('{"id": n, "absent": "what for"}') as adapter:
         adapter.start()
-        with pytest.raises(ProtocolError, match="wanted a result, got absent: what for"):
+        with pytest.raises(ProtocolError, match="expected a result, got absent: what for"):
             adapter.reset()
 
 

@@ -10,7 +10,7 @@ from ampscale_conformance.model.adapter import CAPABILITIES
 from ampscale_conformance.model.clauses import spec_folder
 from ampscale_conformance.model.methods import METHODS
 from ampscale_conformance.remote.client import _BYE_SECONDS, _STARTS
-from ampscale_conformance.remote.codec import PROTOCOL, Wire, hello_from_json
+from ampscale_conformance.remote.codec import PROTOCOL, Codec, hello_from_json
 from ampscale_conformance.remote.command_adapter import SECONDS, START_SECONDS, CommandAdapter
 from ampscale_conformance.remote.jsonl import OUTCOMES, read_reply, write_line
 from ampscale_conformance.remote.process import LONGEST
@@ -45,7 +45,7 @@ class Numbers:
     def number(self, _kind, thing):
         return thing
 
-    def thing(self, _kind, number):
+    def lookup(self, _kind, number):
         return number
 
 
@@ -58,7 +58,7 @@ def reads(call, reply):
         if outcome == "result" and call == "hello":
             hello_from_json(what)
         elif outcome == "result":
-            Wire("numpy", Numbers()).decode("nothing" if call in OWN else METHODS[call].gives, what)
+            Codec("numpy", Numbers()).decode("nothing" if call in OWN else METHODS[call].gives, what)
     except ValueError:
         return False
     return True

@@ -13,7 +13,7 @@ from ampscale_conformance.adapters.loading import find
 from ampscale_conformance.cases import every_case
 from ampscale_conformance.model.adapter import CAPABILITIES, ImplementationInfo
 from ampscale_conformance.model.subject import Crashed
-from ampscale_conformance.remote.codec import Wire
+from ampscale_conformance.remote.codec import Codec
 from ampscale_conformance.remote.command_adapter import CommandAdapter, NotStarted
 from ampscale_conformance.remote.jsonl import LONGEST, read_line, read_reply, write_line
 from ampscale_conformance.remote.serve import Server
@@ -206,7 +206,7 @@ def test_what_an_adapter_prints_is_no_answer(end, words, tmp_path):
 
 def test_what_is_not_found_is_not_started():
     """With the reason that stderr gives."""
-    with pytest.raises(NotStarted, match="there is no module nowhere"):
+    with pytest.raises(NotStarted, match="no module nowhere"):
         CommandAdapter([*SERVE, "nowhere:ADAPTER"], 60.0).start()
 
 
@@ -230,11 +230,11 @@ def test_what_is_no_request_ends_it():
     """There is no id to answer to."""
     answers, errors, status = talk(b"{\n")
     assert (answers, status) == ([], 2)
-    assert "wanted a JSON object" in errors
+    assert "expected a JSON object" in errors
     for line in (b"[]\n", b'{"call":"hello"}\n', b'{"id":true,"call":"hello","arguments":{}}\n'):
-        with pytest.raises(ValueError, match=r"wanted a JSON object|wanted a request with an integer as its id"):
+        with pytest.raises(ValueError, match=r"expected a JSON object|expected a request with an integer as its id"):
             Server(Bare()).answer(line)
-    assert "wanted a JSON object, got '   " in talk(b" " * (LONGEST + 2))[1]
+    assert "expected a JSON object, got b'   " in talk(b" " * (LONGEST + 2))[1]
     done = subprocess.run(SERVE, capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(b"usage: ")
@@ -260,20 +260,20 @@ class Bare:
 @pytest.mark.parametrize(
     ("request_", "outcome", "words"),
     [
-        ({"call": "hello", "arguments": {"protocol": 2}}, "unsupported", "this speaks protocol 1, not 2"),
-        ({"call": "jump", "arguments": {}}, "absent", 'there is no call "jump"'),
-        ({"call": "info", "arguments": {}}, "absent", 'there is no call "info"'),
+        ({"call": "hello", "arguments": {"protocol": 2}}, "unsupported", "this server supports protocol 1, got 2"),
+        ({"call": "jump", "arguments": {}}, "absent", "there is no call 'jump'"),
+        ({"call": "info", "arguments": {}}, "absent", "there is no call 'info'"),
         ({"call": "create", "arguments": {"rule": {}, "options": {}}}, "absent", "the adapter has no method create"),
         ({"call": "read_scale", "arguments": {"handle": 5}}, "raised", "there is no handle 5"),
         ({"call": "read_scale", "arguments": {}}, "raised", "read_scale takes handle, got nothing"),
         ({"call": "read_scale", "arguments": {"handle": 0, "tree": []}}, "raised", "read_scale takes handle, got handle, tree"),
-        ({"call": "all_finite", "arguments": {"tree": True}}, "raised", "wanted an array"),
-        ({"call": "all_finite", "arguments": {"tree": []}}, "raised", "wanted a bool or a bool array, got 1"),
+        ({"call": "all_finite", "arguments": {"tree": True}}, "raised", "expected an array"),
+        ({"call": "all_finite", "arguments": {"tree": []}}, "raised", "expected a bool or a bool array, got 1"),
         ({"call": "all_finite", "adapter": 9, "arguments": {"tree": []}}, "raised", "there is no adapter 9"),
         (
             {"call": "all_finite", "arguments": []},
             "raised",
-            "wanted a request of id, call and arguments, or adapter besides, got {",
+            "expected a request with id, call, arguments and optionally adapter, got {",
         ),
         ({"call": "x" * 10**6, "arguments": {}}, "absent", "x..."),
         ({"call": "hello", "arguments": {"protocol": "x" * 10**6}}, "unsupported", "x..."),
@@ -281,7 +281,7 @@ class Bare:
         (
             {"call": "all_finite", "arguments": {"tree": []}, "time": 1},
             "raised",
-            "wanted a request of id, call and arguments, or adapter besides, got {",
+            "expected a request with id, call, arguments and optionally adapter, got {",
         ),
     ],
 )
@@ -308,7 +308,7 @@ def test_no_saved_state_runs_code(tmp_path):
     """Neither what a pickle of it was, nor any form that names code."""
     file, server = tmp_path / "it-ran", Server(find("mutants.plain:Plain"))
     attack = pickle.dumps(RunsCode(file))
-    rule = Wire("numpy", server).encode("rule", RULE)
+    rule = Codec("numpy", server).encode("rule", RULE)
     states = [base64.b64encode(attack).decode(), {"pickle": attack.hex()}, {"os.system": [str(file)]}, {"token": 0}]
     for saved in [*states, {"bytes": attack.hex()}, {"scalar": {"dtype": "object", "shape": [], "bits": []}}]:
         request = {"id": 1, "call": "load", "arguments": {"rule": rule, "saved": saved}}
@@ -331,7 +331,7 @@ def test_after_reset_every_number_is_forgotten():
     assert (server.number("handle", first), server.number("handle", first), server.number("cell", second)) == (0, 0, 1)
     server.answer(write_line({"id": 1, "call": "reset", "arguments": {}}))
     with pytest.raises(ValueError, match="there is no handle 0"):
-        server.thing("handle", 0)
+        server.lookup("handle", 0)
     assert (server.number("cell", second), server.number("handle", first)) == (0, 1)
     said = read_line(server.answer(write_line({"id": 2, "call": "hello", "arguments": {"protocol": 1}})))["result"]
     assert said["implementation"]["preset"]["hysteresis"] == 3

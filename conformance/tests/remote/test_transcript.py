@@ -40,8 +40,8 @@ def test_a_replay_of_another_run_says_where(tmp_path):
     with ReplayAdapter(tmp_path / "talk") as replayed:
         report = check(replayed, cases=[WALKS[1], *WALKS])
     assert verdicts(report) == ["protocol-error"] * 4
-    assert f"{tmp_path / 'talk'}:5 is of another run: wanted " in report.results[0].message
-    assert 'got {"request": ' in report.results[0].message
+    assert f"{tmp_path / 'talk'}:5 belongs to another run: expected " in report.results[0].message
+    assert "got {'request': " in report.results[0].message
     with ReplayAdapter(tmp_path / "talk") as replayed:
         assert verdicts(check(replayed, cases=WALKS[:1] * 2)) == ["pass", "protocol-error"]
     lines = (tmp_path / "talk").read_text().splitlines(keepends=True)
@@ -49,15 +49,15 @@ def test_a_replay_of_another_run_says_where(tmp_path):
     with ReplayAdapter(tmp_path / "talk") as replayed:
         report = check(replayed, cases=WALKS[:1])
     assert verdicts(report) == ["protocol-error"]
-    assert "talk:12 is of another run: wanted a reply, got its end" in report.results[0].message
+    assert "talk:12 belongs to another run: expected a reply, got its end" in report.results[0].message
 
 
 def test_a_recording_keeps_every_byte(tmp_path):
     """Also one that is no text."""
     recorder = Recorder(tmp_path / "talk", ["it"])
     recorder.start()
-    recorder.said("request", b'{"id":1}\n')
-    recorder.said("reply", b"\xff\xc3\xa9\r")
+    recorder.message("request", b'{"id":1}\n')
+    recorder.message("reply", b"\xff\xc3\xa9\r")
     recording = Recording(tmp_path / "talk").start()
     assert recording.exchange(b'{"id":1}\n', 0) == b"\xff\xc3\xa9\r"
 
@@ -71,9 +71,9 @@ def test_a_recording_keeps_every_byte(tmp_path):
         ('{"format": "ampscale conformance recording", "version": 1}\n', "and a command, got"),
         ('{"format": "ampscale conformance recording", "version": 1, "command": [1]}\n', "and a command, got"),
         ('{"format": "ampscale conformance recording", "version": 1, "command": 1}\n', "and a command, got"),
-        ("[]\n", r":1: wanted a JSON object, got \[\]"),
-        ("{\n", ":1: wanted a JSON object, got '{': "),
-        ("[" * 10**6 + "\n", r":1: wanted a JSON object, got '\[+\.\.\.: .*nested"),
+        ("[]\n", r":1: expected a JSON object, got \[\]"),
+        ("{\n", ":1: expected a JSON object, got b'{': "),
+        ("[" * 10**6 + "\n", r":1: expected a JSON object, got b'\[+\.\.\.: .*nested"),
     ],
 )
 def test_what_is_no_recording_is_refused(text, words, tmp_path):

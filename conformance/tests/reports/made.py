@@ -96,10 +96,10 @@ def _walk(subject, signs, settings):
     subject.trajectory = Trajectory(signs, [point.scale for point in wanted], got)
     for step, (sign, point) in enumerate(zip(signs, wanted[1:], strict=False), start=1):
         if point.stopped:
-            return subject.expect(subject.refuses("update", handle, sign == "+"), f"step {step}: wanted it to give up")
+            return subject.expect(subject.raises("update", handle, sign == "+"), f"step {step}: expected it to give up")
         handle = subject.update(handle, sign == "+")
         got.append(subject.read_scale(handle))
-        subject.expect(got[-1] == point.scale, f"after step {step}: wanted {point.scale}, got {got[-1]}")
+        subject.expect(got[-1] == point.scale, f"after step {step}: expected {point.scale}, got {got[-1]}")
     return None
 
 
@@ -110,7 +110,7 @@ def _trees(subject):
     }
     handle = subject.create(subject.rule(init_scale=2.0**3))
     subject.scale(handle, tree)
-    subject.expect(not subject.all_finite(tree), "wanted False of a tree with an infinity, got True")
+    subject.expect(not subject.all_finite(tree), "expected False of a tree with an infinity, got True")
 
 
 TREES = Case("trees-are-scaled", "SCALING-scale", 1, "shape: a leaf is lost", _trees)

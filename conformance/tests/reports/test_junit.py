@@ -87,9 +87,9 @@ def test_the_first_line_of_a_reason_is_its_message():
     result = Result("MACHINE-max-scale", "a", Verdict.FAIL, "one\ntwo", 0, "late: three", snippet="print(4)\n")
     (failure,) = parsed(Report(ImplementationInfo(name="x"), (result,))).iter("failure")
     assert failure.get("message") == "one"
-    assert failure.text.splitlines() == ["one", "two", "Clause: MACHINE-max-scale", "Catches: late: three", "", "print(4)"]
+    assert failure.text.splitlines() == ["one", "two", "Clause: MACHINE-max-scale", "Detects: late: three", "", "print(4)"]
     skipped = {case.get("name"): case.find("skipped") for case in parsed(made.report_of(made.Right(level=0))).iter("testcase")}
-    assert skipped["trees-are-scaled"].get("message") == "claims level 0, and this is level 1"
+    assert skipped["trees-are-scaled"].get("message") == "claims level 0; requires level 1"
 
 
 def test_every_character_can_be_told():
@@ -103,5 +103,5 @@ def test_every_character_can_be_told():
         assert root.find("testsuite").get("name") == f"{shown} 1"
         assert root.find(".//testcase").get("name") == shown
         assert root.find(".//property[3]").get("value") == shown
-        text = f"{shown}\nClause: MACHINE-max-scale\nCatches: ".replace("\r", "\n")
+        text = f"{shown}\nClause: MACHINE-max-scale\nDetects: ".replace("\r", "\n")
         assert root.find(".//failure").text.splitlines()[1:] == text.splitlines()

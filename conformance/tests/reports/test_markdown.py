@@ -32,13 +32,13 @@ def test_totals_stand_by_chapter_and_by_level():
         "0 (rule)": {"pass": "8", "fail": "8", "unsupported": ""},
         "1 (tensors)": {"pass": "", "fail": "", "unsupported": "1"},
     }
-    assert "**8 of 16 cases passed**; 8 fail. 1 more is unsupported and was not asked." in text
+    assert "**8 of 16 cases passed**; 8 fail. 1 more is unsupported and was not run." in text
 
 
 def test_every_result_that_is_no_pass_is_told():
     """With its verdict and its message; what was expected stands apart, and what is unsupported is folded away."""
     text = markdown.of(made.every_verdict())
-    failed, rest = text.partition("## Expected not to pass")[::2]
+    failed, rest = text.partition("## Expected failures")[::2]
     expected, folded = rest.partition("<details>")[::2]
     for verdict in Verdict:
         heading = f"### case-{verdict}: {verdict}"
@@ -47,7 +47,7 @@ def test_every_result_that_is_no_pass_is_told():
         assert (f"```text\nwhat {verdict} says\n```" in text) == (verdict not in (Verdict.PASS, Verdict.UNSUPPORTED))
     assert folded.splitlines() == [
         "",
-        "<summary>1 unsupported: not asked, and no passes</summary>",
+        "<summary>1 unsupported: not run, and not counted as passed</summary>",
         "",
         "1 × what unsupported says: case-unsupported",
         "",
@@ -62,9 +62,9 @@ def test_a_failure_has_its_clause_and_sources_and_script():
     law = clauses()["MACHINE-max-scale"]
     assert f"**MACHINE-max-scale**, must: {law.sentence}" in text
     assert [line.removeprefix("> Source: ").strip() for line in text.splitlines() if line.startswith(">")] == list(law.sources)
-    assert "Catches: c" in text
-    assert "run, it did show it:\n\n```python\nprint(1)\n```" in text
-    assert "did **not** show it" in one(snippet="print(1)", reproduced=False)
+    assert "Detects: c" in text
+    assert "when run, it did:\n\n```python\nprint(1)\n```" in text
+    assert "did **not**:" in one(snippet="print(1)", reproduced=False)
     assert "was not run" in one(snippet="print(1)", reproduced=None)
     assert "连续n个steps的梯度都是有限值时" in one(clause="MACHINE-growth-window")
 
@@ -80,9 +80,9 @@ def test_a_right_implementation_has_no_faults_listed():
 def test_unsupported_is_grouped_by_its_reason():
     """Each reason once, with how many cases it keeps from being asked."""
     text = markdown.of(made.report_of(made.Fixed(level=0, capabilities=["time travel"])))
-    assert "18 unsupported: not asked, and no passes" in text
+    assert "18 unsupported: not run, and not counted as passed" in text
     assert "16 × its constants are fixed: walks-gggg, " in text
-    assert "1 × claims level 0, and this is level 1: trees-are-scaled" in text
+    assert "1 × claims level 0; requires level 1: trees-are-scaled" in text
     assert "**0 of 0 cases passed**" in text
 
 
@@ -97,5 +97,5 @@ def test_no_words_break_out_of_their_place():
 
 def test_a_clause_that_is_unknown_is_told_as_such():
     """A report is never refused for it."""
-    assert "**NEW-clause**: a clause that is unknown here." in one(clause="NEW-clause")
+    assert "**NEW-clause**: unknown clause." in one(clause="NEW-clause")
     assert "\n\n**" not in one(clause="", verdict=Verdict.FAIL).partition("### ")[2]

@@ -23,7 +23,7 @@ def test_details_tell_what_was_asked_and_what_came(browser, few):
     assert browser.ask("['h2', '.badge', 'p.message'].map((css) => $(`#details ${css}`).textContent)") == [
         "walks gggo",
         "fail",
-        "after step 2: wanted 2048.0, got 1024.0",
+        "after step 2: expected 2048.0, got 1024.0",
     ]
     assert law.sentence.replace("`", "") in body
     assert browser.ask("texts('.sources li')") == [source.replace("`", "") for source in law.sources]
@@ -71,7 +71,7 @@ def test_the_script_can_be_copied(browser, few):
 def test_whether_the_script_was_run_is_told(browser, few):
     """A script that was run and did not show it is not passed off as one that did, nor one that was not run."""
     browser.stay(few)
-    told = {None: "not run", False: "run, and did not show it", True: "run, and did show it"}
+    told = {None: "not run", False: "run, and did not reproduce the failure", True: "run, and reproduced the failure"}
     for reproduced, words in told.items():
         result = {"snippet": "x"} | ({} if reproduced is None else {"reproduced": reproduced})
         assert f"Without ampscale. It was {words}.Copyx" in browser.ask("snippetSection(arguments[0]).textContent", result)
@@ -106,7 +106,7 @@ def test_a_case_and_an_implementation_have_details_too(browser, few):
     ("fragment", "title", "said"),
     [
         (browsing.LATE, "walks gggg", "after step 2"),
-        ("#case=walks-gggg", "walks gggg", "What came of it"),
+        ("#case=walks-gggg", "walks gggg", "Results"),
         ("#implementation=late-1.0", "late", "9 of 17 passed"),
         ("#case=walks-gggg&implementation=unknown", "Not in this matrix", "walks-gggg unknown"),
         ("#case=unknown", "Not in this matrix", "unknown"),
@@ -139,12 +139,12 @@ def test_the_scale_is_drawn_point_by_point(browser, few):
     """As many points as there are scales, the overflows marked, and the first difference marked where it is."""
     browser.show(few)
     browser.open("walks-gogg", "late-1.0")
-    marks = ["circle.wanted", "circle.got", ".band", ".sign", "line.divergence", "circle.parted", ".rule"]
+    marks = ["circle.wanted", "circle.got", ".band", ".sign", "line.divergence", "circle.divergent", ".rule"]
     assert browser.ask("arguments[0].map((css) => $$(`.trajectory ${css}`).length)", marks) == [5, 5, 1, 4, 1, 1, 4]
     place = "[...css].map((one) => ['cx', 'cy', 'x1', 'y1'].map((name) => Number(one.getAttribute(name))))"
     points, (parted,), (divergence,), rules = (
         browser.ask(place.replace("css", f"$$('.trajectory {css}')"))
-        for css in ("circle.wanted", "circle.parted", "line.divergence", ".rule")
+        for css in ("circle.wanted", "circle.divergent", "line.divergence", ".rule")
     )
     assert divergence[2] == parted[0] == points[4][0]
     # 2^10, 2^10, 2^9, 2^9, 2^10: on the lines of these powers, which lie equally far apart.
@@ -155,11 +155,11 @@ def test_the_scale_is_drawn_point_by_point(browser, few):
     assert heights == [lines[2], lines[2], lines[1], lines[1], lines[2]]
     assert parted[1] == lines[1]
     assert browser.ask("texts('.trajectory .tick')") == ["2⁸", "2⁹", "2¹⁰", "2¹¹", "0", "1", "2", "3", "4"]
-    words = "The scale over 4 steps, 1 overflow. They part after step 4: wanted 1024 = 2¹⁰, got 512 = 2⁹."
+    words = "The scale over 4 steps, 1 overflow. First difference after step 4: expected 1024 = 2¹⁰, got 512 = 2⁹."
     assert browser.ask("[$('.trajectory').getAttribute('aria-label'), $('.chart p').textContent]") == [words, words]
     numbers = browser.ask("texts('.chart tbody tr')")
     assert [len(numbers), numbers[2]] == [5, "2overflow512 = 2⁹ 0x1p+9512 = 2⁹ 0x1p+9"]
-    assert browser.ask("$$('.chart tr').map((row) => row.className).indexOf('parted')") == 5
+    assert browser.ask("$$('.chart tr').map((row) => row.className).indexOf('divergent')") == 5
 
 
 def test_a_scale_without_a_logarithm_has_a_place(browser, few):
@@ -177,7 +177,7 @@ def test_what_passed_does_not_part(browser, few):
     """And where the precisions differ, they part only beyond the float32 in which they were compared."""
     browser.stay(few)
     browser.open("walks-gogg", "right-1.0")
-    assert browser.ask("$$('.divergence, .parted').length") == 0
+    assert browser.ask("$$('.divergence, .divergent').length") == 0
     third, single = 1 / 3, float(np.float32(1 / 3))
     pairs = [([1, 2, 4], [1, 2]), ([1, single, 4], [1, third, 5]), ([1, third], [1, single])]
     assert [browser.ask("divergenceOf(...arguments)", *pair) for pair in pairs] == [None, 2, 1]
@@ -241,4 +241,4 @@ def test_other_values_are_read_too(browser, few):
     assert browser.ask("arguments[0].map((element) => elementOf(...element))", list(told)) == list(told.values())
     array = {"dtype": "float32", "shape": [70000], "runs": [[69999, ["3f800000"]], [1, ["7f800000"]]]}
     assert browser.ask("arrayNode(arguments[0]).textContent", array) == "float32(70000)13f800000 × 69999inf7f800000"
-    assert browser.ask("inFull([[2, ['a', 'b']], [1, ['c']]])") == ["a", "b", "a", "b", "c"]
+    assert browser.ask("decodeRuns([[2, ['a', 'b']], [1, ['c']]])") == ["a", "b", "a", "b", "c"]

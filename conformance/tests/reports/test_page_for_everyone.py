@@ -165,4 +165,4 @@ def test_an_empty_matrix_is_a_page(browser, page):
     browser.errors()
     browser.show(page())
     assert browser.errors() == []
-    assert "No case fits" in browser.ask("$('#matrix').textContent")
+    assert "No case matches" in browser.ask("$('#matrix').textContent")

@@ -73,9 +73,9 @@ def test_one_report_shows_its_messages(browser, one):
     browser.show(one)
     assert browser.ask("$('h1').textContent") == "late 1.0"
     assert browser.ask("$('#lede').textContent").endswith(": 8 of 16 passed, 8 fail; 1 unsupported.")
-    assert browser.ask("$(arguments[0]).textContent", CELL).startswith("failafter step 2: wanted")
+    assert browser.ask("$(arguments[0]).textContent", CELL).startswith("failafter step 2: expected")
     trees = browsing.cell("trees-are-scaled", "late-1.0")
-    assert browser.ask("$(arguments[0]).textContent", trees) == "unsupportedclaims level 0, and this is level 1"
+    assert browser.ask("$(arguments[0]).textContent", trees) == "unsupportedclaims level 0; requires level 1"
     assert browser.ask("$$('.several').map((choice) => choice.checkVisibility())") == [False, False]
 
 
@@ -127,7 +127,7 @@ def test_filters_choose_cases(browser, few):
     browser.choose("[name=text]", "放大")
     assert browser.facts() == ["walks-ggog"]
     browser.choose("[name=text]", "no such words")
-    assert browser.ask("$('#matrix').textContent") == "No case fits these filters."
+    assert browser.ask("$('#matrix').textContent") == "No case matches these filters."
     browser.click("#clear")
     assert browser.facts() == every
     browser.click("[name=verdict][value=crash]")

@@ -66,8 +66,8 @@ def test_a_failing_trace_becomes_a_script_that_fails_so(adapter):
 def test_a_script_has_what_is_needed_and_nothing_else():
     """A heading, helpers that are named, the dataclass with its decorator, comments, steps in a row as a loop."""
     script = script_of(WINDOW, GrowsLate())
-    assert script.startswith("# late 1.0, and MACHINE-growth-window of ampscale's specification:\n# The scale grows inside")
-    parts = ["# The fault that this catches is late: by one step\n", "@dataclass\nclass State:", "def doubled(", "LATE = 1"]
+    assert script.startswith("# late 1.0, and MACHINE-growth-window of ampscale's specification:\n# The scale grows in")
+    parts = ["# Detects: late: by one step\n", "@dataclass\nclass State:", "def doubled(", "LATE = 1"]
     parts += ["def _grown(", "# one step too late", 'for sign in "-+++":']
     parts.append("SimpleNamespace(init_scale=1024.0, growth_factor=2.0, growth_interval=3)")
     assert [part for part in parts if part not in script] == []
@@ -94,11 +94,11 @@ def test_what_has_to_raise_and_does_not_becomes_a_script():
 
     def must_refuse(subject):
         handle = subject.create(subject.rule())
-        subject.expect(subject.refuses("update", handle, True), "wanted it to give up")
+        subject.expect(subject.raises("update", handle, True), "expected an error")
 
     script = script_of(case_of(must_refuse), GrowsLate())
     assert reproduced(script)
-    assert ended(script) == "AssertionError: wanted it to give up"
+    assert ended(script) == "AssertionError: expected an error"
 
 
 def test_a_script_that_does_not_fail_has_not_reproduced_it():
@@ -163,7 +163,7 @@ def test_a_functional_handle_keeps_its_name():
         for _ in range(4):
             handle = subject.update(handle, False)
             subject.read_scale(handle)
-        subject.expect(subject.read_scale(first) == 1.0, "wanted the first")
+        subject.expect(subject.read_scale(first) == 1.0, "expected the first")
 
     script = script_of(case_of(goes_back, "MACHINE-pure"), GrowsLate())
     assert reproduced(script)
@@ -174,11 +174,11 @@ def test_options_go_by_their_names():
     """A cell that is made with a rate is made with it again."""
 
     def step(subject):
-        weights = subject.made([Bits("float32", (1,), (0x40800000,))])
+        weights = subject.to_arrays([Bits("float32", (1,), (0x40800000,))])
         cell = subject.call("create_cell", subject.rule(), weights, learning_rate=0.5)
         outputs = subject.call("train_step", cell, weights)
         subject.expect_same(
-            subject.read(outputs["parameters"], "parameters"), [Bits("float32", (1,), (0x40000000,))], "parameters"
+            subject.to_bits(outputs["parameters"], "parameters"), [Bits("float32", (1,), (0x40000000,))], "parameters"
         )
 
     script = script_of(case_of(step, "STEP-apply"), ForgetsTheRate())

@@ -95,5 +95,5 @@ def test_a_call_without_result_says_so_by_silence():
 def test_equal_rows_have_one_place():
     """In the order in which they came; the order of members makes no difference."""
     table = tables.Table()
-    assert [table.place(row) for row in ([1], {"a": 1, "b": 2}, [1], {"b": 2, "a": 1}, [True], [1.0])] == [0, 1, 0, 1, 2, 3]
+    assert [table.index(row) for row in ([1], {"a": 1, "b": 2}, [1], {"b": 2, "a": 1}, [True], [1.0])] == [0, 1, 0, 1, 2, 3]
     assert table.rows == [[1], {"a": 1, "b": 2}, [True], [1.0]]

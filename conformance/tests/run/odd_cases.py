@@ -9,7 +9,7 @@ from ampscale_conformance.model.case import case
 def is_not_seven_twice(subject):
     """Looks at it again."""
     scale = subject.read_scale(subject.create(subject.rule()))
-    subject.expect(scale != 7, "wanted another scale")
+    subject.expect(scale != 7, "expected another scale")
     subject.expect(scale != 7, "still wanted another scale")
 
 
@@ -17,7 +17,7 @@ def is_not_seven_twice(subject):
 def has_a_logarithm(subject):
     """Cannot be asked of a negative scale."""
     scale = subject.read_scale(subject.create(subject.rule()))
-    subject.expect(scale > 0, "wanted one with a logarithm")
+    subject.expect(scale > 0, "expected one with a logarithm")
     math.log2(scale)
 
 

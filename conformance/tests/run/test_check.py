@@ -21,13 +21,13 @@ def doubles(subject):
     """Grows once."""
     handle = subject.update(subject.create(subject.rule(growth_interval=1)), True)
     got = subject.read_scale(handle)
-    subject.expect(got == 2048.0, f"wanted 2048.0, got {got!r}")
+    subject.expect(got == 2048.0, f"expected 2048.0, got {got!r}")
 
 
 @case("OVERFLOW-all-finite", 1, "no answer: nothing is checked")
 def sees_nothing(subject):
     """Asks of a tree without anything."""
-    subject.expect(subject.all_finite([]), "wanted True, got False")
+    subject.expect(subject.all_finite([]), "expected True, got False")
 
 
 class Scaler(Plain):
@@ -84,9 +84,9 @@ def test_a_method_decides_the_verdict(method):
     said = f"{method} raised ArithmeticError: out of range"
     assert outcome(doing(**{method: raising(ArithmeticError("out of range"))})) == (Verdict.ERROR, said)
     absent = outcome(doing(**{method: raising(NotImplementedError("later"))}))
-    assert absent == (Verdict.FAIL, f"{method} is claimed and not there: later")
+    assert absent == (Verdict.FAIL, f"{method} is claimed but missing: later")
     for nothing in (None, 3):
-        message = f"{method} is claimed and not there: the adapter has no method {method}"
+        message = f"{method} is claimed but missing: the adapter has no method {method}"
         assert outcome(doing(**{method: nothing})) == (Verdict.FAIL, message)
     assert outcome(doing(**{method: raising(Unsupported("no such scaler"))})) == (Verdict.UNSUPPORTED, "no such scaler")
 
@@ -96,11 +96,11 @@ def test_a_scale_decides_the_verdict():
     assert outcome(Scaler()) == (Verdict.PASS, "")
     for value in (2048.0, 2048, np.float32(2048), np.asarray(2048, "float16")):
         assert outcome(doing(read_scale=lambda *_, value=value: value)) == (Verdict.PASS, "")
-    assert outcome(doing(read_scale=lambda *_: 1024.0)) == (Verdict.FAIL, "wanted 2048.0, got 1024.0")
+    assert outcome(doing(read_scale=lambda *_: 1024.0)) == (Verdict.FAIL, "expected 2048.0, got 1024.0")
     for value in ("2048", b"2048", True, None, [2048.0], 2048j, object, np.ones(2)):
         verdict, message = outcome(doing(read_scale=lambda *_, value=value: value))
         assert verdict is Verdict.FAIL, value
-        assert message.startswith("read_scale: wanted a float, got ")
+        assert message.startswith("read_scale: expected a float, got ")
 
 
 def test_an_answer_is_a_bool():
@@ -110,14 +110,14 @@ def test_an_answer_is_a_bool():
     for value in ("yes", 1, None, np.ones(1, bool), np.asarray(1), [True], object):
         verdict, message = outcome(answering(value), sees_nothing)
         assert verdict is Verdict.FAIL, value
-        assert message.startswith("all_finite: wanted a bool or a bool array of shape (), got ")
+        assert message.startswith("all_finite: expected a bool or a bool array of shape (), got ")
 
 
 @pytest.mark.parametrize("hanging", [sleeping, stubborn])
 def test_what_does_not_end_is_ended(hanging):
     """Also where it catches every Exception: what ends it is none."""
     started = time.monotonic()
-    assert outcome(doing(update=hanging), seconds=0.05) == (Verdict.TIMEOUT, "no end after 0.05 s")
+    assert outcome(doing(update=hanging), seconds=0.05) == (Verdict.TIMEOUT, "not finished within 0.05 s")
     assert time.monotonic() - started < 2
 
 
@@ -151,12 +151,12 @@ def test_cases_above_the_level_are_left_out():
 def test_cases_above_the_claim_are_unsupported():
     """They are in the report, and nothing is called; so is a capability of a newer suite, and neither is a failure."""
     report = check(Scaler(capabilities=["telepathy", "resume", "astral"]), cases=[doubles, sees_nothing])
-    message = f"this suite knows no capability 'astral'; it knows {', '.join(CAPABILITIES)}"
+    message = f"unknown capability 'astral'; known are {', '.join(CAPABILITIES)}"
     assert [(result.case, result.verdict, result.message) for result in report.results] == [
         ("capability-astral", "unsupported", message),
         ("capability-telepathy", "unsupported", message.replace("astral", "telepathy")),
         ("doubles", "pass", ""),
-        ("sees-nothing", "unsupported", "claims level 0, and this is level 1"),
+        ("sees-nothing", "unsupported", "claims level 0; requires level 1"),
     ]
     assert (report.results[-1].calls, report.ok) == ((), True)
 
@@ -179,10 +179,10 @@ def test_a_case_is_asked_with_its_capabilities_alone():
         *((Scaler(), level, ValueError, "level must be") for level in (5, -1, "2")),
         *((Scaler(), level, TypeError, "level must be") for level in (True, 1.0)),
         *(
-            (type("It", (), {"info": info})(), None, TypeError, "must have an ImplementationInfo as `info`, got ")
+            (type("It", (), {"info": info})(), None, TypeError, "adapter.info must be an ImplementationInfo, got ")
             for info in (None, {})
         ),
-        (Scaler, None, TypeError, "must be an object, got the class Scaler: call it"),
+        (Scaler, None, TypeError, "adapter must be an object, got the class Scaler; pass Scaler()"),
     ],
 )
 def test_what_cannot_be_checked_is_refused(adapter, level, error, words):

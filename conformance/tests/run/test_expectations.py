@@ -6,7 +6,7 @@ import tomllib
 import pytest
 from ampscale_conformance.model.verdicts import Result, Verdict
 from ampscale_conformance.run.expectations import EXPECTABLE, read
-from ampscale_conformance.run.expectations_update import rewritten
+from ampscale_conformance.run.expectations_update import updated
 
 ENTRY = {"case": "grows", "verdict": "fail", "reason": "late"}
 CLAUSES = {"grows": "MACHINE-growth-window", "grows-again": "MACHINE-growth-window", "backs-off": "MACHINE-backoff"}
@@ -45,29 +45,29 @@ def of(file):
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("case = ", "wanted TOML: "),
-        ("[[expects]]\n", "wanted [[expect]] tables and nothing else, got ['expects']"),
-        ("expect = 3\n", "wanted up to 1000 [[expect]] tables, got expect = 3"),
-        ("expect = ['grows']\n", "wanted up to 1000 [[expect]] tables, got expect = ['grows']"),
-        (table(**ENTRY) + table(**ENTRY, reasons="x"), "entry 2: wanted case, clause, verdict, reason, issue, got ['reasons']"),
-        (table(case="grows", verdict="fail"), "entry 1 (case = 'grows'): wanted a reason, got none"),
-        (table(case="grows", reason="late"), "entry 1 (case = 'grows'): wanted a verdict, got none"),
-        (table(**ENTRY | {"reason": "  "}), "wanted reason as a string of 1 to 2000 characters, got '  '"),
-        (table(**ENTRY | {"case": 3}), "entry 1: wanted case as a string of 1 to 2000 characters, got 3"),
-        (table(verdict="fail", reason="late"), "wanted case or clause, and one of them, got neither"),
-        (table(**ENTRY, clause="MACHINE-*"), "wanted case or clause, and one of them, got case and clause"),
+        ("case = ", "expected TOML: "),
+        ("[[expects]]\n", "expected only [[expect]] tables, got ['expects']"),
+        ("expect = 3\n", "expected at most 1000 [[expect]] tables, got expect = 3"),
+        ("expect = ['grows']\n", "expected at most 1000 [[expect]] tables, got expect = ['grows']"),
+        (table(**ENTRY) + table(**ENTRY, reasons="x"), "entry 2: expected case, clause, verdict, reason, issue, got ['reasons']"),
+        (table(case="grows", verdict="fail"), "entry 1 (case = 'grows'): expected a reason, got none"),
+        (table(case="grows", reason="late"), "entry 1 (case = 'grows'): expected a verdict, got none"),
+        (table(**ENTRY | {"reason": "  "}), "reason must be a string of 1 to 2000 characters, got '  '"),
+        (table(**ENTRY | {"case": 3}), "entry 1: case must be a string of 1 to 2000 characters, got 3"),
+        (table(verdict="fail", reason="late"), "expected either case or clause, got neither"),
+        (table(**ENTRY, clause="MACHINE-*"), "expected either case or clause, got case and clause"),
         (
             table(**ENTRY | {"verdict": "pass"}),
-            "wanted as verdict one of fail, error, timeout, crash, protocol-error, got 'pass'",
+            "verdict must be one of fail, error, timeout, crash, protocol-error, got 'pass'",
         ),
-        (table(**ENTRY | {"verdict": "unsupported"}), "wanted as verdict one of"),
-        (table(**ENTRY, issue="12"), "wanted as issue a URL, got '12'"),
-        (table(**ENTRY | {"reason": "x" * 2001}), "wanted reason as a string of 1 to 2000 characters, got 'xxx"),
-        ("[[expect]]\n" * 1001, "wanted up to 1000 [[expect]] tables, got expect = [{}, {}"),
-        ("x = " + "[" * 10**5, "wanted TOML: "),
-        ("x = " + "9" * 5000, "wanted TOML: "),
+        (table(**ENTRY | {"verdict": "unsupported"}), "verdict must be one of"),
+        (table(**ENTRY, issue="12"), "issue must be a URL, got '12'"),
+        (table(**ENTRY | {"reason": "x" * 2001}), "reason must be a string of 1 to 2000 characters, got 'xxx"),
+        ("[[expect]]\n" * 1001, "expected at most 1000 [[expect]] tables, got expect = [{}, {}"),
+        ("x = " + "[" * 10**5, "expected TOML: "),
+        ("x = " + "9" * 5000, "expected TOML: "),
         ("#" * (2**20 + 1), " must have at most 1048576 bytes, got more"),
-        ("x" * 10**6 + " = 1", "wanted [[expect]] tables and nothing else, got ['xxx"),
+        ("x" * 10**6 + " = 1", "expected only [[expect]] tables, got ['xxx"),
     ],
     ids=lambda text: text[:40],
 )
@@ -79,7 +79,7 @@ def test_what_is_wrong_is_refused(of, file, text, wanted):
     assert wanted in str(caught.value)
     assert len(str(caught.value)) < 400
     file.write_bytes(b"# \xff\n")
-    with pytest.raises(ValueError, match=r"wanted TOML: .*utf-8"):
+    with pytest.raises(ValueError, match=r"expected TOML: .*utf-8"):
         read(file)
 
 
@@ -97,10 +97,15 @@ def test_what_is_expected_is_an_xfail(of):
     ("changes", "came", "verdict", "message"),
     [
         ({"issue": "https://example.org/1"}, "fail", "xfail", "late (https://example.org/1); fail: came"),
-        ({}, "pass", "xpass", "it passes, and expect.toml expects fail: late"),
+        ({}, "pass", "xpass", "passes, but expect.toml expects fail: late"),
         ({}, "crash", "crash", "came (expect.toml expects fail: late)"),  # this is not what a fail excuses
         ({}, "unsupported", "unsupported", "came"),
-        ({"reason": "TODO: say why"}, "fail", "fail", "came (expect.toml expects it, and its reason is to be written)"),
+        (
+            {"reason": "TODO: write the reason"},
+            "fail",
+            "fail",
+            "came (expect.toml expects this, but its reason is not written yet)",
+        ),
         *(({"case": glob}, "fail", "fail", "came") for glob in ("grow", "rows", "GROWS", "backs-*")),
     ],
 )
@@ -133,7 +138,7 @@ def stale(expectations, *results):
 
 def test_an_entry_on_no_case_is_stale(of):
     """The suite knows none of that name."""
-    said = "expect.toml, entry 2 (case = 'shrinks') is stale: there is no such case; take it out"
+    said = "expect.toml, entry 2 (case = 'shrinks') is stale: no case matches; remove it"
     assert stale(of(table(**ENTRY), table(**ENTRY | {"case": "shrinks"}))) == [("expectation-2", said)]
 
 
@@ -172,29 +177,29 @@ verdict = "fail"
 
 def rewrite(file, *results):
     """The new text, the changes, and what was expected of each case in it."""
-    text, changes = rewritten(file, results)
+    text, changes = updated(file, results)
     entries = tomllib.loads(text).get("expect", [])
     return text, changes, [(entry.get("case", entry.get("clause")), entry["verdict"], entry["reason"]) for entry in entries]
 
 
 def test_what_is_new_is_added_with_a_reason_to_be_written(file):
     """Behind the others, whose text stays; one entry for each case, and it is not accepted yet; also where no file was."""
-    assert rewrite(file, result("grows", "timeout"))[2] == [("grows", "timeout", "TODO: say why")]
+    assert rewrite(file, result("grows", "timeout"))[2] == [("grows", "timeout", "TODO: write the reason")]
     file.write_text(KEPT)
     text, changes, entries = rewrite(file, result("grows", "fail"), result("backs-off", "crash"), result("grows-again", "pass"))
     assert text.startswith(KEPT)
-    assert entries == [("grows", "fail", "late"), ("backs-off", "crash", "TODO: say why")]
-    assert changes == ["added: case = 'backs-off', crash; its reason is to be written"]
+    assert entries == [("grows", "fail", "late"), ("backs-off", "crash", "TODO: write the reason")]
+    assert changes == ["added: case = 'backs-off', crash; write its reason"]
     file.write_text(text)
     assert read(file).applied(result("backs-off", "crash")).verdict is Verdict.CRASH
-    assert rewritten(file, [result("grows", "fail"), result("backs-off", "crash")]) == (text, [])
+    assert updated(file, [result("grows", "fail"), result("backs-off", "crash")]) == (text, [])
 
 
 def test_a_long_comment_is_rewritten_in_linear_time(file):
     """Half a million lines, of which none is above an entry."""
     file.write_text("#\n" * 500_000 + "\n" + table(**ENTRY))
     started = time.process_time()
-    assert rewritten(file, [result("grows", "fail")])[1] == []
+    assert updated(file, [result("grows", "fail")])[1] == []
     assert time.process_time() - started < 10
 
 
@@ -202,8 +207,8 @@ def test_a_long_comment_is_rewritten_in_linear_time(file):
     ("results", "why"),
     [
         ([result("grows", "pass")], "now grows: pass"),
-        ([result("grows", "unsupported")], "no case that is supported"),
-        ([], "no case that is supported"),
+        ([result("grows", "unsupported")], "no supported case matches"),
+        ([], "no supported case matches"),
     ],
 )
 def test_what_is_not_true_any_more_goes(file, results, why):
@@ -218,7 +223,7 @@ def test_another_verdict_needs_another_reason(file):
     """The old one was given for something else."""
     file.write_text(KEPT)
     _, changes, entries = rewrite(file, result("grows", "error"))
-    assert entries == [("grows", "error", "TODO: say why")]
+    assert entries == [("grows", "error", "TODO: write the reason")]
     assert [change.partition(":")[0] for change in changes] == ["removed", "added"]
 
 
@@ -236,7 +241,7 @@ def test_a_glob_of_which_a_part_is_true_becomes_its_cases(file):
 def test_entries_that_hide_others_are_rewritten(file):
     """What is unsupported is no reason to change a glob; one that is split no longer hides another; one hidden whole goes."""
     file.write_text(table(case="g*", verdict="fail", reason="late"))
-    assert rewritten(file, [result("grows", "fail"), result("grows-again", "unsupported")])[1] == []
+    assert updated(file, [result("grows", "fail"), result("grows-again", "unsupported")])[1] == []
     file.write_text(
         table(case="g*", verdict="error", reason="first") + table(**ENTRY) + table(case="*-again", verdict="error", reason="x")
     )
@@ -257,4 +262,4 @@ def test_what_is_written_otherwise_is_not_rewritten(file, text):
     """Rather than losing what somebody has written."""
     file.write_text(text)
     with pytest.raises(ValueError, match=r"expect\.toml"):
-        rewritten(file, [result("grows", "pass")])
+        updated(file, [result("grows", "pass")])

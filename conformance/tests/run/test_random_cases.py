@@ -95,8 +95,8 @@ def test_a_case_is_made_small():
     """As few steps as show it, and else the first of what could be drawn."""
     result = found(GrowsOneStepLate)["random-trace"]
     assert result.message.splitlines()[:2] == [
-        "after step 1: wanted 512.0, by MACHINE-growth-window, got 256.0",
-        f"seed {SEED}; as a case of spec/vectors/machine.json:",
+        "after step 1: expected scale 512.0 (MACHINE-growth-window), got 256.0",
+        f"seed {SEED}; as a test vector for spec/vectors/machine.json:",
     ]
     case, _ = vector(result)
     assert (case["finite"], case["clauses"]) == ("+", ["MACHINE-growth-window", "MACHINE-growth-factor"][: len(case["clauses"])])
@@ -166,7 +166,7 @@ def test_kinds_that_cannot_be_asked_are_told():
     assert [result.case for result in random_results(Plain("torch", 1, ()), SEED, 0, examples=1)] == ["random-trace"]
     results = {result.case: result for result in random_results(Plain("torch", 0, ()), SEED, examples=1)}
     assert [result.verdict for result in results.values()] == ["pass", "unsupported", "unsupported", "unsupported"]
-    assert results["random-scale"].message == "claims level 0, and this is level 1"
+    assert results["random-scale"].message == "claims level 0; requires level 1"
 
     class Choosy(Plain):
         def create(self, rule, **options):
@@ -239,4 +239,4 @@ def test_what_changes_its_mind_has_failed():
 
     [result] = random_results(Moody("torch", 0, ()), SEED, 0)
     assert result.verdict is Verdict.FAIL
-    assert "; and when it was asked again, it did something else\n" in result.message
+    assert "; not reproducible: the same case gave another result when repeated\n" in result.message

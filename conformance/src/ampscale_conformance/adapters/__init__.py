@@ -1,13 +1,13 @@
 """
-Adapters that ship: the published scalers as they are installed, and ampscale's own.
+Shipped adapters: the published scalers as installed, and ampscale's own.
 
-A module is imported when it is asked for, and the library that it speaks to when it is first used. In an environment without
-that library the module can still be imported; its adapter says no version and cannot be run.
+An adapter's module is imported on request, and its library at the first use. Without the library the module can still be
+imported; its adapter has an empty version and cannot run.
 """
 
 from importlib.metadata import PackageNotFoundError, version
 
-# By name: where each one is, as `python -m ampscale_conformance` takes it.
+# Location of each adapter by name, in the form that `python -m ampscale_conformance` accepts.
 SHIPPED = {
     "ampscale-numpy": "ampscale_conformance.adapters.ampscale.backends:NUMPY",
     "ampscale-torch": "ampscale_conformance.adapters.ampscale.backends:TORCH",
@@ -36,7 +36,7 @@ SHIPPED = {
 
 
 def version_of(distribution: str) -> str:
-    """The version that is installed here; empty where there is none."""
+    """Return the installed version of a distribution; "" if it is not installed."""
     try:
         return version(distribution)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What adapters of one kind have in common. A snippet takes along what its adapter uses of it."""
+"""Base classes of adapters. A snippet includes the parts that its adapter uses."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,138 +7,138 @@ from ..model.adapter import Unsupported
 from ..model.bits import arrays, map_tree
 
 
-def lacking(reason: str) -> Any:
-    """A method that the implementation does not have, and why."""
+def unavailable(reason: str) -> Any:
+    """Return a method that raises Unsupported with this reason."""
 
-    def refused(*_: Any, **__: Any) -> Any:
+    def unsupported(*_: Any, **__: Any) -> Any:
         raise Unsupported(reason)
 
-    return refused
+    return unsupported
 
 
-def refuse_factors_of_1(rule: Any, who: str) -> None:
-    """Unsupported where a factor is 1, which a constructor refuses."""
+def reject_factors_of_1(rule: Any, name: str) -> None:
+    """Raise Unsupported if a factor is 1, which the published constructor rejects."""
     if rule.growth_factor <= 1 or rule.backoff_factor >= 1:
-        raise Unsupported(f"{who} takes no factor of 1")
+        raise Unsupported(f"{name} does not accept a factor of 1")
 
 
 class StateDict:
-    """An object that is saved and loaded as its own state dict."""
+    """Scaler that is saved and loaded as its state dict."""
 
     def save(self, scaler: Any) -> Any:
-        """Its state dict."""
+        """Return its state dict."""
         return scaler.state_dict()
 
     def load(self, rule: Any, saved: Any) -> Any:
-        """A new one that loads it."""
-        scaler = self.create(rule)  # type: ignore[attr-defined]  # of an heir
+        """Return a new scaler with this state dict."""
+        scaler = self.create(rule)  # type: ignore[attr-defined]  # defined by the subclass
         scaler.load_state_dict(saved)
         return scaler
 
 
 class Scaler:
-    """An object that scales and unscales trees itself."""
+    """Scaler with `scale` and `unscale` methods for trees."""
 
     def scale(self, scaler: Any, tree: Any) -> Any:
-        """Its own."""
+        """Call `scale`."""
         return scaler.scale(tree)
 
     def unscale(self, scaler: Any, tree: Any) -> Any:
-        """Its own."""
+        """Call `unscale`."""
         return scaler.unscale(tree)
 
 
 class StepCell:
-    """A training cell, which scales, unscales, checks and steps inside."""
+    """Training cell, which scales, unscales, checks and steps inside."""
 
-    scale = lacking("the cell has no scale to be called")
-    unscale = lacking("the cell has no unscale to be called")
-    all_finite = lacking("the cell has no all_finite to be called")
-    add_optimizer = update_scale = lacking("the cell is no scaler of a hand-written loop")
+    scale = unavailable("the cell has no scale method")
+    unscale = unavailable("the cell has no unscale method")
+    all_finite = unavailable("the cell has no all_finite method")
+    add_optimizer = update_scale = unavailable("the cell is not a scaler for hand-written loops")
 
 
 class LoopScaler(StateDict):
     """
-    A scaler of a hand-written loop, which unscales through an optimizer alone: a tree is given to one that is thrown away.
+    Scaler for hand-written loops that unscales only through an optimizer; a tree is unscaled with a temporary one.
 
-    Its heirs say how scalers, tensors, parameters and optimizers are made.
+    Subclasses define how scalers, tensors, parameters and optimizers are created.
     """
 
     who = "it"
-    scaler_with: Callable[..., Any]  # by its scale and other constants
-    tensor: Callable[[float], Any]  # one number
-    parameters_from: Callable[[Sequence[Any]], list[Any]]  # copies of tensors; Unsupported where they cannot be unscaled
-    sgd: Callable[..., Any]  # over parameters, by its learning rate and momentum
-    parameters_of: Callable[[Any], list[Any]]  # of an optimizer
+    scaler_with: Callable[..., Any]  # creates a scaler from its scale and other constants
+    tensor: Callable[[float], Any]  # creates a tensor of one number
+    parameters_from: Callable[[Sequence[Any]], list[Any]]  # copies tensors; raises Unsupported if they cannot be unscaled
+    sgd: Callable[..., Any]  # creates an optimizer from parameters, learning rate and momentum
+    parameters_of: Callable[[Any], list[Any]]  # returns the parameters of an optimizer
 
     def update(self, scaler: Any, finite: bool) -> None:
-        """One step of an optimizer whose only gradient is finite, or not."""
+        """Step an optimizer with a single gradient, which is finite or not."""
         scaler.step(self.optimizer_with([self.tensor(0.0 if finite else float("inf"))]))
         self.update_scale(scaler)
 
     def scale(self, scaler: Any, tree: Any) -> Any:
-        """Each tensor as a loss is scaled."""
+        """Scale each tensor like a loss."""
         return map_tree(scaler.scale, tree)
 
     def unscale(self, scaler: Any, tree: Any) -> Any:
-        """As the gradients of an optimizer, by another scaler with this scale: `unscale_` would be remembered."""
+        """Unscale as the gradients of an optimizer, with another scaler of the same scale, since `unscale_` changes its state."""
         optimizer = self.optimizer_with(arrays(tree))
-        self.scaler_with(self.read_scale(scaler)).unscale_(optimizer)  # type: ignore[attr-defined]  # of an heir
+        self.scaler_with(self.read_scale(scaler)).unscale_(optimizer)  # type: ignore[attr-defined]  # defined by the subclass
         unscaled = iter(self.get_gradients(scaler, optimizer))
         return map_tree(lambda _: next(unscaled), tree)
 
     def add_optimizer(self, scaler: Any, parameters: Sequence[Any]) -> Any:
-        """Plain SGD."""
+        """Return plain SGD."""
         return self.sgd(self.parameters_from(parameters))
 
     def optimizer_with(self, gradients: Sequence[Any]) -> Any:
-        """One over some parameters, with these gradients."""
+        """Return an optimizer over some parameters with these gradients."""
         optimizer = self.add_optimizer(None, gradients)
         self.set_gradients(None, optimizer, gradients)
         return optimizer
 
     def set_gradients(self, scaler: Any, optimizer: Any, gradients: Sequence[Any]) -> None:
-        """As a backward pass leaves them."""
+        """Set gradients as a backward pass does."""
         for parameter, gradient in zip(self.parameters_of(optimizer), gradients, strict=True):
             parameter.grad = None if gradient is None else self.copied(gradient)
 
     def get_gradients(self, scaler: Any, optimizer: Any) -> list[Any]:
-        """In the parameters' order."""
-        return [None if each.grad is None else self.copied(each.grad) for each in self.parameters_of(optimizer)]
+        """Return the gradients in the order of the parameters."""
+        return [None if parameter.grad is None else self.copied(parameter.grad) for parameter in self.parameters_of(optimizer)]
 
     def get_parameters(self, scaler: Any, optimizer: Any) -> list[Any]:
-        """Detached."""
+        """Return detached copies."""
         return [self.copied(parameter.detach()) for parameter in self.parameters_of(optimizer)]
 
     def copied(self, tensor: Any) -> Any:
-        """A tensor of its own."""
+        """Return a copy of a tensor."""
         return tensor.clone()
 
     def unscale_(self, scaler: Any, optimizer: Any) -> None:
-        """Its own."""
+        """Call `unscale_`."""
         scaler.unscale_(optimizer)
 
     def step(self, scaler: Any, optimizer: Any) -> Any:
-        """Its own."""
+        """Call `step`."""
         return scaler.step(optimizer)
 
     def update_scale(self, scaler: Any) -> None:
-        """Its own."""
+        """Call `update`."""
         scaler.update()
 
 
 class Compilable:
-    """A functional implementation on JAX, whose steps are under `jax.jit` if it *compiles*."""
+    """Functional implementation on JAX, compiled with `jax.jit` if *compiles* is set."""
 
     def __init__(self, compiles: bool = False) -> None:
         self.compiles = compiles
 
     def compiled(self) -> Any:
-        """Under `jax.jit`."""
+        """Return the compiled form."""
         return type(self)(compiles=True)
 
     def ready(self, function: Any, **options: Any) -> Any:
-        """The function, under `jax.jit` if that is asked for."""
+        """Return the function, compiled if *compiles* is set."""
         import jax
 
         return jax.jit(function, **options) if self.compiles else function

@@ -1,4 +1,4 @@
-"""DeepSpeed: `DynamicLossScaler` of ZeRO, in a process group of one."""
+"""DeepSpeed: `DynamicLossScaler` of ZeRO, in a process group of one process."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from . import version_of
 
 
 class DeepSpeed:
-    """It moves a scale; the optimizers around it scale, unscale and check. A checkpoint holds the object itself."""
+    """Scaler that only updates a scale; DeepSpeed's optimizers scale, unscale and check. Checkpoints pickle the object."""
 
     info = ImplementationInfo(
         name="DeepSpeed DynamicLossScaler",
@@ -19,7 +19,7 @@ class DeepSpeed:
     )
 
     def create(self, rule: Any) -> Any:
-        """With a rule's constants."""
+        """Create a scaler with the constants of a rule."""
         from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
 
         join_a_group_of_one()
@@ -33,19 +33,19 @@ class DeepSpeed:
         )
 
     def update(self, scaler: Any, finite: bool) -> None:
-        """Its own word for it."""
+        """Call `update_scale`."""
         scaler.update_scale(not finite)
 
     def read_scale(self, scaler: Any) -> float:
-        """Its own."""
+        """Read `loss_scale`."""
         return scaler.loss_scale  # type: ignore[no-any-return]
 
     def save(self, scaler: Any) -> Any:
-        """Its attributes, which are all that its checkpoints, pickles of the object, hold of it."""
+        """Return its attributes, which are what a checkpoint, a pickle of the object, contains."""
         return dict(vars(scaler))
 
     def load(self, rule: Any, saved: Any) -> Any:
-        """A scaler with these attributes."""
+        """Return a scaler with these attributes."""
         scaler = self.create(rule)
         vars(scaler).update(saved)
         return scaler
@@ -53,9 +53,9 @@ class DeepSpeed:
 
 def join_a_group_of_one() -> None:
     """
-    A process group of this process alone, once: the scaler asks for its rank when it logs.
+    Initialize a process group of this process alone, once: the scaler requires a rank to log.
 
-    For a group on CPUs DeepSpeed first compiles a way to share memory with others, of whom there is none.
+    For a group on CPUs, DeepSpeed would first compile a shared-memory extension, which one process does not need.
     """
     import logging
     import os

@@ -1,15 +1,15 @@
-"""flax: `DynamicScale`, whose scale moves inside its `value_and_grad`; eagerly, and under `jax.jit` as its page has it."""
+"""flax: `DynamicScale`, whose `value_and_grad` updates the scale; eager, and under `jax.jit` as in its documentation."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from . import version_of
-from .base import Compilable, lacking
+from .base import Compilable, unavailable
 
 
 class Flax(Compilable):
-    """It scales, differentiates, unscales, checks and moves in one call, and leaves the update to the loop."""
+    """Scale that scales, differentiates, unscales, checks and updates in one call, and leaves the optimizer to the loop."""
 
     info = ImplementationInfo(
         name="flax DynamicScale",
@@ -20,13 +20,13 @@ class Flax(Compilable):
         preset="flax",
         arrays="jax",
     )
-    scale = lacking("flax scales inside value_and_grad")
-    unscale = lacking("flax unscales inside value_and_grad")
-    all_finite = lacking("flax checks inside value_and_grad")
-    add_optimizer = update_scale = lacking("flax has no scaler of a hand-written loop with optimizers")
+    scale = unavailable("flax scales inside value_and_grad")
+    unscale = unavailable("flax unscales inside value_and_grad")
+    all_finite = unavailable("flax checks inside value_and_grad")
+    add_optimizer = update_scale = unavailable("flax has no scaler for hand-written loops with optimizers")
 
     def create(self, rule: Any) -> Any:
-        """Its interval is one less than the steps that it takes to grow."""
+        """Create a scale. flax's growth interval is one less than the number of steps until a growth."""
         from flax.training.dynamic_scale import DynamicScale
 
         return DynamicScale(
@@ -38,31 +38,31 @@ class Flax(Compilable):
         )
 
     def update(self, scale: Any, finite: bool) -> Any:
-        """A loss whose gradient is finite, or not."""
-        return self.ready(moved)(scale, 0.0 if finite else float("inf"))
+        """Differentiate a loss whose gradient is finite or not."""
+        return self.ready(updated)(scale, 0.0 if finite else float("inf"))
 
     def read_scale(self, scale: Any) -> float:
-        """Its field."""
+        """Return its field."""
         return float(scale.scale)
 
     def save(self, scale: Any) -> Any:
-        """As flax saves what it holds: in bytes."""
+        """Return the bytes that flax serializes."""
         from flax import serialization
 
         return serialization.to_bytes(scale)
 
     def load(self, rule: Any, saved: Any) -> Any:
-        """Into a new one."""
+        """Return a new scale with the serialized state."""
         from flax import serialization
 
         return serialization.from_bytes(self.create(rule), saved)
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: float) -> Any:
-        """What a loop holds."""
+        """Return the objects of a loop."""
         return {"scale": self.create(rule), "parameters": list(parameters), "learning_rate": learning_rate}
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """The loop of its page."""
+        """Run the documented loop."""
         scale = float(cell["scale"].scale)
         cell["scale"], finite, loss, cell["parameters"] = self.ready(stepped)(
             cell["scale"], cell["parameters"], list(data), cell["learning_rate"]
@@ -76,38 +76,38 @@ class Flax(Compilable):
         }
 
     def update_replicas(self, scales: Sequence[Any], finite: Sequence[bool]) -> list[Any]:
-        """With an axis name it averages the gradients over all ranks; here they are mapped over."""
+        """Map over the replicas with an axis name, over which flax averages the gradients."""
         import jax
         import jax.numpy as jnp
 
         slopes = jnp.asarray([0.0 if flag else jnp.inf for flag in finite])
         together = jax.tree.map(lambda *values: jnp.stack(values), *scales)
-        after = jax.vmap(lambda scale, slope: moved(scale, slope, "ranks"), axis_name="ranks")(together, slopes)
+        after = jax.vmap(lambda scale, slope: updated(scale, slope, "replicas"), axis_name="replicas")(together, slopes)
         return [jax.tree.map(lambda value, rank=rank: value[rank], after) for rank in range(len(slopes))]
 
 
-def moved(scale: Any, slope: Any, axis_name: str | None = None) -> Any:
-    """The next scale, for a loss whose gradient is *slope*."""
+def updated(scale: Any, slope: Any, axis_name: str | None = None) -> Any:
+    """Return the next scale for a loss whose gradient is *slope*."""
     import jax.numpy as jnp
 
     return scale.value_and_grad(lambda weight: weight * slope, axis_name=axis_name)(jnp.zeros(())).dynamic_scale
 
 
 def stepped(scale: Any, parameters: list[Any], data: list[Any], learning_rate: float) -> tuple[Any, Any, Any, list[Any]]:
-    """The next scale, whether the gradients were finite, the loss, and the parameters after plain SGD."""
+    """Return the next scale, the finite flag, the loss, and the parameters after plain SGD."""
     import jax
     import jax.numpy as jnp
 
     def loss_of(values: list[Any]) -> Any:
-        return sum((value * given).sum() for value, given in zip(values, data, strict=True))
+        return sum((value * entry).sum() for value, entry in zip(values, data, strict=True))
 
     scale, finite, loss, gradients = scale.value_and_grad(loss_of)(parameters)
-    taken = jax.tree.map(
+    new_parameters = jax.tree.map(
         lambda value, gradient: jnp.where(finite, value - learning_rate * gradient, value).astype(value.dtype),
         parameters,
         gradients,
     )
-    return scale, finite, loss, taken
+    return scale, finite, loss, new_parameters
 
 
 ADAPTER = Flax()

@@ -1,14 +1,14 @@
-"""jmp: `DynamicLossScale` and `all_finite`, eagerly; compiled, it loses the minimum that it was given."""
+"""jmp: `DynamicLossScale` and `all_finite`, eager. When compiled, it ignores its minimum."""
 
 from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from . import version_of
-from .base import Compilable, Scaler, lacking
+from .base import Compilable, Scaler, unavailable
 
 
 class Jmp(Compilable, Scaler):
-    """A scale that is a pytree, which every loop hands through its step."""
+    """Scale that is a pytree, which a loop passes through its step."""
 
     info = ImplementationInfo(
         name="jmp DynamicLossScale",
@@ -19,11 +19,11 @@ class Jmp(Compilable, Scaler):
         preset="jmp",
         arrays="jax",
     )
-    add_optimizer = update_scale = lacking("jmp has no scaler that holds optimizers")
-    create_cell = lacking("jmp has no step of its own: see the adapter optax")
+    add_optimizer = update_scale = unavailable("jmp has no scaler that holds optimizers")
+    create_cell = unavailable("jmp has no training step; see the adapter optax")
 
     def create(self, rule: Any) -> Any:
-        """With a rule's constants."""
+        """Create a scale with the constants of a rule."""
         import jax.numpy as jnp
         import jmp
 
@@ -35,33 +35,33 @@ class Jmp(Compilable, Scaler):
         )
 
     def update(self, scale: Any, finite: bool) -> Any:
-        """Its own word for it."""
+        """Call `adjust`."""
         import jax.numpy as jnp
 
         return self.ready(adjusted)(scale, jnp.asarray(finite))
 
     def read_scale(self, scale: Any) -> float:
-        """Its field."""
+        """Return its field."""
         return float(scale.loss_scale)
 
     def all_finite(self, tree: Any) -> Any:
-        """Its own."""
+        """Call `all_finite`."""
         import jmp
 
         return jmp.all_finite(tree)
 
     def step_on_arrays(self, scale: Any, tree: Any) -> Any:
-        """The middle of the loop in its docstring."""
+        """Run the middle part of the loop in its docstring."""
         return self.ready(unscaled_and_adjusted)(scale, tree)
 
 
 def adjusted(scale: Any, finite: Any) -> Any:
-    """The next scale."""
+    """Return the next scale."""
     return scale.adjust(finite)
 
 
 def unscaled_and_adjusted(scale: Any, tree: Any) -> Any:
-    """The next scale, and the gradients."""
+    """Return the next scale, and the gradients."""
     import jmp
 
     gradients = scale.unscale(tree)

@@ -1,7 +1,7 @@
 """
-Keras 3: `LossScaleOptimizer` on JAX, through `stateless_apply` under `jax.jit`, as Keras's own trainer has it there.
+Keras 3: `LossScaleOptimizer` on JAX, through `stateless_apply` under `jax.jit`, as in Keras's own trainer.
 
-Its `apply` cannot be called there: it assigns within `cond`, which JAX traces.
+`apply` cannot be called on JAX: it assigns variables inside `cond`, which JAX traces.
 """
 
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from . import version_of
-from .base import lacking
+from .base import unavailable
 
 
 class Keras:
-    """An optimizer around plain SGD. It unscales and checks inside, where nobody else can ask it to."""
+    """Optimizer around plain SGD. It unscales and checks inside `apply`."""
 
     info = ImplementationInfo(
         name="Keras LossScaleOptimizer",
@@ -24,38 +24,38 @@ class Keras:
         preset="keras",
         arrays="jax",
     )
-    unscale = lacking("Keras unscales inside apply")
-    all_finite = lacking("Keras checks inside apply")
-    add_optimizer = update_scale = lacking("Keras has no scaler beside its optimizer")
+    unscale = unavailable("Keras unscales inside apply")
+    all_finite = unavailable("Keras checks inside apply")
+    add_optimizer = update_scale = unavailable("Keras has no scaler besides its optimizer")
 
     def create(self, rule: Any) -> Any:
-        """With one variable."""
+        """Return an optimizer with one variable."""
         import jax.numpy as jnp
 
         return optimizer_over([jnp.zeros(())], rule)
 
-    def update(self, held: Any, finite: bool) -> Any:
-        """Applies one gradient."""
+    def update(self, state: Any, finite: bool) -> Any:
+        """Apply one gradient."""
         import jax.numpy as jnp
 
-        return applied(held, [jnp.asarray(0.0 if finite else jnp.inf)])
+        return applied(state, [jnp.asarray(0.0 if finite else jnp.inf)])
 
-    def read_scale(self, held: Any) -> float:
-        """Its variable."""
-        return float(value_of("dynamic_scale", held))
+    def read_scale(self, state: Any) -> float:
+        """Return the value of its variable."""
+        return float(value_of("dynamic_scale", state))
 
-    def scale(self, held: Any, tree: Any) -> Any:
-        """Each array as a loss is scaled."""
+    def scale(self, state: Any, tree: Any) -> Any:
+        """Scale each array like a loss."""
         import jax
 
-        return jax.tree.map(lambda loss: scaled(loss, held), tree)
+        return jax.tree.map(lambda loss: scaled(loss, state), tree)
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: float, momentum: float = 0.0) -> Any:
-        """The optimizer in a place of its own, since a cell is changed."""
+        """Return the optimizer in a mutable container, since a cell is changed in place."""
         return [optimizer_over(parameters, rule, learning_rate, momentum)]
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """A step was taken where its count of iterations moved."""
+        """Run one step; it was applied if the count of iterations changed."""
         before = cell[0]
         loss, gradients = differentiated(before, list(data))
         cell[0] = applied(before, gradients)
@@ -65,7 +65,7 @@ class Keras:
 def optimizer_over(
     values: Sequence[Any], rule: Any, learning_rate: float = 1.0, momentum: float = 0.0
 ) -> tuple[Any, Any, list[Any], list[Any]]:
-    """The optimizer, its compiled step, the values of its variables, and those that it moves."""
+    """Return the optimizer, its compiled step, the values of its variables, and those of the trained variables."""
     import os
 
     import jax
@@ -77,46 +77,46 @@ def optimizer_over(
     inner = keras.optimizers.SGD(learning_rate, momentum=momentum)
     optimizer = keras.optimizers.LossScaleOptimizer(inner, rule.init_scale, rule.growth_interval)
     optimizer.build(variables)
-    own, moved = [variable.value for variable in optimizer.variables], [variable.value for variable in variables]
-    return optimizer, jax.jit(optimizer.stateless_apply), own, moved
+    own, values = [variable.value for variable in optimizer.variables], [variable.value for variable in variables]
+    return optimizer, jax.jit(optimizer.stateless_apply), own, values
 
 
-def applied(held: Any, gradients: list[Any]) -> tuple[Any, Any, list[Any], list[Any]]:
-    """After one step."""
-    optimizer, apply, own, values = held
+def applied(state: Any, gradients: list[Any]) -> tuple[Any, Any, list[Any], list[Any]]:
+    """Return the state after one step."""
+    optimizer, apply, own, values = state
     values, own = apply(own, gradients, values)
     return optimizer, apply, own, values
 
 
-def scaled(loss: Any, held: Any) -> Any:
-    """A loss times the scale among these values, as Keras's own JAX trainer has it."""
+def scaled(loss: Any, state: Any) -> Any:
+    """Return a loss times the current scale, as Keras's own JAX trainer computes it."""
     import keras
 
-    optimizer, _, own, _ = held
+    optimizer, _, own, _ = state
     with keras.StatelessScope(state_mapping=zip(optimizer.variables, own, strict=True)):
         return optimizer.scale_loss(loss)
 
 
-def differentiated(held: Any, data: list[Any]) -> tuple[Any, list[Any]]:
-    """The loss of the linear network, and its scaled gradients."""
+def differentiated(state: Any, data: list[Any]) -> tuple[Any, list[Any]]:
+    """Return the loss of the linear network, and its scaled gradients."""
     import jax
 
     def both(values: list[Any]) -> Any:
-        products = [(value.astype("float32") * given.astype("float32")).sum() for value, given in zip(values, data, strict=True)]
-        return scaled(sum(products), held), sum(products)
+        products = [(value.astype("float32") * entry.astype("float32")).sum() for value, entry in zip(values, data, strict=True)]
+        return scaled(sum(products), state), sum(products)
 
-    gradients, loss = jax.grad(both, has_aux=True)(held[3])
+    gradients, loss = jax.grad(both, has_aux=True)(state[3])
     return loss, gradients
 
 
-def value_of(name: str, held: Any) -> Any:
-    """The value of the variable of this name; the inner optimizer's come last."""
-    optimizer, _, own, _ = held
+def value_of(name: str, state: Any) -> Any:
+    """Return the value of the first variable with this name; those of the inner optimizer come last."""
+    optimizer, _, own, _ = state
     return {variable.name: value for variable, value in zip(optimizer.variables, own, strict=True)}[name]
 
 
 def outputs(before: Any, after: Any, loss: Any) -> dict[str, Any]:
-    """In Python's numbers."""
+    """Return the outputs as Python numbers."""
     return {
         "parameters": list(after[3]),
         "finite": int(value_of("iteration", after)) > int(value_of("iteration", before)),

@@ -1,7 +1,7 @@
 """
-Finds an adapter by its name: "pkg.mod:NAME" in a module, one that ships with ampscale, or one that another package brings.
+Loading of adapters by name: "pkg.mod:NAME" in a module, a shipped adapter, or one provided by another package.
 
-A package brings an adapter with an entry point of the group `GROUP`: its name, and "pkg.mod:NAME" as its value.
+A package provides an adapter by an entry point in the group `GROUP`, with "pkg.mod:NAME" as its value.
 """
 
 import sys
@@ -17,45 +17,45 @@ from ..model.adapter import Adapter, ImplementationInfo
 from . import SHIPPED
 
 GROUP = "ampscale.conformance"
-_found: dict[str, Adapter] = {}  # by the names that they were found by
+_loaded: dict[str, Adapter] = {}  # by the names that `find` was called with
 
 
-class NotFound(ValueError):  # noqa: N818 - the name says it
-    """There is no such adapter, or it cannot be loaded: what was wanted, and what came."""
+class NotFound(ValueError):  # noqa: N818 - part of the interface of find
+    """Raised if an adapter does not exist or cannot be loaded."""
 
 
 def find(name: str, folder: Path | None = None) -> Adapter:
     """
-    The adapter of this name.
+    Return the adapter with this name.
 
     Args:
-        name: "pkg.mod:NAME", where NAME is an adapter, or a class or function that makes one and takes nothing; or the name
-            of an installed adapter.
-        folder: Where modules are looked for first; by default the current directory.
+        name: "pkg.mod:NAME", where NAME is an adapter, or a class or function without parameters that returns one; or the
+            name of an installed adapter.
+        folder: Folder that is searched first for modules; the current directory by default.
 
     Raises:
-        NotFound: There is none.
+        NotFound: The adapter does not exist or cannot be loaded.
     """
     module, colon, path = name.partition(":")
     if not colon:
         return _adapter(_installed(name), name)
     if not module or not path:
-        raise NotFound(f"wanted an adapter as pkg.mod:NAME, got {name!r}")
+        raise NotFound(f"expected an adapter as pkg.mod:NAME, got {name!r}")
     _make_importable(folder or Path.cwd())
     return _adapter(_attribute(_imported(module, name), path, name), name)
 
 
 def name_of(adapter: Adapter) -> str:
-    """The name under which `find` finds this adapter: that by which it was found, or its class's."""
+    """Return a name under which `find` finds this adapter: the one used before, or that of its class."""
     kind = type(adapter)
     module = getattr(sys.modules.get(kind.__module__), "__dict__", {})
     own = {f"{kind.__module__}:{name}": value for name, value in module.items()}
-    names = (name for name, value in (own | _found).items() if value is adapter)
+    names = (name for name, value in (own | _loaded).items() if value is adapter)
     return next(names, f"{kind.__module__}:{kind.__qualname__}")
 
 
 def installed() -> Sequence[EntryPoint]:
-    """The adapters that ship with ampscale, and those of other packages in the order of their names."""
+    """Return the entry points of the shipped adapters, and then those of other packages, sorted by name."""
     shipped = [EntryPoint(name, value, GROUP) for name, value in SHIPPED.items()]
     others = {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in SHIPPED}
     return [*shipped, *(others[name] for name in sorted(others))]
@@ -66,7 +66,7 @@ def _installed(name: str) -> Any:
         if entry.name == name:
             return _attribute(_imported(entry.module, name), entry.attr, name)
     known = ", ".join(entry.name for entry in installed()) or "none"
-    raise NotFound(f"no installed adapter is called {name!r} (installed: {known}), and one in a module is written pkg.mod:NAME")
+    raise NotFound(f"no installed adapter is named {name!r} (installed: {known}); an adapter in a module is written pkg.mod:NAME")
 
 
 def _make_importable(folder: Path) -> None:
@@ -79,36 +79,36 @@ def _imported(module: str, name: str) -> Any:
         return import_module(module)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-            raise NotFound(f"{name}: there is no module {error.name} in {Path.cwd()} or among what is installed") from None
-        raise NotFound(f"{name}: importing {module} raised {_told(error)}") from error
+            raise NotFound(f"{name}: no module {error.name} in {Path.cwd()} or in the installed packages") from None
+        raise NotFound(f"{name}: importing {module} raised {_error_text(error)}") from error
 
 
 def _attribute(module: Any, path: str, name: str) -> Any:
     try:
         return attrgetter(path)(module)
     except AttributeError:
-        has = [each for each in vars(module) if not each.startswith("_")]
-        raise NotFound(f"{name}: {module.__name__} has no {path}; it has {', '.join(has) or 'no public name'}") from None
+        names = [public for public in vars(module) if not public.startswith("_")]
+        raise NotFound(f"{name}: {module.__name__} has no {path}; it has {', '.join(names) or 'no public name'}") from None
 
 
-def _adapter(found: Any, name: str) -> Adapter:
-    """*found*, or what it makes; `name_of` has its name from then on."""
-    made = found
-    if callable(found) and (isinstance(found, type) or not hasattr(found, "info")):
+def _adapter(value: Any, name: str) -> Adapter:
+    """Return *value*, or what it returns when called, and store its name for `name_of`."""
+    adapter = value
+    if callable(value) and (isinstance(value, type) or not hasattr(value, "info")):
         try:
-            made = found()
+            adapter = value()
         except (Exception, SystemExit) as error:
-            raise NotFound(f"{name}: calling it without arguments raised {_told(error)}") from error
-    info = getattr(made, "info", None)
+            raise NotFound(f"{name}: calling it without arguments raised {_error_text(error)}") from error
+    info = getattr(adapter, "info", None)
     if not isinstance(info, ImplementationInfo):
-        raise NotFound(f"{name}: wanted an adapter, whose info is an ImplementationInfo, got {made!r} with the info {info!r}")
-    _found[name] = made  # any object with an info is taken for an adapter
-    return _found[name]
+        raise NotFound(f"{name}: expected an adapter with an ImplementationInfo as info, got {adapter!r} with the info {info!r}")
+    _loaded[name] = adapter  # any object with an info counts as an adapter
+    return _loaded[name]
 
 
-def _told(error: BaseException) -> str:
-    """The error, and the last line of somebody's file that it passed."""
+def _error_text(error: BaseException) -> str:
+    """Return the error, with the last line of user code that it passed."""
     frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
     outside = [frame for frame in frames if frame.filename != __file__ and "importlib" not in frame.filename]
-    place = f" ({outside[-1].filename}, line {outside[-1].lineno})" if outside else ""
-    return f"{type(error).__name__}: {error}{place}"
+    location = f" ({outside[-1].filename}, line {outside[-1].lineno})" if outside else ""
+    return f"{type(error).__name__}: {error}{location}"

@@ -1,14 +1,14 @@
-"""Megatron-core: `DynamicGradScaler`. It puts its tensors on `cuda`; here they are made on the CPU."""
+"""Megatron-core: `DynamicGradScaler`, with its tensors on the CPU instead of `cuda`."""
 
 from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from . import version_of
-from .base import StateDict, refuse_factors_of_1
+from .base import StateDict, reject_factors_of_1
 
 
 class Megatron(StateDict):
-    """It moves a scale; the optimizers around it scale, unscale and check."""
+    """Scaler that only updates a scale; Megatron's optimizers scale, unscale and check."""
 
     info = ImplementationInfo(
         name="Megatron DynamicGradScaler",
@@ -20,8 +20,8 @@ class Megatron(StateDict):
     )
 
     def create(self, rule: Any) -> Any:
-        """With a rule's constants."""
-        refuse_factors_of_1(rule, "Megatron")
+        """Create a scaler with the constants of a rule."""
+        reject_factors_of_1(rule, "Megatron")
         return made_on_the_cpu(
             initial_scale=rule.init_scale,
             min_scale=rule.min_scale,
@@ -32,15 +32,15 @@ class Megatron(StateDict):
         )
 
     def update(self, scaler: Any, finite: bool) -> None:
-        """Its own word for it."""
+        """Call `update`."""
         scaler.update(not finite)
 
     def read_scale(self, scaler: Any) -> float:
-        """Its own."""
+        """Read `scale`."""
         return scaler.scale.item()  # type: ignore[no-any-return]
 
     def load(self, rule: Any, saved: Any) -> Any:
-        """A new scaler that loads it; what it moves to `cuda` stays where it is."""
+        """Return a new scaler with this state dict; tensors that it moves to `cuda` stay on the CPU."""
         from unittest import mock
 
         import torch
@@ -51,7 +51,7 @@ class Megatron(StateDict):
 
 
 def made_on_the_cpu(**constants: Any) -> Any:
-    """A scaler whose tensors are on the CPU."""
+    """Return a scaler whose tensors are on the CPU."""
     from unittest import mock
 
     import torch

@@ -1,4 +1,4 @@
-"""MindSpore on the CPU: the loss scaler of hand-written loops, and the training cell with its update cell."""
+"""MindSpore on the CPU: the loss scaler for hand-written loops, and the training cell with its update cell."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,29 +23,29 @@ class MindSpore(Scaler):
     )
 
     def create(self, rule: Any) -> Any:
-        """Unsupported where the scale is below 1 or the factor no whole number, which it refuses."""
+        """Raise Unsupported for a scale below 1 or a factor that is not an integer, which MindSpore rejects."""
         if rule.init_scale < 1 or rule.growth_factor != int(rule.growth_factor):
-            raise Unsupported("its scale is at least 1, its factor an int")
+            raise Unsupported("its scale must be at least 1, and its factor an int")
         return self.scaler_with(rule.init_scale, int(rule.growth_factor), rule.growth_interval)
 
     def scaler_with(self, *constants: Any) -> Any:
-        """The scaler under test."""
+        """Return the scaler under test."""
         from mindspore import amp
 
         return amp.DynamicLossScaler(*constants)
 
     def update(self, scaler: Any, finite: bool) -> None:
-        """Its own word for it."""
+        """Call `adjust`."""
         from mindspore import Tensor
 
         scaler.adjust(Tensor(finite))
 
     def read_scale(self, scaler: Any) -> float:
-        """Its parameter."""
+        """Return the value of its parameter."""
         return float(scaler.scale_value.asnumpy())
 
     def all_finite(self, tree: Any) -> Any:
-        """Its own, which takes a tuple of tensors."""
+        """Call `all_finite`, which takes a tuple of tensors."""
         from mindspore import amp
 
         return amp.all_finite(tuple(arrays(tree)))
@@ -55,8 +55,8 @@ class MindSporeCell(StepCell):
     """
     `mindspore.nn.TrainOneStepWithLossScaleCell` with a `DynamicLossScaleUpdateCell`.
 
-    The cell looks for an overflow as it does on a device that computes infinities: it is told that it stands on one, since
-    the kernels of the others are not there on a CPU.
+    The cell detects overflows as on a device that computes infinities, since the kernels for other devices do not exist on a
+    CPU.
     """
 
     info = ImplementationInfo(
@@ -70,26 +70,26 @@ class MindSporeCell(StepCell):
     )
 
     def create(self, rule: Any) -> Any:
-        """An update cell, and the scale that a step cell would hold for it."""
+        """Return an update cell, and the scale that a training cell would pass to it."""
         import mindspore
         from mindspore import Parameter, Tensor
 
         cell = update_cell(rule)
         return cell, Parameter(Tensor(cell.get_loss_scale(), mindspore.float32))
 
-    def update(self, held: Any, finite: bool) -> None:
-        """The update cell writes into the scale."""
+    def update(self, state: Any, finite: bool) -> None:
+        """Call the update cell, which changes the scale in place."""
         from mindspore import Tensor
 
-        cell, scale = held
+        cell, scale = state
         cell(scale, Tensor(not finite))
 
-    def read_scale(self, held: Any) -> float:
-        """What the update cell wrote."""
-        return float(held[1].asnumpy())
+    def read_scale(self, state: Any) -> float:
+        """Return the scale after the update cell."""
+        return float(state[1].asnumpy())
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: float, momentum: float = 0.0) -> Any:
-        """A step cell over a linear network."""
+        """Return a training cell over a linear network."""
         from mindspore import nn
 
         network = linear(parameters)
@@ -99,7 +99,7 @@ class MindSporeCell(StepCell):
         return cell
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """One call; what it returns is handed on as it is."""
+        """Call the training cell, and return its outputs unchanged."""
         scale = float(cell.scale_sense.asnumpy())
         loss, overflow, next_scale = cell(*data)
         return {
@@ -112,25 +112,25 @@ class MindSporeCell(StepCell):
 
 
 def update_cell(rule: Any) -> Any:
-    """With a rule's constants."""
+    """Create an update cell with the constants of a rule."""
     from mindspore import nn
 
     return nn.DynamicLossScaleUpdateCell(rule.init_scale, rule.growth_factor, rule.growth_interval)
 
 
 def linear(values: Sequence[Any]) -> Any:
-    """The network whose loss is the sum of its parameters times its inputs."""
+    """Return the network whose loss is the sum of its parameters times its inputs."""
     from mindspore import Parameter, ParameterTuple, nn
 
     class Linear(nn.Cell):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.held = ParameterTuple([Parameter(value.copy(), name=f"held{at}") for at, value in enumerate(values)])
+            self.weights = ParameterTuple([Parameter(value.copy(), name=f"weight{index}") for index, value in enumerate(values)])
 
         def construct(self, *data: Any) -> Any:
-            loss = (self.held[0] * data[0]).sum()
-            for at in range(1, len(self.held)):
-                loss = loss + (self.held[at] * data[at]).sum()
+            loss = (self.weights[0] * data[0]).sum()
+            for index in range(1, len(self.weights)):
+                loss = loss + (self.weights[index] * data[index]).sum()
             return loss
 
     return Linear()

@@ -1,16 +1,16 @@
-"""optax: the functional loop that is written around its optimizers, with the scale of jmp; all of it can be compiled."""
+"""optax: a functional training loop with jmp's loss scale; the whole step can be compiled."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from . import version_of
-from .base import lacking
+from .base import unavailable
 from .jmp import Jmp
 
 
 class Optax(Jmp):
-    """The loop of jmp's page: the candidate is computed always, and selected where the gradients were finite."""
+    """Loop of jmp's documentation: the updated parameters are always computed, and selected if the gradients were finite."""
 
     info = ImplementationInfo(
         name="optax with jmp",
@@ -21,29 +21,29 @@ class Optax(Jmp):
         preset="jmp",
         arrays="jax",
     )
-    add_optimizer = update_scale = lacking("an optax loop has no scaler that holds optimizers")
+    add_optimizer = update_scale = unavailable("an optax loop has no scaler that holds optimizers")
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: float | Sequence[float], **options: Any) -> Any:
-        """The optimizer, and all that the loop carries."""
+        """Return the optimizer, and the state of the loop."""
         optimizer = optimizer_with(learning_rate, **options)
-        carried = {
+        state = {
             "parameters": list(parameters),
             "optimizer": optimizer.init(list(parameters)),
             "scale": self.create(rule),
             "attempted": 0,
             "applied": 0,
         }
-        return {"optimizer": optimizer, "carried": carried, "rates": learning_rate}
+        return {"optimizer": optimizer, "state": state, "rates": learning_rate}
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """One step."""
-        before = cell["carried"]
-        cell["carried"], told = self.ready(stepped, static_argnums=0)(cell["optimizer"], before, list(data))
-        return outputs(before, cell["carried"], told, cell["rates"])
+        """Run one step."""
+        before = cell["state"]
+        cell["state"], results = self.ready(stepped, static_argnums=0)(cell["optimizer"], before, list(data))
+        return outputs(before, cell["state"], results, cell["rates"])
 
 
 def optimizer_with(learning_rate: float | Sequence[float], max_norm: float | None = None, momentum: float = 0.0) -> Any:
-    """SGD behind a clip; of several rates the last for ever after."""
+    """Return SGD with clipping. The last of several learning rates is kept."""
     import jax.numpy as jnp
     import optax
 
@@ -52,47 +52,47 @@ def optimizer_with(learning_rate: float | Sequence[float], max_norm: float | Non
     return optax.chain(clip, optax.sgd(lambda count: rates[jnp.minimum(count, len(rates) - 1)], momentum=momentum or None))
 
 
-def stepped(optimizer: Any, carried: dict[str, Any], data: list[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the loop carries on, and what it tells of the step."""
+def stepped(optimizer: Any, state: dict[str, Any], data: list[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the next state of the loop, and the outputs of the step."""
     import jax
     import jmp
     import optax
 
-    scale = carried["scale"]
+    scale = state["scale"]
 
     def scaled(values: list[Any]) -> Any:
-        loss = sum((value * given).sum() for value, given in zip(values, data, strict=True))
+        loss = sum((value * entry).sum() for value, entry in zip(values, data, strict=True))
         return scale.scale(loss), loss
 
-    gradients, loss = jax.grad(scaled, has_aux=True)(carried["parameters"])
+    gradients, loss = jax.grad(scaled, has_aux=True)(state["parameters"])
     gradients = scale.unscale(gradients)
     finite = jmp.all_finite(gradients)
-    updates, moved = optimizer.update(gradients, carried["optimizer"], carried["parameters"])
-    candidate = optax.apply_updates(carried["parameters"], updates)
-    parameters, kept = jmp.select_tree(finite, (candidate, moved), (carried["parameters"], carried["optimizer"]))
+    updates, optimizer_state = optimizer.update(gradients, state["optimizer"], state["parameters"])
+    candidate = optax.apply_updates(state["parameters"], updates)
+    parameters, selected = jmp.select_tree(finite, (candidate, optimizer_state), (state["parameters"], state["optimizer"]))
     after = {
         "parameters": parameters,
-        "optimizer": kept,
+        "optimizer": selected,
         "scale": scale.adjust(finite),
-        "attempted": carried["attempted"] + 1,
-        "applied": carried["applied"] + finite,
+        "attempted": state["attempted"] + 1,
+        "applied": state["applied"] + finite,
     }
     return after, {"loss": loss, "finite": finite, "norm": optax.global_norm(gradients)}
 
 
 def outputs(
-    before: dict[str, Any], after: dict[str, Any], told: dict[str, Any], rates: float | Sequence[float]
+    before: dict[str, Any], after: dict[str, Any], results: dict[str, Any], rates: float | Sequence[float]
 ) -> dict[str, Any]:
-    """In Python's numbers."""
+    """Return the outputs as Python numbers."""
     applied = int(before["applied"])
     rate = rates if isinstance(rates, float | int) else rates[min(applied, len(rates) - 1)]
     return {
         "parameters": after["parameters"],
-        "finite": bool(told["finite"]),
+        "finite": bool(results["finite"]),
         "scale": float(before["scale"].loss_scale),
         "next_scale": float(after["scale"].loss_scale),
-        "loss": float(told["loss"]),
-        "global_norm": float(told["norm"]),
+        "loss": float(results["loss"]),
+        "global_norm": float(results["norm"]),
         "learning_rate": float(rate),
         "attempted": int(after["attempted"]),
         "applied": int(after["applied"]),

@@ -1,8 +1,8 @@
 """
-Paddle: `paddle.amp.GradScaler` in the dynamic graph, on the CPU, and the loop that is written around it.
+Paddle: `paddle.amp.GradScaler` in the dynamic graph, on the CPU, with a hand-written loop.
 
-On a CPU place it turns itself off as it is made. Its constructor, and it alone, is shown a tracer that says it stands on a
-GPU; everything after that is Paddle's own CPU kernels.
+On a CPU place the constructor disables the scaler, so the constructor alone runs with a tracer that reports a GPU place. All
+else runs on Paddle's own CPU kernels.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,11 +11,11 @@ from typing import Any
 from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import arrays
 from . import version_of
-from .base import LoopScaler, refuse_factors_of_1
+from .base import LoopScaler, reject_factors_of_1
 
 
 class Paddle(LoopScaler):
-    """The scaler as its page has it, which says that overflows accumulate. Paddle's CPU has no kernel for 16-bit gradients."""
+    """Scaler as documented: overflows accumulate. Paddle's CPU build has no kernel for 16-bit gradients."""
 
     info = ImplementationInfo(
         name="Paddle GradScaler",
@@ -29,8 +29,8 @@ class Paddle(LoopScaler):
     who = "Paddle"
 
     def create(self, rule: Any) -> Any:
-        """With a rule's constants."""
-        refuse_factors_of_1(rule, self.who)
+        """Create a scaler with the constants of a rule."""
+        reject_factors_of_1(rule, self.who)
         return self.scaler_with(
             rule.init_scale,
             incr_ratio=rule.growth_factor,
@@ -40,47 +40,47 @@ class Paddle(LoopScaler):
         )
 
     def scaler_with(self, scale: float, **constants: Any) -> Any:
-        """A scaler that is on."""
+        """Return an enabled scaler."""
         from types import SimpleNamespace
         from unittest import mock
 
         import paddle
         from paddle.amp import grad_scaler
 
-        place = SimpleNamespace(is_gpu_place=lambda: True)  # all that the constructor asks of its tracer's place
+        place = SimpleNamespace(is_gpu_place=lambda: True)  # the only query of the constructor
 
-        with paddle.amp.auto_cast():  # without which a scaler turns itself off at its first scale
+        with paddle.amp.auto_cast():  # otherwise the scaler disables itself in its first `scale`
             pass
         with mock.patch.object(grad_scaler, "_dygraph_tracer", return_value=SimpleNamespace(_expected_place=place)):
             return paddle.amp.GradScaler(init_loss_scaling=scale, **constants)
 
     def read_scale(self, scaler: Any) -> float:
-        """There is no other place to read it."""
+        """Read the private tensor, since there is no public access."""
         return float(scaler.state_dict()["scale"][0])
 
     def all_finite(self, tree: Any) -> bool:
-        """Whether a scaler that moves at every step goes up."""
+        """Return True if a scaler that changes at every step grows."""
         scaler = self.scaler_with(4.0, incr_every_n_steps=1, decr_every_n_nan_or_inf=1)
         scaler.step(self.optimizer_with(arrays(tree)))
         self.update_scale(scaler)
         return self.read_scale(scaler) > 4.0
 
     def tensor(self, number: float) -> Any:
-        """Of shape (1,)."""
+        """Return a tensor of shape (1,)."""
         import paddle
 
         return paddle.to_tensor([number])
 
     def parameters_from(self, values: Sequence[Any]) -> list[Any]:
-        """Unsupported where Paddle's CPU has no kernel."""
+        """Raise Unsupported for dtypes without a CPU kernel."""
         import paddle
 
         if any(value.dtype in (paddle.float16, paddle.bfloat16) for value in values):
-            raise Unsupported("Paddle unscales 16-bit gradients on accelerators alone")
+            raise Unsupported("Paddle unscales 16-bit gradients only on accelerators")
         return [parameter_from(value) for value in values]
 
     def sgd(self, parameters: Sequence[Any], learning_rate: float = 1.0, momentum: float = 0.0) -> Any:
-        """Plain SGD, or with momentum."""
+        """Return plain SGD, or SGD with momentum."""
         import paddle
 
         if momentum:
@@ -88,26 +88,26 @@ class Paddle(LoopScaler):
         return paddle.optimizer.SGD(learning_rate, parameters=parameters)
 
     def parameters_of(self, optimizer: Any) -> list[Any]:
-        """In their order."""
+        """Return the parameters in order."""
         return optimizer._parameter_list  # type: ignore[no-any-return]
 
     def step(self, scaler: Any, optimizer: Any) -> None:
-        """Its own, which returns nothing."""
+        """Call `step`, which returns nothing."""
         scaler.step(optimizer)
 
     def update_scale(self, scaler: Any) -> None:
-        """Its own."""
+        """Call `update`."""
         quietly(scaler.update)
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: float, momentum: float = 0.0) -> Any:
-        """What a loop holds."""
+        """Return the objects of a loop."""
         return self.create(rule), self.sgd(self.parameters_from(parameters), learning_rate, momentum)
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """The loop of its page. It tells of a skip nowhere but in a private name."""
+        """Run the documented loop. Only a private attribute shows if the step was skipped."""
         scaler, optimizer = cell
         scale = self.read_scale(scaler)
-        loss = sum((held * values).sum() for held, values in zip(self.parameters_of(optimizer), data, strict=True))
+        loss = sum((parameter * values).sum() for parameter, values in zip(self.parameters_of(optimizer), data, strict=True))
         scaled = scaler.scale(loss)
         scaled.backward()
         quietly(scaler.minimize, optimizer, scaled)
@@ -123,7 +123,7 @@ class Paddle(LoopScaler):
 
 
 class PaddleAsItIs(Paddle):
-    """The same scaler, held to what its code does: a finite step forgets the overflows before it."""
+    """The same scaler, tested against its code: a finite step resets the overflow count."""
 
     info = ImplementationInfo(
         name="Paddle GradScaler, as coded",
@@ -136,7 +136,7 @@ class PaddleAsItIs(Paddle):
 
 
 def quietly(function: Callable[..., Any], *arguments: Any) -> None:
-    """Without the line that Paddle prints at every backoff."""
+    """Suppress the line that Paddle prints at every backoff."""
     from contextlib import redirect_stdout
 
     with redirect_stdout(None):
@@ -144,7 +144,7 @@ def quietly(function: Callable[..., Any], *arguments: Any) -> None:
 
 
 def parameter_from(value: Any) -> Any:
-    """A parameter with a copy of this value."""
+    """Return a parameter with a copy of this value."""
     import paddle
 
     parameter = paddle.create_parameter(value.shape, value.dtype, default_initializer=paddle.nn.initializer.Constant(0.0))

@@ -1,4 +1,4 @@
-"""torch: `torch.amp.GradScaler` on the CPU, and the loop that is written around it."""
+"""torch: `torch.amp.GradScaler` on the CPU, with a hand-written loop."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import arrays
 from . import version_of
-from .base import LoopScaler, refuse_factors_of_1
+from .base import LoopScaler, reject_factors_of_1
 
 
 class Torch(LoopScaler):
     """
-    The scaler that torch has for every device, here for the CPU.
+    torch's scaler for the CPU.
 
-    Its first `scale` makes its tensors, which every loop calls before anything else; so does `create`.
+    Its first `scale`, with which every loop begins, creates its tensors; `create` does so too.
     """
 
     info = ImplementationInfo(
@@ -28,12 +28,12 @@ class Torch(LoopScaler):
     who = "torch"
 
     def create(self, rule: Any) -> Any:
-        """With a rule's constants."""
-        refuse_factors_of_1(rule, self.who)
+        """Create a scaler with the constants of a rule."""
+        reject_factors_of_1(rule, self.who)
         return self.scaler_with(rule.init_scale, rule.growth_factor, rule.backoff_factor, rule.growth_interval)
 
     def scaler_with(self, *constants: Any) -> Any:
-        """A scaler for the CPU, with its tensors made."""
+        """Return a scaler for the CPU, with its tensors initialized."""
         import torch
 
         scaler = self.scaler_class()("cpu", *constants)
@@ -41,56 +41,56 @@ class Torch(LoopScaler):
         return scaler
 
     def scaler_class(self) -> Any:
-        """The class under test."""
+        """Return the class under test."""
         import torch
 
         return torch.amp.GradScaler
 
     def read_scale(self, scaler: Any) -> float:
-        """Its own word for it."""
+        """Call `get_scale`."""
         return float(scaler.get_scale())
 
     def all_finite(self, tree: Any) -> bool:
-        """Whether an optimizer with these gradients steps."""
+        """Return True if an optimizer with these gradients steps."""
         optimizer, steps = self.optimizer_with(arrays(tree)), list[bool]()
         optimizer.register_step_post_hook(lambda *_: steps.append(True))
         self.scaler_with(1.0).step(optimizer)
         return bool(steps)
 
     def tensor(self, number: float) -> Any:
-        """Of shape ()."""
+        """Return a tensor of shape ()."""
         import torch
 
         return torch.tensor(number)
 
     def parameters_from(self, values: Sequence[Any]) -> list[Any]:
-        """Unsupported for float16, where torch raises by design: "Attempting to unscale FP16 gradients"."""
+        """Raise Unsupported for float16, for which torch raises "Attempting to unscale FP16 gradients" by design."""
         import torch
 
         if any(value.dtype == torch.float16 for value in values):
-            raise Unsupported(f"{self.who} unscales no float16 gradients")
+            raise Unsupported(f"{self.who} does not unscale float16 gradients")
         return [torch.nn.Parameter(value.clone()) for value in values]
 
     def sgd(self, parameters: Sequence[Any], learning_rate: float = 1.0, momentum: float = 0.0) -> Any:
-        """Plain SGD."""
+        """Return plain SGD."""
         import torch
 
         return torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)
 
     def parameters_of(self, optimizer: Any) -> list[Any]:
-        """Of all of its groups."""
+        """Return the parameters of all groups."""
         return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
     def create_cell(
         self, rule: Any, parameters: Sequence[Any], learning_rate: float, max_norm: float | None = None, momentum: float = 0.0
     ) -> Any:
-        """What a loop holds."""
+        """Return the objects of a loop."""
         optimizer, steps = self.sgd(self.parameters_from(parameters), learning_rate, momentum), list[bool]()
         optimizer.register_step_post_hook(lambda *_: steps.append(True))
         return {"scaler": self.create(rule), "optimizer": optimizer, "steps": steps, "max_norm": max_norm}
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """The loop of the page "Automatic Mixed Precision examples", with clipping."""
+        """Run the loop of the page "Automatic Mixed Precision examples", with clipping."""
         scaler, optimizer, parameters = cell["scaler"], cell["optimizer"], self.parameters_of(cell["optimizer"])
         cell["steps"].clear()
         scale = scaler.get_scale()
@@ -111,7 +111,7 @@ class Torch(LoopScaler):
         }
 
     def clipped(self, parameters: Sequence[Any], max_norm: float | None) -> Any:
-        """The norm of the gradients, which are then within the limit."""
+        """Clip the gradients and return their norm before."""
         import torch
 
         return torch.nn.utils.clip_grad_norm_(parameters, torch.inf if max_norm is None else max_norm)

@@ -1,4 +1,4 @@
-"""Cases of the suite, a module for each chapter of spec/."""
+"""Cases of the suite, one module per chapter of spec/."""
 
 from functools import cache
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Who looks at arrays on the host, while a step runs on them: counted for torch, and shown by tracing for JAX."""
+"""Detection of host reads during a step on arrays: counted on torch, and found by jit tracing on JAX."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -7,30 +7,30 @@ from typing import Any
 from ..model.adapter import Adapter, Unsupported
 
 
-class Watched:
+class Observed:
     """
-    An adapter whose `step_on_arrays` is watched, and every read of it written to *reads*; everything else is the adapter's own.
+    Adapter whose `step_on_arrays` appends each host read to *reads*; all other methods are unchanged.
 
     Raises:
-        Unsupported: Nobody can watch arrays of its library.
+        Unsupported: Host reads of this array library cannot be observed.
     """
 
     def __init__(self, adapter: Adapter, reads: list[str]) -> None:
         library = adapter.info.arrays
-        if library not in _WATCHES:
-            raise Unsupported(_UNWATCHED.get(library, f"nobody watches the host reads of {library} yet"))
+        if library not in _OBSERVERS:
+            raise Unsupported(_UNOBSERVABLE.get(library, f"host reads of {library} cannot be observed yet"))
         self._adapter = adapter
-        self.step_on_arrays = _WATCHES[library](adapter.step_on_arrays, reads)
+        self.step_on_arrays = _OBSERVERS[library](adapter.step_on_arrays, reads)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._adapter, name)
 
 
-_UNWATCHED = {"numpy": "the arrays of NumPy lie in the host's memory, so that nobody can watch them being read"}
+_UNOBSERVABLE = {"numpy": "NumPy arrays are in host memory, so host reads cannot be observed"}
 
 
 def _under_torch(step: Callable[[Any, Any], Any], reads: list[str]) -> Callable[[Any, Any], Any]:
-    """Operations whose result or shape depends on values are tagged so; four methods that leave torch are no operations."""
+    """Report operations that torch tags as data-dependent, and four methods that are not dispatched as operations."""
     torch = import_module("torch")
     tags = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
     methods = [getattr(torch.Tensor, name) for name in ("numpy", "tolist", "__array__", "__dlpack__")]
@@ -47,20 +47,20 @@ def _under_torch(step: Callable[[Any, Any], Any], reads: list[str]) -> Callable[
                 reads.append(method.__name__)
             return method(*args, **(kwargs or {}))
 
-    def watched(handle: Any, tree: Any) -> Any:
+    def observed(handle: Any, tree: Any) -> Any:
         with Operations(), Methods():
             return step(handle, tree)
 
-    return watched
+    return observed
 
 
 def _under_jax(step: Callable[[Any, Any], Any], reads: list[str]) -> Callable[[Any, Any], Any]:
-    """Two steps are traced, the second from a state that is traced too: a traced array cannot be read."""
+    """Trace two steps, the second with a traced state: reading a traced array raises an error."""
     jax = import_module("jax")
     names = ("ConcretizationTypeError", "TracerArrayConversionError", "TracerIntegerConversionError")
     read_errors = tuple(getattr(jax.errors, name) for name in names)
 
-    def watched(handle: Any, tree: Any) -> Any:
+    def observed(handle: Any, tree: Any) -> Any:
         def twice(tree: Any) -> Any:
             after, unscaled = step(handle, tree)
             return step(after, unscaled)[1]
@@ -71,7 +71,7 @@ def _under_jax(step: Callable[[Any, Any], Any], reads: list[str]) -> Callable[[A
             reads.append(str(error).partition("\n")[0])
         return step(handle, tree)
 
-    return watched
+    return observed
 
 
-_WATCHES = {"torch": _under_torch, "jax": _under_jax}
+_OBSERVERS = {"torch": _under_torch, "jax": _under_jax}

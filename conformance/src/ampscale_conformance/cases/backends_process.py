@@ -1,4 +1,4 @@
-"""Another process: it finds the adapter by its name, loads what was saved as JSON, and goes on."""
+"""Resuming in another process, which imports the adapter by name and loads the saved state from JSON."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,35 +16,35 @@ def scales_elsewhere(subject: Subject, rule: Any, saved: Any, flags: Sequence[bo
     Return the scale after each step in another process than the one that saved.
 
     Raises:
-        Failed: What was saved is not data, or the other process raised.
-        Interruption: The other process ended, or gave no answer in time.
-        Unsupported: The adapter cannot be found there.
+        Failed: The saved state is not data, or the other process raised an error.
+        Interruption: The other process ended, or did not reply in time.
+        Unsupported: The adapter cannot be imported in the other process.
     """
     if isinstance(subject.adapter, Client):
-        subject.adapter.close()  # it has a process of its own, and the next call starts another
+        subject.adapter.close()  # the next call starts a new process
         return _scales(subject, rule, saved, flags)
     try:
         data = saved_to_json(saved)
     except (TypeError, RecursionError) as error:
-        raise Failed(f"what was saved cannot be sent to another process: {error}") from None
+        raise Failed(f"the saved state cannot be sent to another process: {error}") from None
     with served(subject.adapter, seconds) as other:
-        _meet(other, subject)
+        _check_same_adapter(other, subject)
         try:
             return _scales(Subject(other), rule, data, flags)  # type: ignore[arg-type]  # its info is a property
         except Raised as error:
             raise Failed(f"in another process, {error}") from None
 
 
-def _meet(other: Client, subject: Subject) -> None:
-    """Check that the other process finds the same adapter."""
+def _check_same_adapter(other: Client, subject: Subject) -> None:
+    """Check that the other process imports the same adapter."""
     try:
         info = other.start()
     except NotStarted as error:
         if isinstance(error.end, TimedOut):
             raise error.end from None
-        raise Unsupported(f"another process does not find the adapter: {error.end}") from None
+        raise Unsupported(f"another process cannot import the adapter: {error.end}") from None
     if info != replace(subject.info, arrays=info.arrays):
-        raise Unsupported(f"another process finds another adapter: {other.command}")
+        raise Unsupported(f"another process imports a different adapter: {other.command}")
 
 
 def _scales(subject: Subject, rule: Any, saved: Any, flags: Sequence[bool]) -> list[float]:

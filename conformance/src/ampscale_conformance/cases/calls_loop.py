@@ -1,4 +1,4 @@
-"""A hand-written loop over an implementation, and beside it what has to come of it, in exact numbers."""
+"""Hand-written training loop over an implementation, next to the oracle's loop with the expected values."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,98 +19,104 @@ GRADIENTS: Mapping[str, Sequence[list[float] | None]] = {
     "some": [[1.0, 0.5], None],
     "none": [None, None],
 }
-HUGE = [[2.0**127, 1.0], [1.0]]  # as they are laid down
+HUGE = [[2.0**127, 1.0], [1.0]]  # already scaled
 
 
 def simple_rule(subject: Subject, **settings: Any) -> Any:
-    """The claimed rule with these settings; where it can be set so, it doubles and halves, and halves at each overflow."""
-    return subject.rule(**{name: value for name, value in SIMPLE.items() if name in subject.family.parameters}, **settings)
+    """Return the supported rule with these settings and, where they can be set, factors of 2 and 0.5 and a hysteresis of 1."""
+    return subject.rule(**{name: value for name, value in SIMPLE.items() if name in subject.supported.parameters}, **settings)
 
 
 def needs_power_of_two(scale: float) -> None:
-    """Unsupported at other scales, where right implementations divide to numbers that differ in the last bit."""
+    """Raise Unsupported for other scales, at which conforming implementations can differ in the last bit."""
     if math.frexp(scale)[0] != 0.5:
-        raise Unsupported(f"its scale is {scale!r} here, and the expected numbers are exact at powers of two")
+        raise Unsupported(f"its scale is {scale!r}, and the expected values are exact only for powers of two")
 
 
 class Loop:
-    """The loop, with an optimizer for each of *names*, "a" or "ab"; its `step` *answers* whether it stepped, or does not."""
+    """
+    Training loop with an optimizer for each of *names*, "a" or "ab".
 
-    def __init__(self, subject: Subject, rule: Any, names: Iterable[str], answers: bool) -> None:
+    *returns_applied* is True if the implementation's `step` returns whether the optimizer stepped.
+    """
+
+    def __init__(self, subject: Subject, rule: Any, names: Iterable[str], returns_applied: bool) -> None:
         parameters = {name: [array("float32", row) for row in PARAMETERS[name]] for name in names}
-        self.subject, self.rule, self.answers = subject, rule, answers
-        self.wanted = calls.Loop(rule, parameters)
-        self.also: float | None = None  # another scale that is right
+        self.subject, self.rule, self.returns_applied = subject, rule, returns_applied
+        self.oracle = calls.Loop(rule, parameters)
+        self.alternative: float | None = None  # another permitted scale
         self.handle = subject.create(rule)
         self.optimizers = {
-            name: subject.call("add_optimizer", self.handle, subject.made(leaves)) for name, leaves in parameters.items()
+            name: subject.call("add_optimizer", self.handle, subject.to_arrays(leaves)) for name, leaves in parameters.items()
         }
 
-    def say(self, word: str, when: str) -> None:
-        """One word, and what holds after it."""
-        spoken, _, name = word.partition("/")
-        said, _, kind = spoken.partition(":")
+    def execute(self, command: str, when: str) -> None:
+        """Execute one command of a script, and check the values that it affects."""
+        action, _, name = command.partition("/")
+        action, _, gradients = action.partition(":")
         name = name or "a"
-        if said in ("lay", "edit"):
-            self.lay(
-                name, self.laid(kind) if said == "lay" else [_halved(leaf) for leaf in self.wanted.optimizers[name].gradients]
-            )
+        if action == "set":
+            self.set_gradients(name, self.scaled_gradients(gradients))
             return
-        if said.endswith("!"):
-            self.be_refused(when, *(["update_scale"] if said == "update!" else [said[:-1], self.optimizers[name]]))
+        if action == "edit":
+            self.set_gradients(name, [_halved(leaf) for leaf in self.oracle.optimizers[name].gradients])
+            return
+        if action.endswith("!"):
+            self.expect_error(when, *(["update_scale"] if action == "update!" else [action[:-1], self.optimizers[name]]))
         else:
-            {"unscale_": self.unscale, "step": self.take_step, "update": self.update_scale}[said](name, when)
-        if said.startswith("step"):
+            {"unscale_": self.unscale, "step": self.take_step, "update": self.update_scale}[action](name, when)
+        if action.startswith("step"):
             self.expect("parameters", name, when)
         self.expect_scale(when)
-        if said == "unscale_" and self.wanted.optimizers[name].finite:
+        if action == "unscale_" and self.oracle.optimizers[name].finite:
             self.expect("gradients", name, when)
 
-    def lay(self, name: str, gradients: list[Bits | None]) -> None:
-        """As a backward pass does, or whoever clips."""
-        self.wanted.set_gradients(name, gradients)
-        self.subject.call("set_gradients", self.handle, self.optimizers[name], self.subject.made(gradients))
+    def set_gradients(self, name: str, gradients: list[Bits | None]) -> None:
+        """Set the gradients of both loops."""
+        self.oracle.set_gradients(name, gradients)
+        self.subject.call("set_gradients", self.handle, self.optimizers[name], self.subject.to_arrays(gradients))
 
-    def laid(self, kind: str) -> list[Bits | None]:
-        """Gradients, scaled."""
+    def scaled_gradients(self, kind: str) -> list[Bits | None]:
+        """Return the scaled gradients of `set:kind`."""
         if kind == "huge":
             return [array("float32", values) for values in HUGE]
-        needs_power_of_two(self.wanted.scale)
-        return [None if row is None else tensors.scale(array("float32", row), self.wanted.scale) for row in GRADIENTS[kind]]
+        needs_power_of_two(self.oracle.scale)
+        return [None if row is None else tensors.scale(array("float32", row), self.oracle.scale) for row in GRADIENTS[kind]]
 
     def unscale(self, name: str, _: str) -> None:
-        """Gradients are divided where they lie."""
+        """Unscale the gradients in place."""
         self.subject.call("unscale_", self.handle, self.optimizers[name])
-        self.wanted.unscale_(name)
+        self.oracle.unscale_(name)
 
     def take_step(self, name: str, when: str) -> None:
-        """The parameters move, or stay."""
-        answer, stepped = self.subject.call("step", self.handle, self.optimizers[name]), self.wanted.step(name)
-        if self.answers:
-            applied = self.subject.flag(answer, "step")
-            self.subject.expect(applied == stepped, f"{when}: wanted it to return {stepped}, got {applied}")
+        """Step the optimizer or skip the step."""
+        returned, stepped = self.subject.call("step", self.handle, self.optimizers[name]), self.oracle.step(name)
+        if self.returns_applied:
+            applied = self.subject.flag(returned, "step")
+            self.subject.expect(applied == stepped, f"{when}: expected step to return {stepped}, got {applied}")
 
     def update_scale(self, *_: Any) -> None:
-        """The scale moves by all that was unscaled; nothing may count as finite: CALLS-no-gradients-alone."""
+        """Update the scale. Without any gradient the step may count as finite, see CALLS-no-gradients-alone."""
         self.subject.call("update_scale", self.handle)
-        self.also = self.wanted.counted().point.scale
-        self.wanted.update()
+        self.alternative = self.oracle.counted().point.scale
+        self.oracle.update()
 
-    def be_refused(self, when: str, method: str, *optimizers: Any) -> None:
-        """It raises."""
-        refused = self.subject.refuses(method, self.handle, *optimizers)
-        self.subject.expect(refused, f"{when.removesuffix('!')}: wanted {method} to raise here, and it did not")
+    def expect_error(self, when: str, method: str, *optimizers: Any) -> None:
+        """Expect the call to raise an error."""
+        raised = self.subject.raises(method, self.handle, *optimizers)
+        self.subject.expect(raised, f"{when.removesuffix('!')}: expected {method} to raise an error, got none")
 
     def expect_scale(self, when: str) -> None:
-        """The scale that is in force."""
-        got, wanted = self.subject.read_scale(self.handle), self.wanted.scale
-        holds = rounded(got, self.rule.dtype) in (wanted, self.also)
-        self.subject.expect(holds, f"{when}: wanted a scale of {wanted!r}, got {got!r}")
+        """Expect the current scale."""
+        got, expected = self.subject.read_scale(self.handle), self.oracle.scale
+        permitted = rounded(got, self.rule.dtype) in (expected, self.alternative)
+        self.subject.expect(permitted, f"{when}: expected scale {expected!r}, got {got!r}")
 
-    def expect(self, what: str, name: str, when: str) -> None:
-        """The parameters of one optimizer, or the gradients that lie on them."""
-        got = self.subject.read(self.subject.call(f"get_{what}", self.handle, self.optimizers[name]), f"get_{what}")
-        self.subject.expect_same(got, getattr(self.wanted.optimizers[name], what), f"{when}: {what}")
+    def expect(self, attribute: str, name: str, when: str) -> None:
+        """Expect the parameters or the gradients of one optimizer."""
+        values = self.subject.call(f"get_{attribute}", self.handle, self.optimizers[name])
+        got = self.subject.to_bits(values, f"get_{attribute}")
+        self.subject.expect_same(got, getattr(self.oracle.optimizers[name], attribute), f"{when}: {attribute}")
 
 
 def _halved(gradient: Bits | None) -> Bits | None:

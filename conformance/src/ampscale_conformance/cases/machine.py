@@ -1,51 +1,51 @@
-"""Chapter 30, the machine: overflows in, scales out; and what was saved goes on."""
+"""Chapter 30, state machine: the scale after each step of an overflow trace, and after saving and loading."""
 
 from .machine_handles import HANDLES, RESUME
-from .machine_lockstep import A_WINDOW, Only, trace
+from .machine_lockstep import WINDOW, Only, trace
 from .machine_variants import ROUNDING, VARIANTS
 
-EVERY_STEP: Only = (lambda rule: rule.growth_interval == 1, "it has no window of one step")
+EVERY_STEP: Only = (lambda rule: rule.growth_interval == 1, "its growth interval cannot be 1")
 NO_BOUND: Only = (
     lambda rule: not rule.skip_infinite_growth and rule.max_scale is None and rule.dtype == "float32",
-    "it has a guard or a cap, or is float64",
+    "it skips infinite growths, has a max_scale, or its scale is float64",
 )
 
 FLOAT64: Only = (lambda rule: rule.dtype == "float64", "its scale is float32")
-NO_FLOOR: Only = (lambda rule: rule.min_scale is None or rule.min_scale < 2.0**-4, "it has a floor")
-NO_CAP: Only = (lambda rule: rule.max_scale is None, "a cap keeps it from the top, whether it has a guard or not")
-GROWTH_FORGETS: Only = (
+NO_FLOOR: Only = (lambda rule: rule.min_scale is None or rule.min_scale < 2.0**-4, "it has a min_scale")
+NO_CAP: Only = (lambda rule: rule.max_scale is None, "its max_scale keeps the scale from the largest float32")
+GROWTH_RESETS: Only = (
     lambda rule: "growth" in rule.reset_bad_steps_on and "finite" not in rule.reset_bad_steps_on,
-    "a growth is not what makes it forget overflows",
+    "a growth does not reset its overflow count, or a finite step does",
 )
-GUARDED_GROWTH_FORGETS: Only = (
-    lambda rule: GROWTH_FORGETS[0](rule) and NO_CAP[0](rule),
-    "a growth is not what makes it forget overflows, or a cap keeps it from the top",
+SKIPPED_GROWTH_RESETS: Only = (
+    lambda rule: GROWTH_RESETS[0](rule) and NO_CAP[0](rule),
+    "a growth does not reset its overflow count, or its max_scale keeps the scale from the largest float32",
 )
 
 STARTS = (
     trace(
         "MACHINE-state/starts-at-its-initial-scale",
         "",
-        "a constant ignored: it starts at a scale of its own",
+        "ignored constant: the initial scale has a fixed value",
         init_scale=2.0**8,
     ),
     trace(
         "MACHINE-state/starts-above-the-largest-float16",
         "",
-        "a 16-bit scale: 2**17 becomes infinite, or stays at 65504",
+        "16-bit scale: 2**17 becomes infinity or 65504",
         init_scale=2.0**17,
     ),
     trace(
         "MACHINE-state/starts-at-a-scale-of-twenty-bits",
         "",
-        "a rounded scale: it is held in fewer bits than float32 has, or as a power of two",
+        "rounded scale: the scale is stored with fewer bits than float32, or as a power of two",
         "rounding",
         init_scale=2.0**12 + 2.0**-7,
     ),
     trace(
         "MACHINE-state/starts-at-a-scale-of-forty-bits",
         "",
-        "a rounded scale: it is held in float32, where the published one is a float64 of the host",
+        "rounded scale: the scale is stored in float32, but the published scaler stores a float64",
         "rounding",
         only=FLOAT64,
         init_scale=2.0**12 + 2.0**-27,
@@ -56,39 +56,39 @@ GROWTHS = (
     trace(
         "MACHINE-growth-window/grows-in-the-third-step",
         "++++",
-        "off by one: the first window is longer or shorter than its interval",
-        only=A_WINDOW,
+        "off-by-one: the first growth window is longer or shorter than the growth interval",
+        only=WINDOW,
     ),
     trace(
         "MACHINE-growth-window/grows-in-every-step-with-an-interval-of-1",
         "-+++++",
-        "off by one: with an interval of 1 it grows in every second step, or never",
+        "off-by-one: with a growth interval of 1, the scale grows in every second step, or never",
         only=EVERY_STEP,
         growth_interval=1,
     ),
     trace(
         "MACHINE-growth-window/grows-after-three-hundred-steps",
         "-" + "+" * 303,
-        "a narrow count: the finite steps are counted in 8 bits, and the scale never grows",
-        only=A_WINDOW,
+        "narrow counter: finite steps are counted in 8 bits, so the scale never grows",
+        only=WINDOW,
         growth_interval=300,
     ),
     trace(
         "MACHINE-growth-factor/grows-by-4",
         "+++++++++",
-        "a constant ignored: it doubles, whatever the factor is",
+        "ignored constant: the scale doubles for every growth factor",
         about="MACHINE-growth-window",
         growth_factor=4.0,
     ),
     trace(
         "MACHINE-growth-resets/grows-again-a-window-after-a-growth",
         "+++++++++",
-        "a stale count: after the first growth it grows in every step, or late",
+        "stale count: after the first growth, the scale grows in every step, or too late",
     ),
     trace(
         "MACHINE-skip-infinite-growth/a-growth-at-the-top-keeps-the-scale",
         "+++-+++",
-        "an unguarded top: 2**127 grows to infinity, or to the largest float32, or stays for ever",
+        "missing overflow check: 2**127 grows to infinity or to the largest float32, or never changes again",
         only=NO_CAP,
         init_scale=2.0**126,
         growth_interval=1,
@@ -96,7 +96,7 @@ GROWTHS = (
     trace(
         "MACHINE-skip-infinite-growth/grows-to-infinity-without-a-guard",
         "+++++",
-        "a guard of its own: the scale stays under infinity where the published one does not",
+        "additional bound: the scale stays finite, but the published scale becomes infinite",
         about="MACHINE-growth-window",
         only=NO_BOUND,
         init_scale=2.0**126,
@@ -105,21 +105,21 @@ GROWTHS = (
     trace(
         "MACHINE-growth-factor/grows-many-times",
         "+" * 90,
-        "a bound of its own: after some growths, or at 2**24 or 2**32, the scale stays where nothing bounds it",
+        "additional bound: after some growths, or at 2**24 or 2**32, the scale stops growing",
         about="MACHINE-growth-window",
         growth_interval=1,
     ),
     trace(
         "MACHINE-max-scale/stays-at-its-cap",
         "+++++",
-        "no cap: the scale grows beyond the bound that it was given",
+        "missing bound: the scale grows beyond max_scale",
         max_scale=2.0**12,
         growth_interval=1,
     ),
     trace(
         "MACHINE-max-scale/a-growth-over-the-cap-lands-on-it",
         "+++",
-        "a cap asked before the growth: a growth from under it lands above it, or is not made",
+        "wrong order: max_scale is compared before the growth, so the new scale exceeds it, or the growth is skipped",
         max_scale=2.0**11,
         growth_interval=1,
         growth_factor=4.0,
@@ -130,101 +130,101 @@ BACKOFFS = (
     trace(
         "MACHINE-backoff/backs-off-at-every-overflow-in-a-row",
         "-----+",
-        "wrong polarity: overflows are taken for finite steps; or those right after a first one are taken to be the same",
+        "wrong polarity: overflows count as finite steps, or consecutive overflows count as one",
     ),
     trace(
         "MACHINE-backoff/backs-off-at-more-than-forty-overflows",
         "-" * 45,
-        "a budget of overflows: after some of them in a row it gives up, or stays where it is",
+        "overflow limit: after a number of consecutive overflows, an error is raised or the scale stops changing",
         init_scale=2.0**50,
     ),
     trace(
         "MACHINE-backoff/backs-off-by-a-quarter",
         "-+",
-        "a constant ignored: it halves, or divides by the growth factor, whatever the factor is",
+        "ignored constant: the scale is halved, or divided by the growth factor, for every backoff factor",
         backoff_factor=0.25,
     ),
     trace(
         "MACHINE-backoff/backs-off-beside-a-growth-factor-of-4",
         "-+",
-        "one factor for two: it divides by the growth factor where it has a backoff factor, or halves where it has none",
+        "shared factor: the backoff divides by the growth factor, or always halves",
         growth_factor=4.0,
     ),
     trace(
         "MACHINE-backoff/backs-off-below-1",
         "-+",
-        "a bound of its own: the scale stays at 1 or becomes 0, where nothing bounds it",
+        "additional bound: the scale stays at 1 or becomes 0 without a min_scale",
         only=NO_FLOOR,
         init_scale=1.0,
     ),
     trace(
         "MACHINE-overflow-resets/an-overflow-ends-the-window",
         "+-+++++",
-        "a stale count: finite steps before an overflow count for the growth after it",
+        "stale count: finite steps before an overflow count towards the next growth",
     ),
     trace(
         "MACHINE-overflow-resets/an-overflow-that-keeps-the-scale-ends-the-window",
         "++-++++",
-        "a stale count: only an overflow that backs off returns the count",
+        "stale count: only an overflow that backs off resets the count of finite steps",
         hysteresis=3,
     ),
     trace(
         "MACHINE-min-scale/stays-at-its-floor",
         "----",
-        "a constant ignored: the scale falls below the floor that it was given",
+        "ignored constant: the scale falls below min_scale",
         min_scale=2.0**8,
     ),
     trace(
         "MACHINE-min-scale/a-backoff-under-the-floor-lands-on-it",
         "--",
-        "a floor asked before the backoff: a backoff from above it lands below it, or is not made",
+        "wrong order: min_scale is compared before the backoff, so the new scale falls below it, or the backoff is skipped",
         min_scale=2.0**9,
         backoff_factor=0.25,
     ),
-    trace("MACHINE-static/never-moves", "+--+++-" * 8, "a moving constant: a scale that is meant to stay backs off"),
+    trace("MACHINE-static/never-moves", "+--+++-" * 8, "changing constant: a static scale backs off"),
 )
 
 HYSTERESIS = (
     trace(
         "MACHINE-hysteresis/backs-off-at-the-fourth-overflow",
         "----+",
-        "wrong hysteresis: it backs off at the first overflow or the second, whatever was asked for, or one too late",
+        "wrong hysteresis: the scale backs off at the first or second overflow for every hysteresis, or one overflow too late",
         hysteresis=4,
     ),
     trace(
         "MACHINE-reset-bad-steps/keeps-or-forgets-overflows-over-a-finite-step",
         "-+-+",
-        "wrong refill: a finite step forgets the overflows before it, or does not, against the published rule",
+        "wrong reset: a finite step resets the overflow count, or keeps it, unlike the published rule",
         hysteresis=2,
     ),
     trace(
         "MACHINE-reset-bad-steps/keeps-or-forgets-overflows-over-a-growth",
         "-++++-+",
-        "wrong refill: a growth forgets the overflows before it, or does not, against the published rule",
+        "wrong reset: a growth resets the overflow count, or keeps it, unlike the published rule",
         hysteresis=2,
     ),
     trace(
         "MACHINE-reset-bad-steps/keeps-or-forgets-overflows-over-a-growth-that-is-kept-back",
         "-++++-+",
-        "a growth half made: where the guard keeps the scale, the overflows before it are not forgotten either",
+        "incomplete growth: a skipped infinite growth does not reset the overflow count",
         about="MACHINE-skip-infinite-growth",
-        only=GUARDED_GROWTH_FORGETS,
+        only=SKIPPED_GROWTH_RESETS,
         init_scale=2.0**127,
         hysteresis=2,
     ),
     trace(
         "MACHINE-reset-bad-steps/keeps-or-forgets-overflows-over-a-growth-at-the-cap",
         "-++++-+",
-        "a growth half made: where the cap keeps the scale, the overflows before it are not forgotten either",
+        "incomplete growth: a growth at max_scale does not reset the overflow count",
         about="MACHINE-max-scale",
-        only=GROWTH_FORGETS,
+        only=GROWTH_RESETS,
         max_scale=2.0**10,
         hysteresis=2,
     ),
     trace(
         "MACHINE-reset-bad-steps/keeps-or-forgets-overflows-over-a-backoff",
         "------+",
-        "wrong refill: after a backoff the next overflow backs off too, or does not, against the published rule",
+        "wrong reset: after a backoff the next overflow also backs off, or does not, unlike the published rule",
         about="MACHINE-hysteresis",
         hysteresis=2,
     ),

@@ -1,4 +1,4 @@
-"""Handles: what two of them share, what reading does to one, and what becomes of a saved one."""
+"""Cases on handles: independence of scalers, side effects of reading, and saved states."""
 
 from typing import Any
 
@@ -7,41 +7,39 @@ from ampscale import LossScaleRule
 from ..model.adapter import Unsupported
 from ..model.case import case
 from ..model.subject import Subject
-from .machine_lockstep import A_WINDOW, Walk, claimed, every_pattern, trace
-from .machine_variants import A_FIRST_FACTOR
+from .machine_lockstep import WINDOW, LockstepRun, every_pattern, supported_rule, trace
+from .machine_variants import WARMUP_FACTOR
 
 MIXED = "++-+++-++++-+"
 
 
-@case("MACHINE-state", 0, "an empty claim: it cannot be made with the very constants that it claims, and so is asked nothing")
+@case("MACHINE-state", 0, "unusable claim: a scaler cannot be created with the constants that it claims, so no other case runs")
 def can_be_made_as_it_claims_to_be(subject: Subject) -> None:
-    """Whatever else it cannot be given, its own constants are its claim."""
+    """An implementation cannot reject its own constants."""
     try:
-        subject.create(subject.family.make())
+        subject.create(subject.supported.make())
     except Unsupported as refusal:
-        subject.expect(False, f"wanted a scaler with {subject.family.name}'s own constants, got none: {refusal}")
+        subject.expect(False, f"expected a scaler with the constants of {subject.supported.name}, got Unsupported: {refusal}")
 
 
-@case("MACHINE-every-sequence", 0, "an unknown fault: after some pattern of six steps the scale is another one")
+@case("MACHINE-every-sequence", 0, "any bug: the scale is wrong after some pattern of six steps")
 def follows_every_pattern_of_six_steps(subject: Subject) -> None:
-    """Windows of two steps, wherever the claim has a window."""
+    """Growth windows of two steps, if the interval can be set."""
     _every_pattern(subject, growth_interval=2)
 
 
-@case("MACHINE-every-sequence", 0, "an unknown fault: after some pattern of six steps under patience the scale is another one")
+@case("MACHINE-every-sequence", 0, "any bug: the scale is wrong after some pattern of six steps with hysteresis")
 def follows_every_pattern_of_six_steps_with_hysteresis(subject: Subject) -> None:
-    """Windows of three, and two overflows for a backoff."""
+    """Growth windows of three steps, and a backoff at the second overflow."""
     _every_pattern(subject, growth_interval=3, hysteresis=2)
 
 
-@case(
-    "MACHINE-every-sequence", 0, "an unknown fault: after some pattern of six steps between two bounds the scale is another one"
-)
+@case("MACHINE-every-sequence", 0, "any bug: the scale is wrong after some pattern of six steps between two bounds")
 def follows_every_pattern_of_six_steps_between_bounds(subject: Subject) -> None:
-    """Floor and cap are within reach."""
-    bounds = {name: value for name, value in BOUNDS.items() if name in subject.family.parameters}
+    """The scale reaches both bounds."""
+    bounds = {name: value for name, value in BOUNDS.items() if name in subject.supported.parameters}
     if not bounds:
-        raise Unsupported(f"{subject.family.name} has no bound to set")
+        raise Unsupported(f"{subject.supported.name} has no bound to set")
     _every_pattern(subject, growth_interval=2, **bounds)
 
 
@@ -49,71 +47,71 @@ BOUNDS = {"min_scale": 2.0**8, "max_scale": 2.0**12}
 
 
 def _every_pattern(subject: Subject, **settings: Any) -> None:
-    finite = every_pattern(claimed(subject, "", **settings), 6)
-    Walk(subject, claimed(subject, finite, "MACHINE-backoff", **settings)).compare().follow(finite)
+    finite = every_pattern(supported_rule(subject, "", **settings), 6)
+    LockstepRun(subject, supported_rule(subject, finite, "MACHINE-backoff", **settings)).compare().follow(finite)
 
 
-@case("MACHINE-pure", 0, "shared state: a step of one scaler moves another one, which was made of the same constants")
+@case("MACHINE-pure", 0, "shared state: a step of one scaler changes another scaler with the same constants")
 def two_scalers_do_not_share_their_state(subject: Subject) -> None:
-    """They take turns, and one sees overflows where the other does not."""
-    rule = _moving(subject)
-    one, other = Walk(subject, rule), Walk(subject, rule)
+    """They take turns, with opposite flags."""
+    rule = _changing_rule(subject)
+    first, second = LockstepRun(subject, rule), LockstepRun(subject, rule)
     for sign in MIXED:
-        one.follow(sign)
-        other.advance("-" if sign == "+" else "+")
+        first.follow(sign)
+        second.advance("-" if sign == "+" else "+")
 
 
-@case("MACHINE-pure", 0, "a memory: a new scaler goes on where the one before it ended")
+@case("MACHINE-pure", 0, "global state: a new scaler continues where the previous one ended")
 def the_same_steps_give_the_same_again(subject: Subject) -> None:
-    """One scaler after the other, under the same constants."""
-    rule = _moving(subject)
+    """One scaler after the other, with the same constants."""
+    rule = _changing_rule(subject)
     for _ in range(2):
-        Walk(subject, rule).compare().follow(MIXED)
+        LockstepRun(subject, rule).compare().follow(MIXED)
 
 
-@case("MACHINE-pure", 0, "a scale that moves as it is read: whoever logs it trains with another one")
+@case("MACHINE-pure", 0, "read with a side effect: reading the scale changes it, so logging affects training")
 def reading_the_scale_leaves_it(subject: Subject) -> None:
-    """It is read twice after each step."""
-    walk = Walk(subject, _moving(subject))
+    """The scale is read twice after each step."""
+    run = LockstepRun(subject, _changing_rule(subject))
     for sign in MIXED:
-        walk.follow(sign).compare()
+        run.follow(sign).compare()
 
 
-@case("MACHINE-pure", 0, "an update that waits for a reader: steps between two readings are lost, or counted as one")
+@case("MACHINE-pure", 0, "deferred update: steps between two reads of the scale are lost, or counted as one")
 def steps_count_without_being_read(subject: Subject) -> None:
-    """The scale is read once, at the end."""
-    Walk(subject, _moving(subject)).advance(MIXED).compare()
+    """The scale is read once, after all steps."""
+    LockstepRun(subject, _changing_rule(subject)).advance(MIXED).compare()
 
 
-@case("STEP-resume", 0, "a live copy: what was saved moves on with the scaler that it was saved of", "resume")
+@case("STEP-resume", 0, "shared state: later steps of the scaler change the saved state", "resume")
 def what_was_saved_stays_as_it_was(subject: Subject) -> None:
-    """The scaler goes on between saving and loading."""
-    walk = Walk(subject, _moving(subject))
-    saved, start = walk.saved(), walk.from_here(walk.handle)
-    walk.advance(MIXED)
+    """The scaler is updated between saving and loading."""
+    run = LockstepRun(subject, _changing_rule(subject))
+    saved, start = run.saved(), run.with_handle(run.handle)
+    run.advance(MIXED)
     start.loaded(saved).compare().follow(MIXED)
 
 
-@case("STEP-resume", 0, "a live copy: a scaler that was loaded moves what it was loaded from", "resume")
+@case("STEP-resume", 0, "shared state: steps of a loaded scaler change the saved state", "resume")
 def what_was_saved_can_be_loaded_twice(subject: Subject) -> None:
-    """The first of two scalers goes on before the second is loaded."""
-    walk = Walk(subject, _moving(subject))
-    saved = walk.saved()
-    walk.loaded(saved).advance(MIXED)
-    walk.loaded(saved).compare().follow(MIXED)
+    """The first loaded scaler is updated before the second one is loaded."""
+    run = LockstepRun(subject, _changing_rule(subject))
+    saved = run.saved()
+    run.loaded(saved).advance(MIXED)
+    run.loaded(saved).compare().follow(MIXED)
 
 
-@case("STEP-resume", 0, "a disturbance: saving returns a count to zero, and runs that are saved often grow late", "resume")
+@case("STEP-resume", 0, "save with a side effect: saving resets a count, so the scale grows too late", "resume")
 def saving_leaves_the_scaler(subject: Subject) -> None:
-    """It is saved after every step."""
-    walk = Walk(subject, _moving(subject))
+    """The scaler is saved after every step."""
+    run = LockstepRun(subject, _changing_rule(subject))
     for sign in MIXED:
-        walk.follow(sign).saved()
+        run.follow(sign).saved()
 
 
-def _moving(subject: Subject) -> LossScaleRule:
-    """A rule under which the mixed steps move the scale."""
-    return claimed(subject, MIXED, "MACHINE-backoff")
+def _changing_rule(subject: Subject) -> LossScaleRule:
+    """Return a rule under which the scale changes in these steps."""
+    return supported_rule(subject, MIXED, "MACHINE-backoff")
 
 
 HANDLES = (
@@ -131,16 +129,16 @@ RESUME = (
     trace(
         "STEP-resume/the-count-of-finite-steps-is-saved",
         "-+++++",
-        "a count lost: after a restart the growth comes late",
+        "lost count: after loading, the growth is late",
         "resume",
         about="MACHINE-growth-window",
-        only=A_WINDOW,
+        only=WINDOW,
         saved_after=3,
     ),
     trace(
         "STEP-resume/the-count-of-overflows-is-saved",
         "---+",
-        "a count lost: after a restart the backoff comes late, or its patience is spent",
+        "lost count: after loading, the backoff is late or early",
         "resume",
         about="MACHINE-hysteresis",
         saved_after=1,
@@ -149,7 +147,7 @@ RESUME = (
     trace(
         "STEP-resume/the-scale-is-saved",
         "---+",
-        "a scale lost: training goes on at the initial one, or at what float16 can hold of the other",
+        "lost scale: training continues with the initial scale, or with the scale rounded to float16",
         "resume",
         about=None,
         saved_after=2,
@@ -158,7 +156,7 @@ RESUME = (
     trace(
         "STEP-resume/a-loaded-scaler-has-its-factors",
         "+++++",
-        "a constant lost: after a restart it doubles, whatever the factor is",
+        "lost constant: after loading, the scale doubles for every growth factor",
         "resume",
         about="MACHINE-growth-window",
         saved_after=0,
@@ -167,7 +165,7 @@ RESUME = (
     trace(
         "STEP-resume/a-loaded-scaler-has-its-floor",
         "---",
-        "a constant lost: after a restart the scale falls below its floor",
+        "lost constant: after loading, the scale falls below min_scale",
         "resume",
         about="MACHINE-min-scale",
         saved_after=1,
@@ -176,7 +174,7 @@ RESUME = (
     trace(
         "STEP-resume/the-steps-of-a-share-are-saved",
         "+++-+-",
-        "a count lost: after a restart a single overflow is a share of one",
+        "lost count: after loading, a single overflow exceeds the overflow tolerance",
         "resume",
         about="MACHINE-overflow-tolerance",
         saved_after=3,
@@ -186,10 +184,10 @@ RESUME = (
     trace(
         "STEP-resume/the-end-of-the-beginning-is-saved",
         "-+++",
-        "a count lost: after a restart it grows by its first factor again",
+        "lost count: after loading, the scale grows by its warmup factor again",
         "resume",
         about=None,
-        only=A_FIRST_FACTOR,
+        only=WARMUP_FACTOR,
         saved_after=1,
         growth_interval=2,
     ),

@@ -1,4 +1,4 @@
-"""Walking a scaler and the oracle side by side, under a rule that makes the walk say what its case is named for."""
+"""Lockstep runs: a scaler and the oracle take the same steps, and their scales are compared after each."""
 
 import copy
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from ..oracle.machine import Machine, trajectory
 
 LARGEST = 2.0**127 * (2 - 2.0**-23)  # float32
 
-# What a case takes that does not say otherwise, where the claim lets it be set: exact factors, and bounds out of reach.
-USUAL = {
+# Default settings of a case, if they can be set: exact factors, and bounds out of reach.
+DEFAULTS = {
     "growth_factor": 2.0,
     "backoff_factor": 0.5,
     "growth_interval": 3,
@@ -27,114 +27,118 @@ USUAL = {
     "max_scale": LARGEST,
 }
 INEXACT = {"MACHINE-arithmetic", "MACHINE-float64-factor", "MACHINE-divide-on-backoff"}
-WAY_HOME = 24  # steps after which a scale that does not come back is left where it is
+RETURN_STEPS = 24  # number of steps in which a scale must return to its start, before the next pattern begins
 
-Only = tuple[Callable[[LossScaleRule], bool], str]  # the rules that a case is about, and what is said of another
+Only = tuple[Callable[[LossScaleRule], bool], str]  # a condition on the rule, and the reason if it is not met
 
-A_WINDOW: Only = (lambda rule: rule.growth_interval > 1, "it grows in every finite step")
+WINDOW: Only = (lambda rule: rule.growth_interval > 1, "it grows in every finite step")
 
 
-def claimed(subject: Subject, finite: str, about: str | None = None, **settings: Any) -> LossScaleRule:
+def supported_rule(subject: Subject, finite: str, about: str | None = None, **settings: Any) -> LossScaleRule:
     """
-    The claimed rule with these settings, and the usual ones where it has them.
+    Return the supported rule with these settings, and the default ones where they can be set.
 
     Args:
-        subject: The implementation.
-        finite: The steps that are to be taken, one "+" or "-" each.
-        about: The clause that has to decide one of them; None where every outcome is of interest.
-        settings: What the case is about.
+        subject: Implementation under test.
+        finite: Overflow trace, one "+" (finite) or "-" (overflow) per step.
+        about: Clause that must determine one of the steps; None if none is required.
+        settings: Constants of the case.
 
     Raises:
-        Unsupported: The rule cannot be set so, its steps are not about that clause, or their scales are no exact products and
-            "rounding" is not claimed.
+        Unsupported: The rule cannot have these settings, no step is determined by the clause, or the scales are inexact products
+            and "rounding" is not claimed.
     """
-    usual = {name: value for name, value in USUAL.items() if name in subject.family.parameters}
-    rule = subject.rule(**{**usual, **settings})
-    decided = {clause for point in trajectory(rule, [sign == "+" for sign in finite]) for clause in point.clauses}
-    if about is not None and about not in decided:
-        raise Unsupported(f"with {subject.family.name} none of these steps is decided by {about}")
-    if decided & INEXACT and "rounding" not in subject.info.capabilities:
-        raise Unsupported(f"with {subject.family.name} these scales are no exact products, and rounding is not claimed")
+    defaults = {name: value for name, value in DEFAULTS.items() if name in subject.supported.parameters}
+    rule = subject.rule(**{**defaults, **settings})
+    clauses = {clause for point in trajectory(rule, [sign == "+" for sign in finite]) for clause in point.clauses}
+    if about is not None and about not in clauses:
+        raise Unsupported(f"with {subject.supported.name}, {about} determines none of these steps")
+    if clauses & INEXACT and "rounding" not in subject.info.capabilities:
+        raise Unsupported(f"with {subject.supported.name}, these scales are inexact products, and rounding is not claimed")
     return rule
 
 
-class Walk:
-    """A new scaler and the oracle, step by step under one rule."""
+class LockstepRun:
+    """Lockstep run of a new scaler and the oracle under one rule."""
 
     def __init__(self, subject: Subject, rule: LossScaleRule) -> None:
         self.subject, self.rule = subject, rule
         self.handle = subject.create(rule)
         self.oracle = Machine(rule)
-        self.finite, self.stopped, self.gave_up = "", False, False
-        self.wanted, self.got = [self.oracle.point.scale], list[float]()
+        self.finite, self.stopped, self.raised = "", False, False
+        self.expected, self.got = [self.oracle.point.scale], list[float]()
 
-    def follow(self, finite: str) -> "Walk":
-        """Takes steps, and compares after each."""
+    def follow(self, finite: str) -> "LockstepRun":
+        """Take steps, and compare the scales after each."""
         for sign in finite:
             self.advance(sign).compare()
         return self
 
-    def advance(self, finite: str) -> "Walk":
-        """Takes steps, and compares nothing; none after one in which the published scaler gives up."""
+    def advance(self, finite: str) -> "LockstepRun":
+        """Take steps without comparing; stop at a step in which the published scaler raises an error."""
         for sign in finite if not self.stopped else "":
             point = self.oracle.step(sign == "+")
             if point.stopped:
-                self.stopped, self.gave_up = True, self.subject.refuses("update", self.handle, sign == "+")
+                self.stopped, self.raised = True, self.subject.raises("update", self.handle, sign == "+")
                 break
             self.handle = self.subject.update(self.handle, sign == "+")
             self.finite += sign
-            self.wanted.append(point.scale)
+            self.expected.append(point.scale)
         return self
 
-    def compare(self) -> "Walk":
-        """Compares the scale in force, rounded to the rule's dtype since it may be held in a wider one; or whether it gave up."""
+    def compare(self) -> "LockstepRun":
+        """
+        Compare the scales, or check that an error was raised if the published scaler raises one.
+
+        The implementation's scale is rounded to the rule's dtype first, since it may be stored in a wider one.
+        """
         after = f"after step {len(self.finite)}" if self.finite else "at the start"
         if self.stopped:
-            self.subject.expect(self.gave_up, f"{after}, in the next: wanted it to give up, and it went on")
+            self.subject.expect(self.raised, f"{after}: expected an error in the next step, got none")
             return self
         point, scale = self.oracle.point, self.subject.read_scale(self.handle)
-        self._tell(scale)
-        because = f", by {' and '.join(point.clauses)}" if point.clauses else ""
-        right = rounded(scale, self.rule.dtype) == point.scale
-        self.subject.expect(right, f"{after}: wanted {point.scale!r}{because}, got {scale!r}")
+        self._record(scale)
+        because = f" ({', '.join(point.clauses)})" if point.clauses else ""
+        equal = rounded(scale, self.rule.dtype) == point.scale
+        self.subject.expect(equal, f"{after}: expected scale {point.scale!r}{because}, got {scale!r}")
         return self
 
     def saved(self) -> Any:
-        """What the scaler saves; Unsupported where it has given up."""
+        """Return the saved state of the scaler; raise Unsupported if it has raised an error."""
         if self.stopped:
-            raise Unsupported(f"under {self.subject.family.name} it gives up before there is anything to save")
+            raise Unsupported(f"under {self.subject.supported.name} the scaler raises an error before it is saved")
         return self.subject.call("save", self.handle)
 
-    def loaded(self, saved: Any) -> "Walk":
-        """Another scaler, loaded from what was saved, which is to be where this one is."""
-        return self.from_here(self.subject.call("load", self.rule, saved))
+    def loaded(self, saved: Any) -> "LockstepRun":
+        """Return a lockstep run that continues from here with a scaler loaded from *saved*."""
+        return self.with_handle(self.subject.call("load", self.rule, saved))
 
-    def from_here(self, handle: Any) -> "Walk":
-        """Another scaler, which is to be where this one is."""
+    def with_handle(self, handle: Any) -> "LockstepRun":
+        """Return a lockstep run that continues from here with another scaler."""
         other = copy.copy(self)
-        other.handle, other.oracle, other.wanted = handle, copy.deepcopy(self.oracle), [*self.wanted]
+        other.handle, other.oracle, other.expected = handle, copy.deepcopy(self.oracle), [*self.expected]
         return other
 
-    def _tell(self, scale: float) -> None:
-        """Shows the walk as it goes, where the scale was read after every step."""
-        before = self.got[: len(self.finite)]
-        if len(before) == len(self.finite):
-            self.got = [*before, scale]
-            self.subject.trajectory = Trajectory(self.finite, self.wanted, self.got)
+    def _record(self, scale: float) -> None:
+        """Record the scale in the trajectory, if the scale was read after every step so far."""
+        earlier = self.got[: len(self.finite)]
+        if len(earlier) == len(self.finite):
+            self.got = [*earlier, scale]
+            self.subject.trajectory = Trajectory(self.finite, self.expected, self.got)
 
 
 def every_pattern(rule: LossScaleRule, length: int) -> str:
-    """Every pattern of so many steps, and after each what brings the scale back to where it started, as far as it comes back."""
+    """Return all patterns of this length, each followed by steps that return the scale to its start, as far as possible."""
     machine, finite = Machine(rule), ""
     start = machine.point.scale
     for pattern in product("+-", repeat=length):
         for sign in pattern:
             machine.step(sign == "+")
-        home = ""
-        while machine.point.scale != start and len(home) < WAY_HOME:
-            home += "+" if machine.point.scale < start else "-"
-            machine.step(home[-1] == "+")
-        finite += "".join(pattern) + home
+        back = ""
+        while machine.point.scale != start and len(back) < RETURN_STEPS:
+            back += "+" if machine.point.scale < start else "-"
+            machine.step(back[-1] == "+")
+        finite += "".join(pattern) + back
     return finite
 
 
@@ -149,24 +153,24 @@ def trace(
     **settings: Any,
 ) -> Case:
     """
-    A case that walks a scaler along *finite*, one "+" (finite) or "-" (overflow) a step, under the claimed rule's *settings*.
+    Return a case that runs a scaler in lockstep with the oracle along the overflow trace *finite*.
 
     Args:
-        name: Its clause, which has to decide one of the steps, else the case is unsupported; a stroke; and its id.
-        finite: The steps.
-        catches: The fault.
+        name: "CLAUSE/id". The clause must determine one of the steps, otherwise the case is unsupported.
+        finite: Overflow trace, one "+" (finite) or "-" (overflow) per step.
+        catches: Bug that the case detects.
         needs: Capabilities.
-        about: Another clause that has to do so instead; None where every outcome is of interest.
-        only: The rules that it is about.
-        saved_after: After how many steps the scaler is saved, and another loaded, which goes on.
-        settings: The constants, beside the usual ones.
+        about: Another clause that must determine one of the steps instead; None if none is required.
+        only: Condition on the rule.
+        saved_after: Number of steps after which the scaler is saved and a loaded one continues.
+        settings: Constants, in addition to the default ones.
     """
     about = name.partition("/")[0] if about == "" else about
-    run = partial(walk, finite=finite, about=about, only=only, saved_after=saved_after, settings=settings)
+    run = partial(run_lockstep, finite=finite, about=about, only=only, saved_after=saved_after, settings=settings)
     return named(name, 0, catches, run, needs)
 
 
-def walk(
+def run_lockstep(
     subject: Subject,
     finite: str,
     settings: dict[str, Any],
@@ -174,10 +178,10 @@ def walk(
     only: Only | None = None,
     saved_after: int | None = None,
 ) -> None:
-    """Asks what `trace` describes."""
-    rule = claimed(subject, finite, about, **settings)
+    """Run the case that `trace` describes."""
+    rule = supported_rule(subject, finite, about, **settings)
     if only is not None and not only[0](rule):
-        raise Unsupported(f"{subject.family.name} is not asked: {only[1]}")
-    taken = Walk(subject, rule).compare().follow(finite[:saved_after])
+        raise Unsupported(f"does not apply to {subject.supported.name}: {only[1]}")
+    run = LockstepRun(subject, rule).compare().follow(finite[:saved_after])
     if saved_after is not None:
-        taken.loaded(taken.saved()).compare().follow(finite[saved_after:])
+        run.loaded(run.saved()).compare().follow(finite[saved_after:])

@@ -1,4 +1,4 @@
-"""Chapter 60, replicas: several ranks take each step together; a word is a step, and a sign in it what one rank saw."""
+"""Chapter 60, replicas: several replicas take each step together. A script has a word per step with a sign per replica."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,8 +10,8 @@ from ..oracle.machine import Machine
 from .calls_loop import simple_rule
 
 
-def ranks(name: str, steps: str, catches: str) -> Case:
-    """A case that takes these steps, and looks at every rank's scale after each; a window is two finite steps."""
+def replicas(name: str, steps: str, catches: str) -> Case:
+    """Return a case that takes these steps with a growth interval of 2, and checks every replica's scale after each."""
     return named(name, 4, catches, partial(_decide, steps=steps.split()), {"replicas"})
 
 
@@ -21,27 +21,30 @@ def _decide(subject: Subject, steps: Sequence[str]) -> None:
     for number, signs in enumerate(steps, start=1):
         flags = [sign == "+" for sign in signs]
         handles = list(subject.call("update_replicas", handles, flags))
-        wanted = machine.step(all(flags)).scale
+        expected = machine.step(all(flags)).scale
         got = [rounded(subject.read_scale(handle), rule.dtype) for handle in handles]
-        subject.expect(got == [wanted] * len(flags), f"after step {number}, {signs}: wanted {wanted!r} on every rank, got {got}")
+        message = f"after step {number}, {signs}: expected scale {expected!r} on every replica, got {got}"
+        subject.expect(got == [expected] * len(flags), message)
 
 
 CASES = (
-    ranks(
+    replicas(
         "REPLICAS-one-flag/the-first-rank-decides-for-all",
         "-++",
-        "one rank decides: the others' flags are used, and this one's is lost",
+        "lost flag: the first replica uses the other flags without its own",
     ),
-    ranks("REPLICAS-one-flag/the-last-rank-decides-for-all", "++-", "one rank decides: the first one's flag goes to all"),
-    ranks("REPLICAS-one-flag/two-overflows-are-an-overflow", "-+-", "wrong sum: flags are added up, and compared with one"),
-    ranks(
+    replicas("REPLICAS-one-flag/the-last-rank-decides-for-all", "++-", "lost flag: all replicas use the first replica's flag"),
+    replicas(
+        "REPLICAS-one-flag/two-overflows-are-an-overflow", "-+-", "wrong reduction: the sum of the flags is compared with 1"
+    ),
+    replicas(
         "REPLICAS-same-scale/all-ranks-have-the-same-scale",
         "+++ -++ ++- +++ +++ --- +++",
-        "own flag: each rank's scale moves by what it saw itself, and from then on they train apart",
+        "local flag: each replica uses only its own flag, so the scales diverge",
     ),
-    ranks(
+    replicas(
         "REPLICAS-single/a-rank-alone-decides-for-itself",
         "+ - + +",
-        "no group: a single rank has nobody to ask, and fails or hears no",
+        "missing group: a single replica fails, or its flag is lost",
     ),
 )

@@ -1,4 +1,4 @@
-"""Chapter 50, the step: a linear network is trained, one "+" (finite) or "-" (overflow) a step, which tells what came of it."""
+"""Chapter 50, step: training of a linear network, and the outputs of each step. "+" is a finite step, "-" an overflow."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,99 +13,100 @@ from ..oracle.step import Outputs, Training
 from ..oracle.tensors import array
 from .calls_loop import needs_power_of_two, simple_rule
 
-PARAMETERS = [[4.0, 0.0], [3.0]]  # the zero is where overflows come from: it never moves
+PARAMETERS = [[4.0, 0.0], [3.0]]  # the zero never changes, and its gradient causes the overflows
 DATA = {
     "+": [[1.0, 0.0], [-2.0]],
     "-": [[1.0, math.inf], [-2.0]],
-    "large": [[1.0, 2.0**127], [-2.0]],  # the loss is small, and its scaled gradients overflow
+    "large": [[1.0, 2.0**127], [-2.0]],  # a small loss whose scaled gradients overflow
 }
-NEAR = 1e-5  # further than published formulas and roundings lie apart
+NEAR = 1e-5  # relative tolerance, for different formulas and roundings of published implementations
 
 
-def steps(name: str, walk: str, looks: str, catches: str, *needs: str, dtype: str = "float32", **options: Any) -> Case:
-    """A case that takes steps, one word or sign each, and *looks* at these outputs after each."""
-    run = partial(_take, walk=walk.split() if " " in walk else list(walk), looks=looks.split(), dtype=dtype, options=options)
+def steps(name: str, trace: str, outputs: str, catches: str, *needs: str, dtype: str = "float32", **options: Any) -> Case:
+    """Return a case that takes steps, one word or sign each, and compares these outputs after each."""
+    data = trace.split() if " " in trace else list(trace)
+    run = partial(_take, data=data, names=outputs.split(), dtype=dtype, options=options)
     return named(name, 3, catches, run, needs)
 
 
 class Cell:
-    """A cell under test, and beside it what has to come of each of its steps."""
+    """Training cell under test, next to the oracle's."""
 
     def __init__(self, subject: Subject, rule: Any, parameters: Sequence[Bits], **options: Any) -> None:
         options = {"learning_rate": 1.0, **options}
         self.subject = subject
         self.training = Training(rule, parameters, **options)
-        self._cell = subject.call("create_cell", rule, subject.made(list(parameters)), **options)
+        self._cell = subject.call("create_cell", rule, subject.to_arrays(list(parameters)), **options)
 
     def train(self, data: Sequence[Bits]) -> tuple[Any, Outputs]:
-        """What one step tells, and what it has to tell."""
-        return self.subject.call("train_step", self._cell, self.subject.made(list(data))), self.training.step(data)
+        """Return the outputs of one step, and the expected ones."""
+        return self.subject.call("train_step", self._cell, self.subject.to_arrays(list(data))), self.training.step(data)
 
 
-def _take(subject: Subject, walk: Iterable[str], looks: Sequence[str], dtype: str, options: dict[str, Any]) -> None:
-    window = {"growth_interval": 2} if "next_scale" in looks else {}
+def _take(subject: Subject, data: Iterable[str], names: Sequence[str], dtype: str, options: dict[str, Any]) -> None:
+    window = {"growth_interval": 2} if "next_scale" in names else {}
     cell = Cell(subject, simple_rule(subject, **window), arrays(PARAMETERS, dtype), **options)
-    for number, word in enumerate(walk, start=1):
-        outputs, wanted = cell.train(arrays(DATA[word], dtype))
-        for name in looks:
-            expect_output(subject, outputs, wanted, name, f"step {number}")
+    for number, key in enumerate(data, start=1):
+        outputs, expected = cell.train(arrays(DATA[key], dtype))
+        for name in names:
+            expect_output(subject, outputs, expected, name, f"step {number}")
 
 
 def arrays(rows: Iterable[Sequence[float]], dtype: str = "float32") -> list[Bits]:
-    """One array a row."""
+    """Return one array per row."""
     return [array(dtype, list(row)) for row in rows]
 
 
-def told(outputs: Any, name: str) -> Any:
-    """One output of a step; None where it is not there."""
+def output(outputs: Any, name: str) -> Any:
+    """Return one output of a step; None if it is missing."""
     return outputs.get(name) if isinstance(outputs, Mapping) else None
 
 
-def expect_output(subject: Subject, outputs: Any, wanted: Outputs, name: str, when: str) -> None:
-    """One output of a step is as it has to be, a number within `NEAR`."""
-    got, hoped, what = told(outputs, name), getattr(wanted, name), f"{when}: {name}"
+def expect_output(subject: Subject, outputs: Any, expected_outputs: Outputs, name: str, when: str) -> None:
+    """Expect one output of a step; numbers may differ by `NEAR`."""
+    got, expected, label = output(outputs, name), getattr(expected_outputs, name), f"{when}: {name}"
     if name == "parameters":
-        needs_power_of_two(wanted.scale)
-        subject.expect_same(subject.read(got, what), hoped, what)
+        needs_power_of_two(expected_outputs.scale)
+        subject.expect_same(subject.to_bits(got, label), expected, label)
     elif name == "finite":
-        flag = subject.flag(got, what)
-        subject.expect(flag == hoped, f"{what}: wanted {hoped}, got {flag}")
+        flag = subject.flag(got, label)
+        subject.expect(flag == expected, f"{label}: expected {expected}, got {flag}")
     else:
-        number = subject.number(got, what)
-        subject.expect(math.isclose(number, hoped, rel_tol=NEAR), f"{what}: wanted {hoped!r}, got {number!r}")
+        number = subject.number(got, label)
+        subject.expect(math.isclose(number, expected, rel_tol=NEAR), f"{label}: expected {expected!r}, got {number!r}")
 
 
-@case("STEP-seed", 3, "idle scale: it backs off, and the backward pass starts from another number")
+@case("STEP-seed", 3, "unused scale: the scale backs off, but the backward pass starts from another number")
 def the_scale_backs_off_until_the_gradients_fit(subject: Subject) -> None:
-    """The data times the first scale is infinite by one power of two."""
+    """The data times the initial scale overflows by a factor of 2."""
     rule = simple_rule(subject)
     if not 4.0 <= rule.init_scale <= 2.0**64:
-        raise Unsupported(f"its first scale is {rule.init_scale!r}, and these numbers are made for scales from 4 to 2**64")
+        raise Unsupported(f"its initial scale is {rule.init_scale!r}, and this case requires one from 4 to 2**64")
     top = 2.0**126 / rule.init_scale * 4
     cell = Cell(subject, rule, arrays([[1.0]]), learning_rate=1 / top)
     for number in (1, 2):
-        outputs, wanted = cell.train(arrays([[top]]))
-        expect_output(subject, outputs, wanted, "parameters", f"step {number}")
+        outputs, expected = cell.train(arrays([[top]]))
+        expect_output(subject, outputs, expected, "parameters", f"step {number}")
 
 
-@case("STEP-report", 3, "live output: what a step has told changes with the steps after it")
+@case("STEP-report", 3, "shared output: later steps change the outputs of an earlier step")
 def outputs_are_snapshots(subject: Subject) -> None:
-    """Those of the first step are looked at again after the fifth, when both scales are others."""
+    """The outputs of the first step are compared after the fifth, when both scales have changed."""
     cell = Cell(subject, simple_rule(subject, growth_interval=2), arrays(PARAMETERS))
-    outputs, wanted = cell.train(arrays(DATA["+"]))
+    outputs, expected = cell.train(arrays(DATA["+"]))
     for sign in "+++-":
         cell.train(arrays(DATA[sign]))
     for name in ("parameters", "scale", "next_scale", "finite"):
-        expect_output(subject, outputs, wanted, name, "step 1, looked at after step 5")
+        expect_output(subject, outputs, expected, name, "step 1, compared after step 5")
 
 
-@case("STEP-order", 3, "early scale: a step in which the scale moves divides by what it moves to")
+@case("STEP-order", 3, "early update: gradients are divided by the scale after the growth in this step")
 def each_step_uses_one_scale(subject: Subject) -> None:
-    """It grows in every step."""
+    """The scale grows in every step."""
     cell = Cell(subject, simple_rule(subject, growth_interval=1), arrays(PARAMETERS))
     for number in (1, 2, 3):
-        outputs, wanted = cell.train(arrays(DATA["+"]))
-        expect_output(subject, outputs, wanted, "parameters", f"step {number}")
+        outputs, expected = cell.train(arrays(DATA["+"]))
+        expect_output(subject, outputs, expected, "parameters", f"step {number}")
 
 
 CASES = (
@@ -113,24 +114,24 @@ CASES = (
         "STEP-apply/applies-the-unscaled-gradient",
         "+",
         "parameters",
-        "wrong update: it is scaled, or not times the learning rate",
+        "wrong update: the gradient is still scaled, or not multiplied by the learning rate",
         learning_rate=0.5,
     ),
     steps(
         "STEP-apply/moves-16-bit-parameters",
         "+",
         "parameters",
-        "no 16 bits: an optimizer that has no float16 gradients, or a scale that they cannot hold",
-        dtype="float16",  # which holds these small numbers exactly
+        "missing dtype: the optimizer does not accept float16 gradients, or the scale overflows float16",
+        dtype="float16",  # represents these small numbers exactly
     ),
     the_scale_backs_off_until_the_gradients_fit,
     each_step_uses_one_scale,
-    steps("STEP-skip/an-overflow-moves-nothing", "-+", "parameters", "applied overflow: parameters are infinite or NaN"),
+    steps("STEP-skip/an-overflow-moves-nothing", "-+", "parameters", "applied overflow: parameters become infinite or NaN"),
     steps(
         "STEP-skip/an-overflow-leaves-the-momentum",
         "+-+",
         "parameters",
-        "moving momentum: it decays or is spoilt in a skipped step, or moves the parameters on",
+        "changing momentum: a skipped step decays or corrupts the momentum, or applies it",
         "momentum",
         momentum=0.5,
     ),
@@ -138,38 +139,36 @@ CASES = (
         "STEP-skip/an-overflow-leaves-the-schedule",
         "+-+",
         "parameters",
-        "running schedule: the learning rate falls in steps that are skipped",
+        "advancing schedule: skipped steps decrease the learning rate",
         "schedule",
         learning_rate=[0.5, 0.25, 0.125],
     ),
-    steps(
-        "STEP-report/tells-whether-the-step-was-finite", "+-", "finite", "wrong flag: it says the opposite, or always the same"
-    ),
+    steps("STEP-report/tells-whether-the-step-was-finite", "+-", "finite", "wrong flag: the flag is inverted or constant"),
     steps(
         "STEP-report/tells-both-scales",
         "++-+",
         "scale next_scale",
-        "one scale: that of the next step is told for the one used, or the other way round",
+        "single scale: the next scale is reported as the used one, or the reverse",
     ),
     outputs_are_snapshots,
     steps(
         "STEP-scale-moves-last/the-scale-moves-once-a-step",
         "+-++--",
         "next_scale",
-        "wrong update: the scale moves in applied steps alone, or twice",
+        "wrong update: the scale is updated only in applied steps, or twice",
     ),
     steps(
         "STEP-loss-unscaled/the-loss-is-unscaled",
         "+ large",
         "loss",
-        "scaled loss: it is told as it was differentiated, or after the update, or not at all where the step is skipped",
+        "scaled loss: the loss is reported scaled, computed after the update, or missing in a skipped step",
         "loss",
     ),
     steps(
         "STEP-learning-rate/tells-the-learning-rate-of-the-step",
         "+-+",
         "learning_rate",
-        "next rate: what is told is the rate of the step after",
+        "next rate: the learning rate of the next step is reported",
         "schedule",
         learning_rate=[0.5, 0.25, 0.125],
     ),
@@ -177,7 +176,7 @@ CASES = (
         "STEP-counters/counts-attempted-and-applied-steps",
         "+-+",
         "attempted applied",
-        "one count: skipped steps are counted as applied, or not at all",
+        "single count: skipped steps count as applied, or not at all",
         "counters",
     ),
 )

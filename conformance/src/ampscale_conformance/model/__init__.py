@@ -1,1 +1,1 @@
-"""Types in which cases are written and results are reported."""
+"""Types of cases, implementations under test and results."""

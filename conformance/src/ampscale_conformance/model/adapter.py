@@ -1,9 +1,9 @@
 """
-What a stranger writes to have an implementation tested: an `Adapter`, and what it says of itself.
+The interface between an implementation under test and the suite: `Adapter`, and `ImplementationInfo`, which describes it.
 
-An adapter is any object with these methods; it need not inherit. A handle is whatever `create` returns: the runner hands it
-back and never looks inside. Level 0 wants the first three methods, level 1 the three on trees, and each method after them
-the capability or level that its docstring names.
+An adapter is any object with these methods; it need not inherit from `Adapter`. The return value of `create` is an opaque
+handle: the runner passes it back unchanged. Level 0 requires the first three methods, level 1 also the three on trees, and each
+later method the capability or level that its docstring or section names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,23 +14,23 @@ from ampscale import LossScaleRule, presets
 from ampscale.parsing import excerpt
 
 LEVELS = {
-    0: "rule: overflows in, scales out",
-    1: "tensors: scale, unscale and all_finite, on bits",
-    2: "calls: optimizers, unscale_, step and update, in every order",
-    3: "cell: whole training steps, every output",
-    4: "systems: ranks, host reads, compilation, another process",
+    0: "rule: overflow flags in, scales out",
+    1: "tensors: scale, unscale and all_finite, bit by bit",
+    2: "calls: optimizers, unscale_, step and update in every order",
+    3: "cell: whole training steps with all outputs",
+    4: "systems: replicas, host reads, compilation, another process",
 }
 
-# What may be claimed beside a level, and the lowest level whose cases ask for it.
+# Optional features that an implementation can claim, each with the lowest level whose cases require it.
 CAPABILITIES = {
-    "resume": (0, "save and load: training goes on as if it had never stopped"),
-    "rounding": (0, "the scale has the bits that the rule says also where a factor is no power of two"),
-    "division": (1, "unscale gives the rounded quotient also where the scale is no power of two"),
-    "bfloat16": (1, "trees may hold bfloat16"),
-    "complex": (1, "trees may hold complex64 and complex128"),
-    "integers": (1, "trees given to all_finite may hold integers and bools"),
-    "none": (1, "trees may hold None, and a parameter may have no gradient"),
-    "empty": (1, "trees may hold no array at all"),
+    "resume": (0, "save and load: a loaded scaler continues as if training had never stopped"),
+    "rounding": (0, "the scale has the specified bits even if a factor is not a power of two"),
+    "division": (1, "unscale returns the rounded quotient even if the scale is not a power of two"),
+    "bfloat16": (1, "trees may contain bfloat16"),
+    "complex": (1, "trees may contain complex64 and complex128"),
+    "integers": (1, "trees passed to all_finite may contain integers and bools"),
+    "none": (1, "trees may contain None, and a parameter may have no gradient"),
+    "empty": (1, "trees may contain no array"),
     "groups": (2, "several optimizers share one scaler"),
     "applied": (2, "step() returns whether the optimizer stepped"),
     "loss": (3, "outputs have `loss`"),
@@ -39,37 +39,40 @@ CAPABILITIES = {
     "momentum": (3, "create_cell takes `momentum`"),
     "schedule": (3, "create_cell takes a list of learning rates; outputs have `learning_rate`"),
     "counters": (3, "outputs have `attempted` and `applied`"),
-    "replicas": (4, "several replicas decide together"),
-    "no-host-reads": (4, "a step on arrays reads nothing back to the host"),
+    "replicas": (4, "several replicas update their scales together"),
+    "no-host-reads": (4, "a step on arrays copies nothing to the host"),
     "jit": (4, "the same implementation, compiled"),
-    "process": (4, "what was saved is loaded in another process"),
+    "process": (4, "a saved state can be loaded in another process"),
 }
 
 
-class Unsupported(Exception):  # noqa: N818 - it is a verdict, not an error
-    """Raised by an adapter: the implementation has no such thing, or cannot be given these constants."""
+class Unsupported(Exception):  # noqa: N818 - a verdict, not an error
+    """Raised by an adapter if the implementation lacks a feature or cannot be given these constants."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImplementationInfo:
     """
-    What an implementation says of itself.
+    Description of an implementation under test.
 
     Args:
-        name: What it is called.
+        name: Name of the implementation.
         version: Its version.
-        url: Where it is found.
-        level: The highest level that it claims, 0 to 4: see `LEVELS`.
-        capabilities: What it claims beside the level: see `CAPABILITIES`. One that the suite does not know is shown in the
-            report as unsupported.
-        preset: The scaler that it implements: a name of `ampscale.presets.PRESETS`, whose parameters it then takes; or a
-            rule, of which it takes any `init_scale`, `growth_factor`, `backoff_factor` and `growth_interval`, and any
-            `hysteresis`, `min_scale` and `max_scale` where the rule has one.
-        arrays: The library of its trees: "numpy", "torch", "jax", "cupy", "paddle", "mindspore" or "tensorflow".
+        url: Address of its documentation or source.
+        level: Highest level that it claims, an int from 0 to 4 or "L0" to "L4"; see `LEVELS`.
+        capabilities: Optional features that it claims; see `CAPABILITIES`. The report lists unknown ones as unsupported.
+        preset: Published scaler that it implements: a name in `ampscale.presets.PRESETS`, which determines the constants that can
+            be set; or a `LossScaleRule`. The implementation must then accept any `init_scale`, `growth_factor`, `backoff_factor`
+            and `growth_interval`, and any `hysteresis`, `min_scale` and `max_scale` that the rule sets.
+        arrays: Library of its arrays: "numpy", "torch", "jax", "cupy", "paddle", "mindspore" or "tensorflow".
 
     Raises:
         TypeError: A value has the wrong type.
         ValueError: The level, the preset or the library is unknown.
+
+    >>> info = ImplementationInfo(name="mine", level="L1", capabilities=["rounding"])
+    >>> info.level, info.preset, info.arrays
+    (1, 'torch', 'numpy')
     """
 
     name: str
@@ -101,7 +104,7 @@ ARRAYS = ("numpy", "torch", "jax", "cupy", "paddle", "mindspore", "tensorflow")
 
 
 def level_of(value: object) -> int:
-    """A level from 0 to 4, also written "L0" to "L4"; else a ValueError or TypeError."""
+    """Return a level, given as an int from 0 to 4 or as "L0" to "L4"; raise a TypeError or ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise TypeError(f"level must be an int from 0 to 4, got {excerpt(value)}")
     number = value if isinstance(value, int) else {f"L{level}": level for level in LEVELS}.get(value.upper(), -1)
@@ -110,85 +113,90 @@ def level_of(value: object) -> int:
     return number
 
 
+def parse_level(text: str) -> int:
+    """Return a level from a command line: "0" to "4", or "L0" to "L4"."""
+    return level_of(int(text) if text.isdecimal() else text)
+
+
 class Adapter(Protocol):
-    """An implementation under test. An array in a tree is one of the library that `info.arrays` names."""
+    """Implementation under test. The arrays in a tree belong to the library in `info.arrays`."""
 
     info: ImplementationInfo
 
     # Level 0
 
     def create(self, rule: LossScaleRule, **options: Any) -> Any:
-        """A scaler with these constants, before its first step: a handle. `Unsupported` where it cannot be given them."""
+        """Return a handle of a new scaler with these constants; raise `Unsupported` if it cannot have them."""
 
     def update(self, handle: Any, finite: bool) -> Any:
-        """The handle after a step, the same or a new one; None means the same. Raises where the published scaler gives up."""
+        """Return the handle after a step, the same or a new one; None means the same. Raise where the published scaler does."""
 
     def read_scale(self, handle: Any) -> float:
-        """The scale in force: what the next loss is multiplied by."""
+        """Return the current scale: the factor for the next loss."""
 
     # Level 0, "resume"
 
     def save(self, handle: Any) -> object:
-        """All that training needs to go on; a snapshot, which later steps do not change. With "process": data, no object."""
+        """Return a snapshot of the full state, which later steps do not change. "process" requires plain data, not an object."""
 
     def load(self, rule: LossScaleRule, saved: object) -> Any:
-        """A handle that goes on from what was saved."""
+        """Return a handle that continues from a saved state."""
 
-    # Level 1: trees are lists, tuples and dicts of arrays; None as a result means that the given tree was written to
+    # Level 1: trees are lists, tuples and dicts of arrays. Returning None means that the argument was changed in place.
 
     def scale(self, handle: Any, tree: Any) -> Any:
-        """The tree times the scale: each array in its own dtype, or a 16-bit one in float32."""
+        """Return the tree times the scale. Each array keeps its dtype; a 16-bit one may become float32."""
 
     def unscale(self, handle: Any, tree: Any) -> Any:
-        """The tree divided by the scale, likewise, as new arrays or in place."""
+        """Return the tree divided by the scale, with dtypes as in `scale`."""
 
     def all_finite(self, tree: Any) -> Any:
-        """Bool, or a bool array of shape (): whether no element is infinite or NaN."""
+        """Return a bool, or a bool array of shape (): True if the tree contains no infinity and no NaN."""
 
-    # Level 2: one iteration of a hand-written loop. The handle is changed in place; what is out of order raises
+    # Level 2: one iteration of a hand-written loop. The handle is changed in place; a call out of order raises an error.
 
     def add_optimizer(self, handle: Any, parameters: Sequence[Any]) -> Any:
-        """An optimizer over copies of these arrays, whose step subtracts the gradients: plain SGD, learning rate 1."""
+        """Return an optimizer over copies of these arrays: plain SGD with learning rate 1."""
 
     def set_gradients(self, handle: Any, optimizer: Any, gradients: Sequence[Any]) -> None:
-        """Lays down scaled gradients, as a backward pass does; with "none", None for a parameter without one."""
+        """Store scaled gradients as a backward pass does; with "none", a parameter without a gradient has None."""
 
     def get_gradients(self, handle: Any, optimizer: Any) -> Sequence[Any]:
-        """The gradients as they lie there now."""
+        """Return the current gradients."""
 
     def get_parameters(self, handle: Any, optimizer: Any) -> Sequence[Any]:
-        """The parameters as they are now."""
+        """Return the current parameters."""
 
     def unscale_(self, handle: Any, optimizer: Any) -> None:
-        """Unscales the optimizer's gradients in place, and checks them."""
+        """Unscale the gradients of the optimizer in place, and check them for infinities and NaNs."""
 
     def step(self, handle: Any, optimizer: Any) -> Any:
-        """Unscales unless that is done, and steps if all are finite. With "applied": returns whether it stepped."""
+        """Unscale the gradients unless already done, and step if all are finite. With "applied", return True if it stepped."""
 
     def update_scale(self, handle: Any) -> None:
-        """Moves the scale, once for all optimizers since the last time, and closes the iteration."""
+        """Update the scale once for all optimizers unscaled since the last update, and end the iteration."""
 
-    # Level 3: a linear network, loss = sum(parameter * data), whose gradients are therefore its data; plain SGD
+    # Level 3: a linear network with loss = sum(parameter * data), so that its gradients are the data; plain SGD.
 
     def create_cell(self, rule: LossScaleRule, parameters: Sequence[Any], **options: Any) -> Any:
-        """A training step over copies of these arrays. Options: learning_rate, and by capability max_norm, momentum."""
+        """Return a training step over copies of these arrays. Options: learning_rate; by capability, max_norm and momentum."""
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> Mapping[str, Any]:
         """
-        One step: backward from the scaled loss, unscale, check, clip, apply or skip, update.
+        Run one step: backward pass from the scaled loss, unscale, check, clip, apply or skip, update.
 
         Returns:
-            parameters: list of arrays, after the step. finite: bool. scale: float, the one this step used. next_scale: float,
-            after it. By capability: loss, global_norm, learning_rate: floats; attempted, applied: ints.
+            Outputs by name. parameters: list of arrays after the step. finite: bool. scale: float, used by this step. next_scale:
+            float, for the next step. By capability: loss, global_norm, learning_rate: floats; attempted, applied: ints.
         """
 
     # Level 4
 
     def update_replicas(self, handles: Sequence[Any], finite: Sequence[bool]) -> Sequence[Any]:
-        """With "replicas": each rank's handle after a step, given what each rank saw of its own gradients."""
+        """With "replicas": return the handle of each replica after a step, given each replica's flag of its own gradients."""
 
     def step_on_arrays(self, handle: Any, tree: Any) -> tuple[Any, Any]:
-        """With "no-host-reads": unscale, check and update, all on arrays. Returns the next handle and the tree."""
+        """With "no-host-reads": unscale, check and update on arrays alone. Return the next handle and the unscaled tree."""
 
     def compiled(self) -> "Adapter":
-        """With "jit": an adapter of the same implementation whose functions are compiled."""
+        """With "jit": return an adapter of the same implementation with compiled functions."""

@@ -1,4 +1,4 @@
-"""Arrays of each library from bits, and bits from arrays. A library is imported when an adapter names it, and never before."""
+"""Conversion between `Bits` and the arrays of each library. A library is imported only when an adapter names it."""
 
 import sys
 import warnings
@@ -9,46 +9,46 @@ from typing import Any
 import numpy as np
 
 from .adapter import Unsupported
-from .bits import DIGITS, Bits, seen
+from .bits import DIGITS, Bits, safe_repr
 
 
 def from_bits(bits: Bits, library: str) -> Any:
     """
-    A new array with these bits.
+    Return a new array with these bits.
 
     Raises:
-        Unsupported: The library is not installed, or has no such dtype, as JAX has no float64 without jax_enable_x64.
+        Unsupported: The library is not installed, or lacks the dtype, such as float64 on JAX without jax_enable_x64.
     """
     host = _host_array(bits)
     try:
-        made = _MAKERS[library](host, bits.dtype)
+        created = _MAKERS[library](host, bits.dtype)
     except ModuleNotFoundError as error:
         raise Unsupported(f"{library} is not installed: {error}") from None
-    if library != "numpy" and _dtype_name(made) != bits.dtype:
-        raise Unsupported(f"{library} makes {_dtype_name(made)} of {bits.dtype}")
-    return made
+    if library != "numpy" and _dtype_name(created) != bits.dtype:
+        raise Unsupported(f"{library} creates {_dtype_name(created)} instead of {bits.dtype}")
+    return created
 
 
 def to_bits(array: Any) -> Bits:
     """
-    The bits of an array of any known library, or of a NumPy scalar.
+    Return the bits of a NumPy scalar or of an array of any known library.
 
     Raises:
-        TypeError: It is no array, or its dtype is none of `DIGITS`.
+        TypeError: The value is not an array, or its dtype is not in `DIGITS`.
     """
     host = _on_host(array)
     name = str(host.dtype)
     if name not in DIGITS:
-        raise TypeError(f"wanted an array of one of {list(DIGITS)}, got dtype {name}")
+        raise TypeError(f"expected an array with a dtype of {list(DIGITS)}, got dtype {name}")
     parts = 2 if host.dtype.kind == "c" else 1
     patterns = np.ascontiguousarray(host).reshape(-1).view(f"u{host.dtype.itemsize // parts}")
     elements = patterns.reshape(-1, parts).tolist()
     width = 4 * DIGITS[name] // parts
-    return Bits(name, host.shape, tuple(sum(part << width * (parts - 1 - at) for at, part in enumerate(one)) for one in elements))
+    return Bits(name, host.shape, tuple(sum(part << width * (parts - 1 - i) for i, part in enumerate(row)) for row in elements))
 
 
 def is_array(value: Any) -> bool:
-    """Whether `to_bits` may take it."""
+    """Return True if the value has a dtype and a shape, as arrays have."""
     return hasattr(value, "dtype") and hasattr(value, "shape")
 
 
@@ -57,7 +57,7 @@ def _host_array(bits: Bits) -> np.ndarray:
     order = "<" if sys.byteorder == "little" else ">"
     parts = 2 if dtype.kind == "c" else 1
     width = DIGITS[bits.dtype] * 4 // parts
-    patterns = [pattern >> width * (parts - 1 - at) & (1 << width) - 1 for pattern in bits.bits for at in range(parts)]
+    patterns = [pattern >> width * (parts - 1 - i) & (1 << width) - 1 for pattern in bits.bits for i in range(parts)]
     return np.array(patterns, dtype=f"{order}u{width // 8}").view(dtype).reshape(bits.shape)
 
 
@@ -65,7 +65,7 @@ def _on_host(array: Any) -> np.ndarray:
     if isinstance(array, np.ndarray | np.generic):
         return np.asarray(array)
     if not is_array(array):
-        raise TypeError(f"wanted an array, got {seen(array)} of type {type(array).__name__}")
+        raise TypeError(f"expected an array, got {safe_repr(array)} of type {type(array).__name__}")
     module = type(array).__module__.partition(".")[0]
     if module == "torch":
         return _from_torch(array)
@@ -75,8 +75,8 @@ def _on_host(array: Any) -> np.ndarray:
         return np.asarray(array.asnumpy())
     if hasattr(array, "numpy") and module in ("paddle", "tensorflow"):
         host = np.asarray(array.numpy())
-        named = _dtype_name(array)
-        return host.view(_bfloat16()) if named == "bfloat16" and host.dtype == np.uint16 else host
+        dtype = _dtype_name(array)
+        return host.view(_bfloat16()) if dtype == "bfloat16" and host.dtype == np.uint16 else host
     return np.asarray(array)
 
 
@@ -97,7 +97,7 @@ def _to_torch(host: np.ndarray, dtype: str) -> Any:
 
 def _to_jax(host: np.ndarray, _: str) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that float64 becomes float32 is told by the dtype
+        warnings.simplefilter("ignore")  # JAX warns if it creates float32 instead of float64; the caller checks the dtype
         return import_module("jax.numpy").asarray(host)
 
 
@@ -109,7 +109,7 @@ def _to_paddle(host: np.ndarray, dtype: str) -> Any:
 def _to_mindspore(host: np.ndarray, dtype: str) -> Any:
     mindspore = import_module("mindspore")
     if dtype == "bfloat16":
-        raise Unsupported("MindSpore takes no bfloat16 from NumPy")
+        raise Unsupported("MindSpore cannot convert bfloat16 from NumPy")
     return mindspore.Tensor(host)
 
 
@@ -133,4 +133,4 @@ def _bfloat16() -> Any:
     try:
         return import_module("ml_dtypes").bfloat16
     except ModuleNotFoundError:
-        raise Unsupported("bfloat16 on NumPy needs the package ml_dtypes") from None
+        raise Unsupported("bfloat16 on NumPy requires the package ml_dtypes") from None

@@ -1,4 +1,4 @@
-"""A case: one fact of the specification, and how an implementation is asked for it."""
+"""Cases: executable checks, each for one clause of the specification."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -7,22 +7,22 @@ from .adapter import CAPABILITIES
 from .clauses import clauses
 from .subject import Subject
 
-# The modules of ampscale_conformance.cases, in the order in which their cases are run.
+# The modules of ampscale_conformance.cases, in execution order.
 CHAPTERS = ("machine", "scaling", "overflow", "calls", "step", "norms", "replicas", "backends")
 
 
 @dataclass(frozen=True)
 class Case:
     """
-    One fact of the specification.
+    Executable check of one clause.
 
     Args:
-        id: Unique among all cases; words with dashes, and the fact.
-        clause: The clause that it holds against.
-        level: From which level on it is asked.
-        catches: The fault that it is there for: a name, a colon, and what it does here.
-        run: Asks the implementation; raises where an expectation is not met.
-        needs: Capabilities without which it is not asked.
+        id: Unique name, words joined by dashes that state the expected behavior.
+        clause: Id of the clause that it checks.
+        level: Lowest level of an implementation that runs it.
+        catches: Bug that it detects: a name, a colon, and its effect.
+        run: Checks the implementation under test; raises an error if an expectation is not met.
+        needs: Capabilities that it requires.
     """
 
     id: str
@@ -38,25 +38,25 @@ class Case:
 
     @property
     def chapter(self) -> str:
-        """The chapter of its clause."""
+        """Return the chapter of the clause."""
         return clauses()[self.clause].chapter
 
 
 def named(name: str, level: int, catches: str, run: Callable[[Subject], None], needs: Iterable[str] = ()) -> Case:
-    """A case by its clause and its id: "MACHINE-growth-factor/grows-by-4"; by its id alone where `under` says the clause."""
+    """Return a case named "CLAUSE/id", such as "MACHINE-growth-factor/grows-by-4", or "id" if `under` adds the clause."""
     clause, _, id = name.rpartition("/")
     return Case(id, clause, level, catches, run, frozenset(needs))
 
 
 def under(clause: str, *cases: Case) -> Iterator[Case]:
-    """Cases that hold against this clause, made with their ids alone."""
-    return (replace(each, clause=clause) for each in cases)
+    """Yield these cases with their clause set."""
+    return (replace(item, clause=clause) for item in cases)
 
 
 def case(clause: str, level: int, catches: str, *needs: str) -> Callable[[Callable[[Subject], None]], Case]:
-    """Makes a case of a function, whose name is its id: `grows_in_the_third_step` is "grows-in-the-third-step"."""
+    """Return a decorator that makes a case of a function. The function's name becomes the id, with dashes for underscores."""
 
-    def made(run: Callable[[Subject], None]) -> Case:
+    def decorate(run: Callable[[Subject], None]) -> Case:
         return Case(run.__name__.replace("_", "-"), clause, level, catches, run, frozenset(needs))
 
-    return made
+    return decorate

@@ -1,4 +1,4 @@
-"""The clauses of the specification, read from the wheel's ampscale_conformance/spec or from a checkout's spec."""
+"""Clauses of the specification, read from ampscale_conformance/spec in the wheel or from spec/ in a checkout."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _SOURCE = re.compile(r"^> Source: (.+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Clause:
-    """One clause, as its chapter has it."""
+    """Clause of the specification: one requirement."""
 
     id: str
     level: str  # must, should, may or variant
@@ -21,21 +21,21 @@ class Clause:
 
     @property
     def sentence(self) -> str:
-        """Its first paragraph, on one line."""
+        """Return the first paragraph on one line."""
         return " ".join(self.text.partition("\n\n")[0].split())
 
     @property
     def chapter(self) -> str:
-        """The stem that its chapter shares with everything of the subject: "machine" for 30-machine.md."""
+        """Return the chapter's name without its number: "machine" for 30-machine.md."""
         return self.file.stem.rpartition("-")[2]
 
 
 def spec_folder() -> Path:
     """
-    Where the specification is.
+    Return the folder of the specification.
 
     Raises:
-        FileNotFoundError: The package was installed without it.
+        FileNotFoundError: The package was installed without the specification.
     """
     package = Path(__file__).parents[1]
     for folder in (package / "spec", package.parents[2] / "spec"):
@@ -47,18 +47,18 @@ def spec_folder() -> Path:
 
 
 def chapter_files() -> list[Path]:
-    """The chapters and the profiles, in the order of reading."""
+    """Return the files of the chapters and the profiles, in reading order."""
     return [*sorted(spec_folder().glob("[0-9]*.md")), *sorted(spec_folder().glob("profiles/*.md"))]
 
 
 def clauses_in(file: Path) -> list[Clause]:
-    """The clauses of one chapter, in its order."""
+    """Return the clauses of one file, in its order."""
     return [_clause(match, file) for match in _CLAUSE.finditer(file.read_text("utf-8"))]
 
 
 @cache
 def clauses() -> dict[str, Clause]:
-    """Every clause of every chapter and profile, by its id."""
+    """Return all clauses of all chapters and profiles by id."""
     return {clause.id: clause for file in chapter_files() for clause in clauses_in(file)}
 
 

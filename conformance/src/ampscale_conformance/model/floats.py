@@ -1,18 +1,18 @@
-"""Binary floating-point formats by definition: from a bit pattern to the exact number, and back with one rounding."""
+"""Exact conversion between numbers and the bit patterns of binary floating-point formats, with one rounding."""
 
 import math
 from fractions import Fraction
 from functools import lru_cache
 
-# Bits of the exponent and of the fraction; a sign bit stands before both.
+# Widths of the exponent and of the fraction in bits; one sign bit precedes them.
 FORMATS = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}
 
 Number = Fraction | float
-Written = Fraction | float | int
+Roundable = Fraction | float | int
 
 
 def decode(pattern: int, dtype: str) -> Number:
-    """The number that a bit pattern is: a Fraction; inf, -inf, nan and -0.0 as floats. A ValueError if it has more bits."""
+    """Return the number with this bit pattern: a Fraction; inf, -inf, nan and -0.0 as floats. Reject extra bits."""
     exponent_bits, fraction_bits = format_of(dtype)
     if not 0 <= pattern < 1 << width(dtype):
         raise ValueError(f"a {dtype} has {width(dtype)} bits, got {pattern:#x}")
@@ -28,11 +28,11 @@ def decode(pattern: int, dtype: str) -> Number:
     return -value if negative else value
 
 
-def encode(value: Written, dtype: str) -> int:
+def encode(value: Roundable, dtype: str) -> int:
     """
-    The bit pattern of the format's number nearest to *value*, of two the even one; from half a step past the largest, infinity.
+    Return the bit pattern of the nearest number of the format; ties go to the even one.
 
-    NaN is the quiet one without a sign.
+    Values at least half a unit beyond the largest number become infinities. NaN becomes the quiet NaN with sign bit 0.
     """
     exponent_bits, fraction_bits = format_of(dtype)
     infinity = (1 << exponent_bits) - 1 << fraction_bits
@@ -46,49 +46,49 @@ def encode(value: Written, dtype: str) -> int:
     return magnitude | sign if is_negative(value) else magnitude
 
 
-def rounded(value: Written, dtype: str) -> float:
-    """*value* rounded once to one of `FORMATS`, as a Python float, which holds every number of every format here."""
+def rounded(value: Roundable, dtype: str) -> float:
+    """Return *value* rounded once to a format, as a Python float, which represents every number of every format exactly."""
     return float(decode(encode(value, dtype), dtype))
 
 
 def format_of(dtype: str) -> tuple[int, int]:
-    """Bits of the exponent and of the fraction; a ValueError for what is none of `FORMATS`."""
+    """Return the widths of the exponent and the fraction in bits; raise a ValueError if the dtype is not in `FORMATS`."""
     if dtype not in FORMATS:
         raise ValueError(f"dtype must be one of {list(FORMATS)}, got {dtype!r}")
     return FORMATS[dtype]
 
 
 def width(dtype: str) -> int:
-    """Bits of a number."""
+    """Return the width of a number in bits."""
     return 1 + sum(format_of(dtype))
 
 
 def lowest_exponent(dtype: str) -> int:
-    """Of which power of two every number of the format is a multiple: -24 for float16."""
+    """Return the exponent of the smallest subnormal number, of which all numbers are multiples: -24 for float16."""
     exponent_bits, fraction_bits = format_of(dtype)
     return 2 - (1 << exponent_bits - 1) - fraction_bits
 
 
-def is_negative(value: Written) -> bool:
-    """Whether there is a minus before it, -0.0 included."""
+def is_negative(value: Roundable) -> bool:
+    """Return True if the sign is negative; -0.0 is."""
     return math.copysign(1.0, value) < 0 if isinstance(value, float) else value < 0
 
 
 def _magnitude(numerator: int, denominator: int, dtype: str) -> int:
-    """The pattern of a number that is not negative, with no upper end to the exponent."""
+    """Return the bit pattern of a non-negative number, without an upper limit of the exponent."""
     if numerator == 0:
         return 0
     fraction_bits, lowest = FORMATS[dtype][1], lowest_exponent(dtype)
-    exponent = numerator.bit_length() - denominator.bit_length()  # of the leading bit, or one more
+    exponent = numerator.bit_length() - denominator.bit_length()  # exponent of the leading bit, or one more
     if numerator << max(-exponent, 0) < denominator << max(exponent, 0):
         exponent -= 1
     step = max(exponent - fraction_bits, lowest)  # the exponent of the last bit
-    # With its leading bit counted in, a fraction that is rounded up to the next power of two carries into the exponent.
+    # The leading bit is added to the exponent field, so a fraction that rounds up to the next power of two carries correctly.
     return (step - lowest << fraction_bits) + _nearest(numerator << max(-step, 0), denominator << max(step, 0))
 
 
 def _nearest(numerator: int, denominator: int) -> int:
-    """The whole number nearest to a quotient, of two the even one."""
+    """Return the integer nearest to a quotient; ties go to the even one."""
     whole, rest = divmod(numerator, denominator)
     return whole + (2 * rest > denominator or (2 * rest == denominator and whole % 2 == 1))
 

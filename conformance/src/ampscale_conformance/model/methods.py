@@ -1,24 +1,23 @@
 """
-The adapter's methods as a table: what each takes and gives, and so how a call is written down and sent.
+Table of the adapter's methods: the kinds of their arguments and results, which determine how calls are recorded and sent.
 
-The kinds: `rule`; `finite`, a bool; `number`, a float; `tree`, of arrays; `arrays`, a list in which None is allowed; `options`
-and `outputs`, dicts of numbers, bools, lists and arrays; `flag`, a bool or a bool array of shape (); `answer`, the same or
-None; `flags`, bools; `nothing`. And what only its maker can read, and is told by a number: `handle`, `handles`, `optimizer`,
-`cell`, `saved`, `adapter`.
+Kinds: `rule`; `finite`, a bool; `number`, a float; `tree`, of arrays; `arrays`, a list that may contain None; `options` and
+`outputs`, dicts of numbers, bools, lists and arrays; `flag`, a bool or a bool array of shape (); `answer`, a flag or None;
+`flags`, bools; `nothing`. Opaque kinds, which are sent as numbers: `handle`, `handles`, `optimizer`, `cell`, `saved`, `adapter`.
 """
 
 from typing import NamedTuple
 
 
 class Method(NamedTuple):
-    """What a method takes, what it gives, and from which level or capability on it is there."""
+    """Argument kinds, result kind, and required level or capability of a method."""
 
     takes: tuple[str, ...]
     gives: str
     needs: int | str
 
 
-OPAQUE = ("handle", "optimizer", "cell", "saved", "adapter")  # what only its maker can read
+OPAQUE = ("handle", "optimizer", "cell", "saved", "adapter")  # only the implementation can interpret these objects
 
 METHODS = {
     "create": Method(("rule", "options"), "handle", 0),

@@ -1,4 +1,4 @@
-"""An adapter under observation: every call is checked, converted and written down, and every expectation is met or told."""
+"""Implementation under test as cases use it: calls are checked, converted and recorded."""
 
 import json
 from collections.abc import Callable
@@ -11,216 +11,218 @@ from ampscale import LossScaleRule
 
 from .adapter import Adapter, Unsupported
 from .arrays import from_bits, is_array, to_bits
-from .bits import Bits, leaves, map_tree, seen, told, tree_to_json, values_of
-from .claimed_rules import Family, family_of
+from .bits import Bits, element_text, leaves, map_tree, safe_repr, tree_to_json, values_of
 from .methods import METHODS, OPAQUE
+from .supported_rules import SupportedRules, supported_rules
 from .verdicts import Call, Trajectory
 
 
-class Failed(Exception):  # noqa: N818 - an expectation that was not met
-    """What was wanted and what came."""
+class Failed(Exception):  # noqa: N818 - a verdict, not an error
+    """Raised if an expectation is not met; the message states the expected and the actual value."""
 
 
-class Raised(Exception):  # noqa: N818 - what the implementation raised, with the call
-    """The implementation raised where nothing was to be raised."""
+class Raised(Exception):  # noqa: N818 - states what the implementation did
+    """Raised if the implementation raises an error; the message names the call."""
 
 
-class Absent(Exception):  # noqa: N818 - what is claimed is not there
-    """A method that the claims promise is missing, or says NotImplementedError."""
+class Absent(Exception):  # noqa: N818 - a verdict, not an error
+    """Raised if a claimed method is missing or raises NotImplementedError."""
 
 
 class Interruption(BaseException):
     """
-    What ended a call from outside: no answer in time, the end of the process, an answer that is none.
+    External end of a call: a timeout, the end of the process, or an invalid reply.
 
-    No Exception, so that an implementation which catches those does not catch this.
+    This is not an Exception, so that an implementation which catches those cannot catch it.
     """
 
 
 class TimedOut(Interruption):
-    """No answer in time."""
+    """No reply within the time limit."""
 
 
 class Crashed(Interruption):
-    """The implementation's process ended."""
+    """End of the implementation's process."""
 
 
 class ProtocolError(Interruption):
-    """An answer that the protocol does not know."""
+    """Reply that violates the protocol."""
 
 
 class Subject:
     """
-    What a case speaks to.
+    Implementation under test.
 
     Args:
-        adapter: The implementation.
-        made_by: Which call made the adapter; empty for the one under test itself, "compiled()." for its compiled form.
-        calls: Where calls are written down.
+        adapter: Adapter of the implementation.
+        prefix: Calls that created the adapter, for the record; "compiled()." for the compiled form.
+        calls: List to which calls are appended.
     """
 
-    def __init__(self, adapter: Adapter, made_by: str = "", calls: list[Call] | None = None) -> None:
+    def __init__(self, adapter: Adapter, prefix: str = "", calls: list[Call] | None = None) -> None:
         self.adapter = adapter
         self.info = adapter.info
-        self.family: Family = family_of(adapter.info.preset)
+        self.supported: SupportedRules = supported_rules(adapter.info.preset)
         self.calls: list[Call] = [] if calls is None else calls
         self.trajectory: Trajectory | None = None
-        self._made_by = made_by
-        self._made: list[Any] = []  # held, so that a number stays its own
+        self._prefix = prefix
+        self._objects: list[Any] = []  # keeps references, so that an object's index is not reused
 
-    # --- what a case may expect ---
+    # --- expectations ---
 
     def expect(self, holds: bool, message: str) -> None:
-        """Nothing where it holds; else the case has failed, with this message."""
+        """Fail the case with this message unless *holds* is True."""
         if not holds:
             raise Failed(message)
 
-    def expect_same(self, got: Any, wanted: Any, what: str) -> None:
-        """Two trees of `Bits` are the same, a list for a tuple allowed; any NaN equals any NaN."""
-        found, hoped = dict(leaves(got)), dict(leaves(wanted))
-        self.expect(list(found) == list(hoped), f"{what}: wanted leaves at {list(hoped)}, got {list(found)}")
-        for path, leaf in hoped.items():
-            self._expect_leaf(found[path], leaf, f"{what}{path}")
+    def expect_same(self, got: Any, expected: Any, label: str) -> None:
+        """Fail unless two trees of `Bits` are equal. A list equals a tuple, and all NaNs are equal."""
+        actual_leaves, expected_leaves = dict(leaves(got)), dict(leaves(expected))
+        paths = list(expected_leaves)
+        self.expect(list(actual_leaves) == paths, f"{label}: expected leaves at {paths}, got {list(actual_leaves)}")
+        for path, leaf in expected_leaves.items():
+            self._expect_leaf(actual_leaves[path], leaf, f"{label}{path}")
 
-    def _expect_leaf(self, got: Any, wanted: Any, what: str) -> None:
-        if not isinstance(got, Bits) or wanted is None:
-            self.expect(got is wanted, f"{what}: wanted {'None' if wanted is None else 'an array'}, got {seen(got)}")
+    def _expect_leaf(self, got: Any, expected: Any, label: str) -> None:
+        if not isinstance(got, Bits) or expected is None:
+            description = "None" if expected is None else "an array"
+            self.expect(got is expected, f"{label}: expected {description}, got {safe_repr(got)}")
             return
-        difference = _difference(got, wanted)
-        self.expect(not difference, f"{what}: {difference}")
+        difference = _difference(got, expected)
+        self.expect(not difference, f"{label}: {difference}")
 
-    def refuses(self, method: str, *arguments: Any) -> bool:
-        """Whether the call raises something else than Unsupported."""
+    def raises(self, method: str, *arguments: Any) -> bool:
+        """Return True if the call raises an error other than Unsupported."""
         try:
             self.call(method, *arguments)
         except Raised:
             return True
         return False
 
-    # --- the calls ---
+    # --- calls ---
 
     def rule(self, **settings: Any) -> LossScaleRule:
-        """The claimed rule with these settings; Unsupported where it does not have them."""
-        return self.family.rule(**settings)
+        """Return the supported rule with these settings; raise Unsupported if there is none."""
+        return self.supported.rule(**settings)
 
     def create(self, rule: LossScaleRule, **options: Any) -> Any:
-        """A handle."""
+        """Return the handle of a new scaler."""
         return self.call("create", rule, **options)
 
     def update(self, handle: Any, finite: bool) -> Any:
-        """The next handle."""
-        after = self.call("update", handle, finite)
-        return handle if after is None else after
+        """Return the handle after a step."""
+        new_handle = self.call("update", handle, finite)
+        return handle if new_handle is None else new_handle
 
     def read_scale(self, handle: Any) -> float:
-        """The scale, as a float."""
+        """Return the scale as a float."""
         return self.number(self.call("read_scale", handle), "read_scale")
 
     def scale(self, handle: Any, tree: Any) -> Any:
-        """A tree of `Bits`, times the scale."""
+        """Return a tree of `Bits` times the scale."""
         return self._on_tree("scale", tree, handle)
 
     def unscale(self, handle: Any, tree: Any) -> Any:
-        """A tree of `Bits`, divided by the scale."""
+        """Return a tree of `Bits` divided by the scale."""
         return self._on_tree("unscale", tree, handle)
 
     def all_finite(self, tree: Any) -> bool:
-        """Of a tree of `Bits`; what comes is a bool, or a bool array of shape ()."""
-        return self.flag(self.call("all_finite", self.made(tree)), "all_finite")
+        """Return the result of `all_finite` for a tree of `Bits` as a bool."""
+        return self.flag(self.call("all_finite", self.to_arrays(tree)), "all_finite")
 
     def compiled(self) -> "Subject":
-        """The compiled form of the same implementation; its calls are written down with these."""
-        made = self.call("compiled")
-        if not hasattr(made, "info"):
-            raise Absent(f"compiled is claimed and gives no adapter: {seen(made)}")
-        return Subject(made, f"{self._made_by}compiled().", self.calls)
+        """Return the compiled form of the same implementation. Its calls are recorded with those of this object."""
+        adapter = self.call("compiled")
+        if not hasattr(adapter, "info"):
+            raise Absent(f"compiled must return an adapter, got {safe_repr(adapter)}")
+        return Subject(adapter, f"{self._prefix}compiled().", self.calls)
 
-    def made(self, tree: Any) -> Any:
-        """A tree of `Bits` as new arrays of the adapter's library."""
+    def to_arrays(self, tree: Any) -> Any:
+        """Return a tree of `Bits` as new arrays of the adapter's library."""
         return map_tree(lambda leaf: from_bits(leaf, self.info.arrays), tree)
 
-    def read(self, tree: Any, what: str) -> Any:
-        """A tree of arrays as `Bits`; a leaf that is no array has failed."""
-        return map_tree(lambda leaf: self._bits(leaf, what), tree)
+    def to_bits(self, tree: Any, label: str) -> Any:
+        """Return a tree of arrays as `Bits`; fail if a leaf is not an array."""
+        return map_tree(lambda leaf: self._bits(leaf, label), tree)
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """
-        Calls the adapter, and writes it down.
+        Call a method of the adapter and record the call.
 
         Raises:
-            Absent: There is no such method, or it raised NotImplementedError.
-            Raised: It raised.
-            Unsupported: It said so.
+            Absent: The adapter lacks the method, or the method raised NotImplementedError.
+            Raised: The method raised another error.
+            Unsupported: The method raised Unsupported.
         """
         takes, gives, _ = METHODS[method]
-        given = [*arguments, options] if options else list(arguments)
-        said = [self._shown(kind, value) for kind, value in zip(takes, given, strict=False)]
+        passed = [*arguments, options] if options else list(arguments)
+        recorded = [self._record(kind, value) for kind, value in zip(takes, passed, strict=False)]
         try:
-            with np.errstate(all="ignore"):  # the suite asks for overflows, and NumPy warns of each
+            with np.errstate(all="ignore"):  # cases cause overflows on purpose, and NumPy warns of each
                 result = self._method(method)(*arguments, **options)
-        except (Exception, Interruption) as error:  # noqa: BLE001 - whatever an implementation raises is its result
-            self.calls.append(Call(self._made_by + method, said, None, _said(error)))
+        except (Exception, Interruption) as error:  # noqa: BLE001 - any error of the implementation is a result
+            self.calls.append(Call(self._prefix + method, recorded, None, _error_text(error)))
             _translate(error, method)
-        self.calls.append(Call(self._made_by + method, said, self._shown(gives, result)))
+        self.calls.append(Call(self._prefix + method, recorded, self._record(gives, result)))
         return result
 
     def _method(self, name: str) -> Callable[..., Any]:
-        found = getattr(self.adapter, name, None)
-        if not callable(found):
+        function = getattr(self.adapter, name, None)
+        if not callable(function):
             raise NotImplementedError(f"the adapter has no method {name}")
-        return found  # type: ignore[no-any-return]  # it is callable
+        return function  # type: ignore[no-any-return]  # it is callable
 
     def _on_tree(self, method: str, tree: Any, handle: Any) -> Any:
-        given = self.made(tree)
-        result = self.call(method, handle, given)
-        return self.read(given if result is None else result, method)
+        arrays = self.to_arrays(tree)
+        result = self.call(method, handle, arrays)
+        return self.to_bits(arrays if result is None else result, method)
 
-    def _bits(self, leaf: Any, what: str) -> Bits:
+    def _bits(self, leaf: Any, label: str) -> Bits:
         try:
             return to_bits(leaf)
         except TypeError as error:
-            raise Failed(f"{what}: {error}") from None
+            raise Failed(f"{label}: {error}") from None
 
-    def number(self, value: Any, what: str) -> float:
-        """What came for a float; whatever `float` takes, and no bool and no text."""
+    def number(self, value: Any, label: str) -> float:
+        """Return a result as a float; fail if it is a bool, text, or not convertible."""
         if not isinstance(value, str | bytes | bool):
-            with suppress(Exception):  # whatever its conversion raises, it is no float
+            with suppress(Exception):  # any error of its conversion means that it is not a number
                 return float(value)
-        raise Failed(f"{what}: wanted a float, got {seen(value)}")
+        raise Failed(f"{label}: expected a float, got {safe_repr(value)}")
 
-    def flag(self, value: Any, what: str) -> bool:
-        """What came for a flag: a bool, or a bool array of shape ()."""
+    def flag(self, value: Any, label: str) -> bool:
+        """Return a result as a bool; fail unless it is a bool or a bool array of shape ()."""
         if isinstance(value, bool):
             return value
         if is_array(value):
-            bits = self._bits(value, what)
+            bits = self._bits(value, label)
             if bits.dtype == "bool" and bits.shape == ():
                 return bits.bits[0] != 0
-        came = f"{bits.dtype} of shape {bits.shape}" if is_array(value) else seen(value)
-        raise Failed(f"{what}: wanted a bool or a bool array of shape (), got {came}")
+        description = f"{bits.dtype} of shape {bits.shape}" if is_array(value) else safe_repr(value)
+        raise Failed(f"{label}: expected a bool or a bool array of shape (), got {description}")
 
-    def _shown(self, kind: str, value: Any) -> Any:
-        """*value* in JSON's words: what only its maker can read by a number, everything else as it is."""
+    def _record(self, kind: str, value: Any) -> Any:
+        """Return *value* in the JSON form of a report: opaque objects as numbers, others by `to_record`."""
         if kind in ("handles", "handle and tree") and isinstance(value, list | tuple):
-            return [self._shown("handle" if at == 0 or kind == "handles" else "tree", item) for at, item in enumerate(value)]
+            return [self._record("tree" if index and kind != "handles" else "handle", item) for index, item in enumerate(value)]
         if value is not None and kind in OPAQUE:
-            return {kind: self._number_of(value)}
-        return plain(value)
+            return {kind: self._index_of(value)}
+        return to_record(value)
 
-    def _number_of(self, made: Any) -> int:
-        for number, known in enumerate(self._made):
-            if known is made:
-                return number
-        self._made.append(made)
-        return len(self._made) - 1
-
-
-def plain(value: Any) -> Any:
-    """Rules, arrays, floats and containers of them in JSON's words, floats as hex; anything else as its repr."""
-    return tree_to_json(value, _plain_leaf)
+    def _index_of(self, value: Any) -> int:
+        for index, known in enumerate(self._objects):
+            if known is value:
+                return index
+        self._objects.append(value)
+        return len(self._objects) - 1
 
 
-def _plain_leaf(value: Any) -> Any:
+def to_record(value: Any) -> Any:
+    """Return rules, arrays, floats and containers of them in the JSON form of a report; other values as their repr."""
+    return tree_to_json(value, _record_leaf)
+
+
+def _record_leaf(value: Any) -> Any:
     if isinstance(value, LossScaleRule):
         return json.loads(value.to_json())
     if isinstance(value, float):
@@ -230,34 +232,34 @@ def _plain_leaf(value: Any) -> Any:
     try:
         return to_bits(value).to_json()
     except TypeError:
-        return {"repr": seen(value)}
+        return {"repr": safe_repr(value)}
 
 
 def _translate(error: BaseException, method: str) -> NoReturn:
     if isinstance(error, Unsupported | Interruption):
         raise error
     if isinstance(error, NotImplementedError):
-        _, _, words = _said(error).partition(": ")
-        raise Absent(f"{method} is claimed and not there: {words}") from error
-    raise Raised(f"{method} raised {_said(error)}") from error
+        _, _, reason = _error_text(error).partition(": ")
+        raise Absent(f"{method} is claimed but missing: {reason}") from error
+    raise Raised(f"{method} raised {_error_text(error)}") from error
 
 
-def _said(error: BaseException) -> str:
-    """Its type and its words, if it has any that can be had."""
+def _error_text(error: BaseException) -> str:
+    """Return the type and message of an error; only the type if the message cannot be formatted."""
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - it is the implementation's own
+    except Exception:  # noqa: BLE001 - the implementation's own error type
         return type(error).__name__
 
 
-def _difference(got: Bits, wanted: Bits) -> str:
-    """The first thing in which two arrays differ; empty where they are the same."""
-    if got.dtype != wanted.dtype:
-        return f"wanted {wanted.dtype}, got {got.dtype}"
-    if got.shape != wanted.shape:
-        return f"wanted shape {wanted.shape}, got {got.shape}"
-    pairs = zip(values_of(got), values_of(wanted), strict=True) if got.bits != wanted.bits else ()
-    for element, (came, hoped) in enumerate(pairs):
-        if got.bits[element] != wanted.bits[element] and not (came != came and hoped != hoped):
-            return f"element {element}: wanted {told(wanted, element)}, got {told(got, element)} in {got.dtype}"
+def _difference(got: Bits, expected: Bits) -> str:
+    """Return the first difference between two arrays, or "" if they are equal."""
+    if got.dtype != expected.dtype:
+        return f"expected {expected.dtype}, got {got.dtype}"
+    if got.shape != expected.shape:
+        return f"expected shape {expected.shape}, got {got.shape}"
+    pairs = zip(values_of(got), values_of(expected), strict=True) if got.bits != expected.bits else ()
+    for index, (actual, target) in enumerate(pairs):
+        if got.bits[index] != expected.bits[index] and not (actual != actual and target != target):
+            return f"element {index}: expected {element_text(expected, index)}, got {element_text(got, index)} in {got.dtype}"
     return ""

@@ -1,4 +1,4 @@
-"""What can come out of a case: a closed set of verdicts, a result for each case, a report for all."""
+"""Results of a run: a verdict and a `Result` for each case, and a `Report` of all."""
 
 import json
 import platform
@@ -14,17 +14,17 @@ from .adapter import ImplementationInfo
 
 
 class Verdict(StrEnum):
-    """What came of a case. Only `PASS` counts as passed, and unsupported is never among it."""
+    """Verdict on one case. Only `PASS` counts as passed; unsupported cases are counted apart."""
 
     PASS = "pass"
-    FAIL = "fail"  # it does something else than the clause says, or lacks what it claims
-    ERROR = "error"  # it raised where nothing is to be raised
-    UNSUPPORTED = "unsupported"  # it does not claim this
-    XFAIL = "xfail"  # it does not pass, as its expectations say
-    XPASS = "xpass"  # it passes although its expectations say otherwise
-    TIMEOUT = "timeout"  # no answer in time
-    CRASH = "crash"  # its process ended
-    PROTOCOL_ERROR = "protocol-error"  # an answer that is no answer
+    FAIL = "fail"  # a clause is violated, or a claimed feature is missing
+    ERROR = "error"  # the implementation raised an error
+    UNSUPPORTED = "unsupported"  # not claimed
+    XFAIL = "xfail"  # fails as its expectations state
+    XPASS = "xpass"  # passes although its expectations state otherwise
+    TIMEOUT = "timeout"  # no reply in time
+    CRASH = "crash"  # the process ended
+    PROTOCOL_ERROR = "protocol-error"  # invalid reply
 
 
 BAD = frozenset(set(Verdict) - {Verdict.PASS, Verdict.UNSUPPORTED, Verdict.XFAIL})
@@ -33,13 +33,13 @@ BAD = frozenset(set(Verdict) - {Verdict.PASS, Verdict.UNSUPPORTED, Verdict.XFAIL
 @dataclass(frozen=True)
 class Call:
     """
-    One call of an adapter's method, as it went.
+    Record of one call of an adapter's method.
 
     Args:
-        method: Its name; a method of an implementation that another one makes, as "compiled().update".
-        arguments: In JSON's words: arrays as bits, rules as objects, handles as {"handle": number}.
-        result: Likewise; None where it raised.
-        raised: The type and the words of what it raised; empty otherwise.
+        method: Name of the method; "compiled().update" for a method of the compiled form.
+        arguments: Arguments in JSON form: arrays as bits, rules as objects, handles as {"handle": number}.
+        result: Result in the same form; None if the call raised an error.
+        raised: Type and message of the error; empty if there was none.
     """
 
     method: str
@@ -50,9 +50,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Scales step by step, the initial one first: what the oracle wants, and what came as far as it came."""
+    """Scales step by step, beginning with the initial one: the oracle's, and the implementation's as far as it was read."""
 
-    finite: str  # one "+" or "-" a step
+    finite: str  # one "+" (finite) or "-" (overflow) per step
     wanted: Sequence[float]
     got: Sequence[float]
 
@@ -60,20 +60,20 @@ class Trajectory:
 @dataclass(frozen=True)
 class Result:
     """
-    What came of one case.
+    Result of one case.
 
     Args:
-        clause: The clause of spec/ that the case holds against.
-        case: The case's id.
-        verdict: See `Verdict`.
-        message: What was wanted and what came; the reason of an unsupported or an expected one.
-        level: The case's level.
-        catches: The fault that the case is there for.
-        calls: What was called, in order.
-        trajectory: The scales, where the case is about them.
-        seconds: How long it took.
-        snippet: A script that shows the failure without ampscale; empty where there is none.
-        reproduced: Whether that script was run and did show it; None where it was not run.
+        clause: Id of the clause that the case checks.
+        case: Id of the case.
+        verdict: Verdict on the implementation.
+        message: Expected and actual value of a failure; reason of an unsupported case or an expected failure.
+        level: Level of the case.
+        catches: Bug that the case detects.
+        calls: Recorded calls, in order.
+        trajectory: Scales, if the case compares them.
+        seconds: Duration.
+        snippet: Script that reproduces the failure without ampscale; empty if there is none.
+        reproduced: True if that script was run and reproduced the failure; None if it was not run.
     """
 
     clause: str
@@ -91,7 +91,13 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """All results of one run, and of what and where it was."""
+    """
+    Results of one run, with a description of the implementation and the environment.
+
+    >>> report = Report(ImplementationInfo(name="mine"), [Result("MACHINE-skip", "skips", Verdict.FAIL)])
+    >>> report.ok, report.counts
+    (False, {'fail': 1})
+    """
 
     info: ImplementationInfo
     results: Sequence[Result]
@@ -99,22 +105,22 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed: no fail, error, timeout, crash, protocol-error or unexpected pass."""
+        """Return True if no result is a fail, error, timeout, crash, protocol-error or unexpected pass."""
         return not any(result.verdict in BAD for result in self.results)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many results there are of each verdict that occurs, in the order of `Verdict`."""
-        found = Counter(result.verdict for result in self.results)
-        return {str(verdict): found[verdict] for verdict in Verdict if found[verdict]}
+        """Return the number of results of each verdict that occurs, in the order of `Verdict`."""
+        counter = Counter(result.verdict for result in self.results)
+        return {str(verdict): counter[verdict] for verdict in Verdict if counter[verdict]}
 
     def to_json(self) -> str:
-        """The report as a JSON object; spec/conformance/report.schema.json is its form."""
+        """Return the report as JSON text; its schema is spec/conformance/report.schema.json."""
         info = asdict(self.info)
         info["capabilities"] = sorted(info["capabilities"])
         preset = self.info.preset
         info["preset"] = preset if isinstance(preset, str) else json.loads(preset.to_json())
-        said = {
+        report = {
             "format": "ampscale conformance report",
             "version": 1,
             "ampscale": __version__,
@@ -122,19 +128,19 @@ class Report:
             "environment": dict(self.environment),
             "ok": self.ok,
             "counts": self.counts,
-            "results": [_written(result) for result in self.results],
+            "results": [_result_to_json(result) for result in self.results],
         }
-        return json.dumps(said, allow_nan=False)
+        return json.dumps(report, allow_nan=False)
 
 
-def here() -> dict[str, str]:
-    """Where a run takes place."""
+def environment() -> dict[str, str]:
+    """Return the Python version, machine and system of this process."""
     return {"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()}
 
 
-def _written(result: Result) -> dict[str, Any]:
-    said = asdict(result)
+def _result_to_json(result: Result) -> dict[str, Any]:
+    members = asdict(result)
     if result.trajectory is not None:
         for name in ("wanted", "got"):
-            said["trajectory"][name] = [scale.hex() for scale in said["trajectory"][name]]
-    return said
+            members["trajectory"][name] = [scale.hex() for scale in members["trajectory"][name]]
+    return members

@@ -1,5 +1,5 @@
 """
-What is right, computed a second time: whole numbers and fractions, and an explicit rounding at the end.
+Oracle: expected results, computed independently of the library in integers and fractions, with explicit rounding.
 
-Nothing here imports `ampscale.core` or `ampscale.backends`, so that a mistake there is not repeated here.
+Nothing here imports `ampscale.core` or `ampscale.backends`, so that an error there is not repeated here.
 """

@@ -1,4 +1,4 @@
-"""Products, quotients, sums and roots of a format's numbers: exact, and then rounded once; infinities and NaN as IEEE 754."""
+"""Exact arithmetic, rounded once to a floating-point format. Infinities and NaN follow IEEE 754."""
 
 import math
 from collections.abc import Iterable
@@ -8,14 +8,14 @@ from ..model.floats import Number, decode, encode, is_negative
 
 
 def product(left: Number, right: Number, dtype: str) -> Number:
-    """The product, rounded once to a format."""
+    """Return the product, rounded once to a format."""
     if not (math.isfinite(left) and math.isfinite(right)):
         return float(left) * float(right)
     return nearest(Fraction(left) * Fraction(right), dtype, is_negative(left) != is_negative(right))
 
 
 def quotient(left: Number, right: Number, dtype: str) -> Number:
-    """The quotient, rounded once to a format; by zero an infinity, or NaN."""
+    """Return the quotient, rounded once to a format. A division by zero gives an infinity or NaN."""
     minus = is_negative(left) != is_negative(right)
     if math.isfinite(left) and math.isfinite(right) and right != 0:
         return nearest(Fraction(left) / Fraction(right), dtype, minus)
@@ -25,7 +25,7 @@ def quotient(left: Number, right: Number, dtype: str) -> Number:
 
 
 def total(numbers: Iterable[Number], dtype: str) -> Number:
-    """The sum of all, rounded once to a format. No number is rounded on the way, and zeros of both signs add to plain zero."""
+    """Return the sum, rounded once to a format, without intermediate rounding. Zeros of different signs add up to +0."""
     terms = list(numbers)
     if not all(map(math.isfinite, terms)):
         return sum(float(term) for term in terms if not math.isfinite(term))
@@ -33,16 +33,16 @@ def total(numbers: Iterable[Number], dtype: str) -> Number:
 
 
 def difference(left: Number, right: Number, dtype: str) -> Number:
-    """The difference, rounded once to a format."""
+    """Return the difference, rounded once to a format."""
     return total([left, -0.0 if right == 0 and not is_negative(right) else -right], dtype)
 
 
 def root(square: Number, dtype: str) -> Number:
-    """The square root of what is not negative, rounded once to a format."""
+    """Return the square root of a non-negative number, rounded once to a format."""
     if square == 0 or not math.isfinite(square):
         return square
     numerator, denominator = Fraction(square).as_integer_ratio()
-    # Taken to 128 bits or more; what lies below the last of them shows as half of it, which no format takes for a tie.
+    # Compute at least 128 bits. A remainder adds half a unit of the last bit, so that the result is not mistaken for a tie.
     shift = 2 * max(0, 256 - numerator.bit_length() + denominator.bit_length())
     scaled, rest = divmod(numerator << shift, denominator)
     whole = math.isqrt(scaled)
@@ -51,7 +51,7 @@ def root(square: Number, dtype: str) -> Number:
 
 
 def significant(value: Number, dtype: str) -> Number:
-    """*value* rounded to the digits of a format, as if its exponents had no bounds; infinities, NaN and zeros as they are."""
+    """Return *value* rounded to the digits of a format with an unlimited exponent; infinities, NaN and zeros are unchanged."""
     if value == 0 or not isinstance(value, Fraction):
         return value
     power = Fraction(2) ** (abs(value.numerator).bit_length() - value.denominator.bit_length())
@@ -59,7 +59,7 @@ def significant(value: Number, dtype: str) -> Number:
 
 
 def nearest(value: Fraction, dtype: str, minus: bool) -> Number:
-    """An exact result in a format; *minus* is the sign that a zero takes."""
+    """Return an exact result in a format. *minus* is the sign of a zero."""
     if value == 0:
         return -0.0 if minus else value
     return decode(encode(value, dtype), dtype)

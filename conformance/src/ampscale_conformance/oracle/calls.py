@@ -1,4 +1,4 @@
-"""The calls of a loop that is written by hand, spec/55-calls.md: optimizers that subtract their gradients, and one scaler."""
+"""Calls of a hand-written loop, spec/55-calls.md: plain SGD optimizers and one scaler."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -10,32 +10,32 @@ from .machine import Machine
 from .tensors import all_finite, computed_in, from_numbers, numbers, unscale
 
 
-class Refused(Exception):  # noqa: N818 - the chapter's word
-    """The call may not come now. Nothing has changed."""
+class Refused(Exception):  # noqa: N818 - an expected outcome
+    """Raised if a call is out of order. Nothing has changed."""
 
 
 class Optimizer:
-    """Plain gradient descent with a learning rate of 1."""
+    """Plain SGD with a learning rate of 1."""
 
     def __init__(self, parameters: Sequence[Bits]) -> None:
         self.parameters = list(parameters)
         self.gradients: list[Bits | None] = [None] * len(self.parameters)
-        self.finite: bool | None = None  # what was found when they were unscaled; None before
+        self.finite: bool | None = None  # result of the check during unscaling; None before
         self.stepped = False
 
     @property
     def has_gradients(self) -> bool:
-        """Whether any of its parameters has one."""
+        """Return True if any parameter has a gradient."""
         return any(gradient is not None for gradient in self.gradients)
 
 
 class Loop:
     """
-    A scaler with its optimizers, between two updates or in the midst of an iteration.
+    Scaler with its optimizers, at any point of an iteration.
 
     Args:
         rule: As for `machine.trajectory`.
-        optimizers: The parameters of each, by its name.
+        optimizers: Parameters of each optimizer by name.
     """
 
     def __init__(self, rule: Any, optimizers: Mapping[str, Sequence[Bits]]) -> None:
@@ -44,19 +44,19 @@ class Loop:
 
     @property
     def scale(self) -> float:
-        """The scale in force."""
+        """Return the current scale."""
         return self._machine.point.scale
 
     def set_gradients(self, name: str, gradients: Sequence[Bits | None]) -> None:
-        """Lays down gradients, None for a parameter without one."""
+        """Set the gradients of an optimizer; None for a parameter without one."""
         self.optimizers[name].gradients = list(gradients)
 
     def unscale_(self, name: str) -> None:
         """
-        Divides an optimizer's gradients by the scale, and looks at them before and after.
+        Divide an optimizer's gradients by the scale, and check them before and after.
 
         Raises:
-            Refused: That was done since the last update.
+            Refused: The gradients were unscaled since the last update.
         """
         optimizer = self.optimizers[name]
         if optimizer.finite is not None:
@@ -67,10 +67,10 @@ class Loop:
 
     def step(self, name: str) -> bool:
         """
-        Whether the optimizer stepped, by what was found when its gradients were unscaled.
+        Step or skip, depending on the check during unscaling; return True if the optimizer stepped.
 
         Raises:
-            Refused: It stepped or skipped since the last update.
+            Refused: The optimizer has stepped or skipped since the last update.
         """
         optimizer = self.optimizers[name]
         if optimizer.stepped:
@@ -80,38 +80,38 @@ class Loop:
         optimizer.stepped = True
         if optimizer.finite:
             pairs = zip(optimizer.parameters, optimizer.gradients, strict=True)
-            optimizer.parameters = [_moved(parameter, gradient) for parameter, gradient in pairs]
+            optimizer.parameters = [_updated(parameter, gradient) for parameter, gradient in pairs]
         return bool(optimizer.finite) and optimizer.has_gradients
 
     def update(self) -> None:
         """
-        Moves the scale by all that was unscaled, and closes the iteration. Where nothing had a gradient the scale stays.
+        Update the scale from all unscaled gradients, and end the iteration. Without any gradient the scale is unchanged.
 
         Raises:
             Refused: Nothing was unscaled since the last update.
         """
-        if not self._seen:
+        if not self._unscaled:
             raise Refused("nothing was unscaled since the last update")
-        if any(optimizer.has_gradients for optimizer in self._seen):
+        if any(optimizer.has_gradients for optimizer in self._unscaled):
             self._machine = self.counted()
-        for optimizer in self._seen:
+        for optimizer in self._unscaled:
             optimizer.finite, optimizer.stepped = None, False
 
     def counted(self) -> Machine:
-        """The machine as an update leaves it that counts what was unscaled also where nothing had a gradient."""
+        """Return the state machine after an update that counts the step even without any gradient."""
         machine = copy.deepcopy(self._machine)
-        machine.step(all(bool(optimizer.finite) for optimizer in self._seen))
+        machine.step(all(bool(optimizer.finite) for optimizer in self._unscaled))
         return machine
 
     @property
-    def _seen(self) -> list[Optimizer]:
-        """Those that were unscaled since the last update."""
+    def _unscaled(self) -> list[Optimizer]:
+        """Return the optimizers that were unscaled since the last update."""
         return [optimizer for optimizer in self.optimizers.values() if optimizer.finite is not None]
 
 
-def _moved(parameter: Bits, gradient: Bits | None) -> Bits:
+def _updated(parameter: Bits, gradient: Bits | None) -> Bits:
     if gradient is None:
         return parameter
-    within = computed_in(parameter.dtype)
+    dtype = computed_in(parameter.dtype)
     pairs = zip(numbers(parameter), numbers(gradient), strict=True)
-    return from_numbers(parameter.dtype, parameter.shape, [difference(value, step, within) for value, step in pairs])
+    return from_numbers(parameter.dtype, parameter.shape, [difference(value, step, dtype) for value, step in pairs])

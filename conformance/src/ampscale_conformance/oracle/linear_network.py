@@ -1,7 +1,7 @@
 """
-A network that can be checked by hand, and the optimizer over it: loss = sum(parameter * data), and plain gradient descent.
+Network whose results can be checked by hand, loss = sum(parameter * data), and gradient descent.
 
-The gradients of that loss are its data, so that a case chooses them.
+The gradients of the loss are the data, so that a case can choose them.
 """
 
 from collections.abc import Sequence
@@ -13,36 +13,36 @@ from .tensors import computed_in, from_numbers, numbers
 
 
 def loss_of(parameters: Sequence[Bits], data: Sequence[Bits | None]) -> float:
-    """sum(parameter * data) in float32: each product is rounded, and each sum, in their order. None adds nothing."""
+    """Return sum(parameter * data) in float32. Each product and each partial sum is rounded, in order; None is skipped."""
     loss: Number = 0.0
     for parameter, leaf in zip(parameters, data, strict=True):
         if leaf is None:
             continue
         products = [_times(value, entry) for value, entry in zip(numbers(parameter), numbers(leaf), strict=True)]
-        loss = total([loss, _added_up(products)], "float32")
+        loss = total([loss, _sum(products)], "float32")
     return float(loss)
 
 
 def gradients_of(parameters: Sequence[Bits], data: Sequence[Bits | None], seed: float) -> list[Bits | None]:
-    """The data times the seed in float32, rounded to the dtypes of the parameters; None is no gradient."""
-    held = rounded(seed, "float32")
+    """Return the data times the seed in float32, rounded to the dtypes of the parameters; None stays None."""
+    factor = rounded(seed, "float32")
     return [
-        None if leaf is None else from_numbers(parameter.dtype, parameter.shape, [_times(entry, held) for entry in numbers(leaf)])
+        None if leaf is None else from_numbers(parameter.dtype, parameter.shape, [_times(x, factor) for x in numbers(leaf)])
         for parameter, leaf in zip(parameters, data, strict=True)
     ]
 
 
 class Descent:
     """
-    Gradient descent with momentum, v = momentum * v + gradient, and with float32 master weights for 16-bit parameters.
+    Gradient descent with momentum, v = momentum * v + gradient, and float32 master weights for 16-bit parameters.
 
     Args:
-        parameters: Floats.
-        learning_rate: A number; or several, one for each applied step, and the last for ever after.
-        momentum: From 0 up and below 1.
+        parameters: Floating-point arrays.
+        learning_rate: A number; or one for each applied step, the last of which is kept.
+        momentum: In [0, 1).
 
     Raises:
-        ValueError: A parameter holds no floats.
+        ValueError: A parameter is not a floating-point array.
     """
 
     def __init__(self, parameters: Sequence[Bits], learning_rate: float | Sequence[float] = 1.0, momentum: float = 0.0) -> None:
@@ -57,36 +57,36 @@ class Descent:
 
     @property
     def learning_rate(self) -> float:
-        """The rate of the coming step, in the dtype in which the parameters are added up."""
+        """Return the learning rate of the next step, in the compute dtype of the parameters."""
         wide = any(computed_in(parameter.dtype) == "float64" for parameter in self.parameters)
         return rounded(self.rates[min(self.applied, len(self.rates) - 1)], "float64" if wide else "float32")
 
     def apply(self, gradients: Sequence[Bits | None]) -> None:
-        """Moves every parameter that has a gradient."""
-        for at, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
+        """Update all parameters that have a gradient."""
+        for index, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
             if gradient is None:
                 continue
-            within = computed_in(parameter.dtype)
-            rate = rounded(self.learning_rate, within)
-            self._velocities[at] = self._faster(self._velocities[at], numbers(gradient), within)
-            steps = [product(rate, velocity, within) for velocity in self._velocities[at]]
-            moved = [difference(master, step, within) for master, step in zip(self._masters[at], steps, strict=True)]
-            self._masters[at] = moved
-            self.parameters[at] = from_numbers(parameter.dtype, parameter.shape, moved)
+            dtype = computed_in(parameter.dtype)
+            rate = rounded(self.learning_rate, dtype)
+            self._velocities[index] = self._next_velocities(self._velocities[index], numbers(gradient), dtype)
+            steps = [product(rate, velocity, dtype) for velocity in self._velocities[index]]
+            masters = [difference(master, step, dtype) for master, step in zip(self._masters[index], steps, strict=True)]
+            self._masters[index] = masters
+            self.parameters[index] = from_numbers(parameter.dtype, parameter.shape, masters)
         self.applied += 1
 
-    def _faster(self, velocities: Sequence[Number], gradient: Sequence[Number], within: str) -> list[Number]:
-        kept = rounded(self.momentum, within)
-        slower = [product(kept, velocity, within) for velocity in velocities]
-        return [total([slow, rounded(value, within)], within) for slow, value in zip(slower, gradient, strict=True)]
+    def _next_velocities(self, velocities: Sequence[Number], gradient: Sequence[Number], dtype: str) -> list[Number]:
+        momentum = rounded(self.momentum, dtype)
+        decayed = [product(momentum, velocity, dtype) for velocity in velocities]
+        return [total([velocity, rounded(value, dtype)], dtype) for velocity, value in zip(decayed, gradient, strict=True)]
 
 
 def _times(value: Number, entry: Number) -> Number:
     return product(rounded(value, "float32"), rounded(entry, "float32"), "float32")
 
 
-def _added_up(products: Sequence[Number]) -> Number:
+def _sum(products: Sequence[Number]) -> Number:
     loss: Number = 0.0
-    for one in products:
-        loss = total([loss, one], "float32")
+    for term in products:
+        loss = total([loss, term], "float32")
     return loss

@@ -1,4 +1,4 @@
-"""The machine of spec/30-machine.md, step by step, in whole numbers and exact products; and why each step went as it did."""
+"""State machine of spec/30-machine.md in integers and exact products, with the clauses that determine each step."""
 
 import math
 from collections.abc import Sequence
@@ -8,12 +8,12 @@ from typing import Any
 
 from ..model.floats import rounded
 from .reasons import Reasons
-from .scale_changes import Move, backed_off, multiplied
+from .scale_changes import ScaleChange, backed_off, multiplied
 
 
 @dataclass(frozen=True)
 class Constants:
-    """A rule in the oracle's own words: the fields and the defaults of MACHINE-defaults. Nothing is checked."""
+    """Constants of a rule: the fields and defaults of MACHINE-defaults, independent of the library. They are not validated."""
 
     init_scale: float = 2.0**16
     growth_factor: float = 2.0
@@ -39,12 +39,12 @@ class Constants:
 @dataclass(frozen=True)
 class Point:
     """
-    Where a scaler stands after a step.
+    State of a scaler after a step.
 
     Args:
-        scale: What the next loss is multiplied by.
-        stopped: Whether the published scaler raises in this step instead of taking it; the scale is then what it was.
-        clauses: The clauses that decided the step, the first of them first.
+        scale: Factor for the next loss.
+        stopped: True if the published scaler raises an error in this step; the scale is then unchanged.
+        clauses: Clauses that determine the step, the main one first.
     """
 
     scale: float
@@ -54,11 +54,11 @@ class Point:
 
 def trajectory(rule: Any, flags: Sequence[bool]) -> list[Point]:
     """
-    Every point of a run, the initial one first, and none after one that is stopped.
+    Return all points of a run, beginning with the initial one and ending with the first that is stopped.
 
     Args:
-        rule: Anything with the fields of `Constants`, as an `ampscale.LossScaleRule`; taken to be a valid one.
-        flags: Whether each step was finite.
+        rule: Valid rule: any object with the fields of `Constants`, such as an `ampscale.LossScaleRule`.
+        flags: One bool per step, True if it is finite.
     """
     machine = Machine(rule)
     points = [machine.point]
@@ -70,35 +70,35 @@ def trajectory(rule: Any, flags: Sequence[bool]) -> list[Point]:
 
 
 class Machine:
-    """A scaler that goes step by step, and takes no step in which the published one stops; *rule* as for `trajectory`."""
+    """State machine of one scaler. A step in which the published scaler raises an error changes nothing."""
 
     def __init__(self, rule: Any) -> None:
         self.rule = rule
-        self.floor = _held(rule.min_scale, rule.dtype)
-        self.cap = _held(rule.max_scale, rule.dtype)
-        self.scale = rounded(rule.init_scale, rule.dtype)  # the next step's, which is not yet in force where the rule lags
+        self.min_scale = _rounded_bound(rule.min_scale, rule.dtype)
+        self.max_scale = _rounded_bound(rule.max_scale, rule.dtype)
+        self.scale = rounded(rule.init_scale, rule.dtype)  # the pending scale if the rule has a delayed update
         self.good_steps: int = rule.initial_good_steps
         self.bad_steps = 0
         self.steps = 0
         self.reasons = Reasons(rule)
         self.point = Point(self.scale, False, ("MACHINE-state",))
-        self._decided = self.point.clauses  # what decided `scale`
+        self._pending_clauses = self.point.clauses  # the clauses that determined `scale`
 
     def step(self, finite: bool) -> Point:
-        """The point after a step; `point` is it too, unless it is stopped."""
+        """Take a step and return the new `point`; if it is stopped, `point` is unchanged."""
         grows, due = finite and self._window_is_full(), not finite and self._backoff_is_due()
-        # A gate forbids a move; without one the bounds clamp what a move leads to.
-        open_above = not (self.rule.block_at_bounds and self.cap is not None and self.scale >= self.cap)
-        open_below = not (self.rule.block_at_bounds and self.floor is not None and self.scale <= self.floor)
-        move = Move(self.scale, ())
-        if grows and open_above:
-            move = self._grown()
-        if due and open_below:
-            move = self._backed_off()
-        if not finite and self._stops(due, move.scale):
+        # With block_at_bounds, a change at or beyond a bound is blocked; otherwise its result is clamped.
+        can_grow = not (self.rule.block_at_bounds and self.max_scale is not None and self.scale >= self.max_scale)
+        can_back_off = not (self.rule.block_at_bounds and self.min_scale is not None and self.scale <= self.min_scale)
+        change = ScaleChange(self.scale, ())
+        if grows and can_grow:
+            change = self._grown()
+        if due and can_back_off:
+            change = self._backed_off()
+        if not finite and self._would_raise(due, change.scale):
             return Point(self.point.scale, True, ("MACHINE-would-raise",))
-        clauses = self._after_finite(grows, open_above, move) if finite else self._after_overflow(due, open_below, move)
-        self.point = self._in_force(move.scale, clauses)
+        clauses = self._after_finite(grows, can_grow, change) if finite else self._after_overflow(due, can_back_off, change)
+        self.point = self._next_point(change.scale, clauses)
         return self.point
 
     def _window_is_full(self) -> bool:
@@ -110,40 +110,41 @@ class Machine:
         share = Fraction(self.bad_steps + 1, self.steps + 1)
         return rounded(share, self.rule.dtype) >= rounded(self.rule.overflow_tolerance, self.rule.dtype)
 
-    def _grown(self) -> Move:
-        rule, first = self.rule, self.rule.warmup_growth_factor is not None and self.bad_steps == 0
-        move = multiplied(self.scale, rule.warmup_growth_factor if first else rule.growth_factor, rule.dtype, rule.float64_factor)
-        clauses = ("MACHINE-warmup-growth-factor", *move.clauses) if first else move.clauses
-        scale = move.scale
+    def _grown(self) -> ScaleChange:
+        rule, warmup = self.rule, self.rule.warmup_growth_factor is not None and self.bad_steps == 0
+        factor = rule.warmup_growth_factor if warmup else rule.growth_factor
+        change = multiplied(self.scale, factor, rule.dtype, rule.float64_factor)
+        clauses = ("MACHINE-warmup-growth-factor", *change.clauses) if warmup else change.clauses
+        scale = change.scale
         if rule.skip_infinite_growth and scale == math.inf:
             scale, clauses = self.scale, ("MACHINE-skip-infinite-growth",)
-        if self.cap is not None and not rule.block_at_bounds and scale > self.cap:
-            scale, clauses = self.cap, ("MACHINE-max-scale",)
-        return Move(scale, clauses)
+        if self.max_scale is not None and not rule.block_at_bounds and scale > self.max_scale:
+            scale, clauses = self.max_scale, ("MACHINE-max-scale",)
+        return ScaleChange(scale, clauses)
 
-    def _backed_off(self) -> Move:
-        move = backed_off(self.scale, self.rule)
-        if self.floor is not None and not self.rule.block_at_bounds and move.scale < self.floor:
-            return Move(self.floor, ("MACHINE-min-scale",))
-        return move
+    def _backed_off(self) -> ScaleChange:
+        change = backed_off(self.scale, self.rule)
+        if self.min_scale is not None and not self.rule.block_at_bounds and change.scale < self.min_scale:
+            return ScaleChange(self.min_scale, ("MACHINE-min-scale",))
+        return change
 
-    def _stops(self, due: bool, scale: float) -> bool:
+    def _would_raise(self, due: bool, scale: float) -> bool:
         rule = self.rule
-        at_floor = rule.raise_at_min_scale and due and self.floor is not None and self.scale <= self.floor
-        return at_floor or (rule.raise_at_or_below is not None and scale <= rounded(rule.raise_at_or_below, rule.dtype))
+        at_min_scale = rule.raise_at_min_scale and due and self.min_scale is not None and self.scale <= self.min_scale
+        return at_min_scale or (rule.raise_at_or_below is not None and scale <= rounded(rule.raise_at_or_below, rule.dtype))
 
-    def _after_finite(self, full: bool, is_open: bool, move: Move) -> tuple[str, ...]:
-        refill, grows = self.rule.reset_bad_steps_on, full and is_open
-        clauses = self.reasons.finite(self.good_steps, full, is_open, move)
+    def _after_finite(self, full: bool, can_grow: bool, change: ScaleChange) -> tuple[str, ...]:
+        resets, grows = self.rule.reset_bad_steps_on, full and can_grow
+        clauses = self.reasons.finite(self.good_steps, full, can_grow, change)
         self.good_steps = 0 if grows else self.good_steps + 1
-        if "finite" in refill or (grows and "growth" in refill):
+        if "finite" in resets or (grows and "growth" in resets):
             self.bad_steps = 0
         self.steps = 0 if grows else self.steps + 1
         return clauses
 
-    def _after_overflow(self, due: bool, is_open: bool, move: Move) -> tuple[str, ...]:
-        clauses = self.reasons.overflow(due, is_open, move)
-        if not due or is_open:  # a backoff that is forbidden leaves the finite steps counted
+    def _after_overflow(self, due: bool, can_back_off: bool, change: ScaleChange) -> tuple[str, ...]:
+        clauses = self.reasons.overflow(due, can_back_off, change)
+        if not due or can_back_off:  # a blocked backoff leaves good_steps unchanged
             self.good_steps = self.rule.initial_good_steps
         if not due:
             self.bad_steps += 1
@@ -152,15 +153,13 @@ class Machine:
         self.steps = 0 if due else self.steps + 1
         return clauses
 
-    def _in_force(self, scale: float, clauses: tuple[str, ...]) -> Point:
-        before, decided = self.scale, self._decided
-        self.scale, self._decided = scale, clauses
-        return (
-            Point(before, False, (*decided, "MACHINE-delayed-update"))
-            if self.rule.delayed_update
-            else Point(scale, False, clauses)
-        )
+    def _next_point(self, scale: float, clauses: tuple[str, ...]) -> Point:
+        old_scale, old_clauses = self.scale, self._pending_clauses
+        self.scale, self._pending_clauses = scale, clauses
+        if self.rule.delayed_update:
+            return Point(old_scale, False, (*old_clauses, "MACHINE-delayed-update"))
+        return Point(scale, False, clauses)
 
 
-def _held(bound: float | None, dtype: str) -> float | None:
+def _rounded_bound(bound: float | None, dtype: str) -> float | None:
     return None if bound is None else rounded(bound, dtype)

@@ -1,4 +1,4 @@
-"""Norms and clipping, with the roundings that spec/40-norms.md names and no other."""
+"""Norms and clipping, with exactly the roundings of spec/40-norms.md."""
 
 import math
 from fractions import Fraction
@@ -15,38 +15,38 @@ LARGEST = {"float32": (2 - 2.0**-23) * 2.0**127, "float64": (2 - 2.0**-52) * 2.0
 
 def global_norm(tree: Any) -> float:
     """
-    The norm of all elements of a tree of `Bits`, as NORMS-accumulation-dtype and NORMS-magnitudes have it.
+    Return the norm of all elements of a tree of `Bits`: NORMS-accumulation-dtype and NORMS-magnitudes.
 
     Returns:
-        A number of the format `norm_dtype(tree)`. Where no square and no sum is rounded it is the exact norm, rounded once.
+        A number of the format `norm_dtype(tree)`. If no square and no sum is rounded, it is the exact norm, rounded once.
 
     Raises:
-        TypeError: An array holds integers or bools.
+        TypeError: An array contains integers or bools.
     """
     return rounded(_norm(tree, norm_dtype(tree)), norm_dtype(tree))
 
 
 def local_norms(tree: Any) -> list[float]:
-    """The norm of each array, in the order of the tree; numbers of `norm_dtype(tree)`."""
+    """Return the norm of each array in tree order, as numbers of `norm_dtype(tree)`."""
     dtype = norm_dtype(tree)
     return [rounded(_norm([leaf], dtype), dtype) for leaf in arrays(tree)]
 
 
 def sizes(tree: Any) -> list[int]:
-    """The number of elements of each array, in the order of the tree."""
+    """Return the number of elements of each array in tree order."""
     return [len(leaf.bits) for leaf in arrays(tree)]
 
 
 def clip(tree: Any, max_norm: float) -> tuple[Any, float]:
     """
-    A tree of `Bits` clipped by its global norm, and the norm before.
+    Clip a tree of `Bits` by its global norm; return the result and the norm before clipping.
 
     Args:
-        tree: Floats and complex numbers.
+        tree: Floating-point and complex arrays.
         max_norm: Positive and finite.
 
     Raises:
-        TypeError: An array holds integers or bools.
+        TypeError: An array contains integers or bools.
     """
     norm, dtype = _norm(tree, norm_dtype(tree)), norm_dtype(tree)
     coefficient = clip_coefficient(norm, max_norm, dtype)
@@ -55,38 +55,38 @@ def clip(tree: Any, max_norm: float) -> tuple[Any, float]:
 
 def clip_coefficient(norm: Number, max_norm: float, dtype: str) -> Number:
     """
-    What a tree is multiplied by; each operation is rounded in the dtype of the norm.
+    Return the factor of a clipped tree. Each operation is rounded in the dtype of the norm.
 
     Args:
-        norm: In the digits of *dtype*, with any exponent. Beside one that is beyond its range the epsilon is nothing.
+        norm: Number with the digits of *dtype* and any exponent. If it exceeds the range of *dtype*, epsilon is negligible.
         max_norm: Positive and finite.
-        dtype: That of the norm.
+        dtype: Dtype of the norm.
     """
     if rounded(norm, dtype) == math.inf != norm:
-        beyond = significant(Fraction(max_norm), dtype)
-        return nearest(Fraction(beyond) / max(Fraction(norm), Fraction(beyond)), dtype, False)
+        limit = significant(Fraction(max_norm), dtype)
+        return nearest(Fraction(limit) / max(Fraction(norm), Fraction(limit)), dtype, False)
     limit = rounded(min(max_norm, LARGEST[dtype]), dtype)
-    larger = norm if norm > limit else limit  # a NaN is not larger
+    larger = norm if norm > limit else limit  # for NaN, the limit
     return quotient(limit, total([larger, rounded(EPSILON, dtype)], dtype), dtype)
 
 
 def norm_dtype(tree: Any) -> str:
-    """Float64 where any array is float64 or complex128, and else float32."""
+    """Return float64 if any array is float64 or complex128, otherwise float32."""
     return "float64" if any(computed_in(leaf.dtype) == "float64" for leaf in arrays(tree)) else "float32"
 
 
 def square_sum(leaf: Bits, dtype: str) -> Number:
-    """The sum of an array's squares: each has the digits of the dtype, their sum those of float64, and then of the dtype."""
+    """Return the sum of an array's squares. Squares have the digits of the dtype; their sum is rounded to float64, then to it."""
     squares = [significant(value * value, dtype) for value in numbers(leaf)]
     return significant(significant(_sum(squares), "float64"), dtype)
 
 
 def _norm(tree: Any, dtype: str) -> Number:
-    """The norm in the digits of a format, with any exponent."""
+    """Return the norm with the digits of a format and any exponent."""
     squares = [square_sum(leaf, dtype) for leaf in arrays(tree)]
     square: Number = Fraction(0)
-    for one in squares:
-        square = significant(_sum([square, one]), dtype)
+    for term in squares:
+        square = significant(_sum([square, term]), dtype)
     if square == 0 or isinstance(square, float):
         return square
     half = (square.numerator.bit_length() - square.denominator.bit_length()) // 2
@@ -94,13 +94,13 @@ def _norm(tree: Any, dtype: str) -> Number:
 
 
 def _sum(terms: list[Number]) -> Number:
-    """The exact sum of numbers that are not negative; of infinities and NaN as IEEE 754."""
+    """Return the exact sum of non-negative numbers. Infinities and NaN follow IEEE 754."""
     others = [term for term in terms if isinstance(term, float)]
     return sum(others) if others else sum((Fraction(term) for term in terms), Fraction(0))
 
 
 def multiplied(leaf: Bits, factor: Number) -> Bits:
-    """An array times any number, which is rounded to where the product is taken; the product is rounded to the array's dtype."""
-    within = computed_in(leaf.dtype)
-    held = rounded(factor, within)
-    return from_numbers(leaf.dtype, leaf.shape, [product(value, held, within) for value in numbers(leaf)])
+    """Return an array times a number that is rounded to the compute dtype; the product is rounded to the array's dtype."""
+    compute_dtype = computed_in(leaf.dtype)
+    operand = rounded(factor, compute_dtype)
+    return from_numbers(leaf.dtype, leaf.shape, [product(value, operand, compute_dtype) for value in numbers(leaf)])

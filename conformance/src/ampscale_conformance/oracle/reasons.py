@@ -1,70 +1,71 @@
-"""Why a step of the machine went as it did: which clause, were it otherwise, would have made it another one."""
+"""Clauses that determine a step of the state machine: without one of them, the step would differ."""
 
 from typing import Any
 
-from .scale_changes import Move
+from .scale_changes import ScaleChange
 
-WINDOW, OFFSET, GATE = "MACHINE-growth-window", "MACHINE-initial-good-steps", "MACHINE-block-at-bounds"
+WINDOW, OFFSET, BLOCK = "MACHINE-growth-window", "MACHINE-initial-good-steps", "MACHINE-block-at-bounds"
 
 
 class Reasons:
-    """What the machine itself forgets: how far its counts would be, had nothing set them back."""
+    """Counts that the state machine itself does not need: their values if nothing had reset them."""
 
     def __init__(self, rule: Any) -> None:
         self.rule = rule
-        self.still = rule.growth_factor == rule.backoff_factor == 1
-        self.after_growth = False  # whether the count of finite steps began with a growth, and not with the start or an overflow
-        self.ignoring_overflows = 0  # finite steps since the start or the last growth
-        self.ignoring_refills = 0  # overflows since the last backoff
-        self.in_a_row = 0  # overflows since the last finite step or backoff
+        self.static = rule.growth_factor == rule.backoff_factor == 1
+        self.after_growth = False  # True if the count of finite steps began with a growth, not with the start or an overflow
+        self.finite_since_growth = 0  # finite steps since the start or the last growth
+        self.overflows_since_backoff = 0
+        self.consecutive_overflows = 0  # since the last finite step or backoff
 
-    def finite(self, good_steps: int, full: bool, is_open: bool, move: Move) -> tuple[str, ...]:
-        """The clauses of a finite step: *good_steps* were counted before it, with it the window is *full*; the gate *is_open*."""
-        self.in_a_row = 0
-        self.ignoring_overflows += 1
+    def finite(self, good_steps: int, full: bool, can_grow: bool, change: ScaleChange) -> tuple[str, ...]:
+        """Return the clauses of a finite step, given the count before it, if it completes the window, and if it can grow."""
+        self.consecutive_overflows = 0
+        self.finite_since_growth += 1
         without_offset = good_steps + 1 - (0 if self.after_growth else self.rule.initial_good_steps)
-        if full and is_open:
-            self.after_growth, self.ignoring_overflows = True, 0
-        if self.still:
+        if full and can_grow:
+            self.after_growth, self.finite_since_growth = True, 0
+        if self.static:
             return ("MACHINE-static",)
         if not full:
-            return (self._withheld(without_offset),)
-        if not is_open:
-            return (GATE,)
-        why = OFFSET if without_offset < self.rule.growth_interval else WINDOW
-        kept = ("MACHINE-growth-factor",) if self.rule.growth_factor == 1 and not move.clauses else ()
-        return (why, *kept, *move.clauses)
+            return (self._no_growth(without_offset),)
+        if not can_grow:
+            return (BLOCK,)
+        window = OFFSET if without_offset < self.rule.growth_interval else WINDOW
+        unchanged = ("MACHINE-growth-factor",) if self.rule.growth_factor == 1 and not change.clauses else ()
+        return (window, *unchanged, *change.clauses)
 
-    def overflow(self, due: bool, is_open: bool, move: Move) -> tuple[str, ...]:
-        """The clauses of an overflow: a backoff is *due*, and the gate *is_open*."""
-        self.in_a_row += 1
-        self.ignoring_refills += 1
-        waited = self._waited(due)
+    def overflow(self, due: bool, can_back_off: bool, change: ScaleChange) -> tuple[str, ...]:
+        """Return the clauses of an overflow, given if a backoff is due, and if a bound permits it."""
+        self.consecutive_overflows += 1
+        self.overflows_since_backoff += 1
+        counting = self._counting(due)
         if due:
-            self.in_a_row = self.ignoring_refills = 0
-        if not due or is_open:
+            self.consecutive_overflows = self.overflows_since_backoff = 0
+        if not due or can_back_off:
             self.after_growth = False
-        if self.still:
+        if self.static:
             return ("MACHINE-static",)
-        if due and not is_open:
-            return (GATE,)
-        return ("MACHINE-backoff", *waited, *move.clauses) if due else waited
+        if due and not can_back_off:
+            return (BLOCK,)
+        return ("MACHINE-backoff", *counting, *change.clauses) if due else counting
 
-    def _withheld(self, without_offset: int) -> str:
-        """Why a finite step does not grow."""
+    def _no_growth(self, without_offset: int) -> str:
+        """Return the clause because of which a finite step does not grow."""
         if self.after_growth:
             return "MACHINE-growth-resets"
         if without_offset >= self.rule.growth_interval:
             return OFFSET
-        if self.ignoring_overflows >= self.rule.growth_interval:
+        if self.finite_since_growth >= self.rule.growth_interval:
             return "MACHINE-overflow-resets"
         return WINDOW
 
-    def _waited(self, due: bool) -> tuple[str, ...]:
-        """Why an overflow backs off not before this one, or not yet."""
+    def _counting(self, due: bool) -> tuple[str, ...]:
+        """Return the clauses because of which a backoff is due at this overflow and not earlier, or is not due yet."""
         if self.rule.overflow_tolerance is not None:
             return ("MACHINE-overflow-tolerance",)
-        refilled = self.in_a_row < self.rule.hysteresis if due else self.ignoring_refills >= self.rule.hysteresis
-        if self.rule.hysteresis == 1:
+        hysteresis = self.rule.hysteresis
+        was_reset = self.consecutive_overflows < hysteresis if due else self.overflows_since_backoff >= hysteresis
+        if hysteresis == 1:
             return ()
-        return ("MACHINE-hysteresis", "MACHINE-reset-bad-steps") if refilled else ("MACHINE-hysteresis",)
+        return ("MACHINE-hysteresis", "MACHINE-reset-bad-steps") if was_reset else ("MACHINE-hysteresis",)

@@ -1,4 +1,4 @@
-"""What a growth and a backoff make of a scale: one product or quotient, and its rounding."""
+"""Growth and backoff of a scale: one product or quotient, and its rounding."""
 
 import math
 from fractions import Fraction
@@ -8,62 +8,62 @@ from typing import Any, NamedTuple
 from ..model.floats import encode, rounded
 
 
-class Move(NamedTuple):
-    """A scale after a move, and the clauses without which it would be another one."""
+class ScaleChange(NamedTuple):
+    """Changed scale, and the clauses without which it would differ."""
 
     scale: float
     clauses: tuple[str, ...]
 
 
 @lru_cache(65536)
-def multiplied(scale: float, factor: float, dtype: str, wide: bool) -> Move:
-    """A scale times a factor: MACHINE-arithmetic, MACHINE-float64-factor."""
+def multiplied(scale: float, factor: float, dtype: str, float64: bool) -> ScaleChange:
+    """Return a scale times a factor: MACHINE-arithmetic, MACHINE-float64-factor."""
     if math.isinf(scale) or scale == 0:
-        return Move(scale, ())
+        return ScaleChange(scale, ())
     narrow = rounded(Fraction(scale) * Fraction(rounded(factor, dtype)), dtype)
-    if not wide:
-        return Move(narrow, _inexact(narrow, Fraction(scale) * Fraction(factor)))
+    if not float64:
+        return ScaleChange(narrow, _inexact(narrow, Fraction(scale) * Fraction(factor)))
     product = rounded(rounded(Fraction(scale) * Fraction(factor), "float64"), dtype)
-    return Move(product, () if product == narrow else ("MACHINE-float64-factor",))
+    return ScaleChange(product, () if product == narrow else ("MACHINE-float64-factor",))
 
 
 @lru_cache(65536)
-def divided(scale: float, factor: float, dtype: str, wide: bool) -> Move:
-    """A scale divided by the number whose reciprocal the factor is: MACHINE-divide-on-backoff."""
+def divided(scale: float, factor: float, dtype: str, float64: bool) -> ScaleChange:
+    """Return a scale divided by the divisor of the factor: MACHINE-divide-on-backoff."""
     if math.isinf(scale) or scale == 0:
-        return Move(scale, ())
-    by = divisor(factor)
-    if wide:
-        quotient = rounded(rounded(Fraction(scale) / Fraction(by), "float64"), dtype)
+        return ScaleChange(scale, ())
+    number = divisor(factor)
+    if float64:
+        quotient = rounded(rounded(Fraction(scale) / Fraction(number), "float64"), dtype)
     else:
-        quotient = rounded(Fraction(scale) / Fraction(rounded(by, dtype)), dtype)
-    product = multiplied(scale, factor, dtype, wide)
-    return Move(quotient, product.clauses if quotient == product.scale else ("MACHINE-divide-on-backoff",))
+        quotient = rounded(Fraction(scale) / Fraction(rounded(number, dtype)), dtype)
+    product = multiplied(scale, factor, dtype, float64)
+    return ScaleChange(quotient, product.clauses if quotient == product.scale else ("MACHINE-divide-on-backoff",))
 
 
-def backed_off(scale: float, rule: Any) -> Move:
-    """A scale after a backoff, within no bounds yet."""
+def backed_off(scale: float, rule: Any) -> ScaleChange:
+    """Return a scale after a backoff, before bounds are applied."""
     return (divided if rule.divide_on_backoff else multiplied)(scale, rule.backoff_factor, rule.dtype, rule.float64_factor)
 
 
 @lru_cache(1024)
 def divisor(factor: float) -> float:
     """
-    The number whose reciprocal the factor is: of several the one with the fewest decimal digits, and of those the nearest to it.
+    Return the number with the fewest decimal digits whose reciprocal is the factor; of several, the nearest to the exact one.
 
-    Where no float64 has that reciprocal, it is 1 / factor, rounded.
+    If no float64 has this reciprocal, return 1 / factor, rounded.
     """
-    exact, wanted = 1 / Fraction(factor), encode(factor, "float64")
-    for digits in range(1, 17):  # 17 digits tell all numbers apart
+    exact, target = 1 / Fraction(factor), encode(factor, "float64")
+    for digits in range(1, 17):  # 17 digits distinguish all float64 numbers
         for decimal in _decimals(exact, digits):
             candidate = rounded(decimal, "float64")
-            if encode(1 / Fraction(candidate), "float64") == wanted:
+            if encode(1 / Fraction(candidate), "float64") == target:
                 return candidate
     return rounded(exact, "float64")
 
 
 def _decimals(value: Fraction, digits: int) -> list[Fraction]:
-    """The two numbers of so many decimal digits on both sides of a value of at least 1, the nearer one first."""
+    """Return the two neighbors of a value of at least 1 with so many decimal digits, the nearer one first."""
     step = Fraction(10) ** (len(str(math.floor(value))) - digits)
     below = value // step * step
     return sorted([below, below + step], key=lambda decimal: abs(decimal - value))

@@ -1,4 +1,4 @@
-"""One training step of the linear network, spec/50-step.md, in exact arithmetic."""
+"""Training step of the linear network, spec/50-step.md, in exact arithmetic."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ from .tensors import all_finite, computed_in, from_numbers, numbers, widened
 @dataclass(frozen=True)
 class Outputs:
     """
-    What a step tells.
+    Outputs of a step.
 
     Args:
-        parameters: After the step.
-        finite: Whether the gradients were finite before they were unscaled, and after.
-        scale: The one that this step used.
-        next_scale: After it.
-        loss: Of the parameters before the step, unscaled: a float32 number.
-        learning_rate: The one that this step uses, or would have used.
-        global_norm: Of the unscaled gradients, before they are clipped: a number of `norms.norm_dtype` of them.
-        status: "APPLIED", "OVERFLOW", "NO_GRADIENTS" or "WOULD_RAISE", as STEP-status has it.
-        attempted: Steps so far.
-        applied: Those of them that changed the parameters.
+        parameters: Parameters after the step.
+        finite: True if the gradients were finite before and after unscaling.
+        scale: Scale used by this step.
+        next_scale: Scale of the next step.
+        loss: Unscaled loss of the parameters before the step, a float32 number.
+        learning_rate: Learning rate of this step, even if it was skipped.
+        global_norm: Norm of the unscaled gradients before clipping, a number of their `norms.norm_dtype`.
+        status: "APPLIED", "OVERFLOW", "NO_GRADIENTS" or "WOULD_RAISE"; see STEP-status.
+        attempted: Number of steps.
+        applied: Number of steps that changed the parameters.
     """
 
     parameters: list[Bits]
@@ -45,15 +45,15 @@ class Outputs:
 
 class Training:
     """
-    A run of the linear network, step by step.
+    Run of the linear network.
 
     Args:
         rule: As for `machine.trajectory`.
-        parameters: The first ones, floats.
-        learning_rate: A number; or several, one for each applied step, and the last for ever after.
-        momentum: From 0 up and below 1.
-        max_norm: Clip the unscaled gradients to this global norm; None not to clip.
-        unscaled_to: "float32", in which 16-bit gradients are unscaled and reach the optimizer; None for their own dtype.
+        parameters: Initial parameters, floating-point arrays.
+        learning_rate: A number; or one for each applied step, the last of which is kept.
+        momentum: In [0, 1).
+        max_norm: Global norm to which unscaled gradients are clipped; None for no clipping.
+        unscaled_to: "float32" to widen 16-bit gradients when they are unscaled; None to keep their dtype.
     """
 
     def __init__(
@@ -73,19 +73,19 @@ class Training:
         self.attempted = 0
 
     def step(self, data: Sequence[Bits | None]) -> Outputs:
-        """One step on this data: an array for each parameter and of its shape, or None, which gives it no gradient."""
+        """Take one step. *data* has an array of the parameter's shape, or None for no gradient, for each parameter."""
         gradients, finite = self.backward(data)
         return self.finish(loss_of(self.optimizer.parameters, data), gradients, finite)
 
     def backward(self, data: Sequence[Bits | None]) -> tuple[list[Bits | None], bool]:
-        """The unscaled gradients, and whether they are finite on both sides: OVERFLOW-both-sides."""
+        """Return the unscaled gradients, and True if they are finite before and after unscaling: OVERFLOW-both-sides."""
         scale = self.machine.point.scale
         scaled = gradients_of(self.optimizer.parameters, data, scale)
         gradients = [None if leaf is None else _unscaled(leaf, scale, self.unscaled_to) for leaf in scaled]
         return gradients, all_finite(scaled) and all_finite(gradients)
 
     def finish(self, loss: float, gradients: Sequence[Bits | None], finite: bool) -> Outputs:
-        """Clips, applies or skips, and moves the scale."""
+        """Clip, apply or skip, and update the scale."""
         scale, rate, norm = self.machine.point.scale, self.optimizer.learning_rate, global_norm(list(gradients))
         status = self._status(finite) if arrays(list(gradients)) else "NO_GRADIENTS"
         if status == "APPLIED":
@@ -111,7 +111,8 @@ class Training:
 
 
 def _unscaled(leaf: Bits, scale: float, dtype: str | None) -> Bits:
-    """As `tensors.unscale`, but by any scale that a machine comes to: by zero or infinity nothing finite comes of it."""
-    within = computed_in(leaf.dtype)
-    held = rounded(scale, within)
-    return from_numbers(widened(leaf.dtype, dtype), leaf.shape, [quotient(value, held, within) for value in numbers(leaf)])
+    """Return an array as `tensors.unscale`, but also for a scale of zero or infinity, which gives no finite result."""
+    compute_dtype = computed_in(leaf.dtype)
+    divisor = rounded(scale, compute_dtype)
+    quotients = [quotient(value, divisor, compute_dtype) for value in numbers(leaf)]
+    return from_numbers(widened(leaf.dtype, dtype), leaf.shape, quotients)

@@ -1,4 +1,4 @@
-"""Scaling, unscaling and looking for overflows, element by element: spec/10-scaling.md and spec/20-overflow.md."""
+"""Scaling, unscaling and overflow checks, element by element: spec/10-scaling.md and spec/20-overflow.md."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -15,27 +15,27 @@ INTEGERS = {"int32": 32, "int64": 64}
 
 def scale(leaf: Bits, scale: float, dtype: str | None = None) -> Bits:
     """
-    An array times a scale.
+    Return an array times a scale.
 
     Args:
-        leaf: Floats, or complex numbers, of which each part is scaled.
-        scale: Positive and finite. It takes part in float32, or in float64 beside float64 and complex128.
-        dtype: "float32" or "float64", in which what is narrower comes out; None to keep every dtype.
+        leaf: Floating-point or complex array.
+        scale: Positive and finite. It is rounded to float32, or to float64 for float64 and complex128 arrays.
+        dtype: "float32" or "float64" to widen narrower arrays; None to keep every dtype.
 
     Raises:
-        TypeError: The array holds integers or bools.
-        ValueError: The scale is not positive and finite in the dtype of the computation, or the dtype is another one.
+        TypeError: The array contains integers or bools.
+        ValueError: The scale is not positive and finite in the compute dtype, or *dtype* is invalid.
     """
     return _computed(leaf, scale, dtype, product)
 
 
 def unscale(leaf: Bits, scale: float, dtype: str | None = None) -> Bits:
-    """An array divided by a scale: see `scale`. It is a division, and no product with a reciprocal."""
+    """Return an array divided by a scale; see `scale`. This is a division, not a multiplication by the reciprocal."""
     return _computed(leaf, scale, dtype, quotient)
 
 
 def widen(leaf: Bits, dtype: str = "float32") -> Bits:
-    """The same numbers in "float32" or "float64"; an array that is no narrower stays as it is."""
+    """Return the same numbers in "float32" or "float64"; a wider array is unchanged."""
     part, wider = part_of(leaf.dtype), widened(leaf.dtype, dtype)
     if wider == leaf.dtype:
         return leaf
@@ -43,23 +43,23 @@ def widen(leaf: Bits, dtype: str = "float32") -> Bits:
 
 
 def all_finite(tree: Any) -> bool:
-    """Whether no element of a tree of `Bits` is infinite or NaN. Integers, bools and None never are."""
+    """Return True if a tree of `Bits` contains no infinity and no NaN. Integers, bools and None are finite."""
     return all(math.isfinite(number) for leaf in arrays(tree) if _has_floats(leaf) for number in numbers(leaf))
 
 
 def array(dtype: str, values: Any, shape: tuple[int, ...] | None = None) -> Bits:
     """
-    Numbers as an array, each rounded once.
+    Return an array of numbers, each rounded once.
 
     Args:
-        dtype: Any name of `bits.DIGITS`.
-        values: A number, or numbers in lists as deep as the array; complex numbers for a complex dtype, and Python's integers
-            and bools for theirs.
-        shape: In which the numbers are laid out, row by row; None for the shape of the lists.
+        dtype: Any name in `bits.DIGITS`.
+        values: A number, or nested lists of numbers: complex numbers for a complex dtype, Python integers and bools for
+            integer and bool dtypes.
+        shape: Shape of the array in row-major order; None for the shape of the lists.
 
     Raises:
-        TypeError: A value is no number of that kind.
-        ValueError: The lists are ragged, an integer does not fit, or there are more or fewer numbers than the shape has.
+        TypeError: A value does not match the dtype.
+        ValueError: The lists are ragged, an integer is out of range, or the number of values does not match the shape.
     """
     return Bits(
         dtype, _shape(values) if shape is None else tuple(shape), tuple(_pattern(dtype, value) for value in _flat(values))
@@ -67,7 +67,7 @@ def array(dtype: str, values: Any, shape: tuple[int, ...] | None = None) -> Bits
 
 
 def _row(dtype: str) -> Callable[..., Bits]:
-    """Makes arrays of shape (n,) of n numbers."""
+    """Return a function that makes arrays of shape (n,) of n numbers."""
     return lambda *values: array(dtype, values)
 
 
@@ -75,7 +75,7 @@ float16, bfloat16, float32, float64, complex64, complex128 = map(_row, (*FORMATS
 
 
 def numbers(leaf: Bits) -> list[Number]:
-    """The exact numbers of an array, as `floats.decode` gives them; the real and then the imaginary part of a complex one."""
+    """Return the exact numbers of an array; of a complex array, the real and the imaginary part of each element."""
     part = part_of(leaf.dtype)
     if leaf.dtype not in PARTS:
         return [decode(pattern, part) for pattern in leaf.bits]
@@ -83,7 +83,7 @@ def numbers(leaf: Bits) -> list[Number]:
 
 
 def from_numbers(dtype: str, shape: tuple[int, ...], values: list[Number]) -> Bits:
-    """An array of numbers as `numbers` gives them, each rounded once."""
+    """Return an array of exact numbers, each rounded once."""
     part = part_of(dtype)
     patterns = [encode(value, part) for value in values]
     if dtype in PARTS:
@@ -92,17 +92,17 @@ def from_numbers(dtype: str, shape: tuple[int, ...], values: list[Number]) -> Bi
     return Bits(dtype, shape, tuple(patterns))
 
 
-def same(one: Bits, other: Bits) -> bool:
-    """Whether two arrays agree in dtype, shape and bits; any NaN equals any NaN."""
-    if (one.dtype, one.shape) != (other.dtype, other.shape):
+def same(left: Bits, right: Bits) -> bool:
+    """Return True if two arrays have the same dtype, shape and bits. All NaNs are equal."""
+    if (left.dtype, left.shape) != (right.dtype, right.shape):
         return False
-    if one.bits == other.bits or not _has_floats(one):
-        return one.bits == other.bits
-    return all(map(_alike, numbers(one), numbers(other)))
+    if left.bits == right.bits or not _has_floats(left):
+        return left.bits == right.bits
+    return all(map(_equal, numbers(left), numbers(right)))
 
 
 def part_of(dtype: str) -> str:
-    """The format of the floats that an array holds; a TypeError where it holds none."""
+    """Return the floating-point format of an array's components; raise a TypeError if it contains none."""
     part = PARTS.get(dtype, dtype)
     if part not in FORMATS:
         raise TypeError(f"dtype must be one of {[*FORMATS, *PARTS]}, got {dtype!r}")
@@ -110,32 +110,32 @@ def part_of(dtype: str) -> str:
 
 
 def computed_in(dtype: str) -> str:
-    """Where an array's arithmetic is done before it is rounded to the array's own dtype: SCALING-round-once."""
+    """Return the compute dtype of an array, from which results are rounded to its own dtype: SCALING-round-once."""
     return "float64" if part_of(dtype) == "float64" else "float32"
 
 
-def widened(dtype: str, wanted: str | None) -> str:
-    """The dtype in which an array comes out: the wanted one where that is wider."""
-    if wanted not in (None, "float32", "float64"):
-        raise ValueError(f"dtype must be 'float32' or 'float64' or None, got {wanted!r}")
-    if wanted is None or dtype in PARTS or width(part_of(dtype)) >= width(wanted):
+def widened(dtype: str, target: str | None) -> str:
+    """Return the dtype of the result: the target dtype if it is wider."""
+    if target not in (None, "float32", "float64"):
+        raise ValueError(f"dtype must be 'float32' or 'float64' or None, got {target!r}")
+    if target is None or dtype in PARTS or width(part_of(dtype)) >= width(target):
         return dtype
-    return wanted
+    return target
 
 
 def _computed(leaf: Bits, factor: float, dtype: str | None, operation: Callable[[Number, Number, str], Number]) -> Bits:
-    within = computed_in(leaf.dtype)
-    held = rounded(factor, within)
-    if not 0 < held < math.inf:
-        raise ValueError(f"scale must be positive and finite in {within}, got {factor!r}")
-    results = [operation(value, held, within) for value in numbers(leaf)]
+    compute_dtype = computed_in(leaf.dtype)
+    operand = rounded(factor, compute_dtype)
+    if not 0 < operand < math.inf:
+        raise ValueError(f"scale must be positive and finite in {compute_dtype}, got {factor!r}")
+    results = [operation(value, operand, compute_dtype) for value in numbers(leaf)]
     return from_numbers(widened(leaf.dtype, dtype), leaf.shape, results)
 
 
-def _alike(one: Number, other: Number) -> bool:
-    if math.isnan(one) or math.isnan(other):
-        return math.isnan(one) and math.isnan(other)
-    return one == other and is_negative(one) == is_negative(other)
+def _equal(left: Number, right: Number) -> bool:
+    if math.isnan(left) or math.isnan(right):
+        return math.isnan(left) and math.isnan(right)
+    return left == right and is_negative(left) == is_negative(right)
 
 
 def _has_floats(leaf: Bits) -> bool:
@@ -147,7 +147,7 @@ def _shape(values: Any) -> tuple[int, ...]:
         return ()
     shapes = {_shape(value) for value in values}
     if len(shapes) > 1:
-        raise ValueError(f"lists must be equally long at every depth, got {values!r}")
+        raise ValueError(f"values must be lists of equal length at every depth, got {values!r}")
     return (len(values), *next(iter(shapes), ()))
 
 
@@ -170,11 +170,11 @@ def _pattern(dtype: str, value: Any) -> int:
     elif dtype in PARTS and isinstance(value, int | float | Fraction | complex):
         real, imaginary = (value.real, value.imag) if isinstance(value, complex) else (value, 0)
         return encode(real, PARTS[dtype]) << width(PARTS[dtype]) | encode(imaginary, PARTS[dtype])
-    raise TypeError(f"an array of {dtype} must be made of numbers of its kind, got {value!r}")
+    raise TypeError(f"values must be numbers that {dtype} can represent, got {value!r}")
 
 
 def _integer_pattern(dtype: str, value: int) -> int:
     half = 1 << INTEGERS[dtype] - 1
     if not -half <= value < half:
-        raise ValueError(f"{dtype} holds integers from {-half} to {half - 1}, got {value}")
+        raise ValueError(f"values must be from {-half} to {half - 1} for {dtype}, got {value}")
     return value % (2 * half)

@@ -1,8 +1,7 @@
 """
-The adapter of an implementation that answers lines: each call is a request. command.py has what answers them.
+Adapter of an implementation that replies to protocol messages: each call is a request. process.py runs the implementation.
 
-Whatever it does, a fault spoils no other case: its process is ended, and the next request that needs nothing of it starts
-another.
+No error affects another case: the process is ended, and the next request that does not use its objects starts a new one.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,136 +9,140 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn, Self
 
+from ampscale.parsing import cut
+
 from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.methods import METHODS
 from ..model.subject import Crashed, Interruption, ProtocolError
-from ..model.verdicts import Report, Result, here
-from .codec import PROTOCOL, Wire
-from .jsonl import cut, read_reply, write_line
+from ..model.verdicts import Report, Result, environment
+from .codec import PROTOCOL, Codec
+from .jsonl import read_reply, write_line
 from .process import Process
 from .transcript import Recorder, Recording, verdict_of
 
 _BYE_SECONDS = 2.0
-_STARTS = 3  # failures in a row after which it is not started again
-_WORDS = 600  # characters of a message
+_STARTS = 3  # consecutive failures to start, after which it is not started again
+_LONGEST_MESSAGE = 600  # characters
 
 
-class NotStarted(Exception):  # noqa: N818 - the name says it
-    """The command gave no proper answer to hello, but came to this end."""
+class NotStarted(Exception):  # noqa: N818 - a state, reported as a verdict
+    """Raised if the command gave no valid reply to hello."""
 
     def __init__(self, command: str, end: Interruption) -> None:
         super().__init__(f"{command}: {end}")
         self.command, self.end = command, end
 
     def report(self) -> Report:
-        """A report of one result: nothing else could be asked."""
+        """Return a report with one result, since no case could run."""
         result = Result("", "hello", verdict_of(self.end), str(self.end))
-        return Report(ImplementationInfo(name=self.command), (result,), here())
+        return Report(ImplementationInfo(name=self.command), (result,), environment())
 
 
 @dataclass(frozen=True, eq=False)
-class Remote:
-    """A handle, optimizer, cell or adapter of the process; the same one each time that it gives the same number."""
+class RemoteObject:
+    """Handle, optimizer, cell or adapter in the process; the same object for the same number."""
 
     kind: str
     number: int
-    life: int  # of the process and of the case
+    generation: int  # of the process and the case: its number is invalid in the next one
 
 
-Line = Process | Recording
+Transport = Process | Recording
 
 
-class Calls:
-    """The adapter's methods, as requests by `ask`, which an heir has."""
+class RemoteMethods:
+    """The methods of an adapter, each of which sends a request by the subclass's `request`."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in METHODS:
             raise AttributeError(f"an adapter has no method {name}")
 
-        def asked(*arguments: Any, **options: Any) -> Any:
-            return self.ask(name, *arguments, *([options] if "options" in METHODS[name].takes else []))
+        def method(*arguments: Any, **options: Any) -> Any:
+            return self.request(name, *arguments, *([options] if "options" in METHODS[name].takes else []))
 
-        return asked
+        return method
 
 
-class Client(Calls):
+class Client(RemoteMethods):
     """
-    The adapter of whatever answers lines.
+    Adapter of an implementation that replies to protocol messages.
 
     Args:
-        command: Its name in messages.
-        start: Starts it anew; raises an `Interruption` where that fails.
-        seconds: How long one answer may take.
-        start_seconds: How long the answer to hello may take.
-        recorder: Where all is written down.
+        command: Command line, for error messages.
+        start: Starts the implementation; raises an `Interruption` if that fails.
+        seconds: Time limit per reply.
+        start_seconds: Time limit of the reply to hello.
+        recorder: Records all messages.
     """
 
-    def __init__(self, command: str, start: Callable[[], Line], seconds: float, start_seconds: float, recorder: Recorder) -> None:
+    def __init__(
+        self, command: str, start: Callable[[], Transport], seconds: float, start_seconds: float, recorder: Recorder
+    ) -> None:
         self.command, self.seconds, self.start_seconds = command, seconds, start_seconds
         self._start, self._recorder = start, recorder
-        self._line: Line | None = None
+        self._transport: Transport | None = None
         self._info: ImplementationInfo | None = None
-        self._remotes: dict[tuple[str, int], Remote] = {}
-        self._life, self._why = 0, ""
-        self._failed: list[Interruption] = []  # starts in a row
-        self._last = 0  # the last request's number
-        self._wire = Wire("numpy", self)
+        self._objects: dict[tuple[str, int], RemoteObject] = {}
+        self._generation, self._end_reason = 0, ""
+        self._failed_starts: list[Interruption] = []  # consecutive ones
+        self._request_id = 0  # of the last request
+        self._codec = Codec("numpy", self)
 
-    # --- what an adapter is ---
+    # --- adapter ---
 
     @property
     def info(self) -> ImplementationInfo:
-        """What it said of itself; its arrays are NumPy's on this side. Starts it, if nothing has."""
+        """Return the implementation's description. Arrays are NumPy's on this side. Starts the process if necessary."""
         return self.start() if self._info is None else self._info
 
-    def ask(self, call: str, *arguments: Any, adapter: Remote | None = None) -> Any:
+    def request(self, call: str, *arguments: Any, adapter: RemoteObject | None = None) -> Any:
         """
-        The result of one call.
+        Send one call and return its result.
 
         Raises:
-            Unsupported: It said so.
-            NotImplementedError: It has no such call.
-            Exception: It raised; of a class with the same name.
-            TimedOut: No answer in time.
-            Crashed: The process has ended, or the one that made an argument.
-            ProtocolError: The answer is none.
+            Unsupported: The implementation replied that it does not support the call.
+            NotImplementedError: The implementation does not have the call.
+            Exception: The implementation raised an error; the class has the same name.
+            TimedOut: There was no reply in time.
+            Crashed: The process ended, or an argument belongs to an earlier process.
+            ProtocolError: The reply is invalid.
         """
         takes, gives, _ = METHODS[call]
-        said = {kind: self._wire.encode(kind, value) for kind, value in zip(takes, arguments, strict=True)}
-        whose = {} if adapter is None else {"adapter": self._wire.encode("adapter", adapter)}
-        if self._line is None:
+        encoded = {kind: self._codec.encode(kind, value) for kind, value in zip(takes, arguments, strict=True)}
+        target = {} if adapter is None else {"adapter": self._codec.encode("adapter", adapter)}
+        if self._transport is None:
             self._open()
-        outcome, what = self._request(call, said, gives, self.seconds, whose)
-        return what if outcome == "result" else _raise(outcome, what)
+        outcome, value = self._exchange(call, encoded, gives, self.seconds, target)
+        return value if outcome == "result" else _raise(outcome, value)
 
-    # --- its life ---
+    # --- process ---
 
     def start(self) -> ImplementationInfo:
         """
-        Starts it, unless it runs, and says hello.
+        Start the process unless it runs, say hello, and return the implementation's description.
 
         Raises:
-            NotStarted: It gave no proper answer.
+            NotStarted: There was no valid reply.
         """
-        if self._line is None:
+        if self._transport is None:
             try:
                 self._open()
             except Interruption as end:
                 raise NotStarted(self.command, end) from None
-        assert self._info is not None  # hello has been answered
+        assert self._info is not None  # set by the reply to hello
         return self._info
 
     def reset(self) -> None:
-        """Between two cases: every number is forgotten, here and there. A process that has ended is left so."""
-        if self._line is not None:
-            self._bare("reset", {}, self.seconds)
-        self._forget("this case is over")
+        """End a case: invalidate all object numbers on both sides. A process that has ended is not restarted."""
+        if self._transport is not None:
+            self._control("reset", {}, self.seconds)
+        self._invalidate("this case is over")
 
     def close(self) -> None:
-        """Says bye, and ends the process. A later call would start another, which knows no more than is loaded into it."""
-        if self._line is not None:
+        """Say bye and end the process. A later call starts a new process, which has no objects."""
+        if self._transport is not None:
             with suppress(Interruption):
-                self._bare("bye", {}, min(self.seconds, _BYE_SECONDS))
+                self._control("bye", {}, min(self.seconds, _BYE_SECONDS))
         self._end("it was closed", _BYE_SECONDS)
 
     def __enter__(self) -> Self:
@@ -148,114 +151,114 @@ class Client(Calls):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- numbers: wire.Things ---
+    # --- object numbers: codec.ObjectTable ---
 
-    def number(self, kind: str, thing: Any) -> int:
-        """The number of what this process made in this case; Crashed for what another one made."""
-        if not isinstance(thing, Remote) or thing.kind != kind:
-            raise TypeError(f"wanted a {kind} of this implementation, got {thing!r}")
-        if thing.life != self._life:
-            raise Crashed(f"{kind} {thing.number} is gone: {self._why}")
-        return thing.number
+    def number(self, kind: str, value: Any) -> int:
+        """Return the number of an object of this process and case; raise Crashed if it belongs to an earlier one."""
+        if not isinstance(value, RemoteObject) or value.kind != kind:
+            raise TypeError(f"expected a {kind} of this implementation, got {value!r}")
+        if value.generation != self._generation:
+            raise Crashed(f"{kind} {value.number} is no longer valid: {self._end_reason}")
+        return value.number
 
-    def thing(self, kind: str, number: int) -> Any:
-        """What a number stands for."""
-        remote = self._remotes.setdefault((kind, number), Remote(kind, number, self._life))
+    def lookup(self, kind: str, number: int) -> Any:
+        """Return the object with this number."""
+        remote = self._objects.setdefault((kind, number), RemoteObject(kind, number, self._generation))
         return _Compiled(self, remote) if kind == "adapter" else remote
 
     # --- requests ---
 
     def _open(self) -> None:
-        if len(self._failed) >= _STARTS:
-            last = self._failed[-1]
-            raise type(last)(f"not started again after {_STARTS} failures; the last one: {last}")
+        if len(self._failed_starts) >= _STARTS:
+            last = self._failed_starts[-1]
+            raise type(last)(f"not started again after {_STARTS} failures; the last failure: {last}")
         try:
             self._hello()
         except Interruption as end:
-            self._failed.append(end)
+            self._failed_starts.append(end)
             raise
-        self._failed.clear()
+        self._failed_starts.clear()
 
     def _hello(self) -> None:
         self._recorder.start()
-        self._last = 0
+        self._request_id = 0
         try:
-            self._line = self._start()
+            self._transport = self._start()
         except Interruption as end:
             self._recorder.end(end)
             raise
-        info = self._bare("hello", {"protocol": PROTOCOL}, self.start_seconds)
+        info = self._control("hello", {"protocol": PROTOCOL}, self.start_seconds)
         if self._info not in (None, info):
-            self._lost("hello", ProtocolError(f"another answer than before: {cut(str(info))}, and it was {cut(str(self._info))}"))
+            self._abort("hello", ProtocolError(f"expected the first reply again, {cut(str(self._info))}, got {cut(str(info))}"))
         self._info = info
 
-    def _bare(self, call: str, arguments: Mapping[str, Any], seconds: float) -> Any:
-        """A call of the protocol's own, which has to have a result."""
-        outcome, what = self._request(call, arguments, "hello" if call == "hello" else "nothing", seconds)
+    def _control(self, call: str, arguments: Mapping[str, Any], seconds: float) -> Any:
+        """Send hello, reset or bye, which must have a result."""
+        outcome, value = self._exchange(call, arguments, "hello" if call == "hello" else "nothing", seconds)
         if outcome != "result":
-            self._lost(call, ProtocolError(f"wanted a result, got {outcome}: {what}"))
-        return what
+            self._abort(call, ProtocolError(f"expected a result, got {outcome}: {value}"))
+        return value
 
-    def _request(
-        self, call: str, arguments: Mapping[str, Any], gives: str, seconds: float, whose: Mapping[str, int] | None = None
+    def _exchange(
+        self, call: str, arguments: Mapping[str, Any], gives: str, seconds: float, target: Mapping[str, int] | None = None
     ) -> tuple[str, Any]:
-        self._last += 1
-        line = write_line({"id": self._last, "call": call, **(whose or {}), "arguments": arguments})
+        self._request_id += 1
+        line = write_line({"id": self._request_id, "call": call, **(target or {}), "arguments": arguments})
         try:
-            return self._exchange(line, gives, seconds)
+            return self._send(line, gives, seconds)
         except (ValueError, RecursionError) as error:
-            self._lost(call, ProtocolError(str(error)))
+            self._abort(call, ProtocolError(str(error)))
         except Interruption as end:
-            self._lost(call, end)
+            self._abort(call, end)
         except BaseException as end:
-            self._end(f"it was broken off by {type(end).__name__}")
+            self._end(f"it was interrupted by {type(end).__name__}")
             raise
 
-    def _exchange(self, line: bytes, gives: str, seconds: float) -> tuple[str, Any]:
-        assert self._line is not None  # it was opened
-        self._recorder.said("request", line)
-        came = self._line.exchange(line, seconds)
-        self._recorder.said("reply", came)
-        outcome, what = read_reply(came, self._last)
-        return outcome, self._wire.decode(gives, what) if outcome == "result" else what
+    def _send(self, line: bytes, gives: str, seconds: float) -> tuple[str, Any]:
+        assert self._transport is not None  # opened by the caller
+        self._recorder.message("request", line)
+        reply = self._transport.exchange(line, seconds)
+        self._recorder.message("reply", reply)
+        outcome, value = read_reply(reply, self._request_id)
+        return outcome, self._codec.decode(gives, value) if outcome == "result" else value
 
-    def _lost(self, call: str, end: Interruption) -> NoReturn:
-        """Ends the process, and says at which request."""
+    def _abort(self, call: str, end: Interruption) -> NoReturn:
+        """End the process, and raise the interruption with the number of the request."""
         self._recorder.end(end)
-        words = str(end) if len(str(end)) <= _WORDS else f"{str(end)[:_WORDS]}..."
-        self._end(f"{call}, request {self._last}: {words}")
-        raise type(end)(self._why) from None
+        message = str(end) if len(str(end)) <= _LONGEST_MESSAGE else f"{str(end)[:_LONGEST_MESSAGE]}..."
+        self._end(f"{call}, request {self._request_id}: {message}")
+        raise type(end)(self._end_reason) from None
 
-    def _end(self, why: str, patience: float = 0.0) -> None:
-        line, self._line = self._line, None
-        self._forget(why)
-        if line is not None:
-            line.end(patience)
+    def _end(self, reason: str, patience: float = 0.0) -> None:
+        transport, self._transport = self._transport, None
+        self._invalidate(reason)
+        if transport is not None:
+            transport.end(patience)
 
-    def _forget(self, why: str) -> None:
-        self._remotes.clear()
-        self._life, self._why = self._life + 1, why
+    def _invalidate(self, reason: str) -> None:
+        self._objects.clear()
+        self._generation, self._end_reason = self._generation + 1, reason
 
 
-class _Compiled(Calls):
-    """What `compiled` gives: the same implementation, whose requests say which of its adapters is meant."""
+class _Compiled(RemoteMethods):
+    """Adapter that `compiled` returns: the same implementation; its requests carry the number of the adapter."""
 
-    def __init__(self, client: Client, remote: Remote) -> None:
+    def __init__(self, client: Client, remote: RemoteObject) -> None:
         self._client, self._remote = client, remote
 
     @property
     def info(self) -> ImplementationInfo:
-        """As its maker's."""
+        """Return the description of the implementation."""
         return self._client.info
 
-    def ask(self, call: str, *arguments: Any) -> Any:
-        """As `Client.ask`."""
-        return self._client.ask(call, *arguments, adapter=self._remote)
+    def request(self, call: str, *arguments: Any) -> Any:
+        """Send one call, as `Client.request` does."""
+        return self._client.request(call, *arguments, adapter=self._remote)
 
 
-def _raise(outcome: str, what: Any) -> NoReturn:
+def _raise(outcome: str, value: Any) -> NoReturn:
     if outcome == "unsupported":
-        raise Unsupported(what)
+        raise Unsupported(value)
     if outcome == "absent":
-        raise NotImplementedError(what)
-    raise type(what["type"].replace("\0", " "), (Exception,), {})(what["message"])
+        raise NotImplementedError(value)
+    raise type(value["type"].replace("\0", " "), (Exception,), {})(value["message"])

@@ -1,7 +1,7 @@
 """
-An implementation in a process of its own, in any language, as an `Adapter`; and a recording in the place of one.
+`Adapter` of an implementation in its own process, in any language, or of a recording of one.
 
-spec/conformance/protocol.md says what is sent. No call takes longer than its time, whatever the process does.
+spec/conformance/protocol.md specifies the messages. Every call has a time limit, whatever the process does.
 """
 
 import shlex
@@ -18,23 +18,23 @@ from .transcript import Recorder, Recording
 __all__ = ["CommandAdapter", "NotStarted", "ReplayAdapter", "served"]
 
 SECONDS = 10.0
-START_SECONDS = 60.0  # to import what an implementation needs
+START_SECONDS = 60.0  # includes the imports of the implementation
 _SERVE = "import sys; sys.path[:] = {path}; from ampscale_conformance.remote.serve import main; sys.exit(main([{name!r}]))"
 
 
 class CommandAdapter(Client):
     """
-    The implementation that a command starts.
+    Adapter of the implementation that a command starts.
 
     Args:
-        command: The program and its arguments; one string is split as a shell does it, and no shell is started.
-        seconds: How long one answer may take.
-        record: A file to write all to that is said, for `ReplayAdapter`.
-        start_seconds: How long the answer to hello may take.
+        command: Program with its arguments. A string is split like a shell command; no shell is started.
+        seconds: Time limit per reply.
+        record: File to which all messages are written, for `ReplayAdapter`.
+        start_seconds: Time limit of the reply to hello.
 
     Raises:
-        TypeError: The command is neither a string nor strings.
-        ValueError: It is empty, or a time is not above zero.
+        TypeError: The command is neither a string nor a sequence of strings.
+        ValueError: The command is empty, or a time limit is not positive.
         OSError: The file cannot be written.
     """
 
@@ -47,25 +47,25 @@ class CommandAdapter(Client):
     ) -> None:
         words = shlex.split(command) if isinstance(command, str) else list(command)
         if not all(isinstance(word, str) for word in words):
-            raise TypeError(f"command must be a string or several, got {command!r}")
+            raise TypeError(f"command must be a string or a sequence of strings, got {command!r}")
         if not words:
             raise ValueError(f"command must name a program, got {command!r}")
         for name, value in (("seconds", seconds), ("start_seconds", start_seconds)):
             if not value > 0:
-                raise ValueError(f"{name} must be above 0, got {value!r}")
+                raise ValueError(f"{name} must be positive, got {value!r}")
         super().__init__(shlex.join(words), lambda: Process(words), seconds, start_seconds, Recorder(record, words))
 
 
 class ReplayAdapter(Client):
     """
-    The implementation that a recording is of, without it: the same answers, and the same ends.
+    Adapter that replays a recording of an implementation: the same replies, and the same interruptions.
 
     Args:
-        file: What a `CommandAdapter` recorded.
+        file: Recording by a `CommandAdapter`.
 
     Raises:
-        OSError: It cannot be read.
-        ValueError: It is no recording.
+        OSError: The file cannot be read.
+        ValueError: The file is not a recording.
     """
 
     def __init__(self, file: Path) -> None:
@@ -74,5 +74,5 @@ class ReplayAdapter(Client):
 
 
 def served(adapter: Adapter, seconds: float = SECONDS) -> CommandAdapter:
-    """The adapter that another Python finds under this one's name, on the same paths."""
+    """Return the same adapter in another Python process with the same import path."""
     return CommandAdapter([sys.executable, "-c", _SERVE.format(path=sys.path, name=name_of(adapter))], seconds)

@@ -1,7 +1,7 @@
 """
-An implementation's process: a line goes out, a line comes back within a time, and nothing is left of it afterwards.
+Process of an implementation: send a line, receive a line within a time limit, and leave nothing running afterwards.
 
-It leads a process group of its own, which is killed whole. POSIX only: no pipe is ever waited for without a limit.
+The process leads its own process group, which is killed as a whole. POSIX only. No operation on a pipe blocks indefinitely.
 """
 
 import os
@@ -18,132 +18,132 @@ from ..model.subject import Crashed, ProtocolError, TimedOut
 from .jsonl import LONGEST
 
 _CHUNK = 2**16
-_GLANCE = 0.1  # seconds between two looks whether it still runs
-_GRACE = 2.0  # seconds from the end of its output to its own end
-_TAIL = 4096  # bytes of stderr that are kept
+_POLL_SECONDS = 0.1  # between two checks that the process still runs
+_GRACE = 2.0  # seconds from the end of its output to the end of the process
+_TAIL = 4096  # bytes of stderr to keep
 _LAST_LINES = 5
 
 
 class Process:
     """
-    A running implementation.
+    Running process of an implementation.
 
     Args:
-        command: The program and its arguments.
+        command: Program and its arguments.
 
     Raises:
-        Crashed: It cannot be started.
+        Crashed: The process cannot be started.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
         if not hasattr(os, "killpg"):
-            raise Crashed("it cannot be started: a process group is needed, which only POSIX has")
+            raise Crashed("the process cannot be started: this requires process groups, which only POSIX has")
         pipe = subprocess.PIPE
         try:
             self._popen = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True)
         except (OSError, ValueError) as error:
-            raise Crashed(f"it cannot be started: {error}") from None
+            raise Crashed(f"the process cannot be started: {error}") from None
         self._in, self._out, self._err = _pipe(self._popen.stdin), _pipe(self._popen.stdout), _pipe(self._popen.stderr)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._out, selectors.EVENT_READ)
         self._selector.register(self._err, selectors.EVENT_READ)
-        self._unsent, self._came, self._said, self._closed = memoryview(b""), bytearray(), b"", False
-        self._finalize = weakref.finalize(self, _end, self._popen, self._selector)  # also when nobody asks for it
+        self._unsent, self._received, self._stderr, self._closed = memoryview(b""), bytearray(), b"", False
+        self._finalize = weakref.finalize(self, _end, self._popen, self._selector)  # runs even if `end` is never called
 
     def exchange(self, line: bytes, seconds: float) -> bytes:
         """
-        Sends a line, and returns the next one that comes, without its newline.
+        Send a line, and return the next line received, without its newline.
 
         Raises:
-            TimedOut: It has not come whole in this time.
-            Crashed: The process has ended.
-            ProtocolError: What comes is too long, or can come no more.
+            TimedOut: No whole line was received in time.
+            Crashed: The process ended.
+            ProtocolError: The line is too long, or the process closed its output.
         """
         deadline = time.monotonic() + seconds
         self._unsent = memoryview(line)
         self._selector.register(self._in, selectors.EVENT_WRITE)
-        newline = self._came.find(b"\n")
+        newline = self._received.find(b"\n")
         while self._unsent or newline < 0:
-            if (left := deadline - time.monotonic()) <= 0:
-                raise TimedOut(f"no answer within {seconds:g} s{self._last_words()}")
-            newline = self._turn(min(left, _GLANCE), newline)
-        came = bytes(self._came[:newline])
-        del self._came[: newline + 1]
-        return came
+            if (remaining := deadline - time.monotonic()) <= 0:
+                raise TimedOut(f"no reply within {seconds:g} s{self._stderr_tail()}")
+            newline = self._transfer(min(remaining, _POLL_SECONDS), newline)
+        reply = bytes(self._received[:newline])
+        del self._received[: newline + 1]
+        return reply
 
     def end(self, patience: float = 0.0) -> None:
-        """Kills it, unless it ends by itself within some seconds, and all that it has started; and closes the pipes."""
+        """Kill the process group, unless the process ends by itself within *patience* seconds; close the pipes."""
         if patience:
             self._in.close()
             with suppress(subprocess.TimeoutExpired):
                 self._popen.wait(patience)
         self._finalize()
 
-    def _turn(self, seconds: float, newline: int) -> int:
-        """Moves what can be moved within a glance; where the first newline is, or -1."""
-        ended, before = self._popen.poll() is not None, len(self._came)
+    def _transfer(self, seconds: float, newline: int) -> int:
+        """Read and write what the pipes allow; return the index of the first newline, or -1."""
+        ended, old_length = self._popen.poll() is not None, len(self._received)
         for key, _ in self._selector.select(seconds):
-            self._move(key.fileobj)
-        if newline < 0 <= (found := self._came.find(b"\n", before)):
-            return found
-        if newline < 0 and len(self._came) > LONGEST:
-            raise ProtocolError(f"a line of more than {LONGEST} bytes, which begins with {bytes(self._came[:60])!r}")
-        if newline < 0 and (self._closed or (ended and len(self._came) == before)):
-            self._gone()
+            self._transfer_stream(key.fileobj)
+        if newline < 0 <= (index := self._received.find(b"\n", old_length)):
+            return index
+        if newline < 0 and len(self._received) > LONGEST:
+            raise ProtocolError(f"a line of more than {LONGEST} bytes, which begins with {bytes(self._received[:60])!r}")
+        if newline < 0 and (self._closed or (ended and len(self._received) == old_length)):
+            self._raise_end()
         return newline
 
-    def _move(self, stream: object) -> None:
+    def _transfer_stream(self, stream: object) -> None:
         if stream is self._in:
             self._write()
         elif stream is self._out:
-            came = self._out.read(_CHUNK)
-            self._came += came or b""
-            if came == b"":
+            chunk = self._out.read(_CHUNK)
+            self._received += chunk or b""
+            if chunk == b"":
                 self._closed = True
                 self._selector.unregister(self._out)
         else:
-            self._hear()
+            self._read_stderr()
 
     def _write(self) -> None:
         try:
             self._unsent = self._unsent[self._in.write(self._unsent[:_CHUNK]) or 0 :]
-        except BrokenPipeError:  # it reads no more; whether it still answers is seen from its output
+        except BrokenPipeError:  # it no longer reads; its output shows if it still replies
             self._unsent = memoryview(b"")
         if not self._unsent:
             self._selector.unregister(self._in)
 
-    def _hear(self) -> bool:
-        """Reads some of stderr and keeps its end; whether there may be more."""
-        came = self._err.read(_CHUNK)
-        self._said = (self._said + (came or b""))[-_TAIL:]
-        if came == b"" and self._err in self._selector.get_map():
+    def _read_stderr(self) -> bool:
+        """Read from stderr and keep its end; return True if there may be more."""
+        chunk = self._err.read(_CHUNK)
+        self._stderr = (self._stderr + (chunk or b""))[-_TAIL:]
+        if chunk == b"" and self._err in self._selector.get_map():
             self._selector.unregister(self._err)
-        return bool(came)
+        return bool(chunk)
 
-    def _gone(self) -> NoReturn:
-        rest = f" after {len(self._came)} bytes of a line" if self._came else ""
+    def _raise_end(self) -> NoReturn:
+        partial = f" after {len(self._received)} bytes of a line" if self._received else ""
         try:
             status = self._popen.wait(_GRACE)
         except subprocess.TimeoutExpired:
-            raise ProtocolError(f"it closed its standard output{rest}, and runs on{self._last_words()}") from None
-        raise Crashed(f"its process ended{rest}, {_told(status)}{self._last_words()}")
+            raise ProtocolError(f"it closed its standard output{partial}, but still runs{self._stderr_tail()}") from None
+        raise Crashed(f"its process ended{partial}, {_status_text(status)}{self._stderr_tail()}")
 
-    def _last_words(self) -> str:
-        for _ in range(LONGEST // _CHUNK):  # what it had still written; and no end of it is waited for
-            if not self._hear():
+    def _stderr_tail(self) -> str:
+        for _ in range(LONGEST // _CHUNK):  # a limit, since its children may write to stderr indefinitely
+            if not self._read_stderr():
                 break
-        lines = [line.rstrip() for line in self._said.decode("utf-8", "replace").splitlines() if line.strip()]
-        printable = "".join(sign if sign.isprintable() else " " for sign in " | ".join(lines[-_LAST_LINES:]))
+        lines = [line.rstrip() for line in self._stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+        printable = "".join(char if char.isprintable() else " " for char in " | ".join(lines[-_LAST_LINES:]))
         return f"; its stderr ends: {printable}" if printable else "; its stderr is empty"
 
 
 def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
-    assert stream is not None  # it was asked for
+    assert stream is not None  # created with PIPE
     os.set_blocking(stream.fileno(), False)
     return stream
 
 
-def _told(status: int) -> str:
+def _status_text(status: int) -> str:
     if status >= 0:
         return f"exit status {status}"
     with suppress(ValueError):

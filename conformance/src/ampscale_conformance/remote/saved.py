@@ -1,8 +1,8 @@
 """
-Saved states as JSON: data alone, so that nothing in one is run by the process that loads it.
+Saved states as JSON. Only plain data is accepted, so that loading a state runs no code.
 
-Data is None, bools, integers, strings, floats, bytes, arrays, NumPy's scalars, and lists, tuples and dicts of data. Each is of
-exactly such a type, since a value of a subclass would come back as something else.
+Data is None, bools, integers, strings, floats, bytes, arrays, NumPy's scalars, and lists, tuples and dicts of data. Subclasses
+of these types are rejected, since they would be loaded as another type.
 """
 
 from collections import OrderedDict
@@ -12,40 +12,40 @@ import numpy as np
 
 from ..model.adapter import ARRAYS
 from ..model.arrays import to_bits
-from .codec import float_of, list_of, pattern, read_array
-from .jsonl import refuse, text
+from .codec import read_array, read_float, read_list, write_float
+from .jsonl import read_text, reject
 
-_CONTAINERS = {kind.__name__: kind for kind in (tuple, dict, OrderedDict)}
+_CONTAINERS = {cls.__name__: cls for cls in (tuple, dict, OrderedDict)}
 
 
 def saved_to_json(value: Any) -> Any:
-    """Return *value* in JSON, which `saved_from_json` reads; a TypeError if some of it is not data."""
-    kind = type(value)
-    if value is None or kind in (bool, int, str):
+    """Return *value* in JSON; raise a TypeError if it contains anything but data."""
+    cls = type(value)
+    if value is None or cls in (bool, int, str):
         return value
-    if kind is list:
-        return [saved_to_json(one) for one in value]
-    if kind in _CONTAINERS.values():
-        return {kind.__name__: saved_to_json([*value] if kind is tuple else [[*item] for item in value.items()])}
-    if kind in (float, bytes):
-        return {kind.__name__: pattern(value) if kind is float else value.hex()}
-    library = kind.__module__.partition(".")[0].removesuffix("lib")  # arrays of JAX are jaxlib's
+    if cls is list:
+        return [saved_to_json(item) for item in value]
+    if cls in _CONTAINERS.values():
+        return {cls.__name__: saved_to_json([*value] if cls is tuple else [[*item] for item in value.items()])}
+    if cls in (float, bytes):
+        return {cls.__name__: write_float(value) if cls is float else value.hex()}
+    library = cls.__module__.partition(".")[0].removesuffix("lib")  # the module of JAX's arrays is jaxlib
     if library not in ARRAYS:
-        raise TypeError(f"what is saved must be data, got an object of type {kind.__qualname__}")
+        raise TypeError(f"a saved state must be data, got an object of type {cls.__qualname__}")
     return {"scalar" if isinstance(value, np.generic) else library: to_bits(value).to_json()}
 
 
-def saved_from_json(said: Any, library: str) -> Any:
-    """Return what `saved_to_json` wrote, with arrays of NumPy and of this library; a ValueError if it does not write this."""
-    if isinstance(said, list):
-        return [saved_from_json(one, library) for one in said]
-    if not isinstance(said, dict):
-        return said
-    form, what = next(iter(said.items()), ("", None))
-    if len(said) != 1 or form not in (*_CONTAINERS, "float", "bytes", "scalar", "numpy", library):
-        refuse(f"saved data: {', '.join(_CONTAINERS)}, float, bytes, scalar, numpy or {library}", said)
+def saved_from_json(encoded: Any, library: str) -> Any:
+    """Return the data that `saved_to_json` encoded, with arrays of NumPy and *library*; raise a ValueError if it is invalid."""
+    if isinstance(encoded, list):
+        return [saved_from_json(item, library) for item in encoded]
+    if not isinstance(encoded, dict):
+        return encoded
+    form, content = next(iter(encoded.items()), ("", None))
+    if len(encoded) != 1 or form not in (*_CONTAINERS, "float", "bytes", "scalar", "numpy", library):
+        reject(f"saved data: {', '.join(_CONTAINERS)}, float, bytes, scalar, numpy or {library}", encoded)
     if form in _CONTAINERS:
-        return _CONTAINERS[form](saved_from_json(list_of(what), library))
+        return _CONTAINERS[form](saved_from_json(read_list(content), library))
     if form in ("float", "bytes"):
-        return float_of(what) if form == "float" else bytes.fromhex(text(what))
-    return read_array(what, "numpy")[()] if form == "scalar" else read_array(what, form)
+        return read_float(content) if form == "float" else bytes.fromhex(read_text(content))
+    return read_array(content, "numpy")[()] if form == "scalar" else read_array(content, form)

@@ -1,7 +1,8 @@
 """
-Any Python adapter over the protocol: `python -m ampscale_conformance.remote.serve pkg.mod:ADAPTER`. spec/conformance/protocol.md.
+Protocol server for any Python adapter: `python -m ampscale_conformance.remote.serve pkg.mod:ADAPTER`.
 
-What the adapter itself prints goes to stderr, and what it would read is empty: stdin and stdout are the protocol's alone.
+stdin and stdout are reserved for the protocol of spec/conformance/protocol.md. What the adapter prints goes to stderr, and its
+standard input is empty.
 """
 
 import os
@@ -10,50 +11,52 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, BinaryIO
 
+from ampscale.parsing import cut, excerpt
+
 from ..adapters.loading import NotFound, find
 from ..model.adapter import Adapter, Unsupported
 from ..model.methods import METHODS
-from .codec import PROTOCOL, Wire, hello_to_json, number_of
-from .jsonl import LONGEST, cut, read_line, refuse, shown, write_line
+from .codec import PROTOCOL, Codec, hello_to_json, read_number
+from .jsonl import LONGEST, read_line, reject, write_line
 from .saved import saved_from_json, saved_to_json
 
-_TOKEN = "token"  # what a saved state that is not data is known by, in this process until it is reset
-_IN_PLACE = {"update": 0, "scale": 1, "unscale": 1}  # whose result None means this argument
+_TOKEN = "token"  # replaces a saved state that is not data: its number in this process, until reset
+_IN_PLACE = {"update": 0, "scale": 1, "unscale": 1}  # index of the argument that a result of None stands for
 
 
 class Server:
-    """Answers requests to one adapter."""
+    """Server of one adapter: replies to requests."""
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
         self.ended = False
-        self._things: dict[tuple[str, int], Any] = {}
-        self._numbers: dict[tuple[str, int], int] = {}  # by kind and identity, which is kept as the thing is
-        self._wire = Wire(adapter.info.arrays, self)
+        self._objects: dict[tuple[str, int], Any] = {}  # keeps references, so that an id is not reused
+        self._numbers: dict[tuple[str, int], int] = {}  # by kind and id
+        self._codec = Codec(adapter.info.arrays, self)
 
     def answer(self, line: bytes) -> bytes:
         """
-        The reply to a request.
+        Return the reply to a request.
 
         Raises:
-            ValueError: It is no request, so that there is no id to reply to.
+            ValueError: The line is not a request, so there is no id to reply to.
         """
         request = read_line(line)
         if type(request.get("id")) is not int:
-            refuse("a request with an integer as its id", request)
+            reject("a request with an integer as its id", request)
         return write_line({"id": request["id"], **self._outcome(request)})
 
-    def number(self, kind: str, thing: Any) -> int:
-        """The number of a thing; the same while it is the same, as for one that is changed in place."""
-        number = self._numbers.setdefault((kind, id(thing)), len(self._things))
-        self._things[kind, number] = thing
+    def number(self, kind: str, value: Any) -> int:
+        """Return the number of an object; the same for the same object, also if it was changed in place."""
+        number = self._numbers.setdefault((kind, id(value)), len(self._objects))
+        self._objects[kind, number] = value
         return number
 
-    def thing(self, kind: str, number: int) -> Any:
-        """What was given this number."""
-        if (kind, number) not in self._things:
+    def lookup(self, kind: str, number: int) -> Any:
+        """Return the object with this number."""
+        if (kind, number) not in self._objects:
             raise ValueError(f"there is no {kind} {number}")
-        return self._things[kind, number]
+        return self._objects[kind, number]
 
     def _outcome(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -62,63 +65,63 @@ class Server:
             return {"unsupported": str(reason)}
         except NotImplementedError as reason:
             return {"absent": str(reason)}
-        except Exception as error:  # noqa: BLE001 - whatever the adapter raises is an answer
+        except Exception as error:  # noqa: BLE001 - any error of the adapter is a reply
             return {"raised": {"type": type(error).__name__, "message": str(error)}}
 
     def _result(self, request: dict[str, Any]) -> Any:
         unknown = sorted(set(request) - {"id", "call", "adapter", "arguments"})
         if unknown or not isinstance(request.get("arguments"), dict):
-            refuse("a request of id, call and arguments, or adapter besides", request)
+            reject("a request with id, call, arguments and optionally adapter", request)
         call, arguments = request.get("call"), request["arguments"]
         if call == "hello":
             return self._hello(arguments)
         if call in ("reset", "bye"):
             self.ended = call == "bye"
-            self._things.clear()
+            self._objects.clear()
             self._numbers.clear()
             return None
         if call not in METHODS:
-            raise NotImplementedError(f"there is no call {shown(call)}")
-        adapter = self._taken("adapter", request["adapter"]) if "adapter" in request else self.adapter
-        return self._called(adapter, str(call), arguments)
+            raise NotImplementedError(f"there is no call {excerpt(call)}")
+        adapter = self._decode("adapter", request["adapter"]) if "adapter" in request else self.adapter
+        return self._call(adapter, str(call), arguments)
 
     def _hello(self, arguments: dict[str, Any]) -> Any:
         if arguments.get("protocol") != PROTOCOL:
-            raise Unsupported(f"this speaks protocol {PROTOCOL}, not {shown(arguments.get('protocol'))}")
+            raise Unsupported(f"this server supports protocol {PROTOCOL}, got {excerpt(arguments.get('protocol'))}")
         return hello_to_json(self.adapter.info)
 
-    def _called(self, adapter: Any, call: str, said: dict[str, Any]) -> Any:
+    def _call(self, adapter: Any, call: str, arguments: dict[str, Any]) -> Any:
         takes, gives, _ = METHODS[call]
-        if set(said) != set(takes):
-            raise ValueError(f"{call} takes {', '.join(takes) or 'nothing'}, got {cut(', '.join(said)) or 'nothing'}")
+        if set(arguments) != set(takes):
+            raise ValueError(f"{call} takes {', '.join(takes) or 'nothing'}, got {cut(', '.join(arguments)) or 'nothing'}")
         method = getattr(adapter, call, None)
         if not callable(method):
             raise NotImplementedError(f"the adapter has no method {call}")
-        given = [self._taken(kind, said[kind]) for kind in takes]
-        options = given.pop(takes.index("options")) if "options" in takes else {}
-        result = method(*given, **options)
+        values = [self._decode(kind, arguments[kind]) for kind in takes]
+        options = values.pop(takes.index("options")) if "options" in takes else {}
+        result = method(*values, **options)
         if result is None and call in _IN_PLACE:
-            result = given[_IN_PLACE[call]]
-        return self._given(gives, result)
+            result = values[_IN_PLACE[call]]
+        return self._encode(gives, result)
 
-    def _taken(self, kind: str, said: Any) -> Any:
+    def _decode(self, kind: str, encoded: Any) -> Any:
         if kind != "saved":
-            return self._wire.decode(kind, said)
-        if isinstance(said, dict) and set(said) == {_TOKEN}:
-            return self.thing("saved", number_of(said[_TOKEN], "saved"))
-        return saved_from_json(said, self._wire.library)
+            return self._codec.decode(kind, encoded)
+        if isinstance(encoded, dict) and set(encoded) == {_TOKEN}:
+            return self.lookup("saved", read_number(encoded[_TOKEN], "saved"))
+        return saved_from_json(encoded, self._codec.library)
 
-    def _given(self, kind: str, value: Any) -> Any:
+    def _encode(self, kind: str, value: Any) -> Any:
         if kind != "saved":
-            return self._wire.encode(kind, value)
+            return self._codec.encode(kind, value)
         try:
             return saved_to_json(value)
-        except TypeError:  # not data: the object stays here
+        except TypeError:  # not data, so the object stays in this process
             return {_TOKEN: self.number("saved", value)}
 
 
 def serve(server: Server, requests: Iterable[bytes], replies: BinaryIO) -> None:
-    """Answers until bye or the end of the requests."""
+    """Reply to requests until bye or the end of the input."""
     for line in requests:
         replies.write(server.answer(line))
         replies.flush()
@@ -127,29 +130,29 @@ def serve(server: Server, requests: Iterable[bytes], replies: BinaryIO) -> None:
 
 
 def _own_streams() -> tuple[BinaryIO, BinaryIO]:
-    """Standard input and output for this module alone; for all others nothing to read, and stderr to print to."""
+    """Return the protocol's streams; redirect stdin to the null device and stdout to stderr for all other code."""
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     return requests, replies
 
 
 def main(arguments: list[str]) -> int:
-    """Serves the adapter that is named; the exit status."""
+    """Serve the named adapter and return the exit status."""
     if len(arguments) != 1:
         print("usage: python -m ampscale_conformance.remote.serve pkg.mod:ADAPTER", file=sys.stderr)  # noqa: T201 - it is a command
         return 2
     requests, replies = _own_streams()
     try:
-        lines = iter(partial(requests.readline, LONGEST + 1), b"")  # a longer line is refused by its beginning
+        lines = iter(partial(requests.readline, LONGEST + 1), b"")  # a longer line is truncated, and so rejected
         serve(Server(find(arguments[0])), lines, replies)
     except (NotFound, ValueError) as error:
         print(error, file=sys.stderr)  # noqa: T201 - it is a command
         return 2
-    except BrokenPipeError:  # nobody listens any more
+    except BrokenPipeError:  # the client is gone
         return 1
     return 0
 

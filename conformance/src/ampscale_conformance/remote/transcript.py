@@ -1,8 +1,8 @@
 """
-What was said with an implementation, as a file; and that file in the implementation's place.
+Recording of all protocol messages in a file, and its replay instead of an implementation.
 
-A JSON object a line, with one member: `request` and `reply`, as they went; `start`, a process; and what ended one:
-`timeout`, `crash` or `protocol-error`.
+Each line is a JSON object with one member: `request` or `reply`, the unchanged message; `start`, the start of a process; or its
+interruption: `timeout`, `crash` or `protocol-error`.
 """
 
 import json
@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ampscale.files import read_bounded
+from ampscale.parsing import excerpt
 
 from ..model.subject import Crashed, Interruption, ProtocolError, TimedOut
 from ..model.verdicts import Verdict
-from .jsonl import read_line, shown
+from .jsonl import read_line
 
 FORMAT = "ampscale conformance recording"
 VERSION = 1
-LONGEST = 2**28  # bytes of a recording; a run of all cases has some 2**22
+LONGEST = 2**28  # bytes of a recording; a run of all cases has about 2**22
 ENDS: dict[Verdict, type[Interruption]] = {
     Verdict.TIMEOUT: TimedOut,
     Verdict.CRASH: Crashed,
@@ -27,17 +28,17 @@ ENDS: dict[Verdict, type[Interruption]] = {
 
 
 def verdict_of(end: Interruption) -> Verdict:
-    """The verdict on what ended a call from outside."""
+    """Return the verdict for an interruption."""
     return next(verdict for verdict, kind in ENDS.items() if isinstance(end, kind))
 
 
 class Recorder:
     """
-    Writes down what is said, line by line, so that a run that breaks off leaves all before it.
+    Writer of a recording. Each message is written at once, so that an aborted run leaves a usable file.
 
     Args:
-        file: Where to; what it held is gone. None for nowhere.
-        command: What is recorded.
+        file: Output file, which is overwritten; None records nothing.
+        command: Recorded command.
     """
 
     def __init__(self, file: Path | None = None, command: Sequence[str] = ()) -> None:
@@ -47,15 +48,15 @@ class Recorder:
         self._write({"format": FORMAT, "version": VERSION, "command": list(command)})
 
     def start(self) -> None:
-        """A process is started."""
+        """Record the start of a process."""
         self._write({"start": True})
 
-    def said(self, way: str, line: bytes) -> None:
-        """A "request" to the implementation, or its "reply"."""
-        self._write({way: _text(line)})
+    def message(self, direction: str, line: bytes) -> None:
+        """Record a "request" or a "reply"."""
+        self._write({direction: _text(line)})
 
     def end(self, end: Interruption) -> None:
-        """What ended the process."""
+        """Record what ended the process."""
         self._write({str(verdict_of(end)): str(end)})
 
     def _write(self, entry: dict[str, Any]) -> None:
@@ -66,77 +67,77 @@ class Recorder:
 
 class Recording:
     """
-    A recording, read from its beginning on: what was answered is answered again, and what ended ends again.
+    Replay of a recording: the recorded replies and interruptions, in order.
 
     Args:
-        file: What a `Recorder` wrote.
+        file: Output of a `Recorder`.
 
     Raises:
-        OSError: It cannot be read.
-        ValueError: It is no recording.
+        OSError: The file cannot be read.
+        ValueError: The file is not a recording.
     """
 
     def __init__(self, file: Path) -> None:
-        self._file, self._at = file, 0
-        *lines, _ = read_bounded(file, LONGEST).split(b"\n")  # a line without an end was not written whole
-        head, *self._entries = [_entry(line, f"{file}:{at}") for at, line in enumerate(lines, start=1)] or [{}]
+        self._file, self._index = file, 0
+        *lines, _ = read_bounded(file, LONGEST).split(b"\n")  # drop an incomplete last line
+        head, *self._entries = [_entry(line, f"{file}:{number}") for number, line in enumerate(lines, start=1)] or [{}]
         command: Any = head.get("command")
         is_command = isinstance(command, list) and all(isinstance(word, str) for word in command)
         if (head.get("format"), head.get("version")) != (FORMAT, VERSION) or not is_command:
             raise ValueError(
-                f"{file} must begin with the format {FORMAT!r} in version {VERSION} and a command, got {shown(head)}"
+                f"{file} must begin with the format {FORMAT!r} in version {VERSION} and a command, got {excerpt(head)}"
             )
         self.command: list[str] = command
 
     def start(self) -> "Recording":
-        """The next process, which is this recording itself."""
-        self._take("start", True)
-        self._end()
+        """Replay the start of a process, and return this object as its transport."""
+        self._expect("start", True)
+        self._raise_end()
         return self
 
     def exchange(self, line: bytes, _seconds: float) -> bytes:
-        """The recorded reply to this line, which must be the recorded one; or what ended it."""
-        self._end()
-        self._take("request", _text(line))
+        """Return the recorded reply, or raise the recorded interruption; the request must be the recorded one."""
+        self._raise_end()
+        self._expect("request", _text(line))
         entry = self._next()
         if "reply" in entry:
-            self._at += 1
-            self._end()
+            self._index += 1
+            self._raise_end()
             return str(entry["reply"]).encode("utf-8", "surrogateescape")
-        self._end()
-        return self._differs("a reply", entry)
+        self._raise_end()
+        return self._reject("a reply", entry)
 
     def end(self, _patience: float = 0.0) -> None:
-        """Nothing: there is no process."""
+        """Do nothing: there is no process."""
 
-    def _end(self) -> None:
-        """Ends, where the recording does."""
+    def _raise_end(self) -> None:
+        """Raise the interruption that comes next in the recording, if there is one."""
         entry = self._next()
-        for verdict, kind in ENDS.items():
+        for verdict, end in ENDS.items():
             if verdict in entry:
-                self._at += 1
-                raise kind(entry[verdict])
+                self._index += 1
+                raise end(entry[verdict])
 
-    def _take(self, way: str, wanted: object) -> None:
+    def _expect(self, member: str, value: object) -> None:
         entry = self._next()
-        if entry != {way: wanted}:
-            self._differs(shown({way: wanted}), entry)
-        self._at += 1
+        if entry != {member: value}:
+            self._reject(excerpt({member: value}), entry)
+        self._index += 1
 
     def _next(self) -> dict[str, Any]:
-        return self._entries[self._at] if self._at < len(self._entries) else {}
+        return self._entries[self._index] if self._index < len(self._entries) else {}
 
-    def _differs(self, wanted: str, entry: dict[str, Any]) -> NoReturn:
-        came = shown(entry) if entry else "its end"
-        raise ProtocolError(f"{self._file}:{self._at + 2} is of another run: wanted {wanted}, got {came}")
+    def _reject(self, expected: str, entry: dict[str, Any]) -> NoReturn:
+        actual = excerpt(entry) if entry else "its end"
+        raise ProtocolError(f"{self._file}:{self._index + 2} belongs to another run: expected {expected}, got {actual}")
 
 
 def _text(line: bytes) -> str:
     return line.decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
-def _entry(line: bytes, place: str) -> dict[str, Any]:
+def _entry(line: bytes, label: str) -> dict[str, Any]:
     try:
         return read_line(line)
     except ValueError as error:
-        raise ValueError(f"{place}: {error}") from None
+        raise ValueError(f"{label}: {error}") from None

@@ -1,1 +1,1 @@
-"""What a run leaves: for tools JSON and JUnit's XML, for people Markdown, and one page for many implementations side by side."""
+"""Reports of a run: plain text, JUnit XML, Markdown, and an HTML page that compares implementations."""

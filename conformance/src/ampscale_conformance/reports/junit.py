@@ -1,4 +1,4 @@
-"""A report in JUnit's XML, which build servers read."""
+"""JUnit XML report, for build servers."""
 
 import re
 from collections import Counter
@@ -7,31 +7,30 @@ from xml.etree import ElementTree
 from ..model.verdicts import Report, Result, Verdict
 from .matrix import clause, escaped
 
-# The element that says why a test did not pass.
+# XML element of each verdict; a pass has none.
 _ELEMENTS = {
     **dict.fromkeys((Verdict.FAIL, Verdict.XPASS), "failure"),
     **dict.fromkeys((Verdict.ERROR, Verdict.TIMEOUT, Verdict.CRASH, Verdict.PROTOCOL_ERROR), "error"),
     **dict.fromkeys((Verdict.UNSUPPORTED, Verdict.XFAIL), "skipped"),
 }
 
-# What no XML 1.0 document may hold, not even escaped.
+# Characters that XML 1.0 forbids, even as references.
 _FORBIDDEN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def xml_of(report: Report) -> str:
     """
-    The report as one test suite, with a test case for each result.
+    Return the report as a JUnit test suite, with a test case for each result.
 
-    A fail and an unexpected pass are failures; an error, a timeout, a crash and a protocol error are errors; what is
-    unsupported or expected not to pass is skipped, with its reason. A character that XML cannot hold is written as Python
-    escapes it.
+    A fail and an unexpected pass are failures; an error, a timeout, a crash and a protocol error are errors; unsupported cases
+    and expected failures are skipped, with their reason. Characters that XML forbids are written as Python escapes.
     """
     suite = ElementTree.Element(
-        "testsuite", {"name": _held(f"{report.info.name} {report.info.version}".strip()), **_totals(report)}
+        "testsuite", {"name": _escaped(f"{report.info.name} {report.info.version}".strip()), **_totals(report)}
     )
     properties = ElementTree.SubElement(suite, "properties")
     for name, value in {"level": str(report.info.level), "arrays": report.info.arrays, **report.environment}.items():
-        ElementTree.SubElement(properties, "property", name=_held(name), value=_held(value))
+        ElementTree.SubElement(properties, "property", name=_escaped(name), value=_escaped(value))
     for result in report.results:
         suite.append(_testcase(result))
     root = ElementTree.Element("testsuites", {"name": "ampscale conformance", **_totals(report)})
@@ -41,33 +40,33 @@ def xml_of(report: Report) -> str:
 
 
 def _totals(report: Report) -> dict[str, str]:
-    found = Counter(_ELEMENTS.get(result.verdict) for result in report.results)
+    counter = Counter(_ELEMENTS.get(result.verdict) for result in report.results)
     seconds = sum(result.seconds for result in report.results)
     return {
         "tests": str(len(report.results)),
-        "failures": str(found["failure"]),
-        "errors": str(found["error"]),
-        "skipped": str(found["skipped"]),
+        "failures": str(counter["failure"]),
+        "errors": str(counter["error"]),
+        "skipped": str(counter["skipped"]),
         "time": f"{seconds:.3f}",
     }
 
 
 def _testcase(result: Result) -> ElementTree.Element:
-    said = {"classname": clause(result.clause)["chapter"], "name": _held(result.case), "time": f"{result.seconds:.3f}"}
-    testcase = ElementTree.Element("testcase", said)
+    attributes = {"classname": clause(result.clause)["chapter"], "name": _escaped(result.case), "time": f"{result.seconds:.3f}"}
+    testcase = ElementTree.Element("testcase", attributes)
     if element := _ELEMENTS.get(result.verdict):
-        head = _held(result.message.partition("\n")[0])
+        head = _escaped(result.message.partition("\n")[0])
         reason = ElementTree.SubElement(testcase, element, message=head, type=str(result.verdict))
-        reason.text = _held(_words(result))
+        reason.text = _escaped(_details(result))
     return testcase
 
 
-def _words(result: Result) -> str:
-    lines = [result.message, f"Clause: {result.clause}", f"Catches: {result.catches}"]
+def _details(result: Result) -> str:
+    lines = [result.message, f"Clause: {result.clause}", f"Detects: {result.catches}"]
     if result.snippet:
         lines += ["", result.snippet]
     return "\n".join(lines)
 
 
-def _held(text: str) -> str:
+def _escaped(text: str) -> str:
     return _FORBIDDEN.sub(escaped, text)

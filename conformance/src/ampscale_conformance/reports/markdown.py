@@ -1,4 +1,4 @@
-"""A report in Markdown: for a pull request, an issue, a build's summary."""
+"""Markdown report, for a pull request, an issue or a build summary."""
 
 import re
 from collections import Counter
@@ -8,21 +8,21 @@ from ..model.adapter import LEVELS
 from ..model.verdicts import BAD, Report, Result, Verdict
 from .matrix import clause, escaped
 
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")  # control characters, and halves of pairs that no UTF-8 holds
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")  # control characters, and surrogates, which UTF-8 lacks
 
 
 def of(report: Report) -> str:
     """
-    The report: totals by chapter and level, then each result that is no pass with its clause and what came.
+    Return the report as Markdown: totals by chapter and level, and each result that did not pass with its clause and message.
 
-    What is unsupported is counted apart from the passes, and folded away.
+    Unsupported cases are counted apart from passes, in a collapsed section.
     """
     parts = [
         *_head(report),
         *_totals("Chapter", report.results, lambda result: str(clause(result.clause)["chapter"])),
         *_totals("Level", report.results, lambda result: f"{result.level} ({LEVELS[result.level].partition(':')[0]})"),
         *_section("Not passed", [result for result in report.results if result.verdict in BAD]),
-        *_section("Expected not to pass", [result for result in report.results if result.verdict is Verdict.XFAIL]),
+        *_section("Expected failures", [result for result in report.results if result.verdict is Verdict.XFAIL]),
         *_unsupported(report.results),
     ]
     return "\n\n".join(parts) + "\n"
@@ -31,29 +31,29 @@ def of(report: Report) -> str:
 def _head(report: Report) -> Iterator[str]:
     info, counts = report.info, report.counts
     yield f"# Conformance of {_plain(f'{info.name} {info.version}'.strip())}"
-    asked = len(report.results) - counts.get("unsupported", 0)
-    told = ", ".join(f"{number} {verdict}" for verdict, number in counts.items() if verdict not in ("pass", "unsupported"))
-    yield f"**{counts.get('pass', 0)} of {asked} cases passed**{f'; {told}' if told else ''}. {_not_asked(counts)}"
-    preset = info.preset if isinstance(info.preset, str) else "a rule of its own"
+    total = len(report.results) - counts.get("unsupported", 0)
+    others = ", ".join(f"{number} {verdict}" for verdict, number in counts.items() if verdict not in ("pass", "unsupported"))
+    yield f"**{counts.get('pass', 0)} of {total} cases passed**{f'; {others}' if others else ''}. {_not_run(counts)}"
+    preset = info.preset if isinstance(info.preset, str) else "its own rule"
     claims = ", ".join(sorted(info.capabilities)) or "none"
     facts = {"level": str(info.level), "capabilities": claims, "preset": preset, "arrays": info.arrays, **report.environment}
     yield "\n".join(f"- {_plain(name)}: {_plain(value)}" for name, value in facts.items())
 
 
-def _not_asked(counts: dict[str, int]) -> str:
+def _not_run(counts: dict[str, int]) -> str:
     number = counts.get("unsupported", 0)
-    return f"{number} more {'is' if number == 1 else 'are'} unsupported and {'was' if number == 1 else 'were'} not asked."
+    return f"{number} more {'is' if number == 1 else 'are'} unsupported and {'was' if number == 1 else 'were'} not run."
 
 
 def _totals(title: str, results: Sequence[Result], group_of: Callable[[Result], str]) -> Iterator[str]:
-    """A table of the verdicts that occur, a row for each group in the order of the results."""
-    found = Counter((group_of(result), result.verdict) for result in results)
-    shown = [verdict for verdict in Verdict if any(result.verdict is verdict for result in results)]
-    if not shown:
+    """Yield a table of the verdicts that occur, with a row per group in the order of the results."""
+    counter = Counter((group_of(result), result.verdict) for result in results)
+    verdicts = [verdict for verdict in Verdict if any(result.verdict is verdict for result in results)]
+    if not verdicts:
         return
-    lines = [f"| {title} | {' | '.join(shown)} |", f"|---|{'---:|' * len(shown)}"]
+    lines = [f"| {title} | {' | '.join(verdicts)} |", f"|---|{'---:|' * len(verdicts)}"]
     for group in dict.fromkeys(map(group_of, results)):
-        lines += [f"| {group} | {' | '.join(str(found[group, verdict] or '') for verdict in shown)} |"]
+        lines += [f"| {group} | {' | '.join(str(counter[group, verdict] or '') for verdict in verdicts)} |"]
     yield "\n".join(lines)
 
 
@@ -63,31 +63,31 @@ def _section(title: str, results: Sequence[Result]) -> Iterator[str]:
     for result in results:
         yield f"### {_plain(result.case)}: {result.verdict}"
         yield from _fenced(result.message, "text")
-        yield from _law(result)
+        yield from _clause(result)
         if result.snippet:
-            yield _shown(result.reproduced)
+            yield _snippet_title(result.reproduced)
             yield from _fenced(result.snippet, "python")
 
 
-def _law(result: Result) -> Iterator[str]:
-    said = clause(result.clause)
+def _clause(result: Result) -> Iterator[str]:
+    info = clause(result.clause)
     if result.clause:
-        level = f", {said['level']}" if said["level"] else ""
-        yield f"**{_plain(result.clause)}**{level}: {said['sentence'] or 'a clause that is unknown here.'}"
-    if said["sources"]:
-        yield "\n".join(f"> Source: {source}  " for source in said["sources"])
+        level = f", {info['level']}" if info["level"] else ""
+        yield f"**{_plain(result.clause)}**{level}: {info['sentence'] or 'unknown clause.'}"
+    if info["sources"]:
+        yield "\n".join(f"> Source: {source}  " for source in info["sources"])
     if result.catches:
-        yield f"Catches: {_plain(result.catches)}"
+        yield f"Detects: {_plain(result.catches)}"
 
 
-def _shown(reproduced: bool | None) -> str:
+def _snippet_title(reproduced: bool | None) -> str:
     if reproduced is None:
-        return "A script that shows it without ampscale; it was not run:"
-    return f"A script that shows it without ampscale; run, it {'did' if reproduced else 'did **not**'} show it:"
+        return "Script that reproduces the failure without ampscale; it was not run:"
+    return f"Script that reproduces the failure without ampscale; when run, it {'did' if reproduced else 'did **not**'}:"
 
 
 def _unsupported(results: Sequence[Result]) -> Iterator[str]:
-    """Folded away, by reason."""
+    """Yield a collapsed section with the unsupported cases by reason."""
     reasons: dict[str, list[str]] = {}
     for result in results:
         if result.verdict is Verdict.UNSUPPORTED:
@@ -95,20 +95,20 @@ def _unsupported(results: Sequence[Result]) -> Iterator[str]:
     if not reasons:
         return
     number = sum(len(cases) for cases in reasons.values())
-    yield f"<details>\n<summary>{number} unsupported: not asked, and no passes</summary>"
+    yield f"<details>\n<summary>{number} unsupported: not run, and not counted as passed</summary>"
     for reason, cases in reasons.items():
         yield f"{len(cases)} × {_plain(reason)}: {', '.join(_plain(case) for case in cases)}"
     yield "</details>"
 
 
 def _fenced(text: str, language: str) -> Iterator[str]:
-    """*text* between fences that are longer than any of its own."""
-    text = _UNSEEN.sub(escaped, text)
+    """Yield *text* between fences longer than any in the text."""
+    text = _UNPRINTABLE.sub(escaped, text)
     if text:
         fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
         yield f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
 def _plain(text: str) -> str:
-    """*text* on one line, with what Markdown would read as a sign of its own written out."""
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(_UNSEEN.sub(escaped, text).split()))
+    """Return *text* on one line, with Markdown's special characters escaped."""
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(_UNPRINTABLE.sub(escaped, text).split()))

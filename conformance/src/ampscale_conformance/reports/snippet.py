@@ -1,8 +1,8 @@
 """
-A failure as a script of its own: the adapter's own source, the calls as they were, and the result that came, without ampscale.
+Failures as stand-alone scripts: the adapter's source, the recorded calls, and the wrong result, without ampscale.
 
-The script raises an AssertionError with the result's message where the same calls give the same wrong result again, and
-whatever the implementation raises where that is the failure.
+The script raises an AssertionError with the result's message if the calls give the same wrong result again, or the error of the
+implementation if that is the failure.
 """
 
 import inspect
@@ -29,7 +29,7 @@ ENDS = "# Ends with: "
 _REPRODUCIBLE = (Verdict.FAIL, Verdict.ERROR, Verdict.XFAIL)
 _SHORTEST_LOOP = 3
 
-# What a script may need above its calls.
+# Helpers that a script includes if its calls use them.
 _STEP = """def step(handle, finite):
     after = adapter.update(handle, finite)
     return handle if after is None else after"""
@@ -53,7 +53,7 @@ _MAKE = {
 
 
 def shown(value: Any) -> Any:
-    """Values and dtypes, in a form that can be compared."""
+    """Return values and dtypes in a comparable form."""
     if isinstance(value, list | tuple):
         return [shown(item) for item in value]
     if isinstance(value, dict):
@@ -65,7 +65,7 @@ def shown(value: Any) -> Any:
 
 
 def snippet_of(result: Result, adapter: Adapter) -> str:
-    """A script that shows the failure; empty where there is none, or the adapter's source cannot be had."""
+    """Return a script that reproduces the failure; "" if there is no failure or the adapter's source is unavailable."""
     if result.verdict not in _REPRODUCIBLE or not result.calls:
         return ""
     source = source_of(adapter, {call.method.rpartition(".")[2] for call in result.calls})
@@ -78,78 +78,78 @@ def snippet_of(result: Result, adapter: Adapter) -> str:
     above = "".join(f"{line}\n" for line in sorted(needed - set(source.splitlines())))
     if above and not source.startswith(("import", "from")):
         above += "\n\n"
-    # What annotations name need not be there.
+    # Annotations are not evaluated, so that the names in them need not be defined.
     return f"{_heading(result, adapter)}\n\nfrom __future__ import annotations\n\n{above}{source}\n\n\n{body}\n"
 
 
 def reproduced(snippet: str, python: str = sys.executable, seconds: float = SECONDS) -> bool:
-    """Whether the script, run by that interpreter, ends as its heading says."""
-    known = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, [os.curdir, *known]))}
+    """Return True if the script, run with that interpreter, ends as its heading states."""
+    paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, [os.curdir, *paths]))}
     with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder, "snippet.py")  # a file, since some compilers want to read what they compile
+        script = Path(folder, "snippet.py")  # a file, since some compilers read the source of what they compile
         script.write_text(snippet, encoding="utf-8")
-        run = partial(subprocess.run, cwd=folder, env=environment)  # so that what it writes is not left behind
+        run = partial(subprocess.run, cwd=folder, env=environment)  # so that files which it writes are removed
         try:
-            done = run([python, "-W", "ignore", str(script)], capture_output=True, text=True, timeout=seconds, check=False)
+            process = run([python, "-W", "ignore", str(script)], capture_output=True, text=True, timeout=seconds, check=False)
         except subprocess.TimeoutExpired:
             return False
-    wanted = next(line for line in snippet.splitlines() if line.startswith(ENDS)).removeprefix(ENDS)
-    return done.returncode != 0 and any(line.startswith(wanted) for line in done.stderr.splitlines())
+    ending = next(line for line in snippet.splitlines() if line.startswith(ENDS)).removeprefix(ENDS)
+    return process.returncode != 0 and any(line.startswith(ending) for line in process.stderr.splitlines())
 
 
 def _heading(result: Result, adapter: Adapter) -> str:
     info, clause = adapter.info, clauses()[result.clause]
-    fault = f"The fault that this catches is {result.catches}" if result.catches else ""
-    said = (f"{info.name} {info.version}".strip() + f", and {clause.id} of ampscale's specification:", clause.sentence, fault)
-    lines = [f"# {line}" for text in said for line in textwrap.wrap(text, 110)]
+    bug = f"Detects: {result.catches}" if result.catches else ""
+    texts = (f"{info.name} {info.version}".strip() + f", and {clause.id} of ampscale's specification:", clause.sentence, bug)
+    lines = [f"# {line}" for text in texts for line in textwrap.wrap(text, 110)]
     last = result.calls[-1]
     end = last.raised if _raises(last, result.message) else f"AssertionError: {result.message}"
     return "\n".join([*lines, f"{ENDS}{end.splitlines()[0]}"])
 
 
 def _raises(last: Call, message: str) -> bool:
-    """Whether the failure is that the last call raises."""
+    """Return True if the failure is an error raised by the last call."""
     return bool(last.raised) and message.startswith(f"{last.method} raised")
 
 
 def _ending(last: Call, message: str) -> str:
-    """Raises where the last call's result is again what it was."""
+    """Return the statement that raises an error if the last call's result is the recorded one."""
     if _raises(last, message):
         return ""
     if last.raised or not _is_value(last.result):
         return f"raise AssertionError({message!r})"
     if isinstance(last.result, bool) or (isinstance(last.result, str) and last.result != "nan"):
         return f"assert got != {_literal(last.result)}, {message!r}"
-    wanted = shown(_value(last.result, lambda bits: _Code(f"{bits.dtype} {_nested(values_of(bits), bits.shape)}")))
-    return f"assert shown(got) != {wanted!r}, {message!r}"
+    expected = shown(_value(last.result, lambda bits: _Code(f"{bits.dtype} {_nested(values_of(bits), bits.shape)}")))
+    return f"assert shown(got) != {expected!r}, {message!r}"
 
 
 def _lines(calls: Sequence[Call], library: str, source: str) -> Iterator[str]:
-    """The calls of one case."""
-    at = 0
-    while at < len(calls):
-        call, end = calls[at], _loop_end(calls, at)
+    """Yield the lines of the calls of one case."""
+    index = 0
+    while index < len(calls):
+        call, end = calls[index], _loop_end(calls, index)
         if call.method.rpartition(".")[2] in ("create", "load", "create_cell"):
             yield f"rule = {_rule(call.arguments[0], source)}"
-        yield from _loop(calls[at:end:2]) if end else [_call(call, library, last=at == len(calls) - 1)]
-        at = end or at + 1
+        yield from _loop(calls[index:end:2]) if end else [_call(call, library, last=index == len(calls) - 1)]
+        index = end or index + 1
 
 
 def _call(call: Call, library: str, last: bool) -> str:
     method = call.method.removeprefix("compiled().")
-    on = "adapter" if method == call.method else "compiled"
+    receiver = "adapter" if method == call.method else "compiled"
     arguments = ", ".join(_arguments(method, call.arguments, library))
-    said = f"step({arguments})" if call.method == "update" else f"{on}.{method}({arguments})"
+    expression = f"step({arguments})" if call.method == "update" else f"{receiver}.{method}({arguments})"
     if method == "compiled":
-        return f"compiled = {said}"
+        return f"compiled = {expression}"
     name = _name(call.result) or ("got" if last or _is_value(call.result) else "")
-    return f"{name} = {said}" if name else said
+    return f"{name} = {expression}" if name else expression
 
 
-def _arguments(method: str, said: Sequence[Any], library: str) -> Iterator[str]:
-    """Each argument; options by their names."""
-    for kind, argument in zip(METHODS[method].takes, said, strict=False):
+def _arguments(method: str, recorded: Sequence[Any], library: str) -> Iterator[str]:
+    """Yield each argument as source code; options become keyword arguments."""
+    for kind, argument in zip(METHODS[method].takes, recorded, strict=False):
         if kind == "options":
             yield from (f"{name}={_literal(value, library)}" for name, value in argument["dict"].items())
         elif kind == "rule":
@@ -158,15 +158,15 @@ def _arguments(method: str, said: Sequence[Any], library: str) -> Iterator[str]:
             yield _literal(argument, library)
 
 
-def _loop_end(calls: Sequence[Call], at: int) -> int:
-    """Where a run of update and read_scale that begins here ends; 0 where it is too short to be a loop."""
-    end, name, seen = at, "", set[str]()
+def _loop_end(calls: Sequence[Call], start: int) -> int:
+    """Return the end of the pairs of update and read_scale that begin here; 0 if they are too few for a loop."""
+    end, name, names = start, "", set[str]()
     while end + 1 < len(calls) and _is_step(*calls[end : end + 2]) and name in ("", _name(calls[end].arguments[0])):
         name = _name(calls[end + 1].arguments[0])
-        seen.add(name)
+        names.add(name)
         end += 2
     later = {_name(argument) for call in calls[end:] for argument in call.arguments}
-    return end if end - at >= 2 * _SHORTEST_LOOP and not (seen - {name}) & later else 0
+    return end if end - start >= 2 * _SHORTEST_LOOP and not (names - {name}) & later else 0
 
 
 def _is_step(call: Call, following: Call) -> bool:
@@ -188,52 +188,52 @@ def _loop(steps: Sequence[Call]) -> Iterator[str]:
     yield f"    got = adapter.read_scale({name})"
 
 
-def _name(said: Any) -> str:
-    """The variable of what only its maker can read; empty for everything else."""
-    if isinstance(said, dict) and len(said) == 1:
-        ((kind, number),) = said.items()
+def _name(recorded: Any) -> str:
+    """Return the variable name of an opaque object; "" for other values."""
+    if isinstance(recorded, dict) and len(recorded) == 1:
+        ((kind, number),) = recorded.items()
         if kind in OPAQUE and isinstance(number, int):
             return f"{kind}{number}" if number else kind
     return ""
 
 
-def _is_value(said: Any) -> bool:
-    """Whether a result can be compared: it is there, and nothing that only its maker can read."""
-    if isinstance(said, list):
-        return all(map(_is_value, said))
-    return said is not None and not _name(said) and not (isinstance(said, dict) and "repr" in said)
+def _is_value(recorded: Any) -> bool:
+    """Return True if a result can be compared: it is not None, not opaque, and not a repr."""
+    if isinstance(recorded, list):
+        return all(map(_is_value, recorded))
+    return recorded is not None and not _name(recorded) and not (isinstance(recorded, dict) and "repr" in recorded)
 
 
-def _rule(said: dict[str, Any], source: str) -> str:
-    """The constants that the adapter's source reads, or all where it reads them in another way."""
-    read = {name: value for name, value in said.items() if re.search(rf"\.{name}\b", source)} or said
-    values = ", ".join(f"{name}={tuple(value) if isinstance(value, list) else value!r}" for name, value in read.items())
+def _rule(fields: dict[str, Any], source: str) -> str:
+    """Return the rule as source code, with the fields that the adapter's source reads, or all if it reads none by name."""
+    used = {name: value for name, value in fields.items() if re.search(rf"\.{name}\b", source)} or fields
+    values = ", ".join(f"{name}={tuple(value) if isinstance(value, list) else value!r}" for name, value in used.items())
     return f"SimpleNamespace({values})"
 
 
 class _Code(str):
-    """What `repr` leaves as it is."""
+    """String of source code, whose `repr` is the code itself."""
 
     __repr__ = str.__str__
 
 
-def _literal(said: Any, library: str = "numpy") -> str:
-    """An argument as Python writes it."""
-    return repr(_value(said, lambda bits: _Code(_MAKE[library].format(array=_array(bits)))))
+def _literal(recorded: Any, library: str = "numpy") -> str:
+    """Return a recorded argument as source code."""
+    return repr(_value(recorded, lambda bits: _Code(_MAKE[library].format(array=_array(bits)))))
 
 
-def _value(said: Any, array: Callable[[Bits], Any]) -> Any:
-    """What JSON's words stand for: a name, a number, or a container of them, with *array* of each array's bits."""
-    return tree_from_json(said, lambda leaf: _leaf(leaf, array))
+def _value(recorded: Any, array: Callable[[Bits], Any]) -> Any:
+    """Return a recorded value: a name, a number, or a container, with *array* applied to the bits of each array."""
+    return tree_from_json(recorded, lambda leaf: _leaf(leaf, array))
 
 
-def _leaf(said: Any, array: Callable[[Bits], Any]) -> Any:
-    if isinstance(said, dict) and "bits" in said:
-        return array(Bits.from_json(said))
-    if name := _name(said):
+def _leaf(recorded: Any, array: Callable[[Bits], Any]) -> Any:
+    if isinstance(recorded, dict) and "bits" in recorded:
+        return array(Bits.from_json(recorded))
+    if name := _name(recorded):
         return _Code(name)
-    is_float = isinstance(said, str) and re.fullmatch(r"-?(0x[0-9a-f.]+p[+-]\d+|inf)|nan", said)
-    return float.fromhex(said) if is_float else said
+    is_float = isinstance(recorded, str) and re.fullmatch(r"-?(0x[0-9a-f.]+p[+-]\d+|inf)|nan", recorded)
+    return float.fromhex(recorded) if is_float else recorded
 
 
 def _array(bits: Bits) -> str:
@@ -250,4 +250,4 @@ def _nested(values: list[Any], shape: tuple[int, ...]) -> Any:
     if not shape:
         return values[0]
     size = len(values) // shape[0] if shape[0] else 0
-    return [_nested(values[at * size : (at + 1) * size], shape[1:]) for at in range(shape[0])]
+    return [_nested(values[index * size : (index + 1) * size], shape[1:]) for index in range(shape[0])]

@@ -1,4 +1,4 @@
-"""The part of an adapter's source that some of its methods need, as it was written, and without anything of ampscale."""
+"""Extraction of the source code of an adapter: the parts that some of its methods require, without imports of ampscale."""
 
 import ast
 import dataclasses
@@ -14,50 +14,49 @@ from ..model.methods import METHODS
 
 SUITE = __name__.partition(".")[0]
 UNSUPPORTED = "class Unsupported(Exception):\n    pass"
-_NOT_ITS_OWN = ("builtins", "typing", "abc", f"{SUITE}.model.adapter")
+_EXCLUDED_MODULES = ("builtins", "typing", "abc", f"{SUITE}.model.adapter")
 
 
-class _Unwritable(Exception):  # noqa: N818 - a way out, not an error
+class _Unwritable(Exception):  # noqa: N818 - control flow, not an error
     pass
 
 
 def source_of(adapter: object, methods: Set[str]) -> str:
     """
-    Imports, helpers, the class with these methods and those that they call, and a line that makes the adapter.
+    Return source code that defines `adapter`: imports, helpers, the class with these methods and those that they call.
 
     Returns:
-        Python source that defines `adapter`; empty where the adapter was not made in a file, where something in it cannot be
-        written down, or where it needs ampscale.
+        Python source; "" if the adapter was not defined in a file, contains objects that have no literal, or requires ampscale.
     """
     try:
-        classes = [kind for kind in reversed(type(adapter).__mro__) if kind.__module__ not in _NOT_ITS_OWN]
-        source = _Source(classes, _with_those_called(classes, methods))
+        classes = [cls for cls in reversed(type(adapter).__mro__) if cls.__module__ not in _EXCLUDED_MODULES]
+        source = _Source(classes, _with_called_methods(classes, methods))
         imports = ["\n".join(sorted(source.imports))] if source.imports else []
-        return "\n\n\n".join([*imports, *source.pieces.values(), _making(adapter)])
+        return "\n\n\n".join([*imports, *source.pieces.values(), _construction(adapter)])
     except (OSError, TypeError, _Unwritable):
         return ""
 
 
 class _Source:
-    """What these methods of these classes need: lines of imports, and definitions by their names, each after its own needs."""
+    """Import lines and definitions that these methods require, each definition after those that it requires."""
 
     def __init__(self, classes: list[type], methods: Set[str]) -> None:
         self.imports: set[str] = set()
         self.pieces: dict[str, str] = {}
         self._methods = methods
-        self._homes: dict[str, str] = {kind.__name__: kind.__module__ for kind in classes}  # the module of each name
-        self._adapters = set(self._homes)
-        for kind in classes:
-            self._take(kind.__name__, kind.__module__)
+        self._modules: dict[str, str] = {cls.__name__: cls.__module__ for cls in classes}  # the module of each name
+        self._adapters = set(self._modules)
+        for cls in classes:
+            self._take(cls.__name__, cls.__module__)
 
     def _take(self, name: str, module: str) -> None:
         statement = _definitions(module).get(name)
         if isinstance(statement, ast.Import | ast.ImportFrom):
             self._take_import(statement, name, module)
-        elif statement is None or self._homes.setdefault(name, module) != module:
+        elif statement is None or self._modules.setdefault(name, module) != module:
             raise _Unwritable(f"{name} of {module}")
         elif name not in self.pieces:
-            self.pieces[name] = ""  # where two need each other
+            self.pieces[name] = ""  # ends the recursion if two definitions require each other
             if name in self._adapters and isinstance(statement, ast.ClassDef):
                 statement = self._pruned(statement)
             for needed in _names(statement):
@@ -67,20 +66,20 @@ class _Source:
             self.pieces[name] = _text(statement, module)
 
     def _pruned(self, node: ast.ClassDef) -> ast.ClassDef:
-        """The class with these methods alone, and without what it says to the suite."""
+        """Return the class with these methods alone, and without its description for the suite."""
         bases = [base for base in node.bases if ast.unparse(base) not in ("Adapter", "Protocol")]
-        kept = [item for item in node.body if not _is_left_out(item, self._methods)]
-        return ast.ClassDef(node.name, bases, [], kept, node.decorator_list)
+        items = [item for item in node.body if not _is_unused(item, self._methods)]
+        return ast.ClassDef(node.name, bases, [], items, node.decorator_list)
 
     def _take_import(self, statement: ast.Import | ast.ImportFrom, name: str, module: str) -> None:
         (alias,) = (alias for alias in statement.names if _bound(alias) == name)
-        place = _place(statement, alias, module)
-        if place.partition(".")[0] not in ("ampscale", SUITE):
+        source_module = _module_of(statement, alias, module)
+        if source_module.partition(".")[0] not in ("ampscale", SUITE):
             self.imports.add(ast.unparse(type(statement)(**{**vars(statement), "names": [alias]})))
         elif name == "Unsupported":
             self.pieces[name] = UNSUPPORTED
-        elif place.startswith(SUITE) and name == alias.name:
-            self._take(name, place)
+        elif source_module.startswith(SUITE) and name == alias.name:
+            self._take(name, source_module)
         else:
             raise _Unwritable(name)
 
@@ -92,12 +91,12 @@ def _lines(module: str) -> list[str]:
 
 @cache
 def _definitions(module: str) -> dict[str, ast.stmt]:
-    """The statements of a module by the names that they define."""
+    """Return the statements of a module by the names that they define."""
     return {name: node for node in ast.parse("\n".join(_lines(module))).body for name in _names_defined(node)}
 
 
 def _text(node: ast.stmt, module: str) -> str:
-    """As it was written; of a class that was pruned its items are."""
+    """Return the source text of a statement; for a pruned class, that of its items."""
     if isinstance(node, ast.ClassDef) and not hasattr(node, "lineno"):
         head = ast.unparse(ast.ClassDef(node.name, node.bases, [], [], node.decorator_list))
         return head + "\n" + ("\n\n".join(_text(item, module) for item in node.body) or "    pass")
@@ -106,7 +105,7 @@ def _text(node: ast.stmt, module: str) -> str:
 
 
 def _names(node: ast.AST) -> Iterator[str]:
-    """The names in it that have to be there when it runs, which those in annotations need not."""
+    """Yield the names that the node uses at run time, so those outside annotations."""
     if isinstance(node, ast.Name):
         yield node.id
     for field, value in ast.iter_fields(node):
@@ -125,7 +124,7 @@ def _names_defined(node: ast.stmt) -> Iterator[str]:
 
 
 def _targets(node: ast.stmt) -> Iterator[str]:
-    """The names that an assignment gives values to."""
+    """Yield the names that an assignment binds."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     yield from (inner.id for target in targets for inner in ast.walk(target) if isinstance(inner, ast.Name))
 
@@ -134,29 +133,29 @@ def _bound(alias: ast.alias) -> str:
     return alias.asname or alias.name.partition(".")[0]
 
 
-def _place(statement: ast.Import | ast.ImportFrom, alias: ast.alias, module: str) -> str:
-    """The module from which something is imported."""
+def _module_of(statement: ast.Import | ast.ImportFrom, alias: ast.alias, module: str) -> str:
+    """Return the module from which a name is imported."""
     if isinstance(statement, ast.Import):
         return alias.name
     return resolve_name("." * statement.level + (statement.module or ""), sys.modules[module].__package__)
 
 
-def _is_left_out(item: ast.stmt, methods: Set[str]) -> bool:
-    """A method that is not needed, the class's docstring, or what it says to the suite."""
+def _is_unused(item: ast.stmt, methods: Set[str]) -> bool:
+    """Return True for a method that is not required, the docstring, and the description for the suite."""
     if isinstance(item, ast.FunctionDef):
         return item.name not in methods
-    said = set(_targets(item))
-    return isinstance(item, ast.Expr) or "info" in said or (bool(said) and said <= set(METHODS) - methods)
+    names = set(_targets(item))
+    return isinstance(item, ast.Expr) or "info" in names or (bool(names) and names <= set(METHODS) - methods)
 
 
-def _with_those_called(classes: list[type], methods: Set[str]) -> set[str]:
-    """*methods*, and those of the same object that they call."""
-    wanted, found = {"__init__", "__post_init__", *methods}, set[str]()
-    while new := wanted - found:
-        found |= new
-        members = (vars(kind)[name] for kind in classes for name in new & set(vars(kind)))
-        wanted = wanted.union(*(_names_of_self(member) for member in members if inspect.isfunction(member)))
-    return found
+def _with_called_methods(classes: list[type], methods: Set[str]) -> set[str]:
+    """Return *methods*, and all methods of the same object that they call."""
+    required, visited = {"__init__", "__post_init__", *methods}, set[str]()
+    while new := required - visited:
+        visited |= new
+        members = (vars(cls)[name] for cls in classes for name in new & set(vars(cls)))
+        required = required.union(*(_names_of_self(member) for member in members if inspect.isfunction(member)))
+    return visited
 
 
 def _names_of_self(function: Any) -> set[str]:
@@ -169,26 +168,26 @@ def _attributes_in(function: Any) -> Iterator[ast.Attribute]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
 
 
-def _making(adapter: object) -> str:
-    """A line that makes the adapter again, with what it was made with; what calls add, calls add again."""
+def _construction(adapter: object) -> str:
+    """Return a statement that recreates the adapter with the attributes from its construction, not those set by calls."""
     name = type(adapter).__name__
     if type(adapter).__init__ is object.__init__:
         return f"adapter = {name}()"
-    given = _set_by_init(type(adapter))
-    held = {key: value for key, value in vars(adapter).items() if key in given and key != "info"}
-    if not all(_can_be_written(value) for value in held.values()):
+    names = _set_by_init(type(adapter))
+    state = {key: value for key, value in vars(adapter).items() if key in names and key != "info"}
+    if not all(_has_literal(value) for value in state.values()):
         raise _Unwritable(name)
-    return f"adapter = {name}.__new__({name})" + (f"\nadapter.__dict__.update({held!r})" if held else "")
+    return f"adapter = {name}.__new__({name})" + (f"\nadapter.__dict__.update({state!r})" if state else "")
 
 
-def _set_by_init(kind: type) -> set[str]:
-    if dataclasses.is_dataclass(kind):
-        return {field.name for field in dataclasses.fields(kind)}
-    makers = [vars(base)["__init__"] for base in kind.__mro__[:-1] if inspect.isfunction(vars(base).get("__init__"))]
-    return {node.attr for maker in makers for node in _attributes_in(maker) if isinstance(node.ctx, ast.Store)}
+def _set_by_init(cls: type) -> set[str]:
+    if dataclasses.is_dataclass(cls):
+        return {field.name for field in dataclasses.fields(cls)}
+    initializers = [vars(base)["__init__"] for base in cls.__mro__[:-1] if inspect.isfunction(vars(base).get("__init__"))]
+    return {node.attr for init in initializers for node in _attributes_in(init) if isinstance(node.ctx, ast.Store)}
 
 
-def _can_be_written(value: Any) -> bool:
+def _has_literal(value: Any) -> bool:
     try:
         return bool(ast.literal_eval(repr(value)) == value)
     except (ValueError, SyntaxError):

@@ -1,4 +1,4 @@
-"""What many results have in common, written once and shortly; nothing of it is lost."""
+"""Compact encoding of data that many results share. It is lossless."""
 
 import json
 import math
@@ -10,33 +10,33 @@ from ampscale import LossScaleRule
 
 DEFAULTS: dict[str, Any] = json.loads(LossScaleRule().to_json())
 _FLOAT = re.compile(r"-?0x[01]\.[0-9a-f]{1,13}p[+-]\d+")
-_LONG = 16  # elements of an array from which on it is told in runs
+_LONG = 16  # longer arrays are run-length encoded
 
 Runs = list[tuple[int, list[str]]]
 
 
 class Table:
-    """Rows of which each is kept once."""
+    """Table of distinct rows."""
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
-        self._places: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
 
-    def place(self, row: Any) -> int:
-        """Where it stands."""
+    def index(self, row: Any) -> int:
+        """Return the index of a row; add the row if it is new."""
         key = json.dumps(row, sort_keys=True)
-        if key not in self._places:
-            self._places[key] = len(self.rows)
+        if key not in self._indices:
+            self._indices[key] = len(self.rows)
             self.rows.append(row)
-        return self._places[key]
+        return self._indices[key]
 
 
 def brief(value: Any) -> Any:
     """
-    A value of a report with its floats in the fewest hex digits, its rules without defaults, and its long arrays in runs.
+    Return a value of a report with shortened floats, rules without defaults, and long arrays run-length encoded.
 
-    An array of more than 16 elements has `runs` instead of `bits`: see `runs`. What a rule leaves out has the default, as
-    MACHINE-rule-json says.
+    An array of more than 16 elements has `runs` instead of `bits`; see `runs`. Missing fields of a rule have the defaults of
+    MACHINE-rule-json.
     """
     if isinstance(value, str):
         return short(value)
@@ -54,45 +54,45 @@ def brief(value: Any) -> Any:
 
 
 def brief_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    """A call, likewise; without a result that is None, and without `raised` where nothing was."""
-    said = {"method": call["method"], "arguments": brief(call["arguments"])}
+    """Return a call with brief values, without a result of None and without an empty `raised`."""
+    members = {"method": call["method"], "arguments": brief(call["arguments"])}
     if call["result"] is not None:
-        said["result"] = brief(call["result"])
-    return said | ({"raised": call["raised"]} if call["raised"] else {})
+        members["result"] = brief(call["result"])
+    return members | ({"raised": call["raised"]} if call["raised"] else {})
 
 
 def brief_trajectory(trajectory: Mapping[str, Any]) -> dict[str, Any]:
-    """A trajectory whose scales are told in runs."""
+    """Return a trajectory with run-length encoded scales."""
     scales = {name: runs([short(scale) for scale in trajectory[name]]) for name in ("wanted", "got")}
     return {"finite": trajectory["finite"], **scales}
 
 
 def short(text: str) -> str:
-    """A float as float.hex() writes it, without zeros at the end: 0x1p+8 for 0x1.0000000000000p+8; any other text as it is."""
+    """Return a float in the format of float.hex() without trailing zeros, such as 0x1p+8; return other text unchanged."""
     return re.sub(r"\.?0*p", "p", text) if _FLOAT.fullmatch(text) else text
 
 
 def runs(items: Sequence[str]) -> Runs:
-    """Pairs that say, one after the other, how often to write which items; one item or two are repeated."""
-    told: Runs = []
-    place = 0
-    while place < len(items):
-        tried = [(_times(items, place, width), width) for width in (1, 2)]
-        times, width = max(tried, key=math.prod)
+    """Run-length encode items as pairs (repetitions, items); one item or a pair of items can be repeated."""
+    encoded: Runs = []
+    index = 0
+    while index < len(items):
+        candidates = [(_repetitions(items, index, width), width) for width in (1, 2)]
+        times, width = max(candidates, key=math.prod)
         if times * width > 3:
-            told.append((times, list(items[place : place + width])))
+            encoded.append((times, list(items[index : index + width])))
         else:
             times, width = 1, 1
-            if not told or told[-1][0] > 1:
-                told.append((1, []))
-            told[-1][1].append(items[place])
-        place += times * width
-    return told
+            if not encoded or encoded[-1][0] > 1:
+                encoded.append((1, []))
+            encoded[-1][1].append(items[index])
+        index += times * width
+    return encoded
 
 
-def _times(items: Sequence[str], place: int, width: int) -> int:
-    """How often the next *width* items stand there one after the other."""
-    end = place + width
+def _repetitions(items: Sequence[str], index: int, width: int) -> int:
+    """Return how often the *width* items at an index are repeated."""
+    end = index + width
     while end < len(items) and items[end] == items[end - width]:
         end += 1
-    return (end - place) // width
+    return (end - index) // width

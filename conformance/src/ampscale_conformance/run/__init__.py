@@ -1,1 +1,1 @@
-"""Runs of the suite: verdicts, expected failures, random cases, and the pytest plug-in."""
+"""Test runner, expected failures, random test generation, and the pytest plug-in."""

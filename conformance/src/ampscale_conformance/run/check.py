@@ -1,4 +1,4 @@
-"""The referee: puts every case to an implementation, and says what came of each."""
+"""Test runner: runs every case against an implementation and records a verdict for each."""
 
 import signal
 import threading
@@ -12,7 +12,7 @@ from ..cases import every_case
 from ..model.adapter import CAPABILITIES, LEVELS, Adapter, ImplementationInfo, Unsupported, level_of
 from ..model.case import Case
 from ..model.subject import Absent, Failed, Interruption, Raised, Subject, TimedOut
-from ..model.verdicts import Report, Result, Verdict, here
+from ..model.verdicts import Report, Result, Verdict, environment
 from ..remote.client import Client
 from ..remote.transcript import ENDS
 
@@ -23,7 +23,7 @@ _VERDICTS: dict[type[BaseException], Verdict] = {
     Absent: Verdict.FAIL,
     Raised: Verdict.ERROR,
     Unsupported: Verdict.UNSUPPORTED,
-    **{kind: verdict for verdict, kind in ENDS.items()},
+    **{end: verdict for verdict, end in ENDS.items()},
 }
 
 
@@ -36,68 +36,72 @@ def check(
     on_result: Callable[[Result], None] = lambda _: None,
 ) -> Report:
     """
-    Puts the suite to an implementation.
+    Run the suite against an implementation.
 
     Args:
-        adapter: The implementation.
-        level: Cases above this level are left out; None for all, of which those above the implementation's own level are
-            unsupported.
-        seconds: How long one case may take. It is kept where there are signals to keep it with: on POSIX, in the main
-            thread. An implementation in a process of its own is held to it everywhere.
-        cases: Other cases than the suite's.
-        on_result: Called with each result as it comes.
+        adapter: Adapter of the implementation.
+        level: Highest level of the cases to run, 0 to 4; None for all. Cases above the implementation's level are unsupported.
+        seconds: Time limit per case. In this process it is enforced by a signal, so only on POSIX and in the main thread; for
+            an implementation in another process it is enforced everywhere.
+        cases: Cases to run instead of the whole suite.
+        on_result: Called with each result as soon as it is known.
 
     Returns:
-        A result for each case. Nothing that an implementation does or raises is raised here, save what is no
-        `Exception`, as a KeyboardInterrupt.
+        Report with a result for each case. An Exception of the implementation becomes a verdict; other BaseExceptions, such
+        as KeyboardInterrupt, propagate.
 
     Raises:
-        TypeError: It is a class, it has no `info`, or *level* is no int.
-        ValueError: There is no such level.
+        TypeError: *adapter* is a class or lacks an `info`, or *level* is not an int or str.
+        ValueError: *level* is not a level.
+
+    >>> from ampscale_conformance.adapters.loading import find
+    >>> check(find("ampscale-numpy"), level=0).ok
+    True
     """
     if isinstance(adapter, type):
-        raise TypeError(f"an adapter must be an object, got the class {adapter.__name__}: call it")
+        raise TypeError(f"adapter must be an object, got the class {adapter.__name__}; pass {adapter.__name__}()")
     if not isinstance(getattr(adapter, "info", None), ImplementationInfo):
-        raise TypeError(f"an adapter must have an ImplementationInfo as `info`, got {getattr(adapter, 'info', None)!r}")
+        raise TypeError(f"adapter.info must be an ImplementationInfo, got {getattr(adapter, 'info', None)!r}")
     highest = max(LEVELS) if level is None else level_of(level)
-    asked = [case for case in (every_case() if cases is None else cases) if case.level <= highest]
-    results = list(unknown_claims(adapter.info))
-    for case in asked:
+    selected = [case for case in (every_case() if cases is None else cases) if case.level <= highest]
+    results = list(unknown_capabilities(adapter.info))
+    for case in selected:
         results.append(run(case, adapter, seconds))
         on_result(results[-1])
-    return Report(adapter.info, tuple(results), here())
+    return Report(adapter.info, tuple(results), environment())
 
 
 def run(case: Case, adapter: Adapter, seconds: float = SECONDS) -> Result:
-    """What comes of one case."""
-    lacking = _lacking(case, adapter.info)
-    if lacking:
-        return Result(case.clause, case.id, Verdict.UNSUPPORTED, lacking, case.level, case.catches)
+    """Return the result of one case."""
+    missing = _missing(case, adapter.info)
+    if missing:
+        return Result(case.clause, case.id, Verdict.UNSUPPORTED, missing, case.level, case.catches)
     subject, started = Subject(adapter), time.perf_counter()
     verdict, message = _outcome(case, subject, seconds)
-    spent = time.perf_counter() - started
+    duration = time.perf_counter() - started
     if isinstance(adapter, Client):
         try:
             adapter.reset()
-        except Interruption as ended:  # what comes after the last answer is still this case's
+        except Interruption as ended:  # an invalid end of the process after the last reply still belongs to this case
             if verdict is Verdict.PASS:
                 verdict, message = _VERDICTS[type(ended)], str(ended)
     calls = tuple(subject.calls)
-    return Result(case.clause, case.id, verdict, message, case.level, case.catches, calls, subject.trajectory, spent)
+    return Result(case.clause, case.id, verdict, message, case.level, case.catches, calls, subject.trajectory, duration)
 
 
-def unknown_claims(info: ImplementationInfo) -> Iterator[Result]:
-    """An unsupported result for each capability that this suite does not know."""
+def unknown_capabilities(info: ImplementationInfo) -> Iterator[Result]:
+    """Yield an unsupported result for each capability that is not in `CAPABILITIES`."""
     for claim in sorted(set(info.capabilities) - set(CAPABILITIES)):
-        message = f"this suite knows no capability {claim!r}; it knows {', '.join(CAPABILITIES)}"
+        message = f"unknown capability {claim!r}; known are {', '.join(CAPABILITIES)}"
         yield Result("", f"capability-{claim}", Verdict.UNSUPPORTED, message)
 
 
-def _lacking(case: Case, info: ImplementationInfo) -> str:
+def _missing(case: Case, info: ImplementationInfo) -> str:
+    """Return the level or capabilities that the case requires and the implementation does not claim, or ""."""
     if case.level > info.level:
-        return f"claims level {info.level}, and this is level {case.level}"
-    lacking = sorted(case.needs - set(info.capabilities))
-    return f"does not claim {', '.join(lacking)}" if lacking else ""
+        return f"claims level {info.level}; requires level {case.level}"
+    missing = sorted(case.needs - set(info.capabilities))
+    return f"does not claim {', '.join(missing)}" if missing else ""
 
 
 def _outcome(case: Case, subject: Subject, seconds: float) -> tuple[Verdict, str]:
@@ -111,18 +115,18 @@ def _outcome(case: Case, subject: Subject, seconds: float) -> tuple[Verdict, str
 
 @contextmanager
 def _limit(seconds: float) -> Iterator[None]:
-    """TimedOut in the block after this time, where signals can do that."""
+    """Raise TimedOut in the block after this time, if signals can interrupt it."""
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def late(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise TimedOut(f"no end after {seconds:g} s")
+    def raise_timeout(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise TimedOut(f"not finished within {seconds:g} s")
 
-    before = signal.signal(signal.SIGALRM, late)
-    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    old_handler = signal.signal(signal.SIGALRM, raise_timeout)
+    remaining, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, left)  # somebody else's alarm goes on; late, and not never
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, remaining)  # restart an alarm of the caller: it fires late rather than never
+        signal.signal(signal.SIGALRM, old_handler)

@@ -1,11 +1,11 @@
 """
-The suite under pytest: a test for each case, which fails with the clause and without a traceback.
+Pytest plug-in: one test per case. A failure shows the clause instead of a traceback.
 
-Nothing imports this before an adapter is named: ampscale_conformance_pytest has the options.
+This module is imported only if an adapter is named; ampscale_conformance_pytest defines the options.
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -13,26 +13,26 @@ import pytest
 
 from .. import cases
 from ..adapters.loading import NotFound, find
-from ..model.adapter import LEVELS, level_of
+from ..model.adapter import LEVELS, parse_level
 from ..model.case import Case
 from ..model.verdicts import BAD, Result, Verdict
 from ..reports.text import explained, heading
 from .check import SECONDS, run
 from .expectations import Expectations, read
 
-MISSING = "an implementation is wanted: pytest --pyargs ampscale_conformance.suite --ampscale-adapter pkg.mod:NAME"
+MISSING = "an adapter is required: pytest --pyargs ampscale_conformance.suite --ampscale-adapter pkg.mod:NAME"
 
 
 def chapter_test(chapter: str) -> Callable[[Case, pytest.FixtureRequest], None]:
-    """The test that puts each case of one module of conformance/cases to the implementation; a verdict decides how it ends."""
-    chosen = import_module(f"{cases.__name__}.{chapter}").CASES
+    """Return a parametrized test that runs the cases of one module of conformance/cases; the verdict determines the outcome."""
+    chapter_cases = import_module(f"{cases.__name__}.{chapter}").CASES
 
-    @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in chosen])
+    @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in chapter_cases])
     def test(case: Case, request: pytest.FixtureRequest) -> None:
-        asked = request.config.pluginmanager.get_plugin(Run.NAME)
-        if asked is None:
+        session_run = request.config.pluginmanager.get_plugin(Run.NAME)
+        if session_run is None:
             pytest.exit(MISSING, returncode=pytest.ExitCode.USAGE_ERROR)
-        result = asked.result_of(case)
+        result = session_run.result_of(case)
         request.node.user_properties += [(name, str(getattr(result, name))) for name in ("case", "clause", "verdict")]
         if result.verdict is Verdict.UNSUPPORTED:
             pytest.skip(result.message)
@@ -46,71 +46,64 @@ def chapter_test(chapter: str) -> Callable[[Case, pytest.FixtureRequest], None]:
 
 class Run:
     """
-    One implementation, while pytest puts the suite to it.
+    Run of the suite against one implementation under pytest.
 
     Raises:
-        pytest.UsageError: The adapter cannot be loaded, or another option of the plug-in has a wrong value.
+        pytest.UsageError: The adapter cannot be loaded, or another option of the plug-in is invalid.
     """
 
     NAME = "ampscale-conformance"
 
     def __init__(self, config: pytest.Config) -> None:
-        said = {name: config.getoption(f"ampscale_{name}") for name in ("adapter", "level", "expect", "seconds")}
+        options = {name: config.getoption(f"ampscale_{name}") for name in ("adapter", "level", "expect", "seconds")}
         folder = config.invocation_params.dir
         try:
-            self.adapter = find(said["adapter"], folder)
-            self.level = max(LEVELS) if said["level"] is None else level_of(_number(said["level"]))
-            self.seconds = SECONDS if said["seconds"] is None else float(said["seconds"])
-            self.expectations = Expectations(Path()) if said["expect"] is None else read(folder / said["expect"])
+            self.adapter = find(options["adapter"], folder)
+            self.level = max(LEVELS) if options["level"] is None else parse_level(options["level"])
+            self.seconds = SECONDS if options["seconds"] is None else float(options["seconds"])
+            self.expectations = Expectations(Path()) if options["expect"] is None else read(folder / options["expect"])
         except (NotFound, OSError, ValueError) as error:
             raise pytest.UsageError(str(error)) from None
-        self.came: list[Result] = []  # with xdist, those of all workers
+        self.results: list[Result] = []  # with xdist, those of all workers
 
     def result_of(self, case: Case) -> Result:
-        """What comes of a case, in the light of what was expected."""
+        """Return the result of a case with its expectation applied."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a scale that becomes infinite is what some cases ask for
+            warnings.simplefilter("ignore")  # some cases make the scale infinite on purpose
             return self.expectations.applied(run(case, self.adapter, self.seconds))
 
     def pytest_report_header(self) -> str:
-        """What is tested."""
+        """Return a line that describes the implementation."""
         return f"ampscale: {heading(self.adapter.info)}"
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leaves out the cases above the level."""
+        """Deselect the cases above the level."""
         above = [item for item in items if _level(item) > self.level]
         if above:
             config.hook.pytest_deselected(items=above)
             items[:] = [item for item in items if _level(item) <= self.level]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keeps the verdict, by which stale expectations are found."""
-        said = dict(report.user_properties)
-        if {"case", "clause", "verdict"} <= set(said):
-            self.came.append(Result(str(said["clause"]), str(said["case"]), Verdict(str(said["verdict"]))))
+        """Store the verdict, from which stale expectations are determined."""
+        properties = dict(report.user_properties)
+        if {"case", "clause", "verdict"} <= set(properties):
+            clause, case, verdict = (str(properties[name]) for name in ("clause", "case", "verdict"))
+            self.results.append(Result(clause, case, Verdict(verdict)))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """A stale expectation fails the run."""
+        """Fail the run if an expectation is stale."""
         if session.exitstatus == pytest.ExitCode.OK and self._stale():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
-        """Names the stale expectations."""
+        """Print the stale expectations."""
         for result in self._stale():
             terminalreporter.write_line(result.message, red=True)
 
     def _stale(self) -> list[Result]:
-        return list(self.expectations.stale(self.came, _known()))
-
-
-def _known() -> Mapping[str, str]:
-    return {case.id: case.clause for case in cases.every_case()}
+        return list(self.expectations.stale(self.results, {case.id: case.clause for case in cases.every_case()}))
 
 
 def _level(item: pytest.Item) -> int:
     case = getattr(item, "callspec", None) and item.callspec.params.get("case")  # type: ignore[attr-defined]  # pytest.Function
     return case.level if isinstance(case, Case) else min(LEVELS)
-
-
-def _number(level: str) -> int | str:
-    return int(level) if level.isdecimal() else level

@@ -1,8 +1,8 @@
 """
-Cases drawn by chance, on request: Hypothesis draws what the claim allows, and makes what fails as small as it can.
+Random test generation with Hypothesis: cases within the supported rules; failing ones are shrunk.
 
-The same seed gives the same cases, with the same version of Hypothesis. What is found is shown as a vector that can be pasted
-into spec/vectors, and is a case from then on that hangs on no chance.
+A seed and a version of Hypothesis determine the cases. A failure is reported as a test vector that can be added to
+spec/vectors, where it no longer depends on randomness.
 """
 
 from collections.abc import Callable
@@ -15,83 +15,83 @@ from ..model.adapter import Adapter, ImplementationInfo, level_of
 from ..model.case import Case
 from ..model.verdicts import Result, Verdict
 from .check import SECONDS, run
-from .random_draws import Draw, Drawn, drawn_check, drawn_numbers, drawn_trace
+from .random_strategies import Draw, GeneratedCase, draw_arithmetic, draw_check, draw_trace
 from .random_vectors import vector
 
 EXAMPLES = 100
 
 
-class Kind(NamedTuple):
-    """What is drawn, and the clause that it holds against."""
+class Template(NamedTuple):
+    """Kind of generated case, and the clause that it checks."""
 
     id: str
     clause: str
     level: int
-    draw: Callable[[Draw, ImplementationInfo], Drawn]
+    draw: Callable[[Draw, ImplementationInfo], GeneratedCase]
 
 
-KINDS = (
-    Kind("random-trace", "MACHINE-next-step", 0, drawn_trace),
-    Kind("random-scale", "SCALING-scale", 1, partial(drawn_numbers, method="scale")),
-    Kind("random-unscale", "SCALING-unscale-divides", 1, partial(drawn_numbers, method="unscale")),
-    Kind("random-all-finite", "OVERFLOW-all-finite", 1, drawn_check),
+TEMPLATES = (
+    Template("random-trace", "MACHINE-next-step", 0, draw_trace),
+    Template("random-scale", "SCALING-scale", 1, partial(draw_arithmetic, method="scale")),
+    Template("random-unscale", "SCALING-unscale-divides", 1, partial(draw_arithmetic, method="unscale")),
+    Template("random-all-finite", "OVERFLOW-all-finite", 1, draw_check),
 )
-CLAUSES = {kind.id: kind.clause for kind in KINDS}
+CLAUSES = {template.id: template.clause for template in TEMPLATES}
 
 
 def random_results(
     adapter: Adapter, seed: int, level: int | None = None, *, seconds: float = SECONDS, examples: int = EXAMPLES
 ) -> list[Result]:
     """
-    A result for each of `KINDS`: a failure with the smallest case that was found and its vector.
+    Return one result per template: a pass, or the smallest failure with its test vector.
 
     Args:
-        adapter: The implementation.
-        seed: What the cases are drawn from; any int.
-        level: Kinds above this level are left out.
-        seconds: How long one drawn case may take.
-        examples: How many cases of a kind are drawn.
+        adapter: Adapter of the implementation.
+        seed: Seed of the random generator; any int.
+        level: Highest level of the cases.
+        seconds: Time limit per case.
+        examples: Number of cases per template.
     """
-    kinds = [kind for kind in KINDS if level is None or kind.level <= level_of(level)]
-    return [_Search(kind, adapter, seed, seconds).result(examples) for kind in kinds]
+    templates = [template for template in TEMPLATES if level is None or template.level <= level_of(level)]
+    return [_Search(template, adapter, seed, seconds).result(examples) for template in templates]
 
 
-class _Found(Exception):  # noqa: N818 - how Hypothesis is told
-    pass
+class _FoundError(Exception):
+    """Raised to signal a failing case to Hypothesis."""
 
 
 class _Search:
-    """One kind of case, and what came of those that were drawn."""
+    """Search for a failing case of one template."""
 
-    def __init__(self, kind: Kind, adapter: Adapter, seed: int, seconds: float) -> None:
-        self.kind, self.adapter, self.seed, self.seconds = kind, adapter, seed, seconds
-        self.came: list[tuple[Result, Drawn]] = []
+    def __init__(self, template: Template, adapter: Adapter, seed: int, seconds: float) -> None:
+        self.template, self.adapter, self.seed, self.seconds = template, adapter, seed, seconds
+        self.results: list[tuple[Result, GeneratedCase]] = []
 
     def result(self, examples: int) -> Result:
-        """What came of all of them."""
+        """Run the generated cases and return one result for all of them."""
         flaky = self._search(examples)
-        last, drawn = self.came[-1]
-        spent = sum(result.seconds for result, _ in self.came)
-        bad = [(result, each) for result, each in self.came if result.verdict not in (Verdict.PASS, Verdict.UNSUPPORTED)]
-        if not bad:
-            passed = sum(result.verdict is Verdict.PASS for result, _ in self.came)
-            made = replace(last, verdict=Verdict.PASS, message=f"{passed} cases with seed {self.seed}") if passed else last
-            return replace(made, calls=(), trajectory=None, seconds=spent)
-        last, drawn = bad[-1]
-        said = f"{last.message}{flaky}\nseed {self.seed}; as a case of spec/vectors/{drawn.chapter}.json:\n"
-        return replace(last, message=said + vector(f"{self.kind.id}-{self.seed}", drawn, last), seconds=spent)
+        last, case = self.results[-1]
+        duration = sum(result.seconds for result, _ in self.results)
+        failures = [(result, case) for result, case in self.results if result.verdict not in (Verdict.PASS, Verdict.UNSUPPORTED)]
+        if not failures:
+            passed = sum(result.verdict is Verdict.PASS for result, _ in self.results)
+            summary = replace(last, verdict=Verdict.PASS, message=f"{passed} cases with seed {self.seed}") if passed else last
+            return replace(summary, calls=(), trajectory=None, seconds=duration)
+        last, case = failures[-1]
+        message = f"{last.message}{flaky}\nseed {self.seed}; as a test vector for spec/vectors/{case.chapter}.json:\n"
+        return replace(last, message=message + vector(f"{self.template.id}-{self.seed}", case, last), seconds=duration)
 
     def _search(self, examples: int) -> str:
-        """Draws and shrinks. Says so where the same case went in two ways."""
+        """Generate and shrink cases. Return a note if the same case gave different results."""
         from hypothesis import HealthCheck, Phase, Verbosity, errors, given, seed, settings
         from hypothesis.configuration import set_hypothesis_home_dir
         from hypothesis.strategies import composite
 
         @composite
-        def cases(draw: Draw) -> Drawn:
-            return self.kind.draw(draw, self.adapter.info)
+        def cases(draw: Draw) -> GeneratedCase:
+            return self.template.draw(draw, self.adapter.info)
 
-        chosen = settings(
+        configure = settings(
             max_examples=examples,
             database=None,
             deadline=None,
@@ -103,22 +103,25 @@ class _Search:
             verbosity=Verbosity.quiet,
         )
         with TemporaryDirectory() as folder:
-            set_hypothesis_home_dir(folder)  # nothing is left where the command was run
+            set_hypothesis_home_dir(folder)  # so that no files remain in the current directory
             try:
-                chosen(seed(self.seed)(given(cases())(self._put)))()
-            except _Found:
+                configure(seed(self.seed)(given(cases())(self._run)))()
+            except _FoundError:
                 return ""
             except errors.Flaky:
-                return "; and when it was asked again, it did something else"
+                return "; not reproducible: the same case gave another result when repeated"
             finally:
                 set_hypothesis_home_dir(None)
         return ""
 
-    def _put(self, drawn: Drawn) -> None:
-        if self.came and self.came[-1][0].verdict in (Verdict.TIMEOUT, Verdict.CRASH, Verdict.PROTOCOL_ERROR):
-            return  # these are not made smaller: each attempt could take as long again
-        case = Case(self.kind.id, self.kind.clause, self.kind.level, "by chance: a case that nobody thought of", drawn.ask)
+    def _run(self, generated: GeneratedCase) -> None:
+        if self.results and self.results[-1][0].verdict in (Verdict.TIMEOUT, Verdict.CRASH, Verdict.PROTOCOL_ERROR):
+            return  # do not shrink these: each attempt could take the full time limit again
+        template = self.template
+        case = Case(
+            template.id, template.clause, template.level, "random case: a combination that no other case checks", generated.run
+        )
         result = run(case, self.adapter, self.seconds)
-        self.came.append((result, drawn))
+        self.results.append((result, generated))
         if result.verdict in (Verdict.FAIL, Verdict.ERROR):
-            raise _Found
+            raise _FoundError

@@ -1,4 +1,4 @@
-"""What the random tier has found, as a case of spec/vectors."""
+"""Generated cases as test vectors of spec/vectors."""
 
 import json
 from collections.abc import Iterator
@@ -13,60 +13,60 @@ from ..model.floats import rounded
 from ..model.verdicts import Result
 from ..oracle import tensors
 from ..oracle.machine import trajectory
-from .random_draws import Drawn, computed
+from .random_strategies import GeneratedCase, computed
 
 
-def vector(id: str, drawn: Drawn, result: Result) -> str:
+def vector(id: str, case: GeneratedCase, result: Result) -> str:
     """
-    The case as it stands in spec/vectors, a member a line.
+    Return a failing case as a test vector in JSON, one member per line.
 
     Args:
-        id: What it is called there.
-        drawn: The case.
-        result: What came of it.
+        id: Id of the test vector.
+        case: Generated case.
+        result: Result of the case.
     """
-    said = {"machine": _trace, "scaling": _numbers, "overflow": _check}[drawn.chapter](drawn.given, result)
-    catches = f"{_fault(drawn.chapter, said['clauses'][0])}: {' '.join(result.message.split())}"
-    case = {"id": id, "clauses": said.pop("clauses"), "catches": catches, **said}
-    members = ",\n".join(f"      {json.dumps(name)}: {json.dumps(value)}" for name, value in case.items())
-    return f"    {{\n{members}\n    }}"
+    members = {"machine": _trace, "scaling": _arithmetic, "overflow": _check}[case.chapter](case.inputs, result)
+    catches = f"{_bug(case.chapter, members['clauses'][0])}: {' '.join(result.message.split())}"
+    members = {"id": id, "clauses": members.pop("clauses"), "catches": catches, **members}
+    text = ",\n".join(f"      {json.dumps(name)}: {json.dumps(value)}" for name, value in members.items())
+    return f"    {{\n{text}\n    }}"
 
 
-def _fault(chapter: str, clause: str) -> str:
-    """The note of the chapter's vectors under which a fault against this clause goes."""
+def _bug(chapter: str, clause: str) -> str:
+    """Return the name of a bug that the chapter's test vectors use for this clause."""
     vectors = json.loads((spec_folder() / "vectors" / f"{chapter}.json").read_text("utf-8"))
     notes = [case["catches"].partition(":")[0] for case in vectors["cases"] if clause in case["clauses"]]
     return str([*notes, *vectors["notes"]][0])
 
 
-def _trace(given: dict[str, Any], result: Result) -> dict[str, Any]:
-    rule = LossScaleRule.from_json(json.dumps(result.calls[0].arguments[0]))  # as it was created
-    points = trajectory(rule, [sign == "+" for sign in given["finite"]])
+def _trace(inputs: dict[str, Any], result: Result) -> dict[str, Any]:
+    rule = LossScaleRule.from_json(json.dumps(result.calls[0].arguments[0]))  # the argument of create
+    points = trajectory(rule, [sign == "+" for sign in inputs["finite"]])
     got = result.trajectory.got if result.trajectory else []
-    apart = [point for scale, point in zip(got, points, strict=False) if rounded(scale, rule.dtype) != point.scale]
+    differing = [point for scale, point in zip(got, points, strict=False) if rounded(scale, rule.dtype) != point.scale]
     stop = {"raises_at": len(points) - 2} if points[-1].stopped else {}
     return {
-        "clauses": [*[*apart, points[-1]][0].clauses],
+        "clauses": [*[*differing, points[-1]][0].clauses],
         "kind": "trace",
         "rule": dict(_members(rule)),
-        "finite": given["finite"][: len(points) - 1],
+        "finite": inputs["finite"][: len(points) - 1],
         "scale": [point.scale.hex() for point in points],
         **stop,
     }
 
 
 def _members(rule: LossScaleRule) -> Iterator[tuple[str, Any]]:
-    """What sets the rule apart from the defaults, and the constants that every one has."""
-    usual = asdict(LossScaleRule())
+    """Yield the rule's fields that differ from the defaults, and four that every test vector has."""
+    defaults = asdict(LossScaleRule())
     for name, value in asdict(rule).items():
-        if value != usual[name] or name in ("init_scale", "growth_factor", "backoff_factor", "growth_interval"):
-            yield name, float(value).hex() if isinstance(usual[name], float) or isinstance(value, float) else value
+        if value != defaults[name] or name in ("init_scale", "growth_factor", "backoff_factor", "growth_interval"):
+            yield name, float(value).hex() if isinstance(defaults[name], float) or isinstance(value, float) else value
 
 
-def _numbers(given: dict[str, Any], result: Result) -> dict[str, Any]:
-    method, scale, tree = given["method"], given["scale"], given["tree"]
-    came = "float32" if method == "unscale" and _came_as_float32(result) else None
-    output = [computed(method, leaf, scale, came) for leaf in tree]
+def _arithmetic(inputs: dict[str, Any], result: Result) -> dict[str, Any]:
+    method, scale, tree = inputs["method"], inputs["scale"], inputs["tree"]
+    dtype = "float32" if method == "unscale" and _has_float32(result) else None
+    output = [computed(method, leaf, scale, dtype) for leaf in tree]
     return {
         "clauses": ["SCALING-scale" if method == "scale" else "SCALING-unscale-divides"],
         "kind": method,
@@ -77,13 +77,13 @@ def _numbers(given: dict[str, Any], result: Result) -> dict[str, Any]:
     }
 
 
-def _came_as_float32(result: Result) -> bool:
-    came = result.calls[-1].result
-    return isinstance(came, list) and all(isinstance(leaf, dict) and leaf.get("dtype") == "float32" for leaf in came)
+def _has_float32(result: Result) -> bool:
+    value = result.calls[-1].result
+    return isinstance(value, list) and all(isinstance(leaf, dict) and leaf.get("dtype") == "float32" for leaf in value)
 
 
-def _check(given: dict[str, Any], _: Result) -> dict[str, Any]:
-    tree = given["tree"]
+def _check(inputs: dict[str, Any], _: Result) -> dict[str, Any]:
+    tree = inputs["tree"]
     return {
         "clauses": ["OVERFLOW-all-finite"],
         "kind": "all_finite",

@@ -1,1 +1,1 @@
-"""The suite for pytest, a file a chapter: `pytest --pyargs ampscale_conformance.suite --ampscale-adapter pkg.mod:ADAPTER`."""
+"""Suite for pytest, one file per chapter: `pytest --pyargs ampscale_conformance.suite --ampscale-adapter pkg.mod:ADAPTER`."""

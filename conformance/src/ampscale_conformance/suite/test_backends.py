@@ -1,4 +1,4 @@
-"""The cases of cases/backends.py, a test each."""
+"""Tests of the cases in cases/backends.py."""
 
 from ampscale_conformance.run.plugin import chapter_test
 

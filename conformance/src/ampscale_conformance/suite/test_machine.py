@@ -1,4 +1,4 @@
-"""The cases of cases/machine.py, a test each."""
+"""Tests of the cases in cases/machine.py."""
 
 from ampscale_conformance.run.plugin import chapter_test
 

@@ -1,4 +1,4 @@
-"""The cases of cases/norms.py, a test each."""
+"""Tests of the cases in cases/norms.py."""
 
 from ampscale_conformance.run.plugin import chapter_test
 

@@ -1,4 +1,4 @@
-"""The cases of cases/overflow.py, a test each."""
+"""Tests of the cases in cases/overflow.py."""
 
 from ampscale_conformance.run.plugin import chapter_test
 

@@ -1,4 +1,4 @@
-"""The cases of cases/replicas.py, a test each."""
+"""Tests of the cases in cases/replicas.py."""
 
 from ampscale_conformance.run.plugin import chapter_test
 

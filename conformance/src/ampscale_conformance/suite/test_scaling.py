@@ -1,4 +1,4 @@
-"""The cases of cases/scaling.py, a test each."""
+"""Tests of the cases in cases/scaling.py."""
 
 from ampscale_conformance.run.plugin import chapter_test
 

@@ -1,4 +1,4 @@
-"""ampscale itself: the functional core, one adapter for each library that has a backend of its own."""
+"""Adapters of ampscale's functional core, one for each library with its own backend."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +14,9 @@ import ampscale
 from ampscale import LossScaleRule
 
 from ...model.adapter import ImplementationInfo, Unsupported
-from ..base import lacking
+from ..base import unavailable
 
-# A rule that has every constant which a case may set.
+# A rule with all constants that cases can set.
 EVERY_CONSTANT = LossScaleRule(2.0**10, hysteresis=2, min_scale=2.0**-20, max_scale=2.0**40)
 CAPABILITIES = (
     *("resume", "rounding", "division", "process", "bfloat16", "complex", "integers", "none", "empty"),
@@ -33,22 +33,22 @@ def info_of(name: str, preset: str | LossScaleRule, level: int, claims: Iterable
 
 class Core:
     """
-    `LossScaleRule`, the verbs and `train_step` on the arrays of one library.
+    `LossScaleRule`, the array functions and `train_step` on the arrays of one library.
 
     Args:
-        arrays: The library.
+        arrays: Name of the library.
         preset: A rule, or the name of a preset.
-        compiles: Whether all of it is compiled first.
+        compiles: True to compile all functions.
     """
 
-    add_optimizer = update_scale = lacking("the core has no scaler that holds optimizers")
+    add_optimizer = update_scale = unavailable("the core has no scaler with optimizers")
 
     def __init__(self, arrays: str, preset: str | LossScaleRule = EVERY_CONSTANT, *, compiles: bool = False) -> None:
         jit = ["jit"] if arrays in COMPILERS and not compiles else []
         self.info = info_of(f"on {arrays}", preset, 4, (*CAPABILITIES, *jit), arrays=arrays)
         self._compiles = compiles
 
-    # Level 0: a handle is a rule and a state
+    # Level 0: a handle is a rule and a state.
 
     def create(self, rule: LossScaleRule) -> Any:
         """Raise `Unsupported` if the rule needs a float64 that JAX has only with jax_enable_x64."""
@@ -59,47 +59,48 @@ class Core:
                 raise Unsupported(str(error)) from None
 
     def update(self, handle: Any, finite: bool) -> Any:
-        """Raises where the published scaler gives up; `update` itself only holds the state."""
+        """Update the state; raise an error if the published scaler does, which `LossScaleRule.update` does not."""
         rule, state = handle
         if bool(rule.would_raise(state, finite)):
-            raise FloatingPointError("the published scaler gives up here")
+            raise FloatingPointError("the published scaler raises an error in this step")
         with ampscale.use_backend(self.info.arrays) as xp:
             return rule, self._ready(rule.update)(state, xp.asarray(finite))
 
     def read_scale(self, handle: Any) -> float:
-        """Read on the host."""
+        """Return the scale, copied to the host."""
         return float(handle[1].scale)
 
     def save(self, handle: Any) -> Any:
-        """The state in Python's numbers."""
+        """Return the state as Python numbers."""
         return [None if value is None else value.item() for value in handle[1]]
 
     def load(self, rule: LossScaleRule, saved: Any) -> Any:
-        """As arrays again, like those of a state of this rule."""
-        _, fresh = self.create(rule)
+        """Return the saved state as arrays with the dtypes of a new state."""
+        _, new_state = self.create(rule)
         with ampscale.use_backend(self.info.arrays) as xp:
-            pairs = zip(fresh, saved, strict=True)
-            return rule, type(fresh)(*(None if new is None else xp.asarray(value, dtype=new.dtype) for new, value in pairs))
+            pairs = zip(new_state, saved, strict=True)
+            arrays = (None if array is None else xp.asarray(value, dtype=array.dtype) for array, value in pairs)
+            return rule, type(new_state)(*arrays)
 
     # Level 1
 
     def scale(self, handle: Any, tree: Any) -> Any:
-        """The verb."""
+        """Call `ampscale.scale`."""
         return self._ready(ampscale.scale)(tree, handle[1].scale)
 
     def unscale(self, handle: Any, tree: Any) -> Any:
-        """The verb."""
+        """Call `ampscale.unscale`."""
         return self._ready(ampscale.unscale)(tree, handle[1].scale)
 
     def all_finite(self, tree: Any) -> Any:
-        """The verb."""
+        """Call `ampscale.all_finite`."""
         return self._ready(ampscale.all_finite)(tree)
 
-    # Level 3: a cell is a step, and the state that it has come to
+    # Level 3: a cell is a step function and its current state.
 
     def create_cell(self, rule: LossScaleRule, parameters: Sequence[Any], max_norm: float | None = None, **options: Any) -> Any:
-        """With one of `ampscale.optimizers`."""
-        self.create(rule)  # Unsupported where it is
+        """Return a cell with one of `ampscale.optimizers`."""
+        self.create(rule)  # may raise Unsupported
         network, optimizer = trained(parameters, self.info.arrays, **options)
         state = ampscale.init_train_state(network.params, optimizer, rule)
 
@@ -109,26 +110,26 @@ class Core:
         return {"step": self._ready(step), "state": state}
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """Its report, as it is. Without `max_norm` it takes no norm."""
+        """Return the report of one step. It has no norm without `max_norm`."""
         cell["state"], report = cell["step"](cell["state"], list(data))
         names = ("finite", "loss", "scale", "next_scale", "learning_rate", "global_norm")
-        told = {name: value for name in names if (value := getattr(report, name)) is not None}
+        values = {name: value for name in names if (value := getattr(report, name)) is not None}
         state = cell["state"]
-        return {"parameters": state.params, "attempted": state.attempted, "applied": state.applied, **told}
+        return {"parameters": state.params, "attempted": state.attempted, "applied": state.applied, **values}
 
     # Level 4
 
     def update_replicas(self, handles: Sequence[Any], finite: Sequence[bool]) -> list[Any]:
-        """A whole step on each rank, a thread: its gradient is finite, or not."""
+        """Run a training step of each replica in a thread, with a gradient that is finite or not."""
         if len(handles) != len(finite):
             raise ValueError(f"finite must have one flag for each of the {len(handles)} handles, got {len(finite)}")
         barrier, slots = Barrier(len(handles), timeout=20), [None] * len(handles)
-        ranks = [Rank(at, barrier, slots) for at in range(len(handles))]
+        replicas = [Replica(rank, barrier, slots) for rank in range(len(handles))]
         with ThreadPoolExecutor(len(handles)) as pool:
-            return list(pool.map(self._stepped, handles, finite, ranks))
+            return list(pool.map(self._stepped, handles, finite, replicas))
 
     def step_on_arrays(self, handle: Any, tree: Any) -> tuple[Any, Any]:
-        """Nothing is read."""
+        """Unscale, check and update without a host synchronization."""
         rule, state = handle
 
         def step(state: Any, tree: Any) -> Any:
@@ -139,11 +140,11 @@ class Core:
         return (rule, after), unscaled
 
     def compiled(self) -> "Core":
-        """By `jax.jit`, or by `torch.compile` in one graph."""
+        """Return the adapter with functions compiled by `jax.jit`, or by `torch.compile` as one graph."""
         return Core(self.info.arrays, self.info.preset, compiles=True)
 
     def _ready(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, compiled if this adapter is."""
+        """Return the function, compiled if this adapter compiles."""
         if not self._compiles:
             return function
         library: Any = import_module(self.info.arrays)
@@ -162,33 +163,33 @@ class Core:
         return rule, after.scaler
 
 
-BACKEND = "aot_eager"  # traces as every backend of torch.compile, and wants no C++ compiler
+BACKEND = "aot_eager"  # traces like every backend of torch.compile, but requires no C++ compiler
 
 
-class Rank:
-    """One of several ranks, which share a slot for each, and wait for one another at every call."""
+class Replica:
+    """Communicator of one replica. Replicas run in threads, exchange values through slots, and meet at a barrier."""
 
-    def __init__(self, index: int, barrier: Barrier, slots: list[Any]) -> None:
-        self._index, self._barrier, self._slots = index, barrier, slots
+    def __init__(self, rank: int, barrier: Barrier, slots: list[Any]) -> None:
+        self._rank, self._barrier, self._slots = rank, barrier, slots
 
     def mean(self, tree: Any) -> Any:
-        """Of flat lists, added in the order of the ranks."""
-        return [sum(leaves[1:], start=leaves[0]) / len(leaves) for leaves in zip(*self._everyone(tree), strict=True)]
+        """Return the mean of flat lists, added in rank order."""
+        return [sum(leaves[1:], start=leaves[0]) / len(leaves) for leaves in zip(*self._gathered(tree), strict=True)]
 
     def all_finite(self, flag: Any) -> Any:
-        """True where it is on every rank."""
-        return reduce(and_, self._everyone(flag))
+        """Return True if the flag is True on every replica."""
+        return reduce(and_, self._gathered(flag))
 
-    def _everyone(self, mine: Any) -> list[Any]:
-        self._slots[self._index] = mine
+    def _gathered(self, value: Any) -> list[Any]:
+        self._slots[self._rank] = value
         self._barrier.wait()
-        everyone = list(self._slots)
+        values = list(self._slots)
         self._barrier.wait()
-        return everyone
+        return values
 
 
 def linear(parameters: list[Any], arrays: str) -> Any:
-    """The network whose loss is sum(parameter * data) in float32; NumPy, which does not differentiate, is told how."""
+    """Return the network with loss sum(parameter * data) in float32, with an explicit vjp for NumPy."""
     with ampscale.use_backend(arrays) as xp:
         pass
 
@@ -208,7 +209,7 @@ def linear(parameters: list[Any], arrays: str) -> Any:
 
 
 def trained(parameters: Sequence[Any], arrays: str, learning_rate: Any, momentum: float = 0.0) -> tuple[Any, Any]:
-    """The linear network, and one of `ampscale.optimizers` over it."""
+    """Return the linear network, and one of `ampscale.optimizers` over it."""
     network = linear(list(parameters), arrays)
     return network, ampscale.optimizers.Momentum(network, learning_rate, momentum)
 

@@ -1,4 +1,4 @@
-"""ampscale's documented cells, over NumPy networks: MindSpore's update cell and step cell, and MindFormers' step cell."""
+"""Adapters of ampscale's cells over NumPy networks: MindSpore's update cell and training cell, and MindFormers' training cell."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,30 +14,30 @@ from .scalers import EDGE
 
 
 class UpdateCell:
-    """`ampscale.DynamicLossScaleUpdateCell`, and the array that a step cell would hold for it."""
+    """`ampscale.DynamicLossScaleUpdateCell`, and the array with the scale that a training cell would pass to it."""
 
     info = info_of("update cell", "mindspore_update_cell", 0, ("resume", "rounding"))
 
     def create(self, rule: Any) -> Any:
-        """The cell and the scale."""
+        """Return the cell and the scale."""
         return update_cell(rule), np.array(rule.init_scale, np.float32)
 
-    def update(self, held: Any, finite: bool) -> None:
-        """Writes into the scale."""
-        cell, scale = held
+    def update(self, state: Any, finite: bool) -> None:
+        """Change the scale in place."""
+        cell, scale = state
         cell(scale, np.array(not finite))
 
-    def read_scale(self, held: Any) -> float:
+    def read_scale(self, state: Any) -> float:
         """Return the scale that was written."""
-        return float(held[1])
+        return float(state[1])
 
-    def save(self, held: Any) -> Any:
-        """Both, in Python's numbers."""
-        cell, scale = held
+    def save(self, state: Any) -> Any:
+        """Return both as Python numbers."""
+        cell, scale = state
         return cell.state_dict(), float(scale)
 
     def load(self, rule: Any, saved: Any) -> Any:
-        """Into new ones."""
+        """Return a new cell and scale with this state."""
         cell, _ = self.create(rule)
         cell.load_state_dict(saved[0])
         return cell, np.array(saved[1], np.float32)
@@ -51,11 +51,11 @@ class TrainOneStep(StepCell, StateDict):
     )
 
     def create(self, rule: Any) -> Any:
-        """A cell over one parameter."""
+        """Return a cell over one parameter."""
         return self.create_cell(rule, [np.zeros(1, np.float32)], learning_rate=1.0)
 
     def update(self, cell: Any, finite: bool) -> None:
-        """Its own, which an heir calls."""
+        """Call `process_loss_scale`, which subclasses of the cell call."""
         cell.process_loss_scale(np.array(not finite))
 
     def read_scale(self, cell: Any) -> float:
@@ -63,11 +63,11 @@ class TrainOneStep(StepCell, StateDict):
         return float(cell.scale_sense)
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], **options: Any) -> Any:
-        """With one of `ampscale.optimizers`."""
+        """Return a cell with one of `ampscale.optimizers`."""
         return ampscale.TrainOneStepWithLossScaleCell(*trained(parameters, "numpy", **options), update_cell(rule))
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """One call; its three outputs, as they are."""
+        """Run one call, and return its three outputs."""
         scale, rate = float(cell.scale_sense), float(cell.optimizer.learning_rate)
         loss, overflow, next_scale = cell(*data)
         return outputs(cell.network, scale, loss, overflow, next_scale, rate)
@@ -79,22 +79,22 @@ class MFTrainOneStep(TrainOneStep):
     info = info_of("MindFormers cell", "mindspore_update_cell", 4, (*TrainOneStep.info.capabilities, "norm", "clip"))
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], max_norm: float | None = None, **options: Any) -> Any:
-        """With one of `ampscale.optimizers`; a norm is taken only where there is a limit."""
+        """Return a cell with one of `ampscale.optimizers`. It computes a norm only if it clips."""
         limit = 1.0 if max_norm is None else max_norm
-        held = trained(parameters, "numpy", **options)
-        return ampscale.MFTrainOneStepCell(*held, max_norm is not None, limit, update_cell(rule))
+        network_and_optimizer = trained(parameters, "numpy", **options)
+        return ampscale.MFTrainOneStepCell(*network_and_optimizer, max_norm is not None, limit, update_cell(rule))
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """One call; its five outputs, as they are."""
+        """Run one call, and return its five outputs."""
         scale = float(cell.scale_sense)
-        *told, norm = cell(*data)
-        return outputs(cell.network, scale, *told) | ({} if norm is None else {"global_norm": norm})
+        *results, norm = cell(*data)
+        return outputs(cell.network, scale, *results) | ({} if norm is None else {"global_norm": norm})
 
 
 def update_cell(rule: Any) -> Any:
-    """Of a rule; Unsupported where the published one grows to infinity, and ours does not."""
+    """Return an update cell for a rule; raise Unsupported if the published scale would grow to infinity."""
     if rule.init_scale > EDGE:
-        raise Unsupported("it does not grow to infinity, as the published one does")
+        raise Unsupported("its scale does not grow to infinity, unlike the published one")
     return ampscale.DynamicLossScaleUpdateCell(rule.init_scale, rule.growth_factor, rule.growth_interval)
 
 

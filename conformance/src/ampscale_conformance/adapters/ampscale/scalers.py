@@ -1,4 +1,4 @@
-"""ampscale's documented scalers of hand-written loops: MindSpore's and Paddle's."""
+"""Adapters of ampscale's scalers for hand-written loops: MindSpore's and Paddle's."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from ..mindspore import MindSpore
 from ..paddle import Paddle
 from .backends import info_of, linear, outputs, trained
 
-EDGE = 2.0**100  # beyond it, and below its reciprocal, what is published is mended: see spec/deviations.md
+EDGE = 2.0**100  # beyond it, and below its reciprocal, ampscale deviates from the published scalers: spec/deviations.md
 HOST = ("resume", "rounding", "division")
 TREES = ("bfloat16", "complex", "integers")
 
@@ -26,19 +26,19 @@ class DynamicLossScaler(StateDict, MindSpore):
     info = info_of("DynamicLossScaler", "mindspore", 1, (*HOST, *TREES))
 
     def scaler_with(self, *constants: Any) -> Any:
-        """The scaler under test."""
+        """Return the scaler under test."""
         return ampscale.DynamicLossScaler(*constants)
 
     def update(self, scaler: Any, finite: bool) -> None:
-        """Its own word for it."""
+        """Call `adjust`."""
         scaler.adjust(finite)
 
     def read_scale(self, scaler: Any) -> float:
-        """A snapshot."""
+        """Return a copy of the scale."""
         return float(scaler.scale_value)
 
     def all_finite(self, tree: Any) -> Any:
-        """The function beside it, which takes a tuple or a list."""
+        """Call the function `all_finite`, which takes a tuple or a list."""
         return ampscale.frameworks.mindspore.all_finite(arrays(tree))
 
 
@@ -48,29 +48,29 @@ class StaticLossScaler(DynamicLossScaler):
     info = info_of("StaticLossScaler", "static", 1, ("rounding", "division", *TREES))
 
     def create(self, rule: Any) -> Any:
-        """Its scale is at least 1."""
+        """Raise Unsupported for a scale below 1."""
         if rule.init_scale < 1:
-            raise Unsupported("its scale is at least 1")
+            raise Unsupported("its scale must be at least 1")
         return ampscale.StaticLossScaler(rule.init_scale)
 
 
 class DynamicLossScaleManager:
-    """`ampscale.DynamicLossScaleManager`, in the host's numbers."""
+    """`ampscale.DynamicLossScaleManager`, in Python numbers."""
 
     info = info_of("manager", "mindspore_manager", 0, ("rounding",))
 
     def create(self, rule: Any) -> Any:
-        """Its scale is at least 1, and stays finite."""
+        """Raise Unsupported for a scale below 1 or near infinity."""
         if not 1 <= rule.init_scale <= EDGE:
-            raise Unsupported("its scale is at least 1, and it does not grow to infinity as the published one does")
+            raise Unsupported("its scale must be at least 1, and does not grow to infinity like the published one")
         return ampscale.DynamicLossScaleManager(rule.init_scale, rule.growth_factor, rule.growth_interval)
 
     def update(self, manager: Any, finite: bool) -> None:
-        """Its own word for it."""
+        """Call `update_loss_scale`."""
         manager.update_loss_scale(not finite)
 
     def read_scale(self, manager: Any) -> float:
-        """Its own."""
+        """Call `get_loss_scale`."""
         return float(manager.get_loss_scale())
 
 
@@ -80,10 +80,10 @@ class OurGradScaler:
     who = "it"
 
     def create(self, rule: Any) -> Any:
-        """Unsupported where the published scaler's scale would leave the normal float32 numbers, and ours does not."""
+        """Raise Unsupported if the published scaler's scale would leave the normal float32 numbers, since ampscale's does not."""
         scaler = super().create(rule)  # type: ignore[misc]  # of the published scaler's adapter
         if not 1 / EDGE <= rule.init_scale <= EDGE:
-            raise Unsupported("its scale stays within the normal numbers, where the published one leaves them")
+            raise Unsupported("its scale stays normal, unlike the published one")
         return scaler
 
     def all_finite(self, tree: Any) -> bool:
@@ -91,7 +91,7 @@ class OurGradScaler:
         return bool(self.step(self.scaler_with(1.0), self.optimizer_with(arrays(tree))))  # type: ignore[attr-defined]  # likewise
 
     def step(self, scaler: Any, optimizer: Any) -> Any:
-        """Its own; whether the optimizer stepped."""
+        """Call `step`, and return True if the optimizer stepped."""
         return bool(scaler.step(optimizer))
 
 
@@ -106,44 +106,44 @@ class PaddleGradScaler(OurGradScaler, Paddle):
     )
 
     def scaler_with(self, scale: float, **constants: Any) -> Any:
-        """The scaler under test."""
+        """Return the scaler under test."""
         return ampscale.GradScaler(init_loss_scaling=scale, **constants)
 
     def read_scale(self, scaler: Any) -> float:
-        """Its own."""
+        """Call `get_loss_scaling`."""
         return float(scaler.get_loss_scaling())
 
     def tensor(self, number: float) -> Any:
-        """Of shape ()."""
+        """Return an array of shape ()."""
         return np.array(number)
 
     def copied(self, tensor: Any) -> Any:
-        """An array of its own."""
+        """Return a copy of an array."""
         return tensor.copy()
 
     def add_optimizer(self, scaler: Any, parameters: Sequence[Any]) -> Any:
-        """Plain SGD, of ours."""
+        """Return ampscale's SGD."""
         return ampscale.optimizers.SGD(linear(list(parameters), "numpy"), 1.0)
 
     def optimizer_with(self, gradients: Sequence[Any]) -> Any:
-        """One that moves nothing, since ours take no complex parameters."""
-        held = [SimpleNamespace(grad=gradient.copy()) for gradient in gradients]
-        return SimpleNamespace(parameters=held, step=lambda: None)
+        """Return an optimizer that changes nothing, since ampscale's do not support complex parameters."""
+        parameters = [SimpleNamespace(grad=gradient.copy()) for gradient in gradients]
+        return SimpleNamespace(parameters=parameters, step=lambda: None)
 
     def parameters_of(self, optimizer: Any) -> list[Any]:
-        """In their order."""
+        """Return the parameters in order."""
         return optimizer.parameters  # type: ignore[no-any-return]
 
     def get_parameters(self, scaler: Any, optimizer: Any) -> list[Any]:
-        """In their order."""
+        """Return the values of the parameters in order."""
         return [parameter.value for parameter in optimizer.parameters]
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: Any, momentum: float = 0.0) -> Any:
-        """What a loop holds."""
+        """Return the objects of a loop."""
         return self.create(rule), *trained(parameters, "numpy", learning_rate, momentum)
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """The loop of its page, whose backward pass begins at the scale."""
+        """Run the documented loop, whose backward pass starts with the scale."""
         scaler, network, optimizer = cell
         scale, rate = scaler.get_loss_scaling(), float(optimizer.learning_rate)
         loss = network.backward(*data, seed=np.float32(scale))

@@ -1,4 +1,4 @@
-"""ampscale's documented scaler of torch's hand-written loops."""
+"""Adapter of ampscale's scaler for torch's hand-written loops."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from .scalers import HOST, OurGradScaler
 
 
 class TorchGradScaler(OurGradScaler, Torch):
-    """`ampscale.frameworks.torch.GradScaler`, with torch's own optimizers. Its deviations: spec/profiles/torch.md."""
+    """`ampscale.frameworks.torch.GradScaler`, with torch's own optimizers; spec/profiles/torch.md lists its deviations."""
 
     info = info_of(
         "torch GradScaler",
@@ -23,15 +23,15 @@ class TorchGradScaler(OurGradScaler, Torch):
     )
 
     def scaler_class(self) -> Any:
-        """The class under test."""
+        """Return the class under test."""
         return GradScaler
 
     def scale(self, scaler: Any, tree: Any) -> Any:
-        """Its own, which takes trees."""
+        """Call `scale`, which accepts trees."""
         return scaler.scale(tree)
 
     def clipped(self, parameters: Sequence[Any], max_norm: float | None) -> Any:
-        """The norm, of ours; nothing is clipped."""
+        """Return ampscale's norm; nothing is clipped."""
         return ampscale.global_norm([parameter.grad for parameter in parameters])
 
 

@@ -1,1 +1,1 @@
-"""The matrix as one page of HTML."""
+"""HTML page of the conformance matrix."""

@@ -1,13 +1,13 @@
-// The scale step by step, wanted against got, on an axis of powers of two.
+// Chart of the scale step by step, expected and actual, on a logarithmic axis.
 
-// The first step where they differ, in the precision in which they were compared; null where they do not.
-function divergenceOf(wanted, got) {
-  const both = Math.min(wanted.length, got.length);
-  const differs = [...Array(both).keys()].filter((step) => !Object.is(got[step], wanted[step]));
-  return differs.find((step) => !Object.is(Math.fround(got[step]), wanted[step])) ?? differs[0] ?? null;
+// First step at which the scales differ, in the precision of the comparison; null if they do not.
+function divergenceOf(expected, got) {
+  const both = Math.min(expected.length, got.length);
+  const differs = [...Array(both).keys()].filter((step) => !Object.is(got[step], expected[step]));
+  return differs.find((step) => !Object.is(Math.fround(got[step]), expected[step])) ?? differs[0] ?? null;
 }
 
-// Where a scale stands: its exponent; what has none stands on a line of its own, above or below.
+// Axis positions: the exponent of a scale; infinity has a line above, and zero, negative numbers and NaN one below.
 function axisOf(scales) {
   const exponents = scales.filter((scale) => scale > 0 && Number.isFinite(scale)).map(Math.log2);
   if (!exponents.length) exponents.push(0);
@@ -24,19 +24,19 @@ function axisOf(scales) {
   return { top, bottom, level, ticks };
 }
 
-function summary(finite, wanted, got, parted) {
-  const told = `The scale over ${plural(finite.length, "step")}, ${plural(finite.split("-").length - 1, "overflow")}.`;
-  const short = got.length < wanted.length ? ` as far as it came, step ${got.length - 1}` : "";
-  if (parted === null) return `${told} Wanted and got are the same${short}.`;
-  const where = parted ? `after step ${parted}` : "at the start";
-  return `${told} They part ${where}: wanted ${readable(wanted[parted])}, got ${readable(got[parted])}.`;
+function summary(finite, expected, got, divergence) {
+  const length = `The scale over ${plural(finite.length, "step")}, ${plural(finite.split("-").length - 1, "overflow")}.`;
+  const short = got.length < expected.length ? ` up to the last recorded step, ${got.length - 1}` : "";
+  if (divergence === null) return `${length} The expected and the actual scale are equal${short}.`;
+  const where = divergence ? `after step ${divergence}` : "at the start";
+  return `${length} First difference ${where}: expected ${readable(expected[divergence])}, got ${readable(got[divergence])}.`;
 }
 
-function picture(finite, wanted, got, parted, label) {
+function picture(finite, expected, got, divergence, label) {
   const [width, height] = [dialog.firstElementChild.clientWidth, 240];
   const [left, right, top, floor] = [44, width - 14, 26, height - 44];
   const steps = Math.max(finite.length, 1);
-  const axis = axisOf([...wanted, ...got]);
+  const axis = axisOf([...expected, ...got]);
   const x = (step) => left + (step / steps) * (right - left);
   const y = (level) => top + ((axis.top - level) / (axis.top - axis.bottom)) * (floor - top);
   const line = (name, x1, y1, x2, y2) => h(`svg:line.${name}`, { x1, y1, x2, y2 });
@@ -57,34 +57,34 @@ function picture(finite, wanted, got, parted, label) {
     const stairs = points.map(([cx, cy], step) => (step ? `H${cx}V${cy}` : `M${cx} ${cy}`)).join("");
     return [h(`svg:path.${name}`, { d: stairs }), points.map(([cx, cy]) => h(`svg:circle.${name}`, { cx, cy, r }))];
   };
-  const [anchor, aside] = parted > steps / 2 ? ["end", -6] : ["start", 6];
-  const parting = parted !== null && [
-    line("divergence", x(parted), 10, x(parted), floor),
-    text(`divergence.${anchor}`, x(parted) + aside, 16, "they part here"),
-    h("svg:circle.parted", { cx: x(parted), cy: y(axis.level(got[parted])), r: 5 }),
+  const [anchor, aside] = divergence > steps / 2 ? ["end", -6] : ["start", 6];
+  const marker = divergence !== null && [
+    line("divergence", x(divergence), 10, x(divergence), floor),
+    text(`divergence.${anchor}`, x(divergence) + aside, 16, "first difference"),
+    h("svg:circle.divergent", { cx: x(divergence), cy: y(axis.level(got[divergence])), r: 5 }),
   ];
   return h("svg:svg.trajectory", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label },
-    bands, rules, signs, numbers, curve("wanted", wanted, radius + 2.4), curve("got", got, radius), parting);
+    bands, rules, signs, numbers, curve("wanted", expected, radius + 2.4), curve("got", got, radius), marker);
 }
 
-function numbersTable(finite, wanted, got, parted) {
-  const rows = [...Array(Math.max(wanted.length, got.length)).keys()].map((step) => {
+function numbersTable(finite, expected, got, divergence) {
+  const rows = [...Array(Math.max(expected.length, got.length)).keys()].map((step) => {
     const sign = { "+": "finite", "-": "overflow" }[finite[step - 1]];
-    const cells = [sign, ...[wanted[step], got[step]].map((scale) => scale && numberNode(scale))];
-    return h(step === parted ? "tr.parted" : "tr", h("th", { scope: "row" }, String(step)), cells.map((cell) => h("td", cell)));
+    const cells = [sign, ...[expected[step], got[step]].map((scale) => scale && numberNode(scale))];
+    return h(step === divergence ? "tr.divergent" : "tr", h("th", { scope: "row" }, String(step)), cells.map((cell) => h("td", cell)));
   });
-  const heads = ["Step", "", "Wanted", "Got"].map((title) => h("th", { scope: "col" }, title));
+  const heads = ["Step", "", "Expected", "Got"].map((title) => h("th", { scope: "col" }, title));
   const table = h("table", h("thead", h("tr", heads)), h("tbody", rows));
   return h("details", h("summary", "The numbers"), h("div.box", table));
 }
 
 function chart(trajectory) {
   const { finite } = trajectory;
-  const texts = [inFull(trajectory.wanted), inFull(trajectory.got)];
-  const [wanted, got] = texts.map((scales) => scales.map(floatOf));
-  const parted = divergenceOf(wanted, got);
-  const words = summary(finite, wanted, got, parted);
-  const key = [h("span.wanted"), "wanted", h("span.got"), "got", h("span", "+ finite step"), h("span.overflow", "− overflow")];
-  return h("figure.chart", picture(finite, wanted, got, parted, words), h("figcaption.beside", key), h("p", words),
-    numbersTable(finite, ...texts, parted));
+  const texts = [decodeRuns(trajectory.wanted), decodeRuns(trajectory.got)];
+  const [expected, got] = texts.map((scales) => scales.map(floatOf));
+  const divergence = divergenceOf(expected, got);
+  const words = summary(finite, expected, got, divergence);
+  const key = [h("span.wanted"), "expected", h("span.got"), "got", h("span", "+ finite step"), h("span.overflow", "− overflow")];
+  return h("figure.chart", picture(finite, expected, got, divergence, words), h("figcaption.beside", key), h("p", words),
+    numbersTable(finite, ...texts, divergence));
 }

@@ -1,8 +1,8 @@
-// What the dialog shows: one result, one case, or one implementation.
+// The dialog: details of one result, one case, or one implementation.
 
 const section = (title, ...parts) => h("section", h("h3", title), parts);
 
-// What scrolls by itself, and so has to be reached by keyboard.
+// Scrollable box, reachable by keyboard.
 const box = (name, label, ...parts) => h(`${name}.box.mono`, { tabindex: "0", role: "region", "aria-label": label }, parts);
 
 function heading(title, beside, above) {
@@ -15,20 +15,20 @@ function link(address) {
   return isWeb ? h("a", { href: address, rel: "noopener noreferrer" }, address) : h("span.mono", address);
 }
 
-function clauseSections({ clause, law, catches }) {
+function clauseSections({ clause, clauseInfo, catches }) {
   const known = [
-    h("p", h("span.mono", clause), " ", h("span.beside", law.level)),
-    h("p.sentence", law.sentence ? prose(law.sentence) : "This specification has no such clause."),
-    law.sources.length > 0 && h("ul.sources", law.sources.map((source) => h("li", prose(source)))),
-    h("p.beside", link(law.link)),
+    h("p", h("span.mono", clause), " ", h("span.beside", clauseInfo.level)),
+    h("p.sentence", clauseInfo.sentence ? prose(clauseInfo.sentence) : "Unknown clause."),
+    clauseInfo.sources.length > 0 && h("ul.sources", clauseInfo.sources.map((source) => h("li", prose(source)))),
+    h("p.beside", link(clauseInfo.link)),
   ];
   return [
-    clause ? section("Clause", known) : section("Claim", "A capability that this suite does not know."),
-    catches && section("The fault it is there for", prose(catches)),
+    clause ? section("Clause", known) : section("Claim", "Unknown capability."),
+    catches && section("Detects", prose(catches)),
   ];
 }
 
-// To the clipboard; where it is closed to files, a selection to copy from.
+// Copy to the clipboard; if it is not available to files, select the text instead.
 async function copy(script, status) {
   try {
     await navigator.clipboard.writeText(script.textContent);
@@ -41,22 +41,22 @@ async function copy(script, status) {
 
 function snippetSection({ snippet, reproduced }) {
   if (!snippet) return null;
-  const run = reproduced === undefined ? "not run" : reproduced ? "run, and did show it" : "run, and did not show it";
+  const run = reproduced === undefined ? "not run" : reproduced ? "run, and reproduced the failure" : "run, and did not reproduce the failure";
   const [script, status, button] = [box("pre", "Script", snippet), h("output"), h("button.quiet", "Copy")];
   button.addEventListener("click", () => copy(script, status));
-  return section("A script that shows it", h("p.bar", `Without ampscale. It was ${run}.`, status, button), script);
+  return section("Script that reproduces it", h("p.bar", `Without ampscale. It was ${run}.`, status, button), script);
 }
 
 function facts(title, pairs) {
-  const told = Object.entries(pairs).filter(([, value]) => value !== "");
-  return section(title, h("dl.pairs", told.map(([name, value]) => [h("dt", name), h("dd", value)])));
+  const rows = Object.entries(pairs).filter(([, value]) => value !== "");
+  return section(title, h("dl.pairs", rows.map(([name, value]) => [h("dt", name), h("dd", value)])));
 }
 
-// Buttons that lead to results.
+// Buttons that open results.
 function choices(cases, implementations, text) {
   const results = cases.flatMap(({ id }) => implementations.map((one) => [id, one, one.results[id]]));
   return h("ul.choices", results.filter(([, , result]) => result).map(([id, one, { verdict }]) =>
-    h("li", h("button", place(id, one), badge(verdict), text(id, one)))));
+    h("li", h("button", target(id, one), badge(verdict), text(id, one)))));
 }
 
 function resultDetails(shown, implementation) {
@@ -67,10 +67,10 @@ function resultDetails(shown, implementation) {
     heading(spaced(shown.id), `${named(implementation)} · level ${shown.level}`, badge(result.verdict)),
     result.message && h(`p.message.${result.verdict}`, result.message),
     clauseSections(shown),
-    trajectory && section("The scale", chart(trajectory)),
+    trajectory && section("Scale", chart(trajectory)),
     calls && section(`Calls, ${calls.length}`, box("ol", "Calls", calls)),
     snippetSection(result),
-    facts("Where", { ...implementation.environment, ampscale: implementation.ampscale, seconds: result.seconds }),
+    facts("Environment", { ...implementation.environment, ampscale: implementation.ampscale, seconds: result.seconds }),
   ];
 }
 
@@ -78,7 +78,7 @@ function caseDetails(shown) {
   return [
     heading(spaced(shown.id), `${shown.chapter} · level ${shown.level}`),
     clauseSections(shown),
-    section("What came of it", choices([shown], DATA.implementations, (id, one) => named(one))),
+    section("Results", choices([shown], DATA.implementations, (id, one) => named(one))),
   ];
 }
 
@@ -93,8 +93,8 @@ function implementationDetails(implementation) {
     heading(info.name, [info.version, info.url && [" · ", link(info.url)]]),
     h("p.sentence", counted(tally(CASES, implementation))),
     facts("By chapter", Object.fromEntries(chapters)),
-    section("Not passed", failed.length ? choices(failed, [implementation], spaced) : "Nothing that it was asked."),
-    facts("What it says of itself", { level, preset, arrays, capabilities: info.capabilities.join(", ") || "none" }),
-    facts("Where it ran", { ...environment, ampscale }),
+    section("Not passed", failed.length ? choices(failed, [implementation], spaced) : "None."),
+    facts("Claims", { level, preset, arrays, capabilities: info.capabilities.join(", ") || "none" }),
+    facts("Environment", { ...environment, ampscale }),
   ];
 }

@@ -1,28 +1,28 @@
-// The matrix as a table, and moving about in it by keyboard.
+// The matrix as a table, and its keyboard navigation.
 
 const byChapter = (cases) => [...Map.groupBy(cases, ({ chapter }) => chapter)];
 
-// How many results there are of each verdict.
+// Number of results of each verdict.
 function tally(cases, ...implementations) {
   const counts = Object.fromEntries(Object.keys(VERDICTS).map((verdict) => [verdict, 0]));
   for (const { results } of implementations) for (const { id } of cases) if (results[id]) counts[results[id].verdict] += 1;
   return counts;
 }
 
-const askedOf = ({ unsupported, ...counts }) => Object.values(counts).reduce((total, count) => total + count);
+const totalOf = ({ unsupported, ...counts }) => Object.values(counts).reduce((total, count) => total + count);
 
-// In words: "22 of 24 passed, 2 fail; 3 unsupported".
+// Summary, such as "22 of 24 passed, 2 fail; 3 unsupported".
 function counted(counts) {
   const { pass, unsupported, ...others } = counts;
-  const told = Object.entries(others).filter(([, count]) => count).map(([verdict, count]) => `, ${count} ${verdict}`);
-  const passed = askedOf(counts) && `${pass} of ${askedOf(counts)} passed${told.join("")}`;
-  return [passed, unsupported && `${unsupported} unsupported`].filter(Boolean).join("; ") || "not asked";
+  const details = Object.entries(others).filter(([, count]) => count).map(([verdict, count]) => `, ${count} ${verdict}`);
+  const passed = totalOf(counts) && `${pass} of ${totalOf(counts)} passed${details.join("")}`;
+  return [passed, unsupported && `${unsupported} unsupported`].filter(Boolean).join("; ") || "not run";
 }
 
-// Shares of a total: passed, failed in any way, expected to fail, unsupported.
+// Bar of the shares of passed, failed, expected failures, and unsupported.
 function shares(counts) {
   const { pass, xfail, unsupported } = counts;
-  const parts = { pass, bad: askedOf(counts) - pass - xfail, xfail, unsupported };
+  const parts = { pass, bad: totalOf(counts) - pass - xfail, xfail, unsupported };
   const bar = h("span.share", Object.keys(parts).filter((name) => parts[name]).map((name) => h(`i.${name}`)));
   for (const part of bar.children) part.style.flexGrow = parts[part.className];
   return bar;
@@ -30,7 +30,7 @@ function shares(counts) {
 
 function totalCell(cases, implementation) {
   const counts = tally(cases, implementation);
-  const fraction = askedOf(counts) ? [h("b", counts.pass), `/${askedOf(counts)}`] : "–";
+  const fraction = totalOf(counts) ? [h("b", counts.pass), `/${totalOf(counts)}`] : "–";
   const beside = counts.unsupported > 0 && h("small", `${counts.unsupported} unsup.`);
   const words = { title: counted(counts), "aria-label": counted(counts) };
   return h("td.total", words, h("span.fraction", fraction), shares(counts), beside);
@@ -42,7 +42,7 @@ function resultCell({ id }, implementation, single) {
   const label = `${verdict}: ${spaced(id)}, ${named(implementation)}`;
   const word = h("span.word", single ? verdict : VERDICTS[verdict].brief);
   const parts = [icon(verdict), word, single && h("span.message", message.split("\n")[0])];
-  return h(`td.cell.${verdict}`, h("button", place(id, implementation), { "aria-label": label, title: label }, parts));
+  return h(`td.cell.${verdict}`, h("button", target(id, implementation), { "aria-label": label, title: label }, parts));
 }
 
 function caseRow(shown, previous, implementations) {
@@ -60,7 +60,7 @@ function columnHead(cases, implementation) {
   return h("th", { scope: "col" }, h("button", says, h("b", info.name), " ", h("span.beside", info.version)));
 }
 
-// The table of these cases and implementations; chapters in *folded* show their totals alone.
+// Table of these cases and implementations. A chapter in *folded* shows its totals only.
 function grid(cases, implementations, folded) {
   const size = (inside) => h("span.beside", plural(inside.length, "case"));
   const totals = (head, inside) => h("tr.chapter", head, implementations.map((one) => totalCell(inside, one)));
@@ -82,7 +82,7 @@ function grid(cases, implementations, folded) {
   return table;
 }
 
-// One button of the table is in the page's tab order: the last that had the focus.
+// Put one button of the table into the tab order: the last that had the focus.
 function settle(table, button) {
   for (const other of table.querySelectorAll("button")) other.tabIndex = other === button ? 0 : -1;
 }

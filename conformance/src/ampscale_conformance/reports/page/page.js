@@ -1,24 +1,24 @@
-// The page: its head, the filters, what the address says, the dialog, the theme.
+// The page: heading, filters, state in the address, dialog, theme.
 
 const find = (id) => document.getElementById(id);
 const [form, frame, dialog] = [find("filters"), find("matrix"), find("details")];
 const DATA = JSON.parse(find("matrix-data").textContent);
 const CASES = Object.entries(DATA.cases).map(([id, shown]) => {
-  const law = DATA.clauses[shown.clause];
-  const words = [id, spaced(id), shown.clause, shown.catches, law.sentence, ...law.sources].join(" ").toLowerCase();
-  return { id, ...shown, law, chapter: law.chapter, words };
+  const clauseInfo = DATA.clauses[shown.clause];
+  const words = [id, spaced(id), shown.clause, shown.catches, clauseInfo.sentence, ...clauseInfo.sources].join(" ").toLowerCase();
+  return { id, ...shown, clauseInfo, chapter: clauseInfo.chapter, words };
 });
 
 let folded = new Set();
-let opened = {}; // what the dialog shows: {case, implementation}, either may be missing
-let opener = {}; // what it showed first
+let opened = {}; // shown in the dialog: {case, implementation}, either can be missing
+let opener = {}; // shown first in the dialog
 
-function head() {
+function fillHeading() {
   const single = DATA.implementations.length === 1 && DATA.implementations[0];
   if (single) {
     document.title = `${named(single)} · loss scaling conformance`;
     find("title").textContent = named(single);
-    find("lede").textContent = `Loss scaling, clause by clause: ${counted(tally(CASES, single))}.`;
+    find("lede").textContent = `Conformance to the specification of loss scaling: ${counted(tally(CASES, single))}.`;
     for (const choice of document.querySelectorAll(".several")) choice.hidden = true;
   }
   const clauses = Object.keys(DATA.clauses).filter(Boolean).length;
@@ -27,8 +27,8 @@ function head() {
   find("facts").append(...Object.entries(facts).map(([name, value]) => h("div", h("dt", name), h("dd", value))));
 }
 
-// What the filters can choose.
-function choosable() {
+// Fill the filters with their options.
+function fillFilters() {
   const counts = tally(CASES, ...DATA.implementations);
   const option = (value, text) => h("option", { value }, text);
   const checkbox = (name, value, ...parts) => h("label", h("input", { type: "checkbox", name, value }), parts);
@@ -44,25 +44,25 @@ function choosable() {
 function draw() {
   const filters = new FormData(form);
   const [chapter, level, text] = ["chapter", "level", "text"].map((name) => filters.get(name) ?? "");
-  const [only, wanted] = [filters.getAll("only"), new Set(filters.getAll("verdict"))];
+  const [only, chosen] = [filters.getAll("only"), new Set(filters.getAll("verdict"))];
   const implementations = DATA.implementations.filter((one) => !only.length || only.includes(one.id));
   const cases = CASES.filter((shown) => {
     const verdicts = new Set(implementations.map((one) => one.results[shown.id]?.verdict));
     return (!chapter || shown.chapter === chapter)
       && (!level || String(shown.level) === level)
       && shown.words.includes(text.trim().toLowerCase())
-      && (!wanted.size || !wanted.isDisjointFrom(verdicts))
+      && (!chosen.size || !chosen.isDisjointFrom(verdicts))
       && (!filters.has("differ") || verdicts.size > 1);
   });
   const [all, columns] = [plural(CASES.length, "case"), plural(implementations.length, "implementation")];
-  frame.replaceChildren(cases.length ? grid(cases, implementations, folded) : h("p.beside", "No case fits these filters."));
+  frame.replaceChildren(cases.length ? grid(cases, implementations, folded) : h("p.beside", "No case matches these filters."));
   find("chosen").textContent = only.length ? `${only.length} of ${DATA.implementations.length}` : "all";
   find("status").textContent = `${cases.length} of ${all}, ${columns}.`;
   find("fold").textContent = folded.size ? "Unfold chapters" : "Fold chapters";
   fit();
 }
 
-// A table that is no wider than its frame scrolls with the page. What gets the focus is not left under the sticky heads.
+// A table that fits its frame scrolls with the page. Keep the focused cell clear of the sticky headings.
 function fit() {
   const whole = frame.firstElementChild.offsetWidth <= frame.clientWidth;
   const { offsetHeight, offsetWidth } = frame.querySelector(".corner") ?? frame;
@@ -70,13 +70,13 @@ function fit() {
   (whole ? document.documentElement : frame).style.scrollPadding = `${offsetHeight}px 0 0 ${offsetWidth}px`;
 }
 
-// The address: filters, and what is open.
-function tell() {
+// Store the filters and the open dialog in the address.
+function storeState() {
   const fields = [...new FormData(form), ...Object.entries(opened)].filter(([, value]) => value);
   history.replaceState(null, "", `#${new URLSearchParams(fields)}`);
 }
 
-function listen() {
+function restoreState() {
   const fields = new URLSearchParams(location.hash.slice(1));
   for (const field of form.elements)
     if (field.type === "checkbox") field.checked = fields.getAll(field.name).includes(field.value);
@@ -87,28 +87,28 @@ function listen() {
   else dialog.close();
 }
 
-function contents(wanted) {
-  const shown = CASES.find(({ id }) => id === wanted.case);
-  const implementation = DATA.implementations.find(({ id }) => id === wanted.implementation);
+function contents(target) {
+  const shown = CASES.find(({ id }) => id === target.case);
+  const implementation = DATA.implementations.find(({ id }) => id === target.implementation);
   if (shown && implementation?.results[shown.id]) return resultDetails(shown, implementation);
-  if (shown && !wanted.implementation) return caseDetails(shown);
-  if (implementation && !wanted.case) return implementationDetails(implementation);
-  return heading("Not in this matrix", Object.values(wanted).join(" "));
+  if (shown && !target.implementation) return caseDetails(shown);
+  if (implementation && !target.case) return implementationDetails(implementation);
+  return heading("Not in this matrix", Object.values(target).join(" "));
 }
 
-function open(wanted) {
-  if (!dialog.open) opener = wanted;
-  opened = wanted;
+function open(target) {
+  if (!dialog.open) opener = target;
+  opened = target;
   dialog.showModal();
-  dialog.firstElementChild.replaceWith(h("div", contents(wanted)));
+  dialog.firstElementChild.replaceWith(h("div", contents(target)));
   dialog.scrollTop = 0;
   find("details-title").focus();
-  tell();
+  storeState();
 }
 
-// The focus goes to the button of the matrix that leads to such details, or folds such a chapter; else to where it was last.
-function focus(wanted) {
-  const leads = ({ dataset }) => ["case", "implementation", "chapter"].every((name) => dataset[name] === wanted[name]);
+// Focus the button of the matrix that opens these details or folds this chapter; otherwise the last focused one.
+function focus(target) {
+  const leads = ({ dataset }) => ["case", "implementation", "chapter"].every((name) => dataset[name] === target[name]);
   (frame.querySelectorAll("button").values().find(leads) ?? frame.querySelector('[tabindex="0"]') ?? frame).focus();
 }
 
@@ -124,14 +124,14 @@ function press({ target }) {
 const [theme, scheme] = [find("theme"), document.querySelector('[name="color-scheme"]')];
 try {
   theme.value = scheme.content = localStorage.getItem("ampscale-theme") ?? scheme.content;
-} catch {} // some browsers keep nothing for files
+} catch {} // some browsers have no storage for files
 
-head();
-choosable();
-listen();
-form.addEventListener("input", () => { draw(); tell(); });
+fillHeading();
+fillFilters();
+restoreState();
+form.addEventListener("input", () => { draw(); storeState(); });
 form.addEventListener("submit", (event) => event.preventDefault());
-find("clear").addEventListener("click", () => { form.reset(); draw(); tell(); });
+find("clear").addEventListener("click", () => { form.reset(); draw(); storeState(); });
 find("fold").addEventListener("click", () => {
   folded = new Set(folded.size ? [] : CASES.map(({ chapter }) => chapter));
   draw();
@@ -143,6 +143,6 @@ theme.addEventListener("change", () => {
 find("skip").addEventListener("click", () => focus({}));
 frame.addEventListener("click", press);
 dialog.addEventListener("click", press);
-dialog.addEventListener("close", () => { opened = {}; tell(); focus(opener); });
-addEventListener("hashchange", listen);
+dialog.addEventListener("close", () => { opened = {}; storeState(); focus(opener); });
+addEventListener("hashchange", restoreState);
 addEventListener("resize", fit);

@@ -1,8 +1,8 @@
 "use strict";
 
-// Elements, and values of a report in words.
+// Elements, and the text of a report's values.
 
-// An element: h("p.note", { id: "first" }, "text", [node, …]) is <p class="note" id="first">…; null and false are left out.
+// Create an element: h("p.note", { id: "first" }, "text", [node, …]) is <p class="note" id="first">…; null and false are skipped.
 function h(selector, ...parts) {
   const [name, ...classes] = selector.split(".");
   const isSvg = name.startsWith("svg:");
@@ -16,17 +16,17 @@ function h(selector, ...parts) {
 
 const RING = "M1.8 8a6.2 6.2 0 1 0 12.4 0a6.2 6.2 0 1 0-12.4 0";
 
-// For each verdict: its name where there is little room, what it says, and the path of its symbol.
+// For each verdict: a short name, a description, and the path of its symbol.
 const VERDICTS = {
-  pass: { brief: "pass", words: "does what the clause says", symbol: "M3 8.6 6.4 12 13 4.6" },
-  fail: { brief: "fail", words: "does something else", symbol: "M3.8 3.8l8.4 8.4M12.2 3.8l-8.4 8.4" },
-  error: { brief: "error", words: "raised where it must not", symbol: "M8 2.5v7.2M8 13v.4" },
-  unsupported: { brief: "unsup.", words: "not claimed; never a pass", symbol: "M4 8h8" },
-  xfail: { brief: "xfail", words: "expected not to pass", symbol: `${RING}M5.8 5.8l4.4 4.4M10.2 5.8l-4.4 4.4` },
-  xpass: { brief: "xpass", words: "passes unexpectedly", symbol: `${RING}M5.2 8.3 7.2 10.3 10.8 6` },
-  timeout: { brief: "timeout", words: "no answer in time", symbol: `${RING}M8 4.4V8l2.6 1.6` },
-  crash: { brief: "crash", words: "its process ended", symbol: "M9.4 1.8 4.6 8.9h5.6L6.6 14.2" },
-  "protocol-error": { brief: "protocol", words: "its answer was none", symbol: "M3 6h10M3 10h10M10.6 3 5.4 13" },
+  pass: { brief: "pass", words: "conforms to the clause", symbol: "M3 8.6 6.4 12 13 4.6" },
+  fail: { brief: "fail", words: "violates the clause", symbol: "M3.8 3.8l8.4 8.4M12.2 3.8l-8.4 8.4" },
+  error: { brief: "error", words: "raised an error", symbol: "M8 2.5v7.2M8 13v.4" },
+  unsupported: { brief: "unsup.", words: "not claimed; not a pass", symbol: "M4 8h8" },
+  xfail: { brief: "xfail", words: "expected failure", symbol: `${RING}M5.8 5.8l4.4 4.4M10.2 5.8l-4.4 4.4` },
+  xpass: { brief: "xpass", words: "unexpected pass", symbol: `${RING}M5.2 8.3 7.2 10.3 10.8 6` },
+  timeout: { brief: "timeout", words: "no reply in time", symbol: `${RING}M8 4.4V8l2.6 1.6` },
+  crash: { brief: "crash", words: "the process ended", symbol: "M9.4 1.8 4.6 8.9h5.6L6.6 14.2" },
+  "protocol-error": { brief: "protocol", words: "invalid reply", symbol: "M3 6h10M3 10h10M10.6 3 5.4 13" },
 };
 
 const icon = (verdict) =>
@@ -36,28 +36,28 @@ const spaced = (id) => id.replaceAll("-", " ");
 const named = ({ info }) => `${info.name} ${info.version}`.trim();
 const plural = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 
-// What a button leads to.
-const place = (id, implementation) => ({ "data-case": id, "data-implementation": implementation.id });
+// Attributes of a button that opens a result.
+const target = (id, implementation) => ({ "data-case": id, "data-implementation": implementation.id });
 
-// Text in which what stands between two backticks is code, and what stands in Chinese quotation marks is Chinese.
+// Text with code between backticks and Chinese between Chinese quotation marks.
 function prose(text) {
   const coded = (part) => part.split(/`([^`]+)`/).map((piece, index) => (index % 2 ? h("code", piece) : piece));
   const quoted = (part) => h("span.zh", { lang: "zh-Hans" }, coded(part));
   return text.split(/(「[^」]*」)/).map((part, index) => (index % 2 ? quoted(part) : coded(part)));
 }
 
-// Python's float.hex(), "inf" and "nan" as a number; null for any other text.
+// Return the number of Python's float.hex(), "inf" and "nan"; null for any other text.
 function floatOf(text) {
   if (/^(-?inf|nan)$/.test(text)) return Number(text.replace("inf", "Infinity"));
-  const found = /^(-?)0x([01])(?:\.([0-9a-f]+))?p([+-]\d+)$/.exec(text);
-  if (!found) return null;
-  const [, sign, lead, digits = "", exponent] = found;
+  const match = /^(-?)0x([01])(?:\.([0-9a-f]+))?p([+-]\d+)$/.exec(text);
+  if (!match) return null;
+  const [, sign, lead, digits = "", exponent] = match;
   const magnitude = parseInt(lead + digits, 16) * 2 ** (exponent - 4 * digits.length);
   return sign ? -magnitude : magnitude;
 }
 
-// What a matrix tells in runs, each as [times, items].
-const inFull = (runs) => runs.flatMap(([times, items]) => Array(times).fill(items).flat());
+// Decode the run-length encoding of a matrix: pairs [times, items].
+const decodeRuns = (runs) => runs.flatMap(([times, items]) => Array(times).fill(items).flat());
 
 const superscript = (number) => String(number).replace(/[-\d]/g, (sign) => "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"["0123456789-".indexOf(sign)]);
 
@@ -73,11 +73,11 @@ function readable(number) {
 
 const numberNode = (text) => [readable(floatOf(text)), " ", h("span.hex", text)];
 
-// The float32 with the fewest digits that give it back.
+// The shortest decimal number that rounds to this float32.
 const shortest = (number) => [1, 2, 3, 4, 5, 6, 7, 8].map((digits) => Number(number.toPrecision(digits)))
   .find((rounded) => Object.is(Math.fround(rounded), number)) ?? number;
 
-// One element: its hex digits, as its dtype reads them.
+// One element, decoded from its hex digits.
 function elementOf(digits, dtype) {
   if (dtype.startsWith("complex")) {
     const [middle, part] = [digits.length / 2, dtype === "complex64" ? "float32" : "float64"];
@@ -100,14 +100,14 @@ function arrayNode({ dtype, shape, bits, runs = [[1, bits]] }) {
 }
 
 const OPAQUE = ["handle", "optimizer", "cell", "saved", "adapter"];
-const joined = (nodes) => nodes.flatMap((node, place) => (place ? [", ", node] : [node]));
+const joined = (nodes) => nodes.flatMap((node, index) => (index ? [", ", node] : [node]));
 
 function ruleNode(rule, defaults) {
   const changed = Object.entries(rule).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(defaults[name]));
   return ["rule(", joined(changed.map(([name, value]) => h("span.token", `${name}=`, valueNode(value)))), ")"];
 }
 
-// A value in JSON's words, for people.
+// A value in JSON form, as a node.
 function valueNode(value) {
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
@@ -123,10 +123,10 @@ function valueNode(value) {
 }
 
 function callNode({ method, arguments: values, raised, result = null }) {
-  const told = values.map((value, place) => {
-    const isFlag = method.endsWith("update") && place === 1 && typeof value === "boolean";
+  const parts = values.map((value, index) => {
+    const isFlag = method.endsWith("update") && index === 1 && typeof value === "boolean";
     return isFlag ? h(value ? "span.finite" : "span.overflow", value ? "finite" : "overflow") : valueNode(value);
   });
-  const came = raised ? h("span.overflow", `raised ${raised}`) : valueNode(result);
-  return h("li", h("b", method), "(", joined(told), ") ", h("span.beside", "→ "), came);
+  const outcome = raised ? h("span.overflow", `raised ${raised}`) : valueNode(result);
+  return h("li", h("b", method), "(", joined(parts), ") ", h("span.beside", "→ "), outcome);
 }

@@ -1,0 +1,64 @@
+"""Rules that an implementation supports: its preset with every value of the constants that can be set."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ampscale import LossScaleRule, presets
+
+from .adapter import Unsupported
+
+ALWAYS = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
+IF_SET = ("hysteresis", "min_scale", "max_scale")
+SMALL = 2.0**10  # leaves room for several growths and backoffs in every dtype
+
+
+@dataclass(frozen=True)
+class SupportedRules:
+    """
+    Rules that an implementation supports.
+
+    Args:
+        name: Name of the preset, or "the rule".
+        parameters: Constants that can be set.
+        make: Function from settings to a rule.
+    """
+
+    name: str
+    parameters: frozenset[str]
+    make: Callable[..., LossScaleRule]
+
+    def rule(self, **settings: Any) -> LossScaleRule:
+        """
+        Return the rule with these settings and the preset's values of the other constants; `init_scale` is small by default.
+
+        Raises:
+            Unsupported: A constant cannot be set, or the settings contradict each other.
+        """
+        if missing := sorted(set(settings) - self.parameters):
+            raise Unsupported(f"{self.name} has no {' and no '.join(missing)} to set")
+        if "init_scale" not in settings and "init_scale" in self.parameters:
+            settings = {"init_scale": self.start(**settings), **settings}
+        try:
+            return self.make(**settings)
+        except ValueError as error:
+            raise Unsupported(f"{self.name} does not allow these settings: {error}") from None
+
+    def start(self, **settings: Any) -> float:
+        """Return an initial scale near `SMALL` that lies within the bounds under these settings."""
+        free = self.make(**{name: value for name, value in settings.items() if name not in ("min_scale", "max_scale")})
+        low, high = settings.get("min_scale", free.min_scale), settings.get("max_scale", free.max_scale)
+        if low is not None and low > SMALL:
+            return float(low)
+        return float(high) if high is not None and high < SMALL else SMALL
+
+
+def supported_rules(preset: str | LossScaleRule) -> SupportedRules:
+    """Return the rules supported by an implementation with this `ImplementationInfo.preset`."""
+    if isinstance(preset, str):
+        published = presets.PRESETS[preset]
+        return SupportedRules(preset, frozenset(published.parameters), published.rule)
+    static = preset.growth_factor == preset.backoff_factor == 1
+    settable = ("init_scale",) if static else ALWAYS
+    optional = tuple(name for name in IF_SET if getattr(preset, name) != getattr(LossScaleRule, name))
+    return SupportedRules("the rule", frozenset(settable + optional), lambda **settings: replace(preset, **settings))
