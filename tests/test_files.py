@@ -1,4 +1,4 @@
-"""Every file that the library writes is whole or absent, and one module writes them all."""
+"""Files are written atomically, and by one module only."""
 
 import ast
 import errno
@@ -27,7 +27,7 @@ OLD = b"what was there before"
 
 
 def demo_records():
-    """Seven runs of two steps, as the demo records them."""
+    """Return seven runs of two steps, as the demo records them."""
     steps = [SimpleNamespace(scale=2.0, loss=1.0, applied=applied) for applied in (True, False)]
     return [SimpleNamespace(run=SimpleNamespace(name="run"), steps=steps, underflow={0: 0.5}) for _ in range(7)]
 
@@ -48,11 +48,11 @@ WRITERS = {
 
 
 def opens_for_writing(tree):
-    """The lines of a module that open a file in another mode than for reading, or have it written."""
+    """Yield the lines of a module that open a file for writing, or call a function that does."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             name = getattr(node.func, "attr", getattr(node.func, "id", None))
-            modes = [*node.args, *(word.value for word in node.keywords if word.arg == "mode")]
+            modes = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "mode")]
             texts = [mode.value for mode in modes if isinstance(mode, ast.Constant) and isinstance(mode.value, str)]
             if name in ("write_text", "write_bytes", "tofile", "NamedTemporaryFile", "mkstemp"):
                 yield node.lineno
@@ -61,24 +61,24 @@ def opens_for_writing(tree):
 
 
 def test_one_module_opens_files_for_writing():
-    """All others give it their bytes."""
-    found = {
+    """Other modules call its function."""
+    lines_of = {
         path.relative_to(SOURCE).as_posix(): list(opens_for_writing(ast.parse(path.read_text("utf-8"))))
         for path in SOURCE.rglob("*.py")
     }
-    assert {name for name, lines in found.items() if lines} == {"files.py"}
+    assert {name for name, lines in lines_of.items() if lines} == {"files.py"}
     assert list(opens_for_writing(ast.parse("open(x, 'w'); p.open(mode='rb+'); open(x, 'rb'); p.write_text('')"))) == [1, 1, 1]
 
 
 def full_disk(_):
-    """A disk that has no room after the first bytes."""
+    """Limit the size of files, like a disk that becomes full after the first bytes."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3, limits[1]))
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def failing(function):
-    """A system call that fails because the disk is full."""
+    """Return a fault: a system call that fails because the disk is full."""
 
     def patch(monkeypatch):
         def fail(*_, **__):
@@ -92,10 +92,10 @@ def failing(function):
 
 @pytest.mark.parametrize("fault", [full_disk, failing("fsync"), failing("replace")], ids=["write", "fsync", "replace"])
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch, name, fault):
-    """The old file, or none, and no temporary file."""
-    for before in ({}, {f"x{name}": OLD}):
-        for file, content in before.items():
+def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch, name, fault):
+    """If there was no old file, none is created. No temporary file is left."""
+    for old_files in ({}, {f"x{name}": OLD}):
+        for file, content in old_files.items():
             (tmp_path / file).write_bytes(content)
         undo = fault(monkeypatch)
         try:
@@ -103,7 +103,7 @@ def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch, name, fault
                 WRITERS[name](tmp_path / f"x{name}")
         finally:
             undo()
-        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == old_files
     WRITERS[name](tmp_path / f"x{name}")
     assert [path.name for path in tmp_path.iterdir()] == [f"x{name}"]
     assert (tmp_path / f"x{name}").read_bytes() != OLD
@@ -122,26 +122,26 @@ def versions(name):
     if name in (".json", ".safetensors", ".pt"):
         return [lambda path: write_file(path, many), lambda path: write_file(path, {**many, "0": 1.0})]
     return [WRITERS[name], lambda path: write_atomically(path, "x" * 1_000_000)]
-whole = {}
+complete = {}
 for name in WRITERS:
-    whole[name] = set()
+    complete[name] = set()
     for write in versions(name):
         write(folder / f"x{name}")
-        whole[name].add((folder / f"x{name}").read_bytes())
-assert all(len(each) == 2 for each in whole.values())
+        complete[name].add((folder / f"x{name}").read_bytes())
+assert all(len(contents) == 2 for contents in complete.values())
 stray = 0
 for _ in range(200):
     name = draw.choice(list(WRITERS))
     child = os.fork()
     if not child:
-        contents = sorted(whole[name])
+        contents = sorted(complete[name])
         while True:
             for content in contents:
                 write_atomically(folder / f"x{name}", content)
     time.sleep(draw.random() * 0.02)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    assert (folder / f"x{name}").read_bytes() in whole[name], name
+    assert (folder / f"x{name}").read_bytes() in complete[name], name
     for path in folder.glob(".ampscale-*.tmp"):
         path.unlink()
         stray += 1
@@ -150,16 +150,16 @@ print(stray)
 
 
 @pytest.mark.slow
-def test_a_killed_process_leaves_a_whole_file(tmp_path):
-    """The old one or the new one, at 200 random moments; some of them leave a temporary file, so they hit a write."""
+def test_killed_process_leaves_a_complete_file(tmp_path):
+    """A process is killed at 200 random moments. Some leave a temporary file, which shows that a write was interrupted."""
     command = [sys.executable, "-c", KILLED, str(tmp_path), str(Path(__file__).parent)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 0
 
 
-def test_the_mode_of_a_file_is_kept(tmp_path):
-    """A new file has the mode that any new file has; a file that must not be written is left."""
+def test_mode_of_a_file_is_kept(tmp_path):
+    """A new file has the default mode."""
     file, other = tmp_path / "x", tmp_path / "y"
     other.write_bytes(OLD)
     write_atomically(file, OLD)
@@ -169,8 +169,8 @@ def test_the_mode_of_a_file_is_kept(tmp_path):
     assert (file.stat().st_mode & 0o777, file.read_text()) == (0o640, "new")
 
 
-def test_a_read_only_file_is_left(tmp_path, monkeypatch):
-    """A rename would replace it all the same."""
+def test_read_only_file_is_not_replaced(tmp_path, monkeypatch):
+    """A rename would not raise an error."""
     (tmp_path / "x").write_bytes(OLD)
     monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
     with pytest.raises(PermissionError, match="x"):
@@ -178,8 +178,8 @@ def test_a_read_only_file_is_left(tmp_path, monkeypatch):
     assert (tmp_path / "x").read_bytes() == OLD
 
 
-def test_a_link_is_followed_and_a_device_is_written(tmp_path):
-    """The link stays one, also to a file that is not there yet, and so does the device; a loop of links is an error."""
+def test_link_is_followed_and_pipe_is_written(tmp_path):
+    """The link stays a link, also to a file that does not exist yet. A loop of links raises an error."""
     link, pipe = tmp_path / "link", tmp_path / "pipe"
     link.symlink_to("target")
     for text in ("first", "second"):
@@ -196,8 +196,8 @@ def test_a_link_is_followed_and_a_device_is_written(tmp_path):
         write_atomically(tmp_path / "loop", "x")
 
 
-def test_no_more_is_read_than_the_limit(tmp_path):
-    """More bytes than that are a ValueError."""
+def test_read_bounded_rejects_larger_files(tmp_path):
+    """A file of exactly the limit is read."""
     (tmp_path / "x").write_bytes(b"12345")
     assert read_bounded(tmp_path / "x", 5) == b"12345"
     with pytest.raises(ValueError, match="x must have at most 4 bytes, got more"):
@@ -205,8 +205,8 @@ def test_no_more_is_read_than_the_limit(tmp_path):
 
 
 @pytest.mark.parametrize("read", [partial(read_bounded, limit=9), read_text, from_csv, read_file])
-def test_a_device_is_not_read(tmp_path, read):
-    """It may never end."""
+def test_device_is_not_read(tmp_path, read):
+    """Reading a device may never end."""
     device = tmp_path / "device.pt"
     device.symlink_to("/dev/zero")
     with pytest.raises(ValueError, match=f"{device} must be a file or a pipe, got a device"):
@@ -214,8 +214,8 @@ def test_a_device_is_not_read(tmp_path, read):
 
 
 @pytest.mark.parametrize("read", [partial(read_bounded, limit=99), read_text, from_csv])
-def test_a_pipe_is_read_as_a_file_is(tmp_path, read):
-    """As a shell gives one for the output of a command."""
+def test_pipe_is_read_like_a_file(tmp_path, read):
+    """Shells pass the output of a command as a pipe."""
     text = b"finite\n1\n0\n"
     file, pipe = tmp_path / "file.csv", tmp_path / "pipe.csv"
     file.write_bytes(text)

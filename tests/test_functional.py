@@ -1,4 +1,4 @@
-"""Argument validation of the public functions. Each error names what was expected and what was passed."""
+"""Argument validation of the public functions. Each error states what was expected and what was passed."""
 
 import math
 from collections import OrderedDict
@@ -25,36 +25,36 @@ SCALABLE = [
 ALL = [*SCALABLE, ampscale.all_finite]
 
 
-def rejected(functions, rows):
-    """Assert that each of some functions rejects the arguments of each row: positional ones, named ones, error and pattern."""
+def assert_rejected(functions, rows):
+    """Assert that each function raises for the arguments of each row: positional and keyword arguments, error and pattern."""
     cases = [
-        ((function, arguments, named), partial(function, *arguments, **named), error, pattern)
+        ((function, args, kwargs), partial(function, *args, **kwargs), error, pattern)
         for function in functions
-        for arguments, named, error, pattern in rows
+        for args, kwargs, error, pattern in rows
     ]
     assert unexpected(cases) == []
 
 
 def frozen(array):
-    """*array*, read-only."""
+    """Make *array* read-only, and return it."""
     array.flags.writeable = False
     return array
 
 
 def strict_on(device):
-    """An array of another library."""
+    """Return an array of another library."""
     return array_api_strict.ones(1, device=array_api_strict.Device(device))
 
 
 @pytest.mark.clause("SCALING-scale-rejected", "SCALING-scale-type")
-def test_a_wrong_scale_raises():
-    """One that is not positive and finite, beyond float32 beside a leaf that is scaled in it, or of another type or shape."""
+def test_invalid_scale_raises():
+    """Scales that are not positive and finite, are outside the range of float32, or have another type or shape."""
     tree = np.ones(2, F32)
     wrong = [math.nan, math.inf, -math.inf, 0.0, -0.0, 0, -1.0, -(2**-1074)]
     wraps = [lambda value: value, F32, np.float64, lambda value: np.asarray([value], float)]
     values = [(value, wrap(value)) for value in wrong for wrap in wraps]
-    kinds = [True, "2", None, [2.0], 2j, np.True_, np.float16(2), np.asarray(2, DTYPES["bfloat16"]), np.int64(2)]
-    kinds += [np.asarray(2j), np.asarray("2")]
+    types = [True, "2", None, [2.0], 2j, np.True_, np.float16(2), np.asarray(2, DTYPES["bfloat16"]), np.int64(2)]
+    types += [np.asarray(2j), np.asarray("2")]
     positive = r"^scale must be a positive, finite number .*got "
     for function in WITH_SCALE:
         for value, wrapped in values:
@@ -64,22 +64,22 @@ def test_a_wrong_scale_raises():
     rows = [
         *[((tree, value), {}, ValueError, positive) for value in (1e300, 1e-300, np.asarray(1e300))],
         ((tree, 10**400), {}, ValueError, positive + "1000"),
-        *[((tree, value), {}, TypeError, r"^(scale|dtype) must be .*, got ") for value in kinds],
+        *[((tree, value), {}, TypeError, r"^(scale|dtype) must be .*, got ") for value in types],
         *[
             ((tree, np.ones(shape, F32)), {}, ValueError, rf"^scale must have shape \(\) or \(1,\), got \({inside}\)$")
             for shape, inside in (((2,), "2,"), ((0,), "0,"), ((1, 1), "1, 1"))
         ],
         ((np.ones(1), array_api_strict.asarray(2.0)), {}, TypeError, r"tree is numpy on cpu; scale is array_api_strict on"),
     ]
-    rejected(WITH_SCALE, rows)
+    assert_rejected(WITH_SCALE, rows)
 
 
 @pytest.mark.clause("SCALING-float-leaves", "SCALING-mixed-rejected")
-def test_a_wrong_leaf_raises():
-    """The error names its path, its dtype or type, and the library and the device of each of several."""
+def test_invalid_leaf_raises():
+    """The error contains the path and the dtype or type; for several libraries or devices, all of them."""
     one, strict = np.ones(1, F32), array_api_strict.ones(1)
     integers = r"^tree\['w'\]\[1\] must be floating-point or complex .*, got {}$"
-    rejected(
+    assert_rejected(
         SCALABLE,
         [(({"w": [one, np.ones(1, dtype)]},), {}, TypeError, integers.format(dtype)) for dtype in ("bool", "int8", "uint64")],
     )
@@ -87,24 +87,24 @@ def test_a_wrong_leaf_raises():
     libraries = r"tree\['a'\] is numpy on cpu; tree\['b'\]\[0\] is array_api_strict on .*CPU_DEVICE"
     devices = r"tree\[0\] is array_api_strict on .*CPU_DEVICE.*; tree\[1\] is .*device1"
     mixed = ({"a": one, "b": [strict]},), {}, TypeError, libraries
-    rejected(ALL, [number, mixed, (([strict, strict_on("device1")],), {}, TypeError, devices)])
+    assert_rejected(ALL, [number, mixed, (([strict, strict_on("device1")],), {}, TypeError, devices)])
 
 
 @pytest.mark.clause("SCALING-widen")
-def test_widening_to_another_dtype_raises():
-    """Only float32 and float64 are wide, and an `out` has its own dtypes."""
+def test_invalid_dtype_raises():
+    """Only float32 and float64 are valid, and only without `out`."""
     tree = np.ones(1, DTYPES["bfloat16"])
     dtypes = ["float16", "bfloat16", "int32", "double", F32, np.zeros(2)]
     wrong = r"^dtype must be 'float32', 'float64' or None, got "
-    rejected([ampscale.unscale, *WITH_OUT], [((tree, 2.0), {"dtype": dtype}, ValueError, wrong) for dtype in dtypes])
+    assert_rejected([ampscale.unscale, *WITH_OUT], [((tree, 2.0), {"dtype": dtype}, ValueError, wrong) for dtype in dtypes])
     both = {"out": [tree], "dtype": "float32"}
-    rejected(WITH_OUT, [(([tree], 2.0), both, ValueError, r"^dtype must be None if out is given")])
+    assert_rejected(WITH_OUT, [(([tree], 2.0), both, ValueError, r"^dtype must be None if out is given")])
 
 
 @pytest.mark.clause("OVERFLOW-in-place-checked")
 @pytest.mark.parametrize("function", WITH_OUT)
-def test_an_out_that_does_not_fit_raises_before_it_is_written(function):
-    """Also if only a later array is wrong, the error names it and no array has been changed."""
+def test_invalid_out_raises_before_it_is_written(function):
+    """The error names the array, and no array is changed even if a later one is invalid."""
     first, two = np.zeros(2, F32), [np.ones(2, F32), np.ones(2, F32)]
     arrays = [frozen(np.zeros(2, F32)), np.zeros(3, F32), np.zeros((2, 1), F32), np.zeros(2, np.float64), np.zeros(2, np.float16)]
     structures = [[], [np.zeros(1)], [np.zeros(1), None], {"a": np.zeros(1), "b": np.zeros(1)}]
@@ -114,16 +114,16 @@ def test_an_out_that_does_not_fit_raises_before_it_is_written(function):
         for second in arrays
     ]
     lacks = [((two, 2.0), {"out": out}, ValueError, r"^out must have the arrays .*tree\[1\]") for out in structures]
-    rejected([function], [*fits, *lacks, ((two, 2.0), {"out": [first, 1.0]}, TypeError, kind)])
+    assert_rejected([function], [*fits, *lacks, ((two, 2.0), {"out": [first, 1.0]}, TypeError, kind)])
     assert not any(array.any() for array in (first, *arrays))
     tree = {"a": np.full(2, 8, F32), "b": frozen(np.full(2, 8, F32))}
     read_only = r"tree\['b'\] must be writable, got a read-only array"
-    rejected([function], [((tree, 2.0), {"out": tree}, ValueError, read_only)])
+    assert_rejected([function], [((tree, 2.0), {"out": tree}, ValueError, read_only)])
     assert alike(tree["a"], np.full(2, 8, F32))
 
 
 class Unhashable(str):
-    """A device that can be compared but not hashed, like CuPy's."""
+    """Device that can be compared but not hashed, like CuPy's."""
 
     __slots__ = ()
     __hash__ = None
@@ -160,7 +160,7 @@ def test_one_odd_leaf_among_a_thousand_is_named():
 
 
 def step_arguments(**changed):
-    """The arguments of a step, except the inputs."""
+    """Return the arguments of `train_step` except the inputs."""
     model, rule = network([np.ones(1, F32)]), ampscale.LossScaleRule()
     optimizer = ampscale.optimizers.SGD(model)
     state = ampscale.init_train_state(model.params, optimizer, rule)
@@ -168,19 +168,19 @@ def step_arguments(**changed):
 
 
 @pytest.mark.clause("NORMS-limit-checked")
-def test_a_wrong_limit_raises():
-    """NaN, infinite, zero and negative limits are ValueErrors; anything but a number is a TypeError; in a step as well."""
+def test_invalid_max_norm_raises():
+    """Also in `train_step`. Limits that are not positive and finite raise a ValueError, other types a TypeError."""
     message = r"^max_norm must be a positive, finite number, got "
     limits = [(value, ValueError) for value in (math.nan, math.inf, -math.inf, 0, -1.0, 10**400)]
     limits += [(value, TypeError) for value in (True, "1", [1.0], F32(1))]
     clips = [((np.ones(2), limit), {}, error, message) for limit, error in [*limits, (None, TypeError)]]
-    rejected([ampscale.clip_by_global_norm], clips)
+    assert_rejected([ampscale.clip_by_global_norm], clips)
     step = partial(ampscale.train_step, *step_arguments(), [np.ones(1, F32)])
-    rejected([step], [((), {"max_norm": limit}, error, message) for limit, error in limits])
+    assert_rejected([step], [((), {"max_norm": limit}, error, message) for limit, error in limits])
 
 
-def test_a_step_names_its_wrong_argument():
-    """A TypeError for anything but a network, an optimizer, a rule or a state; also before there is a state."""
+def test_invalid_argument_of_a_step_raises():
+    """The TypeError names the argument. `init_train_state` validates its arguments too."""
     cases = [
         (
             (name, value),
@@ -198,12 +198,12 @@ def test_a_step_names_its_wrong_argument():
         ((model.params, max, rule), {}, TypeError, r"^optimizer must have the methods \['init', 'update'\], got"),
         ((model.params, optimizer, 2.0**16), {}, TypeError, r"^rule must be a LossScaleRule, got 65536.0"),
     ]
-    rejected([ampscale.init_train_state], rows)
+    assert_rejected([ampscale.init_train_state], rows)
 
 
 @pytest.mark.clause("STEP-order")
-def test_the_public_functions_return_what_the_core_defines(library):
-    """On any library, and in a step."""
+def test_public_functions_return_the_results_of_the_core(library):
+    """On each library, including a training step."""
     tree, get = {"w": library.array([6.0, 8.0]), "b": None}, library.to_numpy
     assert alike(get(ampscale.scale(tree, 2.0))["w"], np.asarray([12, 16], F32))
     assert alike(get(ampscale.unscale(tree, 2.0))["w"], np.asarray([3, 4], F32))

@@ -1,4 +1,4 @@
-"""The table of libraries keeps every bit, and its counters count."""
+"""The libraries of `libraries.py` keep every bit, and count device-to-host copies correctly."""
 
 import operator
 
@@ -14,7 +14,7 @@ COUNTING = on("strict16", "torch", "jax")
 
 
 def all_patterns(dtype):
-    """Every bit pattern of 16 bits; of more bits, many with each exponent, and so with NaNs and subnormals."""
+    """Return all patterns of 16 bits; of wider formats, many for each exponent, including NaNs and subnormal numbers."""
     bits = np.arange(2**16, dtype=np.uint64)
     width = 8 * DTYPES[dtype].itemsize
     spread = bits << np.uint64(width - 16) | bits * np.uint64(1 if width > 16 else 0)
@@ -22,32 +22,32 @@ def all_patterns(dtype):
 
 
 @with_dtypes(*DTYPES)
-def test_arrays_come_and_go_bit_for_bit(library, dtype):
-    """NaNs with their payloads, subnormals and both zeros are what they were, in arrays of any layout and shape."""
+def test_conversions_keep_every_bit(library, dtype):
+    """Payloads of NaNs, subnormals and both zeros are kept, in arrays of any layout and shape."""
     values = all_patterns(dtype)
     for array in (values, values[::-3], values.reshape(2, -1).T, values[7], values[:0]):
-        there = library.from_numpy([np.asarray(array)])[0]
-        back = library.to_numpy({"a": there})["a"]
-        assert str(there.dtype).endswith(dtype)
+        converted = library.from_numpy([np.asarray(array)])[0]
+        back = library.to_numpy({"a": converted})["a"]
+        assert str(converted.dtype).endswith(dtype)
         assert (back.dtype, back.shape) == (DTYPES[dtype], np.shape(array))
         assert back.tobytes() == np.asarray(array).tobytes()
 
 
-def test_an_array_is_a_copy_in_its_namespace(library):
-    """array_api_compat finds the namespace that the table names; NumPy shares no memory with what goes in or comes out."""
+def test_conversion_copies_into_the_namespace(library):
+    """array_api_compat finds the namespace. The arrays share no memory with NumPy's."""
     source = np.ones(64, np.float32)
-    there = library.from_numpy(source)
+    converted = library.from_numpy(source)
     source[...] = 2
-    first = library.to_numpy(there)
+    first = library.to_numpy(converted)
     first[...] = 3
-    assert np.all(library.to_numpy(there) == 1)
-    assert array_api_compat.is_array_api_obj(there)
-    assert array_api_compat.array_namespace(there) is library.xp
+    assert np.all(library.to_numpy(converted) == 1)
+    assert array_api_compat.is_array_api_obj(converted)
+    assert array_api_compat.array_namespace(converted) is library.xp
     assert [name for name in library.dtypes if name_of(library.array([1.0], name).dtype) != name] == []
 
 
-def test_a_library_that_can_be_written_to_says_so(library):
-    """Assignment changes an array, or is a TypeError."""
+def test_writable_is_correct(library):
+    """Assignment changes an array, or raises a TypeError."""
     array = library.array([1.0, 2.0])
     if library.writable:
         array[...] = library.array([3.0, 4.0])
@@ -58,13 +58,13 @@ def test_a_library_that_can_be_written_to_says_so(library):
 
 
 @with_dtypes("float32", "float64")
-def test_a_library_that_flushes_subnormals_says_so(library, dtype):
-    """A subnormal that goes into a product, and one that comes out of it, is itself or a zero of its sign, as the table says."""
+def test_flushes_subnormals_is_correct(library, dtype):
+    """A subnormal operand or product is itself, or a zero of its sign."""
     small = np.asarray([1, -1], dtype) * SMALLEST_NORMAL[dtype]
     for factor, array in ((np.asarray(0.5, dtype), small), (np.asarray(2, dtype), small / 2)):
         result = library.to_numpy(library.from_numpy(array) * library.from_numpy(factor))
-        wanted = library.as_computed(library.as_computed(array) * factor)
-        assert result.tobytes() == wanted.tobytes()
+        expected = library.as_computed(library.as_computed(array) * factor)
+        assert result.tobytes() == expected.tobytes()
         assert np.all((result == 0) == library.flushes_subnormals)
 
 
@@ -76,14 +76,14 @@ READS = {
     "index": lambda array: "ab"[array],
     "item": lambda array: array.item(),
     "tolist": lambda array: array.tolist(),
-    "asarray": lambda array: np.asarray(array),  # the name is looked up when it is called, as everybody does
+    "asarray": lambda array: np.asarray(array),  # np.asarray is looked up when it is called, as in user code
     "array": lambda array: np.array(array, copy=None),
 }
 
 
 @COUNTING
-def test_each_read_is_counted_once(library):
-    """Also of bfloat16, which NumPy has not itself; after the context arrays are read as before."""
+def test_each_copy_is_counted_once(library):
+    """Also of bfloat16, which NumPy lacks. After the context, copies are no longer counted."""
     others = [(read, "bfloat16") for read in ("bool", "float", "item", "tolist")]
     for read, dtype in [*((read, "int32" if read == "index" else "float32") for read in READS), *others]:
         array = library.array(1, dtype)
@@ -98,8 +98,8 @@ def test_each_read_is_counted_once(library):
 
 
 @COUNTING
-def test_arithmetic_is_no_read(library):
-    """What stays in the library is not counted: making, computing, comparing, choosing, reducing."""
+def test_arithmetic_is_not_counted(library):
+    """Creation, arithmetic, comparison, selection and reduction stay on the device."""
     xp = library.xp
     left, right = library.array([1.0, -2.0]), library.array([3.0, 0.0])
     with library.count_reads() as reads:

@@ -1,4 +1,4 @@
-"""What `import ampscale` brings in, in a fresh process: NumPy, array_api_compat, and nothing else."""
+"""`import ampscale` in a new process imports NumPy and array_api_compat only."""
 
 import json
 import subprocess
@@ -7,13 +7,13 @@ import sysconfig
 
 SCRIPT = """
 import sys
-before = set(sys.modules)
+initial = set(sys.modules)
 
-def found():
-    return [name for name, module in sys.modules.items() if name not in before and getattr(module, "__spec__", None)]
+def imports():
+    return [name for name, module in sys.modules.items() if name not in initial and getattr(module, "__spec__", None)]
 
 import ampscale
-imported = found()
+imported = imports()
 import json
 import numpy as np
 tree = {"w": np.ones(3, np.float16), "b": [np.ones((), np.float64), None, np.ones(1, np.complex64)]}
@@ -24,12 +24,12 @@ network = ampscale.Network(sum, tree["w"], vjp=lambda params, inputs: (params.su
 optimizer = ampscale.optimizers.AdamW(network)
 state = ampscale.init_train_state(network.params, optimizer, rule)
 ampscale.train_step(network, optimizer, rule, state, 0)
-print(json.dumps([imported, found()]))
+print(json.dumps([imported, imports()]))
 """
 
 
-def test_importing_is_light_and_using_numpy_arrays_imports_nothing_more():
-    """Scaling, checking, clipping and a step on NumPy arrays load no other package, and no other module of this one."""
+def test_only_numpy_and_array_api_compat_are_imported():
+    """Scaling, checking, clipping and a step on NumPy arrays import no further package or module of ampscale."""
     result = subprocess.run([sys.executable, "-I", "-W", "error", "-c", SCRIPT], capture_output=True, check=True)
     known = (*sys.stdlib_module_names, sysconfig._get_sysconfigdata_name())
     imported, used = ({name for name in names if name.partition(".")[0] not in known} for names in json.loads(result.stdout))

@@ -1,4 +1,4 @@
-"""A network: its loss, its parameters, and how it is differentiated."""
+"""Network: its loss, its parameters and its differentiation."""
 
 import sys
 from functools import partial
@@ -17,20 +17,20 @@ F32 = np.float32
 
 
 def squared_error(params, inputs, targets):
-    """The mean squared error of a linear model."""
+    """Return the mean squared error of a linear model."""
     return anp.mean((anp.dot(inputs, params["w"]) + params["b"] - targets) ** 2)
 
 
 def model(dtype="float64"):
-    """A linear model of three inputs, and a batch for it."""
+    """Return a linear model of three inputs, and a batch."""
     params = {"w": np.asarray([0.5, -1.0, 2.0], dtype), "b": np.asarray(0.25, dtype)}
     batch = np.asarray([[1, 2, 3], [0, 1, -1]], dtype), np.asarray([1, 0], dtype)
     return Network(squared_error, params), batch
 
 
 @pytest.mark.clause("STEP-network")
-def test_a_network_is_called_on_its_inputs():
-    """It returns the loss of its current parameters, also after they were bound anew."""
+def test_calling_a_network_returns_the_loss():
+    """The loss is that of the current parameters, also after `params` was rebound."""
     network, batch = model()
     assert network(*batch) == squared_error(network.params, *batch)
     network.params = {"w": np.zeros(3), "b": np.zeros(())}
@@ -38,8 +38,8 @@ def test_a_network_is_called_on_its_inputs():
 
 
 @pytest.mark.clause("STEP-vjp", "STEP-network")
-def test_a_network_brings_its_own_vjp():
-    """One that is given is used as it is, and needs no autograd."""
+def test_given_vjp_is_used():
+    """It does not need autograd."""
     network = Network(loss, [np.ones(2, F32)], vjp=vjp)
     value, pullback = network.vjp([np.asarray([2, 3], F32)], [np.asarray([4, 5], F32)])
     assert alike(value, np.asarray(23, F32))
@@ -48,7 +48,7 @@ def test_a_network_brings_its_own_vjp():
 
 @pytest.mark.clause("STEP-vjp")
 def test_autograd_differentiates_numpy():
-    """Without a vjp the gradients are autograd's: those of the model, worked out by hand, times the seed."""
+    """Without a vjp, autograd computes the gradients. They are compared with formulas."""
     network, (inputs, targets) = model()
     value, pullback = network.vjp(network.params, inputs, targets)
     error = inputs @ network.params["w"] + network.params["b"] - targets
@@ -61,20 +61,20 @@ def test_autograd_differentiates_numpy():
 @pytest.mark.clause("STEP-network", "STEP-seed")
 @pytest.mark.parametrize("name", ["float16", "float32", "float64"])
 def test_gradients_have_the_dtypes_of_their_parameters(name):
-    """A float32 seed at a float16 loss does not make the gradients wide, nor is a scale of 2**17 lost on its way."""
+    """A float32 seed of a float16 loss neither widens the gradients, nor overflows with a scale of 2**17."""
     network = Network(lambda params, x: anp.sum(params["w"] * x), {"w": np.ones(2, name), "b": np.ones((), "float64")})
     value, pullback = network.vjp(network.params, np.asarray([2.0**-6, 2.0**-14], name))
     gradients = pullback(np.asarray(2.0**17, "float64" if name == "float64" else "float32"))
     assert value.dtype == name
     assert alike(gradients["w"], np.asarray([2.0**11, 8], name))
-    infinite = pullback(np.asarray(np.inf, np.float32))["w"]  # without a warning, since the check finds it
+    infinite = pullback(np.asarray(np.inf, np.float32))["w"]  # without a warning, since the overflow check detects it
     assert np.all(np.isinf(infinite))
     assert alike(gradients["b"], np.zeros(()))
 
 
 @pytest.mark.clause("STEP-network")
 def test_gradients_are_new_arrays():
-    """What a pullback returns can be written to without a parameter or a second gradient changing."""
+    """Writing to a gradient changes neither a parameter nor another gradient."""
     params = [np.ones(2), np.ones(2)]
     _, pullback = Network(lambda params: anp.sum(params[0] + params[1]), params).vjp(params)
     first, second = pullback(np.asarray(1.0))
@@ -84,8 +84,8 @@ def test_gradients_are_new_arrays():
 
 
 @pytest.mark.clause("STEP-vjp")
-def test_a_network_that_cannot_be_differentiated_raises(monkeypatch):
-    """Without a vjp, arrays of the bare standard, and NumPy's without autograd, are TypeErrors that state the remedy."""
+def test_missing_differentiation_raises(monkeypatch):
+    """Without a vjp, arrays of the bare standard, and of NumPy without autograd, raise a TypeError with the remedy."""
     network = Network(sum, array_api_strict.ones(2))
     with pytest.raises(TypeError, match=r"does not differentiate.*vjp="):
         network.vjp(network.params)
@@ -97,8 +97,8 @@ def test_a_network_that_cannot_be_differentiated_raises(monkeypatch):
 
 @pytest.mark.clause("STEP-single-output", "STEP-vjp")
 @pytest.mark.filterwarnings("ignore:Output seems independent of input")
-def test_more_than_a_loss_raises():
-    """A tuple, a list, a dict and a string are no loss, nor are several of a network's own vjp; a constant has zero gradients."""
+def test_network_must_return_one_array():
+    """Tuples, lists, dicts and strings raise a TypeError, also from a params vjp. A constant loss has zero gradients."""
     params = np.ones(2)
     outputs = [lambda value: (value, value), lambda value: [value], lambda value: {"loss": value}, str]
     networks = [Network(lambda params, output=output: output(anp.sum(params)), params) for output in outputs]
@@ -113,8 +113,8 @@ def test_more_than_a_loss_raises():
 
 
 @pytest.mark.clause("STEP-network")
-def test_a_network_is_checked_when_it_is_made():
-    """An argument that is not callable, and parameters that are not arrays of one library, are TypeErrors."""
+def test_constructor_validates_its_arguments():
+    """Functions must be callable, and parameters must be arrays of one library."""
     rows = [
         ((3, [np.ones(1)]), r"^loss_fn must be callable, got 3"),
         ((None, [np.ones(1)]), r"^loss_fn must be callable, got None"),
@@ -126,23 +126,23 @@ def test_a_network_is_checked_when_it_is_made():
 
 
 @pytest.mark.clause("STEP-network")
-def test_parameters_are_a_view_of_the_network():
-    """Each parameter shows the current value; writing one binds the network's anew and leaves the given arrays alone."""
-    given = {"w": [np.ones(2, F32), None], "b": np.zeros((), F32)}
-    network = Network(loss, given)
+def test_parameters_read_and_write_the_network():
+    """Setting a value rebinds `network.params`, and does not write to the params arrays."""
+    params = {"w": [np.ones(2, F32), None], "b": np.zeros((), F32)}
+    network = Network(loss, params)
     first, second = network.parameters
     first.value = np.asarray([5, 6], F32)
     assert network.params["w"][0].tolist() == [5, 6]
     assert network.params["w"][1] is None
-    assert given["w"][0].tolist() == [1, 1]
+    assert params["w"][0].tolist() == [1, 1]
     network.params = {"w": [np.zeros(2, F32), None], "b": np.ones((), F32)}
     assert (first.value.tolist(), second.value.tolist()) == ([0, 0], 1)
     assert first.grad is None
 
 
 @pytest.mark.clause("STEP-network")
-def test_a_backward_pass_writes_gradients():
-    """It returns the loss, and each parameter has its gradient, or None where there is none."""
+def test_backward_sets_gradients():
+    """It returns the loss. A parameter without a gradient has None."""
     network = Network(loss, [np.ones(2, DTYPES["float16"]), np.ones(1, F32)], vjp=vjp)
     value = network.backward([np.asarray([2, 4], np.float16), None], seed=np.asarray(0.5, F32))
     assert float(value) == 6

@@ -1,4 +1,4 @@
-"""The optimizers against plain loops over one number, and what they keep for 16-bit parameters."""
+"""Optimizers compared with plain loops over one number, and their master weights of 16-bit parameters."""
 
 import math
 from functools import partial
@@ -17,12 +17,12 @@ RATES = [0.5, 0.25, 0.125]
 
 
 def network(*values, dtype="float32"):
-    """A network of some parameters, which nobody calls."""
+    """Return a network that is never called."""
     return Network(sum, [np.asarray(value, DTYPES[dtype]) for value in values])
 
 
 def momentum_loop(value, learning_rate, momentum=0.9, weight_decay=0.0, nesterov=False):
-    """Momentum on one number: takes a gradient, gives the next value."""
+    """Run momentum on one number: receive a gradient, yield the next value."""
     velocity = 0.0
     while True:
         gradient = yield value
@@ -32,14 +32,14 @@ def momentum_loop(value, learning_rate, momentum=0.9, weight_decay=0.0, nesterov
 
 
 def sgd_loop(value, learning_rate, weight_decay=0.0):
-    """Gradient descent on one number."""
+    """Run gradient descent on one number."""
     while True:
         gradient = yield value
         value -= learning_rate * (gradient + weight_decay * value)
 
 
 def adamw_loop(value, learning_rate, beta1=0.9, beta2=0.999, epsilon=1e-8, weight_decay=0.01):
-    """Adam with decoupled weight decay on one number."""
+    """Run Adam with decoupled weight decay on one number."""
     mean = square = count = 0
     while True:
         gradient = yield value
@@ -65,28 +65,28 @@ def adamw_loop(value, learning_rate, beta1=0.9, beta2=0.999, epsilon=1e-8, weigh
         (AdamW, adamw_loop, {"beta1": 0.5, "beta2": 0.75, "weight_decay": 0.3}),
     ],
 )
-def test_an_optimizer_equals_a_plain_loop(dtype, tolerance, optimizer, loop, options):
-    """Over ten steps each element of each parameter moves as a loop over one number does."""
+def test_optimizer_equals_a_plain_loop(dtype, tolerance, optimizer, loop, options):
+    """Ten steps, for each element of each parameter."""
     model = network([3.0, 2.0], -1.0, dtype=dtype)
     bound = optimizer(model, learning_rate=0.1, **options)
     loops = [loop(start, 0.1, **options) for start in (3.0, 2.0, -1.0)]
-    for each in loops:
-        next(each)
+    for generator in loops:
+        next(generator)
     for step in range(10):
         gradients = np.sin([step, step + 1.0, step + 2.0]).astype(dtype)
         bound([gradients[:2], gradients[2]])
-        wanted = [each.send(float(gradient)) for each, gradient in zip(loops, gradients, strict=True)]
-        assert np.concatenate([model.params[0], [model.params[1]]]) == pytest.approx(wanted, rel=tolerance, abs=tolerance)
+        expected = [generator.send(float(gradient)) for generator, gradient in zip(loops, gradients, strict=True)]
+        assert np.concatenate([model.params[0], [model.params[1]]]) == pytest.approx(expected, rel=tolerance, abs=tolerance)
         assert [leaf.dtype for leaf in model.params] == [dtype] * 2
 
 
 @pytest.mark.clause("STEP-master-weights")
 @ALL
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_updates_far_below_one_step_add_up(optimizer, dtype):
-    """A 16-bit parameter moves by the sum of updates of which none alone would move it."""
+def test_small_updates_of_16_bit_parameters_accumulate(optimizer, dtype):
+    """Each update alone is too small to change the parameter."""
     model, wide = network([1.0], dtype=dtype), network([1.0])
-    bound, twin = (optimizer(each, learning_rate=2.0**-18) for each in (model, wide))
+    bound, twin = (optimizer(network, learning_rate=2.0**-18) for network in (model, wide))
     for _ in range(640):
         bound([np.ones(1, np.float32)])
         twin([np.ones(1, np.float32)])
@@ -97,8 +97,8 @@ def test_updates_far_below_one_step_add_up(optimizer, dtype):
 
 @pytest.mark.clause("STEP-master-weights")
 @ALL
-def test_wide_parameters_need_no_master(optimizer):
-    """Only 16-bit parameters have a second weight, and moments are never 16-bit; a float64 gradient widens neither."""
+def test_only_16_bit_parameters_have_master_weights(optimizer):
+    """Moments are never 16-bit. A float64 gradient changes no dtype."""
     values = [np.ones(1, DTYPES[name]) for name in ("float16", "bfloat16", "float32", "float64")]
     state = optimizer(Network(sum, values)).state
     assert [master if master is None else master.dtype.name for master in state.master] == ["float32"] * 2 + [None] * 2
@@ -111,15 +111,15 @@ def test_wide_parameters_need_no_master(optimizer):
 
 @pytest.mark.clause("STEP-optimizer")
 @ALL
-def test_a_parameter_without_a_gradient_stays(optimizer):
-    """Where a gradient is None, the parameter, its master and its moments stay as they are; the others move."""
+def test_parameter_without_a_gradient_is_unchanged(optimizer):
+    """Its master weight and moments are unchanged too; other parameters are updated."""
     model = network([1.0], [1.0], dtype="float16")
     bound = optimizer(model, learning_rate=0.25)
     bound([np.ones(1, np.float16), np.ones(1, np.float16)])
-    before, moments = model.params[0], [moment[0] for moment in bound.state.moments]
+    param, moments = model.params[0], [moment[0] for moment in bound.state.moments]
     master, other = bound.state.master[0], model.params[1]
     bound([None, np.ones(1, np.float16)])
-    assert alike(model.params[0], before)
+    assert alike(model.params[0], param)
     assert alike(bound.state.master[0], master)
     assert same([moment[0] for moment in bound.state.moments], moments)
     assert model.params[1] < other
@@ -127,8 +127,8 @@ def test_a_parameter_without_a_gradient_stays(optimizer):
 
 @pytest.mark.clause("STEP-optimizer")
 @ALL
-def test_an_update_is_pure(optimizer):
-    """It writes to none of its arguments, moves no network, and gives the same for the same."""
+def test_update_is_pure(optimizer):
+    """It changes neither its arguments nor the network, and returns equal results for equal arguments."""
     model = network([1.0, 2.0], dtype="float16")
     bound = optimizer(model)
     gradients, state = [np.asarray([0.5, -3.0], np.float32)], bound.init(model.params)
@@ -151,38 +151,38 @@ def test_an_update_is_pure(optimizer):
     ],
     ids=["number", "list", "tuple", "function"],
 )
-def test_the_learning_rate_is_that_of_the_coming_step(optimizer, rate, expected):
-    """A number, a list that ends in its last rate, or a function of the applied steps; always an array of shape ()."""
+def test_learning_rate_is_that_of_the_next_step(optimizer, rate, expected):
+    """A number, a list whose last rate stays, or a function of the number of applied steps; an array of shape ()."""
     model = network([1.0])
     bound = optimizer(model, learning_rate=rate)
-    seen = []
+    rates = []
     for _ in range(4):
-        seen.append(bound.learning_rate)
+        rates.append(bound.learning_rate)
         bound([np.zeros(1, np.float32)])
-    assert [float(rate) for rate in seen] == [float(rate) for rate in expected]
-    assert all(alike(rate, np.asarray(float(rate), np.float32)) for rate in seen)
+    assert list(map(float, rates)) == list(map(float, expected))
+    assert all(alike(rate, np.asarray(float(rate), np.float32)) for rate in rates)
     assert optimizers.SGD(network([1.0], dtype="float64"), learning_rate=rate).learning_rate.dtype == np.float64
 
 
 @ALL
-def test_the_learning_rate_can_be_set(optimizer):
-    """A new number or schedule holds from the coming step on, at the count of applied steps, and keeps the moments."""
+def test_learning_rate_can_be_set(optimizer):
+    """A new rate applies from the next step on; a schedule continues at the number of applied steps; moments are kept."""
     model = network([1.0])
     bound = optimizer(model, learning_rate=0.5)
     bound([np.ones(1, np.float32)])
     moments = bound.state.moments
     bound.learning_rate = [1.0, 2.0, 3.0]
     assert float(bound.learning_rate) == 2
-    assert all(one is other for one, other in zip(leaves(bound.state.moments), leaves(moments), strict=True))
+    assert all(new is old for new, old in zip(leaves(bound.state.moments), leaves(moments), strict=True))
     bound.learning_rate = 0.0
-    before = model.params[0]
+    param = model.params[0]
     bound([np.ones(1, np.float32)])
-    assert alike(model.params[0], before)
+    assert alike(model.params[0], param)
 
 
 @ALL
-def test_a_flag_decides_whether_to_move(optimizer):
-    """A conditional step is the step where the flag is True; where it is False nothing changes, not even the count."""
+def test_apply_updates_only_if_the_flag_is_true(optimizer):
+    """If the flag is False, nothing changes, not even the count."""
     model, twin = network([1.0], dtype="float16"), network([1.0], dtype="float16")
     bound, free = optimizer(model, learning_rate=RATES), optimizer(twin, learning_rate=RATES)
     for finite in (True, False, True):
@@ -193,8 +193,8 @@ def test_a_flag_decides_whether_to_move(optimizer):
         assert same(bound.state, free.state)
 
 
-def test_stepping_takes_the_gradients_of_the_parameters():
-    """Both words for it move the network by what the parameters hold; one without a gradient stays."""
+def test_step_uses_the_gradients_of_the_parameters():
+    """`minimize` does the same. A parameter without a gradient is unchanged."""
     model = network([1.0], [1.0])
     bound = SGD(model, learning_rate=0.5)
     assert bound.parameters is model.parameters
@@ -204,13 +204,13 @@ def test_stepping_takes_the_gradients_of_the_parameters():
     assert [leaf.tolist() for leaf in model.params] == [[0], [1]]
 
 
-def test_wrong_constants_raise():
-    """Anything but a number is a TypeError, a number out of range a ValueError, and both name the argument."""
+def test_invalid_constants_raise():
+    """Other types raise a TypeError, numbers out of range a ValueError, and both name the argument."""
     optimizers, nan = (SGD, Momentum, AdamW), math.nan
     rows = [
-        *[(each, "learning_rate", bad, ValueError) for each in optimizers for bad in (-1.0, nan, math.inf, [])],
+        *[(optimizer, "learning_rate", bad, ValueError) for optimizer in optimizers for bad in (-1.0, nan, math.inf, [])],
         *[(SGD, "learning_rate", bad, TypeError) for bad in (None, "0.1", True, [0.1, "0.2"], np.ones(()))],
-        *[(each, "weight_decay", bad, ValueError) for each in optimizers for bad in (-1.0, nan)],
+        *[(optimizer, "weight_decay", bad, ValueError) for optimizer in optimizers for bad in (-1.0, nan)],
         *[(Momentum, "momentum", bad, ValueError) for bad in (1.0, -0.1, nan)],
         *[(AdamW, beta, bad, ValueError) for beta in ("beta1", "beta2") for bad in (1.0, -0.1, nan)],
         *[(AdamW, "epsilon", bad, ValueError) for bad in (0.0, -1.0, nan)],
@@ -222,8 +222,8 @@ def test_wrong_constants_raise():
 
 
 @ALL
-def test_wrong_arrays_raise(optimizer):
-    """A wrong gradient leaves the parameter as it was; a complex parameter raises when the optimizer is made."""
+def test_invalid_arrays_raise(optimizer):
+    """An invalid gradient leaves the parameter unchanged. A complex parameter raises when the optimizer is created."""
     model = network([1.0, 2.0])
     bound = optimizer(model)
     shapes = [(shape, partial(bound, [np.ones(shape, np.float32)]), ValueError, "shape") for shape in ((3, 2), (1,), ())]
@@ -233,8 +233,8 @@ def test_wrong_arrays_raise(optimizer):
     assert model.params[0].tolist() == [1, 2]
 
 
-def test_a_learning_rate_is_checked_when_it_is_set():
-    """The old one stays."""
+def test_invalid_learning_rate_raises_when_it_is_set():
+    """The old rate stays in effect."""
     bound = SGD(network([1.0]), learning_rate=0.5)
     with pytest.raises(ValueError, match=r"^learning_rate must be"):
         bound.learning_rate = -1.0

@@ -1,4 +1,4 @@
-"""Limits of the parsers: hostile input is a ValueError of one readable sentence, within milliseconds."""
+"""Limits of the parsers: hostile input raises a ValueError of one sentence within a second."""
 
 import io
 import json
@@ -38,8 +38,8 @@ from ampscale.simulation import from_csv, from_string, identify, simulate
 from ampscale.simulation.recordings.logs import read_log
 
 LONG = "9" * 50_000_000
-WORDS = 20_000
-SIGNS = (
+REPEATS = 20_000
+PATTERNS = (
     *("overflow ", "iteration 1/1 | ", "num_updates=1, ", "num_updates=1, b", "num_updates 1 ", "train_inner ", "inf or nan "),
     *("train_inner num_updates=1, a=b, ", "successfully loaded checkpoint from ", "oaded checkpoint ", "1", "Rank 1"),
     *("OVERFLOW! Skipping step", "[deepspeed] OVERFLOW! ", "rank=1] step=1, skipped=1 ", "Grad overflow on iteration 1 "),
@@ -67,7 +67,7 @@ def safetensors(header):
 
 
 def bomb(compression=zipfile.ZIP_DEFLATED):
-    """A file of torch whose one tensor is a gigabyte of zeros, packed into a megabyte."""
+    """Return a torch file with zeros that are compressed a thousandfold."""
     file = io.BytesIO()
     torch.save({"scale": torch.ones(())}, file)
     packed = io.BytesIO()
@@ -153,8 +153,8 @@ REJECTED = {
 }
 
 
-def soon(call):
-    """Call, and fail if it takes more than a second of processor time."""
+def within_a_second(call):
+    """Call, and fail if the call takes more than a second of CPU time."""
     started = time.thread_time()
     try:
         return call()
@@ -163,48 +163,34 @@ def soon(call):
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_hostile_input_is_rejected_soon():
-    """The message is one line, and quotes no more than an excerpt."""
+def test_hostile_input_is_rejected_within_a_second():
+    """The message is one line, and quotes only an excerpt of the input."""
     one_line = r"^(?=.{1,1500}$)"
-    assert (
-        unexpected(
-            (name, partial(soon, call), (TypeError, ValueError), f"{one_line}.*({text})")
-            for name, (call, text) in REJECTED.items()
-        )
-        == []
+    cases = (
+        (name, partial(within_a_second, call), (TypeError, ValueError), f"{one_line}.*({text})")
+        for name, (call, text) in REJECTED.items()
     )
+    assert unexpected(cases) == []
 
 
-def test_hostile_files_are_rejected_soon(tmp_path):
-    """Each names its file."""
+def test_hostile_files_are_rejected_within_a_second(tmp_path):
+    """The error contains the path."""
     for name, content in FILES.items():
         (tmp_path / name).write_bytes(content)
-    messages = dict(
-        zip(
-            FILES,
-            (
-                "nested too deep",
-                "at most",
-                "two lists of sizes",
-                "got 'xxx",
-                "without compression",
-                "multiple disks",
-                "a bytearray",
-            ),
-            strict=True,
-        )
-    )
+    messages = ["nested too deeply", "at most", "two lists of sizes", "got 'xxx", "without compression"]
+    messages += ["multiple disks", "a bytearray"]
     cases = [
-        (name, partial(soon, partial(read_file, tmp_path / name)), ValueError, f"{name} .*{messages[name]}") for name in FILES
+        (name, partial(within_a_second, partial(read_file, tmp_path / name)), ValueError, f"{name} .*{message}")
+        for name, message in zip(FILES, messages, strict=True)
     ]
     assert unexpected(cases) == []
     (tmp_path / "stored.pt").write_bytes(bomb(zipfile.ZIP_STORED))
     assert read_file(tmp_path / "stored.pt")["scale"].shape == ()
 
 
-@pytest.mark.parametrize("sign", SIGNS)
-def test_a_line_of_many_signs_takes_linear_time(sign):
-    """Of 20,000; as many in lines of their own are the measure."""
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_line_of_many_log_patterns_takes_linear_time(pattern):
+    """20,000 patterns in one line take at most ten times as long as in separate lines."""
 
     def seconds(text):
         started = time.thread_time()
@@ -212,10 +198,10 @@ def test_a_line_of_many_signs_takes_linear_time(sign):
             read_log(text)
         return time.thread_time() - started
 
-    assert seconds(sign * WORDS) < 10 * seconds((sign + "\n") * WORDS) + 0.5
+    assert seconds(pattern * REPEATS) < 10 * seconds((pattern + "\n") * REPEATS) + 0.5
 
 
-def test_a_run_of_the_most_steps_is_read():
+def test_run_of_the_most_steps_is_read():
     """The limit itself is allowed."""
     for name in ("paddle", "lightning"):
         log = read_log(STEPS[name].format(MOST_STEPS))
@@ -236,27 +222,27 @@ def test_a_run_of_the_most_steps_is_read():
         ("x" * 100_000, "File name too long|ampscale presets lists the presets"),
     ],
 )
-def test_a_hostile_rule_is_an_error_of_usage(text, message):
-    """One line of at most 1,500 characters, soon."""
+def test_hostile_rule_is_a_usage_error(text, message):
+    """The message is one line of at most 1,500 characters."""
     with pytest.raises(click.UsageError, match=f"^(?=.{{1,1500}}$).*({message})"):
-        soon(partial(read_rule, text))
+        within_a_second(partial(read_rule, text))
 
 
-def test_a_hostile_configuration_is_named(tmp_path, monkeypatch):
-    """The file, or the variable, and no more than an excerpt of what is in it."""
+def test_hostile_configuration_raises(tmp_path, monkeypatch):
+    """The error names the file or the variable, and quotes only an excerpt."""
     monkeypatch.chdir(tmp_path)
     choice._in_files.cache_clear()
     (tmp_path / "ampscale.toml").write_text("backend = " + depth(10_000))
     with pytest.raises(ValueError, match=r"ampscale\.toml must be readable TOML: the TOML is nested too deeply"):
-        soon(choice.configured)
+        within_a_second(choice.configured)
     monkeypatch.setenv("AMPSCALE_BACKEND", "x" * 100_000)
     with pytest.raises(ValueError, match=r"^(?=.{1,1500}$)AMPSCALE_BACKEND must name a backend"):
         choice.chosen()
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "pt"])
-def test_a_file_with_more_entries_than_the_limit_is_rejected(tmp_path, monkeypatch, suffix):
-    """Tensors of safetensors, and entries of torch's archive."""
+def test_file_with_too_many_entries_is_rejected(tmp_path, monkeypatch, suffix):
+    """Tensors in safetensors files, and entries in torch archives."""
     write_file(tmp_path / f"x.{suffix}", {"a": 1.0, "b": torch.ones(())})
     monkeypatch.setattr(f"ampscale.checkpoints.files.{suffix.replace('pt', 'torch')}.MOST_ENTRIES", 1)
     with pytest.raises(ValueError, match=r"must .* at most 1 (tensors|entries), got"):
@@ -264,8 +250,8 @@ def test_a_file_with_more_entries_than_the_limit_is_rejected(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("error", [OSError(22, "Invalid argument"), KeyError("scale"), RuntimeError("x" * 10**6 + "\nand more")])
-def test_what_the_loader_of_torch_raises_is_a_value_error(tmp_path, monkeypatch, error):
-    """The file was opened and read before, so that an OSError is about its content."""
+def test_errors_of_torch_load_become_value_errors(tmp_path, monkeypatch, error):
+    """The file has been read before, so an OSError concerns its content."""
 
     def load(*_, **__):
         raise error
@@ -276,8 +262,8 @@ def test_what_the_loader_of_torch_raises_is_a_value_error(tmp_path, monkeypatch,
         read_file(tmp_path / "x.pt")
 
 
-def test_a_table_with_more_rows_than_steps_is_rejected(tmp_path, monkeypatch):
-    """Its rows are counted while they are read."""
+def test_table_with_too_many_rows_is_rejected(tmp_path, monkeypatch):
+    """Rows are counted while the file is read."""
     monkeypatch.setattr("ampscale.simulation.recordings.tables.MOST_STEPS", 2)
     (tmp_path / "x.csv").write_text("finite\n1\n1\n")
     assert len(from_csv(tmp_path / "x.csv")) == 2
@@ -290,16 +276,16 @@ def test_a_table_with_more_rows_than_steps_is_rejected(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("pattern", [None, "global"])
-def test_a_log_with_more_messages_than_the_limit_is_rejected(monkeypatch, pattern):
-    """They are counted while they are found, of all projects together."""
+def test_log_with_too_many_messages_is_rejected(monkeypatch, pattern):
+    """The messages of all projects are counted together, while the log is read."""
     monkeypatch.setattr("ampscale.simulation.recordings.log_formats.MOST_MESSAGES", 2)
     assert len(read_log("global_step: 1\nglobal_step: 2\n", "paddle", pattern).observed.finite) == 2
     with pytest.raises(ValueError, match="a log must have at most 2 messages, got more"):
         read_log("global_step: 1\nglobal_step: 2\nsteps: 3 loss: global\n", "paddle", pattern)
 
 
-def test_what_could_not_be_read_is_not_written(tmp_path):
-    """The file stays as it was."""
+def test_values_that_cannot_be_read_are_not_written(tmp_path):
+    """The file is unchanged."""
     deep, circle = [], {}
     for _ in range(200):
         deep = [deep]
@@ -314,16 +300,16 @@ def test_what_could_not_be_read_is_not_written(tmp_path):
     ]
     for suffix in (".json", ".safetensors", ".pt"):
         write_file(tmp_path / f"x{suffix}", {"scale": 2.0})
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    contents = {path: path.read_bytes() for path in tmp_path.iterdir()}
     cases = [
         ((suffix, list(value)), partial(write_file, tmp_path / f"x{suffix}", value), ValueError, ".") for suffix, value in wrong
     ]
     assert unexpected(cases) == []
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == contents
 
 
 def test_values_at_the_limits_are_read():
-    """As deep, and with as many digits."""
+    """The limits of the depth and of the number of digits."""
     assert parse_json(depth(DEEPEST)) == json.loads(depth(DEEPEST))
     assert parse_json("9" * LONGEST_NUMBER) == 10**LONGEST_NUMBER - 1
     assert parse_json('{"[[": "]]\\"[", "\\ud83d\\ude00": [1.5, null]}') == {"[[": ']]"[', "\U0001f600": [1.5, None]}
@@ -331,8 +317,8 @@ def test_values_at_the_limits_are_read():
     assert parse_json(json_text({"a": torch.ones(1), "b": torch.ones(())})) == {"a": [1.0], "b": 1.0}
 
 
-def test_an_excerpt_is_the_repr_of_a_short_value():
-    """Of a long one, it is cheap."""
+def test_excerpt_of_a_short_value_is_its_repr():
+    """For a long or endless value, only the beginning is formatted."""
     for value in ([1, "two"], (1,), (), {"a": (1, b"x"), 2: None}, [], {}, True, 1.5, 10**90, "x'y", range(3)):
         assert excerpt(value, 100) == repr(value)
     endless = [1]
@@ -341,5 +327,5 @@ def test_an_excerpt_is_the_repr_of_a_short_value():
     for _ in range(1000):
         shared = [shared, shared]
     for value in (endless, shared, [0] * 10**7, "x" * 10**7, {"x" * 10**7: 1}, 10**10**6, dict.fromkeys(range(10**6))):
-        assert len(soon(partial(excerpt, value))) <= 80
-        assert len(soon(partial(excerpt, value, 5000))) <= 5000
+        assert len(within_a_second(partial(excerpt, value))) <= 80
+        assert len(within_a_second(partial(excerpt, value, 5000))) <= 5000

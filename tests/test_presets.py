@@ -1,4 +1,4 @@
-"""Presets: what they state of themselves, and what their parameters set. `presets/` compares them with their scalers."""
+"""Presets: their descriptions and parameters. `presets/` compares them with the published scalers."""
 
 import ast
 import dataclasses
@@ -15,8 +15,8 @@ EACH = pytest.mark.parametrize("preset", presets.PRESETS.values(), ids=presets.P
 
 @pytest.mark.clause("PRESETS-complete", "PRESETS-one-machine")
 @EACH
-def test_a_preset_is_constants_with_a_source(preset):
-    """Project, version, class, file and a sentence are there; it is a plain rule, equal to one made of its fields or its JSON."""
+def test_preset_is_a_rule_with_a_source(preset):
+    """It has a project, a version, a class, a file and a summary, and equals the rule that its fields or its JSON create."""
     assert getattr(presets, preset.name) is preset.rule
     assert all((preset.project, preset.version, preset.class_name, preset.source_file))
     assert preset.summary.endswith(".")
@@ -28,8 +28,8 @@ def test_a_preset_is_constants_with_a_source(preset):
 
 @pytest.mark.clause("PRESETS-own-words")
 @EACH
-def test_a_parameter_sets_what_it_is_called(preset):
-    """Each changes its own field, and a factor its reciprocal too where the scaler has but one; two set another field."""
+def test_parameter_sets_the_field_of_its_name(preset):
+    """A growth factor also sets the backoff factor if the scaler has only one factor; two parameters set another field."""
     default = dataclasses.asdict(preset.rule())
     other = {"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 7, "hysteresis": 3}
     other |= {
@@ -39,31 +39,31 @@ def test_a_parameter_sets_what_it_is_called(preset):
         "raise_at_or_below": 0.5,
         "raise_at_min_scale": False,
     }
-    meant = {("chainer", "growth_interval"): "growth_factor", ("fairseq2", "min_scale"): "raise_at_or_below"}
+    other_fields = {("chainer", "growth_interval"): "growth_factor", ("fairseq2", "min_scale"): "raise_at_or_below"}
     for name in preset.parameters:
         rule = dataclasses.asdict(preset.rule(**{name: other[name]}))
         changed = {key for key, value in rule.items() if value != default[key]}
-        along = {"backoff_factor"} - set(preset.parameters) if name == "growth_factor" else set()
-        assert changed == {meant.get((preset.name, name), name)} | along
+        implied = {"backoff_factor"} - set(preset.parameters) if name == "growth_factor" else set()
+        assert changed == {other_fields.get((preset.name, name), name)} | implied
 
 
 @pytest.mark.clause("PRESETS-complete")
-def test_presets_stand_in_the_order_of_the_page():
-    """PRESETS is the page's table of contents."""
+def test_presets_are_in_the_order_of_the_module():
+    """PRESETS is its table of contents."""
     functions = [node for node in ast.parse(inspect.getsource(presets)).body if isinstance(node, ast.FunctionDef)]
-    rules = [each.name for each in functions if ast.unparse(each.returns) == "LossScaleRule" and not each.name.startswith("_")]
+    rules = [node.name for node in functions if ast.unparse(node.returns) == "LossScaleRule" and not node.name.startswith("_")]
     assert list(presets.PRESETS) == rules
 
 
 @EACH
-def test_a_wrong_setting_raises(preset):
-    """The error names the setting; only a bound may be None, only a flag a bool, and flax's interval 0."""
-    fine = {(name, None) for name in ("min_scale", "max_scale", "raise_at_or_below")} | {("raise_at_min_scale", True)}
-    fine |= {("growth_interval", 0)} if preset.name == "flax" else set()
+def test_invalid_setting_raises(preset):
+    """The error names the setting. Bounds may be None, flags are bools, and flax accepts an interval of 0."""
+    valid = {(name, None) for name in ("min_scale", "max_scale", "raise_at_or_below")} | {("raise_at_min_scale", True)}
+    valid |= {("growth_interval", 0)} if preset.name == "flax" else set()
     cases = [
         ((name, value), partial(preset.rule, **{name: value}), (TypeError, ValueError), f"^{name} must be")
         for name in preset.parameters
         for value in (0, -1.0, float("nan"), float("inf"), "2", None, (2,), True)
-        if (name, value) not in fine
+        if (name, value) not in valid
     ]
     assert unexpected(cases) == []

@@ -1,4 +1,4 @@
-"""Recorded runs of the real frameworks come out bit for bit."""
+"""Recorded runs of the real frameworks are reproduced bit for bit."""
 
 import json
 from functools import partial
@@ -15,7 +15,7 @@ RECORDED = Path(__file__).parent / "recorded"
 
 
 def runs(framework, kind):
-    """The recorded runs of a kind, at least one."""
+    """Return the recorded runs of a class or function; there is at least one."""
     recorded = json.loads((RECORDED / f"{framework}.json").read_text())[kind]
     assert recorded
     return recorded
@@ -29,20 +29,20 @@ def arrays(vectors):
     return [array(vector) for vector in vectors]
 
 
-def all_same(got, wanted):
-    return all(alike(one, other) for one, other in zip(got, wanted, strict=True))
+def all_same(actual, expected):
+    return len(actual) == len(expected) and all(map(alike, actual, expected))
 
 
 def test_mindspore_dynamic_loss_scaler():
-    """The scale and the counter after each adjust."""
+    """The scale and the counter after each call of `adjust`."""
     for run in runs("mindspore", "DynamicLossScaler"):
         first, factor, window = run["arguments"]
         scaler = ampscale.DynamicLossScaler(float.fromhex(first), factor, window)
-        seen = []
+        observed = []
         for step in run["steps"]:
             scaler.adjust(np.asarray(step == "F"))
-            seen.append((float(scaler.scale_value), int(scaler.counter)))
-        assert seen == list(zip(floats(run["scale"]), run["counter"], strict=True))
+            observed.append((float(scaler.scale_value), int(scaler.counter)))
+        assert observed == list(zip(floats(run["scale"]), run["counter"], strict=True))
 
 
 def test_mindspore_dynamic_loss_scale_update_cell():
@@ -51,11 +51,11 @@ def test_mindspore_dynamic_loss_scale_update_cell():
         first, factor, window = run["arguments"]
         cell = ampscale.DynamicLossScaleUpdateCell(float.fromhex(first), factor, window)
         scale = np.asarray(cell.get_loss_scale(), np.float32)
-        seen = []
+        observed = []
         for step in run["steps"]:
             cell(scale, np.asarray(step == "O"))
-            seen.append((float(scale), cell.cur_iter, cell.last_overflow_iter))
-        assert seen == list(zip(floats(run["scale"]), run["cur_iter"], run["last_overflow_iter"], strict=True))
+            observed.append((float(scale), cell.cur_iter, cell.last_overflow_iter))
+        assert observed == list(zip(floats(run["scale"]), run["cur_iter"], run["last_overflow_iter"], strict=True))
 
 
 def test_mindspore_dynamic_loss_scale_manager():
@@ -63,34 +63,34 @@ def test_mindspore_dynamic_loss_scale_manager():
     for run in runs("mindspore", "DynamicLossScaleManager"):
         first, factor, window = run["arguments"]
         manager = ampscale.DynamicLossScaleManager(float.fromhex(first), factor, window)
-        seen = []
+        observed = []
         for step in run["steps"]:
             manager.update_loss_scale(step == "O")
-            seen.append(manager.get_loss_scale())
-        assert seen == floats(run["scale"])
+            observed.append(manager.get_loss_scale())
+        assert observed == floats(run["scale"])
 
 
 def test_mindspore_scale_and_unscale():
-    """Values of four dtypes times and over powers of two."""
+    """Products and quotients of four dtypes and powers of two."""
     for run in runs("mindspore", "scale and unscale"):
         scaler = ampscale.StaticLossScaler(float.fromhex(run["scale"]))
         assert alike(getattr(scaler, run["op"])(array(run["input"])), array(run["output"]))
 
 
 def test_mindspore_train_one_step_with_loss_scale_cell():
-    """Losses, overflows, scales, gradients and, where they are float32, parameters."""
+    """Losses, overflows, scales, gradients, and float32 parameters."""
     for run in runs("mindspore", "TrainOneStepWithLossScaleCell"):
         replay(run, ampscale.TrainOneStepWithLossScaleCell)
 
 
 def test_mindformers_mf_train_one_step_cell():
-    """The same, and the learning rates and norms."""
+    """In addition, the learning rates and norms."""
     for run in runs("mindformers", "MFTrainOneStepCell"):
         replay(run, partial(ampscale.MFTrainOneStepCell, **run["settings"]))
 
 
 def test_mindformers_clip():
-    """Clipped gradients, and the norm before, but for two whose squares overflow or underflow there: NORMS-magnitudes."""
+    """Clipped gradients and norms. In two runs the squares overflow or underflow in MindFormers; see NORMS-magnitudes."""
     deviating = []
     for run in runs("mindformers", "clip"):
         clipped, norm = ampscale.clip_by_global_norm(arrays(run["input"]), float.fromhex(run["max_norm"]))
@@ -104,16 +104,16 @@ def test_mindformers_clip():
 def test_paddle_grad_scaler():
     """The scale and both counts after each step; Paddle's code counts consecutive overflows."""
     for run in runs("paddle", "GradScaler"):
-        given = {**run["arguments"], "init_loss_scaling": float.fromhex(run["arguments"]["init_loss_scaling"])}
-        scaler = ampscale.GradScaler(**given, decr_count="consecutive")
+        settings = {**run["arguments"], "init_loss_scaling": float.fromhex(run["arguments"]["init_loss_scaling"])}
+        scaler = ampscale.GradScaler(**settings, decr_count="consecutive")
         optimizer = ampscale.optimizers.SGD(ampscale.Network(lambda params: params[0], [np.zeros(1, np.float32)]))
-        seen = []
+        observed = []
         for step in run["steps"]:
             optimizer.parameters[0].grad = np.asarray([1.0 if step == "F" else np.inf], np.float32)
             drive(scaler, optimizer, run["drive"])
             state = scaler.state_dict()
-            seen.append((float(state["scale"][0]), state["incr_count"], state["decr_count"]))
-        assert seen == list(zip(floats(run["scale"]), run["incr_count"], run["decr_count"], strict=True))
+            observed.append((float(state["scale"][0]), state["incr_count"], state["decr_count"]))
+        assert observed == list(zip(floats(run["scale"]), run["incr_count"], run["decr_count"], strict=True))
 
 
 def test_paddle_training():
@@ -121,8 +121,8 @@ def test_paddle_training():
     for run in runs("paddle", "training"):
         network = replayed(run)
         optimizer = optimizer_of(run, network)
-        given = {**run["scaler"], "init_loss_scaling": float.fromhex(run["scaler"]["init_loss_scaling"])}
-        scaler = ampscale.GradScaler(**given, decr_count="consecutive")
+        settings = {**run["scaler"], "init_loss_scaling": float.fromhex(run["scaler"]["init_loss_scaling"])}
+        scaler = ampscale.GradScaler(**settings, decr_count="consecutive")
         for step in run["steps"]:
             network.backward(step, seed=np.float32(1))
             drive(scaler, optimizer, run["drive"])
@@ -139,7 +139,7 @@ def drive(scaler, optimizer, how):
 
 
 def replayed(run):
-    """A network whose loss and scaled gradients are the recorded ones."""
+    """Return a network that returns the recorded loss and scaled gradients."""
 
     def loss(_params, step):
         return array(step["loss"]) if "loss" in step else np.float32(0)
@@ -151,13 +151,13 @@ def replayed(run):
 
 
 def optimizer_of(run, network):
-    made = run["optimizer"]
-    given = {} if made["momentum"] is None else {"momentum": made["momentum"]}
-    return getattr(ampscale.optimizers, made["name"])(network, made["learning_rate"], **given)
+    recorded = run["optimizer"]
+    options = {} if recorded["momentum"] is None else {"momentum": recorded["momentum"]}
+    return getattr(ampscale.optimizers, recorded["name"])(network, recorded["learning_rate"], **options)
 
 
 def scale_sense_of(run):
-    """The scale as an array, a number or an update cell: kinds are written tensor(), tensor(1,), dynamic(factor,window)."""
+    """Return the scale as an array, a number or an update cell, from "tensor()", "tensor(1,)" or "dynamic(factor,window)"."""
     kind, value = run["scale_sense"]["kind"], float.fromhex(run["scale_sense"]["value"])
     if kind.startswith("tensor"):
         return np.full((1,) if "1" in kind else (), value, np.float64 if "f64" in kind else np.float32)
@@ -168,11 +168,11 @@ def scale_sense_of(run):
 
 
 def replay(run, make):
-    """Every recorded output of every step."""
+    """Assert that every output of every step equals the recorded one."""
     network = replayed(run)
-    optimizer, reached = optimizer_of(run, network), []
+    optimizer, received = optimizer_of(run, network), []
     prepare = optimizer.prepare
-    optimizer.prepare = lambda gradients: reached.append(gradients) or prepare(gradients)
+    optimizer.prepare = lambda gradients: received.append(gradients) or prepare(gradients)
     cell = make(network, optimizer, scale_sense=scale_sense_of(run))
     for step in run["steps"]:
         out = cell(step)
@@ -180,7 +180,7 @@ def replay(run, make):
         assert bool(out.overflow) == step["overflow"]
         assert alike(out.loss_scale, array(step["scale"]))
         if step["unscaled"] is not None:
-            assert all_same(reached[-1], arrays(step["unscaled"]))
+            assert all_same(received[-1], arrays(step["unscaled"]))
         if step["parameters"] is not None:
             assert all_same(network.params, arrays(step["parameters"]))
         if "learning_rate" in step:

@@ -28,37 +28,37 @@ READS = {
 
 
 def of(dtype, *values):
-    """An array of shape (number of values,)."""
+    """Return a 1-d array of *values*."""
     return xp.asarray(values, dtype=dtype)
 
 
 def read(how):
-    """Reads an array that can be read in this way."""
+    """Read an array that supports this kind of read."""
     return READS[how](xp.asarray([1] if how == "__iter__" else 1, dtype=xp.int32))
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
-def test_one_dtype_computes_as_numpy_does(operation):
-    """In that dtype, and without warnings of infinities."""
+def test_operations_on_one_dtype_equal_numpy(operation):
+    """The result has that dtype, and infinities cause no warnings."""
     for dtype in FLOATS:
         left, right = of(dtype, 1.5, -3, 0, 6e4), of(dtype, 3, -3, 0, 6e4)
         with np.errstate(all="ignore"):
-            wanted = operation(xp.peek(left), xp.peek(right))
-        assert alike(xp.peek(operation(left, right)), wanted)
-        assert wanted.dtype == (bool if operation in COMPARISONS else dtype)
+            expected = operation(xp.peek(left), xp.peek(right))
+        assert alike(xp.peek(operation(left, right)), expected)
+        assert expected.dtype == (bool if operation in COMPARISONS else dtype)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
-def test_nothing_is_promoted(operation):
-    """Two dtypes raise, also where no bit would be lost; so do numbers, NumPy scalars and NumPy arrays on either side."""
+def test_operations_on_two_types_raise(operation):
+    """Two dtypes, and numbers, NumPy scalars and NumPy arrays on either side."""
     pairs = [(of(one, 1), of(other, 1), "one dtype") for one, other in itertools.permutations(FLOATS, 2)]
     for number in (2, 2.0, 2j, True, np.float32(2), np.float64(2), np.ones(1, np.float32)):
         pairs += [pair for dtype in FLOATS for pair in ((of(dtype, 1), number, ""), (number, of(dtype, 1), ""))]
     assert unexpected((pair[:2], partial(operation, *pair[:2]), TypeError, pair[2]) for pair in pairs) == []
 
 
-def test_functions_promote_nothing():
-    """Choosing, stacking and writing take arrays of one dtype, and no bool as a condition; integers become no floats."""
+def test_functions_reject_two_dtypes():
+    """Selection, stacking and assignment; a condition must be an array, and integers are not converted to floats."""
     calls = [
         lambda one, other: xp.where(of(xp.bool, True), one, other),
         lambda one, other: xp.stack([one, other]),
@@ -85,30 +85,30 @@ def test_functions_promote_nothing():
 
 def test_a_host_read_raises_unless_it_is_counted():
     """Each read names itself; inside the context it works and is recorded, and afterwards it raises again."""
-    refused = [(how, partial(read, how), xp.HostReadError, how) for how in READS]
-    assert unexpected(refused) == []
+    rejected = [(how, partial(read, how), xp.HostReadError, how) for how in READS]
+    assert unexpected(rejected) == []
     with xp.counting_reads() as reads:
         for how in READS:
             read(how)
             read(how)
     assert reads == [how for how in READS for _ in range(2)]
-    assert unexpected(refused) == []
+    assert unexpected(rejected) == []
 
 
-def test_hidden_reads_raise():
-    """An array as a value to fill with, as an index, in a list or searched for would be read by some library."""
+def test_implicit_reads_raise():
+    """Some libraries read an array that is a fill value, an index, an element of a list or the operand of `in`."""
     array = xp.asarray(1.0, dtype=xp.float32)
-    looks = {
+    reads = {
         "fill": lambda: xp.full_like(of(xp.float32, 1, 2), array),
         "index": lambda: of(xp.float32, 1, 2)[xp.astype(array, xp.int32)],
         "list": lambda: xp.asarray([array, array]),
         "contains": lambda: 1.0 in xp.reshape(array, (1,)),
     }
-    assert unexpected((name, look, xp.HostReadError, "") for name, look in looks.items()) == []
+    assert unexpected((name, read, xp.HostReadError, "") for name, read in reads.items()) == []
 
 
-def test_only_the_formats_are_beyond_the_standard():
-    """Each name that it offers is one of the standard's, except two dtypes and the means to count reads and to peek."""
+def test_only_16_bit_formats_extend_the_standard():
+    """All names are in the standard, except two dtypes and the functions that count and bypass reads."""
     offered = {name for name in vars(xp) if not name.startswith("_")}
     own = {"float16", "bfloat16", "Array", "HostReadError", "counting_reads", "peek"}
     imported = {"sys", "np", "ml_dtypes", "contextmanager", "ContextVar"}

@@ -1,7 +1,7 @@
 """
-What runs on a device reads nothing on the host: counted, on each library whose reads can be counted.
+Functions of the core copy no array to the host: the copies are counted, on each library that allows it.
 
-On strict16, for which there is no backend of its own, the public verbs are the definitions of the core.
+strict16 has no backend of its own, so the public functions use the reference definitions of the core there.
 """
 
 import numpy as np
@@ -30,15 +30,15 @@ RULES = [
 
 
 def gradients(library):
-    """One array of each format, of shapes () and (3,), and none."""
+    """Return arrays of each format, of shapes () and (3,), and None."""
     return {name: [library.array(3.0, name), library.array([1.0, np.inf, -0.0], name), None] for name in DTYPES}
 
 
 @pytest.mark.clause("MACHINE-pure")
 @COUNTED
 @pytest.mark.parametrize("rule", RULES, ids=["bounded", "wide"])
-def test_a_machine_reads_nothing(library, rule):
-    """From its first state, through growths and backoffs."""
+def test_rule_copies_nothing_to_the_host(library, rule):
+    """From the initial state, through growths and backoffs."""
     flags = [library.array(finite, "bool") for finite in (True, True, False, False)]
     like = library.array(0)
     with library.count_reads() as reads:
@@ -50,8 +50,8 @@ def test_a_machine_reads_nothing(library, rule):
 
 @pytest.mark.clause("OVERFLOW-no-host-sync", "NORMS-fused", "NORMS-clip")
 @COUNTED
-def test_gradients_are_not_read(library):
-    """Of gradients in every format, with an infinity among them: widened, measured or clipped."""
+def test_unscaling_checking_and_clipping_copy_nothing_to_the_host(library):
+    """The gradients have every format, and one is infinite."""
     tree, scale = gradients(library), library.array(8)
     with library.count_reads() as reads:
         _, finite = ampscale.unscale_and_check(tree, scale, dtype="float32")
@@ -63,8 +63,8 @@ def test_gradients_are_not_read(library):
 
 @pytest.mark.clause("STEP-two-modes")
 @COUNTED
-def test_a_whole_step_reads_nothing(library):
-    """With a functional optimizer, a schedule and clipping, on parameters of two formats: applied steps and a skipped one."""
+def test_training_step_copies_nothing_to_the_host(library):
+    """Two applied steps and a skipped one, with a learning rate schedule and clipping, on parameters of two formats."""
     model, rule = network([library.array([1.0, -2.0], "float16"), library.array(0.5)]), LossScaleRule(8.0, growth_interval=1)
     optimizer = AdamW(model, learning_rate=[0.5, 0.25])
     steps = [[library.array([1.0, second], "float16"), library.array(3.0)] for second in (2.0, np.inf, 2.0)]

@@ -15,10 +15,10 @@ SMALL = {"init_scale": 8.0, "growth_interval": 2}
 
 
 def scales(library, rule, steps, **changed):
-    """The scales that a rule passes through, beginning with its first state, of which some fields can be changed."""
-    first = rule.init(like=library.array(0))
+    """Return the scales of a run ("+" is a finite step); *changed* replaces fields of the initial state."""
+    initial = rule.init(like=library.array(0))
     dtypes = {"scale": "float32", "good_steps": "int32", "bad_steps": "int32"}
-    states = [first._replace(**{name: library.array(value, dtypes[name]) for name, value in changed.items()})]
+    states = [initial._replace(**{name: library.array(value, dtypes[name]) for name, value in changed.items()})]
     for step in steps:
         states.append(rule.update(states[-1], library.array(step == "+", "bool")))
     return [float(library.to_numpy(state.scale)) for state in states]
@@ -26,8 +26,8 @@ def scales(library, rule, steps, **changed):
 
 @pytest.mark.clause("MACHINE-state")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_first_state_has_the_initial_values(library, dtype):
-    """The initial scale in the rule's dtype, the offset and zero in int32, all of shape (); two axes have an array each."""
+def test_initial_state_has_the_documented_values(library, dtype):
+    """Scales have the rule's dtype, counts are int32, and all have shape (). Two constants add an array each."""
     like = library.array([1, 1, 1])
     state = LossScaleRule(init_scale=4.0, initial_good_steps=-1, overflow_tolerance=0.5, delayed_update=True, dtype=dtype).init(
         like=like
@@ -41,26 +41,26 @@ def test_a_first_state_has_the_initial_values(library, dtype):
 
 
 @pytest.mark.clause("MACHINE-state")
-def test_a_state_stays_on_the_device_of_the_given_array():
-    """So do the arrays after a step; by default they are NumPy's."""
+def test_state_is_on_the_device_of_the_given_array():
+    """So is the state after a step. By default the arrays are NumPy's."""
     device, rule = array_api_strict.Device("device1"), LossScaleRule(min_scale=1.0, max_scale=2.0**20)
     state = rule.init(like=array_api_strict.ones(3, device=device))
-    after = rule.update(state, array_api_strict.asarray(False, device=device))
-    assert {array.device for array in (*state[:3], *after[:3])} == {device}
-    assert isinstance(after, LossScaleState)
+    new_state = rule.update(state, array_api_strict.asarray(False, device=device))
+    assert {array.device for array in (*state[:3], *new_state[:3])} == {device}
+    assert isinstance(new_state, LossScaleState)
     assert [type(array) for array in LossScaleRule().init()[:3]] == [np.ndarray] * 3
 
 
 @pytest.mark.clause("MACHINE-defaults")
-def test_a_rule_has_the_fields_defaults():
-    """The constants on which torch, Paddle and Apex agree."""
+def test_default_rule_has_the_constants_of_torch():
+    """Paddle and Apex agree with torch."""
     agreed = (2.0**16, 2.0, 0.5, 2000, 1, None, None, ("finite", "backoff"), False, True, 0, "float32")
     assert astuple(LossScaleRule()) == (*agreed, False, None, False, None, False, None, False)
 
 
 @pytest.mark.clause("MACHINE-growth-window", "MACHINE-at-least", "MACHINE-min-scale", "MACHINE-max-scale")
-def test_a_restored_state_goes_on(library):
-    """A count past its threshold acts at once; a scale beyond a bound stays until a backoff or a growth brings it there."""
+def test_restored_state_continues(library):
+    """A count above its threshold takes effect at once; a scale beyond a bound stays until a backoff or a growth clamps it."""
     rows = [
         (SMALL, "+++-++", [8, 8, 16, 16, 8, 8, 16]),
         (SMALL, "+", [8, 16], {"good_steps": 7}),
@@ -71,27 +71,27 @@ def test_a_restored_state_goes_on(library):
         ({**SMALL, "max_scale": 20.0}, "+", [64, 64], {"scale": 64}),
         ({**SMALL, "max_scale": 20.0}, "-", [64, 32], {"scale": 64}),
     ]
-    seen = [scales(library, LossScaleRule(**fields), steps, **dict(*changed)) for fields, steps, _, *changed in rows]
-    assert [(row, got) for row, got in zip(rows, seen, strict=True) if got != row[2]] == []
+    for fields, steps, expected, *changed in rows:
+        assert scales(library, LossScaleRule(**fields), steps, **dict(*changed)) == expected, (fields, steps)
 
 
 @pytest.mark.clause("MACHINE-static")
 @pytest.mark.parametrize("init", [1.0, 3.7])
-def test_factors_of_1_keep_the_scale(library, init):
-    """Neither finite steps nor overflows change it."""
+def test_factors_of_1_never_change_the_scale(library, init):
+    """A scale that float32 rounds is included."""
     rule = LossScaleRule(init_scale=init, growth_factor=1, backoff_factor=1, growth_interval=1)
     assert set(scales(library, rule, "+-" * 10)) == {float(np.float32(init))}
     assert presets.static(init).growth_factor == presets.static(init).backoff_factor == 1
 
 
 @pytest.mark.clause("MACHINE-settles")
-@pytest.mark.parametrize("ceiling", [2.0**20, 3.0e6, 1.0])
-def test_the_scale_settles_under_a_ceiling(ceiling):
-    """Where every step above a ceiling overflows, the scale climbs or falls to it and stays within one growth."""
+@pytest.mark.parametrize("limit", [2.0**20, 3.0e6, 1.0])
+def test_scale_settles_below_the_largest_finite_scale(limit):
+    """If every scale above a limit overflows, the scale reaches the limit and stays within a factor of two of it."""
     rule = LossScaleRule(growth_interval=3)
-    state, seen = rule.init(), []
+    state, observed = rule.init(), []
     for _ in range(200):
-        seen.append(float(state.scale))
-        state = rule.update(state, seen[-1] <= ceiling)
-    assert ceiling / 2 < max(scale for scale in seen[100:] if scale <= ceiling)
-    assert all(ceiling / 2 < scale <= ceiling * 2 for scale in seen[100:])
+        observed.append(float(state.scale))
+        state = rule.update(state, observed[-1] <= limit)
+    assert limit / 2 < max(scale for scale in observed[100:] if scale <= limit)
+    assert all(limit / 2 < scale <= limit * 2 for scale in observed[100:])

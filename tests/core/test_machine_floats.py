@@ -1,4 +1,4 @@
-"""State machine on Python numbers: bit for bit the definition, for Python's numbers and NumPy's arrays of shape ()."""
+"""State machine on Python numbers equals the reference bit for bit, for Python numbers and NumPy arrays of shape ()."""
 
 import pickle
 
@@ -15,43 +15,43 @@ from ampscale.core import machine
 EVERY_FIELD = LossScaleRule(overflow_tolerance=0.5, reset_bad_steps_on=("backoff",), delayed_update=True)
 
 
-def by_definition(rule, steps):
-    """All states on the way, as NumPy's arrays, and whether each step stops."""
-    states, stops = [rule.init()], []
+def reference_run(rule, steps):
+    """Return the states before and after each step, as NumPy arrays, and the result of `would_raise` for each step."""
+    states, raises = [rule.init()], []
     for finite in steps:
-        state, stopped = machine.transition(rule, states[-1], finite)
-        stops.append(stopped.item())
+        state, would_raise = machine.transition(rule, states[-1], finite)
+        raises.append(would_raise.item())
         states.append(state)
-    return states, stops
+    return states, raises
 
 
 def numbers(state):
-    """A state of arrays as Python numbers."""
+    """Convert a state of arrays to Python numbers."""
     return tuple(None if value is None else value.item() for value in state)
 
 
 def assert_same(rule, steps):
-    """Both kinds of states go the way of the definition."""
-    wanted, stops = by_definition(rule, steps)
+    """Assert that states of Python numbers and of arrays change as in the reference."""
+    states, raises = reference_run(rule, steps)
     plain, arrays = rule.init(like=1.0), rule.init()
-    for finite, stop, before, after in zip(steps, stops, wanted, wanted[1:], strict=False):
-        assert tuple(plain) == numbers(before)
-        assert rule.would_raise(plain, finite) is stop
+    for finite, would_raise, old, new in zip(steps, raises, states, states[1:], strict=False):
+        assert tuple(plain) == numbers(old)
+        assert rule.would_raise(plain, finite) is would_raise
         plain, arrays = rule.update(plain, finite), rule.update(arrays, finite)
-        assert same(list(arrays), list(after))
-        assert tuple(plain) == numbers(after)
+        assert same(list(arrays), list(new))
+        assert tuple(plain) == numbers(new)
 
 
 @pytest.mark.clause("MACHINE-numbers", "MACHINE-pure")
 @given(rules(), st.lists(st.booleans(), max_size=20))
-def test_any_rule_equals_the_definition(rule, steps):
-    """Over all axes, in both dtypes, from subnormal scales to infinite ones: values, types and stops."""
+def test_any_rule_equals_the_reference(rule, steps):
+    """Rules have any constants and either dtype; scales range from subnormal to infinite."""
     assert_same(rule, steps)
 
 
 @pytest.mark.clause("MACHINE-numbers")
-def test_every_preset_equals_the_definition():
-    """Over growths, a run of overflows down to each preset's floor, and stops."""
+def test_every_preset_equals_the_reference():
+    """The run contains growths, and enough overflows to reach each preset's lower bound."""
     for preset in presets.PRESETS.values():
         short = {"growth_interval": 3} if "growth_interval" in preset.parameters else {}
         assert_same(preset.rule(**short), [True] * 7 + [False] * 30 + [True] * 5 + [False, True] * 4)
@@ -59,20 +59,20 @@ def test_every_preset_equals_the_definition():
 
 @pytest.mark.clause("MACHINE-numbers")
 @pytest.mark.parametrize("rule", [LossScaleRule(), EVERY_FIELD, LossScaleRule(dtype="float64")], ids=["plain", "all", "float64"])
-def test_a_state_of_numbers_stays_one(rule):
-    """Floats, ints, and None where the rule does not use a field; also after a step, which leaves its argument unchanged."""
+def test_state_of_numbers_stays_a_state_of_numbers(rule):
+    """Fields that the rule does not use are None, also after a step, which leaves its argument unchanged."""
     state = rule.init(like=0.0)
-    before = tuple(state)
-    after = rule.update(state, np.True_)
-    assert tuple(state) == before
-    for each in (state, after):
-        assert isinstance(each, machine.LossScaleState)
-        assert [type(value) for value in each[:3]] == [float, int, int]
-        assert [type(value) for value in each[3:]] == ([type(None)] * 2 if rule.overflow_tolerance is None else [int, float])
+    values = tuple(state)
+    new_state = rule.update(state, np.True_)
+    assert tuple(state) == values
+    for result in (state, new_state):
+        assert isinstance(result, machine.LossScaleState)
+        assert [type(value) for value in result[:3]] == [float, int, int]
+        assert [type(value) for value in result[3:]] == ([type(None)] * 2 if rule.overflow_tolerance is None else [int, float])
 
 
-def test_a_flag_may_be_numpys():
-    """A scalar and an array of shape () count like a bool, and the new state shares no memory with the old one."""
+def test_numpy_flags_are_accepted():
+    """A NumPy scalar and an array of shape () equal a Python bool. The new state shares no memory with the old one."""
     rule = LossScaleRule(init_scale=8.0)
     for flag in (np.False_, np.asarray(False), False):
         state = rule.init()
@@ -83,8 +83,8 @@ def test_a_flag_may_be_numpys():
 
 
 @pytest.mark.clause("MACHINE-numbers")
-def test_another_flag_beside_numbers_raises():
-    """Python and NumPy bools of shape () are the only flags."""
+def test_invalid_flag_for_a_state_of_numbers_raises():
+    """Only Python and NumPy bools of shape () are valid."""
     rule, message = LossScaleRule(), "finite must be a bool for a state of Python numbers, got"
     cases = [
         (flag, lambda method=method, flag=flag: method(rule.init(like=1.0), flag), TypeError, message)
@@ -94,8 +94,8 @@ def test_another_flag_beside_numbers_raises():
     assert unexpected(cases) == []
 
 
-def test_scalars_batches_and_other_dtypes_follow_the_definition():
-    """States that the quick path does not take: NumPy's scalars, arrays of a shape, and float64 under a rule of float32."""
+def test_scalars_batches_and_other_dtypes_use_the_reference():
+    """NumPy scalars, batches, and float64 states of a float32 rule do not use the arithmetic on Python numbers."""
     rule = LossScaleRule(init_scale=8.0, growth_factor=1.1, growth_interval=1)
     scalars = machine.LossScaleState(np.float32(8), np.int32(0), np.int32(0))
     batch = machine.LossScaleState(np.full(2, 8, "f4"), np.zeros(2, "i4"), np.zeros(2, "i4"))
@@ -106,7 +106,7 @@ def test_scalars_batches_and_other_dtypes_follow_the_definition():
 
 
 def test_a_rule_can_be_pickled_after_a_step():
-    """The prepared step, a closure, is not part of the copy, and the copy makes its own."""
+    """The copy does not contain the prepared step, which is a closure, and creates its own."""
     rule = LossScaleRule(growth_interval=1)
     after = rule.update(rule.init(like=1.0), True)
     copy = pickle.loads(pickle.dumps(rule))

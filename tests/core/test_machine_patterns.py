@@ -1,4 +1,4 @@
-"""State machine against a loop in Python's control flow, and properties that hold for all patterns of overflows."""
+"""State machine compared with a loop in plain Python, and properties that hold for all overflow traces."""
 
 import operator
 from functools import cache, partial
@@ -15,54 +15,56 @@ from ampscale.core.rule_constants import EVENTS
 from ampscale.core.trees import leaves, map_leaves
 
 STEPS = 10
-PATTERNS = (np.arange(2**STEPS)[:, None] >> np.arange(STEPS)[::-1]) & 1 == 0  # one row a pattern; True is a finite step
+PATTERNS = (np.arange(2**STEPS)[:, None] >> np.arange(STEPS)[::-1]) & 1 == 0  # one row for each trace; True is a finite step
 TOP, BOTTOM = 2.0**126, 2.0**-145
 
 RULES = {
     "default": LossScaleRule(growth_interval=3),
     "every-step": LossScaleRule(growth_interval=1, init_scale=TOP),
-    "unguarded": LossScaleRule(growth_interval=1, init_scale=TOP, skip_infinite_growth=False),
-    "down-to-nothing": LossScaleRule(growth_interval=4, init_scale=BOTTOM),
-    "floor": LossScaleRule(growth_interval=2, init_scale=5.0, min_scale=1.0),
-    "cap": LossScaleRule(growth_interval=2, init_scale=5.0, max_scale=16.0),
+    "infinite": LossScaleRule(growth_interval=1, init_scale=TOP, skip_infinite_growth=False),
+    "subnormal": LossScaleRule(growth_interval=4, init_scale=BOTTOM),
+    "min-scale": LossScaleRule(growth_interval=2, init_scale=5.0, min_scale=1.0),
+    "max-scale": LossScaleRule(growth_interval=2, init_scale=5.0, max_scale=16.0),
     "bounds": LossScaleRule(growth_interval=2, init_scale=5.0, min_scale=3.0, max_scale=7.0, hysteresis=2),
-    "unguarded-cap": LossScaleRule(growth_interval=1, init_scale=TOP, max_scale=1.5 * TOP, skip_infinite_growth=False),
-    "guarded-cap": LossScaleRule(growth_interval=2, init_scale=2 * TOP, max_scale=3 * TOP),
+    "infinite-max-scale": LossScaleRule(growth_interval=1, init_scale=TOP, max_scale=1.5 * TOP, skip_infinite_growth=False),
+    "skipped-max-scale": LossScaleRule(growth_interval=2, init_scale=2 * TOP, max_scale=3 * TOP),
     "offset": LossScaleRule(growth_interval=3, initial_good_steps=-1, hysteresis=2),
     "divides": LossScaleRule(growth_interval=2, growth_factor=3, backoff_factor=1 / 3, divide_on_backoff=True, init_scale=10.0),
     "multiplies": LossScaleRule(growth_interval=2, growth_factor=3, backoff_factor=1 / 3, init_scale=10.0),
     "odd": LossScaleRule(growth_interval=2, growth_factor=1.1, backoff_factor=0.7, hysteresis=3, min_scale=1.0, init_scale=3.0),
-    "wide": LossScaleRule(growth_interval=2, growth_factor=1.1, backoff_factor=0.7, init_scale=3.0, float64_factor=True),
-    "wide-divides": LossScaleRule(
+    "float64-factor": LossScaleRule(
+        growth_interval=2, growth_factor=1.1, backoff_factor=0.7, init_scale=3.0, float64_factor=True
+    ),
+    "float64-factor-divides": LossScaleRule(
         growth_interval=2, growth_factor=3, backoff_factor=0.3, divide_on_backoff=True, init_scale=10.0, float64_factor=True
     ),
-    "delayed_update": LossScaleRule(growth_interval=2, delayed_update=True, init_scale=10.0, backoff_factor=0.7),
-    "lag-at-floor": LossScaleRule(
+    "delayed-update": LossScaleRule(growth_interval=2, delayed_update=True, init_scale=10.0, backoff_factor=0.7),
+    "delayed-at-min-scale": LossScaleRule(
         growth_interval=3, delayed_update=True, init_scale=4.0, min_scale=1.0, hysteresis=2, raise_at_min_scale=True
     ),
-    "block_at_bounds": LossScaleRule(
+    "block-at-bounds": LossScaleRule(
         growth_interval=2, growth_factor=3, block_at_bounds=True, init_scale=5.0, min_scale=3.0, max_scale=7.0
     ),
-    "gate-above": LossScaleRule(
+    "blocked-above": LossScaleRule(
         growth_interval=1, block_at_bounds=True, init_scale=5.0, max_scale=7.0, hysteresis=2, reset_bad_steps_on=("growth",)
     ),
-    "gate-below": LossScaleRule(growth_interval=3, block_at_bounds=True, init_scale=5.0, min_scale=3.0, initial_good_steps=-2),
-    "overflow_tolerance": LossScaleRule(growth_interval=3, overflow_tolerance=0.25, reset_bad_steps_on=("backoff",)),
-    "rate-and-growth": LossScaleRule(growth_interval=2, overflow_tolerance=0.5, reset_bad_steps_on=("growth", "backoff")),
-    "rate-above-1": LossScaleRule(growth_interval=2, overflow_tolerance=1.5, reset_bad_steps_on=("backoff",)),
-    "stop-at-floor": LossScaleRule(
+    "blocked-below": LossScaleRule(growth_interval=3, block_at_bounds=True, init_scale=5.0, min_scale=3.0, initial_good_steps=-2),
+    "overflow-tolerance": LossScaleRule(growth_interval=3, overflow_tolerance=0.25, reset_bad_steps_on=("backoff",)),
+    "tolerance-and-growth": LossScaleRule(growth_interval=2, overflow_tolerance=0.5, reset_bad_steps_on=("growth", "backoff")),
+    "tolerance-above-1": LossScaleRule(growth_interval=2, overflow_tolerance=1.5, reset_bad_steps_on=("backoff",)),
+    "raise-at-min-scale": LossScaleRule(
         growth_interval=4, hysteresis=2, reset_bad_steps_on=("growth",), init_scale=4.0, min_scale=1.0, raise_at_min_scale=True
     ),
-    "stop-below": LossScaleRule(growth_interval=4, init_scale=4.0, raise_at_or_below=0.5),
-    "stop-below-and-patience": LossScaleRule(growth_interval=4, init_scale=4.0, raise_at_or_below=4.0, hysteresis=2),
-    "first-growth": LossScaleRule(
+    "raise-at-or-below": LossScaleRule(growth_interval=4, init_scale=4.0, raise_at_or_below=0.5),
+    "raise-and-hysteresis": LossScaleRule(growth_interval=4, init_scale=4.0, raise_at_or_below=4.0, hysteresis=2),
+    "warmup": LossScaleRule(
         growth_interval=1, growth_factor=1.1, warmup_growth_factor=2.0, reset_bad_steps_on=(), init_scale=3.0
     ),
-    "first-growth-again": LossScaleRule(
+    "warmup-again": LossScaleRule(
         growth_interval=2, growth_factor=1.1, warmup_growth_factor=3.0, hysteresis=2, reset_bad_steps_on=("finite",)
     ),
     **{
-        f"refill-{'-'.join(names) or 'never'}-{interval}": LossScaleRule(
+        f"reset-{'-'.join(names) or 'never'}-{interval}": LossScaleRule(
             growth_interval=interval, hysteresis=2, reset_bad_steps_on=names
         )
         for interval in (1, 3)
@@ -70,17 +72,17 @@ RULES = {
     },
 }
 DTYPES = np.array(["float32", "int32", "int32", "int32", "float32"])
-SUBNORMAL = {"down-to-nothing"}  # where the library's treatment of subnormals shows
+SUBNORMAL = {"subnormal"}  # rules whose scales depend on how a library treats subnormal numbers
 
 
-def stepped(rule, as_computed, before, finite):
+def stepped(rule, as_computed, old_state, finite):
     """
-    The state after a step, by a function that knows nothing of arrays except how the library treats subnormals.
+    Return the state after a step, computed on Python numbers; *as_computed* flushes subnormal numbers as the library does.
 
-    Five numbers: the scale in force, the two counts, the steps since the last event and the scale that moves.
+    A state is five numbers: scale, good_steps, bad_steps, window_steps and pending_scale.
     """
-    _, good, bad, steps, scale = before
-    last = scale
+    _, good, bad, steps, scale = old_state
+    old_scale = scale
     steps += 1
     if finite:
         factor = rule.warmup_growth_factor if rule.warmup_growth_factor and not bad else rule.growth_factor
@@ -93,72 +95,73 @@ def stepped(rule, as_computed, before, finite):
     else:
         bad += 1
         due = bad >= rule.hysteresis if rule.overflow_tolerance is None else bad / steps >= rule.overflow_tolerance
-        forbidden = due and rule.block_at_bounds and scale <= (rule.min_scale or 0)
-        good = good if forbidden else rule.initial_good_steps
-        stopped = due and rule.raise_at_min_scale and scale == rule.min_scale
+        blocked = due and rule.block_at_bounds and scale <= (rule.min_scale or 0)
+        good = good if blocked else rule.initial_good_steps
+        raises = due and rule.raise_at_min_scale and scale == rule.min_scale
         if due:
             steps, bad = 0, 0 if "backoff" in rule.reset_bad_steps_on else rule.hysteresis
-            scale = scale if forbidden else backed_off(rule, scale, as_computed)
-        if stopped or (rule.raise_at_or_below and scale <= rule.raise_at_or_below):
-            return before
-    return (last if rule.delayed_update else scale), good, bad, steps, scale
+            scale = scale if blocked else backed_off(rule, scale, as_computed)
+        if raises or (rule.raise_at_or_below and scale <= rule.raise_at_or_below):
+            return old_state
+    return (old_scale if rule.delayed_update else scale), good, bad, steps, scale
 
 
 def grown(rule, scale, factor, as_computed):
-    """A float32 after a growth: guarded first, and capped last."""
-    larger = moved(operator.mul, rule, scale, factor, as_computed)
+    """Return the float32 scale after a growth: infinite growth is skipped before `max_scale` is applied."""
+    larger = scaled(operator.mul, rule, scale, factor, as_computed)
     if larger == np.inf and rule.skip_infinite_growth:
         larger = scale
     return larger if rule.max_scale is None or rule.block_at_bounds else min(larger, np.float32(rule.max_scale))
 
 
 def backed_off(rule, scale, as_computed):
-    """A float32 after a backoff, at the floor or above it."""
+    """Return the float32 scale after a backoff."""
     if rule.divide_on_backoff:
-        smaller = moved(operator.truediv, rule, scale, 1 / rule.backoff_factor, as_computed)
+        smaller = scaled(operator.truediv, rule, scale, 1 / rule.backoff_factor, as_computed)
     else:
-        smaller = moved(operator.mul, rule, scale, rule.backoff_factor, as_computed)
+        smaller = scaled(operator.mul, rule, scale, rule.backoff_factor, as_computed)
     return smaller if rule.min_scale is None or rule.block_at_bounds else max(smaller, np.float32(rule.min_scale))
 
 
-def moved(operation, rule, scale, factor, as_computed):
-    """A float32 after one operation: computed in it, or in float64 and then rounded to it."""
+def scaled(operation, rule, scale, factor, as_computed):
+    """Apply one operation in float32, or in float64 and then round to float32."""
     of = np.float64 if rule.float64_factor else np.float32
     return np.float32(as_computed(operation(as_computed(of(scale)), of(factor))))
 
 
 def batch(rule, size, library):
-    """A batch of first states, each array of shape (size,)."""
+    """Return a batch of initial states, each array of shape (size,)."""
     return library.from_numpy(map_leaves(lambda array: np.full(size, array), rule.init()))
 
 
 @cache
 def looped(name, library):
-    """The states of the loop after each step of all patterns: float64 arrays of shape (pattern, field)."""
+    """Return the states of the loop after each step of all traces: float64 arrays of shape (traces, fields)."""
     rule = RULES[name]
-    first = np.float32(rule.init_scale)
-    nodes, levels = [(first, rule.initial_good_steps, 0, 0, first)], []
+    scale = np.float32(rule.init_scale)
+    nodes, levels = [(scale, rule.initial_good_steps, 0, 0, scale)], []
     with np.errstate(over="ignore", under="ignore"):
-        for step in range(1, STEPS + 1):  # patterns with a common beginning share its states
-            after = partial(stepped, rule, library.as_computed)
-            nodes = [after(node, finite) for node in nodes for finite in (True, False)]
+        for step in range(1, STEPS + 1):  # traces with a common prefix share its states
+            step_from = partial(stepped, rule, library.as_computed)
+            nodes = [step_from(node, finite) for node in nodes for finite in (True, False)]
             levels.append(np.repeat(np.asarray(nodes, np.float64), 2 ** (STEPS - step), axis=0))
     return levels
 
 
 def follows(library, name):
-    """Return True if a batch of states, one for each pattern, passes through the states of the loop, bit for bit."""
+    """Return True if a batch of states, one for each trace, equals the states of the loop after every step, bit for bit."""
     rule = RULES[name]
-    wanted = looped(name, library if name in SUBNORMAL and library.flushes_subnormals else load("numpy"))
+    levels = looped(name, library if name in SUBNORMAL and library.flushes_subnormals else load("numpy"))
     state = batch(rule, 2**STEPS, library)
-    for finite, expected in zip(PATTERNS.T, wanted, strict=True):
+    for finite, expected in zip(PATTERNS.T, levels, strict=True):
         state = rule.update(state, library.array(finite, "bool"))
-        found = library.to_numpy(state)
-        seen = [number for number, array in enumerate(found) if array is not None]
-        values = np.stack([found[number] for number in seen], axis=1, dtype=np.float64)
-        if [found[number].dtype for number in seen] != DTYPES[seen].tolist() or not np.array_equal(values, expected[:, seen]):
+        arrays = library.to_numpy(state)
+        present = [index for index, array in enumerate(arrays) if array is not None]
+        values = np.stack([arrays[index] for index in present], axis=1, dtype=np.float64)
+        dtypes = [arrays[index].dtype for index in present]
+        if dtypes != DTYPES[present].tolist() or not np.array_equal(values, expected[:, present]):
             return False
-    return seen == [0, 1, 2] + [3] * (rule.overflow_tolerance is not None) + [4] * rule.delayed_update
+    return present == [0, 1, 2] + [3] * (rule.overflow_tolerance is not None) + [4] * rule.delayed_update
 
 
 @pytest.mark.clause(
@@ -168,15 +171,15 @@ def follows(library, name):
     "MACHINE-pure", "MACHINE-warmup-growth-factor", "MACHINE-block-at-bounds", "MACHINE-overflow-tolerance",
     "MACHINE-would-raise", "MACHINE-delayed-update", "MACHINE-every-sequence",
 )  # fmt: skip
-def test_all_patterns_equal_the_loop(library):
-    """Over all 1024 patterns of ten steps, for rules over all axes."""
+def test_all_traces_equal_the_loop(library):
+    """All 1024 traces of ten steps, for rules that set every constant."""
     assert [name for name in RULES if not follows(library, name)] == []
 
 
 @pytest.mark.clause("MACHINE-bounds", "MACHINE-skip-infinite-growth")
 @given(rules())
-def test_the_scale_stays_finite_and_within_its_bounds(rule):
-    """From a start within the bounds, no pattern leads out of them unless they are gates; a guarded scale stays finite."""
+def test_scale_stays_finite_and_within_its_bounds(rule):
+    """No trace leaves the bounds unless `block_at_bounds` is set; with `skip_infinite_growth` the scale stays finite."""
     of = np.dtype(rule.dtype).type
     low, high = (None, None) if rule.block_at_bounds else (rule.min_scale, rule.max_scale)
     state = batch(rule, 2**STEPS, load("numpy"))
@@ -190,17 +193,17 @@ def test_the_scale_stays_finite_and_within_its_bounds(rule):
 @pytest.mark.clause("MACHINE-pure")
 @settings(max_examples=30)
 @given(st.sampled_from(sorted(RULES.keys() - SUBNORMAL)), st.lists(st.booleans(), min_size=1, max_size=6))
-def test_an_update_is_pure(library, name, pattern):
-    """It writes to none of its arguments, and returns the same for the same, singly and in a batch."""
+def test_update_is_pure(library, name, pattern):
+    """It changes no argument, and returns equal results for equal arguments, also for each state of a batch."""
     rule = RULES[name]
     state, states = rule.init(like=library.array(0)), batch(rule, 3, library)
     for step in pattern:
         finite, flags = library.array(step, "bool"), library.array([step, step, not step], "bool")
-        before = library.to_numpy([state, states, finite, flags])
-        after, again, many = rule.update(state, finite), rule.update(state, step), rule.update(states, flags)
-        assert same(library.to_numpy([state, states, finite, flags]), before)
-        assert all(array.shape == () for array in leaves(after))
-        state, (after, again, many) = after, library.to_numpy([after, again, many])
-        assert same(after, again)
-        assert same(map_leaves(lambda array: array[0], many), after)
-        states = library.from_numpy(map_leaves(lambda array: np.repeat(array[:1], 3), many))
+        arguments = library.to_numpy([state, states, finite, flags])
+        new_state, repeated, new_states = rule.update(state, finite), rule.update(state, step), rule.update(states, flags)
+        assert same(library.to_numpy([state, states, finite, flags]), arguments)
+        assert all(array.shape == () for array in leaves(new_state))
+        state, (new_state, repeated, new_states) = new_state, library.to_numpy([new_state, repeated, new_states])
+        assert same(new_state, repeated)
+        assert same(map_leaves(lambda array: array[0], new_states), new_state)
+        states = library.from_numpy(map_leaves(lambda array: np.repeat(array[:1], 3), new_states))

@@ -12,8 +12,8 @@ def on(device):
     return array_api_strict.ones(1, device=array_api_strict.Device(device))
 
 
-def test_the_last_provider_gives_the_default_namespace(monkeypatch):
-    """It is asked where a tree has no arrays."""
+def test_last_provider_returns_the_default_namespace(monkeypatch):
+    """It is called for a tree without arrays."""
     monkeypatch.setattr(namespaces, "_providers", [lambda: np])
     provide_default(lambda: array_api_strict)
     assert default_namespace() is array_api_strict
@@ -21,7 +21,7 @@ def test_the_last_provider_gives_the_default_namespace(monkeypatch):
 
 
 def test_arrays_of_one_library_and_device_pass():
-    """In any number of trees; None is not an array."""
+    """Any number of trees is accepted; None is not an array."""
     check_one_library(tree=[np.ones(1), None], out=np.float32(1))
     check_one_library(tree=[on("CPU_DEVICE"), on("CPU_DEVICE")], out={"w": on("CPU_DEVICE")})
 

@@ -22,27 +22,27 @@ BELOW_ONE = F32(1) / (F32(1) + F32(1e-6))  # the coefficient under a limit of 1
 
 
 def small_arrays(name, limit, shape=hnp.array_shapes(max_dims=2, max_side=2)):  # noqa: B008
-    """Arrays of a few values far from overflow and underflow, also when they are squared."""
+    """Generate arrays of a few values whose squares neither overflow nor underflow."""
     elements = st.floats(1 / limit, limit, width=16) | st.floats(-limit, -1 / limit, width=16) | st.just(0.0)
     return hnp.arrays(np.float64, shape, elements=elements).map(lambda values: values.astype(DTYPES[name]))
 
 
 def small_trees(library, least=0, dtypes=()):
-    """Lists of such arrays for a library; beyond NumPy's of one shape, since some compile for each."""
+    """Generate lists of such arrays; of one shape except for NumPy, since JAX compiles for each shape."""
     shape = {} if library.name == "numpy" else {"shape": (3,)}
     leaf = st.sampled_from(dtypes or library.dtypes).flatmap(lambda name: small_arrays(name, 64, **shape))
     return st.lists(leaf, min_size=least, max_size=3)
 
 
 def float_of(library, array):
-    """The value of an array of shape (): the library's, or NumPy's where there was no array to tell."""
+    """Return the value of an array of shape (), which is NumPy's if the tree contained no array."""
     return float(array if isinstance(array, np.ndarray) else library.to_numpy(array))
 
 
 @pytest.mark.clause("NORMS-global")
 @given(st.data())
-def test_the_global_norm_is_the_root_of_all_squares(library, data):
-    """Against exact fractions, the norm is off by no more than two steps of its dtype."""
+def test_global_norm_is_the_root_of_the_sum_of_squares(library, data):
+    """The error, computed with exact fractions, is at most two units in the last place."""
     tree = data.draw(small_trees(library))
     norm = global_norm(library.from_numpy(tree))
     exact = math.sqrt(sum(Fraction(float(value)) ** 2 for leaf in tree for value in leaf.ravel()))
@@ -52,8 +52,8 @@ def test_the_global_norm_is_the_root_of_all_squares(library, data):
 
 @pytest.mark.clause("NORMS-local", "NORMS-sizes")
 @given(st.data())
-def test_there_is_one_local_norm_and_one_size_an_array(library, data):
-    """Each array has a norm of its own, in the order of the tree, and its count of elements as int64."""
+def test_local_norms_and_sizes_have_one_value_for_each_array(library, data):
+    """The values are in the order of the tree; sizes are int64."""
     values = data.draw(small_trees(library, least=1))
     tree = library.from_numpy(values)
     norms = library.to_numpy(local_norms(tree))
@@ -63,8 +63,8 @@ def test_there_is_one_local_norm_and_one_size_an_array(library, data):
 
 
 @pytest.mark.clause("NORMS-local", "NORMS-global", "NORMS-shape", "NORMS-sizes", "NORMS-complex", "NORMS-empty")
-def test_norms_can_be_checked_by_hand(library):
-    """A three and a four have the norm 5, in two arrays or as parts of a complex number; no arrays have no local norms."""
+def test_norms_of_small_examples(library):
+    """3 and 4 have the norm 5, in two arrays or as parts of a complex number; a tree without arrays has no local norms."""
     tree = {"b": library.array([[3.0]]), "a": [None, library.array([0.0, 4.0])]}
     assert alike(library.to_numpy(local_norms(tree)), np.asarray([3, 4], F32))
     assert alike(library.to_numpy(global_norm(tree)), np.asarray(5, F32))
@@ -77,8 +77,8 @@ def test_norms_can_be_checked_by_hand(library):
 
 @pytest.mark.clause("NORMS-accumulation-dtype", "NORMS-shape")
 @with_dtypes(*DTYPES)
-def test_narrow_values_are_widened_before_they_are_squared(library, dtype):
-    """Squares that 16 bits cannot hold do not overflow, and those that 16 bits would lose are not lost."""
+def test_16_bit_values_are_widened_before_they_are_squared(library, dtype):
+    """Squares beyond the range of the dtype neither overflow nor underflow."""
     wide = "float64" if dtype == "float64" else "float32"
     assert alike(library.to_numpy(global_norm(library.array([384, 512], dtype))), np.asarray(640, wide))
     small = 2.0**-14 if dtype == "float16" else 2.0**-20
@@ -89,16 +89,16 @@ def test_narrow_values_are_widened_before_they_are_squared(library, dtype):
 
 @pytest.mark.clause("NORMS-accumulation-dtype")
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
-def test_one_wide_leaf_makes_all_norms_wide(library, dtype):
-    """Beside a float64 or a complex128 leaf, the squares of float32 leaves are float64 as well."""
+def test_one_float64_leaf_makes_all_norms_float64(library, dtype):
+    """The squares of the float32 leaves are then computed in float64 too; complex128 has the same effect."""
     tree = [library.array([1e30]), library.array([0.0], dtype)]
     assert global_norm(tree).dtype == local_norms(tree).dtype == library.xp.float64
     assert float_of(library, global_norm(tree)) == F32(1e30)
 
 
 @pytest.mark.clause("NORMS-empty")
-def test_the_norm_of_nothing_is_zero(library):
-    """Without elements the global norm is 0, and clipping has nothing to clip."""
+def test_norm_of_an_empty_tree_is_zero(library):
+    """Trees without arrays and arrays without elements; clipping returns them unchanged."""
     for tree in (None, [], {"a": None}, np.zeros(0, np.float32), [np.zeros((2, 0))]):
         nothing = library.from_numpy(tree)
         assert float_of(library, global_norm(nothing)) == 0
@@ -111,33 +111,33 @@ def test_the_norm_of_nothing_is_zero(library):
 @pytest.mark.clause("NORMS-clip", "NORMS-clip-before", "NORMS-clip-round-once")
 @given(st.data(), st.floats(2.0**-10, 2.0**12))
 def test_clipping_multiplies_by_one_coefficient(library, data, limit):
-    """It is computed step by step in the dtype of the norm; each leaf is multiplied wide and rounded once; no norm is raised."""
+    """The coefficient is computed in the dtype of the norm, each product is rounded once, and the norm never increases."""
     tree = data.draw(small_trees(library, least=1, dtypes=[data.draw(st.sampled_from(library.dtypes))]))
     clipped, norm = library.to_numpy(clip_by_global_norm(library.from_numpy(tree), limit))
-    wide = norm.dtype.type
-    coefficient = min(wide(1), wide(limit) / (max(norm[()], wide(limit)) + wide(1e-6)))
+    number = norm.dtype.type
+    coefficient = min(number(1), number(limit) / (max(norm[()], number(limit)) + number(1e-6)))
     assert alike(norm, library.to_numpy(global_norm(library.from_numpy(tree))))
-    for before, after in zip(tree, clipped, strict=True):
-        assert alike(after, (before.astype(wide) * coefficient).astype(before.dtype))
-    slack = 1 + 2.0**-7  # each value may have been rounded up to bfloat16
+    for array, result in zip(tree, clipped, strict=True):
+        assert alike(result, (array.astype(number) * coefficient).astype(array.dtype))
+    slack = 1 + 2.0**-7  # since rounding to bfloat16 can increase each value
     assert float_of(library, global_norm(library.from_numpy(clipped))) <= min(norm, limit * slack)
 
 
 @pytest.mark.clause("NORMS-clip-round-once")
 @given(arrays("float32", (3,)), st.floats(2.0**-10, 1))
-def test_narrow_leaves_are_multiplied_in_float32(library, array, limit):
-    """Beside a float64 leaf the coefficient is float64; for a float32 leaf it is rounded, so that any library can follow."""
+def test_float32_leaves_are_multiplied_in_float32(library, array, limit):
+    """If another leaf is float64, the coefficient is float64; for a float32 leaf it is rounded to float32 first."""
     tree = [library.from_numpy(array), library.array([7.0], "float64")]
     clipped, norm = library.to_numpy(clip_by_global_norm(tree, limit))
     with np.errstate(all="ignore"):
         coefficient = np.float32(min(1.0, limit / ((norm if norm > limit else limit) + 1e-6)))
-        wanted = library.as_computed(library.as_computed(array) * library.as_computed(coefficient))
-    assert alike(clipped[0], wanted)
+        expected = library.as_computed(library.as_computed(array) * library.as_computed(coefficient))
+    assert alike(clipped[0], expected)
 
 
 @pytest.mark.clause("NORMS-clip-under-limit")
-def test_gradients_under_the_limit_shrink_a_little(library):
-    """The coefficient is below 1 also where nothing exceeds the limit: half, for a limit as small as the epsilon."""
+def test_gradients_below_the_limit_shrink_slightly(library):
+    """The coefficient is less than 1 because of the epsilon: a half, for a limit equal to the epsilon."""
     shrunk = clip_by_global_norm(library.array([0.3]), 1.0)[0]
     assert alike(library.to_numpy(shrunk), np.asarray([0.2999997138977051], F32))
     tiny = clip_by_global_norm(library.array([2.0**-30]), 1e-6)[0]
@@ -145,8 +145,8 @@ def test_gradients_under_the_limit_shrink_a_little(library):
 
 
 @pytest.mark.clause("NORMS-clip", "NORMS-clip-before", "NORMS-complex")
-def test_the_returned_norm_is_the_one_before_clipping(library):
-    """Three and four under a limit of 1 return 5, and have the norm 1 afterwards; both parts of a complex number are clipped."""
+def test_clipping_returns_the_norm_before_clipping(library):
+    """Clipping 3 and 4 to a limit of 1 returns 5; both parts of a complex number are clipped."""
     tree = {"a": library.array([3.0]), "b": (library.array([4.0]), None)}
     clipped, norm = clip_by_global_norm(tree, 1.0)
     assert alike(library.to_numpy(norm), np.asarray(5, F32))
@@ -159,8 +159,8 @@ def test_the_returned_norm_is_the_one_before_clipping(library):
 
 @pytest.mark.clause("NORMS-magnitudes", "NORMS-clip-magnitudes")
 @with_dtypes("float32", "float64")
-def test_a_norm_beyond_its_dtype_is_infinite_and_clips(library, dtype):
-    """The norm of four or of many of the largest numbers; clipped, they have the limit's."""
+def test_norm_beyond_its_dtype_is_infinite_and_clips(library, dtype):
+    """After clipping, four or 65536 of the largest numbers have the norm of the limit."""
     largest = float(LARGEST[dtype])
     for limit, pairs in ((2.0**20, 2), (largest, 2), (2.0**20, 2**15)):
         clipped, norm = library.to_numpy(clip_by_global_norm(library.array([largest, -largest] * pairs, dtype), limit))
@@ -169,8 +169,8 @@ def test_a_norm_beyond_its_dtype_is_infinite_and_clips(library, dtype):
 
 
 @pytest.mark.clause("NORMS-clip-nan")
-def test_an_infinity_becomes_nan(library):
-    """Beside it finite values become zeros; a NaN norm counts as the limit."""
+def test_clipping_replaces_an_infinity_by_nan(library):
+    """Finite values become zero if another value is infinite; a NaN norm counts as the limit."""
     clipped, norm = library.to_numpy(clip_by_global_norm(library.array([math.inf, 1]), 1.0))
     assert norm == math.inf
     assert alike(clipped, np.asarray([math.nan, 0], F32))
@@ -182,29 +182,29 @@ def test_an_infinity_becomes_nan(library):
 @pytest.mark.clause("NORMS-fused")
 @settings(max_examples=30)
 @given(st.data(), scales)
-def test_three_answers_are_those_of_the_separate_calls(library, data, factor):
-    """Unscaling, checking and measuring at once gives what the calls give one by one."""
+def test_fused_call_equals_the_separate_calls(library, data, factor):
+    """Unscaling, checking and computing the norm, on any tree."""
     tree = data.draw(library.trees().filter(leaves))
     unscaled, finite, norm = library.to_numpy(unscale_check_and_norm(tree, factor))
-    wanted, flag = unscale_and_check(tree, factor)
-    assert same(unscaled, library.to_numpy(wanted))
+    expected, flag = unscale_and_check(tree, factor)
+    assert same(unscaled, library.to_numpy(expected))
     assert alike(finite, library.to_numpy(flag))
-    assert alike(norm, library.to_numpy(global_norm(wanted)))
+    assert alike(norm, library.to_numpy(global_norm(expected)))
 
 
 @pytest.mark.clause("NORMS-fused")
 @pytest.mark.parametrize("in_place", [False, True])
 @on("numpy", "strict16", "torch", "jax")
-def test_the_norm_is_that_of_the_rounded_values(library, in_place):
-    """A gradient that underflows when it is unscaled counts as zero, as it will for the optimizer; in place as well."""
+def test_norm_is_computed_from_rounded_values(library, in_place):
+    """A gradient that underflows when it is unscaled counts as zero, also in place."""
     tree = [library.array([SMALLEST["float16"], 6], "float16")]
-    answers = unscale_check_and_norm(tree, 2.0, out=tree if in_place and library.writable else None)
-    assert alike(library.to_numpy(answers[2]), np.asarray(3, F32))
+    results = unscale_check_and_norm(tree, 2.0, out=tree if in_place and library.writable else None)
+    assert alike(library.to_numpy(results[2]), np.asarray(3, F32))
 
 
 @pytest.mark.clause("NORMS-shape")
-def test_norms_lie_where_the_arrays_lie():
-    """Norms and clipped arrays are on the device of the gradients."""
+def test_norms_are_on_the_device_of_the_arrays():
+    """So are the clipped arrays."""
     device = array_api_strict.Device("device1")
     tree = [array_api_strict.asarray([3.0, 4.0], device=device)]
     clipped, norm = clip_by_global_norm(tree, 1.0)

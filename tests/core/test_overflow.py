@@ -16,8 +16,8 @@ from ampscale.core.validation import check_out
 INF, NAN = float("inf"), float("nan")
 
 
-def found(library, flag):
-    """The flag as a Python bool; of nothing it is NumPy's, whatever the library."""
+def as_bool(library, flag):
+    """Convert a flag to a Python bool; for a tree without arrays the flag is NumPy's."""
     return bool(flag if isinstance(flag, np.ndarray) else library.to_numpy(flag))
 
 
@@ -25,29 +25,29 @@ def found(library, flag):
 @settings(max_examples=30)
 @given(st.data())
 def test_all_finite_checks_every_element(library, data):
-    """It is True exactly if no element of any leaf is infinite or NaN; of two trees, if it is True of each."""
+    """The result is True if and only if no element is infinite or NaN; for two trees, if it is True for both."""
     trees = [data.draw(library.trees()), data.draw(library.trees())]
-    with np.errstate(invalid="ignore"):  # ml_dtypes warns of a signalling NaN
-        wanted = [all(np.isfinite(leaf).all() for leaf in leaves(library.to_numpy(tree))) for tree in trees]
-    assert [found(library, all_finite(tree)) for tree in trees] == wanted
-    assert found(library, all_finite(trees)) == all(wanted)
+    with np.errstate(invalid="ignore"):  # ml_dtypes warns about signaling NaNs
+        expected = [all(np.isfinite(leaf).all() for leaf in leaves(library.to_numpy(tree))) for tree in trees]
+    assert [as_bool(library, all_finite(tree)) for tree in trees] == expected
+    assert as_bool(library, all_finite(trees)) == all(expected)
 
 
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-elementwise", "OVERFLOW-edges")
 @with_dtypes(*DTYPES)
-def test_one_bad_element_is_enough(library, dtype):
-    """The largest values, whose sum is not finite, and the subnormals are finite; at any index an infinity or a NaN is not."""
+def test_one_non_finite_element_is_sufficient(library, dtype):
+    """The largest values, whose sum overflows, and subnormal values are finite; the bad element has any index."""
     large, small = LARGEST[dtype], SMALLEST[dtype]
     edges = np.asarray([large, large, -large, small, -small, -0.0], DTYPES[dtype])
     for index, bad in [(None, 0.0), *((index, bad) for index in range(6) for bad in (INF, -INF, NAN, -NAN))]:
         values = library.array(np.where(np.arange(6) == index, np.asarray(bad, DTYPES[dtype]), edges), dtype)
-        assert found(library, all_finite([values[:4], {"w": values[4:]}])) == (index is None), (index, bad)
+        assert as_bool(library, all_finite([values[:4], {"w": values[4:]}])) == (index is None), (index, bad)
 
 
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-edges")
 @with_dtypes(*SIXTEEN_BITS)
 def test_every_16_bit_pattern_is_checked(library, dtype):
-    """All finite values together are finite, and each infinity and NaN, also a signalling one, is an overflow."""
+    """All finite values in one array are finite; each infinity and NaN, also a signaling one, is an overflow."""
     patterns = np.arange(2**16, dtype=np.uint16).view(DTYPES[dtype])
     finite = np.abs(patterns.astype(np.float32)) <= np.float32(LARGEST[dtype])
     assert library.to_numpy(all_finite(library.from_numpy(patterns[finite])))
@@ -75,28 +75,28 @@ def test_nothing_is_finite(library):
         unscaled, finite = unscale_and_check(nothing, 2.0)
         answer = all_finite(nothing)
         assert type(answer) is (type(nothing) if isinstance(tree, np.ndarray) else np.ndarray)
-        assert found(library, answer)
-        assert found(library, finite)
+        assert as_bool(library, answer)
+        assert as_bool(library, finite)
         assert repr(library.to_numpy(unscaled)) == repr(tree)
-    for values, wanted in (([1.0], True), ([1.0, NAN], False)):
-        assert alike(library.to_numpy(all_finite(library.array(values))), np.asarray(wanted))
+    for values, expected in (([1.0], True), ([1.0, NAN], False)):
+        assert alike(library.to_numpy(all_finite(library.array(values))), np.asarray(expected))
 
 
 @pytest.mark.clause("OVERFLOW-fused", "OVERFLOW-both-sides", "OVERFLOW-check-order")
 @settings(max_examples=40)
 @given(st.data(), scales)
-def test_unscaling_and_checking_is_both(library, data, factor):
-    """A value that is not finite before unscaling, or not after, is an overflow; from a scale of 1 one check finds both."""
+def test_fused_check_equals_the_separate_checks(library, data, factor):
+    """A value that is non-finite before or after unscaling is an overflow; with scales of at least 1 both checks agree."""
     tree = data.draw(library.trees())
     unscaled, finite = unscale_and_check(tree, factor)
-    before, after = found(library, all_finite(tree)), found(library, all_finite(unscaled))
+    finite_before, finite_after = as_bool(library, all_finite(tree)), as_bool(library, all_finite(unscaled))
     assert same(library.to_numpy(unscaled), library.to_numpy(unscale(tree, factor)))
-    assert found(library, finite) == (before and after)
-    assert factor < 1 or before == after
+    assert as_bool(library, finite) == (finite_before and finite_after)
+    assert factor < 1 or finite_before == finite_after
 
 
 @pytest.mark.clause("OVERFLOW-both-sides")
-def test_a_division_that_overflows_is_an_overflow(library):
+def test_division_that_overflows_is_an_overflow(library):
     """A scale below 1 can make a finite gradient infinite."""
     assert not library.to_numpy(unscale_and_check(library.array([3e38]), 0.25)[1])
 
@@ -104,45 +104,45 @@ def test_a_division_that_overflows_is_an_overflow(library):
 @pytest.mark.clause("OVERFLOW-in-place")
 @given(names.flatmap(lambda name: arrays(name, (4, 3))), scales)
 def test_unscaling_in_place_overwrites_the_gradients(array, factor):
-    """With out=tree the same tree is returned, and its arrays hold the results, strided ones too."""
+    """With out=tree the same tree is returned, and its arrays contain the results, also strided ones."""
     tree = {"w": array.copy(), "v": [array.T.copy()[::2, ::-1], None]}
-    wanted = unscale(map_leaves(np.copy, tree), factor)
+    expected = unscale(map_leaves(np.copy, tree), factor)
     targets = leaves(tree)
     unscaled, finite = unscale_and_check(tree, factor, out=tree)
     assert unscaled is tree
-    assert all(now is target for now, target in zip(leaves(tree), targets, strict=True))
-    assert same(targets, wanted)
-    assert bool(finite) == bool(all_finite(wanted))
+    assert all(leaf is target for leaf, target in zip(leaves(tree), targets, strict=True))
+    assert same(targets, expected)
+    assert bool(finite) == bool(all_finite(expected))
 
 
 @pytest.mark.clause("OVERFLOW-in-place")
 @on("numpy", "strict", "strict16", "torch")
-def test_a_writable_library_unscales_in_place(library):
-    """The same arrays, each in its dtype, hold the results, in a view of a larger array too; or those of another tree do."""
+def test_mutable_arrays_are_unscaled_in_place(library):
+    """The arrays are views of larger ones and have each dtype; *out* is the tree itself or another tree."""
     larger = [library.array(np.arange(8).reshape(4, 2), dtype) for dtype in library.dtypes]
     tree, out = [leaf[1:3, :] for leaf in larger], [library.array(np.zeros((2, 2)), dtype) for dtype in library.dtypes]
-    before, wanted = library.to_numpy(tree), library.to_numpy(unscale(tree, 3.0))
+    values, expected = library.to_numpy(tree), library.to_numpy(unscale(tree, 3.0))
     assert unscale_and_check(tree, 3.0, out=out)[0] is out
-    assert same(library.to_numpy(out), wanted)
-    assert same(library.to_numpy(tree), before)
+    assert same(library.to_numpy(out), expected)
+    assert same(library.to_numpy(tree), values)
     unscaled, finite = unscale_and_check(tree, 3.0, out=tree)
     assert unscaled is tree
     assert library.to_numpy(finite)
-    assert same(library.to_numpy(tree), wanted)
-    assert same(library.to_numpy([leaf[1:3, :] for leaf in larger]), wanted)
+    assert same(library.to_numpy(tree), expected)
+    assert same(library.to_numpy([leaf[1:3, :] for leaf in larger]), expected)
 
 
 @pytest.mark.clause("OVERFLOW-in-place-checked")
 @on("jax")
-def test_arrays_that_cannot_be_written_to_raise(library):
-    """No array of JAX can hold a result."""
+def test_immutable_arrays_raise(library):
+    """JAX arrays cannot receive a result."""
     with pytest.raises(TypeError, match="must be a mutable array"):
         check_out([library.array([0.0])], [library.array([1.0])])
 
 
 @pytest.mark.clause("OVERFLOW-answer")
-def test_the_answer_is_on_the_device_of_the_arrays():
-    """Alone and fused."""
+def test_flag_is_on_the_device_of_the_arrays():
+    """Both for the check alone and for the fused check."""
     device = array_api_strict.Device("device1")
     tree = [array_api_strict.asarray([1.0, value], device=device) for value in (2.0, 3.0)]
     assert all_finite(tree).device == unscale_and_check(tree, 2.0)[1].device == device

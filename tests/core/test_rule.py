@@ -1,4 +1,4 @@
-"""Functions of a rule check the state and the flag that they are given."""
+"""Methods of a rule validate the state and the flag."""
 
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +16,8 @@ from ampscale.core.trees import map_leaves
 
 
 @pytest.mark.clause("MACHINE-rule-checked")
-def test_a_finite_that_is_not_a_bool_raises(library):
-    """Also a batch of flags beside one state raises: it would make a batch of the state."""
+def test_flag_that_is_not_a_bool_raises(library):
+    """A batch of flags for a single state raises too."""
     rule = LossScaleRule()
     state = rule.init(like=library.array(0))
     wrong = [1, 0.0, None, "True", library.array(1, "int32"), library.array([1.0])]
@@ -29,8 +29,8 @@ def test_a_finite_that_is_not_a_bool_raises(library):
 
 @on("jax")
 @pytest.mark.clause("MACHINE-rule-checked", "MACHINE-float64-factor")
-def test_a_rule_that_needs_float64_raises_where_there_is_none(library):
-    """By its dtype, or by a wide factor that float32 cannot hold; `update` on a state from elsewhere also raises."""
+def test_rule_that_requires_float64_raises_without_it(library):
+    """The dtype is float64, or a factor is not exact in float32. `update` raises like `init`."""
     import jax
 
     factors = {"growth_factor": 1.1, "warmup_growth_factor": 1.1, "backoff_factor": 0.7}
@@ -53,18 +53,18 @@ def test_a_rule_that_needs_float64_raises_where_there_is_none(library):
 
 
 @pytest.mark.clause("MACHINE-state")
-def test_a_state_of_another_rule_raises():
-    """Of numbers as of arrays: a state that lacks what the rule needs, and one that has what the rule does not."""
+def test_state_of_another_rule_raises():
+    """States of numbers and of arrays that lack a required field, or have one that the rule does not use."""
     plain = LossScaleRule()
     kinds = [(LossScaleRule(delayed_update=True), "pending_scale"), (LossScaleRule(overflow_tolerance=0.5), "window_steps")]
     cases = []
     for like in (1.0, np.zeros(()), np.zeros(3)):
         for special, name in kinds:
-            for maker, taker, wanted in ((plain, special, "an array"), (special, plain, "None")):
+            for maker, taker, expected in ((plain, special, "an array"), (special, plain, "None")):
                 state = maker.init(like=like)
                 for method in (taker.update, taker.would_raise):
-                    call, message = partial(method, state, True), f"^state.{name} must be {wanted} for this rule"
-                    cases.append(((name, wanted, like), call, ValueError, message))
+                    call, message = partial(method, state, True), f"^state.{name} must be {expected} for this rule"
+                    cases.append(((name, expected, like), call, ValueError, message))
     message = "^state must be a LossScaleState of .*, got {}$"
     wrong = [
         (None, "NoneType"),
@@ -82,15 +82,10 @@ def test_a_state_of_another_rule_raises():
 
 
 @pytest.mark.clause("MACHINE-would-raise")
-def test_a_batch_of_states_stops_one_by_one(library):
-    """The answer has the state's shape also where one flag stands for all; a rule without a stop never stops."""
-    assert [
-        LossScaleRule(**axes).can_raise for axes in ({}, {"raise_at_or_below": 1.0}, {"block_at_bounds": True, "min_scale": 1.0})
-    ] == [
-        False,
-        True,
-        False,
-    ]
+def test_would_raise_is_computed_for_each_state_of_a_batch(library):
+    """The result has the shape of the state even for a single flag; a rule without the two constants never raises."""
+    constants = ({}, {"raise_at_or_below": 1.0}, {"block_at_bounds": True, "min_scale": 1.0})
+    assert [LossScaleRule(**values).can_raise for values in constants] == [False, True, False]
     rule = LossScaleRule(init_scale=4.0, min_scale=2.0, raise_at_min_scale=True)
     states = map_leaves(lambda array: library.put(np.repeat(library.get(array)[None], 2)), rule.init(like=library.array(0)))
     states = states._replace(scale=library.array([2.0, 4.0]))
@@ -104,7 +99,7 @@ def test_a_batch_of_states_stops_one_by_one(library):
 @pytest.mark.clause("MACHINE-pure")
 @pytest.mark.parametrize("like", [1.0, np.zeros(())], ids=["numbers", "arrays"])
 def test_threads_share_a_rule_and_its_states(like):
-    """Each of eight makes the same 200 states as one alone does, from one first state, with a rule that nobody has used yet."""
+    """Eight threads compute the same 200 states as one thread. The rule is new, so that they also share its preparation."""
     rule, together = LossScaleRule(growth_interval=3, hysteresis=2), Barrier(8)
     first = rule.init(like=like)
 
@@ -115,12 +110,12 @@ def test_threads_share_a_rule_and_its_states(like):
             states.append(used.update(states[-1], step % 7 > 1))
         return [tuple(map(float, state[:3])) for state in states]
 
-    wanted = run(LossScaleRule(growth_interval=3, hysteresis=2), list)
+    expected = run(LossScaleRule(growth_interval=3, hysteresis=2), list)
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda _: run(rule, together.wait), range(8))) == [wanted] * 8
+        assert list(pool.map(lambda _: run(rule, together.wait), range(8))) == [expected] * 8
 
 
-def test_a_rule_takes_no_new_attribute():
-    """A misspelled field would be ignored."""
+def test_rule_rejects_new_attributes():
+    """Otherwise a misspelled field would be ignored."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         LossScaleRule().hystersis = 2

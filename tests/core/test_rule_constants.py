@@ -1,4 +1,4 @@
-"""Constants of a rule are checked when they are made, and are a value: comparable, hashable, readable from their own text."""
+"""Constants of a rule are validated, and are a value: comparable, hashable, and readable from JSON."""
 
 import dataclasses
 import json
@@ -48,7 +48,7 @@ WRONG_TYPES = [
 
 @pytest.mark.clause("MACHINE-rule-checked")
 @pytest.mark.parametrize(("error", "fields"), [(ValueError, WRONG_VALUES), (TypeError, WRONG_TYPES)], ids=["values", "types"])
-def test_a_wrong_constant_raises(error, fields):
+def test_invalid_constant_raises(error, fields):
     """The message names the field and the value that was passed."""
     cases = [
         ((name, value), partial(RuleConstants, **{name: value}), error, f"^{name} must .*got {re.escape(repr(value))}")
@@ -59,15 +59,15 @@ def test_a_wrong_constant_raises(error, fields):
 
 @pytest.mark.clause("MACHINE-rule-checked")
 @pytest.mark.parametrize("name", ["init_scale", "min_scale", "max_scale"])
-def test_float64_holds_scales_that_float32_does_not(name):
-    """1e300 or 1e-300, by which float32 would be infinite or zero."""
+def test_float64_rule_accepts_scales_beyond_float32(name):
+    """In float32, 1e300 would be infinite and 1e-300 zero."""
     bounds = {"max_scale": 1e300} if name == "init_scale" else {"init_scale": 1e300} if name == "max_scale" else {}
     assert RuleConstants(dtype="float64", **{**bounds, name: 1e300 if bounds else 1e-300})
 
 
 @pytest.mark.clause("MACHINE-rule-checked")
-def test_constants_that_exclude_each_other_raise():
-    """An initial scale outside the bounds; an axis without the one that it requires. Limits do not."""
+def test_incompatible_constants_raise():
+    """An initial scale outside the bounds, or a constant without another that it requires. Values at the limits are valid."""
     cases = [
         *[
             (bounds, partial(RuleConstants, **bounds), ValueError, r"^init_scale .* min_scale .* max_scale .* got 65536.0")
@@ -80,8 +80,8 @@ def test_constants_that_exclude_each_other_raise():
     ]
     assert unexpected(cases) == []
     assert RuleConstants(min_scale=2.0**16, max_scale=2.0**16).init_scale == 2.0**16
-    for company in ({"min_scale": 1.0}, {"max_scale": 2.0**20}):
-        assert RuleConstants(block_at_bounds=True, **company)
+    for bounds in ({"min_scale": 1.0}, {"max_scale": 2.0**20}):
+        assert RuleConstants(block_at_bounds=True, **bounds)
     assert RuleConstants(raise_at_min_scale=True, min_scale=1.0)
     assert RuleConstants(hysteresis=1, overflow_tolerance=0.5)
     for name, low in (("growth_interval", 1), ("hysteresis", 1), ("initial_good_steps", 1 - 2**31)):
@@ -89,8 +89,8 @@ def test_constants_that_exclude_each_other_raise():
 
 
 @pytest.mark.clause("MACHINE-divide-on-backoff")
-def test_a_divisor_is_the_number_that_was_inverted():
-    """A scaler that was given 49 divides by 49, although 1/(1/49) is larger; no number was inverted to 0.9."""
+def test_divisor_is_the_number_whose_reciprocal_was_given():
+    """For 1 / 49 the divisor is 49, although 1 / (1 / 49) is larger; 0.9 has no short reciprocal."""
     factors = [*range(1, 200), 1.1, 1.5, 1.8, 2.25, 1.0625, 4.7, 10**6 + 3]
     assert [factor for factor in factors if RuleConstants(backoff_factor=1 / factor).backoff_divisor != factor] == []
     assert RuleConstants(backoff_factor=0.9).backoff_divisor == 1 / 0.9
@@ -98,18 +98,18 @@ def test_a_divisor_is_the_number_that_was_inverted():
 
 @pytest.mark.clause("MACHINE-rule-json")
 @given(rules())
-def test_a_rule_survives_json_and_repr(rule):
-    """Read back it is equal and has the same type in every field, and the text has a member for each."""
+def test_json_and_repr_restore_the_rule(rule):
+    """Every field has the same value and type, and the JSON object has a member for every field."""
     text = rule.to_json()
-    for again in (LossScaleRule.from_json(text), eval(repr(rule), {"LossScaleRule": LossScaleRule})):
-        assert again == rule
-        assert list(map(type, vars(again).values())) == list(map(type, vars(rule).values()))
+    for restored in (LossScaleRule.from_json(text), eval(repr(rule), {"LossScaleRule": LossScaleRule})):
+        assert restored == rule
+        assert list(map(type, vars(restored).values())) == list(map(type, vars(rule).values()))
     assert list(json.loads(text)) == [field.name for field in dataclasses.fields(rule)]
 
 
 @pytest.mark.clause("MACHINE-rule-json")
-def test_json_that_is_not_a_rule_raises():
-    """No object, an unknown member, a member twice, or a wrong value."""
+def test_invalid_json_raises():
+    """Not an object, an unknown or a duplicate key, or an invalid value."""
     rows = [
         *[(text, ValueError, "a JSON object") for text in ("[]", "7", "", '{"init_scale": 2.0')],
         ('{"init": 2.0}', ValueError, r"^unknown rule fields \['init'\]; known fields are "),
@@ -123,15 +123,15 @@ def test_json_that_is_not_a_rule_raises():
 
 
 @pytest.mark.clause("MACHINE-rule-json")
-def test_a_member_that_json_leaves_out_has_its_default():
-    """A list of events becomes a tuple."""
+def test_missing_json_member_has_its_default():
+    """A list of events becomes a tuple, as the field requires."""
     assert LossScaleRule.from_json('{"init_scale": 8.0, "reset_bad_steps_on": ["growth"]}') == LossScaleRule(
         8.0, reset_bad_steps_on=("growth",)
     )
 
 
-def test_a_rule_is_a_value():
-    """Rules with the same constants are equal, hash alike and cannot be changed."""
+def test_rules_compare_and_hash_by_value():
+    """Rules are immutable."""
     rule = LossScaleRule(init_scale=8.0, reset_bad_steps_on=("growth",), min_scale=1.0)
     assert len({rule, dataclasses.replace(rule), LossScaleRule()}) == 2
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -17,7 +17,7 @@ BOTH = (Library.scale, Library.unscale)
 
 @pytest.mark.clause("SCALING-scale", "SCALING-unscale-divides")
 def test_scaling_multiplies_and_unscaling_divides(library):
-    """Every leaf; five divided by three is rounded once, which five times a third is not."""
+    """Every leaf is scaled. 5 / 3 is rounded once, so it differs from 5 * (1 / 3)."""
     tree = {"w": library.array([1.0, -2.0]), "b": [library.array(3.0, "float64")]}
     scaled = library.to_numpy(library.scale(tree, 4.0))
     assert alike(scaled["w"], np.asarray([4, -8], np.float32))
@@ -28,50 +28,50 @@ def test_scaling_multiplies_and_unscaling_divides(library):
 
 @pytest.mark.clause("SCALING-scale-type")
 @pytest.mark.parametrize("call", BOTH)
-def test_any_kind_of_scale_gives_the_same_result(library, call):
-    """A number, and an array of shape () or (1,) in float32 or float64, give the same result and no new dimension."""
+def test_all_types_of_scale_give_the_same_result(library, call):
+    """A number, and a float32 or float64 array of shape () or (1,); none adds a dimension."""
     values = library.array([[1.5, 2.5]])
     others = [library.array(number, dtype) for number in (8.0, [8.0]) for dtype in ("float32", "float64")]
-    wanted = library.to_numpy(call(library, values, 8.0))
-    assert wanted.shape == (1, 2)
-    assert all(alike(library.to_numpy(call(library, values, factor)), wanted) for factor in [8, *others])
+    expected = library.to_numpy(call(library, values, 8.0))
+    assert expected.shape == (1, 2)
+    assert all(alike(library.to_numpy(call(library, values, factor)), expected) for factor in [8, *others])
 
 
 @pytest.mark.clause("SCALING-dtype-kept", "SCALING-new-arrays", "SCALING-nonfinite")
 @settings(max_examples=30)
 @given(st.data(), scales)
 def test_every_leaf_keeps_its_dtype_shape_and_library(library, data, factor):
-    """Arrays of different dtypes stand in one tree; a value that is not finite stays so; the arguments are unchanged."""
+    """A tree may mix dtypes; non-finite values stay non-finite; the arguments are unchanged."""
     tree = data.draw(library.trees())
-    before = leaves(library.to_numpy(tree))
+    values_before = leaves(library.to_numpy(tree))
     for call in BOTH:
         after = leaves(call(library, tree, factor))
         assert [(leaf.dtype, leaf.shape, type(leaf)) for leaf in after] == [
             (leaf.dtype, leaf.shape, type(leaf)) for leaf in leaves(tree)
         ]
-        with np.errstate(invalid="ignore"):  # ml_dtypes warns of a signalling NaN
-            results = zip(before, library.to_numpy(after), strict=True)
+        with np.errstate(invalid="ignore"):  # ml_dtypes warns about signaling NaNs
+            results = zip(values_before, library.to_numpy(after), strict=True)
             assert not any(np.any(np.isfinite(result) & ~np.isfinite(array)) for array, result in results)
-        assert same(leaves(library.to_numpy(tree)), before)
+        assert same(leaves(library.to_numpy(tree)), values_before)
 
 
 @pytest.mark.clause("SCALING-new-arrays")
 @with_dtypes(*DTYPES)
-def test_the_results_are_new_arrays(library, dtype):
-    """Also a scale of 1 returns an array of its own, which can be written to."""
-    before = np.asarray([1, -0.0, np.inf, np.nan], DTYPES[dtype])
+def test_results_are_new_arrays(library, dtype):
+    """A scale of 1 also returns a new, writable array."""
+    values_before = np.asarray([1, -0.0, np.inf, np.nan], DTYPES[dtype])
     for call in BOTH:
-        array = library.from_numpy(before)
+        array = library.from_numpy(values_before)
         result = call(library, [array], 1.0)[0]
-        assert alike(library.to_numpy(result), before)
+        assert alike(library.to_numpy(result), values_before)
         if library.writable:
             result[...] = library.array(np.full(4, 7), dtype)
-        assert alike(library.to_numpy(array), before)
+        assert alike(library.to_numpy(array), values_before)
 
 
 @pytest.mark.clause("SCALING-layout")
-def test_any_memory_layout_is_accepted(library):
-    """Transposed, strided, empty and 0-d arrays; of NumPy also reversed and read-only ones and scalars."""
+def test_all_memory_layouts_are_accepted(library):
+    """Transposed, strided, empty and 0-d arrays; for NumPy also reversed and read-only arrays and scalars."""
     for call in BOTH:
         for dtype in library.dtypes if library.name == "numpy" else library.dtypes[::2]:
             whole = library.array(np.arange(24).reshape(4, 6), dtype)
@@ -81,15 +81,15 @@ def test_any_memory_layout_is_accepted(library):
                 frozen.flags.writeable = False
                 views += [whole[::2, ::-3], frozen, whole[1, 1, ...]]
             for view in views:
-                wanted = call(library, library.from_numpy(library.to_numpy(view)), 3.0)
-                assert alike(library.to_numpy(call(library, view, 3.0)), library.to_numpy(wanted))
+                expected = call(library, library.from_numpy(library.to_numpy(view)), 3.0)
+                assert alike(library.to_numpy(call(library, view, 3.0)), library.to_numpy(expected))
                 assert library.name != "numpy" or isinstance(call(library, view, 3.0), np.ndarray)
 
 
 @pytest.mark.clause("SCALING-scale-float32", "SCALING-round-once")
 @with_dtypes(*SIXTEEN_BITS)
-def test_a_scale_beyond_float16_works_on_16_bit_arrays(library, dtype):
-    """Zeros stay zeros, and a quotient that 16 bits can hold is that quotient, although 2**25 is no float16."""
+def test_scale_beyond_float16_works_on_16_bit_arrays(library, dtype):
+    """Zeros stay zeros, and quotients within the range are exact, although float16 cannot represent 2**25."""
     for factor in (2.0**25, library.array(2.0**25), library.array([2.0**25], "float64")):
         values = library.unscale(library.array([0, 2.0**15, -(2.0**12)], dtype), factor)
         assert alike(library.to_numpy(values), np.asarray([0, 2.0**-10, -(2.0**-13)], DTYPES[dtype]))
@@ -99,16 +99,16 @@ def test_a_scale_beyond_float16_works_on_16_bit_arrays(library, dtype):
 
 @pytest.mark.clause("SCALING-widen")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_unscaling_can_widen(library, dtype):
-    """Narrower arrays come out in the given dtype, wider ones keep theirs."""
+def test_unscaling_widens_to_the_given_dtype(library, dtype):
+    """Wider arrays keep their dtype."""
     widened = library.unscale([library.array([3.0], name) for name in library.dtypes], 2.0, dtype=dtype)
-    wanted = ["float64" if "float64" in (name, dtype) else "float32" for name in library.dtypes]
-    assert same(library.to_numpy(widened), [np.asarray([1.5], name) for name in wanted])
+    expected = ["float64" if "float64" in (name, dtype) else "float32" for name in library.dtypes]
+    assert same(library.to_numpy(widened), [np.asarray([1.5], name) for name in expected])
 
 
 @pytest.mark.clause("SCALING-widen")
 @with_dtypes(*SIXTEEN_BITS)
-def test_a_widened_gradient_is_not_rounded_to_16_bits(library, dtype):
+def test_widened_gradient_is_not_rounded_to_16_bits(library, dtype):
     """A quotient that underflows in 16 bits is exact in float32."""
     values = np.asarray([SMALLEST_NORMAL[dtype], 3], DTYPES[dtype])
     widened = library.unscale(library.from_numpy(values), 48.0, dtype="float32")
@@ -118,7 +118,7 @@ def test_a_widened_gradient_is_not_rounded_to_16_bits(library, dtype):
 @pytest.mark.clause("SCALING-complex", "SCALING-dtype-kept")
 @pytest.mark.parametrize(("dtype", "part"), [("complex64", "float32"), ("complex128", "float64")])
 def test_both_parts_of_a_complex_number_are_scaled(library, dtype, part):
-    """Like floats of their width."""
+    """The results equal those of floating-point arrays."""
     for call in BOTH:
         result = library.to_numpy(call(library, library.array([5 + 7j, complex(0, -1)], dtype), 3.0))
         assert result.dtype == dtype
@@ -127,9 +127,9 @@ def test_both_parts_of_a_complex_number_are_scaled(library, dtype, part):
 
 
 @pytest.mark.clause("SCALING-complex")
-@on("numpy", "torch")  # the standard joins two parts by a product, where they meet; JAX's backend has its own way
+@on("numpy", "torch")  # other libraries combine the parts by a complex product; JAX's backend has its own code
 @given(arrays("float32", (2, 4)), scales)
-def test_the_parts_of_a_complex_number_do_not_meet(library, parts, factor):
+def test_parts_of_a_complex_number_are_independent(library, parts, factor):
     """An infinity, a NaN or a negative zero in one part leaves the other unchanged."""
     for call in BOTH:
         result = np.ascontiguousarray(library.to_numpy(call(library, library.from_numpy(parts.view(np.complex64)), factor)))
@@ -138,12 +138,12 @@ def test_the_parts_of_a_complex_number_do_not_meet(library, parts, factor):
 
 @pytest.mark.clause("SCALING-round-trip")
 @given(st.data(), powers_of_two)
-def test_a_round_trip_is_exact(library, data, factor):
-    """Scaling by a power of two and unscaling gives every bit back where nothing over- or underflows on the way."""
+def test_round_trip_is_exact(library, data, factor):
+    """Scaling by a power of two and unscaling restores every bit unless the scaled value overflows or underflows."""
     name = data.draw(st.sampled_from(library.dtypes))
     array = data.draw(arrays(name, (4,)))
     top = FORMATS[name][1]
     exponent = np.frexp(array.astype(np.float64))[1] + math.frexp(factor)[1] - 1  # of the scaled value
     fits = np.isfinite(array) & (exponent >= 3 - top) & (exponent <= top)
-    kept = np.where(fits, array, array.dtype.type(0))
-    assert alike(library.to_numpy(library.unscale(library.scale(library.from_numpy(kept), factor), factor)), kept)
+    values = np.where(fits, array, array.dtype.type(0))
+    assert alike(library.to_numpy(library.unscale(library.scale(library.from_numpy(values), factor), factor)), values)

@@ -12,13 +12,13 @@ from strategies import DTYPES, LARGEST, SMALLEST, alike, scales
 wide_scales = scales | scales.map(np.float32) | st.floats(2.0**-126, 2.0**127).map(np.asarray)
 
 
-def given_to(library, factor):
-    """The scale as the library takes it: a number unchanged, and else an array of its own; NumPy's scalars are NumPy's."""
+def converted(library, factor):
+    """Convert a scale to the library; numbers are unchanged, and so are scalars for NumPy."""
     return factor if library.name == "numpy" or isinstance(factor, float) else library.from_numpy(np.asarray(factor))
 
 
 def expected(function, array, factor):
-    """*function* of each element, which uses only Python's numbers."""
+    """Apply *function*, which computes on Python numbers, to each element."""
     name = array.dtype.name
     results = [function(float(value), float(factor), name) for value in array.ravel()]
     return np.asarray(results, np.float64).reshape(array.shape).astype(array.dtype)
@@ -26,10 +26,10 @@ def expected(function, array, factor):
 
 @pytest.mark.clause("SCALING-scale", "SCALING-unscale-divides", "SCALING-round-once", "SCALING-scale-float32")
 @given(st.data(), wide_scales)
-def test_results_are_rounded_to_float32_and_then_once(library, data, factor):
-    """For any scale, and any dtype, products and quotients are those of the definition, to the last bit."""
+def test_results_equal_the_definition(library, data, factor):
+    """Products and quotients are computed in float32 or float64 and rounded once, for any scale and any dtype."""
     array = data.draw(library.arrays())
-    there, scale = library.from_numpy(array), given_to(library, factor)
+    there, scale = library.from_numpy(array), converted(library, factor)
     assert alike(library.to_numpy(library.scale(there, scale)), expected(product, array, factor))
     assert alike(library.to_numpy(library.unscale(there, scale)), expected(quotient, array, factor))
 
@@ -37,14 +37,14 @@ def test_results_are_rounded_to_float32_and_then_once(library, data, factor):
 @pytest.mark.clause("SCALING-reciprocal")
 @given(st.data(), st.integers(-125, 125).map(lambda exponent: 2.0**exponent))
 def test_a_reciprocal_equals_a_division_by_a_power_of_two(library, data, factor):
-    """Of any array."""
+    """For any array, including subnormal values."""
     array = library.from_numpy(data.draw(library.arrays()))
     assert alike(library.to_numpy(library.unscale(array, factor)), library.to_numpy(library.scale(array, 1 / factor)))
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_the_exact_arithmetic_rounds_like_its_formats(name):
-    """Its limits and its ties are those of the dtypes."""
+def test_exact_arithmetic_has_the_limits_of_its_formats(name):
+    """Ties round to even, at the largest and at the smallest values."""
     largest, smallest, half = Fraction(float(LARGEST[name])), Fraction(float(SMALLEST[name])), Fraction(1, 2)
     step = largest - Fraction(float(np.nextafter(LARGEST[name], DTYPES[name].type(0))))
     assert rounded(largest, name) == float(LARGEST[name])

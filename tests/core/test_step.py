@@ -1,4 +1,4 @@
-"""One training step, in order, on a network whose gradients are its inputs."""
+"""Training step on a network whose gradients equal its inputs."""
 
 import pickle
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ RULE = LossScaleRule(init_scale=8.0, growth_interval=2)
 
 
 def begin(library, optimizer=SGD, dtype="float32", rule=RULE, **options):
-    """A step function of gradients, and the state to begin with: two parameters, of shapes (2,) and ()."""
+    """Return a step function of gradients and the initial state, with two parameters of shapes (2,) and ()."""
     params = [library.array([1.0, -2.0], dtype), library.array(0.5, dtype)]
     model = network(params)
     bound = optimizer(model, **{"learning_rate": [0.5, 0.25, 0.125], **options})
@@ -37,8 +37,8 @@ GOOD, BAD = [1.0, 2.0, 3.0], [1.0, INF, 3.0]
 
 
 @pytest.mark.clause("STEP-apply", "STEP-report", "STEP-status", "STEP-loss-unscaled")
-def test_a_finite_step_is_applied(library):
-    """The parameters move by the unscaled gradients times the learning rate, and the report says all of it."""
+def test_finite_step_is_applied(library):
+    """The update is the unscaled gradients times the learning rate; the report contains every value."""
     step, state = begin(library)
     after, report = library.to_numpy(step(state, GOOD))
     assert alike(after.params[0], np.asarray([0.5, -3.0], np.float32))
@@ -53,8 +53,8 @@ def test_a_finite_step_is_applied(library):
 @pytest.mark.clause("STEP-skip", "STEP-status", "STEP-report", "STEP-counters", "STEP-loss-unscaled")
 @pytest.mark.parametrize(("optimizer", "bad"), [(SGD, INF), (Momentum, -INF), (AdamW, NAN)])
 @with_dtypes("float16", "float64")
-def test_a_skipped_step_changes_nothing_but_the_scaler(library, optimizer, bad, dtype):
-    """On an overflow the parameters, the moments, the counts and the learning rate stay, bit for bit."""
+def test_skipped_step_changes_only_the_scaler(library, optimizer, bad, dtype):
+    """Parameters, moments, counts and learning rate are unchanged, bit for bit."""
     step, state = begin(library, optimizer, dtype)
     state, _ = step(state, GOOD)
     before = library.to_numpy(state)
@@ -69,8 +69,8 @@ def test_a_skipped_step_changes_nothing_but_the_scaler(library, optimizer, bad, 
 
 
 @pytest.mark.clause("STEP-no-gradients", "STEP-status", "OVERFLOW-empty")
-def test_a_step_without_gradients_changes_nothing(library):
-    """Where there is no gradient at all the step is finite, but not applied; it is counted as tried."""
+def test_step_without_gradients_changes_nothing(library):
+    """The step is finite but not applied; it counts as attempted."""
     step, state = begin(library)
     before = library.to_numpy(state)
     after, report = library.to_numpy(step(state, None, max_norm=1.0))
@@ -84,8 +84,8 @@ def test_a_step_without_gradients_changes_nothing(library):
 @pytest.mark.parametrize(
     "stop", [{"min_scale": 4.0, "raise_at_min_scale": True}, {"raise_at_or_below": 2.0}], ids=["floor", "below"]
 )
-def test_a_step_in_which_the_published_scaler_raises_says_so(library, stop):
-    """One overflow halves 8; at 4 the next would raise: the scale is held, the reason tells, and a finite step goes on."""
+def test_step_reports_that_the_published_scaler_would_raise(library, stop):
+    """An overflow halves 8; at 4 the next one would raise, so the scale is unchanged and the status reports it."""
     step, state = begin(library, rule=LossScaleRule(init_scale=8.0, growth_interval=2, **stop))
     seen = []
     for gradients in (BAD, BAD, BAD, GOOD):
@@ -112,8 +112,8 @@ def test_a_run_of_steps_is_reported_step_by_step(library):
 
 
 @pytest.mark.clause("STEP-order", "STEP-clip", "NORMS-clip-magnitudes")
-def test_clipping_sees_unscaled_gradients(library):
-    """The norm is that of the unscaled gradients, of any magnitude; a limit is a number, and does not hide an infinity."""
+def test_clipping_uses_unscaled_gradients(library):
+    """The norm is that of the unscaled gradients of any magnitude; clipping does not hide an infinity."""
     step, state = begin(library, learning_rate=1.0)
     after, report = library.to_numpy(step(state, [0.0, 3.0, 4.0], max_norm=1.0))
     assert alike(report.global_norm, np.asarray(5, np.float32))
@@ -129,8 +129,8 @@ def test_clipping_sees_unscaled_gradients(library):
 
 @pytest.mark.clause("STEP-seed", "STEP-loss-unscaled")
 @with_dtypes(*DTYPES)
-def test_the_scale_is_the_seed(library, dtype):
-    """The backward pass starts from the scale, in the loss's shape and dtype, but never in 16 bits."""
+def test_scale_is_the_output_cotangent(library, dtype):
+    """It has the shape and dtype of the loss, except that it is float32 for a 16-bit loss."""
     seeds = []
 
     def vjp(params, value):
@@ -147,8 +147,8 @@ def test_the_scale_is_the_seed(library, dtype):
 
 
 @pytest.mark.clause("STEP-seed")
-def test_a_scale_beyond_the_loss_is_an_overflow(library):
-    """A float64 scale that a float32 seed cannot hold makes an overflow, and the scale comes down in silence."""
+def test_scale_beyond_the_dtype_of_the_loss_is_an_overflow(library):
+    """A float64 scale that is infinite in float32 causes an overflow without a warning."""
     rule = LossScaleRule(init_scale=2.0**200, dtype="float64")
     step, state = begin(library, rule=rule)
     assert library.to_numpy(step(state, GOOD)[1].status) == StepStatus.OVERFLOW
@@ -156,8 +156,8 @@ def test_a_scale_beyond_the_loss_is_an_overflow(library):
 
 @pytest.mark.clause("STEP-order")
 @on("numpy", "strict16", "torch", "jax")
-def test_scaling_saves_small_float16_gradients(library):
-    """A gradient below the smallest float16 moves its parameter: it is scaled on its way, and unscaled in float32."""
+def test_scaling_preserves_small_float16_gradients(library):
+    """A gradient below the smallest float16 updates its parameter, since it is scaled first and unscaled in float32."""
     model = network([library.array([0.0], "float16")])
     optimizer = SGD(model, learning_rate=2.0**20)
     rule = LossScaleRule(init_scale=2.0**17)
@@ -167,8 +167,8 @@ def test_scaling_saves_small_float16_gradients(library):
 
 
 @pytest.mark.clause("STEP-optimizer")
-def test_any_pair_of_pure_functions_is_an_optimizer(library):
-    """It need not have a learning rate; where some gradients are missing, the others are applied."""
+def test_any_pair_of_pure_functions_can_be_an_optimizer(library):
+    """A learning rate is not required; if some gradients are missing, the others are applied."""
 
     class Plain:
         def init(self, params):
@@ -186,25 +186,25 @@ def test_any_pair_of_pure_functions_is_an_optimizer(library):
 
 
 @pytest.mark.clause("STEP-resume", "STEP-report")
-def test_a_resumed_run_equals_one_that_never_stopped(library):
-    """Saved and loaded after any step, it ends with the same bits; later steps change no earlier state or report."""
+def test_resumed_run_equals_an_uninterrupted_run(library):
+    """The state is saved and loaded after every step. Later steps change no earlier state or report."""
     dtype = "float16" if "float16" in library.dtypes else "float32"
     step, state = begin(library, AdamW, dtype)
-    resumed, kept, copies = state, [], []
+    resumed, results, copies = state, [], []
     for gradients in (GOOD, BAD, [0.1, -3.0, 1e-3], GOOD, GOOD, BAD):
         state, report = step(state, gradients, max_norm=1.0)
         resumed = library.from_numpy(pickle.loads(pickle.dumps(library.to_numpy(resumed))))
         resumed, _ = begin(library, AdamW, dtype)[0](resumed, gradients, max_norm=1.0)
         assert same(library.to_numpy(resumed), library.to_numpy(state))
-        kept.append((state, report))
+        results.append((state, report))
         copies.append(library.to_numpy((state, report)))
-    assert all(same(library.to_numpy(one), other) for one, other in zip(kept, copies, strict=True))
+    assert all(same(library.to_numpy(result), copy) for result, copy in zip(results, copies, strict=True))
 
 
 @pytest.mark.clause("STEP-two-modes")
 @pytest.mark.parametrize("optimizer", [SGD, Momentum, AdamW])
-def test_a_step_stays_on_the_device_of_its_parameters(optimizer):
-    """State and report of a step with a functional optimizer."""
+def test_step_stays_on_the_device_of_the_parameters(optimizer):
+    """All arrays of the state and the report are on that device."""
     xp, device = array_api_strict, array_api_strict.Device("device1")
     params = [xp.asarray([1.0], dtype=xp.float32, device=device)]
     model = network(params)
@@ -215,16 +215,16 @@ def test_a_step_stays_on_the_device_of_its_parameters(optimizer):
 
 
 @pytest.mark.clause("STEP-status")
-def test_a_status_has_a_fixed_code():
-    """They are written to logs."""
+def test_status_codes_are_fixed():
+    """Users write them to logs."""
     names = ("APPLIED", "OVERFLOW", "NO_GRADIENTS", "WOULD_RAISE", "ACCUMULATED")
     assert {name: int(StepStatus[name]) for name in names} == dict(zip(names, range(5), strict=True))
 
 
 @pytest.mark.clause("STEP-optimizer")
-def test_an_optimizer_without_master_weights_starts_from_float32():
-    """16-bit parameters are widened for its state, as the gradients will be; wider ones keep their dtype."""
-    seen = []
-    optimizer = SimpleNamespace(init=lambda params: seen.append(params), update=None)
+def test_optimizer_without_master_weights_is_initialized_with_float32():
+    """16-bit parameters are widened like the gradients; others keep their dtype."""
+    received = []
+    optimizer = SimpleNamespace(init=lambda params: received.append(params), update=None)
     init_train_state([np.ones(1, np.float16), np.ones(1, np.float64)], optimizer, LossScaleRule())
-    assert [leaf.dtype for leaf in seen[0]] == [np.float32, np.float64]
+    assert [leaf.dtype for leaf in received[0]] == [np.float32, np.float64]

@@ -1,4 +1,4 @@
-"""Trees: what is a container, what is an array, and what an error says about where."""
+"""Pytrees: containers, leaves, and the paths in error messages."""
 
 import re
 from collections import OrderedDict, defaultdict
@@ -26,17 +26,17 @@ class Pair(NamedTuple):
 
 
 @pytest.mark.clause("SCALING-inputs")
-def test_containers_are_walked_in_order():
-    """The arrays of a tree come in the order in which it is written, dicts unsorted; a bare array is a tree of one leaf."""
+def test_leaves_are_in_the_order_of_the_tree():
+    """Dicts are in insertion order; a single array is a tree with one leaf."""
     nested = [None, (ONE, []), {"x": {}, "y": Pair(None, [TWO])}]
     for tree in ((ONE, TWO), [ONE, TWO], {"b": ONE, "a": TWO}, OrderedDict(b=ONE, a=TWO), Pair(ONE, TWO), nested):
-        assert all(found is wanted for found, wanted in zip(leaves(tree), [ONE, TWO], strict=True))
+        assert all(leaf is expected for leaf, expected in zip(leaves(tree), [ONE, TWO], strict=True))
     for leaf in (np.float32(1), np.asarray(1), np.zeros((0, 3))):
         assert leaves_with_paths(leaf) == [("tree", leaf)]
 
 
-def test_an_array_of_any_library_is_a_leaf(library):
-    """An array is not walked into, whatever its shape."""
+def test_array_of_any_library_is_a_leaf(library):
+    """An array is never a container, whatever its shape."""
     for values in (1.0, [2.0], [[3.0, 4.0]], []):
         array = library.array(values)
         [first, second] = leaves({"a": [array], "b": (None, array)})
@@ -47,7 +47,7 @@ def test_an_array_of_any_library_is_a_leaf(library):
 @pytest.mark.clause("SCALING-structure-kept")
 @given(st.data())
 def test_mapping_keeps_the_structure(library, data):
-    """A mapped tree has the containers, the keys and the Nones of the first."""
+    """The result has the containers, the keys and the Nones of the tree."""
     tree = data.draw(library.trees())
     mapped = map_leaves(lambda leaf: (leaf,), tree)
     assert repr(mapped) == repr(unflatten(tree, [(leaf,) for leaf in leaves(tree)]))
@@ -55,7 +55,7 @@ def test_mapping_keeps_the_structure(library, data):
 
 
 def outline(tree):
-    """*tree* with a mark for each array."""
+    """Return the structure of a tree, with a string instead of each array."""
     if isinstance(tree, dict):
         return type(tree), [(key, outline(child)) for key, child in tree.items()]
     if isinstance(tree, tuple | list):
@@ -65,7 +65,7 @@ def outline(tree):
 
 @pytest.mark.clause("SCALING-structure-kept")
 def test_special_containers_keep_their_type():
-    """A NamedTuple and an OrderedDict stay what they are, key for key; a tree without arrays is mapped to itself."""
+    """NamedTuple and OrderedDict, with the order of the keys. A tree without arrays is mapped to itself."""
     mapped = map_leaves(lambda leaf: leaf + 1, Pair(OrderedDict(b=ONE, a=TWO), [THREE]))
     assert isinstance(mapped, Pair)
     assert isinstance(mapped.first, OrderedDict)
@@ -76,8 +76,8 @@ def test_special_containers_keep_their_type():
 
 
 @pytest.mark.clause("SCALING-float-leaves")
-def test_a_leaf_that_is_not_an_array_raises():
-    """The error names its path as one would write it, and its type."""
+def test_leaf_that_is_not_an_array_raises():
+    """The error contains the path as a Python expression, and the type."""
     rows = [
         ("w", "tree", "str"),
         ({"w": [ONE, 1.5]}, "tree['w'][1]", "float"),
@@ -91,8 +91,8 @@ def test_a_leaf_that_is_not_an_array_raises():
 
 
 @pytest.mark.clause("SCALING-inputs")
-def test_a_tree_that_contains_itself_raises():
-    """The error names both paths; one that is only deep is taken up to the limit, by functions of every kind."""
+def test_tree_that_contains_itself_raises():
+    """The error contains both paths. A deep tree is accepted up to the limit, by functions of every kind."""
     circle, deep = [ONE], [TWO]
     circle += [{"w": (circle, TWO)}, [circle]]
     for _ in range(MOST_LEVELS - 1):
@@ -105,16 +105,16 @@ def test_a_tree_that_contains_itself_raises():
             walk([deep])
 
 
-def test_a_container_that_an_opener_opens_is_walked(monkeypatch):
-    """It is mapped, matched and rebuilt like a list; arrays, None and Python's own containers are not handed to openers."""
-    handed = []
+def test_registered_container_types_are_containers(monkeypatch):
+    """They are mapped and matched like lists. Openers are not called with arrays, None or Python's containers."""
+    received = []
 
     class Box:
         def __init__(self, *inside):
             self.inside = inside
 
     def opened(value):
-        handed.append(value)
+        received.append(value)
         return (value.inside, lambda children: Box(*children)) if isinstance(value, Box) else None
 
     monkeypatch.setattr(trees, "_openers", [])
@@ -124,19 +124,19 @@ def test_a_container_that_an_opener_opens_is_walked(monkeypatch):
     assert leaves_with_paths(tree) == [("tree['a'][0]", ONE), ("tree['a'][2][0]", TWO), ("tree['b']", THREE)]
     mapped = map_leaves(lambda leaf, other: (leaf, other), tree, {"a": Box(TWO, None, None), "b": None})
     assert (mapped["a"].inside, mapped["b"]) == (((ONE, TWO), None, ((TWO, None),)), (THREE, None))
-    assert {type(value) for value in handed} == {Box}
+    assert {type(value) for value in received} == {Box}
     with pytest.raises(TypeError, match=r"^tree must be an array.* got set$"):
         leaves({3})
 
 
-def test_other_trees_are_matched_by_key():
-    """Dicts are matched by key, whatever their order, and None stands for a whole missing branch."""
+def test_trees_are_matched_by_key():
+    """Dicts are matched by key in any order, and None can replace a whole branch."""
     tree = {"a": ONE, "b": [TWO, THREE]}
     assert zip_leaves(tree, {"b": None, "a": THREE}) == [(ONE, THREE), (TWO, None), (THREE, None)]
     assert zip_leaves(tree, None) == [(ONE, None), (TWO, None), (THREE, None)]
 
 
-def test_trees_of_different_structure_raise():
+def test_different_structures_raise():
     """The error states the expected structure and the one that was passed."""
     rows = [
         ([ONE], "[0, 1]", "[0]"),
@@ -146,19 +146,19 @@ def test_trees_of_different_structure_raise():
     ]
     message = "same structure.*expected {}.*got {}$"
     cases = [
-        (other, partial(map_leaves, max, [ONE, TWO], other), ValueError, message.format(re.escape(wanted), re.escape(got)))
-        for other, wanted, got in rows
+        (other, partial(map_leaves, max, [ONE, TWO], other), ValueError, message.format(re.escape(expected), re.escape(got)))
+        for other, expected, got in rows
     ]
     assert unexpected(cases) == []
 
 
 @pytest.mark.parametrize("flag", [True, False])
 @with_dtypes(*DTYPES)
-def test_selecting_takes_one_tree_whole(library, dtype, flag):
-    """The flag chooses between two trees; where the new one holds None, the old value stays in either case."""
+def test_select_returns_one_of_two_trees(library, dtype, flag):
+    """If the new tree has None, the old value is kept in either case."""
     one, two, three = (library.array(values, dtype) for values in (1.0, [2.0], [3.0, np.nan]))
     old, new = {"a": one, "b": two, "c": None, "d": three}, {"a": -one, "b": None, "c": three, "d": -three}
     chosen = select(library.array(flag, "bool"), new, old)
-    wanted = {**(new if flag else old), "b": two, "c": None}
-    assert same(library.to_numpy(chosen), library.to_numpy(wanted))
+    expected = {**(new if flag else old), "b": two, "c": None}
+    assert same(library.to_numpy(chosen), library.to_numpy(expected))
     assert chosen["c"] is None

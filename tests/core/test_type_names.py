@@ -1,4 +1,4 @@
-"""Names of types in errors about what is no array."""
+"""Names of types in error messages."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from ampscale.core.type_names import type_name
 
 
 @pytest.mark.parametrize(("module", "method"), [("paddle", "numpy"), ("mindspore.common.tensor", "asnumpy")])
-def test_a_tensor_of_another_framework_is_named_with_its_conversion(module, method):
-    """Real ones have these modules; other objects are named by their class alone."""
+def test_error_for_a_tensor_of_another_framework_names_the_conversion(module, method):
+    """The modules are those of real tensors; other objects are named by their class."""
     tensor = type("Tensor", (), {"__module__": module})()
     remedy = (
         rf"(got|of type) {module.partition('.')[0]}\.Tensor; ampscale takes arrays of NumPy, CuPy, .*: pass value\.{method}\(\)$"

@@ -1,4 +1,4 @@
-"""Argument validation: the values that each check accepts, and the errors of the others."""
+"""Values that the argument checks accept, and the errors for others."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ from errors import unexpected
 from ampscale.core.validation import check_methods, check_scale_array
 
 
-def test_a_scale_array_has_one_value_and_a_wide_dtype():
-    """Shapes () and (1,), float32 and float64."""
+def test_scale_array_must_have_one_value_and_float32_or_float64():
+    """Shapes () and (1,) are accepted."""
     for shape in ((), (1,)):
         for dtype in (np.float32, np.float64):
             check_scale_array(np.ones(shape, dtype), "scale")
@@ -25,8 +25,8 @@ def test_a_scale_array_has_one_value_and_a_wide_dtype():
     )
 
 
-def test_an_object_without_a_method_is_rejected():
-    """Also one whose attribute of that name is not callable."""
+def test_object_without_a_method_raises():
+    """An attribute of that name that is not callable raises too."""
     check_methods([], "network", "append", "pop")
     for methods in (("append", "push"), ("__doc__",)):
         with pytest.raises(TypeError, match=r"^network must have the methods .* of type list"):
