@@ -10,14 +10,14 @@ def linear(*weights, dtype="float32"):
     seeds = []
 
     def loss_of(params, *inputs):
-        products = [np.sum(widened(weight) * widened(given)) for weight, given in zip(params, inputs, strict=True)]
+        products = [np.sum(widened(weight) * widened(value)) for weight, value in zip(params, inputs, strict=True)]
         return np.asarray(sum(products)).astype(dtype)
 
     def vjp(params, *inputs):
         def pullback(seed):
             seeds.append(seed)
             with np.errstate(all="ignore"):
-                return [(widened(given) * widened(seed)).astype(dtype) for given in inputs]
+                return [(widened(value) * widened(seed)).astype(dtype) for value in inputs]
 
         with np.errstate(all="ignore"):
             return loss_of(params, *inputs), pullback

@@ -1,15 +1,14 @@
 """
-The documented dynamic scalers restated as plain loops, each as its framework has it, and mended where it is mended here.
+The documented dynamic scalers as plain loops, with the deviations of ampscale.
 
-A pattern has one letter a step: F where the gradients were finite, O where they overflowed. A loop returns where its
-scaler stood after every step.
+A pattern has one letter per step: F for finite gradients, O for an overflow. A loop returns the state after every step.
 """
 
 import copy
 
 import numpy as np
 
-# Start, factor, window, pattern, and the scale before the first step and after each: alike in scaler, cell and manager.
+# Start, factor, window, pattern, and the scale before the first step and after each: equal for scaler, cell and manager.
 TRACES = [
     (8, 2, 1, "FFFOFO", [8, 16, 32, 64, 32, 64, 32]),
     (8, 2, 2, "FFFFOFFFF", [8, 8, 16, 16, 32, 16, 16, 32, 32, 64]),
@@ -22,7 +21,7 @@ TRACES = [
     (3, 2, 2, "OOFF", [3, 1.5, 1, 1, 2]),
 ]
 
-# Start, factor, window: powers of two and not, at the floor of 1, and where one growth more leaves float32.
+# Start, factor, window: powers of two and not, at the floor of 1, and where another growth exceeds float32.
 SETTINGS = [
     (8, 2, 1),
     (8, 2, 3),
@@ -36,7 +35,7 @@ SETTINGS = [
 @np.errstate(over="ignore")
 def dynamic_loss_scaler(scale, factor, window, pattern):
     """Run MindSpore's `DynamicLossScaler`, and return (scale, counter) after each step."""
-    scale, counter, seen = np.float32(scale), 0, []
+    scale, counter, states = np.float32(scale), 0, []
     for step in pattern:
         if step == "F":
             if counter == window - 1:
@@ -47,14 +46,14 @@ def dynamic_loss_scaler(scale, factor, window, pattern):
         else:
             scale = max(np.float32(1), scale / np.float32(factor))
             counter = 0
-        seen.append((float(scale), counter))
-    return seen
+        states.append((float(scale), counter))
+    return states
 
 
 @np.errstate(over="ignore")
 def dynamic_update_cell(scale, factor, window, pattern, dtype=np.float32):
     """Run MindSpore's `nn.DynamicLossScaleUpdateCell`, and return (scale, cur_iter, last_overflow_iter) after each step."""
-    scale, cur_iter, last_overflow_iter, seen = dtype(scale), 1, 0, []
+    scale, cur_iter, last_overflow_iter, states = dtype(scale), 1, 0, []
     for step in pattern:
         due = cur_iter - last_overflow_iter >= window
         if step == "O":
@@ -66,13 +65,13 @@ def dynamic_update_cell(scale, factor, window, pattern, dtype=np.float32):
         if step == "O" or due:
             last_overflow_iter = cur_iter
         cur_iter += 1
-        seen.append((float(scale), cur_iter, last_overflow_iter))
-    return seen
+        states.append((float(scale), cur_iter, last_overflow_iter))
+    return states
 
 
 def dynamic_manager(scale, factor, window, pattern):
     """Run MindSpore's `DynamicLossScaleManager` in Python numbers, and return the scale after each step."""
-    scale, cur_iter, last_overflow_iter, seen = float(scale), 1, 0, []
+    scale, cur_iter, last_overflow_iter, states = float(scale), 1, 0, []
     for step in pattern:
         if step == "O":
             scale = max(scale * (1 / factor), 1.0)
@@ -80,14 +79,14 @@ def dynamic_manager(scale, factor, window, pattern):
         elif (cur_iter - last_overflow_iter) % window == 0 and scale * factor != float("inf"):
             scale = scale * factor
         cur_iter += 1
-        seen.append(scale)
-    return seen
+        states.append(scale)
+    return states
 
 
 @np.errstate(over="ignore", under="ignore")
 def grad_scaler(scale, incr_ratio, decr_ratio, incr_every, decr_every, pattern, decr_count):
     """Run Paddle's `GradScaler`, and return (scale, finite steps, overflows) after each step."""
-    scale, good, bad, seen = np.float32(scale), 0, 0, []
+    scale, good, bad, states = np.float32(scale), 0, 0, []
     for step in pattern:
         if step == "O":
             good = 0
@@ -104,24 +103,24 @@ def grad_scaler(scale, incr_ratio, decr_ratio, incr_every, decr_every, pattern, 
                 if np.isfinite(grown):
                     scale = grown
                 good = bad = 0
-        seen.append((float(scale), good, bad))
-    return seen
+        states.append((float(scale), good, bad))
+    return states
 
 
-def every_pattern(scaler, step, look, length=9):
+def every_pattern(scaler, step, read, length=9):
     """
-    Each of the 2**length patterns, with what *look* saw after each of its steps.
+    Yield each of the 2**length patterns with the results of *read* after each of its steps.
 
-    Patterns that begin alike share the steps in which they do: *scaler* is copied where they part.
+    Patterns with a common prefix share its steps: *scaler* is copied after it.
     """
 
-    def below(scaler, pattern, seen):
+    def extended(scaler, pattern, states):
         if len(pattern) == length:
-            yield pattern, seen
+            yield pattern, states
             return
         for letter in "FO":
-            after = copy.deepcopy(scaler)
-            step(after, letter)
-            yield from below(after, pattern + letter, [*seen, look(after)])
+            new_scaler = copy.deepcopy(scaler)
+            step(new_scaler, letter)
+            yield from extended(new_scaler, pattern + letter, [*states, read(new_scaler)])
 
-    yield from below(scaler, "", [])
+    yield from extended(scaler, "", [])

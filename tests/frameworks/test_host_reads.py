@@ -10,7 +10,7 @@ from ampscale.optimizers import AdamW
 WATCHED = on("strict16", "torch", "jax")
 FLAGS = [False, True, False, False, True, False]  # of one call after the other; with two to a step, of either
 CELLS = pytest.mark.parametrize(
-    ("cell", "options", "overflows", "looks"),
+    ("cell", "options", "overflows", "expected"),
     [
         (ampscale.TrainOneStepWithLossScaleCell, {}, FLAGS, [1, 1, 1, 1, 1, 1]),
         (
@@ -46,21 +46,21 @@ class HandWritten:
 @pytest.mark.clause("BACKENDS-no-host-sync", "BACKENDS-one-host-sync", "STEP-two-modes")
 @WATCHED
 @CELLS
-def test_a_cell_synchronizes_once_per_step_for_a_callable_optimizer_only(library, cell, options, overflows, looks):
+def test_a_cell_synchronizes_once_per_step_for_a_callable_optimizer_only(library, cell, options, overflows, expected):
     """Outputs stay on their device; a callable optimizer is called on finite steps only."""
     step, inputs = build(library, cell, AdamW, **options)
     with library.count_reads() as reads:
         outputs = [step(values) for values in inputs]
     assert reads == []
     assert [bool(library.get(output[1])) for output in outputs] == overflows
-    called, seen = [], []
+    called, counts = [], []
     step, inputs = build(library, cell, lambda _: called.append, **options)
     for values in inputs:
         with library.count_reads() as reads:
             step(values)
-        seen.append(len(reads))
-    assert seen == looks
-    assert len(called) == sum(looks) - sum(flag and look for flag, look in zip(overflows, looks, strict=True))
+        counts.append(len(reads))
+    assert counts == expected
+    assert len(called) == sum(expected) - sum(flag and look for flag, look in zip(overflows, expected, strict=True))
 
 
 @pytest.mark.clause("BACKENDS-one-host-sync")

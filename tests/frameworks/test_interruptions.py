@@ -215,7 +215,7 @@ class Growing(World):
 
     def recover(self):
         """Fail: no interruption may require a recovery."""
-        raise AssertionError("refused")
+        raise AssertionError("an interruption required a recovery")
 
 
 class CellWithScale:

@@ -21,10 +21,10 @@ FIVE = ("loss", "overflow", "loss_scale", "learning_rate", "global_norm")
 @pytest.mark.parametrize("unknown", ["foo", "ema", "use_grad_clip", "parallel_config"])
 def test_an_unknown_keyword_is_rejected(unknown):
     """The TypeError names it and lists the known ones."""
-    with pytest.raises(TypeError, match=unknown) as refusal:
+    with pytest.raises(TypeError, match=unknown) as caught:
         MFTrainOneStepCell(linear(), Recorder(), **{unknown: 1})
     known = [name for name in inspect.signature(MFTrainOneStepCell).parameters if name not in ("network", "optimizer", "kwargs")]
-    assert all(repr(name) in str(refusal.value) for name in known)
+    assert all(repr(name) in str(caught.value) for name in known)
 
 
 @pytest.mark.clause("MINDFORMERS-scale-number", "MINDFORMERS-scale-array", "MINDFORMERS-loss-scale")
@@ -32,11 +32,11 @@ def test_a_number_is_a_float32_scale_of_shape_empty():
     """An array keeps its shape and dtype. No step changes either, and the default scale is 1."""
     assert bits([MFTrainOneStepCell(linear(), Recorder()).scale_sense]) == bits([array(1)])
     scales = [(value, array(value)) for value in (1, 8, 1.0, 0.5, 2.0**32, 16777217)]
-    for value, held in [*scales, *((each, each) for each in (array(8), array([8], "float64")))]:
+    for value, scale in [*scales, *((each, each) for each in (array(8), array([8], "float64")))]:
         network = linear()
         cell = MFTrainOneStepCell(network, Recorder(), scale_sense=value)
-        assert [bits([cell(x).loss_scale]) for x in (FINE, BAD)] == [bits([held])] * 2
-        assert [float(seed) for seed in network.seeds] == [held, held]
+        assert [bits([cell(x).loss_scale]) for x in (FINE, BAD)] == [bits([scale])] * 2
+        assert [float(seed) for seed in network.seeds] == [scale, scale]
 
 
 def make(name, value, **options):
@@ -209,10 +209,10 @@ def test_a_skipped_step_does_not_advance_the_schedule(make):
     for learning_rate, reported in schedules:
         network = linear()
         cell = MFTrainOneStepCell(network, make(network, learning_rate), scale_sense=8)
-        for step, wanted in zip("FOFF", reported, strict=True):
+        for step, expected in zip("FOFF", reported, strict=True):
             before = np.array(network.params[0])
             rate = cell(data(step)).learning_rate
-            assert bits([rate]) == bits([array(wanted)])
+            assert bits([rate]) == bits([array(expected)])
             if make is optimizers.SGD and step == "F":
                 assert bits(network.params) == bits([before - rate * FINE])
 

@@ -133,14 +133,14 @@ def test_an_overflow_reported_by_a_subclass_skips_the_step():
 
     class Heir(MFTrainOneStepCell):
         def get_overflow_status(self, status, compute_output):
-            return np.asarray(self.answer)
+            return np.asarray(self.result)
 
     optimizer = Recorder()
     cell, resumed = (Heir(linear(), optimizer, gradient_accumulation_steps=2) for _ in range(2))
-    cell.answer, resumed.answer = True, False
+    cell.result, resumed.result = True, False
     assert cell(FINE).overflow
     resumed.load_state_dict(cell.state_dict())
-    cell.answer = False
+    cell.result = False
     assert cell(FINE).overflow
     assert resumed(FINE).overflow
     assert optimizer.calls == []
@@ -167,13 +167,13 @@ def test_the_average_is_updated_at_applied_steps_only():
     network = linear([1, 2])
     cell = MFTrainOneStepCell(network, optimizers.SGD(network, 0.5), scale_sense=8, ema_decay=0.75)
     assert bits(cell.ema_params) == bits([array([1, 2])])
-    seen = []
+    averages = []
     for step in "OFOF":
         cell(data(step))
-        seen.append(bits(cell.ema_params))
+        averages.append(bits(cell.ema_params))
     first = array([0.75 * 1 + 0.25 * 0.5, 0.75 * 2 + 0.25 * 3])
     second = array([0.75, 0.75]) * first + array([0.25 * 0, 0.25 * 4])
-    assert seen == [bits([array([1, 2])]), bits([first]), bits([first]), bits([second])]
+    assert averages == [bits([array([1, 2])]), bits([first]), bits([first]), bits([second])]
 
 
 @pytest.mark.clause("MINDFORMERS-ema")

@@ -124,10 +124,10 @@ def frozen(value):
 def test_a_resumed_run_equals_an_uninterrupted_one(name):
     """The state is saved after each of thirty steps, through a file, and loaded into an object with other settings."""
     start, start_otherwise = RUNS[name]
-    run, seen, files = start(), [], []
+    run, results, files = start(), [], []
     for letter in TRACE:
         files.append(pickle.dumps((run.saved.state_dict(), getattr(run, "beside", lambda: None)())))
-        seen.append(run.step(letter))
+        results.append(run.step(letter))
     for step, file in enumerate(files):
         state, beside = pickle.loads(file)
         resumed = start_otherwise()
@@ -135,20 +135,20 @@ def test_a_resumed_run_equals_an_uninterrupted_one(name):
         if beside is not None:
             resumed.put(beside)
         assert frozen(resumed.saved.state_dict()) == frozen(state)
-        assert [resumed.step(letter) for letter in TRACE[step:]] == seen[step:], step
+        assert [resumed.step(letter) for letter in TRACE[step:]] == results[step:], step
 
 
 @pytest.mark.clause("STEP-resume", "MINDSPORE-manager-dynamic")
 def test_a_manager_resumes_from_a_pickle():
     """A manager has no state dict: the object itself is saved after each of thirty steps."""
-    manager, seen, files = DynamicLossScaleManager(8, 3, 3), [], []
+    manager, results, files = DynamicLossScaleManager(8, 3, 3), [], []
     for letter in TRACE:
         files.append(pickle.dumps(manager))
         manager.update_loss_scale(letter == "O")
-        seen.append(manager.get_loss_scale())
+        results.append(manager.get_loss_scale())
     for step, file in enumerate(files):
         resumed = pickle.loads(file)
-        for letter, scale in zip(TRACE[step:], seen[step:], strict=True):
+        for letter, scale in zip(TRACE[step:], results[step:], strict=True):
             resumed.update_loss_scale(letter == "O")
             assert resumed.get_loss_scale() == scale
 
@@ -166,9 +166,9 @@ def test_a_saved_state_is_a_copy(name):
     other = RUNS[name][1]()
     other.saved.load_state_dict(state)
     for value in state.values():
-        for found in value if isinstance(value, list) else [value]:
-            if isinstance(found, np.ndarray):
-                found[...] = 77
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, np.ndarray):
+                item[...] = 77
     assert frozen(other.saved.state_dict()) == before
 
 
@@ -243,8 +243,8 @@ def test_a_load_that_fails_changes_nothing(name):
             with pytest.raises(error):
                 run.saved.load_state_dict({**state, key: value})
             assert frozen(run.saved.state_dict()) == before, (key, value)
-    seen = [other.step(letter) for letter in "FFFFFOFF"]
-    assert [run.step(letter) for letter in "OFF"] == seen[5:]
+    results = [other.step(letter) for letter in "FFFFFOFF"]
+    assert [run.step(letter) for letter in "OFF"] == results[5:]
 
 
 def test_a_cell_without_update_cell_state_rejects_such_a_state():

@@ -53,11 +53,11 @@ def test_readers_get_consistent_states(make):
 
     def look():
         while not done.is_set():
-            seen.append(state_dict())
+            read_states.append(state_dict())
 
-    wanted = run(*make())
+    expected = run(*make())
     step, state_dict = make()
-    done, seen, interval = Event(), [], sys.getswitchinterval()
+    done, read_states, interval = Event(), [], sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(3) as pool:
@@ -68,8 +68,8 @@ def test_readers_get_consistent_states(make):
     finally:
         done.set()
         sys.setswitchinterval(interval)
-    assert made == wanted
-    assert [each for each in seen if each not in wanted] == []
+    assert made == expected
+    assert [each for each in read_states if each not in expected] == []
 
 
 def test_readers_wait_while_torchs_scaler_writes_its_state(monkeypatch):

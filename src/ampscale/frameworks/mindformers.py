@@ -65,8 +65,8 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
     MindFormers' `mindformers.wrapper.MFTrainOneStepCell`: MindSpore's training step with clipping, gradient accumulation and EMA.
 
     Works on parameters and inputs of all supported libraries. Each call is one micro-batch; `gradient_accumulation_steps` calls
-    are one step. Their gradients are averaged in float32, an overflow in any of them skips the step, and the scale is updated
-    once per step. The calls before the last return the overflow flag of their own micro-batch, and no global norm.
+    are one step. Their gradients are averaged in at least float32, an overflow in any of them skips the step, and the scale is
+    updated once per step. The calls before the last return the overflow flag of their own micro-batch, and no global norm.
 
     Args:
         network: See `TrainOneStepWithLossScaleCell`.

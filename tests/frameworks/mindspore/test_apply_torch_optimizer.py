@@ -213,10 +213,10 @@ def test_a_gradient_that_overflows_float16_is_not_applied(cell, fused):
     """With a scale below 1, float16 represents the scaled gradient 60000 but not the unscaled one."""
     model = Product(torch.float16)
     step = cell_of(model, torch.optim.SGD(model.parameters(), lr=2.0**-14, fused=fused), scale=0.5, cell=cell)
-    for w, moved in ((120000.0, 0.0), (60000.0, 60000 * 2.0**-14)):
+    for w, change in ((120000.0, 0.0), (60000.0, 60000 * 2.0**-14)):
         before = model.w[0].item()
         step([w, 0.0], [0.0])
-        assert before - model.w[0].item() == pytest.approx(moved, abs=2**-8)
+        assert before - model.w[0].item() == pytest.approx(change, abs=2**-8)
 
 
 @pytest.mark.clause("STEP-network", "MINDFORMERS-ema")

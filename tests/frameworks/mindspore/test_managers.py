@@ -20,11 +20,11 @@ INF, NAN = float("inf"), float("nan")
 
 def scales_of(manager, pattern):
     """Return the scale after each step."""
-    seen = []
+    scales = []
     for step in pattern:
         assert manager.update_loss_scale(step == "O") is None
-        seen.append(manager.get_loss_scale())
-    return seen
+        scales.append(manager.get_loss_scale())
+    return scales
 
 
 @pytest.mark.clause("MINDSPORE-manager-defaults")
@@ -43,9 +43,9 @@ def test_the_manager_equals_the_plain_loop_on_every_pattern(start, factor, windo
         lambda manager, step: manager.update_loss_scale(step == "O"),
         DynamicLossScaleManager.get_loss_scale,
     )
-    for pattern, seen in walk:
-        assert seen == dynamic_manager(start, factor, window, pattern), pattern
-        assert {type(scale) for scale in seen} == {float}
+    for pattern, scales in walk:
+        assert scales == dynamic_manager(start, factor, window, pattern), pattern
+        assert {type(scale) for scale in scales} == {float}
 
 
 @pytest.mark.clause("MINDSPORE-manager-limit")

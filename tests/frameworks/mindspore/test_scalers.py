@@ -132,7 +132,7 @@ def test_the_plain_loops_reproduce_the_published_scales():
     """The scale grows in the window-th consecutive finite step, backs off at every overflow, and stays at least 1."""
     for start, factor, window, pattern, scales in TRACES:
         for loop in (dynamic_loss_scaler, dynamic_update_cell):
-            assert [start, *(seen[0] for seen in loop(start, factor, window, pattern))] == scales
+            assert [start, *(state[0] for state in loop(start, factor, window, pattern))] == scales
         assert [start, *dynamic_manager(start, factor, window, pattern)] == scales
 
 
@@ -152,8 +152,8 @@ def test_the_scaler_equals_the_plain_loop_on_every_pattern(start, factor, window
     def adjust(scaler, step):
         assert scaler.adjust(step == "F") is True
 
-    for pattern, seen in every_pattern(DynamicLossScaler(start, factor, window), adjust, state_of):
-        assert seen == dynamic_loss_scaler(start, factor, window, pattern), pattern
+    for pattern, states in every_pattern(DynamicLossScaler(start, factor, window), adjust, state_of):
+        assert states == dynamic_loss_scaler(start, factor, window, pattern), pattern
 
 
 @pytest.mark.clause("MINDSPORE-dynamic-min-scale", "MINDSPORE-scale-value-attribute", "STEP-resume")

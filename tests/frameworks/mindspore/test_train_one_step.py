@@ -179,8 +179,8 @@ def test_a_step_uses_the_other_replicas():
 class CustomUpdateCell:
     """Update cell that writes the number of its calls as the scale, and returns given results."""
 
-    def __init__(self, answer, first=8):
-        self.answer, self.first, self.calls = answer, first, []
+    def __init__(self, result, first=8):
+        self.result, self.first, self.calls = result, first, []
 
     def get_loss_scale(self):
         """Return the initial scale."""
@@ -190,7 +190,7 @@ class CustomUpdateCell:
         """Record the arguments, and write in place."""
         self.calls.append((float(loss_scale), bool(overflow)))
         loss_scale[...] = 100 + len(self.calls)
-        return self.answer
+        return self.result
 
 
 @pytest.mark.clause("MINDSPORE-cell-scale-cell")
@@ -223,13 +223,13 @@ def test_process_loss_scale_returns_its_input(overflow):
 
 
 @pytest.mark.clause("MINDSPORE-cell-scale-cell", "MINDSPORE-update-cell-call", "MINDSPORE-process-loss-scale")
-@pytest.mark.parametrize("answer", [np.asarray(True), np.asarray(False), True, False])
-def test_a_custom_update_cell_updates_the_scale_and_decides_about_the_step(answer):
+@pytest.mark.parametrize("result", [np.asarray(True), np.asarray(False), True, False])
+def test_a_custom_update_cell_updates_the_scale_and_decides_about_the_step(result):
     """It is called once per step with the scale itself and the flag. It can apply a step despite an overflow."""
-    update_cell = CustomUpdateCell(answer)
+    update_cell = CustomUpdateCell(result)
     cell = TrainOneStepWithLossScaleCell(linear(), Recorder(), update_cell)
     outs = [cell(x) for x in (FINE, BAD, FINE)]
     assert update_cell.calls == [(8, False), (101, True), (102, False)]
     assert [out.loss_scale for out in outs] == [101, 102, 103]
     assert [bool(out.overflow) for out in outs] == [False, True, False]
-    assert len(cell.optimizer.calls) == (0 if answer else 3)
+    assert len(cell.optimizer.calls) == (0 if result else 3)

@@ -88,8 +88,8 @@ def test_start_overflow_check_returns_its_input(detector):
     for compute_input in (array(8), (array(1), [array(2)]), "anything", None):
         first, same = cell.start_overflow_check(array(1), compute_input)
         assert same is compute_input
-    for seen in (FINE, BAD, FINE):
-        cell._detector.observe(first, seen)
+    for tree in (FINE, BAD, FINE):
+        cell._detector.observe(first, tree)
     second, _ = cell.start_overflow_check(array(1), compute_input)
     assert not cell.get_overflow_status(second, [FINE])
     assert cell.get_overflow_status(first, [FINE]) == (detector is StatusRegister)
@@ -165,16 +165,16 @@ def test_a_subclass_may_start_the_backward_pass_from_another_scale(other):
 
 
 @pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-cell-overflow")
-@pytest.mark.parametrize("answer", [True, False])
+@pytest.mark.parametrize("result", [True, False])
 @pytest.mark.parametrize("make", [np.asarray, bool])
-def test_a_subclass_may_override_the_overflow_status(answer, make):
+def test_a_subclass_may_override_the_overflow_status(result, make):
     """Its result is returned as an array, updates the scale and decides whether to skip."""
-    cell = cell_of(subclass(get_overflow_status=lambda *_: make(answer)))
+    cell = cell_of(subclass(get_overflow_status=lambda *_: make(result)))
     outs = [cell(FINE), cell(BAD)]
-    assert bits([out.overflow for out in outs]) == bits([np.asarray(answer)] * 2)
+    assert bits([out.overflow for out in outs]) == bits([np.asarray(result)] * 2)
     assert all(isinstance(out.overflow, np.ndarray) for out in outs)
-    assert [out.loss_scale for out in outs] == ([4, 2] if answer else [16, 32])
-    assert len(cell.optimizer.calls) == (0 if answer else 2)
+    assert [out.loss_scale for out in outs] == ([4, 2] if result else [16, 32])
+    assert len(cell.optimizer.calls) == (0 if result else 2)
 
 
 @pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-cell-skip", "MINDSPORE-cell-overflow")

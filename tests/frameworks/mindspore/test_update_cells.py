@@ -74,8 +74,8 @@ def test_get_loss_scale_returns_the_initial_scale(cell_of):
 def test_the_cell_equals_the_plain_loop_on_every_pattern(start, factor, window, dtype):
     """Scale and both counters are equal bit for bit."""
     pair = DynamicLossScaleUpdateCell(start, factor, window), array(start, dtype)
-    for pattern, seen in every_pattern(pair, call, state_of):
-        assert seen == dynamic_update_cell(start, factor, window, pattern, dtype), pattern
+    for pattern, states in every_pattern(pair, call, state_of):
+        assert states == dynamic_update_cell(start, factor, window, pattern, dtype), pattern
 
 
 @pytest.mark.clause("MINDSPORE-update-cell-checked")

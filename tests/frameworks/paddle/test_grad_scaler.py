@@ -38,11 +38,14 @@ SETTINGS = [
 @pytest.mark.clause("PADDLE-getters", "PADDLE-defaults")
 def test_getters_return_arguments_and_set_values():
     """They are saved under the same names; setters return None."""
-    scaler, given = GradScaler(), GradScaler(False, 1024.0, 3.0, 0.25, 5, 4, False)
+    scaler, configured = GradScaler(), GradScaler(False, 1024.0, 3.0, 0.25, 5, 4, False)
     values = dict(zip(DEFAULTS, (False, 1024.0, 3.0, 0.25, 5, 4, False), strict=True))
-    for each, wanted in ((scaler, DEFAULTS), (given, values)):
-        assert (each.is_enable(), each.is_use_dynamic_loss_scaling()) == (wanted["enable"], wanted["use_dynamic_loss_scaling"])
-        assert [getattr(each, f"get_{name}")() for name in NUMBERS] == [wanted[name] for name in NUMBERS]
+    for each, expected in ((scaler, DEFAULTS), (configured, values)):
+        assert (each.is_enable(), each.is_use_dynamic_loss_scaling()) == (
+            expected["enable"],
+            expected["use_dynamic_loss_scaling"],
+        )
+        assert [getattr(each, f"get_{name}")() for name in NUMBERS] == [expected[name] for name in NUMBERS]
     for name, value in zip(NUMBERS, (64.0, 4.0, 0.125, 7, 3), strict=True):
         assert getattr(scaler, f"set_{name}")(value) is None
         assert getattr(scaler, f"get_{name}")() == value
@@ -110,8 +113,8 @@ def test_the_initial_scale_is_rounded_to_float32():
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_scaler_equals_the_plain_loop_on_every_pattern(setting, decr_count):
     """Scale and both counts are equal bit for bit."""
-    for pattern, seen in every_pattern(GradScaler(True, *setting, decr_count=decr_count), run_step, state_of):
-        assert seen == grad_scaler(*setting, pattern, decr_count), pattern
+    for pattern, states in every_pattern(GradScaler(True, *setting, decr_count=decr_count), run_step, state_of):
+        assert states == grad_scaler(*setting, pattern, decr_count), pattern
 
 
 @pytest.mark.clause("PADDLE-silent", "PADDLE-never-off")
@@ -144,10 +147,10 @@ def test_scale_returns_a_new_array_of_the_same_shape(dtype, scaled):
     """16-bit values become float32, since the result exceeds float16; the argument is unchanged."""
     for shape in ((), (1,), (2, 3), (0,)):
         var = np.full(shape, 100, dtype)
-        answer = GradScaler(init_loss_scaling=1024).scale(var)
-        assert bits([answer]) == bits([np.full(shape, 102400, scaled)])
+        result = GradScaler(init_loss_scaling=1024).scale(var)
+        assert bits([result]) == bits([np.full(shape, 102400, scaled)])
         assert bits([var]) == bits([np.full(shape, 100, dtype)])
-        assert not np.shares_memory(answer, var)
+        assert not np.shares_memory(result, var)
 
 
 @pytest.mark.clause("PADDLE-scale-argument")

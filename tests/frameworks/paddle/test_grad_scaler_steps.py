@@ -39,9 +39,9 @@ def test_minimize_unscales_steps_and_updates_the_scale():
     """Arguments and keywords reach the optimizer's own method, and its result is returned."""
     optimizer, loss = Minimizing(array([8, 16]), None), array(3)
     scaler = scaler_at(8)
-    answer = scaler.minimize(optimizer, loss, "program", parameters=["w"])
-    assert answer[0] is loss
-    assert answer[1:] == ("program", ["w"])
+    result = scaler.minimize(optimizer, loss, "program", parameters=["w"])
+    assert result[0] is loss
+    assert result[1:] == ("program", ["w"])
     assert bits([optimizer.parameters[0].value, optimizer.gradients[0]]) == bits([array([-1, -2]), array([1, 2])])
     assert state_of(scaler) == (16, 0, 0)
 
@@ -84,13 +84,13 @@ def test_an_optimizer_must_have_parameters(call):
 def test_gradients_are_divided_in_place(dtype):
     """They keep their arrays, dtypes and layouts; a parameter without a gradient is skipped."""
     wide = np.float64 if dtype == "float64" else np.float32
-    given = array([5, 7], dtype)
-    for gradient in (given.copy(), np.concatenate([given, given])[::2], given.copy()[:, None]):
+    values = array([5, 7], dtype)
+    for gradient in (values.copy(), np.concatenate([values, values])[::2], values.copy()[:, None]):
         optimizer = GradientDescent(gradient, None, array(5, dtype))
-        wanted = (gradient.astype(wide) / wide(3)).astype(dtype)
+        expected = (gradient.astype(wide) / wide(3)).astype(dtype)
         assert scaler_at(3).unscale_(optimizer) is None
         assert optimizer.gradients[0] is gradient
-        assert bits([gradient, optimizer.gradients[2]]) == bits([wanted, array(wide(5) / wide(3), dtype)])
+        assert bits([gradient, optimizer.gradients[2]]) == bits([expected, array(wide(5) / wide(3), dtype)])
 
 
 @pytest.mark.clause("PADDLE-unscale-dtypes", "OVERFLOW-both-sides")

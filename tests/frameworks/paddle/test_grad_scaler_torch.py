@@ -119,11 +119,11 @@ def test_sparse_gradients_are_coalesced_before_the_check():
 @pytest.mark.clause("PADDLE-example")
 def test_the_documented_example_differs_in_its_import_only():
     """The comparison is line by line."""
-    wanted = PAGE.strip().replace("import paddle\n", "import paddle_names as paddle\n").splitlines()
+    expected = PAGE.strip().replace("import paddle\n", "import paddle_names as paddle\n").splitlines()
     docstring, blank, *lines = (EXAMPLES / "paddle_page.py").read_text("utf-8").splitlines()
     assert docstring.startswith('"""')
     assert blank == ""
-    assert lines == wanted
+    assert lines == expected
 
 
 @pytest.mark.clause("PADDLE-example")

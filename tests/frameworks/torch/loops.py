@@ -101,11 +101,11 @@ def accumulating(run, step, factors):
 
 def finished(run):
     """Step, update, and reset the gradients."""
-    answers = [run.scaler.step(optimizer) for optimizer in run.optimizers]
+    applied = [run.scaler.step(optimizer) for optimizer in run.optimizers]
     run.scaler.update()
     for optimizer in run.optimizers:
         optimizer.zero_grad()
-    return answers
+    return applied
 
 
 LOOPS = {loop.__name__: loop for loop in (together, clipping, accumulating)}
@@ -118,8 +118,8 @@ PAIRS = [
 def trained(run, loop, steps):
     """Yield the state after each step, and whether its steps were applied."""
     for step in steps:
-        answers = loop(run, step, factors_at(step))
-        yield run.state(), answers
+        applied = loop(run, step, factors_at(step))
+        yield run.state(), applied
 
 
 def factors_at(step):

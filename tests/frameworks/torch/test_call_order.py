@@ -31,8 +31,8 @@ class Loop:
         """Return the type of the error, if any, and the state after the call."""
         try:
             self.do(call)
-        except (RuntimeError, AssertionError) as refusal:
-            return type(refusal), self.state()
+        except (RuntimeError, AssertionError) as error:
+            return type(error), self.state()
         return None, self.state()
 
     def state(self):
@@ -48,8 +48,8 @@ def outcomes(scaler, gradient, calls):
 
 def as_here(outcome):
     """Replace torch's AssertionError by a RuntimeError."""
-    refusal, state = outcome
-    return RuntimeError if refusal is AssertionError else refusal, state
+    error, state = outcome
+    return RuntimeError if error is AssertionError else error, state
 
 
 @pytest.mark.clause("TORCH-call-order", "TORCH-first-scale", "TORCH-update-needs-a-step", "TORCH-step", "TORCH-update")
@@ -57,12 +57,12 @@ def as_here(outcome):
 def test_every_order_of_calls_has_torchs_outcome(gradient):
     """All orders of two calls, and of four after `scale`, raise the same errors and give the same values."""
     settings = {"init_scale": 8.0, "growth_interval": 2}
-    refusals = set()
+    errors = set()
     for calls in [*product(CALLS, repeat=2), *(("scale", *calls) for calls in product(CALLS, repeat=4))]:
         theirs = outcomes(torch.amp.GradScaler("cpu", **settings), gradient, calls)
         assert outcomes(GradScaler("cpu", **settings), gradient, calls) == [as_here(outcome) for outcome in theirs], calls
-        refusals |= {refusal for refusal, _ in theirs}
-    assert refusals == {None, RuntimeError, AssertionError}
+        errors |= {error for error, _ in theirs}
+    assert errors == {None, RuntimeError, AssertionError}
 
 
 @pytest.mark.clause("TORCH-call-order", "TORCH-first-scale", "TORCH-update-needs-a-step")
@@ -99,7 +99,7 @@ def test_each_optimizer_has_its_own_call_order(order):
         loop.do("scale")
     for letter in order:
         loop = {"a": good, "b": bad}[letter.lower()]
-        refused = letter.isupper() and order.index(letter) > order.index(letter.lower())
-        assert loop.outcome("unscale_" if letter.isupper() else "step")[0] is (RuntimeError if refused else None)
+        out_of_order = letter.isupper() and order.index(letter) > order.index(letter.lower())
+        assert loop.outcome("unscale_" if letter.isupper() else "step")[0] is (RuntimeError if out_of_order else None)
     scaler.update()
     assert (good.parameter.item(), bad.parameter.item(), scaler.get_scale()) == (-0.5, 1.0, 4.0)

@@ -25,7 +25,7 @@ def test_two_hundred_steps_equal_torchs(loop, optimizer):
 
     def states(scaler):
         run = started(scaler, OPTIMIZERS[optimizer], device="cuda")
-        return [stands for stands, _ in trained(run, LOOPS[loop], range(200))]
+        return [state for state, _ in trained(run, LOOPS[loop], range(200))]
 
     assert states(GradScaler(**SETTINGS)) == states(torch.amp.GradScaler(**SETTINGS))
 
@@ -52,9 +52,9 @@ def test_fused_optimizers_need_no_synchronization(gradient, unscale_first):
 def test_outputs_are_scaled_on_their_devices(devices):
     """The scale is on the device of the first one."""
     outputs = [torch.ones(2, device=device) for device in devices]
-    answer = GradScaler(init_scale=8.0).scale(outputs)
-    assert [value.device.type for value in answer] == list(devices)
-    assert bits(answer) == bits([torch.full((2,), 8.0)] * 2)
+    result = GradScaler(init_scale=8.0).scale(outputs)
+    assert [value.device.type for value in result] == list(devices)
+    assert bits(result) == bits([torch.full((2,), 8.0)] * 2)
 
 
 @pytest.mark.clause("TORCH-devices", "TORCH-host-sync")

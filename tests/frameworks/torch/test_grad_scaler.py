@@ -289,13 +289,13 @@ def test_a_forked_process_can_read_a_scaler_that_another_thread_was_reading():
     code = """
         import os, threading, torch
         from ampscale.frameworks.torch import GradScaler
-        scaler, held, done = GradScaler("cpu"), threading.Event(), threading.Event()
+        scaler, locked, done = GradScaler("cpu"), threading.Event(), threading.Event()
         def hold():
             with scaler._lock:
-                held.set()
+                locked.set()
                 done.wait()
         threading.Thread(target=hold, daemon=True).start()
-        held.wait()
+        locked.wait()
         child = os.fork()
         if not child:
             os._exit(0 if scaler.get_scale() == 65536 else 1)

@@ -13,7 +13,7 @@ LOWEST = 2.0**-126
 
 @pytest.fixture(autouse=True)
 def _grad_mode():
-    """As it was: Python runs no __exit__ after an error at the line that leaves a `with`, as tracing raises it."""
+    """Restore autograd: Python runs no __exit__ after an error at the line that leaves a `with`, where tracing can raise one."""
     before = torch.is_grad_enabled()
     yield
     torch.set_grad_enabled(before)

@@ -25,7 +25,7 @@ def ours(**settings):
 def reference(loop, optimizer):
     """Return the states of torch's run."""
     run = started(theirs(**SETTINGS), OPTIMIZERS[optimizer])
-    return [stands for stands, _ in trained(run, LOOPS[loop], range(STEPS))]
+    return [state for state, _ in trained(run, LOOPS[loop], range(STEPS))]
 
 
 @pytest.mark.clause(
@@ -44,8 +44,8 @@ def test_two_hundred_steps_equal_torchs(loop, optimizer):
     run = started(ours(**SETTINGS), OPTIMIZERS[optimizer])
     states, answers = zip(*trained(run, LOOPS[loop], range(STEPS)), strict=True)
     assert list(states) == reference(loop, optimizer)
-    told = [[bool(answer) for answer in both] for both in answers]
-    assert told == [[factor == 1 for factor in factors_at(step)] for step in range(STEPS)]
+    applied = [[bool(answer) for answer in both] for both in answers]
+    assert applied == [[factor == 1 for factor in factors_at(step)] for step in range(STEPS)]
 
 
 def test_the_run_has_ten_overflows_and_grows_between_them():
@@ -67,13 +67,13 @@ def test_the_run_has_ten_overflows_and_grows_between_them():
 def test_a_run_resumes_from_the_state_dict_of_the_other_class(first, then, loaded, optimizer):
     """Either class saves and loads after half of the steps, and no bit differs from torch's run."""
     run = started(first(**SETTINGS), OPTIMIZERS[optimizer])
-    seen = [stands for stands, _ in trained(run, together, range(STEPS // 2))]
+    states = [state for state, _ in trained(run, together, range(STEPS // 2))]
     saved, run.scaler = run.scaler.state_dict(), then(growth_factor=3.0, backoff_factor=0.25)
     if loaded == "after it":
         run.scaler.scale(torch.ones(()))
     run.scaler.load_state_dict(saved)
-    seen += [stands for stands, _ in trained(run, together, range(STEPS // 2, STEPS))]
-    assert seen == reference("together", optimizer)
+    states += [state for state, _ in trained(run, together, range(STEPS // 2, STEPS))]
+    assert states == reference("together", optimizer)
 
 
 @pytest.mark.clause("TORCH-parameters")

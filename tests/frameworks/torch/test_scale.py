@@ -19,10 +19,10 @@ def test_scale_returns_a_new_tensor_of_the_same_shape(dtype):
     """16-bit values become float32, since the result exceeds float16; the argument is unchanged, and gradients flow."""
     for shape in ((), (1,), (2, 3), (0,)):
         outputs = torch.full(shape, 100, dtype=dtype, requires_grad=True)
-        answer = GradScaler(init_scale=1024.0).scale(outputs)
-        assert bits(answer) == bits(torch.full(shape, 102400, dtype=dtype if dtype in KEPT else torch.float32))
+        result = GradScaler(init_scale=1024.0).scale(outputs)
+        assert bits(result) == bits(torch.full(shape, 102400, dtype=dtype if dtype in KEPT else torch.float32))
         assert bits(outputs) == bits(torch.full(shape, 100, dtype=dtype))
-        answer.backward(torch.ones_like(answer))
+        result.backward(torch.ones_like(result))
         assert bits(outputs.grad) == bits(torch.full(shape, 1024.0, dtype=dtype))
 
 
@@ -49,14 +49,14 @@ def test_containers_keep_their_types():
         (iter((one, two)), [eight, sixteen]),
     ]
     for outputs, scaled in pairs:
-        answer = GradScaler(init_scale=8.0).scale(outputs)
-        assert type(answer) is type(scaled)
-        assert bits(answer) == bits(scaled)
+        result = GradScaler(init_scale=8.0).scale(outputs)
+        assert type(result) is type(scaled)
+        assert bits(result) == bits(scaled)
 
 
 @pytest.mark.clause("TORCH-scale-argument")
 @pytest.mark.parametrize(
-    ("outputs", "path", "came"),
+    ("outputs", "path", "actual"),
     [
         (None, "outputs", "None"),
         (1.0, "outputs", "float"),
@@ -68,9 +68,9 @@ def test_containers_keep_their_types():
         (torch.ones((), dtype=torch.bool), "outputs", "torch.bool"),
     ],
 )
-def test_only_floating_point_tensors_are_scaled(outputs, path, came):
+def test_only_floating_point_tensors_are_scaled(outputs, path, actual):
     """Anything else is a TypeError with its path and type."""
-    with pytest.raises(TypeError, match=rf"^{path} must be .*{came}"):
+    with pytest.raises(TypeError, match=rf"^{path} must be .*{actual}"):
         GradScaler().scale(outputs)
 
 
@@ -85,13 +85,13 @@ def overflow(scaler):
 @pytest.mark.clause("TORCH-scale-live")
 @pytest.mark.parametrize("outputs", [lambda loss: loss, lambda loss: [loss]])
 @pytest.mark.parametrize(
-    "move", [overflow, lambda scaler: scaler.update(4.0), lambda scaler: scaler.load_state_dict(scaler.state_dict())]
+    "update", [overflow, lambda scaler: scaler.update(4.0), lambda scaler: scaler.load_state_dict(scaler.state_dict())]
 )
-def test_a_backward_pass_after_an_update_of_the_scale_raises(outputs, move):
+def test_a_backward_pass_after_an_update_of_the_scale_raises(outputs, update):
     """Its gradients would be divided by another scale than they were multiplied by."""
     scaler, parameter = GradScaler(init_scale=8.0), torch.ones(1, requires_grad=True)
     scaled = scaler.scale(outputs((parameter * parameter).sum()))
-    move(scaler)
+    update(scaler)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         (scaled[0] if isinstance(scaled, list) else scaled).backward()
 

@@ -22,7 +22,9 @@ class RecordingOptimizer(torch.optim.SGD):
 
     def step(self, *args, **kwargs):
         """Record the call."""
-        self.calls.append(SimpleNamespace(args=args, kwargs=kwargs, found={k: v for k, v in vars(self).items() if k in FUSED}))
+        self.calls.append(
+            SimpleNamespace(args=args, kwargs=kwargs, attributes={k: v for k, v in vars(self).items() if k in FUSED})
+        )
         if self.fails:
             raise OSError("no step today")
         return "what an optimizer returns"
@@ -72,7 +74,7 @@ def test_arguments_reach_the_optimizer(gradient, applied):
     """It is called for finite gradients only, and `step` returns whether it was."""
     optimizer = optimizer_with(gradient)
     assert scaler_at(8.0).step(optimizer, None, 3, rate=0.5) is applied
-    assert [(call.args, call.kwargs, call.found) for call in optimizer.calls] == [((None, 3), {"rate": 0.5}, {})] * applied
+    assert [(call.args, call.kwargs, call.attributes) for call in optimizer.calls] == [((None, 3), {"rate": 0.5}, {})] * applied
 
 
 @pytest.mark.clause("TORCH-interrupted")
@@ -149,8 +151,8 @@ def test_an_optimizer_that_skips_on_the_device_has_two_attributes(gradient, foun
         scaler.unscale_(optimizer)
     applied = scaler.step(optimizer, None, rate=0.5)
     (call,) = optimizer.calls
-    assert (call.args, call.kwargs, call.found["grad_scale"]) == ((None,), {"rate": 0.5}, None)
-    assert bits(call.found["found_inf"]) == bits(torch.tensor(found_inf))
+    assert (call.args, call.kwargs, call.attributes["grad_scale"]) == ((None,), {"rate": 0.5}, None)
+    assert bits(call.attributes["found_inf"]) == bits(torch.tensor(found_inf))
     assert bits(applied) == bits(torch.tensor(found_inf == 0))
     assert bits(gradients(optimizer)) == bits([torch.tensor([0.125, gradient / 8])])
     assert not set(FUSED) & set(vars(optimizer))
@@ -181,7 +183,7 @@ def test_an_optimizer_with_a_grad_scaler_argument_does_not_receive_it(gradient, 
     """It is treated as any other optimizer: called with unscaled, finite gradients."""
     optimizer = optimizer_with(gradient, make=OlderContract)
     assert scaler_at(8.0).step(optimizer) is applied
-    assert [(call.args, call.found) for call in optimizer.calls] == [((None, None), {})] * applied
+    assert [(call.args, call.attributes) for call in optimizer.calls] == [((None, None), {})] * applied
     assert gradients(optimizer)[0][0] == 0.125
 
 

@@ -39,12 +39,12 @@ def test_gradients_are_divided_in_place(dtype):
     """They keep memory, dtype and layout in every group; a parameter without a gradient is skipped."""
     for layout in (torch.clone, lambda grad: grad.repeat(2)[::2], lambda grad: grad[:, None].clone()):
         gradient, beside = layout(torch.tensor([5, 7], dtype=dtype)), torch.tensor([5.0])
-        wanted = (gradient / torch.tensor(3.0)).clone()
+        expected = (gradient / torch.tensor(3.0)).clone()
         optimizer = optimizer_with(gradient, None, beside)
         assert scaler_at(3.0).unscale_(optimizer) is None
         assert [parameter.grad for parameter in parameters(optimizer)][1] is None
         assert parameters(optimizer)[0].grad is gradient
-        assert bits([gradient, beside]) == bits([wanted, torch.tensor([5.0]) / 3])
+        assert bits([gradient, beside]) == bits([expected, torch.tensor([5.0]) / 3])
 
 
 @pytest.mark.clause("TORCH-unscale")

@@ -40,13 +40,13 @@ CHANGES = [
 def test_the_update_equals_that_of_the_rule(constants, steps, count):
     """Any factors and scales are tested, and counts beyond the interval."""
     rule = replace(presets.torch(), min_scale=FLOOR, **constants)
-    wanted = rule.init(like=torch.empty(()))._replace(good_steps=torch.tensor(count, dtype=torch.int32))
-    state = wanted._replace(scale=wanted.scale.clone(), good_steps=wanted.good_steps.clone())
+    expected = rule.init(like=torch.empty(()))._replace(good_steps=torch.tensor(count, dtype=torch.int32))
+    state = expected._replace(scale=expected.scale.clone(), good_steps=expected.good_steps.clone())
     for number, finite in enumerate(steps):
-        wanted = rule.update(wanted, torch.tensor(finite))
-        found = [torch.tensor(0.0 if finite else 1.0)]
-        update_scale(rule, state, found, may_exceed=number == 0, may_undercut=not finite)
-        assert bits(list(state[:3])) == bits(list(wanted[:3]))
+        expected = rule.update(expected, torch.tensor(finite))
+        found_inf = [torch.tensor(0.0 if finite else 1.0)]
+        update_scale(rule, state, found_inf, may_exceed=number == 0, may_undercut=not finite)
+        assert bits(list(state[:3])) == bits(list(expected[:3]))
 
 
 @pytest.mark.clause("TORCH-min-scale", "TORCH-fused", "TORCH-host-sync")

@@ -47,9 +47,9 @@ def test_torch_leaves_fused_momentum_uninitialized():
         optimizer = torch.optim.SGD([parameter], lr=1.0, momentum=0.5, fused=True)
         scaler.scale(parameter)
         parameter.grad = torch.tensor([INF])
-        answer = scaler.step(optimizer)
+        result = scaler.step(optimizer)
         scaler.update()
-        return answer, optimizer.state[parameter].get("momentum_buffer")
+        return result, optimizer.state[parameter].get("momentum_buffer")
 
     assert momentum_after_an_overflow(theirs())[1] is not None
     assert momentum_after_an_overflow(ours()) == (False, None)

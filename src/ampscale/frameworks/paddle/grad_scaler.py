@@ -231,7 +231,7 @@ class GradScaler:
         An interrupted `unscale_` does not count. A fixed scale is unchanged.
 
         Raises:
-            RuntimeError: No gradients have been unscaled since the last update, and the scale is not fixed.
+            RuntimeError: The scale is dynamic, and neither `step` nor `unscale_` has been called since the last update.
 
         Spec: PADDLE-update, PADDLE-several-optimizers, PADDLE-update-needs-a-step.
         """

@@ -207,8 +207,8 @@ class GradScaler:
                 synchronization. The count of finite steps is kept.
 
         Raises:
-            RuntimeError: No tensor has been scaled yet; or without *new_scale*, no gradients have been unscaled since the last
-                update.
+            RuntimeError: No tensor has been scaled yet; or without *new_scale*, neither `step` nor `unscale_` has been called
+                since the last update.
             TypeError: *new_scale* is not a number or a float32 or float64 tensor.
             ValueError: *new_scale* is not a positive, finite, normal float32 number, has another shape than () or (1,), or
                 requires gradients.
