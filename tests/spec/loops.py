@@ -1,4 +1,4 @@
-"""Loops written by hand, for the vectors of spec/55-calls.md: both documented scalers over optimizers that subtract gradients."""
+"""Hand-written training loops for the test vectors of spec/55-calls.md, with both documented scalers."""
 
 import importlib
 
@@ -11,49 +11,49 @@ from vectors import argument, arguments, array
 import ampscale
 
 
-def called(case, loop):
-    """Whether each call of a vector goes as it says, in its turn."""
+def run_calls(case, loop):
+    """Run the calls of a test vector in order, and return True if all results are as expected."""
     for call in case["calls"]:
         if call["call"] == "set_gradients":
-            loop.lay(call["optimizer"], [argument(gradient) for gradient in call["gradients"]])
-        elif not (went(call, loop) and stands(call.get("expect", {}), loop)):
+            loop.set_gradients(call["optimizer"], [argument(gradient) for gradient in call["gradients"]])
+        elif not (run_call(call, loop) and state_matches(call.get("expect", {}), loop)):
             return False
     return True
 
 
-def went(call, loop):
-    """Whether a call is refused, or answered, as it shall be."""
+def run_call(call, loop):
+    """Run a call, and return True if it is rejected or returns as expected."""
     method = getattr(loop.scaler, call["call"])
     optimizers = [loop.optimizers[call["optimizer"]]] if "optimizer" in call else []
     if call["result"] == "rejected":
         with pytest.raises(RuntimeError):
             method(*optimizers)
         return True
-    answer = method(*optimizers)
-    return call.get("applied", answer) == answer
+    result = method(*optimizers)
+    return call.get("applied", result) == result
 
 
-def stands(expected, loop):
-    """Whether the scale, the gradients and the parameters are now as they shall be."""
+def state_matches(expected, loop):
+    """Return True if the scale, the gradients and the parameters are as expected."""
     if "scale" in expected and loop.scale() != argument(expected["scale"]):
         return False
-    lying = [
-        (got, wanted)
+    pairs = [
+        (actual, target)
         for read in ("gradients", "parameters")
         for name, arrays in expected.get(read, {}).items()
-        for got, wanted in zip(getattr(loop, read)(name), map(argument, arrays), strict=True)
+        for actual, target in zip(getattr(loop, read)(name), map(argument, arrays), strict=True)
     ]
-    return all(got is wanted if wanted is None or got is None else alike(got, wanted) for got, wanted in lying)
+    return all(actual is target if actual is None or target is None else alike(actual, target) for actual, target in pairs)
 
 
 class PaddleLoop:
-    """Optimizers of the package under Paddle's scaler."""
+    """Paddle's scaler with optimizers of the package."""
 
     def __init__(self, case):
-        given = arguments(case["rule"])
+        settings = arguments(case["rule"])
         self.scaler = ampscale.GradScaler(
-            init_loss_scaling=given["init_scale"],
-            incr_every_n_steps=given.get("growth_interval", 2000),
+            init_loss_scaling=settings["init_scale"],
+            incr_every_n_steps=settings.get("growth_interval", 2000),
             decr_every_n_nan_or_inf=1,
         )
         self.optimizers = {
@@ -61,7 +61,7 @@ class PaddleLoop:
             for name, parameters in case["optimizers"].items()
         }
 
-    def lay(self, name, gradients):
+    def set_gradients(self, name, gradients):
         for parameter, gradient in zip(self.optimizers[name].parameters, gradients, strict=True):
             parameter.grad = None if gradient is None else gradient.copy()
 
@@ -76,7 +76,7 @@ class PaddleLoop:
 
 
 class TorchLoop:
-    """torch's optimizers under torch's scaler."""
+    """torch's scaler with torch's optimizers."""
 
     def __init__(self, case):
         self.torch = pytest.importorskip("torch")
@@ -85,21 +85,21 @@ class TorchLoop:
         self.optimizers = {name: self.sgd(parameters) for name, parameters in case["optimizers"].items()}
 
     def sgd(self, parameters):
-        made = [self.torch.nn.Parameter(self.torch.from_numpy(array(parameter).copy())) for parameter in parameters]
-        return self.torch.optim.SGD(made, lr=1.0)
+        tensors = [self.torch.nn.Parameter(self.torch.from_numpy(array(parameter).copy())) for parameter in parameters]
+        return self.torch.optim.SGD(tensors, lr=1.0)
 
-    def held(self, name):
+    def tensors(self, name):
         return self.optimizers[name].param_groups[0]["params"]
 
-    def lay(self, name, gradients):
-        for parameter, gradient in zip(self.held(name), gradients, strict=True):
+    def set_gradients(self, name, gradients):
+        for parameter, gradient in zip(self.tensors(name), gradients, strict=True):
             parameter.grad = None if gradient is None else self.torch.from_numpy(gradient.copy())
 
     def gradients(self, name):
-        return [None if parameter.grad is None else parameter.grad.numpy() for parameter in self.held(name)]
+        return [None if parameter.grad is None else parameter.grad.numpy() for parameter in self.tensors(name)]
 
     def parameters(self, name):
-        return [parameter.detach().numpy() for parameter in self.held(name)]
+        return [parameter.detach().numpy() for parameter in self.tensors(name)]
 
     def scale(self):
         return self.scaler.get_scale()

@@ -1,4 +1,4 @@
-"""The clauses of the specification are well made, and what cites them cites clauses that exist."""
+"""Tests of the form of the clauses, and of the citations of clauses."""
 
 import re
 from collections import Counter
@@ -30,26 +30,26 @@ SOURCE = re.compile(
 )
 
 
-def test_a_heading_of_the_third_level_is_a_clause():
-    """No heading is so malformed that the parser passes over it."""
+def test_every_heading_of_level_three_is_a_clause():
+    """The parser skips no malformed heading."""
     for file in chapter_files():
         headings = re.findall(r"^### (.+)$", file.read_text("utf-8"), re.MULTILINE)
         assert headings == [f"{clause.id} · {clause.level}" for clause in CLAUSES if clause.file == file] != []
 
 
 def test_ids_are_unique():
-    """No two clauses share an id."""
+    """No id occurs twice in the whole specification."""
     assert [name for name, count in Counter(clause.id for clause in CLAUSES).items() if count > 1] == []
 
 
 def test_every_clause_is_complete():
-    """A clause has its chapter's prefix, a slug, a level and a text."""
-    named = [clause for clause in CLAUSES if re.fullmatch(rf"{prefix_of(clause.file)}(-[a-z0-9]+)+", clause.id)]
-    assert [clause.id for clause in CLAUSES if clause not in named or clause.level not in LEVELS or not clause.text] == []
+    """A clause has the prefix of its chapter, a slug, a level and a text."""
+    well_named = [clause for clause in CLAUSES if re.fullmatch(rf"{prefix_of(clause.file)}(-[a-z0-9]+)+", clause.id)]
+    assert [clause.id for clause in CLAUSES if clause not in well_named or clause.level not in LEVELS or not clause.text] == []
 
 
-def test_a_source_is_a_document_an_observation_or_a_decision():
-    """A document is quoted, an observation names its version, a decision its reason."""
+def test_every_source_is_a_quotation_an_observation_or_a_decision():
+    """Observations name the version of the framework."""
     assert [clause.id for clause in CLAUSES if not clause.sources] == []
     sources = [(clause.id, source) for clause in CLAUSES for source in clause.sources]
     assert [(name, source) for name, source in sources if not SOURCE.fullmatch(source)] == []
@@ -58,7 +58,7 @@ def test_a_source_is_a_document_an_observation_or_a_decision():
 
 
 def cited():
-    """Every id that anything cites, with the file that cites it."""
+    """Yield each cited id with the file that cites it."""
     for file in SPEC.rglob("*.md"):
         yield from ((file, name) for name in ids_in(file.read_text("utf-8")))
     for file in vector_files():
@@ -69,16 +69,16 @@ def cited():
         yield from ((file, name) for name in ids_in_marks(file))
 
 
-def test_a_cited_clause_exists():
-    """Prose, vectors, docstrings and marks cite clauses that are there; ``-*`` cites a family that has members."""
+def test_cited_clauses_exist():
+    """Citations occur in prose, test vectors, docstrings and marks. A pattern with "-*" matches at least one clause."""
     missing = {
         f"{file.relative_to(ROOT)}: {name}" for file, name in cited() if not any(fnmatchcase(known, name) for known in IDS)
     }
     assert sorted(missing) == []
 
 
-def test_a_must_is_shown():
-    """Every clause of level must has a vector or a marked test."""
-    shown = {name for file in vector_files() for name in ids_in_vectors(file)}
-    shown |= {name for file in (ROOT / "tests").rglob("*.py") for name in ids_in_marks(file)}
-    assert [clause.id for clause in CLAUSES if clause.level == "must" and clause.id not in shown] == []
+def test_every_must_clause_is_tested():
+    """A test vector or a marked test cites each clause of level must."""
+    tested = {name for file in vector_files() for name in ids_in_vectors(file)}
+    tested |= {name for file in (ROOT / "tests").rglob("*.py") for name in ids_in_marks(file)}
+    assert [clause.id for clause in CLAUSES if clause.level == "must" and clause.id not in tested] == []

@@ -1,4 +1,4 @@
-"""Test vectors are data of one form, and state what they catch."""
+"""Tests of the form of the test vectors."""
 
 import re
 from collections import Counter
@@ -16,35 +16,35 @@ DIGITS["complex128"] = 32
 FLOAT = re.compile(r"-?(0x.*|inf)|nan")
 
 
-def inside(value: object) -> Iterator[object]:
-    """*value* and everything in it."""
+def nested_values(value: object) -> Iterator[object]:
+    """Yield *value* and all values nested in it."""
     yield value
     if isinstance(value, dict | list):
         for child in value.values() if isinstance(value, dict) else value:
-            yield from inside(child)
+            yield from nested_values(child)
 
 
-def test_the_schema_is_a_schema():
-    """It is valid under its own draft, and names it."""
+def test_the_schema_is_valid():
+    """The schema names the draft that validates it."""
     assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
-def test_every_chapter_has_vectors():
-    """A chapter or profile and its file of vectors share a stem."""
+def test_every_chapter_has_test_vectors():
+    """The names of chapters, profiles and files of test vectors correspond."""
     assert sorted(prefix_of(file) for file in chapter_files()) == sorted(prefix_of(file) for file in vector_files())
 
 
 @FILES
-def test_a_file_is_valid_against_the_schema(file):
-    """It has the documented fields and no others."""
+def test_files_match_the_schema(file):
+    """Files contain only the documented fields."""
     errors = jsonschema.Draft202012Validator(SCHEMA).iter_errors(load(file))
     assert [f"{error.json_path}: {error.message}" for error in errors] == []
 
 
 @FILES
-def test_a_file_is_in_order(file):
-    """It names its chapter, no id occurs twice, every note is used, and a vector states a fault; all of it in ASCII."""
+def test_ids_are_unique_and_notes_are_used(file):
+    """A file names its chapter and is ASCII, and each test vector describes a bug from the notes."""
     vectors = load(file)
     assert vectors["chapter"] == file.stem
     assert [name for name, count in Counter(case["id"] for case in vectors["cases"]).items() if count > 1] == []
@@ -54,9 +54,9 @@ def test_a_file_is_in_order(file):
 
 
 @FILES
-def test_a_value_is_written_in_one_way(file):
-    """A float as ``float.hex`` writes it; an array as one pattern an element, of the dtype's width."""
-    values = [(case["id"], value) for case in load(file)["cases"] for value in inside(case)]
+def test_floats_and_arrays_have_one_notation(file):
+    """A float is written as by `float.hex`, an array as one bit pattern per element, with the width of its dtype."""
+    values = [(case["id"], value) for case in load(file)["cases"] for value in nested_values(case)]
     floats = [(name, text) for name, text in values if isinstance(text, str) and FLOAT.fullmatch(text)]
     assert [(name, text) for name, text in floats if float.fromhex(text).hex() != text] == []
     arrays = [(name, value) for name, value in values if isinstance(value, dict) and "bits" in value]
@@ -65,13 +65,13 @@ def test_a_value_is_written_in_one_way(file):
 
 
 @FILES
-def test_a_series_is_as_long_as_its_steps(file):
-    """A trace has one scale more than steps; a step has one expectation for each gradient, one gradient a parameter."""
+def test_lists_have_one_entry_per_step(file):
+    """A trace also has the initial scale. A training step has one gradient per parameter."""
     assert [case["id"] for case in load(file)["cases"] if not matches_its_steps(case)] == []
 
 
 def matches_its_steps(case):
-    """Return True if the lists of a vector are as long as each other."""
+    """Return True if the lengths of the lists in a test vector agree."""
     if case["kind"] == "step":
         counts = {len(gradients) for gradients in case["gradients"]}
         return len(case["expect"]) == len(case["gradients"]) and counts == {len(case["parameters"])}

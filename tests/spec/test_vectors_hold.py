@@ -1,4 +1,4 @@
-"""Every vector of spec/ holds in this package, bit for bit."""
+"""Tests of the package against all test vectors of spec/, bit for bit."""
 
 import importlib
 from collections import defaultdict
@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from ranks import on_ranks
-from spec.loops import PaddleLoop, TorchLoop, called
+from spec.loops import PaddleLoop, TorchLoop, run_calls
 from strategies import alike
 from vectors import argument, arguments, array, cases, rule_arguments
 
@@ -17,18 +17,18 @@ from ampscale.core.trees import leaves, map_leaves
 from ampscale.frameworks import mindspore
 
 
-def trees_are_same(got, wanted):
-    """Whether two trees have the same structure and the same bits."""
+def trees_are_same(actual, expected):
+    """Return True if two trees have the same structure and the same bits."""
     equal = []
-    map_leaves(lambda want, have: equal.append(alike(have, want)), wanted, got)
+    map_leaves(lambda left, right: equal.append(alike(right, left)), expected, actual)
     return all(equal)
 
 
-# --- one function a kind: what it does, and whether the expected came out ---
+# --- one function per kind of test vector, which returns True if the results are as expected ---
 
 
 def trace(case):
-    """Overflow flags in, scales out; `raises_at` is the first step, counted from 0, in which the published scaler would raise."""
+    """Compare the scales of an overflow trace, and `raises_at`: the first step at which the published scaler raises an error."""
     flags = [sign == "+" for sign in case["finite"]]
     scales, raises = run(case, flags)
     if "preset" in case:
@@ -39,97 +39,97 @@ def trace(case):
 
 
 def run(case, flags):
-    """The scales along some flags, and the steps that stop: of a rule, or of a documented class, which does not stop."""
+    """Return the scales of an overflow trace, and the steps at which `would_raise` is True (none for a documented class)."""
     if "rule" not in case:
-        read, move = driver_of(case["chapter"], case["class"], arguments(case["arguments"]))
+        read, update = driver_of(case["chapter"], case["class"], arguments(case["arguments"]))
         scales = [read()]
         for finite in flags:
-            move(finite)
+            update(finite)
             scales.append(read())
         return scales, []
     rule = ampscale.LossScaleRule(**rule_arguments(case["rule"]))
-    states, stops = [rule.init()], []
+    states, raising_steps = [rule.init()], []
     for step, finite in enumerate(flags):
         if rule.would_raise(states[-1], finite):
-            stops.append(step)
+            raising_steps.append(step)
         states.append(rule.update(states[-1], finite))
-    return [float(state.scale) for state in states], stops
+    return [float(state.scale) for state in states], raising_steps
 
 
-def driver_of(chapter, name, given):
-    """How to read and to move the scale of a documented class."""
+def driver_of(chapter, name, settings):
+    """Return two functions that read and update the scale of a documented class."""
     if chapter == "torch":
-        return torch_driver(given)
-    made = getattr(ampscale, name)(**given)
+        return torch_driver(settings)
+    instance = getattr(ampscale, name)(**settings)
     if name in ("StaticLossScaler", "DynamicLossScaler"):
-        return lambda: float(made.scale_value), lambda finite: made.adjust(np.asarray(finite))
+        return lambda: float(instance.scale_value), lambda finite: instance.adjust(np.asarray(finite))
     if name in ("DynamicLossScaleManager", "FixedLossScaleManager"):
-        return made.get_loss_scale, lambda finite: made.update_loss_scale(not finite)
+        return instance.get_loss_scale, lambda finite: instance.update_loss_scale(not finite)
     if name in ("DynamicLossScaleUpdateCell", "FixedLossScaleUpdateCell"):
-        scale = np.asarray(made.get_loss_scale(), np.float32)
-        return lambda: float(scale), lambda finite: made(scale, np.asarray(not finite))
+        scale = np.asarray(instance.get_loss_scale(), np.float32)
+        return lambda: float(scale), lambda finite: instance(scale, np.asarray(not finite))
     optimizer = ampscale.optimizers.SGD(linear([np.zeros(1, np.float32)]))
 
-    def move(finite):
+    def update(finite):
         optimizer.parameters[0].grad = np.asarray([1.0 if finite else np.inf], np.float32)
-        made.minimize(optimizer, None)
+        instance.minimize(optimizer, None)
 
-    return made.get_loss_scaling, move
+    return instance.get_loss_scaling, update
 
 
-def torch_driver(given):
+def torch_driver(settings):
     torch = pytest.importorskip("torch")
-    scaler, parameter = module_of("torch").GradScaler(**given), torch.zeros(1, requires_grad=True)
+    scaler, parameter = module_of("torch").GradScaler(**settings), torch.zeros(1, requires_grad=True)
     scaler.scale(parameter)
 
-    def move(finite):
+    def update(finite):
         parameter.grad = torch.tensor([1.0 if finite else float("inf")])
         scaler.step(torch.optim.SGD([parameter]))
         scaler.update()
 
-    return scaler.get_scale, move
+    return scaler.get_scale, update
 
 
 def scale(case):
-    """The product, in the chapter's class."""
-    given, factor = argument(case["input"]), argument(case["scale"])
+    """Compare the product, computed by the class of the chapter."""
+    tree, factor = argument(case["input"]), argument(case["scale"])
     classes = {"mindspore": ampscale.StaticLossScaler, "paddle": partial(ampscale.GradScaler, True)}
-    made = classes.get(case["chapter"])
-    scaled = made(factor).scale(given) if made else ampscale.scale(given, factor)
+    cls = classes.get(case["chapter"])
+    scaled = cls(factor).scale(tree) if cls else ampscale.scale(tree, factor)
     return trees_are_same(scaled, argument(case["output"]))
 
 
 def unscale(case):
-    """The quotient, in the chapter's class."""
-    given, factor = argument(case["input"]), argument(case["scale"])
+    """Compare the quotient, computed by the class of the chapter."""
+    tree, factor = argument(case["input"]), argument(case["scale"])
     if case["chapter"] == "mindspore":
-        return trees_are_same(ampscale.StaticLossScaler(factor).unscale(given), argument(case["output"]))
-    return trees_are_same(ampscale.unscale(given, factor, case.get("dtype")), argument(case["output"]))
+        return trees_are_same(ampscale.StaticLossScaler(factor).unscale(tree), argument(case["output"]))
+    return trees_are_same(ampscale.unscale(tree, factor, case.get("dtype")), argument(case["output"]))
 
 
 def all_finite(case):
-    """The flag."""
+    """Compare the flag."""
     check = mindspore.all_finite if case["chapter"] == "mindspore" else ampscale.all_finite
     return bool(check(argument(case["tree"]))) == case["finite"]
 
 
 def check(case):
-    """The quotient and the flag: as new arrays and in place, or through Paddle's unscale_."""
-    given, factor = argument(case["input"]), argument(case["scale"])
+    """Compare the quotient and the flag, as new arrays and in place, or with Paddle's `unscale_`."""
+    tree, factor = argument(case["input"]), argument(case["scale"])
     if case["chapter"] == "paddle":
-        return checked_by_paddle(given, factor, case)
-    unscaled, finite = ampscale.unscale_and_check(given, factor)
-    written, again = ampscale.unscale_and_check(given, factor, out=given)
-    wanted = argument(case["output"]) if "output" in case else unscaled
+        return check_with_paddle(tree, factor, case)
+    unscaled, finite = ampscale.unscale_and_check(tree, factor)
+    written, again = ampscale.unscale_and_check(tree, factor, out=tree)
+    expected = argument(case["output"]) if "output" in case else unscaled
     return (
         bool(finite) == bool(again) == case["finite"]
-        and written is given
-        and trees_are_same(unscaled, wanted)
-        and trees_are_same(written, wanted)
+        and written is tree
+        and trees_are_same(unscaled, expected)
+        and trees_are_same(written, expected)
     )
 
 
-def checked_by_paddle(gradients, factor, case):
+def check_with_paddle(gradients, factor, case):
     optimizer = ampscale.optimizers.SGD(linear([np.zeros_like(gradient) for gradient in leaves(gradients)]))
     for parameter, gradient in zip(optimizer.parameters, leaves(gradients), strict=True):
         parameter.grad = gradient
@@ -142,42 +142,42 @@ def checked_by_paddle(gradients, factor, case):
 
 
 def global_norm(case):
-    """The norm of all."""
+    """Compare the global norm."""
     return alike(ampscale.global_norm(argument(case["input"])), array(case["norm"]))
 
 
 def local_norms(case):
-    """The norm and the size of each."""
-    given = argument(case["input"])
-    return alike(ampscale.local_norms(given), array(case["norm"])) and alike(norms.sizes(given), array(case["sizes"]))
+    """Compare the norm and the size of each array."""
+    tree = argument(case["input"])
+    return alike(ampscale.local_norms(tree), array(case["norm"])) and alike(norms.sizes(tree), array(case["sizes"]))
 
 
 def clip(case):
-    """The clipped gradients, and the norm before."""
+    """Compare the clipped gradients, and the norm before clipping."""
     clipped, norm = ampscale.clip_by_global_norm(argument(case["input"]), argument(case["max_norm"]))
     return trees_are_same(clipped, argument(case["output"])) and alike(norm, array(case["norm"]))
 
 
 def error(case):
-    """The error, from the named call."""
+    """Compare the type of the error that a call raises."""
     module = module_of(case["chapter"])
     name, _, method = case["call"].partition(".")
-    given = rule_arguments(case["arguments"]) if name == "LossScaleRule" else arguments(case["arguments"])
-    called = getattr(module, name)
+    kwargs = rule_arguments(case["arguments"]) if name == "LossScaleRule" else arguments(case["arguments"])
+    function = getattr(module, name)
     if name in NEEDS_NETWORK:
         network = linear([np.zeros(1, np.float32)])
-        called = bound(called, network, ampscale.optimizers.SGD(network))
+        function = bound(function, network, ampscale.optimizers.SGD(network))
     if method:
-        called = getattr(called(**arguments(case.get("constructor", {}))), method)
+        function = getattr(function(**arguments(case.get("constructor", {}))), method)
     try:
-        called(**given)
+        function(**kwargs)
     except (ValueError, TypeError) as error:
         return type(error).__name__ == case["error"]
     return False
 
 
 def module_of(chapter):
-    """Where the names of a chapter are."""
+    """Return the module that defines the names of a chapter."""
     if chapter == "torch":
         pytest.importorskip("torch")
         return importlib.import_module("ampscale.frameworks.torch")
@@ -187,12 +187,12 @@ def module_of(chapter):
 NEEDS_NETWORK = {"TrainOneStepWithLossScaleCell", "MFTrainOneStepCell"}
 
 
-def bound(called, network, optimizer):
-    return lambda **given: called(**{"network": network, "optimizer": optimizer, **given})
+def bound(cls, network, optimizer):
+    return lambda **kwargs: cls(**{"network": network, "optimizer": optimizer, **kwargs})
 
 
 def linear(weights):
-    """The network of the vectors: loss = sum(w * x) in float32, so that the gradients are its data."""
+    """Return the network of the test vectors: loss = sum(w * x) in float32, so that the gradients are its data."""
 
     def loss(params, data):
         with np.errstate(all="ignore"):
@@ -210,27 +210,29 @@ def linear(weights):
 
 
 def step(case):
-    """Whole steps, every output that the vector names."""
+    """Compare the outputs of whole steps that the test vector names."""
     network = linear([array(parameter) for parameter in case["parameters"]])
     settings = case["optimizer"]
-    rates = {"learning_rate": argument(settings["learning_rate"])}
+    kwargs = {"learning_rate": argument(settings["learning_rate"])}
     if "momentum" in settings:
-        rates["momentum"] = argument(settings["momentum"])
-    optimizer = getattr(ampscale.optimizers, settings["name"])(network, **rates)
+        kwargs["momentum"] = argument(settings["momentum"])
+    optimizer = getattr(ampscale.optimizers, settings["name"])(network, **kwargs)
     outputs = {"train_step": pure, "GradScaler": paddle}.get(case["cell"], cell)(case, network, optimizer)
     data = [[array(gradient) for gradient in gradients] for gradients in case["gradients"]]
     return [
-        {name: matches(got[name], wanted) for name, wanted in expected.items()}
-        for got, expected in zip(map(outputs, data), case["expect"], strict=True)
+        {name: matches(actual[name], value) for name, value in expected.items()}
+        for actual, expected in zip(map(outputs, data), case["expect"], strict=True)
     ] == [dict.fromkeys(expected, True) for expected in case["expect"]]
 
 
-def matches(got, wanted):
-    if wanted is None or isinstance(wanted, bool):
-        return got is wanted if wanted is None else bool(got) == wanted
-    if isinstance(wanted, str):
-        return ampscale.StepStatus(int(got)).name == wanted
-    return trees_are_same(got, argument(wanted))
+def matches(actual, expected):
+    if expected is None:
+        return actual is None
+    if isinstance(expected, bool):
+        return bool(actual) == expected
+    if isinstance(expected, str):
+        return ampscale.StepStatus(int(actual)).name == expected
+    return trees_are_same(actual, argument(expected))
 
 
 def pure(case, network, optimizer):
@@ -251,44 +253,44 @@ def paddle(case, network, optimizer):
 
     def outputs(data):
         network.backward(data, seed=scaler.scale(np.asarray(1.0, np.float32)))
-        before = int(optimizer.state.count)
+        old_count = int(optimizer.state.count)
         scaler.minimize(optimizer, scaler.scale(network(data)))
-        applied = int(optimizer.state.count) > before
+        applied = int(optimizer.state.count) > old_count
         return {"applied": applied, "scale": np.float32(scaler.get_loss_scaling()), "parameters": network.params}
 
     return outputs
 
 
 def cell(case, network, optimizer):
-    given = arguments(case.get("arguments", {}))
+    kwargs = arguments(case.get("arguments", {}))
     if "scale_sense" in case:
         sense = case["scale_sense"]
-        made = "class" in sense and getattr(ampscale, sense["class"])(**arguments(sense["arguments"]))
-        given["scale_sense"] = made or argument(sense)
-    made = getattr(ampscale, case["cell"])(network, optimizer, **given)
+        update_cell = "class" in sense and getattr(ampscale, sense["class"])(**arguments(sense["arguments"]))
+        kwargs["scale_sense"] = update_cell or argument(sense)
+    train = getattr(ampscale, case["cell"])(network, optimizer, **kwargs)
 
     def outputs(data):
-        return {**made(data)._asdict(), "parameters": network.params, "ema_params": getattr(made, "ema_params", None)}
+        return {**train(data)._asdict(), "parameters": network.params, "ema_params": getattr(train, "ema_params", None)}
 
     return outputs
 
 
 def replicas(case):
-    """What each rank saw, and what all of them decide."""
+    """Compare the common decision of all replicas, given the flags or gradients of each."""
     if "gradients" in case:
-        return all(on_ranks(lambda rank, gradients: agreed(case, rank, gradients), case["gradients"]))
+        return all(on_ranks(lambda rank, gradients: step_of_replica(case, rank, gradients), case["gradients"]))
     decisions = []
     for flags in case["flags"]:
-        seen = on_ranks(lambda rank, flag: bool(rank.all_finite(np.asarray(flag))), flags)
-        assert len(set(seen)) == 1
-        decisions.append(seen[0])
+        results = on_ranks(lambda rank, flag: bool(rank.all_finite(np.asarray(flag))), flags)
+        assert len(set(results)) == 1
+        decisions.append(results[0])
     signs = "".join("+" if finite else "-" for finite in decisions)
     if "rule" not in case:
         return signs == case["finite"]
     return signs == case["finite"] and run(case, decisions)[0] == [float.fromhex(scale) for scale in case["scale"]]
 
 
-def agreed(case, rank, gradients):
+def step_of_replica(case, rank, gradients):
     with np.errstate(all="ignore"):
         mean = rank.mean([array(gradient) for gradient in gradients])
     unscaled, finite, norm = ampscale.unscale_check_and_norm(mean, argument(case["scale"]))
@@ -300,8 +302,8 @@ def agreed(case, rank, gradients):
 
 
 def calls(case):
-    """Each call in its turn, by torch's class and by Paddle's."""
-    return called(case, TorchLoop(case)) and called(case, PaddleLoop(case))
+    """Run the calls with torch's class and with Paddle's."""
+    return run_calls(case, TorchLoop(case)) and run_calls(case, PaddleLoop(case))
 
 
 KINDS = {
@@ -311,12 +313,12 @@ KINDS = {
 
 
 VECTORS = defaultdict(list)
-for each in cases():
-    VECTORS[each["chapter"], each["kind"]].append(each)
+for vector in cases():
+    VECTORS[vector["chapter"], vector["kind"]].append(vector)
 
 
 def holds(case):
-    """Return what the function of its kind returns; an error names the vector."""
+    """Return True if a test vector holds. Errors name the test vector in a note."""
     try:
         return KINDS[case["kind"]](case)
     except Exception as error:
@@ -326,5 +328,5 @@ def holds(case):
 
 @pytest.mark.parametrize(("chapter", "kind"), VECTORS)
 def test_vectors_hold(chapter, kind):
-    """The package does what the vectors state."""
+    """The failing ids are listed per chapter and kind."""
     assert [case["id"] for case in VECTORS[chapter, kind] if not holds(case)] == []
