@@ -1,4 +1,4 @@
-# Two commands start everything: `make demo` and `make test`. Each makes .venv if it is missing.
+# Targets for development. Each creates .venv if it is missing; start with `make demo` or `make test`.
 
 PYTHON ?= python3
 LIBRARIES ?= numpy torch jax
@@ -10,43 +10,43 @@ joined = $(subst $(space),$(1),$(strip $(LIBRARIES)))
 READY = .venv/dev-$(call joined,-)
 FAST = tests/core tests/backends/numpy tests/test_functional.py tests/test_optimizers.py tests/test_architecture.py conformance/tests/oracle
 
-help: ## this list
+help: ## list of the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 
-demo: .venv/demo ## train a float16 network seven ways on real data; the picture goes into ./demo
+demo: .venv/demo ## train a float16 network in seven ways on real data; writes plots into ./demo
 	$(BIN)/ampscale demo --out demo
 
-test: $(READY) ## tests of both distributions; ARGS="-k growth" selects, LIBRARIES="numpy jax" does without torch
+test: $(READY) ## tests of both distributions; ARGS="-k growth" selects tests, LIBRARIES="numpy jax" leaves out torch
 	AMPSCALE_TEST_LIBRARIES="$(LIBRARIES)" $(PYTEST) -m "not slow" $(ARGS)
 
-test-fast: $(READY) ## the definitions, the NumPy backend and the oracle, without torch and JAX
+test-fast: $(READY) ## tests of the definitions, the NumPy backend and the oracle, without torch and JAX
 	AMPSCALE_TEST_LIBRARIES=numpy $(PYTEST) -m "not slow" $(FAST) $(ARGS)
 
-test-all: $(READY) ## tests of both distributions, the slow ones among them
+test-all: $(READY) ## tests of both distributions, including the slow ones
 	AMPSCALE_TEST_LIBRARIES="$(LIBRARIES)" $(PYTEST) $(ARGS)
 
-test-oracles: $(READY) ## each preset beside the published object; minutes, and 8 GB of environments
+test-oracles: $(READY) ## compare each preset with the published scaler; takes minutes, and 8 GB of environments
 	$(BIN)/python tools/oracles/compare.py
 
-conform-matrix: $(READY) ## the suite on every implementation, each in its own environment; minutes, and 8 GB
+conform-matrix: $(READY) ## conformance suite on every implementation, each in its own environment; takes minutes, and 8 GB
 	$(BIN)/python conformance/tests/matrix/run.py
 
-conform-audit: $(READY) ## the suite itself: each mutant killed, each case and expectation needed
+conform-audit: $(READY) ## test the conformance suite: each mutant is killed, each case and expectation is required
 	cd conformance/tests && ../../$(BIN)/python -m mutants.audit
 
-mutants: $(READY) .venv-mutants/ready ## a sample of mutants of the library, each against the tests that mirror its file; an hour
+mutants: $(READY) .venv-mutants/ready ## mutation testing: a sample of mutants of the library, each with the tests of its file; takes an hour
 	$(BIN)/python tools/mutants/run.py $(ARGS)
 
-check: $(READY) ## format, lint, types, and every vector computed again by the oracle
+check: $(READY) ## formatting, linting, types, and recomputation of all test vectors with the oracle
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	PYTHONPATH=tools $(BIN)/python -m spec_vectors
 
-fuzz: $(READY) ## ten million mutated inputs for all parsers; 20 minutes, or INPUTS=100000
+fuzz: $(READY) ## ten million mutated inputs for all parsers; takes 20 minutes, INPUTS=100000 runs fewer
 	PYTHONPATH=tools $(BIN)/python -m fuzz --inputs $(or $(INPUTS),10000000) --seed $(or $(SEED),0) $(if $(ONLY),--only "$(ONLY)") --out tools/fuzz/result.json
 
-bench: .venv/bench ## what everything costs, beside other implementations and this machine's floor; 40 minutes
+bench: .venv/bench ## benchmarks against other implementations and an in-place-multiply baseline; takes 40 minutes
 	$(BIN)/python benchmarks/bench.py
 
 .venv/demo: pyproject.toml constraints.txt

@@ -1,4 +1,4 @@
-"""Settings of both test suites: the array libraries to test on, and how many workers fit into memory."""
+"""Settings of both test suites: the array libraries to test, and the number of workers."""
 
 import ctypes
 import gc
@@ -10,20 +10,20 @@ import pytest
 
 ROOT = Path(__file__).parent
 LIBRARIES = os.environ.get("AMPSCALE_TEST_LIBRARIES", "numpy torch jax").split()
-MEMORY = 2 << 30  # bytes of physical memory for each worker, which stays below half of it
-LARGE = 500 << 20  # bytes of a process from which it drops compiled programs after a module
+MEMORY = 2 << 30  # bytes of physical memory for each worker, which uses less than half of it
+LARGE = 500 << 20  # bytes; a larger process drops compiled programs after each module
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Return one worker for each core, and not more than fit into memory."""
+    """Return the number of cores, but at most the number of workers that fit into memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, min(cores, memory // MEMORY))
 
 
 def pytest_ignore_collect(collection_path):
-    """Ignore files and folders named for a library that is not to be tested."""
+    """Ignore files and folders that are named after a library that is not tested."""
     without = {"torch", "jax"} - set(LIBRARIES)
     if not without or not collection_path.is_relative_to(ROOT):
         return None
@@ -33,7 +33,7 @@ def pytest_ignore_collect(collection_path):
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
-    """Drop the programs that JAX and torch keep compiled, after a module that has made the process large."""
+    """Drop the compiled programs of JAX and torch after a module if the process is large."""
     if (nextitem is not None and nextitem.path == item.path) or _resident() < LARGE:
         return
     if "jax" in sys.modules:
@@ -41,11 +41,11 @@ def pytest_runtest_teardown(item, nextitem):
     if "torch._dynamo" in sys.modules:
         sys.modules["torch._dynamo"].reset()
     gc.collect()
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc keeps what is freed
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc keeps freed memory otherwise
         trim(0)
 
 
 def _resident():
-    """Return the bytes of physical memory that this process has; 0 where the system does not tell."""
+    """Return the physical memory of this process in bytes; 0 if the system does not report it."""
     statm = Path("/proc/self/statm")
     return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0

@@ -1,4 +1,4 @@
-"""The fuzz run: every parser of the library returns a result or raises a documented error, and soon."""
+"""Tests of the fuzz run."""
 
 import json
 import re
@@ -21,12 +21,12 @@ FAULTS = {
     "ZeroDivisionError: division by zero": lambda _: 1 / 0,
     r"\d\.\d\d s\n": lambda _: sum(range(30_000_000)),
     "a message of 100000 characters": long_message,
-    "on one line": two_lines,
+    "a message that is not a single line": two_lines,
 }
 
 
 def test_mutated_inputs_are_parsed_or_rejected():
-    """Some thousand of them, of which each parser takes some and rejects others."""
+    """Of a few thousand inputs, each parser accepts some and rejects others."""
     done = [run.run_chunk(chunk) for chunk in run.chunks(4000, 0)]
     assert [failure for _, _, failures in done for failure in failures] == []
     assert {name for name, _, _ in done} == set(run.PARSERS)
@@ -34,8 +34,8 @@ def test_mutated_inputs_are_parsed_or_rejected():
 
 
 @pytest.mark.parametrize("message", FAULTS)
-def test_a_fault_is_reported_with_its_input(monkeypatch, message):
-    """Another error, a slow parser, and a message that is too long or not one line."""
+def test_failure_is_reported_with_its_input(monkeypatch, message):
+    """Failures are undocumented errors, slow calls, and messages that are too long or have several lines."""
     monkeypatch.setitem(run.PARSERS, "faulty", Parser(1.0, lambda _: "[" * 100_000, FAULTS[message]))
     _, _, failures = run.run_chunk(("faulty", 1, "0"))
     assert len(failures) == 1

@@ -1,1 +1,1 @@
-"""Environments of the published packages, and the classes that are cut out of their files."""
+"""Virtual environments with the published packages, and classes extracted from their source files."""

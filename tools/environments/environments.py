@@ -1,7 +1,7 @@
 """
-The environments that the published objects run in, one virtual environment for each family, and the unpacked sources.
+Virtual environments for the published scalers, one for each group of packages, and folders with unpacked sources.
 
-Each is made when it is missing, or when its list of requirements has changed since.
+Each is created if it is missing or its list of requirements has changed.
 """
 
 import os
@@ -18,24 +18,24 @@ HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "requirements"
 ROOT = HERE.parents[1] / ".venv-oracles"
 SOURCES = ROOT / "sources"
-# Wheels of another Python than this one: they are unpacked, and a class is cut from a file in them.
+# Wheels for another Python version, which are only unpacked, so that a class can be extracted from a file.
 OTHER_PYTHON = {
     "tensorflow": ("--only-binary=:all:", "--python-version=37", "--platform=manylinux2010_x86_64"),
 }
-# Repositories whose code is on no package index, or not all of it: commit and date of what is compared.
+# Repositories whose code is not, or not completely, on the package index: commit and date.
 BY_HAND = {"apex": "e13873de, 2025-04-11", "oneflow": "25c8978c, 2025-08-20"}
-# Older packages are built by a setup.py that asks for pkg_resources.
+# The setup.py of older packages requires pkg_resources.
 BUILD = {"PIP_CONSTRAINT": str(REQUIREMENTS / "build.txt"), "PIP_BUILD_CONSTRAINT": str(REQUIREMENTS / "build.txt")}
 QUIET = ("--quiet", "--disable-pip-version-check")
 
 
 def python_of(name: str) -> Path:
-    """The interpreter of an environment."""
+    """Return the interpreter of an environment."""
     return ROOT / name / "bin" / "python"
 
 
 def make(name: str) -> str:
-    """An environment from its list. Returns what went wrong, or an empty string."""
+    """Create an environment from its list of requirements; return an error message, or an empty string."""
     wanted, stamp = (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8"), ROOT / name / "requirements.made"
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return ""
@@ -49,7 +49,7 @@ def make(name: str) -> str:
 
 
 def unpack_sources() -> dict[str, str]:
-    """Every package of sources.txt, unpacked under SOURCES. Returns what went wrong, by package."""
+    """Unpack all packages of sources.txt below SOURCES; return error messages by package."""
     lines = (REQUIREMENTS / "sources.txt").read_text(encoding="utf-8").splitlines()
     wanted = [line.split("==") for line in lines if "==" in line]
     said = {package: _unpack(package, version) for package, version in wanted}
@@ -57,11 +57,13 @@ def unpack_sources() -> dict[str, str]:
 
 
 def by_hand(package: str) -> str:
-    """What to do to have a package that cannot be downloaded; an empty string where it is not such a one, or is there."""
+    """Return instructions for a package that cannot be downloaded; an empty string if it can, or is present."""
     if package not in BY_HAND or (SOURCES / package / VERSION).exists():
         return ""
-    place = f"its repository at {BY_HAND[package]} under {SOURCES.relative_to(HERE.parents[1]) / package}"
-    return f"not on the package index; put {place}, and these words into {VERSION} there"
+    folder = SOURCES.relative_to(HERE.parents[1]) / package
+    return (
+        f"not on the package index; put its repository at {BY_HAND[package]} into {folder}, and this commit into {VERSION} there"
+    )
 
 
 def _unpack(package: str, version: str) -> str:
@@ -84,7 +86,7 @@ def _unpack(package: str, version: str) -> str:
 
 
 def _extract_python(archive: Path, folder: Path) -> None:
-    """Only its Python files; a source distribution without the folder that it is packed in."""
+    """Extract the Python files of an archive; for a source distribution, without its top-level folder."""
     if archive.suffix == ".whl":
         with zipfile.ZipFile(archive) as packed:
             packed.extractall(folder, [name for name in packed.namelist() if name.endswith(".py")])
@@ -111,5 +113,5 @@ def _run(command: list[str], **options: dict[str, str]) -> str:
 
 
 def last_line(text: str) -> str:
-    """What an error says in the end."""
+    """Return the last line of a text that is not empty."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

@@ -1,4 +1,4 @@
-"""Published files whose package cannot be imported as a whole: one class is cut out and run as it is written."""
+"""Extraction of classes from published files whose package cannot be imported; the code is executed unchanged."""
 
 import ast
 import importlib.metadata
@@ -13,19 +13,19 @@ VERSION = "VERSION.unpacked"
 
 
 def file_of(distribution: str, path: str) -> Path:
-    """A file of a package that was downloaded and unpacked, but not installed."""
+    """Return the path of a file in a package that was unpacked, but not installed."""
     return SOURCES / distribution / path
 
 
 def cut(distribution: str, path: str, *names: str, **given: Any) -> SimpleNamespace:
     """
-    Classes and functions of a file, compiled where they stand in it.
+    Return classes and functions of a file, compiled with their line numbers.
 
     Args:
-        distribution: The package.
-        path: The file, inside the unpacked package.
-        names: The classes and functions of the file's top level, and the names it assigns there.
-        given: What these look up in their module: the imports of the file that they need.
+        distribution: Name of the package.
+        path: Path of the file in the unpacked package.
+        names: Classes, functions and assigned names at the top level of the file.
+        given: Values of the global names that they use, such as the file's imports.
 
     Returns:
         An object that has them as attributes.
@@ -39,18 +39,18 @@ def cut(distribution: str, path: str, *names: str, **given: Any) -> SimpleNamesp
     missing = set(names) - set().union(*(_named(node) for node in body))
     if missing:
         raise LookupError(f"{distribution}: {path} has no {', '.join(sorted(missing))}")
-    # Annotations are not evaluated, so that only what the rule needs has to be given.
+    # Do not evaluate annotations, so that *given* need not contain the names in them.
     future = ast.ImportFrom("__future__", [ast.alias("annotations")], 0)
     code = compile(ast.fix_missing_locations(ast.Module([future, *body], [])), str(file), "exec")
     module = ModuleType(f"published.{distribution}.{file.stem}")
-    sys.modules[module.__name__] = module  # dataclasses look their module up
+    sys.modules[module.__name__] = module  # dataclasses look up their module
     vars(module).update(given)
     exec(code, vars(module))
     return SimpleNamespace(**{name: getattr(module, name) for name in names})
 
 
 def version_of(distribution: str, unpacked: bool) -> str:
-    """The version that is installed, or the one that was unpacked, which stands beside the files."""
+    """Return the installed version of a package, or the version of the unpacked one."""
     if unpacked:
         return file_of(distribution, VERSION).read_text(encoding="utf-8").strip()
     return importlib.metadata.version(distribution)

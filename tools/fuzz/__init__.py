@@ -1,1 +1,1 @@
-"""Fuzzing of every parser of the library: `python -m fuzz --help`."""
+"""Fuzzing of all parsers of the library: `python -m fuzz --help`."""

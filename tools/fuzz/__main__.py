@@ -1,4 +1,4 @@
-"""`python -m fuzz`: see run.py."""
+"""Command `python -m fuzz`; see run.py."""
 
 from .run import main
 

@@ -1,4 +1,4 @@
-"""The parsers of the library, with valid inputs to begin with and the errors that it documents."""
+"""Parsers of the library, with valid inputs to mutate and the errors that they document."""
 
 import io
 import json
@@ -28,7 +28,7 @@ LOGS = Path(__file__).parents[2] / "tests" / "simulation" / "recordings" / "logs
 
 
 def _sample(text: str) -> tuple[str, ...]:
-    """Return parts of a log, short ones, so that most inputs are short."""
+    """Return parts of six lines of a log, so that most inputs are short."""
     lines = text.splitlines(keepends=True)
     return tuple("".join(lines[start : start + 6]) for start in range(0, len(lines), 6))
 
@@ -60,7 +60,7 @@ def _safetensors(random: Random) -> bytes:
 
 
 def _archive(random: Random) -> bytes:
-    """Return a file of torch: with flipped bytes, or packed again with compression, or with other entries."""
+    """Return a torch file with mutated bytes, or an archive with compressed, mutated or missing entries."""
     if random.random() < 0.6:
         return mutate.data(random, random.choice(TORCH))
     packed = io.BytesIO()
@@ -77,13 +77,13 @@ def _archive(random: Random) -> bytes:
 def _torch_seeds() -> tuple[bytes, ...]:
     import torch
 
-    found = []
+    seeds = []
     for zipped in (True, False):
         file = io.BytesIO()
         content = {"scaler": {"scale": 65536.0, "_growth_tracker": 7}, "model": {"w": torch.ones(3), "b": torch.ones(())}}
         torch.save(content, file, _use_new_zipfile_serialization=zipped)
-        found.append(file.getvalue())
-    return tuple(found)
+        seeds.append(file.getvalue())
+    return tuple(seeds)
 
 
 def _loaded(drawn: tuple[str, Any]) -> object:
@@ -124,18 +124,18 @@ TABLES = (
     'found_inf,"a ""b"""\n0.0,x\n1.0,"y\nz"\n',
 )
 TRACES = ("....x....", ". x X\n..x\n", "." * 50 + "x")
-EITHER = (ValueError, TypeError)  # documented: a member of another type is a TypeError
+EITHER = (ValueError, TypeError)  # a member of the wrong type is documented to raise a TypeError
 
 PARSERS = {
     "parsing.parse_json": Parser(0.15, _json, parse_json),
     "parsing.parse_toml": Parser(0.09, lambda random: mutate.text(random, TOMLS), parse_toml),
     "LossScaleRule.from_json": Parser(0.1, lambda random: mutate.json_text(random, RULES), LossScaleRule.from_json, EITHER),
     "cli.rule_arguments.read_rule": Parser(
-        0.1, lambda random: mutate.text(random, ARGUMENTS), rule_arguments.read_rule, (click.BadParameter,)
+        0.1, lambda random: mutate.text(random, ARGUMENTS), rule_arguments.read_rule, (click.UsageError,)
     ),
     "cli.rule_arguments.number": Parser(0.06, lambda random: mutate.text(random, mutate.NUMBERS), rule_arguments.number),
     "cli.rule_arguments.parse_settings": Parser(
-        0.03, lambda random: [mutate.text(random, (ARGUMENTS[1][7:],))], rule_arguments.parse_settings, (click.BadParameter,)
+        0.03, lambda random: [mutate.text(random, (ARGUMENTS[1][7:],))], rule_arguments.parse_settings, (click.UsageError,)
     ),
     "simulation.from_string": Parser(0.04, lambda random: mutate.text(random, TRACES), from_string),
     "simulation.read_log": Parser(
@@ -156,7 +156,7 @@ PARSERS = {
         0.05,
         lambda random: (random.choice(STATES)[0], mutate.value(random, tuple(state for _, state in STATES))),
         _loaded,
-        EITHER,  # documented: a mapping that is none
+        EITHER,  # a mapping of the wrong type is documented to raise a TypeError
     ),
     "checkpoints.read_file json": Parser(
         0.02, lambda random: mutate.json_text(random, VALUES), partial(filed, ".json", checkpoints.read_file)

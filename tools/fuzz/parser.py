@@ -1,4 +1,4 @@
-"""Parsers as the fuzz run takes them."""
+"""Description of a parser for the fuzz run."""
 
 import os
 import tempfile
@@ -11,16 +11,16 @@ _TEMPORARY = tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/s
 
 
 class Parser(NamedTuple):
-    """A parser, and how its inputs are made."""
+    """Parser, with the function that draws its inputs and the errors that it documents."""
 
-    share: float  # of all inputs
+    share: float  # fraction of all inputs
     draw: Callable[[Random], Any]
     parse: Callable[[Any], object]
-    errors: tuple[type[Exception], ...] = (ValueError,)  # what it documents
+    errors: tuple[type[Exception], ...] = (ValueError,)  # documented errors
 
 
 def filed(name: str, parse: Callable[[Path], object], content: str | bytes) -> object:
-    """Parse a file of this process that ends in *name*."""
+    """Write *content* to a temporary file whose name ends in *name*, and parse it."""
     path = Path(_TEMPORARY.name, f"{os.getpid()}{name}")
     path.write_bytes(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
     return parse(path)

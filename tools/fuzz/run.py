@@ -1,8 +1,8 @@
 """
-Fuzz run: mutated inputs for every parser, each of which returns a result or raises a documented error, and soon.
+Fuzz run: calls every parser with mutated inputs. Each call must quickly return a result or raise a documented error.
 
-The same seed makes the same inputs. A failure is printed with its input: another exception, a message of several lines or of
-more than `LONGEST_MESSAGE` characters, or more than `SLOW` seconds of processor time.
+Equal seeds give equal inputs. A failure is an undocumented exception, a message of several lines or of more than
+`LONGEST_MESSAGE` characters, or a call of more than `SLOW` seconds of CPU time. It is printed with its input.
 """
 
 import argparse
@@ -35,14 +35,14 @@ SHOWN = 2000  # characters of an input that failed
 
 
 def main() -> None:
-    """Run as the command line says, and exit with 1 after a failure."""
+    """Run the command; exit with status 1 after a failure."""
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=(__doc__ or "").strip().splitlines()[0])
-    parser.add_argument("--inputs", type=int, default=10_000_000, help="in total [default: %(default)s]")
+    parser.add_argument("--inputs", type=int, default=10_000_000, help="total number of inputs [default: %(default)s]")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after so many [default: none]")
-    parser.add_argument("--only", choices=PARSERS, help="the inputs of one parser alone")
-    parser.add_argument("--out", type=Path, help="write the result into this JSON file")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after this time [default: no limit]")
+    parser.add_argument("--only", choices=PARSERS, help="run only the inputs of one parser")
+    parser.add_argument("--out", type=Path, help="write the result to this JSON file")
     options = parser.parse_args()
     started = time.monotonic()
     counts, failures = fuzz(options.inputs, options.seed, options.processes, options.minutes, options.only)
@@ -56,14 +56,14 @@ def main() -> None:
 def fuzz(
     inputs: int, seed: int, processes: int, minutes: float = math.inf, only: str | None = None
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return what was counted for each parser, and the failures."""
+    """Return the counts of each parser, and the failures."""
     counts: dict[str, dict[str, Any]] = {
         name: {"inputs": 0, "slowest_ms": 0.0, "peak_mb": 0.0} for name in PARSERS if only in (None, name)
     }
     failures: list[str] = []
     end = time.monotonic() + 60 * minutes
     todo = (chunk for chunk in chunks(inputs, seed) if chunk[0] in counts)
-    gc.freeze()  # the modules' objects, which a collection would otherwise visit for each parser anew
+    gc.freeze()  # exclude the modules' objects from the garbage collections
     with multiprocessing.get_context("fork").Pool(processes) as pool:
         for name, counted, failed in pool.imap_unordered(run_chunk, todo):
             _add(counts[name], counted)
@@ -75,7 +75,7 @@ def fuzz(
 
 
 def chunks(inputs: int, seed: int) -> Iterator[tuple[str, int, str]]:
-    """Yield the name of a parser, a number of inputs and their seed; the parsers in turn."""
+    """Yield the name of a parser, a number of inputs and their seed, for all parsers alternately."""
     left = {name: max(1, round(inputs * parser.share)) for name, parser in PARSERS.items()}
     number = 0
     while any(left.values()):
@@ -87,7 +87,7 @@ def chunks(inputs: int, seed: int) -> Iterator[tuple[str, int, str]]:
 
 
 def run_chunk(chunk: tuple[str, int, str]) -> tuple[str, dict[str, Any], list[str]]:
-    """Return the name of the parser, what was counted, and the failures."""
+    """Return the name of the parser, its counts and the failures."""
     name, size, seed = chunk
     parser, source = PARSERS[name], random.Random(seed)
     counted: dict[str, Any] = {"inputs": size}
@@ -109,7 +109,7 @@ def run_chunk(chunk: tuple[str, int, str]) -> tuple[str, dict[str, Any], list[st
 
 
 def _outcome(parser: Parser, drawn: Any) -> tuple[str, float]:
-    """Return "results", the name of a documented error, or what is wrong; and the seconds that it took."""
+    """Return "results", the name of a documented error, or a description of the failure, and the seconds of the call."""
     started = time.thread_time()
     try:
         parser.parse(drawn)
@@ -117,17 +117,17 @@ def _outcome(parser: Parser, drawn: Any) -> tuple[str, float]:
         seconds = time.thread_time() - started
         kind = next(each for each in parser.errors if isinstance(error, each))
         return _complaint(str(error)) or kind.__name__, seconds
-    except BaseException as error:  # noqa: BLE001 - whatever else a parser raises is a failure
+    except BaseException as error:  # noqa: BLE001 - any other exception is a failure
         return f"{type(error).__name__}: {error}"[:SHOWN], time.thread_time() - started
     return "results", time.thread_time() - started
 
 
 def _complaint(message: str) -> str | None:
-    """Return what is wrong with an error message."""
+    """Return a description of the fault in an error message; None if it has none."""
     if len(message) > LONGEST_MESSAGE:
         return f"a message of {len(message)} characters: {message[:SHOWN]}"
     if len(message.splitlines()) != 1 or "Exceeds the limit" in message:
-        return f"not a sentence of ours on one line: {message!r}"
+        return f"a message that is not a single line: {message!r}"
     return None
 
 

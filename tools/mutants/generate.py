@@ -1,7 +1,7 @@
 """
-Mutants of source files: every single change that some operator makes, without those that cannot be seen.
+Generation of mutants: all single changes of a source file by a set of operators, except those without a visible effect.
 
-Runs where cosmic-ray is installed, whose operators make most changes; `EDITS` adds what it lacks. Prints a JSON object a line.
+Requires cosmic-ray, which provides most operators; `by_edits` adds others. Prints one JSON object for each mutant.
 """
 
 import ast
@@ -29,11 +29,11 @@ COSMIC_RAY = [
 ]
 OPPOSITE = {ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In}
 CACHES = {"cache", "lru_cache", "runtime_checkable", "overload"}
-Found = Iterator[tuple[str, str]]  # the name of an operator, and the source that it makes
+Mutations = Iterator[tuple[str, str]]  # the name of an operator, and the mutated source
 
 
-def by_cosmic_ray(source: str) -> Found:
-    """Yield what each operator of cosmic-ray makes of *source*."""
+def by_cosmic_ray(source: str) -> Mutations:
+    """Yield the mutations of *source* by the operators of cosmic-ray."""
     tree = get_ast(source)
     for name in COSMIC_RAY:
         operator = get_operator(f"core/{name}")()
@@ -43,7 +43,7 @@ def by_cosmic_ray(source: str) -> Found:
 
 
 def edited(source: str, node: ast.AST, text: str) -> str:
-    """Return *source* with *text* for *node*."""
+    """Return *source* with *node* replaced by *text*."""
     lines = source.encode().splitlines(keepends=True)
     starts = [sum(map(len, lines[:number])) for number in range(len(lines))]
     start, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
@@ -51,8 +51,8 @@ def edited(source: str, node: ast.AST, text: str) -> str:
     return (whole[:start] + text.encode() + whole[end:]).decode()
 
 
-def by_edits(source: str) -> Found:
-    """Yield *source* without one statement, guard or caught error, with None for a result, or with two arguments swapped."""
+def by_edits(source: str) -> Mutations:
+    """Yield *source* without one statement, guard or caught error, with None as a result, or with two arguments swapped."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Expr(value=ast.Call()) | ast.Raise() | ast.AugAssign() | ast.Delete():
@@ -72,9 +72,9 @@ def by_edits(source: str) -> Found:
 
 class Visible(ast.NodeTransformer):
     """
-    What of a module can be seen from outside.
+    Transformer that keeps only the code with a visible effect.
 
-    Not part of it: docstrings, annotations, protocols, texts of errors and warnings, caches, and checks of `zip`.
+    It drops docstrings, annotations, protocols, messages of errors and warnings, caches, and `strict` of `zip`.
     """
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
@@ -85,7 +85,7 @@ class Visible(ast.NodeTransformer):
         return _without_docstring(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        """Drop the docstring, and all of a protocol."""
+        """Drop the docstring, and the body of a protocol."""
         self.generic_visit(node)
         node.decorator_list = [each for each in node.decorator_list if _name(each) not in CACHES]
         if any(_name(base) == "Protocol" for base in node.bases):
@@ -103,7 +103,7 @@ class Visible(ast.NodeTransformer):
         return node
 
     def visit_arguments(self, node: ast.arguments) -> ast.AST:
-        """Write all parameters as one kind: cosmic-ray takes the star before some for a product."""
+        """Make all parameters positional-or-keyword: cosmic-ray mutates the star in a signature as if it were a product."""
         self.generic_visit(node)
         node.args = [*node.posonlyargs, *node.args, *node.kwonlyargs]
         node.defaults += [default for default in node.kw_defaults if default]
@@ -111,14 +111,14 @@ class Visible(ast.NodeTransformer):
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        """Drop the annotation, and the value of an alias of types."""
+        """Drop the annotation, and the value of a type alias."""
         self.generic_visit(node)
         alias = _name(node.annotation) == "TypeAlias"
         node.annotation, node.value = ast.Constant(None), None if alias else node.value
         return node
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        """Write `not a is b` as `a is not b`."""
+        """Replace `not a is b` by `a is not b`."""
         self.generic_visit(node)
         match node:
             case ast.UnaryOp(op=ast.Not(), operand=ast.Compare(ops=[operator]) as compared) if type(operator) in OPPOSITE:
@@ -127,7 +127,7 @@ class Visible(ast.NodeTransformer):
         return node
 
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
-        """Drop the text and the cause."""
+        """Drop the message and the cause."""
         self.generic_visit(node)
         if isinstance(node.exc, ast.Call):
             node.exc.args = []
@@ -156,26 +156,26 @@ def _without_docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> ast
     return node
 
 
-def seen(source: str) -> str | None:
-    """Return what can be seen of *source*; None if it is no Python."""
+def visible(source: str) -> str | None:
+    """Return the code of *source* that has a visible effect; None if the source is not valid Python."""
     try:
         return ast.dump(Visible().visit(ast.parse(source)))
     except SyntaxError:
         return None
 
 
-def mutants(source: str) -> Found:
-    """Yield each mutant of *source* that can be told from it, once."""
-    known = {seen(source), None}
-    for found in (by_cosmic_ray, by_edits):
-        for operator, mutated in found(source):
-            if (what := seen(mutated)) not in known:
-                known.add(what)
+def mutants(source: str) -> Mutations:
+    """Yield each mutant of *source* with a visible effect once."""
+    known = {visible(source), None}
+    for mutations in (by_cosmic_ray, by_edits):
+        for operator, mutated in mutations(source):
+            if (code := visible(mutated)) not in known:
+                known.add(code)
                 yield operator, mutated
 
 
 def change(source: str, mutated: str) -> tuple[int, str, str]:
-    """Return the first line that differs, and the texts before and after, stripped."""
+    """Return the number of the first line that differs, and the old and the new text, stripped."""
     old, new = source.splitlines(), mutated.splitlines()
     blocks = [block for block in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if block[0] != "equal"]
     _, start, end, other, last = blocks[0]
@@ -188,8 +188,8 @@ def main(paths: list[str]) -> None:
         source = Path(path).read_text()
         for operator, mutated in mutants(source):
             line, before, after = change(source, mutated)
-            found = {"file": path, "line": line, "operator": operator, "before": before, "after": after, "source": mutated}
-            print(json.dumps(found))
+            mutant = {"file": path, "line": line, "operator": operator, "before": before, "after": after, "source": mutated}
+            print(json.dumps(mutant))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """
-Mutation testing of the library: a seeded sample of mutants, each against the tests that mirror its file.
+Mutation testing of the library: a seeded sample of mutants, each tested with the tests that mirror its file.
 
-`make mutants` runs it. Each worker has a copy of the working tree. The log keeps what was tested, so that a run that was
-interrupted goes on; `reasons.json` says of a survivor why nothing visible changes.
+Run it with `make mutants`. Each worker has a copy of the working tree. A log keeps the results, so that an interrupted run can be
+continued. `reasons.json` states for surviving mutants why the mutation has no visible effect.
 """
 
 import argparse
@@ -25,16 +25,16 @@ ROOT = HERE.parent.parent
 SOURCE = Path("src/ampscale")
 PACKAGES = ("core", "functional.py", "frameworks", "checkpoints", "simulation")
 GENERATOR = ROOT / ".venv-mutants/bin/python"
-NO_TESTS = 5  # pytest's exit code; any other than 0, or none in time, is that of a mutant that is killed
-LEAST = 0.95  # share of the mutants that must be killed
+NO_TESTS = 5  # pytest's exit code; any other code than 0, or a timeout, means that the mutant is killed
+LEAST = 0.95  # minimum share of killed mutants
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 Mutant = dict[str, Any]
 
 
 class Worker:
-    """A process that runs tests on mutants in a copy of the tree."""
+    """Process that tests mutants in a copy of the working tree."""
 
-    _passed: ClassVar[dict[tuple[str, ...], float]] = {}  # seconds of the tests without a mutant
+    _passed: ClassVar[dict[tuple[str, ...], float]] = {}  # duration of the tests without a mutant, in seconds
 
     def __init__(self, folder: Path) -> None:
         files = subprocess.run(
@@ -51,7 +51,7 @@ class Worker:
         self._process = subprocess.Popen(command, cwd=folder, env=environment, **pipes)
 
     def test(self, mutant: Mutant) -> Mutant:
-        """Return *mutant* with its outcome; its tests must pass without it."""
+        """Return *mutant* with its outcome, after checking that its tests pass without it."""
         stages = mirrored(mutant["file"])
         every = tuple(sorted(name for stage in stages for name in stage))
         if every not in self._passed:
@@ -80,7 +80,7 @@ class Worker:
 
 @cache
 def mirrored(file: str) -> list[list[str]]:
-    """Return the tests that mirror *file*, nearest first: of its stem, of its folder, and of its package."""
+    """Return the test files of *file* in stages: those named after it, those of its folder, and those of its package."""
     inside = Path(file).relative_to(SOURCE)
     folder, package = ROOT / "tests" / inside.parent, ROOT / "tests" / inside.parts[0]
     groups = [folder.glob(f"test_{inside.stem.lstrip('_')}*.py")]
@@ -93,7 +93,7 @@ def mirrored(file: str) -> list[list[str]]:
 
 
 def generated(file: str, folder: Path) -> list[Mutant]:
-    """Return all mutants of *file*; they are kept in *folder* until it changes."""
+    """Return all mutants of *file*, which are cached in *folder* until the file changes."""
     kept = folder / f"{sha256(file.encode() + (ROOT / file).read_bytes()).hexdigest()}.jsonl"
     if not kept.exists():
         command = [str(GENERATOR), str(HERE / "generate.py"), file]
@@ -102,7 +102,7 @@ def generated(file: str, folder: Path) -> list[Mutant]:
 
 
 def sample(arguments: argparse.Namespace) -> tuple[int, list[Mutant]]:
-    """Return the number of mutants, and those to be tested: a change of one file leaves those of the others as they are."""
+    """Return the number of mutants and the sample. A change of one file does not change the ranking of the others' mutants."""
     roots = [ROOT / SOURCE / name for name in arguments.packages]
     files = sorted(path for root in roots for path in ([root] if root.is_file() else root.rglob("*.py")))
     mutants = [mutant for path in files for mutant in generated(str(path.relative_to(ROOT)), arguments.folder)]
@@ -111,7 +111,7 @@ def sample(arguments: argparse.Namespace) -> tuple[int, list[Mutant]]:
 
 
 def tested(mutants: list[Mutant], folder: Path, workers: int) -> Iterator[Mutant]:
-    """Yield each of *mutants* with its outcome. Those that the log in *folder* has as killed are not tested again."""
+    """Yield each of *mutants* with its outcome. Mutants that the log in *folder* lists as killed are not tested again."""
     log = folder / "log.jsonl"
     rows = map(json.loads, log.read_text().splitlines() if log.exists() else [])
     killed = {row["key"]: row for row in rows if row["outcome"] == "killed"}
@@ -137,7 +137,7 @@ def tested(mutants: list[Mutant], folder: Path, workers: int) -> Iterator[Mutant
 
 
 def report(arguments: argparse.Namespace, count: int, found: list[Mutant]) -> dict[str, Any]:
-    """Return the result as it is committed."""
+    """Return the contents of the result file."""
     reasons = {_name(row): row["reason"] for row in json.loads((HERE / "reasons.json").read_text())}
     packages: dict[str, Counter[str]] = {}
     for mutant in found:
@@ -161,18 +161,20 @@ def report(arguments: argparse.Namespace, count: int, found: list[Mutant]) -> di
 
 
 def _name(mutant: Mutant) -> tuple[str, ...]:
-    """What a mutant is known by after its line has moved."""
+    """Return the key of a mutant, which does not depend on its line number."""
     return tuple(mutant[key] for key in ("file", "before", "after"))
 
 
 def main() -> int:
-    """Test a sample and write the result; return 1 if too few are killed, or a survivor lacks its reason."""
+    """Test a sample and write the result; return 1 if too few mutants are killed or a survivor lacks a reason."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("packages", nargs="*", default=PACKAGES, help="folders and files below src/ampscale")
     parser.add_argument("--seed", type=int, default=13)
     parser.add_argument("--count", type=int, default=700)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "mutants", help="for the log and the copies of the tree")
+    parser.add_argument(
+        "--folder", type=Path, default=ROOT / "build" / "mutants", help="folder for the log and the copies of the working tree"
+    )
     parser.add_argument("--out", type=Path, default=HERE / "result.json")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)

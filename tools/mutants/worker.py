@@ -1,8 +1,8 @@
 """
-A worker that runs the tests on one mutant after the other, each in a fork of itself.
+Worker process that tests one mutant after the other, each in a fork of itself.
 
-The array libraries are imported before, which takes ten times longer than most tests that kill a mutant; ampscale and the
-tests are not. Nothing may have been computed yet, since a process with threads cannot be forked safely.
+The array libraries are imported before the fork, since this takes ten times longer than most tests that kill a mutant; ampscale
+and the tests are imported after it. The worker must not compute anything, since a process with threads cannot be forked safely.
 """
 
 import importlib
@@ -22,11 +22,11 @@ LIBRARIES = """
     concurrent.futures.thread multiprocessing.pool
 """
 OPTIONS = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--no-header", "--tb=line", "-n", "0"]
-OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # the plug-ins are imported before
+OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # since the plug-ins are imported before the fork
 
 
 def ran(stages: list[list[str]], log: Path) -> int:
-    """Run the tests of one stage after the other until one fails, and return pytest's exit code."""
+    """Run the stages of tests until one fails, and return pytest's exit code."""
     import pytest
 
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -48,7 +48,7 @@ def forked(stages: list[list[str]], log: Path, limit: float) -> int | None:
         code = 70
         try:
             code = ran(stages, log)
-        except BaseException:  # noqa: BLE001 - a mutant may raise anything, and this process is not to go on as a worker
+        except BaseException:  # noqa: BLE001 - a mutant can raise any exception, and the fork must not continue as a worker
             traceback.print_exc()
         os._exit(code)
     end, status = time.monotonic() + limit, None
@@ -57,7 +57,7 @@ def forked(stages: list[list[str]], log: Path, limit: float) -> int | None:
         done, found = os.waitpid(child, os.WNOHANG)
         status = found if done else None
     with suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # what it has started may still run
+        os.killpg(child, signal.SIGKILL)  # its own child processes may still run
     if status is None:
         os.waitpid(child, 0)
         return None
@@ -65,7 +65,7 @@ def forked(stages: list[list[str]], log: Path, limit: float) -> int | None:
 
 
 def tested(task: dict[str, Any]) -> dict[str, Any]:
-    """Return what the tests say of the file of *task* with another source."""
+    """Return the result of the tests with the mutated source of *task*."""
     path, log = Path(task["file"]), Path("mutant.log")
     original, times = path.read_bytes(), path.stat()
     started = time.monotonic()
@@ -75,13 +75,13 @@ def tested(task: dict[str, Any]) -> dict[str, Any]:
         code = forked(task["stages"], log, task["limit"])
     finally:
         path.write_bytes(original)
-        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # so that what was compiled of it still counts
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # so that its compiled file stays valid
     tail = log.read_text(errors="replace")[-2000:] if log.exists() else ""
     return {"code": code, "seconds": round(time.monotonic() - started, 2), "tail": tail}
 
 
 def main() -> None:
-    """Answer each task, a JSON object a line, with another."""
+    """Read one task as a JSON object from each line, and print its result as another."""
     sys.path[:0] = [os.path.abspath(each) for each in ("src", "conformance/src", "tests", "conformance/tests", "tools")]
     for name in LIBRARIES.split():
         importlib.import_module(name)

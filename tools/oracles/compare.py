@@ -1,20 +1,20 @@
 """
-Every preset beside the published object that it claims to be: `make test-oracles`.
+Comparison of each preset with the published scaler that it describes: `make test-oracles`.
 
     python tools/oracles/compare.py [FAMILY...]
 
-What runs is the published code itself: installed in a virtual environment of its own, or, where a package cannot be
-installed here as a whole, the class cut out of its published file and executed as it is written, or a kernel compiled for
-the host. Each object takes all 2**10 patterns of ten finite or overflow steps under several settings: well inside the
-bounds, near float32's largest number, near the floor or near zero, and with factors like 1.1 and 3. After every step the
-scale in force is compared by its bits, and the counters where the object has them; a step in which the object raises must be
-one in which the rule `would_raise`. Where a class has defaults of its own, one window of its default length is run as well.
+The published code itself is run: installed in a virtual environment of its own; or, if the package cannot be installed, the
+class extracted from its published file and executed unchanged, or a kernel compiled for the host. Each object runs all 2**10
+traces of ten steps under several settings: well inside the bounds, near the largest float32, near `min_scale` or zero, and
+with factors such as 1.1 and 3. After every step the scale is compared bit by bit, and the counters if the object has them. If
+the object raises an error, the rule must return True from `would_raise`. For a class with defaults, one window of its default
+length is run as well.
 
-Environments are made once under .venv-oracles, some gigabytes in all. What came out is written to oracles.json there, and, where
-no FAMILY was named, as a page to docs/oracles.md. A mismatch is shown as one, with its reason where it is known. The exit status
-is 1 when there is a mismatch without a reason, a reason without a mismatch, an object that fails in a step, or a preset that
-nothing compares. A package that cannot be had or imported is a line of the page, and no failure. Apex and OneFlow are such where
-their sources are not at hand: the package index does not have them, and the page then says where to put them.
+The environments are created once under .venv-oracles and take some gigabytes. The result is written to oracles.json there,
+and to docs/oracles.md if no FAMILY is named. The page lists each mismatch, with its reason if one is known. The exit status
+is 1 if there is a mismatch without a reason, a reason without a mismatch, an object that fails in a step, or a preset without
+a comparison. A package that cannot be installed or imported is listed on the page and is not a failure. Apex and OneFlow are
+not on the package index; if their sources are missing, the page states where to put them.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from environments import environments  # noqa: E402
 from ampscale.files import write_atomically  # noqa: E402
 from ampscale.presets import PRESETS  # noqa: E402
 
-# Longest first: they run side by side, one to a core.
+# The longest first: they run concurrently, one on each core.
 DRIVERS = {
     "mindspore": ("mindspore",),
     "paddle": ("paddle", "paddle_static", "paddle_static_old"),
@@ -53,25 +53,25 @@ DRIVERS = {
 }
 SECONDS = 1800
 PATHS = os.pathsep.join(str(REPOSITORY / folder) for folder in ("src", "tools"))
-NOT_COMPARED = {"paddle_document": "a page of a manual, of which there is no code"}
+NOT_COMPARED = {"paddle_document": "documentation without code"}
 
 
 def main() -> int:
-    """Make what is missing, compare, and write what came out. Return the exit status."""
-    parser = argparse.ArgumentParser(description="Compare each preset with the published object that it claims to be.")
-    parser.add_argument("family", nargs="*", help=f"compare only these, and leave the page as it is: {', '.join(DRIVERS)}")
+    """Create missing environments, compare, and write the results. Return the exit status."""
+    parser = argparse.ArgumentParser(description="Compare each preset with the published scaler that it describes.")
+    parser.add_argument("family", nargs="*", help=f"compare only these and do not write the page: {', '.join(DRIVERS)}")
     families = parser.parse_args().family
     started = time.perf_counter()
-    troubles = environments.unpack_sources()
+    unpack_errors = environments.unpack_sources()
     jobs = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for name in families or DRIVERS:
-            trouble = environments.make(name)
-            jobs += [pool.submit(run, name, driver, trouble) for driver in DRIVERS[name]]
+            error = environments.make(name)
+            jobs += [pool.submit(run, name, driver, error) for driver in DRIVERS[name]]
     result = {
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "seconds": round(time.perf_counter() - started),
-        "unpacking": troubles,
+        "unpacking": unpack_errors,
         "not_compared": NOT_COMPARED,
         "rows": [row for job in jobs for row in job.result()],
     }
@@ -84,11 +84,11 @@ def main() -> int:
     return 1 if result["failures"] else 0
 
 
-def run(name: str, driver: str, trouble: str) -> list[dict[str, Any]]:
-    """What one driver's objects did, in the environment of that name."""
-    trouble = trouble or environments.by_hand(driver)
-    if trouble:
-        return [{"driver": driver, "error": trouble}]
+def run(name: str, driver: str, error: str) -> list[dict[str, Any]]:
+    """Run one driver in an environment, and return its rows."""
+    error = error or environments.by_hand(driver)
+    if error:
+        return [{"driver": driver, "error": error}]
     out = Path(tempfile.mkdtemp()) / "rows.json"
     variables = {"PYTHONPATH": PATHS, "AMPSCALE_ORACLE_SOURCES": str(environments.SOURCES)}
     command = [str(environments.python_of(name)), "-W", "ignore", str(HERE / "runner.py"), str(out), driver]
@@ -104,20 +104,20 @@ def run(name: str, driver: str, trouble: str) -> list[dict[str, Any]]:
 
 
 def failures(rows: list[dict[str, Any]], presets: Iterable[str]) -> list[str]:
-    """What makes the run fail, a line for each; all of *presets* must have been compared."""
+    """Return one line for each failure of the run; each of *presets* must be compared."""
     lines = []
     for row in rows:
-        said = f"{row.get('preset', row['driver'])} {page.settings(row.get('settings', {}))}"
-        wrong = row.get("mismatching", 0) + row.get("window", {}).get("mismatching", 0)
+        label = f"{row.get('preset', row['driver'])} {page.settings(row.get('settings', {}))}"
+        mismatches = row.get("mismatching", 0) + row.get("window", {}).get("mismatching", 0)
         if "error" in row and "preset" in row:
-            lines.append(f"{said}: {row['error']}")
-        elif wrong and not row["reason"]:
-            lines.append(f"{said}: a mismatch without a reason")
-        elif not wrong and row.get("reason"):
-            lines.append(f"{said}: a reason without a mismatch")
-    if all("preset" in row for row in rows):  # else it may be one of those that could not run
+            lines.append(f"{label}: {row['error']}")
+        elif mismatches and not row["reason"]:
+            lines.append(f"{label}: a mismatch without a reason")
+        elif not mismatches and row.get("reason"):
+            lines.append(f"{label}: a reason without a mismatch")
+    if all("preset" in row for row in rows):  # otherwise the missing preset may belong to a driver that could not run
         absent = set(presets) - {row["preset"] for row in rows} - set(NOT_COMPARED)
-        lines += [f"{name}: nothing compares it" for name in sorted(absent)]
+        lines += [f"{name}: no comparison" for name in sorted(absent)]
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The result as a page of Markdown."""
+"""Markdown page of the results."""
 
 import math
 from itertools import groupby
@@ -23,7 +23,7 @@ ABSENT = """
 
 
 def of(result: dict[str, Any]) -> str:
-    """The whole page."""
+    """Return the page."""
     rows = result["rows"]
     compared = [row for row in rows if "mismatching" in row]
     parts = [OPENING, f"\n{totals(result)}\n", mismatches(compared), "\n## All\n"]
@@ -35,68 +35,68 @@ def of(result: dict[str, Any]) -> str:
 
 
 def totals(result: dict[str, Any]) -> str:
-    """One sentence on all of it."""
+    """Return a summary in one sentence."""
     rows = [row for row in result["rows"] if "mismatching" in row]
     known = sum(row["mismatching"] for row in rows if row["reason"])
-    unknown = sum(wrong(row) for row in rows if not row["reason"])
+    unknown = sum(mismatching(row) for row in rows if not row["reason"])
     presets = len({row["preset"] for row in rows})
     classes = len({(row["package"], row["class"], row["how"]) for row in rows})
-    walked = sum(trajectories(row) for row in rows)
+    total = sum(trajectories(row) for row in rows)
     return (
-        f"{result['date']}: {presets} presets, {classes} published objects, {len(rows)} comparisons, {walked} trajectories; "
+        f"{result['date']}: {presets} presets, {classes} published objects, {len(rows)} comparisons, {total} trajectories; "
         f"{unknown} differ without a known reason, {known} with one. {result['seconds']} s."
     )
 
 
 def mismatches(rows: list[dict[str, Any]]) -> str:
-    """Every comparison with a mismatch: where it first shows, and why, if that is known."""
+    """Return the table of all comparisons with a mismatch: the first difference, and the reason if it is known."""
     lines = ["\n## Mismatches\n\n", "| preset | object | setting | differing | first at | published | ampscale | reason |\n"]
     lines.append("|---|---|---|---|---|---|---|---|\n")
     for row in rows:
-        for found in (row, row.get("window", {})):
-            if found.get("mismatching"):
-                first = found["first"]
-                shown = [f"`{first['pattern'][-12:]}`", seen(first["published"]), seen(first["ampscale"])]
+        for comparison in (row, row.get("window", {})):
+            if comparison.get("mismatching"):
+                first = comparison["first"]
+                states = [f"`{first['pattern'][-12:]}`", state(first["published"]), state(first["ampscale"])]
                 cells = [
                     f"`{row['preset']}`",
                     f"{row['package']} {row['version']} {row['class']}, {row['how'] or 'as installed'}",
                 ]
-                cells += [settings(row["settings"]), f"{found['mismatching']} of {found['patterns']}", *shown]
+                cells += [settings(row["settings"]), f"{comparison['mismatching']} of {comparison['patterns']}", *states]
                 lines.append(f"| {' | '.join([*cells, escaped(row['reason']) or '**not known**'])} |\n")
     return "".join(lines)
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The comparisons of one object with one preset."""
+    """Return the table of the comparisons of one object with one preset."""
     first = rows[0]
     lines = [f"\n### `{first['preset']}`: {first['package']} {first['version']}, `{first['class']}`\n\n"]
     how = first["how"] or "as installed"
     lines.append(f"{how[0].upper()}{how[1:]}. Python {first['python']}, NumPy {first['numpy']}. ")
     lines.append(f"Compared: {', '.join(first['compared'])}.\n\n")
-    lines.append("| setting | trajectories | scales met | stopping | differing |\n|---|---|---|---|---|\n")
+    lines.append("| setting | trajectories | distinct scales | raising | differing |\n|---|---|---|---|---|\n")
     for row in rows:
-        counts = (trajectories(row), row["scales"], row["stopping"], wrong(row))
+        counts = (trajectories(row), row["scales"], row["stopping"], mismatching(row))
         lines.append(f"| {settings(row['settings'])} | {' | '.join(map(str, counts))} |\n")
     return "".join(lines)
 
 
 def heading(row: dict[str, Any]) -> tuple[str, ...]:
-    """What the rows of one table have in common."""
+    """Return the values that the rows of one table have in common."""
     return tuple(row[name] for name in ("preset", "package", "class", "how"))
 
 
 def settings(values: dict[str, Any]) -> str:
-    """A setting in the preset's words."""
+    """Return a setting as arguments of the preset."""
     return ", ".join(f"{name}={number(value)}" for name, value in values.items()) or "(defaults)"
 
 
 def escaped(text: str) -> str:
-    """A text in which two stars are two stars."""
+    """Return *text* with double stars escaped for Markdown."""
     return text.replace("**", r"\*\*")
 
 
 def number(value: Any) -> str:
-    """A number as one would write it: powers of two from 2**13 on, and below 2**-13, as such."""
+    """Return a number as text; powers of two from 2**13 on, and from 2**-13 down, are written as such."""
     if isinstance(value, float) and value > 0 and math.isfinite(value):
         mantissa, exponent = math.frexp(value)
         if mantissa == 0.5 and abs(exponent - 1) >= 13:
@@ -104,16 +104,16 @@ def number(value: Any) -> str:
     return repr(value)
 
 
-def seen(state: dict[str, Any]) -> str:
-    """What was seen after a step."""
-    return "raises" if state.get("stopped") else ", ".join(f"{name} {value}" for name, value in state.items())
+def state(values: dict[str, Any]) -> str:
+    """Return the text of the state after a step."""
+    return "raises" if values.get("stopped") else ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def trajectories(row: dict[str, Any]) -> int:
-    """All that were walked, with that of the default window."""
+    """Return the number of trajectories, including that of the default window."""
     return row["patterns"] + row.get("window", {}).get("patterns", 0)
 
 
-def wrong(row: dict[str, Any]) -> int:
-    """The trajectories that differ, with that of the default window."""
+def mismatching(row: dict[str, Any]) -> int:
+    """Return the number of trajectories that differ, including that of the default window."""
     return row["mismatching"] + row.get("window", {}).get("mismatching", 0)

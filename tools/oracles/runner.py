@@ -1,5 +1,5 @@
 """
-Run inside one environment: compares the subjects of some drivers, and writes what came out as JSON.
+Script that runs in one environment: compares the subjects of drivers with their presets, and writes the rows as JSON.
 
     python runner.py OUT.json DRIVER...
 """
@@ -24,7 +24,7 @@ STEPS = 10
 
 
 def main(out: str, *drivers: str) -> None:
-    """Compare, one driver after the other; a driver that cannot run is a row with its error."""
+    """Run the drivers one after the other. A driver that cannot run gives a row with its error."""
     rows = [row for driver in drivers for row in _rows_of(driver)]
     Path(out).write_text(json.dumps(rows), encoding="utf-8")
 
@@ -32,8 +32,8 @@ def main(out: str, *drivers: str) -> None:
 def _rows_of(driver: str) -> list[dict[str, Any]]:
     try:
         subjects = importlib.import_module(f"drivers.{driver}").SUBJECTS
-    except Exception as error:  # noqa: BLE001 - whatever a package raises on import is the row's text
-        return [{"driver": driver, **_environment(), "error": _said(error)}]
+    except Exception as error:  # noqa: BLE001 - an import can raise any exception, which the row reports
+        return [{"driver": driver, **_environment(), "error": _message(error)}]
     return [_row(driver, subject, setting) for subject in subjects for setting in subject.settings]
 
 
@@ -52,57 +52,57 @@ def _row(driver: str, subject: Subject, setting: Setting) -> dict[str, Any]:
     }
     try:
         row |= _compared(subject, setting)
-    except Exception as error:  # noqa: BLE001 - so is whatever an object raises in a step
-        row["error"] = _said(error)
+    except Exception as error:  # noqa: BLE001 - as can a step
+        row["error"] = _message(error)
     return row | {"seconds": round(time.perf_counter() - started, 2)}
 
 
 def _compared(subject: Subject, setting: Setting) -> dict[str, Any]:
     rule = getattr(presets, subject.preset)(**setting.values)
     every, published = walk.patterns(STEPS), walk.of_object(subject, setting.values, STEPS)
-    found = _found(every, published, walk.of_rule(rule, every))
-    if not setting.values:  # its own defaults, of which the window is the longest
+    result = _comparison(every, published, walk.of_rule(rule, every))
+    if not setting.values:  # the defaults, whose growth interval is longer than the patterns
         window = np.arange(rule.growth_interval + 2) <= rule.growth_interval
         along = walk.of_object_along(subject, {}, window)
-        found |= {"window": _found(window[None], along, walk.of_rule(rule, window[None]))}
-    return found
+        result |= {"window": _comparison(window[None], along, walk.of_rule(rule, window[None]))}
+    return result
 
 
-def _found(patterns: np.ndarray, published: walk.Trajectories, ours: walk.Trajectories) -> dict[str, Any]:
+def _comparison(patterns: np.ndarray, published: walk.Trajectories, ours: walk.Trajectories) -> dict[str, Any]:
     differs = walk.differing(published, ours)
-    wrong = differs.any(axis=1)
+    mismatching = differs.any(axis=1)
     return {
         "compared": ["scale"] + [name for name in walk.COUNTERS if getattr(published, name) is not None],
         "patterns": len(differs),
         "steps": differs.shape[1],
         "stopping": int(published.stopped.any(axis=1).sum()),
         "scales": len(np.unique(published.scale[~published.stopped])),
-        "mismatching": int(wrong.sum()),
-        "first": _first(patterns, differs, published, ours) if wrong.any() else None,
+        "mismatching": int(mismatching.sum()),
+        "first": _first(patterns, differs, published, ours) if mismatching.any() else None,
     }
 
 
 def _first(patterns: np.ndarray, differs: np.ndarray, published: walk.Trajectories, ours: walk.Trajectories) -> dict[str, Any]:
-    """The earliest step at which any pattern differs, and what was seen there."""
+    """Return the earliest step at which a pattern differs, and both states after it."""
     step = int(np.flatnonzero(differs.any(axis=0))[0])
     pattern = int(np.flatnonzero(differs[:, step])[0])
     steps = patterns[pattern, : step + 1]
     return {
         "pattern": "".join("." if finite else "x" for finite in steps),
-        "published": _shown(published, pattern, step),
-        "ampscale": _shown(ours, pattern, step),
+        "published": _state(published, pattern, step),
+        "ampscale": _state(ours, pattern, step),
     }
 
 
-def _shown(seen: walk.Trajectories, pattern: int, step: int) -> dict[str, Any]:
-    if seen.stopped[pattern, step]:
+def _state(trajectories: walk.Trajectories, pattern: int, step: int) -> dict[str, Any]:
+    if trajectories.stopped[pattern, step]:
         return {"stopped": True}
-    counts = {name: int(column[pattern, step]) for name in walk.COUNTERS if (column := getattr(seen, name)) is not None}
-    return {"scale": repr(float(seen.scale[pattern, step])), **counts}
+    counts = {name: int(column[pattern, step]) for name in walk.COUNTERS if (column := getattr(trajectories, name)) is not None}
+    return {"scale": repr(float(trajectories.scale[pattern, step])), **counts}
 
 
-def _said(error: Exception) -> str:
-    """The whole story goes to the log, its last line into the row."""
+def _message(error: Exception) -> str:
+    """Print the traceback, and return its last line."""
     traceback.print_exception(error)
     return traceback.format_exception_only(error)[-1].strip()
 

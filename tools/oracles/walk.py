@@ -1,4 +1,4 @@
-"""Every pattern of finite steps and overflows: what an object does along each, and what a rule does."""
+"""Trajectories of a published object and of a rule over all patterns of finite steps and overflows."""
 
 from typing import Any, NamedTuple
 
@@ -11,44 +11,44 @@ COUNTERS = ("good_steps", "bad_steps")
 
 
 class Trajectories(NamedTuple):
-    """What is seen after each step of each pattern: arrays of shape (patterns, steps)."""
+    """States after each step of each pattern: arrays of shape (patterns, steps)."""
 
-    scale: np.ndarray  # float64: exact for both kinds of scale
-    good_steps: np.ndarray | None  # int64; None where the object does not show it
+    scale: np.ndarray  # float64, which is exact for float32 and float64 scales
+    good_steps: np.ndarray | None  # int64; None if the object does not have it
     bad_steps: np.ndarray | None
-    stopped: np.ndarray  # bool: it gave up in this step or before
+    stopped: np.ndarray  # bool: True from the step on in which the object raises an error
 
 
 def patterns(steps: int) -> np.ndarray:
-    """All patterns, bool of shape (2**steps, steps), True where a step is finite; the first pattern is all finite."""
+    """Return all patterns as a bool array of shape (2**steps, steps), True for finite steps; the first pattern is all finite."""
     numbers = np.arange(2**steps)[:, None]
     return (numbers >> np.arange(steps)[::-1]) & 1 == 0
 
 
 def of_object(subject: Subject, values: dict[str, Any], steps: int) -> Trajectories:
     """
-    The real object along every pattern of some length.
+    Return the trajectories of a published object over all patterns of a length.
 
-    Each common beginning is run once: level by level, every object is followed by its two successors.
+    Each common prefix is run once: at each level, every object has two successors.
     """
-    here, seen = [subject.fresh(**values)], []
+    objects, columns = [subject.fresh(**values)], []
     for level in range(1, steps + 1):
-        here = [_after(subject, one, finite) for one in here for finite in (True, False)]
-        seen.append([np.repeat(np.asarray(row), 2 ** (steps - level)) for row in _rows(subject, here)])
-    return _trajectories(seen)
+        objects = [_after(subject, each, finite) for each in objects for finite in (True, False)]
+        columns.append([np.repeat(np.asarray(row), 2 ** (steps - level)) for row in _rows(subject, objects)])
+    return _trajectories(columns)
 
 
 def of_object_along(subject: Subject, values: dict[str, Any], pattern: np.ndarray) -> Trajectories:
-    """The real object along one pattern, bool of shape (steps,)."""
-    here, seen = subject.fresh(**values), []
+    """Return the trajectory of a published object over one pattern, a bool array of shape (steps,)."""
+    scaler, columns = subject.fresh(**values), []
     for finite in pattern.tolist():
-        here = _after(subject, here, finite)
-        seen.append(_rows(subject, [here]))
-    return _trajectories(seen)
+        scaler = _after(subject, scaler, finite)
+        columns.append(_rows(subject, [scaler]))
+    return _trajectories(columns)
 
 
 def of_rule(rule: LossScaleRule, finite: np.ndarray) -> Trajectories:
-    """The rule along some patterns, bool of shape (patterns, steps), all of them in one batch."""
+    """Return the trajectories of a rule over patterns, a bool array of shape (patterns, steps), as one batch."""
     state = _batch(rule.init(like=np.zeros(())), len(finite))
     stopped, columns = np.zeros(len(finite), bool), []
     for column in finite.T:
@@ -59,7 +59,7 @@ def of_rule(rule: LossScaleRule, finite: np.ndarray) -> Trajectories:
 
 
 def differing(published: Trajectories, ours: Trajectories) -> np.ndarray:
-    """Where the two differ, bool of shape (patterns, steps). After both have given up there is nothing to compare."""
+    """Return a bool array of shape (patterns, steps): True if the states differ. States after both have raised are equal."""
     either = published.scale.view(np.int64) != ours.scale.view(np.int64)
     for name in COUNTERS:
         counted = getattr(published, name)
@@ -73,22 +73,22 @@ def _after(subject: Subject, before: Any, finite: bool) -> Any:
         return STOPPED
     try:
         return subject.step(before, finite)
-    except subject.stops as gone:
-        if type(gone) not in subject.stops:  # an heir of theirs is some other failure
+    except subject.stops as error:
+        if type(error) not in subject.stops:  # an instance of a subclass is another failure
             raise
         return STOPPED
 
 
-def _rows(subject: Subject, here: list[Any]) -> tuple[list[Any], ...]:
-    shown = [{"scale": np.nan} if one is STOPPED else subject.read(one) for one in here]
-    scale, good, bad = ([float(one.get(name, np.nan)) for one in shown] for name in ("scale", *COUNTERS))
-    return scale, good, bad, [one is STOPPED for one in here]
+def _rows(subject: Subject, objects: list[Any]) -> tuple[list[Any], ...]:
+    states = [{"scale": np.nan} if each is STOPPED else subject.read(each) for each in objects]
+    scale, good, bad = ([float(state.get(name, np.nan)) for state in states] for name in ("scale", *COUNTERS))
+    return scale, good, bad, [each is STOPPED for each in objects]
 
 
-def _trajectories(seen: list[Any]) -> Trajectories:
-    scale, good, bad, stopped = (np.stack(column, axis=1) for column in zip(*seen, strict=True))
-    known = [None if np.isnan(count[~stopped]).all() else count for count in (good, bad)]
-    return Trajectories(scale, *known, stopped)
+def _trajectories(columns: list[Any]) -> Trajectories:
+    scale, good, bad, stopped = (np.stack(column, axis=1) for column in zip(*columns, strict=True))
+    counts = [None if np.isnan(count[~stopped]).all() else count for count in (good, bad)]
+    return Trajectories(scale, *counts, stopped)
 
 
 def _batch(state: LossScaleState, size: int) -> LossScaleState:

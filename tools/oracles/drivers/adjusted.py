@@ -1,4 +1,4 @@
-"""What the drivers of jmp and mpx share: scales that `adjust` to a flag, eagerly and compiled."""
+"""Steps of the drivers of jmp and mpx, whose scales have a method `adjust`, eagerly and compiled."""
 
 from typing import Any
 

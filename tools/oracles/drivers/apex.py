@@ -14,7 +14,7 @@ from subject import HYSTERESIS, ODD, Subject, each, maker, on_a_copy, pairs, tab
 
 APEX = ModuleType("apex")
 APEX.deprecated_warning = lambda _: None
-sys.modules["apex"] = APEX  # fp16_utils imports its own package as it is made, to warn
+sys.modules["apex"] = APEX  # the constructors in fp16_utils import apex for a warning
 
 AMP = cut(
     "apex",
@@ -30,7 +30,7 @@ GRADIENTS = {True: torch.zeros(2), False: torch.tensor([0.0, torch.inf])}
 
 
 def kernel() -> Path:
-    """Cut the kernel out of its file, before the function that launches it."""
+    """Extract the kernel from its file, without the function that launches it."""
     text = file_of("apex", "csrc/update_scale_hysteresis.cu").read_text(encoding="utf-8")
     part = Path(tempfile.mkdtemp()) / "kernel.h"
     part.write_text(text[text.index("__global__") : text.index("at::Tensor", text.index("__global__"))], encoding="utf-8")
@@ -72,20 +72,20 @@ def fresh_kernel(
     growth_factor: float = 2.0,
     backoff_factor: float = 0.5,
 ) -> SimpleNamespace:
-    """The kernel's three tensors, and its constants."""
+    """Return the kernel's three tensors and its constants."""
     constants = (c_double(growth_factor), c_double(backoff_factor), growth_interval, hysteresis)
-    return SimpleNamespace(scale=c_float(init_scale), good=c_int(0), patience=c_int(hysteresis), constants=constants)
+    return SimpleNamespace(scale=c_float(init_scale), good=c_int(0), tracker=c_int(hysteresis), constants=constants)
 
 
 @on_a_copy
 def kernel_step(state: SimpleNamespace, finite: bool) -> None:
-    STEP(byref(state.scale), byref(state.good), byref(state.patience), c_float(not finite), *state.constants)
+    STEP(byref(state.scale), byref(state.good), byref(state.tracker), c_float(not finite), *state.constants)
 
 
 def read_kernel(state: SimpleNamespace) -> dict[str, float]:
-    # It counts down from its hysteresis, and goes on below zero; the machine's count stops at hysteresis.
+    # The tracker counts down from the hysteresis, also below zero; ampscale's count stops at the hysteresis.
     hysteresis = state.constants[-1]
-    bad = min(hysteresis - state.patience.value, hysteresis)
+    bad = min(hysteresis - state.tracker.value, hysteresis)
     return {"scale": state.scale.value, "good_steps": state.good.value, "bad_steps": bad}
 
 
@@ -99,7 +99,7 @@ AMP_SETTINGS = each(
     {},
     *pairs((1024.0, 3), (65536.0, 1), (2.0**23, 2), (2.0**-1060, 2)),
     {"init_scale": 1000.1, "growth_interval": 1, "min_scale": 300.0, "max_scale": 3000.0},
-) + each(*pairs((2.0**-1072, 2)), reason="once its scale is zero it cannot unscale, and raises ZeroDivisionError")
+) + each(*pairs((2.0**-1072, 2)), reason="once its scale is zero, unscaling raises ZeroDivisionError")
 UTILS_SETTINGS = each(
     {},
     *pairs((1024.0, 3), (4.0, 2)),

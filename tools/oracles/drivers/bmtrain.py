@@ -1,4 +1,4 @@
-"""BMTrain: `OptimManager` with a real optimizer and float16 gradients; its CUDA parts are given for the CPU."""
+"""BMTrain: `OptimManager` with a real optimizer and float16 gradients; its CUDA parts are replaced for the CPU."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,7 @@ NAMES = {
 
 
 class OnCPU:
-    """torch, whose CUDA streams are none, and whose zeros are on the CPU."""
+    """Replacement for torch, without CUDA streams and with zeros on the CPU."""
 
     cuda = SimpleNamespace(current_stream=lambda: STREAM)
 
@@ -28,12 +28,12 @@ class OnCPU:
 
     @staticmethod
     def zeros(*size: int, dtype: torch.dtype, **_: str) -> torch.Tensor:
-        """Without the device."""
+        """Return zeros on the CPU."""
         return torch.zeros(*size, dtype=dtype)
 
 
 def has_inf_nan(gradient: torch.Tensor, flag: torch.Tensor) -> None:
-    """What its CUDA kernel does: a gradient that is not finite sets the flag."""
+    """Set the flag if the gradient is non-finite, as the CUDA kernel does."""
     if not torch.isfinite(gradient).all():
         flag.fill_(1)
 
@@ -84,9 +84,9 @@ SETTINGS = each(
     {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 49},
 ) + each(
     *pairs((2.0**1022, 1)),
-    reason="its upper gate is infinity, where its count goes on; the rule has no upper gate there, and counts anew",
+    reason="it blocks growths at infinity and keeps counting; the rule has no upper bound, and restarts the count",
 )
-HOW = "the class alone, cut from its file; its CUDA kernel and streams given for the CPU"
+HOW = "the class alone, cut from its file; its CUDA kernel and streams replaced for the CPU"
 WALK = in_turn(fresh, step, save, restore)
 
 SUBJECTS = (Subject("bmtrain", "bmtrain", "OptimManager", *WALK, read, SETTINGS, how=HOW, unpacked=True),)

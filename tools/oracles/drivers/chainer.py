@@ -1,4 +1,4 @@
-"""Chainer: the loss scaling of `Optimizer`, its gradients NumPy's, its methods called in the order of `update`."""
+"""Chainer: the loss scaling of `Optimizer` with NumPy gradients; its methods are called in the order of `update`."""
 
 import math
 import warnings
@@ -15,7 +15,7 @@ DEVICE = SimpleNamespace(xp=np)
 
 
 def fresh(init_scale: float | None = None, growth_interval: int | None = None) -> Any:
-    """Dynamic scaling always begins at 1: another beginning is set as an attribute."""
+    """Return an optimizer. Dynamic scaling starts at 1, so that another initial scale is set as an attribute."""
     optimizer = CHAINER.Optimizer()
     optimizer.loss_scaling() if growth_interval is None else optimizer.loss_scaling(interval=growth_interval)
     optimizer._loss_scale = optimizer._loss_scale if init_scale is None else init_scale
@@ -34,7 +34,7 @@ def step(optimizer: Any, finite: bool) -> None:
 
 
 SETTINGS = each({}, {"growth_interval": 3}, *pairs((1024.0, 2), (16384.0, 1), (60000.0, 7), (4.0, 2)))
-HOW = "the class alone, cut from its file; another first scale than 1 set as an attribute"
+HOW = "the class alone, cut from its file; an initial scale other than 1 set as an attribute"
 READ = shown(scale="_loss_scale")
 
 SUBJECTS = (Subject("chainer", "chainer", "Optimizer.loss_scaling", fresh, step, READ, SETTINGS, how=HOW, unpacked=True),)

@@ -46,13 +46,13 @@ def read(scaler: DynamicLossScaler) -> dict[str, float]:
 
 
 def since_overflow(scaler: Any) -> int:
-    """Finite steps in the window: the first step of a window is not one of them."""
+    """Return the number of finite steps in the window, without its first step."""
     since = scaler.cur_iter - scaler.last_overflow_iter - 2
     return since if since < 0 else since % scaler.scale_window
 
 
 def of_optimizer(kind: type) -> tuple[Any, Any]:
-    """A real optimizer around one float16 parameter. What it scales by is a small object of its own, which is copied."""
+    """Return a constructor and a step for an optimizer of one float16 parameter, whose small loss scaler is copied."""
 
     def fresh(init_scale: float, growth_interval: int, min_scale: float) -> Any:
         parameter = torch.nn.Parameter(torch.zeros(2, dtype=torch.half))
@@ -60,16 +60,16 @@ def of_optimizer(kind: type) -> tuple[Any, Any]:
         plain = torch.optim.SGD([parameter], lr=0.0)
         return kind(plain, dynamic_loss_scale=True, dynamic_loss_args=constants, verbose=False), parameter
 
-    def steps(held: tuple[Any, torch.nn.Parameter], finite: bool) -> None:
-        optimizer, parameter = held
+    def steps(pair: tuple[Any, torch.nn.Parameter], finite: bool) -> None:
+        optimizer, parameter = pair
         parameter.grad = torch.tensor([0.0, 0.0 if finite else torch.inf], dtype=torch.half)
         optimizer.step()
         assert optimizer.overflow is not finite
 
-    def restore(held: tuple[Any, torch.nn.Parameter], config: Any) -> None:
-        held[0].loss_scale_config = copy.copy(config)
+    def restore(pair: tuple[Any, torch.nn.Parameter], config: Any) -> None:
+        pair[0].loss_scale_config = copy.copy(config)
 
-    return in_turn(fresh, steps, lambda held: held[0].loss_scale_config, restore)
+    return in_turn(fresh, steps, lambda pair: pair[0].loss_scale_config, restore)
 
 
 def read_optimizer(after: tuple[Any, Any]) -> dict[str, float]:
@@ -83,12 +83,12 @@ SETTINGS = each(
     *table(COUNTED, (4.0, 2, 1, 1.0), raise_at_min_scale=False),
 ) + each(
     *table(COUNTED, (2.0**1022, 1, 2, 1.0)),
-    reason="at infinity the line that it logs raises OverflowError",
+    reason="at infinity its log message raises OverflowError",
 )
 OPTIMIZER_ROWS = ((1024.0, 3, 1.0), (2.0**32, 1, 1.0), (7.0, 2, 0.25), (2.0**126, 2, 1.0))
 OPTIMIZER_SETTINGS = each(*table("init_scale growth_interval min_scale", *OPTIMIZER_ROWS))
 STATIC = each({"init_scale": 1024.0}) + each({"init_scale": 1000.1}, reason="its scale is a Python float, not a float32")
-STOPS = (Exception, OverflowError)  # at its floor it raises the bare class
+STOPS = (Exception, OverflowError)  # at min_scale it raises Exception itself
 OPTIMIZER = "deepspeed_fp16_optimizer"
 CONSECUTIVE = ("deepspeed_consecutive", "deepspeed", "DynamicLossScaler(consecutive_hysteresis=True)")
 

@@ -1,4 +1,4 @@
-"""fairseq's `DynamicLossScaler` and fairscale's copy of it, called as fairseq's trainer does: update after a finite norm."""
+"""`DynamicLossScaler` of fairseq and fairscale, called as in fairseq's trainer: `update` follows a finite norm."""
 
 import math
 from collections import defaultdict
@@ -36,7 +36,7 @@ fresh_fairscale = maker(FAIRSCALE.DynamicLossScaler, **NAMES)
 def fairseq_step(scaler: Any, finite: bool) -> None:
     try:
         scaler.check_overflow(1.0 if finite else math.inf)
-    except OverflowError:  # its word for a step to be skipped
+    except OverflowError:  # signals that the step is skipped
         return
     scaler.update()
 
@@ -84,7 +84,7 @@ TOLERANT = each(
 )
 TWICE = each(
     *pairs((1024.0, 3), (1024.0, 1)),
-    reason="called so, as its own test does, it counts an overflow's step twice, and with a window of 1 grows in it",
+    reason="called like this, as in its own test, it counts a step with an overflow twice, and with a window of 1 grows in it",
 )
 CUT = "the class alone, cut from its file"
 FINITE = f"{CUT}; update after finite steps only"

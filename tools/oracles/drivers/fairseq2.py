@@ -1,4 +1,4 @@
-"""fairseq2: `StandardFloat16LossScaler` with a real optimizer; its trainer raises when the scaler says that it exploded."""
+"""Driver of fairseq2: `StandardFloat16LossScaler` with a real optimizer. The trainer's error is raised by the driver."""
 
 import math
 import warnings
@@ -22,7 +22,7 @@ FRESH = maker(SCALER, ALONE, growth_factor="scale_factor", growth_interval="scal
 
 
 class ExplodedError(Exception):
-    """Where its trainer raises `MinimumLossScaleReachedError`."""
+    """Error that stands for the trainer's `MinimumLossScaleReachedError`."""
 
 
 @on_a_copy
@@ -46,9 +46,9 @@ SETTINGS = each(
     *table("init_scale growth_interval growth_factor", (7000.0, 2, 3), (3e38, 2, 1.1)),
 ) + each(
     {"init_scale": 1.04e-4, "growth_interval": 2, "growth_factor": 1.05},
-    reason="it takes scales within 1e-5 of one another for the same, and then does not look at its floor",
+    reason="it treats scales within 1e-5 of each other as equal, and then does not check its minimum",
 )
-HOW = "the classes alone, cut from their file, on the CPU; stopped where its trainer raises"
+HOW = "the classes alone, cut from their file, on the CPU; an error is raised as in its trainer"
 MORE = {"how": HOW, "stops": (ExplodedError,), "unpacked": True}
 
 SUBJECTS = (Subject("fairseq2", "fairseq2", "StandardFloat16LossScaler", FRESH, step, read, SETTINGS, **MORE),)

@@ -1,4 +1,4 @@
-"""flax: `DynamicScale`, whose scale moves inside its `value_and_grad`; compiled, as its page has it, and eagerly."""
+"""Flax: `DynamicScale`, whose `value_and_grad` updates the scale; compiled, as in its documentation, and eagerly."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ READ = shown(scale="scale", good_steps="fin_steps")
 
 
 def adjusted(scale: DynamicScale, slope: jax.Array) -> DynamicScale:
-    """The next scale, for a loss whose gradient is *slope*."""
+    """Return the next scale for a loss whose gradient is *slope*."""
     return scale.value_and_grad(lambda weight: weight * slope)(jnp.zeros(())).dynamic_scale
 
 

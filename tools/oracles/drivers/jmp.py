@@ -1,4 +1,4 @@
-"""jmp: `DynamicLossScale` eagerly and under `jax.jit`, which gives up its minimum and divides by multiplying."""
+"""Jmp: `DynamicLossScale` eagerly and under `jax.jit`, which drops its minimum and divides by multiplying."""
 
 import jax.numpy as jnp
 import jmp
@@ -24,7 +24,7 @@ FLOOR = {"init_scale": 64.0, "growth_interval": 2, "min_scale": 10.0}
 DIFFERENT = each(
     {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 3},
     reason="compiled, its division is a multiplication by the rounded reciprocal: preset jmp_jit",
-) + each(FLOOR, reason="its minimum does not pass through jax.jit, and is 1 on the other side: preset jmp_jit")
+) + each(FLOOR, reason="jax.jit replaces its minimum by 1: preset jmp_jit")
 
 SUBJECTS = (
     Subject("jmp", "jmp", "DynamicLossScale", fresh, step, READ, SETTINGS + each(FLOOR), how="eagerly"),

@@ -1,4 +1,4 @@
-"""Keras 3: `LossScaleOptimizer` around a real optimizer, compiled by JAX: `stateless_apply` is its way there."""
+"""Keras 3: `LossScaleOptimizer` around a real optimizer, compiled by JAX with `stateless_apply`."""
 
 import os
 
@@ -13,7 +13,7 @@ from subject import FLUSHED, Subject, each, maker, pairs
 
 FINITE, INFINITE = jnp.zeros(2), jnp.asarray([0.0, jnp.inf])
 NAMES = {"init_scale": "initial_scale", "growth_interval": "dynamic_growth_steps"}
-State = tuple[Any, list[Any], Any]  # the optimizer, its variables, and the compiled step that moves them
+State = tuple[Any, list[Any], Any]  # the optimizer, its variables, and the compiled step that updates them
 
 
 def fresh(**values: Any) -> State:

@@ -1,4 +1,4 @@
-"""Keras 3 on torch: `LossScaleOptimizer` around a real optimizer, eagerly, where small numbers are kept as they are."""
+"""Keras 3 on torch: `LossScaleOptimizer` around a real optimizer, eagerly, without flushing small numbers to zero."""
 
 import os
 

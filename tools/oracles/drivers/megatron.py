@@ -1,4 +1,4 @@
-"""Megatron-core: `DynamicGradScaler` and `ConstantGradScaler`, their tensors put on the CPU."""
+"""Megatron-core: `DynamicGradScaler` and `ConstantGradScaler`, with tensors on the CPU."""
 
 from typing import Any
 from unittest import mock
@@ -7,7 +7,7 @@ import torch
 from megatron.core.optimizer.grad_scaler import ConstantGradScaler, DynamicGradScaler
 from subject import HYSTERESIS, ODD, STATIC_SETTINGS, Fresh, Subject, each, maker, on_a_copy, shown, table
 
-HOW = "tensors that it makes on `cuda` are made on the CPU"
+HOW = "tensors that it creates on `cuda` are created on the CPU"
 tensor = torch.tensor
 
 
@@ -25,7 +25,7 @@ def step(scaler: Any, finite: bool) -> None:
 
 
 def read(scaler: DynamicGradScaler) -> dict[str, float]:
-    # It counts down from its hysteresis, and goes on below zero; the machine's count stops at hysteresis.
+    # The tracker counts down from the hysteresis, also below zero; ampscale's count stops at the hysteresis.
     bad = min(scaler.hysteresis - scaler._hysteresis_tracker, scaler.hysteresis)
     return {"scale": scaler.scale.item(), "good_steps": scaler._growth_tracker, "bad_steps": bad}
 

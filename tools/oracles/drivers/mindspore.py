@@ -13,7 +13,7 @@ NAMES = {"growth_factor": "scale_factor", "growth_interval": "scale_window"}
 
 
 def holding(parameters: Callable[[Any], tuple[Any, ...]]) -> tuple[Any, Any]:
-    """How the parameters of an object are saved and put back."""
+    """Return functions that save and restore the parameters of an object."""
 
     def save(one: Any) -> tuple[np.ndarray, ...]:
         return tuple(parameter.asnumpy().copy() for parameter in parameters(one))
@@ -30,19 +30,19 @@ def step(scaler: Any, finite: bool) -> None:
 
 
 def fresh_cell(**values: Any) -> tuple[nn.Cell, Any]:
-    """The cell, and the scale, which its caller holds."""
+    """Return the cell and its scale, which the caller stores."""
     cell = maker(nn.DynamicLossScaleUpdateCell, init_scale="loss_scale_value", **NAMES)(**values)
     return cell, mindspore.Parameter(Tensor(cell.get_loss_scale(), mindspore.float32))
 
 
-def cell_parameters(held: tuple[nn.Cell, Any]) -> tuple[Any, ...]:
-    cell, sense = held
+def cell_parameters(pair: tuple[nn.Cell, Any]) -> tuple[Any, ...]:
+    cell, sense = pair
     return sense, cell.cur_iter, cell.last_overflow_iter
 
 
-def cell_step(held: tuple[nn.Cell, Any], finite: bool) -> None:
-    cell, sense = held
-    cell(sense, OVERFLOW if finite else FINITE)  # here True is an overflow
+def cell_step(pair: tuple[nn.Cell, Any], finite: bool) -> None:
+    cell, sense = pair
+    cell(sense, OVERFLOW if finite else FINITE)  # the cell's flag is True for an overflow
 
 
 def read_cell(after: tuple[Any, tuple[np.ndarray, ...]]) -> dict[str, float]:
@@ -82,7 +82,7 @@ CELL_WALK = in_turn(fresh_cell, cell_step, *holding(cell_parameters))
 FACTORS = "init_scale growth_factor growth_interval"
 ROWS = ((65536.0, 2, 1), (1024.0, 2, 3), (2.0**126, 2, 1), (4.0, 2, 2), (7000.0, 3, 2), (3e38, 3, 1), (7000.1, 1.1, 2))
 SETTINGS = each(*table(FACTORS, *ROWS))
-FEW = each(*table(FACTORS, (1024.0, 2, 3), (7.0, 3, 2), (3e38, 3, 1)))  # it takes some ten milliseconds for a step
+FEW = each(*table(FACTORS, (1024.0, 2, 3), (7.0, 3, 2), (3e38, 3, 1)))  # a step takes tens of milliseconds
 STILL = each({"init_scale": 1024.0}, {"init_scale": 1000.5})
 
 SUBJECTS = (

@@ -1,4 +1,4 @@
-"""MXNet: `LossScaler` of its automatic mixed precision; the arrays that its check reads are NumPy's."""
+"""MXNet: `LossScaler` of its automatic mixed precision; its check reads NumPy arrays."""
 
 import contextlib
 import logging
@@ -13,18 +13,18 @@ logging.disable()
 
 
 class Flag:
-    """The array of one element that its check writes and reads."""
+    """Array of one element that the check writes and reads."""
 
     def __init__(self, shape: tuple[int, ...], ctx: object) -> None:
         self.array = np.ones(shape)
 
     def asnumpy(self) -> np.ndarray:
-        """What it holds."""
+        """Return the array."""
         return self.array
 
 
 def multi_all_finite(*gradients: np.ndarray, num_arrays: int, init_output: bool, out: Flag) -> None:
-    """What MXNet's operator does: a gradient that is not finite clears the flag."""
+    """Clear the flag if a gradient is non-finite, as MXNet's operator does."""
     assert len(gradients) == num_arrays
     if init_output:
         out.array[:] = 1
@@ -44,13 +44,13 @@ MXNET = cut(
 
 
 class Gradient(np.ndarray):
-    """An array that says where it lies."""
+    """Array with a context."""
 
     context = "cpu"
 
 
 def fresh(init_scale: float = 2.0**16, growth_interval: int = 2000, max_scale: float = 2.0**24) -> Any:
-    """Its constructor takes nothing: the constants are attributes."""
+    """Return a scaler whose constants are set as attributes, since its constructor has no parameters."""
     scaler = MXNET.LossScaler()
     scaler._loss_scale = scaler._next_loss_scale = init_scale
     scaler._scale_seq_len, scaler._max_loss_scale = growth_interval, max_scale

@@ -17,7 +17,7 @@ REFRESH = torch.amp.grad_scaler._refresh_per_optimizer_state
 
 
 class OnCPU:
-    """torch, whose `cuda.amp.GradScaler` is the one for the CPU."""
+    """Replacement for torch, whose `cuda.amp.GradScaler` is the one for the CPU."""
 
     amp = SimpleNamespace(GradScaler=GradScaler, grad_scaler=SimpleNamespace(_refresh_per_optimizer_state=REFRESH))
     cuda = SimpleNamespace(amp=amp, FloatTensor=torch.FloatTensor)
@@ -36,7 +36,7 @@ GIVEN = {
 
 
 def step(before: Any, finite: bool) -> Any:
-    """Its own copy would begin its count of overflows again; this one has all that it has."""
+    """Return a copy with all counts. The scaler's own copy would reset its overflow count."""
     scaler = object.__new__(type(before))
     scaler.__dict__.update(before.__dict__)
     if before._scale is not None:
@@ -48,7 +48,7 @@ def step(before: Any, finite: bool) -> Any:
 
 def read(scaler: Any) -> dict[str, float]:
     state = scaler.state_dict()
-    # It counts down from its hysteresis, and goes on below zero; the machine's count stops at hysteresis.
+    # The tracker counts down from the hysteresis, also below zero; ampscale's count stops at the hysteresis.
     bad = min(scaler.hysteresis - state["_hysteresis_tracker"], scaler.hysteresis)
     return {"scale": state["scale"], "good_steps": state["_growth_tracker"], "bad_steps": bad}
 

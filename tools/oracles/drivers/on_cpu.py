@@ -1,4 +1,4 @@
-"""What the drivers of torch's heirs share: its scaler for the CPU, one process that is a group, a step with real gradients."""
+"""Shared code of the drivers of torch and its subclasses: a scaler for the CPU, a process group, and a training step."""
 
 import os
 import tempfile
@@ -13,19 +13,19 @@ LOSS = torch.zeros(())
 
 
 class GradScaler(torch.amp.GradScaler):
-    """torch's, whose default device is the CPU and not CUDA, where it would turn itself off."""
+    """Scaler of torch whose default device is the CPU instead of CUDA, which would disable it."""
 
     def __init__(self, *values: Any, **named: Any) -> None:
         super().__init__("cpu", *values, **named)
 
 
 def give_gradients(finite: bool) -> None:
-    """The gradients that the next step finds."""
+    """Set the gradients of the next step."""
     PARAMETER.grad = torch.tensor([0.0, 0.0 if finite else torch.inf])
 
 
 def scaler_steps(scaler: Any, finite: bool) -> None:
-    """One training step with the words that torch and its heirs share."""
+    """Run a training step with the methods that torch's scaler and its subclasses share."""
     scaler.scale(LOSS)
     give_gradients(finite)
     scaler.step(OPTIMIZER)
@@ -33,6 +33,6 @@ def scaler_steps(scaler: Any, finite: bool) -> None:
 
 
 def group_of_one() -> None:
-    """A process group of this process alone, over gloo."""
+    """Create a process group of this process alone, with gloo."""
     meeting = os.path.join(tempfile.mkdtemp(), "meeting")
     torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=0, world_size=1)

@@ -1,8 +1,8 @@
 """
 Paddle in the dynamic graph: `GradScaler` and `AmpScaler` with a real optimizer on the CPU.
 
-On a CPU place they turn themselves off as they are made. Their constructor, and it alone, is shown a tracer that says it
-stands on a GPU; everything after that is Paddle's own CPU kernels.
+On a CPU place, their constructors disable them. Only the constructors receive a tracer that reports a GPU place; everything after
+that runs Paddle's CPU kernels.
 """
 
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ WEIGHT = paddle.create_parameter([2], "float32")
 OPTIMIZER = paddle.optimizer.SGD(learning_rate=0.0, parameters=[WEIGHT])
 LOSS = paddle.zeros([1])
 GPU = SimpleNamespace(is_gpu_place=lambda: True)
-with paddle.amp.auto_cast():  # once entered, the process is in float16, without which a scaler turns itself off
+with paddle.amp.auto_cast():  # enables float16 for the process, since a scaler disables itself without it
     pass
 
 
@@ -58,8 +58,8 @@ SETTINGS = each(
     *table(HYSTERESIS, (1024.0, 3, 2), (1024.0, 2, 1), (1024.0, 1, 3), (2.0**126, 1, 2), (2.0**-147, 2, 1)),
     *table(HYSTERESIS, (1000.0, 2, 2), (3e38, 2, 1), **ODD),
 )
-MINIMIZE = "minimize; the constructor is told that its place is a GPU"
-STEP_AND_UPDATE = "step and update; the constructor is told that its place is a GPU"
+MINIMIZE = "minimize; its constructor receives a GPU place"
+STEP_AND_UPDATE = "step and update; its constructor receives a GPU place"
 STATIC_NAME = "paddle.amp.GradScaler(use_dynamic_loss_scaling=False)"
 GRAD_SCALER = ("paddle", "paddlepaddle", "paddle.amp.GradScaler", made_on_gpu(GradScaler))
 AMP_SCALER = ("paddle_amp_scaler", "paddlepaddle", "paddle.amp.AmpScaler", made_on_gpu(AmpScaler))

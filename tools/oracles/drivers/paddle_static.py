@@ -1,4 +1,4 @@
-"""Paddle's static graph: the kernel `update_loss_scaling` by itself, and whole programs that an executor runs."""
+"""Static graphs of Paddle: the kernel `update_loss_scaling` alone, and complete programs that an executor runs."""
 
 from typing import Any, NamedTuple
 
@@ -9,12 +9,12 @@ from subject import HYSTERESIS, ODD, PADDLE_NAMES, Subject, each, in_turn, maker
 State = tuple[np.ndarray, ...]
 PLACE = paddle.CPUPlace()
 FINITE, INFINITE = np.zeros(2, "float32"), np.array([0.0, np.inf], "float32")
-with paddle.amp.auto_cast():  # once entered, the process is in float16, without which a scaler turns itself off
+with paddle.amp.auto_cast():  # enables float16 for the process, since a scaler disables itself without it
     pass
 
 
 class Program(NamedTuple):
-    """A program, what runs it, and the variables in it that are the scaler's state."""
+    """Program with its executor, its scope, and the variables of the scaler's state."""
 
     main: Any
     executor: Any
@@ -64,7 +64,7 @@ def restore(program: Program, state: State) -> None:
 def fresh_kernel(
     init_scale: float, growth_interval: int, hysteresis: int, growth_factor: float = 2.0, backoff_factor: float = 0.5
 ) -> tuple[tuple[float, ...], State]:
-    """The kernel's constants, and its state."""
+    """Return the kernel's constants and its state."""
     state = (np.array([init_scale], "float32"), np.zeros(1, "int32"), np.zeros(1, "int32"))
     return (growth_interval, hysteresis, growth_factor, backoff_factor), state
 

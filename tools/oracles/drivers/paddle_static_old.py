@@ -2,7 +2,7 @@
 
 import os
 
-os.environ["FLAGS_enable_pir_api"] = "0"  # noqa: SIM112 - so Paddle spells it
+os.environ["FLAGS_enable_pir_api"] = "0"  # noqa: SIM112 - Paddle's own spelling
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def fresh(**values: Any) -> Program:
     with paddle.static.program_guard(main, startup):
         slope = paddle.static.data("slope", [2], "float32")
         loss = paddle.mean(paddle.create_parameter([2], "float32") * slope)
-        # use_pure_fp16 is a parameter of the older form alone, by which the two are told apart.
+        # Only the older form has the parameter use_pure_fp16, which selects it.
         plain = paddle.optimizer.SGD(learning_rate=0.0)
         optimizer = maker(paddle.static.amp.decorate, plain, **PADDLE_NAMES)(use_pure_fp16=False, **values)
         optimizer.minimize(loss, startup)

@@ -11,42 +11,42 @@ from subject import Fresh, Step, Subject, each, in_turn, maker, pairs, saved, ta
 FINITE, INFINITE = tf.zeros([2]), tf.constant([0.0, np.inf])
 
 
-class Held(NamedTuple):
-    """What a step calls, and the variables that are the scaler's state."""
+class Scaler(NamedTuple):
+    """Function of a step, and the variables of the scaler's state."""
 
     step: Callable[[Any], Any]
     variables: tuple[Any, ...]
 
 
-def fresh_keras(**values: Any) -> Held:
+def fresh_keras(**values: Any) -> Scaler:
     weight, inner = tf.Variable(tf.zeros([2])), tf_keras.optimizers.SGD(0.0)
     names = {"init_scale": "initial_scale", "growth_interval": "dynamic_growth_steps"}
     optimizer = maker(tf_keras.mixed_precision.LossScaleOptimizer, inner, **names)(**values)
     optimizer.build([weight])
     apply = tf.function(lambda gradient: optimizer.apply_gradients([(gradient, weight)]))
-    return Held(apply, (optimizer._loss_scale.current_loss_scale, optimizer._loss_scale.counter))
+    return Scaler(apply, (optimizer._loss_scale.current_loss_scale, optimizer._loss_scale.counter))
 
 
-def fresh_v1(**values: Any) -> Held:
+def fresh_v1(**values: Any) -> Scaler:
     names = {"init_scale": "initial_loss_scale", "growth_factor": "multiplier", "growth_interval": "increment_period"}
     scale = maker(tf.compat.v1.mixed_precision.DynamicLossScale, **names)(**values)
-    return Held(lambda gradient: scale.update([gradient]), (scale._current_loss_scale, scale._num_good_steps))
+    return Scaler(lambda gradient: scale.update([gradient]), (scale._current_loss_scale, scale._num_good_steps))
 
 
-def fresh_v1_compiled(**values: Any) -> Held:
+def fresh_v1_compiled(**values: Any) -> Scaler:
     eager = fresh_v1(**values)
     return eager._replace(step=tf.function(lambda gradient: eager.step(gradient)[1]))
 
 
 def walk(fresh: Fresh) -> tuple[Fresh, Step]:
-    def step(held: Held, finite: bool) -> None:
-        held.step(FINITE if finite else INFINITE)
+    def step(scaler: Scaler, finite: bool) -> None:
+        scaler.step(FINITE if finite else INFINITE)
 
-    def save(held: Held) -> tuple[np.ndarray, ...]:
-        return tuple(variable.numpy() for variable in held.variables)
+    def save(scaler: Scaler) -> tuple[np.ndarray, ...]:
+        return tuple(variable.numpy() for variable in scaler.variables)
 
-    def restore(held: Held, state: tuple[np.ndarray, ...]) -> None:
-        for variable, value in zip(held.variables, state, strict=True):
+    def restore(scaler: Scaler, state: tuple[np.ndarray, ...]) -> None:
+        for variable, value in zip(scaler.variables, state, strict=True):
             variable.assign(value)
 
     return in_turn(fresh, step, save, restore)

@@ -1,4 +1,4 @@
-"""TensorFlow 1's `ExponentialUpdateLossScaleManager`, in a session of the TensorFlow 2 that still has sessions."""
+"""`ExponentialUpdateLossScaleManager` of TensorFlow 1, in a session of TensorFlow 2, which still supports sessions."""
 
 import abc
 from types import SimpleNamespace
@@ -26,8 +26,8 @@ CONTRIB = cut(
 )
 
 
-class Held(NamedTuple):
-    """A session with the update in it, and its variables: the scale and both counts."""
+class Scaler(NamedTuple):
+    """Session with the update operation, its placeholder, and the variables of the scale and of both counts."""
 
     session: Any
     update: Any
@@ -35,27 +35,27 @@ class Held(NamedTuple):
     variables: tuple[Any, ...]
 
 
-def fresh(**values: Any) -> Held:
+def fresh(**values: Any) -> Scaler:
     with tf.Graph().as_default():
         manager = maker(CONTRIB.ExponentialUpdateLossScaleManager, **PADDLE_NAMES | {"init_scale": "init_loss_scale"})(**values)
         finite = V1.placeholder(tf.bool, [])
         update = manager.update_loss_scale(finite)
         session = V1.Session()
         session.run(V1.global_variables_initializer())
-    return Held(session, update, finite, (manager.get_loss_scale(), manager._num_good_steps, manager._num_bad_steps))
+    return Scaler(session, update, finite, (manager.get_loss_scale(), manager._num_good_steps, manager._num_bad_steps))
 
 
-def step(held: Held, finite: bool) -> None:
-    held.session.run(held.update, {held.finite: finite})
+def step(scaler: Scaler, finite: bool) -> None:
+    scaler.session.run(scaler.update, {scaler.finite: finite})
 
 
-def save(held: Held) -> tuple[Any, ...]:
-    return tuple(held.session.run(held.variables))
+def save(scaler: Scaler) -> tuple[Any, ...]:
+    return tuple(scaler.session.run(scaler.variables))
 
 
-def restore(held: Held, state: tuple[Any, ...]) -> None:
-    for variable, value in zip(held.variables, state, strict=True):
-        variable.load(value, held.session)
+def restore(scaler: Scaler, state: tuple[Any, ...]) -> None:
+    for variable, value in zip(scaler.variables, state, strict=True):
+        variable.load(value, scaler.session)
 
 
 SETTINGS = each(

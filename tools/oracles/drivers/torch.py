@@ -1,4 +1,4 @@
-"""torch: `amp.GradScaler` and FSDP's `ShardedGradScaler`, both with a real optimizer on the CPU."""
+"""Torch: `amp.GradScaler` and FSDP's `ShardedGradScaler`, both with a real optimizer on the CPU."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ group_of_one()
 
 
 def of_kind(kind: type) -> tuple[Any, Any]:
-    """A process group cannot be copied, but the scaler's own state can."""
+    """Return a constructor and a step that save and restore the scaler's state, since a process group cannot be copied."""
     return in_turn(maker(kind, "cpu"), scaler_steps, kind.state_dict, kind.load_state_dict)
 
 
