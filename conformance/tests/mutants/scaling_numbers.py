@@ -101,15 +101,15 @@ class ScalesByAFloat16(Plain):
 @breaks("SCALING-round-once", "not observed: gradients are copied to a float16 buffer")
 class UnscalesFloat32InFloat16(Plain):
     def unscaled_leaf(self, leaf, scale):
-        held = leaf.astype(np.float16).astype(leaf.dtype) if leaf.dtype == np.float32 else leaf
-        return super().unscaled_leaf(held, scale)
+        buffer = leaf.astype(np.float16).astype(leaf.dtype) if leaf.dtype == np.float32 else leaf
+        return super().unscaled_leaf(buffer, scale)
 
 
 @breaks("SCALING-round-once", "not observed: gradients are copied to a float32 buffer")
 class UnscalesFloat64FromFloat32(Plain):
     def unscaled_leaf(self, leaf, scale):
-        held = leaf.astype(np.float32).astype(leaf.dtype) if leaf.dtype == np.float64 else leaf
-        return super().unscaled_leaf(held, scale)
+        buffer = leaf.astype(np.float32).astype(leaf.dtype) if leaf.dtype == np.float64 else leaf
+        return super().unscaled_leaf(buffer, scale)
 
 
 @breaks("SCALING-round-once", "not observed: one bfloat16 buffer for all 16-bit gradients")
@@ -125,8 +125,8 @@ class UnscalesFloat16InBfloat16(Plain):
 class UnscalesBfloat16InFloat16(Plain):
     def unscaled_leaf(self, leaf, scale):
         with np.errstate(all="ignore"):
-            held = leaf.astype(np.float16) if leaf.dtype.name == "bfloat16" else leaf
-        return super().unscaled_leaf(held, scale).astype(leaf.dtype)
+            buffer = leaf.astype(np.float16) if leaf.dtype.name == "bfloat16" else leaf
+        return super().unscaled_leaf(buffer, scale).astype(leaf.dtype)
 
 
 @breaks("SCALING-round-once", "not observed: a custom conversion to float16 shifts into subnormals and truncates")

@@ -161,10 +161,10 @@ class ReusesItsOutputs(Loop):
 class UpdatesOnlyAfterAppliedSteps(Loop):
     def train_step(self, cell, data):
         before = copy.copy(cell.scaler)
-        told = super().train_step(cell, data)
-        if not told["finite"]:
+        outputs = super().train_step(cell, data)
+        if not outputs["finite"]:
             cell.scaler = before
-        return {**told, "next_scale": self.read_scale(cell.scaler)}
+        return {**outputs, "next_scale": self.read_scale(cell.scaler)}
 
 
 @breaks(
@@ -192,8 +192,8 @@ class ReportsTheLossAfterTheStep(Loop):
 @breaks("STEP-loss-unscaled", "deepspeedai/DeepSpeed#931: a skipped step has no loss in the log")
 class ReportsNoLossOnASkip(Loop):
     def outputs(self, cell, **numbers):
-        told = super().outputs(cell, **numbers)
-        return told if numbers["finite"] else {name: value for name, value in told.items() if name != "loss"}
+        outputs = super().outputs(cell, **numbers)
+        return outputs if numbers["finite"] else {name: value for name, value in outputs.items() if name != "loss"}
 
 
 @breaks("STEP-learning-rate", "not observed: the learning rate is read after the scheduler has stepped")
