@@ -112,7 +112,7 @@ def test_only_16_bit_parameters_have_master_weights(optimizer):
 @pytest.mark.clause("STEP-optimizer")
 @ALL
 def test_parameter_without_a_gradient_is_unchanged(optimizer):
-    """Its master weight and moments are unchanged too; other parameters are updated."""
+    """The master weight and the moments are unchanged too; other parameters are updated."""
     model = network([1.0], [1.0], dtype="float16")
     bound = optimizer(model, learning_rate=0.25)
     bound([np.ones(1, np.float16), np.ones(1, np.float16)])

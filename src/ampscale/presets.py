@@ -131,7 +131,7 @@ def mindspore_manager(init_scale: float = 2.0**24, growth_factor: float = 2.0, g
 @published("MindSpore", "2.10.0", "mindspore.amp.StaticLossScaler", "mindspore/amp.py")
 def static(init_scale: float = 128.0) -> LossScaleRule:
     """
-    Never changes the scale, as jmp's StaticLossScale, Megatron's ConstantGradScaler and TensorFlow's FixedLossScale.
+    Never changes the scale, like jmp's StaticLossScale, Megatron's ConstantGradScaler and TensorFlow's FixedLossScale.
 
     Those classes have no default; this is the one of MindSpore's FixedLossScaleManager.
     """
@@ -262,7 +262,7 @@ def apex_hysteresis(
     hysteresis: int = 1,
 ) -> LossScaleRule:
     """
-    Follows the rule of `torch`, but backs off from the `hysteresis`-th overflow in a row on, at every further one.
+    Follows the rule of `torch`, but backs off at the `hysteresis`-th overflow in a row and at every further one.
 
     The kernel counts down from `hysteresis` and resets its count at every finite step.
     """
@@ -334,7 +334,7 @@ def deepspeed_consecutive(
     min_scale: float = 1.0,
     raise_at_min_scale: bool = True,
 ) -> LossScaleRule:
-    """Follows the rule of `deepspeed`, but every finite step resets the overflow count: consecutive_hysteresis=True."""
+    """Follows the rule of `deepspeed`, but every finite step resets the overflow count (consecutive_hysteresis=True)."""
     return replace(
         deepspeed(init_scale, growth_interval, hysteresis, min_scale, raise_at_min_scale), reset_bad_steps_on=("finite",)
     )
@@ -497,7 +497,7 @@ def jmp(
     init_scale: float = 2.0**15, growth_factor: float = 2.0, growth_interval: int = 2000, min_scale: float = 1.0
 ) -> LossScaleRule:
     """
-    Divides by the factor, never below 1, and keeps the scale where a growth would not be finite.
+    Divides by the growth factor, never below `min_scale`, and skips a growth that would make the scale infinite.
 
     The class has no default for the initial scale; this is the one of its examples.
     """

@@ -1,16 +1,16 @@
-"""Base of the published scalers that are written as plain loops: settings, counts, and one step."""
+"""Base class of published scalers that are written as plain loops: settings, counts, and one step."""
 
 
-class Stop(Exception):  # noqa: N818 - it is not an error of ours
-    """The published scaler ends the run here."""
+class Stop(Exception):  # noqa: N818 - it stands for an error of the published scaler
+    """The published scaler raises an error in this step."""
 
 
 class Loop:
     """
-    A published scaler, written from what it does and in its own names.
+    Published scaler, written from its source code and with its own names, independent of ampscale.
 
-    `settings` names what it takes; `start` sets its counts, and `_step` does one step and returns the scale. What it computes
-    in float32 is rounded to float32 explicitly, and the rest is Python's float64. It uses nothing of the package.
+    `settings` lists its settings; `start` sets its counts, and `_step` runs one step and returns the scale. Values that the
+    scaler computes in float32 are rounded to float32 explicitly; others are Python floats.
     """
 
     settings = ""
@@ -23,7 +23,7 @@ class Loop:
         """Set the counts before the first step."""
 
     def after(self, finite):
-        """Return the loop one step later, and the scale then in force; raise Stop where the scaler does. *self* is unchanged."""
-        later = object.__new__(type(self))
-        later.__dict__.update(self.__dict__)
-        return later, later._step(finite)
+        """Return a copy of the loop after one step, and its scale. Raise Stop if the scaler raises an error."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        return copy, copy._step(finite)

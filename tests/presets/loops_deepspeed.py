@@ -1,4 +1,4 @@
-"""The scalers of DeepSpeed, Megatron and ColossalAI as plain loops."""
+"""Scalers of DeepSpeed, Megatron and ColossalAI as plain loops."""
 
 import numpy as np
 from presets.loop import Loop, Stop
@@ -7,7 +7,7 @@ f32 = np.float32
 
 
 class DynamicLossScaler(Loop):
-    """DeepSpeed 0.19.8, deepspeed/runtime/fp16/loss_scaler.py: the first window after a start or an overflow is longer by one."""
+    """DeepSpeed 0.19.8, deepspeed/runtime/fp16/loss_scaler.py: the window at the start and after an overflow is one longer."""
 
     settings = "init_scale scale_window delayed_shift min_scale raise_error_at_min_scale consecutive_hysteresis"
 
@@ -57,7 +57,7 @@ class Fp16Optimizer(Loop):
 
 
 class MegatronDynamicGradScaler(Loop):
-    """Megatron-core 0.16.1, megatron/core/optimizer/grad_scaler.py: the patience counts down; growth alone refills it."""
+    """Megatron-core 0.16.1, megatron/core/optimizer/grad_scaler.py: the hysteresis counts down; only a growth resets it."""
 
     settings = "initial_scale min_scale growth_factor backoff_factor growth_interval hysteresis"
 
@@ -78,7 +78,7 @@ class MegatronDynamicGradScaler(Loop):
 
 
 class ColossalDynamicGradScaler(Loop):
-    """ColossalAI 0.5.0, colossalai/amp/naive_amp/grad_scaler/dynamic_grad_scaler.py: overflows are counted up; growth forgets."""
+    """ColossalAI 0.5.0, colossalai/amp/naive_amp/grad_scaler/dynamic_grad_scaler.py: overflows count up; a growth resets them."""
 
     settings = "initial_scale growth_factor backoff_factor growth_interval min_scale max_scale hysteresis"
 

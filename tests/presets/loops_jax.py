@@ -1,4 +1,4 @@
-"""The scalers of the JAX family as plain loops."""
+"""Scalers for JAX as plain loops."""
 
 import numpy as np
 from presets.loop import Loop
@@ -8,7 +8,7 @@ FLOAT32 = np.finfo(np.float32)
 
 
 class JmpDynamicLossScale(Loop):
-    """`jmp.DynamicLossScale`, jmp 0.0.4, jmp/_src/loss_scale.py: the count wraps, and the one before it decides."""
+    """`jmp.DynamicLossScale`, jmp 0.0.4, jmp/_src/loss_scale.py: the count wraps around, and its old value decides."""
 
     settings = "loss_scale period factor min_loss_scale"
 
@@ -29,7 +29,7 @@ class JmpDynamicLossScale(Loop):
 
 
 class JmpCompiled(JmpDynamicLossScale):
-    """The same inside `jax.jit`: the division has become a product, and the minimum is lost with the tree."""
+    """`jmp.DynamicLossScale` inside `jax.jit`: multiplies by the reciprocal, and the minimum is lost when the tree is rebuilt."""
 
     settings = "loss_scale period factor"
 
@@ -42,7 +42,7 @@ class JmpCompiled(JmpDynamicLossScale):
 
 
 class MpxDynamicLossScaling(Loop):
-    """`mpx.DynamicLossScaling`, commit 8b5262c, mpx/_loss_scaling.py: jmp's, clipped to float16's range at every step."""
+    """`mpx.DynamicLossScaling`, commit 8b5262c, mpx/_loss_scaling.py: jmp's rule, clipped to float16's range at every step."""
 
     settings = "loss_scaling min_loss_scaling factor period"
 
@@ -60,7 +60,7 @@ class MpxDynamicLossScaling(Loop):
 
 
 class FlaxDynamicScale(Loop):
-    """`flax.training.dynamic_scale.DynamicScale`, flax 0.12.8: at the interval it still waits for one finite step more."""
+    """`flax.training.dynamic_scale.DynamicScale`, flax 0.12.8: a growth takes one finite step more than the interval."""
 
     settings = "growth_factor backoff_factor growth_interval scale minimum_scale"
 

@@ -7,7 +7,7 @@ f32 = np.float32
 
 
 class DynamicLossScaler(Loop):
-    """`mindspore.amp.DynamicLossScaler`, MindSpore 2.10.0, mindspore/amp.py: the count before the step decides, then wraps."""
+    """`mindspore.amp.DynamicLossScaler`, MindSpore 2.10.0, mindspore/amp.py: the old count decides, then wraps around."""
 
     settings = "scale_value scale_factor scale_window"
 
@@ -26,7 +26,7 @@ class DynamicLossScaler(Loop):
 
 
 class DynamicLossScaleUpdateCell(Loop):
-    """`mindspore.nn.DynamicLossScaleUpdateCell`, MindSpore 2.10.0, mindspore/nn/wrap/loss_scale.py: reciprocal, no guard."""
+    """`mindspore.nn.DynamicLossScaleUpdateCell`, MindSpore 2.10.0, mindspore/nn/wrap/loss_scale.py: reciprocal, unguarded."""
 
     settings = "loss_scale_value scale_factor scale_window"
 

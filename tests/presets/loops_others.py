@@ -1,4 +1,4 @@
-"""Scalers of ONNX Runtime, OneFlow, MXNet, BMTrain, Chainer, Apex and fairseq as plain loops, and the constant one."""
+"""Scalers of ONNX Runtime, OneFlow, MXNet, BMTrain, Chainer, Apex and fairseq as plain loops, and the constant scale."""
 
 import numpy as np
 from presets.loop import Loop, Stop
@@ -28,7 +28,7 @@ class DynamicLossScaleSchedule(Loop):
     """
     OneFlow's kernel, commit 30391303, oneflow/user/kernels/dynamic_loss_scale_schedule_kernel.cu.
 
-    Products and quotients are taken in float64, but the multiplier is an attribute of float32.
+    Products and quotients are computed in float64, but the multiplier is an attribute of float32.
     """
 
     settings = "init_scale growth_factor growth_interval"
@@ -47,7 +47,7 @@ class DynamicLossScaleSchedule(Loop):
 
 
 class MxnetLossScaler(Loop):
-    """MXNet b84609d, python/mxnet/amp/loss_scaler.py: each check puts the scale in force that the one before it made."""
+    """MXNet b84609d, python/mxnet/amp/loss_scaler.py: each check applies the scale that the previous one computed."""
 
     settings = "_loss_scale _max_loss_scale _scale_seq_len"
 
@@ -66,7 +66,7 @@ class MxnetLossScaler(Loop):
 
 
 class OptimManager(Loop):
-    """BMTrain 30e6469, bmtrain/optim/optim_manager.py: bounds are gates, and only a scale that moved begins a new count."""
+    """BMTrain 30e6469, bmtrain/optim/optim_manager.py: bounds block changes; only a change restarts the count."""
 
     settings = "loss_scale loss_scale_factor loss_scale_steps min_loss_scale max_loss_scale"
 
@@ -104,7 +104,7 @@ class ChainerLossScaling(Loop):
 
 
 class Static(Loop):
-    """A scale that never moves: `StaticLossScale`, `ConstantGradScaler`, `FixedLossScale` and their like."""
+    """Constant scale: `StaticLossScale`, `ConstantGradScaler`, `FixedLossScale` and similar classes."""
 
     settings = "loss_scale"
 
@@ -113,7 +113,7 @@ class Static(Loop):
 
 
 class ApexLossScaler(Loop):
-    """`apex.amp`, before its removal of 2025-05-08, apex/amp/scaler.py: by 2 whatever it is told."""
+    """`apex.amp`, before its removal of 2025-05-08, apex/amp/scaler.py: the factor is always 2."""
 
     settings = "init_scale scale_window min_loss_scale max_loss_scale"
 
@@ -154,8 +154,8 @@ class FairseqDynamicLossScaler(Loop):
     """
     fairseq 0.12.2, fairseq/optim/dynamic_loss_scaler.py; fairscale 146f1602, fairscale/experimental/optim/dynamic_loss_scaler.py.
 
-    One step is fairseq's: `check_overflow`, and `update` if it was finite. Where fairscale's is called as torch's is, with
-    `update` after every step, an overflow counts for two steps, and the next growth comes one finite step early.
+    One step is that of fairseq: `check_overflow`, and `update` if it was finite. If fairscale's `update` is called after every
+    step, as for torch, an overflow counts as two steps, and the next growth is one finite step early.
     """
 
     settings = "init_scale scale_factor scale_window threshold min_loss_scale tolerance"

@@ -30,9 +30,9 @@ class GradScaler(Loop):
 
 class GradScalerPage(Loop):
     """
-    The page of `paddle.amp.GradScaler`: growth after n finite steps in a row, backoff after n overflows added up.
+    The page of `paddle.amp.GradScaler`: growth after n finite steps in a row, backoff after n overflows in total.
 
-    A change of the scale begins both counts anew, as in the TensorFlow manager from which the parameters come.
+    A change of the scale restarts both counts, as in the TensorFlow manager from which the parameters come.
     """
 
     settings = "init_loss_scaling incr_ratio decr_ratio incr_every_n_steps decr_every_n_nan_or_inf"

@@ -1,4 +1,4 @@
-"""The scalers of Keras and TensorFlow as plain loops."""
+"""Scalers of Keras and TensorFlow as plain loops."""
 
 import numpy as np
 from presets.loop import Loop
@@ -46,7 +46,7 @@ class DynamicLossScale(Loop):
 
 
 class TfKerasLossScaleOptimizer(DynamicLossScale):
-    """`tf_keras.mixed_precision.LossScaleOptimizer`, tf_keras 2.21.0, mixed_precision/loss_scale_optimizer.py: always by 2."""
+    """`tf_keras.mixed_precision.LossScaleOptimizer`, tf_keras 2.21.0, mixed_precision/loss_scale_optimizer.py: factor 2."""
 
     settings = "initial_scale dynamic_growth_steps"
 
@@ -56,7 +56,7 @@ class TfKerasLossScaleOptimizer(DynamicLossScale):
 
 
 class ExponentialUpdateLossScaleManager(Loop):
-    """TensorFlow 1.15.5, contrib/mixed_precision/python/loss_scale_manager.py: overflows add up over finite steps."""
+    """TensorFlow 1.15.5, contrib/mixed_precision/python/loss_scale_manager.py: finite steps do not reset the overflow count."""
 
     settings = "init_loss_scale incr_every_n_steps decr_every_n_nan_or_inf incr_ratio decr_ratio"
 

@@ -1,4 +1,4 @@
-"""torch's scaler as a plain loop, and those that are built on it."""
+"""Scaler of torch, and scalers that are built on it, as plain loops."""
 
 from math import isclose, isfinite
 
@@ -31,7 +31,7 @@ class GradScaler(Loop):
 
 
 class ShardedGradScaler(Loop):
-    """Its heir for sharded models on CPU, torch 2.13.0, torch/distributed/fsdp/sharded_grad_scaler.py: float32, no guard."""
+    """Subclass for sharded models on CPU, torch 2.13.0, torch/distributed/fsdp/sharded_grad_scaler.py: float32."""
 
     settings = "init_scale backoff_factor growth_factor growth_interval"
 
@@ -75,7 +75,7 @@ class UpdateScaleHysteresis(Loop):
 
 
 class NemoGradScaler(GradScaler):
-    """NeMo's heir of torch's, commit 8cfedd72, nemo/collections/nlp/parts/nlp_overrides.py: some overflows are let pass."""
+    """NeMo's subclass of torch's scaler, commit 8cfedd72, nemo/collections/nlp/parts/nlp_overrides.py: hysteresis."""
 
     settings = "init_scale growth_factor backoff_factor growth_interval hysteresis"
 
@@ -92,7 +92,7 @@ class NemoGradScaler(GradScaler):
 
 
 class StandardFloat16LossScaler(GradScaler):
-    """fairseq2's, commit 027bdebc, src/fairseq2/optim/fp16_loss_scaler.py: torch's, until it falls below a minimum."""
+    """fairseq2's scaler, commit 027bdebc, src/fairseq2/optim/fp16_loss_scaler.py: torch's rule with a minimum."""
 
     settings = "init_scale scale_factor scale_window min_scale"
 

@@ -1,12 +1,12 @@
 """
-Published scalers, each under the name of its preset.
+Published scalers under the names of their presets.
 
-Their settings and defaults are written down here by hand, from the projects' sources.
+Their settings and defaults are copied by hand from the source code of the projects.
 """
 
 import numpy as np
 from presets import loops_deepspeed, loops_jax, loops_mindspore, loops_others, loops_paddle, loops_tensorflow, loops_torch
-from presets.scaler import GIVEN, Published
+from presets.scaler import REQUIRED, Published
 
 TOP32, BOTTOM32 = 2.0**126, 2.0**-147
 TOP64, BOTTOM64 = 2.0**1022, 2.0**-1072
@@ -21,11 +21,11 @@ def paddle(loop, *defaults, starts):
 
 
 def fairseq(init_scale, scale_window, tolerant=False):
-    rates = [{"overflow_tolerance": rate, "growth_interval": 4} for rate in (1 / 3, 0.25, 0.4, 0.6, 0.7, 1.0)]
-    rates = [*rates, {"overflow_tolerance": 0.7, "growth_interval": 4, "raise_at_or_below": 70.0}] if tolerant else []
+    tolerances = [{"overflow_tolerance": tolerance, "growth_interval": 4} for tolerance in (1 / 3, 0.25, 0.4, 0.6, 0.7, 1.0)]
+    tolerances = [*tolerances, {"overflow_tolerance": 0.7, "growth_interval": 4, "raise_at_or_below": 70.0}] if tolerant else []
     return Published(
         loops_others.FairseqDynamicLossScaler,
-        (init_scale, 2.0, scale_window, None, 1e-4, *([GIVEN] if tolerant else [])),
+        (init_scale, 2.0, scale_window, None, 1e-4, *([REQUIRED] if tolerant else [])),
         f"{THREE} min_scale raise_at_or_below" + " overflow_tolerance" * tolerant,
         fixed=() if tolerant else (0.0,),
         starts=(TOP64, 3e-4, 0.0016),
@@ -33,7 +33,7 @@ def fairseq(init_scale, scale_window, tolerant=False):
             {"min_scale": 0.3, "init_scale": 1.0},
             {"raise_at_or_below": 1.0},
             {"raise_at_or_below": 5.0, "min_scale": 4.0},
-            *rates,
+            *tolerances,
         ),
     )
 
@@ -52,10 +52,14 @@ def deepspeed(consecutive):
 
 PUBLISHED = {
     "mindspore": Published(
-        loops_mindspore.DynamicLossScaler, (GIVEN, GIVEN, GIVEN), THREE, starts=(TOP32, 3.0, 3e38), factors=WHOLE
+        loops_mindspore.DynamicLossScaler, (REQUIRED, REQUIRED, REQUIRED), THREE, starts=(TOP32, 3.0, 3e38), factors=WHOLE
     ),
     "mindspore_update_cell": Published(
-        loops_mindspore.DynamicLossScaleUpdateCell, (GIVEN, GIVEN, GIVEN), THREE, starts=(TOP32, 3.0, 3e38), factors=WHOLE
+        loops_mindspore.DynamicLossScaleUpdateCell,
+        (REQUIRED, REQUIRED, REQUIRED),
+        THREE,
+        starts=(TOP32, 3.0, 3e38),
+        factors=WHOLE,
     ),
     "mindspore_manager": Published(loops_mindspore.DynamicLossScaleManager, (2**24, 2, 2000), THREE, starts=(TOP32, TOP64, 3.0)),
     "paddle_document": paddle(loops_paddle.GradScalerPage, 32768, 2, 0.5, 1000, 2, starts=(TOP32, BOTTOM32)),
@@ -120,7 +124,7 @@ PUBLISHED = {
     ),
     "bmtrain": Published(
         loops_others.OptimManager,
-        (GIVEN, 2, 1024, 1, float("inf")),
+        (REQUIRED, 2, 1024, 1, float("inf")),
         "init_scale growth_factor growth_interval min_scale max_scale",
         starts=(TOP64, 3.0, 2.0),
         more=(
@@ -132,17 +136,17 @@ PUBLISHED = {
     ),
     "jmp": Published(
         loops_jax.JmpDynamicLossScale,
-        (GIVEN, 2000, 2, 1),
+        (REQUIRED, 2000, 2, 1),
         "init_scale growth_interval growth_factor min_scale",
         starts=(TOP32, 3.0),
         more=({"min_scale": 10.1},),
     ),
     "jmp_jit": Published(
-        loops_jax.JmpCompiled, (GIVEN, 2000, 2), "init_scale growth_interval growth_factor", starts=(TOP32, 3.0), factors=WHOLE
+        loops_jax.JmpCompiled, (REQUIRED, 2000, 2), "init_scale growth_interval growth_factor", starts=(TOP32, 3.0), factors=WHOLE
     ),
     "mpx": Published(
         loops_jax.MpxDynamicLossScaling,
-        (GIVEN, GIVEN, 2, 2000),
+        (REQUIRED, REQUIRED, 2, 2000),
         "init_scale min_scale growth_factor growth_interval",
         starts=(2.0**14, 3.0, 50000.0),
         more=({"min_scale": 10.1},),
@@ -165,7 +169,7 @@ PUBLISHED = {
     ),
     "tensorflow_contrib": Published(
         loops_tensorflow.ExponentialUpdateLossScaleManager,
-        (GIVEN, GIVEN, 2, 2, 0.8),
+        (REQUIRED, REQUIRED, 2, 2, 0.8),
         "init_scale growth_interval hysteresis growth_factor backoff_factor",
         starts=(TOP32, 3.0),
         factors=FIFTH,
@@ -193,5 +197,5 @@ PUBLISHED = {
         starts=(1.0, 2.0**14, 50000.0),
         more=({"growth_interval": 1000}, {"growth_interval": 7, "init_scale": 1.0}),
     ),
-    "static": Published(loops_others.Static, (GIVEN,), "init_scale"),
+    "static": Published(loops_others.Static, (REQUIRED,), "init_scale"),
 }

@@ -1,31 +1,26 @@
-"""Description of a published scaler: its loop, the names and defaults of its settings, and the settings to compare it under."""
+"""Description of a published scaler: its loop, the names and defaults of its settings, and the settings to test."""
 
 from dataclasses import dataclass
 from typing import Any
 
-GIVEN = object()  # a setting for which the published scaler has no default
-ASKED = {
-    "init_scale": 64.0,
-    "growth_factor": 2,
-    "growth_interval": 3,
-    "min_scale": 1.0,
-    "overflow_tolerance": 0.5,
-}  # then these are given
+REQUIRED = object()  # default of a setting for which the published scaler has none
+# Values of required settings.
+VALUES = {"init_scale": 64.0, "growth_factor": 2, "growth_interval": 3, "min_scale": 1.0, "overflow_tolerance": 0.5}
 
 
 @dataclass(frozen=True)
 class Published:
     """
-    A published scaler.
+    Published scaler.
 
     Args:
-        loop: Its loop.
-        defaults: The defaults of its settings, in the order of the loop's.
-        fields: The names that a rule has for the same settings, in the same order.
-        fixed: The remaining settings of the loop, where the preset is one mode of a scaler with several.
-        starts: First scales near its edges: the largest and the smallest number, the cap, the floor.
-        factors: The factors of growth and backoff to compare under, as far as they can be set.
-        more: Further settings, by a rule's names.
+        loop: Class of its loop.
+        defaults: Defaults of its settings, in the order of the loop's settings.
+        fields: Names of the rule's fields for the same settings, in the same order.
+        fixed: Remaining settings of the loop, if the preset is one mode of a scaler with several.
+        starts: Initial scales near the limits of the dtype or near the bounds.
+        factors: Pairs of growth and backoff factors to test, as far as they can be set.
+        more: Further settings to test, under the names of the rule's fields.
     """
 
     loop: type
@@ -38,28 +33,28 @@ class Published:
 
     @property
     def default_of(self):
-        """The default of each setting by a rule's name."""
+        """Return the defaults under the names of the rule's fields."""
         return dict(zip(self.fields.split(), self.defaults, strict=True))
 
     def known(self, setting):
-        """A setting without what the scaler does not let one set, and with what it asks for."""
-        asked = {name: ASKED[name] for name, default in self.default_of.items() if default is GIVEN}
-        return {name: value for name, value in {**asked, **setting}.items() if name in self.default_of}
+        """Return *setting* without the names that the scaler lacks, and with values of its required settings."""
+        required = {name: VALUES[name] for name, default in self.default_of.items() if default is REQUIRED}
+        return {name: value for name, value in {**required, **setting}.items() if name in self.default_of}
 
     def new(self, setting):
-        """The loop under a setting by a rule's names; what that leaves out has its default."""
+        """Create the loop from settings under the names of the rule's fields; others have their defaults."""
         return self.loop(*{**self.default_of, **self.known(setting)}.values(), *self.fixed)
 
     def settings(self):
-        """Inside and at the edges, with two windows, each patience, and factors that are powers of two and that are not."""
+        """Return the settings to test: ordinary and extreme scales, several windows, and each hysteresis and pair of factors."""
         known = self.default_of
-        patience = [{"hysteresis": count} for count in (1, 2, 3)] if "hysteresis" in known else [{}]
+        hysteresis = [{"hysteresis": count} for count in (1, 2, 3)] if "hysteresis" in known else [{}]
         pairs = [{"growth_factor": up, "backoff_factor": down} for up, down in self.factors]
         factors = pairs if set(pairs[0]) & set(known) else [{}]
         settings = [
-            *({"init_scale": 64.0, "growth_interval": window, **some} for window in (1, 3) for some in patience),
-            *({"init_scale": start, "growth_interval": 1, **some} for start in self.starts for some in factors),
-            *({"init_scale": 1000.1, "growth_interval": 2, **patience[-1], **some} for some in factors),
-            *({"init_scale": 64.0, "growth_interval": 2, **some} for some in self.more),
+            *({"init_scale": 64.0, "growth_interval": window, **options} for window in (1, 3) for options in hysteresis),
+            *({"init_scale": start, "growth_interval": 1, **options} for start in self.starts for options in factors),
+            *({"init_scale": 1000.1, "growth_interval": 2, **hysteresis[-1], **options} for options in factors),
+            *({"init_scale": 64.0, "growth_interval": 2, **options} for options in self.more),
         ]
-        return [self.known(some) for some in settings]
+        return [self.known(options) for options in settings]

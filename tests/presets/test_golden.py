@@ -1,4 +1,4 @@
-"""Presets beside recorded runs of the real scalers, and beside the facts that distinguish one family from another."""
+"""Presets equal recorded runs of the real scalers, and differ from each other as the scalers do."""
 
 import numpy as np
 import pytest
@@ -13,29 +13,29 @@ TOP = 2.0**126
 
 
 def scales(name, steps, **setting):
-    """The scale in force after each step of a preset's rule; a dot is a finite step, an x an overflow."""
-    rule, seen = presets.PRESETS[name].rule(**PUBLISHED[name].known(setting)), []
+    """Return the scale after each step of a preset's rule; a dot is a finite step, an x an overflow."""
+    rule, observed = presets.PRESETS[name].rule(**PUBLISHED[name].known(setting)), []
     state = rule.init()
     for step in steps:
         if rule.would_raise(state, step == "."):
             raise Stop
         state = rule.update(state, step == ".")
-        seen.append(float(state.scale))
-    return seen
+        observed.append(float(state.scale))
+    return observed
 
 
 def differing(rows, steps=None, **setting):
-    """The scalers whose scales are not as in their row: names, expected scales, and steps unless all rows have the same."""
+    """Return the scalers whose scales differ from their row: names, expected scales, and steps unless all rows share them."""
     return [
-        (name, seen)
-        for names, expected, *own in rows
+        (name, actual)
+        for names, expected, *own_steps in rows
         for name in names.split()
-        if (seen := scales(name, own[0] if own else steps or "." * len(expected), **setting)) != expected
+        if (actual := scales(name, own_steps[0] if own_steps else steps or "." * len(expected), **setting)) != expected
     ]
 
 
 def test_presets_reproduce_recorded_runs():
-    """Fifteen steps of the real objects, begun at 64 with an interval of three, and a hysteresis of two where there is one."""
+    """Fifteen steps of the real objects from a scale of 64, with an interval of 3, and a hysteresis of 2 if it can be set."""
     rows = [
         ("paddle paddle_amp_scaler paddle_static paddle_static_old", "64 64 128 128 128 128 128 64 64 32 32 32 64 64 64"),
         ("tensorflow_contrib paddle_document", "64 64 128 128 128 128 64 64 32 32 32 32 64 64 64"),
@@ -53,8 +53,8 @@ def test_presets_reproduce_recorded_runs():
 
 
 @pytest.mark.clause("MACHINE-skip-infinite-growth", "MACHINE-max-scale")
-def test_a_family_stops_growing_at_its_own_top():
-    """From 2**126 with an interval of one, some stay in float32, some become infinite and some use float64; some have a cap."""
+def test_upper_limits_of_the_scale():
+    """From 2**126 with an interval of 1: some scalers stay finite in float32, some reach infinity, some use float64."""
     rows = [
         ("torch jmp tf_keras tensorflow_v1 tensorflow_contrib mindspore nemo apex_hysteresis", [2 * TOP, 2 * TOP]),
         ("paddle_static paddle_static_old fairseq2 jmp_jit", [2 * TOP, 2 * TOP]),
@@ -65,16 +65,16 @@ def test_a_family_stops_growing_at_its_own_top():
         ("fairseq bmtrain mindspore_manager apex_fp16_utils", [2 * TOP, 4 * TOP]),
     ]
     assert differing(rows, init_scale=TOP, growth_interval=1) == []
-    near_cap, cap = 3 * 2.0**22, 2.0**24
-    rows = [("apex onnxruntime", [cap, cap]), ("mxnet", [near_cap, cap, cap])]
-    assert differing(rows, init_scale=near_cap, growth_interval=1) == []
+    near_max, max_scale = 3 * 2.0**22, 2.0**24
+    rows = [("apex onnxruntime", [max_scale, max_scale]), ("mxnet", [near_max, max_scale, max_scale])]
+    assert differing(rows, init_scale=near_max, growth_interval=1) == []
     assert differing([("colossalai", [2.0**32] * 2)], init_scale=3 * 2.0**30, growth_interval=1) == []
     assert differing([("mpx chainer", [65504, 65504])], init_scale=40000.0, growth_interval=1) == []
 
 
 @pytest.mark.clause("MACHINE-min-scale")
-def test_a_family_stops_falling_at_its_own_floor():
-    """Four overflows from 2, with a hysteresis of two where there is one: some go no lower than 1, some go on."""
+def test_lower_limits_of_the_scale():
+    """Four overflows from 2, with a hysteresis of 2 if it can be set: some scalers stop at 1."""
     rows = [
         ("jmp mpx tf_keras onnxruntime oneflow mindspore mindspore_update_cell mindspore_manager", [1, 1, 1, 1]),
         ("bmtrain deepspeed_fp16_optimizer apex_fp16_utils jmp_jit tensorflow_v1", [1, 1, 1, 1]),
@@ -87,15 +87,15 @@ def test_a_family_stops_falling_at_its_own_floor():
 
 
 @pytest.mark.clause("MACHINE-arithmetic", "MACHINE-float64-factor", "MACHINE-divide-on-backoff")
-def test_a_family_rounds_in_its_own_way():
-    """Nine by 1.1 and by 0.7, and ten by three, are other numbers with one rounding, with two, or after a reciprocal."""
+def test_rounding_of_products_and_quotients():
+    """9 * 1.1, 9 * 0.7 and 10 / 3 differ if they are rounded once or twice, or computed with a reciprocal."""
     nine = {"init_scale": 9.0, "growth_interval": 1, "hysteresis": 1, "growth_factor": 1.1, "backoff_factor": 0.7}
     ten = {"init_scale": 10.0, "growth_factor": 3, "growth_interval": 3}
-    others = "paddle paddle_static tensorflow_contrib megatron colossalai torch_sharded_cpu"
+    rounded_twice = "paddle paddle_static tensorflow_contrib megatron colossalai torch_sharded_cpu"
     factor_first, divided = np.float32(9) * np.float32([1.1, 0.7]), np.float32(9) / np.float32(1.1)
     rows = [
         *[("torch nemo apex_hysteresis", [np.float32(9 * factor)], step) for factor, step in ((1.1, "."), (0.7, "x"))],
-        *[(others, [scale], step) for scale, step in zip(factor_first, ".x", strict=True)],
+        *[(rounded_twice, [scale], step) for scale, step in zip(factor_first, ".x", strict=True)],
         *[("oneflow", [scale], step) for scale, step in ((factor_first[0], "."), (divided, "x"))],
     ]
     assert differing(rows, **nine) == []
@@ -109,8 +109,8 @@ def test_a_family_rounds_in_its_own_way():
 
 
 @pytest.mark.parametrize("name", ["mindspore", "mindspore_update_cell", "mindspore_manager"])
-def test_mindspores_three_reproduce_recorded_runs(name):
-    """With powers of two the three agree, from the first scale on."""
+def test_mindspore_presets_reproduce_recorded_runs(name):
+    """With powers of two the three scalers agree."""
     for init, factor, window, pattern, expected in TRACES:
         steps = pattern.replace("F", ".").replace("O", "x")
         assert [init, *scales(name, steps, init_scale=init, growth_factor=factor, growth_interval=window)] == expected

@@ -1,4 +1,4 @@
-"""The loops beside what can be had of the real scalers, and beside nothing of the package."""
+"""The loops equal those real scalers that are available, and import nothing of ampscale."""
 
 import ast
 from pathlib import Path
@@ -14,22 +14,22 @@ SETTINGS = [(64.0, 2.0, 0.5, 3), (1000.1, 1.1, 0.7, 2), (2.0**126, 3.0, 0.3, 1),
 
 
 class Real(Loop):
-    """torch's own update of a scale: the scale and the count as tensors."""
+    """torch's own update, with the scale and the count as tensors."""
 
     def __init__(self, torch, update, init_scale, growth_factor, backoff_factor, growth_interval):
         self._growth_factor, self._backoff_factor, self._growth_interval = growth_factor, backoff_factor, growth_interval
         self._scale, self._growth_tracker = torch.tensor(init_scale), torch.tensor(0, dtype=torch.int32)
-        self.found, self.update = {True: torch.tensor(0.0), False: torch.tensor(1.0)}, update
+        self.found_inf, self.update = {True: torch.tensor(0.0), False: torch.tensor(1.0)}, update
 
     def _step(self, finite):
         self._scale, self._growth_tracker = self._scale.clone(), self._growth_tracker.clone()
-        self.update(self, self.found[finite])
+        self.update(self, self.found_inf[finite])
         return np.float32(self._scale.item())
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_torchs_loop_is_torchs_kernel(setting):
-    """Along all patterns of ten steps, inside, at the edges and with factors that are no powers of two."""
+def test_torch_loop_equals_the_kernel_of_torch(setting):
+    """All traces of ten steps, with ordinary and extreme scales, and with factors that are not powers of two."""
     torch = pytest.importorskip("torch", reason="needs torch")
 
     def kernel(real, found_inf):
@@ -40,8 +40,8 @@ def test_torchs_loop_is_torchs_kernel(setting):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_the_sharded_loop_is_torchs_own(setting):
-    """The same for the scaler of sharded models, whose update on a CPU is Python."""
+def test_sharded_loop_equals_torch(setting):
+    """The update of ShardedGradScaler on the CPU is written in Python."""
     torch = pytest.importorskip("torch", reason="needs torch")
     sharded = pytest.importorskip("torch.distributed.fsdp.sharded_grad_scaler", reason="needs torch.distributed")
     real = Real(torch, sharded.ShardedGradScaler._amp_update_scale_cpu_, *setting)
@@ -51,8 +51,8 @@ def test_the_sharded_loop_is_torchs_own(setting):
 
 
 @pytest.mark.parametrize("factor", [2, 3, 7, 10, 1.1])
-def test_a_division_compiled_by_jax_is_jmps_loop_inside_jit(factor):
-    """Under jit JAX multiplies by the float32 reciprocal of the float32 factor, for each of a thousand scales."""
+def test_compiled_jmp_loop_equals_a_division_compiled_by_jax(factor):
+    """Compiled, JAX multiplies a thousand scales by the float32 reciprocal of the factor."""
     jax = pytest.importorskip("jax", reason="needs jax")
     scales = np.linspace(16, 2000, 1000, dtype=np.float32)
     compiled = np.asarray(jax.jit(lambda scale: scale / factor)(scales))
@@ -60,8 +60,8 @@ def test_a_division_compiled_by_jax_is_jmps_loop_inside_jit(factor):
     assert compiled.tobytes() == np.asarray(loops).tobytes()
 
 
-def test_no_loop_knows_the_package():
-    """The loops import the standard library, NumPy and one another; whoever compares them is somebody else."""
+def test_loops_do_not_import_ampscale():
+    """They import the standard library, NumPy and one another."""
     files = sorted(Path(__file__).parent.glob("loop*.py"))
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
     imported = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
