@@ -153,7 +153,7 @@ def test_trace_can_be_a_column_of_a_csv_file(tmp_path):
     assert report("torch", "--csv", path, "--column", "ok", "--means", "finite")["trace"] == ".xx"
     assert report("torch", "--csv", path, "--column", "ok", "--means", "overflow")["trace"] == "x.."
     assert "--csv" in error("torch", "--csv", path, "--column", "ok")
-    assert "run.csv must have one column 'nan'" in error("torch", "--csv", path, "--column", "nan")
+    assert "run.csv must have exactly one column 'nan'" in error("torch", "--csv", path, "--column", "nan")
 
 
 MESSAGE = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768"
@@ -181,7 +181,7 @@ def test_trace_can_be_a_log(tmp_path):
         (["torch", "--trace", " "], "the overflow trace must have at least one step"),
         (["torch", "--log", __file__, "--log-format", "megatorn"], "unknown log format 'megatorn'; did you mean megatron?"),
         (["torch", "--log", __file__, "--log-format", "q"], "unknown log format 'q'; known log formats are apex, deepspeed,"),
-        (["torch", "--trace", "..y"], "Invalid value for '--trace': a trace is written with '.' and 'x', got 'y'"),
+        (["torch", "--trace", "..y"], "Invalid value for '--trace': an overflow trace must consist of '.' and 'x', got 'y'"),
         (["torch", "--overflow-above", "-1"], "Invalid value for '--overflow-above': above must be a positive, finite number"),
         (["torch", "--overflow-above", "much"], "Invalid value for '--overflow-above': a number must be written like"),
         (["torch", "--overflow-above", "8", "--steps", "0"], "Invalid value for '--steps'"),

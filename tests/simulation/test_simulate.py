@@ -179,9 +179,9 @@ def test_a_step_is_finite_up_to_its_limit():
         (lambda: sweep(["torch"], NONE), TypeError, "each rule must be a LossScaleRule, got 'torch' of type str"),
         (lambda: sweep([SMALL], ".."), TypeError, "trace must be a Trace, got '..' of type str"),
         (lambda: sweep([SMALL, SMALL], [NONE, ".."]), TypeError, "each trace must be a Trace, got '..' of type str"),
-        (lambda: sweep([SMALL, SMALL], [NONE]), ValueError, "one trace, or as many as there are rules, 2, got 1"),
-        (lambda: sweep([SMALL] * 2, [NONE, from_string(".")]), ValueError, "the traces must have one length, got [0, 1]"),
-        (lambda: sweep([], NONE), ValueError, "rules must hold at least one rule, got none"),
+        (lambda: sweep([SMALL, SMALL], [NONE]), ValueError, "one trace, or one for each of the 2 rules, got 1"),
+        (lambda: sweep([SMALL] * 2, [NONE, from_string(".")]), ValueError, "the traces must have the same length, got [0, 1]"),
+        (lambda: sweep([], NONE), ValueError, "rules must contain at least one rule, got none"),
     ],
 )
 def test_what_is_no_rule_and_no_trace_is_refused(call, error, message):

@@ -42,13 +42,13 @@ def test_a_recorded_step_is_finite_at_any_scale_or_at_none():
         (lambda: Trace([1.0]), TypeError, "limits must be a NumPy array of float64, got [1.0] of type list"),
         (lambda: Trace(np.ones(2, np.float32)), TypeError, "limits must be a NumPy array of float64, got dtype float32"),
         (lambda: Trace(np.ones((2, 1))), ValueError, "limits must have one axis, got shape (2, 1)"),
-        (lambda: Trace(np.array([1, np.nan])), ValueError, "limits must hold no NaN, got one at step 1"),
+        (lambda: Trace(np.array([1, np.nan])), ValueError, "limits must not contain NaN, got one at step 1"),
         (lambda: Observed([1.0, 1.0], FLAGS), TypeError, "scales must be a NumPy array of float64, got [1.0, 1.0] of type list"),
         (lambda: Observed(np.ones(2), np.ones(1, bool)), TypeError, "finite must be a NumPy array of int8, got dtype bool"),
         (lambda: Observed(np.ones((2, 1)), FLAGS), ValueError, "scales must have one axis"),
         (lambda: Observed(np.ones(1), FLAGS), ValueError, "scales must have one element more than finite, got 1 and 1"),
         (lambda: Observed(np.array([1.0, -2.0]), FLAGS), ValueError, "scales must not be negative, got -2.0"),
-        (lambda: Observed(np.ones(2), 2 * FLAGS), ValueError, "finite must hold -1, 0 and 1 alone, got [2]"),
+        (lambda: Observed(np.ones(2), 2 * FLAGS), ValueError, "finite must contain -1, 0 and 1 only, got [2]"),
     ],
 )
 def test_other_flags_and_arrays_are_refused(call, error, message):
@@ -71,14 +71,14 @@ def test_another_character_is_named_with_its_place():
         ("x.\n\n\n..é", "'é' in line 4, column 3"),
         (".\x00", r"'\x00' in line 1, column 2"),
     ]:
-        with pytest.raises(ValueError, match=re.escape(f"a trace is written with '.' and 'x', got {where}")):
+        with pytest.raises(ValueError, match=re.escape(f"an overflow trace must consist of '.' and 'x', got {where}")):
             from_string(text)
 
 
 def test_a_record_gives_a_trace_where_every_flag_is_known():
     """Else the message counts the unknown steps, names the first, and says what to do."""
     assert drawn(Observed(np.ones(5), np.array([1, 0, 0, 1], np.int8)).trace()) == ".xx."
-    unknown = "of 2 of 4 steps it is not known whether they were finite, the first is step 1.*a log with a line for each step"
+    unknown = "an overflow trace requires the flag of every step, got 2 unknown flags of 4, the first at step 1"
     with pytest.raises(ValueError, match=unknown):
         Observed(np.ones(5), np.array([1, -1, -1, 1], np.int8)).trace()
 

@@ -1,4 +1,4 @@
-"""What rules do along traces: simulated, compared, and recognised by what was seen of them."""
+"""Simulation of rules along overflow traces, their comparison, and their identification from observed scales."""
 
 from .compare import Comparison, compare
 from .identification.identify import Explanation, identify

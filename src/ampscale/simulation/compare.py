@@ -1,8 +1,8 @@
 """
-Several rules along one trace, and where they diverge.
+Comparison of several rules along one overflow trace.
 
-Two rules diverge at the first step after which their scales in force differ, or at which one of them stops and the other does
-not. Steps are counted from 0; rules that start with different scales diverge at -1, before the first step.
+Two rules diverge at the first step after which their scales differ, or at which one of the two published scalers raises an
+error. Steps are counted from 0; rules with different initial scales diverge at -1, before the first step.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,17 @@ from .traces import Trace
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """
-    What several rules did along one trace.
+    Trajectories of several rules along one overflow trace, and their divergences.
 
     Args:
-        trajectories: By the rules' names, in their order.
-        divergences: For each pair of names, in their order, the step at which the two diverge; None where they never do.
+        trajectories: Trajectory of each rule by its name, in the order of the rules.
+        divergences: Step at which each pair of rules diverges, by the two names; None if it does not.
+
+    >>> from ampscale import presets
+    >>> from ampscale.simulation import from_string
+    >>> comparison = compare({"torch": presets.torch(), "nemo": presets.nemo(hysteresis=2)}, from_string("..x"))
+    >>> list(comparison.trajectories), comparison.divergences
+    (['torch', 'nemo'], {('torch', 'nemo'): 2})
     """
 
     trajectories: dict[str, Trajectory]
@@ -30,18 +36,24 @@ class Comparison:
 
 def compare(rules: Mapping[str, LossScaleRule], trace: Trace) -> Comparison:
     """
-    Simulates *rules* along *trace*, and finds the first step at which each two of them diverge.
+    Simulate *rules* along *trace*, and find the step at which each pair of them diverges.
 
     Args:
-        rules: At least one rule, each under a name.
-        trace: The largest scale at which each step stays finite.
+        rules: At least one rule, by any names.
+        trace: Overflow trace.
 
     Returns:
-        All trajectories, and all pairs.
+        The trajectories of all rules, and the divergences of all pairs.
 
     Raises:
-        TypeError: A rule or *trace* is something else.
-        ValueError: There is no rule.
+        TypeError: A rule is not a `LossScaleRule`, or *trace* is not a `Trace`.
+        ValueError: *rules* is empty.
+
+    >>> from ampscale import presets
+    >>> from ampscale.simulation import from_string
+    >>> rules = {"torch": presets.torch(), "paddle": presets.paddle(), "static": presets.static(2.0**16)}
+    >>> compare(rules, from_string("..x.")).divergences
+    {('torch', 'paddle'): None, ('torch', 'static'): 2, ('paddle', 'static'): 2}
     """
     if not rules:
         raise ValueError("rules must name at least one rule, got none")
@@ -52,11 +64,10 @@ def compare(rules: Mapping[str, LossScaleRule], trace: Trace) -> Comparison:
 
 def divergence(one: Trajectory, other: Trajectory) -> int | None:
     """
-    The step, counted from 0, at which two trajectories along the same trace diverge.
+    Return the step at which two trajectories along the same trace diverge.
 
-    Returns:
-        The first step after which the scales in force differ, or at which one of the two stopped; -1 where they differ before
-        the first step; None where they never diverge.
+    It is the first step after which the scales differ, or at which one of the two raises an error; -1 if the initial scales
+    differ, and None if the trajectories do not diverge.
     """
     shared = min(one.scales.size, other.scales.size)
     differs = one.scales[:shared] != other.scales[:shared]

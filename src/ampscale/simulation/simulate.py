@@ -1,4 +1,4 @@
-"""What a rule does along a trace: the machine on Python numbers, step after step. Steps are counted from 0."""
+"""Simulation of one rule along an overflow trace, in Python numbers. Steps are counted from 0."""
 
 from dataclasses import dataclass
 
@@ -13,17 +13,25 @@ from .traces import Trace
 @dataclass(frozen=True, eq=False)
 class Trajectory:
     """
-    What a rule did along a trace.
+    States of a rule along an overflow trace.
 
-    Where the published scaler raises, the trajectory ends: *done* below is then that step's number, instead of the number of
-    steps in the trace, and the last entries are the state in which it gave up.
+    The trajectory ends if the published scaler raises an error. *done* is the index of that step, and otherwise the number of
+    steps of the trace.
 
     Args:
-        scales: float64, shape (done + 1,): the scale in force at each step, and the one after the last.
-        good_steps: int32, shape (done + 1,): the count of finite steps before each step, and after the last.
-        bad_steps: int32, shape (done + 1,): the count of overflows before each step, and after the last.
-        finite: bool, shape (done,): whether the step was finite.
-        raised_at: The step, counted from 0, at which the published scaler raises; None where it does not.
+        scales: float64 array of shape (done + 1,): the scale at each step, and after the last one.
+        good_steps: int32 array of shape (done + 1,): the count of finite steps at the same times.
+        bad_steps: int32 array of shape (done + 1,): the count of overflows at the same times.
+        finite: bool array of shape (done,): True if the step was finite.
+        raised_at: Step at which the published scaler raises an error, counted from 0; None if it does not.
+
+    >>> from ampscale import presets
+    >>> from ampscale.simulation import from_string
+    >>> trajectory = simulate(presets.deepspeed(2.0, hysteresis=1), from_string("x.x.."))
+    >>> trajectory.scales.tolist(), trajectory.raised_at, trajectory.steps
+    ([2.0, 1.0, 1.0], 2, 3)
+    >>> trajectory.overflows, trajectory.growths, trajectory.backoffs
+    (2, 0, 1)
     """
 
     scales: np.ndarray
@@ -34,74 +42,74 @@ class Trajectory:
 
     @property
     def steps(self) -> int:
-        """The steps that there were; the one at which the scaler stopped is one of them."""
+        """Return the number of steps, including one that raises an error."""
         return self.finite.size + (self.raised_at is not None)
 
     @property
     def overflows(self) -> int:
-        """The steps that overflowed; the one at which the scaler stopped is one of them."""
+        """Return the number of overflows, including one that raises an error."""
         return int(np.count_nonzero(~self.finite)) + (self.raised_at is not None)
 
     @property
     def growths(self) -> int:
-        """The steps after which a larger scale is in force."""
+        """Return the number of steps that increase the scale."""
         return int(np.count_nonzero(self.scales[1:] > self.scales[:-1]))
 
     @property
     def backoffs(self) -> int:
-        """The steps after which a smaller scale is in force."""
+        """Return the number of steps that decrease the scale."""
         return int(np.count_nonzero(self.scales[1:] < self.scales[:-1]))
 
 
 def simulate(rule: LossScaleRule, trace: Trace) -> Trajectory:
     """
-    What *rule* does along *trace*: the machine as a plain loop on Python numbers.
+    Simulate *rule* along *trace*.
 
     Args:
-        rule: The scaler.
-        trace: The largest scale at which each step stays finite.
+        rule: Constants of the scaler.
+        trace: Overflow trace.
 
     Returns:
-        The scales, the counts and the overflows, and where the published scaler stops.
+        The state before each step and after the last one. The scales equal those of `LossScaleRule.update` bit for bit.
 
     Raises:
-        TypeError: *rule* or *trace* is something else.
+        TypeError: *rule* is not a `LossScaleRule`, or *trace* is not a `Trace`.
+
+    >>> from ampscale import presets
+    >>> from ampscale.simulation import from_string
+    >>> simulate(presets.torch(8.0, growth_interval=2), from_string("..x.")).scales.tolist()
+    [8.0, 8.0, 16.0, 8.0, 8.0]
     """
-    check(rule, "rule", LossScaleRule)
-    check(trace, "trace", Trace)
+    check_type(rule, "rule", LossScaleRule)
+    check_type(trace, "trace", Trace)
     scales, good_steps, bad_steps, raised_at = _run(rule, trace.limits.tolist())
-    in_force = np.asarray(scales, np.float64)
+    scale_array = np.asarray(scales, np.float64)
     return Trajectory(
-        scales=in_force,
+        scales=scale_array,
         good_steps=np.asarray(good_steps, np.int32),
         bad_steps=np.asarray(bad_steps, np.int32),
-        finite=in_force[:-1] <= trace.limits[: in_force.size - 1],
+        finite=scale_array[:-1] <= trace.limits[: scale_array.size - 1],
         raised_at=raised_at,
     )
 
 
 def _run(rule: LossScaleRule, limits: list[float]) -> tuple[list[float], list[int], list[int], int | None]:
-    """Scales, counts of finite steps, counts of overflows, and the step that stopped."""
+    """Return the scales, the counts of finite steps, the counts of overflows, and the step that raises an error."""
     step, scale = step_of(rule), rounded_constants(rule).init
-    place = (scale, rule.initial_good_steps, 0, 0, scale)
+    state = (scale, rule.initial_good_steps, 0, 0, scale)
     scales, good_steps, bad_steps = [scale], [rule.initial_good_steps], [0]
     for done, limit in enumerate(limits):
-        after = step(place, place[0] <= limit)
-        if after is None:
+        new_state = step(state, state[0] <= limit)
+        if new_state is None:
             return scales, good_steps, bad_steps, done
-        place = after
-        scales.append(place[0])
-        good_steps.append(place[1])
-        bad_steps.append(place[2])
+        state = new_state
+        scales.append(state[0])
+        good_steps.append(state[1])
+        bad_steps.append(state[2])
     return scales, good_steps, bad_steps, None
 
 
-def check(value: object, name: str, wanted: type) -> None:
-    """
-    *value* is what is wanted.
-
-    Raises:
-        TypeError: It is not.
-    """
-    if not isinstance(value, wanted):
-        raise TypeError(f"{name} must be a {wanted.__name__}, got {excerpt(value)} of type {type(value).__name__}")
+def check_type(value: object, name: str, expected: type) -> None:
+    """Raise a TypeError if *value* is not an instance of *expected*."""
+    if not isinstance(value, expected):
+        raise TypeError(f"{name} must be a {expected.__name__}, got {excerpt(value)} of type {type(value).__name__}")

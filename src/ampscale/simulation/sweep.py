@@ -1,8 +1,8 @@
 """
-The scales of many rules along one trace: `simulate` for all of them at once, one NumPy operation where it has one a rule.
+Simulation of many rules at once, with NumPy operations on arrays of one element for each rule.
 
-It equals `LossScaleRule.update` bit for bit, for the reason that core/machine_floats.py gives: all is computed in float64, and
-what a rule of float32 computes is rounded once.
+The scales equal those of `LossScaleRule.update` bit for bit, for the reason given in core/machine_floats.py: everything is
+computed in float64, and the results of a float32 rule are rounded once.
 """
 
 from collections.abc import Sequence
@@ -12,42 +12,48 @@ import numpy as np
 from ..core.machine_floats import RoundedConstants, rounded_constants
 from ..core.rule import LossScaleRule
 from ..core.rule_constants import EVENTS
-from .simulate import check
+from .simulate import check_type
 from .traces import Trace
 
 
 def sweep(rules: Sequence[LossScaleRule], trace: Trace | list[Trace] | tuple[Trace, ...]) -> np.ndarray:
     """
-    The scales of many rules, all at once: one NumPy operation for all of them where `simulate` takes one rule after another.
+    Compute the scales of many rules at once. For many rules this is faster than `simulate`.
 
     Args:
-        rules: Any rules, of any axes and either dtype.
-        trace: One trace for all rules, or a trace of the same length for each.
+        rules: Rules with any constants, of either dtype.
+        trace: One overflow trace for all rules, or a list or tuple with a trace of the same length for each rule.
 
     Returns:
-        float64, shape (rules, steps + 1): the scale in force at each step and after the last; NaN after the step at which the
-        published scaler raises.
+        A float64 array of shape (rules, steps + 1): the scale at each step and after the last one; NaN after a step at which the
+        published scaler raises an error.
 
     Raises:
-        TypeError: *rules* or *trace* is or contains something else.
-        ValueError: There is no rule, there are not as many traces as rules, or the traces differ in length.
+        TypeError: A rule is not a `LossScaleRule`, or a trace is not a `Trace`.
+        ValueError: *rules* is empty, the number of traces is not that of the rules, or the traces differ in length.
+
+    >>> from ampscale import presets
+    >>> from ampscale.simulation import from_string
+    >>> rules = [presets.torch(8.0, growth_interval=interval) for interval in (1, 2, 3)]
+    >>> sweep(rules, from_string("..x"))[:, -1].tolist()
+    [16.0, 8.0, 4.0]
     """
     if len(rules) == 0:
-        raise ValueError("rules must hold at least one rule, got none")
+        raise ValueError("rules must contain at least one rule, got none")
     for rule in rules:
-        check(rule, "each rule", LossScaleRule)
+        check_type(rule, "each rule", LossScaleRule)
     limits = _limits(trace, len(rules))
-    fleet = Fleet(rules)
-    scales = np.empty((len(limits) + 1, len(rules)))  # one step after another, as they are written
-    scales[0] = fleet.in_force
+    states = BatchedStates(rules)
+    scales = np.empty((len(limits) + 1, len(rules)))  # transposed, so that a step writes contiguous memory
+    scales[0] = states.current_scale
     with np.errstate(all="ignore"):
         for step, limit in enumerate(limits, start=1):
-            scales[step] = fleet.step(limit)
+            scales[step] = states.step(limit)
     return scales.T
 
 
-class Fleet:
-    """The state of many rules, one entry each, beside their constants. A scale that stopped is NaN, and stays it."""
+class BatchedStates:
+    """States of many rules, with their constants. After an error of the published scaler, a scale is NaN."""
 
     def __init__(self, rules: Sequence[LossScaleRule]) -> None:
         columns = zip(*map(rounded_constants, rules), strict=True)
@@ -55,70 +61,70 @@ class Fleet:
         self.interval, self.hysteresis, self.offset = (
             np.array([getattr(rule, name) for rule in rules]) for name in ("growth_interval", "hysteresis", "initial_good_steps")
         )
-        self.guarded, self.delayed_update = (
+        self.skips_infinite, self.delayed_update = (
             np.array([getattr(rule, name) for rule in rules]) for name in ("skip_infinite_growth", "delayed_update")
         )
-        self.refills = {event: np.array([event in rule.reset_bad_steps_on for rule in rules]) for event in EVENTS}
-        self.narrow = np.array([rule.dtype == "float32" for rule in rules])
-        self.rated = ~np.isnan(self.constants.overflow_tolerance)
-        self.spent = np.where(self.refills["backoff"], 0, self.hysteresis)
-        self.scale = self.in_force = self.constants.init
+        self.resets = {event: np.array([event in rule.reset_bad_steps_on for rule in rules]) for event in EVENTS}
+        self.is_float32 = np.array([rule.dtype == "float32" for rule in rules])
+        self.has_tolerance = ~np.isnan(self.constants.overflow_tolerance)
+        self.bad_after_backoff = np.where(self.resets["backoff"], 0, self.hysteresis)
+        self.scale = self.current_scale = self.constants.init
         self.good, self.bad, self.since = self.offset.copy(), np.zeros_like(self.offset), np.zeros_like(self.offset)
 
     def step(self, limit: np.ndarray) -> np.ndarray:
-        """The scales in force after a step that is finite up to *limit*: float64, of shape () or (rules,)."""
-        finite, before = self.in_force <= limit, self.scale
+        """Run a step that is finite up to *limit*, float64 of shape () or (rules,), and return the scales after it."""
+        finite, old_scale = self.current_scale <= limit, self.scale
         self.since += 1
         self.good += finite
         grows = finite & (self.good >= self.interval) & ~(self.scale >= self.constants.blocks_growth_at)
         if grows.any():
             self._grow(grows)
-        self.bad *= ~(finite & self.refills["finite"])
+        self.bad *= ~(finite & self.resets["finite"])
         if not finite.all():
             self._overflow(~finite)
-        self.in_force = np.where(self.delayed_update & ~np.isnan(self.scale), before, self.scale)
-        return self.in_force
+        self.current_scale = np.where(self.delayed_update & ~np.isnan(self.scale), old_scale, self.scale)
+        return self.current_scale
 
     def _grow(self, grows: np.ndarray) -> None:
         factor = np.where(self.bad == 0, self.constants.warmup_growth, self.constants.growth)
         larger = self._rounded(self.scale * factor)
-        larger = np.where(self.guarded & np.isinf(larger), self.scale, larger)
+        larger = np.where(self.skips_infinite & np.isinf(larger), self.scale, larger)
         self.scale = np.where(grows, np.minimum(larger, self.constants.upper_clamp), self.scale)
         self.good *= ~grows
         self.since *= ~grows
-        self.bad *= ~(grows & self.refills["growth"])
+        self.bad *= ~(grows & self.resets["growth"])
 
     def _overflow(self, overflow: np.ndarray) -> None:
         self.bad += overflow
         due, allowed = overflow & self._due(), self.scale > self.constants.blocks_backoff_at
         smaller = self._rounded(self.scale * self.constants.backoff / self.constants.divisor)
-        moved = np.where(due & allowed, np.maximum(smaller, self.constants.lower_clamp), self.scale)
-        at_floor = due & (self.scale <= self.constants.raises_at_min)
-        self.scale = np.where(at_floor | (overflow & (moved <= self.constants.raise_at_or_below)), np.nan, moved)
+        new_scale = np.where(due & allowed, np.maximum(smaller, self.constants.lower_clamp), self.scale)
+        raises = due & (self.scale <= self.constants.raises_at_min)
+        self.scale = np.where(raises | (overflow & (new_scale <= self.constants.raise_at_or_below)), np.nan, new_scale)
         self.good = np.where(overflow & (allowed | ~due), self.offset, self.good)
-        self.bad = np.where(due, self.spent, self.bad)
+        self.bad = np.where(due, self.bad_after_backoff, self.bad)
         self.since *= ~due
 
     def _due(self) -> np.ndarray:
         counted = self.bad >= self.hysteresis
-        if not self.rated.any():
+        if not self.has_tolerance.any():
             return counted
         share = self._rounded(self._rounded(self.bad) / self._rounded(self.since))
-        return np.where(self.rated, share >= self.constants.overflow_tolerance, counted)
+        return np.where(self.has_tolerance, share >= self.constants.overflow_tolerance, counted)
 
     def _rounded(self, values: np.ndarray) -> np.ndarray:
-        return np.where(self.narrow, values.astype(np.float32), values)
+        return np.where(self.is_float32, values.astype(np.float32), values)
 
 
 def _limits(trace: Trace | list[Trace] | tuple[Trace, ...], rules: int) -> np.ndarray:
-    """One entry a step: a number for all rules, or an array of one number for each."""
+    """Return the limits of each step: a number for all rules, or an array with a number for each rule."""
     if not isinstance(trace, list | tuple):
-        check(trace, "trace", Trace)
+        check_type(trace, "trace", Trace)
         return trace.limits
-    for each in trace:
-        check(each, "each trace", Trace)
+    for item in trace:
+        check_type(item, "each trace", Trace)
     if len(trace) != rules:
-        raise ValueError(f"trace must be one trace, or as many as there are rules, {rules}, got {len(trace)}")
-    if len({each.limits.size for each in trace}) > 1:
-        raise ValueError(f"the traces must have one length, got {sorted({each.limits.size for each in trace})}")
-    return np.stack([each.limits for each in trace], axis=1)
+        raise ValueError(f"trace must be one trace, or one for each of the {rules} rules, got {len(trace)}")
+    if len({item.limits.size for item in trace}) > 1:
+        raise ValueError(f"the traces must have the same length, got {sorted({item.limits.size for item in trace})}")
+    return np.stack([item.limits for item in trace], axis=1)

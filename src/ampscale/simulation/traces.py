@@ -1,9 +1,9 @@
 """
-Traces: at which scales each step of a training is finite; and what somebody saw of a scaler at work.
+Overflow traces, and observations of a scaler.
 
-A step overflows where the scale is too large for its gradients. So all that a scaler can learn of a step is its limit, the
-largest scale at which the step stays finite: with the scale S, a step is finite where S <= limit. A recorded step was
-finite or was not, at the scale that it happened to have: its limit is taken as inf or -inf. A model gives finite limits.
+A step overflows if the scale is too large for its gradients. An overflow trace therefore stores a limit for each step: with
+scale S, the step is finite if S <= limit. Of a recorded step only the flag at its own scale is known, so that its limit is inf
+or -inf. A model has finite limits.
 """
 
 import re
@@ -20,15 +20,19 @@ from ..parsing import excerpt
 @dataclass(frozen=True, eq=False)
 class Trace:
     """
-    The steps of a training, as far as a scaler can tell them apart.
+    Overflow trace: the scales at which each step of a run is finite.
 
     Args:
-        limits: float64, of shape (steps,): the largest scale at which each step stays finite; inf where a step is finite
-            at any scale, -inf where it is at none.
+        limits: float64 array of shape (steps,): the largest scale at which each step is finite; inf if the step is finite at any
+            scale, -inf if it overflows at any scale.
 
     Raises:
-        TypeError: *limits* is no float64 array.
-        ValueError: It has another shape, or holds a NaN.
+        TypeError: *limits* is not a float64 array.
+        ValueError: *limits* has another shape, or contains a NaN.
+
+    >>> trace = Trace(np.array([1024.0, np.inf]))
+    >>> len(trace)
+    2
     """
 
     limits: np.ndarray
@@ -36,26 +40,29 @@ class Trace:
     def __post_init__(self) -> None:
         _check_array(self.limits, "limits", "float64")
         if np.isnan(self.limits).any():
-            raise ValueError(f"limits must hold no NaN, got one at step {int(np.isnan(self.limits).argmax())}")
+            raise ValueError(f"limits must not contain NaN, got one at step {int(np.isnan(self.limits).argmax())}")
 
     def __len__(self) -> int:
-        """The number of steps."""
+        """Return the number of steps."""
         return len(self.limits)
 
 
 @dataclass(frozen=True, eq=False)
 class Observed:
     """
-    What somebody saw of a scaler.
+    Observation of a scaler: scales and flags, each of which may be unknown.
 
     Args:
-        scales: float64, of shape (steps + 1,): the scale in force before each step and after the last; NaN where it was
-            not seen.
-        finite: int8, of shape (steps,): 1 for a finite step, 0 for an overflow, -1 where it is not known.
+        scales: float64 array of shape (steps + 1,): the scale at each step and after the last one; NaN if it is unknown.
+        finite: int8 array of shape (steps,): 1 for a finite step, 0 for an overflow, -1 if it is unknown.
 
     Raises:
-        TypeError: An array is missing, or has another dtype.
-        ValueError: It has another shape, or holds other values.
+        TypeError: *scales* or *finite* is not an array of this dtype.
+        ValueError: An array has another shape, or contains other values.
+
+    >>> observed = Observed(np.array([8.0, np.nan, 4.0]), np.array([1, 0], np.int8))
+    >>> observed.trace().limits.tolist()
+    [inf, -inf]
     """
 
     scales: np.ndarray
@@ -69,88 +76,97 @@ class Observed:
         if (self.scales < 0).any():
             raise ValueError(f"scales must not be negative, got {self.scales.min()}")
         if ((self.finite < -1) | (self.finite > 1)).any():
-            raise ValueError(f"finite must hold -1, 0 and 1 alone, got {excerpt(np.unique(self.finite).tolist())}")
+            raise ValueError(f"finite must contain -1, 0 and 1 only, got {excerpt(np.unique(self.finite).tolist())}")
 
     def trace(self) -> Trace:
         """
-        The recorded trace: a finite step is finite at any scale, an overflow at none.
+        Return the recorded overflow trace: a finite step has the limit inf, an overflow -inf.
 
         Raises:
-            ValueError: It is not known of every step whether it was finite.
+            ValueError: The flag of a step is unknown.
         """
         unknown = np.flatnonzero(self.finite == -1)
         if len(unknown):
             raise ValueError(
-                f"of {len(unknown)} of {len(self.finite)} steps it is not known whether they were finite, the first is step "
-                f"{unknown[0]}: a trace needs a record that tells it of every step, as a log with a line for each step does"
+                f"an overflow trace requires the flag of every step, got {len(unknown)} unknown flags of {len(self.finite)}, the "
+                f"first at step {unknown[0]}; use a log with a line for each step"
             )
         return from_flags(self.finite == 1)
 
 
 class Overflow(NamedTuple):
-    """An overflow that a log reports; NaN for a scale that its message does not give."""
+    """Overflow reported in a log; a scale that its message does not contain is NaN."""
 
-    line: int  # in the log, from 1
-    before: float  # the scale at which the step overflowed
-    after: float  # the scale for the next step
+    line: int  # of the log, counted from 1
+    before: float  # scale at which the step overflowed
+    after: float  # scale of the next step
 
 
 def from_flags(flags: Iterable[bool]) -> Trace:
     """
-    The trace of recorded steps.
+    Create an overflow trace from the finite flags of a run.
 
     Args:
-        flags: Bools, in order: True where a step was finite.
+        flags: Iterable of bools, or bool array of shape (steps,): True for a finite step.
 
     Raises:
-        TypeError: One is no bool.
-        ValueError: An array of them has more than one axis.
+        TypeError: A flag is not a bool.
+        ValueError: The array does not have one axis.
+
+    >>> from_flags([True, False]).limits.tolist()
+    [inf, -inf]
     """
     if not isinstance(flags, np.ndarray):
-        listed = list(flags)
-        wrong = next((index for index, flag in enumerate(listed) if not isinstance(flag, bool | np.bool_)), None)
-        if wrong is not None:
-            raise TypeError(f"flags must be bools, got {excerpt(listed[wrong])} at step {wrong}")
-        flags = np.asarray(listed, dtype=np.bool_)
+        values = list(flags)
+        invalid = next((step for step, flag in enumerate(values) if not isinstance(flag, bool | np.bool_)), None)
+        if invalid is not None:
+            raise TypeError(f"flags must be bools, got {excerpt(values[invalid])} at step {invalid}")
+        flags = np.asarray(values, dtype=np.bool_)
     _check_array(flags, "flags", "bool")
     return Trace(np.where(flags, np.inf, -np.inf))
 
 
 def from_string(text: str) -> Trace:
     """
-    The trace that a text draws: `.` is a finite step, `x` or `X` an overflow; whitespace and newlines mean nothing.
+    Parse an overflow trace: `.` is a finite step, `x` or `X` is an overflow, and whitespace is ignored.
 
     Raises:
-        TypeError: *text* is no string.
-        ValueError: It has another character.
+        TypeError: *text* is not a str.
+        ValueError: *text* contains another character.
+
+    >>> from_string("..x .").limits.tolist()
+    [inf, inf, -inf, inf]
     """
     if not isinstance(text, str):
         raise TypeError(f"text must be a string of '.' and 'x', got {excerpt(text)} of type {type(text).__name__}")
-    wrong = first_other_character(text)
-    if wrong is not None:
-        raise ValueError(f"a trace is written with '.' and 'x', got {position_in(text, wrong)}")
+    index = first_other_character(text)
+    if index is not None:
+        raise ValueError(f"an overflow trace must consist of '.' and 'x', got {position_in(text, index)}")
     steps = "".join(text.split()).encode("ascii")
     return from_flags(np.frombuffer(steps, dtype=np.uint8) == ord("."))
 
 
 def from_model(steps: int, above: float, noise: float = 0.0, seed: int = 0, drift: float = 0.0) -> Trace:
     """
-    A trace from a model: limits about `above`, log-normal, each step for itself.
+    Create an overflow trace from a model: independent, log-normal limits with median `above`.
 
-    A step overflows where the scaled maximum of its gradients passes the largest number of their format: its limit is that
-    number over the maximum. The maximum of a training's gradients scatters from step to step about as a log-normal
-    variable, and so does the limit: limits[k] = above * 2**(noise * z + drift * k / 1000), z standard normal.
+    A step overflows if the scaled maximum of its gradients exceeds the largest number of their dtype; its limit is that number
+    divided by the maximum. From step to step, the maximum varies approximately like a log-normal variable, and so does the limit:
+    ``limits[k] = above * 2**(noise * z + drift * k / 1000)`` with a standard normal z.
 
     Args:
-        steps: The number of steps.
-        above: The median limit at the first step: about half of the steps overflow at a scale above this.
-        noise: The standard deviation of the limits, in powers of two, at most 1000. With 0 there is none.
-        seed: For NumPy's default_rng; the same seed gives the same trace.
-        drift: How the median moves, in powers of two per 1000 steps, from -1000 to 1000; below zero where gradients grow.
+        steps: Number of steps.
+        above: Median limit at the first step; positive and finite. At a larger scale, more than half of the steps overflow.
+        noise: Standard deviation of the limits in powers of two, from 0 to 1000.
+        seed: Seed of ``numpy.random.default_rng``, which determines the trace.
+        drift: Change of the median in powers of two per 1000 steps, from -1000 to 1000; negative if gradients grow.
 
     Raises:
-        TypeError: An argument is no number, or one that counts no int.
-        ValueError: It is out of range.
+        TypeError: An argument is not a number, or *steps* or *seed* is not an int.
+        ValueError: An argument is out of range.
+
+    >>> from_model(3, above=8.0, drift=-1000.0).limits.tolist()
+    [8.0, 4.0, 2.0]
     """
     check_count(steps, "steps")
     check_number(above, "above", "a positive, finite number", 0, above=True)
@@ -160,25 +176,25 @@ def from_model(steps: int, above: float, noise: float = 0.0, seed: int = 0, drif
     powers = noise * np.random.default_rng(seed).standard_normal(steps) if noise else np.zeros(steps)
     if drift:
         powers += drift / 1000 * np.arange(steps)
-    with np.errstate(over="ignore", under="ignore"):  # beyond float64, a step is finite at any scale or at none
+    with np.errstate(over="ignore", under="ignore"):  # such a limit is infinite or zero
         return Trace(above * np.exp2(powers))
 
 
 def _check_array(value: Any, name: str, dtype: str) -> None:
     if not isinstance(value, np.ndarray) or value.dtype != dtype:
-        got = f"dtype {value.dtype}" if isinstance(value, np.ndarray) else f"{excerpt(value)} of type {type(value).__name__}"
-        raise TypeError(f"{name} must be a NumPy array of {dtype}, got {got}")
+        actual = f"dtype {value.dtype}" if isinstance(value, np.ndarray) else f"{excerpt(value)} of type {type(value).__name__}"
+        raise TypeError(f"{name} must be a NumPy array of {dtype}, got {actual}")
     if value.ndim != 1:
         raise ValueError(f"{name} must have one axis, got shape {value.shape}")
 
 
 def first_other_character(text: str) -> int | None:
-    """The place of the first character that is no step."""
-    found = re.search(r"[^.xX\s]", text)
-    return None if found is None else found.start()
+    """Return the index of the first character that is neither a step nor whitespace; None if there is none."""
+    match = re.search(r"[^.xX\s]", text)
+    return None if match is None else match.start()
 
 
-def position_in(text: str, place: int) -> str:
-    """Return the character at index *place* with its line and column."""
-    line, column = text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
-    return f"{text[place]!r} in line {line}, column {column}"
+def position_in(text: str, index: int) -> str:
+    """Return the character at *index* with its line and column."""
+    line, column = text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
+    return f"{text[index]!r} in line {line}, column {column}"

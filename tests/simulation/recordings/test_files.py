@@ -42,15 +42,20 @@ def test_a_file_is_read_as_what_it_is(tmp_path, name, text, options, expected):
     ("name", "text", "options", "message"),
     [
         ("trace.txt", " \n", {}, "is empty"),
-        ("trace.txt", "..x\n.o", {}, "no known words of apex.* as a text of '.' and 'x' it has 'o' in line 2, column 2"),
+        ("trace.txt", "..x\n.o", {}, "no known messages of apex.* read as an overflow trace, it has 'o' in line 2, column 2"),
         ("trace.txt", b"..\xff", {}, "column 3"),
-        ("flags.csv", "bad\n1\n", {}, "must have one column of .*, or one be named"),
+        ("flags.csv", "bad\n1\n", {}, "must have exactly one column of .*specify the column"),
         ("flags.csv", "", {"column": "finite"}, "is empty"),
-        ("m.csv", "epoch,finite,scale,step\n0,1,8.0,0\n", {}, "flags, .'finite'., and .*: give column=..., or log_format="),
+        ("m.csv", "epoch,finite,scale,step\n0,1,8.0,0\n", {}, "flags, .'finite'., and .*; give column=... or log_format="),
         ("train.log", MESSAGE * 2, {}, "read as a training log: the log does not number its steps.*step_pattern"),
-        ("train.log", LOG, {"log_format": "apex"}, "read as a training log: the log has no known words of apex; but of paddle"),
-        ("train.log", LOG, {"step_pattern": "x", "column": "a"}, "column and means speak of a CSV file, log_format and"),
-        ("train.log", LOG, {"log_format": "paddle", "means": "finite"}, "column and means speak of a CSV file, log_format and"),
+        (
+            "train.log",
+            LOG,
+            {"log_format": "apex"},
+            "read as a training log: the log has no known messages of apex; but it has messages of paddle",
+        ),
+        ("train.log", LOG, {"step_pattern": "x", "column": "a"}, "column and means require a CSV file, log_format and"),
+        ("train.log", LOG, {"log_format": "paddle", "means": "finite"}, "column and means require a CSV file, log_format and"),
     ],
 )
 def test_a_file_that_is_nothing_of_these_is_refused(tmp_path, name, text, options, message):

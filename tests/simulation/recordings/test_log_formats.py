@@ -5,7 +5,8 @@ from itertools import product
 
 import pytest
 
-from ampscale.simulation.recordings.log_formats import LOG_FORMATS, SIGNS, find_events, find_steps
+from ampscale.simulation.recordings.log_formats import LOG_FORMATS, find_events, find_steps
+from ampscale.simulation.recordings.log_formats import MESSAGES as ALL_MESSAGES
 
 STAMP = "[2024-05-06 07:08:09,985] [INFO] [loss_scaler.py:190:update_scale] "
 MEGATRON = (
@@ -205,7 +206,7 @@ def test_the_dialect_with_most_reports_comes_first():
 
 def test_every_dialect_but_lightning_has_words():
     """Lightning's log is a table."""
-    assert {log_format for log_format, _, _ in SIGNS} == set(LOG_FORMATS) - {"lightning"}
+    assert {log_format for log_format, _, _ in ALL_MESSAGES} == set(LOG_FORMATS) - {"lightning"}
 
 
 @pytest.mark.parametrize(
@@ -230,8 +231,8 @@ def test_a_user_names_the_lines_of_steps(pattern, numbers, lines):
     [
         ("(", r"step_pattern must be a regular expression, got '\('"),
         ("stage", "step_pattern 'stage' matches nothing in the log"),
-        (r"step (?P<step>\S+)", "the group 'step' of step_pattern must match a whole number, got '5,000' in 'step 5,000'"),
-        (r"step|(?P<step>\d+)", "the group 'step' of step_pattern must match a whole number, got None in 'step'"),
+        (r"step (?P<step>\S+)", "the group 'step' of step_pattern must match an integer, got '5,000' in 'step 5,000'"),
+        (r"step|(?P<step>\d+)", "the group 'step' of step_pattern must match an integer, got None in 'step'"),
     ],
 )
 def test_a_pattern_that_names_no_steps_is_refused(pattern, message):

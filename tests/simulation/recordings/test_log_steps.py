@@ -95,7 +95,7 @@ def test_overflows_that_are_in_place_show_their_scales():
     text = deepspeed(0, 0) + overflow(8, 4) + overflow(4, 2) + deepspeed(2, 2) + overflow(16, 8) + deepspeed(5, 3)
     assert scales(text) == {0: 8, 1: 4, 2: 2}
     assert [each.before for each in read_log(text).overflows] == [8, 4, 16]
-    assert "of 3 of 5 steps it is not known which were finite" in read_log(text).notes
+    assert "the flags of 3 of 5 steps are unknown" in read_log(text).notes
 
 
 def test_a_count_in_the_log_is_believed_before_its_messages():
@@ -103,7 +103,7 @@ def test_a_count_in_the_log_is_believed_before_its_messages():
     text = deepspeed(0, 0) + overflow(8, 4) + deepspeed(2, 2) + deepspeed(3, 2)
     assert drawn_log(text) == "xx."
     assert scales(text) == {}
-    assert "1 lines count other overflows than the messages before them, the first is line 3" in read_log(text).notes
+    assert "1 lines count other overflows than the messages before them report, the first is line 3" in read_log(text).notes
     for fitting in (deepspeed(0, 0) + overflow(8, 4) + deepspeed(2, 1), megatron(5, 0) + megatron(10, 5)):
         assert not any("count other" in note for note in read_log(fitting).notes)
 
@@ -185,11 +185,11 @@ def test_an_overflow_can_name_its_place():
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        (overflow(8, 4) * 2, {}, "the log does not number its steps.*give step_pattern"),
+        (overflow(8, 4) * 2, {}, "the log does not number its steps.*specify step_pattern"),
         (
             deepspeed(10, 0) + deepspeed(9, 0),
             {},
-            "go back from 10 in line 1 to 9 in line 2: give the part of the log that is one",
+            "decrease from 10 in line 1 to 9 in line 2; use the part of the log with one run",
         ),
         (deepspeed(1, 0) + deepspeed(2, 2), {}, "line 2 ends 1 steps with 2 overflows"),
         (deepspeed(1, 0) + deepspeed(2, 1) + deepspeed(3, 0), {}, "line 3 ends 1 steps with -1 overflows"),
@@ -211,7 +211,7 @@ def test_overflows_after_the_last_line_are_left_out():
     """How many finite steps lie before them is not known; a note says so."""
     text = deepspeed(0, 0) + deepspeed(2, 0) + overflow(8, 4) + overflow(4, 2)
     assert drawn_log(text) == ".."
-    assert "2 overflows after the last number of steps were left out, the first in line 3" in read_log(text).notes
+    assert "2 overflows after the last number of steps were ignored, the first in line 3" in read_log(text).notes
     assert len(read_log(text).overflows) == 2
 
 

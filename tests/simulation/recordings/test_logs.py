@@ -203,7 +203,7 @@ def test_equal_messages_count_once_only_where_all_have_copies():
     assert [each.before for each in read_log(alone).overflows] == [8, 4, 4]
     twice = "".join(PADDLE.format(scale, scale, 0.5) * 2 for scale in (8.0, 4.0, 4.0))
     assert [each.before for each in read_log(twice).overflows] == [8, 4, 4]
-    assert "each message of an overflow stands 2 times in a row: it was read once, as from 2 processes" in read_log(twice).notes
+    assert "each overflow message occurs 2 times in a row and was read once, assuming 2 processes" in read_log(twice).notes
 
 
 def test_where_one_process_prints_every_message_counts():
@@ -253,7 +253,10 @@ def test_processes_can_be_told_apart_by_their_launcher():
     log = read_log(text, step_pattern=r"step (?P<step>\d+)")
     assert steps_of(log) == "x."
     assert [each.line for each in log.overflows] == [4]
-    assert log.notes[1:] == ("ranks [0, 1] speak, of overflow: rank 0 was read", "ranks [0, 1] speak, of steps: rank 0 was read")
+    assert log.notes[1:] == (
+        "ranks [0, 1] print messages (overflow); those of rank 0 were read",
+        "ranks [0, 1] print messages (steps); those of rank 0 were read",
+    )
     mixed = f"[default0]:{ZERO.format(0, 8, 4)}[default7]: iteration        1/     100 | loss scale: 4.0 |\n"
     assert read_log(mixed).overflows == ((1, 8.0, 4.0),)
 
@@ -264,7 +267,7 @@ def test_one_of_several_loss_scalers_is_read():
     log = read_log(text, step_pattern=STEP)
     assert steps_of(log) == "x."
     assert log.overflows == ((2, pytest.approx(NAN, nan_ok=True), 8.0),)
-    assert "loss scalers [0, 1] speak: loss scaler 0 was read" in log.notes
+    assert "loss scalers [0, 1] print messages; those of loss scaler 0 were read" in log.notes
 
 
 def test_without_numbered_steps_a_log_still_has_its_overflows():
@@ -272,7 +275,7 @@ def test_without_numbered_steps_a_log_still_has_its_overflows():
     log = read_log("begin\n" + PADDLE.format(8.0, 8.0, 0.5) + PADDLE.format(4.0, 4.0, 0.5))
     assert log.overflows == ((2, 8.0, 4.0), (3, 4.0, 2.0))
     assert log.observed is None
-    with pytest.raises(ValueError, match=r"does not number its steps, .* how many finite steps .*: give step_pattern"):
+    with pytest.raises(ValueError, match=r"does not number its steps, .* number of finite steps .*; specify step_pattern"):
         log.trace()
 
 
@@ -282,10 +285,10 @@ def test_the_dialect_with_most_reports_is_read():
     text = ZERO.format(0, 8, 4) + "".join(paddle_lines)
     log = read_log(text)
     assert (log.log_format, steps_of(log)) == ("paddle", "xx")
-    assert "1 reports of deepspeed in it were not read" in log.notes
+    assert "1 reports of deepspeed were not read" in log.notes
     asked = read_log(text, log_format="deepspeed", step_pattern="global_step")
     assert (asked.log_format, steps_of(asked)) == ("deepspeed", "x.")
-    assert "2 reports of paddle in it were not read" in asked.notes
+    assert "2 reports of paddle were not read" in asked.notes
     assert recognised(text) == ("paddle", "deepspeed")
 
 
@@ -299,14 +302,14 @@ def test_lines_that_were_not_understood_are_counted():
     """A message in unknown words is not passed over in silence."""
     strange = "Loss overflow! skipping, new scale 4"
     log = read_log(f"{PADDLE.format(8.0, 8.0, 0.5)}{strange}\n{strange}\n")
-    assert log.notes[1] == f"2 lines that seem to speak of overflows were not understood, the first is line 2, {strange!r}"
-    with pytest.raises(ValueError, match=r"2 lines that seem to speak of overflows .* the first is line 1, 'Loss overflow!"):
+    assert log.notes[1] == f"2 lines that seem to report overflows match no known message, the first is line 2, {strange!r}"
+    with pytest.raises(ValueError, match=r"2 lines that seem to report overflows .* the first is line 1, 'Loss overflow!"):
         read_log(f"{strange}\n{strange}\n")
 
 
 def test_paddle_does_not_report_every_overflow():
     """A note says under which option."""
-    assert any("decr_every_n_nan_or_inf above 1" in note for note in read_log(sample("paddle_3.log")).notes)
+    assert any("decr_every_n_nan_or_inf exceeds 1" in note for note in read_log(sample("paddle_3.log")).notes)
     assert not any("decr_every" in note for note in read_log(sample("megatron_1.0.log")).notes)
 
 
@@ -319,7 +322,7 @@ def test_lightning_shows_scales_alone():
     assert steps_of(log) == "x.???."
     assert alike(log.observed.scales, np.array([8, 4, 4, NAN, NAN, 2, 4]))
     assert log.overflows == ((2, 8.0, 4.0),)
-    assert "the log leaves out steps: Trainer(log_every_n_steps=1) logs each" in log.notes
+    assert "the log omits steps; Trainer(log_every_n_steps=1) logs all" in log.notes
     assert "the log begins after step 4" in log.notes
     assert drawn_log("epoch,scale_epoch,scale_step,step\n0,,8.0,0\n0,6.0,4.0,1\n") == "x"  # no average over an epoch
     assert drawn_log("epoch,GradScaler,step\n0,8,0\n0,8,1\n", log_format="lightning") == "."
@@ -335,23 +338,23 @@ def test_lightnings_steps_go_forward():
     """Else it is not known which run is meant."""
     log = read_log("epoch,loss_scale,step\n0,8.0,5\n0,4.0,6\n0,4.0,2\n")
     assert log.overflows == ((2, 8.0, 4.0),)
-    with pytest.raises(ValueError, match="the steps go back from 6 to 2: give the part of the log that is one run"):
+    with pytest.raises(ValueError, match="the step numbers decrease from 6 to 2; use the part of the log with one run"):
         log.trace()
 
 
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("epoch,scale_a,scale_b,step\n0,1,1,1\n", {}, "one column for the scale, got .'scale_a', 'scale_b'."),
+        ("epoch,scale_a,scale_b,step\n0,1,1,1\n", {}, "one column of scales, got .'scale_a', 'scale_b'."),
         ("epoch,loss_scale,step\n", {}, "must have numbers in the columns 'step' and 'loss_scale'"),
         ("epoch,loss_scale,step\n0,8.0,one\n", {}, "must have numbers in the columns 'step' and 'loss_scale', .*'one'"),
         ("epoch,loss_scale,step\n0,big,1\n", {}, "must have numbers in the columns 'step' and 'loss_scale', .*'big'"),
         ("epoch,loss_scale,step\n0,8.0\n", {}, "must have numbers in the columns 'step' and 'loss_scale'"),
         (METRICS, {"step_pattern": "0"}, "numbers its steps itself"),
-        (METRICS, {"log_format": "apex"}, "no known words of apex"),
-        ("step 1\n", {"log_format": "lightning", "step_pattern": "step"}, "no known words of lightning"),
-        ("step 1\nstep 2\n", {"step_pattern": STEP}, "no known words of apex, deepspeed, paddle"),
-        ("step 1\nstep 2\n", {"log_format": "apex"}, r"no known words of apex$"),
+        (METRICS, {"log_format": "apex"}, "no known messages of apex"),
+        ("step 1\n", {"log_format": "lightning", "step_pattern": "step"}, "no known messages of lightning"),
+        ("step 1\nstep 2\n", {"step_pattern": STEP}, "no known messages of apex, deepspeed, paddle"),
+        ("step 1\nstep 2\n", {"log_format": "apex"}, r"no known messages of apex$"),
         ("", {"log_format": "torch"}, r"log_format must be one of \['apex', .*'lightning'\], got 'torch'"),
     ],
 )
@@ -382,9 +385,9 @@ def test_no_text_breaks_the_reader(text):
 
 def test_the_first_note_names_the_log_format():
     """Before notes on what was not read."""
-    assert read_log(METRICS).notes[0].startswith("the log was read as lightning's")
+    assert read_log(METRICS).notes[0].startswith("read as a log of lightning")
     text = "".join(f"[Rank 0] step={step}, skipped=0, lr=[0.1], mom=[0.9]\nwhat an OVERFLOW of the scale\n" for step in (1, 2))
-    assert read_log(text).notes[0] == "the log was read as deepspeed's"
+    assert read_log(text).notes[0] == "read as a log of deepspeed"
 
 
 def test_a_step_of_more_digits_than_an_integer_holds_is_rejected():

@@ -41,7 +41,9 @@ def test_cells_are_read_in_the_usual_ways(written):
 def test_another_column_needs_a_meaning(written):
     """Its polarity is not guessed; a name that has one cannot be given another."""
     path = written("nan_seen\n1\n0\n")
-    with pytest.raises(ValueError, match=r"what does a true cell of 'nan_seen' mean\? give means='finite' or means='overflow'"):
+    with pytest.raises(
+        ValueError, match=r"the meaning of a true cell of 'nan_seen' is unknown; specify means='finite' or means='overflow'"
+    ):
         from_csv(path, column="nan_seen")
     assert drawn(from_csv(path, column="nan_seen", means="overflow")) == "x."
     assert drawn(from_csv(path, column="nan_seen", means="finite")) == ".x"
@@ -58,18 +60,18 @@ def test_another_column_needs_a_meaning(written):
     [
         ("", {}, "a row of names and at least one row of values, got 0 rows"),
         ("finite\n", {}, "a row of names and at least one row of values, got 1 rows"),
-        ("step,scale\n1,2\n", {}, "one column of .*, or one be named; got .. among .'step', 'scale'."),
-        ("finite,overflow\n1,0\n", {}, "one column of .*; got .'finite', 'overflow'. among"),
-        ("finite,finite\n1,0\n", {}, "one column of .*; got .'finite', 'finite'. among"),
+        ("step,scale\n1,2\n", {}, "one column of .*, got .. in .'step', 'scale'."),
+        ("finite,overflow\n1,0\n", {}, "one column of .*, got .'finite', 'overflow'. in"),
+        ("finite,finite\n1,0\n", {}, "one column of .*, got .'finite', 'finite'. in"),
         ("finite,step\n1,1\n0\n", {}, "line 3: every row must have 2 cells"),
         ("finite\n1\n\n0,1\n", {}, "line 4: every row must have 1 cells"),
         ("finite\n1\n2\n", {}, "line 3: 'finite' must be one of 1, 1.0, true, yes, 0, 0.0, false, no, got '2'"),
         ("step,finite\n1,1\n2,\n", {}, "line 3: 'finite' must be one of .*, got ''"),
-        ("a,a\n1,1\n", {"column": "bad"}, r"one column 'bad', got 0 among \['a', 'a'\]"),
-        ("a,a\n1,1\n", {"column": "a", "means": "finite"}, r"one column 'a', got 2 among \['a', 'a'\]"),
-        (b"finite\n\xff\n", {}, " is no CSV file in UTF-8"),
-        (b"finite\n1\x00\n", {}, "(, line 2: 'finite' must be| is no CSV file in UTF-8)"),
-        (b'finite\n"' + b"1" * 200_000 + b'"\n', {}, " is no CSV file in UTF-8"),
+        ("a,a\n1,1\n", {"column": "bad"}, r"one column 'bad', got 0 in \['a', 'a'\]"),
+        ("a,a\n1,1\n", {"column": "a", "means": "finite"}, r"one column 'a', got 2 in \['a', 'a'\]"),
+        (b"finite\n\xff\n", {}, " must be a CSV file in UTF-8"),
+        (b"finite\n1\x00\n", {}, "(, line 2: 'finite' must be| must be a CSV file in UTF-8)"),
+        (b'finite\n"' + b"1" * 200_000 + b'"\n', {}, " must be a CSV file in UTF-8"),
     ],
     ids=str,
 )
@@ -110,7 +112,7 @@ def test_a_record_may_know_less_than_a_trace(written, text, options, scales, fin
         ("scale,overflow\nbig,1\n", "line 2: 'scale' must be a number of at least 0, or empty, got 'big'"),
         ("scale,overflow\n8,1\n-1,1\n", "line 3: 'scale' must be a number of at least 0, or empty, got '-1'"),
         ("scale,overflow\n8,maybe\n", "line 2: 'overflow' must be one of .*, got 'maybe'"),
-        ("scale,overflow,finite\n8,1,0\n", "one column of .*; got .'overflow', 'finite'."),
+        ("scale,overflow,finite\n8,1,0\n", "one column of .*, got .'overflow', 'finite'."),
     ],
 )
 def test_a_record_that_cannot_be_read_is_refused(written, text, message):

@@ -1,9 +1,8 @@
 """
-What a rule can have done where only the overflows were reported, and not how many finite steps lie between them.
+Consistency of a rule with overflows that a log reports without the number of finite steps between them.
 
-The overflow that was reported next finds the rule in a state that some number of finite steps leads to, be it none.
-
-Overflows are counted from 0.
+Before each overflow, the rule can be in any state that some number of finite steps leads to, including zero. Overflows are
+counted from 0.
 """
 
 import math
@@ -14,115 +13,122 @@ import numpy as np
 from ...core.rule import LossScaleRule
 from ..traces import Overflow
 from .follow_scales import LIMIT, TINY, Contradiction, Followed, rounded
-from .possible_states import STOPPED, Frontier, Moves, Place, scales_of
+from .possible_states import RAISED, Frontier, StateKey, Transitions, scales_of
 
 
 def follow_overflows(rule: LossScaleRule, overflows: Sequence[Overflow], rtol: float = 0.0, *, resumed: bool = False) -> Followed:
     """
-    How far *rule* explains a list of overflows: whether some numbers of finite steps between them make it take their scales.
+    Check if *rule* has the scales of reported overflows for some numbers of finite steps between them.
 
     Args:
-        rule: The rule, from its own first scale.
-        overflows: All overflows of a run, in order, with the scales before and after each; NaN where one is not known.
-        rtol: The relative error of these scales, where they were printed with few digits.
-        resumed: The run was taken up at its first scale, with any counts; else it began there, with none.
+        rule: Rule with its own initial scale.
+        overflows: All overflows of a run, in order, with the scales before and after each; NaN for an unknown scale.
+        rtol: Relative error of these scales, if they were printed with few digits.
+        resumed: If True, the run was resumed at the initial scale with any counts; else it started there with zero counts.
 
     Returns:
-        One pattern of steps up to the last overflow, or the first overflow that contradicts: with the scales that the rule
-        could have had after it, or before it where it cannot have come to the one that was seen.
+        A consistent trace up to the last overflow, or the first overflow that contradicts, with the scales that the rule could
+        have after it, or before it if the observed scale before it is impossible.
     """
-    moves, arrived, leaving = Moves(rule), list[Frontier](), list[Frontier]()
-    arrived.append(moves.start(resumed=resumed))
+    transitions, arrived, leaving = Transitions(rule), list[Frontier](), list[Frontier]()
+    arrived.append(transitions.start(resumed=resumed))
     for index, overflow in enumerate(overflows):
-        before, after = rounded(rule, np.array([overflow.before, overflow.after])).tolist()
-        onwards = _onwards(moves, arrived[-1], _top(rule, before, after, rtol))
-        if len(onwards) > LIMIT:
+        old_scale, new_scale = rounded(rule, np.array([overflow.before, overflow.after])).tolist()
+        ahead = _after_finite_steps(transitions, arrived[-1], _upper_bound(rule, old_scale, new_scale, rtol))
+        if len(ahead) > LIMIT:
             return Followed(Contradiction(index, undecided=True))
-        leaving.append(_with_scale(onwards, before, rtol))
+        leaving.append(_with_scale(ahead, old_scale, rtol))
         if not leaving[-1]:
-            return Followed(Contradiction(index, scales_of(onwards), overflow.before))
-        reached = moves.forward(leaving[-1], 0)
-        arrived.append(_with_scale(reached, after, rtol))
+            return Followed(Contradiction(index, scales_of(ahead), overflow.before))
+        reached = transitions.forward(leaving[-1], 0)
+        arrived.append(_with_scale(reached, new_scale, rtol))
         if not arrived[-1]:
             return Followed(Contradiction(index, scales_of(reached), overflow.after))
-    return _explained(moves, arrived, leaving)
+    return _consistent(transitions, arrived, leaving)
 
 
-def _top(rule: LossScaleRule, before: float, after: float, rtol: float) -> float:
-    """What the scale cannot have been above before an overflow; NaN where nothing tells it."""
-    if math.isnan(before) and after > TINY and not rule.delayed_update:
-        return 2 * after / rule.backoff_factor  # a backoff makes it no smaller; twice, for rounding
-    return before * (1 + 2 * rtol)
+def _upper_bound(rule: LossScaleRule, old_scale: float, new_scale: float, rtol: float) -> float:
+    """Return an upper bound of the scale before an overflow; NaN if there is none."""
+    if math.isnan(old_scale) and new_scale > TINY and not rule.delayed_update:
+        return 2 * new_scale / rule.backoff_factor  # the factor 2 allows for rounding
+    return old_scale * (1 + 2 * rtol)
 
 
 def _with_scale(frontier: Frontier, scale: float, rtol: float) -> Frontier:
     if math.isnan(scale):
         return frontier
-    return {place: counts for place, counts in frontier.items() if math.isclose(place[0], scale, rel_tol=rtol)}
+    return {key: counts for key, counts in frontier.items() if math.isclose(key[0], scale, rel_tol=rtol)}
 
 
-def _onwards(moves: Moves, frontier: Frontier, top: float) -> Frontier:
-    """Where any number of finite steps leads, without scales above *top*: no finite step leads down again."""
+def _after_finite_steps(transitions: Transitions, frontier: Frontier, bound: float) -> Frontier:
+    """
+    Return the states that any number of finite steps leads to.
+
+    States with a scale above *bound* are left out, since finite steps never lower the scale.
+    """
     reached, fresh = dict(frontier), frontier
     while fresh and len(reached) <= LIMIT:
         ahead: Frontier = {}
-        for place, counts, move in moves.each(fresh, 1):
-            stays = move.place == place and move.shift  # and then so does every further step, up to the last of the window
-            landing = -(counts & -counts) << 1 & (2 << moves.last) - 1 if stays else move.image(counts)
-            ahead[move.place] = ahead.get(move.place, 0) | landing
-        fresh = {place: new for place, counts in ahead.items() if not place[0] > top and (new := counts & ~reached.get(place, 0))}
-        reached |= {place: reached.get(place, 0) | new for place, new in fresh.items()}
+        for key, counts, transition in transitions.each(fresh, 1):
+            # If a finite step only increases the count, all further ones up to the last of the window do so, too.
+            idle = transition.key == key and transition.shift
+            later = -(counts & -counts) << 1 & (2 << transitions.last) - 1 if idle else transition.image(counts)
+            ahead[transition.key] = ahead.get(transition.key, 0) | later
+        fresh = {key: new for key, counts in ahead.items() if not key[0] > bound and (new := counts & ~reached.get(key, 0))}
+        reached |= {key: reached.get(key, 0) | new for key, new in fresh.items()}
     return reached
 
 
-def _explained(moves: Moves, arrived: list[Frontier], leaving: list[Frontier]) -> Followed:
-    """A pattern that leads through all these states, with as few finite steps before each overflow as it can have."""
+def _consistent(transitions: Transitions, arrived: list[Frontier], leaving: list[Frontier]) -> Followed:
+    """Return a trace through all these states, with as few finite steps before each overflow as possible."""
     for index in reversed(range(len(leaving))):
-        leaving[index], _ = moves.backward(leaving[index], arrived[index + 1], 0)
-        arrived[index] = _able(moves, arrived[index], leaving[index])
-    place, counts = next(iter(arrived[0].items()))
-    at = {place: counts & -counts}
-    start, finite = moves.counts(place, at[place]), list[bool]()
-    for index, goal in enumerate(leaving):
-        gap, at = _walk(moves, at, goal, set())
-        ((place, count),) = at.items()
-        move = moves.leading(place, count, arrived[index + 1], 0)
-        at = {move.place: move.image(count)}
+        leaving[index], _ = transitions.backward(leaving[index], arrived[index + 1], 0)
+        arrived[index] = _leading_to(transitions, arrived[index], leaving[index])
+    key, counts = next(iter(arrived[0].items()))
+    state = {key: counts & -counts}
+    start, finite = transitions.counts(key, state[key]), list[bool]()
+    for index, target in enumerate(leaving):
+        gap, state = _shortest_gap(transitions, state, target, set())
+        ((key, count),) = state.items()
+        transition = transitions.leading(key, count, arrived[index + 1], 0)
+        state = {transition.key: transition.image(count)}
         finite += [True] * gap + [False]
     return Followed(finite=np.array(finite, bool), start=start)
 
 
-def _able(moves: Moves, frontier: Frontier, goal: Frontier) -> Frontier:
-    """The part of *frontier* from which finite steps lead into *goal*."""
-    able: Frontier = {}
-    lost = set[tuple[Place, int]]()
-    for place, counts in frontier.items():
-        while counts and place is not STOPPED:
+def _leading_to(transitions: Transitions, frontier: Frontier, target: Frontier) -> Frontier:
+    """Return the states of *frontier* from which finite steps lead into *target*."""
+    sources: Frontier = {}
+    dead_ends = set[tuple[StateKey, int]]()
+    for key, counts in frontier.items():
+        while counts and key is not RAISED:
             lowest = counts & -counts
             counts ^= lowest
-            if _walk(moves, {place: lowest}, goal, lost)[1]:
-                able[place] = able.get(place, 0) | lowest
-    return able
+            if _shortest_gap(transitions, {key: lowest}, target, dead_ends)[1]:
+                sources[key] = sources.get(key, 0) | lowest
+    return sources
 
 
-def _walk(moves: Moves, at: Frontier, goal: Frontier, lost: set[tuple[Place, int]]) -> tuple[int, Frontier]:
+def _shortest_gap(
+    transitions: Transitions, state: Frontier, target: Frontier, dead_ends: set[tuple[StateKey, int]]
+) -> tuple[int, Frontier]:
     """
-    The fewest finite steps that lead from one state into *goal*, and the state there: empty where none do.
+    Return the smallest number of finite steps from one state into *target*, and the state there; {} if there is none.
 
-    From the states in *lost* none do; those that are found to be so are put in.
+    No steps lead from *dead_ends* into *target*. States that turn out to be dead ends are added.
     """
-    steps, passed = 0, set[tuple[Place, int]]()
+    steps, visited = 0, set[tuple[StateKey, int]]()
     while True:
-        ((place, count, move),) = moves.each(at, 1)
-        if count & goal.get(place, 0):
-            return steps, at
-        if (place, count) in passed or (place, count) in lost:
-            lost |= passed
+        ((key, count, transition),) = transitions.each(state, 1)
+        if count & target.get(key, 0):
+            return steps, state
+        if (key, count) in visited or (key, count) in dead_ends:
+            dead_ends |= visited
             return steps, {}
-        passed.add((place, count))
-        if move.place == place and move.shift and place not in goal:  # to the last of the window in one stride
-            at = {place: 1 << moves.last}
-            steps += moves.last + 1 - count.bit_length()
+        visited.add((key, count))
+        if transition.key == key and transition.shift and key not in target:  # skip to the last count of the window
+            state = {key: 1 << transitions.last}
+            steps += transitions.last + 1 - count.bit_length()
         else:
-            at = {move.place: move.image(count)}
+            state = {transition.key: transition.image(count)}
             steps += 1

@@ -1,5 +1,5 @@
 """
-How far a rule explains the scales that were seen.
+Consistency of a rule with observed scales.
 
 Steps are counted from 0.
 """
@@ -14,27 +14,27 @@ import numpy as np
 from ...core.dtypes import FLOATS
 from ...core.rule import LossScaleRule
 from ..traces import Observed
-from .possible_states import STOPPED, Frontier, Move, Moves, Place, scales_of
+from .possible_states import RAISED, Frontier, StateKey, Transition, Transitions, scales_of
 
-LIMIT = 2000  # places at one step; a rule that halves and doubles has fewer, however little was seen
-ROOM, USUAL = 30_000, 100  # places at all steps together: so many, and so many more for each step
-CROWD = 30_000  # different places, but for those met alone
-LISTED = 100  # places where nothing was seen, from which it is told what else could have come
-TINY = 2.0**-100  # scales below this are held so coarsely that rounding can move them by more than their factor
+LIMIT = 2000  # keys at one step; a rule that halves and doubles has fewer, even if no scale is known
+TOTAL, PER_STEP = 30_000, 100  # keys at all steps together: a constant, and an allowance for each step
+CROWD = 30_000  # different keys, except those that occurred alone
+LISTED = 100  # keys without an observed scale, from which a contradiction lists the expected scales
+TINY = 2.0**-100  # the spacing of smaller numbers is so coarse that rounding can change them by more than the factor
 
 
 @dataclass(frozen=True)
 class Contradiction:
     """
-    Where a rule and what was seen part.
+    First step at which a rule contradicts an observation.
 
     Args:
-        step: The step after which they do, counted from 0; -1 before the first. Where only overflows were reported, the
-            overflow at which they do, counted likewise.
-        expected: The scales that the rule could have had there, ascending; NaN if it could have stopped. Empty if there are
-            none, or too many to tell.
-        seen: The scale that was seen, as the rule holds it; NaN where none was, but the rule cannot have gone on.
-        undecided: More states were possible than are followed, so that nothing is said of this step and the later ones.
+        step: Step after which it does, counted from 0; -1 before the first step. If only overflows were reported, the index of
+            the overflow at which it does.
+        expected: Scales that the rule could have there, ascending; NaN if the published scaler could have raised an error. Empty
+            if there are none, or too many to list.
+        seen: Observed scale, in the dtype of the rule; NaN if the scale is unknown but the rule has no further step.
+        undecided: True if more states were possible than are searched, so that this step and later ones are not decided.
     """
 
     step: int
@@ -46,13 +46,13 @@ class Contradiction:
 @dataclass(frozen=True, eq=False)
 class Followed:
     """
-    What came of following a rule along what was seen.
+    Result of following a rule along an observation.
 
     Args:
-        contradiction: Where that ends; None where the rule explains all.
-        finite: Bool, of shape (steps,): one pattern of finite steps with which it does; None where there is none.
-        ambiguous: How many steps can have been finite as well as an overflow; None where the steps themselves are not known.
-        start: The good steps and the overflows that the rule had counted before this pattern; None where there is none.
+        contradiction: First contradiction; None if the rule is consistent.
+        finite: Finite flags of a consistent trace, a bool array of shape (steps,); None if there is none.
+        ambiguous: Number of steps that can be finite or an overflow; None if the steps are not numbered.
+        start: Counts of good steps and overflows before this trace; None if there is none.
     """
 
     contradiction: Contradiction | None = None
@@ -63,149 +63,153 @@ class Followed:
 
 def follow(rule: LossScaleRule, observed: Observed, rtol: float = 0.0, *, resumed: bool = False) -> Followed:
     """
-    How far *rule* explains *observed*: whether some pattern of overflows makes it take the scales that were seen.
+    Check if *rule* has the observed scales for some overflow trace.
 
     Args:
-        rule: The rule, from its own first scale.
-        observed: The scales, and what is known of the overflows.
-        rtol: The relative error of the scales that were seen, where they were printed with few digits.
-        resumed: The run was taken up at its first scale, with any counts; else it began there, with none.
+        rule: Rule with its own initial scale.
+        observed: Scales and flags; both may be unknown at some steps.
+        rtol: Relative error of the observed scales, if they were printed with few digits.
+        resumed: If True, the run was resumed at the initial scale with any counts; else it started there with zero counts.
 
     Returns:
-        A pattern, or the first contradiction.
+        A consistent trace, or the first contradiction.
     """
-    moves = Moves(rule)
-    view = _View(moves, observed, rtol)
-    start, strides = moves.start(resumed=resumed), list[Stride]()
+    transitions = Transitions(rule)
+    view = _View(transitions, observed, rtol)
+    start, strides = transitions.start(resumed=resumed), list[Stride]()
     reached = start
-    index = places = 0
+    index = keys = 0
     while True:
         frontier = view.fitting(reached, index)
-        places += len(frontier)
-        if len(frontier) > LIMIT or places > ROOM + USUAL * index or moves.crowd > CROWD:
+        keys += len(frontier)
+        if len(frontier) > LIMIT or keys > TOTAL + PER_STEP * index or transitions.crowd > CROWD:
             return Followed(Contradiction(index - 1, undecided=True))
         if not frontier:
-            return Followed(_contradiction(view, [Stride(start, 0, -1), *strides], reached, index))  # no step, from the start
+            return Followed(_contradiction(view, [Stride(start, 0, -1), *strides], reached, index))
         if index == len(view.flags):
-            return _explained(moves, [*strides, Stride(frontier, 0, -1)])
+            return _consistent(transitions, [*strides, Stride(frontier, 0, -1)])
         strides.append(Stride(frontier, view.stride(frontier, index), view.flags[index]))
-        reached = strides[-1].forward(moves)
+        reached = strides[-1].forward(transitions)
         index += strides[-1].steps
 
 
 class Stride(NamedTuple):
-    """One step from a frontier; or several, all finite, that do no more than to count on."""
+    """Step from a frontier, or several finite steps that only increase the counts."""
 
     frontier: Frontier
     steps: int
     flag: int
 
-    def forward(self, moves: Moves) -> Frontier:
-        """Where it leads."""
+    def forward(self, transitions: Transitions) -> Frontier:
+        """Return the possible states after it."""
         if self.steps == 1:
-            return moves.forward(self.frontier, self.flag)
-        return {place: counts << self.steps for place, counts in self.frontier.items()}
+            return transitions.forward(self.frontier, self.flag)
+        return {key: counts << self.steps for key, counts in self.frontier.items()}
 
-    def backward(self, moves: Moves, goal: Frontier) -> tuple["Stride", bool]:
-        """The part of it that leads into *goal*; and whether its step can be of either kind."""
+    def backward(self, transitions: Transitions, target: Frontier) -> tuple["Stride", bool]:
+        """Return it with the states that lead into *target* only, and True if both kinds of steps do."""
         if self.steps == 1:
-            kept, either = moves.backward(self.frontier, goal, self.flag)
-            return self._replace(frontier=kept), either
-        kept = {place: counts & goal[place] >> self.steps for place, counts in self.frontier.items()}
-        return self._replace(frontier=kept), False
+            sources, ambiguous = transitions.backward(self.frontier, target, self.flag)
+            return self._replace(frontier=sources), ambiguous
+        sources = {key: counts & target[key] >> self.steps for key, counts in self.frontier.items()}
+        return self._replace(frontier=sources), False
 
 
 def _contradiction(view: "_View", strides: list[Stride], reached: Frontier, index: int) -> Contradiction:
-    """What the rule could have done where no state is left at *index*, or will be left when the next scale is seen."""
-    end = min(view.next_seen[index], len(view.scales) - 1)
-    if np.isnan(view.scales[max(0, index - 1) : index + 1]).any():  # what cannot come to the next scale was left out
-        at = index
-        while strides and (at == index or math.isnan(view.scales[at])):
+    """Return the contradiction if no state is left at *index*, or none that can reach the next known scale."""
+    end = min(view.next_known[index], len(view.scales) - 1)
+    if np.isnan(view.scales[max(0, index - 1) : index + 1]).any():  # states that cannot reach the next known scale were left out
+        first = index
+        while strides and (first == index or math.isnan(view.scales[first])):
             reached, steps, _ = strides.pop()
-            at -= steps
-        for step in range(at, end):
+            first -= steps
+        for step in range(first, end):
             if len(reached) > LISTED:
                 return Contradiction(end - 1, (), view.scales[end])
-            reached = view.moves.forward(reached, view.flags[step])
-            if not reached:  # it had stopped
+            reached = view.transitions.forward(reached, view.flags[step])
+            if not reached:  # the published scaler raised an error before
                 return Contradiction(step, (), view.scales[step + 1])
     return Contradiction(end - 1, scales_of(reached), view.scales[end])
 
 
-def _explained(moves: Moves, strides: list[Stride]) -> Followed:
-    """A pattern that leads through all *strides*: finite steps where there is a choice."""
+def _consistent(transitions: Transitions, strides: list[Stride]) -> Followed:
+    """Return a trace through all *strides*, with a finite step wherever both kinds are possible."""
     ambiguous = 0
-    for at in reversed(range(len(strides) - 1)):
-        strides[at], either = strides[at].backward(moves, strides[at + 1].frontier)
-        ambiguous += either
-    place, counts = next(iter(strides[0].frontier.items()))
+    for index in reversed(range(len(strides) - 1)):
+        strides[index], both = strides[index].backward(transitions, strides[index + 1].frontier)
+        ambiguous += both
+    key, counts = next(iter(strides[0].frontier.items()))
     counts &= -counts
-    start, finite = moves.counts(place, counts), list[bool]()
-    for stride, (goal, *_) in pairwise(strides):
-        move = moves.leading(place, counts, goal, stride.flag) if stride.steps == 1 else Move(True, place, stride.steps, 0)
-        place, counts = move.place, move.image(counts)
-        finite += [move.finite] * stride.steps
+    start, finite = transitions.counts(key, counts), list[bool]()
+    for stride, (target, *_) in pairwise(strides):
+        if stride.steps == 1:
+            transition = transitions.leading(key, counts, target, stride.flag)
+        else:
+            transition = Transition(True, key, stride.steps, 0)
+        key, counts = transition.key, transition.image(counts)
+        finite += [transition.finite] * stride.steps
     return Followed(finite=np.array(finite, bool), ambiguous=ambiguous, start=start)
 
 
 def rounded(rule: LossScaleRule, scales: np.ndarray) -> np.ndarray:
-    """Scales as the rule holds them: a float32 is often printed with just the digits that tell it from others."""
+    """Return scales in the dtype of the rule. A float32 is often printed with as few digits as identify it."""
     with np.errstate(over="ignore", under="ignore"):
-        held = scales.astype(rule.dtype).astype(np.float64)
-    return np.where((held == 0) | np.isinf(held), scales, held)  # a number that it cannot hold is not zero or infinite
+        converted = scales.astype(rule.dtype).astype(np.float64)
+    # A number out of the range of the dtype is neither zero nor infinite.
+    return np.where((converted == 0) | np.isinf(converted), scales, converted)
 
 
 class _View:
-    """Which states agree with what was seen, and how long nothing new is to be seen."""
+    """Observation of a run: selects the states that are consistent with it, and finds steps that can be taken together."""
 
-    def __init__(self, moves: Moves, observed: Observed, rtol: float) -> None:
-        self.moves, self.rtol, self.flags = moves, rtol, observed.finite.tolist()
-        scales = rounded(moves.rule, observed.scales)
-        seen, unseen = np.flatnonzero(~np.isnan(scales)), np.flatnonzero(np.isnan(scales))
-        self.scales, self.next_seen = scales.tolist(), _next(seen, scales.size).tolist()
-        last_of_run = np.append(seen[:-1][scales[seen[1:]] != scales[seen[:-1]]], seen[-1:])  # of sights of one scale
-        following = np.append(scales[1:], math.nan)
-        alike = np.where(np.isnan(following), self.next_seen, _next(unseen, scales.size) - 1)
-        calm = [_next(last_of_run, scales.size), alike, _next(np.flatnonzero(observed.finite == 0), scales.size)]
+    def __init__(self, transitions: Transitions, observed: Observed, rtol: float) -> None:
+        self.transitions, self.rtol, self.flags = transitions, rtol, observed.finite.tolist()
+        scales = rounded(transitions.rule, observed.scales)
+        known, unknown = np.flatnonzero(~np.isnan(scales)), np.flatnonzero(np.isnan(scales))
+        self.scales, self.next_known = scales.tolist(), _next(known, scales.size).tolist()
+        before_change = np.append(known[:-1][scales[known[1:]] != scales[known[:-1]]], known[-1:])
+        next_scale = np.append(scales[1:], math.nan)
+        # A stretch has only known or only unknown scales.
+        same_kind = np.where(np.isnan(next_scale), self.next_known, _next(unknown, scales.size) - 1)
+        calm = [_next(before_change, scales.size), same_kind, _next(np.flatnonzero(observed.finite == 0), scales.size)]
         self.calm = np.minimum(np.minimum.reduce(calm), scales.size - 1).tolist()
         self.finite = _next(np.flatnonzero(observed.finite != 1), scales.size).tolist()
 
     def fitting(self, reached: Frontier, index: int) -> Frontier:
-        """The part of *reached* that has the scale seen at *index*; where none was seen, what can still come to the next."""
-        seen, following = self.scales[index], self.next_seen[index]
-        if not math.isnan(seen):
-            return {place: counts for place, counts in reached.items() if math.isclose(place[0], seen, rel_tol=self.rtol)}
+        """Return the states with the known scale at *index*, or if it is unknown, those that can reach the next known scale."""
+        scale, following = self.scales[index], self.next_known[index]
+        if not math.isnan(scale):
+            return {key: counts for key, counts in reached.items() if math.isclose(key[0], scale, rel_tol=self.rtol)}
         if following == len(self.scales):
             return reached
-        goal = self.scales[following]
-        return {place: counts for place, counts in reached.items() if self._can_come(place, counts, following - index, goal)}
+        target, steps = self.scales[following], following - index
+        return {key: counts for key, counts in reached.items() if self._can_reach(key, counts, steps, target)}
 
     def stride(self, frontier: Frontier, index: int) -> int:
-        """For how many steps from *index* on nothing can happen but that finite steps are counted; at least 1."""
-        (place, counts), *others = frontier.items()
-        steps = min(self.calm[index] - index, self.moves.last + 1 - counts.bit_length())
-        if others or steps < 2 or place is STOPPED:
+        """Return the number of steps from *index* on that only increase the count of good steps; at least 1."""
+        (key, counts), *others = frontier.items()
+        steps = min(self.calm[index] - index, self.transitions.last + 1 - counts.bit_length())
+        if others or steps < 2 or key is RAISED:
             return 1
-        overflow, finite = sorted(move for _, _, move in self.moves.each(frontier, -1))
-        if self.moves.rule.delayed_update or self.fitting(
-            {overflow.place: overflow.image(counts)}, index + 1
-        ):  # it could go unseen
+        overflow, finite = sorted(transition for _, _, transition in self.transitions.each(frontier, -1))
+        after_overflow = {overflow.key: overflow.image(counts)}
+        if self.transitions.rule.delayed_update or self.fitting(after_overflow, index + 1):  # an overflow could be invisible
             steps = min(steps, self.finite[index] - index)
-        return steps if finite.place == place and steps > 1 else 1
+        return steps if finite.key == key and steps > 1 else 1
 
-    def _can_come(self, place: Place, counts: int, steps: int, goal: float) -> bool:
-        """Whether so many steps can bring a place up to *goal*: its growths are as many as there are windows."""
-        rule, head_start = self.moves.rule, max(self.moves.rule.initial_good_steps, 0)
-        first = self.moves.last + 1 - max(counts.bit_length() - 1, head_start)
+    def _can_reach(self, key: StateKey, counts: int, steps: int, target: float) -> bool:
+        """Return True if the scale can grow to *target* in so many steps, with one growth in each window."""
+        rule, head_start = self.transitions.rule, max(self.transitions.rule.initial_good_steps, 0)
+        first = self.transitions.last + 1 - max(counts.bit_length() - 1, head_start)
         growths = 1 + (steps - first) // max(1, rule.growth_interval - head_start) if steps >= first else 0
-        scale = place[0] if place[3] is None else place[3]
-        wanted = min(goal, FLOATS[rule.dtype].largest) * (1 - self.rtol)  # what is larger is infinite
-        if not growths or scale >= wanted:
-            return scale >= wanted
+        scale = key[0] if key[3] is None else key[3]
+        least = min(target, FLOATS[rule.dtype].largest) * (1 - self.rtol)  # a larger number is infinite in this dtype
+        if not growths or scale >= least:
+            return scale >= least
         factor = max(rule.growth_factor, rule.warmup_growth_factor or 1.0)
-        return scale < TINY or math.log2(scale / wanted) + growths * (math.log2(factor) + 1e-6) >= 0
+        return scale < TINY or math.log2(scale / least) + growths * (math.log2(factor) + 1e-6) >= 0
 
 
-def _next(places: np.ndarray, size: int) -> np.ndarray:
-    """For each index below *size*, the first of *places* that is not below it; *size* where there is none."""
-    return np.append(places, size)[np.searchsorted(places, np.arange(size))]
+def _next(indices: np.ndarray, size: int) -> np.ndarray:
+    """Return for each index below *size* the first of *indices* that is not below it, or *size* if there is none."""
+    return np.append(indices, size)[np.searchsorted(indices, np.arange(size))]

@@ -1,11 +1,11 @@
 """
-Which published scaler explains the scales that were seen.
+Search for the published scalers that are consistent with observed scales.
 
-A scaler explains them if there is a pattern of overflows with which it would have had exactly these scales, and which agrees
-with the overflows that were seen. The first scale is the first that was seen. Other settings are the published defaults; where
-these fail, as few as possible are changed to values that the scales suggest.
+A scaler is consistent if it has exactly these scales for some overflow trace that agrees with the observed flags. Its initial
+scale is the first observed one. Its other settings are the published defaults; if these are inconsistent, as few as possible are
+inferred from the scales.
 
-Steps are counted from 0, and so are overflows where nothing else was reported.
+Steps are counted from 0. If a log reports overflows only, these are counted from 0 instead.
 """
 
 import inspect
@@ -26,21 +26,26 @@ from .follow_overflows import follow_overflows
 from .follow_scales import Contradiction, Followed, follow
 from .guessed_settings import guesses
 
-MOST_CHANGES = 4  # with more guesses, what is explained is the guesses
+MOST_CHANGES = 4  # with more inferred settings, a match would mean little
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """
-    Whether one scaler explains what was seen.
+    Result of `identify` for one scaler.
 
     Args:
-        name: The preset's, or the one under which the rule was given.
-        rule: The rule that was tried last; None where there can be none with these settings.
-        settings: What its function was given, by name; the rest are its defaults.
-        changed: Those of them that were guessed, since the published defaults fail.
-        found: What came of following it.
-        refusal: Why there can be no rule with these settings.
+        name: Name of the preset, or the name under which the rule was given.
+        rule: Rule that is consistent, or that contradicts the observation last; None if the settings are invalid.
+        settings: Arguments of the preset, by name; the others are its defaults.
+        changed: Names of the inferred settings.
+        found: Result of following the rule along the observation.
+        refusal: Reason why the settings are invalid.
+
+    >>> observed = Observed(np.array([8.0, 8.0, 4.0]), np.array([1, 0], np.int8))
+    >>> [explanation] = identify(observed, ["torch"])
+    >>> explanation.explains, explanation.settings, explanation.finite.tolist()
+    (True, {'init_scale': 8.0}, [True, False])
     """
 
     name: str
@@ -52,36 +57,36 @@ class Explanation:
 
     @property
     def contradiction(self) -> Contradiction | None:
-        """Where it fails; None where it explains all."""
+        """Return the first contradiction; None if the scaler is consistent."""
         return self.found.contradiction
 
     @property
     def finite(self) -> np.ndarray | None:
         """
-        Bool, of shape (steps,): one pattern of finite steps with which it explains all; None where it does not.
+        Return the finite flags of a consistent trace, a bool array of shape (steps,); None if there is none.
 
-        Where only overflows were reported, the steps up to the last of them.
+        If only overflows were reported, the trace ends with the last of them.
         """
         return self.found.finite
 
     @property
     def ambiguous(self) -> int | None:
-        """How many steps can have been finite as well as an overflow; None where that is not known."""
+        """Return the number of steps that can be finite or an overflow; None if it is not known."""
         return self.found.ambiguous
 
     @property
     def start(self) -> tuple[int, int] | None:
-        """The good steps and the overflows that it had counted before this pattern; None where there is none."""
+        """Return the counts of good steps and overflows before this trace; None if there is none."""
         return self.found.start
 
     @property
     def explains(self) -> bool:
-        """Whether it explains all."""
+        """Return True if the scaler is consistent with the whole observation."""
         return self.contradiction is None
 
 
 class Candidate(NamedTuple):
-    """A scaler whose settings may be guessed."""
+    """Scaler whose settings can be inferred."""
 
     name: str
     make: Callable[..., LossScaleRule]
@@ -97,46 +102,49 @@ def identify(
     resumed: bool = False,
 ) -> list[Explanation]:
     """
-    Which scalers explain what was seen.
+    Search for the scalers that are consistent with an observation.
 
     Args:
-        seen: The scale at each step, as far as it was seen; or, of a log that does not number the steps, its overflows. A
-            number that is the shortest to round to a float32 is taken for that float32.
-        candidates: The presets to try, by name, or rules by names of one's own; by default all presets.
-        settings: Settings that are known, under the names of the presets' parameters. They are given to all candidates that
-            have them, and not guessed.
-        rtol: The relative error of the scales, where they were printed with few digits; at most 0.1.
-        resumed: The run was taken up at the first scale, so that nothing is known of the steps and overflows counted before.
+        seen: Scale at each step, as far as it is known; or the overflows of a log that does not number its steps. A number is
+            rounded to the dtype of the rule.
+        candidates: Presets to try, by name, or rules under any names; by default all presets.
+        settings: Known settings, under the names of the presets' parameters. They apply to all candidates that have them, and
+            are not inferred.
+        rtol: Relative error of the scales, if they were printed with few digits; at most 0.1.
+        resumed: True if the run was resumed at the first scale, with unknown counts of steps and overflows.
 
     Returns:
-        One explanation for each candidate: first those that explain all, by the number of settings that were changed; then
-        the others, by how far they come; those that are level in the order of the presets. Nothing that was seen tells those
-        apart which explain it.
+        One explanation for each candidate: the consistent ones first, by the number of inferred settings; then the others, by
+        the step of their contradiction, the latest first. Ties are in the order of the presets.
 
     Raises:
         TypeError: An argument, or a value in *settings*, has the wrong type.
-        ValueError: No scale was seen, or of a resumed run not the first; a preset is not known; no candidate has a setting, or
-            none admits its value; or *rtol* is out of range.
+        ValueError: No scale is known, or not the first one of a resumed run; a preset is unknown; no candidate has a setting or
+            accepts its value; or *rtol* is out of range.
+
+    >>> observed = Observed(np.array([8.0, 8.0, 8.0, 4.0]), np.array([0, 0, 0], np.int8))
+    >>> [each.name for each in identify(observed, ["torch", "megatron"], {"hysteresis": 3}) if each.explains]
+    ['megatron']
     """
     check_number(rtol, "rtol", "a number from 0 to 0.1", 0, 0.1)
     check_bool(resumed, "resumed")
-    listed, known = _candidates(candidates), dict(settings or {})
-    if strange := sorted(set(known) - {name for candidate in listed for name in candidate.defaults}):
-        raise ValueError(f"settings must be ones that a candidate has, got {excerpt(strange)}")
+    tried, known = _candidates(candidates), dict(settings or {})
+    if unknown := sorted(set(known) - {name for candidate in tried for name in candidate.defaults}):
+        raise ValueError(f"settings must be parameters of a candidate, got {excerpt(unknown)}")
     search = _Search(seen, known, rtol, resumed)
-    explanations = [search.explanation(candidate) for candidate in listed]
+    explanations = [search.explanation(candidate) for candidate in tried]
     concerned = [explanation for explanation in explanations if set(known) & set(explanation.settings)]
     if concerned and all(explanation.rule is None for explanation in concerned):
-        raise ValueError(f"settings must be ones that a candidate admits, got {excerpt(known)}: {concerned[0].refusal}")
+        raise ValueError(f"settings must be valid for a candidate, got {excerpt(known)}: {concerned[0].refusal}")
     return sorted(explanations, key=_rank)
 
 
-def _candidates(given: Iterable[str] | Mapping[str, LossScaleRule] | None) -> list[Candidate]:
-    if isinstance(given, Mapping):
-        return [_given_rule(name, rule) for name, rule in given.items()]
-    if isinstance(given, str):
-        raise TypeError(f"candidates must be several names or a mapping from names to rules, got {excerpt(given)}")
-    names = list(PRESETS if given is None else given)
+def _candidates(candidates: Iterable[str] | Mapping[str, LossScaleRule] | None) -> list[Candidate]:
+    if isinstance(candidates, Mapping):
+        return [_rule_candidate(name, rule) for name, rule in candidates.items()]
+    if isinstance(candidates, str):
+        raise TypeError(f"candidates must be several names or a mapping from names to rules, got {excerpt(candidates)}")
+    names = list(PRESETS if candidates is None else candidates)
     if unknown := [name for name in names if name not in PRESETS]:
         raise ValueError(
             f"candidates must be presets, {', '.join(PRESETS)}, or a mapping from names to rules; got {excerpt(unknown)}"
@@ -144,7 +152,7 @@ def _candidates(given: Iterable[str] | Mapping[str, LossScaleRule] | None) -> li
     return [Candidate(name, PRESETS[name].rule, _defaults(PRESETS[name].rule)) for name in PRESETS if name in names]
 
 
-def _given_rule(name: str, rule: LossScaleRule) -> Candidate:
+def _rule_candidate(name: str, rule: LossScaleRule) -> Candidate:
     if not isinstance(rule, LossScaleRule):
         raise TypeError(f"the candidate {name} must be a LossScaleRule, got {excerpt(rule)} of type {type(rule).__name__}")
     return Candidate(name, partial(replace, rule), {field.name: getattr(rule, field.name) for field in fields(rule)})
@@ -155,17 +163,17 @@ def _defaults(make: Callable[..., LossScaleRule]) -> dict[str, Any]:
 
 
 class _Search:
-    """What was seen, and all that is said of it."""
+    """Observation, and the results of following rules along it."""
 
     def __init__(self, seen: Observed | Sequence[Overflow], known: Mapping[str, Any], rtol: float, resumed: bool) -> None:
         self.seen, self.known, self.rtol, self.resumed = seen, known, rtol, resumed
         self.first, self.from_start = _first_scale(seen)
         if resumed and not self.from_start:
-            raise ValueError("of a run that was resumed the first scale must have been seen, got none before the first step")
-        self._followed: dict[LossScaleRule, Followed] = {}  # many presets are one rule
+            raise ValueError("resumed=True requires a scale before the first step, got none")
+        self._followed: dict[LossScaleRule, Followed] = {}  # many presets have the same rule
 
     def explanation(self, candidate: Candidate) -> Explanation:
-        """The first with the fewest changes that explains all, or that cannot be decided; else the one that comes farthest."""
+        """Return the first consistent or undecided explanation, with the fewest inferred settings; else that which fails last."""
         base = {"init_scale": self.first} if self.from_start and "init_scale" in candidate.defaults else {}
         base |= {name: value for name, value in self.known.items() if name in candidate.defaults}
         failed = []
@@ -177,10 +185,11 @@ class _Search:
         return min(failed, key=_rank)
 
     def _changes(self, candidate: Candidate, base: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """No change, and then all choices of guesses, by the number of settings that they change."""
+        """Yield no change, and then all combinations of inferred values, by the number of settings that they change."""
         yield {}
         others = {} if self.from_start else {"init_scale": [self.first, 2 * self.first]}
-        if not isinstance(self.seen, Observed):  # then the first scale was seen after an overflow, which may have halved it
+        if not isinstance(self.seen, Observed):
+            # The first known scale follows an overflow, which may have halved it: try the double first.
             others = {name: values[::-1] for name, values in others.items()}
         others |= guesses(self.seen, {**candidate.defaults, **base}, rtol=self.rtol, resumed=self.resumed)
         free = [name for name in others if name not in base]
@@ -205,21 +214,21 @@ class _Search:
 
 
 def _first_scale(seen: Observed | Sequence[Overflow]) -> tuple[float, bool]:
-    """The first scale that was seen, and whether it is the one before the first step."""
+    """Return the first known scale, and True if it is the one before the first step."""
     if isinstance(seen, Observed):
         scales = seen.scales
-    elif not all(isinstance(each, Overflow) for each in seen):
+    elif not all(isinstance(overflow, Overflow) for overflow in seen):
         raise TypeError(f"seen must be Observed, or a list of overflows, got {excerpt(seen)} of type {type(seen).__name__}")
     else:
         scales = np.array([scale for overflow in seen for scale in (overflow.before, overflow.after)], np.float64)
-    at = np.flatnonzero(~np.isnan(scales))
-    if not at.size:
-        raise ValueError("a scale must have been seen, got none")
-    return float(scales[at[0]]), bool(at[0] == 0)
+    indices = np.flatnonzero(~np.isnan(scales))
+    if not indices.size:
+        raise ValueError("at least one scale must be known, got none")
+    return float(scales[indices[0]]), bool(indices[0] == 0)
 
 
 def _rank(explanation: Explanation) -> tuple[int, int]:
-    """Those that explain all by their changes; then those that may, and those that do not, by how far they come."""
+    """Return the sort key: consistent ones by inferred settings, then undecided and inconsistent ones by their step."""
     contradiction = explanation.contradiction
     if contradiction is None:
         return 0, len(explanation.changed)

@@ -1,1 +1,1 @@
-"""Recorded runs: CSV files and training logs, read step by step."""
+"""Readers of recorded runs: CSV files and training logs."""

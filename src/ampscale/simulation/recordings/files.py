@@ -1,4 +1,4 @@
-"""Files of any of the kinds that record a run: a text of steps, a CSV file, or a training log."""
+"""Reader of a recorded run in any file type: overflow trace as text, CSV file, or training log."""
 
 from pathlib import Path
 
@@ -17,20 +17,38 @@ def from_file(
     log_format: str | None = None,
     step_pattern: str | None = None,
 ) -> Trace:
-    """
-    The trace in a file: a text as for `from_string`, a CSV file as for `from_csv`, or a training log as for `logs.read_log`.
+    r"""
+    Read an overflow trace from a text file (see `from_string`), a CSV file (see `from_csv`) or a training log (see `read_log`).
 
-    An option decides: `column` and `means` speak of a CSV file, `log_format` and `step_pattern` of a log. Without one, a file
-    of nothing but `.`, `x` and whitespace is such a text; else a file whose name ends in `.csv` is a CSV file with a
-    column of flags, or the metrics.csv of a Lightning log; and any other file is a log.
+    The options determine the file type. Without options, a file that consists of `.`, `x` and whitespace is a text file; any
+    other file whose name ends in `.csv` is a CSV file, or a log if it is the metrics.csv of Lightning; all other files are logs.
+
+    Args:
+        path: File to read.
+        column: Name of the column of flags in a CSV file.
+        means: Meaning of a true flag in this column: "finite" or "overflow".
+        log_format: Project that wrote a log.
+        step_pattern: Regular expression for the lines of a log that end a step.
+
+    Returns:
+        The overflow trace.
 
     Raises:
-        ValueError: The file is none of these, is two of them, or does not tell of every step.
-        OSError: It cannot be read.
+        ValueError: The file is of none of these types, or of two; or the flag of a step is unknown.
+        OSError: The file cannot be read.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "run.csv")
+    ...     _ = path.write_text("step,overflow\n0,0\n1,1\n")
+    ...     print(from_file(path).limits)
+    [ inf -inf]
     """
     of_csv, of_log = (column, means) != (None, None), (log_format, step_pattern) != (None, None)
     if of_csv and of_log:
-        raise ValueError("column and means speak of a CSV file, log_format and step_pattern of a log; give those of one")
+        raise ValueError(
+            "column and means require a CSV file, log_format and step_pattern a log; give the options of one file type"
+        )
     text = read_text(path)
     if not text.strip():
         raise ValueError(f"{path} is empty")
@@ -44,25 +62,25 @@ def from_file(
 
 
 def read_text(path: str | Path) -> str:
-    """A file's text. Bytes that are no UTF-8, as a log can have where it was cut, become a mark that means nothing."""
+    """Return the text of a file. Bytes that are not UTF-8, which truncated logs can contain, become replacement characters."""
     data = read_bounded(path, LONGEST_LOG).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     return data.decode("utf-8-sig", errors="replace")
 
 
 def _is_metrics(path: str | Path, text: str) -> bool:
-    """Whether a CSV file is Lightning's log; none with flags of its own is."""
-    flags, logged = flag_columns(read_table(path)[0]), "lightning" in recognised(text)
-    if flags and logged:
+    """Return True if a CSV file is Lightning's metrics.csv. It must not have a column of flags as well."""
+    flags, is_log = flag_columns(read_table(path)[0]), "lightning" in recognised(text)
+    if flags and is_log:
         raise ValueError(
-            f"{path} has flags, {excerpt(flags)}, and is Lightning's log as well: give column=..., or log_format='lightning'"
+            f"{path} has flags, {excerpt(flags)}, and the scales of Lightning's log; give column=... or log_format='lightning'"
         )
-    return logged
+    return is_log
 
 
 def _from_log(path: str | Path, text: str, log_format: str | None, step_pattern: str | None) -> Trace:
     try:
         return read_log(text, log_format, step_pattern).trace()
     except ValueError as error:
-        wrong = None if recognised(text) else first_other_character(text)
-        hint = "" if wrong is None else f"; as a text of '.' and 'x' it has {position_in(text, wrong)}"
+        index = None if recognised(text) else first_other_character(text)
+        hint = "" if index is None else f"; read as an overflow trace, it has {position_in(text, index)}"
         raise ValueError(f"{path}, read as a training log: {error}{hint}") from None

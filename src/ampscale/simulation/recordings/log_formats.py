@@ -1,20 +1,19 @@
 r"""
-The words in which training logs speak of overflows, scales and steps.
+Patterns for the messages of training logs about overflows, scales and steps.
 
-`SIGNS` has all that is known of each project's words, and is all that a new project or a new version needs. A sign is a
-log_format, a meaning and a pattern. A pattern begins with plain characters, so that long logs are read fast, and the names of its
-groups say what it reads:
+`MESSAGES` lists all messages that are known; a new project or version requires only new entries. An entry has a log format, a
+meaning and a pattern. A pattern starts with literal characters, so that long logs are searched fast. Its groups are:
 
-    before, after, held    the scale before an overflow, after it, and both
-    ratio                  the scale after it over the one before
-    hysteresis             overflows until the scale backs off
-    rank, scaler           who speaks
-    index                  the steps before the overflow
-    steps, updates         the steps so far, with the overflows and without
-    total, skipped         the overflows among them, and those since the line before
+    before, after, held    the scale before an overflow, after it, and before and after it
+    ratio                  the scale after it divided by that before it
+    hysteresis             the number of overflows until the scale backs off
+    rank, scaler           the process and the loss scaler that the message is about
+    index                  the number of steps before the overflow
+    steps, updates         the number of steps so far, including and excluding overflows
+    total, skipped         the number of overflows among them, in total and since the previous line
     scale, about           the scale after these steps, exact and rounded
-    fraction               a time with a fraction of a second
-    inner                  a line that follows a finite step
+    fraction               matches if the time has a fraction of a second
+    inner                  matches if the line follows a finite step
 """
 
 import math
@@ -29,11 +28,11 @@ from ...parsing import MOST_MESSAGES, excerpt
 from ..traces import Overflow
 
 LOG_FORMATS = ("apex", "deepspeed", "paddle", "megatron", "fairseq", "lightning")
-EVERY_RANK = ("apex", "deepspeed", "paddle")  # in these, each process prints the messages that name no rank
+EVERY_RANK = ("apex", "deepspeed", "paddle")  # each process prints the messages without a rank
 
 
 def before_next(word: str) -> str:
-    """Return a pattern for the rest of a line up to the next *word*, so that signs in a row are found in linear time."""
+    """Return a pattern for a line up to the next *word*, with which the search for successive patterns takes linear time."""
     first = word[0]
     return rf"[^{first}\n]*(?:{first}(?!{word[1:]})[^{first}\n]*)*"
 
@@ -46,12 +45,12 @@ ZERO = r"\[deeps(?:peed|cale)\] (?:OVERFLOW!|fp16 dynamic loss scale overflow!)(
 ITERATION = r"iteration(?:(?<=:\d\d\.\d{6}\] iteration)(?P<fraction>))? +(?P<steps>\d+)/ *\d+ \|"
 REST = before_next(r"iteration +\d")
 SKIPPED = rf"(?:{REST} loss scale: (?P<scale>#) \|)?(?:{REST} number of skipped iterations: +(?P<skipped>\d+) \|)?"
-# Not in a progress bar, which shows numbers that are over.
+# Exclude progress bars, whose numbers are those of an earlier step.
 BAR = r"(?!\d)(?!(?:, (?!\w*num_updates)\w++=[^,\]\n]*+)*+(?:\]|, \w*num_updates))"
 ABOUT = rf"(?:{before_next('num_updates')}loss_scale[^\w\n]{{1,4}}(?P<about>#))?"
 UPDATES = r"num_updates[^\w\n]{1,4}(?P<updates>\d+)" + BAR + ABOUT
 
-SIGNS = (
+MESSAGES = (
     # amp, and fp16_utils since 2019; amp of 2018; fp16_utils of 2018 and early 2019; contrib's FP16_Optimizer
     ("apex", "overflow", GRADIENT + r"reducing loss scale to (?P<after>#)"),
     ("apex", "overflow", r"Gradient overflow, skipping update"),
@@ -82,35 +81,35 @@ SIGNS = (
     ("fairseq", "steps", UPDATES),
 )
 NUMBER = r"(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)"  # what # stands for
-PATTERNS = [(log_format, meaning, re.compile(pattern.replace("#", NUMBER))) for log_format, meaning, pattern in SIGNS]
+PATTERNS = [(log_format, meaning, re.compile(pattern.replace("#", NUMBER))) for log_format, meaning, pattern in MESSAGES]
 LAUNCHER = re.compile(r"\[(?:default|rank)(\d+)\]:|\[\d+,(\d+)\]<std(?:out|err)>:")  # torchrun --tee, mpirun --tag-output
 
 
 class Event(NamedTuple):
-    """What a sign reads at a place in a log."""
+    """Match of a pattern in a log."""
 
-    at: int  # characters before it
-    line: int  # from 1
-    meaning: str  # "overflow"; "place", of the overflows that follow; "steps" so far; "start", of a run after so many steps
+    at: int  # index of its first character
+    line: int  # number of its line, counted from 1
+    meaning: str  # "overflow"; "place": step of the next overflows; "steps": steps so far; "start" of a run after so many steps
     groups: dict[str, str | None]
-    rank: int | None  # of the process
-    number: int | None  # the index, or the steps or updates
+    rank: int | None  # rank of the process
+    number: int | None  # value of the group index, steps or updates
 
     def has(self, group: str) -> bool:
-        """Whether this was read."""
+        """Return True if *group* matched."""
         return self.groups.get(group) is not None
 
     def overflow(self) -> Overflow:
-        """The overflow that it reports."""
+        """Return the overflow that the message reports."""
         before = _scale(self.groups.get("before") or self.groups.get("held"))
         after = _scale(self.groups.get("after") or self.groups.get("reduced") or self.groups.get("held"))
         if ratio := self.groups.get("ratio"):
             with np.errstate(all="ignore"):
-                after = float(np.float32(before) * np.float32(float(ratio)))  # as Paddle does
+                after = float(np.float32(before) * np.float32(float(ratio)))  # rounds like Paddle
         return Overflow(self.line, before, after)
 
     def scale_after(self) -> float:
-        """The scale after the steps so far, where its digits give it: one after the point in Megatron, six in fairseq."""
+        """Return the scale after the steps so far; NaN if its digits, one decimal in Megatron or six in fairseq, are too few."""
         if text := self.groups.get("scale"):
             exact = text in ("0.5", "inf") or (text.endswith(".0") and text != "0.0")
             return float(text) if exact else math.nan
@@ -120,27 +119,28 @@ class Event(NamedTuple):
 
 
 def find_events(text: str) -> dict[str, list[Event]]:
-    """The events of each log_format that has any: first of the one with most reports of overflows, then with most events."""
-    found = dict[str, list[Event]]()
+    """Return the events of each log format that has any, sorted by the number of reports of overflows, then of events."""
+    events_of = dict[str, list[Event]]()
     for log_format in LOG_FORMATS:
-        signs = [zip(sign.finditer(text), repeat(meaning)) for name, meaning, sign in PATTERNS if name == log_format]
+        matches = [zip(pattern.finditer(text), repeat(meaning)) for name, meaning, pattern in PATTERNS if name == log_format]
         lines, end, events = Lines(text), 0, list[Event]()
-        for match, meaning in merge(*signs, key=lambda each: each[0].start()):
-            if match.start() >= end:  # of signs that overlap the first is meant
+        for match, meaning in merge(*matches, key=lambda item: item[0].start()):
+            if match.start() >= end:  # of overlapping matches, the first counts
                 events.append(_event(lines, meaning, match.start(), match.groupdict()))
                 end = match.end()
-                _check_messages(len(events) + sum(map(len, found.values())))
+                _check_messages(len(events) + sum(map(len, events_of.values())))
         if events:
-            found[log_format] = events
-    return dict(sorted(found.items(), key=lambda item: (reports(item[1]), len(item[1])), reverse=True))
+            events_of[log_format] = events
+    return dict(sorted(events_of.items(), key=lambda item: (reports(item[1]), len(item[1])), reverse=True))
 
 
 def find_steps(text: str, pattern: str) -> list[Event]:
     """
-    The lines that end a step, in the user's words.
+    Return an event for each line that ends a step according to *pattern*.
 
     Raises:
-        ValueError: *pattern* is no regular expression, matches nothing, or its group `step` is no whole number.
+        ValueError: *pattern* is not a regular expression or matches nothing, or its group `step` matches something else than an
+            integer.
     """
     try:
         compiled = re.compile(pattern, re.MULTILINE)
@@ -151,28 +151,28 @@ def find_steps(text: str, pattern: str) -> list[Event]:
     if not matches:
         raise ValueError(f"step_pattern {excerpt(pattern)} matches nothing in the log")
     if "step" not in compiled.groupindex:
-        places = [next(of_line).start() for _, of_line in groupby(matches, lambda match: lines.number(match.start()))]
+        positions = [next(of_line).start() for _, of_line in groupby(matches, lambda match: lines.number(match.start()))]
         lines = Lines(text)
-        return [_event(lines, "steps", at, {"steps": str(count)}) for count, at in enumerate(places, 1)]
-    if wrong := next((match for match in matches if not (match["step"] or "").isdecimal()), None):
-        got = f"{excerpt(wrong['step'])} in {excerpt(wrong[0])}"
-        raise ValueError(f"the group 'step' of step_pattern must match a whole number, got {got}")
+        return [_event(lines, "steps", at, {"steps": str(count)}) for count, at in enumerate(positions, 1)]
+    if invalid := next((match for match in matches if not (match["step"] or "").isdecimal()), None):
+        actual = f"{excerpt(invalid['step'])} in {excerpt(invalid[0])}"
+        raise ValueError(f"the group 'step' of step_pattern must match an integer, got {actual}")
     return [_event(lines, "steps", match.start(), {"steps": match["step"]}) for match in matches]
 
 
 def reports(events: list[Event]) -> int:
-    """How many of the events tell of overflows, or that there were none."""
+    """Return the number of events that report overflows, or that there were none."""
     return sum(event.meaning == "overflow" or event.has("total") or event.has("skipped") for event in events)
 
 
 class Lines:
-    """The lines of a text, found as they are asked for, in order: a list of their ends would take 40 bytes for each."""
+    """Line numbers of a text, computed in ascending order. A list of all line ends would take 40 bytes for each line."""
 
     def __init__(self, text: str) -> None:
         self.text, self.start, self._at, self._number = text, 0, 0, 1
 
     def number(self, at: int) -> int:
-        """The number, from 1, of the line at a place, which is not before the last one; `start` is where the line begins."""
+        """Return the line number of index *at*, which must not decrease between calls; `start` is the start of the line."""
         if passed := self.text.count("\n", self._at, at):
             self._number += passed
             self.start = self.text.rindex("\n", self._at, at) + 1
@@ -182,7 +182,7 @@ class Lines:
 
 def _check_messages(number: int) -> None:
     if number > MOST_MESSAGES:
-        raise ValueError(f"a log must have at most {MOST_MESSAGES} messages, got more: give a part of it")
+        raise ValueError(f"a log must have at most {MOST_MESSAGES} messages, got more; use a part of the log")
 
 
 def _event(lines: Lines, meaning: str, at: int, groups: dict[str, str | None]) -> Event:
@@ -196,10 +196,10 @@ def _event(lines: Lines, meaning: str, at: int, groups: dict[str, str | None]) -
 
 
 def count(digits: str) -> int:
-    """Return a number of steps, ranks or overflows; one that no log can have is not read to the end."""
+    """Return a number of steps, ranks or overflows. Absurdly large ones are not parsed."""
     return int(digits) if len(digits) <= 18 else 10**18
 
 
 def _scale(text: str | None) -> float:
-    """A scale in a message. DeepSpeed cuts off its fraction, so that a plain 0 says nothing."""
+    """Return a scale in a message. DeepSpeed truncates scales below 1 to 0, which is treated as unknown."""
     return math.nan if text is None or text == "0" else float(text)

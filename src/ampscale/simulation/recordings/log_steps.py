@@ -1,7 +1,7 @@
 """
-From the events of a log to what it says of each step.
+Flags and scales of each step, computed from the events of a log.
 
-Between two numbers of steps there is a window. Its steps are known where it has no overflow, or nothing else.
+The steps between two lines that number steps form a window. Its flags are known if none or all of its steps overflowed.
 """
 
 import math
@@ -18,11 +18,11 @@ from .log_formats import Event, count
 
 
 class UnplacedError(Exception):
-    """A log does not say at which steps its overflows were."""
+    """Raised if a log does not determine the steps of its overflows."""
 
 
 class Mark(NamedTuple):
-    """A number of steps, and the overflows that were reported since the mark before it."""
+    """Number of steps, and the overflows reported since the previous mark."""
 
     event: Event
     number: int
@@ -30,46 +30,46 @@ class Mark(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The steps between a mark and the mark before it, or the beginning."""
+    """Steps between a mark and the previous mark or the beginning."""
 
     mark: Mark
-    unseen: int  # steps at its beginning of which nothing is said
+    unknown: int  # steps at its beginning without any information
     covered: int  # the steps after these
-    overflows: int  # how many of the covered ones overflowed
+    overflows: int  # number of overflows among the covered steps
 
 
 def observe(events: list[Event], notes: list[str]) -> Observed:
     """
-    What the events say of each step, from the first to the last number of steps.
+    Return the scales and flags of the steps, up to the last number of steps.
 
     Args:
-        events: In the order of the log, of one process, without copies and places.
-        notes: Sentences on what was decided are added.
+        events: Events of one process in the order of the log, without copies and events that only name a step.
+        notes: List to which sentences about assumptions and omissions are added.
 
     Raises:
-        UnplacedError: The events do not say at which steps the overflows were.
+        UnplacedError: The events do not determine the steps of the overflows.
         ValueError: There are more than `MOST_STEPS` steps.
     """
-    if wrong := next((event for event in events if (event.number or 0) > MOST_STEPS), None):
-        raise ValueError(f"the log must have at most {MOST_STEPS} steps, got step {wrong.number} in line {wrong.line}")
-    marks, rest = _marks(events)
+    if excess := next((event for event in events if (event.number or 0) > MOST_STEPS), None):
+        raise ValueError(f"the log must have at most {MOST_STEPS} steps, got step {excess.number} in line {excess.line}")
+    marks, remaining = _marks(events)
     begin = _begin(marks)
     windows = list(_windows(marks, begin))
     finite, scales, steps = [np.empty(0, np.int8)], dict[int, float](), 0
     for window in windows:
         flags = _flags(window)
-        finite += [np.full(window.unseen, -1, np.int8), flags]
-        steps += window.unseen
-        scales |= {steps + place: scale for place, scale in _scales(window, flags) if not math.isnan(scale)}
+        finite += [np.full(window.unknown, -1, np.int8), flags]
+        steps += window.unknown
+        scales |= {steps + index: scale for index, scale in _scales(window, flags) if not math.isnan(scale)}
         steps += window.covered
-    seen, flags = np.full(steps + 1, math.nan), np.concatenate(finite)
-    _note(notes, begin, windows, int(np.count_nonzero(flags == -1)), rest)
-    seen[list(scales)] = list(scales.values())
-    return Observed(seen, flags)
+    known_scales, flags = np.full(steps + 1, math.nan), np.concatenate(finite)
+    _note(notes, begin, windows, int(np.count_nonzero(flags == -1)), remaining)
+    known_scales[list(scales)] = list(scales.values())
+    return Observed(known_scales, flags)
 
 
 def _marks(events: list[Event]) -> tuple[list[Mark], list[Event]]:
-    """The marks, and the overflows after the last one. An overflow that names its place has a mark before and after it."""
+    """Return the marks, and the overflows after the last one. An overflow that names its step has a mark before and after it."""
     marks, pending = list[Mark](), list[Event]()
     for event in events:
         if event.number is None:
@@ -81,71 +81,71 @@ def _marks(events: list[Event]) -> tuple[list[Mark], list[Event]]:
             marks.append(Mark(event, event.number + 1, [event]))
     if not marks:
         raise UnplacedError(
-            "the log does not number its steps, so nothing says how many finite steps lie between its overflows: give "
+            "the log does not number its steps, so that the number of finite steps between its overflows is unknown; specify "
             "step_pattern, a regular expression for the lines that end a step"
         )
-    for before, mark in pairwise(marks):
-        if mark.number < before.number:
+    for previous, mark in pairwise(marks):
+        if mark.number < previous.number:
             raise UnplacedError(
-                f"the steps go back from {before.number} in line {before.event.line} to {mark.number} in line {mark.event.line}: "
-                "give the part of the log that is one run, or a step_pattern that matches the lines of one process alone"
+                f"the step numbers decrease from {previous.number} in line {previous.event.line} to {mark.number} in line "
+                f"{mark.event.line}; use the part of the log with one run, or a step_pattern for the lines of one process"
             )
     return marks, pending
 
 
 def _begin(marks: list[Mark]) -> int:
-    """The steps before those of which the log speaks; -1 where an overflow stands before step 0, which then is the first."""
-    first, apart = marks[0], _apart(marks)
+    """Return the number of steps before the log; -1 if an overflow precedes step 0, which then is the first step."""
+    first, distances = marks[0], _distances(marks)
     if first.event.meaning != "steps":
         return first.number if first.event.meaning == "start" else 0
-    if first.event.has("updates"):  # the numbers need not be equally far apart
-        return 0 if first.number <= max(apart) else first.number
+    if first.event.has("updates"):  # their distances can vary
+        return 0 if first.number <= max(distances) else first.number
     if first.number == 0:
         return -1 if first.overflows else 0
-    if _opens_run(first, mode(apart)):
+    if _opens_run(first, mode(distances)):
         return first.number - 1
-    return max(0, first.number - mode(apart)) if len(first.overflows) <= mode(apart) else 0
+    return max(0, first.number - mode(distances)) if len(first.overflows) <= mode(distances) else 0
 
 
-def _apart(marks: list[Mark]) -> list[int]:
-    """How far the numbers of steps are apart, without the first distance, which may be an odd one."""
+def _distances(marks: list[Mark]) -> list[int]:
+    """Return the differences between successive numbers of steps, without the first one, which can be irregular."""
     numbers = sorted({mark.number for mark in marks if mark.event.meaning == "steps"})
-    apart = [after - before for before, after in pairwise(numbers)]
-    return apart[1:] or apart or [max(1, marks[0].number)]
+    distances = [number - previous for previous, number in pairwise(numbers)]
+    return distances[1:] or distances or [max(1, marks[0].number)]
 
 
-def _opens_run(first: Mark, apart: int) -> bool:
+def _opens_run(first: Mark, distance: int) -> bool:
     """
-    Whether the first line of a log is the one that Megatron prints after the first step of a run, whatever its interval.
+    Return True if the first line of a log is the one that Megatron prints after the first step of a run, for any interval.
 
-    It does since core 0.16, and the count of overflows then runs on. Since then, too, its times have fractions of a second.
+    Megatron prints it since core 0.16, without resetting the count of overflows. Its times have fractions of a second since then.
     """
-    return first.event.has("fraction") and (first.number == 1 or first.number % apart != 0)
+    return first.event.has("fraction") and (first.number == 1 or first.number % distance != 0)
 
 
 def _windows(marks: list[Mark], begin: int) -> Iterator[Window]:
-    apart, before, total, carried = mode(_apart(marks)), begin, 0 if begin <= 0 else None, 0
-    opens = _opens_run(marks[0], apart)
+    distance, previous, total, carried = mode(_distances(marks)), begin, 0 if begin <= 0 else None, 0
+    opens = _opens_run(marks[0], distance)
     for mark in marks:
-        event, steps, unseen, overflows = mark.event, mark.number - before, 0, len(mark.overflows)
+        event, steps, unknown, overflows = mark.event, mark.number - previous, 0, len(mark.overflows)
         if (now := event.groups.get("total")) is not None:
             overflows, total = overflows if total is None else count(now) - total, count(now)
         elif total is not None:
             total += overflows
         if (now := event.groups.get("skipped")) is not None:
-            unseen, overflows = max(0, steps - apart), count(now) - carried
+            unknown, overflows = max(0, steps - distance), count(now) - carried
             carried = count(now) if opens and steps == 1 and event.has("fraction") else 0
         opens = event.meaning == "start"
         if opens or (mark is marks[0] and mark.number == begin and event.has("updates")):
-            unseen, overflows = steps, 0
-        covered = steps - unseen + (overflows if event.has("updates") else 0)
+            unknown, overflows = steps, 0
+        covered = steps - unknown + (overflows if event.has("updates") else 0)
         if not 0 <= overflows <= covered:
             raise UnplacedError(
-                f"line {event.line} ends {covered} steps with {overflows} overflows: are the lines of several processes mixed, "
-                "or does step_pattern not match a line of each step?"
+                f"line {event.line} ends {covered} steps with {overflows} overflows; check that the lines are of one process, "
+                "and that step_pattern matches a line of each step"
             )
-        yield Window(mark, unseen, covered, overflows)
-        before = mark.number
+        yield Window(mark, unknown, covered, overflows)
+        previous = mark.number
 
 
 def _flags(window: Window) -> np.ndarray:
@@ -161,24 +161,28 @@ def _flags(window: Window) -> np.ndarray:
 
 
 def _scales(window: Window, flags: np.ndarray) -> Iterator[tuple[int, float]]:
-    """The scales that were seen, with the covered steps before them."""
+    """Yield the known scales, each after the number of covered steps before it."""
     if not window.overflows or not window.mark.event.has("about") or window.mark.event.has("inner"):
-        yield window.covered, window.mark.event.scale_after()  # else of the last finite step, whichever that was
+        # Otherwise the line has the scale of the last finite step, whose number is unknown.
+        yield window.covered, window.mark.event.scale_after()
     if len(window.mark.overflows) == window.overflows and not flags[: window.overflows].any():
-        for place, event in enumerate(window.mark.overflows):
-            _, before, after = event.overflow()
-            yield place, before
-            yield place + 1, after
+        for index, event in enumerate(window.mark.overflows):
+            _, old_scale, new_scale = event.overflow()
+            yield index, old_scale
+            yield index + 1, new_scale
 
 
-def _note(notes: list[str], begin: int, windows: list[Window], unknown: int, rest: list[Event]) -> None:
+def _note(notes: list[str], begin: int, windows: list[Window], unknown: int, remaining: list[Event]) -> None:
     if begin:
         notes.append(f"the log begins after step {begin}" if begin > 0 else "the log counts its steps from 0")
     if unknown:
-        steps = sum(window.unseen + window.covered for window in windows)
-        notes.append(f"of {unknown} of {steps} steps it is not known which were finite")
-    if odd := [window for window in windows if len(window.mark.overflows) not in (0, window.overflows)]:
-        first = odd[0].mark.event.line
-        notes.append(f"{len(odd)} lines count other overflows than the messages before them, the first is line {first}")
-    if rest:
-        notes.append(f"{len(rest)} overflows after the last number of steps were left out, the first in line {rest[0].line}")
+        steps = sum(window.unknown + window.covered for window in windows)
+        notes.append(f"the flags of {unknown} of {steps} steps are unknown")
+    if differing := [window for window in windows if len(window.mark.overflows) not in (0, window.overflows)]:
+        first = differing[0].mark.event.line
+        notes.append(
+            f"{len(differing)} lines count other overflows than the messages before them report, the first is line {first}"
+        )
+    if remaining:
+        first = remaining[0].line
+        notes.append(f"{len(remaining)} overflows after the last number of steps were ignored, the first in line {first}")

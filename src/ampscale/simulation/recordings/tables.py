@@ -1,4 +1,4 @@
-"""CSV files with a row for each step: the finite flags of a run, and the scales that were in force."""
+"""Readers of CSV files with a row for each step: overflow traces, and observed scales."""
 
 import csv
 import math
@@ -13,61 +13,84 @@ from ...files import check_regular
 from ...parsing import LONGEST_LOG, LONGEST_ROW, MOST_STEPS, excerpt
 from ..traces import Observed, Trace, from_flags
 
-FLAG_COLUMNS = {"finite": "finite", "overflow": "overflow", "found_inf": "overflow", "skipped": "overflow"}  # what true means
+FLAG_COLUMNS = {
+    "finite": "finite",
+    "overflow": "overflow",
+    "found_inf": "overflow",
+    "skipped": "overflow",
+}  # meaning of a true flag
 MEANING = dict.fromkeys(("1", "1.0", "true", "yes"), True) | dict.fromkeys(("0", "0.0", "false", "no"), False)
 
 
 def from_csv(path: str | Path, column: str | None = None, means: str | None = None) -> Trace:
-    """
-    The trace in a column of a CSV file, a row a step. The first row names the columns.
+    r"""
+    Read an overflow trace from a column of a CSV file with a row for each step.
 
     Args:
-        path: The file; commas between the cells, UTF-8.
-        column: The column's name. By default the one column of these names, in any case: `finite`, or `overflow`,
-            `found_inf`, `skipped`.
-        means: What a true cell means, "finite" or "overflow". The names above say it; any other needs it.
+        path: CSV file in UTF-8, with commas between the cells. The first row names the columns.
+        column: Name of the column. By default the only column called `finite`, `overflow`, `found_inf` or `skipped`, in any
+            case. Its cells are 1, 1.0, true, yes or 0, 0.0, false, no, in any case.
+        means: Meaning of a true cell: "finite" or "overflow". Required if the column has another name.
 
-    The cells are 1, 1.0, true, yes or 0, 0.0, false, no, in any case.
+    Returns:
+        The overflow trace.
 
     Raises:
-        ValueError: There is no such column, or more than one; it is not said what a true cell means; or a cell holds
-            something else.
+        ValueError: There is no such column, or more than one; the meaning of a true cell is unknown; or a cell has another value.
         OSError: The file cannot be read.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "run.csv")
+    ...     _ = path.write_text("step,found_inf\n0,0\n1,1\n")
+    ...     print(from_csv(path).limits)
+    [ inf -inf]
     """
     header, rows = read_table(path)
     if column is None:
         column = _flag_column(path, header)
-    place, finite_if = _place(path, header, column), _meaning(column, means) == "finite"
-    return from_flags(_flag(path, line, column, cells[place]) is finite_if for line, cells in rows)
+    index, finite_if = _index(path, header, column), _meaning(column, means) == "finite"
+    return from_flags(_flag(path, line, column, cells[index]) is finite_if for line, cells in rows)
 
 
 def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_column: str | None = None) -> Observed:
-    """
-    What a CSV file says of a scaler, a row a step: its scale in force, and whether it overflowed.
+    r"""
+    Read the scales, and the flags if there are any, from a CSV file with a row for each step.
+
+    If the last row has no flag, its scale is that after the last step; otherwise the scale after the last step is unknown.
 
     Args:
-        path: The file; commas between the cells, UTF-8. The first row names the columns.
-        scale_column: The column of scales; an empty cell was not seen.
-        overflow_column: The column of flags, with cells as for `from_csv`; an empty cell is not known. True is an
-            overflow, except in a column named `finite`. By default the one column of the names that `from_csv` knows;
-            where there is none, no flag is known.
+        path: CSV file in UTF-8, with commas between the cells. The first row names the columns.
+        scale_column: Name of the column of scales. An empty cell is an unknown scale.
+        overflow_column: Name of the column of flags, with cells as in `from_csv`. An empty cell is an unknown flag. A true cell
+            is an overflow, or a finite step if the column is called `finite`. By default the column that `from_csv` reads; if
+            there is none, all flags are unknown.
 
-    Where the last row has no flag, it is no step: its scale is the one after the last step. Else that was not seen.
+    Returns:
+        The scales and flags.
 
     Raises:
-        ValueError: There is no such column, or more than one; or a cell holds something else.
+        ValueError: There is no such column, or more than one; or a cell has another value.
         OSError: The file cannot be read.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "run.csv")
+    ...     _ = path.write_text("scale,overflow\n8,0\n8,1\n4,\n")
+    ...     observed = observed_from_csv(path)
+    >>> observed.scales.tolist(), observed.finite.tolist()
+    ([8.0, 8.0, 4.0], [1, 0])
     """
     header, rows = read_table(path)
-    scale_place = _place(path, header, scale_column)
+    scale_index = _index(path, header, scale_column)
     if overflow_column is None and flag_columns(header):
         overflow_column = _flag_column(path, header)
     column = overflow_column or ""
-    place = None if overflow_column is None else _place(path, header, column)
+    index = None if overflow_column is None else _index(path, header, column)
     finite_if, scales, finite = FLAG_COLUMNS.get(column.lower()) == "finite", list[float](), list[int]()
     for line, cells in rows:
-        scales.append(_scale(path, line, scale_column, cells[scale_place]))
-        flag = None if place is None else _flag(path, line, column, cells[place], empty=True)
+        scales.append(_scale(path, line, scale_column, cells[scale_index]))
+        flag = None if index is None else _flag(path, line, column, cells[index], empty=True)
         finite.append(-1 if flag is None else int(flag is finite_if))
     if finite[-1] == -1:
         finite.pop()
@@ -77,14 +100,14 @@ def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_co
 
 
 def read_table(path: str | Path) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
-    """The names of the columns, and the rows with their line numbers, read while they are asked for."""
+    """Return the names of the columns, and a lazy iterator over the rows with their line numbers."""
     rows = _rows(path)
     _, names = next(rows)
     return [name.strip() for name in names], rows
 
 
 def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file, the names first; empty lines mean nothing."""
+    """Yield the rows of a CSV file with their line numbers, the names first. Empty lines are skipped."""
     count, width = 0, 0
     check_regular(path, LONGEST_LOG)
     with Path(path).open(encoding="utf-8-sig", newline="") as file:
@@ -95,10 +118,10 @@ def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
                 if count > MOST_STEPS + 1:
                     raise ValueError(f"{path} must have at most {MOST_STEPS} rows, got more")
                 if len(cells) != width:
-                    raise ValueError(f"{path}, line {reader.line_num}: every row must have {width} cells, as the first has")
+                    raise ValueError(f"{path}, line {reader.line_num}: every row must have {width} cells like the first row")
                 yield reader.line_num, cells
         except (csv.Error, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is no CSV file in UTF-8: {error}") from None
+            raise ValueError(f"{path} must be a CSV file in UTF-8: {error}") from None
     if count < 2:
         raise ValueError(f"{path} must have a row of names and at least one row of values, got {count} rows")
 
@@ -110,10 +133,10 @@ def _lines(file: TextIO) -> Iterator[str]:
         yield line
 
 
-def _place(path: str | Path, header: list[str], column: str) -> int:
+def _index(path: str | Path, header: list[str], column: str) -> int:
     if header.count(column) != 1:
         raise ValueError(
-            f"{path} must have one column {excerpt(column)}, got {header.count(column)} among {excerpt(header, 400)}"
+            f"{path} must have exactly one column {excerpt(column)}, got {header.count(column)} in {excerpt(header, 400)}"
         )
     return header.index(column)
 
@@ -124,30 +147,32 @@ def flag_columns(header: list[str]) -> list[str]:
 
 
 def _flag_column(path: str | Path, header: list[str]) -> str:
-    known = flag_columns(header)
-    if len(known) != 1:
-        got = f"{excerpt(known)} among {excerpt(header, 400)}"
-        raise ValueError(f"{path} must have one column of {list(FLAG_COLUMNS)}, or one be named; got {got}")
-    return known[0]
+    columns = flag_columns(header)
+    if len(columns) != 1:
+        actual = f"{excerpt(columns)} in {excerpt(header, 400)}"
+        raise ValueError(f"{path} must have exactly one column of {list(FLAG_COLUMNS)}, got {actual}; specify the column")
+    return columns[0]
 
 
 def _meaning(column: str, means: str | None) -> str:
-    """What a true cell of a column means."""
+    """Return the meaning of a true cell: "finite" or "overflow"."""
     if means not in (None, "finite", "overflow"):
         raise ValueError(f"means must be 'finite' or 'overflow', got {excerpt(means)}")
     named = FLAG_COLUMNS.get(column.lower(), means)
     if named is None:
-        raise ValueError(f"what does a true cell of {excerpt(column)} mean? give means='finite' or means='overflow'")
+        raise ValueError(
+            f"the meaning of a true cell of {excerpt(column)} is unknown; specify means='finite' or means='overflow'"
+        )
     if means not in (None, named):
         raise ValueError(f"a true cell of {excerpt(column)} means {named!r}, got means={excerpt(means)}")
     return named
 
 
 def _flag(path: str | Path, line: int, column: str, cell: str, *, empty: bool = False) -> bool | None:
-    word = cell.strip().lower()
-    if word in MEANING:
-        return MEANING[word]
-    if empty and not word:
+    text = cell.strip().lower()
+    if text in MEANING:
+        return MEANING[text]
+    if empty and not text:
         return None
     raise ValueError(f"{path}, line {line}: {excerpt(column)} must be one of {', '.join(MEANING)}, got {excerpt(cell)}")
 
