@@ -178,7 +178,7 @@ def overlapping():
 @pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-in-place")
 @pytest.mark.parametrize("factor", [4.0, 3.0])
 def test_shared_memory_is_divided_once(factor):
-    """As in the definition, everything is read before anything is written."""
+    """All values are read before any is written, as in the definition."""
     for case, (name, module) in product(overlapping(), (("unscale_and_check", overflow), ("unscale_check_and_norm", norms))):
         actual, expected = overlapping()[case], overlapping()[case]
         results = []

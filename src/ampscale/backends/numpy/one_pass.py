@@ -1,9 +1,9 @@
 """
-Fused NumPy pass: scales, checks and squares the values block by block while they are in cache, so that each is read from memory
-once.
+Fused NumPy pass: scales, checks and squares the values block by block while they are in cache.
 
-Memory bandwidth is the limit: an operation on a block in cache takes a quarter of the time that reading the block takes. Large
-arrays are therefore cut into blocks, and small ones are gathered. The cuts depend only on the shapes, so sums are reproducible.
+Each value is read from memory once, because memory bandwidth is the limit: an operation on a block in cache takes a quarter of
+the time that reading the block takes. Large arrays are therefore cut into blocks, and small ones are gathered. The cuts depend
+only on the shapes, so sums are reproducible.
 """
 
 from collections import deque

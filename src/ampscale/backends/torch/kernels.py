@@ -1,6 +1,5 @@
 """
-Multi-tensor torch kernels that replace the core's definitions: checks of the arrays that they support, and calls that give the
-same bits.
+Multi-tensor torch kernels that replace the core's definitions with the same bits, and checks that they support the arrays.
 
 Spec: BACKENDS-bit-identical, SCALING-reciprocal, OVERFLOW-both-sides, OVERFLOW-no-host-sync, NORMS-accumulation-dtype.
 """
