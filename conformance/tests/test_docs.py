@@ -1,5 +1,6 @@
 """The page for strangers: what it shows is a whole adapter, and what comes of it is what it prints."""
 
+import doctest
 import importlib
 import re
 import resource
@@ -146,3 +147,11 @@ def test_links_lead_somewhere():
     """Relative to the page."""
     for target in re.findall(r"\]\(([^)#]+)\)", PAGE):
         assert (PAGE_FILE.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("module", ["model.adapter", "model.bits", "model.verdicts", "run.check"])
+def test_examples_in_docstrings_print_what_they_show(module):
+    """The examples of the public functions and classes."""
+    results = doctest.testmod(importlib.import_module(f"ampscale_conformance.{module}"))
+    assert results.attempted > 0
+    assert results.failed == 0

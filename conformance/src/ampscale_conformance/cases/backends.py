@@ -16,10 +16,7 @@ SCALED = [array("float32", [1024.0, -512.0]), array("float32", [3072.0])]
 OVERFLOWED = [array("float32", [1024.0, math.inf]), array("float32", [3072.0])]
 LONG = "++-+++--------++++-+-++++"
 LOWEST = 64.0  # a min_scale that eight overflows reach
-ODD = {
-    "half": array("float16", [3.0, -0.0, 2.0**-24, math.inf]),
-    "single": array("float32", [1.1, 2.0**-100, 3e38, math.nan]),
-}
+ODD = {"half": array("float16", [3.0, -0.0, 2.0**-24, math.inf]), "single": array("float32", [1.1, 2.0**-100, 3e38, math.nan])}
 FLAGS = ([array("float32", [3e38, 3e38])], [array("float16", [1.0, math.inf])], [array("float32", [math.nan])])
 
 

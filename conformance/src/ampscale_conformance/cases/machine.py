@@ -30,10 +30,7 @@ STARTS = (
         init_scale=2.0**8,
     ),
     trace(
-        "MACHINE-state/starts-above-the-largest-float16",
-        "",
-        "16-bit scale: 2**17 becomes infinity or 65504",
-        init_scale=2.0**17,
+        "MACHINE-state/starts-above-the-largest-float16", "", "16-bit scale: 2**17 becomes infinity or 65504", init_scale=2.0**17
     ),
     trace(
         "MACHINE-state/starts-at-a-scale-of-twenty-bits",
@@ -168,12 +165,7 @@ BACKOFFS = (
         "stale count: only an overflow that backs off resets the count of finite steps",
         hysteresis=3,
     ),
-    trace(
-        "MACHINE-min-scale/stays-at-its-floor",
-        "----",
-        "ignored constant: the scale falls below min_scale",
-        min_scale=2.0**8,
-    ),
+    trace("MACHINE-min-scale/stays-at-its-floor", "----", "ignored constant: the scale falls below min_scale", min_scale=2.0**8),
     trace(
         "MACHINE-min-scale/a-backoff-under-the-floor-lands-on-it",
         "--",

@@ -7,10 +7,7 @@ from ..model.case import case
 from ..model.subject import Subject
 from .machine_lockstep import LockstepRun, Only, supported_rule, trace
 
-WARMUP_FACTOR: Only = (
-    lambda rule: rule.warmup_growth_factor not in (None, rule.growth_factor),
-    "it has no warmup growth factor",
-)
+WARMUP_FACTOR: Only = (lambda rule: rule.warmup_growth_factor not in (None, rule.growth_factor), "it has no warmup growth factor")
 
 
 @case("MACHINE-min-scale", 0, "missing bound: the scale falls below the published scaler's own min_scale")

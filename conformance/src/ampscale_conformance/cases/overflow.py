@@ -81,10 +81,7 @@ CASES = (
             "bfloat16",
         ),
         overflow(
-            "finds-nan-in-bfloat16",
-            "incomplete check: only the bits of infinity are detected",
-            [bfloat16(NAN, NAN)],
-            "bfloat16",
+            "finds-nan-in-bfloat16", "incomplete check: only the bits of infinity are detected", [bfloat16(NAN, NAN)], "bfloat16"
         ),
         overflow(
             "finds-overflows-in-first-elements", "off-by-one: the check starts at the second element", _each("float32", 0, 2)

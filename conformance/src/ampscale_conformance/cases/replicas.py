@@ -43,8 +43,6 @@ CASES = (
         "local flag: each replica uses only its own flag, so the scales diverge",
     ),
     replicas(
-        "REPLICAS-single/a-rank-alone-decides-for-itself",
-        "+ - + +",
-        "missing group: a single replica fails, or its flag is lost",
+        "REPLICAS-single/a-rank-alone-decides-for-itself", "+ - + +", "missing group: a single replica fails, or its flag is lost"
     ),
 )

@@ -20,12 +20,8 @@ def scale_leaves_its_input_alone(subject: Subject) -> None:
 CASES = (
     *under(
         "SCALING-scale",
-        after_change(
-            "scale-follows-a-growth", "stale scale: losses are multiplied by the scale before the growth", "scale", finite=True
-        ),
-        after_change(
-            "scale-follows-a-backoff", "stale scale: losses are multiplied by the scale before the backoff", "scale", finite=False
-        ),
+        after_change("scale-follows-a-growth", "stale scale: losses use the scale before the growth", "scale", finite=True),
+        after_change("scale-follows-a-backoff", "stale scale: losses use the scale before the backoff", "scale", finite=False),
         repeated("scales-every-loss", "once per step: the second loss is not scaled", "scale"),
         second_scaler("scale-is-its-own", "shared scale: losses are multiplied by another scaler's scale", "scale"),
     ),
@@ -40,9 +36,7 @@ CASES = (
             [float32(1 + 2.0**-23, -(2 - 2.0**-22))],
         ),
         scaled(
-            "scales-float64-in-float64",
-            "single precision: a float64 loss is rounded to float32",
-            [float64(1 + 2.0**-40, 2.0)],
+            "scales-float64-in-float64", "single precision: a float64 loss is rounded to float32", [float64(1 + 2.0**-40, 2.0)]
         ),
         scaled(
             "scale-rounds-float16-to-nearest-even",
@@ -71,11 +65,7 @@ CASES = (
         [float16(0.0, 2.0**-5)],
         scale=2.0**17,
     ),
-    nonfinite(
-        "SCALING-nonfinite/scale-keeps-what-is-not-finite",
-        "hidden overflow: a non-finite loss becomes finite",
-        "scale",
-    ),
+    nonfinite("SCALING-nonfinite/scale-keeps-what-is-not-finite", "hidden overflow: a non-finite loss becomes finite", "scale"),
     scaled(
         "SCALING-dtype-kept/scale-keeps-the-shape-of-a-loss",
         "wrong array: a loss gains or loses a dimension, or becomes float64",
@@ -96,16 +86,10 @@ CASES = (
     *under(
         "SCALING-unscale-divides",
         after_change(
-            "unscale-follows-a-growth",
-            "stale scale: gradients are divided by the scale before the growth",
-            "unscale",
-            finite=True,
+            "unscale-follows-a-growth", "stale scale: gradients use the scale before the growth", "unscale", finite=True
         ),
         after_change(
-            "unscale-follows-a-backoff",
-            "stale scale: gradients are divided by the scale before the backoff",
-            "unscale",
-            finite=False,
+            "unscale-follows-a-backoff", "stale scale: gradients use the scale before the backoff", "unscale", finite=False
         ),
         after_change(
             "unscale-does-not-look-ahead",
@@ -204,9 +188,7 @@ CASES = (
         scale=2.0**25,
     ),
     nonfinite(
-        "SCALING-nonfinite/unscale-keeps-what-is-not-finite",
-        "hidden overflow: a non-finite gradient becomes finite",
-        "unscale",
+        "SCALING-nonfinite/unscale-keeps-what-is-not-finite", "hidden overflow: a non-finite gradient becomes finite", "unscale"
     ),
     unscaled(
         "SCALING-dtype-kept/unscales-shapes-of-one-element",

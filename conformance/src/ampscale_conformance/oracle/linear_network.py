@@ -18,8 +18,10 @@ def loss_of(parameters: Sequence[Bits], data: Sequence[Bits | None]) -> float:
     for parameter, leaf in zip(parameters, data, strict=True):
         if leaf is None:
             continue
-        products = [_times(value, entry) for value, entry in zip(numbers(parameter), numbers(leaf), strict=True)]
-        loss = total([loss, _sum(products)], "float32")
+        partial_sum: Number = 0.0
+        for value, entry in zip(numbers(parameter), numbers(leaf), strict=True):
+            partial_sum = total([partial_sum, _times(value, entry)], "float32")
+        loss = total([loss, partial_sum], "float32")
     return float(loss)
 
 
@@ -83,10 +85,3 @@ class Descent:
 
 def _times(value: Number, entry: Number) -> Number:
     return product(rounded(value, "float32"), rounded(entry, "float32"), "float32")
-
-
-def _sum(products: Sequence[Number]) -> Number:
-    loss: Number = 0.0
-    for term in products:
-        loss = total([loss, term], "float32")
-    return loss

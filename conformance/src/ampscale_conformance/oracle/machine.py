@@ -86,7 +86,7 @@ class Machine:
 
     def step(self, finite: bool) -> Point:
         """Take a step and return the new `point`; if it is stopped, `point` is unchanged."""
-        grows, due = finite and self._window_is_full(), not finite and self._backoff_is_due()
+        grows, due = finite and self.good_steps + 1 >= self.rule.growth_interval, not finite and self._backoff_is_due()
         # With block_at_bounds, a change at or beyond a bound is blocked; otherwise its result is clamped.
         can_grow = not (self.rule.block_at_bounds and self.max_scale is not None and self.scale >= self.max_scale)
         can_back_off = not (self.rule.block_at_bounds and self.min_scale is not None and self.scale <= self.min_scale)
@@ -100,9 +100,6 @@ class Machine:
         clauses = self._after_finite(grows, can_grow, change) if finite else self._after_overflow(due, can_back_off, change)
         self.point = self._next_point(change.scale, clauses)
         return self.point
-
-    def _window_is_full(self) -> bool:
-        return bool(self.good_steps + 1 >= self.rule.growth_interval)
 
     def _backoff_is_due(self) -> bool:
         if self.rule.overflow_tolerance is None:

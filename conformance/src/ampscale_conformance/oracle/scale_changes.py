@@ -22,7 +22,8 @@ def multiplied(scale: float, factor: float, dtype: str, float64: bool) -> ScaleC
         return ScaleChange(scale, ())
     narrow = rounded(Fraction(scale) * Fraction(rounded(factor, dtype)), dtype)
     if not float64:
-        return ScaleChange(narrow, _inexact(narrow, Fraction(scale) * Fraction(factor)))
+        exact = math.isinf(narrow) or narrow == Fraction(scale) * Fraction(factor)
+        return ScaleChange(narrow, () if exact else ("MACHINE-arithmetic",))
     product = rounded(rounded(Fraction(scale) * Fraction(factor), "float64"), dtype)
     return ScaleChange(product, () if product == narrow else ("MACHINE-float64-factor",))
 
@@ -67,7 +68,3 @@ def _decimals(value: Fraction, digits: int) -> list[Fraction]:
     step = Fraction(10) ** (len(str(math.floor(value))) - digits)
     below = value // step * step
     return sorted([below, below + step], key=lambda decimal: abs(decimal - value))
-
-
-def _inexact(scale: float, exact: Fraction) -> tuple[str, ...]:
-    return () if math.isinf(scale) or scale == exact else ("MACHINE-arithmetic",)

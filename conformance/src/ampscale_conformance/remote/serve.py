@@ -74,7 +74,9 @@ class Server:
             reject("a request with id, call, arguments and optionally adapter", request)
         call, arguments = request.get("call"), request["arguments"]
         if call == "hello":
-            return self._hello(arguments)
+            if arguments.get("protocol") != PROTOCOL:
+                raise Unsupported(f"this server supports protocol {PROTOCOL}, got {excerpt(arguments.get('protocol'))}")
+            return hello_to_json(self.adapter.info)
         if call in ("reset", "bye"):
             self.ended = call == "bye"
             self._objects.clear()
@@ -84,11 +86,6 @@ class Server:
             raise NotImplementedError(f"there is no call {excerpt(call)}")
         adapter = self._decode("adapter", request["adapter"]) if "adapter" in request else self.adapter
         return self._call(adapter, str(call), arguments)
-
-    def _hello(self, arguments: dict[str, Any]) -> Any:
-        if arguments.get("protocol") != PROTOCOL:
-            raise Unsupported(f"this server supports protocol {PROTOCOL}, got {excerpt(arguments.get('protocol'))}")
-        return hello_to_json(self.adapter.info)
 
     def _call(self, adapter: Any, call: str, arguments: dict[str, Any]) -> Any:
         takes, gives, _ = METHODS[call]

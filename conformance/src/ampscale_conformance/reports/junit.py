@@ -57,15 +57,9 @@ def _testcase(result: Result) -> ElementTree.Element:
     if element := _ELEMENTS.get(result.verdict):
         head = _escaped(result.message.partition("\n")[0])
         reason = ElementTree.SubElement(testcase, element, message=head, type=str(result.verdict))
-        reason.text = _escaped(_details(result))
+        details = [result.message, f"Clause: {result.clause}", f"Detects: {result.catches}"]
+        reason.text = _escaped("\n".join([*details, "", result.snippet] if result.snippet else details))
     return testcase
-
-
-def _details(result: Result) -> str:
-    lines = [result.message, f"Clause: {result.clause}", f"Detects: {result.catches}"]
-    if result.snippet:
-        lines += ["", result.snippet]
-    return "\n".join(lines)
 
 
 def _escaped(text: str) -> str:

@@ -31,18 +31,15 @@ def of(report: Report) -> str:
 def _head(report: Report) -> Iterator[str]:
     info, counts = report.info, report.counts
     yield f"# Conformance of {_plain(f'{info.name} {info.version}'.strip())}"
-    total = len(report.results) - counts.get("unsupported", 0)
+    unsupported = counts.get("unsupported", 0)
+    total = len(report.results) - unsupported
+    not_run = f"{unsupported} more {'is unsupported and was' if unsupported == 1 else 'are unsupported and were'} not run."
     others = ", ".join(f"{number} {verdict}" for verdict, number in counts.items() if verdict not in ("pass", "unsupported"))
-    yield f"**{counts.get('pass', 0)} of {total} cases passed**{f'; {others}' if others else ''}. {_not_run(counts)}"
+    yield f"**{counts.get('pass', 0)} of {total} cases passed**{f'; {others}' if others else ''}. {not_run}"
     preset = info.preset if isinstance(info.preset, str) else "its own rule"
     claims = ", ".join(sorted(info.capabilities)) or "none"
     facts = {"level": str(info.level), "capabilities": claims, "preset": preset, "arrays": info.arrays, **report.environment}
     yield "\n".join(f"- {_plain(name)}: {_plain(value)}" for name, value in facts.items())
-
-
-def _not_run(counts: dict[str, int]) -> str:
-    number = counts.get("unsupported", 0)
-    return f"{number} more {'is' if number == 1 else 'are'} unsupported and {'was' if number == 1 else 'were'} not run."
 
 
 def _totals(title: str, results: Sequence[Result], group_of: Callable[[Result], str]) -> Iterator[str]:

@@ -23,7 +23,7 @@ def text(report: Report, width: int = 80) -> str:
     """Return the report as text, with lines of at most *width* characters where a word boundary allows it."""
     parts = [[heading(report.info)], list(_chapters(report))]
     parts += [explained(result, width) for result in report.results if result.verdict not in QUIET]
-    parts += [list(_unsupported(report, width)), [closing(report)]]
+    parts += [list(_unsupported(report, width)), [f"{'ok' if report.ok else 'not ok'}: {_counts(report.results)}"]]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
 
@@ -38,11 +38,6 @@ def explained(result: Result, width: int = 80) -> list[str]:
         lines += _filled(f"Detects: {result.catches}", width)
     first, *rest = result.message.split("\n")
     return lines + _filled(f"Result: {first}", width) + rest
-
-
-def closing(report: Report) -> str:
-    """Return the last line: the overall outcome, and the number of results of each verdict."""
-    return f"{'ok' if report.ok else 'not ok'}: {_counts(report.results)}"
 
 
 def _chapters(report: Report) -> Iterator[str]:
