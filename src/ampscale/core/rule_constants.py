@@ -47,15 +47,9 @@ class RuleConstants:
         for name in ("growth_interval", "hysteresis"):
             check_count(getattr(self, name), name)
         check_count(self.initial_good_steps, "initial_good_steps", low=1 - 2**31)
-        for name in (
-            "divide_on_backoff",
-            "skip_infinite_growth",
-            "float64_factor",
-            "block_at_bounds",
-            "raise_at_min_scale",
-            "delayed_update",
-        ):
-            check_bool(getattr(self, name), name)
+        for field in fields(self):
+            if field.type is bool:
+                check_bool(getattr(self, field.name), field.name)
         _check_reset_bad_steps_on(self.reset_bad_steps_on)
         _check_bounds(self)
         _check_requirements(self)
