@@ -12,7 +12,7 @@ Bound = dict[str, Any]
 OURS = {"cupy": "ampscale", "torch": "ampscale", "jax": "ampscale, jitted"}
 OTHERS = {"torch": ("torch foreach", "torch.amp"), "jax": ("jax.numpy, jitted",)}
 REJECTED = ("torch.amp", "float16")  # torch.amp does not unscale such gradients
-STEP = "test_a_whole_step_is_captured"
+STEP = "test_cuda_graphs_capture_train_step"
 
 
 def bounds(rows: list[Row], tests: dict[str, Any]) -> list[Bound]:

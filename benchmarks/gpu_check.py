@@ -115,8 +115,8 @@ def write(report: dict[str, Any]) -> Path:
 
 def versions() -> dict[str, str]:
     """Return the versions of the measured packages, by name."""
-    wanted = re.compile(r"ampscale|numpy|ml.dtypes|array.api.compat|cupy.*|torch|jax(lib)?|nvidia.cuda.(runtime|nvrtc).*")
-    return {name: found.version for found in distributions() if wanted.fullmatch(name := found.metadata["Name"])}
+    names = re.compile(r"ampscale|numpy|ml.dtypes|array.api.compat|cupy.*|torch|jax(lib)?|nvidia.cuda.(runtime|nvrtc).*")
+    return {name: each.version for each in distributions() if names.fullmatch(name := each.metadata["Name"])}
 
 
 def table(rows: list[Row]) -> str:

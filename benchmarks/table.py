@@ -80,7 +80,7 @@ def shown(cell: Cell, unit: str) -> str:
 
 
 def seconds(value: float) -> str:
-    """In the unit that suits it."""
+    """Return a duration in a suitable unit."""
     for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "us")):
         if value * factor >= 0.9995:
             return f"{value * factor:.3g} {unit}"

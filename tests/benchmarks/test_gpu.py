@@ -198,7 +198,7 @@ def measured(library=None, **changed):
     return [{**row, **changed} if row["library"] == library else row for row in rows_of_all] + copies
 
 
-PASSED = {"outcomes": {"test_a_whole_step_is_captured": "passed"}}
+PASSED = {"outcomes": {"test_cuda_graphs_capture_train_step": "passed"}}
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_bound_of_the_captured_step_follows_its_test():
     """If the test fails, the bound is missed; if it is skipped, the bound is not measured."""
     bounds = script("gpu_bounds").bounds
     for outcome, met in (("failed", False), ("error", False), ("skipped", None), (None, None), ("passed", True)):
-        held = {bound["id"]: bound for bound in bounds([], {"outcomes": {"test_a_whole_step_is_captured": outcome}})}
+        held = {bound["id"]: bound for bound in bounds([], {"outcomes": {"test_cuda_graphs_capture_train_step": outcome}})}
         assert held["captured-step"]["met"] is met
     assert {bound["met"] for bound in bounds([], {})} == {None}
 

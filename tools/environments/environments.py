@@ -36,24 +36,24 @@ def python_of(name: str) -> Path:
 
 def make(name: str) -> str:
     """Create an environment from its list of requirements; return an error message, or an empty string."""
-    wanted, stamp = (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8"), ROOT / name / "requirements.made"
-    if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
+    requirements, stamp = (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8"), ROOT / name / "requirements.made"
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == requirements:
         return ""
     _start_folder()
     shutil.rmtree(ROOT / name, ignore_errors=True)
-    said = _run([sys.executable, "-m", "venv", str(ROOT / name)])
-    said = said or _pip(str(python_of(name)), "install", *QUIET, "-r", str(REQUIREMENTS / f"{name}.txt"))
-    if not said:
-        stamp.write_text(wanted, encoding="utf-8")
-    return said
+    error = _run([sys.executable, "-m", "venv", str(ROOT / name)])
+    error = error or _pip(str(python_of(name)), "install", *QUIET, "-r", str(REQUIREMENTS / f"{name}.txt"))
+    if not error:
+        stamp.write_text(requirements, encoding="utf-8")
+    return error
 
 
 def unpack_sources() -> dict[str, str]:
     """Unpack all packages of sources.txt below SOURCES; return error messages by package."""
     lines = (REQUIREMENTS / "sources.txt").read_text(encoding="utf-8").splitlines()
-    wanted = [line.split("==") for line in lines if "==" in line]
-    said = {package: _unpack(package, version) for package, version in wanted}
-    return {package: text for package, text in said.items() if text}
+    packages = [line.split("==") for line in lines if "==" in line]
+    errors = {package: _unpack(package, version) for package, version in packages}
+    return {package: text for package, text in errors.items() if text}
 
 
 def by_hand(package: str) -> str:
@@ -75,9 +75,9 @@ def _unpack(package: str, version: str) -> str:
     shutil.rmtree(folder, ignore_errors=True)
     archives = folder / "archive"
     options = ("--no-deps", "--dest", str(archives), *OTHER_PYTHON.get(package, ()))
-    said = _pip(sys.executable, "download", *QUIET, *options, f"{package}=={version}")
-    if said:
-        return said
+    error = _pip(sys.executable, "download", *QUIET, *options, f"{package}=={version}")
+    if error:
+        return error
     for archive in archives.iterdir():
         _extract_python(archive, folder)
     shutil.rmtree(archives)

@@ -17,13 +17,13 @@ from ampscale.parsing import parse_json
 from . import mutate
 from .parser import Parser, filed
 
-WIRE = Codec("numpy", None)  # type: ignore[arg-type]  # no kind below is told by a number
+CODEC = Codec("numpy", None)  # type: ignore[arg-type]  # no value below is encoded as a handle
 VALUES: dict[str, Any] = {
-    "rule": WIRE.encode("rule", presets.megatron()),
-    "tree": WIRE.encode("tree", {"w": np.ones(2, np.float16), "b": [np.ones(()), None]}),
-    "options": WIRE.encode("options", {"max_norm": 1.5, "out": np.zeros(3, np.float32)}),
-    "array or null": WIRE.encode("array or null", np.ones((1, 2), np.int32)),
-    "number": WIRE.encode("number", 65536.0),
+    "rule": CODEC.encode("rule", presets.megatron()),
+    "tree": CODEC.encode("tree", {"w": np.ones(2, np.float16), "b": [np.ones(()), None]}),
+    "options": CODEC.encode("options", {"max_norm": 1.5, "out": np.zeros(3, np.float32)}),
+    "array or null": CODEC.encode("array or null", np.ones((1, 2), np.int32)),
+    "number": CODEC.encode("number", 65536.0),
     "hello": {"protocol": 1, "implementation": {"name": "x", "level": 1, "capabilities": ["core"], "preset": "torch"}},
 }
 REQUEST = json.dumps({"id": 3, "method": "update", "arguments": [1, VALUES["rule"], True]})
@@ -52,7 +52,7 @@ def _value(random: Random) -> tuple[str, str]:
 
 PARSERS = {
     "suite remote.read_line": Parser(0.03, _line, read_line),
-    "suite remote.Codec.decode": Parser(0.04, _value, lambda drawn: WIRE.decode(drawn[0], parse_json(drawn[1]))),
+    "suite remote.Codec.decode": Parser(0.04, _value, lambda drawn: CODEC.decode(drawn[0], parse_json(drawn[1]))),
     "suite remote.Recording": Parser(
         0.01, lambda random: mutate.text(random, (RECORDING + "\n",)), partial(filed, ".jsonl", Recording)
     ),
