@@ -1,4 +1,4 @@
-"""Traces and logs as text, in which a dot is a finite step, an x an overflow, and a question mark a step that is not known."""
+"""Traces and logs as text: a dot is a finite step, an x is an overflow, and a question mark is an unknown flag."""
 
 import numpy as np
 
@@ -14,11 +14,11 @@ def drawn(trace):
 
 
 def drawn_log(text, *arguments, **options):
-    """Read a log, and return the steps that it tells of."""
+    """Read a log, and return its steps as text."""
     return steps_of(read_log(text, *arguments, **options))
 
 
 def steps_of(log):
-    """Return the steps that a log tells of."""
+    """Return the steps of a log as text."""
     assert log.missing == ""
     return "".join(LETTERS[flag] for flag in log.observed.finite.tolist())

@@ -1,4 +1,4 @@
-"""Where rules part: the first step after which their scales differ, or at which one of them stops."""
+"""Divergence of rules: the first step after which their scales differ, or at which one of them raises an error."""
 
 import dataclasses
 from itertools import combinations
@@ -14,12 +14,12 @@ from ampscale.simulation.traces import from_string
 
 SMALL = LossScaleRule(init_scale=8.0, growth_interval=2)
 TOLERANT = dataclasses.replace(SMALL, hysteresis=2)
-FLOORED = dataclasses.replace(SMALL, init_scale=2.0, min_scale=1.0)
-STOPPING = dataclasses.replace(FLOORED, raise_at_min_scale=True)
+BOUNDED = dataclasses.replace(SMALL, init_scale=2.0, min_scale=1.0)
+RAISING = dataclasses.replace(BOUNDED, raise_at_min_scale=True)
 
 
-def test_a_comparison_has_all_trajectories_and_all_pairs():
-    """In the order in which the rules are given."""
+def test_comparison_has_all_trajectories_and_pairs():
+    """They are in the order of the rules."""
     rules = {"b": SMALL, "a": TOLERANT, "c": SMALL}
     found = compare(rules, from_string("..x."))
     assert list(found.trajectories) == ["b", "a", "c"]
@@ -28,8 +28,8 @@ def test_a_comparison_has_all_trajectories_and_all_pairs():
         assert found.trajectories[name].scales.tolist() == simulate(rule, from_string("..x.")).scales.tolist()
 
 
-def test_every_rule_is_checked():
-    """One rule has no pair; no rule at all, and what is no rule or no trace, are refused."""
+def test_invalid_rules_raise_an_error():
+    """A single rule has no pair."""
     assert compare({"only": SMALL}, from_string("..")).divergences == {}
     with pytest.raises(ValueError, match="rules must name at least one rule, got none"):
         compare({}, from_string(".."))
@@ -40,20 +40,20 @@ def test_every_rule_is_checked():
 
 
 def plainly(one, other):
-    """The definition of a divergence, step by step."""
+    """Return the divergence, computed step by step from its definition."""
     for step in range(-1, max(one.scales.size, other.scales.size) - 1):
-        after = [float(each.scales[step + 1]) if step + 1 < each.scales.size else "stopped" for each in (one, other)]
+        after = [float(each.scales[step + 1]) if step + 1 < each.scales.size else "raised" for each in (one, other)]
         if after[0] != after[1]:
             return step
     return None
 
 
 @given(
-    st.lists(st.sampled_from([SMALL, TOLERANT, FLOORED, STOPPING, dataclasses.replace(SMALL, growth_factor=1.1)]), max_size=4),
+    st.lists(st.sampled_from([SMALL, TOLERANT, BOUNDED, RAISING, dataclasses.replace(SMALL, growth_factor=1.1)]), max_size=4),
     st.text(".x", max_size=16),
 )
-def test_divergences_are_those_of_the_definition(rules, steps):
-    """And they make a tree: of three rules, the two pairs that part first part at the same step."""
+def test_divergences_equal_the_definition(rules, steps):
+    """Of three rules, the two pairs that diverge first do so at the same step."""
     trajectories = [simulate(rule, from_string(steps)) for rule in rules]
     for one, other in combinations(trajectories, 2):
         assert divergence(one, other) == plainly(one, other)

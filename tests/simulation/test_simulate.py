@@ -1,4 +1,4 @@
-"""The two engines against the definition: a loop, a sweep and `LossScaleRule.update` give the same, bit for bit."""
+"""`simulate` and `sweep` equal `LossScaleRule.update` bit for bit."""
 
 import dataclasses
 import re
@@ -21,7 +21,7 @@ SMALLEST = {"float32": 2.0**-149, "float64": 2.0**-1074}
 
 
 def defined(rule, limits):
-    """The states of `rule.update` along many traces: scales, counts and where it stops; *limits* has one row a trace."""
+    """Return scales, counts and steps of errors along many traces, by `rule.update`. A row of *limits* is a trace."""
     first = rule.init()
     state = type(first)(*(array if array is None else np.full(len(limits), array) for array in first))
     running = np.ones(len(limits), bool)
@@ -38,12 +38,12 @@ def defined(rule, limits):
 
 
 def joined(trajectories, name):
-    """One array of all trajectories, end to end."""
+    """Return one array of all trajectories, concatenated."""
     return np.concatenate([getattr(trajectory, name) for trajectory in trajectories])
 
 
 def assert_same(rule, limits):
-    """Both engines do what the definition does, along each row of *limits*."""
+    """Compare `simulate` and `sweep` with `rule.update` along each row of *limits*."""
     scales, good, bad, stopped = defined(rule, limits)
     traces = [Trace(row) for row in limits]
     assert alike(sweep([rule] * len(limits), traces), scales)
@@ -58,17 +58,17 @@ def assert_same(rule, limits):
 
 
 def padded(scales, size):
-    """A trajectory's scales as a row of `sweep`."""
+    """Return the scales of a trajectory as a row of `sweep`."""
     return np.concatenate([scales, np.full(size - scales.size, np.nan)])
 
 
 def bounds(rule):
-    """The least and the largest scale that a rule can be started with."""
+    """Return the smallest and the largest initial scale of a rule."""
     return rule.min_scale or SMALLEST[rule.dtype], rule.max_scale or LARGEST[rule.dtype]
 
 
 def shrunk(rule):
-    """A rule in the small, with windows that ten steps show: as it is, with odd factors, and near either end."""
+    """Yield variants of a rule with windows shorter than ten steps: small scales, odd factors, and scales near the bounds."""
     low, high = bounds(rule)
     small = dataclasses.replace(rule, init_scale=min(max(64.0, low), high), growth_interval=min(rule.growth_interval, 3))
     odd = dataclasses.replace(small, init_scale=min(max(10.0, low), high), growth_factor=1.1, backoff_factor=0.7)
@@ -79,15 +79,15 @@ def shrunk(rule):
 
 
 @pytest.mark.parametrize("name", presets.PRESETS)
-def test_every_preset_equals_the_definition_over_all_patterns(name):
-    """Over all 1024 patterns of ten steps: scales, counts and stops."""
+def test_every_preset_equals_update_over_all_traces(name):
+    """All 1024 traces of ten steps are run."""
     for rule in shrunk(presets.PRESETS[name].rule()):
         assert_same(rule, PATTERNS)
 
 
 @pytest.mark.parametrize("name", presets.PRESETS)
-def test_every_preset_equals_the_definition_where_scales_overflow(name):
-    """Over two hundred steps, each finite up to a limit of its own; windows are short, so that scales meet their limits."""
+def test_every_preset_equals_update_with_finite_limits(name):
+    """Two hundred steps have random limits, and windows are short."""
     rule = presets.PRESETS[name].rule()
     limits = 2.0 ** np.random.default_rng(0).normal(12, 1.5, (3, 200))
     assert_same(dataclasses.replace(rule, growth_interval=min(rule.growth_interval, 7)), limits)
@@ -105,13 +105,13 @@ def test_every_preset_equals_the_definition_where_scales_overflow(name):
     ],
     ids=["overflow_tolerance", "stop", "floor", "block_at_bounds", "clamp"],
 )
-def test_constants_that_float32_has_not_are_rounded_first(constants, dtype):
-    """Scales meet them exactly after some steps: where they were not rounded, the comparison would come out the other way."""
+def test_constants_are_rounded_to_the_dtype_first(constants, dtype):
+    """Scales reach the rounded constants exactly, so that unrounded ones would give other results."""
     assert_same(dataclasses.replace(LossScaleRule(growth_interval=3, dtype=dtype), **constants), PATTERNS)
 
 
 @pytest.mark.parametrize("divisor", [3, 49, 98, 103])
-def test_a_scaler_divides_by_the_whole_number_that_it_was_given(divisor):
+def test_scale_is_divided_by_the_integer_divisor(divisor):
     """In float64, 1/(1/49) is not 49."""
     rule = LossScaleRule(1000.0, backoff_factor=1 / divisor, divide_on_backoff=True, growth_interval=2, dtype="float64")
     assert_same(rule, PATTERNS)
@@ -119,20 +119,20 @@ def test_a_scaler_divides_by_the_whole_number_that_it_was_given(divisor):
 
 
 def traces(steps):
-    """Limits of as many steps: overflows at any scale, at none, and at scales of all sizes."""
+    """Return a strategy for traces of *steps* steps, with infinite and finite limits."""
     limit = st.sampled_from([np.inf, np.inf, -np.inf]) | st.floats(2.0**-20, 2.0**30) | st.floats(0, np.inf)
     return st.lists(limit, min_size=steps, max_size=steps).map(lambda limits: Trace(np.array(limits, "f8")))
 
 
 @given(rules(), st.lists(traces(20), min_size=1, max_size=4))
-def test_any_rule_equals_the_definition(rule, drawn):
-    """Over all axes, in both dtypes, from subnormal scales to infinite ones."""
+def test_any_rule_equals_update(rule, drawn):
+    """Rules have random constants in both dtypes, and scales range from subnormal numbers to infinity."""
     assert_same(rule, np.stack([trace.limits for trace in drawn]))
 
 
 @given(st.lists(st.tuples(rules(), traces(20)), min_size=1, max_size=6))
-def test_a_sweep_is_a_simulation_of_each_rule(drawn):
-    """Rules of different axes and dtypes side by side, along one trace or each along its own, do what each does by itself."""
+def test_sweep_equals_the_simulation_of_each_rule(drawn):
+    """Rules of different constants and dtypes run along one trace, or each along its own."""
     swept, own = zip(*drawn, strict=True)
     for trace, each in ((own[0], own[:1] * len(own)), (list(own), own)):
         found = sweep(swept, trace)
@@ -146,8 +146,8 @@ SMALL = LossScaleRule(init_scale=8.0, growth_interval=2)
 NONE = from_string("")
 
 
-def test_a_trajectory_has_a_state_before_each_step_and_after_the_last():
-    """Scales are float64 whatever the rule's dtype; the counts are int32."""
+def test_trajectory_has_the_state_before_each_step_and_after_the_last():
+    """Scales are float64 for any dtype of the rule; counts are int32."""
     found = simulate(SMALL, from_string("..x."))
     assert alike(found.scales, np.array([8, 8, 16, 8, 8], "f8"))
     assert alike(found.good_steps, np.array([0, 1, 0, 0, 1], "i4"))
@@ -157,16 +157,16 @@ def test_a_trajectory_has_a_state_before_each_step_and_after_the_last():
     assert (found.overflows, found.growths, found.backoffs) == (1, 1, 1)
 
 
-def test_a_trace_without_steps_leaves_the_first_state():
-    """One entry, and no flag."""
+def test_empty_trace_returns_the_initial_state():
+    """There are one scale and no flag."""
     found = simulate(LossScaleRule(initial_good_steps=-1), from_string(""))
     assert (found.scales.tolist(), found.good_steps.tolist(), found.bad_steps.tolist()) == ([65536.0], [-1], [0])
     assert found.finite.shape == (0,)
     assert sweep([SMALL, SMALL], from_string("")).tolist() == [[8.0], [8.0]]
 
 
-def test_a_step_is_finite_up_to_its_limit():
-    """The limit itself is finite, the next number is not."""
+def test_step_is_finite_up_to_its_limit():
+    """A scale equal to the limit is finite, the next larger one is not."""
     limits = np.array([8.0, np.nextafter(8.0, 0)])
     assert simulate(SMALL, Trace(limits)).finite.tolist() == [True, False]
 
@@ -184,8 +184,8 @@ def test_a_step_is_finite_up_to_its_limit():
         (lambda: sweep([], NONE), ValueError, "rules must contain at least one rule, got none"),
     ],
 )
-def test_what_is_no_rule_and_no_trace_is_refused(call, error, message):
-    """The message says what was wanted and what came."""
+def test_invalid_rule_or_trace_raises_an_error(call, error, message):
+    """The message contains the expected and the actual type."""
     with pytest.raises(error, match=re.escape(message)):
         call()
 

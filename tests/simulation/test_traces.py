@@ -1,4 +1,4 @@
-"""Traces from flags, from text and from a model; and what a record of a scaler may hold."""
+"""Overflow traces from flags, text and a model; validation of observations."""
 
 import math
 import re
@@ -17,12 +17,12 @@ FLAGS = np.ones(1, np.int8)
 
 
 def close_to(share, steps):
-    """What a share of so many independent steps lies within, but for one time in ten thousand million."""
+    """Return the range of the observed share of so many independent steps, with a failure probability of 1e-10."""
     return pytest.approx(share, abs=6.5 * math.sqrt(share * (1 - share) / steps))
 
 
-def test_a_recorded_step_is_finite_at_any_scale_or_at_none():
-    """A finite step has the limit inf, an overflow -inf, in float64; flags come in any iterable, also an empty one."""
+def test_recorded_steps_have_infinite_limits():
+    """A finite step has the limit inf, an overflow -inf. Flags can be any iterable, also an empty one."""
     for kind in (list, tuple, iter, np.array):
         trace = from_flags(kind([True, False, np.True_]))
         assert alike(trace.limits, np.array([math.inf, -math.inf, math.inf]))
@@ -51,19 +51,19 @@ def test_a_recorded_step_is_finite_at_any_scale_or_at_none():
         (lambda: Observed(np.ones(2), 2 * FLAGS), ValueError, "finite must contain -1, 0 and 1 only, got [2]"),
     ],
 )
-def test_other_flags_and_arrays_are_refused(call, error, message):
-    """Nothing is converted: a number could mean either flag."""
+def test_invalid_flags_and_arrays_raise_an_error(call, error, message):
+    """Numbers are not converted to flags."""
     with pytest.raises(error, match=re.escape(message)):
         call()
 
 
 @given(st.text(".xX \n\t\r", max_size=40))
-def test_a_text_draws_a_trace(text):
-    """Dots are finite, both kinds of x overflow, and whitespace means nothing."""
+def test_text_is_parsed(text):
+    """Upper and lower case x are overflows, and whitespace is ignored."""
     assert drawn(from_string(text)) == "".join(text.split()).lower()
 
 
-def test_another_character_is_named_with_its_place():
+def test_invalid_character_is_reported_with_its_position():
     """Line and column are counted from 1."""
     for text, where in [
         ("..o", "'o' in line 1, column 3"),
@@ -75,8 +75,8 @@ def test_another_character_is_named_with_its_place():
             from_string(text)
 
 
-def test_a_record_gives_a_trace_where_every_flag_is_known():
-    """Else the message counts the unknown steps, names the first, and says what to do."""
+def test_observed_converts_to_a_trace_if_all_flags_are_known():
+    """The message counts the unknown flags and names the first step."""
     assert drawn(Observed(np.ones(5), np.array([1, 0, 0, 1], np.int8)).trace()) == ".xx."
     unknown = "an overflow trace requires the flag of every step, got 2 unknown flags of 4, the first at step 1"
     with pytest.raises(ValueError, match=unknown):
@@ -98,8 +98,8 @@ def test_a_model_is_log_normal():
     assert ((powers[1:] > 0) == (powers[:-1] > 0)).mean() == close_to(0.5, steps - 1)
 
 
-def test_a_drift_moves_the_median():
-    """By so many powers of two in 1000 steps, without noise exactly, and with noise as the median of windows."""
+def test_drift_changes_the_median():
+    """Without noise the change is exact."""
     still = from_model(3001, above=8.0, drift=-2.0).limits
     assert still[[0, 500, 1000, 3000]].tolist() == [8.0, 4.0, 2.0, 0.125]
     noisy = from_model(3001, above=8.0, noise=1.0, drift=-2.0).limits
@@ -107,15 +107,15 @@ def test_a_drift_moves_the_median():
     assert alike(from_model(4, above=0.1).limits, np.full(4, 0.1))  # without either, to the bit
 
 
-def test_a_seed_gives_the_same_trace_again():
-    """Another seed gives another, and more steps go on where fewer ended."""
+def test_seed_determines_the_trace():
+    """A longer trace with the same seed starts with the shorter one."""
     first = from_model(100, 1.0, noise=1.0, seed=5)
     assert alike(first.limits, from_model(200, 1.0, noise=1.0, seed=5).limits[:100])
     assert not np.isclose(first.limits, from_model(100, 1.0, noise=1.0, seed=6).limits).any()
 
 
-def test_limits_beyond_float64_are_infinite_or_zero():
-    """Without a warning: such steps are finite at any scale, or at no positive one."""
+def test_limits_out_of_range_are_infinite_or_zero():
+    """There is no warning."""
     assert {0.0, math.inf} < set(from_model(1000, 1.0, noise=1000.0).limits)
     assert from_model(2000, 8.0, drift=1000.0).limits[-1] == math.inf
     assert from_model(2000, 8.0, drift=-1000.0).limits[-1] == 0
@@ -135,8 +135,8 @@ def test_limits_beyond_float64_are_infinite_or_zero():
         (TypeError, "seed", [None], "seed must be an int from 0"),
     ],
 )
-def test_a_model_has_sensible_numbers(error, name, wrong, message):
-    """Others are refused, with what was wanted and what came."""
+def test_invalid_model_raises_an_error(error, name, wrong, message):
+    """The message contains the valid range."""
     for value in wrong:
         with pytest.raises(error, match=message):
             from_model(**{"steps": 10, "above": 8.0, name: value})

@@ -1,4 +1,4 @@
-"""What overflows alone tell of a rule, against all numbers of finite steps between them."""
+"""Consistency of a rule with overflows, compared with a search over all numbers of finite steps between them."""
 
 import math
 
@@ -30,13 +30,13 @@ RULES["to infinity"] = LossScaleRule(init_scale=2.0**126, growth_interval=2, ski
 
 
 def overflows_of(rule, finite):
-    """What a log tells of a run: the scale before and after each overflow, and nothing of the steps between."""
+    """Return the overflows of a run, with the scales before and after each."""
     scales = simulate(rule, from_flags(finite)).scales
     return [Overflow(int(step) + 1, *scales[step : step + 2].tolist()) for step in np.flatnonzero(~finite[: scales.size - 1])]
 
 
 def first_impossible(rule, overflows, most=60):
-    """The first overflow that no state comes to, with every number of finite steps up to *most* tried; None if all can be."""
+    """Return the first impossible overflow, by trying up to *most* finite steps before each; None if all are possible."""
     states = [rule.init()]
     for index, overflow in enumerate(overflows):
         before, after = rounded(rule, np.array(overflow[1:]))
@@ -55,7 +55,7 @@ def first_impossible(rule, overflows, most=60):
 
 
 def runs(rule, random, wrong):
-    """Overflows of a run, some scales unknown; one scale is not what it was if it is to be *wrong*."""
+    """Return the overflows of a run, with some unknown scales, and with one changed scale if *wrong*."""
     finite = random.random(60) > 0.12
     overflows = overflows_of(rule, finite)[:5]
     if wrong and overflows:
@@ -69,8 +69,8 @@ def runs(rule, random, wrong):
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_a_rule_explains_overflows_that_some_gaps_lead_to(name):
-    """Every number of finite steps between the overflows decides alike, and the pattern that is told has these overflows."""
+def test_result_equals_a_search_over_all_gaps(name):
+    """The returned trace has the reported overflows."""
     rule, random = RULES[name], np.random.default_rng(list(RULES).index(name))
     outcomes = set()
     for case in range(8):
@@ -86,8 +86,8 @@ def test_a_rule_explains_overflows_that_some_gaps_lead_to(name):
     assert outcomes == {False, True} or name == "to infinity"
 
 
-def test_a_contradiction_says_what_could_have_been():
-    """After an overflow at 64, a rule that halves has 32; from 32 it comes to 64 and 128, and not to 96."""
+def test_contradiction_lists_the_expected_scales():
+    """After an overflow at 64 the scale is 32, and from there it can grow to 64 and 128, but not to 96."""
     rule = LossScaleRule(init_scale=64.0)
     wrong = follow_overflows(rule, [Overflow(1, 64.0, 32.0), Overflow(2, 64.0, 64.0)]).contradiction
     assert (wrong.step, wrong.expected, wrong.seen) == (1, (32.0,), 64.0)
@@ -95,28 +95,28 @@ def test_a_contradiction_says_what_could_have_been():
     assert (wrong.step, wrong.expected, wrong.seen) == (1, (32.0, 64.0), 96.0)
 
 
-def test_the_pattern_has_no_more_finite_steps_than_the_scales_need():
-    """No step before the first overflow, two windows before the second, which stands two growths higher."""
+def test_trace_has_as_few_finite_steps_as_possible():
+    """The second overflow is two growths higher than the first."""
     found = follow_overflows(presets.torch(growth_interval=5), [Overflow(1, 65536.0, 32768.0), Overflow(2, 131072.0, 65536.0)])
     assert "".join(".x"[not finite] for finite in found.finite) == "x..........x"
     assert found.ambiguous is None
 
 
-def test_few_digits_need_a_tolerance():
-    """A scale that was printed with four digits is explained within a relative error of 1e-3."""
+def test_rounded_scales_require_a_tolerance():
+    """The scales have four digits."""
     rule = LossScaleRule(init_scale=1000.0, growth_factor=1.1, backoff_factor=0.7, growth_interval=2)
     overflows = [Overflow(0, 1331.0, 931.7), Overflow(0, 1364.0, 954.9)]  # 1331 and 1364.1 exactly
     assert follow_overflows(rule, overflows).contradiction is not None
     assert follow_overflows(rule, overflows, rtol=1e-3).contradiction is None
 
 
-def test_a_scale_that_creeps_is_undecided():
-    """Chainer's scale passes through thousands of values on the way: too many to follow."""
+def test_rule_with_too_many_scales_is_undecided():
+    """Chainer has thousands of scales between the two overflows."""
     assert follow_overflows(presets.chainer(), [Overflow(1, 2.0, 1.0), Overflow(2, 60000.0, 30000.0)]).contradiction.undecided
 
 
-def test_a_resumed_run_may_have_counted_overflows_before():
-    """Of Megatron's two, the first overflow that is told can be the second; a run that begins there has counted none."""
+def test_resumed_run_can_start_with_a_counted_overflow():
+    """Megatron backs off at the second overflow, which a run that starts with zero counts cannot do at its first."""
     overflows = [Overflow(1, 65536.0, 32768.0), Overflow(2, 65536.0, 65536.0)]
     rule = presets.megatron(init_scale=65536.0)
     found = follow_overflows(rule, overflows, resumed=True)
@@ -124,8 +124,8 @@ def test_a_resumed_run_may_have_counted_overflows_before():
     assert follow_overflows(rule, overflows).contradiction.step == 0
 
 
-def test_a_scaler_that_went_on_had_not_stopped():
-    """Where the scale after an overflow is not known, DeepSpeed may have raised or not: it met two more overflows."""
+def test_rule_with_further_overflows_did_not_raise():
+    """If the scale after an overflow is unknown, DeepSpeed may have raised an error there, except before another overflow."""
     rule = presets.deepspeed(init_scale=1.0)
     found = follow_overflows(rule, [Overflow(line, 1.0, math.nan) for line in range(2)])
     assert found.finite.tolist() == [False, False]  # with the second it raises

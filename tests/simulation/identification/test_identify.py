@@ -1,4 +1,4 @@
-"""Published scalers are recognised by their scales."""
+"""Identification of published scalers by their scales."""
 
 import dataclasses
 import math
@@ -18,12 +18,12 @@ SMALL = {"growth_interval": 6, "hysteresis": 2, "init_scale": 64.0, "overflow_to
 
 
 def known(name, **settings):
-    """Those of *settings* that a preset has."""
+    """Return the *settings* that are parameters of a preset."""
     return {key: value for key, value in settings.items() if key in presets.PRESETS[name].parameters}
 
 
 def unseen(scales):
-    """What was seen where nothing tells of overflows."""
+    """Return an observation of scales without flags."""
     return Observed(np.array(scales, np.float64), np.full(len(scales) - 1, -1, np.int8))
 
 
@@ -31,12 +31,12 @@ SEEN = unseen([64, 32])
 
 
 def seen(steps, scales):
-    """What was seen of steps written as `.` and `x`."""
+    """Return an observation of scales, with flags as text."""
     return Observed(np.array(scales, np.float64), np.array([step == "." for step in steps], np.int8))
 
 
 def run(rule, finite, flags):
-    """What is seen of a run of *rule*, with the overflows or without; of one that stops, the step that does is its last."""
+    """Return an observation of a run of *rule*, with or without flags. A step that raises an error is the last one."""
     trajectory = simulate(rule, from_flags(finite))
     steps, scales = trajectory.finite.size, trajectory.scales
     if trajectory.raised_at is not None:
@@ -44,13 +44,13 @@ def run(rule, finite, flags):
     return Observed(scales, finite[:steps].astype(np.int8) if flags else np.full(steps, -1, np.int8))
 
 
-def explaining(explanations):
-    """The names of the scalers that explain what was seen."""
+def consistent(explanations):
+    """Return the names of the consistent scalers."""
     return [explanation.name for explanation in explanations if explanation.explains]
 
 
-def assert_witnessed(explanation, observed):
-    """The rule, along the pattern that is told, has the scales that were seen, and the pattern the overflows."""
+def assert_reproduced(explanation, observed):
+    """Check that the trace of an explanation reproduces the observed scales and flags."""
     scales = simulate(explanation.rule, from_flags(explanation.finite)).scales
     shown = observed.scales[: scales.size].astype(explanation.rule.dtype)
     assert np.array_equal(np.where(np.isnan(shown), scales, shown), scales)
@@ -60,8 +60,8 @@ def assert_witnessed(explanation, observed):
 
 @pytest.mark.parametrize("flags", [False, True])
 @pytest.mark.parametrize("name", presets.PRESETS)
-def test_every_preset_is_recognised(name, flags):
-    """It is among those that explain a run of its own, with published settings or small ones; each of these has a witness."""
+def test_every_preset_is_consistent_with_its_own_run(name, flags):
+    """The trace of each consistent scaler reproduces the scales."""
     random = np.random.default_rng(list(presets.PRESETS).index(name))
     settings = known(name, **SMALL)
     observed = run(presets.PRESETS[name].rule(**settings), random.random(150) > 0.15, flags)
@@ -73,7 +73,7 @@ def test_every_preset_is_recognised(name, flags):
     for explanation in found:
         assert explanation.rule == presets.PRESETS[explanation.name].rule(**explanation.settings)
         if explanation.explains:
-            assert_witnessed(explanation, observed)
+            assert_reproduced(explanation, observed)
 
 
 GOLDEN_STEPS = "....x.xxxx....x"
@@ -92,11 +92,11 @@ GOLDEN_SETTINGS = {"growth_interval": 3, "hysteresis": 2, "backoff_factor": 0.5}
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_recorded_scalers_are_told_apart_at_the_right_step(name):
-    """Each explains its own record alone, and contradicts another's where the two records part."""
+def test_recorded_scalers_contradict_each_other_at_the_first_difference(name):
+    """Each is consistent with its own scales only."""
     record = [64, *map(float, GOLDEN[name].split())]
     found = {each.name: each for each in identify(seen(GOLDEN_STEPS, record), list(GOLDEN), GOLDEN_SETTINGS)}
-    assert explaining(found.values()) == [name]
+    assert consistent(found.values()) == [name]
     for other in set(GOLDEN) - {name}:
         theirs = [64, *map(float, GOLDEN[other].split())]
         step = next(index for index, (one, two) in enumerate(zip(record, theirs, strict=True)) if one != two) - 1
@@ -120,8 +120,8 @@ def test_recorded_scalers_are_told_apart_at_the_right_step(name):
     ],
 )
 @pytest.mark.parametrize("flags", [False, True])
-def test_a_setting_of_ones_own_is_guessed(name, settings, flags):
-    """Intervals, factors, bounds and patience that no default has are found in the scales; these, and no other settings."""
+def test_changed_settings_are_inferred(name, settings, flags):
+    """No other setting is changed."""
     rule, overflowing = (
         presets.PRESETS[name].rule(**settings),
         0.3 if {"min_scale", "raise_at_min_scale"} & set(settings) else 0.02,
@@ -131,11 +131,11 @@ def test_a_setting_of_ones_own_is_guessed(name, settings, flags):
     assert found.explains
     assert found.settings == {"init_scale": rule.init_scale, **settings}
     assert sorted(found.changed) == sorted(settings)
-    assert_witnessed(found, observed)
+    assert_reproduced(found, observed)
 
 
-def test_published_defaults_come_before_guesses_and_guesses_by_their_number():
-    """What explains comes first, by the number of changed settings; then what does not, by how far it comes."""
+def test_explanations_are_sorted():
+    """Consistent ones are sorted by the number of changed settings, the others by the step of the contradiction."""
     rule = presets.nemo(growth_interval=50, hysteresis=3)
     found = identify(run(rule, np.random.default_rng(0).random(600) > 0.1, flags=True), settings={"growth_interval": 50})
     changed = [len(each.changed) for each in found if each.explains]
@@ -152,8 +152,8 @@ def test_published_defaults_come_before_guesses_and_guesses_by_their_number():
         assert not level or pages.index(one.name) < pages.index(two.name)
 
 
-def test_where_the_first_scale_was_not_seen_the_published_one_is_tried_first():
-    """And else the first that was seen."""
+def test_published_initial_scale_is_tried_first_if_the_first_scale_is_unknown():
+    """Then the first known scale is tried."""
     for first, changed in ((65536.0, ()), (1024.0, ("init_scale",))):
         (found,) = identify(unseen([math.nan, first, first, first / 2]), ["torch"])
         assert (found.explains, found.changed, found.rule.init_scale) == (True, changed, first)
@@ -161,8 +161,8 @@ def test_where_the_first_scale_was_not_seen_the_published_one_is_tried_first():
     assert found.explains
 
 
-def test_a_setting_is_given_to_those_that_have_it():
-    """A candidate without it is tried with what it has."""
+def test_setting_applies_to_candidates_that_have_it():
+    """The others are tried without it."""
     found = identify(unseen([64, 64, 32]), ["keras", "paddle"], {"hysteresis": 2, "init_scale": 64})
     assert {each.name: each.settings for each in found} == {
         "paddle": {"init_scale": 64, "hysteresis": 2},
@@ -170,19 +170,19 @@ def test_a_setting_is_given_to_those_that_have_it():
     }
 
 
-def test_rules_of_ones_own_are_candidates():
-    """Under names of one's own; they too are tried from the first scale, as they are and then with guesses."""
+def test_rules_can_be_candidates():
+    """Their initial scale and other fields can be inferred as well."""
     rules = {"mine": LossScaleRule(growth_interval=2, hysteresis=2), "other": LossScaleRule(growth_interval=3)}
     found = identify(seen("..x..", [64, 64, 128, 128, 128, 256]), rules)
     assert [(each.name, each.changed) for each in found] == [("mine", ()), ("other", ("hysteresis", "growth_interval"))]
     assert found[0].rule == dataclasses.replace(rules["mine"], init_scale=64.0)
 
 
-def test_overflows_alone_are_enough():
-    """The same with a list of overflows, between which any number of steps may lie; an interval is not guessed then."""
+def test_overflows_without_steps_are_identified():
+    """Any number of finite steps can lie between them, so that no interval is inferred."""
     overflows = [Overflow(9, 65536.0, 65536.0), Overflow(20, 65536.0, 32768.0), Overflow(70, 65536.0, 65536.0)]
     found = {each.name: each for each in identify(overflows, ["deepspeed", "deepspeed_consecutive", "torch"])}
-    assert explaining(found.values()) == ["deepspeed", "deepspeed_consecutive"]
+    assert consistent(found.values()) == ["deepspeed", "deepspeed_consecutive"]
     assert found["torch"].contradiction == Contradiction(0, (32768.0,), 65536.0)
     told = simulate(found["deepspeed"].rule, from_flags(found["deepspeed"].finite))
     assert told.scales[:-1][~told.finite].tolist() == [65536, 65536, 65536]
@@ -190,15 +190,15 @@ def test_overflows_alone_are_enough():
 
 
 @pytest.mark.parametrize(("after", "init", "changed"), [((64.0, 32.0), 128, ()), ((16.0, 8.0), 32, ("init_scale",))])
-def test_overflows_of_which_only_the_later_scale_is_known(after, init, changed):
-    """The first scale is the published one, or twice the first that was seen."""
+def test_overflows_with_unknown_old_scales_are_identified(after, init, changed):
+    """The initial scale is the published one, or twice the first known one."""
     (found,) = identify([Overflow(1, math.nan, scale) for scale in after], ["fairseq"])
     assert (found.explains, found.changed, found.rule.init_scale) == (True, changed, init)
 
 
 @pytest.mark.parametrize("name", ["torch", "megatron", "deepspeed", "nemo"])
-def test_a_run_that_was_resumed_has_counts_from_before(name):
-    """Cut off in the midst of a window, a run is explained with counts that let it go on so, and else not as what it is."""
+def test_resumed_run_can_start_with_any_counts(name):
+    """A run that starts within a window is inconsistent with zero counts."""
     rule = presets.PRESETS[name].rule(**known(name, growth_interval=40, hysteresis=2))
     finite = np.random.default_rng(3).random(400) > 0.02
     whole = run(rule, finite, flags=True)
@@ -216,11 +216,11 @@ def test_a_run_that_was_resumed_has_counts_from_before(name):
     assert not identify(rest, [name], known(name, **settings))[0].explains
 
 
-def test_a_resumed_run_may_have_overflowed_before():
+def test_resumed_run_can_start_with_counted_overflows():
     """
-    The first overflow that is told may be the second that is counted.
+    The first reported overflow can be the second counted one.
 
-    Chainer's scale creeps once there was an overflow, which a run that begins cannot have had.
+    Chainer's scale grows slowly after the first overflow, so that a run with slow growths cannot have started with zero counts.
     """
     overflows = [Overflow(1, 65536.0, 32768.0), Overflow(2, 32768.0, 16384.0)]
     creeping = Observed(1000 * np.cumprod(np.full(51, 2 ** (1 / 1000))), np.ones(50, np.int8))
@@ -255,7 +255,7 @@ def test_a_resumed_run_may_have_overflowed_before():
         (lambda: identify(SEEN, rtol=0.5), ValueError, "rtol must be a number from 0 to"),
     ],
 )
-def test_wrong_arguments_are_refused(call, error, message):
-    """With what was wanted and what came."""
+def test_invalid_arguments_raise_an_error(call, error, message):
+    """The message contains the expected and the actual value."""
     with pytest.raises(error, match=message):
         call()

@@ -1,4 +1,4 @@
-"""Files are read as what they are: a text of steps, a CSV file, or a training log."""
+"""Detection of the file type: overflow trace as text, CSV file, or training log."""
 
 import pytest
 from simulation.drawing import drawn
@@ -32,8 +32,8 @@ BOTH = "epoch,finite,loss_scale,step\n0,1,8.0,0\n0,1,4.0,1\n0,1,4.0,2\n"
         ("train.log", METRICS, {}, "x."),
     ],
 )
-def test_a_file_is_read_as_what_it_is(tmp_path, name, text, options, expected):
-    """By its content, its name, or an option."""
+def test_file_type_is_detected(tmp_path, name, text, options, expected):
+    """It depends on the content, the name and the options."""
     (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     assert drawn(from_file(tmp_path / name, **options)) == expected
 
@@ -58,14 +58,14 @@ def test_a_file_is_read_as_what_it_is(tmp_path, name, text, options, expected):
         ("train.log", LOG, {"log_format": "paddle", "means": "finite"}, "column and means require a CSV file, log_format and"),
     ],
 )
-def test_a_file_that_is_nothing_of_these_is_refused(tmp_path, name, text, options, message):
-    """The message says what it was read as, and which option would help."""
+def test_invalid_file_raises_an_error(tmp_path, name, text, options, message):
+    """The message contains the detected file type and a remedy."""
     (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=message):
         from_file(tmp_path / name, **options)
 
 
-def test_a_missing_file_is_the_systems_error(tmp_path):
-    """FileNotFoundError, as from open."""
+def test_missing_file_raises_file_not_found_error(tmp_path):
+    """It is the error of `open`."""
     with pytest.raises(FileNotFoundError):
         from_file(tmp_path / "none.txt")

@@ -1,4 +1,4 @@
-"""CSV files with a row for each step: flags, and scales that were seen."""
+"""CSV files with a row for each step: flags and observed scales."""
 
 import math
 
@@ -15,7 +15,7 @@ from ampscale.simulation import from_csv, observed_from_csv
 
 @pytest.fixture
 def written(tmp_path):
-    """Writes text or bytes into a file, and returns its path."""
+    """Write text or bytes to a file, and return its path."""
 
     def write(content):
         path = tmp_path / "trace.csv"
@@ -25,21 +25,21 @@ def written(tmp_path):
     return write
 
 
-def test_a_known_column_says_what_true_means(written):
-    """A true cell is a finite step under finite, and an overflow under the other names, in any case."""
+def test_name_of_the_column_determines_the_meaning(written):
+    """A true cell is a finite step in a column `finite`, and an overflow in the other known columns."""
     for name in ("finite", "FINITE", "overflow", "found_inf", "Skipped"):
         path = written(f"step,{name}\n1,true\n2,false\n3,False\n")
         assert drawn(from_csv(path)) == drawn(from_csv(path, column=name)) == (".xx" if name.lower() == "finite" else "x..")
 
 
-def test_cells_are_read_in_the_usual_ways(written):
-    """Numbers, and words in any case, with spaces around."""
+def test_flags_can_be_numbers_or_words(written):
+    """Case and spaces are ignored."""
     for yes, no in [("1", "0"), ("1.0", "0.0"), ("TRUE", "FALSE"), ("True", "False"), ("yes", "No")]:
         assert drawn(from_csv(written(f"finite\n{yes}\n {no} \n{yes}\n"))) == ".x."
 
 
-def test_another_column_needs_a_meaning(written):
-    """Its polarity is not guessed; a name that has one cannot be given another."""
+def test_unknown_column_requires_a_meaning(written):
+    """The meaning of a known column cannot be changed."""
     path = written("nan_seen\n1\n0\n")
     with pytest.raises(
         ValueError, match=r"the meaning of a true cell of 'nan_seen' is unknown; specify means='finite' or means='overflow'"
@@ -75,14 +75,14 @@ def test_another_column_needs_a_meaning(written):
     ],
     ids=str,
 )
-def test_a_csv_file_that_is_no_record_is_refused(written, content, options, message):
-    """Each complaint names the file, and the line where there is one."""
+def test_invalid_csv_file_raises_an_error(written, content, options, message):
+    """The message contains the path, and the line if there is one."""
     with pytest.raises(ValueError, match=rf"trace\.csv.*{message}"):
         from_csv(written(content), **options)
 
 
-def test_csv_files_come_from_many_programs(written):
-    """A byte order mark, quotes, carriage returns, spaces and empty lines do not matter."""
+def test_csv_files_of_many_programs_are_read(written):
+    """A byte order mark, quotes, carriage returns, spaces and empty lines are accepted."""
     path = written('\ufeffstep, "finite"\r\n"1","1"\r\n\r\n2, 0\r\n')
     assert drawn(from_csv(path, column="finite")) == ".x"
 
@@ -98,8 +98,8 @@ def test_csv_files_come_from_many_programs(written):
         ("scale,bad,finite\n8,1,1\n4,0,1\n", {}, [8, 4, math.nan], [1, 1]),
     ],
 )
-def test_a_record_may_know_less_than_a_trace(written, text, options, scales, finite):
-    """Empty cells and columns that are not there are scales that were not seen, and flags that are not known."""
+def test_observed_may_have_unknown_scales_and_flags(written, text, options, scales, finite):
+    """Empty cells and missing columns are unknown."""
     seen = observed_from_csv(written(text), **options)
     assert alike(seen.scales, np.array(scales, np.float64))
     assert alike(seen.finite, np.array(finite, np.int8))
@@ -115,15 +115,15 @@ def test_a_record_may_know_less_than_a_trace(written, text, options, scales, fin
         ("scale,overflow,finite\n8,1,0\n", "one column of .*, got .'overflow', 'finite'."),
     ],
 )
-def test_a_record_that_cannot_be_read_is_refused(written, text, message):
-    """Each complaint names the file, and the line where there is one."""
+def test_invalid_table_of_scales_raises_an_error(written, text, message):
+    """The message contains the path, and the line if there is one."""
     with pytest.raises(ValueError, match=rf"trace\.csv.*{message}"):
         observed_from_csv(written(text))
 
 
 @given(st.lists(st.tuples(st.floats(0, 2.0**40) | st.none(), st.sampled_from([True, False, None])), min_size=1, max_size=20))
-def test_a_written_record_is_read_as_it_was(written, rows):
-    """Every scale and every flag comes back; the last row is a step where it has a flag."""
+def test_written_table_is_read_back(written, rows):
+    """The last row is a step if it has a flag."""
     lines = [f"{'' if scale is None else repr(scale)},{'' if bad is None else bad}\n" for scale, bad in rows]
     seen = observed_from_csv(written("scale,overflow\n" + "".join(lines)))
     flags = [-1 if bad is None else int(not bad) for _, bad in rows]
