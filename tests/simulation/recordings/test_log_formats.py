@@ -1,4 +1,4 @@
-"""The words of each project, generation by generation, and what they say."""
+"""Messages of each project and version, and their values."""
 
 import math
 from itertools import product
@@ -19,7 +19,7 @@ INNER_JSON = '[2021-05-26 12:00:00,123][train_inner][INFO] - {"epoch": 1,'
 
 
 def only(text):
-    """The log_format that has words in a text, and its one event."""
+    """Return the only log format with messages in a text, and its only event."""
     [(log_format, [event])] = find_events(text).items()
     return log_format, event
 
@@ -67,8 +67,8 @@ STAMPS = ["", STAMP, " 12%|█▎        | 47/378 [00:21<01:09,  3.52s/it]", "no
 
 
 @pytest.mark.parametrize("log_format", MESSAGES)
-def test_a_message_is_an_overflow_with_its_scales(log_format):
-    """What stands before it on its line does not matter; a scale that it does not give is NaN."""
+def test_message_is_an_overflow_with_its_scales(log_format):
+    """The start of the line does not matter. A missing scale is NaN."""
     for (message, scales), stamp in product(MESSAGES[log_format].items(), STAMPS):
         found, event = only(f"first\n{stamp}{message}\nlast")
         line, *told = event.overflow()
@@ -76,8 +76,8 @@ def test_a_message_is_an_overflow_with_its_scales(log_format):
         assert told == pytest.approx([math.nan if scale is None else scale for scale in scales], rel=0, abs=0, nan_ok=True)
 
 
-def test_fp16_utils_and_the_first_megatron_have_one_message():
-    """Both are recognised; the lines around it tell them apart."""
+def test_fp16_utils_and_the_first_megatron_have_the_same_message():
+    """Both formats are found."""
     found = find_events("OVERFLOW! Skipping step. Attempted loss scale: 4294967296, reducing to 2147483648.0\n")
     assert list(found) == ["apex", "megatron"]
     assert [event.overflow() for (event,) in found.values()] == [(1, 2.0**32, 2.0**31)] * 2
@@ -115,16 +115,16 @@ LINES = {  # of each project: the step that a line numbers, and what else it say
 
 
 @pytest.mark.parametrize("log_format", LINES)
-def test_a_line_numbers_the_steps(log_format):
-    """And says what else its project's lines say."""
+def test_line_numbers_the_steps(log_format):
+    """Other values of the line are groups of the event."""
     for line, number, said in LINES[log_format]:
         found, event = only(f"first\n{line}\n")
         assert (found, event.number) == (log_format, number)
         assert {name: event.groups.get(name) for name in said} == said
 
 
-def test_other_lines_say_nothing():
-    """Also the progress bars of fairseq, which show a number of updates that is over."""
+def test_other_lines_match_nothing():
+    """Progress bars of fairseq, which contain an earlier number of updates, are among them."""
     for line in [
         "",
         "No overflow today. Skipping lunch.",
@@ -161,8 +161,8 @@ def test_other_lines_say_nothing():
         ("num_updates=5, lr=0.1", math.nan),
     ],
 )
-def test_a_scale_in_a_line_is_taken_where_its_digits_give_it(line, scale):
-    """A power of two from its six digits, but no average, and nothing that was rounded to one digit after the point."""
+def test_scale_of_a_line_is_read_if_its_digits_determine_it(line, scale):
+    """A power of two follows from six digits. Averages and numbers rounded to one decimal are unknown."""
     _, event = only(line)
     assert event.scale_after() == scale or (math.isnan(scale) and math.isnan(event.scale_after()))
 
@@ -181,21 +181,21 @@ def test_a_scale_in_a_line_is_taken_where_its_digits_give_it(line, scale):
         ("Gradient overflow, skipping update [rank5]:", None),
     ],
 )
-def test_a_rank_stands_in_the_message_or_before_the_line(line, rank):
-    """As torchrun and mpirun write it; a number of a line is no rank."""
+def test_rank_is_in_the_message_or_before_the_line(line, rank):
+    """The prefixes are those of torchrun and mpirun. A line number is no rank."""
     assert only(f"first\n{line}")[1].rank == rank
 
 
-def test_two_messages_can_stand_in_one_line():
-    """As processes that write at the same time leave them."""
+def test_line_can_have_two_messages():
+    """Processes that write at the same time produce such lines."""
     message = "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to {}"
     [(_, events)] = find_events(message.format(8.0) + message.format(4.0)).items()
     assert [event.overflow().after for event in events] == [8, 4]
     assert events[0].at < events[1].at
 
 
-def test_the_dialect_with_most_reports_comes_first():
-    """Then the one with most lines; reports are overflows, and lines that count them."""
+def test_log_format_with_most_reports_comes_first():
+    """Reports are overflows, and lines that count them. Ties are sorted by the number of lines."""
     message, line = "Found inf or nan, current scale is: 8.0, decrease to: 8.0*0.5\n", "steps: 20 loss: 6.9\n"
     assert list(find_events(message + line * 5)) == ["paddle", "deepspeed"]
     assert list(find_events("global_step: 3\n" + line * 5)) == ["deepspeed", "paddle"]
@@ -204,8 +204,8 @@ def test_the_dialect_with_most_reports_comes_first():
     assert list(find_events(message * 2 + MEGATRON.format(1.0, 0))) == ["paddle", "megatron"]
 
 
-def test_every_dialect_but_lightning_has_words():
-    """Lightning's log is a table."""
+def test_every_log_format_except_lightning_has_messages():
+    """The log of Lightning is a table."""
     assert {log_format for log_format, _, _ in ALL_MESSAGES} == set(LOG_FORMATS) - {"lightning"}
 
 
@@ -218,8 +218,8 @@ def test_every_dialect_but_lightning_has_words():
         (r"loss$", [1], [4]),
     ],
 )
-def test_a_user_names_the_lines_of_steps(pattern, numbers, lines):
-    """By their number, each time, or line by line without one."""
+def test_step_pattern_finds_the_lines_of_steps(pattern, numbers, lines):
+    """With a group, each match is a step; without one, each line."""
     found = find_steps("step 5\n\nstep 6 step 7\nloss", pattern)
     assert [event.number for event in found] == numbers
     assert [event.line for event in found] == lines
@@ -235,7 +235,7 @@ def test_a_user_names_the_lines_of_steps(pattern, numbers, lines):
         (r"step|(?P<step>\d+)", "the group 'step' of step_pattern must match an integer, got None in 'step'"),
     ],
 )
-def test_a_pattern_that_names_no_steps_is_refused(pattern, message):
-    """With what it matched."""
+def test_invalid_step_pattern_raises_an_error(pattern, message):
+    """The message contains the match."""
     with pytest.raises(ValueError, match=message):
         find_steps("step 5,000\n", pattern)

@@ -1,4 +1,4 @@
-"""What follows for each step from lines that number steps: a dot is finite, an x an overflow, a question mark is not known."""
+"""Flags of each step, from lines that number steps: a dot is finite, an x is an overflow, a question mark is unknown."""
 
 import math
 
@@ -35,7 +35,7 @@ def setting(after):
 
 
 def scales(text, **options):
-    """The scales that were seen, by the number of steps before them."""
+    """Return the known scales by the number of steps before them."""
     seen = read_log(text, **options).observed.scales.tolist()
     return {step: scale for step, scale in enumerate(seen) if not math.isnan(scale)}
 
@@ -84,22 +84,22 @@ STEPS_OF = {
 
 
 @pytest.mark.parametrize("fact", STEPS_OF)
-def test_lines_tell_the_steps(fact):
-    """Megatron sets its count to zero at each line; since core 0.16 not at the one after the first step."""
+def test_lines_determine_the_flags(fact):
+    """Megatron resets its count at each line; since core 0.16 not at the line after the first step."""
     for text, expected in STEPS_OF[fact]:
         assert drawn_log(text) == expected, text
 
 
-def test_overflows_that_are_in_place_show_their_scales():
-    """The scale before each and after it; those of a mixed window do not stand at a step, and are reported all the same."""
+def test_scales_of_overflows_with_known_steps_are_known():
+    """Overflows of a window with both kinds of steps are reported without a step."""
     text = deepspeed(0, 0) + overflow(8, 4) + overflow(4, 2) + deepspeed(2, 2) + overflow(16, 8) + deepspeed(5, 3)
     assert scales(text) == {0: 8, 1: 4, 2: 2}
     assert [each.before for each in read_log(text).overflows] == [8, 4, 16]
     assert "the flags of 3 of 5 steps are unknown" in read_log(text).notes
 
 
-def test_a_count_in_the_log_is_believed_before_its_messages():
-    """Where a message is lost, no other is put in its place, and a note says so."""
+def test_count_of_a_line_takes_precedence_over_messages():
+    """A note reports the difference."""
     text = deepspeed(0, 0) + overflow(8, 4) + deepspeed(2, 2) + deepspeed(3, 2)
     assert drawn_log(text) == "xx."
     assert scales(text) == {}
@@ -108,16 +108,16 @@ def test_a_count_in_the_log_is_believed_before_its_messages():
         assert not any("count other" in note for note in read_log(fitting).notes)
 
 
-def test_a_count_that_began_before_the_log_is_not_taken_for_the_log():
-    """The first window of a log that begins late has the overflows of its messages."""
+def test_count_from_before_the_log_is_ignored():
+    """The first window of a log that starts late has the overflows of its messages."""
     text = deepspeed(100, 7) + deepspeed(102, 7) + deepspeed(104, 9)
     assert drawn_log(text) == "....xx"
     assert "the log begins after step 98" in read_log(text).notes
     assert drawn_log(overflow(8, 4) + overflow(4, 2) + text) == "xx..xx"
 
 
-def test_a_line_without_a_count_adds_its_messages_to_the_count():
-    """The pipeline engine of DeepSpeed numbers steps and counts nothing."""
+def test_messages_are_added_to_the_count_at_a_line_without_one():
+    """The pipeline engine of DeepSpeed prints no count."""
     text = deepspeed(0, 0) + overflow(8, 4) + "steps: 1 loss: 6.9\n" + overflow(4, 2) + deepspeed(2, 2) + deepspeed(3, 2)
     assert drawn_log(text) == "xx."
     assert scales(text) == {0: 8, 1: 4, 2: 2}
@@ -134,34 +134,34 @@ def test_a_line_without_a_count_adds_its_messages_to_the_count():
         (overflow(8, 4) + deepspeed(0, 1) + deepspeed(1, 1), None, "x."),
     ],
 )
-def test_a_log_begins_one_distance_before_its_first_number(text, begin, expected):
-    """But not before the first step; a note tells where, if that is not the first step."""
+def test_log_starts_one_distance_before_its_first_number(text, begin, expected):
+    """It does not start before the first step. A note contains the start, unless it is the first step."""
     assert drawn_log(text) == expected
     assert [note for note in read_log(text).notes if "begins" in note] == [f"the log begins after step {begin}"] * bool(begin)
 
 
-def test_an_overflow_before_step_0_is_step_0():
-    """Then the log numbers its steps from 0."""
+def test_overflow_before_step_0_is_the_first_step():
+    """The log then numbers its steps from 0."""
     text = overflow(8, 4) + "step 0\nstep 1\n" + overflow(4, 2) + "step 2\n"
     assert drawn_log(text, step_pattern=r"step (?P<step>\d+)") == "x.x"
     assert "the log counts its steps from 0" in read_log(text, step_pattern=r"step (?P<step>\d+)").notes
 
 
-def test_a_log_that_tells_late_of_its_first_steps_begins_with_them():
-    """More overflows than a line has steps can only be the first steps."""
+def test_log_with_more_overflows_than_one_distance_starts_at_the_first_step():
+    """The first line ends more steps than the others."""
     text = overflow(8, 4) + overflow(4, 2) + overflow(2, 1) + "step 4\nstep 5\nstep 6\n"
     assert drawn_log(text, step_pattern=r"step (?P<step>\d+)") == "????.."
 
 
-def test_a_count_covers_the_distance_of_lines_and_no_more():
-    """Where a line of Megatron is lost, nothing is known of its steps."""
+def test_count_covers_one_distance():
+    """If a line of Megatron is missing, its steps are unknown."""
     text = megatron(2, 0) + megatron(4, 2) + megatron(6, 0) + megatron(10, 2)
     assert drawn_log(text) == "..xx..??xx"
     assert scales(text) == {2: 8, 4: 8, 6: 8, 10: 8}
 
 
-def test_a_line_shows_the_scale_after_its_steps():
-    """Of fairseq's, one that may follow an overflow shows the scale of the last finite step: it counts where there was none."""
+def test_line_contains_the_scale_after_its_steps():
+    """A line of fairseq that can follow an overflow contains the scale of the last finite step."""
     assert scales(fairseq(1, 8) + setting(4) + fairseq(2, 4)) == {1: 8, 2: 4, 3: 4}
     assert scales(fairseq(1, 8, inner=False) + setting(4) + fairseq(1, 8, inner=False) + fairseq(2, 4, inner=False)) == {
         1: 8,
@@ -172,8 +172,8 @@ def test_a_line_shows_the_scale_after_its_steps():
     assert scales(fairseq(2, 8) + setting(4) + fairseq(4, 4)) == {2: 8, 5: 4}
 
 
-def test_an_overflow_can_name_its_place():
-    """The index of Apex and of DeepSpeed's FP16_Optimizer counts the steps before; steps after the last are not known of."""
+def test_overflow_can_contain_its_step():
+    """The index of Apex and of the FP16_Optimizer of DeepSpeed is the number of steps before it."""
     apex = "\nGrad overflow on iteration {}\nUsing dynamic loss scale of {}\n"
     assert drawn_log(apex.format(0, 8) + apex.format(3, 8.0)) == "x..x"
     assert drawn_log(apex.format(2, 8)) == "..x"
@@ -198,8 +198,8 @@ def test_an_overflow_can_name_its_place():
         (deepspeed(0, 0) + "step 1\n" + overflow(8, 4) * 2 + "step 2\n", {"step_pattern": "^step"}, "line 5 ends 1 steps with 2"),
     ],
 )
-def test_a_log_that_contradicts_itself_tells_of_no_step(text, options, message):
-    """It still has its overflows; asking for a trace is an error that says why, and what would help."""
+def test_contradictory_log_has_overflows_only(text, options, message):
+    """A trace raises an error with the reason and the remedy."""
     log = read_log(text, **options)
     assert log.observed is None
     assert len(log.overflows) == text.count("OVERFLOW!")
@@ -207,8 +207,8 @@ def test_a_log_that_contradicts_itself_tells_of_no_step(text, options, message):
         log.trace()
 
 
-def test_overflows_after_the_last_line_are_left_out():
-    """How many finite steps lie before them is not known; a note says so."""
+def test_overflows_after_the_last_line_are_ignored():
+    """The number of finite steps before them is unknown. A note counts them."""
     text = deepspeed(0, 0) + deepspeed(2, 0) + overflow(8, 4) + overflow(4, 2)
     assert drawn_log(text) == ".."
     assert "2 overflows after the last number of steps were ignored, the first in line 3" in read_log(text).notes

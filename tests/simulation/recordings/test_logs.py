@@ -1,4 +1,4 @@
-"""Training logs, as projects write them, back to the steps and scales that they tell of."""
+"""Training logs: steps and scales of recorded and simulated logs of each project."""
 
 import math
 from pathlib import Path
@@ -27,7 +27,7 @@ def sample(name):
     return (LOGS / name).read_text(encoding="utf-8")
 
 
-# For each sample: the option that its steps need, its steps, and its scales as powers of two, with a - where none was seen.
+# For each sample: the step pattern, its steps, and the binary logarithms of its scales, with - for an unknown scale.
 SAMPLES = {
     "apex_amp.log": (r"Epoch: \[\d+\]\[(?P<step>\d+)/", "xx......x.x...", "- 15 14 - - - - - - 14 - 13 - - -"),
     "apex_contrib_fp16_optimizer.log": (None, "x....xx..x", "16 - - - - 16 15 - - 14 -"),
@@ -54,8 +54,8 @@ SAMPLES = {
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_sample_tells_its_steps_and_scales(name):
-    """Read as the project's that it is named for, from text, lines, or an open file, with line ends of any kind."""
+def test_sample_is_read(name):
+    """The source can be text, lines or an open file, with any line ends."""
     step_pattern, steps, powers = SAMPLES[name]
     text = sample(name)
     log = read_log(text, step_pattern=step_pattern)
@@ -68,8 +68,8 @@ def test_a_sample_tells_its_steps_and_scales(name):
             assert drawn_log(source, step_pattern=step_pattern) == steps
 
 
-def test_every_sample_is_read_and_explained():
-    """Each file in the folder is among the samples above, and in its README."""
+def test_every_sample_is_listed():
+    """Each file in the folder is in SAMPLES and in the README."""
     names = {path.name for path in LOGS.iterdir()} - {"README.md"}
     assert names == set(SAMPLES)
     assert all(f"`{name}`" in sample("README.md") for name in names)
@@ -164,11 +164,12 @@ def printed(project, text, window, every, ranks=1):
 
 @pytest.mark.parametrize("project", PROJECTS)
 @given(text=STEPS, window=WINDOWS, every=st.integers(1, 5))
-def test_a_training_is_read_as_it_was(project, text, window, every):
+def test_simulated_log_is_read_back(project, text, window, every):
     """
-    What a log tells of a step was so, and it tells of each step up to the last line; of every one where each is printed.
+    Flags and scales equal those of the simulation, or are unknown. The log has all steps up to the last line.
 
-    Where some are printed, those are unknown between whose lines both kinds lie. fairseq prints finite steps alone.
+    If each step has a line, all flags are known; otherwise those between two lines with both kinds of steps are unknown. fairseq
+    prints lines for finite steps only.
     """
     every, text = min(every, window), text + "." * 5
     lines, scales = printed(project, text, window, every)
@@ -186,8 +187,8 @@ def test_a_training_is_read_as_it_was(project, text, window, every):
 
 @pytest.mark.parametrize("project", [apex, paddle, deepspeed, old_deepspeed])
 @given(text=STEPS, window=WINDOWS, every=st.integers(1, 5), ranks=st.integers(2, 3))
-def test_the_messages_of_several_processes_count_once(project, text, window, every, ranks):
-    """The log of many is read as the log of one, and a note says that it was."""
+def test_messages_of_several_processes_are_read_once(project, text, window, every, ranks):
+    """The result equals that of the log of one process, and a note reports it."""
     every, text = min(every, window), text + "." * 5
     log = read_log(printed(project, text, window, every, ranks)[0], **OPTIONS.get(project, {}))
     alone = read_log(printed(project, text, window, every)[0], **OPTIONS.get(project, {}))
@@ -197,8 +198,8 @@ def test_the_messages_of_several_processes_count_once(project, text, window, eve
     assert ("x" in text) == (len(log.notes) > len(alone.notes))
 
 
-def test_equal_messages_count_once_only_where_all_have_copies():
-    """A message that stands alone shows that one process speaks; then equal ones in a row are several overflows."""
+def test_equal_messages_are_copies_only_if_all_messages_have_copies():
+    """Otherwise equal messages in a row are several overflows."""
     alone = "".join(PADDLE.format(scale, scale, 0.5) for scale in (8.0, 4.0, 4.0))
     assert [each.before for each in read_log(alone).overflows] == [8, 4, 4]
     twice = "".join(PADDLE.format(scale, scale, 0.5) * 2 for scale in (8.0, 4.0, 4.0))
@@ -206,16 +207,16 @@ def test_equal_messages_count_once_only_where_all_have_copies():
     assert "each overflow message occurs 2 times in a row and was read once, assuming 2 processes" in read_log(twice).notes
 
 
-def test_where_one_process_prints_every_message_counts():
-    """As in fairseq, where the scale can grow and fall again between two lines."""
+def test_every_message_of_fairseq_counts():
+    """Only one process prints them."""
     message = "NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 4.0\n"
     log = read_log(message * 2 + "| INFO | train_inner | num_updates=5\n")
     assert len(log.overflows) == 2
     assert steps_of(log) == "??????."
 
 
-def test_at_the_floor_equal_messages_are_several_overflows():
-    """There the scale stays, and the next overflow says the same."""
+def test_equal_messages_at_the_lower_bound_are_several_overflows():
+    """The scale does not change there."""
     floor = "OVERFLOW! Skipping step. Attempted loss scale: 1, reducing to 1\n"
     assert len(read_log(floor * 4).overflows) == 4
     moving = "OVERFLOW! Skipping step. Attempted loss scale: 2, reducing to 1\n"
@@ -223,16 +224,16 @@ def test_at_the_floor_equal_messages_are_several_overflows():
     assert len(read_log(moving + floor * 6).overflows) == 7
 
 
-def test_processes_may_print_their_steps_as_well():
-    """A line that numbers the same step again ends no other step, and copies of a message may stand before it."""
+def test_repeated_step_numbers_end_one_step():
+    """Copies of a message can precede each of them."""
     text = (APEX.format(0, 4.0) + "step 1\n") * 3 + "step 2\n" * 3 + (APEX.format(0, 2.0) + "step 3\n") * 3
     log = read_log(text, step_pattern=STEP)
     assert steps_of(log) == "x.x"
     assert len(log.overflows) == 2
 
 
-def test_a_message_can_name_its_step():
-    """The same step again is another process; a step pattern says how far the log goes, and not at which step it was."""
+def test_message_can_contain_its_step():
+    """A step pattern then determines the end of the log only."""
     message = "\nGrad overflow on iteration {}\nUsing dynamic loss scale of {}\n"
     log = read_log(message.format(3, 8.0) * 2 + message.format(4, 4.0) * 2)
     assert steps_of(log) == "...xx"
@@ -241,14 +242,14 @@ def test_a_message_can_name_its_step():
     assert drawn_log(message + "step 3\n", step_pattern=STEP) == ".x."
 
 
-def test_a_progress_bar_that_is_drawn_anew_is_a_new_line():
-    """It returns to the beginning of its line for each step."""
+def test_carriage_return_ends_a_line():
+    """Progress bars print one for each step."""
     log = read_log("\r 1/3 [00:01]" + ZERO.format(0, 8, 4) + "\r 2/3 [00:02]\r 3/3 [00:03]\n", step_pattern=r"\d/3 \[")
     assert (steps_of(log), log.overflows) == (".x.", ((2, 8.0, 4.0),))
 
 
-def test_processes_can_be_told_apart_by_their_launcher():
-    """Also their lines of steps, each kind by the lowest of those that speak."""
+def test_rank_can_be_a_prefix_of_the_launcher():
+    """For each type of message, the lowest rank is read."""
     text = "".join(f"[default{rank}]:{APEX.format(0, 4.0)}[default{rank}]:step 1\n[default{rank}]:step 2\n" for rank in (1, 0))
     log = read_log(text, step_pattern=r"step (?P<step>\d+)")
     assert steps_of(log) == "x."
@@ -261,8 +262,8 @@ def test_processes_can_be_told_apart_by_their_launcher():
     assert read_log(mixed).overflows == ((1, 8.0, 4.0),)
 
 
-def test_one_of_several_loss_scalers_is_read():
-    """The first of them; a note names them all."""
+def test_first_loss_scaler_is_read():
+    """A note lists all loss scalers."""
     text = APEX.format(1, 4.0) + APEX.format(0, 8.0) + "step 1\n" + APEX.format(1, 2.0) + "step 2\n"
     log = read_log(text, step_pattern=STEP)
     assert steps_of(log) == "x."
@@ -270,8 +271,8 @@ def test_one_of_several_loss_scalers_is_read():
     assert "loss scalers [0, 1] print messages; those of loss scaler 0 were read" in log.notes
 
 
-def test_without_numbered_steps_a_log_still_has_its_overflows():
-    """In order, with their scales and lines; asking for a trace says what is missing."""
+def test_log_without_step_numbers_has_overflows_only():
+    """A trace raises an error with the remedy."""
     log = read_log("begin\n" + PADDLE.format(8.0, 8.0, 0.5) + PADDLE.format(4.0, 4.0, 0.5))
     assert log.overflows == ((2, 8.0, 4.0), (3, 4.0, 2.0))
     assert log.observed is None
@@ -279,8 +280,8 @@ def test_without_numbered_steps_a_log_still_has_its_overflows():
         log.trace()
 
 
-def test_the_dialect_with_most_reports_is_read():
-    """Another that speaks is named in a note, and is read where it is asked for."""
+def test_log_format_with_most_reports_is_read():
+    """A note names the others, which can be requested."""
     paddle_lines = [PADDLE.format(scale, scale, 0.5) + f"global_step: {step}\n" for step, scale in ((1, 4.0), (2, 2.0))]
     text = ZERO.format(0, 8, 4) + "".join(paddle_lines)
     log = read_log(text)
@@ -298,8 +299,8 @@ def test_a_log_that_is_known_may_have_no_overflow():
     assert drawn_log("global_step: 1\nglobal_step: 2\n") == ".."
 
 
-def test_lines_that_were_not_understood_are_counted():
-    """A message in unknown words is not passed over in silence."""
+def test_unknown_messages_are_counted():
+    """The note quotes the first one."""
     strange = "Loss overflow! skipping, new scale 4"
     log = read_log(f"{PADDLE.format(8.0, 8.0, 0.5)}{strange}\n{strange}\n")
     assert log.notes[1] == f"2 lines that seem to report overflows match no known message, the first is line 2, {strange!r}"
@@ -307,8 +308,8 @@ def test_lines_that_were_not_understood_are_counted():
         read_log(f"{strange}\n{strange}\n")
 
 
-def test_paddle_does_not_report_every_overflow():
-    """A note says under which option."""
+def test_note_says_that_paddle_reports_backoffs_only():
+    """It names the option on which this depends."""
     assert any("decr_every_n_nan_or_inf exceeds 1" in note for note in read_log(sample("paddle_3.log")).notes)
     assert not any("decr_every" in note for note in read_log(sample("megatron_1.0.log")).notes)
 
@@ -316,8 +317,8 @@ def test_paddle_does_not_report_every_overflow():
 METRICS = "epoch,loss_scale,step,val_loss\n0,8.0,4,\n0,4.0,5,\n0,,5,1.5\n0,4.0,6,\n0,2.0,9,\n0,4.0,10,\n"
 
 
-def test_lightning_shows_scales_alone():
-    """A scale that falls was an overflow; steps that were left out are not known; the rows of a validation mean nothing."""
+def test_flags_of_lightning_follow_from_its_scales():
+    """A smaller scale is an overflow, and omitted steps are unknown. Rows of a validation are ignored."""
     log = read_log(METRICS)
     assert steps_of(log) == "x.???."
     assert alike(log.observed.scales, np.array([8, 4, 4, NAN, NAN, 2, 4]))
@@ -328,14 +329,14 @@ def test_lightning_shows_scales_alone():
     assert drawn_log("epoch,GradScaler,step\n0,8,0\n0,8,1\n", log_format="lightning") == "."
 
 
-def test_lightning_shows_the_largest_scales():
-    """Two of them are no reason for a warning."""
+def test_largest_scales_of_lightning_are_read():
+    """There is no warning."""
     largest = "1.7976931348623157e308"
     assert drawn_log(f"epoch,scale,step\n0,{largest},0\n0,{largest},1\n0,1,2\n") == ".x"
 
 
-def test_lightnings_steps_go_forward():
-    """Else it is not known which run is meant."""
+def test_decreasing_steps_of_lightning_raise_an_error():
+    """The log contains several runs."""
     log = read_log("epoch,loss_scale,step\n0,8.0,5\n0,4.0,6\n0,4.0,2\n")
     assert log.overflows == ((2, 8.0, 4.0),)
     with pytest.raises(ValueError, match="the step numbers decrease from 6 to 2; use the part of the log with one run"):
@@ -358,14 +359,14 @@ def test_lightnings_steps_go_forward():
         ("", {"log_format": "torch"}, r"log_format must be one of \['apex', .*'lightning'\], got 'torch'"),
     ],
 )
-def test_what_is_no_such_log_is_refused(text, options, message):
-    """With what was wanted."""
+def test_invalid_log_raises_an_error(text, options, message):
+    """The message contains the expected messages or values."""
     with pytest.raises(ValueError, match=message):
         read_log(text, **options)
 
 
-def test_a_log_is_text():
-    """Or lines of text."""
+def test_log_must_be_text():
+    """A log can also be an iterable of str."""
     for log in (b"bytes", [b"bytes"], 3, None, ["text", 3]):
         with pytest.raises(TypeError, match="a log must be text or lines of text, got"):
             read_log(log)
@@ -374,8 +375,8 @@ def test_a_log_is_text():
 @given(
     st.text(max_size=300) | st.lists(st.sampled_from([APEX, PADDLE, ZERO, "step 1", "num_updates=3", METRICS, "\n"])).map("".join)
 )
-def test_no_text_breaks_the_reader(text):
-    """It is read, or refused with a ValueError."""
+def test_any_text_is_read_or_raises_a_value_error(text):
+    """Texts are random characters and fragments of logs."""
     try:
         log = read_log(text)
     except ValueError:
@@ -383,8 +384,8 @@ def test_no_text_breaks_the_reader(text):
     assert log.log_format in recognised(text)
 
 
-def test_the_first_note_names_the_log_format():
-    """Before notes on what was not read."""
+def test_first_note_names_the_log_format():
+    """Notes on unread messages follow it."""
     assert read_log(METRICS).notes[0].startswith("read as a log of lightning")
     text = "".join(f"[Rank 0] step={step}, skipped=0, lr=[0.1], mom=[0.9]\nwhat an OVERFLOW of the scale\n" for step in (1, 2))
     assert read_log(text).notes[0] == "read as a log of deepspeed"
