@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from errors import unexpected
 
-from ampscale.core.validation import check_methods, check_scale_array
+from ampscale.core.validation import check_methods, check_scale_array, check_writable
 
 
 def test_scale_array_must_have_one_value_and_float32_or_float64():
@@ -31,3 +31,12 @@ def test_object_without_a_method_raises():
     for methods in (("append", "push"), ("__doc__",)):
         with pytest.raises(TypeError, match=r"^network must have the methods .* of type list"):
             check_methods([], "network", *methods)
+
+
+def test_a_read_only_array_is_rejected_with_the_reason():
+    """An array of a library whose arrays are all immutable has another message."""
+    array = np.ones(2)
+    check_writable(array, "out")
+    array.flags.writeable = False
+    with pytest.raises(ValueError, match="^out must be writable, got a read-only array"):
+        check_writable(array, "out")

@@ -60,3 +60,9 @@ def test_divergences_equal_the_definition(rules, steps):
     for three in combinations(trajectories, 3):
         partings = sorted((divergence(*pair) for pair in combinations(three, 2)), key=lambda step: (step is None, step))
         assert partings[0] == partings[1]
+
+
+def test_a_comparison_can_be_hashed():
+    """It holds arrays, and equals only itself."""
+    comparison = compare({"plain": LossScaleRule()}, from_string("."))
+    assert {comparison} == {comparison}

@@ -121,9 +121,16 @@ def test_growths_are_counted_by_the_factor_that_was_tried():
     tried = {"growth_interval": 2000, "growth_factor": 1.5}
     scales = [64.0, *[math.nan] * 8, 64.0 * 1.5**2]
     assert max(guesses(seen(scales, np.ones(9)), tried)["growth_interval"]) == 4
+    assert max(guesses(seen(scales, np.ones(9)), tried, resumed=True)["growth_interval"]) == 8
 
 
 def test_a_ratio_within_twice_the_error_is_that_of_the_factor_tried():
     """One beyond it is another factor."""
     for ratio, is_other in ((0.505, False), (0.5125, True)):
         assert ("backoff_factor" in guesses(seen([100.0, 100.0 * ratio]), {"backoff_factor": 0.5}, rtol=0.01)) is is_other
+
+
+def test_the_longest_interval_is_guessed_also_where_overflows_can_have_gone_unseen():
+    """It is round here; a guess of 7 would need it to be left out."""
+    scales = [64, math.nan, *[64] * 14, 128]
+    assert guesses(seen(scales), {"growth_interval": 2000})["growth_interval"] == [16, 15, 10, 9, 8]
