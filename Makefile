@@ -43,6 +43,9 @@ check: $(READY) ## formatting, linting, types, and recomputation of all test vec
 	$(BIN)/mypy
 	PYTHONPATH=tools $(BIN)/python -m spec_vectors
 
+api: $(READY) ## docs/api.md, from the docstrings
+	$(BIN)/python tools/api_page.py
+
 fuzz: $(READY) ## ten million mutated inputs for all parsers; takes 20 minutes, INPUTS=100000 runs fewer
 	PYTHONPATH=tools $(BIN)/python -m fuzz --inputs $(or $(INPUTS),10000000) --seed $(or $(SEED),0) $(if $(ONLY),--only "$(ONLY)") --out tools/fuzz/result.json
 
@@ -70,4 +73,4 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo test test-fast test-all test-oracles conform-matrix conform-audit mutants check bench fuzz
+.PHONY: help demo test test-fast test-all test-oracles conform-matrix conform-audit mutants check api bench fuzz

@@ -1,7 +1,9 @@
-"""The examples in docstrings run and print what they show."""
+"""Docstrings: their examples run, public functions and classes have one, and none opens with a question word."""
 
+import ast
 import doctest
 import importlib
+import inspect
 import re
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import ampscale
 from ampscale.backends import registry
 
 SOURCE = Path(ampscale.__file__).parent
+PACKAGES = ("", ".checkpoints", ".mindformers", ".mindspore", ".optimizers", ".paddle", ".simulation", ".torch")
+QUESTION = re.compile(r"(What|Whether|Which|Where|How|As|And|Its)\b")
 FILES = [file for file in sorted(SOURCE.rglob("*.py")) if re.search("^ *>>> ", file.read_text("utf-8"), re.MULTILINE)]
 
 
@@ -24,3 +28,26 @@ def test_docstring_examples_pass(file, monkeypatch):
     module = importlib.import_module(".".join(path).removesuffix(".__init__"))
     failed, attempted = doctest.testmod(module, extraglobs=names)
     assert (failed, attempted > 0) == (0, True)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_public_functions_and_classes_have_an_example(package):
+    """Protocols, records and enumerations have none: they are shown where they are used."""
+    if package == ".torch":
+        pytest.importorskip("torch", reason="needs torch")
+    module = importlib.import_module(f"ampscale{package}")
+    public = {name: getattr(module, name) for name in module.__all__}
+    classes = {name for name, value in public.items() if inspect.isclass(value) and "__init__" in vars(value)}
+    functions = {name for name, value in public.items() if inspect.isfunction(value)}
+    protocols = {name for name in classes if getattr(public[name], "_is_protocol", False)}
+    assert [name for name in sorted(classes - protocols | functions) if ">>>" not in (inspect.getdoc(public[name]) or "")] == []
+
+
+def test_no_docstring_opens_with_a_question_word():
+    """That of a function begins with a verb, that of a class or a module with a noun."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    nodes = [(path, node) for path in sorted(SOURCE.rglob("*.py")) for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    found = [
+        (path, node) for path, node in nodes if isinstance(node, documented) and QUESTION.match(ast.get_docstring(node) or "")
+    ]
+    assert [f"{path.relative_to(SOURCE)}: {ast.get_docstring(node)}" for path, node in found] == []

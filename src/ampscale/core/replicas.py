@@ -40,6 +40,10 @@ class SingleReplica:
     True
     """
 
+    def __repr__(self) -> str:
+        """Return "SingleReplica()", which signatures show as a default."""
+        return "SingleReplica()"
+
     def mean(self, tree: Tree) -> Tree:
         """Return *tree* itself."""
         return tree
