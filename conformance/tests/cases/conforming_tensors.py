@@ -1,4 +1,4 @@
-"""Right implementations of level 1 in many manners, none of which the suite may accuse: see `STYLES`, and `Jax`."""
+"""Conforming implementations of level 1 in several styles; the suite must fail none of them. See `STYLES` and `Jax`."""
 
 from functools import partial
 
@@ -14,14 +14,14 @@ FLOATS = {np.dtype(name) for name in ("float16", "float32", "float64")} | {np.dt
 
 
 class Core:
-    """Level 0, by the package's own rule; a handle is a rule and a state. A style fills in one array at a time."""
+    """Level 0 by the package's own rule; a handle is a rule and a state. Subclasses override the operations on one array."""
 
     arrays = "numpy"
-    claims = ("division", *WITHOUT_DIVISION)
+    capabilities = ("division", *WITHOUT_DIVISION)
 
     def __init__(self, preset="torch"):
         name = type(self).__name__
-        self.info = ImplementationInfo(name=name, level=1, capabilities=self.claims, preset=preset, arrays=self.arrays)
+        self.info = ImplementationInfo(name=name, level=1, capabilities=self.capabilities, preset=preset, arrays=self.arrays)
 
     def create(self, rule):
         return rule, rule.init()
@@ -34,38 +34,38 @@ class Core:
         return float(handle[1].scale)
 
     def scale(self, handle, tree):
-        return self.mapped(partial(self.product, scale=self.read_scale(handle)), tree)
+        return self.map_leaves(partial(self.product, scale=self.read_scale(handle)), tree)
 
     def unscale(self, handle, tree):
-        return self.mapped(partial(self.quotient, scale=self.read_scale(handle)), tree)
+        return self.map_leaves(partial(self.quotient, scale=self.read_scale(handle)), tree)
 
     def all_finite(self, tree):
         flags = []
-        self.mapped(lambda leaf: flags.append(self.is_finite(leaf)), tree)
+        self.map_leaves(lambda leaf: flags.append(self.is_finite(leaf)), tree)
         return all(flags)
 
-    def mapped(self, function, tree):
+    def map_leaves(self, function, tree):
         if isinstance(tree, dict):
-            return {key: self.mapped(function, child) for key, child in tree.items()}
+            return {key: self.map_leaves(function, child) for key, child in tree.items()}
         if isinstance(tree, list | tuple):
-            return type(tree)(self.mapped(function, child) for child in tree)
+            return type(tree)(self.map_leaves(function, child) for child in tree)
         return None if tree is None else function(tree)
 
     def product(self, leaf, scale):
-        return (leaf.astype(self.wide(leaf)) * scale).astype(leaf.dtype)
+        return (leaf.astype(self.compute_dtype(leaf)) * scale).astype(leaf.dtype)
 
     def quotient(self, leaf, scale):
-        return (leaf.astype(self.wide(leaf)) / scale).astype(leaf.dtype)
+        return (leaf.astype(self.compute_dtype(leaf)) / scale).astype(leaf.dtype)
 
     def is_finite(self, leaf):
         return np.isfinite(leaf).all()  # a NumPy bool
 
-    def wide(self, leaf):
+    def compute_dtype(self, leaf):
         return np.float32 if leaf.dtype.itemsize == 2 else leaf.dtype
 
 
 class InPlace(Core):
-    """Gradients are written to, and nothing is returned; so is a flag, into an array of shape ()."""
+    """Style that writes the gradients in place and returns None; its flag is an array of shape ()."""
 
     def quotient(self, leaf, scale):
         leaf[...] = super().quotient(leaf, scale)
@@ -78,25 +78,25 @@ class InPlace(Core):
 
 
 class Widening(Core):
-    """16-bit arrays come back as float32; keys come back sorted."""
+    """Style that returns 16-bit arrays as float32, and dicts with sorted keys."""
 
-    def mapped(self, function, tree):
-        return super().mapped(function, dict(sorted(tree.items())) if isinstance(tree, dict) else tree)
+    def map_leaves(self, function, tree):
+        return super().map_leaves(function, dict(sorted(tree.items())) if isinstance(tree, dict) else tree)
 
     def product(self, leaf, scale):
-        return leaf.astype(self.wide(leaf)) * scale
+        return leaf.astype(self.compute_dtype(leaf)) * scale
 
     def quotient(self, leaf, scale):
-        return leaf.astype(self.wide(leaf)) / scale
+        return leaf.astype(self.compute_dtype(leaf)) / scale
 
 
 class Reciprocal(Core):
-    """Multiplies by the reciprocal of the scale, rounded to float32; claims no division."""
+    """Style that multiplies by the reciprocal of the scale, rounded to float32; does not claim "division"."""
 
-    claims = WITHOUT_DIVISION
+    capabilities = WITHOUT_DIVISION
 
     def quotient(self, leaf, scale):
-        return (leaf.astype(self.wide(leaf)) * np.float32(1 / scale)).astype(leaf.dtype)
+        return (leaf.astype(self.compute_dtype(leaf)) * np.float32(1 / scale)).astype(leaf.dtype)
 
 
 class Float16Arithmetic(Core):
@@ -112,23 +112,23 @@ class Float16Arithmetic(Core):
         return leaf / np.float16(scale) if self.fits(leaf, scale) else super().quotient(leaf, scale)
 
 
-class InDouble(Core):
-    """Computes everything in float64 and rounds once; finite is what is within the limits of its dtype."""
+class InFloat64(Core):
+    """Style that computes in float64 and rounds once; compares with the largest finite value of the dtype."""
 
-    def wide(self, leaf):
+    def compute_dtype(self, leaf):
         return np.complex128 if leaf.dtype.kind == "c" else np.float64
 
     def is_finite(self, leaf):
-        parts = leaf.reshape(-1).view(leaf.real.dtype) if leaf.dtype.kind == "c" else leaf
-        return bool(np.all(abs(parts) <= ml_dtypes.finfo(parts.dtype).max)) if parts.dtype in FLOATS else True
+        components = leaf.reshape(-1).view(leaf.real.dtype) if leaf.dtype.kind == "c" else leaf
+        return bool(np.all(abs(components) <= ml_dtypes.finfo(components.dtype).max)) if components.dtype in FLOATS else True
 
 
 class Jax(Core):
-    """jax.tree.map, eagerly; the scale is an array of shape (), which widens what has 16 bits."""
+    """Style that applies jax.tree.map eagerly; the scale is an array of shape (), which widens 16-bit arrays."""
 
     arrays = "jax"
-    claims = WITHOUT_DIVISION  # XLA makes some divisions products
-    mapped = staticmethod(jax.tree.map)
+    capabilities = WITHOUT_DIVISION  # XLA turns some divisions into multiplications
+    map_leaves = staticmethod(jax.tree.map)
 
     def product(self, leaf, scale):
         return leaf * jnp.float32(scale)
@@ -140,4 +140,4 @@ class Jax(Core):
         return jnp.all(jnp.asarray([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]))
 
 
-STYLES = (Core, InPlace, Widening, Reciprocal, Float16Arithmetic, InDouble)
+STYLES = (Core, InPlace, Widening, Reciprocal, Float16Arithmetic, InFloat64)

@@ -1,4 +1,4 @@
-"""Levels 2 to 4: no right implementation is accused, the wrong ones are told why, and what cannot be asked is said to be so."""
+"""Cases of levels 2 to 4: a conforming loop fails none, failures have exact messages, and inapplicable cases are unsupported."""
 
 import re
 from dataclasses import replace
@@ -25,27 +25,27 @@ MUTANTS = {
 }
 
 
-def accused(report):
-    """What it is accused of."""
+def failures(report):
+    """Return the message of each failed case."""
     return {result.case: result.message for result in report.results if result.verdict in BAD}
 
 
 def result_of(name, adapter):
-    """What comes of one case."""
+    """Run one case."""
     return run(next(case for case in CASES if case.id == name), adapter)
 
 
-def test_a_plain_loop_is_right():
-    """The loop that mutants are made of passes all but one case, as nobody can watch NumPy's arrays, and is never accused."""
+def test_the_conforming_loop_fails_no_case():
+    """It passes all cases but one: host reads of NumPy arrays cannot be observed."""
     results = check(Loop(), cases=CASES).results
     assert {result.case for result in results if result.verdict != Verdict.PASS} == {"a-step-on-arrays-reads-nothing"}
     for preset in [*PRESETS][::5]:
         report = check(Loop(preset), cases=[case for case in CASES if "process" not in case.needs])
-        assert accused(report) == {}, preset
+        assert failures(report) == {}, preset
         assert report.counts["pass"] >= 20, preset
 
 
-# --- what is told
+# --- failures
 
 
 @pytest.mark.parametrize(
@@ -78,50 +78,50 @@ def test_a_plain_loop_is_right():
         ("saves-an-index-in-memory", "another-process-goes-on", "in another process, load raised IndexError.*"),
     ],
 )
-def test_a_failure_says_what_was_wanted_and_what_came(mutant, case, message):
-    """In one line, with the place."""
+def test_a_failure_has_its_exact_message(mutant, case, message):
+    """The message is one line with the call or the step."""
     result = result_of(case, MUTANTS[mutant].make())
     assert result.verdict == Verdict.FAIL
     assert re.fullmatch(message, result.message)
 
 
-# --- what cannot be asked
+# --- unsupported cases
 
 
-def test_a_fixed_scale_is_not_asked_for_what_a_moving_one_does():
-    """Its step may close the iteration."""
-    told = {result.case: result.message for result in check(Loop("static"), cases=calls.CASES).results}
-    assert "CALLS-fixed" in told["step-twice-is-refused"]
-    assert "CALLS-fixed" in told["an-overflow-is-forgotten"]
-    assert told["step-unscales"] == ""
+def test_cases_of_a_dynamic_scale_are_unsupported_for_a_fixed_one():
+    """With a fixed scale, a step may end the iteration."""
+    messages = {result.case: result.message for result in check(Loop("static"), cases=calls.CASES).results}
+    assert "CALLS-fixed" in messages["step-twice-is-refused"]
+    assert "CALLS-fixed" in messages["an-overflow-is-forgotten"]
+    assert messages["step-unscales"] == ""
 
 
-def test_a_scale_that_is_no_power_of_two_is_not_asked_for_exact_numbers():
-    """Its floor of 1500 is where it begins."""
+def test_exact_values_require_a_power_of_two():
+    """The initial scale becomes 1500, the minimum. Cases without exact values still run."""
     report = check(Loop(LossScaleRule(3000.0, min_scale=1500.0)), cases=CASES)
-    told = {result.case: result.message for result in report.results}
-    assert "1500.0, and the expected values are exact only for powers of two" in told["step-unscales"]
-    assert "exact only for powers of two" in told["applies-the-unscaled-gradient"]
-    assert told["tells-both-scales"] == told["the-first-rank-decides-for-all"] == ""
-    assert accused(report) == {}
+    messages = {result.case: result.message for result in report.results}
+    assert "1500.0, and the expected values are exact only for powers of two" in messages["step-unscales"]
+    assert "exact only for powers of two" in messages["applies-the-unscaled-gradient"]
+    assert messages["tells-both-scales"] == messages["the-first-rank-decides-for-all"] == ""
+    assert failures(report) == {}
 
 
-def test_a_scale_without_room_is_not_asked_for_a_boundary():
-    """From 2**65 up the data would be too small."""
-    told = result_of("the-scale-backs-off-until-the-gradients-fit", Loop(LossScaleRule(2.0**70, min_scale=2.0**65)))
-    assert told.verdict == Verdict.UNSUPPORTED
-    assert "from 4 to 2**64" in told.message
+def test_a_boundary_case_requires_a_scale_below_2_to_the_64():
+    """With a scale of 2**65 or more, the data would underflow."""
+    result = result_of("the-scale-backs-off-until-the-gradients-fit", Loop(LossScaleRule(2.0**70, min_scale=2.0**65)))
+    assert result.verdict == Verdict.UNSUPPORTED
+    assert "from 4 to 2**64" in result.message
 
 
-# --- who reads on the host
+# --- host reads
 
 
 READERS = [mutant for mutant in MUTANTS.values() if mutant.clause == "BACKENDS-no-host-sync"]
 
 
 @pytest.mark.parametrize("arrays", ["torch", "jax"])
-def test_a_read_is_seen(arrays):
-    """By item(), in an `if`, by NumPy, by a shape that depends on values; told with the operation that read."""
+def test_a_host_read_fails_the_case(arrays):
+    """Mutants read by item(), in an `if`, through NumPy, or in a value-dependent shape. The message names the operation."""
     pytest.importorskip(arrays)
     readers = [mutant for mutant in READERS if mutant.make().info.arrays == arrays]
     assert len(readers) > 1
@@ -133,8 +133,8 @@ def test_a_read_is_seen(arrays):
     assert [result.verdict for result in report.results] == [Verdict.PASS, Verdict.PASS]
 
 
-def test_what_nobody_can_watch_is_unsupported():
-    """With a sentence."""
+def test_host_reads_of_unobservable_arrays_are_unsupported():
+    """NumPy arrays are in host memory, and reads of Paddle tensors have no hook."""
     for arrays, message in (("numpy", "are in host memory"), ("paddle", "host reads of paddle cannot be observed yet")):
         adapter = Loop()
         adapter.info = replace(adapter.info, arrays=arrays)
@@ -160,13 +160,13 @@ made = lambda: Slow("torch")
 """
 
 
-def nowhere(_):
-    """An adapter of a class within a function."""
+def unimportable(_):
+    """Return an adapter whose class is local to a function."""
     return type("Nowhere", (Loop,), {})()
 
 
 def slow(folder):
-    """An adapter that a function makes, of a module that is found in a folder."""
+    """Return an adapter that a function creates, from a module in a folder; its load sleeps."""
     (folder / "slow_here.py").write_text(SLOW)
     return find("slow_here:made", folder)
 
@@ -175,12 +175,12 @@ def slow(folder):
     ("made", "saved", "error", "message"),
     [
         (Loop, lambda: None, Failed, "the saved state cannot be sent .*: a saved state must be data, got .* type function"),
-        (nowhere, {}, Unsupported, "another process cannot import the adapter: .*test_loops"),
+        (unimportable, {}, Unsupported, "another process cannot import the adapter: .*test_loops"),
         (Loop, {}, Unsupported, "another process imports a different adapter: .*mutants.loop:Loop"),
         (slow, {}, TimedOut, r"load, request 2: no reply within 0\.5 s"),
     ],
 )
-def test_an_adapter_that_another_process_does_not_continue_is_reported(made, saved, error, message, tmp_path):
-    """Neither data, nor found, nor the same, nor in time."""
+def test_a_case_reports_why_another_process_cannot_resume(made, saved, error, message, tmp_path):
+    """The state is not data, the adapter cannot be imported or is another one, or the reply is late."""
     with pytest.raises(error, match=message):
         scales_elsewhere(Subject(made("torch") if made is Loop else made(tmp_path)), RULE, saved, [], seconds=0.5)

@@ -1,4 +1,4 @@
-"""The cases of level 0: nobody who is right is accused, each says what it is named for, and a failure tells what was wanted."""
+"""Cases of level 0: conforming implementations fail none, inapplicable ones are unsupported, and failures have exact messages."""
 
 from functools import cache
 from itertools import product
@@ -23,16 +23,16 @@ CLAIMS = [*PRESETS, EVERY_SETTING]
 
 
 @cache
-def results_of_a_plain_one(claim, capabilities=frozenset(EVERYTHING)):
-    """What comes of every case, for the root of all mutants."""
-    return check(Plain(claim, 0, capabilities), cases=CASES).results
+def plain_results(rule_or_preset, capabilities=frozenset(EVERYTHING)):
+    """Run every case against the base class of all mutants."""
+    return check(Plain(rule_or_preset, 0, capabilities), cases=CASES).results
 
 
-class ByTheRule:
-    """The package's own machine on Python's numbers: `init`, `update`, and what `would_raise`."""
+class RuleAdapter:
+    """Adapter of the package's own rule on Python numbers; raises an error if `would_raise` returns True."""
 
     def __init__(self, preset, capabilities=("resume", "rounding")):
-        self.info = ImplementationInfo(name="by the rule", preset=preset, capabilities=capabilities)
+        self.info = ImplementationInfo(name="rule", preset=preset, capabilities=capabilities)
 
     def create(self, rule):
         return rule, rule.init(like=0.0)
@@ -53,55 +53,55 @@ class ByTheRule:
         return rule, saved
 
 
-def accused(adapter):
-    """What is held against it, and how many cases it passes."""
+def failures_and_counts(adapter):
+    """Return the failed cases with their messages, and the number of results by verdict."""
     report = check(adapter, cases=CASES)
-    others = [result for result in report.results if result.verdict is not Verdict.PASS]
-    return [(result.case, result.message) for result in others if result.verdict is not Verdict.UNSUPPORTED], report.counts
+    unpassed = [result for result in report.results if result.verdict is not Verdict.PASS]
+    return [(result.case, result.message) for result in unpassed if result.verdict is not Verdict.UNSUPPORTED], report.counts
 
 
-def of(id):
-    """The case of this name."""
+def find_case(id):
+    """Return the case with this id."""
     return next(case for case in CASES if case.id == id)
 
 
-def test_every_case_is_asked_of_somebody():
-    """There is no case which no preset and no rule is asked, and the root of all mutants is accused of none."""
-    results = [result for claim in CLAIMS for result in results_of_a_plain_one(claim)]
+def test_every_case_passes_for_some_rule():
+    """The base class of all mutants fails no case with any preset or rule."""
+    results = [result for claim in CLAIMS for result in plain_results(claim)]
     assert {result.verdict for result in results} == {Verdict.PASS, Verdict.UNSUPPORTED}
     assert {result.case for result in results if result.verdict is Verdict.PASS} == {case.id for case in CASES}
 
 
 @given(rule=RULES, capabilities=st.sets(st.sampled_from(["resume", "rounding"])))
 @settings(max_examples=15, deadline=None)
-def test_nobody_is_accused_by_any_rule(rule, capabilities):
-    """Whatever rule is supported_rule, and with whatever capabilities: neither the package nor the root of all mutants."""
-    assert accused(ByTheRule(rule, capabilities))[0] == []
-    assert accused(Plain(rule, 0, capabilities))[0] == []
+def test_no_rule_makes_a_conforming_implementation_fail(rule, capabilities):
+    """The rules and the capabilities are random."""
+    assert failures_and_counts(RuleAdapter(rule, capabilities))[0] == []
+    assert failures_and_counts(Plain(rule, 0, capabilities))[0] == []
 
 
-def test_each_case_has_a_clause_and_a_name_of_its_own():
-    """A case names a clause of the specification, and the fault with what it does."""
+def test_cases_have_unique_ids_existing_clauses_and_a_fault():
+    """A fault is written "name: description"."""
     assert len({case.id for case in CASES}) == len(CASES)
     for case in CASES:
         assert case.clause in clauses()
-        name, colon, does = case.catches.partition(": ")
+        name, colon, description = case.catches.partition(": ")
         assert name
         assert colon
-        assert does
+        assert description
         assert case.level == 0
 
 
-def test_nothing_is_asked_below_the_smallest_normal_number():
-    """Some libraries flush what is smaller to zero: no scale is wanted below 2**-126, by no claim."""
+def test_no_case_expects_a_subnormal_scale():
+    """Some libraries flush float32 numbers below 2**-126 to zero."""
     for claim in CLAIMS:
-        for result in results_of_a_plain_one(claim):
+        for result in plain_results(claim):
             if result.trajectory is not None:
                 assert min(result.trajectory.wanted) >= 2.0**-126
 
 
-class InWideFloats(Plain):
-    """It holds its scale as a Python float, and looks for the end of float32 by itself."""
+class ScaleAsPythonFloat(Plain):
+    """Implementation that stores the scale as a Python float and tests the float32 limit itself."""
 
     def rounded(self, rule, scale):
         return float(scale) if abs(scale) <= LARGEST or rule.dtype == "float64" else float("inf")
@@ -110,13 +110,13 @@ class InWideFloats(Plain):
         return float(value)
 
 
-def test_a_scale_in_a_wider_float_is_right_without_rounding():
-    """Who does not claim to round is asked nothing in which rounding shows, by any preset; who does claim it is."""
+def test_a_wider_scale_fails_only_with_the_capability_rounding():
+    """Without it, no case depends on the rounding of the scale."""
     for claim in CLAIMS[::3]:
-        failures, counts = accused(InWideFloats(claim, 0, ("resume",)))
+        failures, counts = failures_and_counts(ScaleAsPythonFloat(claim, 0, ("resume",)))
         assert failures == [], claim
         assert counts["pass"] >= 3
-    failures, _ = accused(InWideFloats("megatron", 0, ("rounding",)))
+    failures, _ = failures_and_counts(ScaleAsPythonFloat("megatron", 0, ("rounding",)))
     assert "rounds-the-factor-and-then-the-product" in dict(failures)
 
 
@@ -154,59 +154,59 @@ def test_a_scale_in_a_wider_float_is_right_without_rounding():
         ),
     ],
 )
-def test_a_case_that_would_say_nothing_is_not_asked(id, claim, reason):
-    """Where the claim has no such thing, the verdict is unsupported and says why."""
-    result = run(of(id), Plain(claim, 0, ("resume",)))
+def test_an_inapplicable_case_is_unsupported(id, claim, reason):
+    """The message is the reason."""
+    result = run(find_case(id), Plain(claim, 0, ("resume",)))
     assert (result.verdict, result.message) == (Verdict.UNSUPPORTED, reason)
 
 
-class Stuck(Plain):
-    """Never grows."""
+class NeverGrows(Plain):
+    """Implementation whose scale never grows."""
 
     def growth_due(self, handle):
         return False
 
 
-def test_a_failure_tells_what_was_wanted_and_by_which_clause():
-    """The step, both scales, the clause; and the walk as far as it came."""
-    result = run(of("grows-in-the-third-step"), Stuck("torch"))
+def test_a_failure_has_the_step_the_scales_and_the_clause():
+    """The trajectory ends at the failed step."""
+    result = run(find_case("grows-in-the-third-step"), NeverGrows("torch"))
     assert result.verdict is Verdict.FAIL
     assert result.message == "after step 3: expected scale 2048.0 (MACHINE-growth-window), got 1024.0"
     assert (result.trajectory.finite, list(result.trajectory.wanted)) == ("+++", [1024.0] * 3 + [2048.0])
     assert list(result.trajectory.got) == [1024.0] * 4
 
 
-def test_a_walk_shows_the_last_reading_of_each_step():
-    """A scale that is read twice stands once in the trajectory, and one that is not read leaves none."""
+def test_a_trajectory_has_the_last_scale_of_each_step():
+    """A scale that is read twice is listed once; without a read, there is no trajectory."""
     subject = Subject(Plain("torch"))
-    walk = LockstepRun(subject, supported_rule(subject, "")).compare().compare().follow("-").compare()
+    lockstep = LockstepRun(subject, supported_rule(subject, "")).compare().compare().follow("-").compare()
     assert (subject.trajectory.finite, subject.trajectory.got) == ("-", [1024.0, 512.0])
     subject.trajectory = None
-    walk.advance("--").compare().compare()
+    lockstep.advance("--").compare().compare()
     assert subject.trajectory is None
 
 
-class NeverGivesUp(Plain):
-    """Goes on where the published scaler raises."""
+class NeverRaises(Plain):
+    """Implementation that continues where the published scaler raises an error."""
 
     def would_raise(self, handle, due, scale):
         return False
 
 
-def test_a_walk_ends_where_the_published_scaler_gives_up():
-    """It has to raise there, and is asked nothing afterwards."""
+def test_a_lockstep_run_ends_where_the_published_scaler_raises():
+    """The implementation must raise there, and is not called afterwards."""
     settings = {"init_scale": 4.0, "min_scale": 4.0, "hysteresis": 1}
-    right, wrong = Subject(Plain("deepspeed")), Subject(NeverGivesUp("deepspeed"))
-    walk = LockstepRun(right, right.rule(**settings)).follow("-+++")
-    assert [call.method for call in right.calls] == ["create", "update"]
-    assert walk.compare() is walk
+    conforming, mutant = Subject(Plain("deepspeed")), Subject(NeverRaises("deepspeed"))
+    lockstep = LockstepRun(conforming, conforming.rule(**settings)).follow("-+++")
+    assert [call.method for call in conforming.calls] == ["create", "update"]
+    assert lockstep.compare() is lockstep
     with pytest.raises(Failed, match="at the start: expected an error in the next step, got none"):
-        LockstepRun(wrong, wrong.rule(**settings)).follow("-")
+        LockstepRun(mutant, mutant.rule(**settings)).follow("-")
 
 
 @pytest.mark.parametrize("rule", [LossScaleRule(growth_interval=2), LossScaleRule(growth_interval=3, hysteresis=2)])
-def test_every_pattern_occurs_and_the_scale_stays_near(rule):
-    """All 64 patterns of six steps follow one another, within a few powers of two of the start."""
+def test_every_pattern_occurs_and_the_scale_stays_near_its_start(rule):
+    """The trace contains all 64 patterns of six steps."""
     finite = every_pattern(rule, 6)
     for pattern in product("+-", repeat=6):
         assert "".join(pattern) in finite
@@ -214,11 +214,11 @@ def test_every_pattern_occurs_and_the_scale_stays_near(rule):
     assert 2.0**9 <= min(scales) < max(scales) <= 2.0**20
 
 
-def test_a_row_of_the_table_is_a_case():
-    """What it needs, and the steps after which it is saved."""
+def test_trace_creates_a_case():
+    """The row gives the capability that is required, and the number of steps after which the state is saved."""
     row = trace("MACHINE-backoff/a", "-+", "b: c", "resume", saved_after=1, init_scale=8.0)
     assert (row.id, row.clause, row.level, row.catches, row.needs) == ("a", "MACHINE-backoff", 0, "b: c", {"resume"})
     result = run(row, Plain("torch"))
-    called = "create read_scale update read_scale save load read_scale update read_scale"
-    assert [call.method for call in result.calls] == called.split()
+    methods = "create read_scale update read_scale save load read_scale update read_scale"
+    assert [call.method for call in result.calls] == methods.split()
     assert result.trajectory.wanted[0] == 8.0

@@ -1,4 +1,4 @@
-"""The cases of level 1: nobody who is right is accused, what is allowed is allowed and no more, and the tables are sound."""
+"""Cases of level 1: conforming implementations fail none, results may differ by the allowed amount only, and tables are sound."""
 
 import math
 
@@ -18,50 +18,50 @@ import ampscale
 from ampscale.presets import PRESETS
 
 CASES = scaling.CASES + overflow.CASES
-FIXED = [case for case in CASES if "tree" in getattr(case.run, "keywords", {})]
-ASKED = [case for case in CASES if "trees" in getattr(case.run, "keywords", {})]
+WITH_TREE = [case for case in CASES if "tree" in getattr(case.run, "keywords", {})]
+WITH_TREES = [case for case in CASES if "trees" in getattr(case.run, "keywords", {})]
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of the overflows that are asked for
 
 
-def of(id):
-    """The case of this name."""
+def find_case(id):
+    """Return the case with this id."""
     return next(case for case in CASES if case.id == id)
 
 
-def came(adapter, id):
-    """The verdict of one case and its message."""
-    result = run(of(id), adapter)
+def outcome(adapter, id):
+    """Return the verdict and the message of one case."""
+    result = run(find_case(id), adapter)
     return result.verdict, result.message
 
 
-# --- nobody who is right is accused ---
+# --- conforming implementations ---
 
 
-def others(results, *allowed):
-    """What is neither passed nor among these verdicts."""
+def unpassed(results, *allowed):
+    """Return the cases that neither passed nor have one of these verdicts, with their messages."""
     return [(result.case, result.message) for result in results if result.verdict not in (Verdict.PASS, *allowed)]
 
 
-def test_no_style_is_accused():
-    """In place or not, wide or narrow: nothing is held against whoever is right, and the core is asked all."""
+def test_conforming_styles_fail_no_case():
+    """`Core` passes every case; the others skip only cases of capabilities that they do not claim."""
     for style in STYLES:
         results = check(style(), cases=CASES).results
-        assert others(results, Verdict.UNSUPPORTED) == [], style
-        assert all(message.startswith("does not claim") for _, message in others(results)), style
-        assert len(others(results)) <= (0 if style is Core else 14), style
+        assert unpassed(results, Verdict.UNSUPPORTED) == [], style
+        assert all(message.startswith("does not claim") for _, message in unpassed(results)), style
+        assert len(unpassed(results)) <= (0 if style is Core else 14), style
 
 
-def test_a_library_without_a_dtype_is_not_accused():
-    """JAX makes float32 of float64 unless it is told otherwise: those cases are unsupported, and the others are passed."""
+def test_cases_of_a_missing_dtype_are_unsupported():
+    """Without enable_x64, JAX creates float32 arrays instead of float64."""
     with jax.enable_x64(False):
         results = check(Jax(), cases=CASES).results
-    assert others(results, Verdict.UNSUPPORTED) == []
-    assert ("finds-nan-in-float64", "jax creates float32 instead of float64") in others(results)
-    assert len(others(results)) <= 14
+    assert unpassed(results, Verdict.UNSUPPORTED) == []
+    assert ("finds-nan-in-float64", "jax creates float32 instead of float64") in unpassed(results)
+    assert len(unpassed(results)) <= 14
 
 
-def test_no_preset_is_accused():
-    """Cases that cannot be asked under a preset's constants are unsupported."""
+def test_conforming_presets_fail_no_case():
+    """Cases whose constants a preset does not have are unsupported."""
     for preset in PRESETS:
         results = check(Core(preset), cases=scaling.CASES).results
         unsupported = [result for result in results if result.verdict is not Verdict.PASS]
@@ -72,37 +72,37 @@ def test_no_preset_is_accused():
         assert len(results) - len(unsupported) >= 25, preset
 
 
-def test_a_scale_that_cannot_be_asked_is_left_alone():
-    """One that never moves, as of a rule whose factors are 1; and one that cannot be divided by, which is level 0's matter."""
-    still = ampscale.LossScaleRule(growth_factor=1.0, backoff_factor=1.0)
-    assert came(Core(still), "scale-follows-a-growth") == (Verdict.UNSUPPORTED, "the rule has no growth_interval to set")
-    halves = ampscale.LossScaleRule(growth_factor=1.0)
-    assert came(Core(halves), "scale-follows-a-growth") == (Verdict.UNSUPPORTED, "its scale does not change")
-    assert came(Core(halves), "scale-follows-a-backoff")[0] is Verdict.PASS
+def test_cases_require_a_usable_scale_that_changes():
+    """A constant scale is unsupported; so is one that is not positive and finite, which cases of level 0 detect."""
+    constant = ampscale.LossScaleRule(growth_factor=1.0, backoff_factor=1.0)
+    assert outcome(Core(constant), "scale-follows-a-growth") == (Verdict.UNSUPPORTED, "the rule has no growth_interval to set")
+    never_grows = ampscale.LossScaleRule(growth_factor=1.0)
+    assert outcome(Core(never_grows), "scale-follows-a-growth") == (Verdict.UNSUPPORTED, "its scale does not change")
+    assert outcome(Core(never_grows), "scale-follows-a-backoff")[0] is Verdict.PASS
     for scale in (math.inf, math.nan, 0.0, -1.0, 1e39):
-        lost = Core()
-        lost.read_scale = lambda _, scale=scale: scale
-        assert came(lost, "unscale-follows-a-growth") == (Verdict.UNSUPPORTED, f"its scale is {scale!r}")
+        adapter = Core()
+        adapter.read_scale = lambda _, scale=scale: scale
+        assert outcome(adapter, "unscale-follows-a-growth") == (Verdict.UNSUPPORTED, f"its scale is {scale!r}")
 
 
-# --- what is allowed, and no more ---
+# --- tolerances ---
 
 
-class Off(Core):
-    """Quotients that lie some units in the last place above the right ones."""
+class OffByUlps(Core):
+    """Implementation whose quotients are larger than the exact ones by some units in the last place."""
 
     def __init__(self, ulps):
         super().__init__()
         self.ulps = ulps
 
     def quotient(self, leaf, scale):
-        right = np.asarray(super().quotient(leaf, scale))
-        return (right.view(f"u{right.itemsize}") + right.dtype.type(self.ulps).astype(f"u{right.itemsize}")).view(right.dtype)
+        exact = np.asarray(super().quotient(leaf, scale))
+        return (exact.view(f"u{exact.itemsize}") + exact.dtype.type(self.ulps).astype(f"u{exact.itemsize}")).view(exact.dtype)
 
 
-def test_one_unit_is_allowed_where_a_reciprocal_is():
-    """By a scale that is no power of two, and without "division"; two are too many, and one is by powers of two or with it."""
-    wanted = {
+def test_one_ulp_is_allowed_unless_the_quotient_is_exact():
+    """Two always fail. One passes if the scale is not a power of two and the case does not require "division"."""
+    expected = {
         "unscales-by-1001-and-a-half": ["pass", "pass", "fail"],
         "unscale-follows-a-growth": ["pass", "pass", "fail"],
         "divides-float32-by-3": ["pass", "fail", "fail"],
@@ -110,17 +110,17 @@ def test_one_unit_is_allowed_where_a_reciprocal_is():
         "unscales-float32-in-float32": ["pass", "fail", "fail"],
         "unscales-every-tree": ["pass", "fail", "fail"],
     }
-    assert {id: [came(Off(ulps), id)[0] for ulps in (0, 1, 2)] for id in wanted} == wanted
+    assert {id: [outcome(OffByUlps(ulps), id)[0] for ulps in (0, 1, 2)] for id in expected} == expected
 
 
-def test_a_reciprocal_is_seen_with_division():
-    """As of a scaler that multiplies: not asked of it, and found if it claims to divide."""
+def test_a_reciprocal_fails_only_with_the_capability_division():
+    """The cases are unsupported for an implementation that does not claim "division"."""
 
-    class Claims(Reciprocal):
-        claims = Core.claims
+    class ClaimsDivision(Reciprocal):
+        capabilities = Core.capabilities
 
-    assert came(Reciprocal(), "divides-float32-by-3") == (Verdict.UNSUPPORTED, "does not claim division")
-    verdict, message = came(Claims(), "divides-float32-by-3")
+    assert outcome(Reciprocal(), "divides-float32-by-3") == (Verdict.UNSUPPORTED, "does not claim division")
+    verdict, message = outcome(ClaimsDivision(), "divides-float32-by-3")
     assert verdict is Verdict.FAIL
     assert (
         message
@@ -128,8 +128,8 @@ def test_a_reciprocal_is_seen_with_division():
     )
 
 
-def test_only_what_is_narrow_may_become_wide():
-    """Half may come back as single, with the digits that float32 has, and as nothing else."""
+def test_only_16_bit_arrays_may_be_widened_to_float32():
+    """float16 may become float32, with float32 precision, but not float64; float32 must not become float16."""
 
     class Casts(Core):
         def __init__(self, dtype):
@@ -139,33 +139,33 @@ def test_only_what_is_narrow_may_become_wide():
         def quotient(self, leaf, scale):
             return (leaf.astype(np.float32) / np.float32(scale)).astype(self.dtype)
 
-    underflow = [came(Casts(dtype), "unscale-rounds-an-underflow-to-even")[0] for dtype in ("float16", "float32", "float64")]
+    underflow = [outcome(Casts(dtype), "unscale-rounds-an-underflow-to-even")[0] for dtype in ("float16", "float32", "float64")]
     assert underflow == ["pass", "pass", "fail"]
     message = "unscale at 1024.0[1]: expected float32, got float16"
-    assert came(Casts("float16"), "unscales-several-dtypes") == (Verdict.FAIL, message)
+    assert outcome(Casts("float16"), "unscales-several-dtypes") == (Verdict.FAIL, message)
 
 
-def test_a_loss_may_be_scaled_where_it_lies_if_nothing_is_returned():
-    """None says that the given tree is the result; whoever returns it has changed the loss behind one's back."""
+def test_scale_in_place_must_return_none():
+    """None means that the argument is the result; if a tree is returned, the argument must be unchanged."""
 
     class InPlace(Core):
         returned = False
 
         def scale(self, handle, tree):
-            self.mapped(lambda leaf: np.copyto(leaf, self.product(leaf, self.read_scale(handle))), tree)
+            self.map_leaves(lambda leaf: np.copyto(leaf, self.product(leaf, self.read_scale(handle))), tree)
             return tree if self.returned else None
 
     class Returning(InPlace):
         returned = True
 
     assert check(InPlace(), cases=CASES).ok
-    verdict, message = came(Returning(), "scale-leaves-its-input-alone")
+    verdict, message = outcome(Returning(), "scale-leaves-its-input-alone")
     assert verdict is Verdict.FAIL
     assert message.startswith("the input of scale[0]: element 0: expected 1.5 (3fc00000), got")
 
 
-def test_what_is_no_such_tree_or_no_bool_is_a_failure():
-    """And not an error of the suite; a flag is not taken for its truth."""
+def test_a_result_of_the_wrong_type_or_structure_fails():
+    """It is not an error of the suite, and the truth value of a flag is not used."""
     trees = [None, {}, [1.0], [[np.ones(2, "f4")]], [np.ones(3, "f4")], [np.ones(2, "i4")], [np.array([6, -12, 0], "f4")], 0.5]
     for method, id, answers in (
         ("unscale", "unscales-by-less-than-1", trees),
@@ -174,14 +174,14 @@ def test_what_is_no_such_tree_or_no_bool_is_a_failure():
         for answer in answers:
             adapter = Core()
             setattr(adapter, method, lambda *_, answer=answer: answer)
-            assert came(adapter, id)[0] is Verdict.FAIL, answer
+            assert outcome(adapter, id)[0] is Verdict.FAIL, answer
 
 
 # --- the tables ---
 
 
-def test_the_tables_are_in_order():
-    """Ids are unique; each case is of level 1 and of a clause of its chapter; each fault has a name and says what it does."""
+def test_cases_have_unique_ids_and_clauses_of_their_chapter():
+    """A fault is written "name: description"."""
     assert len({case.id for case in CASES}) == len(CASES) == 101
     for chapter, cases in (("scaling", scaling.CASES), ("overflow", overflow.CASES)):
         for case in cases:
@@ -190,27 +190,29 @@ def test_the_tables_are_in_order():
             assert case.catches.partition(": ")[2], case.id
 
 
-def test_the_capabilities_are_asked_for():
-    """A case whose tree has what a capability is for needs it, and no other case does."""
-    held = {"bfloat16": ("bfloat16",), "complex": ("complex64", "complex128"), "integers": ("int32", "int64", "bool")}
-    for case in FIXED + ASKED:
-        given = case.run.keywords.get("trees", (case.run.keywords.get("tree"),))
-        found = [leaf for tree in given for _, leaf in leaves(tree)]
-        needed = {name for name, dtypes in held.items() if any(leaf is not None and leaf.dtype in dtypes for leaf in found)}
-        needed |= {"none"} if None in found else set()
-        needed |= {"empty"} if any(leaf is not None for leaf in found) is False and None not in found else set()
+def test_cases_require_the_capabilities_of_their_trees():
+    """No case requires another capability, except "division"."""
+    dtypes_of = {"bfloat16": ("bfloat16",), "complex": ("complex64", "complex128"), "integers": ("int32", "int64", "bool")}
+    for case in WITH_TREE + WITH_TREES:
+        trees = case.run.keywords.get("trees", (case.run.keywords.get("tree"),))
+        tree_leaves = [leaf for tree in trees for _, leaf in leaves(tree)]
+        needed = {
+            name for name, dtypes in dtypes_of.items() if any(leaf is not None and leaf.dtype in dtypes for leaf in tree_leaves)
+        }
+        needed |= {"none"} if None in tree_leaves else set()
+        needed |= {"empty"} if not tree_leaves else set()
         assert case.needs - {"division"} == needed, case.id
 
 
-def test_what_is_wanted_is_what_the_oracle_says():
-    """Of the last tree."""
-    for case in ASKED:
+def test_expected_flags_are_those_of_the_oracle():
+    """The flag belongs to the last tree of a case."""
+    for case in WITH_TREES:
         assert tensors.all_finite(case.run.keywords["trees"][-1]) is case.run.keywords["expected"], case.id
 
 
-def test_no_subnormal_of_float32_is_computed_with():
-    """Compiled code may flush them, and is not wrong: no input and no result of these cases is one."""
-    for case in FIXED:
+def test_no_case_computes_with_float32_subnormals():
+    """Compiled code may flush them to zero."""
+    for case in WITH_TREE:
         compute = getattr(tensors, case.run.keywords["method"])
         for _, leaf in leaves(case.run.keywords["tree"]):
             if leaf is not None and leaf.dtype in ("float32", "bfloat16"):
@@ -218,15 +220,15 @@ def test_no_subnormal_of_float32_is_computed_with():
                     assert all(abs(number) >= 2.0**-126 for number in tensors.numbers(array) if number == number and number != 0)
 
 
-def test_arrays_are_made_anew_for_every_case():
-    """A case that is asked a second time asks the same, also of one who writes to what it was given."""
+def test_each_run_of_a_case_gets_new_arrays():
+    """The implementation overwrites its arguments."""
 
-    class Spoils(Core):
+    class Overwrites(Core):
         def all_finite(self, tree):
             answer = super().all_finite(tree)
-            self.mapped(lambda leaf: leaf.fill(1), tree)
+            self.map_leaves(lambda leaf: leaf.fill(1), tree)
             return answer
 
     for _ in range(2):
-        assert came(Spoils(), "finds-nan")[0] is Verdict.PASS
-        assert came(Spoils(), "all-finite-leaves-its-input-alone")[0] is Verdict.FAIL
+        assert outcome(Overwrites(), "finds-nan")[0] is Verdict.PASS
+        assert outcome(Overwrites(), "all-finite-leaves-its-input-alone")[0] is Verdict.FAIL

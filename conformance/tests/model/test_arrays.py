@@ -1,4 +1,4 @@
-"""Arrays of each library from bits and back: every bit stays, and no library is imported that is not named."""
+"""Conversion between bits and arrays of each library: it is lossless and imports only libraries that are named."""
 
 import math
 import subprocess
@@ -17,7 +17,7 @@ from ampscale_conformance.model.adapter import ARRAYS, Unsupported
 from ampscale_conformance.model.arrays import from_bits, to_bits
 from ampscale_conformance.model.bits import DIGITS, Bits
 
-HERE = [library for library in ARRAYS if find_spec(library) and library != "cupy"]
+INSTALLED = [library for library in ARRAYS if find_spec(library) and library != "cupy"]
 SPECIAL = {
     "bool": (0, 1, 1, 0),
     "int32": (0, 1, 0x7FFFFFFF, 0x80000000),
@@ -31,52 +31,52 @@ SIXTEEN = ("float16", "bfloat16")
 
 
 @pytest.fixture(autouse=True)
-def wide():
-    """JAX with every dtype."""
+def enable_x64():
+    """Enable JAX's 64-bit dtypes."""
     with jax.enable_x64(True):
         yield
 
 
-@pytest.fixture(params=[*HERE, pytest.param("cupy", marks=pytest.mark.device)])
+@pytest.fixture(params=[*INSTALLED, pytest.param("cupy", marks=pytest.mark.device)])
 def library(request):
-    """The name of a library that is here, and CuPy where there is a device for it."""
+    """Name of an installed library; CuPy requires a GPU."""
     if request.param == "cupy" and not pytest.importorskip("cupy").cuda.is_available():
         pytest.skip("needs a GPU")
     return request.param
 
 
 def type_of_arrays(library):
-    """The type of the arrays of a library that is installed everywhere."""
+    """Return the array type of a library that is always installed, otherwise object."""
     return {"numpy": np.ndarray, "torch": torch.Tensor, "jax": jax.Array}.get(library, object)
 
 
 @pytest.mark.parametrize("dtype", SIXTEEN)
-def test_all_patterns_of_16_bits_stay(library, dtype):
-    """Each of the 65536, every NaN and subnormal among them."""
+def test_all_16_bit_patterns_round_trip(library, dtype):
+    """They include every NaN and subnormal."""
     bits = Bits(dtype, (256, 256), tuple(range(2**16)))
-    made = from_bits(bits, library)
-    assert isinstance(made, type_of_arrays(library))
-    assert str(made.dtype).rpartition(".")[2] == dtype
-    assert to_bits(made) == bits
+    array = from_bits(bits, library)
+    assert isinstance(array, type_of_arrays(library))
+    assert str(array.dtype).rpartition(".")[2] == dtype
+    assert to_bits(array) == bits
 
 
-def test_special_patterns_stay(library):
-    """Signs of zeros, subnormals, signalling NaNs and payloads, the largest integers, and each part of complex numbers."""
+def test_special_patterns_round_trip(library):
+    """Signed zeros, subnormals, signaling NaNs with payloads, integer limits, and both components of complex numbers."""
     for dtype, patterns in SPECIAL.items():
         bits = Bits(dtype, (2, 2), patterns)
         assert to_bits(from_bits(bits, library)) == bits
 
 
-def test_every_shape_stays(library):
-    """Also that of a scalar, and of an array without elements."""
+def test_every_shape_round_trips(library):
+    """Shapes include () and those of empty arrays."""
     for dtype, shape in product(DIGITS, [(), (1,), (0,), (0, 3), (2, 1, 3)]):
         bits = Bits(dtype, shape, (1,) * math.prod(shape))
-        made = from_bits(bits, library)
-        assert (tuple(made.shape), to_bits(made)) == (shape, bits)
+        array = from_bits(bits, library)
+        assert (tuple(array.shape), to_bits(array)) == (shape, bits)
 
 
-def test_a_pattern_is_the_number_that_it_means(library):
-    """The real part of a complex number is the first."""
+def test_a_pattern_decodes_to_its_number(library):
+    """The real component of a complex number comes first."""
     for dtype, pattern, number in (
         ("bool", 1, True),
         ("int32", 0xFFFFFFFE, -2),
@@ -91,8 +91,8 @@ def test_a_pattern_is_the_number_that_it_means(library):
         assert from_bits(Bits(dtype, (1,), (pattern,)), library)[0].item() == number, dtype
 
 
-def test_arrays_are_new_and_may_be_written_to(library):
-    """What one call does to its array, the next does not see."""
+def test_arrays_are_new_and_writable(library):
+    """Writing to one array does not change the next one."""
     bits = Bits("float32", (2,), (0x3F800000, 0x40000000))
     first = from_bits(bits, library)
     if library in ("numpy", "torch", "cupy"):
@@ -100,11 +100,11 @@ def test_arrays_are_new_and_may_be_written_to(library):
     assert to_bits(from_bits(bits, library)) == bits
 
 
-# --- what comes back from an implementation ---
+# --- results of an implementation ---
 
 
-def test_numpy_in_any_order():
-    """Scalars, strides, another order and read-only views are read row by row."""
+def test_numpy_arrays_of_any_layout_are_read():
+    """Scalars, strided, Fortran-ordered, broadcast and conjugated arrays are read in row-major order."""
     for array in (
         np.float32(1.5),
         np.bool_(True),
@@ -120,8 +120,8 @@ def test_numpy_in_any_order():
         assert from_bits(bits, "numpy").tolist() == array.tolist()
 
 
-def test_torch_in_any_state():
-    """Strides, gradients that are recorded, and what is conjugated or negated only by name."""
+def test_torch_tensors_in_any_state_are_read():
+    """Strided and differentiable tensors, and those with a lazy conjugate or negative bit."""
     for tensor, values in (
         (torch.arange(6.0).reshape(2, 3).T, [[0, 3], [1, 4], [2, 5]]),
         (torch.tensor([1.0, 2.0], requires_grad=True) * 2, [2, 4]),
@@ -134,23 +134,23 @@ def test_torch_in_any_state():
         assert from_bits(to_bits(tensor), "numpy").tolist() == values
 
 
-def test_jax_on_a_device_and_inside_a_step():
-    """Arrays that were put somewhere are read; those of a trace are no arrays yet."""
+def test_jax_arrays_are_read_but_tracers_are_rejected():
+    """Arrays on a device are read; within jit there are no values yet."""
     assert to_bits(jax.device_put(np.float32([1.5]), jax.devices()[0])) == Bits("float32", (1,), (0x3FC00000,))
-    seen = []
+    traced = []
 
     def step(x):
         with pytest.raises(jax.errors.TracerArrayConversionError):
             to_bits(x)
-        seen.append(x)
+        traced.append(x)
         return x
 
     jax.jit(step)(np.float32([1.5]))
-    assert len(seen) == 1
+    assert len(traced) == 1
 
 
-def test_what_is_no_array_of_ours_is_a_type_error():
-    """It says what came."""
+def test_unsupported_arrays_raise_a_type_error():
+    """The message has the value, or the dtype."""
     for value, message in (
         (1.5, "expected an array, got 1.5 of type float"),
         (None, "expected an array, got None of type NoneType"),
@@ -167,18 +167,18 @@ def test_what_is_no_array_of_ours_is_a_type_error():
             to_bits(value)
 
 
-# --- what a library lacks, and that none is imported ---
+# --- missing dtypes and imports ---
 
 
-def test_a_dtype_that_a_library_does_not_have_is_unsupported():
-    """JAX has the wide ones only where it is told so; nothing is warned of, nothing becomes narrower in silence."""
-    for dtype, made in (("float64", "float32"), ("int64", "int32"), ("complex128", "complex64")):
-        with jax.enable_x64(False), pytest.raises(Unsupported, match=f"^jax creates {made} instead of {dtype}$"):
+def test_a_missing_dtype_is_unsupported():
+    """Without enable_x64, JAX would create narrower arrays and warn."""
+    for dtype, narrower in (("float64", "float32"), ("int64", "int32"), ("complex128", "complex64")):
+        with jax.enable_x64(False), pytest.raises(Unsupported, match=f"^jax creates {narrower} instead of {dtype}$"):
             from_bits(Bits(dtype, (1,), (0,)), "jax")
 
 
-def test_bfloat16_on_numpy_needs_a_package(monkeypatch):
-    """Without it the cases are unsupported."""
+def test_bfloat16_on_numpy_requires_ml_dtypes(monkeypatch):
+    """Without the package, the cases are unsupported."""
 
     def missing(name):
         raise ModuleNotFoundError(name)
@@ -189,8 +189,8 @@ def test_bfloat16_on_numpy_needs_a_package(monkeypatch):
     assert from_bits(Bits("float16", (1,), (0x3C00,)), "numpy")[0] == 1
 
 
-def test_no_library_is_imported_that_is_not_named():
-    """NumPy alone, until an adapter names another."""
+def test_no_unnamed_library_is_imported():
+    """The conversion for NumPy imports NumPy alone."""
     program = (
         "import sys\n"
         "from ampscale_conformance.model.arrays import from_bits, to_bits\n"
@@ -198,5 +198,5 @@ def test_no_library_is_imported_that_is_not_named():
         "to_bits(from_bits(Bits('float32', (1,), (0,)), 'numpy'))\n"
         f"print([name for name in {sorted(set(ARRAYS) - {'numpy'})} + ['ml_dtypes'] if name in sys.modules])\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert process.stdout == "[]\n"

@@ -1,4 +1,4 @@
-"""Arrays as bits: what one is, how it is written and read, and the trees of them."""
+"""Arrays as bits: construction, JSON, and trees of them."""
 
 import json
 from collections import OrderedDict
@@ -15,7 +15,7 @@ PAIR = Bits("complex64", (2,), (0x3F800000_40000000, 0xBF800000_00000000))
 
 @st.composite
 def arrays(draw):
-    """Any array of few elements."""
+    """Generate arrays with few elements, of any dtype."""
     dtype = draw(st.sampled_from(sorted(DIGITS)))
     shape = tuple(draw(st.lists(st.integers(0, 3), max_size=3)))
     size = 1
@@ -37,8 +37,8 @@ TREES = st.recursive(
 # --- one array ---
 
 
-def test_an_array_is_written_as_hex():
-    """Every pattern with all of its digits, in lower case, the real part of a complex one first."""
+def test_to_json_writes_lower_case_hex_digits():
+    """Every pattern has all its digits; the real component of a complex number comes first."""
     assert ONE.to_json() == {"dtype": "float16", "shape": [], "bits": ["3c00"]}
     assert EMPTY.to_json() == {"dtype": "float32", "shape": [2, 0], "bits": []}
     assert PAIR.to_json()["bits"] == ["3f80000040000000", "bf80000000000000"]
@@ -46,8 +46,8 @@ def test_an_array_is_written_as_hex():
 
 
 @given(arrays())
-def test_an_array_is_read_as_it_was_written(array):
-    """Through JSON, for every dtype and shape."""
+def test_arrays_round_trip_through_json(array):
+    """Every dtype and shape."""
     assert Bits.from_json(json.loads(json.dumps(array.to_json()))) == array
 
 
@@ -62,8 +62,8 @@ def test_an_array_is_read_as_it_was_written(array):
         ("float32", (1,), (-1,), r"a float32 has 8 hex digits, got \['-0x1'\]"),
     ],
 )
-def test_what_is_no_array_is_refused(dtype, shape, bits, message):
-    """With what was wanted and what came."""
+def test_bits_rejects_invalid_arrays(dtype, shape, bits, message):
+    """The message has the expected and the actual value."""
     with pytest.raises(ValueError, match=message):
         Bits(dtype, shape, bits)
 
@@ -82,40 +82,40 @@ ALMOST = [
 
 
 @pytest.mark.parametrize("changes", ALMOST, ids=str)
-def test_an_array_that_is_almost_one_is_refused(changes):
-    """Patterns have their digits and nothing else, in lower case; sizes are integers from 0 on."""
-    words = "an array must have|a shape must be|hex digits|got 'half'|elements, got|sizes|shape"
-    with pytest.raises(ValueError, match=words):
+def test_from_json_rejects_invalid_members(changes):
+    """Patterns have exactly their lower-case digits; sizes are integers from 0 on."""
+    message = "an array must have|a shape must be|hex digits|got 'half'|elements, got|sizes|shape"
+    with pytest.raises(ValueError, match=message):
         Bits.from_json({"dtype": "float16", "shape": [1], "bits": ["3c00"]} | changes)
 
 
-def test_what_is_no_array_or_no_tree_is_refused():
-    """A ValueError, for whatever JSON may hold."""
-    for said in ("3c00", None, {"dtype": "float16", "shape": [1]}):
+def test_from_json_rejects_other_json_values():
+    """Both readers raise a ValueError."""
+    for value in ("3c00", None, {"dtype": "float16", "shape": [1]}):
         with pytest.raises(ValueError, match="an array must have dtype, shape and bits, got"):
-            Bits.from_json(said)
-    for said in (1, 1.5, True, "3c00", [1], {"dict": 3}, {"tuple": 3}, {"tuple": ["x"]}, {"dict": {"a": 0}}, {}, {"shape": []}):
+            Bits.from_json(value)
+    for value in (1, 1.5, True, "3c00", [1], {"dict": 3}, {"tuple": 3}, {"tuple": ["x"]}, {"dict": {"a": 0}}, {}, {"shape": []}):
         with pytest.raises(ValueError, match=r"a tree is an array|an array must have"):
-            tree_from_json(said)
+            tree_from_json(value)
 
 
 # --- trees ---
 
 
-def test_a_function_is_applied_to_every_leaf():
-    """Lists stay lists, tuples tuples and dicts dicts, in their order; None stays None and is not asked."""
-    seen = []
+def test_map_tree_applies_a_function_to_every_leaf():
+    """Container types and key order are kept. None stays None, and the function is not called with it."""
+    visited = []
     tree = {"b": [ONE, None], "a": (EMPTY, {"c": PAIR}), "d": [], "e": ()}
-    mapped = map_tree(lambda leaf: seen.append(leaf) or leaf.dtype, tree)
+    mapped = map_tree(lambda leaf: visited.append(leaf) or leaf.dtype, tree)
     assert mapped == {"b": ["float16", None], "a": ("float32", {"c": "complex64"}), "d": [], "e": ()}
     assert list(mapped) == ["b", "a", "d", "e"]
-    assert seen == [ONE, EMPTY, PAIR]
+    assert visited == [ONE, EMPTY, PAIR]
     assert type(map_tree(str, OrderedDict(a=1))) is dict  # as any mapping
     assert (map_tree(str, 1), map_tree(str, None)) == ("1", None)
 
 
-def test_leaves_come_with_their_paths():
-    """As one would write them in Python; None is a leaf."""
+def test_leaves_have_their_paths():
+    """Paths are Python subscripts; None is a leaf."""
     tree = {"a": [ONE, None], 2: ({"c": EMPTY},), "none": []}
     assert leaves(tree) == [("['a'][0]", ONE), ("['a'][1]", None), ("[2][0]['c']", EMPTY)]
     assert leaves(ONE) == [("", ONE)]
@@ -123,17 +123,17 @@ def test_leaves_come_with_their_paths():
 
 
 @given(TREES)
-def test_a_tree_is_read_as_it_was_written(tree):
-    """Tuples and lists are told apart, and a key may be any text; its leaves are those that a function is applied to."""
+def test_trees_round_trip_through_json(tree):
+    """Tuples and lists are distinguished, and a key may be any text. `map_tree` and `leaves` visit the same leaves."""
     assert tree_from_json(json.loads(json.dumps(tree_to_json(tree)))) == tree
-    seen = []
-    map_tree(seen.append, tree)
-    assert seen == [leaf for _, leaf in leaves(tree) if leaf is not None]
+    visited = []
+    map_tree(visited.append, tree)
+    assert visited == [leaf for _, leaf in leaves(tree) if leaf is not None]
     assert len({path for path, _ in leaves(tree)}) == len(leaves(tree))
 
 
-def test_keys_that_are_words_of_the_format_are_keys():
-    """A dict is written under "dict", so that none of its keys is taken for another thing."""
+def test_keys_may_be_names_of_the_format():
+    """A dict is written under "dict", so that its keys are not mistaken for members of the format."""
     for key in ("tuple", "dict", "dtype"):
         assert tree_from_json(tree_to_json({key: [ONE]})) == {key: [ONE]}
     assert tree_to_json((ONE, [None], {"a": ()})) == {"tuple": [ONE.to_json(), [None], {"dict": {"a": {"tuple": []}}}]}

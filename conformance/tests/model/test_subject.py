@@ -1,4 +1,4 @@
-"""An adapter under observation: what is given to it, what may come back, what is compared, and what is written down."""
+"""Subject, which calls an adapter, compares results and records the calls."""
 
 import math
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from ampscale_conformance import ImplementationInfo, Unsupported
-from ampscale_conformance.model.bits import DIGITS, Bits, map_tree
+from ampscale_conformance.model.bits import DIGITS, Bits
 from ampscale_conformance.model.floats import FORMATS, encode
 from ampscale_conformance.model.subject import Absent, Failed, Raised, Subject, to_record
 from ampscale_conformance.oracle.tensors import array
@@ -19,52 +19,52 @@ LIBRARIES = ["numpy", "torch", "jax"]
 
 
 def subject(arrays="numpy", **methods):
-    """What speaks to an adapter with these methods."""
+    """Return a subject for an adapter with these methods."""
     info = ImplementationInfo(name="it", level=4, capabilities=["jit"], arrays=arrays)
     return Subject(SimpleNamespace(info=info, **methods))
 
 
-def failed(what, *arguments):
-    """The words of an expectation that is not met."""
+def failure_of(function, *arguments):
+    """Return the message of an expectation that fails."""
     with pytest.raises(Failed) as caught:
-        what(*arguments)
+        function(*arguments)
     return str(caught.value)
 
 
 # --- expectations ---
 
 
-def test_a_tree_is_the_same_as_itself():
-    """Of whatever it is made; a list is taken for a tuple, as some tree libraries know no tuples."""
+def test_equal_trees_pass():
+    """A list equals a tuple, as some tree libraries have no tuples."""
     trees = [ONE, [ONE, TWO], {"a": ONE, "b": [TWO]}, [], [None, ONE], array("float32", []), array("complex64", [1 + 2j])]
     for tree in trees:
         subject().expect_same(tree, tree, "it")
     subject().expect_same(({"a": [ONE]}, (TWO,)), [{"a": (ONE,)}, [TWO]], "it")
     subject().expect(True, "never")
-    assert failed(subject().expect, False, "expected this") == "expected this"
-    assert failed(subject().expect_same, [ONE], [None], "it").startswith("it[0]: expected None, got Bits(")
+    assert failure_of(subject().expect, False, "expected this") == "expected this"
+    assert failure_of(subject().expect_same, [ONE], [None], "it").startswith("it[0]: expected None, got Bits(")
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
-def test_any_nan_is_any_nan(dtype):
-    """Its sign and its payload mean nothing; an infinity lies directly below them, and is none."""
+def test_all_nans_are_equal(dtype):
+    """Sign and payload are ignored; infinity, the pattern directly below the NaNs, is different."""
     infinity, quiet = encode(math.inf, dtype), encode(math.nan, dtype)
     sign = 1 << 4 * DIGITS[dtype] - 1
     subject().expect_same(Bits(dtype, (1,), (quiet,)), Bits(dtype, (1,), (sign | infinity + 1,)), "it")
     for other in (infinity + 1, infinity - 1):
-        failed(subject().expect_same, Bits(dtype, (1,), (infinity,)), Bits(dtype, (1,), (other,)), "it")
+        failure_of(subject().expect_same, Bits(dtype, (1,), (infinity,)), Bits(dtype, (1,), (other,)), "it")
 
 
-def test_each_part_of_a_complex_number_may_be_nan():
-    """Integers have none: their patterns are themselves."""
+def test_each_component_of_a_complex_number_may_be_nan():
+    """Integers have no NaN: their patterns are compared."""
     one, quiet, other = 0x3F800000, 0x7FC00000, 0xFF800001
     for left, right in (((quiet << 32) + one, (other << 32) + one), ((one << 32) + quiet, (one << 32) + other)):
         subject().expect_same(Bits("complex64", (1,), (left,)), Bits("complex64", (1,), (right,)), "it")
-    failed(subject().expect_same, Bits("int32", (1,), (0x7FC00000,)), Bits("int32", (1,), (0xFFC00000,)), "it")
+    failure_of(subject().expect_same, Bits("int32", (1,), (0x7FC00000,)), Bits("int32", (1,), (0xFFC00000,)), "it")
 
 
 @pytest.mark.parametrize(
-    ("got", "wanted", "message"),
+    ("got", "expected", "message"),
     [
         (ONE, TWO, "it: element 0: expected 2.0 (40000000), got 1.0 (3f800000) in float32"),
         ([ONE, ONE], [ONE, TWO], "it[1]: element 0: expected 2.0 (40000000), got 1.0 (3f800000) in float32"),
@@ -87,68 +87,63 @@ def test_each_part_of_a_complex_number_may_be_nan():
         ),
     ],
 )
-def test_a_difference_is_told_with_its_place(got, wanted, message):
-    """Dtype, shape and bits, in this order; the sign of a zero is a bit."""
-    assert failed(subject().expect_same, got, wanted, "it") == message
+def test_a_difference_is_reported_with_its_path(got, expected, message):
+    """Dtype, shape and bits are compared in this order, including the sign of zero."""
+    assert failure_of(subject().expect_same, got, expected, "it") == message
 
 
 # --- trees ---
 
 
 @pytest.mark.parametrize("arrays", LIBRARIES)
-def test_a_tree_is_made_of_the_librarys_arrays(arrays):
-    """They come back with the bits that they were made of; answers and scales may be arrays of shape ()."""
+def test_trees_consist_of_the_librarys_arrays(arrays):
+    """They keep their bits. Flags and scales may be arrays of shape ()."""
     for dtype in ("bool", "int32", "float16", "float32", "bfloat16", "complex64"):
         one, zero = (True, False) if dtype == "bool" else (1, 0)
         given, tree = [], {"a": [array(dtype, [one, zero, one]), None], "b": (array(dtype, [[one], [zero]]), array(dtype, one))}
-        asked = subject(arrays, all_finite=lambda made, given=given: given.append(made) or True)
-        assert asked.all_finite(tree) is True
+        target = subject(arrays, all_finite=lambda made, given=given: given.append(made) or True)
+        assert target.all_finite(tree) is True
         assert {type(leaf).__module__.partition(".")[0] for leaf in given[0]["b"]} <= {arrays, "jaxlib"}
-        assert asked.to_bits(given[0], "it") == tree
-    for meant in (True, False):
-        made = subject(arrays).to_arrays(array("bool", meant))
-        assert subject(all_finite=lambda _, made=made: made).all_finite([]) is meant
+        assert target.to_bits(given[0], "it") == tree
+    for flag in (True, False):
+        made = subject(arrays).to_arrays(array("bool", flag))
+        assert subject(all_finite=lambda _, made=made: made).all_finite([]) is flag
     made = subject(arrays).to_arrays(array("float32", 1.5))
     assert subject(read_scale=lambda _: made).read_scale(None) == 1.5
 
 
-def test_each_call_gets_arrays_of_its_own():
-    """What one has changed, the next one does not see."""
-    asked = subject(scale=lambda _, tree: map_tree(lambda leaf: np.multiply(leaf, 2, out=leaf), tree))
-    assert [asked.scale(None, [ONE]), asked.scale(None, [ONE])] == [[TWO], [TWO]]
-
-
 @pytest.mark.parametrize("method", ["scale", "unscale"])
-def test_a_tree_may_be_written_to(method):
-    """Then the result is None, and the given tree is read."""
+def test_methods_may_write_in_place(method):
+    """The method then returns None, and its argument is the result. Each call gets new arrays."""
 
     def in_place(_, tree):
         tree[0] *= np.float32(2)
 
-    assert getattr(subject(**{method: in_place}), method)(None, [ONE]) == [TWO]
+    call = getattr(subject(**{method: in_place}), method)
+    assert [call(None, [ONE]), call(None, [ONE])] == [[TWO], [TWO]]
 
 
-def test_what_is_no_array_has_failed():
-    """A Python float is none, and a dtype that no case has is none of ours; a NumPy scalar is one of shape ()."""
+def test_a_result_that_is_not_an_array_fails():
+    """Python floats and other dtypes are rejected; a NumPy scalar is an array of shape ()."""
     for leaf in (1.0, "1", object, np.asarray("x"), np.asarray(1, "uint8")):
-        words = failed(subject(unscale=lambda *_, leaf=leaf: [leaf]).unscale, None, [ONE])
-        assert words.startswith("unscale: expected an array"), leaf
+        message = failure_of(subject(unscale=lambda *_, leaf=leaf: [leaf]).unscale, None, [ONE])
+        assert message.startswith("unscale: expected an array"), leaf
     assert subject(unscale=lambda *_: np.float32(1)).unscale(None, ONE) == array("float32", 1.0)
 
 
 # --- calls ---
 
 
-def test_none_for_a_handle_is_the_same_handle():
-    """`update` may change it in place, or return the next one, which may be false."""
+def test_update_may_return_none_for_the_same_handle():
+    """Otherwise the result is the next handle, even if its truth value is False."""
     handle = object()
     assert subject(update=lambda *_: None).update(handle, True) is handle
-    for after in (object(), 0, False, (), {}):
-        assert subject(update=lambda *_, after=after: after).update(handle, True) is after
+    for new_handle in (object(), 0, False, (), {}):
+        assert subject(update=lambda *_, new_handle=new_handle: new_handle).update(handle, True) is new_handle
 
 
-def test_a_refusal_is_whatever_is_raised():
-    """But not what says that there is no such thing."""
+def test_raises_accepts_any_error_of_the_method():
+    """Unsupported and a missing method are not accepted."""
 
     def raising(error):
         def update(*_):
@@ -166,64 +161,64 @@ def test_a_refusal_is_whatever_is_raised():
         subject().raises("update", None, True)
 
 
-def test_options_are_keywords():
-    """They are written down as one argument, and not at all where there is none."""
-    got = []
-    asked = subject(create=lambda _, **options: got.append(options) or 7)
+def test_options_are_passed_as_keywords():
+    """They are recorded as one argument, or not at all if there are none."""
+    received = []
+    target = subject(create=lambda _, **options: received.append(options) or 7)
     rule = LossScaleRule()
-    asked.create(rule, max_norm=1.5)
-    asked.create(rule)
-    assert got == [{"max_norm": 1.5}, {}]
-    assert [len(call.arguments) for call in asked.calls] == [2, 1]
-    assert asked.calls[0].arguments[1] == {"dict": {"max_norm": (1.5).hex()}}
+    target.create(rule, max_norm=1.5)
+    target.create(rule)
+    assert received == [{"max_norm": 1.5}, {}]
+    assert [len(call.arguments) for call in target.calls] == [2, 1]
+    assert target.calls[0].arguments[1] == {"dict": {"max_norm": (1.5).hex()}}
 
 
-def test_a_handle_keeps_its_number():
-    """By what it is, and not by what it equals; each new one gets the next number."""
-    asked = subject(create=lambda _: [0], update=lambda *_: None, read_scale=lambda _: 1.0)
-    one, other = asked.create(LossScaleRule()), asked.create(LossScaleRule())
+def test_handles_are_numbered_by_identity():
+    """Each new handle gets the next number, even if it equals another one."""
+    target = subject(create=lambda _: [0], update=lambda *_: None, read_scale=lambda _: 1.0)
+    one, other = target.create(LossScaleRule()), target.create(LossScaleRule())
     assert one == other
-    asked.update(other, True)
-    asked.read_scale(one)
-    assert [call.result for call in asked.calls[:2]] == [{"handle": 0}, {"handle": 1}]
-    assert [call.arguments[0] for call in asked.calls[2:]] == [{"handle": 1}, {"handle": 0}]
+    target.update(other, True)
+    target.read_scale(one)
+    assert [call.result for call in target.calls[:2]] == [{"handle": 0}, {"handle": 1}]
+    assert [call.arguments[0] for call in target.calls[2:]] == [{"handle": 1}, {"handle": 0}]
 
 
-def test_handles_in_a_list_have_numbers_too():
-    """As ranks have them, and a step on arrays."""
-    asked = subject(
+def test_handles_in_lists_and_tuples_are_numbered():
+    """`update_replicas` takes a list of handles; `step_on_arrays` returns a handle and a tree."""
+    target = subject(
         create=lambda _: object(),
         update_replicas=lambda handles, _: list(reversed(handles)),
         step_on_arrays=lambda handle, tree: (handle, tree),
     )
-    handles = [asked.create(LossScaleRule()), asked.create(LossScaleRule())]
-    asked.call("update_replicas", handles, [True, False])
-    asked.call("step_on_arrays", handles[1], [np.float32(1)])
-    ranks, step = asked.calls[2:]
+    handles = [target.create(LossScaleRule()), target.create(LossScaleRule())]
+    target.call("update_replicas", handles, [True, False])
+    target.call("step_on_arrays", handles[1], [np.float32(1)])
+    ranks, step = target.calls[2:]
     assert (ranks.arguments, ranks.result) == ([[{"handle": 0}, {"handle": 1}], [True, False]], [{"handle": 1}, {"handle": 0}])
     assert (step.arguments[0], step.result) == ({"handle": 1}, [{"handle": 1}, [array("float32", 1.0).to_json()]])
     inner = SimpleNamespace(info=INFO, read_scale=lambda _: 2.0)
-    asked = subject(compiled=lambda: inner)
-    assert asked.compiled().read_scale(object()) == 2.0
-    assert [call.method for call in asked.calls] == ["compiled", "compiled().read_scale"]
+    target = subject(compiled=lambda: inner)
+    assert target.compiled().read_scale(object()) == 2.0
+    assert [call.method for call in target.calls] == ["compiled", "compiled().read_scale"]
 
 
-def test_a_call_that_raised_keeps_its_words():
-    """Its class and its message, and the error is chained."""
+def test_an_error_is_recorded_and_chained():
+    """The record has its class and its message."""
 
     def update(*_):
         raise KeyError("scale")
 
-    asked = subject(update=update)
+    target = subject(update=update)
     with pytest.raises(Raised, match="update raised KeyError: 'scale'") as caught:
-        asked.update(None, True)
+        target.update(None, True)
     assert isinstance(caught.value.__cause__, KeyError)
-    assert asked.calls[0].raised == "KeyError: 'scale'"
+    assert target.calls[0].raised == "KeyError: 'scale'"
 
 
-def test_a_value_is_written_down_in_jsons_words():
-    """Floats as hex, arrays as bits, what JSON has not as its repr, and a rule whole, as its own JSON."""
-    for value, said in (
+def test_to_record_returns_json_values():
+    """Floats become hex, arrays bits, rules their JSON, and other objects their repr."""
+    for value, record in (
         (1.5, "0x1.8000000000000p+0"),
         (math.inf, "inf"),
         *((value, value) for value in (True, 3, "text", None)),
@@ -233,6 +228,6 @@ def test_a_value_is_written_down_in_jsons_words():
         (np.ones(1, "float16"), {"dtype": "float16", "shape": [1], "bits": ["3c00"]}),
         (1j, {"repr": "1j"}),
     ):
-        assert to_record(value) == said
+        assert to_record(value) == record
     rule = to_record(LossScaleRule(init_scale=8.0, min_scale=1.0))
     assert (rule["min_scale"], rule["reset_bad_steps_on"]) == (1.0, ["finite", "backoff"])
