@@ -13,10 +13,11 @@ class Stage(Enum):
     UNSCALING = "unscaling its gradients was interrupted: call update(), and compute new gradients"
     UNSCALED = "its gradients have been unscaled"
     STEPPING = "its step was interrupted: call update(), and compute new gradients"
-    STEPPED = "it has stepped"
+    STEPPED = "it has stepped: call update() after step()"
 
 
 def out_of_order(caller: str, stage: Stage) -> RuntimeError:
     """Return the error of the method *caller* if it is called for an optimizer at *stage*."""
-    order = "must be called at most once for an optimizer between two calls of update(), and unscale_() before step()"
+    before_step = ", and before step()" if caller == "unscale_" else ""
+    order = f"must be called at most once per optimizer between two calls of update(){before_step}"
     return RuntimeError(f"{caller}() {order}; since the last update(), {stage.value}")

@@ -82,7 +82,7 @@ def test_switches_must_be_bools_and_decr_count_one_of_two_names():
     wrong = [(name, value, TypeError) for name in ("enable", "use_dynamic_loss_scaling") for value in (1, 0, None)]
     check_rejected(lambda name, value: GradScaler(**{name: value}), wrong)
     wrong = [("decr_count", value, ValueError) for value in ("", "Accumulated", "both", None, 2, [])]
-    torchs = r"^enable must be a bool, got the device .*: .* torch's, .*, is ampscale.torch.GradScaler$"
+    torchs = r"^enable must be a bool, got .*\. .* torch's, .*, is ampscale.torch.GradScaler$"
     for device in ("cuda", type("device", (), {})()):
         with pytest.raises(TypeError, match=torchs):
             GradScaler(device)

@@ -1,5 +1,7 @@
 """`GradScaler` with an optimizer: the documented example, `minimize` and `unscale_`."""
 
+from types import SimpleNamespace
+
 import autograd.numpy as anp
 import ml_dtypes
 import numpy as np
@@ -75,7 +77,8 @@ def test_unsupported_arguments_of_minimize_change_nothing(scaler):
 @pytest.mark.parametrize("call", ["minimize", "step", "unscale_"])
 def test_an_optimizer_must_have_parameters(call):
     """A TypeError names the value."""
-    wrong = [("optimizer", value, TypeError) for value in (None, 1, object(), [array(1)], lambda: None)]
+    module = SimpleNamespace(parameters=list, step=list)  # `parameters` is a method, as that of a torch module
+    wrong = [("optimizer", value, TypeError) for value in (None, 1, object(), [array(1)], lambda: None, module)]
     check_rejected(lambda _, value: getattr(scaler_at(8), call)(value), wrong, got=lambda value: type(value).__name__)
 
 

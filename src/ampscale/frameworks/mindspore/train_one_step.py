@@ -324,5 +324,6 @@ class TrainOneStepWithLossScaleCell:
 def _update_cell(scale_sense: Any) -> UpdateCell:
     if isinstance(scale_sense, UpdateCell):
         return scale_sense
-    expected = "an array of shape () or (1,), or a callable update cell with get_loss_scale()"
+    array = "an array of shape () or (1,), such as np.float32(1024)"
+    expected = f"{array}, or a callable update cell with get_loss_scale(), such as manager.get_update_cell()"
     raise TypeError(f"scale_sense must be {expected}, got {excerpt(scale_sense, 200)} of type {type(scale_sense).__name__}")

@@ -21,10 +21,11 @@ def parameters_of(optimizer: Any) -> list[Any]:
     """
     if is_torch_optimizer(optimizer):
         return [param for group in optimizer.param_groups for param in group["params"]]
-    if not hasattr(optimizer, "parameters"):
+    parameters = getattr(optimizer, "parameters", None)
+    if parameters is None or callable(parameters):  # `parameters()` is a method of torch modules
         expected = "a torch.optim.Optimizer, or have parameters, each with value and grad"
         raise TypeError(f"optimizer must be {expected}, got {type(optimizer).__name__}")
-    return list(optimizer.parameters)
+    return list(parameters)
 
 
 def step_of(optimizer: Any) -> Callable[[], Any]:

@@ -41,6 +41,6 @@ def rule_with(rule: LossScaleRule, **arguments: Any) -> LossScaleRule:
 def check_enable(value: Any) -> None:
     """Raise a TypeError unless *value* is a bool, with a hint if it is a device, the first argument of torch's class."""
     if isinstance(value, str) or type(value).__name__ == "device":
-        hint = "this GradScaler is Paddle's; torch's, whose first argument is a device, is ampscale.torch.GradScaler"
-        raise TypeError(f"enable must be a bool, got the device {excerpt(value)}: {hint}")
+        hint = "This GradScaler is Paddle's; torch's, whose first argument is a device, is ampscale.torch.GradScaler"
+        raise TypeError(f"enable must be a bool, got {excerpt(value)}. {hint}")
     check_bool(value, "enable")
