@@ -45,7 +45,9 @@ class Worker:
             if (ROOT / name).is_file():
                 shutil.copy2(ROOT / name, folder / name)
         path = os.pathsep.join(str(folder / each) for each in ("src", "conformance/src"))
-        environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": path, "JAX_ENABLE_X64": "1"}
+        # Bytecode is written once: a mutant of the same size and second as the one before would be loaded from its bytecode.
+        subprocess.run([sys.executable, "-m", "compileall", "-q", str(folder / "src"), str(folder / "tests")], check=True)
+        environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": path, "JAX_ENABLE_X64": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, str(folder / "tools/mutants/worker.py")]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self._process = subprocess.Popen(command, cwd=folder, env=environment, **pipes)

@@ -52,7 +52,7 @@ class Transitions:
         self.crowd = 0  # keys that first occurred together with others
         self._cached: dict[StateKey, tuple[list[Transition], list[Transition]]] = {RAISED: ([], [])}
 
-    def start(self, *, resumed: bool = False) -> Frontier:
+    def start(self, *, resumed: bool) -> Frontier:
         """
         Return the possible states before the first step.
 
