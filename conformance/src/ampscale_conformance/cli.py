@@ -38,6 +38,8 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 STDOUT = "-"
 MAX_WIDTH = 120
 
+LIMITS = "Time limit per case, and per reply of another process. [default: 60 per case, 10 per reply]"
+
 
 @click.command()
 @click.argument("implementation", required=False)
@@ -47,7 +49,7 @@ MAX_WIDTH = 120
 @click.option("--level", metavar="N", help="Skip cases above this level, 0 to 4.")
 @click.option("--case", metavar="GLOB", help="Run only cases whose id matches.")
 @click.option("--clause", metavar="GLOB", help="Run only cases whose clause matches.")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Time limit per case. [default: 60]")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help=LIMITS)
 @click.option("--isolate", is_flag=True, help="Run a Python adapter in its own process: a crash or a hang becomes a verdict.")
 @click.option("--record", type=FILE, metavar="FILE", help="With --command: write all messages to a file for --replay.")
 @click.option("--random", type=click.IntRange(min=0), metavar="SEED", help="Add random cases; requires hypothesis.")

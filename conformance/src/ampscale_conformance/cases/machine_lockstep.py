@@ -52,7 +52,7 @@ def supported_rule(subject: Subject, finite: str, about: str | None = None, **se
     rule = subject.rule(**{**defaults, **settings})
     clauses = {clause for point in trajectory(rule, [sign == "+" for sign in finite]) for clause in point.clauses}
     if about is not None and about not in clauses:
-        raise Unsupported(f"with {subject.supported.name}, {about} determines none of these steps")
+        raise Unsupported(f"{about} has no effect on these steps with {subject.supported.name}")
     if clauses & INEXACT and "rounding" not in subject.info.capabilities:
         raise Unsupported(f"with {subject.supported.name}, these scales are inexact products, and rounding is not claimed")
     return rule

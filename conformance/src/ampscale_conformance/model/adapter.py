@@ -126,7 +126,11 @@ class Adapter(Protocol):
     # Level 0
 
     def create(self, rule: LossScaleRule, **options: Any) -> Any:
-        """Return a handle of a new scaler with these constants; raise `Unsupported` if it cannot have them."""
+        """
+        Return a handle of a new scaler with these constants; raise `Unsupported` if it cannot have them.
+
+        The suite passes no options.
+        """
 
     def update(self, handle: Any, finite: bool) -> Any:
         """Return the handle after a step, the same or a new one; None means the same. Raise where the published scaler does."""

@@ -97,11 +97,18 @@ class Report:
     >>> report = Report(ImplementationInfo(name="mine"), [Result("MACHINE-skip", "skips", Verdict.FAIL)])
     >>> report.ok, report.counts
     (False, {'fail': 1})
+    >>> report
+    <Report of mine: not ok, 1 fail>
     """
 
     info: ImplementationInfo
     results: Sequence[Result]
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Return the counts alone: the recorded calls of all results have hundreds of kilobytes."""
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items())
+        return f"<Report of {self.info.name}: {', '.join(filter(None, ('ok' if self.ok else 'not ok', counts)))}>"
 
     @property
     def ok(self) -> bool:
