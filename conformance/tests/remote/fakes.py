@@ -1,8 +1,8 @@
 """
-Implementations that are wrong, each in its own way: `python fakes.py NAME FOLDER`. Each leaves its process ids in the folder.
+Faulty implementations: `python fakes.py NAME FOLDER`. Each creates a file in the folder, named by its process id.
 
-All but what is wrong is conformance/examples/plain_python.py. A fault of `STRUCK` shows in the one case whose growth interval
-is `STRIKES`, at its second update; one of `AT_HELLO` at once; one of `LIES` in what is claimed.
+Apart from its fault, each behaves like conformance/examples/plain_python.py. A fault of `IN_ONE_CASE` occurs at the second update
+of the case whose growth interval is `FAULTY_INTERVAL`, one of `AT_HELLO` in the first reply, and one of `CLAIMS` in the claims.
 """
 
 import json
@@ -18,34 +18,34 @@ _spec = spec_from_file_location("plain_python", Path(__file__).parents[2] / "exa
 plain = module_from_spec(_spec)
 _spec.loader.exec_module(plain)
 
-STRIKES = 7
+FAULTY_INTERVAL = 7
 LONG = 600  # seconds: beyond every limit
 HUGE = 2**25  # bytes: beyond the longest line
 
 
-def say(text):
-    """Writes to stdout, all of it, and at once."""
+def write(text):
+    """Write to stdout completely and without a buffer."""
     data = text if isinstance(text, bytes) else text.encode()
     while data:
         data = data[os.write(1, data) :]
 
 
-def tell(reply):
-    """Writes a reply, as a right implementation does."""
-    say(json.dumps(reply) + "\n")
+def send(reply):
+    """Write a reply as a conforming implementation does."""
+    write(json.dumps(reply) + "\n")
 
 
-# --- in one case: each takes the right reply, and does something else ---
+# --- faults in one case: each gets the correct reply and does something else ---
 
 
 def slow(reply):
     time.sleep(LONG)
-    tell(reply)
+    send(reply)
 
 
 def slow_drip(reply):
-    for sign in json.dumps(reply) * 1000:
-        say(sign)
+    for character in json.dumps(reply) * 1000:
+        write(character)
         time.sleep(0.05)
 
 
@@ -55,23 +55,23 @@ def deaf_to_sigterm(reply):
 
 
 def grandchild_holds_the_pipes(reply):
-    enter(subprocess.Popen(["sleep", str(LONG)]).pid)
+    record_process(subprocess.Popen(["sleep", str(LONG)]).pid)
     slow(reply)
 
 
 def dies_and_leaves_a_grandchild(_reply):
-    enter(subprocess.Popen(["sleep", str(LONG)]).pid)
+    record_process(subprocess.Popen(["sleep", str(LONG)]).pid)
     os._exit(5)
 
 
 def floods_stdout_without_newline(_reply):
-    say(b"x" * HUGE)
+    write(b"x" * HUGE)
     time.sleep(LONG)
 
 
 def floods_stdout(_reply):
     while True:
-        say("{}\n" * 1000)
+        write("{}\n" * 1000)
 
 
 def floods_stderr_for_ever(_reply):
@@ -82,7 +82,7 @@ def floods_stderr_for_ever(_reply):
 def floods_stderr(reply):
     for _ in range(200):
         os.write(2, b"noise\n" * 10000)
-    tell(reply)
+    send(reply)
 
 
 def crash(_reply):
@@ -95,7 +95,7 @@ def segfault(_reply):
 
 
 def truncated_then_dead(reply):
-    say(json.dumps(reply)[:9])
+    write(json.dumps(reply)[:9])
     os._exit(0)
 
 
@@ -105,19 +105,19 @@ def closes_stdout(_reply):
 
 
 def extra_line(reply):
-    tell(reply)
-    tell(reply)
+    send(reply)
+    send(reply)
 
 
 def windows_newline(reply):
-    say(json.dumps(reply) + "\r\n")
+    write(json.dumps(reply) + "\r\n")
 
 
 def raises_half_a_character(reply):
-    say(f'{{"id": {reply["id"]}, "raised": {{"type": "Half\\u0000", "message": "\\ud800"}}}}\n')
+    write(f'{{"id": {reply["id"]}, "raised": {{"type": "Half\\u0000", "message": "\\ud800"}}}}\n')
 
 
-STRUCK = {  # by name: the verdict, words of the message, and the fault
+IN_ONE_CASE = {  # name: verdict, part of the message, and fault
     "slow drip": ("timeout", "no reply within 1 s", slow_drip),
     "deaf to SIGTERM": ("timeout", "no reply within 1 s; its stderr is empty", deaf_to_sigterm),
     "a grandchild holds the pipes": ("timeout", "no reply within 1 s", grandchild_holds_the_pipes),
@@ -140,11 +140,11 @@ STRUCK = {  # by name: the verdict, words of the message, and the fault
 }
 
 
-# --- at once ---
+# --- faults in the first reply ---
 
 
 def echo(request):
-    tell(request)
+    send(request)
 
 
 def dies_silently(_request):
@@ -159,52 +159,52 @@ AT_HELLO = {
     "echo": ("protocol-error", echo),
     "never answers hello": ("timeout", never_answers),
     "dies silently at hello": ("crash", dies_silently),
-    "unsupported hello": ("protocol-error", lambda request: tell({"id": request["id"], "unsupported": "protocol 1"})),
+    "unsupported hello": ("protocol-error", lambda request: send({"id": request["id"], "unsupported": "protocol 1"})),
 }
 
 
-# --- in what is claimed, or everywhere ---
+# --- faults in the claims, or after the first reply ---
 
 
 def claims(level=0, *capabilities):
-    """Level 0 in truth, and this in its words."""
+    """Claim a level and capabilities, but implement level 0 only."""
 
-    def answer(request, calls, at):
+    def answer(request, calls, index):
         reply = plain.reply_to(request, calls)
         if request["call"] == "hello":
             reply["result"]["implementation"] = {"name": "liar", "level": level, "capabilities": capabilities}
         elif request["call"] not in ("create", "update", "read_scale", "reset", "bye"):
-            reply = {"id": at, "absent": "I never wrote that"}
-        tell(reply)
+            reply = {"id": index, "absent": "I never wrote that"}
+        send(reply)
 
     return answer
 
 
-def another_each_time(request, calls, at):
-    """Its name is the number of processes before it; and it dies when it is asked anything."""
-    if at > 1:
+def another_each_time(request, calls, index):
+    """Return another name in each process, and exit at the second request."""
+    if index > 1:
         os._exit(1)
     reply = plain.reply_to(request, calls)
     reply["result"]["implementation"] = {"name": str(len(list(Path(sys.argv[2]).iterdir())))}
-    tell(reply)
+    send(reply)
 
 
-def starts_once(request, calls, at):
-    """Dies at its second request; and no later process of it answers anything."""
-    if at > 1 or len(list(Path(sys.argv[2]).iterdir())) > 1:
+def starts_once(request, calls, index):
+    """Exit at the second request. Later processes exit at the first one."""
+    if index > 1 or len(list(Path(sys.argv[2]).iterdir())) > 1:
         os._exit(1)
-    tell(plain.reply_to(request, calls))
+    send(plain.reply_to(request, calls))
 
 
-def starts_every_other_time(request, calls, at):
-    """Dies at its second request; and every other process of it answers nothing."""
-    if at > 1 or len(list(Path(sys.argv[2]).iterdir())) % 2 == 0:
+def starts_every_other_time(request, calls, index):
+    """Exit at the second request. Every other process exits at the first one."""
+    if index > 1 or len(list(Path(sys.argv[2]).iterdir())) % 2 == 0:
         os._exit(1)
-    tell(plain.reply_to(request, calls))
+    send(plain.reply_to(request, calls))
 
 
-LIES = {
-    "right": claims(0),
+CLAIMS = {
+    "conforming": claims(0),
     "claims resume": claims(0, "resume"),
     "claims level 4": claims(4, "resume", "replicas"),
     "another each time": another_each_time,
@@ -213,35 +213,35 @@ LIES = {
 }
 
 
-def struck(fault):
-    """Right, but for the second update of a scaler whose interval is `STRIKES`."""
-    seen = {"updates": -1}
+def faulty_in_one_case(fault):
+    """Answer correctly except at the second update of a scaler whose interval is `FAULTY_INTERVAL`."""
+    counts = {"updates": -1}
 
-    def answer(request, calls, _at):
+    def answer(request, calls, _index):
         reply = plain.reply_to(request, calls)
         if request["call"] == "create":
-            seen["updates"] = 0 if request["arguments"]["rule"]["growth_interval"] == STRIKES else -LONG
-        seen["updates"] += request["call"] == "update"
-        (fault if request["call"] == "update" and seen["updates"] == 2 else tell)(reply)
+            counts["updates"] = 0 if request["arguments"]["rule"]["growth_interval"] == FAULTY_INTERVAL else -LONG
+        counts["updates"] += request["call"] == "update"
+        (fault if request["call"] == "update" and counts["updates"] == 2 else send)(reply)
 
     return answer
 
 
-def enter(pid):
-    """Leaves a process id behind, for whoever counts what still runs."""
+def record_process(pid):
+    """Record a process id, so that the test can find processes that still run."""
     (Path(sys.argv[2]) / str(pid)).touch()
 
 
 def main(name):
-    enter(os.getpid())
+    record_process(os.getpid())
     if name in AT_HELLO:
-        answer = lambda request, _calls, _at: AT_HELLO[name][1](request)  # noqa: E731 - it is no more than that
+        answer = lambda request, _calls, _index: AT_HELLO[name][1](request)  # noqa: E731 - a def would be longer
     else:
-        answer = struck(STRUCK[name][2]) if name in STRUCK else LIES[name]
+        answer = faulty_in_one_case(IN_ONE_CASE[name][2]) if name in IN_ONE_CASE else CLAIMS[name]
     calls = plain.Calls()
-    for at, text in enumerate(sys.stdin, start=1):
+    for index, text in enumerate(sys.stdin, start=1):
         request = json.loads(text)
-        answer(request, calls, at)
+        answer(request, calls, index)
         if request["call"] == "bye":
             break
 

@@ -1,4 +1,4 @@
-"""Every kind of value goes over the wire and comes back, bit for bit; and what is not exactly so is refused."""
+"""JSON codec: every kind of value round-trips exactly, and any other encoding is rejected."""
 
 import math
 import struct
@@ -25,26 +25,26 @@ from ampscale import LossScaleRule
 from ampscale.presets import PRESETS
 
 
-class Named:
-    """Things that are their own names."""
+class NamedHandles:
+    """Registry of handles that are strings such as "handle3"."""
 
-    def number(self, kind, thing):
-        assert thing.startswith(kind)
-        return int(thing.removeprefix(kind))
+    def number(self, kind, handle):
+        assert handle.startswith(kind)
+        return int(handle.removeprefix(kind))
 
     def lookup(self, kind, number):
         return f"{kind}{number}"
 
 
-WIRE = Codec("numpy", Named())
+CODEC = Codec("numpy", NamedHandles())
 EVERY_FIELD = LossScaleRule(
     3.3, 1.1, 0.7, 7, 1, 0.1, 2.0**20, ("growth", "finite"), True, False, -3, "float64", True, 9.0, True, 0.3, True, 0.2, True
 )
 
 
-def over(kind, value):
-    """What arrives of a value, by way of a line."""
-    return WIRE.decode(kind, read_line(write_line({"value": WIRE.encode(kind, value)}))["value"])
+def round_trip(kind, value):
+    """Encode a value, write and read it as a line, and decode it."""
+    return CODEC.decode(kind, read_line(write_line({"value": CODEC.encode(kind, value)}))["value"])
 
 
 def array(dtype, *patterns):
@@ -52,35 +52,35 @@ def array(dtype, *patterns):
 
 
 @given(st.integers(0, 2**64 - 1))
-def test_a_float_is_its_bits(bits):
-    """Every pattern comes back, every NaN's among them."""
+def test_floats_keep_their_bits(bits):
+    """Every pattern round-trips, including every NaN."""
     value = struct.unpack(">d", bits.to_bytes(8, "big"))[0]
     assert struct.pack(">d", read_float(write_float(value))) == bits.to_bytes(8, "big")
 
 
-def test_what_is_no_pattern_is_no_float():
-    """However a float might else be written; a pattern begins with the sign, as protocol.md says."""
+def test_other_encodings_of_a_float_are_rejected():
+    """A float is 16 lower-case hex digits that begin with the sign bit."""
     assert (write_float(1.0), write_float(-2.0), write_float(-0.0)) == (
         "3ff0000000000000",
         "c000000000000000",
         "8000000000000000",
     )
-    for said in (1.0, 1, True, None, "3ff", "3FF0000000000000", "0x1p+0", " 3ff000000000000", "3ff00000_0000000"):
+    for encoded in (1.0, 1, True, None, "3ff", "3FF0000000000000", "0x1p+0", " 3ff000000000000", "3ff00000_0000000"):
         with pytest.raises(ValueError, match="expected the 16 hex digits of a float64, got"):
-            WIRE.decode("number", said)
+            CODEC.decode("number", encoded)
 
 
-def test_a_rule_comes_back():
-    """Of every published scaler, and with no field at its default but one."""
+def test_rules_round_trip():
+    """The rule of every preset, and one whose fields differ from the defaults, except `hysteresis`."""
     assert [name for name, value in vars(EVERY_FIELD).items() if value == getattr(LossScaleRule, name)] == ["hysteresis"]
     for rule in (EVERY_FIELD, LossScaleRule(hysteresis=3), *(preset.rule() for preset in PRESETS.values())):
-        assert over("rule", rule) == rule
+        assert round_trip("rule", rule) == rule
         assert not any(isinstance(value, float) for value in rule_to_json(rule).values())
 
 
-def test_a_rule_that_cannot_be_is_refused():
-    """By its members' kinds, their names, and what they are together."""
-    wrong = (
+def test_invalid_rules_are_rejected():
+    """Members have wrong types, names or combinations."""
+    invalid = (
         {"init_scale": 8.0},
         {"min_scale": "8"},
         {"growth_interval": 2.5},
@@ -90,37 +90,37 @@ def test_a_rule_that_cannot_be_is_refused():
         [],
         "x",
     )
-    for said in wrong:
+    for encoded in invalid:
         with pytest.raises(ValueError, match=r"expected|must|require|unknown"):
-            WIRE.decode("rule", said)
+            CODEC.decode("rule", encoded)
 
 
 @pytest.mark.parametrize("dtype", DIGITS)
-def test_an_array_of_every_dtype_comes_back(dtype):
-    """Bit for bit, with its shape; an array of no element, and one of shape ()."""
+def test_arrays_of_every_dtype_round_trip(dtype):
+    """Bits and shapes are kept, also those of empty arrays and of shape ()."""
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes")
     patterns = (0, 1) if dtype == "bool" else (0, 16 ** DIGITS[dtype] - 1, int("9abcdef0" * 4, 16) % 16 ** DIGITS[dtype])
     for bits in (Bits(dtype, (len(patterns), 1), patterns), Bits(dtype, (0, 3), ()), Bits(dtype, (), patterns[:1])):
-        assert to_bits(over("tree", from_bits(bits, "numpy"))) == bits
+        assert to_bits(round_trip("tree", from_bits(bits, "numpy"))) == bits
 
 
-def test_a_tree_keeps_its_form():
-    """Lists, tuples, dicts and None, of nothing and of each other."""
-    one = array("float16", 0x3C00)
-    tree = [(one, None, ()), {"bits": one, "tuple": [one], "dict": {"": {}}}, []]
-    assert map_tree(to_bits, over("tree", tree)) == map_tree(to_bits, tree)
-    assert over("tree", None) is None
+def test_trees_round_trip():
+    """Lists, tuples, dicts and None, empty and nested."""
+    leaf = array("float16", 0x3C00)
+    tree = [(leaf, None, ()), {"bits": leaf, "tuple": [leaf], "dict": {"": {}}}, []]
+    assert map_tree(to_bits, round_trip("tree", tree)) == map_tree(to_bits, tree)
+    assert round_trip("tree", None) is None
 
 
-def test_what_is_no_array_is_refused():
-    """Exactly one way is right: what NumPy or JSON Schema would let pass is none; the rest the schema's tests hold."""
+def test_invalid_arrays_are_rejected():
+    """NumPy or JSON Schema would accept some of them. The tests of the schema cover others."""
     bits = ("3c00", [15360], ["+c00"], ["3c00\n"], ["3c00", "3c00"])
     shapes = ([True], [1.0], ["1"], [1] * 100, [0] * 10**6, [10**1000, 0])
-    wrong = [{"bits": said} for said in bits] + [{"shape": said} for said in shapes] + [{"shape": [0, 2**70], "bits": []}]
-    for said in wrong:
+    invalid = [{"bits": value} for value in bits] + [{"shape": value} for value in shapes] + [{"shape": [0, 2**70], "bits": []}]
+    for value in invalid:
         with pytest.raises(ValueError, match=r"expected|elements|sizes") as caught:
-            WIRE.decode("tree", {"dtype": "float16", "shape": [1], "bits": ["3c00"]} | said)
+            CODEC.decode("tree", {"dtype": "float16", "shape": [1], "bits": ["3c00"]} | value)
         assert len(str(caught.value)) < 300
 
 
@@ -143,32 +143,32 @@ def test_what_is_no_array_is_refused():
         ("outputs", {"scale": 8.0, "attempted": 2**60}),
     ],
 )
-def test_other_kinds_come_back(kind, value):
-    """As they went."""
-    assert over(kind, value) == value
+def test_other_kinds_round_trip(kind, value):
+    """Flags, handles, saved states, options and outputs."""
+    assert round_trip(kind, value) == value
 
 
-def test_arrays_may_lack_one():
-    """None among arrays stays where it is; a handle and a tree come as a pair."""
-    got = over("arrays", (array("float32", 0x3F800000), None))
-    assert (to_bits(got[0]), got[1]) == (Bits("float32", (1,), (0x3F800000,)), None)
-    handle, tree = over("handle and tree", ("handle4", [array("float32", 0x3F800000)]))
+def test_lists_of_arrays_may_contain_none():
+    """A handle with a tree is a pair."""
+    decoded = round_trip("arrays", (array("float32", 0x3F800000), None))
+    assert (to_bits(decoded[0]), decoded[1]) == (Bits("float32", (1,), (0x3F800000,)), None)
+    handle, tree = round_trip("handle and tree", ("handle4", [array("float32", 0x3F800000)]))
     assert (handle, to_bits(tree[0]).bits) == ("handle4", (0x3F800000,))
 
 
-def test_numbers_that_are_arrays_stay_arrays():
-    """An output of shape () in float32 is told as one, so that its dtype is seen; so is a flag."""
-    scale = over("outputs", {"scale": np.float32(0.1)})["scale"]
+def test_scalar_arrays_stay_arrays():
+    """A float32 output or flag of shape () keeps its dtype; a NumPy float64 becomes a Python float."""
+    scale = round_trip("outputs", {"scale": np.float32(0.1)})["scale"]
     assert (scale.dtype, scale.shape, float(scale)) == (np.float32, (), float(np.float32(0.1)))
-    assert to_bits(over("flag", np.bool_(True))) == Bits("bool", (), (1,))
-    assert type(over("outputs", {"scale": np.float64(0.1)})["scale"]) is float
+    assert to_bits(round_trip("flag", np.bool_(True))) == Bits("bool", (), (1,))
+    assert type(round_trip("outputs", {"scale": np.float64(0.1)})["scale"]) is float
 
 
-def test_what_is_of_no_kind_is_refused():
-    """A ValueError for each value that is of none of the kinds that a request has."""
-    for kind, said in (("handle", 1.0), ("handle and tree", {"0": 1, "1": []}), ("finite", 1), ("options", [])):
+def test_values_of_another_kind_are_rejected():
+    """Decoding raises a ValueError."""
+    for kind, value in (("handle", 1.0), ("handle and tree", {"0": 1, "1": []}), ("finite", 1), ("options", [])):
         with pytest.raises(ValueError, match=r"expected|must"):
-            WIRE.decode(kind, said)
+            CODEC.decode(kind, value)
 
 
 @pytest.mark.parametrize(
@@ -191,35 +191,35 @@ def test_what_is_of_no_kind_is_refused():
         ("outputs", {"words": "many"}),
     ],
 )
-def test_what_cannot_be_said_is_not_said_otherwise(kind, value):
-    """A key is not made a string, nor a list an array, nor a number a bool."""
+def test_encode_converts_no_types(kind, value):
+    """Keys do not become strings, arrays do not become lists, and numbers do not become bools."""
     with pytest.raises(TypeError):
-        WIRE.encode(kind, value)
+        CODEC.encode(kind, value)
 
 
 @pytest.mark.parametrize("preset", ["paddle", EVERY_FIELD], ids=["name", "rule"])
-def test_what_an_implementation_says_of_itself_comes_back(preset):
-    """All but the library of its arrays, which are bits on the way."""
+def test_implementation_info_round_trips(preset):
+    """The library of its arrays is not sent, as arrays are sent as bits."""
     info = ImplementationInfo(name="é", version="1", url="u", level=3, capabilities={"loss", "resume"}, preset=preset)
     assert hello_from_json(read_line(write_line(hello_to_json(info)))) == info
 
 
-def test_what_is_left_out_of_hello_has_its_default():
-    """A name is enough; and of a rule what differs."""
+def test_missing_members_of_hello_have_defaults():
+    """Only the name is required. A preset may be a rule with the fields that differ."""
     assert hello_from_json({"protocol": 1, "implementation": {"name": "x"}}) == ImplementationInfo(name="x")
-    said = {"name": "x", "preset": {"growth_interval": 5}}
-    assert hello_from_json({"protocol": 1, "implementation": said}).preset == LossScaleRule(growth_interval=5)
+    implementation = {"name": "x", "preset": {"growth_interval": 5}}
+    assert hello_from_json({"protocol": 1, "implementation": implementation}).preset == LossScaleRule(growth_interval=5)
 
 
-def test_what_is_no_implementation_is_refused():
-    """Nor is one of a preset that nobody knows; the schema's tests hold the rest."""
-    for said in ("x", {"name": "x", "preset": "nobody"}):
+def test_an_invalid_implementation_is_rejected():
+    """The tests of the schema cover other values."""
+    for implementation in ("x", {"name": "x", "preset": "nobody"}):
         with pytest.raises(ValueError, match=r"expected|nobody"):
-            hello_from_json({"protocol": 1, "implementation": said})
+            hello_from_json({"protocol": 1, "implementation": implementation})
 
 
-def test_a_reply_has_one_outcome():
-    """And it comes with what it says; unpaired surrogates are escaped."""
+def test_read_reply_returns_the_outcome_and_its_value():
+    """Unpaired surrogates are escaped."""
     assert read_reply(b'{"id":3,"result":null}', 3) == ("result", None)
     assert read_reply(b'{"absent":"x","id":3}', 3) == ("absent", "x")
     assert read_reply(b'{"id":3,"raised":{"type":"E","message":"m"}}', 3) == ("raised", {"type": "E", "message": "m"})
@@ -227,7 +227,7 @@ def test_a_reply_has_one_outcome():
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     [
         *(
             "NaN",
@@ -245,12 +245,12 @@ def test_a_reply_has_one_outcome():
     ],
     ids=range(15),
 )
-def test_what_is_no_json_is_no_line(said):
-    """However many readers of JSON take it; also in what is saved."""
+def test_read_line_rejects_invalid_json(text):
+    """It raises a ValueError in less than a second, also for JSON that some parsers accept. NaN is not written either."""
     started = time.process_time()
     with pytest.raises(ValueError, match="expected a JSON object, got ") as caught:
-        read_line(f'{{"id": 3, "result": {{"saved": {said}}}}}'.encode())
+        read_line(f'{{"id": 3, "result": {{"saved": {text}}}}}'.encode())
     assert len(str(caught.value)) < 400
     assert time.process_time() - started < 1
-    with pytest.raises(ValueError, match="JSON compliant"):  # nor is it sent
+    with pytest.raises(ValueError, match="JSON compliant"):
         write_line({"saved": math.nan})

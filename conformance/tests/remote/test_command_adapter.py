@@ -1,4 +1,4 @@
-"""An implementation in a process of its own: how it is started, asked, held to its time, ended, recorded and replayed."""
+"""Adapter of an implementation in another process: start, requests, time limits, faults and end."""
 
 import gc
 import json
@@ -22,12 +22,12 @@ from ampscale_conformance.remote.transcript import Recorder
 from ampscale_conformance.run.check import check
 from hypothesis import given
 from hypothesis import strategies as st
-from remote.commands import PLAIN, PYTHON, RULE, SCRIPT, WALKS, processes, runs, script, verdicts
+from remote.commands import PLAIN, PYTHON, RULE, RUNS, SCRIPT, is_running, processes, script, verdicts
 from remote.fakes import LONG
 
 
-def test_every_call_of_the_table_is_a_method():
-    """So that an adapter in another process is an adapter."""
+def test_remote_methods_has_every_call_of_the_protocol():
+    """Other attributes do not exist."""
     assert all(callable(getattr(RemoteMethods(), name)) for name in METHODS)
     assert not hasattr(RemoteMethods(), "no_such_call")
 
@@ -35,19 +35,19 @@ def test_every_call_of_the_table_is_a_method():
 # --- starting ---
 
 
-def test_a_string_is_split_as_a_shell_does(tmp_path):
-    """Quotes hold words together, and nothing else of a shell happens: no variable, no file, no second command."""
+def test_a_command_string_is_split_like_shell_words(tmp_path):
+    """Only quotes are interpreted: variables, globs, redirections and further commands are not."""
     program = tmp_path / "two words.py"
     program.write_text("import sys; open(sys.argv[1], 'w').write(repr(sys.argv[2:]))")
-    made = tmp_path / "made"
+    output = tmp_path / "made"
     with pytest.raises(NotStarted):
-        CommandAdapter(f"{sys.executable} '{program}' {made} $HOME '*' '; echo' > x").start()
-    assert made.read_text() == "['$HOME', '*', '; echo', '>', 'x']"
+        CommandAdapter(f"{sys.executable} '{program}' {output} $HOME '*' '; echo' > x").start()
+    assert output.read_text() == "['$HOME', '*', '; echo', '>', 'x']"
 
 
-def test_what_cannot_be_a_command_is_refused():
-    """With what was wanted and what came; what cannot be started is a crash before anything was asked."""
-    for wrong, error, words in (
+def test_invalid_commands_and_limits_raise():
+    """A program that cannot be started raises NotStarted, whose report has the verdict "crash"."""
+    for arguments, error, message in (
         (("",), ValueError, "command must name a program, got ''"),
         (([],), ValueError, "command must name a program"),
         (("'a",), ValueError, "quotation"),
@@ -56,8 +56,8 @@ def test_what_cannot_be_a_command_is_refused():
         (("a", float("nan")), ValueError, "seconds must be positive"),
         (("a", 1, None, -1), ValueError, "start_seconds must be positive, got -1"),
     ):
-        with pytest.raises(error, match=words):
-            CommandAdapter(*wrong)
+        with pytest.raises(error, match=message):
+            CommandAdapter(*arguments)
     for program in ("/no/such/program", "/", "a\0b"):
         with pytest.raises(NotStarted, match=r"the process cannot be started: .*") as caught:
             CommandAdapter([program]).start()
@@ -65,7 +65,7 @@ def test_what_cannot_be_a_command_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("program", "words"),
+    ("program", "message"),
     [
         ("import nothing", r"hello, request 1: .* ended, exit status 1; its stderr ends: .*No module named 'nothing'"),
         (
@@ -78,37 +78,37 @@ def test_what_cannot_be_a_command_is_refused():
         ),
     ],
 )
-def test_a_start_that_fails_says_what_stderr_said(program, words):
-    """Its last five lines, also what comes after the output is closed."""
-    with pytest.raises(NotStarted, match=words):
+def test_a_failed_start_reports_the_end_of_stderr(program, message):
+    """The message has the last five lines, including those written after stdout is closed."""
+    with pytest.raises(NotStarted, match=message):
         CommandAdapter([*PYTHON, "-c", program]).start()
 
 
-def test_hello_may_take_longer_than_an_answer():
-    """An implementation has to be imported; the limit needs no signal, and closing twice is closing, whatever it does."""
+def test_hello_has_a_time_limit_of_its_own():
+    """Importing takes time. The limits work in any thread, and close may be called twice."""
     slow = "import time; time.sleep(0.5)\n" + SCRIPT % f"time.sleep({LONG})"
-    got = []
+    results = []
 
-    def ask():
+    def run_check():
         with CommandAdapter([*PYTHON, "-c", slow], seconds=0.3, start_seconds=20) as adapter:
-            got.extend(check(adapter, cases=WALKS[:1]).results)
+            results.extend(check(adapter, cases=RUNS[:1]).results)
             adapter.start()
             running = processes(adapter)
             adapter.close()
             adapter.close()
-            got.append(runs(running[0]))
+            results.append(is_running(running[0]))
 
-    thread = threading.Thread(target=ask)
+    thread = threading.Thread(target=run_check)
     thread.start()
     thread.join(30)
-    assert (got[0].verdict, got[1]) == ("timeout", False)
+    assert (results[0].verdict, results[1]) == ("timeout", False)
 
 
-# --- asking ---
+# --- requests ---
 
 
-def test_the_same_number_is_the_same_thing():
-    """So that a report tells a scaler that is changed in place from one that is made anew; hello is asked once."""
+def test_equal_numbers_are_the_same_handle():
+    """Reports thus distinguish updates in place from new handles. The hello request is sent once."""
     with CommandAdapter(PLAIN) as adapter:
         assert (adapter.info.name, adapter.info.level, adapter.info.arrays) == ("plain Python", 1, "numpy")
         assert adapter.start() is adapter.info
@@ -120,8 +120,8 @@ def test_the_same_number_is_the_same_thing():
         assert adapter.update(handle, True) is not handle
 
 
-def test_what_it_says_is_raised():
-    """As this package raises it; what it raised itself, in a class of its name, whatever that is; and the process goes on."""
+def test_outcomes_other_than_results_are_raised():
+    """An error of the implementation has a class of the same name, which is not Python's. The process continues."""
     expression = """{"id": n, **{"update": {"raised": {"type": "NotImplementedError", "message": "out of luck"}},
         "read_scale": {"unsupported": "no such thing"}, "save": {"absent": "not here"}}.get(r["call"], {"result": 0})}"""
     with script(expression.replace("\n", "")) as adapter:
@@ -136,8 +136,8 @@ def test_what_it_says_is_raised():
             adapter.save(handle)
 
 
-def test_what_was_saved_goes_on_in_another_process():
-    """Any JSON, as it was, numbers that are no more than JSON's among it."""
+def test_a_saved_state_is_loaded_in_another_process():
+    """It may be any JSON value and is passed unchanged."""
     with script('{"id": n, "result": [0.1, 10**17, {"a": None}] if r["call"] == "save" else 0}') as adapter:
         saved = adapter.save(adapter.create(RULE))
     with script('{"id": n, "result": 0} if r["arguments"]["saved"] == [0.1, 10**17, {"a": None}] else {"id": n}') as adapter:
@@ -149,19 +149,20 @@ def test_what_was_saved_goes_on_in_another_process():
         assert adapter.read_scale(adapter.load(RULE, saved)) == 16.0
 
 
-def test_options_and_outputs_are_told_by_name():
-    """Options of the call go as numbers, lists and arrays; outputs come as they are."""
+def test_options_and_outputs_have_names():
+    """Options are numbers, lists and arrays."""
     options = {"learning_rate": ["3ff0000000000000"], "momentum": "0000000000000000"}
     outputs = '{"scale": "4020000000000000", "finite": True, "attempted": 1, "parameters": r["arguments"].get("arrays")}'
     expression = f'{{"id": n, "result": 0 if r["arguments"].get("options") == {options} else {outputs}}}'
     with script(expression) as adapter:
         cell = adapter.create_cell(RULE, [np.float32([1])], learning_rate=[1.0], momentum=0.0)
-        got = adapter.train_step(cell, [np.float16([1, 2])])
-    assert (got["scale"], got["finite"], got["attempted"], got["parameters"][0].tolist()) == (8.0, True, 1, [1, 2])
+        result = adapter.train_step(cell, [np.float16([1, 2])])
+    assert (result["scale"], result["finite"], result["attempted"]) == (8.0, True, 1)
+    assert result["parameters"][0].tolist() == [1, 2]
 
 
-def test_a_wrong_argument_is_the_suites_own_mistake():
-    """It is told, nothing is sent, and the process is not blamed."""
+def test_an_invalid_argument_raises_without_a_request():
+    """The process continues."""
     with CommandAdapter(PLAIN) as adapter:
         with pytest.raises(TypeError, match="expected a handle of this implementation, got 5"):
             adapter.read_scale(5)
@@ -170,8 +171,8 @@ def test_a_wrong_argument_is_the_suites_own_mistake():
         assert adapter.read_scale(adapter.create(RULE)) == 8.0
 
 
-class Says:
-    """In the place of a process: answers hello, and then always the same."""
+class FixedReply:
+    """Transport that replies to hello, and to the next request with a fixed line."""
 
     def __init__(self, line):
         self.lines = [write_line({"id": 1, "result": hello_to_json(ImplementationInfo(name="x"))}), line]
@@ -194,33 +195,33 @@ REPLIES = st.binary(max_size=40) | st.builds(lambda value: json.dumps({"id": 2, 
 
 
 @given(st.sampled_from(["create", "read_scale", "save", "all_finite", "step_on_arrays", "train_step", "compiled"]), REPLIES)
-def test_whatever_comes_is_a_result_or_a_protocol_error(call, line):
-    """No line brings anything else about."""
+def test_any_reply_is_a_result_or_a_protocol_error(call, line):
+    """Random bytes and random JSON values raise no other error."""
     arguments = {"rule": RULE, "tree": [], "options": {}, "arrays": []}
     client = client_of(line)
     handle, cell = client.lookup("handle", 0), client.lookup("cell", 0)
-    given_ = [{"handle": handle, "cell": cell, **arguments}[kind] for kind in METHODS[call].takes]
+    values = [{"handle": handle, "cell": cell, **arguments}[kind] for kind in METHODS[call].takes]
     with suppress(ProtocolError):
-        client.request(call, *given_)
+        client.request(call, *values)
 
 
 def client_of(line):
-    """A client that has said hello, and gets this line as its next answer."""
-    client = Client("x", lambda: Says(line), 1, 1, Recorder())
+    """Return a client that has received hello, and receives this line next."""
+    client = Client("x", lambda: FixedReply(line), 1, 1, Recorder())
     client.start()
     return client
 
 
-def test_a_tree_may_be_too_deep():
-    """Then it is no answer; and never the end of the suite."""
+def test_a_deeply_nested_reply_raises_no_other_error():
+    """Python's recursion limit is not reached."""
     for depth in range(100, 1000, 50):
         client = client_of(b'{"id": 2, "result": ' + b"[" * depth + b"]" * depth + b"}")
         with suppress(ProtocolError):
             client.scale(client.lookup("handle", 0), [])
 
 
-def test_a_line_that_is_no_answer_is_a_protocol_error():
-    """It is none of JSON, of another request or of no handle; its message is no longer than can be read."""
+def test_an_invalid_reply_is_a_protocol_error():
+    """The line is not JSON, belongs to another request, or has no handle. The message is shortened."""
     lines = [b"", b'{"id": 2, "result"', b"[2, 0]", b'{"id": 2, "result": "\xff"}', b'{"id": 2, "result": ' + b"[" * 10**5]
     lines += [
         b'{"result": 0}',
@@ -233,13 +234,13 @@ def test_a_line_that_is_no_answer_is_a_protocol_error():
         assert len(str(caught.value)) < 1000
 
 
-# --- time, and faults ---
+# --- time limits and faults ---
 
 
-def test_the_limit_is_for_the_whole_of_an_answer():
-    """Also where the request is longer than a pipe is deep, and is never read."""
-    deaf = SCRIPT.replace("for line in sys.stdin:", "for line in [sys.stdin.readline()]:") % "0" + f"time.sleep({LONG})"
-    with CommandAdapter([*PYTHON, "-c", deaf], seconds=0.5) as adapter:
+def test_the_time_limit_includes_writing_the_request():
+    """The request is longer than the buffer of the pipe and is never read."""
+    unread = SCRIPT.replace("for line in sys.stdin:", "for line in [sys.stdin.readline()]:") % "0" + f"time.sleep({LONG})"
+    with CommandAdapter([*PYTHON, "-c", unread], seconds=0.5) as adapter:
         adapter.start()
         started = time.monotonic()
         with pytest.raises(TimedOut, match=r"all_finite, request 2: no reply within 0.5 s"):
@@ -247,8 +248,8 @@ def test_the_limit_is_for_the_whole_of_an_answer():
         assert time.monotonic() - started < 30
 
 
-def test_what_a_dead_process_made_is_gone():
-    """A request with it is a crash, with the reason, and starts nothing; one without it meets a new process."""
+def test_handles_of_an_ended_process_are_invalid():
+    """Using one is a crash that starts no process; a request without handles starts one."""
     with script('{"id": n, "result": 0} if r["call"] == "create" else os._exit(4)') as adapter:
         handle = adapter.create(RULE)
         with pytest.raises(Crashed, match=r"read_scale, request 3: its process ended, exit status 4"):
@@ -262,22 +263,22 @@ def test_what_a_dead_process_made_is_gone():
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer")
-def test_a_case_that_takes_too_long_spoils_no_other():
-    """Its own answers may be in time: the process is ended amid a request, and the next case meets another."""
+def test_a_timeout_of_a_case_ends_its_process():
+    """Each reply is in time, but not the case. The next case gets a new process."""
 
-    def for_ever(subject):
+    def loop(subject):
         while True:
             subject.create(RULE)
 
-    endless = Case("endless", "MACHINE-state", 0, "", for_ever)
+    endless = Case("endless", "MACHINE-state", 0, "", loop)
     with CommandAdapter(PLAIN) as adapter:
-        report = check(adapter, cases=[WALKS[0], endless, WALKS[0]], seconds=3.0)
+        report = check(adapter, cases=[RUNS[0], endless, RUNS[0]], seconds=3.0)
     assert verdicts(report) == ["pass", "timeout", "pass"]
     assert report.results[1].message.endswith("not finished within 3 s")
 
 
 def test_an_interrupt_ends_the_process():
-    """So that the answer that was not waited for is not taken for the next one's."""
+    """Otherwise the pending reply would be read as that of the next request."""
 
     class Interrupt(BaseException):
         pass
@@ -285,7 +286,7 @@ def test_an_interrupt_ends_the_process():
     def interrupt(*_):
         raise Interrupt
 
-    before = signal.signal(signal.SIGALRM, interrupt)
+    handler = signal.signal(signal.SIGALRM, interrupt)
     try:
         with script(f'time.sleep({LONG}) if r["call"] == "save" else {{"id": n, "result": 0}}', seconds=LONG) as adapter:
             handle = adapter.create(RULE)
@@ -296,14 +297,14 @@ def test_an_interrupt_ends_the_process():
             with pytest.raises(Crashed, match="interrupted by Interrupt"):
                 adapter.save(handle)
     finally:
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, handler)
 
 
-# --- between cases, and at the end ---
+# --- reset and end ---
 
 
-def test_reset_forgets_every_number(tmp_path):
-    """Here and there; and where nothing runs, nothing is asked."""
+def test_reset_invalidates_all_handles(tmp_path):
+    """Both sides forget them. Without a process, no request is sent."""
     with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
         handle = adapter.create(RULE)
         adapter.reset()
@@ -316,10 +317,10 @@ def test_reset_forgets_every_number(tmp_path):
     assert (tmp_path / "talk").read_text().count(r"\"call\":\"reset\"") == 1
 
 
-def test_reset_finds_what_came_after_the_last_answer():
-    """A line too many, or an end, is this case's, and not the next one's; it has to be answered, unlike other calls."""
-    for after, error in (("print(said)", ProtocolError), ("os._exit(1)", Crashed)):
-        program = SCRIPT % '{"id": n, "result": 0}' + f'    if r["call"] == "update": {after}; sys.stdout.flush()'
+def test_reset_detects_output_after_the_last_reply():
+    """An extra line or an exit belongs to the case that ends. Unlike other calls, reset requires a result."""
+    for statement, error in (("print(reply)", ProtocolError), ("os._exit(1)", Crashed)):
+        program = SCRIPT % '{"id": n, "result": 0}' + f'    if r["call"] == "update": {statement}; sys.stdout.flush()'
         with CommandAdapter([*PYTHON, "-c", program]) as adapter:
             adapter.update(adapter.create(RULE), True)
             with pytest.raises(error, match="reset, request 4: "):
@@ -331,8 +332,8 @@ def test_reset_finds_what_came_after_the_last_answer():
             adapter.reset()
 
 
-def test_it_is_told_bye(tmp_path):
-    """And it may end in its own time, which is not long."""
+def test_a_process_may_end_in_its_own_time_after_bye(tmp_path):
+    """It has a short time for its exit handlers."""
     program = (
         f"import atexit, time; atexit.register(lambda: time.sleep(0.2) or open({str(tmp_path / 'end')!r}, 'w').write('ended'))"
     )
@@ -342,12 +343,12 @@ def test_it_is_told_bye(tmp_path):
     assert (tmp_path / "end").read_text() == "ended"
 
 
-def test_what_nobody_closes_is_ended_with_its_adapter():
-    """No process outlives what it was started for."""
+def test_a_process_ends_with_its_adapter():
+    """The adapter is deleted without close."""
     adapter = CommandAdapter(PLAIN)
     adapter.start()
     running = processes(adapter)
-    assert runs(running[0])
+    assert is_running(running[0])
     del adapter
     gc.collect()
-    assert not runs(running[0])
+    assert not is_running(running[0])

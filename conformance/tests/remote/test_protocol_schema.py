@@ -1,4 +1,4 @@
-"""protocol.schema.json and protocol.md say what the code does: on what is really sent, and on what is refused."""
+"""protocol.schema.json and protocol.md agree with the code on real messages and on rejected ones."""
 
 import json
 import re
@@ -26,11 +26,11 @@ FOLDER = spec_folder() / "conformance"
 SCHEMA = json.loads((FOLDER / "protocol.schema.json").read_text())
 PAGE = (FOLDER / "protocol.md").read_text("utf-8")
 OWN = ("hello", "reset", "bye")
-LONG = 10**5  # characters: an array of every float16 is as others, and takes the validator seconds
+LONG = 10**5  # characters: an array of all float16 numbers would take the validator seconds
 
 
-def holds(message, definition):
-    """Whether a message is as a definition of the schema says."""
+def is_valid(message, definition):
+    """Return True if a message conforms to a definition of the schema."""
     return validator(definition).is_valid(message)
 
 
@@ -39,26 +39,26 @@ def validator(definition):
     return Draft202012Validator(SCHEMA | {"anyOf": [{"$ref": f"#/$defs/{definition}"}]})
 
 
-class Numbers:
-    """Things that are their numbers."""
+class NumberHandles:
+    """Registry of handles that are numbers."""
 
-    def number(self, _kind, thing):
-        return thing
+    def number(self, _kind, handle):
+        return handle
 
     def lookup(self, _kind, number):
         return number
 
 
-def reads(call, reply):
-    """Whether the code takes a reply to a call."""
+def is_accepted(call, reply):
+    """Return True if the code accepts a reply to a call."""
     try:
-        outcome, what = read_reply(write_line(reply), 1)
+        outcome, value = read_reply(write_line(reply), 1)
         if call in OWN and outcome != "result":
             return call == "hello" and outcome == "unsupported"
         if outcome == "result" and call == "hello":
-            hello_from_json(what)
+            hello_from_json(value)
         elif outcome == "result":
-            Codec("numpy", Numbers()).decode("nothing" if call in OWN else METHODS[call].gives, what)
+            Codec("numpy", NumberHandles()).decode("nothing" if call in OWN else METHODS[call].gives, value)
     except ValueError:
         return False
     return True
@@ -67,8 +67,8 @@ def reads(call, reply):
 # --- the schema ---
 
 
-def test_every_call_has_a_definition_of_its_request_and_its_reply():
-    """And there is none beside them; what a request takes and needs is what methods.py says."""
+def test_the_schema_defines_every_request_and_reply():
+    """It has no other definition with a dot. Arguments, levels and capabilities are those of methods.py."""
     Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
     assert {name.partition(".")[0] for name in SCHEMA["$defs"] if "." in name} == {*METHODS, *OWN}
@@ -83,12 +83,12 @@ def test_every_call_has_a_definition_of_its_request_and_its_reply():
             assert request["description"].startswith(f"Level {CAPABILITIES[needs][0]}, capability {needs}. ")
         elif call in METHODS:
             assert request["description"].startswith(f"Level {needs}. ")
-    references = {each["$ref"] for each in SCHEMA["$defs"]["request"]["oneOf"]}
+    references = {reference["$ref"] for reference in SCHEMA["$defs"]["request"]["oneOf"]}
     assert references == {f"#/$defs/{call}.request" for call in (*METHODS, *OWN)}
 
 
-def test_a_rule_has_every_field():
-    """And its dtypes, its events and its capabilities are those of the code."""
+def test_the_schema_of_a_rule_has_every_field():
+    """In a preset none is required."""
     rule = SCHEMA["$defs"]["rule"]
     assert rule["required"] == list(rule["properties"]) == list(json.loads(LossScaleRule().to_json()))
     preset = SCHEMA["$defs"]["implementation"]["properties"]["preset"]["oneOf"][1]
@@ -96,46 +96,46 @@ def test_a_rule_has_every_field():
     assert SCHEMA["$defs"]["hello.request"]["properties"]["arguments"]["properties"]["protocol"] == {"const": PROTOCOL}
 
 
-def lines(recording):
-    """Each request of a recording with its reply."""
+def exchanges(recording):
+    """Return each request of a recording with its reply."""
     entries = [json.loads(line) for line in recording.read_text().splitlines()[1:]]
-    said = [json.loads(entry.get("request") or entry["reply"]) for entry in entries if "start" not in entry]
-    return list(zip(said[::2], said[1::2], strict=True))
+    messages = [json.loads(entry.get("request") or entry["reply"]) for entry in entries if "start" not in entry]
+    return list(zip(messages[::2], messages[1::2], strict=True))
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """What the suite says to implementations of every level in a case of each clause, and what they answer."""
-    file, talks = tmp_path_factory.mktemp("talk") / "talk", []
+    """Requests and replies of runs that include a case of each clause and level."""
+    file, pairs = tmp_path_factory.mktemp("talk") / "talk", []
     cases = {(case.clause, case.level): case for case in every_case()}.values()
-    asked = {
+    cases_of = {
         "backends:NUMPY": [case for case in cases if case.level != 2],
         "scalers:PADDLE_GRAD_SCALER": [case for case in cases if case.level == 2],
     }
-    for name, cases in asked.items():
+    for name, cases in cases_of.items():
         with CommandAdapter([*SERVE, f"ampscale_conformance.adapters.ampscale.{name}"], 60.0, record=file) as adapter:
             check(adapter, cases=cases)
             adapter.reset()
-        talks += lines(file)
-    return talks
+        pairs += exchanges(file)
+    return pairs
 
 
-def test_what_is_really_said_is_as_the_schema_says(recorded):
-    """Each request and each reply of the suite's runs, over all calls but one; of those that differ in hex digits alone, one."""
+def test_real_messages_conform_to_the_schema(recorded):
+    """They include all calls except `compiled`. Of messages that differ in hex digits alone, one is checked."""
     assert {request["call"] for request, _ in recorded} == {*METHODS, *OWN} - {"compiled"}
     texts = {text for text in map(json.dumps, recorded) if len(text) < LONG}
     distinct = {re.sub(r'"[0-9a-f]+"|\d', "", text): json.loads(text) for text in texts}.values()
     assert len(distinct) > 50
     for request, reply in distinct:
-        assert holds(request, f"{request['call']}.request"), request
-        assert holds(reply, f"{request['call']}.reply"), reply
+        assert is_valid(request, f"{request['call']}.request"), request
+        assert is_valid(reply, f"{request['call']}.reply"), reply
 
 
 ARRAY = {"dtype": "float16", "shape": [1], "bits": ["3c00"]}
 FLOAT = "3ff0000000000000"
 OUTPUTS = {"parameters": [ARRAY], "finite": True, "scale": FLOAT, "next_scale": FLOAT}
-WRONG_PRESETS = ({"init_scale": 1.5}, {"speed": FLOAT}, {"growth_interval": 0})
-WRONG_IMPLEMENTATIONS = (
+INVALID_PRESETS = ({"init_scale": 1.5}, {"speed": FLOAT}, {"growth_interval": 0})
+INVALID_IMPLEMENTATIONS = (
     *({"name": "x", "level": level} for level in (5, "L1")),
     *({"name": "x", "arrays": "numpy"}, {"name": "x", "capabilities": "resume"}, {"name": 1}, {}),
 )
@@ -153,20 +153,20 @@ RESULTS = [
         "protocol": 1,
         "implementation": {"name": "x", "preset": {"init_scale": FLOAT, "max_scale": None, "reset_bad_steps_on": ["growth"]}},
     },
-    *({"protocol": 1, "implementation": {"name": "x", "preset": preset}} for preset in WRONG_PRESETS),
-    *({"protocol": 1, "implementation": said} for said in WRONG_IMPLEMENTATIONS),
+    *({"protocol": 1, "implementation": {"name": "x", "preset": preset}} for preset in INVALID_PRESETS),
+    *({"protocol": 1, "implementation": info} for info in INVALID_IMPLEMENTATIONS),
     *({"protocol": protocol, "implementation": {"name": "x"}} for protocol in (2, True)),
     {"protocol": 1, "implementation": {"name": "x"}, "more": 1},
 ]
 OTHERS = [
     *({"unsupported": "no"}, {"absent": ""}, {"raised": {"type": "E", "message": ""}}, {"unsupported": None}, {"absent": 1}),
-    *({"raised": said} for said in ("E", {"type": "E"}, {"type": "E", "message": "", "line": 3}, {"type": 1, "message": ""})),
+    *({"raised": error} for error in ("E", {"type": "E"}, {"type": "E", "message": "", "line": 3}, {"type": 1, "message": ""})),
     *({"result": None, "absent": ""}, {"error": "x"}, {}),
 ]
 
 
-# What the code leaves to the case: it tells in its own words that a step's output is missing, or is of another form.
-def lenient(call, reply):
+def is_left_to_the_case(call, reply):
+    """Return True if the code accepts the outputs of a step, and the case reports that one is missing or has another type."""
     result = reply.get("result")
     if call != "train_step" or not isinstance(result, dict):
         return False
@@ -174,37 +174,37 @@ def lenient(call, reply):
 
 
 @pytest.mark.parametrize("call", [*METHODS, *OWN])
-def test_the_schema_takes_what_the_code_takes(call):
-    """Of results of all kinds, right and wrong, and of every other outcome."""
+def test_schema_and_code_accept_the_same_replies(call):
+    """Valid and invalid results of all kinds, and all other outcomes."""
     replies = [{"id": 1, "result": result} for result in RESULTS] + [{"id": 1, **other} for other in OTHERS]
-    replies = [reply for reply in replies if not lenient(call, reply)]
-    taken = [reply for reply in replies if reads(call, reply)]
-    assert [reply for reply in replies if holds(reply, f"{call}.reply")] == taken
-    assert 0 < len(taken) < len(replies)
-    assert all(holds(reply, "reply") for reply in taken)
-    assert not any(holds({**taken[0], "id": wrong}, f"{call}.reply") for wrong in (0, "1", None, 1.5))
+    replies = [reply for reply in replies if not is_left_to_the_case(call, reply)]
+    accepted = [reply for reply in replies if is_accepted(call, reply)]
+    assert [reply for reply in replies if is_valid(reply, f"{call}.reply")] == accepted
+    assert 0 < len(accepted) < len(replies)
+    assert all(is_valid(reply, "reply") for reply in accepted)
+    assert not any(is_valid({**accepted[0], "id": id_}, f"{call}.reply") for id_ in (0, "1", None, 1.5))
 
 
 # --- the page ---
 
 
-def test_the_page_has_every_call():
-    """With the arguments, and the level or capability from which on it is there."""
+def test_the_page_lists_every_call():
+    """Each row has the arguments, the result, and the level or capability."""
     rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|([^|\n]*)\|([^|\n]*)\|([^|\n]*)\|$", PAGE, re.MULTILINE)
     rows = [[cell.strip() for cell in row] for row in rows]
-    told = {call: row for row in rows for call in re.findall(r"`(\w+)`", row[0])}
-    assert set(told) == {*METHODS, *OWN}
+    row_of = {call: row for row in rows for call in re.findall(r"`(\w+)`", row[0])}
+    assert set(row_of) == {*METHODS, *OWN}
     for call, method in METHODS.items():
-        _, arguments, result, since = told[call]
+        _, arguments, result, since = row_of[call]
         assert tuple(re.sub(r" \(.*?\)", "", arguments).split(", ")) == (method.takes or ("",))
         assert since == (f"level {method.needs}" if isinstance(method.needs, int) else method.needs)
-        kind = {"number": "float", "nothing": "null", "answer": "null; with `applied`", "flag": "true or false"}
-        kind |= {"handle and tree": "a list of the handle and the tree"}
-        assert result.startswith(kind.get(method.gives, method.gives))
+        text_of = {"number": "float", "nothing": "null", "answer": "null; with `applied`", "flag": "true or false"}
+        text_of |= {"handle and tree": "a list of the handle and the tree"}
+        assert result.startswith(text_of.get(method.gives, method.gives))
 
 
-def test_the_page_has_every_limit():
-    """In numbers."""
+def test_the_page_states_every_limit():
+    """Seconds, bytes, nesting, digits and starts."""
     assert f"within {SECONDS:g} seconds" in PAGE
     assert f"the reply to `hello` within {START_SECONDS:g}." in PAGE
     assert (LONGEST, _STARTS, _BYE_SECONDS) == (2**22, 3, 2)
@@ -214,23 +214,24 @@ def test_the_page_has_every_limit():
 
 
 def dialogue():
+    """Return the requests and replies of the dialogue on the page."""
     block = PAGE.rpartition("## A dialogue")[2].split("```")[1]
-    said = [(line[0], line[2:]) for line in block.strip().splitlines()]
-    assert [way for way, _ in said] == ["→", "←"] * (len(said) // 2)
-    texts = [text for _, text in said]
+    lines = [(line[0], line[2:]) for line in block.strip().splitlines()]
+    assert [way for way, _ in lines] == ["→", "←"] * (len(lines) // 2)
+    texts = [text for _, text in lines]
     return list(zip(texts[::2], texts[1::2], strict=True))
 
 
-def test_the_dialogue_is_what_is_said():
-    """The example answers every request of it so, to the letter; it shows every outcome but one, and what level 0 needs."""
+def test_the_dialogue_is_that_of_the_example():
+    """The example gives the same replies. The dialogue has every outcome except "unsupported", and every call of level 0."""
     calls = plain.Calls()
-    for at, (asked, answered) in enumerate(dialogue(), start=1):
-        request = json.loads(asked)
-        assert json.dumps(plain.reply_to(request, calls)) == answered
-        assert request["id"] == at
-        assert holds(request, "request")
-        assert holds(request, f"{request['call']}.request")
-        assert holds(json.loads(answered), f"{request['call']}.reply")
+    for id_, (request_text, reply_text) in enumerate(dialogue(), start=1):
+        request = json.loads(request_text)
+        assert json.dumps(plain.reply_to(request, calls)) == reply_text
+        assert request["id"] == id_
+        assert is_valid(request, "request")
+        assert is_valid(request, f"{request['call']}.request")
+        assert is_valid(json.loads(reply_text), f"{request['call']}.reply")
     outcomes = {outcome for _, reply in dialogue() for outcome in json.loads(reply) if outcome != "id"}
     assert outcomes == set(OUTCOMES) - {"unsupported"}
     shown = [json.loads(request)["call"] for request, _ in dialogue()]
@@ -238,10 +239,10 @@ def test_the_dialogue_is_what_is_said():
     assert (shown[0], shown[-1]) == ("hello", "bye")
 
 
-def test_a_level_0_client_needs_six_calls():
-    """No case of level 0 asks for another, unless a capability is claimed."""
+def test_the_page_lists_the_six_calls_of_level_0():
+    """Cases of level 0 require no capability except "resume" and "rounding"."""
     for case in every_case():
         assert case.level or case.needs <= {"resume", "rounding"}
-    said = re.search(r"a level 0 client needs\n?\s*((?:`\w+`(?:, | and )?)+)", PAGE)
+    sentence = re.search(r"a level 0 client needs\n?\s*((?:`\w+`(?:, | and )?)+)", PAGE)
     zero = {call for call, method in METHODS.items() if method.needs == 0}
-    assert set(re.findall(r"\w+", said[1].replace(" and ", " "))) == {*OWN, *zero}
+    assert set(re.findall(r"\w+", sentence[1].replace(" and ", " "))) == {*OWN, *zero}

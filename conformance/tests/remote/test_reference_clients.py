@@ -1,4 +1,4 @@
-"""The two implementations to start from pass everything that they claim, and need nothing that a stranger may lack."""
+"""The two example clients pass every case that they claim, and require no package."""
 
 import ast
 import shutil
@@ -16,16 +16,16 @@ PYTHON, C = EXAMPLES / "plain_python.py", EXAMPLES / "plain_c.c"
 STRICT = ["-std=c11", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Wconversion", "-pedantic", "-Werror"]
 
 
-def passes_what_it_claims(command):
-    """Runs the suite, and holds that nothing which is claimed is left out or fails. Returns the cases that passed."""
+def passed_cases(command):
+    """Run the suite, check that no case fails and that passed cases are claimed, and return the ids of passed cases."""
     with CommandAdapter(command) as adapter:
         report, info = check(adapter), adapter.info
-    bad = [
+    failures = [
         (result.case, result.verdict, result.message)
         for result in report.results
         if result.verdict not in ("pass", "unsupported")
     ]
-    assert bad == []
+    assert failures == []
     claimed = {case.id for case in every_case() if case.level <= info.level and case.needs <= info.capabilities}
     passed = {result.case for result in report.results if result.verdict == "pass"}
     assert passed <= claimed
@@ -34,29 +34,29 @@ def passes_what_it_claims(command):
 
 @pytest.fixture
 def plain_c(tmp_path):
-    """The C one, compiled; every warning is an error, and so is what the sanitizers find, where there are any."""
+    """Compile the C example with all warnings as errors, and with sanitizers if they are available."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler")
     for sanitizers in (["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover"], []):
         command = [compiler, *STRICT, *sanitizers, "-o", tmp_path / "plain_c", C, "-lm"]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-        if done.returncode == 0:
+        process = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+        if process.returncode == 0:
             return tmp_path / "plain_c"
-    raise AssertionError(done.stderr)
+    raise AssertionError(process.stderr)
 
 
 @pytest.mark.parametrize("name", ["python", "c"])
-def test_an_example_passes_what_it_claims(name, request):
-    """Level 1, with resume: Python on torch's rule, C on Paddle's."""
+def test_examples_pass_what_they_claim(name, request):
+    """Both claim level 1 with resume; Python implements torch's rule, C Paddle's."""
     command = [sys.executable, "-S", str(PYTHON)] if name == "python" else [str(request.getfixturevalue("plain_c"))]
-    passed = passes_what_it_claims(command)
+    passed = passed_cases(command)
     assert {case.level for case in every_case() if case.id in passed} == {0, 1}
     assert any("resume" in case.needs for case in every_case() if case.id in passed)
 
 
-def test_examples_need_no_package():
-    """Imports are the standard library's, and headers C11's own."""
+def test_examples_require_no_package():
+    """Python imports the standard library only, and C includes C11 headers only."""
     imports = [node for node in ast.walk(ast.parse(PYTHON.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
     names = {alias.name for node in imports for alias in node.names}
     assert names <= sys.stdlib_module_names

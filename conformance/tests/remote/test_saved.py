@@ -1,4 +1,4 @@
-"""Saved states as JSON: what is data comes back as it was, and anything else is refused."""
+"""JSON encoding of saved states: data round-trips exactly, and anything else is rejected."""
 
 import json
 from collections import OrderedDict, namedtuple
@@ -16,44 +16,45 @@ VALUES = {
 }
 
 
-def shown(value):
-    """A value with the types of all its parts."""
+def description(value):
+    """Return the type and the repr of a value."""
     return f"{type(value).__name__}: {value!r}"
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_data_comes_back_as_it_was(name):
-    """With the type of each part, through JSON that has no float."""
-    said = json.loads(json.dumps(saved_to_json(VALUES[name])), parse_float=lambda digits: pytest.fail(digits))
-    assert shown(saved_from_json(said, "numpy")) == shown(VALUES[name])
+def test_data_round_trips_with_its_types(name):
+    """The JSON has no floats, so that no digit is lost."""
+    encoded = json.loads(json.dumps(saved_to_json(VALUES[name])), parse_float=lambda digits: pytest.fail(digits))
+    assert description(saved_from_json(encoded, "numpy")) == description(VALUES[name])
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.complex64, np.int32, np.bool_])
-def test_arrays_come_back_as_they_were(dtype):
-    """Also where they have no dimension, as arrays that can be written to."""
+def test_numpy_arrays_round_trip(dtype):
+    """Arrays of shape () stay arrays instead of scalars."""
     for array in (np.array([[1, 0]], dtype), np.array(1, dtype)):
-        got = saved_from_json(json.loads(json.dumps(saved_to_json(array))), "numpy")
-        assert (type(got), got.dtype, got.shape, got.tobytes()) == (np.ndarray, array.dtype, array.shape, array.tobytes())
+        decoded = saved_from_json(json.loads(json.dumps(saved_to_json(array))), "numpy")
+        assert (type(decoded), decoded.dtype, decoded.shape) == (np.ndarray, array.dtype, array.shape)
+        assert decoded.tobytes() == array.tobytes()
 
 
-def test_arrays_of_a_library_come_back_as_its_own():
-    """And NumPy's beside them as NumPy's; those of a third library are not created."""
+def test_arrays_keep_their_library():
+    """Arrays of NumPy and of the adapter's library are created; those of a third library are rejected."""
     torch = pytest.importorskip("torch")
-    said = saved_to_json([torch.tensor([1.5]), np.array([1.5])])
-    assert [type(each) for each in saved_from_json(said, "torch")] == [torch.Tensor, np.ndarray]
+    encoded = saved_to_json([torch.tensor([1.5]), np.array([1.5])])
+    assert [type(array) for array in saved_from_json(encoded, "torch")] == [torch.Tensor, np.ndarray]
     with pytest.raises(ValueError, match="numpy or jax, got"):
-        saved_from_json(said, "jax")
+        saved_from_json(encoded, "jax")
 
 
 @pytest.mark.parametrize("value", [object(), Point(1), [lambda: None], {"a": (1, {2})}, np.array([None]), print, type])
-def test_what_is_not_data_is_not_written(value):
-    """Wherever in it an object of another type is; a subclass of a type of data is another type."""
+def test_other_objects_are_not_encoded(value):
+    """They may be nested. A subclass of a data type counts as another type."""
     with pytest.raises(TypeError, match=r"a saved state must be data, got an object of type|expected an array with a dtype of"):
         saved_to_json(value)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "encoded",
     [
         {},
         {"list": []},
@@ -70,7 +71,7 @@ def test_what_is_not_data_is_not_written(value):
         {"os.system": ["true"]},
     ],
 )
-def test_what_is_not_written_is_not_read(said):
-    """A ValueError, whatever it is."""
+def test_other_encodings_are_not_decoded(encoded):
+    """Decoding raises a ValueError."""
     with pytest.raises(ValueError, match=r"expected|hexadecimal|is required"):
-        saved_from_json([said], "numpy")
+        saved_from_json([encoded], "numpy")

@@ -1,4 +1,4 @@
-"""Any Python adapter over the protocol: the same report as beside it, and whatever it does is no harm to the protocol."""
+"""Server of Python adapters: it gives the same report as the adapter itself, and output of the adapter does not disturb it."""
 
 import base64
 import os
@@ -27,19 +27,19 @@ MUTANTS = str(Path(__file__).parents[1])
 
 @pytest.fixture(autouse=True)
 def paths(monkeypatch):
-    """Processes find the mutants."""
+    """Let processes import the mutants."""
     monkeypatch.setenv("PYTHONPATH", MUTANTS, prepend=os.pathsep)
 
 
 def served(text, folder, name="ADAPTER", **options):
-    """The adapter of a module of this text."""
+    """Return the adapter of a module with this text."""
     (folder / "served_here.py").write_text(text)
     path = os.pathsep.join([str(folder), MUTANTS, *filter(None, [os.environ.get("PYTHONPATH")])])
     return CommandAdapter(["env", f"PYTHONPATH={path}", *SERVE, f"served_here:{name}"], 60.0, **options)
 
 
-# What lies outside of the protocol: arrays are read on this side, and an adapter is sent to another process by itself.
-OUTSIDE = {"a-step-on-arrays-reads-nothing"}
+# Cases that need the adapter's own arrays: in the protocol, the client creates them.
+NEEDS_ARRAYS = {"a-step-on-arrays-reads-nothing"}
 
 
 @pytest.mark.filterwarnings("ignore")  # a scale that becomes infinite is what some cases ask for
@@ -51,29 +51,31 @@ OUTSIDE = {"a-step-on-arrays-reads-nothing"}
         ("ampscale_conformance.adapters.ampscale.scalers:PADDLE_GRAD_SCALER", [2]),
     ],
 )
-def test_a_report_is_the_same_by_either_way(name, chosen):
-    """Beside the suite and in a process of its own: each case, and its verdict."""
-    cases = [case for case in every_case() if case.level in chosen and case.id not in OUTSIDE]
-    here = check(find(name), cases=cases)
+def test_a_served_adapter_has_the_same_report(name, chosen):
+    """Each case has the same verdict as without a process."""
+    cases = [case for case in every_case() if case.level in chosen and case.id not in NEEDS_ARRAYS]
+    direct = check(find(name), cases=cases)
     with CommandAdapter([*SERVE, name], 60.0) as adapter:
-        there = check(adapter, cases=cases)
-    assert there.info == replace(here.info, arrays="numpy")
-    assert [(each.case, each.verdict) for each in there.results] == [(each.case, each.verdict) for each in here.results]
-    assert verdicts(here).count("pass") > 20
+        remote = check(adapter, cases=cases)
+    assert remote.info == replace(direct.info, arrays="numpy")
+    assert [(result.case, result.verdict) for result in remote.results] == [
+        (result.case, result.verdict) for result in direct.results
+    ]
+    assert verdicts(direct).count("pass") > 20
 
 
-# --- a small adapter of what those reports leave out ---
+# --- a small adapter for calls that those reports do not reach ---
 
 WHOLE = '''
 import numpy as np
 from ampscale_conformance import CAPABILITIES, ImplementationInfo
 
 class Whole:
-    """Answers with what it was given."""
+    """Adapter that returns its arguments."""
 
     def __init__(self, compiled=0):
         self.info = ImplementationInfo(name="whole", level=4, capabilities=set(CAPABILITIES))
-        self.compilations, self.laid = compiled, {}
+        self.compilations = compiled
 
     def create(self, rule, **options):
         return [rule, options, self.compilations]
@@ -109,20 +111,20 @@ ADAPTER = Whole()
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    """That adapter, served to several tests."""
+    """Serve that adapter to several tests."""
     with served(WHOLE, tmp_path_factory.mktemp("whole")) as adapter:
         yield adapter
 
 
 @pytest.fixture
 def whole(running):
-    """To this test."""
+    """Reset it after each test."""
     yield running
     running.reset()
 
 
-def test_a_scaler_that_is_changed_in_place_keeps_its_number(whole):
-    """As one whose update gives None does."""
+def test_a_handle_updated_in_place_keeps_its_number(whole):
+    """The update returns None."""
     handle = whole.create(RULE)
     assert whole.update(handle, True) is handle
     assert (whole.info.name, whole.info.level, whole.info.capabilities) == ("whole", 4, frozenset(CAPABILITIES))
@@ -130,14 +132,14 @@ def test_a_scaler_that_is_changed_in_place_keeps_its_number(whole):
     assert whole.read_scale(handle) == 8.0
 
 
-def test_a_tree_that_is_written_to_comes_back(whole):
-    """What is given is a copy, so the one that was written to is the answer."""
-    (got,) = whole.unscale(whole.create(RULE), [np.float32([8, 16])])
-    assert got.tolist() == [1, 2]
+def test_a_tree_written_in_place_is_the_result(whole):
+    """The server has a copy of the argument, so it returns that copy."""
+    (quotient,) = whole.unscale(whole.create(RULE), [np.float32([8, 16])])
+    assert quotient.tolist() == [1, 2]
 
 
-def test_ranks_and_arrays_and_another_adapter(whole):
-    """Handles in a list; a handle with a tree; and calls of a compiled adapter reach it, and no other."""
+def test_replicas_steps_on_arrays_and_compiled_adapters_are_served(whole):
+    """Lists of handles, a handle with a tree, and calls that reach the compiled adapter only."""
     one, two = whole.create(RULE), whole.create(RULE)
     same, new = whole.update_replicas([one, two], [True, False])
     assert (same is one, new is two) == (True, False)
@@ -145,12 +147,12 @@ def test_ranks_and_arrays_and_another_adapter(whole):
     assert (handle is one, isinstance(tree, tuple), tree[0].tolist()) == (False, True, [1])
     compiled = whole.compiled()
     twice = compiled.compiled()
-    assert [each.read_scale(each.create(RULE)) for each in (whole, compiled, twice)] == [8, 9, 10]
+    assert [adapter.read_scale(adapter.create(RULE)) for adapter in (whole, compiled, twice)] == [8, 9, 10]
     assert compiled.info == whole.info
 
 
-def test_data_that_is_saved_is_loaded_by_another_process(whole):
-    """As JSON, in which nothing is hidden."""
+def test_saved_data_is_loaded_by_another_process(whole):
+    """It is sent as JSON."""
     saved = whole.save(whole.create(RULE, count=3, rate=0.5))
     assert saved == {"dict": [["count", 3], ["rate", {"float": "3fe0000000000000"}]]}
     whole.close()
@@ -158,8 +160,8 @@ def test_data_that_is_saved_is_loaded_by_another_process(whole):
     assert (whole.read_scale(loaded), whole.save(loaded)) == (8.0, saved)
 
 
-def test_an_object_that_is_saved_stays_in_its_process(whole):
-    """It is known by a token, which is gone with the process."""
+def test_a_saved_object_is_a_token_of_its_process(whole):
+    """Another process rejects the token."""
     handle = whole.create(RULE, whole=True)
     saved = whole.save(handle)
     assert list(saved) == ["token"]
@@ -192,73 +194,73 @@ ADAPTER = Loud()
 """
 
 
-@pytest.mark.parametrize(("end", "words"), [("os._exit(1)", ""), ('sys.exit("I quit")', "I quit")])
-def test_what_an_adapter_prints_is_no_answer(end, words, tmp_path):
-    """It goes to stderr, from wherever it is printed; what it reads is empty; and one that quits has crashed."""
+@pytest.mark.parametrize(("end", "message"), [("os._exit(1)", ""), ('sys.exit("I quit")', "I quit")])
+def test_output_of_an_adapter_goes_to_stderr(end, message, tmp_path):
+    """Output of Python, of libraries and of child processes. Its stdin is empty, and an exit is a crash."""
     with served(LOUD.replace("os._exit(1)", end), tmp_path) as adapter:
         handle = adapter.create(RULE)
         assert adapter.read_scale(adapter.update(handle, True)) == 16.0
         with pytest.raises(Crashed) as caught:
             adapter.save(handle)
-    said = ["at an update", "below Python", "by a child", "to the old one", "exit status 1", words or "on import"]
-    assert [each for each in said if each not in str(caught.value)] == []
+    parts = ["at an update", "below Python", "by a child", "to the old one", "exit status 1", message or "on import"]
+    assert [part for part in parts if part not in str(caught.value)] == []
 
 
-def test_what_is_not_found_is_not_started():
-    """With the reason that stderr gives."""
+def test_an_unknown_adapter_is_not_started():
+    """The reason is read from stderr."""
     with pytest.raises(NotStarted, match="no module nowhere"):
         CommandAdapter([*SERVE, "nowhere:ADAPTER"], 60.0).start()
 
 
-def talk(*lines):
-    """What the command answers to lines, its errors, and its exit status."""
+def serve_lines(*lines):
+    """Send lines to the command; return its replies, its errors and its exit status."""
     name = "mutants.plain:Plain"
-    done = subprocess.run([*SERVE, name], input=b"".join(lines), capture_output=True, check=False, timeout=60)
-    return done.stdout.splitlines(), done.stderr.decode(), done.returncode
+    process = subprocess.run([*SERVE, name], input=b"".join(lines), capture_output=True, check=False, timeout=60)
+    return process.stdout.splitlines(), process.stderr.decode(), process.returncode
 
 
-def test_it_ends_with_its_input_and_with_bye():
-    """Without a word; after bye nothing is answered."""
+def test_the_server_ends_with_its_input_or_after_bye():
+    """It writes nothing to stderr, and replies to no request after bye."""
     hello = write_line({"id": 1, "call": "hello", "arguments": {"protocol": 1}})
     bye = write_line({"id": 2, "call": "bye", "arguments": {}})
-    assert talk() == ([], "", 0)
-    answers, errors, status = talk(hello, bye, hello)
-    assert (len(answers), errors, status) == (2, "", 0)
+    assert serve_lines() == ([], "", 0)
+    replies, errors, status = serve_lines(hello, bye, hello)
+    assert (len(replies), errors, status) == (2, "", 0)
 
 
-def test_what_is_no_request_ends_it():
-    """There is no id to answer to."""
-    answers, errors, status = talk(b"{\n")
-    assert (answers, status) == ([], 2)
+def test_an_unreadable_request_ends_the_server():
+    """There is no id to reply to."""
+    replies, errors, status = serve_lines(b"{\n")
+    assert (replies, status) == ([], 2)
     assert "expected a JSON object" in errors
     for line in (b"[]\n", b'{"call":"hello"}\n', b'{"id":true,"call":"hello","arguments":{}}\n'):
         with pytest.raises(ValueError, match=r"expected a JSON object|expected a request with an integer as its id"):
             Server(Bare()).answer(line)
-    assert "expected a JSON object, got b'   " in talk(b" " * (LONGEST + 2))[1]
-    done = subprocess.run(SERVE, capture_output=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert done.stderr.startswith(b"usage: ")
+    assert "expected a JSON object, got b'   " in serve_lines(b" " * (LONGEST + 2))[1]
+    process = subprocess.run(SERVE, capture_output=True, check=False, timeout=60)
+    assert (process.returncode, process.stdout) == (2, b"")
+    assert process.stderr.startswith(b"usage: ")
 
 
-# --- requests that are wrong ---
+# --- invalid requests ---
 
 
 class Bare:
-    """As little as an adapter can be."""
+    """Minimal adapter with results of the wrong types."""
 
     info = ImplementationInfo(name="bare", preset=LossScaleRule(hysteresis=3))
 
     def read_scale(self, handle):
-        """No number."""
+        """Return a text instead of a number."""
         return "much"
 
     def all_finite(self, tree):
-        """No bool."""
+        """Return an int instead of a bool."""
         return 1
 
 
 @pytest.mark.parametrize(
-    ("request_", "outcome", "words"),
+    ("request_", "expected", "message"),
     [
         ({"call": "hello", "arguments": {"protocol": 2}}, "unsupported", "this server supports protocol 1, got 2"),
         ({"call": "jump", "arguments": {}}, "absent", "there is no call 'jump'"),
@@ -285,17 +287,17 @@ class Bare:
         ),
     ],
 )
-def test_a_wrong_request_is_answered(request_, outcome, words):
-    """With what is wrong with it."""
-    got, what = read_reply(Server(Bare()).answer(write_line({"id": 7, **request_})), 7)
-    assert got == outcome
-    said = what["message"] if outcome == "raised" else what
-    assert words in said
-    assert len(said) < 300
+def test_an_invalid_request_gets_a_reply(request_, expected, message):
+    """The reply has the reason, shortened."""
+    outcome, value = read_reply(Server(Bare()).answer(write_line({"id": 7, **request_})), 7)
+    assert outcome == expected
+    text = value["message"] if expected == "raised" else value
+    assert message in text
+    assert len(text) < 300
 
 
 class RunsCode:
-    """An object whose pickle runs a command when it is loaded."""
+    """Object whose pickle runs a command when it is loaded."""
 
     def __init__(self, file):
         self.file = file
@@ -305,7 +307,7 @@ class RunsCode:
 
 
 def test_no_saved_state_runs_code(tmp_path):
-    """Neither what a pickle of it was, nor any form that names code."""
+    """Neither a pickle nor any encoding that names code is executed."""
     file, server = tmp_path / "it-ran", Server(find("mutants.plain:Plain"))
     attack = pickle.dumps(RunsCode(file))
     rule = Codec("numpy", server).encode("rule", RULE)
@@ -316,16 +318,16 @@ def test_no_saved_state_runs_code(tmp_path):
     assert not file.exists()
 
 
-def test_a_result_that_cannot_be_said_is_raised():
-    """Not made into something else."""
+def test_a_result_that_cannot_be_encoded_is_an_error():
+    """It is not converted."""
     server = Server(Bare())
     arguments = {"handle": server.number("handle", object())}
-    got = server.answer(write_line({"id": 1, "call": "read_scale", "arguments": arguments}))
-    assert read_line(got)["raised"] == {"type": "ValueError", "message": "could not convert string to float: 'much'"}
+    reply = server.answer(write_line({"id": 1, "call": "read_scale", "arguments": arguments}))
+    assert read_line(reply)["raised"] == {"type": "ValueError", "message": "could not convert string to float: 'much'"}
 
 
-def test_after_reset_every_number_is_forgotten():
-    """And given anew; hello is answered at any time."""
+def test_reset_forgets_all_handles():
+    """Numbers start again at 0. A hello request gets a reply at any time."""
     server = Server(Bare())
     first, second = object(), object()
     assert (server.number("handle", first), server.number("handle", first), server.number("cell", second)) == (0, 0, 1)
@@ -333,5 +335,5 @@ def test_after_reset_every_number_is_forgotten():
     with pytest.raises(ValueError, match="there is no handle 0"):
         server.lookup("handle", 0)
     assert (server.number("cell", second), server.number("handle", first)) == (0, 1)
-    said = read_line(server.answer(write_line({"id": 2, "call": "hello", "arguments": {"protocol": 1}})))["result"]
-    assert said["implementation"]["preset"]["hysteresis"] == 3
+    reply = read_line(server.answer(write_line({"id": 2, "call": "hello", "arguments": {"protocol": 1}})))["result"]
+    assert reply["implementation"]["preset"]["hysteresis"] == 3

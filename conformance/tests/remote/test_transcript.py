@@ -1,4 +1,4 @@
-"""What was said with an implementation is written down whole, and a replay of it gives the same report."""
+"""Recordings have every message of an implementation, and a replay gives the same report."""
 
 import json
 
@@ -7,12 +7,12 @@ from ampscale_conformance.remote import transcript
 from ampscale_conformance.remote.command_adapter import CommandAdapter, ReplayAdapter
 from ampscale_conformance.remote.transcript import Recorder, Recording
 from ampscale_conformance.run.check import check
-from remote.commands import PLAIN, RULE, WALKS, script, told, verdicts
+from remote.commands import PLAIN, RULE, RUNS, script, verdicts, without_times
 from remote.fakes import LONG
 
 
-def test_a_recording_has_every_line_both_ways(tmp_path):
-    """In order, as they went, with the starts and the ends of processes."""
+def test_a_recording_has_every_request_and_reply(tmp_path):
+    """They are in order, with the starts of processes."""
     with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
         adapter.update(adapter.create(RULE), True)
     head, *entries = [json.loads(line) for line in (tmp_path / "talk").read_text().splitlines()]
@@ -23,37 +23,37 @@ def test_a_recording_has_every_line_both_ways(tmp_path):
     assert json.loads(entries[2]["reply"])["result"]["implementation"]["name"] == "plain Python"
 
 
-def test_what_ended_by_the_clock_ends_so_again(tmp_path):
-    """The limit of a case, which is not the process's own, is in the recording too."""
+def test_a_replay_repeats_the_timeout_of_a_case(tmp_path):
+    """The recording includes the time limit of a case, which is not that of a reply."""
     hang = f'time.sleep({LONG}) if r["call"] == "update" else {{"id": n, "result": 0}}'
     with script(hang, seconds=LONG, record=tmp_path / "talk") as adapter:
-        report = check(adapter, cases=WALKS[:1], seconds=0.5)
+        report = check(adapter, cases=RUNS[:1], seconds=0.5)
     with ReplayAdapter(tmp_path / "talk") as replayed:
-        assert told(check(replayed, cases=WALKS[:1])) == told(report)
+        assert without_times(check(replayed, cases=RUNS[:1])) == without_times(report)
     assert verdicts(report) == ["timeout"]
 
 
-def test_a_replay_of_another_run_says_where(tmp_path):
-    """A request that was not recorded, and so is every later one; a recording that breaks off answers as far as it goes."""
+def test_a_replay_of_another_run_reports_the_line(tmp_path):
+    """All later requests fail too. A truncated recording can be replayed up to its end."""
     with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
-        check(adapter, cases=WALKS[:1])
+        check(adapter, cases=RUNS[:1])
     with ReplayAdapter(tmp_path / "talk") as replayed:
-        report = check(replayed, cases=[WALKS[1], *WALKS])
+        report = check(replayed, cases=[RUNS[1], *RUNS])
     assert verdicts(report) == ["protocol-error"] * 4
     assert f"{tmp_path / 'talk'}:5 belongs to another run: expected " in report.results[0].message
     assert "got {'request': " in report.results[0].message
     with ReplayAdapter(tmp_path / "talk") as replayed:
-        assert verdicts(check(replayed, cases=WALKS[:1] * 2)) == ["pass", "protocol-error"]
+        assert verdicts(check(replayed, cases=RUNS[:1] * 2)) == ["pass", "protocol-error"]
     lines = (tmp_path / "talk").read_text().splitlines(keepends=True)
-    (tmp_path / "talk").write_text("".join(lines[:11]) + lines[11][:20])  # what a process that was killed leaves
+    (tmp_path / "talk").write_text("".join(lines[:11]) + lines[11][:20])  # as a killed process leaves it
     with ReplayAdapter(tmp_path / "talk") as replayed:
-        report = check(replayed, cases=WALKS[:1])
+        report = check(replayed, cases=RUNS[:1])
     assert verdicts(report) == ["protocol-error"]
     assert "talk:12 belongs to another run: expected a reply, got its end" in report.results[0].message
 
 
 def test_a_recording_keeps_every_byte(tmp_path):
-    """Also one that is no text."""
+    """Replies need not be text."""
     recorder = Recorder(tmp_path / "talk", ["it"])
     recorder.start()
     recorder.message("request", b'{"id":1}\n')
@@ -63,7 +63,7 @@ def test_a_recording_keeps_every_byte(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("", "must begin with the format"),
         ("{}\n", "must begin with the format"),
@@ -76,22 +76,22 @@ def test_a_recording_keeps_every_byte(tmp_path):
         ("[" * 10**6 + "\n", r":1: expected a JSON object, got b'\[+\.\.\.: .*nested"),
     ],
 )
-def test_what_is_no_recording_is_refused(text, words, tmp_path):
-    """With the line."""
+def test_an_invalid_recording_is_rejected(text, message, tmp_path):
+    """The message has the line."""
     (tmp_path / "talk").write_text(text)
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         ReplayAdapter(tmp_path / "talk")
 
 
-def test_a_recording_that_is_too_long_is_refused(tmp_path, monkeypatch):
-    """Before it is read."""
+def test_a_recording_that_is_too_long_is_rejected(tmp_path, monkeypatch):
+    """It is not read."""
     monkeypatch.setattr(transcript, "LONGEST", 100)
     (tmp_path / "talk").write_text(" " * 101)
     with pytest.raises(ValueError, match="talk must have at most 100 bytes, got more"):
         ReplayAdapter(tmp_path / "talk")
 
 
-def test_what_cannot_be_written_is_told_before_anything_runs(tmp_path):
-    """A recording is not lost at the end."""
+def test_an_unwritable_recording_raises_before_the_start(tmp_path):
+    """Otherwise it would be lost at the end."""
     with pytest.raises(OSError, match="nowhere"):
         CommandAdapter(PLAIN, record=tmp_path / "nowhere" / "talk")
