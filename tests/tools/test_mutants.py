@@ -1,0 +1,18 @@
+"""The committed result of `make mutants`."""
+
+import json
+from pathlib import Path
+
+RESULT = json.loads((Path(__file__).parents[2] / "tools/mutants/result.json").read_text())
+
+
+def test_most_mutants_are_killed_and_the_others_have_a_reason():
+    """At least 95 % of at least 600, in every package that is to be mutated, with the counts of the packages in sum."""
+    counts = list(RESULT["packages"].values())
+    assert set(RESULT["packages"]) == {"core", "functional.py", "frameworks", "checkpoints", "simulation"}
+    assert [sum(each[key] for each in counts) for key in ("tested", "killed", "survived")] == [
+        RESULT["tested"], RESULT["killed"], len(RESULT["survivors"])
+    ]  # fmt: skip
+    assert RESULT["tested"] >= 600
+    assert RESULT["killed"] >= 0.95 * RESULT["tested"]
+    assert [each for each in RESULT["survivors"] if not each["reason"]] == []
