@@ -56,10 +56,12 @@ class Network:
     Optimizers rebind the attribute `params`; they never write to its arrays.
 
     Args:
-        loss_fn: ``loss_fn(params, *inputs) -> loss``, where the loss is one array; on NumPy written with `autograd.numpy`.
+        loss_fn: ``loss_fn(params, *inputs) -> loss``, where the loss is one array; on NumPy written with `autograd.numpy`
+            (``anp`` in the example).
         params: Floating-point arrays in nested tuples, lists, dicts and NamedTuples.
-        vjp: ``vjp(params, *inputs) -> (loss, pullback)``, where ``pullback(seed)`` returns gradients in the structure of
-            *params*. By default, the array library differentiates *loss_fn*; on NumPy, the autograd package does.
+        vjp: ``vjp(params, *inputs) -> (loss, pullback)``, where ``pullback(seed)`` returns the gradients of ``seed * loss``
+            in the structure of *params*; the training step passes the loss scale as *seed*. By default, the array
+            library differentiates *loss_fn*; on NumPy, the autograd package does.
 
     Raises:
         TypeError: *loss_fn* or *vjp* is not callable, or *params* contains an object that is not an array.
@@ -78,11 +80,11 @@ class Network:
         for value, name in ((loss_fn, "loss_fn"), (vjp, "vjp")):
             if not callable(value) and not (name == "vjp" and value is None):
                 raise TypeError(f"{name} must be callable, got {excerpt(value, 200)} of type {type(value).__name__}")
+        self.parameters = [Parameter(self, index) for index in range(len(leaves(params, "params")))]
         self._backend = get_backend(params)
         self._loss_fn = loss_fn
         self._vjp = vjp
         self.params = params
-        self.parameters = [Parameter(self, index) for index in range(len(leaves(params)))]
 
     def __call__(self, *inputs: Any) -> Array:
         """Return the loss of the current parameters."""

@@ -42,8 +42,8 @@ def test_entries_and_report_are_printed(run):
         "           replaces min_loss_scale by 1",
         "growth     without overflows the scale grows after 766 steps, as before",
         "divergence earliest after 17 overflows",
-        "divergence without end, for example after 17 overflows, then repeatedly 2,000",
-        "           finite steps, 1 overflow",
+        "divergence in unlimited steps: for example after 17 overflows, then repeatedly",
+        "           2,000 finite steps, 1 overflow",
     ]
 
 

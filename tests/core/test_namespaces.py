@@ -29,10 +29,10 @@ def test_arrays_of_one_library_and_device_pass():
 @pytest.mark.parametrize(
     ("trees", "message"),
     [
-        ({"tree": [np.ones(1)], "out": on("CPU_DEVICE")}, r"tree\[0\] is numpy on cpu; out is array_api_strict on"),
+        ({"tree": [np.ones(1)], "out": on("CPU_DEVICE")}, r"tree\[0\] from numpy on cpu; out from array_api_strict on"),
         (
             {"tree": [on("CPU_DEVICE"), on("device1")]},
-            r"tree\[0\] is array_api_strict on .*CPU_DEVICE.*; tree\[1\] is array_api_strict on .*device1",
+            r"tree\[0\] from array_api_strict on .*CPU_DEVICE.*; tree\[1\] from array_api_strict on .*device1",
         ),
     ],
     ids=["libraries", "devices"],

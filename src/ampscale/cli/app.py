@@ -25,8 +25,8 @@ from .simulate import simulate
 
 GROUP = "ampscale.commands"
 EPILOG = """\b
-Shell completion of commands, options, presets and formats; the line belongs
-into ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish:
+Shell completion of commands, options, presets and formats; add the line for
+your shell to ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish:
   bash  eval "$(_AMPSCALE_COMPLETE=bash_source ampscale)"
   zsh   eval "$(_AMPSCALE_COMPLETE=zsh_source ampscale)"
   fish  _AMPSCALE_COMPLETE=fish_source ampscale | source

@@ -195,7 +195,7 @@ def _divergence(divergence: "Divergence") -> Iterator[str]:
     yield f"earliest after {spelled(divergence.first) or 'no step'}"
     if divergence.endless is not None:
         lead, cycle = divergence.endless
-        yield f"without end, for example after {spelled(lead) or 'no step'}, then repeatedly {spelled(cycle)}"
+        yield f"in unlimited steps: for example after {spelled(lead) or 'no step'}, then repeatedly {spelled(cycle)}"
     elif divergence.steps is None:
         yield "in an unknown number of steps"
     else:

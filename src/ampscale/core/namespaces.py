@@ -50,7 +50,9 @@ def check_one_library(**trees: Tree) -> None:
     locations = [(path, *_location(leaf)) for path, leaf in named]
     libraries, devices = {library for _, library, _ in locations}, {device for _, _, device in locations if device is not None}
     if len(libraries) > 1 or len(devices) > 1:
-        raise TypeError(f"arrays must come from one library and one device, got {_listed(locations)}")
+        rest = {(library, device) for path, library, device in locations if path != "scale"}
+        remedy = "; rule.init(like=array) creates the scale where the array is" if len(rest) == 1 else ""
+        raise TypeError(f"arrays must come from one library and one device, got {_listed(locations)}{remedy}")
 
 
 def quiet(xp: Namespace) -> AbstractContextManager[Any]:
@@ -80,8 +82,8 @@ def _listed(locations: list[tuple[str, str, str | None]]) -> str:
         paths_at.setdefault(f"{library} on {device or 'no device yet'}", []).append(path)
     parts = []
     for location, paths in paths_at.items():
-        parts += [f"{path} is {location}" for path in paths[:MOST_PATHS]]
-        parts += [f"{len(paths) - MOST_PATHS} more are {location}"] if len(paths) > MOST_PATHS else []
+        parts += [f"{path} from {location}" for path in paths[:MOST_PATHS]]
+        parts += [f"{len(paths) - MOST_PATHS} more from {location}"] if len(paths) > MOST_PATHS else []
     return "; ".join(parts)
 
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
+import array_api_compat
+
+from ..parsing import excerpt
 from . import machine, machine_floats
 from .machine import LossScaleState
 from .rule_constants import RuleConstants
@@ -92,15 +95,19 @@ class LossScaleRule(RuleConstants):
             A `LossScaleState` of arrays of shape (), or of Python numbers.
 
         Raises:
-            TypeError: The rule requires float64 and the library has none (JAX without jax_enable_x64), because of its dtype
-                or of a factor that float32 does not represent exactly.
+            TypeError: *like* has another type; or the rule requires float64 and the library has none (JAX without
+                jax_enable_x64), because of its dtype or of a factor that float32 does not represent exactly.
 
         Spec: MACHINE-state.
 
         >>> LossScaleRule(init_scale=8.0).init(like=0.0)
         LossScaleState(scale=8.0, good_steps=0, bad_steps=0, window_steps=None, pending_scale=None)
         """
-        return LossScaleState(*machine_floats.init_host(self)) if isinstance(like, float) else machine.init(self, like)
+        if isinstance(like, float):
+            return LossScaleState(*machine_floats.init_host(self))
+        if like is not None and not array_api_compat.is_array_api_obj(like):
+            raise TypeError(f"like must be an array, a Python float or None, got {excerpt(like)} of type {type(like).__name__}")
+        return machine.init(self, like)
 
     def update(self, state: LossScaleState, finite: Flag) -> LossScaleState:
         """

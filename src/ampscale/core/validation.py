@@ -93,6 +93,10 @@ def check_scale_host(value: Scale, name: str = "scale") -> None:
         if not array_api_compat.is_numpy_array(value):
             return
         value = float(value.reshape(()))
+    elif not isinstance(value, int | float):
+        expected = "a positive, finite number, or a float32 or float64 array of shape () or (1,)"
+        remedy = "; pass its attribute scale" if isinstance(value, tuple) and hasattr(value, "scale") else ""
+        raise TypeError(f"{name} must be {expected}, got {excerpt(value)} of type {type(value).__name__}{remedy}")
     check_scale_number(value, name)
 
 
@@ -156,16 +160,16 @@ def check_out(out: Tree, tree: Tree) -> None:
     """
     if out is tree and _are_writable(leaves(tree)):
         return
-    sources, targets = leaves_with_paths(tree), leaves_with_paths(out)
+    sources, targets = leaves_with_paths(tree, "out"), leaves_with_paths(out, "out")
     expected, actual = ([path for path, _ in pairs] for pairs in (sources, targets))
     if expected != actual:
         raise ValueError(f"out must have the arrays {excerpt(expected)}, got {excerpt(actual)}")
     for (path, leaf), (_, target) in zip(sources, targets, strict=True):
         if tuple(leaf.shape) != tuple(target.shape):
-            raise ValueError(f"out: {path} must have shape {tuple(leaf.shape)}, got {tuple(target.shape)}")
+            raise ValueError(f"{path} must have shape {tuple(leaf.shape)}, got {tuple(target.shape)}")
         if leaf.dtype != target.dtype:
-            raise TypeError(f"out: {path} must be {leaf.dtype}, got {target.dtype}")
-        check_writable(target, f"out: {path}")
+            raise TypeError(f"{path} must be {leaf.dtype}, got {target.dtype}")
+        check_writable(target, path)
 
 
 def _are_writable(arrays: list[Array]) -> bool:

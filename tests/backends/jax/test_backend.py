@@ -108,7 +108,7 @@ def test_traced_arrays_can_be_combined_with_concrete_ones():
     for transformed in (jax.jit, jax.vmap):
         got = transformed(lambda gradients: ampscale.unscale(gradients, factor))(jnp.asarray(values))
         assert alike(np.asarray(got), ampscale.unscale(values, FACTOR))
-    with pytest.raises(TypeError, match=r"tree\[0\] is jax.numpy on .*; tree\[1\] is numpy on cpu"):
+    with pytest.raises(TypeError, match=r"tree\[0\] from jax.numpy on .*; tree\[1\] from numpy on cpu"):
         jax.jit(lambda array: ampscale.all_finite([array, np.ones(2)]))(jnp.ones(2))
 
 

@@ -50,7 +50,7 @@ class GradScaler:
     `state_dict`. For all differences from torch see spec/deviations.md.
 
     Args:
-        device: Device string that torch accepts. The scale is placed on the device of the first scaled tensor.
+        device: Device or the name of one, such as "cuda" or "cpu". The scale is placed on the device of the first scaled tensor.
         init_scale: Initial scale; positive and in the range of normal float32 numbers.
         growth_factor: Factor applied when the scale grows; greater than 1.
         backoff_factor: Factor applied when the scale backs off; in (0, 1).
@@ -170,7 +170,7 @@ class GradScaler:
         Returns:
             True if the optimizer stepped, or if scaling is disabled; False if it had no gradients. The result is a bool and
             requires one host synchronization. For an optimizer that skips on the device, such as torch's fused ones, it is a
-            bool tensor of shape () and requires none.
+            bool tensor of shape (), and only converting it with `bool` or ``if`` requires one.
 
         Raises:
             RuntimeError: No tensor has been scaled yet; or there is a closure; or since the last update, the optimizer has
