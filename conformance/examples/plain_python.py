@@ -1,10 +1,10 @@
 """
-A loss scaler in plain Python that has itself tested: lines of JSON in, lines of JSON out, and no package.
+Loss scaler in plain Python that the suite tests as a program: it reads and writes JSON lines, and imports no package.
 
     ampscale conform --command "python conformance/examples/plain_python.py"
 
 It claims torch's rule at level 1: float32 scales, factors applied in float64 and rounded once, no bounds. The protocol is
-spec/conformance/protocol.md. (A scaler in Python needs none of this: it is tested through an adapter.)
+spec/conformance/protocol.md. A scaler that can be imported from Python needs an adapter instead of such a program.
 """
 
 import json
