@@ -1,4 +1,4 @@
-"""Rules drawn by Hypothesis, with every field; each is of fields that go together."""
+"""Hypothesis strategies for valid rules with all fields."""
 
 import dataclasses
 
@@ -11,14 +11,15 @@ STARTS = [1.0, 3.0, 10.0, 1000.3, 2.0**16, 2.0**126, 2.0**-120, 1e-40, 3e38]
 
 
 def valid(**fields):
-    """A rule; None for fields that do not go together."""
+    """Return a rule, or None if the fields cannot be combined."""
     try:
         return LossScaleRule(**fields)
     except ValueError:
         return None
 
 
-WITHOUT_RATES = st.builds(
+# Rules that count overflows: `overflow_tolerance` is None.
+COUNTING = st.builds(
     valid,
     init_scale=st.sampled_from(STARTS),
     growth_factor=st.sampled_from(FACTORS),
@@ -39,6 +40,6 @@ WITHOUT_RATES = st.builds(
     raise_at_or_below=st.none() | st.sampled_from([0.5, 1.0, 100.0]),
     delayed_update=st.booleans(),
 ).filter(lambda rule: rule is not None)
-RULES = WITHOUT_RATES | st.builds(
-    dataclasses.replace, WITHOUT_RATES, overflow_tolerance=st.sampled_from([0.1, 0.3, 1 / 3, 0.5, 1.0]), hysteresis=st.just(1)
+RULES = COUNTING | st.builds(
+    dataclasses.replace, COUNTING, overflow_tolerance=st.sampled_from([0.1, 0.3, 1 / 3, 0.5, 1.0]), hysteresis=st.just(1)
 )

@@ -1,4 +1,4 @@
-"""NumPy's dtypes by the names that vectors use."""
+"""NumPy dtypes by the names that test vectors use."""
 
 import ml_dtypes
 import numpy as np

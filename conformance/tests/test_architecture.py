@@ -1,4 +1,4 @@
-"""Imports between the suite's packages go one way, and it imports three names and two modules of the library."""
+"""Imports between the suite's packages go one way, and the suite imports three names and two modules of the library."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ SOURCE = Path(ampscale_conformance.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 OUR_ADAPTERS = SOURCE / "adapters" / "ampscale"  # may import more of the library
 LIBRARY = ("ampscale.LossScaleRule", "ampscale.presets", "ampscale.__version__", "ampscale.files.", "ampscale.parsing.")
-# Packages that each package may import, from the ground up; a package may always import itself.
+# Packages that each package may import, lowest first; a package may always import itself.
 MAY_IMPORT = {
     "model": set(),
     "oracle": {"model"},
@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "cases": {"remote", "oracle", "model"},
     "run": {"cases", "reports", "remote", "adapters", "oracle", "model"},
 }
-# Whatever runs code that it reads, also in programs within strings.
+# Calls and imports that run code from data, also in programs within strings.
 CODE_FROM_DATA = re.compile(
     r"\b(from |import\b.*)(pickle|_pickle|cloudpickle|marshal|shelve|dill|joblib)\b"
     r"|(?<![.\w])(eval|exec)\(|allow_pickle=True|torch\.load\((?!.*weights_only=True)"
@@ -35,7 +35,7 @@ def name_of(path: Path) -> str:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Every module or name that a file imports, absolute, imports within functions included."""
+    """Yield the absolute name of every module or object that a file imports, also within functions."""
     package = (SOURCE.name, *path.relative_to(SOURCE).parts[:-1])
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -46,38 +46,38 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def circle_of(files: list[Path]) -> list[str]:
-    """Modules that import each other, in a circle; empty if there are none."""
+def modules_in_cycles(files: list[Path]) -> list[str]:
+    """Return the modules that import each other in a cycle."""
     modules = {name_of(path): path for path in files}
     targets = {
         name: {module if module in modules else module.rpartition(".")[0] for module in imported(path)} & set(modules) - {name}
         for name, path in modules.items()
     }
-    while ends := [name for name, found in targets.items() if not found & set(targets)]:
+    while ends := [name for name, names in targets.items() if not names & set(targets)]:
         for name in ends:
             del targets[name]
     return sorted(targets)
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
-def test_packages_import_only_packages_below_them(package):
+def test_packages_import_lower_packages_only(package):
     """`MAY_IMPORT` lists them."""
     files = [path for path in FILES if path.relative_to(SOURCE).parts[0] == package]
-    wrong = set(MAY_IMPORT) - MAY_IMPORT[package] - {package} | {"cli", "suite"}
-    found = [(path.name, module.split(".")[1]) for path in files for module in imported(path) if module.startswith(SOURCE.name)]
+    forbidden = set(MAY_IMPORT) - MAY_IMPORT[package] - {package} | {"cli", "suite"}
+    imports = [(path.name, module.split(".")[1]) for path in files for module in imported(path) if module.startswith(SOURCE.name)]
     assert files
-    assert [each for each in found if each[1] in wrong] == []
+    assert [item for item in imports if item[1] in forbidden] == []
 
 
-def test_three_names_and_two_modules_of_the_library_are_imported():
-    """Except in ampscale's own adapters."""
+def test_the_suite_imports_three_names_and_two_modules_of_the_library():
+    """The adapters of ampscale may import more."""
     files = [path for path in FILES if OUR_ADAPTERS not in path.parents]
-    found = {module for path in files for module in imported(path) if module.partition(".")[0] == "ampscale"}
-    assert [module for module in found if not module.startswith(LIBRARY)] == []
+    names = {module for path in files for module in imported(path) if module.partition(".")[0] == "ampscale"}
+    assert [module for module in names if not module.startswith(LIBRARY)] == []
 
 
 def test_the_oracle_imports_bits_floats_and_the_standard_library():
-    """Neither the library nor NumPy, so that a mistake there is not made here too."""
+    """It imports neither the library nor NumPy, so that it does not share their bugs."""
     shared = [SOURCE / "model" / "bits.py", SOURCE / "model" / "floats.py"]
     ours = [name_of(path) for path in (SOURCE / "oracle").glob("*.py")] + [name_of(path) for path in shared]
     files = [*(SOURCE / "oracle").glob("*.py"), *shared]
@@ -85,36 +85,36 @@ def test_the_oracle_imports_bits_floats_and_the_standard_library():
     assert {module.partition(".")[0] for module in outside} <= sys.stdlib_module_names
 
 
-def test_no_modules_import_each_other():
-    """Neither at the top of a file nor within a function."""
-    assert circle_of([path for path in FILES if path.name != "__init__.py"]) == []
+def test_there_are_no_import_cycles():
+    """Imports within functions count."""
+    assert modules_in_cycles([path for path in FILES if path.name != "__init__.py"]) == []
 
 
 def test_modules_have_at_most_400_lines():
-    """Each can be read in one go."""
+    """Each module can be read in one sitting."""
     assert [path.name for path in FILES if len(path.read_text("utf-8").splitlines()) > 400] == []
 
 
 def test_no_code_runs_from_data():
-    """Nothing is unpickled, evaluated or executed; torch's files are read for weights only."""
-    assert [(path.name, found[0]) for path in FILES for found in CODE_FROM_DATA.finditer(path.read_text("utf-8"))] == []
+    """Nothing is unpickled, evaluated or executed. torch loads weights only."""
+    assert [(path.name, match[0]) for path in FILES for match in CODE_FROM_DATA.finditer(path.read_text("utf-8"))] == []
 
 
 @pytest.mark.parametrize(
     "line", ["import os, pickle", 'X = """import dill', "eval(x)", "torch.load(f)", "np.load(f, allow_pickle=True)"]
 )
-def test_code_from_data_is_found(line):
-    """Wherever it is, by any of its names."""
+def test_code_from_data_is_detected(line):
+    """The pattern matches each name at any indentation."""
     assert CODE_FROM_DATA.search(f"def f():\n    {line}\n")
 
 
-def test_violations_are_found(tmp_path, monkeypatch):
-    """Imports upward, relative or absolute, and circles."""
+def test_imports_and_cycles_are_detected(tmp_path, monkeypatch):
+    """Imports may be relative or absolute."""
     monkeypatch.setattr(f"{__name__}.SOURCE", tmp_path / "suite")
     file, other = tmp_path / "suite" / "oracle" / "machine.py", tmp_path / "suite" / "oracle" / "calls.py"
     file.parent.mkdir(parents=True)
     file.write_text("import numpy.linalg\nfrom ...core import machine\nfrom ..cases import norms\nfrom . import calls\n")
     other.write_text("def f():\n    from .machine import Machine\n")
     assert list(imported(file)) == ["numpy.linalg", "core.machine", "suite.cases.norms", "suite.oracle.calls"]
-    assert circle_of([file, other]) == ["suite.oracle.calls", "suite.oracle.machine"]
-    assert circle_of([file]) == []
+    assert modules_in_cycles([file, other]) == ["suite.oracle.calls", "suite.oracle.machine"]
+    assert modules_in_cycles([file]) == []

@@ -1,4 +1,4 @@
-"""`ampscale conform`: from a stranger's module to a report, and every way in which that can go; its words are in test_docs.py."""
+"""Command `ampscale conform`: options, reports, expectations, processes and errors. test_docs.py compares its output."""
 
 import importlib
 import json
@@ -24,26 +24,26 @@ from ampscale_conformance import ImplementationInfo
 from mutants.plain import Plain
 
 
-class Right(Plain):
+class Conforming(Plain):
     def __init__(self):
         super().__init__("torch", 0, ())
 
 
-class Late(Right):
-    "The first window is a step too long, and so is every other."
+class Late(Conforming):
+    "Every growth window is one step too long."
 
     def window(self, handle):
         return super().window(handle) + 1
 
 
-class Talking(Right):
+class Printing(Conforming):
     def create(self, rule):
         print("created")
-        os.write(1, b"created, said a library")
+        os.write(1, b"created by a library")
         return super().create(rule)
 
 
-class Crashing(Right):
+class Crashing(Conforming):
     def overflow_step(self, handle):
         os._exit(3)
 
@@ -60,16 +60,17 @@ class Bare:
     def read_scale(self, scale):
         return scale[0]
 """
+ADAPTER = "strange:Conforming"
 GROWS = ("--case", "grows-*")
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """An empty current directory, but for a stranger's module, which is forgotten afterwards."""
+    """Create a current directory with one module, which is unloaded afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)  # of processes: for the mutants
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)  # processes import the mutants
     (tmp_path / "strange.py").write_text(MODULE)
     yield tmp_path
     sys.modules.pop("strange", None)
@@ -77,59 +78,60 @@ def here(tmp_path, monkeypatch):
 
 
 def invoke(*arguments):
-    """A run of the command."""
+    """Run the command."""
     return CliRunner().invoke(conform, arguments, catch_exceptions=False)
 
 
-def printed(status, *arguments):
-    """What a run that ends with this status prints."""
+def output_of(status, *arguments):
+    """Return what a run prints that ends with this status."""
     result = invoke(*arguments)
     assert result.exit_code == status, result.output[-400:]
     return result.stdout
 
 
-def refused(*arguments):
-    """What a run of wrong usage says; it prints nothing else."""
+def usage_error(*arguments):
+    """Return the error message of a run with wrong usage, which prints nothing else."""
     result = invoke(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     return " ".join(result.stderr.split())
 
 
-def report(status, *arguments):
-    """The report of a run."""
-    return json.loads(printed(status, *arguments, "--json"))
+def report_of(status, *arguments):
+    """Return the JSON report of a run."""
+    return json.loads(output_of(status, *arguments, "--json"))
 
 
-def verdicts(said):
-    """The verdict of each case of a report that was asked."""
-    return {result["case"]: result["verdict"] for result in said["results"] if result["verdict"] != "unsupported"}
+def verdicts(report):
+    """Return the verdict of each case that is not unsupported."""
+    return {result["case"]: result["verdict"] for result in report["results"] if result["verdict"] != "unsupported"}
 
 
-# --- what is printed ---
+# --- output ---
 
 
-def test_json_alone_is_all_that_is_printed():
-    """Whatever the implementation prints, in Python or below it, goes to the standard error; so does wrong usage."""
-    command = [sys.executable, "-m", "ampscale_conformance", "strange:Talking", *GROWS, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    said = json.loads(done.stdout)
-    assert (done.returncode, said["ok"], said["implementation"]["name"]) == (0, True, "Talking")
-    assert {result["clause"] for result in said["results"]} <= set(clauses())
-    assert "created\n" in done.stderr
-    assert "created, said a library" in done.stderr
-    done = subprocess.run(command[:3], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Usage: python -m ampscale_conformance" in done.stderr
+def test_json_output_is_the_report_alone():
+    """Output of the implementation, of libraries and of wrong usage goes to stderr."""
+    command = [sys.executable, "-m", "ampscale_conformance", "strange:Printing", *GROWS, "--json"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    report = json.loads(process.stdout)
+    assert (process.returncode, report["ok"], report["implementation"]["name"]) == (0, True, "Printing")
+    assert {result["clause"] for result in report["results"]} <= set(clauses())
+    assert "created\n" in process.stderr
+    assert "created by a library" in process.stderr
+    process = subprocess.run(command[:3], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout) == (2, "")
+    assert "Usage: python -m ampscale_conformance" in process.stderr
 
 
 def test_reports_are_written(here):
-    """As JSON, as JUnit's XML, in Markdown and as a page; scripts that people read have been run."""
+    """JSON, JUnit XML, Markdown and HTML. Markdown reports say that their scripts were run."""
     names = {"--json": "a.json", "--junit": "a.xml", "--markdown": "a.md", "--html": "a.html"}
-    text = printed(1, "strange:Bare", "--clause", "MACHINE-growth-*", *(word for pair in names.items() for word in pair))
+    options = [argument for pair in names.items() for argument in pair]
+    text = output_of(1, "strange:Bare", "--clause", "MACHINE-growth-*", *options)
     titles = zip(("JSON", "JUnit", "Markdown", "HTML"), names.values(), strict=True)
     assert text.splitlines()[-4:] == [f"Wrote the {title} report to {name}." for title, name in titles]
-    said = json.loads((here / "a.json").read_text())
-    failed = [result for result in said["results"] if result["verdict"] == "fail"]
+    report = json.loads((here / "a.json").read_text())
+    failed = [result for result in report["results"] if result["verdict"] == "fail"]
     assert ElementTree.parse(here / "a.xml").getroot().get("failures") == str(len(failed)) != "0"
     assert "# Conformance of Bare" in (here / "a.md").read_text()
     assert (here / "a.html").read_text().startswith("<!doctype html>")
@@ -138,164 +140,170 @@ def test_reports_are_written(here):
     assert (here / "a.md").read_text().count("when run, it did") == len(failed)
 
 
-# --- what is asked ---
+# --- chosen cases ---
 
 
-def test_a_level_leaves_out_what_is_above():
-    """As a number, or as L and a number."""
+def test_a_level_excludes_higher_levels():
+    """A level is a number, or L and a number."""
     for level in ("0", "L0"):
-        assert {result["level"] for result in report(0, "strange:Right", "--level", level, "--case", "*1*")["results"]} == {0}
+        results = report_of(0, ADAPTER, "--level", level, "--case", "*1*")["results"]
+        assert {result["level"] for result in results} == {0}
     for level in ("7", "'top'"):
-        assert f"level must be from 0 to 4, got {level}" in refused("strange:Right", "--level", level.strip("'"))
+        assert f"level must be from 0 to 4, got {level}" in usage_error(ADAPTER, "--level", level.strip("'"))
 
 
-def test_globs_choose_cases():
-    """By id, by clause, and by both."""
+def test_globs_select_cases():
+    """They match ids, clauses, or both."""
     everything = {case.id: case.clause for case in every_case()}
-    by_case = report(0, "strange:Right", "--case", "grows-*")["results"]
-    assert {each["case"] for each in by_case} == {case for case in everything if case.startswith("grows-")}
-    by_clause = report(0, "strange:Right", "--clause", "MACHINE-b*")["results"]
-    assert {each["clause"] for each in by_clause} == {clause for clause in everything.values() if clause.startswith("MACHINE-b")}
-    both = report(0, "strange:Right", "--case", "*s*", "--clause", "MACHINE-backoff")["results"]
-    assert {each["clause"] for each in both} == {"MACHINE-backoff"}
-    assert "no case matches id 'gorws' and clause '*'" in refused("strange:Right", "--case", "gorws")
+    by_case = report_of(0, ADAPTER, "--case", "grows-*")["results"]
+    assert {result["case"] for result in by_case} == {case for case in everything if case.startswith("grows-")}
+    by_clause = report_of(0, ADAPTER, "--clause", "MACHINE-b*")["results"]
+    clauses_of_b = {clause for clause in everything.values() if clause.startswith("MACHINE-b")}
+    assert {result["clause"] for result in by_clause} == clauses_of_b
+    both = report_of(0, ADAPTER, "--case", "*s*", "--clause", "MACHINE-backoff")["results"]
+    assert {result["clause"] for result in both} == {"MACHINE-backoff"}
+    assert "no case matches id 'gorws' and clause '*'" in usage_error(ADAPTER, "--case", "gorws")
 
 
-# --- what is known to fail ---
+# --- expectations ---
 
 
-def test_what_is_expected_is_ok(here):
-    """Once each failure has its reason; a pass is not ok then."""
+def test_expected_failures_are_ok(here):
+    """Once the failures are fixed, the expectations fail."""
     some = ("--clause", "MACHINE-[bg]*")
-    before = verdicts(report(1, "strange:Late", *some))
-    failing = [case for case, verdict in before.items() if verdict == "fail"]
-    assert set(before.values()) == {"pass", "fail"}
+    old_verdicts = verdicts(report_of(1, "strange:Late", *some))
+    failing = [case for case, verdict in old_verdicts.items() if verdict == "fail"]
+    assert set(old_verdicts.values()) == {"pass", "fail"}
     entries = [f'[[expect]]\ncase = "{case}"\nverdict = "fail"\nreason = "a step late"\n' for case in failing]
     (here / "expect.toml").write_text("\n".join(entries))
-    text = printed(0, "strange:Late", *some, "--expect", "expect.toml")
+    text = output_of(0, "strange:Late", *some, "--expect", "expect.toml")
     assert text.splitlines()[-1].startswith("ok: ")
     assert f"XFAIL {failing[0]}" in text
     assert "Result: a step late; fail: after step" in text
-    after = verdicts(report(1, "strange:Right", *some, "--expect", "expect.toml"))
-    assert {case for case, verdict in after.items() if verdict == "xpass"} == set(failing)
+    new_verdicts = verdicts(report_of(1, ADAPTER, *some, "--expect", "expect.toml"))
+    assert {case for case, verdict in new_verdicts.items() if verdict == "xpass"} == set(failing)
 
 
 @pytest.mark.parametrize("option", ["--json", "--junit", "--markdown", "--html", "--expect"])
-def test_a_file_that_cannot_be_written_stays_as_it_was(here, monkeypatch, option):
-    """A disk that is full as the new file replaces the old one leaves the old one, and nothing else."""
+def test_a_failed_write_keeps_the_old_file(here, monkeypatch, option):
+    """The disk is full when the new file replaces the old one. No temporary file remains."""
     old = '[[expect]]\ncase = "grows-*"\nverdict = "fail"\nreason = "late"\n'
     (here / "file").write_text(old)
     monkeypatch.setattr("os.replace", mock.Mock(side_effect=OSError(28, "No space left on device")))
-    said = ["--update-expectations"] if option == "--expect" else GROWS
-    assert "No space left on device: 'file'" in refused("strange:Right", *said, option, "file")
+    options = ["--update-expectations"] if option == "--expect" else GROWS
+    assert "No space left on device: 'file'" in usage_error(ADAPTER, *options, option, "file")
     assert ((here / "file").read_text(), [file.name for file in here.glob(".ampscale*")]) == (old, [])
 
 
 def test_a_stale_expectation_is_not_ok(here):
-    """It is named in the report."""
+    """The report names it."""
     (here / "expect.toml").write_text('[[expect]]\ncase = "gorws"\nverdict = "fail"\nreason = "x"\n')
-    text = " ".join(printed(1, "strange:Right", *GROWS, "--expect", "expect.toml").split())
+    text = " ".join(output_of(1, ADAPTER, *GROWS, "--expect", "expect.toml").split())
     assert "XPASS expectation-1" in text
     assert "expect.toml, entry 1 (case = 'gorws') is stale: no case matches; remove it" in text
 
 
-def test_expectations_that_cannot_be_read_are_refused(here):
-    """Before anything is run."""
-    assert "No such file" in refused("strange:Crashing", "--expect", "absent.toml")
+def test_invalid_expectations_are_rejected(here):
+    """No case is run."""
+    assert "No such file" in usage_error("strange:Crashing", "--expect", "absent.toml")
     (here / "expect.toml").write_text("[[expect]]\ncase = 1\n")
-    assert "expect.toml, entry 1: case must be a string" in refused("strange:Crashing", "--expect", "expect.toml")
-    assert "expect.toml, entry 1: case must be" in refused("strange:Crashing", "--expect", "expect.toml", "--update-expectations")
+    options = ("--expect", "expect.toml")
+    for more in ([], ["--update-expectations"]):
+        assert "expect.toml, entry 1: case must be a string" in usage_error("strange:Crashing", *options, *more)
 
 
-def test_expectations_are_written_and_kept(here):
-    """Begun, given their reasons, kept as they are, and taken out when what they say is mended."""
+def test_update_expectations_adds_keeps_and_removes_entries(here):
+    """An entry without a reason is not accepted. Entries of fixed failures are removed."""
     file, update = here / "expect.toml", ("--expect", "expect.toml", "--update-expectations")
-    begun = printed(1, "strange:Late", *update)
-    failing = {case for case, verdict in verdicts(report(1, "strange:Late")).items() if verdict == "fail"}
+    output = output_of(1, "strange:Late", *update)
+    failing = {case for case, verdict in verdicts(report_of(1, "strange:Late")).items() if verdict == "fail"}
     assert {entry["case"] for entry in tomllib.loads(file.read_text())["expect"]} == failing
-    assert all(f"expect.toml: added: case = '{case}', fail; write its reason" in begun for case in failing)
-    assert set(verdicts(report(1, "strange:Late", "--expect", "expect.toml")).values()) == {"pass", "fail"}
+    assert all(f"expect.toml: added: case = '{case}', fail; write its reason" in output for case in failing)
+    assert set(verdicts(report_of(1, "strange:Late", "--expect", "expect.toml")).values()) == {"pass", "fail"}
     file.write_text(file.read_text().replace("TODO: write the reason", "a step late"))
-    before = file.read_text()
-    assert "expect.toml: nothing changed" in printed(0, "strange:Late", *update)
-    assert file.read_text() == before
-    assert set(verdicts(report(0, "strange:Late", "--expect", "expect.toml")).values()) == {"pass", "xfail"}
-    printed(1, "strange:Right", "--expect", "expect.toml")
-    assert "expect.toml: removed: case = " in printed(0, "strange:Right", *update)
+    old_text = file.read_text()
+    assert "expect.toml: nothing changed" in output_of(0, "strange:Late", *update)
+    assert file.read_text() == old_text
+    assert set(verdicts(report_of(0, "strange:Late", "--expect", "expect.toml")).values()) == {"pass", "xfail"}
+    output_of(1, ADAPTER, "--expect", "expect.toml")
+    assert "expect.toml: removed: case = " in output_of(0, ADAPTER, *update)
     assert file.read_text() == ""
-    printed(0, "strange:Right", "--expect", "expect.toml")
+    output_of(0, ADAPTER, "--expect", "expect.toml")
 
 
-# --- other ways in ---
+# --- processes and shipped adapters ---
 
 
-def serving(name):
-    """The command of a process that has this adapter."""
+def serve_command(name):
+    """Return the command that serves this adapter."""
     return f"{sys.executable} -m ampscale_conformance.remote.serve strange:{name}"
 
 
-def test_a_command_is_an_implementation_too(here):
-    """It gives what its adapter gives here; and its recording gives it again without it."""
+def test_a_command_has_the_verdicts_of_its_adapter(here):
+    """So has the replay of its recording, without the module."""
     (here / "level").mkdir()
-    direct = verdicts(report(1, "strange:Late", "--level", "0"))
-    assert verdicts(report(1, "--command", serving("Late"), "--level", "0", "--record", "said.jsonl")) == direct
+    direct = verdicts(report_of(1, "strange:Late", "--level", "0"))
+    assert verdicts(report_of(1, "--command", serve_command("Late"), "--level", "0", "--record", "said.jsonl")) == direct
     assert '"reset"' in (here / "said.jsonl").read_text().replace("\\", "")
     (here / "strange.py").unlink()
-    assert verdicts(report(1, "--replay", "said.jsonl", "--level", "0")) == direct
+    assert verdicts(report_of(1, "--replay", "said.jsonl", "--level", "0")) == direct
 
 
-def test_what_a_process_does_is_a_verdict():
-    """One that does not start is a report of one result; after a crash the other cases are asked all the same."""
-    said = report(1, "--command", "./absent")
-    assert verdicts(said) == {"hello": "crash"}
-    assert "./absent" in said["results"][0]["message"]
-    said = report(1, "strange:Crashing", "--isolate", "--clause", "MACHINE-growth-*")
-    assert set(verdicts(said).values()) == {"pass", "crash"}
-    assert any("3" in result["message"] for result in said["results"] if result["verdict"] == "crash")
+def test_a_crash_is_a_verdict():
+    """A program that does not start gives one result. After a crash, the remaining cases are run."""
+    report = report_of(1, "--command", "./absent")
+    assert verdicts(report) == {"hello": "crash"}
+    assert "./absent" in report["results"][0]["message"]
+    report = report_of(1, "strange:Crashing", "--isolate", "--clause", "MACHINE-growth-*")
+    assert set(verdicts(report).values()) == {"pass", "crash"}
+    assert any("3" in result["message"] for result in report["results"] if result["verdict"] == "crash")
 
 
-def test_the_shipped_adapters_are_listed():
-    """With where they are; each is asked by its name."""
-    lines = printed(0, "--list").splitlines()
+def test_list_prints_the_shipped_adapters():
+    """Each line has the name and the location. The name selects the adapter."""
+    lines = output_of(0, "--list").splitlines()
     assert [line.split() for line in lines[: len(SHIPPED)]] == [list(item) for item in SHIPPED.items()]
-    assert report(0, "ampscale-numpy", *GROWS)["implementation"]["name"].startswith("ampscale")
+    assert report_of(0, "ampscale-numpy", *GROWS)["implementation"]["name"].startswith("ampscale")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "wanted"),
+    ("arguments", "message"),
     [
         ([], "expected one of IMPLEMENTATION, --command, --replay and --list, got none"),
-        (["strange:Right", "--command", "x"], "--list, got IMPLEMENTATION and --command"),
+        ([ADAPTER, "--command", "x"], "--list, got IMPLEMENTATION and --command"),
         (["--replay", "x", "--command", "x"], "--list, got --command and --replay"),
-        (["--json", "strange:Right"], "--json used 'strange:Right' as its FILE, so IMPLEMENTATION is missing; put --json last"),
-        (["--command", "x", "--isolate"], "--isolate requires IMPLEMENTATION"),
-        (["strange:Right", "--record", "x"], "--record requires --command"),
-        (["strange:Right", "--update-expectations"], "--update-expectations requires --expect"),
         (
-            ["strange:Right", "--update-expectations", "--expect", "x", "--case", "*"],
+            ["--json", ADAPTER],
+            "--json used 'strange:Conforming' as its FILE, so IMPLEMENTATION is missing; put --json last",
+        ),
+        (["--command", "x", "--isolate"], "--isolate requires IMPLEMENTATION"),
+        ([ADAPTER, "--record", "x"], "--record requires --command"),
+        ([ADAPTER, "--update-expectations"], "--update-expectations requires --expect"),
+        (
+            [ADAPTER, "--update-expectations", "--expect", "x", "--case", "*"],
             "--update-expectations requires the whole suite, got --case",
         ),
-        (["strange:Right", "--update-expectations", "--expect", "x", "--random", "0"], "got --random"),
+        ([ADAPTER, "--update-expectations", "--expect", "x", "--random", "0"], "got --random"),
         (["strange:Wrong"], "strange:Wrong: strange has no Wrong; it has "),
-        (["nobody:Right"], "nobody:Right: no module nobody in "),
-        (["strange"], "no installed adapter is named 'strange'"),
         (["--replay", "absent.jsonl"], "absent.jsonl"),
-        (["strange:Right", "--case", "grows-*", "--junit", "absent/a.xml"], "absent/a.xml"),
-        (["strange:Right", "--seconds", "0"], "0.0 is not in the range"),
+        ([ADAPTER, "--case", "grows-*", "--junit", "absent/a.xml"], "absent/a.xml"),
+        ([ADAPTER, "--seconds", "0"], "0.0 is not in the range"),
     ],
 )
-def test_wrong_usage_is_refused(arguments, wanted):
-    """With what was wanted and what came, and the status 2."""
-    assert wanted in refused(*arguments)
+def test_wrong_usage_exits_with_status_2(arguments, message):
+    """The message has the expected and the actual options."""
+    assert message in usage_error(*arguments)
 
 
-# --- chance ---
+# --- random tests ---
 
 
-def test_random_cases_are_added(monkeypatch):
-    """A row for each kind, with the seed."""
-    rows = [each for each in report(0, "strange:Right", *GROWS, "--random", "7")["results"] if each["case"].startswith("random-")]
-    assert [each["verdict"] for each in rows] == ["pass"] + ["unsupported"] * 3
+def test_random_adds_one_result_for_each_kind(monkeypatch):
+    """The message has the seed. Without Hypothesis, the option is an error."""
+    results = report_of(0, ADAPTER, *GROWS, "--random", "7")["results"]
+    rows = [result for result in results if result["case"].startswith("random-")]
+    assert [result["verdict"] for result in rows] == ["pass"] + ["unsupported"] * 3
     assert rows[0]["message"].endswith(" cases with seed 7")
     monkeypatch.setitem(sys.modules, "hypothesis", None)
-    assert '--random requires hypothesis: pip install "ampscale-conformance[random]"' in refused("strange:Right", "--random", "1")
+    message = '--random requires hypothesis: pip install "ampscale-conformance[random]"'
+    assert message in usage_error(ADAPTER, "--random", "1")

@@ -1,4 +1,4 @@
-"""The page for strangers: what it shows is a whole adapter, and what comes of it is what it prints."""
+"""Tests of docs/guide.md: its adapter is complete, its commands print what it shows, and its tables are those of the suite."""
 
 import doctest
 import importlib
@@ -23,24 +23,24 @@ PAGE = PAGE_FILE.read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
-def blocks(kind):
-    """What the page shows of one kind."""
-    return [text for name, text in BLOCKS if name == kind]
+def blocks(language):
+    """Return the code blocks of one language."""
+    return [text for name, text in BLOCKS if name == language]
 
 
 def table(title):
-    """The rows of the table whose first column has this title."""
+    """Return the rows of the table whose first column has this title."""
     rows = re.search(rf"^\| {title} .*\n\|[-|]+\n((?:\|.*\n)+)", PAGE, re.MULTILINE)[1]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows.splitlines()]
 
 
-SCALER, ADAPTER, MENDED = blocks("python")
+SCALER, ADAPTER, FIXED_UPDATE = blocks("python")
 FILES = {"my_scaler.py": SCALER, "my_adapter.py": ADAPTER}
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A folder with the two files of the page, and nothing else."""
+    """Create a folder with the two files of the page only."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
@@ -52,22 +52,22 @@ def here(tmp_path, monkeypatch):
     importlib.invalidate_caches()
 
 
-def mended(folder):
-    """Writes the scaler as the page mends it, to be imported the next time."""
-    (folder / "my_scaler.py").write_text(SCALER[: SCALER.index("    def update")] + MENDED)
+def fix_scaler(folder):
+    """Write the scaler with the fix of the page, and unload it."""
+    (folder / "my_scaler.py").write_text(SCALER[: SCALER.index("    def update")] + FIXED_UPDATE)
     sys.modules.pop("my_scaler", None)
     sys.modules.pop("my_adapter", None)
 
 
-def printed(command):
-    """What a line of the page prints."""
+def run_command(command):
+    """Run a command of the page."""
     program, name, *arguments = shlex.split(command)
     assert (program, name) == ("ampscale", "conform")
     return CliRunner().invoke(conform, arguments, catch_exceptions=False)
 
 
-def runs():
-    """Each command of the page that has its output there, with it."""
+def commands():
+    """Yield each command whose output the page shows, with that output."""
     for text in blocks("console"):
         listing, _, run = text.partition("$ ampscale")
         assert listing == "$ ls\nmy_adapter.py  my_scaler.py\n"
@@ -76,54 +76,54 @@ def runs():
 
 
 def matches(shown, lines):
-    """Whether these are the lines shown, where a line of three dots stands for any."""
+    """Return True if the lines are those shown; a line of three dots matches any lines."""
     pattern = "\n".join(".*" if line == "..." else re.escape(line) for line in shown.strip().splitlines())
     return re.fullmatch(pattern, "\n".join(lines), re.DOTALL) is not None
 
 
-def test_runs_print_what_the_page_shows(here):
-    """First with the fault, and then without it."""
-    for index, (command, shown) in enumerate(runs()):
-        result = printed(command)
+def test_commands_print_what_the_page_shows(here):
+    """The first run has the bug, the second one the fix."""
+    for index, (command, shown) in enumerate(commands()):
+        result = run_command(command)
         lines = [line.rstrip() for line in result.stdout.strip().splitlines()]
         assert matches(shown, lines), result.stdout
         assert result.exit_code == (1, 0)[index]
-        mended(here)
+        fix_scaler(here)
     assert index == 1
 
 
 @pytest.mark.usefixtures("here")
-def test_the_run_is_quick():
-    """It spends less than five seconds of processor time; the machine may have other things to do."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def test_the_run_takes_less_than_five_seconds():
+    """It is processor time, as other processes may use the machine."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "ampscale_conformance", "my_adapter:Adapter"]
-    done = subprocess.run(command, capture_output=True, check=False)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert done.returncode == 1
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 5
+    process = subprocess.run(command, capture_output=True, check=False)
+    new_usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert process.returncode == 1
+    assert new_usage.ru_utime + new_usage.ru_stime - usage.ru_utime - usage.ru_stime < 5
 
 
-def test_the_page_names_the_files_as_they_are():
-    """Each before its block; the adapter is whole in less than thirty lines."""
+def test_the_page_names_each_file_before_its_block():
+    """The adapter has less than thirty lines."""
     for name, text in FILES.items():
         assert re.search(rf"`{name}`[^\n]*:\n\n```python\n{re.escape(text.splitlines()[0])}\n", PAGE)
     assert len(ADAPTER.splitlines()) < 30
 
 
-def test_the_expectation_is_one_of_this_scaler(here):
-    """With it, the faulty scaler is ok; and without its fault, it is not."""
+def test_the_expectation_is_that_of_the_scaler_with_the_bug(here):
+    """With the fix, the expectation fails."""
     entry, _ = blocks("toml")
     (here / "expect.toml").write_text(entry)
     assert set(tomllib.loads(entry)["expect"][0]) == set(KEYS) - {"clause"}
     assert len(read(here / "expect.toml").entries) == 1
     command = next(line for line in re.findall(r"`(ampscale conform[^`]*)`", PAGE) if "--expect" in line)
-    assert printed(command).exit_code == 0
-    mended(here)
-    assert printed(command).exit_code == 1
+    assert run_command(command).exit_code == 0
+    fix_scaler(here)
+    assert run_command(command).exit_code == 1
 
 
-def test_every_option_of_the_page_is_one():
-    """Of the command, and of the plug-in."""
+def test_the_page_has_every_option():
+    """It has those of the command and of the pytest plugin, and no others."""
     known = {name for parameter in conform.params for name in parameter.opts if name.startswith("--")}
     plugin = {f"--ampscale-{name}" for name in importlib.import_module("ampscale_conformance_pytest").OPTIONS}
     used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", PAGE)) - {"--pyargs"}
@@ -133,7 +133,7 @@ def test_every_option_of_the_page_is_one():
 
 
 def test_tables_are_those_of_the_suite():
-    """Levels, capabilities, verdicts and libraries, in its words and its order."""
+    """Levels, capabilities, verdicts and libraries have the same text and order."""
     assert table("level") == [[str(level), words] for level, words in LEVELS.items()]
     rows = [[name, str(level), words.replace("`", "")] for name, (level, words) in CAPABILITIES.items()]
     assert [[cell.replace("`", "") for cell in row] for row in table("capability")] == rows
@@ -143,15 +143,15 @@ def test_tables_are_those_of_the_suite():
     assert GROUP in tomllib.loads(blocks("toml")[1])["project"]["entry-points"]
 
 
-def test_links_lead_somewhere():
-    """Relative to the page."""
+def test_links_have_existing_targets():
+    """They are relative to the page."""
     for target in re.findall(r"\]\(([^)#]+)\)", PAGE):
         assert (PAGE_FILE.parent / target).exists(), target
 
 
 @pytest.mark.parametrize("module", ["model.adapter", "model.bits", "model.verdicts", "run.check"])
-def test_examples_in_docstrings_print_what_they_show(module):
-    """The examples of the public functions and classes."""
+def test_doctests_pass(module):
+    """Examples of the public functions and classes."""
     results = doctest.testmod(importlib.import_module(f"ampscale_conformance.{module}"))
     assert results.attempted > 0
     assert results.failed == 0

@@ -199,7 +199,7 @@ class IsText(Plain):
 
 
 def test_an_error_that_subject_raises_is_an_expectation():
-    """Its lines that no mutant reaches are redundant."""
+    """Lines of `Subject` that no mutant reaches are redundant."""
     results = audited([is_not_seven], TEXTS, [SUBJECT])
     needed = set(results.expectations) - set(results.redundant_expectations())
     [line] = lines(needed)

@@ -1,4 +1,4 @@
-"""ampscale keeps its own specification: no case fails, on any backend and with any documented class."""
+"""Adapters of ampscale itself: no case fails with any backend or with any documented class."""
 
 from fnmatch import fnmatchcase
 
@@ -25,48 +25,49 @@ def is_long(case):
     return any(fnmatchcase(case.id, glob) for glob in LONG)
 
 
-def wrong(report):
+def failures(report):
+    """Return the failed cases with their messages."""
     return [f"{result.case}: {result.message}" for result in report.results if result.verdict in BAD]
 
 
-def asked(report):
-    """The cases that were put to it."""
+def passed_cases(report):
+    """Return the cases that passed."""
     passed = {result.case for result in report.results if result.verdict is Verdict.PASS}
     return [case for case in every_case() if case.id in passed]
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_it_passes_and_claims_nothing_in_vain(name):
-    """No case fails, and each capability is asked for in a case that it passes."""
+def test_no_case_fails_and_some_case_requires_each_capability(name):
+    """Cases that take seconds with JAX or torch are in the next test."""
     report = check(find(name), cases=[case for case in every_case() if name not in HEAVY or not is_long(case)])
-    assert wrong(report) == []
-    claimed = set(report.info.capabilities) - {need for case in asked(report) for need in case.needs}
+    assert failures(report) == []
+    claimed = set(report.info.capabilities) - {need for case in passed_cases(report) for need in case.needs}
     assert claimed <= ({"process", "jit"} if name in HEAVY else set())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HEAVY)
-def test_it_passes_the_long_cases(name):
-    """None fails, and the one that starts another process is passed."""
+def test_no_long_case_fails(name):
+    """The case that starts another process passes."""
     report = check(find(name), cases=[case for case in every_case() if is_long(case)])
-    assert wrong(report) == []
-    assert "another-process-goes-on" in {case.id for case in asked(report)}
+    assert failures(report) == []
+    assert "another-process-goes-on" in {case.id for case in passed_cases(report)}
 
 
-def test_a_core_that_differs_from_its_claim_fails():
-    """One that never grows."""
+def test_a_scaler_that_never_grows_fails_a_case():
+    """Cases of other clauses pass."""
 
-    class Still(Core):
+    class NeverGrows(Core):
         def update(self, handle, finite):
             return handle if finite else super().update(handle, finite)
 
-    failed = {result.clause for result in check(Still("numpy", EVERY_CONSTANT), 0).results if result.verdict in BAD}
+    failed = {result.clause for result in check(NeverGrows("numpy", EVERY_CONSTANT), 0).results if result.verdict in BAD}
     assert "MACHINE-growth-window" in failed
     assert "MACHINE-min-scale" not in failed
 
 
-def test_ranks_without_a_flag_are_rejected_and_not_waited_for():
-    """The others would wait for theirs."""
+def test_each_replica_requires_a_flag():
+    """Otherwise replicas would wait for the missing flag indefinitely."""
     core = find("ampscale-numpy")
     handles = [core.create(LossScaleRule()) for _ in range(2)]
     with pytest.raises(ValueError, match="finite must have one flag for each of the 2 handles, got 1"):

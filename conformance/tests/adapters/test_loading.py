@@ -1,4 +1,4 @@
-"""An adapter is found by its name, and what is not found is said with what was wanted and what there is."""
+"""Loading of adapters by name, and the errors for names that cannot be loaded."""
 
 import importlib
 import sys
@@ -18,7 +18,7 @@ class Adapter:
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """An empty current directory; what is imported from it is forgotten afterwards."""
+    """Return an empty current directory; modules imported from it are removed afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     known = set(sys.modules)
@@ -29,16 +29,16 @@ def here(tmp_path, monkeypatch):
     importlib.invalidate_caches()
 
 
-def refused(name):
-    """The words in which a name is refused."""
+def error_of(name):
+    """Return the message of the error for a name."""
     with pytest.raises(NotFound) as caught:
         find(name)
     return str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["ADAPTER", "Held.adapter", "Adapter", "make", "CALLED"])
-def test_an_adapter_is_found_in_a_module(here, name):
-    """It lies in a package of the current directory; a class or a function is called, and what has an info is not."""
+def test_find_loads_an_adapter_from_a_module(here, name):
+    """The module is in a package. Classes and functions are called; an object with an info is not."""
     (here / "pack").mkdir()
     (here / "pack" / "inner.py").write_text(f"""{CLASS}
     def __call__(self):
@@ -52,22 +52,22 @@ def make():
 
 ADAPTER = CALLED = Adapter()
 """)
-    found = find(f"pack.inner:{name}")
-    assert type(found) is sys.modules["pack.inner"].Adapter
-    assert (find(f"pack.inner:{name}") is found) == (name not in ("Adapter", "make"))
-    assert (find(name_of(found)) is found) == (name not in ("Adapter", "make"))
+    adapter = find(f"pack.inner:{name}")
+    assert type(adapter) is sys.modules["pack.inner"].Adapter
+    assert (find(f"pack.inner:{name}") is adapter) == (name not in ("Adapter", "make"))
+    assert (find(name_of(adapter)) is adapter) == (name not in ("Adapter", "make"))
     assert sys.path.count(str(here)) == 1
 
 
-def test_an_adapter_is_found_in_a_given_folder(here):
-    """Where the current directory is another one."""
+def test_find_searches_a_given_folder(here):
+    """It is not the current directory."""
     (here / "other").mkdir()
     (here / "other" / "elsewhere.py").write_text(CLASS)
     assert find("elsewhere:Adapter", here / "other").info.name == "mine"
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "wanted"),
+    ("text", "name", "message"),
     [
         ("", "absent:ADAPTER", "absent:ADAPTER: no module absent in "),
         ("", "there.is.none:ADAPTER", "no module there.is"),
@@ -86,27 +86,27 @@ def test_an_adapter_is_found_in_a_given_folder(here):
         ("", "there", "no installed adapter is named 'there' (installed: "),
     ],
 )
-def test_what_is_no_adapter_is_refused(here, text, name, wanted):
-    """In words that say what was wanted, and what came."""
+def test_an_invalid_name_or_module_raises_not_found(here, text, name, message):
+    """The message has the expected and the actual value."""
     (here / "there.py").write_text(text)
-    assert wanted in refused(name)
+    assert message in error_of(name)
 
 
 def test_an_error_names_the_line_that_raised_it(here):
-    """The last one outside of Python's own import machinery; an interrupt is none, and ends what is going on."""
+    """The line is the last one outside Python's import machinery. A KeyboardInterrupt propagates."""
     (here / "failing.py").write_text("\n\nraise OSError('no device')\n")
-    assert refused("failing:ADAPTER").endswith(f"OSError: no device ({here / 'failing.py'}, line 3)")
+    assert error_of("failing:ADAPTER").endswith(f"OSError: no device ({here / 'failing.py'}, line 3)")
     (here / "stopped.py").write_text("raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         find("stopped:ADAPTER")
 
 
-# --- installed ones ---
+# --- installed adapters ---
 
 
 @pytest.fixture
 def package(here):
-    """A package that brings two adapters, one of which has a name that is taken."""
+    """Create a distribution with three adapters, one of which has the name of a shipped adapter."""
     folder = here / "strange-1.5.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.5\n")
@@ -122,11 +122,11 @@ def package(here):
 
 @pytest.mark.usefixtures("package")
 def test_installed_adapters_are_listed_in_order():
-    """Those that ship, then the others by name; none is imported for it, and none takes a name that ships."""
-    found = installed()
-    assert [entry.name for entry in found][: len(SHIPPED)] == list(SHIPPED)
-    assert [(entry.name, entry.dist.name) for entry in found[len(SHIPPED) :]] == [("ape", "strange"), ("zebra", "strange")]
-    assert next(entry.value for entry in found if entry.name == "torch") == SHIPPED["torch"]
+    """Shipped adapters come first, then the others by name. None is imported, and none replaces a shipped adapter."""
+    entries = installed()
+    assert [entry.name for entry in entries][: len(SHIPPED)] == list(SHIPPED)
+    assert [(entry.name, entry.dist.name) for entry in entries[len(SHIPPED) :]] == [("ape", "strange"), ("zebra", "strange")]
+    assert next(entry.value for entry in entries if entry.name == "torch") == SHIPPED["torch"]
     assert "strange" not in sys.modules
     assert find("zebra") is sys.modules["strange.inner"].ADAPTER
-    assert "ape, zebra); an adapter in a module is written pkg.mod:NAME" in refused("zebras")
+    assert "ape, zebra); an adapter in a module is written pkg.mod:NAME" in error_of("zebras")

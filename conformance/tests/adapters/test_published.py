@@ -1,4 +1,4 @@
-"""The adapters of published scalers: without their libraries they can be imported, and in a snippet they need no ampscale."""
+"""Adapters of published scalers: they can be imported without their libraries, and their snippets require no ampscale."""
 
 import subprocess
 import sys
@@ -16,8 +16,8 @@ PUBLISHED = [name for name in SHIPPED if not name.startswith("ampscale-")]
 LIBRARIES = ("torch", "jax", "paddle", "mindspore", "keras", "flax", "jmp", "optax", "deepspeed", "megatron", "tensorflow")
 
 
-def test_without_their_libraries_adapters_can_be_imported():
-    """So can the suite, its cases and the snippets."""
+def test_adapters_can_be_imported_without_their_libraries():
+    """The suite, its cases and the snippets can be imported, too."""
     script = f"""
 import sys
 sys.modules.update(dict.fromkeys({LIBRARIES}))  # importing one of them raises ImportError
@@ -27,20 +27,20 @@ from ampscale_conformance.cases import every_case
 every_case()
 print(*(find(name).info.name for name in {PUBLISHED}), sep="\\n")
 """
-    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
-    assert len(set(done.stdout.splitlines())) == len(PUBLISHED)
+    process = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
+    assert len(set(process.stdout.splitlines())) == len(PUBLISHED)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_what_it_claims_is_there(name):
-    """Each method that its level and its capabilities promise; where it has no such thing at all, the first of them says so."""
+def test_adapters_have_the_methods_that_they_claim(name):
+    """Levels that the installed library does not support are excluded."""
     adapter = find(name)
     claims = {*range(adapter.info.level + 1), *adapter.info.capabilities} - unsupported_levels(adapter)
     assert [method for method, about in METHODS.items() if about.needs in claims and not hasattr(adapter, method)] == []
 
 
 def unsupported_levels(adapter):
-    """Those whose first call is refused."""
+    """Return the levels whose first call raises Unsupported."""
     openers = {
         1: [lambda: adapter.unscale(None, [])],
         2: [lambda: adapter.add_optimizer(None, []), lambda: adapter.update_scale(None)],
@@ -54,14 +54,14 @@ def is_unsupported(call):
         call()
     except Unsupported:
         return True
-    except Exception:  # noqa: BLE001 - whatever comes of it where the library is not there
+    except Exception:  # noqa: BLE001 - the call may raise anything if the library is missing
         return False
     return False
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_its_snippets_need_no_ampscale(name):
-    """The source of all of its methods can be taken out of here, and compiled."""
+def test_snippets_require_no_ampscale(name):
+    """The source of all methods can be extracted and compiled."""
     adapter = find(name)
     source = source_of(adapter, {method for method in vars(Adapter) if hasattr(adapter, method)})
     assert "class " in source
@@ -69,21 +69,21 @@ def test_its_snippets_need_no_ampscale(name):
     compile(source, name, "exec")
 
 
-def test_versions_are_those_installed():
-    """And empty for what is not there."""
+def test_version_of_returns_the_installed_version():
+    """It is empty for a package that is not installed."""
     assert version_of("numpy")
     assert version_of("no-such-distribution") == ""
 
 
-def test_torch_fails_where_it_is_known_to():
-    """Observed in torch 2.13.0: it multiplies by a reciprocal, looks at one side, and refuses a step without gradients."""
+def test_torch_fails_two_clauses():
+    """Version 2.13.0 multiplies by a reciprocal, checks one side for overflows, and rejects a step without gradients."""
     results = check(find("torch")).results
     failed = {result.clause for result in results if result.verdict in BAD}
     assert failed == {"OVERFLOW-both-sides", "CALLS-no-gradients"}
     assert {result.level for result in results if result.verdict == "pass"} == {0, 1, 2, 3, 4}
 
 
-def test_every_adapter_has_a_name_of_its_own():
-    """In reports that stand side by side."""
+def test_adapters_have_unique_names():
+    """Reports show them side by side."""
     names = [find(name).info.name for name in SHIPPED if name != "ampscale-torch"]
     assert len(names) == len(set(names))

@@ -1,4 +1,4 @@
-"""Cases on which the audit of the mutants is tested: no one would ask so."""
+"""Unusual cases for the tests of the audit of the mutants."""
 
 import math
 
@@ -7,21 +7,21 @@ from ampscale_conformance.model.case import case
 
 @case("MACHINE-state", 0, "seven: the scale is 7")
 def is_not_seven_twice(subject):
-    """Looks at it again."""
+    """Check the scale twice."""
     scale = subject.read_scale(subject.create(subject.rule()))
     subject.expect(scale != 7, "expected another scale")
-    subject.expect(scale != 7, "still wanted another scale")
+    subject.expect(scale != 7, "expected another scale again")
 
 
 @case("MACHINE-state", 0, "a sign: the scale is negative")
 def has_a_logarithm(subject):
-    """Cannot be asked of a negative scale."""
+    """Compute a logarithm that a negative scale does not have."""
     scale = subject.read_scale(subject.create(subject.rule()))
-    subject.expect(scale > 0, "expected one with a logarithm")
+    subject.expect(scale > 0, "expected a positive scale")
     math.log2(scale)
 
 
-@case("MACHINE-pure", 0, "nothing: whatever it is, this sees none of it")
+@case("MACHINE-pure", 0, "nothing: this case detects no bug")
 def has_nothing(subject):
-    """Asks for a tree that it has by itself."""
+    """Compare a tree without calling the implementation."""
     subject.expect_same([None], [None], "a tree")

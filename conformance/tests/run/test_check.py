@@ -1,4 +1,4 @@
-"""The referee: what comes of each way to do wrong, what is asked for at each level, and that it always comes to an end."""
+"""The test runner: verdicts, choice of cases, time limits and reports."""
 
 import json
 import signal
@@ -18,32 +18,32 @@ from mutants.plain import Plain
 
 @case("MACHINE-growth-factor", 0, "no growth: the scale stays")
 def doubles(subject):
-    """Grows once."""
+    """Check one growth."""
     handle = subject.update(subject.create(subject.rule(growth_interval=1)), True)
     got = subject.read_scale(handle)
     subject.expect(got == 2048.0, f"expected 2048.0, got {got!r}")
 
 
-@case("OVERFLOW-all-finite", 1, "no answer: nothing is checked")
-def sees_nothing(subject):
-    """Asks of a tree without anything."""
+@case("OVERFLOW-all-finite", 1, "no check: the result is ignored")
+def checks_an_empty_tree(subject):
+    """Check an empty tree."""
     subject.expect(subject.all_finite([]), "expected True, got False")
 
 
 class Scaler(Plain):
-    """A right one; what is below differs from it in a method."""
+    """Conforming scaler; the functions below replace single methods."""
 
     def __init__(self, level=0, capabilities=()):
         super().__init__("torch", level, capabilities)
 
 
-def doing(**methods):
-    """A right one, with other methods."""
+def with_methods(**methods):
+    """Return a conforming scaler with other methods."""
     return type("Changed", (Scaler,), methods)()
 
 
 def raising(error):
-    """A method that raises."""
+    """Return a method that raises an error."""
 
     def method(*_):
         raise error
@@ -51,25 +51,25 @@ def raising(error):
     return method
 
 
-def answering(value):
-    """A right one, but for its answer to whether all is finite."""
+def with_flag(value):
+    """Return a conforming scaler whose `all_finite` returns *value*."""
     return type("Changed", (Scaler,), {"all_finite": lambda *_: value})(level=1)
 
 
-def outcome(adapter, asked=doubles, seconds=5.0):
-    """The verdict and the message."""
-    result = run(asked, adapter, seconds)
+def outcome(adapter, case_=doubles, seconds=5.0):
+    """Return the verdict and the message of a case."""
+    result = run(case_, adapter, seconds)
     return result.verdict, result.message
 
 
 def sleeping(*_):
-    """Never ends."""
+    """Loop indefinitely."""
     while True:
         time.sleep(0.005)
 
 
 def stubborn(*_):
-    """Never ends, whatever Exception comes."""
+    """Loop indefinitely, and suppress every Exception."""
     while True:
         with suppress(Exception):
             sleeping()
@@ -79,90 +79,90 @@ def stubborn(*_):
 
 
 @pytest.mark.parametrize("method", ["create", "update", "read_scale"])
-def test_a_method_decides_the_verdict(method):
-    """If it raises, if it is claimed and not there or cannot be called, and if it says that it is unsupported."""
-    said = f"{method} raised ArithmeticError: out of range"
-    assert outcome(doing(**{method: raising(ArithmeticError("out of range"))})) == (Verdict.ERROR, said)
-    absent = outcome(doing(**{method: raising(NotImplementedError("later"))}))
+def test_each_method_decides_the_verdict(method):
+    """It raises an error, is claimed but missing or not callable, or is unsupported."""
+    message = f"{method} raised ArithmeticError: out of range"
+    assert outcome(with_methods(**{method: raising(ArithmeticError("out of range"))})) == (Verdict.ERROR, message)
+    absent = outcome(with_methods(**{method: raising(NotImplementedError("later"))}))
     assert absent == (Verdict.FAIL, f"{method} is claimed but missing: later")
-    for nothing in (None, 3):
+    for missing in (None, 3):
         message = f"{method} is claimed but missing: the adapter has no method {method}"
-        assert outcome(doing(**{method: nothing})) == (Verdict.FAIL, message)
-    assert outcome(doing(**{method: raising(Unsupported("no such scaler"))})) == (Verdict.UNSUPPORTED, "no such scaler")
+        assert outcome(with_methods(**{method: missing})) == (Verdict.FAIL, message)
+    assert outcome(with_methods(**{method: raising(Unsupported("no such scaler"))})) == (Verdict.UNSUPPORTED, "no such scaler")
 
 
-def test_a_scale_decides_the_verdict():
-    """A right one passes without a message, also as a number of NumPy or an array of shape (); another one fails."""
+def test_read_scale_must_return_a_number():
+    """It may be a NumPy number or an array of shape (). The message is empty if the case passes."""
     assert outcome(Scaler()) == (Verdict.PASS, "")
     for value in (2048.0, 2048, np.float32(2048), np.asarray(2048, "float16")):
-        assert outcome(doing(read_scale=lambda *_, value=value: value)) == (Verdict.PASS, "")
-    assert outcome(doing(read_scale=lambda *_: 1024.0)) == (Verdict.FAIL, "expected 2048.0, got 1024.0")
+        assert outcome(with_methods(read_scale=lambda *_, value=value: value)) == (Verdict.PASS, "")
+    assert outcome(with_methods(read_scale=lambda *_: 1024.0)) == (Verdict.FAIL, "expected 2048.0, got 1024.0")
     for value in ("2048", b"2048", True, None, [2048.0], 2048j, object, np.ones(2)):
-        verdict, message = outcome(doing(read_scale=lambda *_, value=value: value))
+        verdict, message = outcome(with_methods(read_scale=lambda *_, value=value: value))
         assert verdict is Verdict.FAIL, value
         assert message.startswith("read_scale: expected a float, got ")
 
 
-def test_an_answer_is_a_bool():
-    """A Python bool or a bool array of shape (); neither an int, nor an array with an axis."""
+def test_a_flag_must_be_a_bool():
+    """It may be a bool array of shape (), but neither an int nor an array with an axis."""
     for value in (True, np.True_, np.asarray(True)):
-        assert outcome(answering(value), sees_nothing)[0] is Verdict.PASS, value
+        assert outcome(with_flag(value), checks_an_empty_tree)[0] is Verdict.PASS, value
     for value in ("yes", 1, None, np.ones(1, bool), np.asarray(1), [True], object):
-        verdict, message = outcome(answering(value), sees_nothing)
+        verdict, message = outcome(with_flag(value), checks_an_empty_tree)
         assert verdict is Verdict.FAIL, value
         assert message.startswith("all_finite: expected a bool or a bool array of shape (), got ")
 
 
 @pytest.mark.parametrize("hanging", [sleeping, stubborn])
-def test_what_does_not_end_is_ended(hanging):
-    """Also where it catches every Exception: what ends it is none."""
+def test_an_endless_method_times_out(hanging):
+    """Suppressing every Exception does not prevent it, as the timeout is a BaseException."""
     started = time.monotonic()
-    assert outcome(doing(update=hanging), seconds=0.05) == (Verdict.TIMEOUT, "not finished within 0.05 s")
+    assert outcome(with_methods(update=hanging), seconds=0.05) == (Verdict.TIMEOUT, "not finished within 0.05 s")
     assert time.monotonic() - started < 2
 
 
-@pytest.mark.parametrize(("end", "verdict"), [(TimedOut, "timeout"), (Crashed, "crash"), (ProtocolError, "protocol-error")])
-def test_an_end_from_outside_is_its_verdict(end, verdict):
-    """As a process that answers for the implementation meets it."""
-    assert outcome(doing(update=raising(end("gone")))) == (verdict, "gone")
+@pytest.mark.parametrize(("error", "verdict"), [(TimedOut, "timeout"), (Crashed, "crash"), (ProtocolError, "protocol-error")])
+def test_a_failed_process_has_its_verdict(error, verdict):
+    """The adapter of a process raises these errors."""
+    assert outcome(with_methods(update=raising(error("gone")))) == (verdict, "gone")
 
 
-@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
-def test_what_is_no_exception_passes_through(end):
-    """Whoever interrupts the suite means the suite; all else spoils no other case."""
-    with pytest.raises(end):
-        check(doing(update=raising(end())), cases=[doubles])
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_propagates(interrupt):
+    """Any other error fails its own case only."""
+    with pytest.raises(interrupt):
+        check(with_methods(update=raising(interrupt())), cases=[doubles])
     broken = Case("breaks", "MACHINE-state", 0, "x: y", lambda subject: subject.call("update", None, True))
     assert [result.verdict for result in check(Scaler(), cases=[broken, doubles]).results] == ["error", "pass"]
 
 
-# --- what is asked for ---
+# --- chosen cases ---
 
 
-def test_cases_above_the_level_are_left_out():
-    """They are not in the report at all; results are told as they come."""
-    for level, asked in ((0, ["doubles"]), ("L0", ["doubles"]), (1, ["doubles", "sees-nothing"])):
-        told = []
-        report = check(Scaler(), level, cases=[doubles, sees_nothing], on_result=told.append)
-        assert [result.case for result in report.results] == asked
-        assert told == list(report.results)
+def test_cases_above_the_level_are_not_reported():
+    """`on_result` receives each result."""
+    for level, ids in ((0, ["doubles"]), ("L0", ["doubles"]), (1, ["doubles", "checks-an-empty-tree"])):
+        received = []
+        report = check(Scaler(), level, cases=[doubles, checks_an_empty_tree], on_result=received.append)
+        assert [result.case for result in report.results] == ids
+        assert received == list(report.results)
 
 
-def test_cases_above_the_claim_are_unsupported():
-    """They are in the report, and nothing is called; so is a capability of a newer suite, and neither is a failure."""
-    report = check(Scaler(capabilities=["telepathy", "resume", "astral"]), cases=[doubles, sees_nothing])
+def test_cases_above_the_claimed_level_are_unsupported():
+    """Nothing is called. An unknown capability is unsupported as well, and neither is a failure."""
+    report = check(Scaler(capabilities=["telepathy", "resume", "astral"]), cases=[doubles, checks_an_empty_tree])
     message = f"unknown capability 'astral'; known are {', '.join(CAPABILITIES)}"
     assert [(result.case, result.verdict, result.message) for result in report.results] == [
         ("capability-astral", "unsupported", message),
         ("capability-telepathy", "unsupported", message.replace("astral", "telepathy")),
         ("doubles", "pass", ""),
-        ("sees-nothing", "unsupported", "claims level 0; requires level 1"),
+        ("checks-an-empty-tree", "unsupported", "claims level 0; requires level 1"),
     ]
     assert (report.results[-1].calls, report.ok) == ((), True)
 
 
-def test_a_case_is_asked_with_its_capabilities_alone():
-    """All of them have to be claimed."""
+def test_a_case_requires_all_its_capabilities():
+    """The message lists those that are not claimed."""
 
     @case("MACHINE-next-step", 0, "x: y", "resume", "rounding")
     def needs_two(subject):
@@ -174,7 +174,7 @@ def test_a_case_is_asked_with_its_capabilities_alone():
 
 
 @pytest.mark.parametrize(
-    ("adapter", "level", "error", "words"),
+    ("adapter", "level", "error", "message"),
     [
         *((Scaler(), level, ValueError, "level must be") for level in (5, -1, "2")),
         *((Scaler(), level, TypeError, "level must be") for level in (True, 1.0)),
@@ -185,48 +185,48 @@ def test_a_case_is_asked_with_its_capabilities_alone():
         (Scaler, None, TypeError, "adapter must be an object, got the class Scaler; pass Scaler()"),
     ],
 )
-def test_what_cannot_be_checked_is_refused(adapter, level, error, words):
-    """Before anything is called."""
-    with pytest.raises(error, match=words):
+def test_invalid_arguments_raise(adapter, level, error, message):
+    """Nothing is called."""
+    with pytest.raises(error, match=message):
         check(adapter, level, cases=[doubles])
 
 
-# --- the clock ---
+# --- the timer ---
 
 
-def test_the_clock_is_put_back():
-    """Whoever has an alarm of his own gets his handler back, and none of ours rings later; a result has its time."""
-    before = signal.getsignal(signal.SIGALRM)
-    assert 0.02 <= run(doubles, doing(update=sleeping), 0.02).seconds < 2
+def test_the_alarm_of_the_caller_is_restored():
+    """The signal handler is restored and the timer is stopped. A result has its duration."""
+    handler = signal.getsignal(signal.SIGALRM)
+    assert 0.02 <= run(doubles, with_methods(update=sleeping), 0.02).seconds < 2
     run(doubles, Scaler(), 0.05)
-    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getsignal(signal.SIGALRM) is handler
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-def test_another_thread_goes_without_a_clock():
-    """Signals are for the main thread; the case is run all the same."""
-    came = []
-    thread = threading.Thread(target=lambda: came.append(outcome(Scaler(), seconds=0.001)))
+def test_other_threads_have_no_time_limit():
+    """Only the main thread receives signals."""
+    outcomes = []
+    thread = threading.Thread(target=lambda: outcomes.append(outcome(Scaler(), seconds=0.001)))
     thread.start()
     thread.join()
-    assert came == [(Verdict.PASS, "")]
+    assert outcomes == [(Verdict.PASS, "")]
 
 
 # --- reports ---
 
 
 def report_of(*verdicts):
-    """A report in which these came."""
-    return Report(Scaler().info, tuple(Result("", f"case-{at}", Verdict(verdict)) for at, verdict in enumerate(verdicts)))
+    """Return a report with these verdicts."""
+    return Report(Scaler().info, tuple(Result("", f"case-{index}", Verdict(verdict)) for index, verdict in enumerate(verdicts)))
 
 
-def test_a_report_is_ok_without_anything_bad():
-    """Passes, unsupported and expected ones are well; all else is not. Each verdict is counted by itself, in one order."""
+def test_a_report_is_ok_unless_a_verdict_is_bad():
+    """Passed, unsupported and expected results are ok. Verdicts are counted in a fixed order."""
     for verdict in Verdict:
-        well = verdict in ("pass", "unsupported", "xfail")
-        assert report_of("pass", verdict).ok is well
-        assert (verdict in BAD) is not well
-        assert json.loads(report_of("pass", verdict).to_json())["ok"] is well
+        ok = verdict in ("pass", "unsupported", "xfail")
+        assert report_of("pass", verdict).ok is ok
+        assert (verdict in BAD) is not ok
+        assert json.loads(report_of("pass", verdict).to_json())["ok"] is ok
     report = report_of("crash", "unsupported", "pass", "xfail", "pass", "fail")
     assert list(report.counts.items()) == [("pass", 2), ("fail", 1), ("unsupported", 1), ("xfail", 1), ("crash", 1)]
     assert report_of().counts == {}

@@ -1,4 +1,4 @@
-"""What an implementation is known to fail: read, applied to results, found stale, and rewritten."""
+"""Expected failures: they are read, applied to results, reported if they are stale, and rewritten."""
 
 import time
 import tomllib
@@ -13,37 +13,37 @@ CLAUSES = {"grows": "MACHINE-growth-window", "grows-again": "MACHINE-growth-wind
 
 
 def table(**members):
-    """An entry, as it stands in a file."""
+    """Return an entry as TOML."""
     return "[[expect]]\n" + "".join(f"{key} = {value!r}\n" for key, value in members.items())
 
 
 def result(case, verdict, message="came"):
-    """What came of a case."""
+    """Return the result of a case."""
     return Result(CLAUSES[case], case, Verdict(verdict), message)
 
 
 @pytest.fixture
 def file(tmp_path):
-    """Where expectations are kept."""
+    """Path of the expectations file."""
     return tmp_path / "expect.toml"
 
 
 @pytest.fixture
-def of(file):
-    """The expectations that a text is."""
+def read_entries(file):
+    """Write entries to the file and read it."""
 
-    def made(*entries):
+    def write(*entries):
         file.write_text("\n".join(entries))
         return read(file)
 
-    return made
+    return write
 
 
 # --- reading ---
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "message"),
     [
         ("case = ", "expected TOML: "),
         ("[[expects]]\n", "expected only [[expect]] tables, got ['expects']"),
@@ -71,12 +71,12 @@ def of(file):
     ],
     ids=lambda text: text[:40],
 )
-def test_what_is_wrong_is_refused(of, file, text, wanted):
-    """With the file and the entry, what was wanted and what came."""
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - its words are compared
-        of(text)
+def test_an_invalid_file_is_rejected(read_entries, file, text, message):
+    """The message has the file, the entry, and the expected and actual values."""
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below
+        read_entries(text)
     assert str(caught.value).startswith(str(file))
-    assert wanted in str(caught.value)
+    assert message in str(caught.value)
     assert len(str(caught.value)) < 400
     file.write_bytes(b"# \xff\n")
     with pytest.raises(ValueError, match=r"expected TOML: .*utf-8"):
@@ -86,19 +86,19 @@ def test_what_is_wrong_is_refused(of, file, text, wanted):
 # --- applying ---
 
 
-def test_what_is_expected_is_an_xfail(of):
-    """Its message has the reason, and what came."""
+def test_an_expected_failure_is_an_xfail(read_entries):
+    """The message has the reason and the original message."""
     for verdict in EXPECTABLE:
-        expected = of(table(case="grows", verdict=str(verdict), reason="late")).applied(result("grows", verdict))
+        expected = read_entries(table(case="grows", verdict=str(verdict), reason="late")).applied(result("grows", verdict))
         assert (expected.verdict, expected.message) == (Verdict.XFAIL, f"late; {verdict}: came")
 
 
 @pytest.mark.parametrize(
-    ("changes", "came", "verdict", "message"),
+    ("changes", "actual", "verdict", "message"),
     [
         ({"issue": "https://example.org/1"}, "fail", "xfail", "late (https://example.org/1); fail: came"),
         ({}, "pass", "xpass", "passes, but expect.toml expects fail: late"),
-        ({}, "crash", "crash", "came (expect.toml expects fail: late)"),  # this is not what a fail excuses
+        ({}, "crash", "crash", "came (expect.toml expects fail: late)"),  # "fail" does not cover "crash"
         ({}, "unsupported", "unsupported", "came"),
         (
             {"reason": "TODO: write the reason"},
@@ -109,19 +109,19 @@ def test_what_is_expected_is_an_xfail(of):
         *(({"case": glob}, "fail", "fail", "came") for glob in ("grow", "rows", "GROWS", "backs-*")),
     ],
 )
-def test_an_entry_is_applied(of, changes, came, verdict, message):
-    """The glob has to match the whole id, and in its case."""
-    got = of(table(**ENTRY | changes)).applied(result("grows", came))
-    assert (got.verdict, got.message) == (verdict, message)
+def test_an_entry_requires_the_verdict_and_the_whole_id(read_entries, changes, actual, verdict, message):
+    """Globs are case-sensitive."""
+    applied = read_entries(table(**ENTRY | changes)).applied(result("grows", actual))
+    assert (applied.verdict, applied.message) == (verdict, message)
 
 
-def test_the_first_entry_that_matches_counts(of):
-    """A glob matches cases or clauses, as in a shell; an entry has all of its members, and the issue may be left out."""
+def test_the_first_matching_entry_applies(read_entries):
+    """A glob matches ids or clauses with shell syntax. The issue is optional."""
     for by, glob in (("case", "g*"), ("case", "*rows"), ("case", "[a-z]????"), ("clause", "MACHINE-g*")):
-        expectations = of(table(**{by: glob}, verdict="fail", reason="late"))
+        expectations = read_entries(table(**{by: glob}, verdict="fail", reason="late"))
         assert expectations.applied(result("grows", "fail")).verdict is Verdict.XFAIL
-        assert [(each.by, each.glob, each.verdict, each.issue) for each in expectations.entries] == [(by, glob, "fail", "")]
-    expected = of(table(case="g*", verdict="error", reason="first"), table(**ENTRY))
+        assert [(entry.by, entry.glob, entry.verdict, entry.issue) for entry in expectations.entries] == [(by, glob, "fail", "")]
+    expected = read_entries(table(case="g*", verdict="error", reason="first"), table(**ENTRY))
     assert expected.applied(result("grows", "fail")).verdict is Verdict.FAIL
     assert expected.applied(result("grows", "error")).message == "first; error: came"
 
@@ -130,36 +130,36 @@ def test_the_first_entry_that_matches_counts(of):
 
 
 def stale(expectations, *results):
-    """What is said of entries that say nothing."""
-    found = list(expectations.stale(results, CLAUSES))
-    assert {each.verdict for each in found} <= {Verdict.XPASS}
-    return [(each.case, each.message) for each in found]
+    """Return the ids and the messages of stale entries."""
+    stale_results = list(expectations.stale(results, CLAUSES))
+    assert {result_.verdict for result_ in stale_results} <= {Verdict.XPASS}
+    return [(result_.case, result_.message) for result_ in stale_results]
 
 
-def test_an_entry_on_no_case_is_stale(of):
-    """The suite knows none of that name."""
-    said = "expect.toml, entry 2 (case = 'shrinks') is stale: no case matches; remove it"
-    assert stale(of(table(**ENTRY), table(**ENTRY | {"case": "shrinks"}))) == [("expectation-2", said)]
+def test_an_entry_without_a_case_is_stale(read_entries):
+    """No case of the suite has the name."""
+    message = "expect.toml, entry 2 (case = 'shrinks') is stale: no case matches; remove it"
+    assert stale(read_entries(table(**ENTRY), table(**ENTRY | {"case": "shrinks"}))) == [("expectation-2", message)]
 
 
-def test_an_entry_on_unsupported_cases_is_stale(of):
-    """If all that it speaks of are."""
-    expectations = of(table(clause="MACHINE-growth-*", verdict="fail", reason="late"))
-    came = [result("grows", "unsupported"), result("grows-again", "unsupported")]
-    assert "all its cases are unsupported" in stale(expectations, *came)[0][1]
-    assert stale(expectations, result("grows", "fail"), came[1]) == []
+def test_an_entry_on_unsupported_cases_is_stale(read_entries):
+    """All its cases must be unsupported."""
+    expectations = read_entries(table(clause="MACHINE-growth-*", verdict="fail", reason="late"))
+    results = [result("grows", "unsupported"), result("grows-again", "unsupported")]
+    assert "all its cases are unsupported" in stale(expectations, *results)[0][1]
+    assert stale(expectations, result("grows", "fail"), results[1]) == []
 
 
-def test_an_entry_behind_others_is_stale(of):
-    """Where those speak of all its cases."""
-    expectations = of(table(**ENTRY | {"case": "g*"}), table(**ENTRY), table(**ENTRY | {"case": "*"}))
+def test_an_entry_that_earlier_ones_cover_is_stale(read_entries):
+    """They cover all its cases."""
+    expectations = read_entries(table(**ENTRY | {"case": "g*"}), table(**ENTRY), table(**ENTRY | {"case": "*"}))
     assert [(case, "earlier entries" in message) for case, message in stale(expectations)] == [("expectation-2", True)]
 
 
-def test_an_entry_on_cases_that_were_left_out_is_not_stale(of):
-    """Nothing is known of them; also where the others are unsupported."""
-    assert stale(of(table(**ENTRY))) == []
-    assert stale(of(table(**ENTRY | {"case": "g*"})), result("grows", "unsupported")) == []
+def test_an_entry_on_cases_that_were_not_run_is_not_stale(read_entries):
+    """Its other cases may be unsupported."""
+    assert stale(read_entries(table(**ENTRY))) == []
+    assert stale(read_entries(table(**ENTRY | {"case": "g*"})), result("grows", "unsupported")) == []
 
 
 # --- rewriting ---
@@ -176,14 +176,14 @@ verdict = "fail"
 
 
 def rewrite(file, *results):
-    """The new text, the changes, and what was expected of each case in it."""
+    """Return the new text, the changes, and the id, verdict and reason of each entry."""
     text, changes = updated(file, results)
     entries = tomllib.loads(text).get("expect", [])
     return text, changes, [(entry.get("case", entry.get("clause")), entry["verdict"], entry["reason"]) for entry in entries]
 
 
-def test_what_is_new_is_added_with_a_reason_to_be_written(file):
-    """Behind the others, whose text stays; one entry for each case, and it is not accepted yet; also where no file was."""
+def test_new_failures_are_added_with_a_placeholder_reason(file):
+    """They follow the existing text, one entry for each case, and are not accepted yet."""
     assert rewrite(file, result("grows", "timeout"))[2] == [("grows", "timeout", "TODO: write the reason")]
     file.write_text(KEPT)
     text, changes, entries = rewrite(file, result("grows", "fail"), result("backs-off", "crash"), result("grows-again", "pass"))
@@ -196,7 +196,7 @@ def test_what_is_new_is_added_with_a_reason_to_be_written(file):
 
 
 def test_a_long_comment_is_rewritten_in_linear_time(file):
-    """Half a million lines, of which none is above an entry."""
+    """The comment has 500,000 lines."""
     file.write_text("#\n" * 500_000 + "\n" + table(**ENTRY))
     started = time.process_time()
     assert updated(file, [result("grows", "fail")])[1] == []
@@ -204,31 +204,31 @@ def test_a_long_comment_is_rewritten_in_linear_time(file):
 
 
 @pytest.mark.parametrize(
-    ("results", "why"),
+    ("results", "reason"),
     [
         ([result("grows", "pass")], "now grows: pass"),
         ([result("grows", "unsupported")], "no supported case matches"),
         ([], "no supported case matches"),
     ],
 )
-def test_what_is_not_true_any_more_goes(file, results, why):
-    """With the comment directly above it; what stands at the head of the file stays."""
+def test_entries_that_no_longer_apply_are_removed(file, results, reason):
+    """The comment directly above is removed with them; the one at the top of the file stays."""
     file.write_text(KEPT)
     text, changes, entries = rewrite(file, *results)
     assert (text, entries) == ("# Known faults of mine.\n", [])
-    assert changes == [f"removed: case = 'grows', fail; {why}"]
+    assert changes == [f"removed: case = 'grows', fail; {reason}"]
 
 
-def test_another_verdict_needs_another_reason(file):
-    """The old one was given for something else."""
+def test_another_verdict_requires_another_reason(file):
+    """The old entry is removed."""
     file.write_text(KEPT)
     _, changes, entries = rewrite(file, result("grows", "error"))
     assert entries == [("grows", "error", "TODO: write the reason")]
     assert [change.partition(":")[0] for change in changes] == ["removed", "added"]
 
 
-def test_a_glob_of_which_a_part_is_true_becomes_its_cases(file):
-    """With its reason, its issue and the comment above it."""
+def test_a_partly_fixed_glob_is_split_into_its_cases(file):
+    """The reason, the issue and the comment above are kept."""
     written = 'reason = "la\\tte \\"\\\\ \\u007f é"\n'
     file.write_text("# why\n" + table(case="*", verdict="fail", issue="https://example.org/1") + written)
     text, changes, entries = rewrite(file, result("grows", "fail"), result("grows-again", "pass"), result("backs-off", "fail"))
@@ -238,8 +238,8 @@ def test_a_glob_of_which_a_part_is_true_becomes_its_cases(file):
     assert changes == ["split: case = '*', fail; now grows-again: pass"]
 
 
-def test_entries_that_hide_others_are_rewritten(file):
-    """What is unsupported is no reason to change a glob; one that is split no longer hides another; one hidden whole goes."""
+def test_overlapping_entries_are_rewritten(file):
+    """Unsupported cases change no glob. A split entry covers fewer cases; an entry that is covered completely is removed."""
     file.write_text(table(case="g*", verdict="fail", reason="late"))
     assert updated(file, [result("grows", "fail"), result("grows-again", "unsupported")])[1] == []
     file.write_text(
@@ -258,8 +258,8 @@ def test_entries_that_hide_others_are_rewritten(file):
         "[[expect]]\ncase = 'grows'\nverdict = 'fail'\nreason = '''\n[[expect]]\n'''\n",
     ],
 )
-def test_what_is_written_otherwise_is_not_rewritten(file, text):
-    """Rather than losing what somebody has written."""
+def test_other_toml_syntax_is_not_rewritten(file, text):
+    """Otherwise text of the user could be lost."""
     file.write_text(text)
     with pytest.raises(ValueError, match=r"expect\.toml"):
         updated(file, [result("grows", "pass")])

@@ -1,4 +1,4 @@
-"""Cases by chance: what is drawn, what is found and how small it becomes, and that what is found is a vector of spec/."""
+"""Random tests: generated rules and trees, minimal failing examples, and their conversion to test vectors of spec/."""
 
 import json
 import os
@@ -31,7 +31,7 @@ SEED = 5
 
 
 class Widening(Plain):
-    """Unscales 16 bits into float32, and rounds on the way."""
+    """Implementation that unscales 16-bit arrays to float32, but rounds to 16 bits in between."""
 
     def unscale(self, handle, tree):
         scale = np.float32(handle.scale)
@@ -40,28 +40,28 @@ class Widening(Plain):
 
 
 @cache
-def found(make, preset="torch", *, claims=(), level=1, examples=40):
-    """The results by their kinds."""
+def results_of(make, preset="torch", *, claims=(), level=1, examples=40):
+    """Return the results by kind."""
     adapter = make(preset, level, claims)
     return {result.case: result for result in random_results(adapter, SEED, level, examples=examples)}
 
 
 def vector(result):
-    """The vector below a message, and the chapter whose file it is for."""
+    """Return the test vector in a message, and the chapter of its file."""
     head, _, text = result.message.partition(".json:\n")
     return json.loads(text), head.rpartition("/")[2]
 
 
-# --- what is found ---
+# --- failures ---
 
 
-def test_a_right_one_passes():
-    """With each preset, and all claims; and with arrays of every dtype."""
+def test_conforming_implementations_pass():
+    """Every preset with all capabilities, and arrays of every dtype."""
     for name in PRESETS:
-        [result] = found(Plain, name, claims=EVERYTHING, level=0, examples=2).values()
+        [result] = results_of(Plain, name, claims=EVERYTHING, level=0, examples=2).values()
         assert (result.verdict, result.message) == (Verdict.PASS, f"2 cases with seed {SEED}"), name
         assert (result.calls, result.trajectory) == ((), None)
-    assert {result.verdict for result in found(Plain, claims=EVERYTHING, examples=30).values()} == {Verdict.PASS}
+    assert {result.verdict for result in results_of(Plain, claims=EVERYTHING, examples=30).values()} == {Verdict.PASS}
 
 
 FAULTY = [
@@ -75,9 +75,9 @@ FAULTY = [
 
 
 @pytest.mark.parametrize(("make", "preset", "kind"), FAULTY)
-def test_a_fault_is_found(make, preset, kind):
-    """And nothing else; it is a vector that the schema allows, of clauses that exist, with the values of the oracle."""
-    results = found(make, preset)
+def test_a_bug_fails_one_kind_with_a_valid_test_vector(make, preset, kind):
+    """The schema accepts the vector, its clauses exist, and the oracle computes the same values."""
+    results = results_of(make, preset)
     assert {case for case, result in results.items() if result.verdict is not Verdict.PASS} == {kind}
     assert (results[kind].verdict, results[kind].clause) == (Verdict.FAIL, CLAUSES[kind])
     assert results[kind].calls
@@ -91,9 +91,9 @@ def test_a_fault_is_found(make, preset, kind):
     assert {name: case.get(name) for name in computed} == computed
 
 
-def test_a_case_is_made_small():
-    """As few steps as show it, and else the first of what could be drawn."""
-    result = found(GrowsOneStepLate)["random-trace"]
+def test_failures_are_minimal():
+    """They have the fewest steps, and the first value of each strategy if the failure does not depend on it."""
+    result = results_of(GrowsOneStepLate)["random-trace"]
     assert result.message.splitlines()[:2] == [
         "after step 1: expected scale 512.0 (MACHINE-growth-window), got 256.0",
         f"seed {SEED}; as a test vector for spec/vectors/machine.json:",
@@ -102,85 +102,85 @@ def test_a_case_is_made_small():
     assert (case["finite"], case["clauses"]) == ("+", ["MACHINE-growth-window", "MACHINE-growth-factor"][: len(case["clauses"])])
     rule = {name: float.fromhex(value) if isinstance(value, str) else value for name, value in case["rule"].items()}
     assert LossScaleRule(**rule) == PRESETS["torch"].rule(init_scale=256.0, growth_interval=1)
-    case, _ = vector(found(ChecksForInfinities)["random-all-finite"])
+    case, _ = vector(results_of(ChecksForInfinities)["random-all-finite"])
     assert (case["tree"], case["finite"]) == ([{"dtype": "float32", "shape": [1], "bits": ["7fc00000"]}], False)
 
 
-def test_a_vector_has_what_its_kind_needs():
-    """The dtype of a widened result, and the step in which the published scaler gives up."""
-    case, _ = vector(found(Widening)["random-unscale"])
+def test_vectors_have_the_members_of_their_kind():
+    """The dtype of a widened result, and the step at which the published scaler raises an error."""
+    case, _ = vector(results_of(Widening)["random-unscale"])
     assert (case["dtype"], case["output"][0]["dtype"], case["input"][0]["dtype"]) == ("float32", "float32", "float16")
-    case, _ = vector(found(ContinuesAtTheMinimum, "deepspeed")["random-trace"])
+    case, _ = vector(results_of(ContinuesAtTheMinimum, "deepspeed")["random-trace"])
     assert case["raises_at"] == len(case["finite"]) - 1
     assert case["scale"][-1] == case["scale"][-2]
     assert "MACHINE-would-raise" in case["clauses"]
 
 
-# --- what is drawn ---
+# --- generated inputs ---
 
 
-class Watching(Plain):
-    """Keeps what it is given."""
+class Recording(Plain):
+    """Implementation that records its arguments."""
 
-    def __init__(self, *claim):
-        super().__init__(*claim)
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
         self.rules, self.dtypes = [], set()
 
     def create(self, rule, **options):
         self.rules.append(rule)
         return super().create(rule, **options)
 
-    def seen(self, tree):
+    def record(self, tree):
         self.dtypes |= {leaf.dtype.name for _, leaf in leaves(tree)}
         return tree
 
     def scale(self, handle, tree):
-        return super().scale(handle, self.seen(tree))
+        return super().scale(handle, self.record(tree))
 
 
 @cache
-def watched(preset, claims, level=0):
-    """A right one that has met the random cases up to this level."""
-    adapter = Watching(preset, 1, claims)
+def recorded(preset, claims, level=0):
+    """Return a conforming implementation after the random tests up to this level."""
+    adapter = Recording(preset, 1, claims)
     random_results(adapter, SEED, level)
     return adapter
 
 
-def test_rules_are_drawn_from_the_claim():
-    """Each parameter that it has moves, and no other; factors are exact, unless rounding is claimed; and so are dtypes."""
-    rules = watched("colossalai", ()).rules
+def test_generated_rules_match_the_claims():
+    """Only parameters of the preset vary. Factors are exact without the capability "rounding"; dtypes depend on capabilities."""
+    rules = recorded("colossalai", ()).rules
     for name in ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "hysteresis", "min_scale", "max_scale"):
         assert len({getattr(rule, name) for rule in rules}) > 1, name
     assert {rule.growth_factor for rule in rules} == {2.0, 4.0}
-    assert len({(rule.growth_factor, rule.backoff_factor, rule.hysteresis) for rule in watched("apex", ()).rules}) == 1
-    everything = watched("colossalai", EVERYTHING, 1)
+    assert len({(rule.growth_factor, rule.backoff_factor, rule.hysteresis) for rule in recorded("apex", ()).rules}) == 1
+    everything = recorded("colossalai", EVERYTHING, 1)
     assert everything.dtypes == {"float16", "float32", "float64", "bfloat16", "complex64"}
-    assert watched("torch", (), 1).dtypes == {"float16", "float32", "float64"}
+    assert recorded("torch", (), 1).dtypes == {"float16", "float32", "float64"}
     rules = everything.rules
     assert {rule.growth_factor for rule in rules} == {2.0, 4.0, 3.0, 1.5, 1.1}
     assert {rule.init_scale for rule in rules} >= {3.0, 1000.0}
 
 
-def test_kinds_that_cannot_be_asked_are_told():
-    """Those above the level are left out, those above the claim unsupported; so is what takes no rule, with its reason."""
+def test_inapplicable_kinds_are_unsupported():
+    """Kinds above the given level are omitted; those above the claimed level, or without a valid rule, are unsupported."""
     assert [result.case for result in random_results(Plain("torch", 1, ()), SEED, 0, examples=1)] == ["random-trace"]
     results = {result.case: result for result in random_results(Plain("torch", 0, ()), SEED, examples=1)}
     assert [result.verdict for result in results.values()] == ["pass", "unsupported", "unsupported", "unsupported"]
     assert results["random-scale"].message == "claims level 0; requires level 1"
 
-    class Choosy(Plain):
+    class RejectsRules(Plain):
         def create(self, rule, **options):
             raise Unsupported("it takes no constants")
 
-    [result] = random_results(Choosy("torch", 0, ()), SEED, 0)
+    [result] = random_results(RejectsRules("torch", 0, ()), SEED, 0)
     assert (result.verdict, result.message) == (Verdict.UNSUPPORTED, "it takes no constants")
 
 
 # --- seeds ---
 
 
-def test_a_seed_decides_everything(tmp_path):
-    """In another process, which imports other modules, it finds the same, and leaves nothing; another seed draws others."""
+def test_a_seed_determines_all_results(tmp_path):
+    """Another process gives the same results and leaves no files. Another seed gives other rules."""
     script = f"""
 import sys
 from mutants.machine import GrowsOneStepLate
@@ -189,33 +189,33 @@ sys.stdout.write("".join(result.message for result in random_results(GrowsOneSte
 """
     paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout == "".join(result.message for result in found(GrowsOneStepLate).values())
+    assert process.stdout == "".join(result.message for result in results_of(GrowsOneStepLate).values())
     assert list(tmp_path.iterdir()) == []
-    adapter = Watching("torch", 0, ())
+    adapter = Recording("torch", 0, ())
     random_results(adapter, SEED + 1, 0, examples=10)
-    assert adapter.rules != watched("torch", (), 1).rules[: len(adapter.rules)]
+    assert adapter.rules != recorded("torch", (), 1).rules[: len(adapter.rules)]
 
 
-# --- what ends otherwise ---
+# --- errors, timeouts and unstable results ---
 
 
-def test_an_error_is_made_small_too():
-    """As whatever raises."""
+def test_errors_are_minimal():
+    """One overflow is enough."""
 
     class Fragile(Plain):
         def overflow_step(self, handle):
-            raise ArithmeticError("no overflow was foreseen")
+            raise ArithmeticError("no overflow is supported")
 
     [result] = random_results(Fragile("torch", 0, ()), SEED, 0)
     assert (result.verdict, vector(result)[0]["finite"]) == (Verdict.ERROR, "-")
-    assert result.message.startswith("update raised ArithmeticError: no overflow was foreseen\n")
+    assert result.message.startswith("update raised ArithmeticError: no overflow is supported\n")
 
 
 def test_a_hang_ends_the_search():
-    """It is not tried again and again."""
+    """The hanging example is not repeated."""
 
     class Hanging(Plain):
         def overflow_step(self, handle):
@@ -229,14 +229,14 @@ def test_a_hang_ends_the_search():
     assert "-" in vector(result)[0]["finite"]
 
 
-def test_what_changes_its_mind_has_failed():
-    """The message says that it did."""
+def test_an_unstable_result_is_a_failure():
+    """The message says that it could not be reproduced."""
     answers = iter([False])
 
-    class Moody(Plain):
+    class Unstable(Plain):
         def window(self, handle):
             return super().window(handle) + (not next(answers, True))
 
-    [result] = random_results(Moody("torch", 0, ()), SEED, 0)
+    [result] = random_results(Unstable("torch", 0, ()), SEED, 0)
     assert result.verdict is Verdict.FAIL
     assert "; not reproducible: the same case gave another result when repeated\n" in result.message
