@@ -34,7 +34,7 @@ def _module_lines(module: ModuleType, modules: list[ModuleType]) -> Iterator[str
     yield from (f"## {module.__name__}", "", inspect.getdoc(module) or "", "")
     for name in sorted(module.__all__, key=str.lower):
         value = getattr(module, name)
-        others = [other for other in modules[1:] if other is not module and getattr(other, name, None) is value]
+        others = [other for other in modules[1:] if name in other.__all__ and getattr(other, name) is value]
         if module is modules[0] and others:
             yield from (f"- `{name}`: see [{others[0].__name__}](#{others[0].__name__.replace('.', '')})", "")
         elif inspect.isclass(value) or inspect.isfunction(value):
