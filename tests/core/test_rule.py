@@ -27,6 +27,13 @@ def test_flag_that_is_not_a_bool_raises(library):
     assert unexpected([*cases, shape]) == []
 
 
+@pytest.mark.parametrize("like", [0, "numpy", [1.0]])
+def test_init_like_another_type_raises(like):
+    """A Python float is accepted, but an int is not."""
+    with pytest.raises(TypeError, match="^like must be an array, a Python float or None, got .* of type "):
+        LossScaleRule().init(like=like)
+
+
 @on("jax")
 @pytest.mark.clause("MACHINE-rule-checked", "MACHINE-float64-factor")
 def test_rule_that_requires_float64_raises_without_it(library):

@@ -51,7 +51,7 @@ def check_one_library(**trees: Tree) -> None:
     libraries, devices = {library for _, library, _ in locations}, {device for _, _, device in locations if device is not None}
     if len(libraries) > 1 or len(devices) > 1:
         rest = {(library, device) for path, library, device in locations if path != "scale"}
-        remedy = "; rule.init(like=array) creates the scale where the array is" if len(rest) == 1 else ""
+        remedy = "; create the state of the scaler with rule.init(like=array)" if len(rest) == 1 else ""
         raise TypeError(f"arrays must come from one library and one device, got {_listed(locations)}{remedy}")
 
 

@@ -95,7 +95,7 @@ def check_scale_host(value: Scale, name: str = "scale") -> None:
         value = float(value.reshape(()))
     elif not isinstance(value, int | float):
         expected = "a positive, finite number, or a float32 or float64 array of shape () or (1,)"
-        remedy = "; pass its attribute scale" if isinstance(value, tuple) and hasattr(value, "scale") else ""
+        remedy = "; pass state.scale" if isinstance(value, tuple) and hasattr(value, "scale") else ""
         raise TypeError(f"{name} must be {expected}, got {excerpt(value)} of type {type(value).__name__}{remedy}")
     check_scale_number(value, name)
 
