@@ -30,7 +30,7 @@ def test_flag_that_is_not_a_bool_raises(library):
 @pytest.mark.parametrize("like", [0, "numpy", [1.0]])
 def test_init_like_another_type_raises(like):
     """A Python float is accepted, but an int is not."""
-    with pytest.raises(TypeError, match="^like must be an array, a Python float or None, got .* of type "):
+    with pytest.raises(TypeError, match=r"^like must be an array, a Python float or None, got .* of type "):
         LossScaleRule().init(like=like)
 
 
