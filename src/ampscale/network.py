@@ -53,8 +53,8 @@ class Network:
     """
     Loss function together with the values of its parameters.
 
-    Optimizers rebind the attribute `params`; they never write to its arrays. The attribute `parameters` is a list with an object for
-    each array of `params`, which has the attributes `value` and `grad`.
+    Optimizers rebind the attribute `params`; they never write to its arrays. The attribute `parameters` is a list with one
+    object for each array of `params`; each has the attributes `value` and `grad`.
 
     Args:
         loss_fn: ``loss_fn(params, *inputs) -> loss``, where the loss is one array; on NumPy written with `autograd.numpy`
