@@ -1,4 +1,4 @@
-"""Chromium, driven; and the questions that tests ask of a page in it."""
+"""Chromium driver for tests of the conformance page."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ import pytest
 
 
 def chromium():
-    """A headless Chromium with its driver, and nothing from the network; skips where this machine has none."""
+    """Return a headless Chromium with its driver; skip the test if either is not installed."""
     binary = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     driver = shutil.which("chromedriver")
     if binary is None or driver is None:
@@ -22,101 +22,102 @@ def chromium():
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
 
 
-LATE = "#case=walks-gggg&implementation=late-1.0"  # a result that failed
+LATE = "#case=walks-gggg&implementation=late-1.0"  # link to a failed result
 NETWORK = ("requestWillBeSent", "loadingFailed")
 
 
 class Browser:
-    """A page in Chromium, asked in few words."""
+    """Page in Chromium."""
 
     def __init__(self, driver):
         self.driver = driver
 
     def show(self, file, fragment="", width=1280, height=900, **media):
-        """Opens a file anew, in a window of this size; *media* are features as prefers_color_scheme="dark"."""
-        said = {"prefers_color_scheme": "light", "prefers_reduced_motion": "reduce", **media}
-        features = [{"name": name.replace("_", "-"), "value": value} for name, value in said.items()]
+        """Reload a file in a window of this size. *media* are media features, such as prefers_color_scheme="dark"."""
+        values = {"prefers_color_scheme": "light", "prefers_reduced_motion": "reduce", **media}
+        features = [{"name": name.replace("_", "-"), "value": value} for name, value in values.items()]
         self.driver.get("about:blank")
-        self.tell("Emulation.setEmulatedMedia", media="", features=features)
-        self.tell("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.send_command("Emulation.setEmulatedMedia", media="", features=features)
+        self.send_command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.driver.get(file.as_uri() + fragment)
 
-    def stay(self, file):
-        """Opens a file unless it is open, for questions that change nothing."""
+    def show_once(self, file):
+        """Load a file unless it is loaded, for tests that do not change the page."""
         if self.driver.current_url.partition("#")[0] != file.as_uri():
             self.show(file)
 
-    def tell(self, command, **arguments):
-        """A command of the browser's own protocol."""
+    def send_command(self, command, **arguments):
+        """Send a command of the Chrome DevTools Protocol."""
         return self.driver.execute_cdp_cmd(command, arguments)
 
-    def ask(self, expression, *arguments):
-        """The value of an expression in the page; `$` and `$$` find elements, and `texts` what they say."""
-        found = "const $ = (css) => document.querySelector(css), $$ = (css) => [...document.querySelectorAll(css)];"
+    def eval(self, expression, *arguments):
+        """Return the value of an expression in the page. `$` and `$$` find elements, and `texts` returns their texts."""
+        finders = "const $ = (css) => document.querySelector(css), $$ = (css) => [...document.querySelectorAll(css)];"
         texts = "const texts = (css) => $$(css).map((node) => node.textContent);"
-        return self.driver.execute_script(f"{found} {texts} return {expression}", *arguments)
+        return self.driver.execute_script(f"{finders} {texts} return {expression}", *arguments)
 
     def open(self, case, implementation):
-        """Opens the details of a result, and says how they read."""
-        return self.ask(
+        """Open the details of a result and return their text."""
+        return self.eval(
             "open({case: arguments[0], implementation: arguments[1]}) ?? $('dialog').textContent", case, implementation
         )
 
     def click(self, css):
-        """Clicks the first such element, as a hand does."""
-        element = self.ask("$(arguments[0])", css)
-        self.ask("arguments[0].scrollIntoView({block: 'center', inline: 'center'})", element)
+        """Scroll to the first matching element and click it."""
+        element = self.eval("$(arguments[0])", css)
+        self.eval("arguments[0].scrollIntoView({block: 'center', inline: 'center'})", element)
         element.click()
 
     def choose(self, css, value):
-        """Sets a field as a hand does: by events."""
+        """Set a form field, with the events of user input."""
         change = "['input', 'change'].forEach((name) => field.dispatchEvent(new Event(name, {bubbles: true})))"
-        self.ask(f"((field) => {{ field.value = arguments[1]; {change}; }})($(arguments[0]))", css, value)
+        self.eval(f"((field) => {{ field.value = arguments[1]; {change}; }})($(arguments[0]))", css, value)
 
     def press(self, *keys):
-        """Presses keys, some of them together as "control+end", wherever the focus is."""
+        """Press keys, or chords such as "control+end", in the focused element."""
         from selenium.webdriver.common.keys import Keys
 
         for key in keys:
             chord = [getattr(Keys, part.upper(), part) for part in key.split("+")]
             self.driver.switch_to.active_element.send_keys(*chord)
 
-    def until(self, expression):
-        """Waits for what happens a moment later, at most five seconds."""
+    def wait_until(self, expression):
+        """Wait at most five seconds until an expression is true."""
         from selenium.webdriver.support.wait import WebDriverWait
 
-        WebDriverWait(self.driver, 5, 0.02).until(lambda _: self.ask(expression), expression)
+        WebDriverWait(self.driver, 5, 0.02).until(lambda _: self.eval(expression), expression)
 
-    def until_closed(self):
-        """Waits for the end of the details; what has the focus then."""
-        self.until("!$('dialog').open && !Object.keys(opened).length")
-        return self.focus()
+    def wait_until_closed(self):
+        """Wait until the details are closed; return the label of the focused element."""
+        self.wait_until("!$('dialog').open && !Object.keys(opened).length")
+        return self.focused()
 
-    def focus(self):
-        """What has the focus: the text that names it."""
-        return self.ask("document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent")
+    def focused(self):
+        """Return the label of the focused element."""
+        return self.eval("document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent")
 
-    def facts(self):
-        """The cases that the matrix shows."""
-        return self.ask("$$('tr.case th button').map((button) => button.dataset.case)")
+    def shown_cases(self):
+        """Return the cases that the matrix shows."""
+        return self.eval("$$('tr.case th button').map((button) => button.dataset.case)")
 
     def errors(self):
-        """What the console has been told since it was last asked."""
+        """Return new messages of the console."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self):
-        """Every address that was asked for since this was last asked, save where the page's own policy stopped it."""
+        """Return new requested addresses, except those that the page's policy blocked."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        named = {name: [one["params"] for one in events if one["method"] == f"Network.{name}"] for name in NETWORK}
-        stopped = {one["requestId"] for one in named["loadingFailed"] if one.get("blockedReason") == "csp"}
-        return [one["request"]["url"] for one in named["requestWillBeSent"] if one["requestId"] not in stopped]
+        events_of = {name: [params["params"] for params in events if params["method"] == f"Network.{name}"] for name in NETWORK}
+        blocked = {params["requestId"] for params in events_of["loadingFailed"] if params.get("blockedReason") == "csp"}
+        return [params["request"]["url"] for params in events_of["requestWillBeSent"] if params["requestId"] not in blocked]
 
 
 def cell(case, implementation):
+    """Return the CSS selector of a cell."""
     return f'td [data-case="{case}"][data-implementation="{implementation}"]'
 
 
-# For each text that is seen: the ratio of its contrast with the worst colour behind it, and where it is.
+# For each visible text: its contrast ratio with the least favorable background color, and its element.
 CONTRASTS = r"""(() => {
   const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
   const paint = (colours) => {

@@ -1,13 +1,14 @@
-"""One browser for all tests of the page, and pages for it: one report, six, and thirty."""
+"""Browser for all tests of the page, and pages with one, six and thirty reports."""
 
 import pytest
 from ampscale_conformance.reports import matrix
 from ampscale_conformance.reports.page import render
-from reports import browsing, made
+from reports import browsing, samples
 
 
 @pytest.fixture(scope="session")
 def browser():
+    """Start Chromium once."""
     driver = browsing.chromium()
     yield browsing.Browser(driver)
     driver.quit()
@@ -15,7 +16,7 @@ def browser():
 
 @pytest.fixture(scope="session")
 def page(tmp_path_factory):
-    """Writes the page of some reports."""
+    """Return a function that writes the page of some reports."""
 
     def write(*reports):
         file = tmp_path_factory.mktemp("page") / "page.html"
@@ -27,25 +28,25 @@ def page(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def few(page):
-    """Six implementations of which one is right."""
-    adapters = [made.Right(), made.Late("late"), made.Raising(made.HOSTILE), made.Infinite("infinite"), made.Fixed("fixed")]
-    reports = [*map(made.report_of, adapters), made.every_verdict(snippet=made.SNIPPET, reproduced=True)]
-    return page(*map(made.said, reports))
+    """Page of six implementations, of which one conforms."""
+    faulty = [samples.Late("late"), samples.Raising(samples.HOSTILE), samples.Infinite("infinite"), samples.Fixed("fixed")]
+    every_verdict = samples.every_verdict(snippet=samples.SNIPPET, reproduced=True)
+    return page(*map(samples.report_dict, [samples.Conforming(), *faulty]), samples.to_dict(every_verdict))
 
 
 @pytest.fixture(scope="session")
 def one(page):
-    """One report."""
-    return page(made.said(made.report_of(made.Late("late", level=0))))
+    """Page of one report."""
+    return page(samples.report_dict(samples.Late("late", level=0)))
 
 
 @pytest.fixture(scope="session")
 def many(page):
-    """Thirty implementations and 130 cases."""
-    return page(*made.many())
+    """Page of thirty implementations and 130 cases."""
+    return page(*samples.many())
 
 
-@pytest.fixture(scope="session", params=made.COMMITTED, ids=lambda file: file.name)
+@pytest.fixture(scope="session", params=samples.COMMITTED, ids=lambda file: file.name)
 def committed(request):
-    """Each page that is committed."""
+    """Each page of the repository."""
     return request.param

@@ -1,4 +1,4 @@
-"""Adapters that are wrong in one way each, for scripts to be made of; they lie in a file, as a stranger's do."""
+"""Faulty adapters from which the tests make scripts. They are in a file, so that their source can be read."""
 
 from dataclasses import dataclass
 
@@ -11,24 +11,24 @@ LATE = 1
 
 
 def doubled(scale: float) -> float:
-    """Named by a method, and so part of its script."""
+    """Return twice the scale. A method refers to this function, so that the script contains it."""
     return scale * 2
 
 
 def unused() -> None:
-    """Named by none."""
+    """Do nothing. No method refers to this function, so that no script contains it."""
 
 
 @dataclass
 class State:
-    """A handle; its decorator is part of it."""
+    """Handle. The script contains its decorator."""
 
     scale: float
     good: int = 0
 
 
 class GrowsLate(Adapter):
-    """Changed in place, and late."""
+    """Adapter that updates its handle in place and grows one step late."""
 
     info = ImplementationInfo(name="late", version="1.0", level=1, capabilities={"resume"})
 
@@ -57,8 +57,8 @@ class GrowsLate(Adapter):
         raise OverflowError("too large")
 
 
-class HeldWidely(GrowsLate):
-    """An heir: what it inherits is part of its script."""
+class ScaleAsFloat64(GrowsLate):
+    """Subclass: the script contains the inherited methods."""
 
     def create(self, rule, **options):
         self.rule = rule
@@ -66,7 +66,7 @@ class HeldWidely(GrowsLate):
 
 
 class Configured(GrowsLate):
-    """Made with a setting of its own."""
+    """Adapter with an attribute of its own."""
 
     def __init__(self, by):
         self.by = by
@@ -75,15 +75,15 @@ class Configured(GrowsLate):
         return State(rule.init_scale * self.by)
 
 
-class NeedsAmpscale(GrowsLate):
-    """Its method does not do without ampscale."""
+class RequiresAmpscale(GrowsLate):
+    """Adapter whose method uses ampscale."""
 
     def create(self, rule, **options):
         return State(LossScaleRule(init_scale=rule.init_scale * 4).init_scale)
 
 
-class ForgetsTheRate:
-    """A cell that is made with options, and whose step does not look at them."""
+class IgnoresTheLearningRate:
+    """Training cell that receives options and ignores them in its step."""
 
     info = ImplementationInfo(name="rateless", level=3)
 

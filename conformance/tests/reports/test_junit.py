@@ -1,4 +1,4 @@
-"""JUnit's XML: as build servers read it."""
+"""JUnit XML, as build servers read it."""
 
 import re
 from xml.etree import ElementTree
@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 import pytest
 from ampscale_conformance import ImplementationInfo, Report, Result, Verdict
 from ampscale_conformance.reports import junit
-from reports import made
+from reports import samples
 
-# What an element may hold and has to say, in the order in which it holds it: the form that build servers agree on.
+# Children of each element, in their order, and its attributes: the format that build servers have in common.
 CHILDREN = {
     "testsuites": ["testsuite"],
     "testsuite": ["properties", "testcase"],
@@ -31,20 +31,21 @@ def parsed(report):
 
 
 def reasons(report):
-    """For each case, the element that says why it did not pass."""
+    """Return the tags of the elements in each test case."""
     return {case.get("name"): [child.tag for child in case] for case in parsed(report).iter("testcase")}
 
 
 @pytest.mark.parametrize(
-    "report", [made.report_of(made.Right()), made.report_of(made.Raising()), made.every_verdict(snippet="1\n")]
+    "report",
+    [samples.report_of(samples.Conforming()), samples.report_of(samples.Raising()), samples.every_verdict(snippet="1\n")],
 )
-def test_it_has_the_usual_form(report):
-    """Each element holds and says what build servers expect of it, and the totals are those of its cases."""
+def test_elements_have_the_usual_children_and_attributes(report):
+    """The totals are those of the test cases."""
     root = parsed(report)
     for element in root.iter():
-        kinds = [child.tag for child in element]
+        tags = [child.tag for child in element]
         allowed = CHILDREN.get(element.tag, [])
-        assert kinds == sorted(kinds, key=allowed.index)
+        assert tags == sorted(tags, key=allowed.index)
         assert set(element.keys()) == ATTRIBUTES.get(element.tag, set())
     suite = root.find("testsuite")
     cases = list(suite.iter("testcase"))
@@ -56,8 +57,8 @@ def test_it_has_the_usual_form(report):
 
 
 def test_each_verdict_has_its_element():
-    """Only a pass has none; what is unsupported or expected is skipped, and an unexpected pass is a failure."""
-    assert reasons(made.every_verdict()) == {
+    """A pass has none. Unsupported and expected results are skipped, and an unexpected pass is a failure."""
+    assert reasons(samples.every_verdict()) == {
         "case-pass": [],
         "case-fail": ["failure"],
         "case-xpass": ["failure"],
@@ -68,38 +69,39 @@ def test_each_verdict_has_its_element():
         "case-unsupported": ["skipped"],
         "case-xfail": ["skipped"],
     }
-    assert {child.get("type") for case in parsed(made.every_verdict()).iter("testcase") for child in case} == {
+    assert {child.get("type") for case in parsed(samples.every_verdict()).iter("testcase") for child in case} == {
         str(verdict) for verdict in Verdict if verdict is not Verdict.PASS
     }
 
 
-def test_a_case_is_told_by_its_chapter_and_its_id():
-    """The chapter is the class; a claim that the suite does not know has one of its own."""
-    report = made.report_of(made.Right(level=0, capabilities=["time travel"]))
-    found = {case.get("name"): case.get("classname") for case in parsed(report).iter("testcase")}
-    assert found["walks-gggg"] == "machine"
-    assert found["trees-are-scaled"] == "scaling"
-    assert found["capability-time travel"] == "claims"
+def test_a_case_has_its_chapter_as_class_name():
+    """The class name of an unknown capability is "claims"."""
+    report = samples.report_of(samples.Conforming(level=0, capabilities=["time travel"]))
+    classes = {case.get("name"): case.get("classname") for case in parsed(report).iter("testcase")}
+    assert classes["walks-gggg"] == "machine"
+    assert classes["trees-are-scaled"] == "scaling"
+    assert classes["capability-time travel"] == "claims"
 
 
-def test_the_first_line_of_a_reason_is_its_message():
-    """It holds the message, the clause, the fault and the script; what is unsupported has its reason beside the skipped test."""
+def test_the_first_line_of_a_message_is_the_attribute():
+    """The text has the message, the clause, the fault and the script."""
     result = Result("MACHINE-max-scale", "a", Verdict.FAIL, "one\ntwo", 0, "late: three", snippet="print(4)\n")
     (failure,) = parsed(Report(ImplementationInfo(name="x"), (result,))).iter("failure")
     assert failure.get("message") == "one"
     assert failure.text.splitlines() == ["one", "two", "Clause: MACHINE-max-scale", "Detects: late: three", "", "print(4)"]
-    skipped = {case.get("name"): case.find("skipped") for case in parsed(made.report_of(made.Right(level=0))).iter("testcase")}
+    report = samples.report_of(samples.Conforming(level=0))
+    skipped = {case.get("name"): case.find("skipped") for case in parsed(report).iter("testcase")}
     assert skipped["trees-are-scaled"].get("message") == "claims level 0; requires level 1"
 
 
-def test_every_character_can_be_told():
-    """What XML cannot hold is written as Python escapes it; everything else comes back as it was."""
+def test_every_character_can_be_written():
+    """Characters that XML forbids are written as Python escapes; all others round-trip."""
     for character in [*map(chr, range(32)), "\x7f", "\x85", "\ud800", "\ufffe", "\uffff", "<", "&", '"', "]]>", "😀", "损"]:
-        said = f"a{character}b"
-        info = ImplementationInfo(name=said, version="1")
-        root = parsed(Report(info, (Result("MACHINE-max-scale", said, Verdict.FAIL, f"x\n{said}"),), {said: said}))
+        name = f"a{character}b"
+        info = ImplementationInfo(name=name, version="1")
+        root = parsed(Report(info, (Result("MACHINE-max-scale", name, Verdict.FAIL, f"x\n{name}"),), {name: name}))
         forbidden = re.fullmatch("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]", character)
-        shown = f"a{character.encode('unicode_escape').decode()}b" if forbidden else said
+        shown = f"a{character.encode('unicode_escape').decode()}b" if forbidden else name
         assert root.find("testsuite").get("name") == f"{shown} 1"
         assert root.find(".//testcase").get("name") == shown
         assert root.find(".//property[3]").get("value") == shown

@@ -1,4 +1,4 @@
-"""The JSON report has the form that spec/conformance/report.schema.json says, and no other."""
+"""JSON reports conform to spec/conformance/report.schema.json, which rejects other members and values."""
 
 import copy
 import json
@@ -11,7 +11,7 @@ from ampscale_conformance import CAPABILITIES
 from ampscale_conformance.model.adapter import ARRAYS
 from ampscale_conformance.model.methods import OPAQUE
 from ampscale_conformance.model.verdicts import Verdict
-from reports import made
+from reports import samples
 
 from ampscale import LossScaleRule
 
@@ -23,7 +23,7 @@ def errors(report):
 
 
 def objects(schema):
-    """Every schema of an object with its own members, wherever it stands."""
+    """Yield every schema of an object with members."""
     if isinstance(schema, dict):
         if schema.get("type") == "object":
             yield schema
@@ -34,39 +34,39 @@ def objects(schema):
             yield from objects(inner)
 
 
-def test_the_schema_is_one_and_is_closed():
-    """It is a schema of draft 2020-12, and no object in it takes a member that it does not name or describe."""
+def test_the_schema_is_valid_and_closed():
+    """It is a schema of draft 2020-12 in which every object defines its additional properties."""
     assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    found = list(objects(SCHEMA))
-    assert len(found) > 10
-    assert all("additionalProperties" in schema for schema in found)
+    schemas = list(objects(SCHEMA))
+    assert len(schemas) > 10
+    assert all("additionalProperties" in schema for schema in schemas)
 
 
-def test_real_reports_have_this_form():
-    """Whatever the implementation is and does."""
+def test_real_reports_are_valid():
+    """They have errors, unsupported cases and unknown capabilities."""
     for adapter in (
-        made.Right(preset=LossScaleRule(hysteresis=2, skip_infinite_growth=False), capabilities=CAPABILITIES),
-        made.Right(preset="deepspeed", capabilities=["time travel"]),
-        made.Raising(),
-        made.Infinite(preset="chainer"),
-        made.Fixed(level=0),
+        samples.Conforming(preset=LossScaleRule(hysteresis=2, skip_infinite_growth=False), capabilities=CAPABILITIES),
+        samples.Conforming(preset="deepspeed", capabilities=["time travel"]),
+        samples.Raising(),
+        samples.Infinite(preset="chainer"),
+        samples.Fixed(level=0),
     ):
-        report = made.said(made.report_of(adapter))
+        report = samples.report_dict(adapter)
         assert report["results"]
         assert errors(report) == []
 
 
-def test_the_form_has_every_verdict_and_library():
-    """What a result may be and what arrays there are is told in full."""
+def test_the_schema_lists_every_verdict_and_library():
+    """It lists the fields of a rule and the kinds of handles, too."""
     assert SCHEMA["$defs"]["verdict"]["enum"] == [str(verdict) for verdict in Verdict]
     assert SCHEMA["$defs"]["implementation"]["properties"]["arrays"]["enum"] == list(ARRAYS)
     assert set(SCHEMA["$defs"]["rule"]["properties"]) == set(json.loads(LossScaleRule().to_json()))
     assert set(SCHEMA["$defs"]["numbered"]["properties"]) == set(OPAQUE)
-    assert errors(made.said(made.every_verdict())) == []
+    assert errors(samples.to_dict(samples.every_verdict())) == []
 
 
-WRONG = {
+INVALID = {
     "format": "a report",
     "version": 2,
     "ok": "yes",
@@ -97,15 +97,15 @@ WRONG = {
 }
 
 
-def test_another_form_is_refused():
-    """One wrong, missing or additional member is seen."""
-    right = made.said(made.report_of(made.Right(level=0)))
-    right["results"] = right["results"][:1]
-    for path, value in WRONG.items():
-        report = copy.deepcopy(right)
-        *way, last = [int(step) if step.isdigit() else step for step in path.split("/")]
-        place = reduce(operator.getitem, way, report)
-        place[last] = value
+def test_invalid_reports_are_rejected():
+    """One member is wrong, missing or additional."""
+    valid = samples.report_dict(samples.Conforming(level=0))
+    valid["results"] = valid["results"][:1]
+    for path, value in INVALID.items():
+        report = copy.deepcopy(valid)
+        *parents, last = [int(step) if step.isdigit() else step for step in path.split("/")]
+        parent = reduce(operator.getitem, parents, report)
+        parent[last] = value
         assert errors(report), path
-    del right["results"][0]["snippet"]
-    assert errors(right)
+    del valid["results"][0]["snippet"]
+    assert errors(valid)

@@ -1,4 +1,4 @@
-"""A failure becomes a script that fails in the same way, in a fresh interpreter, without ampscale."""
+"""Scripts that reproduce failures in a fresh interpreter without ampscale."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from ampscale_conformance.model.verdicts import Verdict
 from ampscale_conformance.reports.snippet import reproduced, snippet_of
 from ampscale_conformance.reports.snippet_source import source_of
 from ampscale_conformance.run.check import run
-from reports.snippets import Configured, ForgetsTheRate, GrowsLate, HeldWidely, NeedsAmpscale
+from reports.snippets import Configured, GrowsLate, IgnoresTheLearningRate, RequiresAmpscale, ScaleAsFloat64
 
 ONE = Bits("float16", (2,), (0x3C00, 0x7C00))
 WINDOW = trace("MACHINE-growth-window/window", "-+++-", "late: by one step", growth_interval=3)
@@ -32,17 +32,17 @@ def script_of(case, adapter, verdict=Verdict.FAIL):
     return snippet_of(failure(case, adapter, verdict), adapter)
 
 
-def ended(script):
-    """The last line of what a script says, run where ampscale cannot be imported."""
+def last_line(script):
+    """Run a script without ampscale and return the last line of its stderr."""
     blocked = "import sys\nsys.modules['ampscale'] = None\n"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-I", "-"], input=blocked + strip_future(script), capture_output=True, text=True, check=False
     )
-    return done.stderr.strip().splitlines()[-1]
+    return process.stderr.strip().splitlines()[-1]
 
 
 def strip_future(script):
-    """A future import must come first; the annotations of these scripts name nothing that is missing then."""
+    """Remove a future import, which must come first, and the annotations that need it."""
     return script.replace("from __future__ import annotations\n", "").replace(": LossScaleRule", "")
 
 
@@ -52,19 +52,19 @@ def scale_twice(subject, scale=2.0**4):
     subject.expect_same(got, [Bits("float16", (2,), (0x4C01, 0x7C00))], "scale")
 
 
-@pytest.mark.parametrize("adapter", [GrowsLate(), HeldWidely()], ids=["in-place", "heir"])
-def test_a_failing_trace_becomes_a_script_that_fails_so(adapter):
-    """Its last words are the result's message; ampscale is not there when it runs."""
+@pytest.mark.parametrize("adapter", [GrowsLate(), ScaleAsFloat64()], ids=["in-place", "subclass"])
+def test_the_script_of_a_trace_fails_with_the_same_message(adapter):
+    """It runs without ampscale."""
     script = script_of(WINDOW, adapter)
     assert "ampscale" not in script.replace("ampscale's specification", "")
     message = failure(WINDOW, adapter).message
     assert "MACHINE-growth-window" in message
-    assert ended(script) == f"AssertionError: {message}"
+    assert last_line(script) == f"AssertionError: {message}"
     assert reproduced(script)
 
 
-def test_a_script_has_what_is_needed_and_nothing_else():
-    """A heading, helpers that are named, the dataclass with its decorator, comments, steps in a row as a loop."""
+def test_a_script_contains_what_its_methods_refer_to():
+    """It has a header, functions, decorators, comments, and a loop for repeated steps, and nothing else."""
     script = script_of(WINDOW, GrowsLate())
     assert script.startswith("# late 1.0, and MACHINE-growth-window of ampscale's specification:\n# The scale grows in")
     parts = ["# Detects: late: by one step\n", "@dataclass\nclass State:", "def doubled(", "LATE = 1"]
@@ -75,57 +75,57 @@ def test_a_script_has_what_is_needed_and_nothing_else():
 
 
 def test_arrays_are_written_as_values():
-    """A wrong product of a float16 array fails in the script as it did in the run."""
+    """A wrong float16 product is reproduced."""
     script = script_of(case_of(scale_twice), GrowsLate())
     assert "np.array([1.0, inf], np.float16)" in script
     assert "from math import inf" in script
     assert reproduced(script)
 
 
-def test_an_error_becomes_a_script_that_raises_it():
-    """There is nothing to assert where the implementation raises."""
+def test_the_script_of_an_error_raises_it():
+    """It has no assertion."""
     script = script_of(case_of(lambda subject: subject.all_finite([ONE])), GrowsLate(), Verdict.ERROR)
-    assert ended(script) == "OverflowError: too large"
+    assert last_line(script) == "OverflowError: too large"
     assert reproduced(script)
 
 
-def test_what_has_to_raise_and_does_not_becomes_a_script():
-    """The call goes through, and the script says that it was not to."""
+def test_the_script_of_a_missing_error_fails():
+    """It asserts that the call raises."""
 
-    def must_refuse(subject):
+    def requires_an_error(subject):
         handle = subject.create(subject.rule())
         subject.expect(subject.raises("update", handle, True), "expected an error")
 
-    script = script_of(case_of(must_refuse), GrowsLate())
+    script = script_of(case_of(requires_an_error), GrowsLate())
     assert reproduced(script)
-    assert ended(script) == "AssertionError: expected an error"
+    assert last_line(script) == "AssertionError: expected an error"
 
 
-def test_a_script_that_does_not_fail_has_not_reproduced_it():
-    """The fault mended, the same script ends well; and a script that fails in another way does not count."""
+def test_reproduced_requires_the_same_failure():
+    """A script that passes, fails otherwise, or takes too long does not reproduce it."""
     script = script_of(WINDOW, GrowsLate())
     assert not reproduced(script.replace("LATE = 1", "LATE = 0"))
     assert not reproduced(script.replace("class State", "class Stat"))
     assert not reproduced(script.replace("LATE = 1", "import time; time.sleep(60)"), seconds=0.5)
 
 
-def test_attributes_of_an_adapter_are_part_of_its_script():
-    """An adapter made with settings is made again with them."""
+def test_a_script_contains_the_attributes_of_the_adapter():
+    """They are written as a dict."""
     script = script_of(START, Configured(by=4))
     assert "adapter.__dict__.update({'by': 4})" in script
     assert reproduced(script)
 
 
-def test_what_cannot_stand_alone_has_no_script():
-    """What needs ampscale, and a class that was typed in and has no source to show."""
-    adapter = NeedsAmpscale()
+def test_adapters_that_require_more_have_no_script():
+    """One uses ampscale, the other has no source."""
+    adapter = RequiresAmpscale()
     typed = type("Typed", (), {"info": GrowsLate.info, "create": lambda *_: 1, "read_scale": lambda *_: 3.0})()
-    assert [script_of(START, each) for each in (adapter, typed)] == ["", ""]
+    assert [script_of(START, adapter_) for adapter_ in (adapter, typed)] == ["", ""]
     assert source_of(adapter, {"read_scale"}) != ""
 
 
-def test_what_passed_has_no_script():
-    """There is nothing to show."""
+def test_a_passed_case_has_no_script():
+    """The script is an empty string."""
     result = run(trace("MACHINE-state/start", "-", "start: another"), GrowsLate())
     assert (result.verdict, snippet_of(result, GrowsLate())) == (Verdict.PASS, "")
 
@@ -142,20 +142,20 @@ def test_what_passed_has_no_script():
     ],
     ids=lambda value: value.dtype if isinstance(value, Bits) else "",
 )
-def test_each_dtype_is_written_so_that_python_reads_it(bits, written):
-    """The same array comes of it, bit for bit."""
+def test_arrays_of_each_dtype_are_python_expressions(bits, written):
+    """They eval to the same bits."""
     import ml_dtypes
     import numpy as np
     from ampscale_conformance.model.arrays import to_bits
     from ampscale_conformance.reports.snippet import _array
 
     assert _array(bits) == written
-    made = eval(written, {"np": np, "ml_dtypes": ml_dtypes, "inf": np.inf, "nan": np.nan})
-    assert to_bits(made) == bits
+    array = eval(written, {"np": np, "ml_dtypes": ml_dtypes, "inf": np.inf, "nan": np.nan})
+    assert to_bits(array) == bits
 
 
-def test_a_functional_handle_keeps_its_name():
-    """A handle that is used again later is not lost in a loop."""
+def test_a_handle_that_is_used_again_keeps_its_name():
+    """It is not overwritten in a loop."""
 
     def goes_back(subject):
         first = subject.create(subject.rule(growth_interval=1))
@@ -170,8 +170,8 @@ def test_a_functional_handle_keeps_its_name():
     assert "read_scale(handle)" in script.splitlines()[-2]
 
 
-def test_options_go_by_their_names():
-    """A cell that is made with a rate is made with it again."""
+def test_options_are_written_as_keywords():
+    """A cell has a learning rate."""
 
     def step(subject):
         weights = subject.to_arrays([Bits("float32", (1,), (0x40800000,))])
@@ -181,13 +181,13 @@ def test_options_go_by_their_names():
             subject.to_bits(outputs["parameters"], "parameters"), [Bits("float32", (1,), (0x40000000,))], "parameters"
         )
 
-    script = script_of(case_of(step, "STEP-apply"), ForgetsTheRate())
+    script = script_of(case_of(step, "STEP-apply"), IgnoresTheLearningRate())
     assert "learning_rate=0.5)" in script
     assert reproduced(script)
 
 
-def test_what_a_script_writes_is_not_left_behind(tmp_path, monkeypatch):
-    """What a compiler writes down goes somewhere else; modules of this folder are found all the same."""
+def test_a_script_runs_in_a_temporary_folder(tmp_path, monkeypatch):
+    """Its files are removed, and modules of the current folder can still be imported."""
     (tmp_path / "beside.py").write_text("LATE = 1\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "")

@@ -1,4 +1,4 @@
-"""What is told shortly is told whole."""
+"""Compact encoding of reports: runs, short floats and rules, and shared rows. It loses nothing."""
 
 import json
 import math
@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 from ampscale import LossScaleRule
 
 
-def unrolled(told):
-    return [item for times, items in told for item in items * times]
+def expanded(encoded):
+    return [item for times, items in encoded for item in items * times]
 
 
 @given(st.lists(st.sampled_from("ab") | st.sampled_from("abcdefgh"), max_size=60))
-def test_runs_tell_every_item_in_order(items):
-    """Whatever the items are, and in few pairs."""
-    told = tables.runs(items)
-    assert unrolled(told) == items
-    assert all(inside for _, inside in told)
-    assert all(left[0] > 1 or right[0] > 1 for left, right in pairwise(told))
+def test_runs_round_trip(items):
+    """No run is empty, and two neighbors are not both single."""
+    encoded = tables.runs(items)
+    assert expanded(encoded) == items
+    assert all(inside for _, inside in encoded)
+    assert all(left[0] > 1 or right[0] > 1 for left, right in pairwise(encoded))
 
 
 @pytest.mark.parametrize(
-    ("items", "told"),
+    ("items", "encoded"),
     [
         ("", []),
         ("abc", [(1, ["a", "b", "c"])]),
@@ -38,50 +38,50 @@ def test_runs_tell_every_item_in_order(items):
         ("xyaaaaz", [(1, ["x", "y"]), (4, ["a"]), (1, ["z"])]),
     ],
 )
-def test_what_is_repeated_is_written_once(items, told):
-    """One item or two in turn, from four on."""
-    assert tables.runs(items) == told
+def test_runs_of_four_or_more_items_are_compressed(items, encoded):
+    """One item, or two in turn, are repeated."""
+    assert tables.runs(items) == encoded
 
 
 @given(st.floats())
-def test_a_shortened_float_is_the_same(value):
-    """To the last bit; its zeros at the end are gone, and other words lose nothing."""
-    told = tables.short(value.hex())
-    back = float.fromhex(told)
-    assert back.hex() == value.hex() or math.isnan(value)
-    assert "0p" not in told or told.lstrip("-").startswith("0x0p")
+def test_short_floats_are_exact(value):
+    """Trailing zeros are removed, and other texts are unchanged."""
+    encoded = tables.short(value.hex())
+    value_read = float.fromhex(encoded)
+    assert value_read.hex() == value.hex() or math.isnan(value)
+    assert "0p" not in encoded or encoded.lstrip("-").startswith("0x0p")
     assert tables.short(f"a {value.hex()}") == f"a {value.hex()}"
 
 
-def test_a_text_that_begins_as_a_float_stays_as_it_is():
-    """At once, however many zeros it has."""
+def test_a_text_that_starts_like_a_float_is_unchanged():
+    """A million zeros take linear time."""
     text = f"0x1.{'0' * 10**6}ap+1"
     assert tables.short(text) == text
 
 
-def test_long_arrays_are_told_in_runs_and_short_ones_in_bits():
-    """Wherever they stand."""
+def test_arrays_of_more_than_16_elements_are_runs():
+    """They may be nested."""
     long = {"dtype": "float16", "shape": [17], "bits": ["3c00"] * 17}
     small = {"dtype": "float16", "shape": [4, 4], "bits": ["3c00"] * 16}
-    told = {"dtype": "float16", "shape": [17], "runs": [(17, ["3c00"])]}
+    encoded = {"dtype": "float16", "shape": [17], "runs": [(17, ["3c00"])]}
     assert tables.brief([{"dict": {"a": long, "b": small}}, {"tuple": [long]}]) == [
-        {"dict": {"a": told, "b": small}},
-        {"tuple": [told]},
+        {"dict": {"a": encoded, "b": small}},
+        {"tuple": [encoded]},
     ]
 
 
-def test_a_rule_is_told_by_what_is_not_usual():
-    """What is left out has the default; what only looks like a rule is left whole."""
+def test_a_rule_has_fields_that_differ_from_the_defaults():
+    """Objects with some fields of a rule are unchanged."""
     rule = LossScaleRule(init_scale=8.0, hysteresis=2, delayed_update=True, reset_bad_steps_on=("growth",))
-    told = tables.brief([json.loads(rule.to_json())])
-    assert told == [{"init_scale": 8.0, "hysteresis": 2, "delayed_update": True, "reset_bad_steps_on": ["growth"]}]
-    assert LossScaleRule.from_json(json.dumps(told[0])) == rule
+    encoded = tables.brief([json.loads(rule.to_json())])
+    assert encoded == [{"init_scale": 8.0, "hysteresis": 2, "delayed_update": True, "reset_bad_steps_on": ["growth"]}]
+    assert LossScaleRule.from_json(json.dumps(encoded[0])) == rule
     options = {"dict": {"growth_interval": 2000, "delayed_update": False}}
     assert tables.brief(options) == options
 
 
-def test_a_call_without_result_says_so_by_silence():
-    """As one that raised nothing."""
+def test_a_call_omits_empty_members():
+    """They are a result of None and an error that is empty."""
     call = {"method": "update", "arguments": ["0x1.0000000000000p+8"], "result": None, "raised": ""}
     assert tables.brief_call(call) == {"method": "update", "arguments": ["0x1p+8"]}
     assert tables.brief_call({**call, "result": False, "raised": "E: x"}) == {
@@ -92,8 +92,8 @@ def test_a_call_without_result_says_so_by_silence():
     }
 
 
-def test_equal_rows_have_one_place():
-    """In the order in which they came; the order of members makes no difference."""
+def test_equal_rows_share_an_index():
+    """Rows keep their order. The order of members is ignored."""
     table = tables.Table()
     assert [table.index(row) for row in ([1], {"a": 1, "b": 2}, [1], {"b": 2, "a": 1}, [True], [1.0])] == [0, 1, 0, 1, 2, 3]
     assert table.rows == [[1], {"a": 1, "b": 2}, [True], [1.0]]

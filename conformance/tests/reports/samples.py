@@ -1,4 +1,4 @@
-"""Implementations, right and wrong, and the reports that the suite makes on them."""
+"""Conforming and faulty implementations, and the suite's reports on them."""
 
 import json
 from dataclasses import replace
@@ -24,11 +24,11 @@ COMMITTED = [page for folder in ("docs", "conformance/docs") for page in (REPOSI
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
-class Right:
-    """The machine itself, as an adapter."""
+class Conforming:
+    """The package's own rule and functions, as an adapter."""
 
-    def __init__(self, name="right", preset="torch", level=1, capabilities=(), **said):
-        self.info = ImplementationInfo(name=name, version="1.0", preset=preset, level=level, capabilities=capabilities, **said)
+    def __init__(self, name="right", preset="torch", level=1, capabilities=(), **members):
+        self.info = ImplementationInfo(name=name, version="1.0", preset=preset, level=level, capabilities=capabilities, **members)
 
     def create(self, rule, **_):
         return {"rule": rule, "state": rule.init()}
@@ -52,54 +52,54 @@ class Right:
         return bool(ampscale.all_finite(tree))
 
 
-class Late(Right):
-    """Its windows are one step too long."""
+class Late(Conforming):
+    """Implementation whose growth windows are one step too long."""
 
     def create(self, rule, **_):
         return super().create(replace(rule, growth_interval=rule.growth_interval + 1))
 
 
-class Raising(Right):
-    """It raises at every finite step, with words that XML and HTML have to be guarded from."""
+class Raising(Conforming):
+    """Implementation that raises an error at every update, with text that XML and HTML must escape."""
 
     def update(self, handle, finite):
         raise RuntimeError("no <update> & no ]]> here: \x00\x1b[31m \ud800 `````` |</script><!--")
 
 
-class Infinite(Right):
-    """Every overflow leaves an infinite scale."""
+class Infinite(Conforming):
+    """Implementation whose scale is infinite after an overflow."""
 
     def update(self, handle, finite):
-        after = super().update(handle, finite)
-        state = after["state"]
-        return after if finite else {**after, "state": state._replace(scale=np.float32("inf") + state.scale)}
+        new_handle = super().update(handle, finite)
+        state = new_handle["state"]
+        return new_handle if finite else {**new_handle, "state": state._replace(scale=np.float32("inf") + state.scale)}
 
 
-class Fixed(Right):
-    """It has nothing to set."""
+class Fixed(Conforming):
+    """Implementation whose constants cannot be set."""
 
     def create(self, rule, **_):
         raise Unsupported("its constants are fixed")
 
 
-def walk(id: str, clause: str, signs: str, *needs: str, **settings: Any) -> Case:
-    """A case that walks a scaler along *signs*, one "+" (finite) or "-" (overflow) a step."""
-    run = partial(_walk, signs=signs, settings=settings)
+def run_case(id: str, clause: str, signs: str, *needs: str, **settings: Any) -> Case:
+    """Return a case that updates a scaler along *signs*, with one "+" (finite) or "-" (overflow) for each step."""
+    run = partial(_run, signs=signs, settings=settings)
     return Case(id, clause, 0, "off by one: a window is longer or shorter than its interval", run, frozenset(needs))
 
 
-def _walk(subject, signs, settings):
+def _run(subject, signs, settings):
     rule = subject.rule(**settings)
-    wanted = trajectory(rule, [sign == "+" for sign in signs])
+    expected = trajectory(rule, [sign == "+" for sign in signs])
     handle = subject.create(rule)
-    got = [subject.read_scale(handle)]
-    subject.trajectory = Trajectory(signs, [point.scale for point in wanted], got)
-    for step, (sign, point) in enumerate(zip(signs, wanted[1:], strict=False), start=1):
+    actual = [subject.read_scale(handle)]
+    subject.trajectory = Trajectory(signs, [point.scale for point in expected], actual)
+    for step, (sign, point) in enumerate(zip(signs, expected[1:], strict=False), start=1):
         if point.stopped:
             return subject.expect(subject.raises("update", handle, sign == "+"), f"step {step}: expected it to give up")
         handle = subject.update(handle, sign == "+")
-        got.append(subject.read_scale(handle))
-        subject.expect(got[-1] == point.scale, f"after step {step}: expected {point.scale}, got {got[-1]}")
+        actual.append(subject.read_scale(handle))
+        subject.expect(actual[-1] == point.scale, f"after step {step}: expected {point.scale}, got {actual[-1]}")
     return None
 
 
@@ -114,24 +114,30 @@ def _trees(subject):
 
 
 TREES = Case("trees-are-scaled", "SCALING-scale", 1, "shape: a leaf is lost", _trees)
-WALKS = tuple(
-    walk(f"walks-{''.join('g' if sign == '+' else 'o' for sign in signs)}", clause, "".join(signs), growth_interval=2)
-    for signs, clause in zip(product("+-", repeat=4), [known for known in clauses() if known.startswith("MACHINE")], strict=False)
+MACHINE_CLAUSES = [clause for clause in clauses() if clause.startswith("MACHINE")]
+RUNS = tuple(
+    run_case("walks-" + "".join(signs).translate({ord("+"): "g", ord("-"): "o"}), clause, "".join(signs), growth_interval=2)
+    for signs, clause in zip(product("+-", repeat=4), MACHINE_CLAUSES, strict=False)
 )
 
 
-def report_of(adapter: Any, cases=(*WALKS, TREES)) -> Report:
-    """The suite's report; small cases unless others are given."""
+def report_of(adapter: Any, cases=(*RUNS, TREES)) -> Report:
+    """Run the suite, by default on a few small cases."""
     return check(adapter, cases=cases)
 
 
-def said(report: Report) -> dict[str, Any]:
-    """Its JSON object."""
+def to_dict(report: Report) -> dict[str, Any]:
+    """Return the JSON object of a report."""
     return json.loads(report.to_json())
 
 
+def report_dict(adapter: Any) -> dict[str, Any]:
+    """Run the suite, and return the JSON object of its report."""
+    return to_dict(report_of(adapter))
+
+
 def every_verdict(**members: Any) -> Report:
-    """One result of each verdict, all of them with something to say."""
+    """Return a report with one result of each verdict."""
     results = [
         Result("MACHINE-backoff", f"case-{verdict}", verdict, f"what {verdict} says", number % 5, "late: one step", **members)
         for number, verdict in enumerate(Verdict)
@@ -141,21 +147,25 @@ def every_verdict(**members: Any) -> Report:
 
 def many() -> list[dict[str, Any]]:
     """
-    Reports on thirty implementations and 130 cases, with every transcript; some are wrong, and one is expected to be.
+    Return reports on thirty implementations and 130 cases, with transcripts; some fail cases, and one as expected.
 
-    Each six have the same answers, for the sake of time.
+    To save time, the first six are repeated.
     """
-    known = [clause for clause in clauses() if not clause.startswith("PRESETS")]
-    asked = []
+    clause_ids = [clause for clause in clauses() if not clause.startswith("PRESETS")]
+    cases = []
     for number, signs in zip(range(130), product("+-", repeat=8), strict=False):
         needs = ["resume"] if number % 9 == 4 else []
-        name, clause = f"walks-{number:03d}-in-eight-steps", known[number % len(known)]
-        asked.append(walk(name, clause, "".join(signs), *needs, growth_interval=1 + number % 4))
-    kinds = zip([Right, Infinite, Late] * 2, [[], ["resume"]] * 3, sorted(PRESETS), strict=False)
+        name, clause = f"walks-{number:03d}-in-eight-steps", clause_ids[number % len(clause_ids)]
+        cases.append(run_case(name, clause, "".join(signs), *needs, growth_interval=1 + number % 4))
+    adapters = zip([Conforming, Infinite, Late] * 2, [[], ["resume"]] * 3, sorted(PRESETS), strict=False)
     reports = [
-        report_of(kind(f"{name}-scaler", name, 1, claims, url="https://example.org"), asked) for kind, claims, name in kinds
+        report_of(adapter(f"{name}-scaler", name, 1, capabilities, url="https://example.org"), cases)
+        for adapter, capabilities, name in adapters
     ]
-    six = [said(report) for report in reports]
+    six = [to_dict(report) for report in reports]
     for result in six[-1]["results"]:
         result["verdict"] = result["verdict"].replace("fail", "xfail")
-    return [one | {"implementation": one["implementation"] | {"version": str(place)}} for place, one in enumerate(six * 5)]
+    versions = [{"version": str(index)} for index in range(30)]
+    return [
+        report | {"implementation": report["implementation"] | version} for report, version in zip(six * 5, versions, strict=True)
+    ]
