@@ -68,7 +68,7 @@ def test_suite_wheel_holds_the_suite_the_plugin_and_the_specification(wheels):
 
 
 def test_library_works_without_the_suite(wheels, tmp_path):
-    """Its command line says what `conform` requires."""
+    """The error of `ampscale conform` names the package to install."""
     programs = environment(tmp_path, f"{wheels['ampscale']}[cli]")
     here = tmp_path / "empty"
     here.mkdir()

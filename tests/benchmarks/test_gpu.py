@@ -162,7 +162,7 @@ def test_failed_row_is_reported(bench):
 
 
 def test_largest_shape_has_a_billion_values():
-    """Its 300 arrays differ in size up to a hundredfold. It has fewer values if the memory is too small."""
+    """The sizes of the 300 arrays differ up to a hundredfold. There are fewer values if the memory is too small."""
     rows = script("gpu_rows")
     shape = rows.largest(10**12)
     sizes = rows.lengths(shape)

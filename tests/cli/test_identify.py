@@ -196,7 +196,7 @@ def test_log_of_paddle_reports_backoffs_only(tmp_path):
 
 
 def test_resumed_run_starts_at_its_first_scale():
-    """Its steps are counted from there. A note suggests --resumed if a log starts late."""
+    """Steps are counted from there. A note suggests --resumed if a log starts late."""
     log = LOGS / "megatron_23.04_every_5.log"
     plain = invoke(log)
     assert "the log begins after step 1000" in plain.stderr

@@ -191,6 +191,6 @@ def test_invalid_rule_or_trace_raises_an_error(call, error, message):
 
 
 def test_a_trajectory_is_immutable():
-    """Its scales cannot be replaced."""
+    """Assigning other scales raises an error."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         simulate(LossScaleRule(), from_string(".")).scales = None

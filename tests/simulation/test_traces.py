@@ -85,10 +85,10 @@ def test_observed_converts_to_a_trace_if_all_flags_are_known():
 
 def test_a_model_is_log_normal():
     """
-    As many limits lie below a scale as the closed form says: half below `above`.
+    The distribution of the limits has the median `above`.
 
-    The base-2 logarithm has the standard deviation that was asked for, and a step above the median is followed by one above
-    as often as by one below.
+    The base-2 logarithm has the standard deviation `noise`, and limits above the median are followed equally often by
+    limits above and below it.
     """
     steps, noise = 200_000, 1.5
     powers = np.log2(from_model(steps, above=2.0**15, noise=noise, seed=3).limits) - 15

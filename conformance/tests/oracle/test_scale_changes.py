@@ -26,7 +26,7 @@ def test_a_divisor_of_few_digits_is_recovered_from_its_reciprocal(digits, decima
 
 @given(st.floats(2.0**-1022, 1.0))
 def test_a_divisor_has_the_fewest_digits(factor):
-    """Its reciprocal is the factor, if that holds for any float64 near 1 / factor; otherwise the divisor is 1 / factor."""
+    """The reciprocal equals the factor if that holds for any float64 near 1 / factor; otherwise the divisor is 1 / factor."""
     actual, plain = divisor(factor), 1 / factor
     near = [plain, math.nextafter(plain, 0), math.nextafter(plain, math.inf)]
     exact = [number for number in near if 1 / number == factor]

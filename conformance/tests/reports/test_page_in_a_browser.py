@@ -22,7 +22,7 @@ def test_the_page_requests_the_file_only(browser, which, request):
 
 
 def test_a_committed_page_has_its_style_and_matrix(browser, committed):
-    """Its own policy blocks neither the style nor the script."""
+    """The policy of the page blocks neither its style nor its script."""
     browser.errors()
     browser.show(committed)
     assert browser.errors() == []

@@ -187,7 +187,7 @@ def test_options_are_written_as_keywords():
 
 
 def test_a_script_runs_in_a_temporary_folder(tmp_path, monkeypatch):
-    """Its files are removed, and modules of the current folder can still be imported."""
+    """The files that it writes are removed. Modules of the current folder can still be imported."""
     (tmp_path / "beside.py").write_text("LATE = 1\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "")

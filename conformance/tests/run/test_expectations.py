@@ -157,7 +157,7 @@ def test_an_entry_that_earlier_ones_cover_is_stale(read_entries):
 
 
 def test_an_entry_on_cases_that_were_not_run_is_not_stale(read_entries):
-    """Its other cases may be unsupported."""
+    """The remaining cases of the entry may be unsupported."""
     assert stale(read_entries(table(**ENTRY))) == []
     assert stale(read_entries(table(**ENTRY | {"case": "g*"})), result("grows", "unsupported")) == []
 

@@ -52,7 +52,7 @@ def test_files_round_trip(tmp_path, target):
 
 
 def test_ampscale_format_requires_json(tmp_path):
-    """Its nested mappings and strings cannot be stored as tensors."""
+    """Nested mappings and strings cannot be stored as tensors."""
     saved = checkpoints.convert(STATE, "torch", "ampscale")
     write_file(tmp_path / "scaler.json", saved.mapping)
     assert read_file(tmp_path / "scaler.json") == saved.mapping

@@ -376,7 +376,7 @@ def test_the_smallest_constants_are_read_as_they_were_written(name):
 
 @pytest.mark.parametrize("name", ["mindspore", "mindspore_update_cell"])
 def test_mindspore_counts_are_int32_arrays(name):
-    """As its Parameters are."""
+    """MindSpore stores them as int32 Parameters of shape ()."""
     rule = presets.PRESETS[name].rule()
     mapping = checkpoints.save(name, Checkpoint(rule, rule.init(like=0.0))).mapping
     counts = [value for key, value in mapping.items() if not key.startswith("scale")]

@@ -81,7 +81,7 @@ def test_the_update_cell_of_a_manager_starts_from_its_current_scale():
 @pytest.mark.clause("MINDSPORE-manager-fixed")
 @pytest.mark.parametrize("drop", [True, False])
 def test_a_fixed_manager_keeps_its_scale(drop):
-    """Its update cell is a fixed one, or None if overflows are not dropped."""
+    """The update cell is a fixed one, or None if overflows are not dropped."""
     manager = FixedLossScaleManager(64, drop)
     for overflow in (True, False, np.asarray(True)):
         assert manager.update_loss_scale(overflow) is None

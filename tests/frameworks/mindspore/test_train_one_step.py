@@ -87,7 +87,7 @@ def test_the_returned_loss_scale_is_the_updated_one():
 @pytest.mark.clause("MINDSPORE-cell-loss-scale", "MINDSPORE-cell-scale-array", "MINDSPORE-cell-skip")
 @pytest.mark.parametrize("scale", [array(8), array([8]), array(8, "float64"), array([8], "float64"), np.float32(8)])
 def test_no_step_changes_a_scale_array(scale):
-    """Its shape and dtype are kept. An overflow still skips the step."""
+    """The array keeps its shape and dtype. An overflow still skips the step."""
     optimizer = Recorder()
     cell = TrainOneStepWithLossScaleCell(linear([1, 2]), optimizer, scale)
     outs = [cell(data(step)) for step in "FOOF"]

@@ -156,7 +156,7 @@ def test_optimizers_share_the_scale_but_not_the_flag(order, unscale_first):
 
 @pytest.mark.clause("PADDLE-several-optimizers", "PADDLE-call-order")
 def test_minimize_raises_if_another_optimizer_has_not_stepped():
-    """Its update would discard that the other gradients are unscaled."""
+    """The update at the end of `minimize` would lose the information that the other gradients are unscaled."""
     scaler, waiting, other = scaler_at(8, incr_every_n_steps=1), GradientDescent(array([64])), GradientDescent(array([8]))
     scaler.unscale_(waiting)
     with pytest.raises(RuntimeError, match=r"another optimizer has been unscaled and not stepped"):

@@ -1,4 +1,4 @@
-"""Where torch is not installed there is nothing to test here."""
+"""Skip the tests of this folder if torch is not installed."""
 
 from importlib.util import find_spec
 

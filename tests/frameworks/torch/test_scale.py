@@ -88,7 +88,7 @@ def overflow(scaler):
     "update", [overflow, lambda scaler: scaler.update(4.0), lambda scaler: scaler.load_state_dict(scaler.state_dict())]
 )
 def test_a_backward_pass_after_an_update_of_the_scale_raises(outputs, update):
-    """Its gradients would be divided by another scale than they were multiplied by."""
+    """The gradients would be divided by another scale than the loss was multiplied by."""
     scaler, parameter = GradScaler(init_scale=8.0), torch.ones(1, requires_grad=True)
     scaled = scaler.scale(outputs((parameter * parameter).sum()))
     update(scaler)

@@ -161,7 +161,7 @@ def test_an_optimizer_that_skips_on_the_device_has_two_attributes(gradient, foun
 @pytest.mark.clause("TORCH-fused")
 @pytest.mark.parametrize(("unscale_first", "own"), [(True, 4.0), (False, torch.tensor(4.0))])
 def test_grad_scale_of_the_caller_applies_to_this_step(own, unscale_first):
-    """As in torch, which unscales within the optimizer if the attribute is a number."""
+    """torch, too, unscales within the optimizer if the attribute is a number."""
 
     def moved(scaler, own):
         optimizer = optimizer_with(8.0, make=OPTIMIZERS["momentum-fused"])

@@ -1,4 +1,4 @@
-"""How far a rule can be followed, against all patterns of overflows there are."""
+"""Following observed scales with a rule, compared with all overflow patterns of nine steps."""
 
 import dataclasses
 import math
@@ -15,20 +15,20 @@ from ampscale.simulation.traces import Observed, from_flags
 
 RULES = {name: preset.rule() for name, preset in presets.PRESETS.items()}
 AXES = {
-    "no backoff refills": {"hysteresis": 2, "reset_bad_steps_on": ()},
-    "a growth refills": {"hysteresis": 3, "reset_bad_steps_on": ("growth",)},
+    "no backoff resets the count": {"hysteresis": 2, "reset_bad_steps_on": ()},
+    "a growth resets the count": {"hysteresis": 3, "reset_bad_steps_on": ("growth",)},
     "a late window": {"initial_good_steps": -2},
     "an early window": {"initial_good_steps": 2, "growth_interval": 4},
     "an offset beyond the window": {"initial_good_steps": 7},
-    "an early window and patience": {"initial_good_steps": 6, "growth_interval": 8, "hysteresis": 2},
+    "an early window and hysteresis": {"initial_good_steps": 6, "growth_interval": 8, "hysteresis": 2},
     "at the largest float32": {"init_scale": 2.0**126, "growth_interval": 1},
     "to infinity": {"init_scale": 2.0**126, "growth_interval": 1, "skip_infinite_growth": False},
     "to zero": {"init_scale": 2.0**-148},
-    "a lagging stop": {"delayed_update": True, "min_scale": 16.0, "raise_at_min_scale": True},
-    "gates": {"block_at_bounds": True, "min_scale": 20.0, "max_scale": 100.0, "growth_interval": 2},
+    "a delayed error": {"delayed_update": True, "min_scale": 16.0, "raise_at_min_scale": True},
+    "blocking bounds": {"block_at_bounds": True, "min_scale": 20.0, "max_scale": 100.0, "growth_interval": 2},
     "odd factors": {"growth_factor": 1.1, "backoff_factor": 0.7, "growth_interval": 2, "hysteresis": 2},
-    "a rate": {"overflow_tolerance": 0.5, "reset_bad_steps_on": ("backoff",), "growth_interval": 2},
-    "a lagging rate": {
+    "a tolerance": {"overflow_tolerance": 0.5, "reset_bad_steps_on": ("backoff",), "growth_interval": 2},
+    "a delayed tolerance": {
         "overflow_tolerance": 0.4,
         "reset_bad_steps_on": ("backoff", "growth"),
         "growth_interval": 2,
@@ -39,37 +39,37 @@ RULES |= {name: LossScaleRule(**{"init_scale": 64.0, "growth_interval": 3, **axe
 
 
 def small(rule):
-    """A rule whose windows nine steps can show, from a scale near its floor."""
+    """Return the rule with windows that nine steps can show, and an initial scale near its minimum."""
     floor = min(16.0, rule.init_scale) if rule.min_scale == 1 else rule.min_scale
     small = {"init_scale": min(64.0, rule.init_scale), "growth_interval": min(rule.growth_interval, 3), "min_scale": floor}
     return rule if rule in (RULES[name] for name in AXES) else dataclasses.replace(rule, **small)
 
 
-def sights(rule, random, seed_of=None):
-    """Things that somebody may have seen: of a run of the rule itself or another's, with errors, gaps and some flags."""
+def observations(rule, random, seed_of=None):
+    """Return random observations of the rule or of another one, with errors, gaps and some flags."""
     scales, stopped = all_scales(seed_of or rule)
     row = random.choice(np.flatnonzero(stopped >= STEPS - 1))
-    seen, flags = scales[row].copy(), np.full(STEPS, -1, np.int8)
+    scales_seen, flags = scales[row].copy(), np.full(STEPS, -1, np.int8)
     if stopped[row] < STEPS:
-        seen[-1] = np.nan
+        scales_seen[-1] = np.nan
     if random.random() < 0.4:
-        seen[random.integers(1, STEPS + 1)] *= random.choice([0.5, 2.0])
-    told = random.random(STEPS) < random.choice([0, 0.3, 1])
-    flags[told] = PATTERNS[row][told]
+        scales_seen[random.integers(1, STEPS + 1)] *= random.choice([0.5, 2.0])
+    known = random.random(STEPS) < random.choice([0, 0.3, 1])
+    flags[known] = PATTERNS[row][known]
     if random.random() < 0.2:
         flags[random.integers(STEPS)] = random.integers(2)
-    seen[random.random(STEPS + 1) < random.choice([0, 0.3, 0.8])] = np.nan
-    return Observed(seen, flags)
+    scales_seen[random.random(STEPS + 1) < random.choice([0, 0.3, 0.8])] = np.nan
+    return Observed(scales_seen, flags)
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_a_rule_explains_what_some_pattern_does(name):
-    """All 512 patterns of nine steps decide alike: what is explained, how far, what else could be, and what is ambiguous."""
+def test_follow_agrees_with_all_patterns(name):
+    """They determine the explained steps, the possible scales after them, and the ambiguous flags."""
     rule, random = small(RULES[name]), np.random.default_rng(list(RULES).index(name))
     outcomes = set()
     for case in range(24):
         other = small(RULES[random.choice(list(RULES))]) if case % 4 == 0 else rule
-        observed = sights(rule, random, dataclasses.replace(other))
+        observed = observations(rule, random, dataclasses.replace(other))
         found = follow(rule, observed)
         explained = [fitting(rule, observed, length).any() for length in range(STEPS + 1)]
         outcomes.add(all(explained))
@@ -89,11 +89,11 @@ def test_a_rule_explains_what_some_pattern_does(name):
     assert outcomes == {False, True}
 
 
-def sets_of_states(rule, observed, resumed):
-    """The first index at which no state is left, with every state apart: a batch through `rule.update`, without duplicates."""
+def first_contradiction(rule, observed, resumed):
+    """Return the first index without a possible state, or None, by updating the set of all possible states."""
     first = rule.init()
     fields = [index for index, array in enumerate(first) if array is not None]
-    rows, seen = np.array([[float(first[index]) for index in fields]]), rounded(rule, observed.scales)
+    rows, observed_scales = np.array([[float(first[index]) for index in fields]]), rounded(rule, observed.scales)
     if resumed and rule.overflow_tolerance is None:
         good, bad = np.meshgrid(
             np.arange(min(rule.initial_good_steps, 0), rule.growth_interval),
@@ -101,24 +101,24 @@ def sets_of_states(rule, observed, resumed):
         )
         rows = np.repeat(rows, good.size, axis=0)
         rows[:, 1], rows[:, 2] = good.ravel(), bad.ravel()
-    for index, scale in enumerate(seen):
+    for index, scale in enumerate(observed_scales):
         rows = rows if np.isnan(scale) else rows[rows[:, 0] == scale]
         if not len(rows) or index == len(observed.finite):
             return None if len(rows) else index
-        before = [None] * len(first)
+        columns = [None] * len(first)
         for column, field in enumerate(fields):
-            before[field] = rows[:, column].astype(first[field].dtype)
-        after = []
+            columns[field] = rows[:, column].astype(first[field].dtype)
+        next_rows = []
         for finite in (True, False) if observed.finite[index] == -1 else (bool(observed.finite[index]),):
-            going = ~rule.would_raise(type(first)(*before), finite)
-            state = rule.update(type(first)(*before), finite)
-            after.append(np.stack([state[field].astype(float) for field in fields], axis=1)[going])
-        rows = np.unique(np.concatenate(after), axis=0)
+            continues = ~rule.would_raise(type(first)(*columns), finite)
+            state = rule.update(type(first)(*columns), finite)
+            next_rows.append(np.stack([state[field].astype(float) for field in fields], axis=1)[continues])
+        rows = np.unique(np.concatenate(next_rows), axis=0)
     raise AssertionError
 
 
-def along(rule, start, finite):
-    """The scales that the rule has along a pattern, from these counts."""
+def scales_from(rule, start, finite):
+    """Return the scales of the rule for a pattern, from given counts."""
     good, bad = start
     states = [rule.init()._replace(good_steps=np.array(good, np.int32), bad_steps=np.array(bad, np.int32))]
     for step in finite.tolist():
@@ -126,8 +126,8 @@ def along(rule, start, finite):
     return np.array([float(state.scale) for state in states])
 
 
-def long_sights(rule, random, wrong, steps=80):
-    """A run with long quiet stretches, seen only now and then, and with an error in it if it is to be *wrong*."""
+def long_observations(rule, random, wrong, steps=80):
+    """Return sparse observations of a run with few overflows, with one error if *wrong*."""
     run = simulate(rule, from_flags(random.random(steps) > random.choice([0.04, 0.1, 0.3])))
     seen, flags = run.scales.copy(), np.where(random.random(run.finite.size) < random.choice([0, 0.9]), run.finite, -1)
     if wrong:
@@ -139,18 +139,18 @@ def long_sights(rule, random, wrong, steps=80):
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_long_strides_miss_nothing(name):
-    """Over eighty steps and windows of nine, the first contradiction is the one that sets of single states find."""
+def test_long_observations_have_the_first_contradiction(name):
+    """Runs have eighty steps and windows of nine; sets of all possible states give the same result."""
     random = np.random.default_rng(list(RULES).index(name))
     window = {"growth_interval": 9} if RULES[name].growth_interval > 1 else {}
     rule = dataclasses.replace(small(RULES[name]), **window)
     outcomes = set()
     for case in range(8):
-        observed, resumed = long_sights(rule, random, wrong=case % 2), case % 4 > 1
-        found, index = follow(rule, observed, resumed=resumed), sets_of_states(rule, observed, resumed)
+        observed, resumed = long_observations(rule, random, wrong=case % 2), case % 4 > 1
+        found, index = follow(rule, observed, resumed=resumed), first_contradiction(rule, observed, resumed)
         outcomes.add(index is None)
         if index is None:
-            scales = along(rule, found.start, found.finite)
+            scales = scales_from(rule, found.start, found.finite)
             seen = rounded(rule, observed.scales)
             assert np.array_equal(np.where(np.isnan(seen), scales, seen), scales)
             assert (found.finite == observed.finite)[observed.finite != -1].all()
@@ -160,7 +160,7 @@ def test_long_strides_miss_nothing(name):
 
 
 def test_a_float32_may_be_printed_short_or_in_full():
-    """52428.8 is how float32 prints 52428.80078125; a float64 scale is told from it by its further digits."""
+    """52428.8 is the short form of the float32 number 52428.80078125; a float64 scale has further digits."""
     rule = LossScaleRule(init_scale=65536.0, backoff_factor=0.8)
     for printed in (52428.8, 52428.80078125):
         assert follow(rule, Observed(np.array([65536, printed]), np.zeros(1, np.int8))).contradiction is None
@@ -170,8 +170,8 @@ def test_a_float32_may_be_printed_short_or_in_full():
     )
 
 
-def test_scales_of_few_digits_need_a_tolerance():
-    """Scales with one digit after the point are another's to the bit, and explained within a relative error of 1e-3."""
+def test_rounded_scales_require_a_tolerance():
+    """Scales with one decimal place contradict the rule unless `rtol` is given."""
     rule = LossScaleRule(init_scale=1000.0, growth_factor=1.1, backoff_factor=0.7, growth_interval=4)
     scales = simulate(rule, from_flags(np.arange(60) % 7 != 6)).scales.round(1)
     scales[np.arange(61) % 3 != 0] = np.nan
@@ -181,17 +181,17 @@ def test_scales_of_few_digits_need_a_tolerance():
     assert simulate(rule, from_flags(found.finite)).scales[::3] == pytest.approx(scales[::3], rel=1e-3)
 
 
-def test_too_many_states_are_said_to_be_undecided():
-    """With a rate, each count of unseen overflows is another state: after some hundred steps nothing is said any more."""
+def test_too_many_states_are_undecided():
+    """With an overflow tolerance, each count of unobserved overflows is another state."""
     observed = Observed(np.full(801, 128.0), np.full(800, -1, np.int8))
     found = follow(presets.fairseq_tolerance(), observed)
     assert found.contradiction.undecided
-    assert found.contradiction.step == 492  # after 492 steps there are still few enough
+    assert found.contradiction.step == 492  # the last step with few enough states
     assert follow(presets.fairseq_tolerance(), dataclasses.replace(observed, finite=np.ones(800, np.int8))).contradiction is None
 
 
-def test_a_rule_that_halves_and_doubles_is_decided_however_little_was_seen():
-    """Of two thousand steps, the first scale and the last were seen."""
+def test_two_scales_of_2000_steps_are_enough_for_factors_of_two():
+    """Only the first and the last scale are observed."""
     scales = np.full(2001, np.nan)
     scales[[0, -1]] = 65536.0, 4.0
     observed = Observed(scales, np.full(2000, -1, np.int8))
@@ -199,18 +199,18 @@ def test_a_rule_that_halves_and_doubles_is_decided_however_little_was_seen():
     assert simulate(rule, from_flags(follow(rule, observed).finite)).scales[-1] == 4
 
 
-def test_what_a_float32_cannot_hold_is_no_zero_and_no_infinity():
-    """A scale of 1e39 or 1e-60 is a float64's."""
+def test_scales_out_of_the_float32_range_contradict():
+    """1e39 is not rounded to infinity, and 1e-60 not to zero."""
     grows = LossScaleRule(init_scale=2.0**127, growth_interval=1, skip_infinite_growth=False)
     falls = LossScaleRule(init_scale=2.0**-149)
-    for rule, finite, right, wrong in ((grows, 1, np.inf, 1e39), (falls, 0, 0.0, 1e-60)):
-        for scale in (right, wrong):
+    for rule, finite, in_range, out_of_range in ((grows, 1, np.inf, 1e39), (falls, 0, 0.0, 1e-60)):
+        for scale in (in_range, out_of_range):
             observed = Observed(np.array([rule.init_scale, scale]), np.array([finite], np.int8))
-            assert (follow(rule, observed).contradiction is None) == (scale == right)
+            assert (follow(rule, observed).contradiction is None) == (scale == in_range)
 
 
-def test_the_smallest_scales_may_grow_by_more_than_their_factor():
-    """Three times the smallest float32 becomes four times, where the factor is 1.3: it is rounded so."""
+def test_subnormal_scales_may_grow_by_more_than_the_factor():
+    """With a factor of 1.3, three times the smallest float32 number is rounded to four times."""
     rule = LossScaleRule(init_scale=3 * 2.0**-149, growth_factor=1.3, growth_interval=1)
     observed = Observed(np.array([np.nan, 4 * 2.0**-149]), np.full(1, -1, np.int8))
     assert follow(rule, observed).finite.tolist() == [True]

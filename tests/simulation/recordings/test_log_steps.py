@@ -17,7 +17,7 @@ def megatron(number, skipped, scale=8.0, stamp=""):
 
 
 def new_megatron(number, skipped):
-    """As of core 0.16: with fractions of seconds."""
+    """Return an iteration line of Megatron core 0.16, which has fractions of seconds."""
     return megatron(number, skipped, stamp=" [2026-02-03 04:05:06.430639]")
 
 

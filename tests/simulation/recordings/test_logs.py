@@ -293,8 +293,8 @@ def test_log_format_with_most_reports_is_read():
     assert recognised(text) == ("paddle", "deepspeed")
 
 
-def test_a_log_that_is_known_may_have_no_overflow():
-    """Where log_format and steps are given; else nothing says that there would have been a message."""
+def test_a_log_without_overflows_requires_a_format_and_steps():
+    """Without them, nothing shows that an overflow would have been logged."""
     assert drawn_log("step 1\nstep 2\n", "apex", STEP) == ".."
     assert drawn_log("global_step: 1\nglobal_step: 2\n") == ".."
 
