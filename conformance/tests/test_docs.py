@@ -134,8 +134,8 @@ def test_the_page_has_every_option():
 
 def test_tables_are_those_of_the_suite():
     """Levels, capabilities, verdicts and libraries have the same text and order."""
-    assert table("level") == [[str(level), words] for level, words in LEVELS.items()]
-    rows = [[name, str(level), words.replace("`", "")] for name, (level, words) in CAPABILITIES.items()]
+    assert table("level") == [[str(level), text] for level, text in LEVELS.items()]
+    rows = [[name, str(level), text.replace("`", "")] for name, (level, text) in CAPABILITIES.items()]
     assert [[cell.replace("`", "") for cell in row] for row in table("capability")] == rows
     assert [row[0] for row in table("verdict")] == list(Verdict)
     assert [row[2] for row in table("verdict")] == ["is not ok" if verdict in BAD else "is ok" for verdict in Verdict]

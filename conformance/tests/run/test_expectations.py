@@ -17,7 +17,7 @@ def table(**members):
     return "[[expect]]\n" + "".join(f"{key} = {value!r}\n" for key, value in members.items())
 
 
-def result(case, verdict, message="came"):
+def result(case, verdict, message="actual message"):
     """Return the result of a case."""
     return Result(CLAUSES[case], case, Verdict(verdict), message)
 
@@ -90,23 +90,23 @@ def test_an_expected_failure_is_an_xfail(read_entries):
     """The message has the reason and the original message."""
     for verdict in EXPECTABLE:
         expected = read_entries(table(case="grows", verdict=str(verdict), reason="late")).applied(result("grows", verdict))
-        assert (expected.verdict, expected.message) == (Verdict.XFAIL, f"late; {verdict}: came")
+        assert (expected.verdict, expected.message) == (Verdict.XFAIL, f"late; {verdict}: actual message")
 
 
 @pytest.mark.parametrize(
     ("changes", "actual", "verdict", "message"),
     [
-        ({"issue": "https://example.org/1"}, "fail", "xfail", "late (https://example.org/1); fail: came"),
+        ({"issue": "https://example.org/1"}, "fail", "xfail", "late (https://example.org/1); fail: actual message"),
         ({}, "pass", "xpass", "passes, but expect.toml expects fail: late"),
-        ({}, "crash", "crash", "came (expect.toml expects fail: late)"),  # "fail" does not cover "crash"
-        ({}, "unsupported", "unsupported", "came"),
+        ({}, "crash", "crash", "actual message (expect.toml expects fail: late)"),  # "fail" does not cover "crash"
+        ({}, "unsupported", "unsupported", "actual message"),
         (
             {"reason": "TODO: write the reason"},
             "fail",
             "fail",
-            "came (expect.toml expects this, but its reason is not written yet)",
+            "actual message (expect.toml expects this, but its reason is not written yet)",
         ),
-        *(({"case": glob}, "fail", "fail", "came") for glob in ("grow", "rows", "GROWS", "backs-*")),
+        *(({"case": glob}, "fail", "fail", "actual message") for glob in ("grow", "rows", "GROWS", "backs-*")),
     ],
 )
 def test_an_entry_requires_the_verdict_and_the_whole_id(read_entries, changes, actual, verdict, message):
@@ -123,7 +123,7 @@ def test_the_first_matching_entry_applies(read_entries):
         assert [(entry.by, entry.glob, entry.verdict, entry.issue) for entry in expectations.entries] == [(by, glob, "fail", "")]
     expected = read_entries(table(case="g*", verdict="error", reason="first"), table(**ENTRY))
     assert expected.applied(result("grows", "fail")).verdict is Verdict.FAIL
-    assert expected.applied(result("grows", "error")).message == "first; error: came"
+    assert expected.applied(result("grows", "error")).message == "first; error: actual message"
 
 
 # --- stale entries ---
