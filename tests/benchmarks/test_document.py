@@ -52,7 +52,7 @@ def test_readme_quotes_the_file():
     (row,) = [row for row in REPORT["rows"] if row["id"] == "numpy/unscale+check/float32/100x1M"]
     time, ratio = row["cells"][0]["median"], row["cells"][0]["over_baseline"]["ratio"]
     assert f"takes {time * 1e3:.0f} ms, {ratio:.2f} times an in-place multiplication" in readme
-    assert f"has all {len(REPORT['rows'])} rows" in readme
+    assert f"lists all {len(REPORT['rows'])} measurements" in readme
 
 
 @pytest.mark.parametrize("change", ["<!-- bench: machine -->", "<!-- bench: torch -->"])
