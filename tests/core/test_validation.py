@@ -38,5 +38,5 @@ def test_a_read_only_array_is_rejected_with_the_reason():
     array = np.ones(2)
     check_writable(array, "out")
     array.flags.writeable = False
-    with pytest.raises(ValueError, match="^out must be writable, got a read-only array"):
+    with pytest.raises(ValueError, match=r"^out must be writable, got a read-only array"):
         check_writable(array, "out")
