@@ -1,11 +1,12 @@
 /*
- * A loss scaler in C that has itself tested: lines of JSON in, lines of JSON out, and no library but libm.
+ * Loss scaler in C that the suite tests as a program: it reads and writes JSON lines, and links only libm.
  *
  *     cc -std=c11 -O2 -ffp-contract=off -o plain_c conformance/examples/plain_c.c -lm
  *     ampscale conform --command ./plain_c
  *
- * It claims Paddle's rule at level 1: float32 scales and factors, a count of overflows, no bounds and no guard. The protocol
- * is spec/conformance/protocol.md. A level 0 implementation leaves out what stands under "level 1", and the calls on trees.
+ * It claims Paddle's rule at level 1: float32 scales and factors, a count of overflows, no bounds; the scale can grow to
+ * infinity. The protocol is spec/conformance/protocol.md. A level 0 implementation omits the section "level 1" and the calls
+ * on trees.
  */
 
 #include <inttypes.h>
@@ -29,7 +30,7 @@ static void *grown(void *old, size_t size)
     return block;
 }
 
-/* --- the scaler itself --- */
+/* --- the scaler --- */
 
 typedef struct {
     float scale, growth_factor, backoff_factor;
@@ -53,7 +54,7 @@ static void update(Scaler *scaler, bool finite)
     }
 }
 
-/* --- JSON: a value is the place where its text begins, and the text is known to be right --- */
+/* --- JSON: a value is a pointer to the start of its text; the text is assumed to be valid --- */
 
 static char *after_string(char *at)
 {
@@ -62,7 +63,7 @@ static char *after_string(char *at)
     return at + 1;
 }
 
-/* Behind the value at this place. */
+/* Return a pointer to the end of this value. */
 static char *after(char *at)
 {
     if (*at == '"')
@@ -81,7 +82,7 @@ static char *after(char *at)
     }
 }
 
-/* The first member or element of the object or list at this place, and the one after another; NULL where there is none. */
+/* Return the first member or element of an object or list, and the one after another; NULL if there is none. */
 static char *first(char *list)
 {
     return list[1] == ']' || list[1] == '}' ? NULL : list + 1;
@@ -93,7 +94,7 @@ static char *next(char *value)
     return *end == ',' ? end + 1 : NULL;
 }
 
-/* The value of a member of the object at this place; NULL where it has none of this name. */
+/* Return the value of a member of this object; NULL if it has none of this name. */
 static char *member(char *object, const char *name)
 {
     size_t length = strlen(name);
@@ -106,7 +107,7 @@ static char *member(char *object, const char *name)
     return NULL;
 }
 
-/* JSON as it is sent, with the blanks between its words taken out, so that the functions above need not look for them. */
+/* Remove the blanks between tokens, so that the functions above need not skip them. */
 static void squeeze(char *text)
 {
     char *to = text;
@@ -129,7 +130,7 @@ static bool is(const char *value, const char *text)
     return strncmp(value + 1, text, length) == 0 && value[length + 1] == '"';
 }
 
-/* A pattern of this many hex digits. */
+/* Read a bit pattern of this many hex digits. */
 static uint64_t digits(const char *hex, int count)
 {
     char text[17] = {0};
@@ -152,7 +153,7 @@ static void print_number(double value)
     printf("\"%016" PRIx64 "\"", pattern);
 }
 
-/* --- level 1: trees. An array keeps its dtype, so its patterns are overwritten where they stand in the request --- */
+/* --- level 1: trees. An array keeps its dtype, so its bit patterns are overwritten in the text of the request --- */
 
 static float from_half(uint64_t pattern)
 {
@@ -180,7 +181,7 @@ typedef struct {
     bool divides, finite;
 } Pass;
 
-/* Scales one number in its own dtype, 16 bits by way of float32, and notes whether it was finite. */
+/* Scale one number in its own dtype, through float32 for 16 bits, and record whether it was finite. */
 static void visit_number(Pass *pass, char *hex, int bits)
 {
     uint64_t pattern = digits(hex, bits / 4);
@@ -217,7 +218,7 @@ static void visit(Pass *pass, char *tree)
     if (dtype != NULL) {
         int bits = is(dtype, "float16") ? 16 : is(dtype, "float32") ? 32 : is(dtype, "float64") ? 64 : 0;
         for (char *one = first(member(tree, "bits")); one != NULL && bits != 0; one = next(one))
-            visit_number(pass, one + 1, bits); /* integers and bools are finite as they are */
+            visit_number(pass, one + 1, bits); /* integers and bools are finite and unchanged */
     } else if (*tree == '[')
         for (char *child = first(tree); child != NULL; child = next(child))
             visit(pass, child);
@@ -262,7 +263,7 @@ static void print_saved(const Scaler *scaler)
     printf(",\"good_steps\":%" PRId64 ",\"bad_steps\":%" PRId64 "}", scaler->good_steps, scaler->bad_steps);
 }
 
-/* Prints the outcome of one call: a result, or that it is absent. */
+/* Print the outcome of one call: a result, or "absent". */
 static void answer(char *call, char *arguments)
 {
     char *handle = member(arguments, "handle"), *tree = member(arguments, "tree");
@@ -306,7 +307,7 @@ static bool known(char *call)
     return false;
 }
 
-/* The next line of stdin without its blanks; NULL at its end. */
+/* Return the next line of stdin without blanks; NULL at its end. */
 static char *read_request(void)
 {
     static char *line;

@@ -23,14 +23,14 @@ FORMATS = {"float16": ">e", "float32": ">f", "float64": ">d"}
 
 
 class Scaler:
-    """The scaler itself. Its scale is a float32, held in a Python float."""
+    """Loss scaler. Its scale is a float32 value, stored in a Python float."""
 
     def __init__(self, scale, growth_factor, backoff_factor, growth_interval, good_steps=0):
         self.scale, self.good_steps = rounded(scale, "float32"), good_steps
         self.growth_factor, self.backoff_factor, self.growth_interval = growth_factor, backoff_factor, growth_interval
 
     def update(self, finite):
-        """Moves the scale after a step."""
+        """Update the scale after a step."""
         if not finite:
             self.scale, self.good_steps = rounded(self.scale * self.backoff_factor, "float32"), 0
             return
@@ -44,25 +44,25 @@ class Scaler:
 
 
 def packed(value, dtype):
-    """The pattern of a float in this dtype, to nearest, as hex digits."""
+    """Return the bit pattern of a float rounded to *dtype*, as hex digits."""
     if dtype == "bfloat16":  # the upper half of a float32, rounded to even
         bits = int(packed(value, "float32"), 16)
         return f"{bits >> 16 | 64:04x}" if math.isnan(value) else f"{bits + 0x7FFF + (bits >> 16 & 1) >> 16:04x}"
     try:
         return struct.pack(FORMATS[dtype], value).hex()
-    except OverflowError:  # struct refuses what IEEE rounds to infinity
+    except OverflowError:  # struct raises where IEEE 754 rounds to infinity
         return struct.pack(FORMATS[dtype], math.copysign(math.inf, value)).hex()
 
 
 def unpacked(pattern, dtype):
-    """The float that a pattern stands for."""
+    """Return the float of a bit pattern."""
     if dtype == "bfloat16":
         return unpacked(f"{pattern}0000", "float32")
     return struct.unpack(FORMATS[dtype], bytes.fromhex(pattern))[0]
 
 
 def rounded(value, dtype):
-    """A float rounded to this dtype."""
+    """Return a float rounded to *dtype*."""
     return unpacked(packed(value, dtype), dtype)
 
 
@@ -70,7 +70,7 @@ def rounded(value, dtype):
 
 
 def arrays_in(tree):
-    """Every array of a tree."""
+    """Yield every array of a tree."""
     if isinstance(tree, dict) and "bits" in tree:
         yield tree
     elif tree is not None:
@@ -80,7 +80,7 @@ def arrays_in(tree):
 
 
 def mapped(tree, function):
-    """The tree with *function* of each number, computed in float32 (float64 for float64) and rounded to the array's dtype."""
+    """Apply *function* to each number, in float32 (float64 for float64), and round to the dtype of the array."""
     for array in arrays_in(tree):
         dtype = array["dtype"]
         wide = "float64" if dtype == "float64" else "float32"
@@ -89,7 +89,7 @@ def mapped(tree, function):
 
 
 def double(pattern):
-    """A float of the protocol: the pattern of a float64."""
+    """Return a float as the protocol encodes it: the bit pattern of a float64."""
     return unpacked(pattern, "float64")
 
 
@@ -97,73 +97,73 @@ def double(pattern):
 
 
 class Calls:
-    """What it answers; whatever else is called is absent."""
+    """Methods of the protocol. A call of any other method is reported as absent."""
 
     def __init__(self):
         self.reset()
 
     def hello(self, protocol):
-        """What this is."""
+        """Return the description of this implementation."""
         return {"protocol": protocol, "implementation": SELF}
 
     def reset(self):
-        """Forgets every handle: they are indices into a list."""
+        """Delete all handles, which are indices into a list."""
         self.scalers = []
 
     bye = reset
 
     def create(self, rule, options):
-        """A new scaler, of whose rule four constants are its own."""
+        """Create a scaler. It supports four constants of a rule."""
         factors = double(rule["growth_factor"]), double(rule["backoff_factor"])
         self.scalers.append(Scaler(double(rule["init_scale"]), *factors, rule["growth_interval"]))
         return len(self.scalers) - 1
 
     def update(self, handle, finite):
-        """Changes it in place, so the handle stays."""
+        """Update the scaler in place, and return the same handle."""
         self.scalers[handle].update(finite)
         return handle
 
     def read_scale(self, handle):
-        """The scale, as the pattern of a float64."""
+        """Return the scale as the bit pattern of a float64."""
         return packed(self.scalers[handle].scale, "float64")
 
     def save(self, handle):
-        """Any JSON."""
+        """Return the state, which can be any JSON value."""
         return {"scale": self.read_scale(handle), "good_steps": self.scalers[handle].good_steps}
 
     def load(self, rule, saved):
-        """Goes on from that."""
+        """Create a scaler from a saved state."""
         handle = self.create(rule, {})
         self.scalers[handle].scale, self.scalers[handle].good_steps = double(saved["scale"]), saved["good_steps"]
         return handle
 
     def scale(self, handle, tree):
-        """The tree times the scale."""
+        """Multiply a tree by the scale."""
         return mapped(tree, lambda value: value * self.scalers[handle].scale)
 
     def unscale(self, handle, tree):
-        """The tree divided by the scale."""
+        """Divide a tree by the scale."""
         return mapped(tree, lambda value: value / self.scalers[handle].scale)
 
     def all_finite(self, tree):
-        """Whether no number is infinite or NaN; integers and bools never are."""
+        """Return True if no number is infinite or NaN; integers and bools are finite."""
         floats = [array for array in arrays_in(tree) if "float" in array["dtype"]]
         return all(math.isfinite(unpacked(one, array["dtype"])) for array in floats for one in array["bits"])
 
 
 def reply_to(request, calls):
-    """The reply to a request: its id, and one outcome."""
+    """Return the reply to a request: its id and one outcome."""
     method = getattr(calls, request["call"], None)
     if method is None:
         return {"id": request["id"], "absent": "it is not written"}
     try:
         return {"id": request["id"], "result": method(**request["arguments"])}
-    except Exception as error:  # noqa: BLE001 - whatever goes wrong is told
+    except Exception as error:  # noqa: BLE001 - every error is reported
         return {"id": request["id"], "raised": {"type": type(error).__name__, "message": str(error)}}
 
 
 def main():
-    """Answers each line with a line, until bye."""
+    """Reply to each line with a line, until "bye"."""
     calls = Calls()
     for line in sys.stdin:
         request = json.loads(line)

@@ -95,7 +95,7 @@ def test_step_reports_that_the_published_scaler_would_raise(library, stop):
     assert seen == [(StepStatus.OVERFLOW, 4), (StepStatus.WOULD_RAISE, 4), (StepStatus.WOULD_RAISE, 4), (StepStatus.APPLIED, 4)]
 
 
-@pytest.mark.clause("MACHINE-next-step", "STEP-scale-moves-last", "STEP-counters", "STEP-learning-rate")
+@pytest.mark.clause("MACHINE-next-step", "STEP-scale-updated-last", "STEP-counters", "STEP-learning-rate")
 def test_a_run_of_steps_is_reported_step_by_step(library):
     """Each step uses the scale of the state before it, and the rate at the number of applied steps before it."""
     step, state = begin(library)

@@ -119,13 +119,13 @@ def test_a_step_with_local_norms_returns_seven_values(scale):
 def test_overflow_is_the_result_of_process_loss_scale(gate, make):
     """The base class returns the detected overflow instead."""
 
-    class Heir(MFTrainOneStepCell):
+    class Subclass(MFTrainOneStepCell):
         def process_loss_scale(self, overflow):
             super().process_loss_scale(overflow)
             return make(gate)
 
     optimizer = Recorder()
-    cell = Heir(linear(), optimizer, scale_sense=DynamicLossScaleUpdateCell(8, 2, 1))
+    cell = Subclass(linear(), optimizer, scale_sense=DynamicLossScaleUpdateCell(8, 2, 1))
     outs = [cell(x) for x in (FINE, BAD)]
     assert bits([out.overflow for out in outs]) == bits([np.asarray(gate)] * 2)
     assert [out.loss_scale for out in outs] == [16, 8]
@@ -137,11 +137,11 @@ def test_overflow_is_the_result_of_process_loss_scale(gate, make):
 def test_a_status_register_observes_the_scaled_gradients(detector, overflow):
     """A subclass that masks the checked gradients hides an infinity from a scan, but not from a register."""
 
-    class Heir(MFTrainOneStepCell):
+    class Subclass(MFTrainOneStepCell):
         def get_overflow_status(self, status, compute_output):
             return super().get_overflow_status(status, [FINE])
 
-    assert Heir(linear(), Recorder(), detector=detector)(BAD).overflow == overflow
+    assert Subclass(linear(), Recorder(), detector=detector)(BAD).overflow == overflow
 
 
 @pytest.mark.clause("MINDFORMERS-float32-gradients", "MINDFORMERS-optimizer")

@@ -131,12 +131,12 @@ def test_infinities_of_both_signs_do_not_cancel():
 def test_an_overflow_reported_by_a_subclass_skips_the_step():
     """It counts even if the gradients of its call are finite."""
 
-    class Heir(MFTrainOneStepCell):
+    class Subclass(MFTrainOneStepCell):
         def get_overflow_status(self, status, compute_output):
             return np.asarray(self.result)
 
     optimizer = Recorder()
-    cell, resumed = (Heir(linear(), optimizer, gradient_accumulation_steps=2) for _ in range(2))
+    cell, resumed = (Subclass(linear(), optimizer, gradient_accumulation_steps=2) for _ in range(2))
     cell.result, resumed.result = True, False
     assert cell(FINE).overflow
     resumed.load_state_dict(cell.state_dict())

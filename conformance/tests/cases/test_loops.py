@@ -51,11 +51,11 @@ def test_the_conforming_loop_fails_no_case():
 @pytest.mark.parametrize(
     ("mutant", "case", "message"),
     [
-        ("steps-twice", "step-twice-is-refused", "after call 3, step: expected step to raise an error, got none"),
-        ("updates-in-step", "the-scale-stands-until-update", "after call 3, step: expected scale 1024.0, got 2048.0"),
+        ("steps-twice", "step-twice-is-rejected", "after call 3, step: expected step to raise an error, got none"),
+        ("updates-in-step", "the-scale-is-constant-until-update", "after call 3, step: expected scale 1024.0, got 2048.0"),
         (
             "reports-every-step",
-            "step-tells-whether-it-stepped",
+            "step-returns-whether-it-stepped",
             "after call 5, step: expected step to return False, got True",
         ),
         ("step-does-not-check", "step-skips-an-overflow-of-its-own", r"after call 2, step: parameters\[0\]: .*"),
@@ -91,7 +91,7 @@ def test_a_failure_has_its_exact_message(mutant, case, message):
 def test_cases_of_a_dynamic_scale_are_unsupported_for_a_fixed_one():
     """With a fixed scale, a step may end the iteration."""
     messages = {result.case: result.message for result in check(Loop("static"), cases=calls.CASES).results}
-    assert "CALLS-fixed" in messages["step-twice-is-refused"]
+    assert "CALLS-fixed" in messages["step-twice-is-rejected"]
     assert "CALLS-fixed" in messages["an-overflow-is-forgotten"]
     assert messages["step-unscales"] == ""
 
@@ -102,7 +102,7 @@ def test_exact_values_require_a_power_of_two():
     messages = {result.case: result.message for result in report.results}
     assert "1500.0, and the expected values are exact only for powers of two" in messages["step-unscales"]
     assert "exact only for powers of two" in messages["applies-the-unscaled-gradient"]
-    assert messages["tells-both-scales"] == messages["the-first-rank-decides-for-all"] == ""
+    assert messages["reports-both-scales"] == messages["the-first-rank-decides-for-all"] == ""
     assert failures(report) == {}
 
 

@@ -100,7 +100,7 @@ class ChecksOnlyBefore(Loop):
 
 
 @breaks(
-    "CALLS-scale-stands", "huggingface/accelerate#439: a wrapped step updates the scale before the other optimizer has used it"
+    "CALLS-scale-constant", "huggingface/accelerate#439: a wrapped step updates the scale before the other optimizer has used it"
 )
 class UpdatesInStep(Loop):
     def mark_stepped(self, handle, optimizer, applied):

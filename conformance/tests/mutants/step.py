@@ -157,7 +157,7 @@ class ReusesItsOutputs(Loop):
         return cell.kept
 
 
-@breaks("STEP-scale-moves-last", "Haian-Jin/LVSM#19: update is called only if the step is applied")
+@breaks("STEP-scale-updated-last", "Haian-Jin/LVSM#19: update is called only if the step is applied")
 class UpdatesOnlyAfterAppliedSteps(Loop):
     def train_step(self, cell, data):
         before = copy.copy(cell.scaler)
@@ -168,7 +168,7 @@ class UpdatesOnlyAfterAppliedSteps(Loop):
 
 
 @breaks(
-    "STEP-scale-moves-last",
+    "STEP-scale-updated-last",
     "huggingface/accelerate#439, neosr-project/neosr#9: both the step and the loop call update",
 )
 class UpdatesTwice(Loop):

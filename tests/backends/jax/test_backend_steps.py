@@ -135,7 +135,7 @@ def test_finite_steps_equal_optax(name, container):
 
 
 @pytest.mark.clause(
-    "STEP-two-modes", "STEP-compiled", "STEP-skip", "STEP-master-weights", "STEP-counters", "STEP-scale-moves-last"
+    "STEP-two-modes", "STEP-compiled", "STEP-skip", "STEP-master-weights", "STEP-counters", "STEP-scale-updated-last"
 )
 @pytest.mark.parametrize(
     ("name", "dtype"),

@@ -114,7 +114,7 @@ GROWTHS = (
         growth_interval=1,
     ),
     trace(
-        "MACHINE-max-scale/a-growth-over-the-cap-lands-on-it",
+        "MACHINE-max-scale/a-growth-over-the-maximum-is-clamped",
         "+++",
         "wrong order: max_scale is compared before the growth, so the new scale exceeds it, or the growth is skipped",
         max_scale=2.0**11,
@@ -165,15 +165,17 @@ BACKOFFS = (
         "stale count: only an overflow that backs off resets the count of finite steps",
         hysteresis=3,
     ),
-    trace("MACHINE-min-scale/stays-at-its-floor", "----", "ignored constant: the scale falls below min_scale", min_scale=2.0**8),
     trace(
-        "MACHINE-min-scale/a-backoff-under-the-floor-lands-on-it",
+        "MACHINE-min-scale/stays-at-its-minimum", "----", "ignored constant: the scale falls below min_scale", min_scale=2.0**8
+    ),
+    trace(
+        "MACHINE-min-scale/a-backoff-under-the-minimum-is-clamped",
         "--",
         "wrong order: min_scale is compared before the backoff, so the new scale falls below it, or the backoff is skipped",
         min_scale=2.0**9,
         backoff_factor=0.25,
     ),
-    trace("MACHINE-static/never-moves", "+--+++-" * 8, "changing constant: a static scale backs off"),
+    trace("MACHINE-static/never-changes", "+--+++-" * 8, "changing constant: a static scale backs off"),
 )
 
 HYSTERESIS = (
@@ -184,19 +186,19 @@ HYSTERESIS = (
         hysteresis=4,
     ),
     trace(
-        "MACHINE-reset-bad-steps/keeps-or-forgets-overflows-over-a-finite-step",
+        "MACHINE-reset-bad-steps/keeps-or-resets-overflows-at-a-finite-step",
         "-+-+",
         "wrong reset: a finite step resets the overflow count, or keeps it, unlike the published rule",
         hysteresis=2,
     ),
     trace(
-        "MACHINE-reset-bad-steps/keeps-or-forgets-overflows-over-a-growth",
+        "MACHINE-reset-bad-steps/keeps-or-resets-overflows-at-a-growth",
         "-++++-+",
         "wrong reset: a growth resets the overflow count, or keeps it, unlike the published rule",
         hysteresis=2,
     ),
     trace(
-        "MACHINE-reset-bad-steps/keeps-or-forgets-overflows-over-a-growth-that-is-kept-back",
+        "MACHINE-reset-bad-steps/keeps-or-resets-overflows-at-a-skipped-growth",
         "-++++-+",
         "incomplete growth: a skipped infinite growth does not reset the overflow count",
         about="MACHINE-skip-infinite-growth",
@@ -205,7 +207,7 @@ HYSTERESIS = (
         hysteresis=2,
     ),
     trace(
-        "MACHINE-reset-bad-steps/keeps-or-forgets-overflows-over-a-growth-at-the-cap",
+        "MACHINE-reset-bad-steps/keeps-or-resets-overflows-at-a-clamped-growth",
         "-++++-+",
         "incomplete growth: a growth at max_scale does not reset the overflow count",
         about="MACHINE-max-scale",
@@ -214,7 +216,7 @@ HYSTERESIS = (
         hysteresis=2,
     ),
     trace(
-        "MACHINE-reset-bad-steps/keeps-or-forgets-overflows-over-a-backoff",
+        "MACHINE-reset-bad-steps/keeps-or-resets-overflows-at-a-backoff",
         "------+",
         "wrong reset: after a backoff the next overflow also backs off, or does not, unlike the published rule",
         about="MACHINE-hysteresis",

@@ -163,7 +163,7 @@ RESUME = (
         growth_factor=4.0,
     ),
     trace(
-        "STEP-resume/a-loaded-scaler-has-its-floor",
+        "STEP-resume/a-loaded-scaler-has-its-minimum",
         "---",
         "lost constant: after loading, the scale falls below min_scale",
         "resume",

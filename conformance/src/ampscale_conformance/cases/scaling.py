@@ -65,7 +65,7 @@ CASES = (
         [float16(0.0, 2.0**-5)],
         scale=2.0**17,
     ),
-    nonfinite("SCALING-nonfinite/scale-keeps-what-is-not-finite", "hidden overflow: a non-finite loss becomes finite", "scale"),
+    nonfinite("SCALING-nonfinite/scale-keeps-non-finite-values", "hidden overflow: a non-finite loss becomes finite", "scale"),
     scaled(
         "SCALING-dtype-kept/scale-keeps-the-shape-of-a-loss",
         "wrong array: a loss gains or loses a dimension, or becomes float64",
@@ -188,7 +188,7 @@ CASES = (
         scale=2.0**25,
     ),
     nonfinite(
-        "SCALING-nonfinite/unscale-keeps-what-is-not-finite", "hidden overflow: a non-finite gradient becomes finite", "unscale"
+        "SCALING-nonfinite/unscale-keeps-non-finite-values", "hidden overflow: a non-finite gradient becomes finite", "unscale"
     ),
     unscaled(
         "SCALING-dtype-kept/unscales-shapes-of-one-element",

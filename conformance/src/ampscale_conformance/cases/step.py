@@ -118,7 +118,7 @@ CASES = (
         learning_rate=0.5,
     ),
     steps(
-        "STEP-apply/moves-16-bit-parameters",
+        "STEP-apply/updates-16-bit-parameters",
         "+",
         "parameters",
         "missing dtype: the optimizer does not accept float16 gradients, or the scale overflows float16",
@@ -126,7 +126,7 @@ CASES = (
     ),
     the_scale_backs_off_until_the_gradients_fit,
     each_step_uses_one_scale,
-    steps("STEP-skip/an-overflow-moves-nothing", "-+", "parameters", "applied overflow: parameters become infinite or NaN"),
+    steps("STEP-skip/an-overflow-changes-nothing", "-+", "parameters", "applied overflow: parameters become infinite or NaN"),
     steps(
         "STEP-skip/an-overflow-leaves-the-momentum",
         "+-+",
@@ -143,16 +143,16 @@ CASES = (
         "schedule",
         learning_rate=[0.5, 0.25, 0.125],
     ),
-    steps("STEP-report/tells-whether-the-step-was-finite", "+-", "finite", "wrong flag: the flag is inverted or constant"),
+    steps("STEP-report/reports-the-finite-flag", "+-", "finite", "wrong flag: the flag is inverted or constant"),
     steps(
-        "STEP-report/tells-both-scales",
+        "STEP-report/reports-both-scales",
         "++-+",
         "scale next_scale",
         "single scale: the next scale is reported as the used one, or the reverse",
     ),
     outputs_are_snapshots,
     steps(
-        "STEP-scale-moves-last/the-scale-moves-once-a-step",
+        "STEP-scale-updated-last/the-scale-is-updated-once-a-step",
         "+-++--",
         "next_scale",
         "wrong update: the scale is updated only in applied steps, or twice",
@@ -165,7 +165,7 @@ CASES = (
         "loss",
     ),
     steps(
-        "STEP-learning-rate/tells-the-learning-rate-of-the-step",
+        "STEP-learning-rate/reports-the-learning-rate-of-the-step",
         "+-+",
         "learning_rate",
         "next rate: the learning rate of the next step is reported",

@@ -21,7 +21,7 @@ def read(file: BinaryIO) -> Any:
     zipped, pickles = _pickles(file)
     # The weights-only loader calls bytearray, with any size that the file requests.
     if b"bytearray" in pickles:
-        raise ValueError("torch files with a bytearray are not read")
+        raise ValueError("the file must not contain a bytearray, whose size torch.load does not check")
     mapped = zipped and not isinstance(file, BytesIO)  # files of torch before 1.6 are not zip files and cannot be mapped
     file.seek(0)
     try:
