@@ -94,7 +94,7 @@ def test_no_case_expects_a_subnormal_scale():
     for claim in CLAIMS:
         for result in plain_results(claim):
             if result.trajectory is not None:
-                assert min(result.trajectory.wanted) >= 2.0**-126
+                assert min(result.trajectory.expected) >= 2.0**-126
 
 
 class ScaleAsPythonFloat(Plain):
@@ -169,7 +169,7 @@ def test_a_failure_has_the_step_the_scales_and_the_clause():
     result = run(find_case("grows-in-the-third-step"), NeverGrows("torch"))
     assert result.verdict is Verdict.FAIL
     assert result.message == "after step 3: expected scale 2048.0 (MACHINE-growth-window), got 1024.0"
-    assert (result.trajectory.finite, list(result.trajectory.wanted)) == ("+++", [1024.0] * 3 + [2048.0])
+    assert (result.trajectory.finite, list(result.trajectory.expected)) == ("+++", [1024.0] * 3 + [2048.0])
     assert list(result.trajectory.got) == [1024.0] * 4
 
 
@@ -218,4 +218,4 @@ def test_trace_creates_a_case():
     result = run(row, Plain("torch"))
     methods = "create read_scale update read_scale save load read_scale update read_scale"
     assert [call.method for call in result.calls] == methods.split()
-    assert result.trajectory.wanted[0] == 8.0
+    assert result.trajectory.expected[0] == 8.0

@@ -14,7 +14,7 @@ from reports import samples
 from ampscale import LossScaleRule, __version__
 
 PASSED = Result("MACHINE-max-scale", "a", Verdict.PASS)
-RUNS = ("runs", "wanted", "got")
+RUNS = ("runs", "expected", "got")
 REPORTS = [samples.report_dict(adapter) for adapter in (samples.Conforming(), samples.Late("late"), samples.Raising("raising"))]
 
 

@@ -139,12 +139,12 @@ def test_the_plot_has_a_point_for_each_scale(browser, few):
     """Overflows and the first difference are marked."""
     browser.show(few)
     browser.open("walks-gogg", "late-1.0")
-    marks = ["circle.wanted", "circle.got", ".band", ".sign", "line.divergence", "circle.divergent", ".rule"]
+    marks = ["circle.expected", "circle.got", ".band", ".sign", "line.divergence", "circle.divergent", ".rule"]
     assert browser.eval("arguments[0].map((css) => $$(`.trajectory ${css}`).length)", marks) == [5, 5, 1, 4, 1, 1, 4]
     positions = "[...css].map((one) => ['cx', 'cy', 'x1', 'y1'].map((name) => Number(one.getAttribute(name))))"
     points, (difference,), (divergence,), rules = (
         browser.eval(positions.replace("css", f"$$('.trajectory {css}')"))
-        for css in ("circle.wanted", "circle.divergent", "line.divergence", ".rule")
+        for css in ("circle.expected", "circle.divergent", "line.divergence", ".rule")
     )
     assert divergence[2] == difference[0] == points[4][0]
     # 2^10, 2^10, 2^9, 2^9, 2^10: on the lines of these powers, which lie equally far apart.

@@ -79,8 +79,8 @@ def test_result_equals_a_search_over_all_gaps(name):
         outcomes.add(impossible is None)
         if impossible is None:
             told = np.array([[each.before, each.after] for each in overflows_of(rule, found.finite)]).reshape(-1, 2)
-            wanted = np.array([[each.before, each.after] for each in overflows]).reshape(-1, 2)
-            assert np.array_equal(told, np.where(np.isnan(wanted), told, wanted))
+            expected = np.array([[each.before, each.after] for each in overflows]).reshape(-1, 2)
+            assert np.array_equal(told, np.where(np.isnan(expected), told, expected))
         else:
             assert (found.contradiction.step, found.finite) == (impossible, None)
     assert outcomes == {False, True} or name == "to infinity"

@@ -53,7 +53,7 @@ class Trajectory:
     """Scales step by step, beginning with the initial one: the oracle's, and the implementation's as far as it was read."""
 
     finite: str  # one "+" (finite) or "-" (overflow) per step
-    wanted: Sequence[float]
+    expected: Sequence[float]
     got: Sequence[float]
 
 
@@ -148,6 +148,6 @@ def environment() -> dict[str, str]:
 def _result_to_json(result: Result) -> dict[str, Any]:
     members = asdict(result)
     if result.trajectory is not None:
-        for name in ("wanted", "got"):
+        for name in ("expected", "got"):
             members["trajectory"][name] = [scale.hex() for scale in members["trajectory"][name]]
     return members

@@ -31,7 +31,7 @@ class Matrix:
         cases: By id, in reading order: clause, level, catches.
         calls: Distinct calls: method, arguments, and result or raised if present.
         transcripts: Distinct lists of indices into `calls`.
-        trajectories: Distinct trajectories: finite, and wanted (the expected scales) and got in runs.
+        trajectories: Distinct trajectories: finite flags, expected scales and actual ones; the scales as runs.
         implementations: For each report: id, info, ampscale, environment, ok, counts, and results by case: verdict, seconds,
             and if present message, snippet, reproduced, and the indices of its transcript and trajectory.
     """

@@ -63,7 +63,7 @@ def brief_call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 def brief_trajectory(trajectory: Mapping[str, Any]) -> dict[str, Any]:
     """Return a trajectory with run-length encoded scales."""
-    scales = {name: runs([short(scale) for scale in trajectory[name]]) for name in ("wanted", "got")}
+    scales = {name: runs([short(scale) for scale in trajectory[name]]) for name in ("expected", "got")}
     return {"finite": trajectory["finite"], **scales}
 
 

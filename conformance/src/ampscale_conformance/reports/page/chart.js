@@ -64,7 +64,7 @@ function picture(finite, expected, got, divergence, label) {
     h("svg:circle.divergent", { cx: x(divergence), cy: y(axis.level(got[divergence])), r: 5 }),
   ];
   return h("svg:svg.trajectory", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label },
-    bands, rules, signs, numbers, curve("wanted", expected, radius + 2.4), curve("got", got, radius), marker);
+    bands, rules, signs, numbers, curve("expected", expected, radius + 2.4), curve("got", got, radius), marker);
 }
 
 function numbersTable(finite, expected, got, divergence) {
@@ -80,11 +80,11 @@ function numbersTable(finite, expected, got, divergence) {
 
 function chart(trajectory) {
   const { finite } = trajectory;
-  const texts = [decodeRuns(trajectory.wanted), decodeRuns(trajectory.got)];
+  const texts = [decodeRuns(trajectory.expected), decodeRuns(trajectory.got)];
   const [expected, got] = texts.map((scales) => scales.map(floatOf));
   const divergence = divergenceOf(expected, got);
   const words = summary(finite, expected, got, divergence);
-  const key = [h("span.wanted"), "expected", h("span.got"), "got", h("span", "+ finite step"), h("span.overflow", "− overflow")];
+  const key = [h("span.expected"), "expected", h("span.got"), "got", h("span", "+ finite step"), h("span.overflow", "− overflow")];
   return h("figure.chart", picture(finite, expected, got, divergence, words), h("figcaption.beside", key), h("p", words),
     numbersTable(finite, ...texts, divergence));
 }
