@@ -77,7 +77,7 @@ def test_library_works_without_the_suite(wheels, tmp_path):
     assert "torch.amp.GradScaler" in run(programs / "ampscale", "presets", "torch", cwd=here).stdout
     assert "conform" not in run(programs / "ampscale", "--help", cwd=here).stdout
     conform = run(programs / "ampscale", "conform", "--list", cwd=here)
-    assert (conform.returncode, conform.stderr) == (1, "ampscale: conform is not installed: pip install ampscale-conformance\n")
+    assert (conform.returncode, conform.stderr) == (2, "ampscale: conform is not installed: pip install ampscale-conformance\n")
 
 
 def test_suite_runs_as_a_command_as_a_module_and_under_pytest(wheels, tmp_path):

@@ -42,8 +42,8 @@ def _module_lines(module: ModuleType, modules: list[ModuleType]) -> Iterator[str
 
 
 def _object_lines(path: str, value: Any, level: int) -> Iterator[str]:
-    yield from (f"{'#' * level} {path}", "", "```python", f"{path.rpartition('.')[2]}{_signature(value)}", "```", "")
-    yield from ("```text", inspect.getdoc(value) or "", "```", "")
+    signature = f"{path.rpartition('.')[2]}{_signature(value)}"
+    yield from (f"{'#' * level} {path}", "", "```text", signature, "", inspect.getdoc(value) or "", "```", "")
     if inspect.isclass(value):
         for name, member in sorted(_methods(value)):
             yield from _object_lines(f"{path}.{name}", member, level + 1)
