@@ -133,7 +133,7 @@ def test_a_wider_scale_fails_only_with_the_capability_rounding():
             "torch",
             "does not apply to torch: it skips infinite growths, has a max_scale, or its scale is float64",
         ),
-        ("never-moves", "torch", "MACHINE-static has no effect on these steps with torch"),
+        ("never-changes", "torch", "MACHINE-static has no effect on these steps with torch"),
         ("follows-every-pattern-of-six-steps", "static", "static has no growth_interval to set"),
         ("two-scalers-do-not-share-their-state", "static", "MACHINE-backoff has no effect on these steps with static"),
         ("follows-every-pattern-of-six-steps-between-bounds", "torch", "torch has no bound to set"),

@@ -195,13 +195,13 @@ CASES = (
     *under(
         "OVERFLOW-complex",
         overflow(
-            "real-parts-are-looked-at",
+            "real-parts-are-checked",
             "missing part: only the imaginary part is checked",
             [complex64(complex(NAN, 1.0), complex(NAN, 1.0))],
             "complex",
         ),
         overflow(
-            "imaginary-parts-are-looked-at",
+            "imaginary-parts-are-checked",
             "missing part: only the real part is checked",
             [complex64(complex(1.0, INF), complex(1.0, INF))],
             "complex",
