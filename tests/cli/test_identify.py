@@ -90,7 +90,7 @@ def test_json_equals_the_result_of_the_function():
             each.changed,
         )
         assert encoded["rule"] is None or LossScaleRule.from_json(json.dumps(encoded["rule"])) == each.rule
-        assert (encoded["refusal"] or "") == each.refusal
+        assert (encoded["rejection"] or "") == each.rejection
         assert (encoded["contradiction"] is None) == (encoded["trace"] is not None) == each.explains
         if each.explains:
             assert from_string(encoded["trace"]).limits.tolist() == np.where(each.finite, np.inf, -np.inf).tolist()

@@ -114,22 +114,22 @@ def test_a_step_with_local_norms_returns_seven_values(scale):
 
 
 @pytest.mark.clause("MINDFORMERS-overflow")
-@pytest.mark.parametrize("gate", [True, False])
+@pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize("make", [bool, np.asarray])
-def test_overflow_is_the_result_of_process_loss_scale(gate, make):
+def test_overflow_is_the_result_of_process_loss_scale(skip, make):
     """The base class returns the detected overflow instead."""
 
     class Subclass(MFTrainOneStepCell):
         def process_loss_scale(self, overflow):
             super().process_loss_scale(overflow)
-            return make(gate)
+            return make(skip)
 
     optimizer = Recorder()
     cell = Subclass(linear(), optimizer, scale_sense=DynamicLossScaleUpdateCell(8, 2, 1))
     outs = [cell(x) for x in (FINE, BAD)]
-    assert bits([out.overflow for out in outs]) == bits([np.asarray(gate)] * 2)
+    assert bits([out.overflow for out in outs]) == bits([np.asarray(skip)] * 2)
     assert [out.loss_scale for out in outs] == [16, 8]
-    assert len(optimizer.calls) == (0 if gate else 2)
+    assert len(optimizer.calls) == (0 if skip else 2)
 
 
 @pytest.mark.clause("MINDFORMERS-overflow", "MINDSPORE-detectors", "MINDSPORE-subclasses")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ampscale_conformance.model.bits import Bits, map_tree, tree_from_json, tree_to_json
-from ampscale_conformance.oracle.calls import Loop, Refused
+from ampscale_conformance.oracle.calls import Loop, Rejected
 from ampscale_conformance.oracle.machine import Constants, Machine
 from ampscale_conformance.oracle.norms import clip, global_norm, local_norms, norm_dtype, sizes
 from ampscale_conformance.oracle.tensors import all_finite, array, scale, unscale
@@ -125,7 +125,7 @@ def _call(loop: Loop, call: Mapping[str, Any]) -> dict[str, Any]:
     methods: dict[str, Callable[..., bool | None]] = {"unscale_": loop.unscale_, "step": loop.step, "update": loop.update}
     try:
         applied, result = methods[call["call"]](*([call["optimizer"]] if "optimizer" in call else [])), "ok"
-    except Refused:
+    except Rejected:
         applied, result = None, "rejected"
     computed = {"result": result, "applied": applied, "expect": _state(loop, call.get("expect", {}))}
     return {name: computed.get(name, value) for name, value in call.items()}

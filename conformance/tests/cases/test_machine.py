@@ -41,7 +41,7 @@ class RuleAdapter:
     def update(self, handle, finite):
         rule, state = handle
         if rule.would_raise(state, finite):
-            raise ArithmeticError("the published scaler gives up")
+            raise ArithmeticError("the published scaler raises")
         return rule, rule.update(state, finite)
 
     def read_scale(self, handle):

@@ -43,7 +43,7 @@ def processes(adapter):
 FAKES = Path(__file__).parent / "fakes.py"
 BOUND = 60.0  # seconds for a whole run
 LIMIT = 1.0  # for a reply of a fake in LATE
-LATE = ("slow drip", "deaf to SIGTERM", "a grandchild holds the pipes", "floods stderr for ever", "never answers hello")
+LATE = ("slow drip", "deaf to SIGTERM", "a grandchild holds the pipes", "floods stderr indefinitely", "never answers hello")
 
 
 def run_case(interval):

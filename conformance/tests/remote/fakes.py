@@ -121,7 +121,7 @@ IN_ONE_CASE = {  # name: verdict, part of the message, and fault
     "slow drip": ("timeout", "no reply within 1 s", slow_drip),
     "deaf to SIGTERM": ("timeout", "no reply within 1 s; its stderr is empty", deaf_to_sigterm),
     "a grandchild holds the pipes": ("timeout", "no reply within 1 s", grandchild_holds_the_pipes),
-    "floods stderr for ever": ("timeout", "no reply within 1 s; its stderr ends: noise | noise", floods_stderr_for_ever),
+    "floods stderr indefinitely": ("timeout", "no reply within 1 s; its stderr ends: noise | noise", floods_stderr_for_ever),
     "dies and leaves a grandchild": ("crash", "its process ended, exit status 5", dies_and_leaves_a_grandchild),
     "crash": ("crash", "its process ended, exit status 3; its stderr ends: at | its  [31mwits' end", crash),
     "segfault": ("crash", "its process ended, killed by SIGSEGV; its stderr is empty", segfault),

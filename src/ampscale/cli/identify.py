@@ -77,7 +77,7 @@ def identify(settings: tuple[str, ...], resumed: bool, rtol: float, as_json: boo
         settings      the initial scale, --set, and inferred settings
         changed       names of the inferred settings
         rule          all constants; or null, if the settings are invalid
-        refusal       the reason for that
+        rejection       the reason for that
         contradiction null; or the first inconsistency:
           step        the step after which, or the overflow at which, it is
           expected    the scales that the rule could have there
@@ -234,7 +234,7 @@ def _inconsistent(explanations: "Sequence[Explanation]", unit: str, width: int) 
         contradiction = explanation.contradiction
         if contradiction is not None:
             step = "start" if contradiction.step < 0 else f"{contradiction.step:,}"
-            cells = (_inferred(explanation), step, *_expected_and_seen(contradiction, explanation.refusal))
+            cells = (_inferred(explanation), step, *_expected_and_seen(contradiction, explanation.rejection))
             rows.setdefault(cells, []).append(explanation)
     table = _table("inconsistent", rows, width)
     table.add_column("after\nstep" if unit == "steps" else "at\noverflow", justify="right", no_wrap=True)
@@ -279,10 +279,10 @@ def _setting(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _expected_and_seen(contradiction: "Contradiction", refusal: str) -> tuple[str, str]:
+def _expected_and_seen(contradiction: "Contradiction", rejection: str) -> tuple[str, str]:
     """Return the expected scales and the observed one, in full only if their short forms are equal."""
-    if refusal or contradiction.undecided:
-        return refusal or "too many states to search", ""
+    if rejection or contradiction.undecided:
+        return rejection or "too many states to search", ""
     for write in (exact, repr):
         seen = "-" if math.isnan(contradiction.seen) else write(contradiction.seen)
         expected = ["an error" if math.isnan(scale) else write(scale) for scale in contradiction.expected]
@@ -307,7 +307,7 @@ def _document(explanation: "Explanation") -> dict[str, Any]:
         "settings": dict(explanation.settings),
         "changed": explanation.changed,
         "rule": None if explanation.rule is None else json.loads(explanation.rule.to_json()),
-        "refusal": explanation.refusal or None,
+        "rejection": explanation.rejection or None,
         "contradiction": None if contradiction is None else _contradiction(contradiction),
         "trace": _trace(explanation) if explanation.explains else None,
         "overflows": _trace(explanation).count("x") if explanation.explains else None,

@@ -14,10 +14,10 @@ from ampscale.simulation.traces import from_flags
 
 AXES = {
     "plain": {},
-    "patience, refilled by finite steps": {"hysteresis": 2},
-    "patience, refilled by growths": {"hysteresis": 3, "reset_bad_steps_on": ("growth",)},
+    "hysteresis, reset by finite steps": {"hysteresis": 2},
+    "hysteresis, reset by growths": {"hysteresis": 3, "reset_bad_steps_on": ("growth",)},
     "bounds": {"min_scale": 32.0, "max_scale": 256.0},
-    "gates": {"min_scale": 32.0, "max_scale": 256.0, "block_at_bounds": True},
+    "blocked bounds": {"min_scale": 32.0, "max_scale": 256.0, "block_at_bounds": True},
     "a stop": {"min_scale": 16.0, "raise_at_min_scale": True},
     "a late window": {"initial_good_steps": -1, "hysteresis": 2, "reset_bad_steps_on": ("growth",)},
     "a rate": {"overflow_tolerance": 0.4, "reset_bad_steps_on": ("backoff",)},
@@ -78,9 +78,9 @@ def test_result_equals_a_search_over_all_gaps(name):
         found, impossible = follow_overflows(rule, overflows), first_impossible(rule, overflows)
         outcomes.add(impossible is None)
         if impossible is None:
-            told = np.array([[each.before, each.after] for each in overflows_of(rule, found.finite)]).reshape(-1, 2)
+            reported = np.array([[each.before, each.after] for each in overflows_of(rule, found.finite)]).reshape(-1, 2)
             expected = np.array([[each.before, each.after] for each in overflows]).reshape(-1, 2)
-            assert np.array_equal(told, np.where(np.isnan(expected), told, expected))
+            assert np.array_equal(reported, np.where(np.isnan(expected), reported, expected))
         else:
             assert (found.contradiction.step, found.finite) == (impossible, None)
     assert outcomes == {False, True} or name == "to infinity"

@@ -184,8 +184,8 @@ def test_overflows_without_steps_are_identified():
     found = {each.name: each for each in identify(overflows, ["deepspeed", "deepspeed_consecutive", "torch"])}
     assert consistent(found.values()) == ["deepspeed", "deepspeed_consecutive"]
     assert found["torch"].contradiction == Contradiction(0, (32768.0,), 65536.0)
-    told = simulate(found["deepspeed"].rule, from_flags(found["deepspeed"].finite))
-    assert told.scales[:-1][~told.finite].tolist() == [65536, 65536, 65536]
+    reported = simulate(found["deepspeed"].rule, from_flags(found["deepspeed"].finite))
+    assert reported.scales[:-1][~reported.finite].tolist() == [65536, 65536, 65536]
     assert found["deepspeed"].ambiguous is None
 
 

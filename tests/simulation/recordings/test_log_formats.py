@@ -71,9 +71,9 @@ def test_message_is_an_overflow_with_its_scales(log_format):
     """The start of the line does not matter. A missing scale is NaN."""
     for (message, scales), stamp in product(MESSAGES[log_format].items(), STAMPS):
         found, event = only(f"first\n{stamp}{message}\nlast")
-        line, *told = event.overflow()
+        line, *reported = event.overflow()
         assert (found, event.meaning, line) == (log_format, "overflow", 3 if message.startswith("\n") else 2)
-        assert told == pytest.approx([math.nan if scale is None else scale for scale in scales], rel=0, abs=0, nan_ok=True)
+        assert reported == pytest.approx([math.nan if scale is None else scale for scale in scales], rel=0, abs=0, nan_ok=True)
 
 
 def test_fp16_utils_and_the_first_megatron_have_the_same_message():

@@ -18,8 +18,8 @@ def can_be_made_as_it_claims_to_be(subject: Subject) -> None:
     """An implementation cannot reject its own constants."""
     try:
         subject.create(subject.supported.make())
-    except Unsupported as refusal:
-        subject.expect(False, f"expected a scaler with the constants of {subject.supported.name}, got Unsupported: {refusal}")
+    except Unsupported as unsupported:
+        subject.expect(False, f"expected a scaler with the constants of {subject.supported.name}, got Unsupported: {unsupported}")
 
 
 @case("MACHINE-every-sequence", 0, "any bug: the scale is wrong after some pattern of six steps")

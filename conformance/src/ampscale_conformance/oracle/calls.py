@@ -10,7 +10,7 @@ from .machine import Machine
 from .tensors import all_finite, computed_in, from_numbers, numbers, unscale
 
 
-class Refused(Exception):  # noqa: N818 - an expected outcome
+class Rejected(Exception):  # noqa: N818 - an expected outcome
     """Raised if a call is out of order. Nothing has changed."""
 
 
@@ -56,11 +56,11 @@ class Loop:
         Divide an optimizer's gradients by the scale, and check them before and after.
 
         Raises:
-            Refused: The gradients were unscaled since the last update.
+            Rejected: The gradients were unscaled since the last update.
         """
         optimizer = self.optimizers[name]
         if optimizer.finite is not None:
-            raise Refused(f"{name} was unscaled since the last update")
+            raise Rejected(f"{name} was unscaled since the last update")
         scaled = optimizer.gradients
         optimizer.gradients = [None if leaf is None else unscale(leaf, self.scale) for leaf in scaled]
         optimizer.finite = all_finite(scaled) and all_finite(optimizer.gradients)
@@ -70,11 +70,11 @@ class Loop:
         Step or skip, depending on the check during unscaling; return True if the optimizer stepped.
 
         Raises:
-            Refused: The optimizer has stepped or skipped since the last update.
+            Rejected: The optimizer has stepped or skipped since the last update.
         """
         optimizer = self.optimizers[name]
         if optimizer.stepped:
-            raise Refused(f"{name} has stepped since the last update")
+            raise Rejected(f"{name} has stepped since the last update")
         if optimizer.finite is None:
             self.unscale_(name)
         optimizer.stepped = True
@@ -88,10 +88,10 @@ class Loop:
         Update the scale from all unscaled gradients, and end the iteration. Without any gradient the scale is unchanged.
 
         Raises:
-            Refused: Nothing was unscaled since the last update.
+            Rejected: Nothing was unscaled since the last update.
         """
         if not self._unscaled:
-            raise Refused("nothing was unscaled since the last update")
+            raise Rejected("nothing was unscaled since the last update")
         if any(optimizer.has_gradients for optimizer in self._unscaled):
             self._machine = self.counted()
         for optimizer in self._unscaled:

@@ -229,11 +229,11 @@ class Client(RemoteMethods):
         self._end(f"{call}, request {self._request_id}: {message}")
         raise type(end)(self._end_reason) from None
 
-    def _end(self, reason: str, patience: float = 0.0) -> None:
+    def _end(self, reason: str, grace: float = 0.0) -> None:
         transport, self._transport = self._transport, None
         self._invalidate(reason)
         if transport is not None:
-            transport.end(patience)
+            transport.end(grace)
 
     def _invalidate(self, reason: str) -> None:
         self._objects.clear()

@@ -71,12 +71,12 @@ class Process:
         del self._received[: newline + 1]
         return reply
 
-    def end(self, patience: float = 0.0) -> None:
-        """Kill the process group, unless the process ends by itself within *patience* seconds; close the pipes."""
-        if patience:
+    def end(self, grace: float = 0.0) -> None:
+        """Kill the process group, unless the process ends by itself within *grace* seconds; close the pipes."""
+        if grace:
             self._in.close()
             with suppress(subprocess.TimeoutExpired):
-                self._popen.wait(patience)
+                self._popen.wait(grace)
         self._finalize()
 
     def _transfer(self, seconds: float, newline: int) -> int:

@@ -177,7 +177,7 @@ def _supports_found_inf(optimizer: Any) -> bool:
 
 
 def _lacks_momentum(optimizer: Any) -> bool:
-    """Return True for SGD with momentum before its first step: if fused and told to skip, it stores uninitialized momentum."""
+    """Return True for SGD with momentum before its first step: fused and passed a flag, it stores uninitialized momentum."""
     return isinstance(optimizer, torch.optim.SGD) and any(
         group["momentum"] and optimizer.state.get(param, {}).get("momentum_buffer") is None
         for group in optimizer.param_groups

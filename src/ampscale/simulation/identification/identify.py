@@ -40,7 +40,7 @@ class Explanation:
         settings: Arguments of the preset, by name; the others are its defaults.
         changed: Names of the inferred settings.
         found: Result of following the rule along the observation.
-        refusal: Reason why the settings are invalid.
+        rejection: Reason why the settings are invalid.
 
     >>> observed = Observed(np.array([8.0, 8.0, 4.0]), np.array([1, 0], np.int8))
     >>> [explanation] = identify(observed, ["torch"])
@@ -53,7 +53,7 @@ class Explanation:
     settings: Mapping[str, Any]
     changed: tuple[str, ...]
     found: Followed
-    refusal: str = ""
+    rejection: str = ""
 
     @property
     def contradiction(self) -> Contradiction | None:
@@ -135,7 +135,7 @@ def identify(
     explanations = [search.explanation(candidate) for candidate in tried]
     concerned = [explanation for explanation in explanations if set(known) & set(explanation.settings)]
     if concerned and all(explanation.rule is None for explanation in concerned):
-        raise ValueError(f"settings must be valid for a candidate, got {excerpt(known)}: {concerned[0].refusal}")
+        raise ValueError(f"settings must be valid for a candidate, got {excerpt(known)}: {concerned[0].rejection}")
     return sorted(explanations, key=_rank)
 
 
