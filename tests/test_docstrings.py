@@ -44,7 +44,7 @@ def test_public_functions_and_classes_have_an_example(package):
 
 
 def test_no_docstring_opens_with_a_question_word():
-    """That of a function begins with a verb, that of a class or a module with a noun."""
+    """Docstrings of functions begin with a verb, those of classes and modules with a noun."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
     nodes = [(path, node) for path in sorted(SOURCE.rglob("*.py")) for node in ast.walk(ast.parse(path.read_text("utf-8")))]
     found = [

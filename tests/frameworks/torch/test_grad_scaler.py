@@ -285,7 +285,7 @@ def test_copying_within_a_step_raises(copied, call):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_can_read_a_scaler_that_another_thread_was_reading():
-    """That thread does not exist in the child, and would never release the lock."""
+    """The thread that holds the lock does not exist in the child, so that it is never released there."""
     code = """
         import os, threading, torch
         from ampscale.frameworks.torch import GradScaler
