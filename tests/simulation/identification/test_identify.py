@@ -259,3 +259,11 @@ def test_invalid_arguments_raise_an_error(call, error, message):
     """The message contains the expected and the actual value."""
     with pytest.raises(error, match=message):
         call()
+
+
+def test_settings_without_a_rule_contradict_before_the_first_step():
+    """The first observed scale exceeds the maximum of mpx, whose bounds are its own."""
+    (explanation,) = identify(Observed(np.array([2.0**20] * 2), np.full(1, -1, np.int8)), ["mpx"])
+    assert explanation.rule is None
+    assert explanation.rejection.startswith("init_scale must be between min_scale 1.0 and max_scale 65504.0")
+    assert explanation.contradiction.step == -1
