@@ -11,7 +11,15 @@ import pytest
 ROOT = Path(__file__).parent
 LIBRARIES = os.environ.get("AMPSCALE_TEST_LIBRARIES", "numpy torch jax").split()
 MEMORY = 2 << 30  # bytes of physical memory for each worker, which uses less than half of it
-LARGE = 500 << 20  # bytes; a larger process drops compiled programs after each module
+LARGE = 700 << 20  # bytes; a larger process drops compiled programs
+GROWTH = 60 << 20  # bytes that a process must have grown by since it last dropped them
+
+# Workers, runs and the processes that tests start share the programs that JAX compiles.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+_size_after_drop = 0
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -32,9 +40,10 @@ def pytest_ignore_collect(collection_path):
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item, nextitem):
-    """Drop the compiled programs of JAX and torch after a module if the process is large."""
-    if (nextitem is not None and nextitem.path == item.path) or _resident() < LARGE:
+def pytest_runtest_teardown():
+    """Drop the compiled programs of JAX and torch if the process is large, and has grown since they were last dropped."""
+    global _size_after_drop
+    if _resident() < max(LARGE, _size_after_drop + GROWTH):
         return
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
@@ -43,6 +52,7 @@ def pytest_runtest_teardown(item, nextitem):
     gc.collect()
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc keeps freed memory otherwise
         trim(0)
+    _size_after_drop = _resident()
 
 
 def _resident():
