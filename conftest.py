@@ -39,6 +39,12 @@ def pytest_ignore_collect(collection_path):
     return True if any(name in path for name in without) else None
 
 
+def pytest_collection_finish():
+    """Keep the objects of all imported modules out of later searches for garbage."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown():
     """Drop the compiled programs of JAX and torch if the process is large, and has grown since they were last dropped."""

@@ -37,7 +37,7 @@ from ampscale.parsing import (
 from ampscale.simulation import from_csv, from_string, identify, simulate
 from ampscale.simulation.recordings.logs import read_log
 
-LONG = "9" * 50_000_000
+LONG = "9" * 10_000_000
 REPEATS = 20_000
 PATTERNS = (
     *("overflow ", "iteration 1/1 | ", "num_updates=1, ", "num_updates=1, b", "num_updates 1 ", "train_inner ", "inf or nan "),
@@ -95,7 +95,7 @@ REJECTED = {
     "None": (partial(LossScaleRule.from_json, None), "must be a str or bytes, got NoneType"),
     "deep JSON": (partial(parse_json, depth(100_000)), "nested too deep"),
     "escapes": (partial(parse_json, '"' + '\\"' * 1_000_000), "Unterminated string"),
-    "long JSON": (partial(parse_json, LONG), f"must have at most {LONGEST_JSON} bytes, got 50000000"),
+    "long JSON": (partial(parse_json, LONG), f"must have at most {LONGEST_JSON} bytes, got 10000000"),
     "digits": (partial(parse_json, "9" * 5000), f"each number must have at most {LONGEST_NUMBER} characters, got 5000"),
     "half a character": (partial(parse_json, '"\\ud800"'), "surrogates not allowed"),
     "twice": (
@@ -120,8 +120,8 @@ REJECTED = {
     "field": (partial(read_log, "epoch,step,scale\n0,0," + "8" * 200_000), "field larger than field limit"),
     "header": (partial(read_log, 'epoch,step,"scale\n0,0,8"'), "Lightning's metrics.csv must have numbers"),
     "a path": (partial(load, "torch", {}, at="a." * 50_000), "a path must have at most"),
-    "nested state": (partial(load, "torch", nested({}, 100_000)), "each path in a checkpoint must have at most"),
-    "nested rule": (partial(load, "ampscale", OWN | {"rule": nested({}, 100_000)}), "the value must be representable in JSON"),
+    "nested state": (lambda: load("torch", nested({}, 100_000)), "each path in a checkpoint must have at most"),
+    "nested rule": (lambda: load("ampscale", OWN | {"rule": nested({}, 100_000)}), "the value must be representable in JSON"),
     "nested number": (partial(check_number, nested({}, 5000), "scale", "a number", 0), "a number, got"),
     "text": (partial(from_string, LONG), "'9' in line 1"),
     "backend": (partial(use_backend, LONG), "must name a backend"),
