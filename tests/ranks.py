@@ -7,7 +7,8 @@ from threading import Barrier
 
 import array_api_compat
 
-from ampscale.core.trees import map_leaves
+from ampscale.core.replicas import Agreement
+from ampscale.core.trees import leaves, map_leaves
 
 
 class Rank:
@@ -20,9 +21,13 @@ class Rank:
         """Return the mean over the replicas, added in the order of their ranks."""
         return map_leaves(_mean, *self._gathered(tree))
 
-    def all_finite(self, flag):
-        """Return True if *flag* is True on every replica."""
-        return reduce(and_, self._gathered(flag))
+    def agree(self, finite, scale, gradients, *, norm=False):
+        """Return True if *finite* is True on every replica; each has all gradients and computes the norm itself."""
+        flags, counts = self._gathered(finite), self._gathered(len(leaves(gradients)))
+        return Agreement(reduce(and_, flags), any(counts))
+
+    def check_same(self, **settings):
+        """Do nothing."""
 
     def _gathered(self, value):
         self._slots[self.index] = value

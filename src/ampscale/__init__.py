@@ -44,7 +44,7 @@ from .network import Network, Parameter
 
 __version__ = "0.1.0"
 
-_LAZY = ("checkpoints", "mindformers", "mindspore", "paddle", "simulation", "torch")
+_LAZY = ("checkpoints", "distributed", "mindformers", "mindspore", "paddle", "simulation", "torch")
 
 __all__ = [
     "Communicator",

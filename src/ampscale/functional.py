@@ -267,7 +267,7 @@ def train_step(
         state: Result of `init_train_state` or of the previous step.
         inputs: Passed to the network unchanged.
         max_norm: If given, clip the unscaled gradients to this global norm.
-        communicator: Averages gradients and combines finite flags across replicas.
+        communicator: Averages gradients, and combines flags and norms of all ranks; see `ampscale.distributed`.
 
     Raises:
         TypeError: *network*, *optimizer*, *rule*, *state* or *communicator* has the wrong type.
@@ -286,7 +286,7 @@ def train_step(
     if not callable(getattr(network, "vjp", None)):
         network = network_of(network)
     check_methods(optimizer, "optimizer", "init", "update")
-    check_methods(communicator, "communicator", "mean", "all_finite")
+    check_methods(communicator, "communicator", "mean", "agree", "check_same")
     _check_type(rule, "rule", LossScaleRule)
     _check_type(state, "state", TrainState)
     if max_norm is not None:

@@ -27,10 +27,13 @@ class Recording:
         with np.errstate(all="ignore"):
             return self.communicator.mean(tree)
 
-    def all_finite(self, flag):
+    def agree(self, *args, **kwargs):
         """Return the combined flag."""
-        self.calls.append("all_finite")
-        return self.communicator.all_finite(flag)
+        self.calls.append("agree")
+        return self.communicator.agree(*args, **kwargs)
+
+    def check_same(self, **settings):
+        """Do nothing."""
 
 
 class FlagsOnly(Recording):
@@ -86,7 +89,7 @@ def test_overflow_on_one_replica_skips_the_step_on_all(library, bad):
         assert same(report._replace(loss=None), other_report._replace(loss=None))
     assert [int(report.status) for _, report in results] == [0, 1, 1, 0]
     assert [float(report.scale) for _, report in results] == [8, 8, 4, 2]
-    assert communicator.calls == other_communicator.calls == ["mean", "all_finite"] * 4
+    assert communicator.calls == other_communicator.calls == ["mean", "agree"] * 4
 
 
 @pytest.mark.clause("REPLICAS-one-flag", "REPLICAS-same-decision")
@@ -116,7 +119,7 @@ def test_step_without_gradients_makes_both_calls(library):
     """Other replicas may wait for the calls."""
     for [(_, report)], recording in run(library, [[None], [None]]):
         assert report.status == StepStatus.NO_GRADIENTS
-        assert recording.calls == ["mean", "all_finite"]
+        assert recording.calls == ["mean", "agree"]
 
 
 @pytest.mark.clause("REPLICAS-single")
@@ -124,4 +127,4 @@ def test_single_replica_returns_its_arguments(library):
     """Both operations return the object itself."""
     tree, flag = [library.array([1.0, 1.0])], library.array(False, "bool")
     assert SINGLE_REPLICA.mean(tree) is tree
-    assert SINGLE_REPLICA.all_finite(flag) is flag
+    assert SINGLE_REPLICA.agree(flag, None, tree).finite is flag

@@ -9,6 +9,7 @@ from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
 from frameworks.rejections import check_rejected
 
 from ampscale import optimizers
+from ampscale.core.replicas import SINGLE_REPLICA
 from ampscale.frameworks.mindformers import MFTrainOneStepCell
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, FixedLossScaleManager, TrainOneStepWithLossScaleCell
 from ampscale.frameworks.mindspore.detectors import GradientScan, StatusRegister
@@ -189,7 +190,8 @@ def test_the_global_norm_is_of_the_mean_over_replicas():
 
     class Pair:
         mean = staticmethod(lambda tree: [(leaf + array([3, 4])) / 2 for leaf in tree])
-        all_finite = staticmethod(lambda flag: flag)
+        agree = staticmethod(SINGLE_REPLICA.agree)
+        check_same = staticmethod(SINGLE_REPLICA.check_same)
 
     optimizer = Recorder()
     out = MFTrainOneStepCell(linear(), optimizer, True, 100.0, 8, True, communicator=Pair())(array([9, 12]))

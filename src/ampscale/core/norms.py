@@ -10,6 +10,7 @@ NORMS-clip-before, NORMS-clip-magnitudes, NORMS-clip-nan.
 """
 
 import math
+from collections.abc import Sequence
 from functools import reduce
 from operator import add, mul
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from typing import NamedTuple
 import array_api_compat
 
 from .dtypes import COMPLEX_PARTS, FLOATS, accumulation_dtype, compute_dtype, name_of
-from .namespaces import namespace_of, quiet
+from .namespaces import device_of, namespace_of, quiet
 from .overflow import unscale_and_check
 from .scaling import apply_factor, in_dtype
 from .trees import leaves, map_leaves
@@ -37,6 +38,13 @@ class Lifts(NamedTuple):
 LIFTS = {"float32": Lifts(2.0**-100, 2.0**88, 2.0**-40), "float64": Lifts(2.0**-600, 2.0**600, 2.0**-400)}
 
 
+class LiftedNorm(NamedTuple):
+    """Norm of values that were multiplied by a power of two, so that a norm outside the range of its dtype is kept."""
+
+    value: Array  # shape ()
+    lift: Array  # the power of two; shape (), dtype of *value*
+
+
 def global_norm(tree: Tree) -> Array:
     """
     Compute the Euclidean norm of all values of *tree* together.
@@ -49,7 +57,7 @@ def global_norm(tree: Tree) -> Array:
         so 16-bit arrays do not overflow; the squares of each array are summed in float64 and the sum is rounded; the sums
         are added in the order of the arrays. Zero for a tree without arrays.
     """
-    return _divided(*_lifted_norm(leaves(tree), _dtype_of(tree)))
+    return unlifted(_lifted_norm(leaves(tree), _dtype_of(tree)))
 
 
 def local_norms(tree: Tree) -> Array:
@@ -60,7 +68,7 @@ def local_norms(tree: Tree) -> Array:
         An array of shape (number of arrays,) in the order of the tree; dtype as for `global_norm`.
     """
     xp, dtype = namespace_of(tree), _dtype_of(tree)
-    norms = [_divided(*_lifted_norm([leaf], dtype)) for leaf in leaves(tree)]
+    norms = [unlifted(_lifted_norm([leaf], dtype)) for leaf in leaves(tree)]
     return xp.stack(norms) if norms else xp.zeros(0, dtype=xp.float32)
 
 
@@ -84,14 +92,18 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
     Returns:
         A tree of new arrays with the dtypes of *tree*, and the result of `global_norm`.
     """
-    lifted, lift = _lifted_norm(leaves(tree), _dtype_of(tree))
-    norm, down = _divided(lifted, lift), LIFTS[name_of(lifted.dtype)].down
+    lifted = _lifted_norm(leaves(tree), _dtype_of(tree))
+    coefficient = coefficient_of(lifted, max_norm)
+    with quiet(array_api_compat.array_namespace(coefficient)):
+        return map_leaves(lambda leaf: _multiplied(leaf, coefficient), tree), unlifted(lifted)
+
+
+def coefficient_of(lifted: LiftedNorm, max_norm: float) -> Array:
+    """Return the factor of `clip_by_global_norm`, also for a norm that exceeds the largest number of its dtype."""
+    norm, down = unlifted(lifted), LIFTS[name_of(lifted.value.dtype)].down
     xp = array_api_compat.array_namespace(norm)
     with quiet(xp):
-        # Compare the lifted norm and limit if the norm itself exceeds the largest number of its dtype.
-        from_lifted = clip_coefficient(lifted, max_norm * down)
-        coefficient = xp.where(xp.isinf(norm), from_lifted, clip_coefficient(norm, max_norm))
-        return map_leaves(lambda leaf: _multiplied(leaf, coefficient), tree), norm
+        return xp.where(xp.isinf(norm), clip_coefficient(lifted.value, max_norm * down), clip_coefficient(norm, max_norm))
 
 
 def clip_coefficient(norm: Array, max_norm: float) -> Array:
@@ -120,14 +132,68 @@ def root(square: Array) -> Array:
     return xp.asarray(xp.astype(xp.sqrt(xp.astype(square, xp.float64)), square.dtype))
 
 
-def _lifted_norm(arrays: list[Array], dtype: str) -> tuple[Array, Array]:
-    """Return the norm in *dtype* of *arrays* times a power of two, and that power, both of shape ()."""
+def square_sums(tree: Tree, copies: Sequence[int] = ()) -> Array:
+    """
+    Return the sums of squares of this rank's part of a tree, which ranks add up before `norm_of_sums`.
+
+    Args:
+        tree: Floating-point or complex arrays of any shape.
+        copies: For each array, the number of ranks that have the same values; its squares are divided by it. Default: 1.
+
+    Returns:
+        A float64 array of shape (2 + number of real and imaginary parts,). The first two are sums over the whole tree of the
+        squares of lifted values, down and up; the others are the sums of the squares of each part.
+    """
+    xp, dtype = namespace_of(tree), _dtype_of(tree)
+    arrays = leaves(tree)
+    parts = [(part, 1 / count) for leaf, count in zip(arrays, copies or [1] * len(arrays), strict=True) for part in _parts(leaf)]
+    with quiet(xp):
+        exact = [(in_dtype(part, "float64"), share) for part, share in parts]
+        lifted = [sum(xp.sum(xp.square(part * lift)) * share for part, share in exact) for lift in LIFTS[dtype][:2]]
+        plain = [xp.sum(xp.square(in_dtype(part, dtype)), dtype=xp.float64) * share for part, share in parts]
+        return xp.stack([xp.asarray(value, dtype=xp.float64, device=device_of(tree)) for value in (*lifted, *plain)])
+
+
+def norm_of_sums(sums: Array, tree: Tree) -> LiftedNorm:
+    """
+    Return the global norm, from the `square_sums` of all ranks' parts added up in float64.
+
+    For norms that need no lift, the result has the bits of the norm of the whole tree, unless adding in another order changes
+    how a float64 sum is rounded to float32. Others differ by at most one unit in the last place.
+
+    Args:
+        sums: Sum of the results of `square_sums`.
+        tree: This rank's part, whose dtypes determine the dtype of the norm.
+    """
+    xp = array_api_compat.array_namespace(sums)
+    dtype = getattr(xp, _dtype_of(tree))
+    with quiet(xp):
+        total, position = xp.zeros_like(sums[0], dtype=dtype), 2
+        for leaf in leaves(tree):
+            end = position + (2 if name_of(leaf.dtype) in COMPLEX_PARTS else 1)
+            total = total + reduce(add, [xp.astype(sums[index], dtype) for index in range(position, end)])
+            position = end
+        plain = root(total)
+        lift = _lift(plain)
+        lifted = xp.astype(xp.sqrt(xp.where(xp.isinf(plain), sums[0], sums[1])), dtype)
+        return LiftedNorm(xp.where(lift == 1, plain, lifted), lift)
+
+
+def unlifted(lifted: LiftedNorm) -> Array:
+    """Return the norm in its dtype; infinite if it exceeds its range. Divides in float64, since a float32 result may be subnormal."""
+    xp = array_api_compat.array_namespace(lifted.value)
+    with quiet(xp):
+        quotient = xp.astype(lifted.value, xp.float64) / xp.astype(lifted.lift, xp.float64)
+        return xp.asarray(xp.astype(quotient, lifted.value.dtype))
+
+
+def _lifted_norm(arrays: list[Array], dtype: str) -> LiftedNorm:
     xp = namespace_of(arrays)
     if not arrays:
-        return xp.asarray(0.0, dtype=xp.float32), xp.asarray(1.0, dtype=xp.float32)
+        return LiftedNorm(xp.asarray(0.0, dtype=xp.float32), xp.asarray(1.0, dtype=xp.float32))
     with quiet(xp):
         lift = _lift(root(reduce(add, [_square_sum(leaf, dtype) for leaf in arrays])))
-        return root(reduce(add, [_square_sum(leaf, dtype, lift) for leaf in arrays])), lift
+        return LiftedNorm(root(reduce(add, [_square_sum(leaf, dtype, lift) for leaf in arrays])), lift)
 
 
 def _lift(norm: Array) -> Array:
@@ -138,21 +204,20 @@ def _lift(norm: Array) -> Array:
     return xp.where(xp.isinf(norm), xp.full_like(norm, down), lift)
 
 
-def _divided(norm: Array, lift: Array) -> Array:
-    """Divide *norm* by *lift*, in float64 since a float32 result may be subnormal."""
-    xp = array_api_compat.array_namespace(norm)
-    with quiet(xp):
-        return xp.asarray(xp.astype(xp.astype(norm, xp.float64) / xp.astype(lift, xp.float64), norm.dtype))
-
-
 def _dtype_of(tree: Tree) -> str:
     return accumulation_dtype([name_of(leaf.dtype) for leaf in leaves(tree)])
+
+
+def _parts(leaf: Array) -> list[Array]:
+    """Return [leaf], or the real and the imaginary part of a complex leaf."""
+    xp = array_api_compat.array_namespace(leaf)
+    return [xp.real(leaf), xp.imag(leaf)] if name_of(leaf.dtype) in COMPLEX_PARTS else [leaf]
 
 
 def _square_sum(leaf: Array, dtype: str, lift: Array | None = None) -> Array:
     xp = array_api_compat.array_namespace(leaf)
     if name_of(leaf.dtype) in COMPLEX_PARTS:
-        return _square_sum(xp.real(leaf), dtype, lift) + _square_sum(xp.imag(leaf), dtype, lift)
+        return reduce(add, [_square_sum(part, dtype, lift) for part in _parts(leaf)])
     values = in_dtype(leaf, dtype) if lift is None else in_dtype(leaf, dtype) * lift
     return xp.astype(xp.sum(values * values, dtype=xp.float64), getattr(xp, dtype))
 

@@ -4,23 +4,53 @@ Collective operations that a loss scaler requires, and their implementation for 
 Spec: REPLICAS-mean-before-check, REPLICAS-one-flag, REPLICAS-same-decision, REPLICAS-single.
 """
 
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
-from .typing import Flag, Tree
+from .norms import LiftedNorm
+from .trees import leaves
+from .typing import Array, Flag, Tree
+
+
+class RankError(RuntimeError):
+    """
+    Ranks differ in a setting, or one of them does not respond. The message names the ranks. Nothing was changed.
+
+    >>> raise RankError("rank 1 has max_norm 2.0; ranks 0, 2 and 3 have max_norm 1.0")
+    Traceback (most recent call last):
+    ampscale.core.replicas.RankError: rank 1 has max_norm 2.0; ranks 0, 2 and 3 have max_norm 1.0
+    """
+
+
+class Agreement(NamedTuple):
+    """
+    Result of `Communicator.agree`, equal on all ranks.
+
+    Args:
+        finite: True if the gradients of all ranks are finite; bool, shape ().
+        has_gradients: True if any rank has a gradient: a bool, or a bool array of shape ().
+        norm: Global norm of the gradients of all ranks; None if each rank has all gradients and can compute it.
+    """
+
+    finite: Flag
+    has_gradients: bool | Flag
+    norm: LiftedNorm | None = None
 
 
 class Communicator(Protocol):
     """
-    Two collective operations. All replicas must call them in the same order.
+    Three collective operations. All ranks must call them in the same order, also ranks whose gradients are not finite.
 
-    Subclassing is not required: every object with these two methods is a communicator.
+    Subclassing is not required: every object with these three methods is a communicator.
 
-    >>> class Doubling:  # stands for two replicas with equal gradients
+    >>> class Doubling:  # stands for two ranks with equal gradients
     ...     def mean(self, tree):
     ...         return [(array + array) / 2 for array in tree]
     ...
-    ...     def all_finite(self, flag):
-    ...         return flag & flag
+    ...     def agree(self, finite, scale, gradients, *, norm=False):
+    ...         return ampscale.distributed.Agreement(finite & finite, len(gradients) > 0)
+    ...
+    ...     def check_same(self, **settings):
+    ...         pass
     >>> Doubling().mean([np.float32([1.0, 3.0])])
     [array([1., 3.], dtype=float32)]
     """
@@ -28,16 +58,38 @@ class Communicator(Protocol):
     def mean(self, tree: Tree) -> Tree:
         """Return the mean of each array over all replicas. An infinity or a NaN on one replica reaches the result of all."""
 
-    def all_finite(self, flag: Flag) -> Flag:
-        """Return a bool of shape (), equal on all replicas: True if *flag* is True on every replica."""
+    def agree(self, finite: Flag, scale: Array, gradients: Tree, *, norm: bool = False) -> Agreement:
+        """
+        Combine the finite flags of all ranks, in one small collective.
+
+        Args:
+            finite: Flag of this rank's gradients; bool, shape ().
+            scale: Loss scale of this rank; float32 or float64, shape () or (1,). All ranks must have the same.
+            gradients: Unscaled gradients of this rank; there may be none.
+            norm: True if the global norm is needed.
+
+        Raises:
+            RankError: The ranks differ, or one of them does not respond.
+        """
+
+    def check_same(self, **settings: Any) -> None:
+        """
+        Record settings that must be equal on all ranks, such as the rule. The next collective compares them.
+
+        Args:
+            settings: Values whose `repr` shows all differences.
+
+        Raises:
+            RankError: The ranks differ.
+        """
 
 
 class SingleReplica:
     """
-    Communicator of a run with one replica; both operations return their argument.
+    Communicator of a run with one replica.
 
-    >>> SingleReplica().all_finite(True)
-    True
+    >>> SingleReplica().agree(True, 1024.0, [np.float32([1.0])])
+    Agreement(finite=True, has_gradients=True, norm=None)
     """
 
     def __repr__(self) -> str:
@@ -48,9 +100,12 @@ class SingleReplica:
         """Return *tree* itself."""
         return tree
 
-    def all_finite(self, flag: Flag) -> Flag:
-        """Return *flag* itself."""
-        return flag
+    def agree(self, finite: Flag, scale: Array, gradients: Tree, *, norm: bool = False) -> Agreement:
+        """Return *finite* itself."""
+        return Agreement(finite, bool(leaves(gradients)))
+
+    def check_same(self, **settings: Any) -> None:
+        """Do nothing."""
 
 
 SINGLE_REPLICA = SingleReplica()

@@ -4,9 +4,9 @@ Training step as a pure function. It copies no array to the host, so a compiler 
     params, inputs ─► vjp ─► loss
                        └───► pullback ◄─ seed = scale
                                 │ scaled gradients
-                                │ communicator.mean          replicas agree on the gradients
+                                │ communicator.mean          optional: of the replicas' gradients
                                 │ unscale_and_check
-                                │ communicator.all_finite    one flag for all replicas
+                                │ communicator.agree         one flag and one norm for all ranks
                                 ▼
                              gradients ─► clip ─► optimizer ─► candidate ─► select(finite, candidate, old)
                                 │
@@ -21,10 +21,11 @@ from typing import Any, NamedTuple, Protocol
 
 import array_api_compat
 
+from . import scaling
 from .dtypes import compute_dtype, name_of
 from .machine import LossScaleState
 from .namespaces import quiet
-from .norms import clip_by_global_norm
+from .norms import LiftedNorm, clip_by_global_norm, coefficient_of, unlifted
 from .overflow import unscale_and_check
 from .replicas import SINGLE_REPLICA, Communicator
 from .rule import LossScaleRule
@@ -64,10 +65,14 @@ class StepKernels(Protocol):
     def clip_by_global_norm(self, tree: Tree, max_norm: float) -> tuple[Tree, Array]:
         """Return the same as `core.norms.clip_by_global_norm`."""
 
+    def scale(self, tree: Tree, scale: Array) -> Tree:
+        """Return the same as `core.scaling.scale`."""
+
 
 class ReferenceKernels:
     """Kernels that define the results, written on the Array API."""
 
+    scale = staticmethod(scaling.scale)
     unscale_and_check = staticmethod(unscale_and_check)
     clip_by_global_norm = staticmethod(clip_by_global_norm)
 
@@ -190,22 +195,24 @@ def train_step(
         state: Result of `init_train_state` or of the previous step.
         inputs: Passed to the network unchanged.
         max_norm: If given, clip the unscaled gradients to this global norm.
-        communicator: Averages gradients and combines finite flags across replicas.
+        communicator: Averages gradients, and combines flags and norms of all ranks.
         kernels: Backend's `unscale_and_check` and `clip_by_global_norm`, with results equal to the reference bit for bit.
     """
     loss, pullback = network.vjp(state.params, *inputs)
     scale = state.scaler.scale
-    scaled = communicator.mean(pullback(seed_like(loss, scale)))
-    gradients, finite = kernels.unscale_and_check(scaled, scale, dtype="float32")
+    scaled = pullback(seed_like(loss, scale))
+    communicator.check_same(rule=rule, max_norm=max_norm)
+    gradients, finite = kernels.unscale_and_check(communicator.mean(scaled), scale, dtype="float32")
     xp = array_api_compat.array_namespace(scale)
-    finite = communicator.all_finite(finite if leaves(gradients) else xp.ones_like(scale, dtype=xp.bool))
+    finite = finite if leaves(gradients) else xp.ones_like(scale, dtype=xp.bool)
+    finite, has_gradients, lifted = communicator.agree(finite, scale, gradients, norm=max_norm is not None)
     learning_rate = optimizer.learning_rate_at(state.optimizer) if hasattr(optimizer, "learning_rate_at") else None
-    if not leaves(gradients):
+    if not has_gradients:
         return _without_gradients(state, loss, finite, learning_rate)
 
     norm = None
     if max_norm is not None:
-        gradients, norm = kernels.clip_by_global_norm(gradients, max_norm)
+        gradients, norm = clip_gradients(gradients, max_norm, lifted, kernels)
     updates, candidate = optimizer.update(gradients, state.optimizer, state.params)
     scaler, would_raise = rule.transition(state.scaler, finite)
     one = xp.ones_like(state.applied)
@@ -228,6 +235,15 @@ def seed_like(loss: Array, scale: Array) -> Array:
     dtype = getattr(xp, compute_dtype(name_of(loss.dtype)))
     with quiet(xp):
         return xp.ones_like(loss, dtype=dtype) * scalar_like(scale, loss, dtype)
+
+
+def clip_gradients(
+    gradients: Tree, max_norm: float, lifted: LiftedNorm | None, kernels: StepKernels = ReferenceKernels
+) -> tuple[Tree, Array]:
+    """Clip *gradients* by the norm of all ranks' gradients, or by their own if *lifted* is None; return the norm too."""
+    if lifted is None:
+        return kernels.clip_by_global_norm(gradients, max_norm)
+    return kernels.scale(gradients, coefficient_of(lifted, max_norm)), unlifted(lifted)
 
 
 def apply_updates(params: Tree, updates: Tree) -> Tree:

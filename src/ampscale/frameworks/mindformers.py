@@ -9,11 +9,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from .. import functional
+from ..backends import get_backend
 from ..core.dtypes import compute_dtype, name_of
 from ..core.namespaces import device_of, namespace_of, quiet
 from ..core.norms import sizes
 from ..core.replicas import SINGLE_REPLICA, Communicator
 from ..core.scaling import in_dtype, scalar_like
+from ..core.step import clip_gradients
 from ..core.trees import map_leaves, select
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_bool, check_count, check_number, check_scale_number
@@ -161,7 +163,8 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         overflow = logical_or(self._overflow, self.get_overflow_status(status, gradients))
         norm = None
         if self._max_norm is not None:
-            gradients, norm = functional.clip_by_global_norm(gradients, self._max_norm)
+            lifted = None if self._agreement is None else self._agreement.norm
+            gradients, norm = clip_gradients(gradients, self._max_norm, lifted, get_backend(gradients))
         apply, local_outputs = self._optimizer_wrapper.prepare(gradients), self._local_outputs(local_gradients, loss)
         skip = self.process_loss_scale(overflow)
         self._writes += 1

@@ -7,6 +7,7 @@ from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
 from frameworks.published import TRACES
 
 from ampscale import optimizers
+from ampscale.core.replicas import Agreement
 from ampscale.core.trees import leaves
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell, TrainOneStepWithLossScaleCell
 
@@ -164,8 +165,11 @@ def test_a_step_uses_the_other_replicas():
         def mean(self, tree):
             return [(leaf + 3) / 2 for leaf in tree]
 
-        def all_finite(self, flag):
-            return flag & self.other_is_finite
+        def agree(self, finite, scale, gradients, *, norm=False):
+            return Agreement(finite & self.other_is_finite, has_gradients=True)
+
+        def check_same(self, **settings):
+            pass
 
     optimizer, pair = Recorder(), Pair()
     cell = TrainOneStepWithLossScaleCell(linear([1, 2]), optimizer, DynamicLossScaleUpdateCell(8, 2, 9), communicator=pair)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import array_api_compat
 
 from ... import functional, presets
-from ...core.replicas import SINGLE_REPLICA, Communicator
+from ...core.replicas import SINGLE_REPLICA, Agreement, Communicator
 from ...core.scaling import scalar_like
 from ...core.step import StepReport, seed_like
 from ...core.trees import leaves
@@ -54,7 +54,7 @@ class TrainOneStepWithLossScaleCell:
             update cell with ``get_loss_scale()``, called as ``cell(scale, overflow)``: it writes the next scale into the
             array and returns whether to skip. For immutable arrays (JAX), ``next_scale(scale, overflow)`` is called instead.
         detector: Overflow detector; by default `GradientScan`.
-        communicator: Averages gradients and combines finite flags across replicas.
+        communicator: Averages gradients, and combines flags and norms of all ranks; see `ampscale.distributed`.
 
     Raises:
         TypeError: *scale_sense* is neither an array nor an update cell, or another argument has the wrong type.
@@ -101,11 +101,13 @@ class TrainOneStepWithLossScaleCell:
         self._optimizer_wrapper = wrap_optimizer(optimizer, self.network)
         self._detector = GradientScan() if detector is None else detector
         self._communicator = communicator
+        self._agreement: Agreement | None = None  # of the ranks, on the overflow and the norm of the current step
+        self._max_norm: float | None = None  # global norm at which `MFTrainOneStepCell` clips
         self.last_step: StepReport | None = None
         self._writes = 0
         self._interrupted = False
         check_methods(self._detector, "detector", "start", "observe", "finite")
-        check_methods(communicator, "communicator", "mean", "all_finite")
+        check_methods(communicator, "communicator", "mean", "agree", "check_same")
 
     @step
     def __call__(self, *inputs: Any) -> Any:
@@ -173,6 +175,7 @@ class TrainOneStepWithLossScaleCell:
 
         Spec: MINDSPORE-subclasses.
         """
+        self._communicator.check_same(scale_sense=self._scale_constants(), max_norm=self._max_norm)
         return self._communicator.mean(gradients)
 
     def apply_gradients(self, gradients: Tree, skip: Flag) -> Flag:
@@ -220,8 +223,9 @@ class TrainOneStepWithLossScaleCell:
 
         Spec: MINDSPORE-get-overflow-status, MINDSPORE-detectors.
         """
-        finite = self._communicator.all_finite(self._detector.finite(status, compute_output))
-        return as_array(~finite, self.scale_sense)
+        finite = self._detector.finite(status, compute_output)
+        self._agreement = self._communicator.agree(finite, self.scale_sense, compute_output, norm=self._max_norm is not None)
+        return as_array(~self._agreement.finite, self.scale_sense)
 
     def process_loss_scale(self, overflow: Flag) -> Flag:
         """
@@ -299,6 +303,10 @@ class TrainOneStepWithLossScaleCell:
         if isinstance(rate, int | float):
             return scalar_like(rate, like, array_api_compat.array_namespace(like).float32)
         return snapshot(rate) if array_api_compat.is_array_api_obj(rate) else None
+
+    def _scale_constants(self) -> Any:
+        """Return the constants of the update cell, which must be equal on all ranks; its class if it does not have a rule."""
+        return getattr(self.loss_scaling_manager, "_rule", type(self.loss_scaling_manager).__name__)
 
     def _initial_scale(self, scale_sense: Any) -> Array:
         if self.loss_scaling_manager is None:

@@ -16,10 +16,11 @@ import numpy as np
 
 from ... import functional, presets
 from ...core.dtypes import FLOATS, name_of
+from ...core.replicas import SINGLE_REPLICA, Communicator
 from ...core.scaling import in_dtype
 from ...core.type_names import type_name
-from ...core.typing import Array
-from ...core.validation import check_bool, check_count
+from ...core.typing import Array, Flag
+from ...core.validation import check_bool, check_count, check_methods
 from ...parsing import excerpt
 from .._arrays import HOST
 from .._progress import Stage, out_of_order
@@ -68,6 +69,7 @@ class GradScaler:
         use_dynamic_loss_scaling: If False, the scale is fixed; steps with an overflow are still skipped.
         decr_count: "accumulated", as in Paddle's documentation: a finite step does not reset the overflow count.
             "consecutive", as in Paddle's code: a finite step resets it.
+        communicator: Combines the flags of all ranks; see `ampscale.distributed`.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -96,6 +98,7 @@ class GradScaler:
         use_dynamic_loss_scaling: bool = True,
         *,
         decr_count: str = "accumulated",
+        communicator: Communicator = SINGLE_REPLICA,
     ) -> None:
         check_enable(enable)
         check_bool(use_dynamic_loss_scaling, "use_dynamic_loss_scaling")
@@ -117,6 +120,8 @@ class GradScaler:
             incr_every_n_steps=incr_every_n_steps,
             decr_every_n_nan_or_inf=decr_every_n_nan_or_inf,
         )
+        check_methods(communicator, "communicator", "mean", "agree", "check_same")
+        self._communicator = communicator
         self._state = self._rule.init(like=HOST)
         self._progress: dict[int, _Progress] = {}
 
@@ -355,9 +360,16 @@ class GradScaler:
             scale = self.get_loss_scaling()
             gradients = checked_gradients(parameters_of(optimizer), scale)
             progress = self._progress[id(optimizer)] = _Progress(optimizer)
-            progress.finite = bool(unscale_gradients(gradients, scale))
+            progress.finite = self._agreed(
+                unscale_gradients(gradients, scale), [parameter.grad for parameter in gradients.parameters]
+            )
             progress.stage = Stage.UNSCALED
         return progress
+
+    def _agreed(self, finite: Flag, gradients: list[Array | None]) -> bool:
+        """Return True if the gradients of all ranks are finite."""
+        self._communicator.check_same(rule=self._rule)
+        return bool(self._communicator.agree(finite, self._state.scale, gradients).finite)
 
     def _unscaled_only(self) -> dict[int, _Progress]:
         """Return the optimizers that have been unscaled and not stepped; without updates, the others must not be kept."""

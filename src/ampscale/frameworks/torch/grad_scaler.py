@@ -16,12 +16,13 @@ from weakref import WeakSet
 import torch
 
 from ... import presets
+from ...core.replicas import Communicator
 from ...core.rule import LossScaleRule
 from ...core.trees import map_leaves
-from ...core.validation import check_bool, check_count
+from ...core.validation import check_bool, check_count, check_methods
 from .._progress import Stage, out_of_order
 from .._validation import check_keys, is_empty
-from .optimizer_step import checked_gradients, step_if_finite, to_device, unscale_gradients, update_scale
+from .optimizer_step import checked_gradients, found_inf_of, step_if_finite, to_device, unscale_gradients, update_scale
 from .progress import Placement, Progress
 from .validation import FLOOR, changed, check_device, check_no_closure, check_output, checked_outputs, scale_of
 
@@ -56,6 +57,8 @@ class GradScaler:
         backoff_factor: Factor applied when the scale backs off; in (0, 1).
         growth_interval: Number of consecutive steps with finite gradients after which the scale grows.
         enabled: If False, `scale` returns its argument and `step` only steps the optimizer.
+        communicator: Combines the flags of all ranks; see `ampscale.distributed`. By default, gradients that are DTensors are
+            checked by all ranks of their device meshes together, and others by each rank alone.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -81,10 +84,14 @@ class GradScaler:
         backoff_factor: float = 0.5,
         growth_interval: int = 2000,
         enabled: bool = True,
+        *,
+        communicator: Communicator | None = None,
     ) -> None:
         check_device(device)
         check_bool(enabled, "enabled")
-        self._enabled = enabled
+        if communicator is not None:
+            check_methods(communicator, "communicator", "mean", "agree", "check_same")
+        self._enabled, self._communicator = enabled, communicator
         self._rule = changed(
             replace(presets.torch(), min_scale=FLOOR),
             init_scale=init_scale,
@@ -337,10 +344,22 @@ class GradScaler:
             gradients = checked_gradients(optimizer, scale)
             progress = self._progress[id(optimizer)] = Progress(optimizer)
             progress.found_inf = unscale_gradients(optimizer, gradients, scale, least=least)
+            if self._communicator is not None:
+                progress.found_inf = self._agreed(progress.found_inf, gradients.arrays, self._communicator)
             progress.stage = Stage.UNSCALED
         finally:
             torch._C._set_grad_enabled(grad_enabled)
         return progress
+
+    def _agreed(
+        self, found_inf: torch.Tensor | None, gradients: list[torch.Tensor], communicator: Communicator
+    ) -> torch.Tensor | None:
+        """Return `found_inf` of all ranks together; None if no rank has gradients."""
+        scale = self._state.scale
+        communicator.check_same(rule=self._rule)
+        finite = torch.ones_like(scale, dtype=torch.bool) if found_inf is None else found_inf == 0
+        agreement = communicator.agree(finite, scale, gradients)
+        return found_inf_of(agreement.finite) if agreement.has_gradients else None
 
     def _update_scale(self, steps: list[Progress]) -> None:
         """Update the scale for *steps*; those without gradients do not count."""

@@ -12,6 +12,7 @@ import numpy as np
 
 import ampscale
 from ampscale import LossScaleRule
+from ampscale.distributed import Agreement
 
 from ...model.adapter import ImplementationInfo, Unsupported
 from ..base import unavailable
@@ -176,9 +177,12 @@ class Replica:
         """Return the mean of flat lists, added in rank order."""
         return [sum(leaves[1:], start=leaves[0]) / len(leaves) for leaves in zip(*self._gathered(tree), strict=True)]
 
-    def all_finite(self, flag: Any) -> Any:
+    def agree(self, finite: Any, scale: Any, gradients: Any, *, norm: bool = False) -> Agreement:  # noqa: ARG002
         """Return True if the flag is True on every replica."""
-        return reduce(and_, self._gathered(flag))
+        return Agreement(reduce(and_, self._gathered(finite)), has_gradients=True)
+
+    def check_same(self, **settings: Any) -> None:
+        """Do nothing: replicas are given one rule."""
 
     def _gathered(self, value: Any) -> list[Any]:
         self._slots[self._rank] = value

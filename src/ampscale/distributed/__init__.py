@@ -1,0 +1,37 @@
+"""
+Communicators: ranks that share one loss scale, on existing engines. Each module is imported when it is first used.
+
+| name | engine |
+|---|---|
+| `TorchDistributed` | process groups of torch.distributed |
+| `MPI` | mpi4py, for NumPy and CuPy arrays |
+| `JaxAxis` | a mapped axis of JAX: `shard_map`, `pmap` and `vmap` |
+| `SingleReplica` | none: one rank |
+
+Spec: spec/60-replicas.md.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ..core.replicas import Agreement, Communicator, RankError, SingleReplica
+
+if TYPE_CHECKING:
+    from .jax import JaxAxis
+    from .mpi import MPI
+    from .torch import TorchDistributed
+
+_ENGINES = {"TorchDistributed": "torch", "MPI": "mpi", "JaxAxis": "jax"}
+
+__all__ = ["MPI", "Agreement", "Communicator", "JaxAxis", "RankError", "SingleReplica", "TorchDistributed"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module of a communicator when it is first used."""
+    if name not in _ENGINES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_ENGINES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,72 @@
+"""
+Comparison of the settings of all ranks. The error names the ranks that differ from the majority, and in what.
+
+Spec: REPLICAS-settings-compared, REPLICAS-error-names-ranks.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import zip_longest
+from typing import Any
+
+from ..core.dtypes import name_of
+from ..core.typing import Array
+from ..parsing import cut
+
+Settings = Mapping[str, Any]  # values of JSON
+
+
+def described(arrays: Iterable[Array], *, shapes: bool) -> list[str]:
+    """Return dtype and shape of each array; only the dtype without *shapes*."""
+    return [f"{name_of(array.dtype)} {tuple(array.shape)}" if shapes else name_of(array.dtype) for array in arrays]
+
+
+def to_text(settings: Settings) -> str:
+    """Return *settings* as JSON, which `difference` compares."""
+    return json.dumps(settings, sort_keys=True)
+
+
+def difference(texts: list[str], ranks: list[int]) -> str | None:
+    """
+    Return a sentence that says which ranks differ in what; None if all texts are equal.
+
+    Args:
+        texts: Result of `to_text` on each rank.
+        ranks: Number of each rank, for the message.
+    """
+    if len(set(texts)) == 1:
+        return None
+    settings = [json.loads(text) for text in texts]
+    name = next(key for key in sorted({key for each in settings for key in each}) if _differs(each.get(key) for each in settings))
+    values = [each.get(name) for each in settings]
+    if all(isinstance(value, list) for value in values):
+        name, values = _first_difference(name, values)
+    return _sentence(name, list(map(str, values)), ranks)
+
+
+def _differs(values: Iterable[Any]) -> bool:
+    return len({json.dumps(value) for value in values}) > 1
+
+
+def _first_difference(name: str, lists: list[list[Any]]) -> tuple[str, list[Any]]:
+    """Return the first different items of lists of one length, or the lengths."""
+    if _differs(map(len, lists)):
+        return f"number of {name}", [len(items) for items in lists]
+    index, items = next((index, items) for index, items in enumerate(zip_longest(*lists)) if _differs(items))
+    return f"{name}[{index}]", list(items)
+
+
+def _sentence(name: str, values: list[str], ranks: list[int]) -> str:
+    """Name the ranks with each value; those with the most frequent one are last."""
+    counts = Counter(values)
+    groups = sorted(counts, key=lambda value: (counts[value], -values.index(value)))
+    with_value = {value: [rank for rank, each in zip(ranks, values, strict=True) if each == value] for value in groups}
+    return f"{name} differs: " + "; ".join(f"{cut(value, 300)} on {listed(holders)}" for value, holders in with_value.items())
+
+
+def listed(ranks: list[int]) -> str:
+    """Return the names of ranks, at most eight of them."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(map(str, ranks[:8]))}{f' and {len(ranks) - 8} more' if len(ranks) > 8 else ''}"

@@ -1,0 +1,142 @@
+"""
+Communicator of torch.distributed's process groups and device meshes.
+
+Spec: spec/60-replicas.md.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from ..core.replicas import RankError
+from ..core.typing import Array
+from .comparison import listed
+from .ranks import RankCommunicator
+
+GRACE = 2.0  # seconds in which ranks that wait for others tell each other that they do
+
+
+class TorchDistributed(RankCommunicator):
+    """
+    Ranks of a torch process group, for torch tensors; start them with ``torchrun --nproc-per-node 4 train.py``.
+
+    Args:
+        group: Process group or device mesh of all ranks that share the scale, those of a pipeline included; by default all
+            ranks. All of them must create the communicator, in the same order as other groups.
+        gradients: "replicated" if all ranks have the same arrays, "sharded" if each has a part of every array, "distinct" if
+            each has other arrays, such as the stages of a pipeline.
+        mean: True to average replicated gradients; False if they have been averaged already, as by DDP.
+        copies: Number of ranks that have the same values, for the norm of sharded and distinct gradients: one number, or one
+            for each array.
+        timeout: Seconds to wait for the other ranks.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range.
+        RuntimeError: torch.distributed is not initialized, or this rank is not in *group*.
+
+    Spec: REPLICAS-mean, REPLICAS-one-flag, REPLICAS-time-limit.
+
+    >>> TorchDistributed()  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    RuntimeError: torch.distributed must be initialized first, with torch.distributed.init_process_group()
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup | DeviceMesh | None = None,
+        *,
+        gradients: str = "replicated",
+        mean: bool | None = None,
+        copies: int | Sequence[int] = 1,
+        timeout: float = 60.0,
+    ) -> None:
+        super().__init__(gradients, mean, copies, timeout)
+        if not (dist.is_available() and dist.is_initialized()):
+            raise RuntimeError("torch.distributed must be initialized first, with torch.distributed.init_process_group()")
+        if not isinstance(group, dist.ProcessGroup | DeviceMesh | None):
+            raise TypeError(f"group must be a process group, a device mesh or None, got {type(group).__name__}")
+        self._group = group_of_mesh(group) if isinstance(group, DeviceMesh) else group or dist.group.WORLD
+        self.rank, self.ranks = dist.get_rank(), dist.get_process_group_ranks(self._group)
+        if self.rank not in self.ranks:
+            raise RuntimeError(f"rank {self.rank} is not in the group, which has {listed(self.ranks)}")
+        self._calls = 0  # collectives, which number the keys in the store
+
+    def _sum(self, vector: Array) -> Array:
+        if not isinstance(vector, torch.Tensor):
+            raise TypeError(f"TorchDistributed takes torch tensors, got {type(vector).__module__}.{type(vector).__name__}")
+        total = vector.to(self._device(vector.device), copy=True)
+        self._await(lambda: dist.all_reduce(total, group=self._group, async_op=True))
+        return total.to(vector.device)
+
+    def _exchange(self, text: str) -> list[str]:
+        device = self._device(torch.device("cpu"))
+        data = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).to(device)
+        sizes = self._gathered(torch.tensor([len(data)], device=device))
+        padded = torch.zeros(int(max(sizes)), dtype=torch.uint8, device=device)
+        padded[: len(data)] = data
+        rows = self._gathered(padded)
+        return [bytes(row[: int(size)].tolist()).decode() for row, size in zip(rows, sizes, strict=True)]
+
+    def _words(self, scale: Array) -> Array:
+        return torch.as_tensor(scale).detach().double().reshape(1).view(torch.int16).double()
+
+    def _gathered(self, value: torch.Tensor) -> list[torch.Tensor]:
+        rows = [torch.empty_like(value) for _ in self.ranks]
+        self._await(lambda: dist.all_gather(rows, value, group=self._group, async_op=True))
+        return rows
+
+    def _device(self, device: torch.device) -> torch.device:
+        """Return a device that the group's engine supports: *device* itself, or the current accelerator."""
+        is_nccl = dist.get_backend(self._group) == "nccl"
+        return torch.device("cuda", torch.cuda.current_device()) if is_nccl else device
+
+    def _await(self, start: Callable[[], Any]) -> None:
+        """Run a collective. If it fails or exceeds the time limit, raise a RankError that names the ranks that do not wait."""
+        self._calls += 1
+        began = time.monotonic()
+        try:
+            start().wait(timedelta(seconds=self._timeout))
+        except RuntimeError as error:
+            silent = self._silent_ranks()
+            names = listed(silent) if silent else "a rank"
+            waited = time.monotonic() - began
+            late = f"did not respond within {self._timeout:g} s" if waited >= self._timeout else "ended or left"
+            self._failure = f"{names} {late}"
+            raise RankError(self._failure) from error
+
+    def _silent_ranks(self) -> list[int]:
+        """Tell all ranks through torch's store that this one waits, and return those that do not tell so themselves."""
+        store = torch._C._distributed_c10d.PrefixStore("ampscale", dist.distributed_c10d._get_default_store())
+        silent, end = set(self.ranks) - {self.rank}, time.monotonic() + GRACE
+        try:
+            store.set(f"{self._calls}/{self.rank}", "waits")
+            while silent and time.monotonic() < end:
+                silent -= {rank for rank in silent if store.check([f"{self._calls}/{rank}"])}
+                time.sleep(0.02)
+        except RuntimeError:  # the rank that serves the store has ended
+            return []
+        return sorted(silent)
+
+
+_groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
+
+
+def group_of(ranks: Sequence[int]) -> dist.ProcessGroup:
+    """Return the group of these ranks, created when all of them first ask for it."""
+    key = tuple(sorted(set(ranks)))
+    if len(key) == dist.get_world_size():
+        return dist.group.WORLD
+    if key not in _groups:
+        _groups[key] = dist.new_group(list(key), use_local_synchronization=True)
+    return _groups[key]
+
+
+def group_of_mesh(mesh: DeviceMesh) -> dist.ProcessGroup:
+    """Return the group of all ranks of *mesh*, which may have several dimensions."""
+    return group_of(mesh.mesh.flatten().tolist())

@@ -1,0 +1,33 @@
+"""Pools of real processes, shared by the tests of a session."""
+
+import pytest
+from distributed.pool import Pool
+
+
+@pytest.fixture(scope="session")
+def pools(tmp_path_factory):
+    """Return a function that returns the pool of an engine."""
+    started = {}
+
+    def pool(engine):
+        if engine not in started:
+            started[engine] = Pool(engine, tmp_path_factory.mktemp(engine))
+        return started[engine]
+
+    yield pool
+    for each in started.values():
+        each.close()
+
+
+@pytest.fixture
+def gloo(pools):
+    """Return four ranks of torch.distributed."""
+    pytest.importorskip("torch")
+    return pools("gloo")
+
+
+@pytest.fixture
+def mpi(pools):
+    """Return four ranks of MPI."""
+    pytest.importorskip("mpi4py")
+    return pools("mpi")

@@ -1,0 +1,84 @@
+"""
+Real processes, one for each rank, that run functions of the test modules and return what these return.
+
+Starting torch takes seconds, so a pool of four ranks stays alive for all tests of an engine; a test on two ranks uses a group of
+two. Jobs and results are files in a folder, since `mpiexec` passes its input to one rank only.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SECONDS = 60
+
+
+class Pool:
+    """Ranks of an engine: "gloo" or "mpi"."""
+
+    def __init__(self, engine, folder, size=4):
+        self.engine, self.folder, self.size, self.jobs = engine, Path(folder), size, 0
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, str(HERE / "rank.py"), engine, str(self.folder)]
+        paths = [str(HERE.parent), str(HERE), *sys.path]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        if engine == "mpi":
+            launcher = [str(Path(sys.executable).with_name("mpiexec")), "-n", str(size)]
+            self.processes = [subprocess.Popen([*launcher, *command], env=environment, stdin=subprocess.DEVNULL)]
+            return
+        ranks = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo", "WORLD_SIZE": str(size)}
+        self.processes = [subprocess.Popen(command, env={**environment, **ranks, "RANK": str(rank)}) for rank in range(size)]
+
+    def run(self, function, *args, seconds=SECONDS):
+        """
+        Run ``function(rank, *args)`` on each rank, and return the results in order.
+
+        Args:
+            function: Function of a module beside this one. Its result and the arguments must be values of JSON.
+            args: Arguments after the rank.
+            seconds: Time limit.
+        """
+        self.jobs += 1
+        write(self.folder / f"job-{self.jobs}.json", [function.__module__.rpartition(".")[2], function.__name__, args])
+        end, results = time.monotonic() + seconds, []
+        for rank in range(self.size):
+            path = self.folder / f"result-{self.jobs}-{rank}.json"
+            while not path.exists():
+                if time.monotonic() > end or any(process.poll() is not None for process in self.processes):
+                    raise TimeoutError(
+                        f"rank {rank} of {self.engine} returned no result of {function.__name__} within {seconds} s"
+                    )
+                time.sleep(0.005)
+            results.append(json.loads(path.read_text()))
+        errors = [result["error"] for result in results if "error" in result]
+        if errors:
+            raise AssertionError("\n".join(errors))
+        return [result["value"] for result in results]
+
+    def close(self):
+        """End the processes."""
+        write(self.folder / f"job-{self.jobs + 1}.json", None)
+        for process in self.processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+            process.kill()
+            process.wait()
+
+
+def write(path, value):
+    """Write *value* as JSON, so that the file is absent or whole."""
+    temporary = path.with_suffix(".part")
+    temporary.write_text(json.dumps(value))
+    temporary.rename(path)
+
+
+def free_port():
+    """Return a port on which nobody listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
