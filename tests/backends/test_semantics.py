@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from libraries import NAMES, ON_DEVICE, on
 from strategies import DTYPES, LARGEST, SMALLEST, SMALLEST_NORMAL, alike, arrays, same, scales
@@ -34,9 +34,9 @@ def trees(*formats):
     return (st.lists(leaf, max_size=3) | dicts).filter(leaves)
 
 
-def given_trees(library, *more):
-    """Return `given` for a tree of NumPy arrays in the formats of *library*, and examples of *more*."""
-    return given(trees(*library.dtypes), *more)
+def examples(library, *strategies):
+    """Return `given` for these strategies; with fewer examples for JAX, which compiles a program for each structure."""
+    return lambda test: settings(max_examples=20 if library.name == "jax" else 60)(given(*strategies)(test))
 
 
 def check(library, expected, actual):
@@ -53,7 +53,7 @@ def test_scaling_and_unscaling_round_once(library):
     A wider dtype keeps the digits that rounding to a narrow one would lose.
     """
 
-    @given_trees(library, scales, DTYPE, st.booleans())
+    @examples(library, trees(*library.dtypes), scales, DTYPE, st.booleans())
     def holds(tree, factor, dtype, as_array):
         library_tree, number = library.from_numpy(tree), np.float32(factor)
         library_scale = library.array(factor) if as_array else factor
@@ -79,7 +79,7 @@ def test_unscaling_is_checked_before_and_after(library):
     Mutable arrays can receive the result; immutable ones raise an error.
     """
 
-    @given_trees(library, FACTORS)
+    @examples(library, trees(*library.dtypes), FACTORS)
     def holds(tree, factor):
         library_tree = library.from_numpy(tree)
         expected = overflow.unscale_and_check(tree, np.float32(factor))
@@ -122,7 +122,7 @@ def unit_of(norm):
 def test_norms_agree_to_two_units(library):
     """These are the global and local norms. Clipped values equal those of NumPy for the same norm."""
 
-    @given(trees(*library.dtypes) | trees(*set(library.dtypes) - {"float64"}), st.floats(2.0**-10, 2.0**10))
+    @examples(library, trees(*library.dtypes) | trees(*set(library.dtypes) - {"float64"}), st.floats(2.0**-10, 2.0**10))
     def holds(tree, limit):
         library_tree = library.from_numpy(tree)
         with np.errstate(all="ignore"):
@@ -164,7 +164,9 @@ def norms_hold(library, dtypes):
     smallest = SMALLEST_NORMAL if library.flushes_subnormals else SMALLEST
     tenfold = st.floats(-300, 300).map(lambda power: 10.0**power)
 
-    @given(st.lists(st.sampled_from(dtypes).flatmap(magnitudes), min_size=1, max_size=2), tenfold | st.floats(1e-3, 1e3))
+    several = st.lists(st.sampled_from(dtypes).flatmap(magnitudes), min_size=1, max_size=2)
+
+    @examples(library, several, tenfold | st.floats(1e-3, 1e3))
     def hold(tree, limit):
         library_tree, exact = library.from_numpy(tree), exact_norm(tree)
         clipped, norm = library.to_numpy(ampscale.clip_by_global_norm(library_tree, limit))
