@@ -1,0 +1,150 @@
+"""Threads of the fused NumPy passes: equal results, errors, interpreter shutdown and forks."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import permutations
+
+import numpy as np
+import pytest
+from backends.numpy.test_backend import random
+from strategies import DTYPES, same
+
+from ampscale.backends.numpy import backend, threads
+
+
+def results_with(count, tree, monkeypatch):
+    """Return the results of every function with *count* threads."""
+    monkeypatch.setenv(threads.VARIABLE, str(count))
+    clipped = backend.clip_by_global_norm(tree, 1.0)
+    return [backend.unscale_check_and_norm(tree, 3.0), clipped, backend.local_norms(tree), backend.all_finite(tree)]
+
+
+@pytest.mark.clause("BACKENDS-bit-identical")
+def test_results_do_not_depend_on_the_number_of_threads(monkeypatch):
+    """Arrays are large and small, of several dtypes; in the end several callers run at once."""
+    tree = [random(5_000_000), random(300, seed=1), random(2_000_000, np.float16, 2), random((700, 900), np.complex64, 3)[:, ::2]]
+    tree += [random(5000, np.float64, 4), random(100, DTYPES["bfloat16"], 5), random(3_000_000, DTYPES["bfloat16"], 6)]
+    expected = results_with(1, tree, monkeypatch)
+    for count in (2, 3, 64):
+        assert same([*results_with(count, tree, monkeypatch)], [*expected])
+    with ThreadPoolExecutor(3) as pool:
+        for results in pool.map(lambda _: results_with(2, tree, monkeypatch), range(3)):
+            assert same([*results], [*expected])
+
+
+def test_an_invalid_number_of_threads_raises(monkeypatch):
+    """The variable is read only if an array is large enough for threads."""
+    array = np.ones(5_000_000)
+    for wrong in ("0", "-1", "two", "", "1.5", " 2"):
+        monkeypatch.setenv(threads.VARIABLE, wrong)
+        with pytest.raises(ValueError, match=f"AMPSCALE_THREADS must be a positive int, got {wrong!r}"):
+            backend.all_finite([array])
+
+
+def test_the_default_number_of_threads_is_that_of_usable_cores(monkeypatch):
+    """The environment variable overrides it."""
+    monkeypatch.delenv(threads.VARIABLE, raising=False)
+    threads._usable_cores.cache_clear()
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    assert threads.thread_count_host() == usable
+    monkeypatch.setenv(threads.VARIABLE, "7")
+    assert threads.thread_count_host() == 7
+
+
+def doubled(numbered):
+    """Return twice each remaining item."""
+    return [(index, 2 * item) for index, item in numbered]
+
+
+def test_errors_in_threads_are_raised_after_all_threads_have_ended():
+    """Two of three threads fail."""
+    barrier, ended = threading.Barrier(3), []
+
+    def fail(numbered):
+        _, item = next(numbered)
+        barrier.wait()
+        if item < 3:
+            raise KeyError(item)
+        time.sleep(0.05)
+        ended.append(item)
+        return []
+
+    assert threads.in_threads(doubled, [2, 3, 4, 5, 6], 3) == [4, 6, 8, 10, 12]
+    assert threads.in_threads(doubled, [], 1) == []
+    for items in permutations((1, 2, 3)):
+        with pytest.raises(KeyError):
+            threads.in_threads(fail, list(items), 3)
+        assert ended.pop() == 3
+
+
+def test_the_caller_does_all_the_work_if_no_thread_can_start(monkeypatch):
+    """After an error, no item is left for a thread that starts later."""
+    taken = []
+
+    def refuse(thread):
+        raise RuntimeError(f"can't start {thread}")
+
+    def fail(numbered):
+        taken.append(next(numbered, None))
+        raise KeyError(taken)
+
+    threads._pool.cache_clear()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert threads.in_threads(doubled, [2, 3, 4], 3) == [4, 6, 8]
+    with pytest.raises(KeyError):
+        threads.in_threads(fail, [2, 3, 4], 3)
+    monkeypatch.undo()
+    with threads._pool(2) as pool:
+        pool.submit(id, None)
+    threads._pool.cache_clear()
+    assert taken == [(0, 2), None]
+
+
+@pytest.mark.parametrize(
+    "leave", ["atexit.register(run)", "run(); atexit.register(run)", "threading.Thread(target=outlive).start()"]
+)
+def test_fused_passes_run_during_interpreter_shutdown(leave):
+    """They run in `atexit`, before or after the threads have started, and in a thread that outlives the main one."""
+    code = f"""
+        import atexit, os, threading, numpy as np, ampscale
+        os.environ["AMPSCALE_THREADS"] = "2"
+        main = threading.main_thread()
+        def run():
+            grads, finite = ampscale.unscale_and_check([np.full(9_000_000, 8.0, np.float32)], 8.0)
+            assert bool(finite) and (grads[0] == 1).all()
+            print("ran", end=" ")
+        def outlive():
+            main.join()
+            run()
+        {leave}
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True)
+    assert (set(done.stdout.split()), done.stderr) == ({"ran"}, "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_processes_start_their_own_threads():
+    """
+    Their results are the same. The import alone starts no thread.
+
+    The test runs in a new process, because libraries that this one has imported do not support a fork.
+    """
+    code = """
+        import os, threading, numpy as np, ampscale
+        assert threading.active_count() == 1
+        os.environ["AMPSCALE_THREADS"] = "2"
+        def results():
+            grads, finite, norm = ampscale.unscale_check_and_norm([np.arange(9_000_000, dtype=np.float32)], 8.0)
+            return grads[0].tobytes(), bool(finite), float(norm)
+        expected = results()
+        child = os.fork()
+        if not child:
+            os._exit(0 if results() == expected else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    """
+    subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(code)], check=True, timeout=60)
