@@ -26,6 +26,7 @@ SOURCE = re.compile(
     r"|Paddle `paddle\.amp\.GradScaler` page"
     r"|MindFormers 1\.3\.0 `MFTrainOneStepCell` page): 「.+」"
     r"|observed in \w.*\."
+    r"|reported in [\w-]+/[\w.-]+#\d+: .+\."
     r"|decision: .+\."
 )
 
