@@ -14,7 +14,7 @@ import pytest
 from backends.numpy.test_backend import random
 from strategies import DTYPES, same
 
-from ampscale.backends.numpy import backend, threads
+from ampscale.backends.numpy import backend, one_pass, threads
 
 
 def results_with(count, tree, monkeypatch):
@@ -27,8 +27,10 @@ def results_with(count, tree, monkeypatch):
 @pytest.mark.clause("BACKENDS-bit-identical")
 def test_results_do_not_depend_on_the_number_of_threads(monkeypatch):
     """Arrays are large and small, of several dtypes; in the end several callers run at once."""
-    tree = [random(5_000_000), random(300, seed=1), random(2_000_000, np.float16, 2), random((700, 900), np.complex64, 3)[:, ::2]]
-    tree += [random(5000, np.float64, 4), random(100, DTYPES["bfloat16"], 5), random(3_000_000, DTYPES["bfloat16"], 6)]
+    monkeypatch.setattr(one_pass, "SEGMENT", 1 << 18)
+    monkeypatch.setattr(one_pass, "THREADED", 1 << 20)
+    tree = [random(500_000), random(300, seed=1), random(200_000, np.float16, 2), random((700, 900), np.complex64, 3)[:, ::2]]
+    tree += [random(5000, np.float64, 4), random(100, DTYPES["bfloat16"], 5), random(300_000, DTYPES["bfloat16"], 6)]
     expected = results_with(1, tree, monkeypatch)
     for count in (2, 3, 64):
         assert same([*results_with(count, tree, monkeypatch)], [*expected])
