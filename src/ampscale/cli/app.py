@@ -1,5 +1,5 @@
 """
-Command line. A command imports what it needs when it runs, so that `ampscale --help` is fast.
+Command line. A command imports packages other than click and NumPy when it runs, so that `ampscale --help` is fast.
 
 Other packages add commands with an entry point of the group `GROUP`, as `ampscale-conformance` does.
 """

@@ -6,7 +6,7 @@ completes names.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
@@ -16,24 +16,19 @@ from click.shell_completion import CompletionItem
 from ..parsing import excerpt
 
 LONGEST_NAME = 100  # characters that are compared with known names
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 
 
 class Command(click.Command):
     """Command that reports an error in one line."""
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run the command and exit. On a usage error, print one line on stderr and exit with 2."""
+        options: dict[str, Any] = {**extra, "standalone_mode": False}
         if not standalone_mode:
-            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+            return super().main(*args, **options)
         try:
-            sys.exit(super().main(args, prog_name, complete_var, standalone_mode=False, **extra))
+            sys.exit(super().main(*args, **options))
         except click.ClickException as error:
             click.echo(_message(error), err=True)
             sys.exit(error.exit_code)
@@ -51,29 +46,22 @@ class Command(click.Command):
 
 
 class Name(click.ParamType):  # type: ignore[type-arg]  # older releases of click take no argument here
-    """
-    Name out of a set. An unknown name is an error that suggests the nearest one.
+    """Name out of a set, such as a "format". An unknown name is an error that suggests the nearest one."""
 
-    Args:
-        name: Noun for such a name, as "format".
-        known: Returns the names. It is called when the command runs, so that it may import what is slow to import.
-        listing: End of the error message if no name is near; by default all names.
-    """
-
-    def __init__(self, name: str, known: Callable[[], Iterable[str]], listing: str = "") -> None:
-        self.name, self.known, self.listing = name, known, listing
+    def __init__(self, name: str, known: Iterable[str], otherwise: str = "") -> None:
+        self.name, self.known = name, tuple(known)
+        self.otherwise = otherwise or f"known {name}s are {', '.join(self.known)}"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return *value* if it is a known name."""
-        known = list(self.known())
-        if value not in known:
-            remedy = suggestion(value, known, self.listing or f"known {self.name}s are {', '.join(known)}")
+        if value not in self.known:
+            remedy = suggestion(value, self.known, self.otherwise)
             raise click.UsageError(f"unknown {self.name} {excerpt(value)}; {remedy}", ctx)
         return value
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names that start with *incomplete*."""
-        return [CompletionItem(name) for name in self.known() if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in self.known if name.startswith(incomplete)]
 
 
 def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:

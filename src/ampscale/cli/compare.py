@@ -5,16 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..simulation.compare import Comparison
+from ..simulation.compare import compare as run
+from ..simulation.simulate import Trajectory
 from .commands import Command, examples
 from .describe import exact, fold
 from .extras import require
 from .rule_arguments import complete_rule, parse_settings, read_rules
 from .trace_options import read_trace, shared_options
+from .trajectories import document, draw, to_json
 
 if TYPE_CHECKING:  # imported when the command runs
     from rich.table import Table
-
-    from ..simulation.compare import Comparison
 
 DEFINITION = """\
 Two rules diverge at the first step after which their scales differ, or at which one of the two raises. Steps are counted \
@@ -50,9 +52,6 @@ def compare(rules: tuple[str, ...], settings: tuple[str, ...], as_json: bool, pi
         rules       the two names
         step        the step at which they diverge; or null
     """  # noqa: D301 - click does not rewrap a paragraph after a backspace character
-    from ..simulation.compare import compare as run
-    from .trajectories import document, draw, to_json
-
     named_rules = read_rules(rules, parse_settings(settings))
     if len(named_rules) < 2:
         raise click.UsageError("RULE must be given at least twice; ampscale simulate runs a single rule")
@@ -70,61 +69,49 @@ def compare(rules: tuple[str, ...], settings: tuple[str, ...], as_json: bool, pi
         click.echo(f"Picture: {picture}")
 
 
-def _print(comparison: "Comparison") -> None:
-    from rich.console import Console
+def _print(comparison: Comparison) -> None:
+    from .tables import trimmed_console
 
-    console = Console(highlight=False, markup=False)
-    matrix = _matrix(comparison)
-    width = console.measure(matrix, options=console.options.update(width=1000)).maximum
-    with console.capture() as printed:
+    with trimmed_console() as console:
         console.print(_summary(comparison))
+        matrix = _matrix(comparison)
+        width = console.measure(matrix, options=console.options.update(width=1000)).maximum
         if len(comparison.trajectories) > 3 and width <= console.width:
             console.print(DEFINITION + KEY, matrix, sep="\n")
         else:
             console.print(DEFINITION)
             sentences = (_sentence(*pair, step) for pair, step in comparison.divergences.items())
             console.print(*(fold(sentence, "    ") for sentence in sentences), sep="\n", soft_wrap=True)
-    lines = (line.rstrip() for line in printed.get().splitlines())  # rich pads lines with spaces
-    click.echo("\n".join(lines).strip("\n"))
 
 
-def _summary(comparison: "Comparison") -> "Table":
+def _summary(comparison: Comparison) -> "Table":
     """Return a table with a row for each rule."""
-    table = _empty_table()
-    table.add_column("", justify="right", no_wrap=True)
-    table.add_column("rule", overflow="fold")
-    for title in ("overflows", "growths", "backoffs", "raises\nat step", "final\nscale"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for number, (name, trajectory) in enumerate(comparison.trajectories.items(), start=1):
-        counts = (f"{count:,}" for count in (trajectory.overflows, trajectory.growths, trajectory.backoffs))
-        raises = "-" if trajectory.raised_at is None else f"{trajectory.raised_at:,}"
-        table.add_row(str(number), name, *counts, raises, exact(float(trajectory.scales[-1])))
-    return table
+    from rich.table import Column
+
+    from .tables import numbers, table
+
+    titles = numbers("", "overflows", "growths", "backoffs", "raises\nat step", "final\nscale")
+    rows = (_row(number, *named) for number, named in enumerate(comparison.trajectories.items(), start=1))
+    return table([titles[0], Column("rule", overflow="fold"), *titles[1:]], rows)
 
 
-def _matrix(comparison: "Comparison") -> "Table":
+def _row(number: int, name: str, trajectory: Trajectory) -> tuple[str, ...]:
+    counts = (f"{count:,}" for count in (trajectory.overflows, trajectory.growths, trajectory.backoffs))
+    raises = "-" if trajectory.raised_at is None else f"{trajectory.raised_at:,}"
+    return str(number), name, *counts, raises, exact(float(trajectory.scales[-1]))
+
+
+def _matrix(comparison: Comparison) -> "Table":
     """Return a table of all divergences, with a row and a column for each rule."""
-    names = list(comparison.trajectories)
-    table = _empty_table()
-    table.add_column("", justify="right", no_wrap=True)
-    for number in range(1, len(names)):
-        table.add_column(str(number), justify="right", no_wrap=True)
-    for row, name in enumerate(names[1:], start=1):
-        table.add_row(str(row + 1), *(_cell(comparison.divergences[other, name]) for other in names[:row]))
-    return table
+    from .tables import numbers, table
 
-
-def _empty_table() -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    return Table(box=box.SIMPLE_HEAD, padding=0)
+    names, steps = list(comparison.trajectories), comparison.divergences
+    rows = ([str(row), *(_cell(steps[other, name]) for other in names[: row - 1])] for row, name in enumerate(names[1:], 2))
+    return table(numbers("", *map(str, range(1, len(names)))), rows)
 
 
 def _cell(step: int | None) -> str:
-    if step is None:
-        return "-"
-    return "start" if step < 0 else f"{step:,}"
+    return "-" if step is None else "start" if step < 0 else f"{step:,}"
 
 
 def _sentence(first: str, second: str, step: int | None) -> str:

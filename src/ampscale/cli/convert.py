@@ -3,31 +3,23 @@
 import json
 import math
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from .. import checkpoints
+from ..checkpoints import FORMATS, Checkpoint, ConversionReport, Divergence, RunLengths
+from ..checkpoints.formats.locate import find_states
 from ..parsing import excerpt, json_text
 from .commands import Command, Name, examples
 from .describe import counted, fold, power
 from .rule_arguments import constant
 
-if TYPE_CHECKING:  # imported when the command runs
-    from ..checkpoints import Checkpoint, ConversionReport, Divergence, RunLengths
-
 SHOWN = 8  # run lengths of a trace, keys and states that are printed
 INDENT = " " * 11
-
-
-def _formats() -> Iterable[str]:
-    from ..checkpoints import FORMATS
-
-    return FORMATS
-
-
-FORMAT = Name("format", _formats)
+FORMAT = Name("format", FORMATS)
 
 
 @click.command(
@@ -69,8 +61,6 @@ def convert(
     dropped, which arguments the target requires, and how far the two scales can diverge over all overflow traces. --set specifies
     constants that IN does not contain, under the names of the source: --set period=500 for jmp.
     """
-    from .. import checkpoints
-
     try:
         entries = checkpoints.read_file(file)
         source, at = choose_state(entries, source, at)
@@ -99,9 +89,6 @@ def choose_state(entries: Any, source: str | None, at: str | None) -> tuple[str,
         ValueError: There are several, or none and *source* is None. With a *source*, `checkpoints.convert` reports that there
             is none, since it can say which keys are missing.
     """
-    from ..checkpoints import FORMATS
-    from ..checkpoints.formats.locate import find_states
-
     formats = FORMATS.values() if source is None else [FORMATS[source]]
     states = find_states(formats, entries, at)
     if len(states) > 1:
@@ -123,7 +110,7 @@ def _options(name: str, path: str, source: str | None, at: str | None) -> Iterat
         yield f"--at {shlex.quote(path)}"
 
 
-def document(report: "ConversionReport") -> dict[str, Any]:
+def document(report: ConversionReport) -> dict[str, Any]:
     """Return a report as values that JSON can hold. An unlimited number of steps is the string "without end"."""
     divergence, (source_growth, target_growth) = report.divergence, report.growth
     endless = None if divergence.endless is None else {"lead": divergence.endless[0], "cycle": divergence.endless[1]}
@@ -147,7 +134,7 @@ def document(report: "ConversionReport") -> dict[str, Any]:
     }
 
 
-def _lines(source: str, target: str, report: "ConversionReport") -> Iterator[str]:
+def _lines(source: str, target: str, report: ConversionReport) -> Iterator[str]:
     """Yield the lines of a report."""
     path = f", at {report.source.at}" if report.source.at else ""
     yield f"{source}{path} -> {target}"
@@ -164,7 +151,7 @@ def _lines(source: str, target: str, report: "ConversionReport") -> Iterator[str
     yield from (f"divergence {line}" for line in _divergence(report.divergence))
 
 
-def _carried(source: "Checkpoint") -> Iterator[str]:
+def _carried(source: Checkpoint) -> Iterator[str]:
     state = _state(source)
     yield f"scale {power(state['scale'])}"
     yield counted(state["good_steps"], "finite step")
@@ -173,18 +160,16 @@ def _carried(source: "Checkpoint") -> Iterator[str]:
 
 def _growth(source: int | None, target: int | None) -> str:
     """Describe the next growth of the target, and how late or early it is."""
+    if source is None and target is None:
+        return "without overflows neither scale grows"
     if source is None or target is None:
-        never = (
-            "neither scale grows" if source == target else f"only the {'source' if target is None else 'target'}'s scale grows"
-        )
-        return f"without overflows {never}"
-    shift = (
-        f"{counted(abs(target - source), 'step')} {'late' if target > source else 'early'}" if target != source else "as before"
-    )
+        return f"without overflows only the {'source' if target is None else 'target'}'s scale grows"
+    late = "late" if target > source else "early"
+    shift = "as before" if target == source else f"{counted(abs(target - source), 'step')} {late}"
     return f"without overflows the scale grows after {counted(target, 'step')}, {shift}"
 
 
-def _divergence(divergence: "Divergence") -> Iterator[str]:
+def _divergence(divergence: Divergence) -> Iterator[str]:
     """Describe when, and for how many steps, the two scales can differ."""
     if divergence.steps == 0:
         yield "none: both scales are equal for every overflow trace"
@@ -202,14 +187,14 @@ def _divergence(divergence: "Divergence") -> Iterator[str]:
         yield f"in at most {counted(int(divergence.steps), 'step')} of a run"
 
 
-def spelled(trace: "RunLengths") -> str:
+def spelled(trace: RunLengths) -> str:
     """Return an overflow trace as text, such as "766 finite steps, 1 overflow"."""
     texts = [counted(steps, "finite step" if symbol == "." else "overflow") for symbol, steps in trace[:SHOWN]]
     more = sum(run.steps for run in trace[SHOWN:])
     return ", ".join([*texts, *([f"and {counted(more, 'more step')}"] if more else [])])
 
 
-def _state(checkpoint: "Checkpoint") -> dict[str, Any]:
+def _state(checkpoint: Checkpoint) -> dict[str, Any]:
     return {name: value.item() for name, value in checkpoint.state._asdict().items() if value is not None}
 
 

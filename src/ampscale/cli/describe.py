@@ -15,12 +15,7 @@ def fold(text: str, indent: str = "") -> str:
 
 
 def power(value: float) -> str:
-    """
-    Return a number as a power of two if that is shorter, and else with up to six digits.
-
-    >>> power(65536.0), power(4.0), power(0.8)
-    ('2^16', '4', '0.8')
-    """
+    """Return a number as a power of two if that is shorter, as "2^16", and else with up to six digits."""
     if value <= 0 or not math.isfinite(value):
         return f"{value:g}"
     mantissa, exponent = math.frexp(value)
@@ -28,12 +23,7 @@ def power(value: float) -> str:
 
 
 def exact(scale: float) -> str:
-    """
-    Return a scale as a power of two, times a factor from 1 to 2 if it is not one.
-
-    >>> exact(32768.0), exact(49152.0), exact(0.0)
-    ('2^15', '1.5*2^15', '0')
-    """
+    """Return a scale as a power of two, times a factor from 1 to 2 if it is not one: "1.5*2^15"."""
     if scale == 0 or math.isinf(scale):
         return f"{scale:g}"
     fraction, exponent = math.frexp(scale)
@@ -41,12 +31,7 @@ def exact(scale: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """
-    Return a number with its noun.
-
-    >>> counted(1, "step"), counted(2000, "step")
-    ('1 step', '2,000 steps')
-    """
+    """Return a number with its noun, such as "2,000 steps"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -54,22 +39,14 @@ def sentences(rule: LossScaleRule) -> Iterator[str]:
     """Yield sentences about the scaler, in this order: start, growth, backoff, bounds, errors, arithmetic."""
     yield f"The scale starts at {power(rule.init_scale)}."
     yield from _growth(rule)
-    if rule.backoff_factor == 1:
-        yield "It never backs off."
-    else:
-        yield from _backoff(rule)
+    yield from _backoff(rule)
     yield from _bounds(rule)
     yield from _errors(rule)
     yield from _arithmetic(rule)
 
 
 def ordinal(number: int) -> str:
-    """
-    Return an ordinal number.
-
-    >>> ordinal(2)
-    '2nd'
-    """
+    """Return an ordinal number, such as "2nd"."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
 
@@ -90,11 +67,12 @@ def _growth(rule: LossScaleRule) -> Iterator[str]:
 
 
 def _backoff(rule: LossScaleRule) -> Iterator[str]:
-    how = (
-        f"is divided by {power(rule.backoff_divisor)}"
-        if rule.divide_on_backoff
-        else f"is multiplied by {power(rule.backoff_factor)}"
-    )
+    if rule.backoff_factor == 1:
+        yield "It never backs off."
+        return
+    how = f"is multiplied by {power(rule.backoff_factor)}"
+    if rule.divide_on_backoff:
+        how = f"is divided by {power(rule.backoff_divisor)}"
     if rule.overflow_tolerance is not None:
         share = f"{rule.overflow_tolerance:.6g} of the steps since the last growth or due backoff"
         yield f"It {how} when overflows reach {share}."

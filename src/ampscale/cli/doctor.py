@@ -22,7 +22,7 @@ from ..backends import Backend, generic, list_backends
 from ..backends.choice import chosen, configured
 from ..backends.registry import RESERVED, is_imported, is_installed, label, load, packages_of, why_not
 from ..core.dtypes import name_of
-from ..core.typing import Array, Namespace
+from ..core.typing import Namespace
 from ..parsing import cut
 
 COLUMNS = ("backend", "version", "imported", "devices", "float16", "bfloat16", "gradients", "usable")
@@ -38,12 +38,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: list[str]) -> int:
-    """
-    Print the report.
-
-    Returns:
-        The exit code: 1 if the chosen backend cannot be used or the backend of a package fails, and 0 otherwise.
-    """
+    """Print the report, and return the exit code: 1 if the chosen backend cannot be used or that of a package fails."""
     parser = _Parser(
         "ampscale doctor",
         description="List the installed array libraries, what they can do, and the chosen one.",
@@ -69,13 +64,8 @@ def examine() -> dict[str, Any]:
     rows = [_backend(name, imported[name]) for name in imported]
     choice = _choice()
     problems = [*filter(None, [choice.pop("why_not")]), *_failing()]
-    return {
-        "ampscale": __version__,
-        "python": platform.python_version(),
-        "chosen": choice,
-        "backends": rows,
-        "problems": problems,
-    }
+    versions = {"ampscale": __version__, "python": platform.python_version()}
+    return {**versions, "chosen": choice, "backends": rows, "problems": problems}
 
 
 def text(report: dict[str, Any]) -> str:
@@ -134,12 +124,12 @@ def _abilities(name: str) -> dict[str, Any]:
     """Import the library called *name*, and return its version and capabilities."""
     with suppress(RuntimeError):  # `why_not` returns the reason
         load(name)
-    version = getattr(sys.modules.get(name), "__version__", None)
+    version = {"version": getattr(sys.modules.get(name), "__version__", None)}
     if why_not(name):
-        return {"version": version}
+        return version
     backend = load(name)
     dtypes = {dtype: _adds(backend, dtype) for dtype in ("float16", "bfloat16")}
-    return {"version": version, "devices": [*backend.devices()], **dtypes, "gradients": _differentiates(backend)}
+    return {**version, "devices": [*backend.devices()], **dtypes, "gradients": _differentiates(backend)}
 
 
 def _adds(backend: Backend, dtype: str) -> bool:
@@ -147,7 +137,7 @@ def _adds(backend: Backend, dtype: str) -> bool:
     try:
         xp = backend.namespace()
         values = xp.asarray([1.5, 2.5], dtype=_dtype(xp, dtype))
-        return name_of(values.dtype) == dtype and _number(values + values, 1) == 5.0
+        return name_of(values.dtype) == dtype and float((values + values)[1]) == 5.0
     except Exception:  # noqa: BLE001 - a library may fail in any way
         return False
 
@@ -157,7 +147,7 @@ def _differentiates(backend: Backend) -> bool:
     try:
         xp = backend.namespace()
         loss, pullback = backend.vjp(lambda values: (values * values)[0], xp.asarray([3.0], dtype=xp.float32))
-        return _number(pullback(xp.ones_like(loss)), 0) == 6.0
+        return float(pullback(xp.ones_like(loss))[0]) == 6.0
     except Exception:  # noqa: BLE001 - a library may fail in any way
         return False
 
@@ -165,10 +155,6 @@ def _differentiates(backend: Backend) -> bool:
 def _dtype(xp: Namespace, name: str) -> Any:
     """Return the dtype called *name* of the library, or of ml_dtypes if the library has none."""
     return getattr(xp, name, None) or getattr(import_module("ml_dtypes"), name)
-
-
-def _number(values: Array, index: int) -> float:
-    return float(values[index])
 
 
 def _cell(value: Any) -> str:

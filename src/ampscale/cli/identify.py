@@ -7,19 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+import numpy as np
 
-from .commands import Command, examples
-from .describe import exact, fold
+from ..simulation import Explanation, Observed, observed_from_csv
+from ..simulation.identification.follow_scales import Contradiction
+from ..simulation.identification.identify import identify as search
+from ..simulation.recordings.files import read_text
+from ..simulation.recordings.logs import recognised
+from ..simulation.traces import Overflow
+from .commands import JSON, Command, examples
+from .describe import exact
 from .extras import require
 from .rule_arguments import number, parse_settings, value_of
-from .trace_options import FILE, LOG_FORMAT
+from .trace_options import FILE, LOG_FORMAT, STEP_PATTERN, read_training_log
+from .trajectories import to_json
 
 if TYPE_CHECKING:  # imported when the command runs
-    from rich.table import Table
-
-    from ..simulation.identification.follow_scales import Contradiction
-    from ..simulation.identification.identify import Explanation
-    from ..simulation.traces import Observed, Overflow
+    from rich.table import Column, Table
 
 # Options that apply to one type of file only.
 FILE_OPTIONS = {"CSV file": ("scale_column", "overflow_column"), "log": ("log", "log_format", "step_pattern")}
@@ -28,7 +32,7 @@ FILE_OPTIONS = {"CSV file": ("scale_column", "overflow_column"), "log": ("log", 
 class Observation(NamedTuple):
     """Observed scales, or the overflows of a log that does not number its steps."""
 
-    observed: "Observed | Sequence[Overflow]"
+    observed: Observed | Sequence[Overflow]
     unit: str  # "steps" or "overflows": the index of a contradiction counts these
     summary: str  # sentences about the observation
     settings: Mapping[str, Any] = {}  # settings that the type of log implies
@@ -51,14 +55,12 @@ class Observation(NamedTuple):
     help="Column of flags. [default: finite, overflow, found_inf or skipped, if there is one]",
 )
 @click.option("--log", is_flag=True, help="PATH is a training log. [default: unless its name ends in .csv]")
-@click.option("--log-format", type=LOG_FORMAT, metavar="NAME", help="Project that wrote the log. [default: detect it]")
-@click.option(
-    "--step-pattern", metavar="REGEX", help="Matches each line of the log that ends a step; its group 'step' is the number."
-)
+@LOG_FORMAT
+@STEP_PATTERN
 @click.option("--resumed", is_flag=True, help="The run was resumed at the first scale, with unknown counts.")
 @click.option("--rtol", default=0.0, metavar="R", help="Relative error of rounded scales, such as 1e-4. [default: 0]")
 @click.option("--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Known setting, such as hysteresis=2.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+@JSON
 def identify(settings: tuple[str, ...], resumed: bool, rtol: float, as_json: bool, **source: Any) -> None:
     """
     Find the published scalers that are consistent with the scales of a run, and show where the others are not.
@@ -89,9 +91,6 @@ def identify(settings: tuple[str, ...], resumed: bool, rtol: float, as_json: boo
         ambiguous     number of steps that can be finite or an overflow
         start         counts of finite steps and overflows before the trace
     """  # noqa: D301 - click does not rewrap a paragraph after a backspace character
-    from ..simulation.identification.identify import identify as search
-    from .trajectories import to_json
-
     try:
         known = {field: value_of(field, value) for field, value in parse_settings(settings).items()}
         observation = _observe(source, resumed)
@@ -124,22 +123,15 @@ def _observe(source: Mapping[str, Any], resumed: bool) -> Observation:
         return _of_steps(_from_text(source["scales"]), resumed)
     if (file_types or [_file_type(source["path"])]) == ["log"]:
         return _from_log(source, resumed)
-    return _of_steps(_from_csv(source), resumed)
+    return _of_steps(observed_from_csv(source["path"], source["scale_column"] or "scale", source["overflow_column"]), resumed)
 
 
 def _file_type(path: Path) -> str:
     """Return "CSV file" or "log". Lightning's metrics.csv is a log."""
-    from ..simulation.recordings.files import read_text
-    from ..simulation.recordings.logs import recognised
-
     return "log" if path.suffix.lower() != ".csv" or "lightning" in recognised(read_text(path)) else "CSV file"
 
 
-def _from_text(text: str) -> "Observed":
-    import numpy as np
-
-    from ..simulation.traces import Observed
-
+def _from_text(text: str) -> Observed:
     symbols = {"?": math.nan, "inf": math.inf}
     scales = [symbols[item] if item in symbols else number(item) for item in text.replace(",", " ").split()]
     if len(scales) < 2:
@@ -147,22 +139,8 @@ def _from_text(text: str) -> "Observed":
     return Observed(np.array(scales, np.float64), np.full(len(scales) - 1, -1, np.int8))
 
 
-def _from_csv(source: Mapping[str, Any]) -> "Observed":
-    from ..simulation import observed_from_csv
-
-    return observed_from_csv(source["path"], source["scale_column"] or "scale", source["overflow_column"])
-
-
 def _from_log(source: Mapping[str, Any], resumed: bool) -> Observation:
-    import numpy as np
-
-    from ..simulation.recordings.files import read_text
-    from ..simulation.recordings.logs import read_log
-    from ..simulation.traces import Observed
-
-    log = read_log(read_text(source["path"]), source["log_format"], source["step_pattern"])
-    for note in log.notes:
-        click.echo(fold(note, "  "), err=True)
+    log = read_training_log(source["path"], source)
     if not resumed and any("begins after step" in note for note in log.notes):
         click.echo("the counts are assumed to be zero there; --resumed allows any counts", err=True)
     observed = log.observed
@@ -177,12 +155,8 @@ def _from_log(source: Mapping[str, Any], resumed: bool) -> Observation:
     return _of_steps(observed, resumed)
 
 
-def _of_steps(observed: "Observed", resumed: bool) -> Observation:
+def _of_steps(observed: Observed, resumed: bool) -> Observation:
     """Return the observation of numbered steps. That of a resumed run starts at its first scale."""
-    import numpy as np
-
-    from ..simulation.traces import Observed
-
     known = np.flatnonzero(~np.isnan(observed.scales))
     first = int(known[0]) if resumed and known.size else 0
     observed = Observed(observed.scales[first:], observed.finite[first:])
@@ -194,83 +168,63 @@ def _of_steps(observed: "Observed", resumed: bool) -> Observation:
     return Observation(observed, "steps", summary)
 
 
-def _print(observation: Observation, explanations: "Sequence[Explanation]") -> None:
-    from rich.console import Console
+def _print(observation: Observation, explanations: Sequence[Explanation]) -> None:
+    from rich.table import Column
 
-    console = Console(highlight=False, markup=False)
+    from .tables import numbers, trimmed_console
+
     consistent = [explanation for explanation in explanations if explanation.explains]
     inconsistent = [explanation for explanation in explanations if not explanation.explains]
-    with console.capture() as printed:
+    with trimmed_console() as console:
         console.print(observation.summary)
         if consistent:
-            console.print(_consistent(consistent, console.width))
+            console.print(_table("consistent", numbers("overflows", "ambiguous\nsteps"), consistent, console.width))
             if len(consistent) > 1:
                 console.print(f"These {len(consistent)} cannot be told apart; = joins presets with the same rule.")
         else:
             console.print("No published scaler is consistent with these scales.")
         if inconsistent:
-            console.print(_inconsistent(inconsistent, observation.unit, console.width))
-    lines = (line.rstrip() for line in printed.get().splitlines())  # rich pads lines with spaces
-    click.echo("\n".join(lines).strip("\n"))
+            index = numbers("after\nstep" if observation.unit == "steps" else "at\noverflow")
+            columns = [*index, Column("expected", overflow="fold"), Column("observed", no_wrap=True)]
+            console.print(_table("inconsistent", columns, inconsistent, console.width))
 
 
-def _consistent(explanations: "Sequence[Explanation]", width: int) -> "Table":
-    """Return a table with a row for each set of inferred settings."""
-    rows: dict[tuple[str, ...], list[Explanation]] = {}
+def _table(title: str, columns: "list[Column]", explanations: Sequence[Explanation], width: int) -> "Table":
+    """
+    Return a table with one row for all explanations that have the same cells.
+
+    Its first column has room for each name, but takes at most a third of *width* if that is enough.
+    """
+    from rich.table import Column
+
+    from .tables import table
+
+    groups: dict[tuple[str, ...], list[Explanation]] = {}
     for explanation in explanations:
+        groups.setdefault(_cells(explanation), []).append(explanation)
+    names = [_names(group) for group in groups.values()]
+    longest = max(len(explanation.name) for explanation in explanations)
+    first = Column(title, width=min(max(map(len, names)), max(longest, width // 3)))
+    rows = ((name, *cells) for name, cells in zip(names, groups, strict=True))
+    return table([first, Column("inferred settings", overflow="fold"), *columns], rows)
+
+
+def _cells(explanation: Explanation) -> tuple[str, ...]:
+    inferred = "\n".join(f"{name}={_setting(explanation.settings[name])}" for name in explanation.changed) or "-"
+    contradiction = explanation.contradiction
+    if contradiction is None:
         ambiguous = "?" if explanation.ambiguous is None else f"{explanation.ambiguous:,}"
-        cells = (_inferred(explanation), f"{_trace(explanation).count('x'):,}", ambiguous)
-        rows.setdefault(cells, []).append(explanation)
-    table = _table("consistent", rows, width)
-    table.add_column("overflows", justify="right", no_wrap=True)
-    table.add_column("ambiguous\nsteps", justify="right", no_wrap=True)
-    return _filled(table, rows)
+        return inferred, f"{_trace(explanation).count('x'):,}", ambiguous
+    step = "start" if contradiction.step < 0 else f"{contradiction.step:,}"
+    return inferred, step, *_expected_and_seen(contradiction, explanation.rejection)
 
 
-def _inconsistent(explanations: "Sequence[Explanation]", unit: str, width: int) -> "Table":
-    """Return a table with a row for each contradiction."""
-    rows: dict[tuple[str, ...], list[Explanation]] = {}
-    for explanation in explanations:
-        contradiction = explanation.contradiction
-        if contradiction is not None:
-            step = "start" if contradiction.step < 0 else f"{contradiction.step:,}"
-            cells = (_inferred(explanation), step, *_expected_and_seen(contradiction, explanation.rejection))
-            rows.setdefault(cells, []).append(explanation)
-    table = _table("inconsistent", rows, width)
-    table.add_column("after\nstep" if unit == "steps" else "at\noverflow", justify="right", no_wrap=True)
-    table.add_column("expected", overflow="fold")
-    table.add_column("observed", no_wrap=True)
-    return _filled(table, rows)
-
-
-def _table(title: str, rows: "Mapping[tuple[str, ...], Sequence[Explanation]]", width: int) -> "Table":
-    """Return an empty table. Its first column has room for each name, but takes at most a third if that is enough."""
-    from rich import box
-    from rich.table import Table
-
-    longest = max(len(explanation.name) for group in rows.values() for explanation in group)
-    table = Table(box=box.SIMPLE_HEAD, padding=0)
-    table.add_column(title, width=min(max(len(_names(group)) for group in rows.values()), max(longest, width // 3)))
-    table.add_column("inferred settings", overflow="fold")
-    return table
-
-
-def _filled(table: "Table", rows: "Mapping[tuple[str, ...], Sequence[Explanation]]") -> "Table":
-    for cells, group in rows.items():
-        table.add_row(_names(group), *cells)
-    return table
-
-
-def _names(explanations: "Iterable[Explanation]") -> str:
+def _names(explanations: Iterable[Explanation]) -> str:
     """Return the names of presets. Those with the same rule are joined by =."""
     rules: dict[Any, list[str]] = {}
     for explanation in explanations:
         rules.setdefault(explanation.rule or explanation.name, []).append(explanation.name)
     return ", ".join(" = ".join(names) for names in rules.values())
-
-
-def _inferred(explanation: "Explanation") -> str:
-    return "\n".join(f"{name}={_setting(explanation.settings[name])}" for name in explanation.changed) or "-"
 
 
 def _setting(value: Any) -> str:
@@ -279,7 +233,7 @@ def _setting(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _expected_and_seen(contradiction: "Contradiction", rejection: str) -> tuple[str, str]:
+def _expected_and_seen(contradiction: Contradiction, rejection: str) -> tuple[str, str]:
     """Return the expected scales and the observed one, in full only if their short forms are equal."""
     if rejection or contradiction.undecided:
         return rejection or "too many states to search", ""
@@ -293,12 +247,12 @@ def _expected_and_seen(contradiction: "Contradiction", rejection: str) -> tuple[
     return " or ".join(expected) or ("no further step" if seen == "-" else "others"), seen
 
 
-def _trace(explanation: "Explanation") -> str:
+def _trace(explanation: Explanation) -> str:
     """Return the consistent trace as text; empty if there is none."""
     return "" if explanation.finite is None else "".join(".x"[not finite] for finite in explanation.finite.tolist())
 
 
-def _document(explanation: "Explanation") -> dict[str, Any]:
+def _document(explanation: Explanation) -> dict[str, Any]:
     """Return an explanation as values that JSON can hold."""
     contradiction = explanation.contradiction
     return {
@@ -316,7 +270,7 @@ def _document(explanation: "Explanation") -> dict[str, Any]:
     }
 
 
-def _contradiction(contradiction: "Contradiction") -> dict[str, Any]:
+def _contradiction(contradiction: Contradiction) -> dict[str, Any]:
     """Return a contradiction as values that JSON can hold: it has neither NaN nor infinity."""
     return {
         "step": contradiction.step,

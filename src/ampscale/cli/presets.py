@@ -9,7 +9,7 @@ import click
 
 from ..core.rule import LossScaleRule
 from ..presets import LARGEST, PRESETS, TINY, Preset
-from .commands import Command, Name, examples
+from .commands import JSON, Command, Name, examples
 from .describe import fold, power, sentences
 
 COLUMNS = "{:<26} {:>5} {:>8} {:>5} {:>4} {:>2} {:<5} {:>4} {:>5} {}"
@@ -25,7 +25,7 @@ also       i: can grow to infinity; l: the first window is longer; d: the scale
            is a float64; f: factors in float64; e: raises an error; b: blocks
            changes at the bounds; p: pending scale, applied one step later;
            w: warmup factor"""
-PRESET = Name("preset", lambda: PRESETS, "ampscale presets lists all")
+PRESET = Name("preset", PRESETS, "ampscale presets lists all")
 
 
 @click.command(
@@ -34,7 +34,7 @@ PRESET = Name("preset", lambda: PRESETS, "ampscale presets lists all")
     epilog=examples("ampscale presets deepspeed", "ampscale presets torch --json"),
 )
 @click.argument("name", required=False, type=PRESET)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+@JSON
 def presets(name: str | None, as_json: bool) -> None:
     """List the published scalers and their constants, or describe the preset NAME in sentences."""
     if as_json:
@@ -58,34 +58,23 @@ def table() -> str:
 
 def explained(preset: Preset) -> str:
     """Return a description of a preset: its source, its behavior and its parameters."""
-    settings = ", ".join(f"{parameter.name}={parameter.default}" for parameter in _parameters(preset))
+    settings = ", ".join(f"{name}={default}" for name, default in _defaults(preset).items())
     notes = (inspect.getdoc(preset.rule) or "").partition(">>> ")[0].strip()
-    lines = [
-        fold(f"{preset.name}: {preset.class_name}", "  "),
-        fold(f"{preset.project} {preset.version}, {preset.source_file}", "  "),
-        "",
-        *map(fold, notes.splitlines()),
-        "",
-        *(fold(f"- {sentence}", "  ") for sentence in sentences(preset.rule())),
-        "",
-        fold(f"presets.{preset.name}({settings})", "  "),
-    ]
-    return "\n".join(lines)
+    head = f"{preset.name}: {preset.class_name}", f"{preset.project} {preset.version}, {preset.source_file}"
+    facts, call = (f"- {sentence}" for sentence in sentences(preset.rule())), f"presets.{preset.name}({settings})"
+    paragraphs = ((head, "  "), (notes.splitlines(), ""), (facts, "  "), ([call], "  "))
+    return "\n\n".join("\n".join(fold(line, indent) for line in lines) for lines, indent in paragraphs)
 
 
-def _parameters(preset: Preset) -> list[inspect.Parameter]:
-    return list(inspect.signature(preset.rule).parameters.values())
+def _defaults(preset: Preset) -> dict[str, Any]:
+    return {name: parameter.default for name, parameter in inspect.signature(preset.rule).parameters.items()}
 
 
 def _document(preset: Preset) -> dict[str, Any]:
+    names = ("name", "project", "version", "class_name", "source_file", "summary")
     return {
-        "name": preset.name,
-        "project": preset.project,
-        "version": preset.version,
-        "class_name": preset.class_name,
-        "source_file": preset.source_file,
-        "summary": preset.summary,
-        "parameters": {parameter.name: parameter.default for parameter in _parameters(preset)},
+        **{name: getattr(preset, name) for name in names},
+        "parameters": _defaults(preset),
         "rule": asdict(preset.rule()),
         "words": list(sentences(preset.rule())),
     }

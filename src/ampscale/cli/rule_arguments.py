@@ -54,9 +54,6 @@ def number(text: str) -> float:
 
     Raises:
         ValueError: *text* is not such a number, or float64 cannot hold it.
-
-    >>> number("2**15"), number("0x1p15"), number("1e-4")
-    (32768, 32768.0, 0.0001)
     """
     base, power, exponent = text.strip().partition("**")
     try:
@@ -76,41 +73,26 @@ def complete_rule(_context: click.Context, _parameter: click.Parameter, incomple
 
 
 def read_rule(text: str, settings: Mapping[str, str] | None = None) -> tuple[str, LossScaleRule]:
-    """
-    Parse a rule.
-
-    Args:
-        text: Preset with optional settings of its own, JSON file, or rule as Python prints it.
-        settings: Further settings as text. The settings in *text* take precedence.
-
-    Returns:
-        The name of the rule in tables, and the rule.
-
-    Raises:
-        click.UsageError: The preset, file or setting does not exist, or a value is invalid.
-    """
+    """Return the name of a rule in tables, and the rule. Settings in *text* take precedence over *settings*."""
     name, _, own_settings = text.partition(":")
     try:
         if name in PRESETS:
             return text, _preset(name, {**(settings or {}), **_settings(own_settings.split(","))})
-        rule = _printed_rule(text) if text.lstrip().startswith("LossScaleRule(") else _rule_file(text)
-        return _label(text), replace(rule, **{key: value_of(key, value) for key, value in (settings or {}).items()})
+        printed = text.lstrip().startswith("LossScaleRule(")
+        rule = _printed_rule(text) if printed else _rule_file(text)
+        fields = {key: value_of(key, value) for key, value in (settings or {}).items()}
+        return "rule" if printed else Path(text).stem, replace(rule, **fields)
     except (TypeError, ValueError, OSError) as error:
         raise click.UsageError(f"{cut(text)}: {cut(str(error), 1000)}") from None
 
 
 def read_rules(texts: Sequence[str], settings: Mapping[str, str]) -> dict[str, LossScaleRule]:
     """
-    Parse several rules. If a preset lacks a parameter in *settings*, a note on stderr names it, and the preset is unchanged.
+    Return several rules by their names in tables.
 
-    Returns:
-        The rules by their names in tables.
-
-    Raises:
-        click.UsageError: As in `read_rule`; or a rule is given twice, or no rule has one of the settings.
+    If a preset lacks a parameter in *settings*, a note on stderr names it, and the preset is unchanged.
     """
-    rules: dict[str, LossScaleRule] = {}
-    used: set[str] = set()
+    rules, used = dict[str, LossScaleRule](), set[str]()
     for text in texts:
         preset = PRESETS.get(text.partition(":")[0])
         applicable = {key: value for key, value in settings.items() if preset is None or key in preset.parameters}
@@ -127,12 +109,7 @@ def read_rules(texts: Sequence[str], settings: Mapping[str, str]) -> dict[str, L
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:
-    """
-    Parse settings such as ``("init_scale=2**16", ...)`` into a mapping. The values remain text.
-
-    Raises:
-        click.UsageError: A setting is not FIELD=VALUE, is given twice, or has an unknown field.
-    """
+    """Parse settings such as ``("init_scale=2**16", ...)`` into a mapping. The values remain text."""
     try:
         return _settings(",".join(texts).split(","))
     except ValueError as error:
@@ -155,18 +132,16 @@ def _settings(texts: Sequence[str]) -> dict[str, str]:
 def _preset(name: str, settings: Mapping[str, str]) -> LossScaleRule:
     """Return a preset with *settings*; those that its function does not accept replace fields of its rule."""
     preset = PRESETS[name]
-    values = {key: value_of(key, value) for key, value in settings.items()}
-    rule = preset.rule(**{key: value for key, value in values.items() if key in preset.parameters})
-    return replace(rule, **{key: value for key, value in values.items() if key not in preset.parameters})
+    fields = {key: value_of(key, value) for key, value in settings.items()}
+    rule = preset.rule(**{key: fields.pop(key) for key in preset.parameters if key in fields})
+    return replace(rule, **fields)
 
 
 def value_of(key: str, text: str) -> Any:
     """Return the value of a field: events joined by + for `reset_bad_steps_on`, a dtype, or a constant."""
     if key == "reset_bad_steps_on":
         return tuple(filter(None, text.split("+")))
-    if key == "dtype":
-        return text
-    return constant(text)
+    return text if key == "dtype" else constant(text)
 
 
 def constant(text: str) -> Any:
@@ -197,10 +172,6 @@ def _rule_file(text: str) -> LossScaleRule:
         remedy = suggestion(text.partition(":")[0], PRESETS, "ampscale presets lists the presets")
         raise ValueError(f"a rule must be a preset, a JSON file or LossScaleRule(...); {remedy}")
     return LossScaleRule.from_json(read_bounded(path, LONGEST_JSON).decode())
-
-
-def _label(text: str) -> str:
-    return "rule" if text.lstrip().startswith("LossScaleRule(") else Path(text).stem
 
 
 def _plain(text: str) -> float:

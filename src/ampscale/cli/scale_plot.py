@@ -21,12 +21,8 @@ from ..files import write_atomically
 from ..simulation.simulate import Trajectory
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")  # palette of Okabe and Ito
-DASHES: tuple[Any, ...] = (
-    "solid",
-    (0, (4, 1.2)),
-    (0, (1, 1)),
-    (0, (6, 1.2, 1, 1.2)),
-)  # the next one each time that the colours repeat
+# The next one is used each time that the colours repeat.
+DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.2)), (0, (1, 1)), (0, (6, 1.2, 1, 1.2)))
 CORNERS = 2000  # a line with more corners is drawn as the band that it fills, which looks the same
 GRID = 150, 60  # columns and rows for crosses; crosses in the same cell would cover each other
 WIDTH, LEFT, RIGHT = 8.0, 0.62, 0.35  # inches
@@ -42,14 +38,7 @@ LOOK: dict[Any, Any] = {
 
 
 def draw(trajectories: Mapping[str, Trajectory], divergences: Sequence[int], path: Path) -> None:
-    """
-    Write the plot to a file. A PNG is 1,600 pixels wide.
-
-    Args:
-        trajectories: Trajectories by the names of their rules.
-        divergences: Steps at which rules diverge; each is marked.
-        path: File name that ends in .png or .svg.
-    """
+    """Write the plot to a .png file, 1,600 pixels wide, or to a .svg file. The steps at which rules diverge are marked."""
     with rc_context(LOOK):
         figure, picture = figure_of(trajectories, divergences), BytesIO()
         figure.savefig(picture, dpi=200, format=path.suffix[1:], metadata={"Date": None} if path.suffix == ".svg" else None)
@@ -60,7 +49,7 @@ def figure_of(trajectories: Mapping[str, Trajectory], divergences: Sequence[int]
     """Return the figure that `draw` writes. The caller sets the parameters LOOK."""
     heights = Heights(list(trajectories.values()))
     steps = max(trajectory.finite.size for trajectory in trajectories.values())
-    labels = [_label(*numbered) for numbered in enumerate(trajectories.items(), start=1)]
+    labels = [_label(number, *named) for number, named in enumerate(trajectories.items(), start=1)]
     figure = Figure(facecolor="white")
     axes = figure.add_axes((0, 0, 1, 1))
     for index, trajectory in enumerate(trajectories.values()):
@@ -100,8 +89,7 @@ class Heights:
         """Return the heights of the scales of the rule with this index: float64, of the shape of *scales*."""
         with np.errstate(divide="ignore"):
             powers = np.clip(np.log2(scales), self.bottom, self.top)
-        raised: np.ndarray = powers + self.lane / self.power * ((self.lanes - 1) / 2 - index)
-        return raised
+        return np.asarray(powers + self.lane / self.power * ((self.lanes - 1) / 2 - index))
 
     def ticks(self) -> dict[int, str]:
         """Return the labels of the axis by their heights."""
@@ -120,14 +108,10 @@ def _range(scales: np.ndarray) -> tuple[int, int] | None:
 
 def corners(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
-    Return the corners of a step line.
+    Return the corners of a step line: the positions at which the scale changes, and the scales there.
 
-    Args:
-        scales: float64 array of shape (n,): the scale at each position 0, 1, ..., n - 1.
-
-    Returns:
-        The positions at which the scale changes, and the scales there: two arrays of the same shape. If there are more than
-        CORNERS of them, the line is split into CORNERS / 2 parts, each represented by its smallest and its largest scale.
+    If there are more than CORNERS of them, the line is split into CORNERS / 2 parts, each represented by its smallest and its
+    largest scale.
     """
     turns = np.concatenate([[0], np.flatnonzero(scales[1:] != scales[:-1]) + 1])
     if turns.size <= CORNERS:
@@ -203,8 +187,7 @@ def _title(names: Sequence[str]) -> str:
     )
 
 
-def _label(number: int, named: tuple[str, Trajectory]) -> str:
-    name, trajectory = named
+def _label(number: int, name: str, trajectory: Trajectory) -> str:
     raised = "" if trajectory.raised_at is None else f", raises at step {trajectory.raised_at:,}"
     return f"{number}  {_plain(name)}{raised}"
 
@@ -216,15 +199,8 @@ def _plain(name: str) -> str:
 def _legend(figure: Figure, labels: Sequence[str]) -> float:
     """Add a legend and return its height in inches. A column takes 45 points for the line and about 4.5 for each letter."""
     columns = max(1, min(4, int(72 * (WIDTH - LEFT)) // (45 + round(4.5 * max(map(len, labels))))))
-    legend = figure.legend(
-        loc="lower left",
-        bbox_to_anchor=(LEFT / WIDTH, 0),
-        ncols=columns,
-        frameon=False,
-        handlelength=3,
-        borderaxespad=0.2,
-        borderpad=0,
-    )
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (LEFT / WIDTH, 0), "ncols": columns}
+    legend = figure.legend(**place, frameon=False, handlelength=3, borderaxespad=0.2, borderpad=0)
     for line in legend.get_lines():
         line.set(linewidth=1.4, alpha=1)
     return 0.168 * math.ceil(len(labels) / columns) + 0.1

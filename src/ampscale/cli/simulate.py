@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
 
+from ..simulation.simulate import Trajectory
+from ..simulation.simulate import simulate as run
 from .commands import Command, examples
 from .describe import counted, exact, fold
 from .rule_arguments import complete_rule, parse_settings, read_rule
 from .trace_options import read_trace, shared_options
-
-if TYPE_CHECKING:  # imported when the command runs
-    from ..simulation.simulate import Trajectory
+from .trajectories import document, draw, to_json
 
 FEW = 100  # longest trace of which every step is printed by default, and largest number of printed rows
 
@@ -62,9 +62,6 @@ def simulate(
     """  # noqa: D301 - click does not rewrap a paragraph after a backspace character
     if as_json and (every is not None or unlimited):
         raise click.UsageError("--json prints every step and cannot be combined with --every, --events or --all")
-    from ..simulation.simulate import simulate as run
-    from .trajectories import document, draw, to_json
-
     name, constants = read_rule(rule, parse_settings(settings))
     steps = read_trace(trace)
     trajectory = run(constants, steps)
@@ -78,7 +75,7 @@ def simulate(
         click.echo(f"Picture: {picture}")
 
 
-def _table(trajectory: "Trajectory", every: bool | None, unlimited: bool) -> Iterator[str]:
+def _table(trajectory: Trajectory, every: bool | None, unlimited: bool) -> Iterator[str]:
     """Yield the selected rows, and lines that count the omitted ones."""
     steps = trajectory.steps
     selected = np.arange(steps) if (steps <= FEW if every is None else every) else _eventful(trajectory)
@@ -92,23 +89,18 @@ def _table(trajectory: "Trajectory", every: bool | None, unlimited: bool) -> Ite
         yield f"Omitted: {counted(steps - selected.size, 'step')} without overflow or scale change; --every prints them."
 
 
-def _eventful(trajectory: "Trajectory") -> np.ndarray:
+def _eventful(trajectory: Trajectory) -> np.ndarray:
     """Return the steps that overflow or change the scale: int64."""
     steps = np.flatnonzero(~trajectory.finite | (trajectory.scales[1:] != trajectory.scales[:-1]))
     return steps if trajectory.raised_at is None else np.append(steps, trajectory.raised_at)
 
 
-def _rows(trajectory: "Trajectory", selected: np.ndarray) -> Iterator[str]:
+def _rows(trajectory: Trajectory, selected: np.ndarray) -> Iterator[str]:
     """Yield the titles, a row for each selected step, and the state after the last step, in aligned columns."""
     last = trajectory.scales.size - 1
     steps = selected if trajectory.raised_at is not None else np.append(selected, last)
-    columns = (
-        trajectory.scales[steps],
-        trajectory.good_steps[steps],
-        trajectory.bad_steps[steps],
-        trajectory.scales[(steps + 1).clip(max=last)],
-    )
-    scales, good, bad, new_scales = (column.tolist() for column in columns)
+    scales, new_scales = trajectory.scales[steps].tolist(), trajectory.scales[(steps + 1).clip(max=last)].tolist()
+    good, bad = trajectory.good_steps[steps].tolist(), trajectory.bad_steps[steps].tolist()
     labels = {scale: exact(scale) for scale in {*scales, *new_scales}}
     widths = [max(4, len(f"{last:,}")), max(5, *map(len, labels.values()))]
     widths += [max(4, len(str(max(counts))), len(str(min(counts)))) for counts in (good, bad)]
@@ -128,14 +120,9 @@ def _rows(trajectory: "Trajectory", selected: np.ndarray) -> Iterator[str]:
             yield pattern.format(f"{step:,}", labels[scale], *counts) + outcome(step, scale, new_scale)
 
 
-def _summary(name: str, trajectory: "Trajectory", steps: int) -> str:
-    numbers = {
-        "step": trajectory.steps,
-        "overflow": trajectory.overflows,
-        "growth": trajectory.growths,
-        "backoff": trajectory.backoffs,
-    }
-    counts = ", ".join(counted(number, noun) for noun, number in numbers.items())
+def _summary(name: str, trajectory: Trajectory, steps: int) -> str:
+    nouns = ("step", "overflow", "growth", "backoff")
+    counts = ", ".join(counted(getattr(trajectory, f"{noun}s"), noun) for noun in nouns)
     summary = fold(f"{name}: {counts}; final scale {exact(trajectory.scales[-1])}.", "  ")
     if trajectory.raised_at is None:
         return summary

@@ -2,31 +2,34 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from ..parsing import MOST_STEPS, excerpt
-from .commands import Name
+from ..simulation import Log, Trace, from_csv, from_model, from_string, read_log
+from ..simulation.recordings.files import read_text
+from ..simulation.recordings.log_formats import LOG_FORMATS
+from .commands import JSON, Name
 from .describe import fold
 from .rule_arguments import NUMBER
 
-if TYPE_CHECKING:  # imported when a command runs
-    from ..simulation.traces import Trace
-
-
-def _log_formats() -> tuple[str, ...]:
-    from ..simulation.recordings.log_formats import LOG_FORMATS
-
-    return LOG_FORMATS
-
-
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-LOG_FORMAT = Name("log format", _log_formats)
 PICTURES = (".png", ".svg")
-SOURCES = ("trace", "file", "csv", "log", "overflow_above")
+SOURCES: dict[str, tuple[str, ...]] = {  # each with the options that require it
+    "trace": (),
+    "file": (),
+    "csv": ("column", "means"),
+    "log": ("log_format", "step_pattern"),
+    "overflow_above": ("noise", "drift", "steps", "seed"),
+}
 STEPS = 10_000
+FORMAT = Name("log format", LOG_FORMATS)
+LOG_FORMAT = click.option("--log-format", type=FORMAT, metavar="NAME", help="Project that wrote the log. [default: detect it]")
+STEP_PATTERN = click.option(
+    "--step-pattern", metavar="REGEX", help="Matches each line of the log that ends a step; its group 'step' is the number."
+)
 OPTIONS = (
     click.option("--trace", metavar="TEXT", help="Steps: '.' for a finite step, 'x' for an overflow; whitespace is ignored."),
     click.option("--file", type=FILE, help="Text file in the format of --trace."),
@@ -40,20 +43,14 @@ OPTIONS = (
         help="Meaning of a true flag; required if the name of the column does not specify it.",
     ),
     click.option("--log", type=FILE, help="Training log with the messages of a known loss scaler."),
-    click.option("--log-format", type=LOG_FORMAT, metavar="NAME", help="Project that wrote the log. [default: detect it]"),
-    click.option(
-        "--step-pattern", metavar="REGEX", help="Matches each line of the log that ends a step; its group 'step' is the number."
-    ),
+    LOG_FORMAT,
+    STEP_PATTERN,
     click.option("--overflow-above", type=NUMBER, help="Model: a step overflows at a scale above this limit, such as 2**15."),
     click.option("--noise", type=click.FLOAT, help="Standard deviation of the model's limit, in powers of two. [default: 0]"),
     click.option("--drift", type=click.FLOAT, help="Drift of the model's limit, in powers of two per 1000 steps. [default: 0]"),
     click.option("--steps", type=click.IntRange(1, MOST_STEPS), help=f"Number of steps of the model. [default: {STEPS}]"),
     click.option("--seed", type=click.IntRange(min=0), help="Random seed of the model's noise. [default: 0]"),
 )
-REQUIRED_SOURCE = {
-    "column": "csv", "means": "csv", "log_format": "log", "step_pattern": "log",
-    "noise": "overflow_above", "drift": "overflow_above", "steps": "overflow_above", "seed": "overflow_above",
-}  # fmt: skip
 
 
 def _check_picture(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
@@ -69,7 +66,7 @@ OUTPUTS = (
     click.option(
         "--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Constant of the rules, such as init_scale=2**16."
     ),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else."),
+    JSON,
     click.option(
         "--picture",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -86,31 +83,27 @@ def shared_options(command: Decorated) -> Decorated:
     return command
 
 
-def read_trace(options: Mapping[str, Any]) -> "Trace":
+def read_trace(options: Mapping[str, Any]) -> Trace:
     """
     Read the overflow trace from the source that the options specify. Notes on a log are printed to stderr.
 
-    Args:
-        options: Value of each trace option by its name; None for an option that was not given.
-
-    Raises:
-        click.UsageError: There is not exactly one source, an option belongs to another source, the source cannot be read, or
-            the trace has no step.
+    An option that was not given is None.
     """
     sources = [name for name in SOURCES if options[name] is not None]
     if len(sources) != 1:
         actual = " and ".join(map(_flag, sources)) or "none"
         raise click.UsageError(f"the overflow trace must come from one of {', '.join(map(_flag, SOURCES))}, got {actual}")
-    for name, source in REQUIRED_SOURCE.items():
-        if options[name] is not None and source != sources[0]:
+    given = [(name, source) for source, names in SOURCES.items() for name in names if options[name] is not None]
+    for name, source in given:
+        if source != sources[0]:
             raise click.UsageError(f"{_flag(name)} requires {_flag(source)}, got {_flag(sources[0])}")
     try:
-        trace = _READERS[sources[0]](options)
+        trace = _read(sources[0], options)
         if len(trace) == 0:
             raise ValueError("the overflow trace must have at least one step, such as '..x.', got none")
         return trace
     except (ValueError, OSError) as error:
-        flags = [_flag(name) for name in (*sources, *REQUIRED_SOURCE) if options[name] is not None]
+        flags = [_flag(name) for name in (sources[0], *(name for name, _ in given))]
         raise click.BadParameter(str(error), param_hint=flags) from None
 
 
@@ -118,49 +111,29 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _from_text(options: Mapping[str, Any]) -> "Trace":
-    from ..simulation.traces import from_string
+def _read(source: str, options: Mapping[str, Any]) -> Trace:
+    if source == "trace":
+        return from_string(options["trace"])
+    if source == "file":
+        return _from_file(options["file"])
+    if source == "csv":
+        return from_csv(options["csv"], options["column"], options["means"])
+    if source == "log":
+        return read_training_log(options["log"], options).trace()
+    settings = {name: options[name] for name in ("noise", "drift", "seed") if options[name] is not None}
+    return from_model(options["steps"] or STEPS, options["overflow_above"], **settings)
 
-    return from_string(options["trace"])
 
-
-def _from_file(options: Mapping[str, Any]) -> "Trace":
-    from ..simulation.recordings.files import read_text
-    from ..simulation.traces import from_string
-
+def _from_file(path: Path) -> Trace:
     try:
-        return from_string(read_text(options["file"]))
+        return from_string(read_text(path))
     except ValueError as error:
         raise ValueError(f"{error}; use --csv for a CSV file, and --log for a training log") from None
 
 
-def _from_csv(options: Mapping[str, Any]) -> "Trace":
-    from ..simulation import from_csv
-
-    return from_csv(options["csv"], options["column"], options["means"])
-
-
-def _from_log(options: Mapping[str, Any]) -> "Trace":
-    from ..simulation.recordings.files import read_text
-    from ..simulation.recordings.logs import read_log
-
-    log = read_log(read_text(options["log"]), options["log_format"], options["step_pattern"])
+def read_training_log(path: Path, options: Mapping[str, Any]) -> Log:
+    """Read a training log as *options* specify, and print its notes to stderr."""
+    log = read_log(read_text(path), options["log_format"], options["step_pattern"])
     for note in log.notes:
         click.echo(fold(note, "  "), err=True)
-    return log.trace()
-
-
-def _from_model(options: Mapping[str, Any]) -> "Trace":
-    from ..simulation.traces import from_model
-
-    settings = {name: options[name] for name in ("noise", "drift", "seed") if options[name] is not None}
-    return from_model(STEPS if options["steps"] is None else options["steps"], options["overflow_above"], **settings)
-
-
-_READERS: dict[str, Callable[[Mapping[str, Any]], "Trace"]] = {
-    "trace": _from_text,
-    "file": _from_file,
-    "csv": _from_csv,
-    "log": _from_log,
-    "overflow_above": _from_model,
-}
+    return log

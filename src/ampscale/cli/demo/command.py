@@ -9,6 +9,8 @@ import click
 from ..commands import Command, examples
 from ..extras import require
 
+SEED = "Random seed for the data split, the weights and the batches."
+
 
 @click.command(
     cls=Command,
@@ -19,13 +21,7 @@ from ..extras import require
     "--out", default="demo", show_default=True, type=click.Path(file_okay=False, path_type=Path), help="Folder for the picture."
 )
 @click.option("--steps", default=300, show_default=True, type=click.IntRange(min=1), help="Number of training steps of each run.")
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="Random seed for the data split, the weights and the batches.",
-)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help=SEED)
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON and nothing else.")
 def demo(out: Path, steps: int, seed: int, as_json: bool) -> None:
     """Train a float16 network on handwritten digits in seven ways, and plot the scale, the loss and the underflow."""

@@ -20,11 +20,9 @@ def draw(records: list[Record], path: Path) -> Path:
     with rc_context({"axes.titlelocation": "left", "axes.titlesize": 10, "axes.xmargin": 0.01}):
         figure = Figure(figsize=(8, 7.5), layout="constrained", facecolor="white")
         scale, loss, underflow = figure.subplots(3, sharex=True, height_ratios=(1.5, 1, 1))
-        _draw_scale(scale, records)
-        _draw_loss(loss, records)
-        _draw_underflow(underflow, records)
-        for axes in (scale, loss, underflow):
-            axes.spines[["top", "right"]].set_visible(False)
+        for record, colour, width in zip(records, COLOURS, WIDTHS, strict=True):
+            _draw_run((scale, loss, underflow), record, colour, width)
+        _label(scale, loss, underflow)
         figure.legend(*scale.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
         picture = BytesIO()
         figure.savefig(picture, dpi=200, format="png")
@@ -32,28 +30,25 @@ def draw(records: list[Record], path: Path) -> Path:
     return path
 
 
-def _draw_scale(axes: Axes, records: list[Record]) -> None:
-    axes.set_title("Loss scale; a cross is a step skipped for overflow")
-    axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_locator(LogLocator(base=16))
-    for record, colour, width in zip(records, COLOURS, WIDTHS, strict=True):
-        scales = [step.scale for step in record.steps]
-        axes.step(range(len(scales)), scales, where="post", color=colour, linewidth=width, label=record.run.name)
-        skipped = [index for index, step in enumerate(record.steps) if not step.applied]
-        axes.plot(skipped, [scales[index] for index in skipped], "x", color=colour, markersize=5)
+def _draw_run(panels: tuple[Axes, Axes, Axes], record: Record, colour: str, width: float) -> None:
+    scale, loss, underflow = panels
+    scales = [step.scale for step in record.steps]
+    scale.step(range(len(scales)), scales, where="post", color=colour, linewidth=width, label=record.run.name)
+    skipped = [index for index, step in enumerate(record.steps) if not step.applied]
+    scale.plot(skipped, [scales[index] for index in skipped], "x", color=colour, markersize=5)
+    loss.plot([step.loss for step in record.steps], color=colour, linewidth=width)
+    shares = [100 * share for share in record.underflow.values()]
+    underflow.plot(list(record.underflow), shares, color=colour, linewidth=width)
 
 
-def _draw_loss(axes: Axes, records: list[Record]) -> None:
-    axes.set_title("Training loss")
-    for record, colour, width in zip(records, COLOURS, WIDTHS, strict=True):
-        axes.plot([step.loss for step in record.steps], color=colour, linewidth=width)
-    axes.set_ylim(bottom=0)
-
-
-def _draw_underflow(axes: Axes, records: list[Record]) -> None:
-    axes.set_title("Underflow: gradient values that became zero in float16, percent")
-    for record, colour, width in zip(records, COLOURS, WIDTHS, strict=True):
-        shares = [100 * share for share in record.underflow.values()]
-        axes.plot(list(record.underflow), shares, color=colour, linewidth=width)
-    axes.set_ylim(-3, 103)
-    axes.set_xlabel("step")
+def _label(scale: Axes, loss: Axes, underflow: Axes) -> None:
+    scale.set_title("Loss scale; a cross is a step skipped for overflow")
+    scale.set_yscale("log", base=2)
+    scale.yaxis.set_major_locator(LogLocator(base=16))
+    loss.set_title("Training loss")
+    loss.set_ylim(bottom=0)
+    underflow.set_title("Underflow: gradient values that became zero in float16, percent")
+    underflow.set_ylim(-3, 103)
+    underflow.set_xlabel("step")
+    for axes in (scale, loss, underflow):
+        axes.spines[["top", "right"]].set_visible(False)

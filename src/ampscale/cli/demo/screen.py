@@ -4,13 +4,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bars
-from rich.table import Table
+from rich.table import Column, Table
 
 from ..describe import power
+from ..tables import table
 from .digits import BATCH, CREDIT, GAIN, Digits
 from .loops import RUNS
 from .training import MEASURED_EVERY, Record
@@ -40,7 +40,7 @@ class Progress:
     def __init__(self, steps: int) -> None:
         text = (TextColumn(f"{{task.fields[{name}]}}", justify="right") for name in ("loss", "scale", "overflows"))
         self._bars = Bars(TextColumn("{task.description}"), BarColumn(12), MofNCompleteColumn(), *text, console=console)
-        self._tasks: dict[str, TaskID] = {
+        self._tasks = {
             run.name: self._bars.add_task(run.name, start=False, total=steps, loss="", scale="", overflows="") for run in RUNS
         }
 
@@ -76,18 +76,12 @@ def closing(records: list[Record], picture: Path, seconds: float) -> None:
 
 def results(records: list[Record]) -> Table:
     """Return a table with a row for each run."""
-    table = Table(box=box.SIMPLE_HEAD, padding=0)
-    table.add_column("", no_wrap=True)
-    for title in ("test\naccuracy", "under-\nflow", "overflow\nsteps", "applied\nsteps", "first\nscale", "last\nscale"):
-        table.add_column(title, justify="right")
-    for record in records:
-        table.add_row(
-            record.run.name,
-            f"{record.accuracy:.1%}",
-            f"{record.underflow_share:.2%}",
-            str(record.overflow_steps),
-            str(record.applied_steps),
-            power(record.steps[0].scale),
-            power(record.steps[-1].scale),
-        )
-    return table
+    titles = ("test\naccuracy", "under-\nflow", "overflow\nsteps", "applied\nsteps", "first\nscale", "last\nscale")
+    columns = [Column("", no_wrap=True), *(Column(title, justify="right") for title in titles)]
+    return table(columns, map(_cells, records))
+
+
+def _cells(record: Record) -> tuple[str, ...]:
+    shares = f"{record.accuracy:.1%}", f"{record.underflow_share:.2%}"
+    counts = str(record.overflow_steps), str(record.applied_steps)
+    return record.run.name, *shares, *counts, power(record.steps[0].scale), power(record.steps[-1].scale)

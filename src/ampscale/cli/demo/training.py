@@ -65,13 +65,8 @@ def train(run: Run, data: digits.Digits, steps: int, seed: int, after_step: Call
 
 def report(records: list[Record], seed: int, picture: Path) -> dict[str, Any]:
     """Return the results as values that JSON can hold."""
-    return {
-        "data": digits.CREDIT,
-        "seed": seed,
-        "steps": len(records[0].steps),
-        "picture": str(picture),
-        "runs": [_described(record) for record in records],
-    }
+    runs = [_described(record) for record in records]
+    return {"data": digits.CREDIT, "seed": seed, "steps": len(records[0].steps), "picture": str(picture), "runs": runs}
 
 
 def _described(record: Record) -> dict[str, Any]:

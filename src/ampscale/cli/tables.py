@@ -1,0 +1,32 @@
+"""Tables of `compare`, `identify` and `demo`. Importing this module imports rich."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Column, Table
+
+
+def numbers(*titles: str) -> list[Column]:
+    """Return columns of numbers."""
+    return [Column(title, justify="right", no_wrap=True) for title in titles]
+
+
+def table(columns: Iterable[Column], rows: Iterable[Iterable[str]]) -> Table:
+    """Return a table with a rule below its titles."""
+    result = Table(*columns, box=box.SIMPLE_HEAD, padding=0)
+    for cells in rows:
+        result.add_row(*cells)
+    return result
+
+
+@contextmanager
+def trimmed_console() -> Iterator[Console]:
+    """Yield a console that prints texts as they are, and tables without the spaces and blank lines around them."""
+    console = Console(highlight=False, markup=False)
+    with console.capture() as printed:
+        yield console
+    lines = (line.rstrip() for line in printed.get().splitlines())
+    click.echo("\n".join(lines).strip("\n"))
