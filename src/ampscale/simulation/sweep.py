@@ -58,12 +58,9 @@ class BatchedStates:
     def __init__(self, rules: Sequence[LossScaleRule]) -> None:
         columns = zip(*map(rounded_constants, rules), strict=True)
         self.constants = RoundedConstants(*(np.array(column, float) for column in columns))
-        self.interval, self.hysteresis, self.offset = (
-            np.array([getattr(rule, name) for rule in rules]) for name in ("growth_interval", "hysteresis", "initial_good_steps")
-        )
-        self.skips_infinite, self.delayed_update = (
-            np.array([getattr(rule, name) for rule in rules]) for name in ("skip_infinite_growth", "delayed_update")
-        )
+        names = ("growth_interval", "hysteresis", "initial_good_steps", "skip_infinite_growth", "delayed_update")
+        fields = (np.array([getattr(rule, name) for rule in rules]) for name in names)
+        self.interval, self.hysteresis, self.offset, self.skips_infinite, self.delayed_update = fields
         self.resets = {event: np.array([event in rule.reset_bad_steps_on for rule in rules]) for event in EVENTS}
         self.is_float32 = np.array([rule.dtype == "float32" for rule in rules])
         self.has_tolerance = ~np.isnan(self.constants.overflow_tolerance)

@@ -18,17 +18,10 @@ from .possible_states import RAISED, Frontier, StateKey, Transitions, scales_of
 
 def follow_overflows(rule: LossScaleRule, overflows: Sequence[Overflow], rtol: float = 0.0, *, resumed: bool = False) -> Followed:
     """
-    Check if *rule* has the scales of reported overflows for some numbers of finite steps between them.
+    Return a trace up to the last of all *overflows* of a run, at which *rule* has their scales, or the first contradiction.
 
-    Args:
-        rule: Rule with its own initial scale.
-        overflows: All overflows of a run, in order, with the scales before and after each; NaN for an unknown scale.
-        rtol: Relative error of these scales, if they were printed with few digits.
-        resumed: If True, the run was resumed at the initial scale with any counts; else it started there with zero counts.
-
-    Returns:
-        A consistent trace up to the last overflow, or the first overflow that contradicts, with the scales that the rule could
-        have after it, or before it if the observed scale before it is impossible.
+    A contradiction has the scales that the rule could have after an overflow, or before it if the scale observed before it is
+    impossible. *rtol* and *resumed* are those of `follow`.
     """
     transitions, arrived, leaving = Transitions(rule), list[Frontier](), list[Frontier]()
     arrived.append(transitions.start(resumed=resumed))

@@ -1,8 +1,4 @@
-"""
-Consistency of a rule with observed scales.
-
-Steps are counted from 0.
-"""
+"""Consistency of a rule with observed scales. Steps are counted from 0."""
 
 import math
 from dataclasses import dataclass
@@ -45,34 +41,19 @@ class Contradiction:
 
 @dataclass(frozen=True, eq=False)
 class Followed:
-    """
-    Result of following a rule along an observation.
+    """Result of following a rule along an observation."""
 
-    Args:
-        contradiction: First contradiction; None if the rule is consistent.
-        finite: Finite flags of a consistent trace, a bool array of shape (steps,); None if there is none.
-        ambiguous: Number of steps that can be finite or an overflow; None if the steps are not numbered.
-        start: Counts of good steps and overflows before this trace; None if there is none.
-    """
-
-    contradiction: Contradiction | None = None
-    finite: np.ndarray | None = None
-    ambiguous: int | None = None
-    start: tuple[int, int] | None = None
+    contradiction: Contradiction | None = None  # the first; None if the rule is consistent
+    finite: np.ndarray | None = None  # flags of a consistent trace, a bool array of shape (steps,)
+    ambiguous: int | None = None  # steps that can be finite or an overflow; None if the steps are not numbered
+    start: tuple[int, int] | None = None  # counts of good steps and overflows before this trace
 
 
 def follow(rule: LossScaleRule, observed: Observed, rtol: float = 0.0, *, resumed: bool = False) -> Followed:
     """
-    Check if *rule* has the observed scales for some overflow trace.
+    Return a trace along which *rule* has the observed scales up to a relative error of *rtol*, or the first contradiction.
 
-    Args:
-        rule: Rule with its own initial scale.
-        observed: Scales and flags; both may be unknown at some steps.
-        rtol: Relative error of the observed scales, if they were printed with few digits.
-        resumed: If True, the run was resumed at the initial scale with any counts; else it started there with zero counts.
-
-    Returns:
-        A consistent trace, or the first contradiction.
+    A resumed run starts at the initial scale of the rule with any counts, any other run with zero counts.
     """
     transitions = Transitions(rule)
     view = _View(transitions, observed, rtol)

@@ -26,16 +26,10 @@ def guesses(
     seen: Observed | Sequence[Overflow], tried: Mapping[str, Any], *, rtol: float = 0.0, resumed: bool = False
 ) -> dict[str, list[Any]]:
     """
-    Infer settings from an observation.
+    Return the values to try for each setting that has any, the most likely first.
 
-    Args:
-        seen: Observed scales or overflows.
-        tried: Settings of the scaler by name, with the values that were tried before.
-        rtol: Relative error of the scales.
-        resumed: True if the first window can have started before the first step.
-
-    Returns:
-        The values to try for each setting that has any, the most likely first.
+    *tried* has the settings of the scaler and the values that were tried before. The relative error of the scales is *rtol*. The
+    first window of a resumed run can have started before the first step.
     """
     scales = seen.scales if isinstance(seen, Observed) else np.array([(each.before, each.after) for each in seen]).reshape(-1)
     changes, known = _changes(scales), scales[np.isfinite(scales)]
@@ -105,11 +99,10 @@ def _factors(ratios: list[float], tried: float | None, close: float) -> list[flo
     if any(math.isclose(ratio, tried or 0.0, rel_tol=close) for ratio in ratios):
         return []
     pairs = Counter((_shortest(ratio, close), _shortest(1 / ratio, close)) for ratio in ratios).most_common(2)
-    return [
-        factor
-        for (ratio, inverse), _ in pairs
-        for factor in ((1 / inverse, ratio) if len(repr(inverse)) < len(repr(ratio)) else (ratio, 1 / inverse))
-    ]
+    factors = (
+        (1 / inverse, ratio) if len(repr(inverse)) < len(repr(ratio)) else (ratio, 1 / inverse) for (ratio, inverse), _ in pairs
+    )
+    return [factor for pair in factors for factor in pair]
 
 
 def _shortest(ratio: float, close: float) -> float:

@@ -21,6 +21,7 @@ from ...core.rule import LossScaleRule
 from ...core.validation import check_bool, check_number
 from ...parsing import excerpt
 from ...presets import PRESETS
+from ..simulate import check_type
 from ..traces import Observed, Overflow
 from .follow_overflows import follow_overflows
 from .follow_scales import Contradiction, Followed, follow
@@ -153,8 +154,7 @@ def _candidates(candidates: Iterable[str] | Mapping[str, LossScaleRule] | None) 
 
 
 def _rule_candidate(name: str, rule: LossScaleRule) -> Candidate:
-    if not isinstance(rule, LossScaleRule):
-        raise TypeError(f"the candidate {name} must be a LossScaleRule, got {excerpt(rule)} of type {type(rule).__name__}")
+    check_type(rule, f"the candidate {name}", LossScaleRule)
     return Candidate(name, partial(replace, rule), {field.name: getattr(rule, field.name) for field in fields(rule)})
 
 

@@ -41,6 +41,7 @@ ATTEMPTED = r"\. Attempted loss scale: (?P<before>#), reducing to (?P<after>#)"
 HELD = r"\. Attempted loss scale: (?P<held>#), but hysteresis is (?P<hysteresis>\d+)"
 GRADIENT = r"Gradient overflow\. +Skipping step, (?:loss scaler (?P<scaler>\d+) )?"
 CAPITALS = r"OVERFLOW(?<!deepspeed\] OVERFLOW)(?<!deepscale\] OVERFLOW)(?: within closure)?! Skipping step"
+LOADED = rf"successfully loaded checkpoint from {before_next('successfully loaded')} at iteration (?P<steps>\d+)"
 ZERO = r"\[deeps(?:peed|cale)\] (?:OVERFLOW!|fp16 dynamic loss scale overflow!)(?: Rank (?P<rank>-?\d+))? Skipping step"
 ITERATION = r"iteration(?:(?<=:\d\d\.\d{6}\] iteration)(?P<fraction>))? +(?P<steps>\d+)/ *\d+ \|"
 REST = before_next(r"iteration +\d")
@@ -67,11 +68,7 @@ MESSAGES = (
     ("paddle", "steps", r"global_step: (?P<steps>\d+)"),
     # 1.0; 2.0 to core 0.19, twice
     ("megatron", "overflow", CAPITALS + ATTEMPTED),
-    (
-        "megatron",
-        "start",
-        rf"successfully loaded checkpoint from {before_next('successfully loaded')} at iteration (?P<steps>\d+)",
-    ),
+    ("megatron", "start", LOADED),
     ("megatron", "steps", ITERATION + SKIPPED),
     # 0.5 to 0.12: fp16 and amp; a new run, twice; after finite steps since 0.10; the formats simple and json, and at the end
     ("fairseq", "overflow", r"overflow detected, (?:ignoring gradient, )?setting (?:loss )?scale to:?(?: to)? (?P<after>#)"),
@@ -189,9 +186,7 @@ def _event(lines: Lines, meaning: str, at: int, groups: dict[str, str | None]) -
     line = lines.number(at)
     launcher = LAUNCHER.match(lines.text, lines.start)
     rank = groups.get("rank") or (launcher and (launcher[1] or launcher[2]))
-    number = next(
-        (groups[name] for name in ("index", "steps", "updates") if groups.get(name)), "0" if meaning == "start" else None
-    )
+    number = groups.get("index") or groups.get("steps") or groups.get("updates") or ("0" if meaning == "start" else None)
     return Event(at, line, meaning, groups, None if rank is None else count(rank), None if number is None else count(number))
 
 

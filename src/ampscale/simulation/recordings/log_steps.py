@@ -40,11 +40,9 @@ class Window(NamedTuple):
 
 def observe(events: list[Event], notes: list[str]) -> Observed:
     """
-    Return the scales and flags of the steps, up to the last number of steps.
+    Return the scales and flags of the steps, up to the last number of steps, and add sentences about assumptions to *notes*.
 
-    Args:
-        events: Events of one process in the order of the log, without copies and events that only name a step.
-        notes: List to which sentences about assumptions and omissions are added.
+    The events are those of one process in the order of the log, without copies and events that only name a step.
 
     Raises:
         UnplacedError: The events do not determine the steps of the overflows.
@@ -180,9 +178,8 @@ def _note(notes: list[str], begin: int, windows: list[Window], unknown: int, rem
         notes.append(f"the flags of {unknown} of {steps} steps are unknown")
     if differing := [window for window in windows if len(window.mark.overflows) not in (0, window.overflows)]:
         first = differing[0].mark.event.line
-        notes.append(
-            f"{len(differing)} lines count other overflows than the messages before them report, the first is line {first}"
-        )
+        counted = f"{len(differing)} lines count other overflows than the messages before them report"
+        notes.append(f"{counted}, the first is line {first}")
     if remaining:
         first = remaining[0].line
         notes.append(f"{len(remaining)} overflows after the last number of steps were ignored, the first in line {first}")

@@ -246,16 +246,11 @@ def _scale_columns(text: str) -> list[str]:
 
 
 def _lightning(text: str) -> Log:
-    """
-    Read Lightning's metrics.csv.
-
-    Its scaler is torch's: a step overflowed if and only if the next scale is smaller.
-    """
+    """Read Lightning's metrics.csv. Its scaler is torch's: a step overflowed if and only if the next scale is smaller."""
     columns = _scale_columns(text)
     if len(columns) != 1:
-        raise ValueError(
-            f"Lightning's metrics.csv must have one column of scales, got {excerpt(columns)}; use observed_from_csv instead"
-        )
+        actual = f"{excerpt(columns)}; use observed_from_csv instead"
+        raise ValueError(f"Lightning's metrics.csv must have one column of scales, got {actual}")
     reader, line = csv.DictReader(_lines(text)), 0
     rows = list[tuple[int, int, float]]()
     try:

@@ -13,12 +13,8 @@ from ...files import check_regular
 from ...parsing import LONGEST_LOG, LONGEST_ROW, MOST_STEPS, excerpt
 from ..traces import Observed, Trace, from_flags
 
-FLAG_COLUMNS = {
-    "finite": "finite",
-    "overflow": "overflow",
-    "found_inf": "overflow",
-    "skipped": "overflow",
-}  # meaning of a true flag
+# Meaning of a true flag.
+FLAG_COLUMNS = {"finite": "finite", "overflow": "overflow", "found_inf": "overflow", "skipped": "overflow"}
 MEANING = dict.fromkeys(("1", "1.0", "true", "yes"), True) | dict.fromkeys(("0", "0.0", "false", "no"), False)
 
 
@@ -47,8 +43,7 @@ def from_csv(path: str | Path, column: str | None = None, means: str | None = No
     [ inf -inf]
     """
     header, rows = read_table(path)
-    if column is None:
-        column = _flag_column(path, header)
+    column = _flag_column(path, header) if column is None else column
     index, finite_if = _index(path, header, column), _meaning(column, means) == "finite"
     return from_flags(_flag(path, line, column, cells[index]) is finite_if for line, cells in rows)
 
@@ -90,8 +85,8 @@ def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_co
     finite_if, scales, finite = FLAG_COLUMNS.get(column.lower()) == "finite", list[float](), list[int]()
     for line, cells in rows:
         scales.append(_scale(path, line, scale_column, cells[scale_index]))
-        flag = None if index is None else _flag(path, line, column, cells[index], empty=True)
-        finite.append(-1 if flag is None else int(flag is finite_if))
+        empty = index is None or not cells[index].strip()
+        finite.append(-1 if empty else int(_flag(path, line, column, cells[index or 0]) is finite_if))
     if finite[-1] == -1:
         finite.pop()
     else:
@@ -135,9 +130,8 @@ def _lines(file: TextIO) -> Iterator[str]:
 
 def _index(path: str | Path, header: list[str], column: str) -> int:
     if header.count(column) != 1:
-        raise ValueError(
-            f"{path} must have exactly one column {excerpt(column)}, got {header.count(column)} in {excerpt(header, 400)}"
-        )
+        actual = f"{header.count(column)} in {excerpt(header, 400)}"
+        raise ValueError(f"{path} must have exactly one column {excerpt(column)}, got {actual}")
     return header.index(column)
 
 
@@ -160,20 +154,16 @@ def _meaning(column: str, means: str | None) -> str:
         raise ValueError(f"means must be 'finite' or 'overflow', got {excerpt(means)}")
     named = FLAG_COLUMNS.get(column.lower(), means)
     if named is None:
-        raise ValueError(
-            f"the meaning of a true cell of {excerpt(column)} is unknown; specify means='finite' or means='overflow'"
-        )
+        remedy = "specify means='finite' or means='overflow'"
+        raise ValueError(f"the meaning of a true cell of {excerpt(column)} is unknown; {remedy}")
     if means not in (None, named):
         raise ValueError(f"a true cell of {excerpt(column)} means {named!r}, got means={excerpt(means)}")
     return named
 
 
-def _flag(path: str | Path, line: int, column: str, cell: str, *, empty: bool = False) -> bool | None:
-    text = cell.strip().lower()
-    if text in MEANING:
+def _flag(path: str | Path, line: int, column: str, cell: str) -> bool:
+    if (text := cell.strip().lower()) in MEANING:
         return MEANING[text]
-    if empty and not text:
-        return None
     raise ValueError(f"{path}, line {line}: {excerpt(column)} must be one of {', '.join(MEANING)}, got {excerpt(cell)}")
 
 
