@@ -1,7 +1,7 @@
 """Functions that load, save and convert the state of a scaler, and the report of a conversion."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -126,8 +126,7 @@ def load(
     if invalid:
         expected = f"some of {list(known.settings)} that are not in the file"
         raise ValueError(f"settings of {format} must be {expected}, got {excerpt(invalid)}")
-    checkpoint = known.load({**entries, **(settings or {})}, rule)
-    return Checkpoint(checkpoint.rule, checkpoint.state, checkpoint.assumed, path, checkpoint.ignored)
+    return replace(known.load({**entries, **(settings or {})}, rule), at=path)
 
 
 def save(format: str, checkpoint: Checkpoint) -> Saved:
@@ -203,4 +202,4 @@ def _validated(checkpoint: Checkpoint) -> Checkpoint:
         if getattr(state, name) is not None:
             Scale("float64")(getattr(state, name), name)
     check_reachable(rule, state)
-    return Checkpoint(rule, arrays_of(rule, state), checkpoint.assumed, checkpoint.at, checkpoint.ignored)
+    return replace(checkpoint, state=arrays_of(rule, state))

@@ -56,14 +56,7 @@ class Divergence:
 
 
 def divergence(source: Checkpoint, target: Checkpoint, budgets: tuple[int, ...] = BUDGETS) -> Divergence:
-    """
-    Search for the steps at which two scalers can differ.
-
-    Args:
-        source: Rule and state of one scaler.
-        target: Rule and state of the other.
-        budgets: Numbers of pairs of states to explore. Each is tried only if the one before did not determine `steps`.
-    """
+    """Search for the steps at which two scalers can differ. A budget is used only if the one before did not determine `steps`."""
     # Compare the rules first: a factor such as 1.1 leads to more scales than a search can explore.
     if canonical(source) == canonical(target):
         return Divergence(None, 0)

@@ -44,18 +44,11 @@ class Edge(NamedTuple, Generic[Node]):
 
 @dataclass(frozen=True)
 class Graph(Generic[Node]):
-    """
-    Part of a graph that a search has explored.
+    """Part of a graph that a search has explored."""
 
-    Args:
-        edges: Outgoing edges of each explored node, in the order of the nodes' distances.
-        previous: Preceding node on a shortest path and the run from there, for each node that was reached; None for the start.
-        horizon: Distance of the nearest node that was reached but not explored; None if all were explored.
-    """
-
-    edges: dict[Node, list[Edge[Node]]]
-    previous: dict[Node, tuple[Node, Run] | None]
-    horizon: int | None
+    edges: dict[Node, list[Edge[Node]]]  # of each explored node, in the order of the nodes' distances
+    previous: dict[Node, tuple[Node, Run] | None]  # link of each reached node on a shortest path; None for the start
+    horizon: int | None  # distance of the nearest node that was reached but not explored; None if all were explored
 
     def trace(self, node: Node, *more: Run) -> RunLengths:
         """Return a shortest trace to *node*, extended by *more*."""

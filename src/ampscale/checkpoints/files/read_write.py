@@ -50,17 +50,7 @@ _FILE_TYPES = {
 }
 _SAVE_AS_JSON = "load it with its own library, and save the scaler's entries as JSON"
 _CKPT_REMEDY = 'save files of MindSpore with mindspore.save_checkpoint(..., format="safetensors")'
-_REMEDIES = {
-    ".h5": _SAVE_AS_JSON,
-    ".keras": _SAVE_AS_JSON,
-    ".msgpack": _SAVE_AS_JSON,
-    ".pdparams": _SAVE_AS_JSON,
-    ".pdopt": _SAVE_AS_JSON,
-    ".pkl": "a pickle runs code: " + _SAVE_AS_JSON,
-    ".pickle": "a pickle runs code: " + _SAVE_AS_JSON,
-    ".npy": "it can be a pickle: " + _SAVE_AS_JSON,
-    ".npz": "it can be a pickle: " + _SAVE_AS_JSON,
-}
+_REASONS = dict.fromkeys((".pkl", ".pickle"), "a pickle runs code: ") | dict.fromkeys((".npy", ".npz"), "it can be a pickle: ")
 
 
 def read_file(path: str | os.PathLike[str]) -> Mapping[str, Any]:
@@ -134,5 +124,5 @@ def _read(file_type: _FileType, file: BinaryIO, path: Path) -> Mapping[str, Any]
 def _file_type(file: Path) -> _FileType:
     suffix = file.suffix.lower()
     if suffix not in _FILE_TYPES:
-        raise ValueError(f"{file} must end in one of {list(_FILE_TYPES)}; {_REMEDIES.get(suffix, _SAVE_AS_JSON)}")
+        raise ValueError(f"{file} must end in one of {list(_FILE_TYPES)}; {_REASONS.get(suffix, '')}{_SAVE_AS_JSON}")
     return _FILE_TYPES[suffix]

@@ -23,52 +23,29 @@ def same(value: Any) -> Any:
 
 
 class Constant(NamedTuple):
-    """
-    Constant of a published scaler.
+    """Constant of a published scaler."""
 
-    Args:
-        key: Name that the scaler uses.
-        field: Field of the rule.
-        convert: Converter of the entry.
-        decode: Function from the scaler's value to the rule's.
-        encode: Function from the rule's value to the scaler's.
-    """
-
-    key: str
-    field: str
+    key: str  # name that the scaler uses
+    field: str  # of the rule
     convert: Converter
-    decode: Callable[[Any], Any] = same
-    encode: Callable[[Any], Any] = same
+    decode: Callable[[Any], Any] = same  # from the scaler's value to the rule's
+    encode: Callable[[Any], Any] = same  # from the rule's value to the scaler's
 
 
 @dataclass(frozen=True)
 class Format:
-    """
-    Format of a published scaler.
+    """Format of a published scaler."""
 
-    Args:
-        name: Name of the format, and of the scaler's preset.
-        scale: Key of the scale.
-        state: Converters of the state's entries, by key.
-        read: Function from entries and a rule to the counts of finite steps and of overflows.
-        write: Function from a state in Python numbers and a rule to the state's entries, as the published scaler loads them.
-        taken: Instructions for loading the entries into the published scaler.
-        saved: Constants that the scaler saves with its state.
-        unsaved: Constants that its constructor accepts and that it does not save. A mapping may contain them nevertheless.
-        reciprocal: For a scaler with a single factor: function from the growth factor to the backoff factor.
-        beside: Patterns of keys in the same mapping that do not belong to the scaler.
-    """
-
-    name: str
-    scale: str
-    state: Mapping[str, Converter]
-    read: Callable[[Entries, LossScaleRule], tuple[int, int]]
-    write: Callable[[LossScaleState, LossScaleRule], Entries]
-    taken: str
-    saved: tuple[Constant, ...] = ()
-    unsaved: tuple[Constant, ...] = ()
-    reciprocal: Callable[[float], float] | None = None
-    beside: tuple[str, ...] = ()
+    name: str  # also of the scaler's preset
+    scale: str  # key of the scale
+    state: Mapping[str, Converter]  # of the state's entries, by key
+    read: Callable[[Entries, LossScaleRule], tuple[int, int]]  # the counts of finite steps and of overflows
+    write: Callable[[LossScaleState, LossScaleRule], Entries]  # the state's entries, from a state in Python numbers
+    taken: str  # instructions for loading the entries into the published scaler
+    saved: tuple[Constant, ...] = ()  # with the state
+    unsaved: tuple[Constant, ...] = ()  # arguments of the scaler's constructor, which a mapping may contain nevertheless
+    reciprocal: Callable[[float], float] | None = None  # the backoff factor, if the scaler has a growth factor only
+    beside: tuple[str, ...] = ()  # patterns of keys in the same mapping that do not belong to the scaler
 
     @property
     def required(self) -> tuple[str, ...]:

@@ -17,12 +17,7 @@ Match = tuple[str, Mapping[str, Any]]
 
 def find(format: Format | AmpscaleFormat, mapping: Mapping[str, Any], at: str | None) -> Match:
     """
-    Return the path and the mapping of a scaler in *mapping*, which can be *mapping* itself.
-
-    Args:
-        format: Format of the scaler.
-        mapping: A checkpoint.
-        at: Path of the scaler; "" for the top level, None to search everywhere.
+    Return the path and the mapping of a scaler at the path *at* in *mapping*, which can be *mapping* itself, or anywhere.
 
     Raises:
         TypeError: *mapping* is not a mapping.

@@ -254,19 +254,5 @@ def _since(entries: Entries, now: str, then: str) -> int:
     return int(entries[now] - entries[then] - 1)
 
 
-FORMATS: dict[str, Format | AmpscaleFormat] = {
-    format.name: format
-    for format in (
-        AmpscaleFormat(),
-        TORCH,
-        PADDLE,
-        MINDSPORE,
-        MINDSPORE_UPDATE_CELL,
-        MEGATRON,
-        DEEPSPEED,
-        DEEPSPEED_FP16_OPTIMIZER,
-        KERAS,
-        FLAX,
-        JMP,
-    )
-}
+PUBLISHED = (TORCH, PADDLE, MINDSPORE, MINDSPORE_UPDATE_CELL, MEGATRON, DEEPSPEED, DEEPSPEED_FP16_OPTIMIZER, KERAS, FLAX, JMP)
+FORMATS: dict[str, Format | AmpscaleFormat] = {format.name: format for format in (AmpscaleFormat(), *PUBLISHED)}
