@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -47,16 +48,8 @@ def small_rules(draw):
     )
 
 
-FIELDS = [
-    "growth_interval",
-    "hysteresis",
-    "reset_bad_steps_on",
-    "block_at_bounds",
-    "delayed_update",
-    "initial_good_steps",
-    "growth_factor",
-    "backoff_factor",
-]
+FIELDS = ["growth_interval", "hysteresis", "reset_bad_steps_on", "block_at_bounds", "delayed_update", "initial_good_steps"]
+FIELDS += ["growth_factor", "backoff_factor"]
 
 
 @st.composite
@@ -85,12 +78,9 @@ def test_divergence_is_finite_between_two_scales(interval, hysteresis, delayed_u
     """With only two possible scales, different counts lead to the same state after a growth or a backoff."""
     constants = {"reset_bad_steps_on": reset_bad_steps_on, "initial_good_steps": -1, "delayed_update": delayed_update}
     rule = LossScaleRule(2.0, 2.0, 0.5, interval, hysteresis, 1.0, 2.0, **constants)
-    counts = [(good, bad) for good in range(-1, interval) for bad in range(hysteresis)]
-    for good, bad in counts:
-        check_numbers([checkpoint_after(rule, "x", good_steps=good, bad_steps=bad), checkpoint_after(rule, "x")])
-        check_numbers(
-            [checkpoint_after(rule, "x", good_steps=good, bad_steps=bad), checkpoint_after(replace(rule, init_scale=1.0))]
-        )
+    others = checkpoint_after(rule, "x"), checkpoint_after(replace(rule, init_scale=1.0))
+    for good, bad, other in product(range(-1, interval), range(hysteresis), others):
+        check_numbers([checkpoint_after(rule, "x", good_steps=good, bad_steps=bad), other])
 
 
 def check_numbers(pair):
@@ -141,36 +131,26 @@ def runs(text):
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "first", "endless"),
+    ("source", "counts", "target", "first", "endless"),
     [
         # a lost count: the growth is late, and an overflow before it does not end the difference
-        (checkpoint_after(presets.torch(), good_steps=1234), checkpoint_after(presets.torch()), "766.", ("766. 1x", "1x 2000.")),
+        (presets.torch(), {"good_steps": 1234}, presets.torch(), "766.", ("766. 1x", "1x 2000.")),
         # growth to infinity: the scales differ only after 112 growths
-        (checkpoint_after(presets.torch()), checkpoint_after(presets.paddle()), "224000.", ("224000.", "2000.")),
+        (presets.torch(), {}, presets.paddle(), "224000.", ("224000.", "2000.")),
         # a lower bound
-        (checkpoint_after(presets.torch()), checkpoint_after(presets.jmp(2.0**16)), "17x", ("17x", "2000. 1x")),
+        (presets.torch(), {}, presets.jmp(2.0**16), "17x", ("17x", "2000. 1x")),
         # hysteresis that only a growth resets
-        (
-            checkpoint_after(presets.megatron(growth_interval=2000)),
-            checkpoint_after(presets.torch(2.0**32)),
-            "1x",
-            ("182x", "1x"),
-        ),
+        (presets.megatron(growth_interval=2000), {}, presets.torch(2.0**32), "1x", ("182x", "1x")),
         # an error at min_scale, while the other scaler continues
-        (
-            checkpoint_after(presets.deepspeed(hysteresis=1)),
-            checkpoint_after(presets.deepspeed_fp16_optimizer()),
-            "17x",
-            ("17x", "1."),
-        ),
+        (presets.deepspeed(hysteresis=1), {}, presets.deepspeed_fp16_optimizer(), "17x", ("17x", "1.")),
         # an interval that is longer by one step, and a delayed update
-        (checkpoint_after(presets.flax(min_scale=None)), checkpoint_after(presets.torch()), "2000.", None),
-        (checkpoint_after(presets.mxnet()), checkpoint_after(presets.apex()), "1x", ("1x", "2000. 1x")),
+        (presets.flax(min_scale=None), {}, presets.torch(), "2000.", None),
+        (presets.mxnet(), {}, presets.apex(), "1x", ("1x", "2000. 1x")),
     ],
 )
-def test_divergence_of_published_scalers(source, target, first, endless):
+def test_divergence_of_published_scalers(source, counts, target, first, endless):
     """Their growth intervals have 1000 and 2000 steps, which the search takes at once."""
-    result = divergence(source, target)
+    result = divergence(checkpoint_after(source, **counts), checkpoint_after(target))
     assert (result.first, result.steps) == (runs(first), math.inf)
     if endless is not None:
         assert result.endless == tuple(map(runs, endless))

@@ -87,6 +87,10 @@ def test_check_reachable_rejects_all_other_states(interval, hysteresis, offset, 
     expected = {(state.good_steps, state.bad_steps) for state in visited}
     candidates = {(good, bad) for good in range(offset - 2, interval + 2) for bad in range(-1, hysteresis + 2)}
     assert {counts for counts in candidates if _is_reachable(rule, *counts)} == expected
+    with pytest.raises(
+        ValueError, match=f"must be from {offset} to {interval - 1}, since the growth interval is {interval}, got"
+    ):
+        check_reachable(rule, LossScaleState(4.0, interval, 0))
 
 
 def _is_reachable(rule, good, bad):
@@ -113,9 +117,3 @@ def test_an_arithmetic_without_an_effect_is_left_out():
     assert not canonical(Checkpoint(LossScaleRule(divide_on_backoff=True), state))[0].divide_on_backoff
     thirds = LossScaleRule(backoff_factor=1 / 3, divide_on_backoff=True, float64_factor=True)
     assert canonical(Checkpoint(thirds, state))[0] == replace(thirds, init_scale=1.0, float64_factor=False, reset_bad_steps_on=())
-
-
-def test_the_message_names_the_counts_that_a_rule_reaches():
-    """From the first after an overflow to the last of a window."""
-    with pytest.raises(ValueError, match="must be from -1 to 3, since the growth interval is 4, got 4"):
-        check_reachable(LossScaleRule(growth_interval=4, initial_good_steps=-1), LossScaleState(8.0, 4, 0))

@@ -64,10 +64,7 @@ def test_help_imports_no_optional_package():
     assert done.stdout.splitlines()[-1] == "imported []"
 
 
-@pytest.mark.parametrize(
-    ("module", "command", "extra"),
-    [("click", "--help", "cli"), ("sklearn", "demo", "demo")],
-)
+@pytest.mark.parametrize(("module", "command", "extra"), [("click", "--help", "cli"), ("sklearn", "demo", "demo")])
 def test_missing_package_exits_with_2_and_names_the_extra(module, command, extra):
     """One line says what to install, without a traceback."""
     done = python(f"import sys\nsys.modules['{module}'] = None\nfrom ampscale.cli.app import main\nmain(['{command}'])")
@@ -95,9 +92,8 @@ def test_python_m_runs_the_command_line():
 )
 def test_failed_write_is_one_line(command, message):
     """The exit code is 1. A closed pipe ends a command without a message."""
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m ampscale {command}"], capture_output=True, text=True, timeout=120
-    )
+    bash = ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m ampscale {command}"]
+    done = subprocess.run(bash, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert done.stderr.startswith(message)
     assert (done.stderr.count("\n"), done.stdout) == (1 if message else 0, "")
@@ -107,9 +103,8 @@ def test_commands_of_other_packages_are_listed_and_run(third_party):
     """All commands are sorted by name. A command of ampscale takes precedence."""
     third_party(shouts="cli.test_app:shouts", convert="cli.test_app:shouts")
     code, text = invoke("--help")
-    names = [
-        line.split()[0] for line in text.partition("Commands:\n")[2].partition("\n\n")[0].splitlines() if line.startswith("  ")
-    ]
+    listed = text.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    names = [line.split()[0] for line in listed if line.startswith("  ")]
     assert code == 0
     assert names == ["compare", "convert", "demo", "doctor", "identify", "presets", "shouts", "simulate"]
     assert "shouts    Say something." in text
@@ -148,7 +143,6 @@ def test_command_that_cannot_be_loaded_is_one_line(third_party, target, reason):
 
 
 def test_failing_command_names_its_package(third_party, monkeypatch):
-    """The version is that of the installed distribution."""
     third_party(broken="no.such.module:command")
     monkeypatch.setattr(Point, "dist", importlib.metadata.distribution("click"))
     message = f"the command broken of click {importlib.metadata.version('click')} cannot be loaded"

@@ -100,10 +100,8 @@ def test_json_has_entries_and_report(run):
     assert document["mapping"] == {"fin_steps": 1234, "scale": 65536.0}
     assert (report["lossless"], report["at"], report["assumed"], report["ignored"]) == (False, "optimizer.0.scaler", {}, [])
     assert report["carried"] == {"scale": 65536.0, "good_steps": 1234, "bad_steps": 0}
-    assert report["dropped"] == {
-        "max_scale": {"was": None, "is": presets.LARGEST},
-        "skip_infinite_growth": {"was": True, "is": False},
-    }
+    dropped = {"max_scale": (None, presets.LARGEST), "skip_infinite_growth": (True, False)}
+    assert report["dropped"] == {name: {"was": old, "is": new} for name, (old, new) in dropped.items()}
     assert report["settings"]["growth_interval"] == 1999
     assert LossScaleRule.from_json(json.dumps(report["rule"])) == presets.flax(growth_interval=1999, min_scale=None)
     assert report["next_growth"] == {"source": 766, "target": 766}
@@ -138,10 +136,7 @@ def test_strict_exits_with_1_if_the_scales_can_differ(run):
         (["--from", "torch", "--to", "jmp", "--set", "period=x"], "a number must be written like"),
         (["--from", "torch", "--to", "jmp", "--out", "{}/out.txt"], "must end in one of"),
         (["--from", "torch", "--to", "jmp", "--out", "{}/in.json"], "--out must be another file than IN"),
-        (
-            ["--from", "torch", "--to", "ampscale", "--out", "{}/out.safetensors"],
-            "each value in a safetensors file must be a number",
-        ),
+        (["--from", "torch", "--to", "ampscale", "--out", "{}/out.safetensors"], "each value in a safetensors file must be"),
         (["--from", "torch"], "Missing option '--to'"),
     ],
 )
@@ -189,15 +184,6 @@ def test_format_is_detected(run, source):
     assert run(saved, "--to", "torch").stderr.startswith(f"{source} -> torch\n")
     result = run({"model": {"weight": [1.0]}, "amp": [saved]}, "--to", "torch")
     assert result.stderr.startswith(f"{source}, at amp.0 -> torch\n")
-
-
-def test_lightning_checkpoint_is_read(tmp_path):
-    """The suffix .ckpt is read as a file of torch, and the format is detected."""
-    file = tmp_path / "epoch=1-step=9.ckpt"
-    torch.save({"state_dict": {"weight": torch.ones(2)}, "MixedPrecision": SCALER, "epoch": 1}, file)
-    result = Runs(convert).invoke(file, "--to", "jmp")
-    assert json.loads(result.stdout) == {"loss_scale": 65536.0, "counter": 1234}
-    assert result.stderr.startswith("torch, at MixedPrecision -> jmp\n")
 
 
 @pytest.mark.parametrize(

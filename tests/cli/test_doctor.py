@@ -25,14 +25,8 @@ def run(*arguments, folder=None, paths=None, flags=("-m", "ampscale"), **environ
     variables = {name: value for name, value in os.environ.items() if not name.startswith("AMPSCALE")}
     if paths is not None:
         variables["PYTHONPATH"] = os.pathsep.join(map(str, paths))
-    return subprocess.run(
-        [sys.executable, *flags, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        cwd=folder,
-        env={**variables, **environment},
-    )
+    options = {"capture_output": True, "text": True, "timeout": 240, "cwd": folder, "env": {**variables, **environment}}
+    return subprocess.run([sys.executable, *flags, *arguments], **options)
 
 
 def examined(*arguments, **options):
@@ -101,9 +95,8 @@ def test_doctor_requires_numpy_alone(bare):
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert all(line.isprintable() for line in lines)
-    assert (
-        " ".join(" ".join(lines[:4]).split()) == f"ampscale {facts['ampscale']} python {facts['python']} chosen numpy by default"
-    )
+    head = f"ampscale {facts['ampscale']} python {facts['python']} chosen numpy by default"
+    assert " ".join(" ".join(lines[:4]).split()) == head
     assert max(map(len, lines)) <= 80
     header, *rows = lines[5:-5]
     assert lines[-5:] == ["", *(f"{backend['backend']}: {backend['why_not']}" for backend in facts["backends"][1:])]
@@ -133,11 +126,8 @@ def test_imported_is_true_for_earlier_imports_only(bare, pebbles, tmp_path):
 
 def test_unknown_option_or_argument_is_an_error(capsys):
     """The exit code is 2, and the message is one line."""
-    for arguments, remedy in (
-        (["--jsn"], "did you mean --json?"),
-        (["torch"], "see ampscale doctor --help"),
-        (["--json", "x"], "see"),
-    ):
+    see = "see ampscale doctor --help"
+    for arguments, remedy in ((["--jsn"], "did you mean --json?"), (["torch"], see), (["--json", "x"], see)):
         with pytest.raises(SystemExit, match="2"):
             examine(arguments)
         output = capsys.readouterr()

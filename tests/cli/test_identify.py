@@ -47,10 +47,7 @@ def test_tables_have_consistent_and_inconsistent_scalers():
     """Presets with equal cells share a row, and `=` joins those with the same rule."""
     lines = printed("--scales", "65536 65536 65536 32768 32768", "--set", "hysteresis=2")
     text = "\n".join(lines)
-    assert lines[:2] == [
-        "4 steps, 5 scales from 2^15 to 2^16, overflow flags for no step. Steps are",
-        "counted from 0.",
-    ]
+    assert " ".join(lines[:2]) == "4 steps, 5 scales from 2^15 to 2^16, overflow flags for no step. Steps are counted from 0."
     assert re.search(r"^ consistent +inferred settings +overflows +steps$", text, re.MULTILINE)
     assert re.search(r"^ paddle_document +- +2 +3$", text, re.MULTILINE)
     assert re.search(r"^ deepspeed, megatron, +- +2 +2\n colossalai$", text, re.MULTILINE)
@@ -84,11 +81,8 @@ def test_json_equals_the_result_of_the_function():
     observed = Observed(np.array(MEGATRON.split(), float), np.full(len(STEPS), -1, np.int8))
     for each in search(observed, settings={"growth_interval": 3, "hysteresis": 2}):
         encoded = document[each.name]
-        assert (encoded["explains"], encoded["settings"], tuple(encoded["changed"])) == (
-            each.explains,
-            each.settings,
-            each.changed,
-        )
+        found = (encoded["explains"], encoded["settings"], tuple(encoded["changed"]))
+        assert found == (each.explains, each.settings, each.changed)
         assert encoded["rule"] is None or LossScaleRule.from_json(json.dumps(encoded["rule"])) == each.rule
         assert (encoded["rejection"] or "") == each.rejection
         assert (encoded["contradiction"] is None) == (encoded["trace"] is not None) == each.explains
@@ -133,19 +127,13 @@ def test_csv_file_is_read_by_its_columns(tmp_path):
     assert report(named, "--scale-column", "S", *settings)["megatron"]["ambiguous"] > 0
 
 
-@pytest.mark.parametrize(
-    ("file", "name", "interval"),
-    [
-        ("fairseq_0.12_json_every_4.log", "fairseq", 4),
-        ("megatron_core_0.16.log", "megatron", 4),
-    ],
-)
-def test_project_of_a_log_comes_first(file, name, interval):
+@pytest.mark.parametrize(("file", "name"), [("fairseq_0.12_json_every_4.log", "fairseq"), ("megatron_core_0.16.log", "megatron")])
+def test_project_of_a_log_comes_first(file, name):
     """The interval of the run is inferred, and no other setting."""
     document = report(LOGS / file)
     assert consistent(document)[0] == name
     assert document[name]["changed"] == ["growth_interval"]
-    assert document[name]["settings"]["growth_interval"] == interval
+    assert document[name]["settings"]["growth_interval"] == 4
 
 
 @pytest.mark.parametrize(
@@ -231,15 +219,12 @@ def test_rounded_scales_require_a_tolerance():
         (("--scales", "64 32", "--log"), "--log requires a log: give the options of one source"),
         (
             (__file__, "--scale-column", "S", "--step-pattern", "x"),
-            "--scale-column requires a CSV file and --step-pattern requires a log",
+            "-column requires a CSV file and --step-pattern requires a log",
         ),
         ((pytest.__file__,), "the log has no known messages of"),
         ((LOGS / "lightning_2.6_metrics.csv", "--scale-column", "S"), "must have exactly one column 'S'"),
         (("--scales", "64 32", "--set", "interval=2"), "a rule has no field 'interval'; did you mean"),
-        (
-            ("--scales", "64 32", "--set", "delayed_update=true"),
-            "settings must be parameters of a candidate, got ['delayed_update']",
-        ),
+        (("--scales", "64 32", "--set", "delayed_update=true"), "parameters of a candidate, got ['delayed_update']"),
         (("--scales", "64 32", "--set", "growth_interval=-1"), "settings must be valid for a candidate"),
         (("--scales", "64 32", "--set", "growth_interval=2.5"), "growth_interval must be an int"),
         (("--scales", "64 32", "--rtol", "2"), "rtol must be a number from 0 to 0.1, got 2.0"),

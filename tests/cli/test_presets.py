@@ -11,6 +11,9 @@ from ampscale.cli.app import main
 from ampscale.cli.describe import ordinal, power, sentences
 from ampscale.presets import PRESETS
 
+NEVER_RESET = {"hysteresis": 2, "reset_bad_steps_on": ()}
+RAISING = {"min_scale": 1.0, "raise_at_min_scale": True}
+SINCE = "since the last growth or due backoff"
 DIVIDING = {"backoff_factor": 0.2, "divide_on_backoff": True}
 CREEPING = {"growth_interval": 1, "growth_factor": 1.5, "warmup_growth_factor": 4.0, "reset_bad_steps_on": ()}
 
@@ -69,23 +72,14 @@ def test_json_contains_the_rules():
         ({"initial_good_steps": 1}, "After the start and after each overflow, the growth comes 1 step earlier."),
         ({"hysteresis": 2}, "It is multiplied by 0.5 at the 2nd counted overflow."),
         ({"hysteresis": 2}, "A finite step or a backoff resets the overflow count."),
-        ({"hysteresis": 2, "reset_bad_steps_on": ()}, "Nothing resets the overflow count."),
-        (
-            {"hysteresis": 2, "reset_bad_steps_on": ()},
-            "After the first backoff, every overflow backs off until the count is reset.",
-        ),
-        (
-            {"overflow_tolerance": 0.25},
-            "It is multiplied by 0.5 when overflows reach 0.25 of the steps since the last growth or due backoff.",
-        ),
+        (NEVER_RESET, "Nothing resets the overflow count."),
+        (NEVER_RESET, "After the first backoff, every overflow backs off until the count is reset."),
+        ({"overflow_tolerance": 0.25}, f"It is multiplied by 0.5 when overflows reach 0.25 of the steps {SINCE}."),
         (DIVIDING, "It is divided by 5 at every overflow, which also restarts the count of finite steps."),
         ({"min_scale": 1.0, "max_scale": 2.0**24}, "It never backs off below 1 and never grows above 2^24."),
         ({"min_scale": 1.0, "block_at_bounds": True}, "It backs off only from above 1; the result may be lower."),
         ({"max_scale": 2.0**24, "block_at_bounds": True}, "It grows only from below 2^24; the result may be higher."),
-        (
-            {"min_scale": 1.0, "raise_at_min_scale": True},
-            "The published scaler raises an error when a backoff is due at the lower bound.",
-        ),
+        (RAISING, "The published scaler raises an error when a backoff is due at the lower bound."),
         ({"raise_at_or_below": 1e-4}, "The published scaler raises an error when an overflow leaves it at 0.0001 or below."),
         ({"delayed_update": True}, "Each change takes effect one step later."),
         ({"float64_factor": True}, "It is a float32; its factors are applied in float64, and the result is rounded once."),

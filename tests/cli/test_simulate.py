@@ -76,17 +76,14 @@ def test_long_table_has_overflows_and_scale_changes_only(arguments, rows, omitte
     assert steps == [str(step) for step in rows]
     notes = [line for line in lines if line.startswith("Omitted: ")]
     assert notes == ([f"Omitted: {omitted} without overflow or scale change; --every prints them."] if omitted else [])
-    assert [line for line in lines if "more row" in line] == ["... 200 more rows; --all prints them ..."] * (
-        rows[-1] == 299 != len(rows) - 1
-    )
+    cut = rows[-1] == 299 != len(rows) - 1
+    assert [line for line in lines if "more row" in line] == ["... 200 more rows; --all prints them ..."] * cut
 
 
 def test_output_fits_80_columns():
     """The scales are not powers of two, and the name of the rule is long."""
     model = ("--overflow-above", "2**15", "--noise", "2", "--steps", "100000")
-    lines = printed(
-        "torch:init_scale=2**16,backoff_factor=0.7", "--set", "growth_factor=1.1", "--set", "growth_interval=9", *model
-    )
+    lines = printed("torch:init_scale=2**16,backoff_factor=0.7,growth_factor=1.1", "--set", "growth_interval=9", *model)
     assert max(map(len, lines)) <= 80
     assert any("*2^" in line for line in lines)
 
@@ -96,20 +93,10 @@ def test_json_equals_the_trajectory():
     document = report("torch", *SMALL, "--trace", STEPS)
     rule = presets.torch(init_scale=8.0, growth_interval=2)
     trajectory = run(rule, from_string(STEPS))
-    assert document == {
-        "name": "torch",
-        "rule": json.loads(rule.to_json()),
-        "steps": 34,
-        "raised_at": None,
-        "final_scale": trajectory.scales[-1],
-        "growths": trajectory.growths,
-        "backoffs": trajectory.backoffs,
-        "overflows": 6,
-        "trace": STEPS,
-        "scales": trajectory.scales.tolist(),
-        "good_steps": trajectory.good_steps.tolist(),
-        "bad_steps": trajectory.bad_steps.tolist(),
-    }
+    expected = {"name": "torch", "rule": json.loads(rule.to_json()), "trace": STEPS, "steps": 34, "overflows": 6}
+    expected |= {name: getattr(trajectory, name) for name in ("growths", "backoffs", "raised_at")}
+    expected |= {"final_scale": trajectory.scales[-1]}
+    assert document == expected | {name: getattr(trajectory, name).tolist() for name in ("scales", "good_steps", "bad_steps")}
     assert LossScaleRule.from_json(json.dumps(document["rule"])) == rule
     text = invoke("--help").stdout
     assert all(key in text for key in document)

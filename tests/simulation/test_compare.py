@@ -19,7 +19,6 @@ RAISING = dataclasses.replace(BOUNDED, raise_at_min_scale=True)
 
 
 def test_comparison_has_all_trajectories_and_pairs():
-    """They are in the order of the rules."""
     rules = {"b": SMALL, "a": TOLERANT, "c": SMALL}
     found = compare(rules, from_string("..x."))
     assert list(found.trajectories) == ["b", "a", "c"]

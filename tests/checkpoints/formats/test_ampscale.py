@@ -63,13 +63,11 @@ def test_entries_have_the_documented_keys():
     ],
 )
 def test_invalid_entries_raise_a_value_error(change, message):
-    """Examples are other versions, other members, and counts that no run reaches."""
     with pytest.raises(ValueError, match=message):
         checkpoints.load("ampscale", {**PLAIN, **change})
 
 
 def test_rule_must_equal_the_saved_rule():
-    """The format has no settings."""
     assert checkpoints.load("ampscale", PLAIN, presets.torch()).rule == presets.torch()
     with pytest.raises(ValueError, match="the rule must agree with the saved LossScaleRule"):
         checkpoints.load("ampscale", PLAIN, presets.paddle())

@@ -110,10 +110,11 @@ def test_overflows_give_factors_and_bounds_but_no_interval():
     assert found == {"hysteresis": [2, 3, 4], "min_scale": [490.0], "max_scale": [1000.0]}
 
 
-def test_unobserved_overflows_allow_small_intervals():
-    """From one to the longest interval that fits."""
-    scales = [64, math.nan, 64, 64, 128]
-    assert set(guesses(observed(scales), {"growth_interval": 2000})["growth_interval"]) == {1, 2, 3, 4}
+@pytest.mark.parametrize(("steady", "intervals"), [(2, [4, 3, 2, 1]), (14, [16, 15, 10, 9, 8])])
+def test_unobserved_overflows_allow_all_intervals_up_to_the_longest(steady, intervals):
+    """Of many, the round numbers are tried."""
+    scales = [64, math.nan, *[64] * steady, 128]
+    assert list(dict.fromkeys(guesses(observed(scales), {"growth_interval": 2000})["growth_interval"])) == intervals
 
 
 def test_the_number_of_growths_depends_on_the_given_factor():
@@ -128,9 +129,3 @@ def test_a_ratio_within_twice_the_tolerance_gives_no_factor():
     """It is consistent with the given factor."""
     for ratio, is_other in ((0.505, False), (0.5125, True)):
         assert ("backoff_factor" in guesses(observed([100.0, 100.0 * ratio]), {"backoff_factor": 0.5}, rtol=0.01)) is is_other
-
-
-def test_unobserved_overflows_allow_the_longest_interval():
-    """It is a round number here."""
-    scales = [64, math.nan, *[64] * 14, 128]
-    assert guesses(observed(scales), {"growth_interval": 2000})["growth_interval"] == [16, 15, 10, 9, 8]

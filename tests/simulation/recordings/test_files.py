@@ -33,7 +33,6 @@ BOTH = "epoch,finite,loss_scale,step\n0,1,8.0,0\n0,1,4.0,1\n0,1,4.0,2\n"
     ],
 )
 def test_file_type_is_detected(tmp_path, name, text, options, expected):
-    """It depends on the content, the name and the options."""
     (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     assert drawn(from_file(tmp_path / name, **options)) == expected
 
@@ -52,20 +51,18 @@ def test_file_type_is_detected(tmp_path, name, text, options, expected):
             "train.log",
             LOG,
             {"log_format": "apex"},
-            "read as a training log: the log has no known messages of apex; but it has messages of paddle",
+            "training log: the log has no known messages of apex; but it has messages of paddle",
         ),
         ("train.log", LOG, {"step_pattern": "x", "column": "a"}, "column and means require a CSV file, log_format and"),
         ("train.log", LOG, {"log_format": "paddle", "means": "finite"}, "column and means require a CSV file, log_format and"),
     ],
 )
 def test_invalid_file_raises_an_error(tmp_path, name, text, options, message):
-    """The message contains the detected file type and a remedy."""
     (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=message):
         from_file(tmp_path / name, **options)
 
 
 def test_missing_file_raises_file_not_found_error(tmp_path):
-    """It is the error of `open`."""
     with pytest.raises(FileNotFoundError):
         from_file(tmp_path / "none.txt")

@@ -14,6 +14,7 @@ MEGATRON = (
     " learning rate: 1.500E-04 | global batch size:    64 | lm loss: 6.123456E+00 | loss scale: {:.1f} | grad norm: 1.234 |"
     " num zeros: 0.0 | params norm: 321.123 | number of skipped iterations: {:3d} | number of nan iterations:   0 |"
 )
+HELD = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 8, but hysteresis is 2"
 INNER = "2020-08-01 12:39:39 | INFO | train_inner | epoch 001:"
 INNER_JSON = '[2021-05-26 12:00:00,123][train_inner][INFO] - {"epoch": 1,'
 
@@ -41,10 +42,7 @@ MESSAGES = {  # of each project: the scale before the overflow and after it
         "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 128.0, reducing to 64.0": (128, 64),
         "[deepspeed] fp16 dynamic loss scale overflow! Skipping step. Attempted loss scale: 64, reducing to 32.0": (64, 32),
         "[deepspeed] fp16 dynamic loss scale overflow! Rank 1 Skipping step. Attempted loss scale: 2.0, reducing to 1": (2, 1),
-        "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 8, but hysteresis is 2. Reducing hysteresis to 1": (
-            8,
-            8,
-        ),
+        f"{HELD}. Reducing hysteresis to 1": (8, 8),
         "[deepspeed] OVERFLOW! Rank 0 Skipping step.": (None, None),
         "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 1, reducing to 0": (1, None),  # some scale below 1
         "[Rank 0] Overflow detected. Skipping step. Attempted loss scale: 8.0, reducing to 4.0": (8, 4),
@@ -77,7 +75,6 @@ def test_message_is_an_overflow_with_its_scales(log_format):
 
 
 def test_fp16_utils_and_the_first_megatron_have_the_same_message():
-    """Both formats are found."""
     found = find_events("OVERFLOW! Skipping step. Attempted loss scale: 4294967296, reducing to 2147483648.0\n")
     assert list(found) == ["apex", "megatron"]
     assert [event.overflow() for (event,) in found.values()] == [(1, 2.0**32, 2.0**31)] * 2
@@ -236,6 +233,5 @@ def test_step_pattern_finds_the_lines_of_steps(pattern, numbers, lines):
     ],
 )
 def test_invalid_step_pattern_raises_an_error(pattern, message):
-    """The message contains the match."""
     with pytest.raises(ValueError, match=message):
         find_steps("step 5,000\n", pattern)

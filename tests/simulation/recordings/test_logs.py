@@ -33,11 +33,7 @@ SAMPLES = {
     "apex_contrib_fp16_optimizer.log": (None, "x....xx..x", "16 - - - - 16 15 - - 14 -"),
     "apex_fp16_utils_2018.log": ("^step ", "xx....x.", "32 31 30 - - - 31 30 -"),
     "deepspeed_0.16.log": (None, "xxx.....x....xx..", "16 16 15 14 - - - - 15 15 - - - 16 16 15 - -"),
-    "deepspeed_0.16_every_5.log": (
-        None,
-        "?????.....??????????..........",
-        "- - - - - - - - - - - - - - - - - - - - - - - - - - - - - - -",
-    ),
+    "deepspeed_0.16_every_5.log": (None, "?????.....??????????..........", "- " * 31),
     "deepspeed_0.3_huggingface.log": (r"\| +(?P<step>\d+)/\d+ \[", "xxx..x..", "32 31 30 29 - 29 28 - -"),
     "deepspeed_0.9_fp16_optimizer.log": (None, "xx.....x..x", "16 15 14 - - - - 15 14 - 14 13"),
     "fairseq_0.12_simple.log": (None, "xxx.....x.x...x", "- 6 5 4 4 4 4 5 5 4 4 3 3 3 3 2"),
@@ -271,15 +267,6 @@ def test_first_loss_scaler_is_read():
     assert "loss scalers [0, 1] print messages; those of loss scaler 0 were read" in log.notes
 
 
-def test_log_without_step_numbers_has_overflows_only():
-    """A trace raises an error with the remedy."""
-    log = read_log("begin\n" + PADDLE.format(8.0, 8.0, 0.5) + PADDLE.format(4.0, 4.0, 0.5))
-    assert log.overflows == ((2, 8.0, 4.0), (3, 4.0, 2.0))
-    assert log.observed is None
-    with pytest.raises(ValueError, match=r"does not number its steps, .* number of finite steps .*; specify step_pattern"):
-        log.trace()
-
-
 def test_log_format_with_most_reports_is_read():
     """A note names the others, which can be requested."""
     paddle_lines = [PADDLE.format(scale, scale, 0.5) + f"global_step: {step}\n" for step, scale in ((1, 4.0), (2, 2.0))]
@@ -330,7 +317,6 @@ def test_flags_of_lightning_follow_from_its_scales():
 
 
 def test_largest_scales_of_lightning_are_read():
-    """There is no warning."""
     largest = "1.7976931348623157e308"
     assert drawn_log(f"epoch,scale,step\n0,{largest},0\n0,{largest},1\n0,1,2\n") == ".x"
 
@@ -349,6 +335,7 @@ def test_decreasing_steps_of_lightning_raise_an_error():
         ("epoch,scale_a,scale_b,step\n0,1,1,1\n", {}, "one column of scales, got .'scale_a', 'scale_b'."),
         ("epoch,loss_scale,step\n", {}, "must have numbers in the columns 'step' and 'loss_scale'"),
         ("epoch,loss_scale,step\n0,8.0,one\n", {}, "must have numbers in the columns 'step' and 'loss_scale', .*'one'"),
+        (f"epoch,GradScaler,step\n0,8,{'1' * 19}\n0,8,2\n", {}, "each step must be a number from 0"),
         ("epoch,loss_scale,step\n0,big,1\n", {}, "must have numbers in the columns 'step' and 'loss_scale', .*'big'"),
         ("epoch,loss_scale,step\n0,8.0\n", {}, "must have numbers in the columns 'step' and 'loss_scale'"),
         (METRICS, {"step_pattern": "0"}, "numbers its steps itself"),
@@ -360,7 +347,6 @@ def test_decreasing_steps_of_lightning_raise_an_error():
     ],
 )
 def test_invalid_log_raises_an_error(text, options, message):
-    """The message contains the expected messages or values."""
     with pytest.raises(ValueError, match=message):
         read_log(text, **options)
 
@@ -389,9 +375,3 @@ def test_first_note_names_the_log_format():
     assert read_log(METRICS).notes[0].startswith("read as a log of lightning")
     text = "".join(f"[Rank 0] step={step}, skipped=0, lr=[0.1], mom=[0.9]\nwhat an OVERFLOW of the scale\n" for step in (1, 2))
     assert read_log(text).notes[0] == "read as a log of deepspeed"
-
-
-def test_a_step_of_more_digits_than_an_integer_holds_is_rejected():
-    """Python would take its time to read thousands of digits."""
-    with pytest.raises(ValueError, match="each step must be a number from 0"):
-        read_log(f"epoch,GradScaler,step\n0,8,{'1' * 19}\n0,8,2\n")
