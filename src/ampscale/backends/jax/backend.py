@@ -26,6 +26,7 @@ NAME = "jax"
 _Kernel = Callable[..., kernels.Row]
 _Columns = tuple[list[Array], list[Flag], list[Array]]
 _OFTEN = 4  # calls with the same shapes and dtypes after which one program is compiled for them
+_UNROLL = 8  # additions in an iteration of a loop, each of which takes as long as dozens
 _CHUNK = 256  # arrays in one program; XLA takes up to some tens of milliseconds to compile each
 
 
@@ -270,7 +271,7 @@ def _root(sums: list[Array], norm_dtype: str) -> Array:
 @partial(jax.jit, static_argnums=1)
 def _roots(sums: list[Array], norm_dtype: str) -> Array:
     """Return the square root of each sum."""
-    return jax.vmap(lambda sum_: _unlifted_root(sum_, norm_dtype))(_stacked(sums))
+    return jax.vmap(partial(_unlifted_root, norm_dtype=norm_dtype))(_stacked(sums, norm_dtype))
 
 
 @partial(jax.jit, static_argnums=2)
@@ -278,20 +279,23 @@ def _coefficient(sums: list[Array], limit: Array, norm_dtype: str) -> tuple[Arra
     """Return the clipping coefficient in float64, and the norm in *norm_dtype*: both of shape ()."""
     total, down = _total(sums, norm_dtype), LIFTS[norm_dtype].down
     norm = _unlifted_root(total, norm_dtype)
-    beyond = kernels.in_dtype(jnp.sqrt(total[0]) * (down / total[1]), norm_dtype)
+    square, lift = (total, 1.0) if norm_dtype == "float32" else total
+    beyond = kernels.in_dtype(jnp.sqrt(square) * (down / lift), norm_dtype)
     return jnp.where(jnp.isinf(norm), _ratio(beyond, limit * down), _ratio(norm, limit)), norm
 
 
 def _total(sums: list[Array], norm_dtype: str) -> Array:
-    zero = jnp.asarray([0.0, LIFTS[norm_dtype].up])
-    return jax.lax.scan(lambda total, sum_: (kernels.plus(total, sum_, norm_dtype), None), zero, _stacked(sums))[0]
+    zero = jnp.asarray(0.0 if norm_dtype == "float32" else [0.0, LIFTS[norm_dtype].up])
+    add = partial(kernels.plus, norm_dtype=norm_dtype)
+    total, _ = jax.lax.scan(lambda total, sum_: (add(total, sum_), None), zero, _stacked(sums, norm_dtype), unroll=_UNROLL)
+    return total
 
 
 def _unlifted_root(total: Array, norm_dtype: str) -> Array:
-    """Return the square root, in *norm_dtype*, of a sum of squares as `kernels.plus` returns it."""
-    square, lift = total
+    """Return the square root, in *norm_dtype*, of a sum of squares in the form of `kernels.plus`."""
     if norm_dtype == "float32":
-        return kernels.in_dtype(jnp.sqrt(square) / lift, norm_dtype)
+        return kernels.in_dtype(jnp.sqrt(kernels.in_float32_precision(total)), norm_dtype)
+    square, lift = total
     last = jnp.where(lift > 1, kernels.LAST_LIFT, 1.0)
     return divide(jnp.sqrt(square) / (lift / last), last)
 
@@ -305,9 +309,10 @@ def _ratio(norm: Array, limit: Array) -> Array:
     return rounded(limit / rounded(larger + rounded(jnp.float64(CLIP_EPSILON))))
 
 
-def _stacked(sums: list[Array]) -> Array:
-    """Return sums of shape (2,) or (n, 2), as `kernels.plus` returns them, in one array of shape (n, 2)."""
-    return jnp.concatenate([jnp.zeros((0, 2)), *(jnp.reshape(sum_, (-1, 2)) for sum_ in sums)])
+def _stacked(sums: list[Array], norm_dtype: str) -> Array:
+    """Return sums in the form of `kernels.plus`, or arrays of some, in one array."""
+    shape = () if norm_dtype == "float32" else (2,)
+    return jnp.concatenate([jnp.zeros((0, *shape)), *(jnp.reshape(sum_, (-1, *shape)) for sum_ in sums)])
 
 
 def _is_traced(arrays: list[Array], *operands: Any) -> bool:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...core.dtypes import COMPLEX_PARTS, INTEGERS, compute_dtype
-from ...core.norms import LIFTS, Lifts
+from ...core.norms import LIFTS
 from ...core.scaling import Operation, unscaled_dtype
 from ...core.typing import Array, Flag
 from .ieee754 import divide, multiply, narrowed, widened
@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
     value: Array | None = None  # array of the same shape
     finite: Flag | None = None  # bool, shape ()
-    squares: Array | None = None  # float64, shape (2,): sum of the squares of scaled values, and their scaling; see `plus`
+    squares: Array | None = None  # float64: sum of the squares, in the form of `plus`
 
 
 def scaled(leaf: Array, factor: Array) -> Row:
@@ -57,7 +57,7 @@ def measured(leaf: Array, scale: Array, dtype: str | None, norm_dtype: str) -> R
     sums = _sums(value, norm_dtype)
     # The float64 square of a finite float32 number is finite, so the sums decide for all but float64 values.
     is_float64 = compute_dtype(value.dtype.name) == "float64"
-    finite = _still_finite(leaf, scale, value) if is_float64 else reduce(and_, [jnp.isfinite(sum_[0]) for sum_ in sums])
+    finite = _still_finite(leaf, scale, value) if is_float64 else reduce(and_, map(jnp.isfinite, sums))
     return Row(value, finite, _added(sums, norm_dtype))
 
 
@@ -85,15 +85,17 @@ def rounded(array: Array, dtype: str) -> Array:
 
 def plus(left: Array, right: Array, norm_dtype: str) -> Array:
     """
-    Return the sum of two sums of squares, each float64 of shape (2,).
+    Return the sum of two sums of squares, each float64.
 
-    The first number is the sum of the squares of values that were scaled by a power of two, so that no square overflows or
-    underflows; the second is this power, the lift. The result is rounded to the precision of *norm_dtype*, with the exponent
-    range of float64.
+    For "float32", they have shape (), and they and the result are rounded to its precision, with the exponent range of float64.
+    For "float64", they have shape (2,): the sum of the squares of values that were scaled by a power of two, so that no square
+    overflows or underflows, and this power, the lift.
     """
+    if norm_dtype == "float32":
+        return in_float32_precision(in_float32_precision(left) + in_float32_precision(right))
     lift = jnp.minimum(left[1], right[1])
     squares = [square * ratio * ratio for square, ratio in ((sum_[0], _ratio(lift, sum_[1])) for sum_ in (left, right))]
-    return jnp.stack([_in_precision(squares[0] + squares[1], norm_dtype), lift])
+    return jnp.stack([squares[0] + squares[1], lift])
 
 
 def in_dtype(array: Array, name: str) -> Array:
@@ -103,6 +105,11 @@ def in_dtype(array: Array, name: str) -> Array:
     if name == "float32":
         return narrowed(array) if array.dtype.name == "float64" else array.astype(jnp.float32)
     return widened(array.astype(jnp.float32))
+
+
+def in_float32_precision(array: Array) -> Array:
+    """Round *array*, float64, to the precision of float32, keeping the exponent range of float64."""
+    return jax.lax.reduce_precision(array, 11, 23)
 
 
 def _applied(operation: Operation, leaf: Array, factor: Array, dtype: str) -> Array:
@@ -163,22 +170,23 @@ def _sums(leaf: Array, norm_dtype: str) -> list[Array]:
 
 def _added(sums: list[Array], norm_dtype: str) -> Array:
     with jax.enable_x64(True):
-        rounded_sums = [jnp.stack([_in_precision(sum_[0], norm_dtype), sum_[1]]) for sum_ in sums]
-        return reduce(partial(plus, norm_dtype=norm_dtype), rounded_sums)
+        return reduce(partial(plus, norm_dtype=norm_dtype), sums)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _sum_of_squares(array: Array, norm_dtype: str) -> Array:
     """
-    Return the sum of squares in the form of `plus`. If the plain sum is infinite or tiny, scale the values and sum again.
+    Return the sum of squares in the form of `plus`, unrounded.
 
-    Squares of float32 numbers are normal in float64, but XLA's CPU code flushes subnormal float32 numbers in the plain sum.
+    If the plain sum of float64 squares is infinite or tiny, scale the values and sum again.
     """
-    plain = _sum(array, partial(_squares, norm_dtype=norm_dtype))
-    down, up, least = LIFTS["float64"] if norm_dtype == "float64" else Lifts(1.0, 1.0, 2.0**-100)
+    if norm_dtype == "float32":
+        return _sum(array, _float32_squares)
+    down, up, least = LIFTS["float64"]
+    plain = _sum(array, _float64_squares)
     large, tiny = plain == jnp.inf, plain < least * least
-    scaled_sum = partial(_sum, array, partial(_lifted_squares, large=large, norm_dtype=norm_dtype))
     lift = jnp.where(large, down, jnp.where(tiny, up, 1.0))
+    scaled_sum = partial(_sum, array, partial(_lifted_squares, large=large))
     return jnp.stack([jax.lax.cond(large | tiny, scaled_sum, lambda: plain), lift])
 
 
@@ -187,38 +195,36 @@ def _derivative(norm_dtype: str, values: tuple[Array], tangents: tuple[Array]) -
     (array,), (tangent,) = values, tangents
     with jax.enable_x64(True):
         result = _sum_of_squares(array, norm_dtype)
-        lift = jax.lax.stop_gradient(result[1])
+        lift = 1.0 if norm_dtype == "float32" else jax.lax.stop_gradient(result[1])
         slope = 2 * jnp.sum((in_dtype(array, "float64") * lift) * (tangent.astype(jnp.float64) * lift))
-        return result, jnp.stack([slope, jnp.zeros_like(slope)])
+        return result, slope if norm_dtype == "float32" else jnp.stack([slope, jnp.zeros_like(slope)])
 
 
-def _squares(array: Array, norm_dtype: str) -> Array:
-    """
-    Return the squares in float64, rounded to *norm_dtype* if they are normal there.
-
-    XLA's CPU code flushes float32 products below 2**-126 to zero, so smaller squares are computed in float64.
-    """
-    if norm_dtype == "float64":
-        exact = in_dtype(array, "float64")
-        return exact * exact
-    values = array.astype(jnp.float32)
-    narrow, exact = (values * values).astype(jnp.float64), values.astype(jnp.float64)
-    common = (jnp.abs(values) >= 2.0**-63) & (jnp.abs(values) < 2.0**64)
-    return jnp.where(common, narrow, exact * exact)
-
-
-def _lifted_squares(array: Array, large: Flag, norm_dtype: str) -> Array:
-    """Return float64 squares of values scaled by a power of two: down if the plain sum is *large*, else up."""
+def _float64_squares(array: Array) -> Array:
     values = in_dtype(array, "float64")
-    if norm_dtype == "float64":
-        up = multiply(values, jnp.float64(LAST_LIFT)) * (LIFTS[norm_dtype].up / LAST_LIFT)
-        values = jnp.where(large, values * LIFTS[norm_dtype].down, up)
     return values * values
 
 
-def _in_precision(array: Array, norm_dtype: str) -> Array:
-    """Round *array*, float64, to the precision of *norm_dtype*, keeping the exponent range of float64."""
-    return jax.lax.reduce_precision(array, 11, 23) if norm_dtype == "float32" else array
+def _float32_squares(array: Array) -> Array:
+    """
+    Return the squares in float64, rounded to float32 if they are normal there.
+
+    XLA's CPU code flushes float32 numbers below 2**-126 to zero. Smaller squares are therefore computed in float64, and smaller
+    values are converted as integers.
+    """
+    values = array.astype(jnp.float32)
+    bits = jax.lax.bitcast_convert_type(values, jnp.int32) & 0x7FFFFFFF
+    exact = jnp.where(bits < 0x00800000, bits.astype(jnp.float64) * 2.0**-149, values.astype(jnp.float64))
+    common = (bits - 0x20000000).astype(jnp.uint32) < 0x3F800000  # absolute values from 2**-63 to 2**64, in one comparison
+    return jnp.where(common, (values * values).astype(jnp.float64), exact * exact)
+
+
+def _lifted_squares(array: Array, large: Flag) -> Array:
+    """Return squares of values scaled by a power of two for float64: down if the plain sum is *large*, else up."""
+    values, lifts = in_dtype(array, "float64"), LIFTS["float64"]
+    up = multiply(values, jnp.float64(LAST_LIFT)) * (lifts.up / LAST_LIFT)
+    values = jnp.where(large, values * lifts.down, up)
+    return values * values
 
 
 def _sum(array: Array, function: Callable[[Array], Array]) -> Array:

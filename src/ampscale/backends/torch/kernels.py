@@ -163,6 +163,8 @@ def square_sums(arrays: list[Array], dtype: torch.dtype) -> Array:
 
 def sum_in_order(sums: Array) -> Array:
     """Return the sum, shape (), of an array of shape (n,) on the host, adding the values in order and rounding each time."""
+    if len(sums) == 1:
+        return sums.reshape(())
     total, indices = torch.zeros(1, dtype=sums.dtype), torch.zeros(len(sums), dtype=torch.int64)
     return total.index_add_(0, indices, sums).reshape(())  # torch's `sum` adds in another order
 
