@@ -13,6 +13,7 @@ from ...core.trees import leaves, leaves_with_paths, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from ...core.validation import check_loss
 from . import kernels
+from .dtensor import Shards, has_dtensors
 from .layout import are_frozen, check_target
 from .module_network import ModuleNetwork
 
@@ -78,24 +79,30 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
 
 def scale(tree: Tree, scale: Scale) -> Tree:
     """Implement `core.scaling.scale`. Sparse arrays are returned coalesced."""
-    tensors = leaves(tree)
-    arrays = _values(tensors)
-    scaled = kernels.products(arrays, scale) if _supports(arrays, scale) else scaling.scale(_rounded(arrays), scale)
-    return _rebuilt(tree, tensors, scaled)
+    return _scaled(tree, scale)
 
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     """Implement `core.scaling.unscale`. Sparse arrays are returned coalesced."""
     tensors = leaves(tree)
     arrays = _values(tensors)
-    divide = kernels.quotients if _supports(arrays, scale) else scaling.unscale
+    supported = _supports(arrays, scale)
+    if not supported and has_dtensors(arrays):
+        shards = Shards(tree)
+        return shards.wrapped(unscale(shards.local, scale, dtype))
+    divide = kernels.quotients if supported else scaling.unscale
     return _rebuilt(tree, tensors, divide(_rounded(arrays), scale, dtype))
 
 
 def all_finite(tree: Tree) -> Flag:
     """Implement `core.overflow.all_finite`. Values of a sparse array with the same index are summed first."""
     arrays = _values(leaves(tree))
-    return kernels.all_finite(arrays) if _supports(arrays) else overflow.all_finite(_rounded(arrays))
+    if _supports(arrays):
+        return kernels.all_finite(arrays)
+    if has_dtensors(arrays):
+        shards = Shards(tree)
+        return shards.all_finite(all_finite(shards.local))
+    return overflow.all_finite(_rounded(arrays))
 
 
 def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
@@ -123,6 +130,8 @@ def local_norms(tree: Tree) -> Array:
     """Implement `core.norms.local_norms`."""
     arrays = _values(leaves(tree))
     sums = _square_sums(arrays)
+    if sums is None and has_dtensors(arrays):
+        return torch.stack(list(map(norms.unlifted, Shards(arrays).norms())))
     if sums is None:
         return norms.local_norms(_rounded(arrays))
     result = norms.root(sums)
@@ -136,11 +145,25 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
     tensors = leaves(tree)
     arrays = _values(tensors)
     norm = _plain_norm(arrays)
+    if norm is None and has_dtensors(arrays):
+        lifted = Shards(arrays).norm()
+        return _scaled(tree, norms.coefficient_of(lifted, max_norm)), norms.unlifted(lifted)
     if norm is None:
         clipped, norm = norms.clip_by_global_norm(_rounded(arrays), max_norm)
     else:
         clipped = kernels.products(arrays, norms.clip_coefficient(norm, max_norm))
     return _rebuilt(tree, tensors, clipped), norm
+
+
+def _scaled(tree: Tree, factor: Scale) -> Tree:
+    tensors = leaves(tree)
+    arrays = _values(tensors)
+    supported = _supports(arrays, factor)
+    if not supported and has_dtensors(arrays):
+        shards = Shards(tree)
+        return shards.wrapped(_scaled(shards.local, factor))
+    scaled = kernels.products(arrays, factor) if supported else scaling.scale(_rounded(arrays), factor)
+    return _rebuilt(tree, tensors, scaled)
 
 
 def _values(arrays: list[Array]) -> list[Array]:
@@ -192,6 +215,8 @@ def _unscaled(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[T
         _check_sparse(out_tensors, tensors)
     arrays = _values(tensors)
     supported = _supports(arrays, scale)
+    if not supported and has_dtensors([*arrays, *out_tensors]):
+        return _unscaled_shards(tree, scale, out, dtype)
     targets = arrays if out_tensors is tensors else _values(out_tensors)
     if supported and out is not None and not are_frozen(targets) and _can_write(targets, arrays):
         return out, kernels.unscale_(targets, scale).logical_not(), targets
@@ -203,6 +228,17 @@ def _unscaled(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[T
     if out is None:
         return _rebuilt(tree, tensors, unscaled), finite, unscaled
     return out, finite, overflow.write(targets, unscaled)
+
+
+def _unscaled_shards(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[Tree, Flag, list[Array]]:
+    """Return the same as `_unscaled` for a tree with DTensors: a flag of all ranks, and arrays with the placements of *tree*."""
+    targets = None if out is None else Shards(out, "out")
+    shards = targets if targets is not None and out is tree else Shards(tree)
+    if targets is not None and not targets.placed_as(shards):
+        raise ValueError("out must have the device meshes and placements of the tree")
+    local, finite, _ = _unscaled(shards.local, scale, None if targets is None else targets.local, dtype)
+    unscaled = shards.wrapped(local) if out is None else out
+    return unscaled, shards.all_finite(finite), leaves(unscaled)
 
 
 def _check_sparse(targets: list[Array], arrays: list[Array]) -> None:
@@ -224,7 +260,9 @@ def _can_write(targets: list[Array], arrays: list[Array]) -> bool:
 
 def _global_norm(arrays: list[Array]) -> Array:
     norm = _plain_norm(arrays)
-    return norms.global_norm(_rounded(arrays)) if norm is None else norm
+    if norm is not None:
+        return norm
+    return norms.unlifted(Shards(arrays).norm()) if has_dtensors(arrays) else norms.global_norm(_rounded(arrays))
 
 
 def _plain_norm(arrays: list[Array]) -> Array | None:

@@ -1,0 +1,185 @@
+"""
+DTensors: functions run on the local shards of a tree, and their results are combined over the ranks of its device meshes.
+
+A flag is combined over the whole mesh that a mesh is a slice of, since its ranks train together. A norm is that of the arrays in
+the tree, so that the stages of a pipeline, on slices of one mesh, can have other arrays.
+
+Spec: REPLICAS-nan-survives, REPLICAS-mixed-placements, REPLICAS-mixed-meshes, REPLICAS-copies-counted-once,
+REPLICAS-sharded-norm.
+"""
+
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+
+from ...core.dtypes import accumulation_dtype, name_of
+from ...core.norms import LiftedNorm, norm_of_sums, square_sums
+from ...core.trees import leaves, leaves_with_paths, unflatten
+from ...core.typing import Array, Flag, Tree
+
+Ranks = frozenset[int]
+
+_groups: "WeakKeyDictionary[dist.ProcessGroup, dict[Ranks, dist.ProcessGroup]]" = WeakKeyDictionary()
+
+
+def has_dtensors(tensors: Iterable[Array]) -> bool:
+    """Return True if one of *tensors* is a DTensor. Their module takes a second to import, so it is not imported here."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and any(issubclass(cls, module.DTensor) for cls in set(map(type, tensors)))
+
+
+class Shards:
+    """
+    Local shards of a tree with DTensors. Plain tensors in it are the same on all ranks, and are kept.
+
+    Args:
+        tree: Tensors, of which at least one is a DTensor. Partial placements are reduced to replicated ones.
+        name: Name of a tree that will be written in place, for error messages.
+
+    Raises:
+        TypeError: *name* is given, and a DTensor has a partial placement.
+
+    Spec: TORCH-dtensor-functions, TORCH-dtensor-partial.
+    """
+
+    def __init__(self, tree: Tree, name: str | None = None) -> None:
+        if name is not None:
+            for path, tensor in leaves_with_paths(tree, name):
+                check_not_partial(tensor, path)
+        self._tree, self._tensors = tree, list(map(_reduced, leaves(tree)))
+        self.local = unflatten(tree, map(local_part, self._tensors))
+
+    def placed_as(self, other: "Shards") -> bool:
+        """Return True if the arrays of both have the same meshes and placements."""
+        return list(map(_placement, self._tensors)) == list(map(_placement, other._tensors))
+
+    def wrapped(self, local: Tree) -> Tree:
+        """Return the tree of which *local* has the local shards, with the placements of this one."""
+        return unflatten(self._tree, map(_wrapped, leaves(local), self._tensors))
+
+    def all_finite(self, finite: Flag) -> Flag:
+        """Return True on all ranks if *finite* is True on all of them. Counts are added, since a maximum can lose a NaN."""
+        overflows = finite.logical_not().to(torch.int32)
+        dist.all_reduce(overflows, group=group_of(root_ranks(self._tensors)))
+        return overflows == 0
+
+    def norm(self) -> LiftedNorm:
+        """Return the global norm of the tree, with the same bits on all ranks."""
+        rows = self._square_sums()
+        sums = torch.cat([torch.stack([row[:2] for row in rows]).sum(0), *[row[2:-1] for row in rows]])
+        return norm_of_sums(self._summed(sums), self._tensors)
+
+    def norms(self) -> list[LiftedNorm]:
+        """Return the norm of each array in the dtype of the global norm, with the same bits on all ranks."""
+        rows = self._square_sums()
+        sums = self._summed(torch.cat(rows)).split(list(map(len, rows)))
+        return [norm_of_sums(row, [tensor, self._widest()]) for row, tensor in zip(sums, self._tensors, strict=True)]
+
+    def _square_sums(self) -> list[Array]:
+        """Return the `square_sums` of each array by itself, so that only one is copied to float64 at a time."""
+        pairs = zip(leaves(self.local), self._copies(), strict=True)
+        return [square_sums([part.detach(), self._widest()], [copies, 1]) for part, copies in pairs]
+
+    def _widest(self) -> Array:
+        """Return an empty array that widens the norm of another one to the common dtype."""
+        dtype = accumulation_dtype([name_of(tensor.dtype) for tensor in self._tensors])
+        return torch.empty(0, dtype=getattr(torch, dtype), device=self._tensors[0].device)
+
+    def _copies(self) -> list[int]:
+        """Return the number of ranks that have the same values, for each array."""
+        ranks = _tree_ranks(self._tensors)
+        return [len(ranks & root_ranks([tensor])) // _shards(tensor) or len(ranks) for tensor in self._tensors]
+
+    def _summed(self, sums: Array) -> Array:
+        dist.all_reduce(sums, group=group_of(_tree_ranks(self._tensors)))
+        return sums
+
+
+def check_not_partial(tensor: Array, name: str) -> None:
+    """Raise a TypeError if *tensor*, which will be written in place, is a DTensor with a partial placement."""
+    if has_dtensors([tensor]) and _is_partial(tensor):
+        raise TypeError(
+            f"{name} must be sharded or replicated to be written in place, got placements {tuple(tensor.placements)}: "
+            "its value is the sum of all ranks' parts; call redistribute() first"
+        )
+
+
+def local_part(tensor: Array) -> Array:
+    """Return the shard of a DTensor that this rank has, which shares its memory; another tensor itself."""
+    return tensor.to_local() if has_dtensors([tensor]) else tensor
+
+
+def root_ranks(tensors: Iterable[Array]) -> Ranks:
+    """Return the ranks of all meshes of DTensors in *tensors*; of the whole mesh if one is a slice."""
+    return frozenset[int]().union(*(_ranks_host(_root(mesh)) for mesh in _meshes(tensors)))
+
+
+def group_of(ranks: Iterable[int]) -> dist.ProcessGroup:
+    """Return the process group of *ranks*, created when all of them first ask for it."""
+    default, key = dist.distributed_c10d._get_default_group(), frozenset(ranks)
+    groups = _groups.setdefault(default, {})
+    if key not in groups:
+        everyone = len(key) == dist.get_world_size()
+        groups[key] = default if everyone else dist.new_group(sorted(key), use_local_synchronization=True)
+    return groups[key]
+
+
+def _tree_ranks(tensors: Sequence[Array]) -> Ranks:
+    """Return the ranks over which squares are added: those of the mesh that has all others, or else `root_ranks`."""
+    largest = max((_ranks_host(mesh) for mesh in _meshes(tensors)), key=len)
+    return largest if all(_ranks_host(mesh) <= largest for mesh in _meshes(tensors)) else root_ranks(tensors)
+
+
+def _meshes(tensors: Iterable[Array]) -> set[Any]:
+    return {tensor.device_mesh for tensor in tensors if has_dtensors([tensor])}
+
+
+def _root(mesh: Any) -> Any:
+    """Return the mesh of which *mesh* is a slice, or *mesh* itself."""
+    if hasattr(mesh, "_get_root_mesh"):
+        return mesh._get_root_mesh()
+    return dist.device_mesh._mesh_resources.get_root_mesh(mesh)  # torch before 2.9
+
+
+@lru_cache
+def _ranks_host(mesh: Any) -> Ranks:
+    return frozenset(mesh.mesh.flatten().tolist())
+
+
+def _shards(tensor: Array) -> int:
+    """Return the number of parts into which a DTensor is divided; 1 for another tensor."""
+    if not has_dtensors([tensor]):
+        return 1
+    mesh = tensor.device_mesh
+    return math.prod(mesh.size(axis) for axis, placement in enumerate(tensor.placements) if not placement.is_replicate())
+
+
+def _is_partial(tensor: Array) -> bool:
+    return any(placement.is_partial() for placement in tensor.placements)
+
+
+def _reduced(tensor: Array) -> Array:
+    """Return *tensor*, with its partial placements reduced to replicated ones."""
+    if not (has_dtensors([tensor]) and _is_partial(tensor)):
+        return tensor
+    from torch.distributed.tensor import Replicate
+
+    return tensor.redistribute(placements=[Replicate() if item.is_partial() else item for item in tensor.placements])
+
+
+def _placement(tensor: Array) -> Any:
+    return (tensor.device_mesh, tensor.placements) if has_dtensors([tensor]) else None
+
+
+def _wrapped(local: Array, like: Array) -> Array:
+    if not has_dtensors([like]):
+        return local
+    from torch.distributed.tensor import DTensor
+
+    return DTensor.from_local(local, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride())

@@ -1,0 +1,267 @@
+"""Functions on trees with DTensors: the flag and the norm have the same bits on all ranks, and placements are kept."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+dist = pytest.importorskip("torch.distributed")
+
+INF, NAN = float("inf"), float("nan")
+BAD = {"none": {}, "inf": {3: INF}, "nan": {1: NAN}, "opposite": {0: INF, 2: -INF}}  # rank: value in its shard
+
+
+def meshes():
+    """Return a one-dimensional mesh of four ranks, a two-dimensional one, and its first dimension."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    square = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    return init_device_mesh("cpu", (4,)), square, square["dp"]
+
+
+def whole_arrays(dtype="float32"):
+    """Return the same seven arrays on every rank; the first dimension of the second one has fewer rows than there are ranks."""
+    generator = torch.Generator().manual_seed(3)
+    shapes = [(4, 6), (3, 5), (8, 4), (5,), (8, 2), (), (4, 4)]
+    return [(torch.randn(shape, generator=generator) * 100).to(getattr(torch, dtype)) for shape in shapes]
+
+
+def placed(arrays):
+    """Return a tree of *arrays*: sharded, unevenly sharded, on two meshes and a slice, replicated and plain."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    line, square, slice_ = meshes()
+    rows, uneven, both, plain, half, scalar, columns = arrays
+    return {
+        "replicated": distribute_tensor(scalar, line, [Replicate()]),
+        "slice": distribute_tensor(half, slice_, [Shard(0)]),
+        "rows": distribute_tensor(rows, line, [Shard(0)]),
+        "lists": [distribute_tensor(uneven, line, [Shard(0)]), plain],
+        "both": distribute_tensor(both, square, [Shard(0), Shard(1)]),
+        "columns": distribute_tensor(columns, square, [Replicate(), Shard(1)]),
+    }
+
+
+def in_order(arrays):
+    """Return *arrays* in the order of the leaves of `placed`."""
+    rows, uneven, both, plain, half, scalar, columns = arrays
+    return [scalar, half, rows, uneven, plain, both, columns]
+
+
+def leaves(tree):
+    return [leaf for value in tree.values() for leaf in (value if isinstance(value, list) else [value])]
+
+
+def full(tree):
+    """Return the whole arrays of a tree of `placed` as lists of hexadecimal numbers."""
+    return [hexadecimal(leaf.full_tensor() if hasattr(leaf, "full_tensor") else leaf) for leaf in leaves(tree)]
+
+
+def hexadecimal(tensor):
+    return [float(value).hex() for value in tensor.double().flatten()]
+
+
+def placements(tree):
+    return [(str(leaf.placements), leaf.device_mesh.ndim) if hasattr(leaf, "placements") else None for leaf in leaves(tree)]
+
+
+def spoiled(tree, values):
+    """Write a value of `BAD` into the shards of the rank that has it."""
+    if str(dist.get_rank()) in values:
+        tree["rows"].to_local()[0, 0] = values[str(dist.get_rank())]
+    return tree
+
+
+def flags(rank, values):
+    import ampscale
+
+    tree = spoiled(placed(whole_arrays()), values)
+    in_place, result = ampscale.unscale_and_check(tree, torch.tensor(1024.0), out=tree)
+    results = [
+        ampscale.all_finite(placed(whole_arrays())),
+        ampscale.all_finite(spoiled(placed(whole_arrays()), values)),
+        ampscale.unscale_and_check(spoiled(placed(whole_arrays()), values), 3.0)[1],
+        ampscale.unscale_check_and_norm(spoiled(placed(whole_arrays()), values), 3.0, dtype="float64")[1],
+        result,
+    ]
+    assert in_place is tree
+    return [[type(flag).__name__, flag.dtype == torch.bool, list(flag.shape), bool(flag)] for flag in results]
+
+
+@pytest.mark.clause("REPLICAS-mixed-placements", "REPLICAS-mixed-meshes", "REPLICAS-nan-survives", "TORCH-dtensor-functions")
+@pytest.mark.parametrize("name", BAD)
+def test_all_ranks_get_the_flag_of_all_shards(gloo, name):
+    """It is a plain bool of shape (), also with shards of opposite infinities."""
+    expected = [True] + 4 * [name == "none"]
+    assert gloo.run(flags, BAD[name]) == 4 * [[["Tensor", True, [], flag] for flag in expected]]
+
+
+def norms(rank, dtype):
+    import ampscale
+
+    arrays = whole_arrays(dtype)
+    tree, whole = placed(arrays), in_order(arrays)
+    results = [
+        (ampscale.global_norm(tree), ampscale.global_norm(whole)),
+        (ampscale.local_norms(tree), ampscale.local_norms(whole)),
+        (ampscale.unscale_check_and_norm(tree, 3.0)[2], ampscale.unscale_check_and_norm(whole, 3.0)[2]),
+    ]
+    return [[str(norm.dtype), type(norm).__name__, hexadecimal(norm)] for pair in results for norm in pair]
+
+
+@pytest.mark.clause("REPLICAS-sharded-norm", "REPLICAS-copies-counted-once", "TORCH-dtensor-norms")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
+def test_the_sharded_norm_has_the_bits_of_the_whole_norm(gloo, dtype):
+    """Local norms too. Replicated arrays and plain ones count once."""
+    results = gloo.run(norms, dtype)
+    assert results == 4 * [results[0]]
+    assert results[0][::2] == results[0][1::2]
+
+
+def float64_norms(rank):
+    import ampscale
+
+    whole = [array.double() for array in whole_arrays()]
+    return float(ampscale.global_norm(placed(whole))), float(ampscale.global_norm(in_order(whole)))
+
+
+def test_a_float64_norm_is_at_most_two_units_off(gloo):
+    """Its sums are not rounded to a narrower dtype, so the order of additions is visible."""
+    results = gloo.run(float64_norms)
+    assert results == 4 * [results[0]]
+    assert results[0][0] == pytest.approx(results[0][1], rel=2**-51)
+
+
+def extreme_norms(rank):
+    import ampscale
+
+    return [
+        hexadecimal(ampscale.global_norm(tree(array * factor for array in whole_arrays())))
+        for factor in (1e35, 1e-42)
+        for tree in (lambda arrays: placed(list(arrays)), lambda arrays: in_order(list(arrays)))
+    ]
+
+
+def test_norms_of_huge_and_tiny_shards_are_accurate(gloo):
+    """Their squares overflow or underflow in float32."""
+    results = gloo.run(extreme_norms)
+    assert results == 4 * [results[0]]
+    huge, whole_huge, tiny, whole_tiny = (float.fromhex(norm) for (norm,) in results[0])
+    assert (huge, tiny) == (pytest.approx(whole_huge, rel=1e-7), pytest.approx(whole_tiny, rel=1e-7))
+
+
+def results_of(rank, name):
+    """Return values and placements of a function's result on DTensors, and its values on whole arrays."""
+    import ampscale
+
+    calls = {
+        "scale": lambda tree: ampscale.scale(tree, 3.0),
+        "unscale": lambda tree: ampscale.unscale(tree, torch.tensor(3.0)),
+        "unscale_and_check": lambda tree: ampscale.unscale_and_check(tree, 3.0, dtype="float32")[0],
+        "in place": lambda tree: ampscale.unscale_and_check(tree, torch.tensor(4.0), out=tree)[0],
+        "clip": lambda tree: ampscale.clip_by_global_norm(tree, 1.5)[0],
+    }
+    tree = placed(whole_arrays())
+    result = calls[name](tree)
+    assert placements(result) == placements(tree)
+    return full(result), [hexadecimal(value) for value in calls[name](in_order(whole_arrays()))]
+
+
+@pytest.mark.clause("TORCH-dtensor-functions", "TORCH-dtensor-norms")
+@pytest.mark.parametrize("name", ["scale", "unscale", "unscale_and_check", "in place", "clip"])
+def test_results_have_the_placements_of_the_tree_and_the_values_of_whole_arrays(gloo, name):
+    """Clipping takes the norm of all shards."""
+    for result, whole in gloo.run(results_of, name):
+        assert result == whole
+
+
+def outputs(rank):
+    """Unscale into other arrays."""
+    import ampscale
+
+    tree, target, other = placed(whole_arrays()), placed(whole_arrays()), in_order(whole_arrays())
+    result, _ = ampscale.unscale_and_check(tree, 2.0, out=target)
+    assert result is target
+    values = full(tree), full(target), [hexadecimal(array / 2) for array in other]
+    try:
+        ampscale.unscale_and_check(leaves(tree), 2.0, out=other)
+    except ValueError as error:
+        return *values, str(error), [hexadecimal(array) for array in other]
+    raise AssertionError
+
+
+def test_out_receives_shards_of_the_same_placements_only(gloo):
+    """Other placements raise an error, and nothing is written."""
+    for tree, target, halves, message, other in gloo.run(outputs):
+        assert target == halves
+        assert other == tree
+        assert message == "out must have the device meshes and placements of the tree"
+
+
+def partial(rank):
+    import ampscale
+    from torch.distributed.tensor import DTensor, Partial
+
+    line = meshes()[0]
+    value = DTensor.from_local(torch.tensor([1.0 + rank, -INF if rank == 2 else INF]), line, [Partial()])
+    result, finite = ampscale.unscale_and_check([value], 2.0)
+    norm = ampscale.global_norm([ampscale.scale([value], 1.0)[0].full_tensor()[:1]])
+    local = value.to_local().tolist()
+    try:
+        ampscale.unscale_and_check([value], 2.0, out=[value])
+    except TypeError as error:
+        return repr(result[0].full_tensor().tolist()), str(result[0].placements), bool(finite), float(norm), local, str(error)
+    raise AssertionError
+
+
+@pytest.mark.clause("TORCH-dtensor-partial")
+def test_partial_placements_are_reduced_or_rejected_in_place(gloo):
+    """The sum of opposite infinities is NaN."""
+    for rank, (values, placement, finite, norm, local, message) in enumerate(gloo.run(partial)):
+        assert (values, placement, finite, norm) == ("[5.0, nan]", "(Replicate(),)", False, 10.0)
+        assert local == [1.0 + rank, -INF if rank == 2 else INF]
+        assert message.startswith("out[0] must be sharded or replicated to be written in place, got placements (Partial(sum),)")
+
+
+def groups(rank):
+    """Use meshes of two ranks each, at the same time, and then a slice of the mesh of all."""
+    import ampscale
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor, Shard
+
+    pairs = [DeviceMesh("cpu", ranks) for ranks in ([0, 1], [2, 3])]
+    local = torch.tensor([3.0 if rank % 2 else 4.0, INF if rank == 1 else 0.0])
+    pair = DTensor.from_local(local, pairs[rank // 2], [Shard(0)])
+    column = DTensor.from_local(local, meshes()[2], [Shard(0)])
+    return (
+        [bool(ampscale.all_finite([each])) for each in (pair, column)],
+        float(ampscale.global_norm([pair])),
+        float(ampscale.global_norm([column])),
+    )
+
+
+@pytest.mark.clause("TORCH-dtensor-functions", "TORCH-dtensor-norms")
+def test_a_flag_is_that_of_the_whole_mesh_and_a_norm_that_of_the_slice(gloo):
+    """Separate meshes of two ranks do not wait for each other."""
+    assert (
+        gloo.run(groups)
+        == [
+            [[False, False], INF, 4 * 2**0.5],
+            [[False, False], INF, INF],
+            [[True, False], 5.0, 4 * 2**0.5],
+            [[True, False], 5.0, INF],
+        ]
+        or [[flags, norm] for flags, norm, _ in gloo.run(groups)] == 0
+    )
+
+
+def differentiated(rank):
+    import ampscale
+    from torch.distributed.tensor import DTensor, Shard
+
+    value = DTensor.from_local(torch.full((2,), 1.0 + rank), meshes()[0], [Shard(0)]).requires_grad_()
+    (ampscale.scale([value], 8.0)[0] * 2).sum().backward()
+    return str(value.grad.placements), value.grad.full_tensor().tolist()
+
+
+def test_gradients_flow_through_scaling(gloo):
+    """The gradient of a DTensor has its placements."""
+    assert gloo.run(differentiated) == 4 * [["(Shard(dim=0),)", 8 * [16.0]]]
