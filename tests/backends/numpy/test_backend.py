@@ -5,9 +5,7 @@ from itertools import cycle
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from strategies import DTYPES, LARGEST, alike, arrays, scales
+from strategies import DTYPES, LARGEST, alike
 from strategies import same as same_with_warnings
 
 from ampscale.backends.numpy import backend, blocks, one_pass, threads
@@ -73,14 +71,6 @@ def check_in_place(tree, scale, out=None):
     unscaled, flag = backend.unscale_and_check(tree, scale, out)
     assert unscaled is out
     assert same([unscaled, flag], [expected, finite])
-
-
-@pytest.mark.clause("BACKENDS-bit-identical", "SCALING-dtype-kept")
-@given(st.lists(st.sampled_from(sorted(DTYPES)).flatmap(arrays), min_size=1, max_size=6), scales)
-def test_small_arrays_give_what_the_definition_gives(tree, scale):
-    """Arrays of several dtypes are gathered by dtype."""
-    check_all(tree, scale)
-    check_in_place(tree, scale)
 
 
 @pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-fused", "NORMS-fused", "SCALING-complex")

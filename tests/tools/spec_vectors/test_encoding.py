@@ -3,9 +3,8 @@
 import math
 
 import pytest
-from ampscale_conformance.oracle.machine import Constants
 from ampscale_conformance.oracle.tensors import array
-from spec_vectors.encoding import argument, flags, number, rule, scalar
+from spec_vectors.encoding import argument
 
 ARRAY = {"dtype": "float32", "shape": [1], "bits": ["40400000"]}
 
@@ -31,33 +30,3 @@ def test_argument_decodes_values(encoded, value):
     """The encoding is defined in spec/README.md."""
     assert argument(encoded) == value
     assert type(argument(encoded)) is type(value)
-
-
-def test_rule_has_two_plain_strings():
-    """`reset_bad_steps_on` and `dtype` are plain strings, and all other fields are encoded arguments."""
-    encoded = {
-        "init_scale": "0x1.0p+3",
-        "reset_bad_steps_on": ["growth"],
-        "dtype": "float64",
-        "growth_interval": 3,
-        "delayed_update": True,
-    }
-    assert rule(encoded) == Constants(
-        8.0, reset_bad_steps_on=("growth",), dtype="float64", growth_interval=3, delayed_update=True
-    )
-
-
-@pytest.mark.parametrize("encoded", ["0x1.8p+1", ARRAY, {**ARRAY, "shape": []}, 3])
-def test_number_decodes_numbers_and_arrays_of_one_element(encoded):
-    """The array has shape () or (1,)."""
-    assert number(encoded) == 3.0
-
-
-def test_flags_decodes_signs():
-    """The text has one sign for each step."""
-    assert flags("+-") == [True, False]
-
-
-def test_scalar_encodes_a_number_as_an_array():
-    """The array has one element, and the given dtype and shape."""
-    assert scalar(3.0, "float32", (1,)) == ARRAY

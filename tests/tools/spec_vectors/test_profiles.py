@@ -1,54 +1,26 @@
 """Tests of the constants of the documented classes, against the classes of the library."""
 
-import numpy as np
 import pytest
 from ampscale_conformance.oracle.machine import trajectory
-from linear import network
+from spec.test_vectors_hold import driver_of
 from spec_vectors.profiles import constants
 
-import ampscale
-
 STEPS = [step == "+" for step in "+++-+-++----++-++++--+"]
-
-
-def of_scaler(scaler):
-    return lambda: float(scaler.scale_value), lambda finite: scaler.adjust(np.asarray(finite))
-
-
-def of_manager(manager):
-    return manager.get_loss_scale, lambda finite: manager.update_loss_scale(not finite)
-
-
-def of_update_cell(cell):
-    scale = np.asarray(cell.get_loss_scale(), np.float32)
-    return lambda: float(scale), lambda finite: cell(scale, np.asarray(not finite))
-
-
-def of_paddle(scaler):
-    optimizer = ampscale.optimizers.SGD(network([np.zeros(1, np.float32)]))
-
-    def update(finite):
-        optimizer.parameters[0].grad = np.asarray([1.0 if finite else np.inf], np.float32)
-        scaler.minimize(optimizer, None)
-
-    return scaler.get_loss_scaling, update
-
-
-DRIVERS = {
-    "DynamicLossScaler": ("mindspore", of_scaler, ("scale_value", "scale_factor", "scale_window")),
-    "DynamicLossScaleUpdateCell": ("mindformers", of_update_cell, ("loss_scale_value", "scale_factor", "scale_window")),
-    "DynamicLossScaleManager": ("mindspore", of_manager, ("init_loss_scale", "scale_factor", "scale_window")),
-    "GradScaler": ("paddle", of_paddle, ("init_loss_scaling", "incr_ratio", "incr_every_n_steps")),
+CLASSES = {
+    "DynamicLossScaler": ("mindspore", ("scale_value", "scale_factor", "scale_window")),
+    "DynamicLossScaleUpdateCell": ("mindformers", ("loss_scale_value", "scale_factor", "scale_window")),
+    "DynamicLossScaleManager": ("mindspore", ("init_loss_scale", "scale_factor", "scale_window")),
+    "GradScaler": ("paddle", ("init_loss_scaling", "incr_ratio", "incr_every_n_steps")),
 }
 
 
-@pytest.mark.parametrize("name", DRIVERS)
+@pytest.mark.parametrize("name", CLASSES)
 def test_constants_give_the_scales_of_the_class(name):
     """The run has growths and backoffs, and reaches both ends of the range."""
-    chapter, driver, names = DRIVERS[name]
+    chapter, names = CLASSES[name]
     for values in [(10, 3, 2), (8, 2, 1), (2.0**127, 2, 1), (1.0, 7, 2), (1000.25, 49, 3)]:
         settings = dict(zip(names, values, strict=True))
-        read, update = driver(getattr(ampscale, name)(**settings))
+        read, update = driver_of(chapter, name, settings)
         scales = [read()]
         for finite in STEPS:
             update(finite)
