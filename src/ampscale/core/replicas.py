@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .norms import LiftedNorm
 from .trees import leaves
-from .typing import Array, Flag, Tree
+from .typing import Flag, Tree
 
 
 class RankError(RuntimeError):
@@ -46,7 +46,7 @@ class Communicator(Protocol):
     ...     def mean(self, tree):
     ...         return [(array + array) / 2 for array in tree]
     ...
-    ...     def agree(self, finite, scale, gradients, *, norm=False):
+    ...     def agree(self, finite, state, gradients, *, norm=False):
     ...         return ampscale.distributed.Agreement(finite & finite, len(gradients) > 0)
     ...
     ...     def check_same(self, **settings):
@@ -58,13 +58,14 @@ class Communicator(Protocol):
     def mean(self, tree: Tree) -> Tree:
         """Return the mean of each array over all replicas. An infinity or a NaN on one replica reaches the result of all."""
 
-    def agree(self, finite: Flag, scale: Array, gradients: Tree, *, norm: bool = False) -> Agreement:
+    def agree(self, finite: Flag, state: Tree, gradients: Tree, *, norm: bool = False) -> Agreement:
         """
         Combine the finite flags of all ranks, in one small collective.
 
         Args:
             finite: Flag of this rank's gradients; bool, shape ().
-            scale: Loss scale of this rank; float32 or float64, shape () or (1,). All ranks must have the same.
+            state: Loss scale of this rank, or a dict with the scale, the counts and other numbers: arrays of shape () or (1,).
+                All ranks must have the same.
             gradients: Unscaled gradients of this rank; there may be none.
             norm: True if the global norm is needed.
 
@@ -100,7 +101,7 @@ class SingleReplica:
         """Return *tree* itself."""
         return tree
 
-    def agree(self, finite: Flag, scale: Array, gradients: Tree, *, norm: bool = False) -> Agreement:
+    def agree(self, finite: Flag, state: Tree, gradients: Tree, *, norm: bool = False) -> Agreement:
         """Return *finite* itself."""
         return Agreement(finite, bool(leaves(gradients)))
 

@@ -205,7 +205,8 @@ def train_step(
     gradients, finite = kernels.unscale_and_check(communicator.mean(scaled), scale, dtype="float32")
     xp = array_api_compat.array_namespace(scale)
     finite = finite if leaves(gradients) else xp.ones_like(scale, dtype=xp.bool)
-    finite, has_gradients, lifted = communicator.agree(finite, scale, gradients, norm=max_norm is not None)
+    numbers = {**state.scaler._asdict(), "attempted": state.attempted}
+    finite, has_gradients, lifted = communicator.agree(finite, numbers, gradients, norm=max_norm is not None)
     learning_rate = optimizer.learning_rate_at(state.optimizer) if hasattr(optimizer, "learning_rate_at") else None
     if not has_gradients:
         return _without_gradients(state, loss, finite, learning_rate)

@@ -14,6 +14,7 @@ from ..core.dtypes import name_of
 from ..core.typing import Array
 from ..parsing import cut
 
+FIRST_NAMES = ("call", "layout")  # settings whose difference explains that of others
 Settings = Mapping[str, Any]  # values of JSON
 
 
@@ -38,7 +39,8 @@ def difference(texts: list[str], ranks: list[int]) -> str | None:
     if len(set(texts)) == 1:
         return None
     settings = [json.loads(text) for text in texts]
-    name = next(key for key in sorted({key for each in settings for key in each}) if _differs(each.get(key) for each in settings))
+    names = sorted({key for each in settings for key in each}, key=lambda name: (name not in FIRST_NAMES, name))
+    name = next(name for name in names if _differs(each.get(name) for each in settings))
     values = [each.get(name) for each in settings]
     if all(isinstance(value, list) for value in values):
         name, values = _first_difference(name, values)

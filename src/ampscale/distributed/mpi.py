@@ -10,19 +10,23 @@ from typing import Any
 
 import array_api_compat
 import numpy as np
-from mpi4py import MPI as mpi
+from mpi4py import MPI as mpi  # noqa: N811 - a module
 
 from ..core.replicas import RankError
 from ..core.typing import Array
 from .comparison import listed
-from .ranks import WORDS, RankCommunicator
+from .ranks import RankCommunicator
 
 GRACE = 2.0  # seconds in which ranks that wait for others tell each other that they do
+STOPPED = 1  # tag of the message of a rank that no longer waits
 
 
 class MPI(RankCommunicator):
     """
-    Ranks of an MPI communicator, for NumPy and CuPy arrays; start them with ``mpiexec -n 4 python train.py``.
+    Ranks of an MPI communicator, for NumPy and CuPy arrays; start them with ``mpiexec -n 4 python -m mpi4py train.py``.
+
+    With ``-m mpi4py`` an error on one rank ends all of them; without it, MPI waits for the others when a rank ends. Messages
+    number the ranks as *comm* does.
 
     Args:
         comm: mpi4py communicator of all ranks that share the scale; by default COMM_WORLD. It is duplicated, so that messages
@@ -57,15 +61,23 @@ class MPI(RankCommunicator):
     ) -> None:
         super().__init__(gradients, mean, copies, timeout)
         comm = mpi.COMM_WORLD if comm is None else comm
-        if not isinstance(comm, mpi.Comm):
+        if not isinstance(comm, mpi.Intracomm):
             raise TypeError(f"comm must be an mpi4py communicator or None, got {type(comm).__name__}")
+        if comm == mpi.COMM_NULL:
+            raise ValueError("comm must contain this rank, got COMM_NULL")
         self.rank, self.ranks = comm.Get_rank(), list(range(comm.Get_size()))
         self._comm, created = comm.Idup()
         self._await(created)
 
+    def _check(self, arrays: list[Array]) -> None:
+        for array in arrays:
+            if not (array_api_compat.is_numpy_array(array) or array_api_compat.is_cupy_array(array)):
+                raise TypeError(f"MPI takes NumPy and CuPy arrays, got {type(array).__module__}.{type(array).__name__}")
+
+    def _zeros(self, length: int) -> Array:
+        return np.zeros(length)
+
     def _sum(self, vector: Array) -> Array:
-        if not (array_api_compat.is_numpy_array(vector) or array_api_compat.is_cupy_array(vector)):
-            raise TypeError(f"MPI takes NumPy and CuPy arrays, got {type(vector).__module__}.{type(vector).__name__}")
         xp = array_api_compat.array_namespace(vector)
         if array_api_compat.is_cupy_array(vector):  # MPI reads the memory without waiting for the device
             xp.cuda.get_current_stream().synchronize()
@@ -81,31 +93,40 @@ class MPI(RankCommunicator):
         self._await(self._comm.Iallgatherv(data, [texts, sizes]))
         return [piece.tobytes().decode() for piece in np.split(texts, np.cumsum(sizes)[:-1])]
 
-    def _words(self, scale: Array) -> Array:
-        xp = array_api_compat.array_namespace(scale)
-        return xp.asarray(scale, dtype=xp.float64).reshape(1).view(xp.int16).astype(xp.float64)[:WORDS]
+    def _words(self, number: Array | float) -> Array:
+        xp = array_api_compat.array_namespace(number) if array_api_compat.is_array_api_obj(number) else np
+        return xp.asarray(number, dtype=xp.float64).reshape(1).view(xp.int16).astype(xp.float64)
 
     def _await(self, request: Any) -> None:
-        """Wait for a collective. After the time limit, raise a RankError that names the ranks that do not wait for it."""
-        if _done_within(request.Test, self._timeout):
+        """
+        Wait for a collective. After the time limit, raise a RankError that names the ranks that do not wait for it.
+
+        A rank that exceeds the limit sends a message to all others, and those that wait then stop and send one too: so all ranks
+        raise the error at the same time, even if some began to wait later.
+        """
+        if _done_within(lambda: request.Test() or self._comm.Iprobe(tag=STOPPED), self._timeout) and request.Test():
             return
+        _unfinished.append(request)
         silent = self._silent_ranks()
         self._failure = f"{listed(silent) if silent else 'a rank'} did not respond within {self._timeout:g} s"
         raise RankError(self._failure)
 
     def _silent_ranks(self) -> list[int]:
-        """Tell all ranks that this one waits, and return those that do not tell so themselves."""
-        others = [rank for rank in self.ranks if rank != self.rank]
-        for rank in others:
-            self._comm.Isend(np.empty(0, np.uint8), rank, tag=1).Free()
+        """Tell all ranks that this one stops, and return those that do not tell so themselves."""
+        others = {index for index, rank in enumerate(self.ranks) if rank != self.rank}
+        for index in others:
+            self._comm.Isend(np.empty(0, np.uint8), index, tag=STOPPED).Free()
         silent = set(others)
-        _done_within(lambda: self._received(silent), GRACE)
-        return sorted(silent)
+        _done_within(lambda: not self._without_message(silent), GRACE)
+        return sorted(self.ranks[index] for index in silent)
 
-    def _received(self, silent: set[int]) -> bool:
-        """Remove the ranks whose message has arrived from *silent*; return True if none is left."""
-        silent -= {rank for rank in silent if self._comm.Iprobe(rank, tag=1)}
-        return not silent
+    def _without_message(self, silent: set[int]) -> set[int]:
+        """Remove the ranks whose message has arrived from *silent*, and return it."""
+        silent -= {index for index in silent if self._comm.Iprobe(index, tag=STOPPED)}
+        return silent
+
+
+_unfinished: list[Any] = []  # requests whose buffers MPI may still write
 
 
 def _done_within(test: Callable[[], bool], seconds: float) -> bool:

@@ -1,22 +1,25 @@
 """
-Communicator of processes: what all engines share. An engine adds two operations, the sum of a vector and an exchange of texts.
+Communicator of processes: what all engines share. An engine adds the sum of a vector, an exchange of texts, and arrays.
 
-A rank whose settings or gradients changed announces this in the first value of its next vector, which has the length that the
-others expect. All ranks then exchange their settings, and repeat the collective if they are equal.
+`mean` and `agree` both start with the sum of a small float64 vector that has the same length on all ranks. It contains a hash of
+the settings and of the call, so that a difference is detected in the same collective: then all ranks exchange their settings and
+raise the same error. A rank whose vector would have another length than before announces this in a vector of the old one. Only
+after that, `mean` adds up the gradients, whose sizes are then known to be equal.
 
 Spec: REPLICAS-settings-compared, REPLICAS-scale-compared, REPLICAS-mean, REPLICAS-accumulation-dtype, REPLICAS-agreed-norm.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, TypeVar
 
 import array_api_compat
 
-from ..core.dtypes import COMPLEX_PARTS, accumulation_dtype, name_of
-from ..core.namespaces import device_of, namespace_of, quiet
-from ..core.norms import norm_of_sums, square_sums
+from ..core.dtypes import COMPLEX_PARTS, INTEGERS, accumulation_dtype, name_of
+from ..core.namespaces import namespace_of, quiet
+from ..core.norms import LiftedNorm, norm_of_sums, square_sums
 from ..core.replicas import Agreement, RankError
 from ..core.trees import leaves, unflatten
 from ..core.typing import Array, Flag, Tree
@@ -25,8 +28,11 @@ from ..parsing import excerpt
 from .comparison import described, difference, to_text
 
 LAYOUTS = ("replicated", "sharded", "distinct")
-FIRST = 1024  # values of the first message of a mean, which has this length for all gradients
-WORDS = 4  # 16-bit words of a float64 scale
+WORDS = 4  # 16-bit words of a float64 number; a vector has each of them and its square
+START = 1 + 2 * WORDS  # first values of each vector: 1 if the rank has another length, and the hash
+FLAGS = 3  # values of `agree` after them: overflow, has gradients, has float64 gradients
+
+Result = TypeVar("Result")
 
 
 class RankCommunicator(ABC):
@@ -43,6 +49,7 @@ class RankCommunicator(ABC):
         timeout: Seconds to wait for the other ranks.
     """
 
+    rank: int  # number of this rank
     ranks: list[int]  # number of each rank, in the order of the engine
 
     def __init__(self, gradients: str, mean: bool | None, copies: int | Sequence[int], timeout: float) -> None:
@@ -57,10 +64,23 @@ class RankCommunicator(ABC):
         check_number(timeout, "timeout", "a positive number of seconds", 0, above=True)
         self._layout, self._copies, self._timeout = gradients, copies, timeout
         self._averages = gradients == "replicated" and mean is not False
-        self._settings: dict[str, Any] = {}
-        self._agreed: str | None = None  # settings that all ranks had when they last compared them
-        self._length = 0  # of the last vector of `agree`
+        self._settings: dict[str, Any] = {"layout": gradients, "mean": self._averages}
+        if gradients == "sharded":
+            self._settings["copies"] = copies if isinstance(copies, int) else list(copies)
+        self._length: int | None = None  # of the last vector, on all ranks; None before the first and after an error
         self._failure: str | None = None
+
+    @abstractmethod
+    def _check(self, arrays: list[Array]) -> None:
+        """Raise a TypeError unless the engine supports the library of *arrays*."""
+
+    @abstractmethod
+    def _zeros(self, length: int) -> Array:
+        """Return zeros: float64, shape (length,)."""
+
+    @abstractmethod
+    def _words(self, number: Array | float) -> Array:
+        """Return the 16-bit words of a float64 copy of *number* as numbers: float64, shape (WORDS,)."""
 
     @abstractmethod
     def _sum(self, vector: Array) -> Array:
@@ -69,10 +89,6 @@ class RankCommunicator(ABC):
     @abstractmethod
     def _exchange(self, text: str) -> list[str]:
         """Return the text of each rank, in the order of `ranks`."""
-
-    @abstractmethod
-    def _words(self, scale: Array) -> Array:
-        """Return the 16-bit words of a float64 copy of *scale* as numbers: float64, shape (WORDS,)."""
 
     def mean(self, tree: Tree) -> Tree:
         """
@@ -85,51 +101,57 @@ class RankCommunicator(ABC):
 
         Raises:
             RankError: The ranks have other numbers, shapes or dtypes of arrays, or other settings; or one does not respond.
+            TypeError: An array is neither floating-point nor complex, or is of a library that the engine does not support.
 
         Spec: REPLICAS-mean, REPLICAS-sizes-compared, REPLICAS-accumulation-dtype.
         """
         if not self._averages:
             return tree
         arrays = leaves(tree)
+        self._check(arrays)
         self._settings["gradients"] = described(arrays, shapes=True)
-        xp = namespace_of(arrays)
-        dtype = getattr(xp, accumulation_dtype([name_of(array.dtype) for array in arrays]))
-        with quiet(xp):
-            flat = [xp.astype(xp.reshape(part, (-1,)), dtype) for array in arrays for part in _real_parts(array)]
-            flat = xp.concat([xp.zeros(1, dtype=dtype, device=device_of(arrays)), *flat])
-            first = xp.concat([flat[:FIRST], xp.zeros(max(0, FIRST - len(flat)), dtype=dtype, device=device_of(arrays))])
-            total = self._announced(lambda: first, FIRST)
-            rest = [self._sum(flat[FIRST:])] if len(flat) > FIRST else []
-            return unflatten(tree, _split(xp.concat([total, *rest])[1:] / len(self.ranks), arrays))
+        flat = _flat(arrays)
+        self._first_sum("mean", self._zeros((self._length or START) - START))
+        if wrong := sorted({name_of(array.dtype) for array in arrays} & INTEGERS):
+            raise TypeError(f"gradients must be floating-point or complex, got {', '.join(wrong)}")
+        if not arrays:
+            return tree
+        with quiet(namespace_of(arrays)):
+            return unflatten(tree, _split(self._run(self._sum, flat) / len(self.ranks), arrays))
 
-    def agree(self, finite: Flag, scale: Array, gradients: Tree, *, norm: bool = False) -> Agreement:
+    def agree(self, finite: Flag, state: Tree, gradients: Tree, *, norm: bool = False) -> Agreement:
         """
         Combine the finite flags of all ranks, and the norms of their gradients, in one small collective.
 
         Args:
             finite: Flag of this rank's gradients; bool, shape ().
-            scale: Loss scale of this rank; float32 or float64, shape () or (1,).
+            state: Loss scale of this rank, or a dict with the scale, the counts and other numbers: arrays of shape () or (1,).
             gradients: Unscaled gradients of this rank; there may be none.
             norm: True if the global norm is needed.
 
         Raises:
-            RankError: The ranks have other scales, gradients or settings; or one does not respond.
+            RankError: The ranks have other states, gradients or settings; or one does not respond.
+            ValueError: There is another number of gradients than of `copies`.
 
         Spec: REPLICAS-one-flag, REPLICAS-scale-compared, REPLICAS-agreed-norm, REPLICAS-copies-counted-once.
         """
-        arrays = leaves(gradients)
+        arrays, numbers = leaves(gradients), _numbers(state)
+        copies = [self._copies] * len(arrays) if isinstance(self._copies, int) else self._copies
+        if arrays and len(copies) != len(arrays):
+            raise ValueError(f"gradients must be {len(copies)} arrays, one for each of copies, got {len(arrays)}")
+        with_norm = norm and self._layout != "replicated"
+        self._settings.update(state=list(numbers), norm=with_norm)
         if self._layout != "distinct" and not self._averages:
             self._settings["gradients"] = described(arrays, shapes=self._layout == "replicated")
-        with_norm = norm and self._layout != "replicated"
-        if self._layout != "replicated":
-            self._settings["norm"] = with_norm
-        total = self._announced(lambda: self._vector(finite, scale, arrays, with_norm), self._length)
-        self._length = len(total)
-        _, overflows, with_gradients, *words = map(int, total[: 3 + 2 * WORDS].tolist())
-        if any(len(self.ranks) * squares != word**2 for word, squares in zip(words[:WORDS], words[WORDS:], strict=True)):
-            self._compare({"scale": float(scale)})
-        lifted = norm_of_sums(total[3 + 2 * WORDS :], arrays or [total[:0]]) if with_norm else None
-        return Agreement(_flag_like(not overflows, scale), with_gradients > 0, lifted)
+        values = self._values(finite, numbers, arrays, copies if with_norm else None)
+        total, start = self._first_sum("agree", values), FLAGS + 2 * WORDS * len(numbers)
+        overflows, with_gradients, with_float64, *words = map(int, total[:start].tolist())
+        if not self._are_equal(words):
+            self._compare({name: float(number) for name, number in numbers.items()})
+        if with_norm and self._layout == "distinct" and 0 < with_float64 < with_gradients:
+            self._compare({"dtype of the norm": _norm_dtype(arrays) if arrays else None})
+        lifted = self._norm(total[start:], arrays, bool(with_float64)) if with_norm else None
+        return Agreement(_flag_like(not overflows, next(iter(numbers.values()))), with_gradients > 0, lifted)
 
     def check_same(self, **settings: Any) -> None:
         """
@@ -142,68 +164,120 @@ class RankCommunicator(ABC):
         """
         self._settings.update((name, repr(value)) for name, value in settings.items())
 
-    def _vector(self, finite: Flag, scale: Array, arrays: list[Array], with_norm: bool) -> Array:
-        """Return this rank's vector: 0, overflow, has gradients, the words of the scale, their squares, and sums of squares."""
-        words = self._words(scale)
+    def _values(self, finite: Flag, numbers: Mapping[str, Any], arrays: list[Array], copies: Sequence[int] | None) -> Array:
+        """Return the values of this rank for `agree`: the flags, the words of *numbers*, and with *copies* sums of squares."""
+        words = self._squared(list(numbers.values()))
         xp = array_api_compat.array_namespace(words)
-        flags = [xp.zeros_like(words[0]), _number(finite, words) != 1, xp.full_like(words[0], bool(arrays))]
-        head = xp.concat([xp.stack([xp.astype(flag, words.dtype) for flag in flags]), words, words * words])
-        if not with_norm:
-            return head
-        sums = square_sums(arrays, [self._copies] * len(arrays) if isinstance(self._copies, int) else self._copies)
-        if self._layout == "distinct":  # other ranks have other numbers of arrays
-            sums = xp.concat([sums[:2], xp.reshape(xp.sum(sums[2:]), (1,))])
-        return xp.concat([head, sums])
+        others = _like(xp.asarray([bool(arrays), _norm_dtype(arrays) == "float64"], dtype=words.dtype), words)
+        parts = [1 - _number(finite, words), others, words]
+        if copies is not None and not arrays:
+            parts.append(xp.zeros_like(words[:3]))
+        elif copies is not None:
+            sums = _like(square_sums(arrays, copies), words)
+            is_sharded = self._layout == "sharded"  # otherwise, other ranks have other numbers of arrays
+            parts.append(sums if is_sharded else xp.concat([sums[:2], xp.reshape(xp.sum(sums[2:]), (1,))]))
+        return xp.concat(parts)
 
-    def _announced(self, vector: Callable[[], Array], length: int) -> Array:
-        """
-        Return the sum of a vector whose first value is 0, after all ranks have compared settings that changed.
+    def _squared(self, numbers: list[Any]) -> Array:
+        """Return each word of *numbers*, followed by its square."""
+        words = [self._words(number) for number in numbers]
+        xp = array_api_compat.array_namespace(words[0])
+        values = xp.concat([_like(word, words[0]) for word in words])
+        return xp.reshape(xp.stack([values, values * values], axis=1), (-1,))
 
-        Args:
-            vector: Returns this rank's vector.
-            length: Length that the other ranks expect if their settings did not change.
-        """
-        if self._failure:
-            raise RankError(self._failure)
-        text = to_text(self._settings)
-        if self._agreed is None:
-            self._compare(self._settings)
-        values = vector()
-        if text != self._agreed:
-            xp = array_api_compat.array_namespace(values)
-            values = xp.zeros(length or len(values), dtype=values.dtype, device=array_api_compat.device(values))
-            values[0] = 1
-        total = self._sum(values)
-        if total[0] == 0:
-            return total
-        self._compare(self._settings)
-        return self._sum(vector())
+    def _are_equal(self, totals: list[int]) -> bool:
+        """Return True if all ranks had equal words: only then, a squared sum is the number of ranks times the sum of squares."""
+        return all(len(self.ranks) * squares == word**2 for word, squares in zip(totals[::2], totals[1::2], strict=True))
+
+    def _norm(self, sums: Array, arrays: list[Array], is_float64: bool) -> LiftedNorm:
+        """Return the norm from the sums of squares of all ranks."""
+        if self._layout == "sharded" and arrays:
+            return norm_of_sums(sums, arrays)
+        xp = array_api_compat.array_namespace(sums)
+        return norm_of_sums(sums, [xp.astype(sums[:0], xp.float64 if is_float64 else xp.float32)])
+
+    def _first_sum(self, call: str, values: Array) -> Array:
+        """Return the sum of *values*, after all ranks have detected that they have the same settings and are in the same call."""
+        settings = {"call": call, **self._settings}
+        number = float(int(sha256(to_text(settings).encode()).hexdigest()[:12], 16))  # 48 bits, which float64 represents
+        xp, words = array_api_compat.array_namespace(values), _like(self._squared([number]), values)
+        vector = xp.concat([xp.zeros_like(words[:1]), words, values])
+        if self._length is None:
+            self._compare(settings)
+        is_new = self._length not in (None, len(vector))
+        total = self._run(self._sum, self._announcement() if is_new else vector)
+        announced, *hashes = map(int, total[:START].tolist())
+        if announced or not self._are_equal(hashes):
+            self._compare(settings)
+            total = self._run(self._sum, vector)
+        self._length = len(vector)
+        return total[START:]
+
+    def _announcement(self) -> Array:
+        """Return a vector of the length that the other ranks expect, which makes all of them exchange their settings."""
+        vector = self._zeros(self._length or 0)
+        vector[0] = 1
+        return vector
 
     def _compare(self, settings: dict[str, Any]) -> None:
-        """Raise a RankError unless all ranks have the same *settings*."""
-        text, self._agreed = to_text(settings), None
-        message = difference(self._exchange(text), self.ranks)
-        if message is not None:
-            raise RankError(message)
-        self._agreed = text
+        """Raise a RankError unless all ranks have the same *settings*. Texts are exchanged only if their hashes differ."""
+        text, self._length = to_text(settings), None
+        if len(set(self._run(self._exchange, sha256(text.encode()).hexdigest()))) > 1:
+            raise RankError(difference(self._run(self._exchange, text), self.ranks))
+
+    def _run(self, collective: Callable[[Any], Result], argument: Any) -> Result:
+        """Run a collective. After an error or an interrupt, further use raises a RankError: other ranks may be in this one."""
+        if self._failure:
+            raise RankError(self._failure)
+        try:
+            return collective(argument)
+        except BaseException as error:
+            self._failure = self._failure or f"a collective of rank {self.rank} was interrupted: {error!r}"
+            raise
+
+
+def _numbers(state: Tree) -> dict[str, Any]:
+    """Return the numbers of *state* by their names; a scale alone is "scale"."""
+    return {name: number for name, number in state.items() if number is not None} if isinstance(state, dict) else {"scale": state}
+
+
+def _norm_dtype(arrays: list[Array]) -> str:
+    return accumulation_dtype([name_of(array.dtype) for array in arrays])
 
 
 def _number(finite: Flag, like: Array) -> Array:
-    """Return *finite* as 0.0 or 1.0 of shape (), in the library and on the device of *like*."""
+    """Return *finite* as 0.0 or 1.0 of shape (1,), in the library and on the device of *like*."""
     xp = array_api_compat.array_namespace(like)
     if type(finite) is not type(like):
-        return xp.full_like(like[0], float(bool(finite)))
-    return xp.astype(xp.reshape(finite, ()), like.dtype)
+        return xp.full_like(like[:1], float(bool(finite)))
+    return _like(xp.astype(xp.reshape(finite, (1,)), like.dtype), like)
 
 
-def _flag_like(value: bool, scale: Array) -> Flag:
-    return array_api_compat.array_namespace(scale).asarray(value, device=array_api_compat.device(scale))
+def _like(array: Array, like: Array) -> Array:
+    """Return *array* in the library and on the device of *like*."""
+    return array_api_compat.array_namespace(like).asarray(array, device=array_api_compat.device(like))
+
+
+def _flag_like(value: bool, number: Array | float) -> Flag:
+    if isinstance(number, int | float):
+        return value
+    return array_api_compat.array_namespace(number).asarray(value, device=array_api_compat.device(number))
 
 
 def _real_parts(array: Array) -> list[Array]:
     """Return [array], or the real and the imaginary part of a complex array."""
     xp = array_api_compat.array_namespace(array)
     return [xp.real(array), xp.imag(array)] if name_of(array.dtype) in COMPLEX_PARTS else [array]
+
+
+def _flat(arrays: list[Array]) -> Array:
+    """Return all values in one float32 or float64 vector; None without arrays."""
+    if not arrays:
+        return None
+    xp = namespace_of(arrays)
+    dtype = getattr(xp, _norm_dtype(arrays))
+    with quiet(xp):
+        return xp.concat([xp.astype(xp.reshape(part, (-1,)), dtype) for array in arrays for part in _real_parts(array)])
 
 
 def _split(flat: Array, arrays: list[Array]) -> list[Array]:

@@ -67,9 +67,15 @@ class TorchDistributed(RankCommunicator):
             raise RuntimeError(f"rank {self.rank} is not in the group, which has {listed(self.ranks)}")
         self._calls = 0  # collectives, which number the keys in the store
 
+    def _check(self, arrays: list[Array]) -> None:
+        for array in arrays:
+            if not isinstance(array, torch.Tensor):
+                raise TypeError(f"TorchDistributed takes torch tensors, got {type(array).__module__}.{type(array).__name__}")
+
+    def _zeros(self, length: int) -> Array:
+        return torch.zeros(length, dtype=torch.float64)
+
     def _sum(self, vector: Array) -> Array:
-        if not isinstance(vector, torch.Tensor):
-            raise TypeError(f"TorchDistributed takes torch tensors, got {type(vector).__module__}.{type(vector).__name__}")
         total = vector.to(self._device(vector.device), copy=True)
         self._await(lambda: dist.all_reduce(total, group=self._group, async_op=True))
         return total.to(vector.device)
@@ -83,8 +89,8 @@ class TorchDistributed(RankCommunicator):
         rows = self._gathered(padded)
         return [bytes(row[: int(size)].tolist()).decode() for row, size in zip(rows, sizes, strict=True)]
 
-    def _words(self, scale: Array) -> Array:
-        return torch.as_tensor(scale).detach().double().reshape(1).view(torch.int16).double()
+    def _words(self, number: Array | float) -> Array:
+        return torch.as_tensor(number, dtype=torch.float64).detach().reshape(1).view(torch.int16).double()
 
     def _gathered(self, value: torch.Tensor) -> list[torch.Tensor]:
         rows = [torch.empty_like(value) for _ in self.ranks]

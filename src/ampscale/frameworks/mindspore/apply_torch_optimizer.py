@@ -42,12 +42,25 @@ class TorchOptimizer:
             return first
         return torch.stack([torch.as_tensor(rate, dtype=torch.float32).reshape(()) for rate in (first, *others)])
 
+    def fits(self, gradients: Tree, max_norm: float | None) -> Flag:
+        """
+        Return True if no gradient will overflow in the dtype of its parameter.
+
+        Ranks agree on this together with the overflow, since a rank whose parameters are float16 would otherwise skip alone.
+
+        Args:
+            gradients: Unscaled, before clipping.
+            max_norm: Global norm to which they will be clipped: a dtype that represents it also represents the clipped values.
+        """
+        narrowed = _changed(*self._casts(gradients))
+        unsafe = [gradient for gradient in narrowed if max_norm is None or max_norm > torch.finfo(gradient.dtype).max]
+        return functional.all_finite(unsafe) if unsafe else True
+
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
         """Return a function that steps if its argument is True and no gradient overflows in the dtype of its parameter."""
         parameters = _trainable_parameters(self._network)
-        inputs = [gradient for _, gradient in zip_leaves(self._network.params, gradients)]
-        casts = [_cast_to(parameter, gradient) for parameter, gradient in zip(parameters, inputs, strict=True)]
-        narrowed = [new for new, old in zip(casts, inputs, strict=True) if new is not old]
+        inputs, casts = self._casts(gradients)
+        narrowed = _changed(inputs, casts)
         still_finite = functional.all_finite(narrowed) if narrowed else True
 
         def apply(finite: Flag) -> Flag:
@@ -60,6 +73,16 @@ class TorchOptimizer:
                     parameter.grad = None
 
         return apply
+
+    def _casts(self, gradients: Tree) -> tuple[list[torch.Tensor | None], list[torch.Tensor | None]]:
+        """Return the gradient of each parameter, and the same in the dtype of the parameter."""
+        inputs = [gradient for _, gradient in zip_leaves(self._network.params, gradients)]
+        parameters = _trainable_parameters(self._network)
+        return inputs, [_cast_to(parameter, gradient) for parameter, gradient in zip(parameters, inputs, strict=True)]
+
+
+def _changed(inputs: list[torch.Tensor | None], casts: list[torch.Tensor | None]) -> list[torch.Tensor]:
+    return [new for new, old in zip(casts, inputs, strict=True) if new is not None and new is not old]
 
 
 def _cast_to(parameter: torch.Tensor, gradient: torch.Tensor | None) -> torch.Tensor | None:

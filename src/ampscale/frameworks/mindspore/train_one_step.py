@@ -224,8 +224,11 @@ class TrainOneStepWithLossScaleCell:
         Spec: MINDSPORE-get-overflow-status, MINDSPORE-detectors.
         """
         finite = self._detector.finite(status, compute_output)
-        self._agreement = self._communicator.agree(finite, self.scale_sense, compute_output, norm=self._max_norm is not None)
-        return as_array(~self._agreement.finite, self.scale_sense)
+        if self._communicator is not SINGLE_REPLICA and hasattr(self._optimizer_wrapper, "fits"):
+            finite = finite & self._optimizer_wrapper.fits(compute_output, self._max_norm)
+        agree = self._communicator.agree
+        self._agreement = agree(finite, self._numbers(), compute_output, norm=self._max_norm is not None)
+        return as_array(logical_not(self._agreement.finite), self.scale_sense)
 
     def process_loss_scale(self, overflow: Flag) -> Flag:
         """
@@ -303,6 +306,11 @@ class TrainOneStepWithLossScaleCell:
         if isinstance(rate, int | float):
             return scalar_like(rate, like, array_api_compat.array_namespace(like).float32)
         return snapshot(rate) if array_api_compat.is_array_api_obj(rate) else None
+
+    def _numbers(self) -> dict[str, Any]:
+        """Return the scale, and the counts of the update cell if it has some, which must be equal on all ranks."""
+        counts = getattr(self.loss_scaling_manager, "_counts", ())
+        return {"scale": self.scale_sense, **dict(zip(("calls", "good_steps"), counts, strict=False))}
 
     def _scale_constants(self) -> Any:
         """Return the constants of the update cell, which must be equal on all ranks; its class if it does not have a rule."""

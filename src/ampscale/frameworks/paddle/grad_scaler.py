@@ -369,7 +369,7 @@ class GradScaler:
     def _agreed(self, finite: Flag, gradients: list[Array | None]) -> bool:
         """Return True if the gradients of all ranks are finite."""
         self._communicator.check_same(rule=self._rule)
-        return bool(self._communicator.agree(finite, self._state.scale, gradients).finite)
+        return bool(self._communicator.agree(finite, self._state._asdict(), gradients).finite)
 
     def _unscaled_only(self) -> dict[int, _Progress]:
         """Return the optimizers that have been unscaled and not stepped; without updates, the others must not be kept."""
