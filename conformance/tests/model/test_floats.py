@@ -6,9 +6,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from ampscale_conformance.model.floats import FORMATS, decode, encode, rounded
-from formats import DTYPES
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import DTYPES
 
 SHORT = ["float16", "bfloat16"]
 

@@ -8,7 +8,7 @@ import pytest
 from ampscale_conformance.model.arrays import to_bits
 from ampscale_conformance.model.bits import Bits
 from ampscale_conformance.oracle.tensors import array, from_numbers, numbers, same, scale, unscale
-from formats import DTYPES
+from strategies import DTYPES
 
 import ampscale
 
