@@ -39,9 +39,8 @@ class Checkpoint:
 def arrays_of(rule: LossScaleRule, state: LossScaleState) -> LossScaleState:
     """Return *state*, which consists of Python numbers, as NumPy arrays of shape () in the dtypes of *rule*."""
     dtypes = (rule.dtype, "int32", "int32", "int32", rule.dtype)
-    return LossScaleState(
-        *(None if value is None else np.asarray(value, dtype) for value, dtype in zip(state, dtypes, strict=True))
-    )
+    pairs = zip(state, dtypes, strict=True)
+    return LossScaleState(*(None if value is None else np.asarray(value, dtype) for value, dtype in pairs))
 
 
 def numbers_of(state: LossScaleState) -> LossScaleState:
@@ -51,12 +50,7 @@ def numbers_of(state: LossScaleState) -> LossScaleState:
 
 
 def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
-    """
-    Check that a run of *rule* can reach the counts of *state*, which consists of Python numbers.
-
-    Raises:
-        ValueError: No run reaches such a count.
-    """
+    """Raise a ValueError if no run of *rule* reaches the counts of *state*, which consists of Python numbers."""
     interval = rule.growth_interval
     if state.good_steps < rule.initial_good_steps or (state.good_steps >= interval and not rule.block_at_bounds):
         expected = f"from {rule.initial_good_steps} to {interval - 1}, since the growth interval is {interval}"

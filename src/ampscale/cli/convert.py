@@ -85,9 +85,7 @@ def choose_state(entries: Any, source: str | None, at: str | None) -> tuple[str,
     """
     Return the format and the path of the only scaler state in a checkpoint.
 
-    Raises:
-        ValueError: There are several, or none and *source* is None. With a *source*, `checkpoints.convert` reports that there
-            is none, since it can say which keys are missing.
+    If there is none of the format *source*, `checkpoints.convert` reports it, since it can say which keys are missing.
     """
     formats = FORMATS.values() if source is None else [FORMATS[source]]
     states = find_states(formats, entries, at)

@@ -30,12 +30,7 @@ class Unread:
 
 
 def read(file: BinaryIO) -> dict[str, Any]:
-    """
-    Return the tensors of a file by name: those of one element as NumPy arrays, all others as `Unread`.
-
-    Raises:
-        ValueError: The file is not a safetensors file.
-    """
+    """Return the tensors of a file by name: those of one element as NumPy arrays, all others as `Unread`."""
     size = file.seek(0, SEEK_END)
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
@@ -53,12 +48,7 @@ def read(file: BinaryIO) -> dict[str, Any]:
 
 
 def content(mapping: Mapping[str, Any]) -> bytes:
-    """
-    Return the bytes of a file with *mapping* as tensors: Python floats become float64, ints int64, and bools bool.
-
-    Raises:
-        ValueError: A value is neither a number nor an array of numbers.
-    """
+    """Return the bytes of a file with *mapping* as tensors: Python floats become float64, ints int64, and bools bool."""
     try:
         arrays = {name: np.asarray(value) for name, value in mapping.items()}
     except (TypeError, RuntimeError) as problem:  # torch tensors of a dtype that NumPy lacks, or that require a gradient

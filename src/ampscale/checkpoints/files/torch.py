@@ -12,12 +12,7 @@ from ...parsing import LONGEST_PICKLE, MOST_ENTRIES, cut, excerpt
 
 
 def read(file: BinaryIO) -> Any:
-    """
-    Return the object in a file of `torch.save`. Its tensors are on the CPU and memory-mapped, unless *file* is in memory.
-
-    Raises:
-        ValueError: The archive exceeds a limit, or torch cannot load it without running code from the file.
-    """
+    """Return the object in a file of `torch.save`. Its tensors are on the CPU and memory-mapped, unless *file* is in memory."""
     zipped, pickles = _pickles(file)
     # The weights-only loader calls bytearray, with any size that the file requests.
     if b"bytearray" in pickles:
@@ -32,12 +27,7 @@ def read(file: BinaryIO) -> Any:
 
 
 def content(mapping: Mapping[str, Any]) -> bytes:
-    """
-    Return the bytes that `torch.save` writes for *mapping*, with its NumPy arrays and scalars as tensors.
-
-    Raises:
-        ValueError: torch cannot save a value.
-    """
+    """Return the bytes that `torch.save` writes for *mapping*, with its NumPy arrays and scalars as tensors."""
     file, numpy = BytesIO(), (np.ndarray, np.generic)
     try:
         torch.save({key: torch.as_tensor(value) if isinstance(value, numpy) else value for key, value in mapping.items()}, file)
@@ -47,12 +37,7 @@ def content(mapping: Mapping[str, Any]) -> bytes:
 
 
 def _pickles(file: BinaryIO) -> tuple[bool, bytes]:
-    """
-    Return True if the file is a zip file, and the bytes of its pickles.
-
-    torch stores the entries of a zip file without compression. Other archives are rejected, so that no entry is larger than the
-    file.
-    """
+    """Return True if the file is a zip file, and the bytes of its pickles."""
     try:
         if not is_zipfile(file):
             file.seek(0)
@@ -61,7 +46,7 @@ def _pickles(file: BinaryIO) -> tuple[bool, bytes]:
         entries = archive.infolist()
         if len(entries) > MOST_ENTRIES:
             raise ValueError(f"the archive must have at most {MOST_ENTRIES} entries, got {len(entries)}")
-        for entry in entries:
+        for entry in entries:  # torch does not compress them, so that none is larger than the file
             if entry.compress_type != ZIP_STORED or entry.file_size != entry.compress_size:
                 raise ValueError(f"each entry of the archive must be stored without compression, got {excerpt(entry.filename)}")
         pickles = [entry for entry in entries if entry.filename.endswith(".pkl")]

@@ -16,13 +16,7 @@ Match = tuple[str, Mapping[str, Any]]
 
 
 def find(format: Format | AmpscaleFormat, mapping: Mapping[str, Any], at: str | None) -> Match:
-    """
-    Return the path and the mapping of a scaler at the path *at* in *mapping*, which can be *mapping* itself, or anywhere.
-
-    Raises:
-        TypeError: *mapping* is not a mapping.
-        ValueError: The path does not exist, its mapping does not fit, or none or several mappings fit.
-    """
+    """Return the path and the mapping of the only scaler in a checkpoint, which can be *mapping* itself, or that *at* a path."""
     if not isinstance(mapping, Mapping):
         raise TypeError(f"mapping must be a mapping, got {type(mapping).__name__}")
     if at is not None:
@@ -65,9 +59,8 @@ def _fits(format: Format | AmpscaleFormat, mapping: Mapping[str, Any]) -> bool:
 def _checked(format: Format | AmpscaleFormat, mapping: Mapping[str, Any], location: str) -> Mapping[str, Any]:
     """Return *mapping* if it has the keys of the format; otherwise raise an error."""
     if not mapping:
-        raise ValueError(
-            f"a state of {format.name} must have the keys {list(format.required)}, got none: the scaler was disabled"
-        )
+        expected = f"a state of {format.name} must have the keys {list(format.required)}"
+        raise ValueError(f"{expected}, got none: the scaler was disabled")
     missing, unknown = [key for key in format.required if key not in mapping], format.unknown(list(mapping))
     if missing or unknown:
         texts = [f"{word} {_shortened(keys)}" for word, keys in (("missing", missing), ("unknown", unknown)) if keys]

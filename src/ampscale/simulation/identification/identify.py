@@ -147,9 +147,8 @@ def _candidates(candidates: Iterable[str] | Mapping[str, LossScaleRule] | None) 
         raise TypeError(f"candidates must be several names or a mapping from names to rules, got {excerpt(candidates)}")
     names = list(PRESETS if candidates is None else candidates)
     if unknown := [name for name in names if name not in PRESETS]:
-        raise ValueError(
-            f"candidates must be presets, {', '.join(PRESETS)}, or a mapping from names to rules; got {excerpt(unknown)}"
-        )
+        expected = f"presets, {', '.join(PRESETS)}, or a mapping from names to rules"
+        raise ValueError(f"candidates must be {expected}; got {excerpt(unknown)}")
     return [Candidate(name, PRESETS[name].rule, _defaults(PRESETS[name].rule)) for name in PRESETS if name in names]
 
 

@@ -46,9 +46,8 @@ def from_file(
     """
     of_csv, of_log = (column, means) != (None, None), (log_format, step_pattern) != (None, None)
     if of_csv and of_log:
-        raise ValueError(
-            "column and means require a CSV file, log_format and step_pattern a log; give the options of one file type"
-        )
+        requirements = "column and means require a CSV file, log_format and step_pattern a log"
+        raise ValueError(f"{requirements}; give the options of one file type")
     text = read_text(path)
     if not text.strip():
         raise ValueError(f"{path} is empty")
@@ -71,9 +70,8 @@ def _is_metrics(path: str | Path, text: str) -> bool:
     """Return True if a CSV file is Lightning's metrics.csv. It must not have a column of flags as well."""
     flags, is_log = flag_columns(read_table(path)[0]), "lightning" in recognised(text)
     if flags and is_log:
-        raise ValueError(
-            f"{path} has flags, {excerpt(flags)}, and the scales of Lightning's log; give column=... or log_format='lightning'"
-        )
+        remedy = "give column=... or log_format='lightning'"
+        raise ValueError(f"{path} has flags, {excerpt(flags)}, and the scales of Lightning's log; {remedy}")
     return is_log
 
 

@@ -132,13 +132,7 @@ def find_events(text: str) -> dict[str, list[Event]]:
 
 
 def find_steps(text: str, pattern: str) -> list[Event]:
-    """
-    Return an event for each line that ends a step according to *pattern*.
-
-    Raises:
-        ValueError: *pattern* is not a regular expression or matches nothing, or its group `step` matches something else than an
-            integer.
-    """
+    """Return an event for each line that ends a step according to *pattern*, whose group `step` matches an integer."""
     try:
         compiled = re.compile(pattern, re.MULTILINE)
     except (re.error, RecursionError, OverflowError) as error:

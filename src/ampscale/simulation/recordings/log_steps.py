@@ -42,11 +42,8 @@ def observe(events: list[Event], notes: list[str]) -> Observed:
     """
     Return the scales and flags of the steps, up to the last number of steps, and add sentences about assumptions to *notes*.
 
-    The events are those of one process in the order of the log, without copies and events that only name a step.
-
-    Raises:
-        UnplacedError: The events do not determine the steps of the overflows.
-        ValueError: There are more than `MOST_STEPS` steps.
+    The events are those of one process in the order of the log, without copies and events that only name a step. If they do not
+    determine the steps of the overflows, an UnplacedError is raised.
     """
     if excess := next((event for event in events if (event.number or 0) > MOST_STEPS), None):
         raise ValueError(f"the log must have at most {MOST_STEPS} steps, got step {excess.number} in line {excess.line}")
