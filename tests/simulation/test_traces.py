@@ -39,6 +39,10 @@ def test_recorded_steps_have_infinite_limits():
         (lambda: from_flags(np.array([1, 0])), TypeError, "flags must be a NumPy array of bool, got dtype int64"),
         (lambda: from_flags(np.array([[True]])), ValueError, "flags must have one axis, got shape (1, 1)"),
         (lambda: from_string(b"."), TypeError, "text must be a string of '.' and 'x', got b'.' of type bytes"),
+        (lambda: from_string("..o"), ValueError, "trace must consist of '.' and 'x', got 'o' in line 1, column 3"),
+        (lambda: from_string("..x\n.-"), ValueError, "got '-' in line 2, column 2"),
+        (lambda: from_string("x.\n\n\n..é"), ValueError, "got 'é' in line 4, column 3"),
+        (lambda: from_string(".\x00"), ValueError, r"got '\x00' in line 1, column 2"),
         (lambda: Trace([1.0]), TypeError, "limits must be a NumPy array of float64, got [1.0] of type list"),
         (lambda: Trace(np.ones(2, np.float32)), TypeError, "limits must be a NumPy array of float64, got dtype float32"),
         (lambda: Trace(np.ones((2, 1))), ValueError, "limits must have one axis, got shape (2, 1)"),
@@ -52,7 +56,7 @@ def test_recorded_steps_have_infinite_limits():
     ],
 )
 def test_invalid_flags_and_arrays_raise_an_error(call, error, message):
-    """Numbers are not converted to flags."""
+    """Numbers are not converted to flags. Lines and columns are counted from 1."""
     with pytest.raises(error, match=re.escape(message)):
         call()
 
@@ -61,18 +65,6 @@ def test_invalid_flags_and_arrays_raise_an_error(call, error, message):
 def test_text_is_parsed(text):
     """Upper and lower case x are overflows, and whitespace is ignored."""
     assert drawn(from_string(text)) == "".join(text.split()).lower()
-
-
-def test_invalid_character_is_reported_with_its_position():
-    """Line and column are counted from 1."""
-    for text, where in [
-        ("..o", "'o' in line 1, column 3"),
-        ("..x\n.-", "'-' in line 2, column 2"),
-        ("x.\n\n\n..é", "'é' in line 4, column 3"),
-        (".\x00", r"'\x00' in line 1, column 2"),
-    ]:
-        with pytest.raises(ValueError, match=re.escape(f"an overflow trace must consist of '.' and 'x', got {where}")):
-            from_string(text)
 
 
 def test_observed_converts_to_a_trace_if_all_flags_are_known():

@@ -184,7 +184,6 @@ def test_hysteresis_trackers_and_iteration_numbers_are_decoded():
     ("name", "change", "message"),
     [
         ("torch", {"scale": float("inf")}, "scale must be positive and finite, got inf: no run can recover"),
-        ("torch", {"scale": float("nan")}, "scale must be positive and finite, got nan"),
         ("torch", {"scale": 0.0}, "scale must be positive and finite, got 0.0"),
         ("torch", {"scale": -4.0}, "scale must be positive and finite, got -4.0"),
         ("torch", {"scale": 0}, "scale must be a positive, finite number that float32 can hold, got 0"),
@@ -192,7 +191,6 @@ def test_hysteresis_trackers_and_iteration_numbers_are_decoded():
         ("torch", {"scale": 0.1}, "scale must be a float32 number, got 0.1; the nearest is 0.10000000149011612"),
         ("torch", {"scale": "65536"}, "scale must be .* got '65536' of type str"),
         ("torch", {"scale": True}, "scale must be .* got True of type bool"),
-        ("torch", {"scale": None}, "scale must be .* got None of type NoneType"),
         ("torch", {"scale": [8.0, 8.0]}, "scale must be .* of type list"),
         ("torch", {"scale": np.ones(2)}, r"scale must have shape \(\) or \(1,\), got \(2,\)"),
         ("torch", {"growth_factor": 0.5}, "growth_factor must be a finite number of at least 1, got 0.5"),

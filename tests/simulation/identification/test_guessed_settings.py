@@ -61,20 +61,27 @@ def test_sparse_scales_give_a_range_of_intervals():
     assert set(unknown) >= {256, 300}
 
 
-def test_several_growths_between_two_scales_limit_the_interval():
-    """Three in ten steps are at most 4 steps apart; three in forty at most 13, of which 10 is the round number."""
-    scales = np.full(41, np.nan)
-    scales[[0, 30, 40]] = 64, 64, 512
-    tried = {"growth_interval": 2000, "growth_factor": 2.0}
-    assert max(guesses(observed(scales, np.ones(40)), tried)["growth_interval"]) == 4
-    scales[30] = np.nan
-    assert max(guesses(observed(scales, np.ones(40)), tried)["growth_interval"]) == 10
+@pytest.mark.parametrize(
+    ("scales", "factor", "resumed", "longest"),
+    [
+        ([64, *[math.nan] * 29, 64, *[math.nan] * 9, 512], 2.0, False, 4),  # three growths in ten steps
+        ([64, *[math.nan] * 39, 512], 2.0, False, 10),  # three in forty steps: at most 13, of which 10 is the round number
+        ([64, *[math.nan] * 8, 144], 1.5, False, 4),  # two in nine steps
+        ([64, *[math.nan] * 8, 144], 1.5, True, 8),
+    ],
+)
+def test_several_growths_between_two_scales_limit_the_interval(scales, factor, resumed, longest):
+    """Their number depends on the given factor."""
+    tried = {"growth_interval": 2000, "growth_factor": factor}
+    assert max(guesses(observed(scales, np.ones(len(scales) - 1)), tried, resumed=resumed)["growth_interval"]) == longest
 
 
-def test_a_tolerance_gives_factors_with_fewer_digits():
-    """The tolerance of a ratio is twice that of a scale."""
+def test_the_tolerance_of_a_ratio_is_twice_that_of_a_scale():
+    """Within it, a factor has fewer digits, and a ratio is consistent with the given factor."""
     for rtol, exact in ((1e-3, True), (0.0, False)):
         assert (guesses(observed([65536, 52400]), {"backoff_factor": 0.5}, rtol=rtol)["backoff_factor"][0] == 0.8) is exact
+    for second, is_other in ((50.75, False), (51.25, True)):
+        assert ("backoff_factor" in guesses(observed([100.0, second]), {"backoff_factor": 0.5}, rtol=0.01)) is is_other
 
 
 @pytest.mark.parametrize("factor", [1.1, 1.5, 3.0, 4.0])
@@ -115,17 +122,3 @@ def test_unobserved_overflows_allow_all_intervals_up_to_the_longest(steady, inte
     """Of many, the round numbers are tried."""
     scales = [64, math.nan, *[64] * steady, 128]
     assert list(dict.fromkeys(guesses(observed(scales), {"growth_interval": 2000})["growth_interval"])) == intervals
-
-
-def test_the_number_of_growths_depends_on_the_given_factor():
-    """Two growths by 1.5 in nine steps are at most 4 steps apart, or 8 in a resumed run."""
-    tried = {"growth_interval": 2000, "growth_factor": 1.5}
-    scales = [64.0, *[math.nan] * 8, 64.0 * 1.5**2]
-    assert max(guesses(observed(scales, np.ones(9)), tried)["growth_interval"]) == 4
-    assert max(guesses(observed(scales, np.ones(9)), tried, resumed=True)["growth_interval"]) == 8
-
-
-def test_a_ratio_within_twice_the_tolerance_gives_no_factor():
-    """It is consistent with the given factor."""
-    for ratio, is_other in ((0.505, False), (0.5125, True)):
-        assert ("backoff_factor" in guesses(observed([100.0, 100.0 * ratio]), {"backoff_factor": 0.5}, rtol=0.01)) is is_other

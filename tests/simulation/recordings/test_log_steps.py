@@ -111,21 +111,6 @@ def test_count_of_a_line_takes_precedence_over_messages():
         assert not any("count other" in note for note in read_log(fitting).notes)
 
 
-def test_count_from_before_the_log_is_ignored():
-    """The first window of a log that starts late has the overflows of its messages."""
-    text = deepspeed(100, 7) + deepspeed(102, 7) + deepspeed(104, 9)
-    assert drawn_log(text) == "....xx"
-    assert "the log begins after step 98" in read_log(text).notes
-    assert drawn_log(overflow(8, 4) + overflow(4, 2) + text) == "xx..xx"
-
-
-def test_messages_are_added_to_the_count_at_a_line_without_one():
-    """The pipeline engine of DeepSpeed prints no count."""
-    text = deepspeed(0, 0) + overflow(8, 4) + "steps: 1 loss: 6.9\n" + overflow(4, 2) + deepspeed(2, 2) + deepspeed(3, 2)
-    assert drawn_log(text) == "xx."
-    assert scales(text) == {0: 8, 1: 4, 2: 2}
-
-
 @pytest.mark.parametrize(
     ("text", "begin", "expected"),
     [
@@ -134,6 +119,9 @@ def test_messages_are_added_to_the_count_at_a_line_without_one():
         (megatron(3, 0), None, "..."),
         (deepspeed(7, 0) + deepspeed(17, 0) + deepspeed(27, 10), None, "." * 17 + "x" * 10),
         (deepspeed(0, 0) + deepspeed(1, 1), None, "x"),
+        # the total of a log that starts late has overflows from before it
+        (deepspeed(100, 7) + deepspeed(102, 7) + deepspeed(104, 9), 98, "....xx"),
+        (overflow(8, 4) + overflow(4, 2) + deepspeed(100, 7) + deepspeed(102, 7) + deepspeed(104, 9), 98, "xx..xx"),
         (deepspeed(2, 0) + deepspeed(3, 1), 1, ".x"),
         (overflow(8, 4) + deepspeed(0, 1) + deepspeed(1, 1), None, "x."),
     ],
@@ -144,33 +132,37 @@ def test_log_starts_one_distance_before_its_first_number(text, begin, expected):
     assert [note for note in read_log(text).notes if "begins" in note] == [f"the log begins after step {begin}"] * bool(begin)
 
 
-def test_overflow_before_step_0_is_the_first_step():
-    """The log then numbers its steps from 0."""
+def test_overflows_before_the_first_number_are_steps():
+    """A log with an overflow before step 0 numbers its steps from 0."""
     text = overflow(8, 4) + "step 0\nstep 1\n" + overflow(4, 2) + "step 2\n"
     assert drawn_log(text, step_pattern=r"step (?P<step>\d+)") == "x.x"
     assert "the log counts its steps from 0" in read_log(text, step_pattern=r"step (?P<step>\d+)").notes
+    more = overflow(8, 4) + overflow(4, 2) + overflow(2, 1) + "step 4\nstep 5\nstep 6\n"  # than the distance of the numbers
+    assert drawn_log(more, step_pattern=r"step (?P<step>\d+)") == "????.."
 
 
-def test_log_with_more_overflows_than_one_distance_starts_at_the_first_step():
-    """The first line ends more steps than the others."""
-    text = overflow(8, 4) + overflow(4, 2) + overflow(2, 1) + "step 4\nstep 5\nstep 6\n"
-    assert drawn_log(text, step_pattern=r"step (?P<step>\d+)") == "????.."
+TOTAL = deepspeed(0, 0) + overflow(8, 4) + "steps: 1 loss: 6.9\n" + overflow(4, 2) + deepspeed(2, 2) + deepspeed(3, 2)
+WHOLE = fairseq(1, 8, inner=False)
+SCALES_OF = {  # for each fact: logs with their steps, and the known scales by the number of steps before them
+    "messages are added to the count at a line of DeepSpeed's pipeline engine, which has none": [
+        (TOTAL, "xx.", {0: 8, 1: 4, 2: 2}),
+    ],
+    "if a line of Megatron is missing, its count covers one distance, and its steps are unknown": [
+        (megatron(2, 0) + megatron(4, 2) + megatron(6, 0) + megatron(10, 2), "..xx..??xx", {2: 8, 4: 8, 6: 8, 10: 8}),
+    ],
+    "a line contains the scale after its steps, or of the last finite one if an overflow can precede it": [
+        (fairseq(1, 8) + setting(4) + fairseq(2, 4), ".x.", {1: 8, 2: 4, 3: 4}),
+        (WHOLE + setting(4) + WHOLE + fairseq(2, 4, inner=False), ".x.", {1: 8, 2: 4, 3: 4}),
+        (fairseq(2, 8, inner=False) + setting(4) + fairseq(4, 8, inner=False), "..???", {2: 8}),
+        (fairseq(2, 8) + setting(4) + fairseq(4, 4), "..??.", {2: 8, 5: 4}),
+    ],
+}
 
 
-def test_count_covers_one_distance():
-    """If a line of Megatron is missing, its steps are unknown."""
-    text = megatron(2, 0) + megatron(4, 2) + megatron(6, 0) + megatron(10, 2)
-    assert drawn_log(text) == "..xx..??xx"
-    assert scales(text) == {2: 8, 4: 8, 6: 8, 10: 8}
-
-
-def test_line_contains_the_scale_after_its_steps():
-    """A line of fairseq that can follow an overflow contains the scale of the last finite step."""
-    assert scales(fairseq(1, 8) + setting(4) + fairseq(2, 4)) == {1: 8, 2: 4, 3: 4}
-    first = fairseq(1, 8, inner=False)
-    assert scales(first + setting(4) + first + fairseq(2, 4, inner=False)) == {1: 8, 2: 4, 3: 4}
-    assert scales(fairseq(2, 8, inner=False) + setting(4) + fairseq(4, 8, inner=False)) == {2: 8}
-    assert scales(fairseq(2, 8) + setting(4) + fairseq(4, 4)) == {2: 8, 5: 4}
+@pytest.mark.parametrize("fact", SCALES_OF)
+def test_lines_determine_the_scales(fact):
+    for text, steps, expected in SCALES_OF[fact]:
+        assert (drawn_log(text), scales(text)) == (steps, expected), text
 
 
 def test_overflow_can_contain_its_step():

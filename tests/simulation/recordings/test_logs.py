@@ -194,54 +194,38 @@ def test_messages_of_several_processes_are_read_once(project, text, window, ever
     assert ("x" in text) == (len(log.notes) > len(alone.notes))
 
 
-def test_equal_messages_are_copies_only_if_all_messages_have_copies():
-    """Otherwise equal messages in a row are several overflows."""
-    alone = "".join(PADDLE.format(scale, scale, 0.5) for scale in (8.0, 4.0, 4.0))
-    assert [each.before for each in read_log(alone).overflows] == [8, 4, 4]
-    twice = "".join(PADDLE.format(scale, scale, 0.5) * 2 for scale in (8.0, 4.0, 4.0))
-    assert [each.before for each in read_log(twice).overflows] == [8, 4, 4]
-    assert "each overflow message occurs 2 times in a row and was read once, assuming 2 processes" in read_log(twice).notes
+def halved(*scales, copies=1):
+    """Return Paddle's messages about overflows at these scales."""
+    return "".join(PADDLE.format(scale, scale, 0.5) * copies for scale in scales)
 
 
-def test_every_message_of_fairseq_counts():
-    """Only one process prints them."""
-    message = "NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 4.0\n"
-    log = read_log(message * 2 + "| INFO | train_inner | num_updates=5\n")
-    assert len(log.overflows) == 2
-    assert steps_of(log) == "??????."
+FLOOR, MOVING = (f"OVERFLOW! Skipping step. Attempted loss scale: {scale}, reducing to 1\n" for scale in (1, 2))
+FAIRSEQ = "NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 4.0\n"
+PLACED = "\nGrad overflow on iteration {}\nUsing dynamic loss scale of {}\n"
+BEFORE = "Grad overflow on iteration 1\n[deepspeed] OVERFLOW! Skipping step. Attempted loss scale: 8, reducing to 4.0\n"
+THRICE = (APEX.format(0, 4.0) + "step 1\n") * 3 + "step 2\n" * 3 + (APEX.format(0, 2.0) + "step 3\n") * 3
+TWICE = "each overflow message occurs 2 times in a row and was read once, assuming 2 processes"
+COUNTED = {  # for each fact: the log, the step pattern, its steps if they are known, its overflows, and the note on copies
+    "equal messages in a row are several overflows": (halved(8.0, 4.0, 4.0), None, None, 3, None),
+    "unless all messages have copies": (halved(8.0, 4.0, 4.0, copies=2), None, None, 3, TWICE),
+    "only one process of fairseq prints them": (FAIRSEQ * 2 + "| INFO | train_inner | num_updates=5\n", None, "??????.", 2, None),
+    "at the lower bound the scale does not change": (FLOOR * 4, None, None, 4, None),
+    "but above it there are copies": (MOVING * 2 + FLOOR * 6, None, None, 4, TWICE),
+    "or none": (MOVING + FLOOR * 6, None, None, 7, None),
+    "copies of a message precede each copy of a line": (THRICE, STEP, "x.x", 2, None),
+    "a message contains its step": (PLACED.format(3, 8.0) * 2 + PLACED.format(4, 4.0) * 2, None, "...xx", 2, None),
+    "a step pattern then determines the end of the log only": (BEFORE + "step 3\n", STEP, ".x.", 1, None),
+    "a carriage return ends a line": (f"\r 1/3 [1s]{ZERO.format(0, 8, 4)}\r 2/3 [2s]\r 3/3 [3s]\n", r"\d/3 \[", ".x.", 1, None),
+}
 
 
-def test_equal_messages_at_the_lower_bound_are_several_overflows():
-    """The scale does not change there."""
-    floor = "OVERFLOW! Skipping step. Attempted loss scale: 1, reducing to 1\n"
-    assert len(read_log(floor * 4).overflows) == 4
-    moving = "OVERFLOW! Skipping step. Attempted loss scale: 2, reducing to 1\n"
-    assert len(read_log(moving * 2 + floor * 6).overflows) == 4
-    assert len(read_log(moving + floor * 6).overflows) == 7
-
-
-def test_repeated_step_numbers_end_one_step():
-    """Copies of a message can precede each of them."""
-    text = (APEX.format(0, 4.0) + "step 1\n") * 3 + "step 2\n" * 3 + (APEX.format(0, 2.0) + "step 3\n") * 3
-    log = read_log(text, step_pattern=STEP)
-    assert steps_of(log) == "x.x"
-    assert len(log.overflows) == 2
-
-
-def test_message_can_contain_its_step():
-    """A step pattern then determines the end of the log only."""
-    message = "\nGrad overflow on iteration {}\nUsing dynamic loss scale of {}\n"
-    log = read_log(message.format(3, 8.0) * 2 + message.format(4, 4.0) * 2)
-    assert steps_of(log) == "...xx"
-    assert [each.before for each in log.overflows] == [8, 4]
-    message = "Grad overflow on iteration 1\n[deepspeed] OVERFLOW! Skipping step. Attempted loss scale: 8, reducing to 4.0\n"
-    assert drawn_log(message + "step 3\n", step_pattern=STEP) == ".x."
-
-
-def test_carriage_return_ends_a_line():
-    """Progress bars print one for each step."""
-    log = read_log("\r 1/3 [00:01]" + ZERO.format(0, 8, 4) + "\r 2/3 [00:02]\r 3/3 [00:03]\n", step_pattern=r"\d/3 \[")
-    assert (steps_of(log), log.overflows) == (".x.", ((2, 8.0, 4.0),))
+@pytest.mark.parametrize("fact", COUNTED)
+def test_overflows_are_counted_once(fact):
+    text, step_pattern, steps, overflows, note = COUNTED[fact]
+    log = read_log(text, step_pattern=step_pattern)
+    assert len(log.overflows) == overflows
+    assert note is None or note in log.notes
+    assert log.missing if steps is None else steps_of(log) == steps
 
 
 def test_rank_can_be_a_prefix_of_the_launcher():
@@ -282,8 +266,7 @@ def test_log_format_with_most_reports_is_read():
 
 def test_a_log_without_overflows_requires_a_format_and_steps():
     """Without them, nothing shows that an overflow would have been logged."""
-    assert drawn_log("step 1\nstep 2\n", "apex", STEP) == ".."
-    assert drawn_log("global_step: 1\nglobal_step: 2\n") == ".."
+    assert drawn_log("step 1\nstep 2\n", "apex", STEP) == drawn_log("global_step: 1\nglobal_step: 2\n") == ".."
 
 
 def test_unknown_messages_are_counted():
@@ -314,11 +297,8 @@ def test_flags_of_lightning_follow_from_its_scales():
     assert "the log begins after step 4" in log.notes
     assert drawn_log("epoch,scale_epoch,scale_step,step\n0,,8.0,0\n0,6.0,4.0,1\n") == "x"  # no average over an epoch
     assert drawn_log("epoch,GradScaler,step\n0,8,0\n0,8,1\n", log_format="lightning") == "."
-
-
-def test_largest_scales_of_lightning_are_read():
     largest = "1.7976931348623157e308"
-    assert drawn_log(f"epoch,scale,step\n0,{largest},0\n0,{largest},1\n0,1,2\n") == ".x"
+    assert drawn_log(f"epoch,scale,step\n0,{largest},0\n0,{largest},1\n0,1,2\n") == ".x"  # without a warning
 
 
 def test_decreasing_steps_of_lightning_raise_an_error():
