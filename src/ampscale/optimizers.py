@@ -345,7 +345,7 @@ def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
 
     def rate_at(count: Array, dtype: str) -> Array:
         xp = array_api_compat.array_namespace(count)
-        device = array_api_compat.device(count)
+        device = device_of(count)
         if callable(learning_rate):
             return xp.asarray(learning_rate(count), dtype=getattr(xp, dtype), device=device)
         table = xp.asarray(rates, dtype=getattr(xp, dtype), device=device)

@@ -20,7 +20,7 @@ import array_api_compat
 
 from ..parsing import excerpt
 from .dtypes import name_of
-from .namespaces import default_namespace, quiet
+from .namespaces import default_namespace, device_of, quiet
 from .rule_constants import RuleConstants
 from .typing import Array, Flag, Namespace
 from .validation import check_flag
@@ -63,7 +63,7 @@ class Events(NamedTuple):
 def init(rule: RuleConstants, like: Array | None) -> LossScaleState:
     """Create the state before the first step; see `LossScaleRule.init`."""
     xp = default_namespace() if like is None else array_api_compat.array_namespace(like)
-    device = None if like is None else array_api_compat.device(like)
+    device = device_of(like)
     _check_float64(rule, xp)
     scale = xp.asarray(rule.init_scale, dtype=getattr(xp, rule.dtype), device=device)
     return LossScaleState(

@@ -33,9 +33,17 @@ def namespace_of(tree: Tree) -> Namespace:
 
 
 def device_of(tree: Tree) -> Any:
-    """Return the device of the first array in *tree*; None, the library's default device, if there is none."""
-    arrays = leaves(tree)
-    return array_api_compat.device(arrays[0]) if arrays else None
+    """
+    Return the device for a scalar beside the first array in *tree*; None, the library's default device, if there is none.
+
+    For a JAX array that is distributed over a mesh, this is a copy on each device of the mesh. It is None if JAX may move the
+    array to another device, so that JAX may move the scalar too.
+    """
+    array = next(iter(leaves(tree)), None)
+    device = None if array is None else array_api_compat.device(array)
+    if device is None or not getattr(array, "committed", True):  # JAX tracers have no device, and an error for `committed`
+        return None
+    return device.update(spec=type(device.spec)()) if hasattr(device, "spec") else device
 
 
 def check_one_library(**trees: Tree) -> None:
@@ -72,6 +80,8 @@ def _share_location(arrays: list[Array]) -> bool:
     # JAX tracers have no `device` attribute. There may be thousands of torch tensors, and the attribute is ten times faster.
     get_device = attrgetter("device") if all(map(array_api_compat.is_torch_array, representatives)) else array_api_compat.device
     devices = list(map(get_device, arrays))  # a list, since CuPy's devices are not hashable
+    if devices.count(devices[0]) != len(devices):  # JAX arrays may be distributed over the same devices in several ways
+        devices = [getattr(device, "device_set", device) for device in devices]
     return len(representatives) == 1 and devices.count(devices[0]) == len(devices)
 
 
