@@ -180,11 +180,12 @@ def norm_of_sums(sums: Array, tree: Tree) -> LiftedNorm:
 
 
 def unlifted(lifted: LiftedNorm) -> Array:
-    """Return the norm in its dtype; infinite if it exceeds its range. Divides in float64, since a float32 result may be subnormal."""
-    xp = array_api_compat.array_namespace(lifted.value)
+    """Return the norm in its dtype; infinite if it exceeds its range. Divides in float64: a float32 result may be subnormal."""
+    xp, value = array_api_compat.array_namespace(lifted.value), lifted.value
+    dtype = xp.result_type(xp.float64)  # float32 on JAX without jax_enable_x64, where a subnormal norm has no lift
     with quiet(xp):
-        quotient = xp.astype(lifted.value, xp.float64) / xp.astype(lifted.lift, xp.float64)
-        return xp.asarray(xp.astype(quotient, lifted.value.dtype))
+        quotient = xp.astype(xp.astype(value, dtype) / xp.astype(lifted.lift, dtype), value.dtype)
+        return xp.asarray(xp.where(lifted.lift == xp.ones_like(lifted.lift), value, quotient))
 
 
 def _lifted_norm(arrays: list[Array], dtype: str) -> LiftedNorm:
