@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...core.dtypes import FLOATS, accumulation_dtype, name_of
-from ...core.norms import CLIP_EPSILON, LIFTS
+from ...core.norms import CLIP_EPSILON, LIFTS, LiftedNorm
 from ...core.scaling import unscaled_dtype
 from ...core.trees import Opened, leaves, register_container, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
@@ -62,13 +62,18 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
     Returns:
         The result of *loss_fn*, and ``pullback(seed) -> gradients``. The gradients have the structure of *params*; each is a
         new array in the dtype of its parameter, and zero if the loss does not depend on it. JAX requires the seed in the dtype
-        of the loss: with a float16 loss, a scale of 65520 or more overflows, so return a float32 loss.
+        of the loss: with a float16 loss, a scale of 65520 or more overflows, so return a float32 loss. In `jax.shard_map`,
+        they are the gradients of each rank's own loss, also with ``check_vma=True``.
     """
 
     def of_leaves(values: list[Array]) -> Array:
         return loss_fn(unflatten(params, values), *inputs)
 
-    loss, backward = jax.vjp(of_leaves, leaves(params))
+    arrays = leaves(params)
+    loss, backward = jax.vjp(of_leaves, arrays)
+    varying = _varying_like(loss, arrays)
+    if varying is not arrays:  # otherwise JAX would add the gradients of all ranks, 16-bit ones in 16 bits
+        loss, backward = jax.vjp(of_leaves, varying)
 
     def pullback(seed: Array) -> Tree:
         (gradients,) = backward(seed.astype(loss.dtype))
@@ -350,6 +355,30 @@ def _opened(value: Any) -> Opened | None:
     """Return the children of a container that is registered with JAX, and what rebuilds it; None if *value* is a leaf."""
     children, structure = jax.tree_util.tree_flatten(value, is_leaf=lambda node: node is not value)
     return None if jax.tree_util.treedef_is_leaf(structure) else (children, partial(jax.tree_util.tree_unflatten, structure))
+
+
+def lifted_norm(sums: list[Array], norm_dtype: str) -> LiftedNorm:
+    """Return the norm of arrays from their sums of squares, in the form of `kernels.plus`. Requires ``jax.enable_x64(True)``."""
+    total, down = _total(sums, norm_dtype), LIFTS[norm_dtype].down
+    norm = _unlifted_root(total, norm_dtype)
+    square, lift = (total, 1.0) if norm_dtype == "float32" else total
+    beyond = kernels.in_dtype(jnp.sqrt(square) * (down / lift), norm_dtype)
+    one = jnp.ones_like(norm)
+    return LiftedNorm(jnp.where(jnp.isinf(norm), beyond, norm), jnp.where(jnp.isinf(norm), one * down, one))
+
+
+def varying_axes(array: Array) -> frozenset[str]:
+    """Return the axes of `jax.shard_map` over which *array* varies, as far as JAX keeps track (``check_vma=True``)."""
+    aval = jax.typeof(array)
+    return frozenset(aval.manual_axis_type.varying if hasattr(aval, "manual_axis_type") else getattr(aval, "vma", ()))
+
+
+def _varying_like(loss: Array, arrays: list[Array]) -> list[Array]:
+    """Cast *arrays* to vary over the axes over which *loss* varies; return *arrays* itself if they do."""
+    missing = [tuple(sorted(varying_axes(loss) - varying_axes(array))) for array in arrays]
+    if not any(missing):
+        return arrays
+    return [jax.lax.pcast(array, axes, to="varying") if axes else array for array, axes in zip(arrays, missing, strict=True)]
 
 
 register_container(_opened)

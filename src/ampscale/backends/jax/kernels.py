@@ -265,4 +265,5 @@ def _lane_sums(flat: Array, function: Callable[[Array], Array]) -> Array:
             sums = sums + results
         return sums
 
-    return jax.lax.fori_loop(0, -(-flat.size // size), iteration, jnp.zeros(lanes))
+    zeros = jnp.zeros_like(flat[:lanes], dtype=float)  # in `jax.shard_map` of the type of the sums: varying over the same axes
+    return jax.lax.fori_loop(0, -(-flat.size // size), iteration, zeros)

@@ -1,0 +1,237 @@
+"""
+Communicator of a mapped axis of JAX, inside `jax.shard_map`, `jax.pmap` or `jax.vmap`.
+
+All ranks run one traced program, so their settings are equal, and JAX itself waits for them. Processes trace their own programs;
+`JaxAxis.check_same` compares their settings if it is called outside of tracing. Plain `jax.jit` over global arrays needs no
+communicator: the flag of a global array is already the flag of all its shards.
+
+Spec: spec/60-replicas.md.
+"""
+
+from collections.abc import Sequence
+from functools import partial, reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+
+from ..backends.jax import kernels
+from ..backends.jax.backend import lifted_norm, varying_axes
+from ..core.dtypes import accumulation_dtype, compute_dtype
+from ..core.norms import LIFTS, LiftedNorm
+from ..core.replicas import Agreement, RankError
+from ..core.trees import leaves, unflatten
+from ..core.typing import Array, Flag, Tree
+from ..core.validation import check_bool, check_count, check_scalable
+from ..parsing import excerpt
+from .comparison import difference, to_text
+from .ranks import LAYOUTS
+
+
+class JaxAxis:
+    """
+    Ranks along one or more mapped axes of JAX.
+
+    Call `ampscale.train_step` inside the mapped function. A `TrainState` that enters with ``in_specs=P()`` has the same bits on
+    all ranks after every step and leaves with ``out_specs=P()``. The loss of the report is the one of each rank.
+
+    Args:
+        axis_name: Name of the axis of all ranks that share the scale, or a tuple of names.
+        gradients: "replicated" if all ranks have the same arrays, "sharded" if each has a part of every array, "distinct" if
+            each has other arrays, such as the stages of a pipeline.
+        mean: True to average replicated gradients; False if they have been averaged already. Default: True if *gradients* is
+            "replicated".
+        copies: Number of ranks that have the same values, for the norm of sharded and distinct gradients: one number, or one
+            for each array.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range.
+
+    Spec: REPLICAS-mean, REPLICAS-one-flag, REPLICAS-agreed-norm.
+
+    >>> mean = jax.vmap(JaxAxis("data").mean, axis_name="data")
+    >>> mean(jnp.float16([[1.0, 60000.0], [3.0, 60000.0]]))
+    Array([[2.e+00, 6.e+04],
+           [2.e+00, 6.e+04]], dtype=float16)
+    """
+
+    def __init__(
+        self,
+        axis_name: str | tuple[str, ...],
+        *,
+        gradients: str = "replicated",
+        mean: bool | None = None,
+        copies: int | Sequence[int] = 1,
+    ) -> None:
+        self._axes = (axis_name,) if isinstance(axis_name, str) else axis_name
+        if not isinstance(self._axes, tuple) or not self._axes or not all(isinstance(name, str) for name in self._axes):
+            raise TypeError(f"axis_name must be a str or a tuple of str, got {excerpt(axis_name)}")
+        if gradients not in LAYOUTS:
+            raise ValueError(f"gradients must be one of {list(LAYOUTS)}, got {excerpt(gradients)}")
+        if mean is not None:
+            check_bool(mean, "mean")
+        if mean and gradients != "replicated":
+            raise ValueError(f"mean must be False or None for {gradients} gradients: they are different values on each rank")
+        for count in [copies] if isinstance(copies, int) else copies:
+            check_count(count, "copies")
+        self._layout, self._copies = gradients, copies
+        self._averages = gradients == "replicated" and mean is not False
+
+    def mean(self, tree: Tree) -> Tree:
+        """
+        Return the mean of each array over all ranks; *tree* itself if gradients are not averaged.
+
+        16-bit arrays are added in float32, and the mean is rounded once.
+
+        Args:
+            tree: Floating-point or complex arrays.
+
+        Raises:
+            TypeError: An array is neither floating-point nor complex.
+            ValueError: In `jax.shard_map` with ``check_vma=True``, an array does not vary over the axis: either JAX has added it
+                up, as the gradient of a parameter that does not vary, or the loss is a mean over the axis.
+
+        Spec: REPLICAS-mean, REPLICAS-accumulation-dtype.
+        """
+        arrays = leaves(tree)
+        if not self._averages or not arrays:
+            return tree
+        check_scalable(tree)
+        self._check_varying(arrays)
+        totals = self._sum([array.astype(_sum_dtype(array)) for array in arrays])
+        return unflatten(tree, [self._mean(total).astype(array.dtype) for total, array in zip(totals, arrays, strict=True)])
+
+    def agree(self, finite: Flag, state: Tree, gradients: Tree, *, norm: bool = False) -> Agreement:
+        """
+        Combine the finite flags of all ranks, and the norms of their gradients, in one small collective.
+
+        Args:
+            finite: Flag of this rank's gradients; bool, shape ().
+            state: Loss scale and counts. They are not compared: with ``check_vma=True``, JAX rejects a state that is not equal on
+                all ranks and is returned with ``out_specs=P()``.
+            gradients: Unscaled gradients of this rank; there may be none.
+            norm: True if the global norm is needed.
+
+        Returns:
+            Results that are equal on all ranks, also for ``check_vma=True``. The norm has the bits of `ampscale.global_norm` of
+            the whole arrays, unless adding in another order changes how a float64 sum is rounded; it is computed in float64
+            even without jax_enable_x64.
+
+        Spec: REPLICAS-one-flag, REPLICAS-agreed-norm.
+        """
+        arrays, overflow = leaves(gradients), jnp.logical_not(finite)
+        if not norm or self._layout == "replicated":
+            return Agreement(self._sum(overflow.astype(jnp.int32)) == 0, bool(arrays))
+        dtype = accumulation_dtype([array.dtype.name for array in arrays])
+        with jax.enable_x64(True):
+            rows = self._square_sums(arrays, dtype)
+            vector = jnp.concatenate([jnp.reshape(overflow.astype(jnp.float64), 1), *map(jnp.ravel, rows)])
+            overflows, *totals = self._sum(vector)
+            return Agreement(overflows == 0, bool(arrays), self._norm(totals, arrays, dtype))
+
+    def check_same(self, **settings: Any) -> None:
+        """
+        Compare settings that must be equal on all processes, such as the rule: call this on each process before the first step.
+
+        Within a traced program, where `ampscale.train_step` calls it, and for one process, it does nothing.
+
+        Args:
+            settings: Values whose `repr` shows all differences.
+
+        Raises:
+            RankError: The processes differ; the message names each by its `jax.process_index`.
+
+        Spec: REPLICAS-settings-compared.
+        """
+        if jax.process_count() == 1 or self._is_traced():
+            return
+        own = {"gradients": self._layout, "mean": self._averages, "axis_name": list(self._axes)}
+        texts = _exchanged(to_text(own | {name: repr(value) for name, value in settings.items()}))
+        if (message := difference(texts, list(range(len(texts))))) is not None:
+            raise RankError(message)
+
+    def _sum(self, values: Any) -> Any:
+        """Return the sums of arrays over all ranks, in one collective."""
+        return jax.lax.psum(values, self._axes)  # type: ignore[no-untyped-call]
+
+    def _mean(self, total: Array) -> Array:
+        mean: Array = kernels.unscaled(total, np.float32(jax.lax.axis_size(self._axes)), None).value
+        return mean
+
+    def _check_varying(self, arrays: list[Array]) -> None:
+        """Raise a ValueError if *arrays* are not those of each rank: then JAX has added them up, or their mean is known."""
+        varying = varying_axes(jax.lax.axis_index(self._axes))  # none unless check_vma=True
+        for index, array in enumerate(arrays):
+            if missing := sorted(varying - varying_axes(array)):
+                raise ValueError(
+                    f"gradients to be averaged must vary over the axis, got array {index} of {array.dtype.name}{array.shape}, "
+                    f"which is equal on all ranks of {missing}: JAX adds up the gradients of parameters that do not vary. "
+                    f"Differentiate with respect to jax.lax.pcast(params, {missing}, to='varying'), or pass check_vma=False to "
+                    "jax.shard_map. If the loss is a mean over the axis, pass mean=False to JaxAxis"
+                )
+
+    def _square_sums(self, arrays: list[Array], dtype: str) -> list[Array]:
+        """Return this rank's sums of squares, for each real and imaginary part, in a form that can be added up."""
+        counts = [self._copies] * len(arrays) if isinstance(self._copies, int) else self._copies
+        pairs = [(part, 1 / count) for array, count in zip(arrays, counts, strict=True) for part in kernels.parts(array)]
+        sums = [_divided(kernels.squared(part, dtype).squares, share) for part, share in pairs]
+        if self._layout == "distinct" and sums:  # the order of the ranks is not the order of the arrays
+            sums = [sum(sums) if dtype == "float32" else reduce(partial(kernels.plus, norm_dtype=dtype), sums)]
+        return sums if dtype == "float32" else [_addable(*sum_) for sum_ in sums]
+
+    def _norm(self, totals: list[Array], arrays: list[Array], dtype: str) -> LiftedNorm:
+        """Return the norm from the total of the vectors of all ranks. Requires ``jax.enable_x64(True)``."""
+        size = 1 if dtype == "float32" else 3
+        sums = [_lifted(*totals[start : start + size]) for start in range(0, len(totals), size)]
+        if self._layout == "distinct":
+            return lifted_norm(sums, dtype)
+        remaining, add = iter(sums), partial(kernels.plus, norm_dtype=dtype)
+        return lifted_norm([reduce(add, [next(remaining) for _ in kernels.parts(array)]) for array in arrays], dtype)
+
+    def _is_traced(self) -> bool:
+        try:
+            jax.lax.axis_index(self._axes)
+        except NameError:
+            return isinstance(jnp.zeros(()), jax.core.Tracer)
+        return True
+
+
+def _sum_dtype(array: Array) -> Any:
+    """Return the dtype in which to add *array*: float32 for a 16-bit one."""
+    return array.dtype if jnp.iscomplexobj(array) else compute_dtype(array.dtype.name)
+
+
+def _divided(sum_: Array, share: float) -> Array:
+    """Multiply a sum of squares in the form of `kernels.plus` by *share*."""
+    return sum_ * share if sum_.ndim == 0 else sum_ * jnp.asarray([share, 1.0])
+
+
+def _addable(square: Array, lift: Array) -> Array:
+    """Return the float64 sum of squares, the one of values lifted down, and the one of values lifted up; the last one if tiny."""
+    down, up, _ = LIFTS["float64"]
+    is_down, is_up = lift < 1, lift > 1
+    to_plain, to_lowered = jnp.where(is_up, 1 / up, 1.0), jnp.where(is_down, 1.0, down)  # XLA would square constants first
+    plain = jnp.where(is_down, jnp.inf, square * to_plain * to_plain)
+    lowered = jnp.where(is_up, 0, square * to_lowered * to_lowered)
+    return jnp.stack([plain, lowered, jnp.where(is_up, square, 0)])
+
+
+def _lifted(plain: Array, *lifted: Array) -> Array:
+    """Return the total of `_addable` sums in the form of `kernels.plus`; that of a float32 norm is *plain*."""
+    if not lifted:
+        return plain
+    down, up, least = LIFTS["float64"]
+    is_large, is_tiny = jnp.isinf(plain), plain < least * least
+    square = jnp.where(is_large, lifted[0], jnp.where(is_tiny, lifted[1], plain))
+    return jnp.stack([square, jnp.where(is_large, down, jnp.where(is_tiny, up, 1.0))])
+
+
+def _exchanged(text: str) -> list[str]:
+    """Return the text of each process."""
+    data = np.frombuffer(text.encode(), np.uint8)
+    sizes = multihost_utils.process_allgather(np.int32(len(data)))
+    rows = multihost_utils.process_allgather(np.pad(data, (0, int(sizes.max()) - len(data))))
+    return [row[:size].tobytes().decode() for row, size in zip(rows, sizes, strict=True)]
