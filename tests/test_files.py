@@ -61,7 +61,6 @@ def opens_for_writing(tree):
 
 
 def test_one_module_opens_files_for_writing():
-    """Other modules call its function."""
     lines_of = {
         path.relative_to(SOURCE).as_posix(): list(opens_for_writing(ast.parse(path.read_text("utf-8"))))
         for path in SOURCE.rglob("*.py")

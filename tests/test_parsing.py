@@ -27,7 +27,6 @@ from ampscale.parsing import (
     DEEPEST,
     LONGEST_JSON,
     LONGEST_NUMBER,
-    LONGEST_ROW,
     MOST_STEPS,
     excerpt,
     json_text,
@@ -174,7 +173,6 @@ def test_hostile_input_is_rejected_within_a_second():
 
 
 def test_hostile_files_are_rejected_within_a_second(tmp_path):
-    """The error contains the path."""
     for name, content in FILES.items():
         (tmp_path / name).write_bytes(content)
     messages = ["nested too deeply", "at most", "two lists of sizes", "got 'xxx", "without compression"]
@@ -240,15 +238,6 @@ def test_hostile_configuration_raises(tmp_path, monkeypatch):
         choice.chosen()
 
 
-@pytest.mark.parametrize("suffix", ["safetensors", "pt"])
-def test_file_with_too_many_entries_is_rejected(tmp_path, monkeypatch, suffix):
-    """Tensors in safetensors files, and entries in torch archives."""
-    write_file(tmp_path / f"x.{suffix}", {"a": 1.0, "b": torch.ones(())})
-    monkeypatch.setattr(f"ampscale.checkpoints.files.{suffix.replace('pt', 'torch')}.MOST_ENTRIES", 1)
-    with pytest.raises(ValueError, match=r"must .* at most 1 (tensors|entries), got"):
-        read_file(tmp_path / f"x.{suffix}")
-
-
 @pytest.mark.parametrize("error", [OSError(22, "Invalid argument"), KeyError("scale"), RuntimeError("x" * 10**6 + "\nand more")])
 def test_errors_of_torch_load_become_value_errors(tmp_path, monkeypatch, error):
     """The file has been read before, so an OSError concerns its content."""
@@ -270,9 +259,6 @@ def test_table_with_too_many_rows_is_rejected(tmp_path, monkeypatch):
     (tmp_path / "x.csv").write_text("finite\n1\n1\n1\n")
     with pytest.raises(ValueError, match=r"x\.csv must have at most 2 rows, got more"):
         from_csv(tmp_path / "x.csv")
-    (tmp_path / "x.csv").write_text("finite" + "," * LONGEST_ROW)
-    with pytest.raises(ValueError, match=f"each line must have at most {LONGEST_ROW} characters, got more"):
-        from_csv(tmp_path / "x.csv")
 
 
 @pytest.mark.parametrize("pattern", [None, "global"])
@@ -285,7 +271,6 @@ def test_log_with_too_many_messages_is_rejected(monkeypatch, pattern):
 
 
 def test_values_that_cannot_be_read_are_not_written(tmp_path):
-    """The file is unchanged."""
     deep, circle = [], {}
     for _ in range(200):
         deep = [deep]
