@@ -70,7 +70,7 @@ def spoiled(tree, values):
     return tree
 
 
-def flags(rank, values):
+def flags(_, values):
     import ampscale
 
     tree = spoiled(placed(whole_arrays()), values)
@@ -94,7 +94,7 @@ def test_all_ranks_get_the_flag_of_all_shards(gloo, name):
     assert gloo.run(flags, BAD[name]) == 4 * [[["Tensor", True, [], flag] for flag in expected]]
 
 
-def norms(rank, dtype):
+def norms(_, dtype):
     import ampscale
 
     arrays = whole_arrays(dtype)
@@ -116,7 +116,7 @@ def test_the_sharded_norm_has_the_bits_of_the_whole_norm(gloo, dtype):
     assert results[0][::2] == results[0][1::2]
 
 
-def float64_norms(rank):
+def float64_norms(_):
     import ampscale
 
     whole = [array.double() for array in whole_arrays()]
@@ -130,7 +130,7 @@ def test_a_float64_norm_is_at_most_two_units_off(gloo):
     assert results[0][0] == pytest.approx(results[0][1], rel=2**-51)
 
 
-def extreme_norms(rank):
+def extreme_norms(_):
     import ampscale
 
     return [
@@ -145,10 +145,10 @@ def test_norms_of_huge_and_tiny_shards_are_accurate(gloo):
     results = gloo.run(extreme_norms)
     assert results == 4 * [results[0]]
     huge, whole_huge, tiny, whole_tiny = (float.fromhex(norm) for (norm,) in results[0])
-    assert (huge, tiny) == (pytest.approx(whole_huge, rel=1e-7), pytest.approx(whole_tiny, rel=1e-7))
+    assert (huge, tiny) == (pytest.approx(whole_huge, rel=2**-22), pytest.approx(whole_tiny, rel=2**-22))
 
 
-def results_of(rank, name):
+def results_of(_, name):
     """Return values and placements of a function's result on DTensors, and its values on whole arrays."""
     import ampscale
 
@@ -173,7 +173,7 @@ def test_results_have_the_placements_of_the_tree_and_the_values_of_whole_arrays(
         assert result == whole
 
 
-def outputs(rank):
+def outputs(_):
     """Unscale into other arrays."""
     import ampscale
 
@@ -197,8 +197,9 @@ def test_out_receives_shards_of_the_same_placements_only(gloo):
 
 
 def partial(rank):
-    import ampscale
     from torch.distributed.tensor import DTensor, Partial
+
+    import ampscale
 
     line = meshes()[0]
     value = DTensor.from_local(torch.tensor([1.0 + rank, -INF if rank == 2 else INF]), line, [Partial()])
@@ -223,39 +224,34 @@ def test_partial_placements_are_reduced_or_rejected_in_place(gloo):
 
 def groups(rank):
     """Use meshes of two ranks each, at the same time, and then a slice of the mesh of all."""
-    import ampscale
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor, Shard
+
+    import ampscale
 
     pairs = [DeviceMesh("cpu", ranks) for ranks in ([0, 1], [2, 3])]
     local = torch.tensor([3.0 if rank % 2 else 4.0, INF if rank == 1 else 0.0])
     pair = DTensor.from_local(local, pairs[rank // 2], [Shard(0)])
     column = DTensor.from_local(local, meshes()[2], [Shard(0)])
-    return (
-        [bool(ampscale.all_finite([each])) for each in (pair, column)],
-        float(ampscale.global_norm([pair])),
-        float(ampscale.global_norm([column])),
-    )
+    flags = [bool(ampscale.all_finite([each])) for each in (pair, column)]
+    return flags, [float(ampscale.global_norm([each])) for each in (pair, column)]
 
 
 @pytest.mark.clause("TORCH-dtensor-functions", "TORCH-dtensor-norms")
 def test_a_flag_is_that_of_the_whole_mesh_and_a_norm_that_of_the_slice(gloo):
     """Separate meshes of two ranks do not wait for each other."""
-    assert (
-        gloo.run(groups)
-        == [
-            [[False, False], INF, 4 * 2**0.5],
-            [[False, False], INF, INF],
-            [[True, False], 5.0, 4 * 2**0.5],
-            [[True, False], 5.0, INF],
-        ]
-        or [[flags, norm] for flags, norm, _ in gloo.run(groups)] == 0
-    )
+    assert gloo.run(groups) == [
+        [[False, False], [INF, pytest.approx(32**0.5)]],
+        [[False, False], [INF, INF]],
+        [[True, False], [5.0, pytest.approx(32**0.5)]],
+        [[True, False], [5.0, INF]],
+    ]
 
 
 def differentiated(rank):
-    import ampscale
     from torch.distributed.tensor import DTensor, Shard
+
+    import ampscale
 
     value = DTensor.from_local(torch.full((2,), 1.0 + rank), meshes()[0], [Shard(0)]).requires_grad_()
     (ampscale.scale([value], 8.0)[0] * 2).sum().backward()

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.distributed_c10d import _get_default_group, _get_default_store
 
+from ..backends.torch.dtensor import group_of, has_dtensors
 from ..core.replicas import RankError
 from ..core.typing import Array
 from .comparison import listed
@@ -61,7 +63,7 @@ class TorchDistributed(RankCommunicator):
             raise RuntimeError("torch.distributed must be initialized first, with torch.distributed.init_process_group()")
         if not isinstance(group, dist.ProcessGroup | DeviceMesh | None):
             raise TypeError(f"group must be a process group, a device mesh or None, got {type(group).__name__}")
-        self._group = group_of_mesh(group) if isinstance(group, DeviceMesh) else group or dist.group.WORLD
+        self._group = group_of(group.mesh.flatten().tolist()) if isinstance(group, DeviceMesh) else group or _get_default_group()
         self.rank, self.ranks = dist.get_rank(), dist.get_process_group_ranks(self._group)
         if self.rank not in self.ranks:
             raise RuntimeError(f"rank {self.rank} is not in the group, which has {listed(self.ranks)}")
@@ -71,6 +73,8 @@ class TorchDistributed(RankCommunicator):
         for array in arrays:
             if not isinstance(array, torch.Tensor):
                 raise TypeError(f"TorchDistributed takes torch tensors, got {type(array).__module__}.{type(array).__name__}")
+        if has_dtensors(arrays):
+            raise TypeError("gradients that are DTensors must not be averaged: create TorchDistributed with mean=False")
 
     def _zeros(self, length: int) -> Array:
         return torch.zeros(length, dtype=torch.float64)
@@ -118,7 +122,7 @@ class TorchDistributed(RankCommunicator):
 
     def _silent_ranks(self) -> list[int]:
         """Tell all ranks through torch's store that this one waits, and return those that do not tell so themselves."""
-        store = torch._C._distributed_c10d.PrefixStore("ampscale", dist.distributed_c10d._get_default_store())
+        store = torch._C._distributed_c10d.PrefixStore("ampscale", _get_default_store())
         silent, end = set(self.ranks) - {self.rank}, time.monotonic() + GRACE
         try:
             store.set(f"{self._calls}/{self.rank}", "waits")
@@ -128,21 +132,3 @@ class TorchDistributed(RankCommunicator):
         except RuntimeError:  # the rank that serves the store has ended
             return []
         return sorted(silent)
-
-
-_groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
-
-
-def group_of(ranks: Sequence[int]) -> dist.ProcessGroup:
-    """Return the group of these ranks, created when all of them first ask for it."""
-    key = tuple(sorted(set(ranks)))
-    if len(key) == dist.get_world_size():
-        return dist.group.WORLD
-    if key not in _groups:
-        _groups[key] = dist.new_group(list(key), use_local_synchronization=True)
-    return _groups[key]
-
-
-def group_of_mesh(mesh: DeviceMesh) -> dist.ProcessGroup:
-    """Return the group of all ranks of *mesh*, which may have several dimensions."""
-    return group_of(mesh.mesh.flatten().tolist())

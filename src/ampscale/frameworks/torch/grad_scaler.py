@@ -8,7 +8,6 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import frexp
 from threading import RLock
 from typing import Any
 from weakref import WeakSet
@@ -22,9 +21,10 @@ from ...core.trees import map_leaves
 from ...core.validation import check_bool, check_count, check_methods
 from .._progress import Stage, out_of_order
 from .._validation import check_keys, is_empty
-from .optimizer_step import checked_gradients, found_inf_of, step_if_finite, to_device, unscale_gradients, update_scale
+from .agreement import RankAgreement
+from .optimizer_step import checked_gradients, step_if_finite, to_device, unscale_gradients, update_scale
 from .progress import Placement, Progress
-from .validation import FLOOR, changed, check_device, check_no_closure, check_output, checked_outputs, scale_of
+from .validation import FLOOR, changed, check_device, check_no_closure, check_output, checked_outputs, if_power_of_two, scale_of
 
 _KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 _16_BIT = frozenset([torch.float16, torch.bfloat16])
@@ -91,7 +91,7 @@ class GradScaler:
         check_bool(enabled, "enabled")
         if communicator is not None:
             check_methods(communicator, "communicator", "mean", "agree", "check_same")
-        self._enabled, self._communicator = enabled, communicator
+        self._enabled, self._agreement = enabled, RankAgreement(communicator)
         self._rule = changed(
             replace(presets.torch(), min_scale=FLOOR),
             init_scale=init_scale,
@@ -100,7 +100,7 @@ class GradScaler:
             growth_interval=growth_interval,
         )
         self._state = self._rule.init(like=torch.empty(()))
-        self._least_scale = _if_power_of_two(self._rule, self._rule.init_scale)  # lower bound of a power of two, else 0.0
+        self._least_scale = if_power_of_two(self._rule, self._rule.init_scale)  # lower bound of a power of two, else 0.0
         self._is_captured = False  # True if a CUDA graph may update the scale without a call of this object
         self._may_exceed_interval = False  # True if the count may exceed `growth_interval`
         self._placement = Placement.PENDING
@@ -155,6 +155,7 @@ class GradScaler:
                 them was interrupted, or the optimizer has stepped.
             TypeError: *optimizer* has no `param_groups`.
             ValueError: A gradient is float16 or read-only. Nothing was changed.
+            RankError: The ranks have other scales or constants, or one does not respond. The scale is unchanged.
 
         Spec: TORCH-unscale, TORCH-float16, TORCH-call-order.
         """
@@ -184,6 +185,7 @@ class GradScaler:
                 stepped or its step was interrupted.
             TypeError: *optimizer* has no `param_groups`.
             ValueError: A gradient is float16 or read-only. Nothing was changed.
+            RankError: As for `unscale_`.
 
         Spec: TORCH-step, TORCH-step-returns, TORCH-closure, TORCH-no-gradients, TORCH-call-order.
         """
@@ -343,23 +345,13 @@ class GradScaler:
             torch._C._set_grad_enabled(False)
             gradients = checked_gradients(optimizer, scale)
             progress = self._progress[id(optimizer)] = Progress(optimizer)
-            progress.found_inf = unscale_gradients(optimizer, gradients, scale, least=least)
-            if self._communicator is not None:
-                progress.found_inf = self._agreed(progress.found_inf, gradients.arrays, self._communicator)
+            found_inf = unscale_gradients(optimizer, gradients, scale, least=least)
+            # Record nothing before the ranks agree: after an error, no rank updates its scale.
+            progress.found_inf = self._agreement.found_inf(optimizer, gradients, found_inf, self._state, self._rule)
             progress.stage = Stage.UNSCALED
         finally:
             torch._C._set_grad_enabled(grad_enabled)
         return progress
-
-    def _agreed(
-        self, found_inf: torch.Tensor | None, gradients: list[torch.Tensor], communicator: Communicator
-    ) -> torch.Tensor | None:
-        """Return `found_inf` of all ranks together; None if no rank has gradients."""
-        scale = self._state.scale
-        communicator.check_same(rule=self._rule)
-        finite = torch.ones_like(scale, dtype=torch.bool) if found_inf is None else found_inf == 0
-        agreement = communicator.agree(finite, scale, gradients)
-        return found_inf_of(agreement.finite) if agreement.has_gradients else None
 
     def _update_scale(self, steps: list[Progress]) -> None:
         """Update the scale for *steps*; those without gradients do not count."""
@@ -378,7 +370,7 @@ class GradScaler:
         placement = self._placement if self._placement is Placement.PENDING else Placement.DONE
         rule, may_exceed, progress = (self._rule, self._may_exceed_interval, {}) if rule is None else (rule, True, self._progress)
         self._placement, self._rule, self._progress = Placement.INTERRUPTED, rule, progress
-        self._may_exceed_interval, self._least_scale = may_exceed, _if_power_of_two(rule, scale)
+        self._may_exceed_interval, self._least_scale = may_exceed, if_power_of_two(rule, scale)
         self._state.scale.fill_(scale)
         if good_steps is not None:
             self._state.good_steps.fill_(good_steps)
@@ -387,7 +379,7 @@ class GradScaler:
     def _set_rule(self, **constants: Any) -> None:
         rule = changed(self._rule, **constants)
         with self._lock:
-            self._rule, self._least_scale, self._may_exceed_interval = rule, _if_power_of_two(rule, self._least_scale), True
+            self._rule, self._least_scale, self._may_exceed_interval = rule, if_power_of_two(rule, self._least_scale), True
 
     def _scale_lower_bound(self) -> float:
         """Return `_least_scale`, but at most `FLOOR` once a CUDA graph was captured, since replays change the scale."""
@@ -402,9 +394,3 @@ class GradScaler:
     def _check_not_interrupted(self, caller: str) -> None:
         if self._placement is Placement.INTERRUPTED:
             raise RuntimeError(f"{caller}() {self._placement.value}")
-
-
-def _if_power_of_two(rule: LossScaleRule, scale: float) -> float:
-    """Return *scale* if it is a power of two and growths and backoffs keep it one; else 0.0."""
-    numbers = (scale, rule.growth_factor, rule.backoff_factor)
-    return scale if all(frexp(number)[0] == 0.5 for number in numbers) else 0.0

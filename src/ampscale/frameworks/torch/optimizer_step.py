@@ -1,7 +1,7 @@
 """
 Calls of torch's `GradScaler` for one optimizer: unscale its gradients, and step if they are finite.
 
-Spec: TORCH-unscale, TORCH-sparse, TORCH-float16, TORCH-devices, TORCH-step, TORCH-fused.
+Spec: TORCH-unscale, TORCH-sparse, TORCH-float16, TORCH-devices, TORCH-step, TORCH-fused, TORCH-dtensor-step.
 """
 
 import inspect
@@ -12,6 +12,7 @@ import torch
 
 from ... import functional
 from ...backends.torch import kernels
+from ...backends.torch.dtensor import check_not_partial, has_dtensors, local_part
 from ...backends.torch.layout import check_target
 from ...core.machine import LossScaleState
 from ...core.rule import LossScaleRule
@@ -24,7 +25,8 @@ class Gradients(NamedTuple):
     """Gradients of an optimizer, each of which can be divided in place."""
 
     arrays: list[torch.Tensor]
-    at_once: bool  # True if the kernel supports them in one pass
+    shards: list[torch.Tensor]  # local shards of the arrays if some are DTensors; else empty
+    at_once: bool  # True if the kernel supports the arrays, or their shards, in one pass
 
 
 def checked_gradients(optimizer: torch.optim.Optimizer, scale: torch.Tensor) -> Gradients:
@@ -32,17 +34,18 @@ def checked_gradients(optimizer: torch.optim.Optimizer, scale: torch.Tensor) -> 
     Return the gradients of *optimizer* without writing to them. The caller must have disabled autograd.
 
     Raises:
-        TypeError: *optimizer* has no `param_groups`, or the layout of a gradient does not allow writing.
+        TypeError: *optimizer* has no `param_groups`, or the layout or the placements of a gradient do not allow writing.
         ValueError: A gradient is float16 or read-only.
     """
     if not hasattr(optimizer, "param_groups"):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
     gradients = [grad for group in optimizer.param_groups for param in group["params"] if (grad := param.grad) is not None]
-    at_once = kernels.supports_in_one_pass(gradients, scale, _UNSCALED)
-    if not at_once:
-        for gradient in gradients:
-            _check_gradient(gradient)
-    return Gradients(gradients, at_once)
+    if kernels.supports_in_one_pass(gradients, scale, _UNSCALED):
+        return Gradients(gradients, [], at_once=True)
+    shards = _checked_shards(gradients) if has_dtensors(gradients) else []
+    for gradient in shards or gradients:
+        _check_gradient(gradient)
+    return Gradients(gradients, shards, bool(shards) and kernels.supports_in_one_pass(shards, scale, _UNSCALED))
 
 
 def unscale_gradients(
@@ -63,10 +66,11 @@ def unscale_gradients(
     """
     if not gradients.arrays:
         return None
-    found_inf: torch.Tensor | None = kernels.unscale_in_one_pass_(gradients.arrays, scale) if gradients.at_once else None
-    if found_inf is not None:
-        return found_inf
-    groups = _by_device(optimizer).items()
+    if gradients.at_once:
+        found_inf: torch.Tensor | None = kernels.unscale_in_one_pass_(gradients.shards or gradients.arrays, scale)
+        if found_inf is not None:
+            return found_inf
+    groups = _by_device(gradients.shards or _coalesced(optimizer)).items()
     return reduce(
         torch.maximum,
         [to_device(_unscale_group(values, to_device(scale, device), least), scale.device) for device, values in groups],
@@ -149,16 +153,27 @@ def to_device(value: torch.Tensor, device: torch.device) -> torch.Tensor:
     return value.to(device, non_blocking=device.type != "cpu")
 
 
-def _by_device(optimizer: torch.optim.Optimizer) -> dict[torch.device, list[torch.Tensor]]:
-    """Return the gradients of each device. A sparse gradient is replaced by its coalesced form, and its values are returned."""
+def _coalesced(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Return the gradients. A sparse one is replaced by its coalesced form, and its values are returned."""
     parameters = [param for group in optimizer.param_groups for param in group["params"] if param.grad is not None]
-    by_device: dict[torch.device, list[torch.Tensor]] = {}
     for parameter in parameters:
         if parameter.grad.is_sparse:
             parameter.grad = parameter.grad.coalesce()
-        values = parameter.grad.values() if parameter.grad.is_sparse else parameter.grad
-        by_device.setdefault(values.device, []).append(values)
+    return [parameter.grad.values() if parameter.grad.is_sparse else parameter.grad for parameter in parameters]
+
+
+def _by_device(arrays: list[torch.Tensor]) -> dict[torch.device, list[torch.Tensor]]:
+    by_device: dict[torch.device, list[torch.Tensor]] = {}
+    for array in arrays:
+        by_device.setdefault(array.device, []).append(array)
     return by_device
+
+
+def _checked_shards(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the local shards of DTensors, and other tensors themselves."""
+    for gradient in gradients:
+        check_not_partial(gradient, "a gradient")
+    return list(map(local_part, gradients))
 
 
 def _check_gradient(gradient: torch.Tensor) -> None:

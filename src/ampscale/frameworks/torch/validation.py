@@ -5,7 +5,7 @@ Spec: TORCH-checked, TORCH-setters-checked, TORCH-device, TORCH-scale-argument, 
 """
 
 from dataclasses import replace
-from math import nextafter
+from math import frexp, nextafter
 from typing import Any
 
 import torch
@@ -76,6 +76,12 @@ def scale_of(value: Any, name: str) -> float:
     scale = number_of(value, name)
     _check_scale(scale, name)
     return scale
+
+
+def if_power_of_two(rule: LossScaleRule, scale: float) -> float:
+    """Return *scale* if it is a power of two and growths and backoffs keep it one; else 0.0."""
+    numbers = (scale, rule.growth_factor, rule.backoff_factor)
+    return scale if all(frexp(number)[0] == 0.5 for number in numbers) else 0.0
 
 
 def _check_scale(value: Any, name: str) -> None:
