@@ -1,10 +1,10 @@
-"""Tests of the collective operations of replicas."""
+"""Tests of the mean over replicas."""
 
 import math
 
 import pytest
 from ampscale_conformance.oracle.tensors import array, same
-from spec_vectors.replicas import agreed, mean
+from spec_vectors.replicas import mean
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,3 @@ def test_mean_keeps_dtypes_and_shapes():
     """Each array has a mean of its own."""
     replicas = [[array("float32", [[1.0]]), array("complex64", 2j)], [array("float32", [[2.0]]), array("complex64", 4.0)]]
     assert mean(replicas) == [array("float32", [[1.5]]), array("complex64", 2 + 1j)]
-
-
-@pytest.mark.parametrize(
-    ("flags", "expected"), [([True, True], True), ([True, False], False), ([False, True], False), ([True], True)]
-)
-def test_overflow_of_one_replica_is_agreed_on(flags, expected):
-    """The index of the replica has no effect."""
-    assert agreed(flags) is expected
