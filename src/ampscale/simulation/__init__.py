@@ -1,7 +1,20 @@
-"""Simulation of rules along overflow traces, their comparison, and their identification from observed scales."""
+"""
+Simulation of rules along overflow traces, their comparison, and their identification from observed scales.
+
+Also a model of what agreement on an overflow costs many ranks, and of how ranks that decide alone drift apart.
+"""
 
 from .compare import Comparison, compare
 from .identification.identify import Explanation, identify
+from .ranks import (
+    AgreementCost,
+    Drift,
+    RankModel,
+    agreement_cost,
+    disagreement_probability,
+    simulate_drift,
+    steps_until_disagreement,
+)
 from .recordings.files import from_file
 from .recordings.logs import Log, read_log
 from .recordings.tables import from_csv, observed_from_csv
@@ -10,13 +23,18 @@ from .sweep import sweep
 from .traces import Observed, Trace, from_flags, from_model, from_string
 
 __all__ = [
+    "AgreementCost",
     "Comparison",
+    "Drift",
     "Explanation",
     "Log",
     "Observed",
+    "RankModel",
     "Trace",
     "Trajectory",
+    "agreement_cost",
     "compare",
+    "disagreement_probability",
     "from_csv",
     "from_file",
     "from_flags",
@@ -26,5 +44,7 @@ __all__ = [
     "observed_from_csv",
     "read_log",
     "simulate",
+    "simulate_drift",
+    "steps_until_disagreement",
     "sweep",
 ]

@@ -1,0 +1,146 @@
+"""The model of ranks: the time of a collective, the probability of disagreement, and simulated drift."""
+
+import math
+from dataclasses import astuple
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+
+import ampscale
+from ampscale import LossScaleRule, presets
+from ampscale.simulation import (
+    RankModel,
+    agreement_cost,
+    disagreement_probability,
+    simulate_drift,
+    steps_until_disagreement,
+)
+from ampscale.simulation.ranks import VECTOR
+
+UNIT = RankModel(latency=100.0, bandwidth=10.0, node_latency=1.0, node_bandwidth=10.0, ranks_per_node=4)
+NEAR, FAR = 3.0, 102.0  # seconds of a message of 20 bytes
+
+
+@pytest.mark.parametrize(
+    ("ranks", "flat", "tree", "hierarchical"),
+    [
+        (1, 0, 0, 0),
+        (2, 2 * NEAR, 2 * NEAR, 2 * NEAR),
+        (3, 4 * NEAR, 4 * NEAR, 4 * NEAR),
+        (4, 6 * NEAR, 4 * NEAR, 4 * NEAR),
+        (5, 6 * NEAR + 2 * FAR, 6 * FAR, 4 * NEAR + 2 * FAR),
+        (8, 6 * NEAR + 8 * FAR, 6 * FAR, 4 * NEAR + 2 * FAR),
+        (12, 6 * NEAR + 16 * FAR, 8 * FAR, 4 * NEAR + 4 * FAR),
+        (100_000, 6 * NEAR + 2 * 99_996 * FAR, 34 * FAR, 4 * NEAR + 30 * FAR),
+    ],
+)
+def test_cost_is_the_number_of_messages_one_after_another(ranks, flat, tree, hierarchical):
+    """A node has four ranks."""
+    assert astuple(agreement_cost(ranks, 20, UNIT)) == pytest.approx((flat, tree, hierarchical))
+
+
+def test_default_vector_is_about_what_a_communicator_sends():
+    """The gradients are 100 sharded arrays, and the norm is needed. The difference is less than 20 percent."""
+    pytest.importorskip("mpi4py")
+    sizes = []
+
+    class Recorder(ampscale.distributed.MPI):
+        def _sum(self, vector):
+            sizes.append(vector.nbytes)
+            return super()._sum(vector)
+
+    gradients = [np.ones(3, np.float32)] * 100
+    Recorder(gradients="sharded").agree(np.bool_(True), np.float32(8), gradients, norm=True)
+    assert sizes == [pytest.approx(VECTOR, rel=0.2)]
+
+
+@pytest.mark.parametrize(
+    "probability", [Fraction(0), Fraction(1, 1000), Fraction(1, 3), Fraction(1, 2), Fraction(7, 8), Fraction(1)]
+)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 6])
+def test_probability_is_the_sum_over_all_outcomes_that_disagree(ranks, probability):
+    """The sum is exact."""
+    outcomes = (outcome for outcome in product((True, False), repeat=ranks) if len(set(outcome)) == 2)
+    exact = sum(math.prod(probability if overflow else 1 - probability for overflow in outcome) for outcome in outcomes)
+    assert disagreement_probability(ranks, float(probability)) == pytest.approx(float(exact), rel=1e-12)
+    assert steps_until_disagreement(ranks, float(probability)) == pytest.approx(float(1 / exact) if exact else math.inf)
+
+
+def test_probability_is_precise_for_rare_and_for_almost_certain_overflows():
+    """A sum of floats would lose most digits."""
+    assert disagreement_probability(100_000, 1e-18) == pytest.approx(1e-13, rel=1e-12)
+    assert disagreement_probability(8, 1 - 2.0**-40) == pytest.approx(2.0**-37, rel=1e-10)
+
+
+@pytest.mark.parametrize(("ranks", "probability"), [(2, 0.1), (64, 1e-3), (1000, 1e-4)])
+def test_simulation_disagrees_as_often_as_the_closed_form(ranks, probability):
+    """The number of steps that disagree is within four standard deviations of its mean."""
+    steps, expected = 5000, 1 / steps_until_disagreement(ranks, probability)
+    drift = simulate_drift(presets.torch(), ranks, probability, steps, seed=1)
+    assert abs(drift.disagreements - steps * expected) < 4 * math.sqrt(steps * expected * (1 - expected))
+
+
+def test_mean_of_the_first_disagreements_is_the_closed_form():
+    """The mean of 400 runs is within four standard deviations, and that of a geometric variable is less than its mean."""
+    expected = steps_until_disagreement(32, 0.03)
+    first = [simulate_drift(presets.static(), 32, 0.03, 25, seed).first_disagreement + 1 for seed in range(400)]
+    assert abs(np.mean(first) - expected) < 4 * expected / math.sqrt(400)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        presets.torch(8.0, growth_interval=3),
+        presets.megatron(2.0**10),
+        presets.deepspeed(4.0, hysteresis=1),  # raises errors
+        presets.fairseq_tolerance(),
+        LossScaleRule(init_scale=8.0, delayed_update=True),
+    ],
+)
+def test_each_rank_has_the_scale_of_a_rule_of_its_own(rule):
+    """The flags are drawn from the same generator, and each rank is updated alone."""
+    drift, random = simulate_drift(rule, 20, 0.3, 30, seed=5), np.random.default_rng(5)
+    states = [rule.init(like=0.0) for _ in range(20)]
+    for _ in range(30):
+        flags = (random.random(20) >= 0.3).tolist()
+        states = [rule.update(state, flag) for state, flag in zip(states, flags, strict=True)]
+    scales, counts = np.unique([state.scale for state in states], return_counts=True)
+    assert drift.scales.tolist() == scales[::-1].tolist()
+    assert drift.ranks.tolist() == counts[::-1].tolist()
+
+
+@pytest.mark.parametrize(("probability", "scale"), [(0.0, 16.0), (1.0, 1.0)])
+def test_equal_ranks_keep_one_scale(probability, scale):
+    """All ranks overflow, or none."""
+    drift = simulate_drift(presets.torch(8.0, growth_interval=3), 50, probability, 3)
+    assert (drift.scales.tolist(), drift.ranks.tolist()) == ([scale], [50])
+    assert (drift.disagreements, drift.first_disagreement) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: agreement_cost(0), ValueError, "ranks must be an int from 1 to .*, got 0"),
+        (lambda: agreement_cost(8.0), TypeError, "ranks must be an int from 1 to .*, got 8.0"),
+        (lambda: agreement_cost(8, vector=0), ValueError, "vector must be an int from 1 to .*, got 0"),
+        (lambda: agreement_cost(8, model=None), TypeError, "model must be a RankModel, got None"),
+        (lambda: RankModel(latency=-1), ValueError, "^latency must be a number of seconds from 0 to 1e6, got -1"),
+        (lambda: RankModel(node_latency="1"), TypeError, "node_latency must be a number of seconds .*, got '1'"),
+        (lambda: RankModel(bandwidth=0.0), ValueError, "^bandwidth must be a finite number of bytes per second, at least 1, got"),
+        (lambda: RankModel(node_bandwidth=math.inf), ValueError, "node_bandwidth must be a finite number .*, got inf"),
+        (lambda: RankModel(ranks_per_node=0), ValueError, "ranks_per_node must be an int from 1 to .*, got 0"),
+        (lambda: steps_until_disagreement(8, 1.5), ValueError, "overflow_probability must be a number from 0 to 1, got 1.5"),
+        (lambda: steps_until_disagreement(8, math.nan), ValueError, "from 0 to 1, got nan"),
+        (lambda: disagreement_probability("8", 0.5), TypeError, "ranks must be an int .*, got '8'"),
+        (lambda: simulate_drift(None, 8, 0.5, 1), TypeError, "rule must be a LossScaleRule, got None"),
+        (lambda: simulate_drift(presets.torch(), 8, 0.5, 0), ValueError, "steps must be an int from 1 to .*, got 0"),
+        (lambda: simulate_drift(presets.torch(), 8, 0.5, 1, seed=-1), ValueError, "seed must be an int from 0 to .*, got -1"),
+        (lambda: simulate_drift(presets.torch(), 8, 2, 1), ValueError, "from 0 to 1, got 2"),
+    ],
+)
+def test_invalid_argument_is_rejected(call, error, message):
+    """The message states what is expected, and the value."""
+    with pytest.raises(error, match=message):
+        call()
