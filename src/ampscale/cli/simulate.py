@@ -12,6 +12,7 @@ from ..simulation.simulate import Trajectory
 from ..simulation.simulate import simulate as run
 from .commands import Command, examples
 from .describe import counted, exact, fold
+from .ranks import rank_options, run_ranks, take_rank_options
 from .rule_arguments import complete_rule, parse_settings, read_rule
 from .trace_options import read_trace, shared_options
 from .trajectories import document, draw, to_json
@@ -26,7 +27,7 @@ FEW = 100  # longest trace of which every step is printed by default, and larges
         "ampscale simulate megatron --log train.log --picture scale.png",
     ),
 )
-@click.argument("rule", metavar="RULE", shell_complete=complete_rule)
+@click.argument("rule", metavar="RULE", required=False, shell_complete=complete_rule)
 @shared_options
 @click.option(
     "--every/--events",
@@ -34,8 +35,15 @@ FEW = 100  # longest trace of which every step is printed by default, and larges
     help=f"Print all steps, or only overflows and scale changes. [default: all, if there are at most {FEW}]",
 )
 @click.option("--all", "unlimited", is_flag=True, help=f"Print more than {FEW} rows.")
+@rank_options
 def simulate(
-    rule: str, settings: tuple[str, ...], as_json: bool, picture: Path | None, every: bool | None, unlimited: bool, **trace: Any
+    rule: str | None,
+    settings: tuple[str, ...],
+    as_json: bool,
+    picture: Path | None,
+    every: bool | None,
+    unlimited: bool,
+    **trace: Any,
 ) -> None:
     """
     Run a loss scaler along an overflow trace, and print every step.
@@ -59,10 +67,22 @@ def simulate(
       good_steps, bad_steps   the counts at the same times
     Numbers are printed so that a parser gets the same float64. An infinite
     scale, which JSON cannot hold, is the string "inf".
+
+    With --ranks, no trace is needed: a model computes the time in which so many ranks agree on an overflow, and simulates
+    ranks that use RULE (by default torch) and decide alone, for --steps steps (by default 100) from --seed. For example:
+    ampscale simulate --ranks 4096 --probability 1e-5
     """  # noqa: D301 - click does not rewrap a paragraph after a backspace character
+    given = take_rank_options(trace)
+    if rule is None and given is None:
+        raise click.MissingParameter(param_hint="'RULE'", param_type="argument")
+    if given is not None and (every is not None or unlimited):
+        raise click.UsageError("--ranks cannot be combined with --every, --events or --all")
     if as_json and (every is not None or unlimited):
         raise click.UsageError("--json prints every step and cannot be combined with --every, --events or --all")
-    name, constants = read_rule(rule, parse_settings(settings))
+    name, constants = read_rule(rule or "torch", parse_settings(settings))
+    if given is not None:
+        run_ranks(name, constants, given, picture, as_json=as_json)
+        return
     steps = read_trace(trace)
     trajectory = run(constants, steps)
     draw({name: trajectory}, [], picture)

@@ -1,0 +1,140 @@
+"""`ampscale simulate --ranks`: its tables, its JSON, its picture and its errors."""
+
+import re
+
+import numpy as np
+import pytest
+from cli.runs import Runs
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from ampscale import presets
+from ampscale.cli.ranks import ROWS
+from ampscale.cli.ranks_plot import figure_of
+from ampscale.cli.scale_plot import LOOK
+from ampscale.cli.simulate import simulate
+from ampscale.simulation import RankModel, agreement_cost, simulate_drift, steps_until_disagreement
+
+RUNS = Runs(simulate)
+printed, report, error = RUNS.printed, RUNS.report, RUNS.error
+
+
+def test_output_states_that_it_is_a_model_and_its_parameters():
+    """These are the first lines."""
+    options = ("--latency", "2e-5", "--bandwidth", "1e9", "--node-latency", "0", "--node-bandwidth", "2e12", "--node", "4")
+    assert printed("--ranks", 16, *options, "--vector", 1, "--probability", "2**-10")[:5] == [
+        "Model, not a measurement. A message takes latency + bytes / bandwidth:",
+        "  between nodes        20 us + bytes / 1 GB/s",
+        "  within a node        0 us + bytes / 2000 GB/s",
+        "  node, vector         4 ranks, 1 byte",
+        "  overflow             in each step with probability 0.000976562 on each rank",
+    ]
+
+
+@pytest.mark.parametrize("ranks", [2, 4096, 100_000, 1_000_000])
+@pytest.mark.parametrize("options", [(), ("--probability", "1e-9"), ("--latency", "1e6", "--bandwidth", "1")])
+def test_output_fits_80_columns(ranks, options):
+    """Also with the longest numbers."""
+    assert max(map(len, printed("deepspeed_fp16_optimizer", "--ranks", ranks, *options, "--steps", 2))) <= 80
+
+
+def test_table_has_a_row_for_the_ranks_and_for_each_power_of_ten():
+    """A given number is not repeated."""
+    for ranks in (64, 1000):
+        rows = [line.split()[0] for line in printed("--ranks", ranks) if re.match(r" +[\d,]+ .*s .*s .*s ", line)]
+        assert rows == [f"{row:,}" for row in sorted({*ROWS, ranks})]
+
+
+def test_json_has_the_numbers_of_the_library():
+    """Times are seconds."""
+    result = report("--ranks", 24, "--node", 6, "--vector", 10, "--probability", 0.01)
+    cost = agreement_cost(24, 10, RankModel(ranks_per_node=6))
+    assert [row["ranks"] for row in result["costs"]] == [8, 24, 100, 1000, 10_000, 100_000]
+    row = result["costs"][1]
+    assert (row["flat"], row["tree"], row["hierarchical"]) == (cost.flat, cost.tree, cost.hierarchical)
+    assert row["steps_until_disagreement"] == steps_until_disagreement(24, 0.01)
+    drift = simulate_drift(presets.torch(), 24, 0.01, 100, 0)
+    assert (result["scales"], result["ranks_with_scale"]) == (drift.scales.tolist(), drift.ranks.tolist())
+    assert (result["disagreements"], result["first_disagreement"]) == (drift.disagreements, drift.first_disagreement)
+
+
+def test_json_of_ranks_that_never_disagree_has_inf_as_text():
+    """JSON has no infinity."""
+    result = report("--ranks", 8, "--probability", 0)
+    assert {row["steps_until_disagreement"] for row in result["costs"]} == {"inf"}
+    assert result["first_disagreement"] is None
+
+
+def test_other_systems_send_four_bytes_in_each_collective():
+    """The command multiplies by the smallest and the largest number of collectives."""
+    systems = {row["system"].split()[0]: row for row in report("--ranks", 64)["systems"]}
+    assert systems["ampscale.distributed"]["seconds"] == [agreement_cost(64).hierarchical] * 2
+    assert systems["Megatron-core"]["collectives"] == [2, 3]
+    one = agreement_cost(64, 4).hierarchical
+    assert systems["Megatron-core"]["seconds"] == [2 * one, 3 * one]
+
+
+def test_rule_steps_and_seed_determine_the_simulated_scales():
+    """Eight scales are printed at most."""
+    arguments = ("torch:growth_interval=1,init_scale=8", "--ranks", 100, "--probability", 0.3)
+    text = " ".join(printed(*arguments, "--steps", 40, "--seed", 3)[-4:])
+    scales = report(*arguments, "--steps", 40, "--seed", 3)["scales"]
+    assert f"{len(scales)} distinct scales: " in text
+    assert text.count("2^") == 8
+    assert f"and {len(scales) - 8} more." in text
+    assert report(*arguments, "--steps", 40, "--seed", 4)["scales"] != scales
+
+
+def test_picture_has_a_line_for_each_algorithm(tmp_path):
+    """Both axes are logarithmic, and the number of ranks is marked."""
+    lines = printed("--ranks", 512, "--picture", tmp_path / "ranks.png")
+    assert lines[-1] == f"Picture: {tmp_path / 'ranks.png'}"
+    assert (tmp_path / "ranks.png").read_bytes().startswith(b"\x89PNG")
+    with rc_context(LOOK):
+        figure = figure_of(RankModel(), 904, 512, 1e-4)
+    costs, steps = figure.axes
+    assert [line.get_label() for line in costs.get_lines()[:3]] == ["flat", "tree", "hierarchical"]
+    counts, disagreement = steps.get_lines()[0].get_data()
+    assert (counts[0], counts[-1]) == (2, 100_000)
+    assert disagreement[-1] == pytest.approx(steps_until_disagreement(100_000, 1e-4))
+    assert {axis.get_scale() for axes in (costs, steps) for axis in (axes.xaxis, axes.yaxis)} == {"log"}
+    assert [axes.get_lines()[-1].get_xdata()[0] for axes in (costs, steps)] == [512, 512]
+
+
+@pytest.mark.parametrize(("ranks", "probability"), [(2, 1e-4), (1_000_000, 1.23456e-12), (8, 0.0), (8, 1.0)])
+def test_nothing_in_the_picture_is_cut_off(ranks, probability):
+    """Also if the ranks never disagree."""
+    with rc_context(LOOK):
+        figure = figure_of(RankModel(latency=1e6, bandwidth=1, ranks_per_node=1_000_000), 2**31 - 1, ranks, probability)
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        figure.draw(renderer)
+    boxes = [axes.get_tightbbox(renderer) for axes in figure.axes]
+    assert all(np.greater_equal(box.min, 0).all() and np.less_equal(box.max, figure.bbox.max).all() for box in boxes)
+    assert boxes[0].x1 < boxes[1].x0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--ranks 1", "Invalid value for '--ranks': 1 is not in the range 2<=x<=1000000"),
+        ("--ranks 8 --node 0", "Invalid value for '--node': 0 is not in the range 1<=x<=1000000"),
+        ("--ranks 8 --latency -1", "--latency must be a number of seconds from 0 to 1e6, got -1"),
+        ("--ranks 8 --node-bandwidth 0", "--node-bandwidth must be a finite number of bytes per second, at least 1, got 0"),
+        ("--ranks 8 --probability 2", "--probability must be a number from 0 to 1, got 2"),
+        ("--ranks 8 --trace x", "--ranks takes no overflow trace, got --trace"),
+        ("--ranks 8 --noise 1", "--ranks takes no overflow trace, got --noise"),
+        ("torch --latency 1 --trace x", "--latency requires --ranks"),
+        ("--ranks 8 --all", "--ranks cannot be combined with --every, --events or --all"),
+        ("--trace x", "Missing argument 'RULE'"),
+    ],
+)
+def test_usage_error_is_one_line(arguments, message):
+    """It says what is expected."""
+    assert error(*arguments.split()) == f"simulate: {message}\n"
+
+
+def test_example_in_the_help_runs():
+    """The help of --ranks has an example of its own."""
+    text = " ".join(RUNS.invoke("--help").stdout.split())
+    example = re.search(r"For example: ampscale simulate (--ranks [^A-Z]*?) Options", text)[1]
+    assert printed(*example.split())[0].startswith("Model, not a measurement.")
