@@ -178,3 +178,198 @@ def test_fsdp2_training_takes_the_decisions_of_a_single_process(gloo, optimizer)
     assert results[0][2] == state
     for values, expected in zip(results[0][1], parameters, strict=True):
         assert values == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.clause("REPLICAS-load-keeps-scale", "TORCH-load-state-dict")
+def test_training_continues_on_two_ranks_from_a_state_of_four(gloo):
+    """Decisions, scales and counts are those of the run that was not interrupted."""
+    whole = gloo.run(sharded_run, "sgd")[0]
+    steps, parameters, state = gloo.run(sharded_run, "sgd", 4, None, (0, 15))[0]
+    first, second, *others = gloo.run(sharded_run, "sgd", 2, [parameters, state], (15, STEPS))
+    assert (first, others) == (second, [None, None])
+    assert steps + first[0] == whole[0]
+    assert first[2] == whole[2]
+    for values, expected in zip(first[1], whole[1], strict=True):
+        assert values == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+def plain_parameters(rank):
+    """Return as many parameters as a stage of a pipeline could have."""
+    params = [torch.nn.Parameter(torch.ones(2)) for _ in range(rank + 1)]
+    for param in params:
+        param.grad = torch.ones(2)
+    return params
+
+
+def without_gradients(rank, given):
+    """Step without a gradient on rank 1: first finite, then with an infinity on rank 2, then without any gradient."""
+    from ampscale.distributed import TorchDistributed
+
+    results = []
+    scaler = scaler_of("ampscale", init_scale=4.0, communicator=TorchDistributed(timeout=20) if given else None)
+    scaler.scale(torch.tensor(1.0))
+    for bad in (None, 2, "no gradients"):
+        params = plain_parameters(rank) if given else mixed_placements(rank)
+        for param in params:
+            (param.grad if given else param.grad.to_local()).fill_(INF if rank == bad else 1.0)
+            if rank == 1 or bad == "no gradients":
+                param.grad = None
+        optimizer = torch.optim.SGD(params, lr=0.25)
+        applied = scaler.step(optimizer)
+        scaler.update()
+        results.append([applied, scaler.get_scale(), scaler.state_dict()["_growth_tracker"]])
+    return results
+
+
+@pytest.mark.clause("REPLICAS-empty-ranks", "TORCH-communicator", "TORCH-dtensor-ranks", "TORCH-no-gradients")
+@pytest.mark.parametrize("given", [True, False])
+def test_a_rank_without_gradients_follows_the_others(gloo, given):
+    """It agrees because of a communicator, or of parameters that are DTensors. Without any gradient, nothing is counted."""
+    assert gloo.run(without_gradients, given) == 4 * [[[True, 4.0, 1], [False, 2.0, 0], [False, 2.0, 0]]]
+
+
+def differing(rank, setting):
+    """Return the error if one rank has another setting, and what follows on all ranks."""
+    from ampscale.distributed import RankError
+
+    scaler = scaler_of("ampscale", init_scale=4.0, growth_interval=5 if (setting, rank) == ("interval", 1) else 4)
+    scaler.scale(torch.tensor(1.0))
+    params = mixed_meshes(rank)
+    optimizer = torch.optim.SGD(params, lr=0.25, foreach=False)
+    if setting == "scale" and rank == 3:
+        scaler.update(8.0)
+    errors = []
+    for method in (scaler.step, scaler.step):
+        try:
+            method(optimizer)
+        except RuntimeError as error:
+            errors.append([isinstance(error, RankError), str(error)])
+    scale = scaler.get_scale()
+    scaler.update()
+    return errors, scaler.get_scale() == scale, params[0].to_local()[0].item()
+
+
+@pytest.mark.clause("REPLICAS-settings-compared", "REPLICAS-scale-compared", "REPLICAS-agreement-first", "TORCH-interrupted")
+@pytest.mark.parametrize(("setting", "name"), [("interval", "rank 1"), ("scale", "rank 3")])
+def test_ranks_with_other_settings_are_named_and_nothing_is_applied(gloo, setting, name):
+    """The gradients are divided, so the step is rejected until the update, which leaves the scale unchanged."""
+    for errors, unchanged, parameter in gloo.run(differing, setting):
+        (is_rank_error, message), (repeated, advice) = errors
+        assert (is_rank_error, repeated, unchanged, parameter) == (True, False, True, 1.0)
+        assert name in message
+        assert "unscaling its gradients was interrupted: call update()" in advice
+
+
+def collectives(rank):
+    """Count the collectives of three steps, and the device-to-host copies of the second one beside those of plain gradients."""
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    scaler = scaler_of("ampscale", init_scale=4.0)
+    scaler.scale(torch.tensor(1.0))
+    counts = []
+    for _ in range(3):
+        optimizers = [torch.optim.SGD(make(rank), lr=0.25, foreach=False) for make in (mixed_placements, mixed_meshes)]
+        with CommDebugMode() as debug:
+            for optimizer in optimizers:
+                scaler.unscale_(optimizer)
+                scaler.step(optimizer)
+            scaler.update()
+        counts.append(debug.get_total_counts())
+    return counts
+
+
+@pytest.mark.clause("TORCH-dtensor-ranks")
+def test_a_step_takes_one_small_collective_for_each_optimizer(gloo):
+    """The first one compares the settings too."""
+    results = gloo.run(collectives)
+    assert [counts[1:] for counts in results] == 4 * [[2, 2]]
+
+
+def clipped(_):
+    """Clip unscaled gradients to a norm, and return them as a whole."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    import ampscale
+
+    mesh, results = init_device_mesh("cpu", (4,)), []
+    for sharded in (True, False):
+        layers = network()
+        scaler, optimizer = scaler_of("ampscale", init_scale=8.0), torch.optim.SGD(layers.parameters(), lr=0.5)
+        values, targets = batch(0)
+        scaler.scale(torch.nn.functional.mse_loss(layers(values), targets)).backward()
+        params = list(layers.parameters())
+        if sharded:
+            gradients = [distribute_tensor(param.grad, mesh, [Shard(0)]) for param in params]
+            params = [torch.nn.Parameter(distribute_tensor(param.detach(), mesh, [Shard(0)])) for param in params]
+            for param, gradient in zip(params, gradients, strict=True):
+                param.grad = gradient
+            optimizer = torch.optim.SGD(params, lr=0.5)
+        scaler.unscale_(optimizer)
+        gradients, norm = ampscale.clip_by_global_norm([param.grad for param in params], 0.125)
+        for param, gradient in zip(params, gradients, strict=True):
+            param.grad = gradient
+        applied = scaler.step(optimizer)
+        wholes = [param.full_tensor() if sharded else param for param in params]
+        results.append([applied, float(norm).hex(), [whole.flatten().tolist() for whole in wholes]])
+    return results
+
+
+@pytest.mark.clause("TORCH-dtensor-norms", "TORCH-unscale")
+def test_gradients_clipped_between_unscale_and_step_equal_the_whole(gloo):
+    """Norm and parameters have the same bits."""
+    for sharded, whole in gloo.run(clipped):
+        assert sharded == whole
+
+
+def rejected(rank):
+    """Return the errors of gradients that cannot be unscaled, and the gradients after them."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Partial, Shard
+
+    mesh, results = init_device_mesh("cpu", (4,)), []
+    for placement, dtype in ((Partial(), torch.float32), (Shard(0), torch.float16)):
+        params = [*mixed_placements(rank), parameter(mesh, [placement], torch.ones(2, dtype=dtype))]
+        optimizer, scaler = torch.optim.SGD(params, lr=0.25), scaler_of("ampscale", init_scale=4.0)
+        scaler.scale(torch.tensor(1.0))
+        try:
+            scaler.unscale_(optimizer)
+        except (TypeError, ValueError) as error:
+            results.append([type(error).__name__, str(error), params[0].grad.to_local().tolist()])
+    return results
+
+
+@pytest.mark.clause("TORCH-dtensor-partial", "TORCH-float16")
+def test_partial_and_float16_gradients_are_rejected_before_anything_is_written(gloo):
+    """Their messages say what to do."""
+    for partial, half in gloo.run(rejected):
+        assert partial[::2] == ["TypeError", [1.0, 1.0]]
+        assert "redistribute()" in partial[1]
+        assert half[::2] == ["ValueError", [1.0, 1.0]]
+        assert "use float32 parameters" in half[1]
+
+
+def dtensor_loss(rank):
+    """Scale a loss that is a DTensor, and a copy of the scaler after it."""
+    import copy
+
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+
+    value = DTensor.from_local(torch.full((2,), 1.0 + rank), init_device_mesh("cpu", (4,)), [Shard(0)])
+    param = torch.nn.Parameter(value)
+    scaler, optimizer = scaler_of("ampscale", init_scale=8.0), torch.optim.SGD([param], lr=0.5)
+    loss = (param * 2).sum()
+    scaled = scaler.scale(loss)
+    scaled.backward()
+    gradient = param.grad.full_tensor().tolist()
+    applied = scaler.step(optimizer)
+    scaler.update()
+    return scaled.full_tensor().item(), gradient, applied, param.full_tensor().tolist(), copy.deepcopy(scaler).get_scale()
+
+
+@pytest.mark.clause("TORCH-scale", "TORCH-dtensor-step", "TORCH-copies")
+def test_a_loss_that_is_a_dtensor_is_scaled(gloo):
+    """The scaler can be copied afterwards."""
+    expected = [320.0, 8 * [16.0], True, [0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0], 8.0]
+    assert gloo.run(dtensor_loss) == 4 * [expected]

@@ -1,5 +1,6 @@
 """Network that wraps a torch module."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -54,8 +55,9 @@ class ModuleNetwork:
         ``torch._dynamo.config.trace_autograd_ops``.
 
         Raises:
-            TypeError: The module returned something other than one array.
+            TypeError: The module returned something other than one array, or it was sharded by `fully_shard`.
         """
+        _check_not_fully_sharded(self.module)
         originals = [(submodule, dict(submodule._parameters)) for submodule in self.module.modules()]
         try:
             with torch.enable_grad():
@@ -74,3 +76,10 @@ class ModuleNetwork:
             return dict(zip(values, gradients, strict=True))
 
         return loss.detach(), pullback
+
+
+def _check_not_fully_sharded(module: torch.nn.Module) -> None:
+    """Raise a TypeError for FSDP2: its hooks replace parameters during a pass, and write the gradients into `grad`."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is not None and any(isinstance(submodule, fsdp.FSDPModule) for submodule in module.modules()):
+        raise TypeError("train_step does not support modules sharded by fully_shard: train them with ampscale.torch.GradScaler")

@@ -1,0 +1,81 @@
+"""Training steps of modules whose parameters are DTensors."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch.distributed")
+
+INF = float("inf")
+
+
+class Regression(torch.nn.Module):
+    """Two layers that return their loss; the first is divided by columns, and the second by rows."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(11)
+        self.first, self.second = torch.nn.Linear(3, 8), torch.nn.Linear(8, 2)
+        with torch.no_grad():
+            for param in self.parameters():
+                param.copy_(torch.randn(param.shape, generator=generator) / 2)
+
+    def forward(self, values, targets):
+        """Return the mean squared error."""
+        return torch.nn.functional.mse_loss(self.second(self.first(values).tanh()), targets)
+
+
+def steps(module, optimizer_name, max_norm):
+    """Return reports and parameters of six training steps, of which the third overflows."""
+    import ampscale
+    from ampscale.backends import network_of
+
+    optimizer = getattr(ampscale.optimizers, optimizer_name)(network_of(module), 0.05)
+    rule = ampscale.LossScaleRule(init_scale=2.0**8, growth_interval=2)
+    state, reports = ampscale.init_train_state(network_of(module).params, optimizer, rule), []
+    generator = torch.Generator().manual_seed(1)
+    for number in range(6):
+        values, targets = torch.randn(4, 3, generator=generator), torch.randn(4, 2, generator=generator)
+        values[0, 0] = INF if number == 2 else 1.0
+        state, report = ampscale.train_step(module, optimizer, rule, state, values, targets, max_norm=max_norm)
+        norm = None if report.global_norm is None else float(report.global_norm)
+        reports.append([bool(report.applied), float(report.next_scale), repr(norm)])
+    params = (param.full_tensor() if hasattr(param, "full_tensor") else param for param in state.params.values())
+    return reports, [param.flatten().tolist() for param in params]
+
+
+def tensor_parallel(_, optimizer, max_norm):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    plan = {"first": ColwiseParallel(), "second": RowwiseParallel()}
+    return steps(parallelize_module(Regression(), init_device_mesh("cpu", (4,)), plan), optimizer, max_norm)
+
+
+@pytest.mark.clause("TORCH-dtensor-train-step")
+@pytest.mark.parametrize(("optimizer", "max_norm"), [("SGD", None), ("AdamW", 0.5)])
+def test_a_tensor_parallel_module_trains_like_a_whole_one(gloo, optimizer, max_norm):
+    """Decisions and scales are equal, norms and parameters up to rounding."""
+    results = gloo.run(tensor_parallel, optimizer, max_norm)
+    assert results == 4 * [results[0]]
+    reports, params = steps(Regression(), optimizer, max_norm)
+    assert [report[:2] for report in results[0][0]] == [report[:2] for report in reports]
+    assert [report[0] for report in reports] == [True, True, False, True, True, True]
+    for values, expected in zip(results[0][1], params, strict=True):
+        assert values == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+def fully_sharded(_):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    try:
+        steps(fully_shard(Regression(), mesh=init_device_mesh("cpu", (4,))), "SGD", None)
+    except TypeError as error:
+        return str(error)
+    raise AssertionError
+
+
+@pytest.mark.clause("TORCH-dtensor-train-step")
+def test_a_fully_sharded_module_is_rejected_with_the_remedy(gloo):
+    """Its hooks do not support functional calls."""
+    assert all("ampscale.torch.GradScaler" in message for message in gloo.run(fully_sharded))
