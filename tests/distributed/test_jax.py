@@ -1,0 +1,456 @@
+"""
+JAX ranks: `jax.vmap` in this process, eight virtual devices in another one, and two processes with two devices each.
+
+The other processes run without jax_enable_x64. Each runs all its jobs once, and prints the results as JSON.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from distributed.pool import free_port
+
+import ampscale
+from ampscale import LossScaleRule
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+from jax.experimental.multihost_utils import process_allgather  # noqa: E402
+from jax.extend.core import jaxprs_in_params  # noqa: E402
+from jax.sharding import AxisType, NamedSharding  # noqa: E402
+from jax.sharding import PartitionSpec as P  # noqa: E402
+
+from ampscale.distributed import JaxAxis, RankError  # noqa: E402
+
+TESTS = Path(__file__).parent.parent
+RULE = LossScaleRule(init_scale=2.0**10, growth_interval=4, hysteresis=2)
+STEPS = 210
+DTYPES = ["float32", "float16", "bfloat16", "complex64"]
+LAYOUTS = {  # name of a run: gradients, check_vma, max_norm
+    "replicated": ("replicated", True, None),
+    "replicated clipped": ("replicated", False, 1.0),
+    "sharded": ("sharded", False, None),
+    "sharded clipped": ("sharded", True, 1.0),
+}
+
+
+def faults(layout):
+    """Return values for each step and rank that are multiplied by the scale, and the finite flags that they cause."""
+    generator = np.random.default_rng(1)
+    values = generator.normal(size=(STEPS, 8)).astype(np.float32)
+    state, flags = RULE.init(like=0.0), []
+    for step in range(STEPS):
+        fault = generator.integers(0, 12)
+        if fault == 0:
+            values[step, generator.integers(8)] = generator.choice([np.inf, -np.inf, np.nan])
+        elif fault == 1:
+            values[step, [1, 6]] = np.inf, -np.inf
+        elif fault == 2:  # finite on each rank, but not their sum
+            values[step, [2, 5]] = 3e38 / state.scale
+        flags.append(bool(fault > 1 if layout == "sharded" else fault > 2))
+        state = RULE.update(state, flags[-1])
+    return values, flags
+
+
+def scales(flags):
+    """Return the scale after each step, of a plain loop on Python numbers."""
+    state, results = RULE.init(like=0.0), []
+    for finite in flags:
+        state = RULE.update(state, finite)
+        results.append(state.scale)
+    return results
+
+
+# Jobs of the other processes
+
+
+def mesh_of_all():
+    return jax.make_mesh((len(jax.devices()),), ("data",), axis_types=(AxisType.Auto,))
+
+
+def placed(array, mesh, spec):
+    return jax.make_array_from_callback(array.shape, NamedSharding(mesh, spec), lambda index: array[index])
+
+
+def trained(mesh, layout, check_vma, max_norm, values):
+    """Return the flags and scales of all steps of one `lax.scan`, and the last state."""
+    sharded = layout == "sharded"
+    params = placed(np.ones(16, np.float32), mesh, P("data") if sharded else P())
+    network = ampscale.Network(lambda p, x: jnp.sum(p * x), params)
+    optimizer = ampscale.optimizers.SGD(network, 1e-3)
+    state = ampscale.init_train_state(params, optimizer, RULE)
+    communicator = JaxAxis("data", gradients=layout)
+
+    def step(state, value):
+        state, report = ampscale.train_step(
+            network, optimizer, RULE, state, value, max_norm=max_norm, communicator=communicator
+        )  # fmt: skip
+        return state, (report.finite, report.next_scale)
+
+    specs = jax.tree.map(lambda leaf: P("data") if sharded and leaf.ndim else P(), state)
+    run = jax.shard_map(
+        lambda state, values: jax.lax.scan(step, state, values),
+        mesh=mesh, in_specs=(specs, P(None, "data")), out_specs=(specs, P()), check_vma=check_vma,
+    )  # fmt: skip
+    state, (flags, scales) = jax.jit(run)(state, placed(values, mesh, P(None, "data")))
+    return flags, scales, state
+
+
+def copies(state):
+    """Return the largest number of different values that devices have of a replicated array."""
+    leaves = [leaf for leaf in jax.tree.leaves(state) if leaf.sharding.is_fully_replicated]
+    return max(len({np.asarray(shard.data).tobytes() for shard in leaf.addressable_shards}) for leaf in leaves)
+
+
+def run_of(name):
+    layout, check_vma, max_norm = LAYOUTS[name]
+    flags, scales, state = trained(mesh_of_all(), layout, check_vma, max_norm, faults(layout)[0])
+    finite = bool(np.isfinite(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(state)])).all())
+    return {"flags": np.asarray(flags).tolist(), "scales": np.asarray(scales).tolist(), "copies": copies(state), "finite": finite}
+
+
+def half_precision_mean():
+    """Return float16 parameters after a step with gradients 0, 1, ..., 7 times 8192, whose sum is infinite in float16."""
+    mesh = mesh_of_all()
+    params = {"w": placed(np.zeros(3, np.float16), mesh, P()), "b": placed(np.zeros(1, np.float32), mesh, P())}
+    rule = LossScaleRule(init_scale=8192.0)
+    network = ampscale.Network(lambda p, x: jnp.sum(p["w"] * x.astype(jnp.float16), dtype=jnp.float32) + p["b"][0] * x[0], params)
+    optimizer = ampscale.optimizers.SGD(network, 1.0)
+
+    def step(state, x):
+        return ampscale.train_step(network, optimizer, rule, state, x, communicator=JaxAxis("data"))[0].params
+
+    run = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=(P(), P("data")), out_specs=P()))
+    params = run(ampscale.init_train_state(params, optimizer, rule), np.arange(8, dtype=np.float32))
+    return {name: np.asarray(value).tolist() for name, value in params.items()}
+
+
+def norms(dtype, *exponents):
+    """Return the norm of shards and the norm of the whole as numbers, for magnitudes up to the limits of float32."""
+    generator = np.random.default_rng(0)
+
+    def agreed(tree):
+        return JaxAxis("data", gradients="sharded").agree(jnp.bool_(True), None, tree, norm=True).norm
+
+    run = jax.jit(jax.shard_map(agreed, mesh=mesh_of_all(), in_specs=P("data"), out_specs=P()))
+    results = []
+    for exponent in exponents:
+        tree = [(generator.normal(size=size) * 10.0**exponent) for size in (16, 8 * 4096)]
+        tree = [array * (1 - 1j) if dtype.startswith("complex") else array for array in tree]
+        with np.errstate(over="ignore"):
+            tree = [array.astype(jnp.dtype(dtype)) for array in tree]
+        value, lift = run(tree)
+        whole = ampscale.global_norm([jnp.asarray(array) for array in tree])
+        exact = float(
+            np.sqrt(sum(np.sum(np.square(np.abs(array.astype(np.complex128)).astype(np.longdouble))) for array in tree))
+        )
+        results.append([*map(float, (value, lift, whole)), exact])
+    return results
+
+
+def float64_norms(dtype):
+    with jax.enable_x64(True):
+        return norms(dtype, -310, -160, 0, 153, 154, 200, 300)
+
+
+def global_arrays():
+    """Return flags and scales of plain jit on arrays that are distributed over the mesh, and the shardings of the state."""
+    mesh, (values, _) = mesh_of_all(), faults("replicated")
+    params = {"w": placed(np.ones(8, np.float32), mesh, P("data")), "b": placed(np.ones(1, np.float32), mesh, P())}
+    network = ampscale.Network(lambda p, x: jnp.sum((p["w"] + p["b"]) * x), params)
+    optimizer = ampscale.optimizers.AdamW(network, 1e-3)
+    state = ampscale.init_train_state(params, optimizer, RULE)
+    scalars = {
+        leaf.sharding.is_fully_replicated and leaf.sharding.num_devices for leaf in jax.tree.leaves(state) if leaf.ndim == 0
+    }
+
+    def step(state, x):
+        state, report = ampscale.train_step(network, optimizer, RULE, state, x)
+        return state, (report.finite, report.next_scale)
+
+    run = jax.jit(lambda state, values: jax.lax.scan(step, state, values))
+    state, (flags, scales) = run(state, placed(values[:60], mesh, P(None, "data")))
+    return {
+        "flags": np.asarray(flags).tolist(),
+        "scales": np.asarray(scales).tolist(),
+        "copies": copies(state),
+        "scalars": [*scalars],
+    }
+
+
+def pmapped():
+    def function(array):
+        (mean,) = JaxAxis("data").mean([array])
+        return mean, JaxAxis("data").agree(jnp.all(jnp.isfinite(mean)), None, [mean]).finite
+
+    mean, finite = jax.pmap(function, axis_name="data")(np.arange(8, dtype=np.float16)[:, None] * 8192)
+    return [np.asarray(mean).ravel().tolist(), np.asarray(finite).tolist()]
+
+
+JOBS = {
+    **{name: (run_of, name) for name in LAYOUTS},
+    **{f"norms of {dtype}": (norms, dtype, -44, -38, -20, 0, 18, 30, 37) for dtype in DTYPES},
+    "norms of float64": (float64_norms, "float64"),
+    "norms of complex128": (float64_norms, "complex128"),
+    "half precision": (half_precision_mean,),
+    "global arrays": (global_arrays,),
+    "pmap": (pmapped,),
+}
+
+
+def on_process(rank, port):
+    """Train on the devices of two processes, with and without a communicator, and compare settings that differ."""
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(f"127.0.0.1:{port}", 2, int(rank))
+    JaxAxis("data").check_same(rule=RULE, max_norm=1.0)
+    with pytest.raises(RankError) as error:
+        JaxAxis("data").check_same(rule=LossScaleRule(growth_interval=5 + int(rank)), max_norm=1.0)
+    values = faults("replicated")[0][:20, :4]
+    flags, scales, state = trained(mesh_of_all(), "replicated", True, 1.0, values)
+    results = [[np.asarray(flags).tolist(), np.asarray(scales).tolist(), copies(state), np.asarray(state.params).tolist()]]
+    mesh = mesh_of_all()
+    params = placed(np.ones(4, np.float32), mesh, P())
+    network = ampscale.Network(lambda p, x: jnp.sum(p) * jnp.sum(x), params)
+    optimizer = ampscale.optimizers.SGD(network, 1e-3)
+    state, flags, scales = ampscale.init_train_state(params, optimizer, RULE), [], []
+    step = jax.jit(lambda state, x: ampscale.train_step(network, optimizer, RULE, state, x, max_norm=1.0))
+    for row in values:
+        state, report = step(state, placed(row, mesh, P("data")))
+        flags.append(bool(report.finite))
+        scales.append(float(report.next_scale))
+    results.append([flags, scales, copies(state), process_allgather(state.params, tiled=True).tolist()])
+    return str(error.value), results
+
+
+def main(name, *args):
+    """Print the results of one process as JSON."""
+    if name == "processes":
+        result = on_process(*args)
+    else:
+        result = {job: function(*arguments) for job, (function, *arguments) in JOBS.items()}
+    print(json.dumps(result))  # noqa: T201
+
+
+def started(devices, *args):
+    """Start this module in another process with virtual devices."""
+    environment = {
+        **os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_ENABLE_X64": "0",
+        "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]),
+    }  # fmt: skip
+    command = [sys.executable, "-W", "error", "-m", "distributed.test_jax", *map(str, args)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def results_of(process):
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return json.loads(output.splitlines()[-1])
+
+
+@cache
+def eight_devices():
+    return results_of(started(8, "devices"))
+
+
+def primitives(jaxpr):
+    """Yield the name of each primitive of *jaxpr* and of the programs in it."""
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name
+        for inner in jaxprs_in_params(equation.params):
+            yield from primitives(inner)
+
+
+def on_ranks(function, *arrays):
+    """Map *function* over the first axis of *arrays*."""
+    return jax.vmap(function, axis_name="data")(*arrays)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.clause("REPLICAS-one-flag", "REPLICAS-same-decision", "REPLICAS-same-scale", "REPLICAS-spreads")
+def test_ranks_skip_the_same_steps_and_scale_like_one_process(name):
+    """Faults are NaNs and infinities on one rank or in one shard, opposite ones on two ranks, and sums that overflow."""
+    result, (_, flags) = eight_devices()[name], faults(LAYOUTS[name][0])
+    assert 20 < flags.count(False) < STEPS / 2
+    assert (result["flags"], result["scales"]) == (flags, scales(flags))
+    assert (result["copies"], result["finite"]) == (1, True)
+
+
+@pytest.mark.clause("REPLICAS-mean", "REPLICAS-accumulation-dtype")
+def test_parameters_that_do_not_vary_get_the_mean_of_half_precision_gradients():
+    """`jax.shard_map` with check_vma=True would otherwise add the scaled gradients in float16, where they overflow."""
+    assert eight_devices()["half precision"] == {"w": [-3.5, -3.5, -3.5], "b": [-3.5]}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.clause("REPLICAS-agreed-norm", "REPLICAS-sharded-norm")
+def test_norm_of_shards_has_the_bits_of_the_whole_norm_without_float64(dtype):
+    """A norm that exceeds float32 is lifted; the lifted value is accurate."""
+    for value, lift, whole, exact in eight_devices()[f"norms of {dtype}"]:
+        assert lift == (1 if whole < np.inf else 2.0**-100)
+        assert value == whole if lift == 1 else value / lift == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.clause("REPLICAS-agreed-norm", "REPLICAS-sharded-norm")
+def test_norm_of_float64_shards_is_accurate(dtype):
+    """Squares of some shards overflow or underflow, and those of others do not."""
+    for value, lift, whole, exact in eight_devices()[f"norms of {dtype}"]:
+        assert lift == 1
+        assert [value, whole] == pytest.approx([exact, exact], rel=1e-15, abs=0)
+
+
+@pytest.mark.clause("REPLICAS-same-scale", "REPLICAS-mixed-placements")
+def test_global_arrays_need_no_communicator_and_scalars_are_on_the_mesh():
+    """The first parameter is sharded, and the second one is replicated."""
+    result, (_, flags) = eight_devices()["global arrays"], faults("replicated")
+    assert (result["flags"], result["scales"]) == (flags[:60], scales(flags)[:60])
+    assert (result["copies"], result["scalars"]) == (1, [8])
+
+
+def test_pmap_has_axes_too():
+    assert eight_devices()["pmap"] == [[28672.0] * 8, [True] * 8]
+
+
+@pytest.mark.clause("REPLICAS-same-decision", "REPLICAS-settings-compared", "REPLICAS-error-names-ranks")
+def test_two_processes_take_the_same_decisions_and_name_the_one_whose_settings_differ():
+    port = free_port()
+    processes = [started(2, "processes", rank, port) for rank in range(2)]
+    (message, results), other = [results_of(process) for process in processes]
+    assert message == "rule differs: LossScaleRule(growth_interval=6) on rank 1; LossScaleRule(growth_interval=5) on rank 0"
+    assert other == [message, results]
+    for flags, scale_of_steps, copies_of_each, _ in results:
+        assert (flags, copies_of_each) == (results[0][0], 1)
+        assert scale_of_steps == scales(flags)
+    assert results[0][0].count(False) >= 2
+
+
+@pytest.mark.parametrize(
+    ("gradients", "max_norm", "collectives"),
+    [("replicated", None, 3), ("replicated", 1.0, 3), ("sharded", None, 1), ("sharded", 1.0, 1), ("distinct", 1.0, 1)],
+)
+@pytest.mark.clause("REPLICAS-one-flag")
+def test_flag_and_norm_take_one_collective_and_nothing_is_read_on_the_host(gradients, max_norm, collectives):
+    """The mean of replicated gradients takes another one for each of the two arrays, which XLA may combine."""
+    network = ampscale.Network(lambda p, x: jnp.sum(p["w"] * x) + jnp.sum(p["b"]), {"w": jnp.ones(4), "b": jnp.ones((2, 3))})
+    optimizer = ampscale.optimizers.SGD(network, 0.5)
+    communicator = JaxAxis("data", gradients=gradients)
+
+    def step(state, x):
+        return ampscale.train_step(network, optimizer, RULE, state, x, max_norm=max_norm, communicator=communicator)
+
+    state = ampscale.init_train_state(network.params, optimizer, RULE)
+    mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
+    mapped = jax.shard_map(step, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
+    names = list(primitives(jax.make_jaxpr(mapped)(state, jnp.ones(4)).jaxpr))
+    assert [name for name in names if "callback" in name] == []
+    assert sum(name.startswith(("psum", "all_", "ppermute", "pmin", "pmax")) for name in names) == collectives
+
+
+def gradients_of(loss, communicator):
+    """Return the mean of the gradients that JAX computes for a parameter that does not vary."""
+    mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
+    run = jax.shard_map(lambda p, x: communicator.mean(jax.grad(loss)(p, x)), mesh=mesh, in_specs=(P(), P("data")), out_specs=P())
+    return run(jnp.float32(1.0), jnp.float32([3.0]))
+
+
+@pytest.mark.clause("REPLICAS-mean")
+def test_gradients_that_jax_has_added_up_are_rejected():
+    """The message names two remedies, and the third one, mean=False, is for a loss that is a mean."""
+    with pytest.raises(ValueError, match=r"must vary over the axis, got array 0 of float32\(\).*jax.lax.pcast.*check_vma=False"):
+        gradients_of(lambda p, x: jnp.sum(p * x), JaxAxis("data"))
+
+    def mean_loss(p, x):
+        return jax.lax.pmean(jnp.sum(p * x), "data")
+
+    with pytest.raises(ValueError, match="pass mean=False"):
+        gradients_of(mean_loss, JaxAxis("data"))
+    assert float(gradients_of(mean_loss, JaxAxis("data", mean=False))) == 3.0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"])
+@pytest.mark.clause("REPLICAS-mean", "REPLICAS-accumulation-dtype")
+def test_mean_is_rounded_once_and_keeps_dtypes(dtype):
+    """The sum of the 16-bit values overflows in float16."""
+    values = np.asarray([[60000.0, 1.0], [60000.0, 2.0], [30000.0, 4.0]]).astype(jnp.dtype(dtype))
+    result = on_ranks(lambda array: JaxAxis("data").mean({"w": array, "n": None}), jnp.asarray(values))["w"]
+    sum_dtype = np.float32 if np.dtype(values.dtype).itemsize == 2 else values.dtype
+    expected = (values.astype(sum_dtype).sum(0).real / np.float32(3)).astype(values.dtype)
+    assert (result.dtype, np.asarray(result).tolist()) == (values.dtype, [expected.tolist()] * 3)
+
+
+def test_gradients_that_are_not_averaged_are_returned():
+    tree = [jnp.ones(2)]
+    for communicator in (
+        JaxAxis("data", mean=False),
+        JaxAxis("data", gradients="sharded"),
+        JaxAxis("data", gradients="distinct"),
+    ):
+        assert communicator.mean(tree) is tree
+
+
+def test_tuples_of_names_are_one_axis():
+    def function(array):
+        return JaxAxis(("data", "model")).mean([array])[0], JaxAxis(("data", "model")).agree(array < 5, None, [array]).finite
+
+    mean, finite = jax.vmap(jax.vmap(function, axis_name="model"), axis_name="data")(jnp.arange(6.0).reshape(2, 3))
+    assert (mean.tolist(), finite.tolist()) == ([[2.5] * 3] * 2, [[False] * 3] * 2)
+
+
+@pytest.mark.parametrize(
+    ("gradients", "copies", "expected"), [("sharded", [1, 2], 22**0.5), ("sharded", 4, 3.0), ("distinct", 2, 18**0.5)]
+)
+@pytest.mark.clause("REPLICAS-copies-counted-once", "REPLICAS-agreed-norm")
+def test_copies_are_counted_once(gradients, copies, expected):
+    """Two ranks have the squares 4 and 14 each."""
+    communicator = JaxAxis("data", gradients=gradients, copies=copies)
+
+    def function(first, second):
+        finite, has_gradients, norm = communicator.agree(jnp.bool_(True), None, [first, second], norm=True)
+        assert has_gradients is True
+        return finite, norm.value
+
+    finite, norm = on_ranks(function, jnp.full((2, 1), 2.0), jnp.asarray([[1.0, 2.0, 3.0]] * 2))
+    assert (finite.tolist(), norm.tolist()) == ([True, True], pytest.approx([expected] * 2))
+
+
+@pytest.mark.parametrize("gradients", ["replicated", "sharded", "distinct"])
+@pytest.mark.clause("REPLICAS-empty-ranks")
+def test_no_gradients_are_reported_as_a_python_bool(gradients):
+    def function(finite):
+        result = JaxAxis("data", gradients=gradients).agree(finite, None, [], norm=True)
+        assert result.has_gradients is False
+        return result.finite, jnp.float32(0) if result.norm is None else result.norm.value
+
+    finite, norm = on_ranks(function, jnp.asarray([True, True]))
+    assert (finite.tolist(), norm.tolist()) == ([True, True], [0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"axis_name": 3}, TypeError, "axis_name must be a str or a tuple of str, got 3"),
+        ({"axis_name": ()}, TypeError, r"axis_name must be a str or a tuple of str, got \(\)"),
+        ({"gradients": "pipeline"}, ValueError, "gradients must be one of"),
+        ({"gradients": "sharded", "mean": True}, ValueError, "mean must be False or None for sharded gradients"),
+        ({"mean": 1}, TypeError, "mean must be a bool"),
+        ({"copies": 0}, ValueError, "copies must be"),
+    ],
+)
+def test_wrong_settings_are_rejected(arguments, error, message):
+    with pytest.raises(error, match=message):
+        JaxAxis(**{"axis_name": "data", **arguments})
+
+
+def test_integers_have_no_mean():
+    with pytest.raises(TypeError, match="int32"):
+        on_ranks(lambda array: JaxAxis("data").mean([array]), jnp.arange(2, dtype=jnp.int32))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
