@@ -72,14 +72,15 @@ def main():
         print(f"{state.applied} of {state.attempted} steps applied, accuracy {correct:.3f}")
         if options.save:
             saved = {f"param{index}": param for index, param in enumerate(state.params)}
-            np.savez(options.save, **saved, **state.scaler._asdict(), attempted=state.attempted, applied=state.applied)
+            counts = {name: value for name, value in state.scaler._asdict().items() if value is not None}
+            np.savez(options.save, **saved, **counts, attempted=state.attempted, applied=state.applied)
 
 
 def loaded(path, state):
     """Return *state* with the values of a saved file."""
     with np.load(path) as file:
         params = [file[f"param{index}"] for index in range(len(state.params))]
-        scaler = type(state.scaler)(*(file[name] for name in state.scaler._fields))
+        scaler = state.scaler._replace(**{name: file[name] for name in state.scaler._fields if name in file})
         return state._replace(params=params, scaler=scaler, attempted=file["attempted"], applied=file["applied"])
 
 

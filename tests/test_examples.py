@@ -1,6 +1,8 @@
 """Tests that every example runs, and that the example for any library prints the same lines on each."""
 
 import ast
+import os
+import re
 import runpy
 import subprocess
 import sys
@@ -39,6 +41,40 @@ def test_examples_run_and_print_skipped_and_applied_steps(file):
     result = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False, timeout=120)
     assert result.returncode == 0, result.stderr
     assert {"skipped", "applied"} <= {word.strip(",") for word in result.stdout.split()}
+
+
+def run_on_ranks(engine, ranks, *options):
+    """Return the lines that an example prints on several ranks, without the loss, whose last digits depend on the sum's order."""
+    file = str(EXAMPLES / f"ranks_{engine}.py")
+    command = {
+        "mpi": [str(Path(sys.executable).with_name("mpiexec")), "-n", str(ranks), sys.executable, file],
+        "torch": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), file],
+        "jax": [sys.executable, file, "--devices", str(ranks)],
+    }[engine]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(
+        [*command, *options], capture_output=True, text=True, check=False, timeout=180, cwd=EXAMPLES, env=environment
+    )
+    assert result.returncode == 0, result.stderr
+    return [re.sub(r"(loss|accuracy) \S+", "", line) for line in result.stdout.splitlines() if "step" in line]
+
+
+@pytest.mark.slow
+@pytest.mark.clause("REPLICAS-same-scale", "REPLICAS-load-keeps-scale")
+@pytest.mark.parametrize(
+    ("engine", "libraries", "options"),
+    [("mpi", ["mpi4py", "autograd"], []), ("torch", ["torch"], []), ("torch", ["torch"], ["--fsdp"]), ("jax", ["jax"], [])],
+)
+def test_scales_and_applied_steps_are_the_same_on_any_number_of_ranks(engine, libraries, options, tmp_path):
+    """Also if a run is resumed on another number of ranks."""
+    skip_without("sklearn", *libraries)
+    lines = run_on_ranks(engine, 1, "--steps", "40")
+    assert sum("skipped" in line for line in lines) == 4
+    assert run_on_ranks(engine, 4, "--steps", "40", *options) == lines
+    saved = str(tmp_path / "run.npz")
+    first = run_on_ranks(engine, 4, "--steps", "20", "--save", saved, *options)
+    resumed = run_on_ranks(engine, 2, "--steps", "20", "--resume", saved, *options)
+    assert first[:-1] + resumed[:-1] == lines[:-1]
 
 
 @pytest.mark.clause("BACKENDS-same-run")

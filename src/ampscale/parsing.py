@@ -102,7 +102,7 @@ def excerpt(value: object, limit: int = 80) -> str:
     """
     Return the `repr` of *value* for a message, cut to *limit* characters; the rest is never formatted.
 
-    >>> excerpt([1, "two"]), excerpt("x" * 10**9, 10)
+    >>> excerpt([1, "two"]), excerpt("x" * 10**6, 10)
     ("[1, 'two']", "'xxxxxx...")
     """
     text = ""
