@@ -1,0 +1,84 @@
+"""
+Training steps of four or two ranks in which gradients overflow somewhere, and what all ranks must decide.
+
+Every rank and the test compute the gradients of all ranks from one seed, so that the test knows the right flags without a
+communicator. Values are float32; the gradients of a rank are lists of arrays and None.
+"""
+
+import numpy as np
+
+INF, NAN = np.inf, np.nan
+SHAPES = [(5,), (2, 3), (), (0,), (1, 4), (3,)]
+LAYOUTS = ("replicated", "averaged", "sharded", "distinct")  # "averaged" is replicated with mean=False
+
+LARGE = 2e38  # divided by the scale: each scaled gradient is finite in float32, their sum is not
+
+# Name of a fault: the ranks that it strikes, and their values; "any" is a rank that the seed chooses.
+FAULTS = {
+    "infinity on one rank": (["any"], [INF]),
+    "negative infinity on one rank": (["any"], [-INF]),
+    "NaN on one rank": (["any"], [NAN]),
+    "infinity on the first rank": ([0], [INF]),
+    "NaN on the last rank": ([-1], [NAN]),
+    "opposite infinities on two ranks": ([0, 1], [INF, -INF]),
+    "infinity and NaN on two ranks": ([-1, 0], [INF, NAN]),
+    "infinity on all ranks": ([0, 1, 2, 3], [INF] * 4),
+    "infinite only in the sum": ([0, 1, 2, 3], [LARGE] * 4),
+}
+
+
+def gradients(layout, step, scale, ranks, seed):
+    """Return the unscaled gradients of each rank at a step, and the name of the fault; of five steps, two have one."""
+    rng = np.random.default_rng([seed, step])
+    fault = [*FAULTS][(2 * (step // 5) + step % 5) % len(FAULTS)] if step % 5 < 2 else None
+    whole = [rng.normal(size=shape).astype(np.float32) for shape in SHAPES]
+    if layout == "replicated":
+        parts = [[rng.normal(size=shape).astype(np.float32) for shape in SHAPES] for _ in range(ranks)]
+    elif layout == "averaged":
+        parts = [[array.copy() for array in whole] for _ in range(ranks)]
+    elif layout == "sharded":
+        parts = [[np.array_split(array.reshape(-1), ranks)[rank].copy() for array in whole] for rank in range(ranks)]
+    else:
+        parts = [[whole[rank].copy(), None if rng.random() < 0.5 else whole[rank + 2].copy()] for rank in range(ranks)]
+        if rng.random() < 0.5:  # ranks without gradients
+            parts[rng.integers(ranks)] = [None, None]
+    if fault:
+        struck, values = FAULTS[fault]
+        for place, value in zip(struck[:ranks], values, strict=False):
+            strike(
+                parts[int(rng.integers(ranks)) if place == "any" else place], value if value != 2e38 else np.float32(2e38 / scale)
+            )
+    return parts, fault
+
+
+def strike(arrays, value):
+    """Set the last value of the first array that is not empty; a rank without gradients stays without."""
+    for array in arrays:
+        if array is not None and array.size:
+            array.reshape(-1)[-1:] = value
+            return
+
+
+def mean_of(parts):
+    """Return the mean of the gradients of all ranks, in float32."""
+    with np.errstate(all="ignore"):
+        return [sum(arrays[1:], start=arrays[0]) / np.float32(len(parts)) for arrays in zip(*parts, strict=True)]
+
+
+def whole_of(layout, parts):
+    """Return the gradients that all ranks together apply."""
+    if layout == "replicated":
+        return mean_of(parts)
+    if layout == "averaged":
+        return parts[0]
+    if layout == "sharded":
+        return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+    return [array for arrays in parts for array in arrays if array is not None]
+
+
+def is_finite(layout, parts, scale):
+    """Return True if the step is to be applied; the mean is computed of gradients times *scale*."""
+    if layout == "replicated":
+        with np.errstate(all="ignore"):
+            parts = [*parts, mean_of([[array * np.float32(scale) for array in arrays] for arrays in parts])]
+    return all(np.isfinite(array).all() for arrays in parts for array in arrays if array is not None)

@@ -1,0 +1,73 @@
+"""All ranks take the decision that one process with all gradients takes, at every step, on every engine."""
+
+import numpy as np
+import pytest
+from distributed import training
+from distributed.scenarios import LAYOUTS, gradients, is_finite, whole_of
+
+import ampscale
+
+STEPS = 25
+
+
+def expected(way, layout, max_norm, steps, seed, ranks=4):
+    """Return the flags, the scales and the norms of a loop of `LossScaleRule.update`. Cells average unscaled gradients."""
+    state = training.RULE.init(like=0.0)
+    for step in range(steps):
+        parts, _ = gradients(layout, step, state.scale, ranks, seed)
+        finite = is_finite(layout, parts, 1.0 if way == "cell" else state.scale)
+        with np.errstate(all="ignore"):
+            norm = None if max_norm is None else training.bits(ampscale.global_norm(whole_of(layout, parts)))
+        state = training.RULE.update(state, finite)
+        yield finite, state.scale, norm
+
+
+def check(pool, way, layout, max_norm, ranks=4, steps=STEPS):
+    """Run the steps on a pool, and compare the ranks with each other and with one process."""
+    seed = 100 * LAYOUTS.index(layout) + ranks
+    results = pool.run(training.run, pool.engine, way, layout, max_norm, steps, seed, ranks)
+    for first in range(0, 4, ranks):
+        group = results[first : first + ranks]
+        flags, scales, norms = zip(*expected(way, layout, max_norm, steps, seed + first // ranks, ranks), strict=True)
+        for result in group:
+            assert [row[0] for row in result] == list(flags)
+            assert [row[1] for row in result] == list(scales)
+            assert of_finite_steps(result) == of_finite_steps(group[0])
+            if layout in ("replicated", "averaged"):
+                assert [row[3] for row in result] == [row[3] for row in group[0]]
+        if way == "train_step" and layout in ("averaged", "sharded"):
+            assert of_finite_steps(group[0]) == [norm for norm, flag in zip(norms, flags, strict=True) if flag]
+
+
+def of_finite_steps(rows):
+    """Return the norms of applied steps; that of an overflow after the mean is each rank's own."""
+    return [norm for finite, _, norm, _ in rows if finite]
+
+
+@pytest.fixture(params=["mpi", "gloo"])
+def ranks(request):
+    """Return the pool of an engine."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.mark.clause("REPLICAS-same-decision", "REPLICAS-same-scale", "REPLICAS-one-flag", "REPLICAS-agreed-norm")
+@pytest.mark.parametrize("max_norm", [None, 1.0])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("way", ["train_step", "cell"])
+def test_all_ranks_decide_as_one_process_with_all_gradients(ranks, way, layout, max_norm):
+    check(ranks, way, layout, max_norm)
+
+
+@pytest.mark.clause("REPLICAS-same-decision", "REPLICAS-same-scale")
+@pytest.mark.parametrize("layout", LAYOUTS[1:])
+@pytest.mark.parametrize("way", ["paddle", "torch"])
+def test_all_ranks_of_a_scaler_decide_as_one_process_with_all_gradients(ranks, way, layout):
+    if way == "torch" and ranks.engine == "mpi":
+        pytest.skip("torch tensors are not MPI's")
+    check(ranks, way, layout, None)
+
+
+@pytest.mark.clause("REPLICAS-same-decision")
+@pytest.mark.parametrize("layout", LAYOUTS[:3])
+def test_two_groups_of_two_ranks_decide_independently(ranks, layout):
+    check(ranks, "train_step", layout, 1.0, ranks=2)
