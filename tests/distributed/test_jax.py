@@ -26,6 +26,8 @@ from jax.extend.core import jaxprs_in_params  # noqa: E402
 from jax.sharding import AxisType, NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
+from ampscale.core.norms import LiftedNorm, unlifted  # noqa: E402
+from ampscale.core.step import clip_gradients  # noqa: E402
 from ampscale.distributed import JaxAxis, RankError  # noqa: E402
 
 TESTS = Path(__file__).parent.parent
@@ -417,6 +419,35 @@ def test_copies_are_counted_once(gradients, copies, expected):
 
     finite, norm = on_ranks(function, jnp.full((2, 1), 2.0), jnp.asarray([[1.0, 2.0, 3.0]] * 2))
     assert (finite.tolist(), norm.tolist()) == ([True, True], pytest.approx([expected] * 2))
+
+
+@pytest.mark.clause("REPLICAS-agreed-norm", "NORMS-clip")
+def test_shards_are_clipped_like_the_whole():
+    """The norm is 13, and each of two ranks has half of the values."""
+
+    def clipped(shard):
+        norm = JaxAxis("data", gradients="sharded").agree(jnp.bool_(True), None, [shard], norm=True).norm
+        return clip_gradients([shard], 1.0, norm, ampscale.get_backend(shard))
+
+    whole = jnp.float32([[3.0, 4.0], [12.0, 0.0]])
+    (shards,), norms = on_ranks(clipped, whole)
+    (expected,), norm = ampscale.clip_by_global_norm([whole], 1.0)
+    assert (shards.tolist(), norms.tolist()) == (expected.tolist(), [float(norm)] * 2)
+
+
+def test_subnormal_norm_is_kept_without_float64():
+    """XLA's CPU code would flush it to zero in a division."""
+    with jax.enable_x64(False):
+        norm = unlifted(LiftedNorm(jnp.asarray(np.float32(1e-42)), jnp.float32(1)))
+    assert np.asarray(norm) == np.float32(1e-42)
+
+
+def test_state_beside_uncommitted_parameters_is_uncommitted():
+    """JAX moves uncommitted arrays to the mesh of the others."""
+    params = {"w": jnp.ones(3, jnp.float16)}
+    network = ampscale.Network(lambda p, x: jnp.sum(p["w"] * x), params)
+    state = ampscale.init_train_state(params, ampscale.optimizers.AdamW(network, 1e-3), RULE)
+    assert [leaf.committed for leaf in jax.tree.leaves(state)] == [False] * len(jax.tree.leaves(state))
 
 
 @pytest.mark.parametrize("gradients", ["replicated", "sharded", "distinct"])

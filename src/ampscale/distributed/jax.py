@@ -3,7 +3,8 @@ Communicator of a mapped axis of JAX, inside `jax.shard_map`, `jax.pmap` or `jax
 
 All ranks run one traced program, so their settings are equal, and JAX itself waits for them. Processes trace their own programs;
 `JaxAxis.check_same` compares their settings if it is called outside of tracing. Plain `jax.jit` over global arrays needs no
-communicator: the flag of a global array is already the flag of all its shards.
+communicator: the flag of a global array is already the flag of all its shards. There, the axes of the mesh must have the type
+`jax.sharding.AxisType.Auto`.
 
 Spec: spec/60-replicas.md.
 """
@@ -124,13 +125,13 @@ class JaxAxis:
         """
         arrays, overflow = leaves(gradients), jnp.logical_not(finite)
         if not norm or self._layout == "replicated":
-            return Agreement(self._sum(overflow.astype(jnp.int32)) == 0, bool(arrays))
+            return Agreement(self._sum(overflow.astype(jnp.int32)) == 0, len(arrays) > 0)
         dtype = accumulation_dtype([array.dtype.name for array in arrays])
         with jax.enable_x64(True):
             rows = self._square_sums(arrays, dtype)
             vector = jnp.concatenate([jnp.reshape(overflow.astype(jnp.float64), 1), *map(jnp.ravel, rows)])
             overflows, *totals = self._sum(vector)
-            return Agreement(overflows == 0, bool(arrays), self._norm(totals, arrays, dtype))
+            return Agreement(overflows == 0, len(arrays) > 0, self._norm(totals, arrays, dtype))
 
     def check_same(self, **settings: Any) -> None:
         """
@@ -149,7 +150,7 @@ class JaxAxis:
         if jax.process_count() == 1 or self._is_traced():
             return
         own = {"gradients": self._layout, "mean": self._averages, "axis_name": list(self._axes)}
-        texts = _exchanged(to_text(own | {name: repr(value) for name, value in settings.items()}))
+        texts = _exchanged_host(to_text(own | {name: repr(value) for name, value in settings.items()}))
         if (message := difference(texts, list(range(len(texts))))) is not None:
             raise RankError(message)
 
@@ -229,7 +230,7 @@ def _lifted(plain: Array, *lifted: Array) -> Array:
     return jnp.stack([square, jnp.where(is_large, down, jnp.where(is_tiny, up, 1.0))])
 
 
-def _exchanged(text: str) -> list[str]:
+def _exchanged_host(text: str) -> list[str]:
     """Return the text of each process."""
     data = np.frombuffer(text.encode(), np.uint8)
     sizes = multihost_utils.process_allgather(np.int32(len(data)))
