@@ -65,20 +65,18 @@ class Shards:
 
     def all_finite(self, finite: Flag) -> Flag:
         """Return True on all ranks if *finite* is True on all of them. Counts are added, since a maximum can lose a NaN."""
-        overflows = finite.logical_not().to(torch.int32)
-        dist.all_reduce(overflows, group=group_of(root_ranks(self._tensors)))
-        return overflows == 0
+        return _summed(finite.logical_not().to(torch.int32), root_ranks(self._tensors)) == 0
 
     def norm(self) -> LiftedNorm:
         """Return the global norm of the tree, with the same bits on all ranks."""
         rows = self._square_sums()
         sums = torch.cat([torch.stack([row[:2] for row in rows]).sum(0), *[row[2:-1] for row in rows]])
-        return norm_of_sums(self._summed(sums), self._tensors)
+        return norm_of_sums(_summed(sums, _tree_ranks(self._tensors)), self._tensors)
 
     def norms(self) -> list[LiftedNorm]:
         """Return the norm of each array in the dtype of the global norm, with the same bits on all ranks."""
         rows = self._square_sums()
-        sums = self._summed(torch.cat(rows)).split(list(map(len, rows)))
+        sums = _summed(torch.cat(rows), _tree_ranks(self._tensors)).split(list(map(len, rows)))
         return [norm_of_sums(row, [tensor, self._widest()]) for row, tensor in zip(sums, self._tensors, strict=True)]
 
     def _square_sums(self) -> list[Array]:
@@ -95,10 +93,6 @@ class Shards:
         """Return the number of ranks that have the same values, for each array."""
         ranks = _tree_ranks(self._tensors)
         return [len(ranks & root_ranks([tensor])) // _shards(tensor) or len(ranks) for tensor in self._tensors]
-
-    def _summed(self, sums: Array) -> Array:
-        dist.all_reduce(sums, group=group_of(_tree_ranks(self._tensors)))
-        return sums
 
 
 def check_not_partial(tensor: Array, name: str) -> None:
@@ -120,14 +114,28 @@ def root_ranks(tensors: Iterable[Array]) -> Ranks:
     return frozenset[int]().union(*(_ranks_host(_root(mesh)) for mesh in _meshes(tensors)))
 
 
-def group_of(ranks: Iterable[int]) -> dist.ProcessGroup:
-    """Return the process group of *ranks*, created when all of them first ask for it."""
+def group_of(ranks: Iterable[int]) -> "dist.ProcessGroup":
+    """
+    Return the process group of *ranks*, created when all of them first ask for it.
+
+    Raises:
+        RuntimeError: This rank is not one of them. torch would return None, which means all ranks.
+    """
     default, key = dist.distributed_c10d._get_default_group(), frozenset(ranks)
+    if dist.get_rank() not in key:
+        raise RuntimeError(f"rank {dist.get_rank()} is not in the group, which has ranks {', '.join(map(str, sorted(key)))}")
     groups = _groups.setdefault(default, {})
     if key not in groups:
         everyone = len(key) == dist.get_world_size()
         groups[key] = default if everyone else dist.new_group(sorted(key), use_local_synchronization=True)
     return groups[key]
+
+
+def _summed(values: Array, ranks: Ranks) -> Array:
+    """Return *values*, which are overwritten by their sum over *ranks*; a rank outside of all meshes has no shard to add."""
+    if dist.get_rank() in ranks:
+        dist.all_reduce(values, group=group_of(ranks))
+    return values
 
 
 def _tree_ranks(tensors: Sequence[Array]) -> Ranks:

@@ -1,0 +1,141 @@
+"""Communicator of torch.distributed: groups, meshes, and ranks that hang or end."""
+
+import json
+import os
+import time
+
+import pytest
+from distributed.pool import Pool
+
+torch = pytest.importorskip("torch")
+dist = pytest.importorskip("torch.distributed")
+
+
+def group_of(name):
+    """Return the argument of a communicator; each pair of ranks has a group or a slice of its own."""
+    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+    square = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    pairs = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    groups = {"all": None, "line": DeviceMesh("cpu", list(range(4))), "square": square, "slice": square["dp"]}
+    return groups[name] if name in groups else pairs[dist.get_rank() % 2]
+
+
+def shared(rank, name):
+    """Return the ranks, a mean, and the flags of a group in which rank 3 has an overflow."""
+    from ampscale.distributed import TorchDistributed
+
+    communicator = TorchDistributed(group_of(name), timeout=20)
+    mean = communicator.mean({"w": torch.tensor([1.0, 2.0], dtype=torch.bfloat16) * rank, "b": [torch.tensor(60000.0).half()]})
+    flags = [communicator.agree(torch.tensor(rank != bad), torch.tensor(8.0), [mean["w"]]).finite for bad in (None, 3)]
+    return communicator.ranks, mean["w"].tolist(), mean["b"][0].item(), [bool(flag) for flag in flags]
+
+
+@pytest.mark.clause("REPLICAS-mean", "REPLICAS-one-flag", "REPLICAS-accumulation-dtype")
+@pytest.mark.parametrize("name", ["all", "line", "square"])
+def test_a_group_or_a_mesh_of_all_ranks_shares_means_and_flags(gloo, name):
+    """A two-dimensional mesh is one group."""
+    assert gloo.run(shared, name) == 4 * [[[0, 1, 2, 3], [1.5, 3.0], 60000.0, [True, False]]]
+
+
+@pytest.mark.clause("REPLICAS-mean", "REPLICAS-one-flag")
+@pytest.mark.parametrize("name", ["pair", "slice"])
+def test_groups_of_two_ranks_are_independent(gloo, name):
+    """A slice of a mesh is a group too."""
+    even, odd = [[0, 2], [1.0, 2.0], 60000.0, [True, True]], [[1, 3], [2.0, 4.0], 60000.0, [True, False]]
+    assert gloo.run(shared, name) == [even, odd, even, odd]
+
+
+def sharded(rank, name):
+    """Return the agreed norm of an array of eight values, of which each rank has two."""
+    from ampscale.core.norms import unlifted
+    from ampscale.distributed import TorchDistributed
+
+    communicator = TorchDistributed(group_of(name), gradients="sharded", timeout=20)
+    part = torch.tensor([3.0, 4.0]) * (rank + 1)
+    return float(unlifted(communicator.agree(torch.tensor(True), torch.tensor(8.0), [part], norm=True).norm))
+
+
+@pytest.mark.clause("REPLICAS-agreed-norm", "REPLICAS-sharded-norm")
+def test_the_norm_of_sharded_gradients_is_that_of_the_group(gloo):
+    """Squares of all ranks are added."""
+    assert gloo.run(sharded, "square") == 4 * [pytest.approx(5 * 30**0.5)]
+    assert gloo.run(sharded, "pair") == 2 * [pytest.approx(5 * 10**0.5), pytest.approx(5 * 20**0.5)]
+
+
+def invalid(_):
+    """Return the errors of invalid groups."""
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from ampscale.distributed import TorchDistributed
+
+    mesh, messages = DeviceMesh("cpu", [0, 1]), []
+    for group in ([0, 1], mesh):
+        try:
+            TorchDistributed(group)
+            messages.append(None)
+        except (TypeError, RuntimeError) as error:
+            messages.append(f"{type(error).__name__}: {error}")
+    return messages
+
+
+def test_groups_of_other_ranks_or_types_are_rejected(gloo):
+    """No rank waits for another one then."""
+    results = gloo.run(invalid)
+    wrong_type = "TypeError: group must be a process group, a device mesh or None, got list"
+    assert [messages[0] for messages in results] == 4 * [wrong_type]
+    outside = ["RuntimeError: rank 2 is not in the group, which has ranks 0, 1"]
+    assert [messages[1] for messages in results][:3] == [None, None, *outside]
+
+
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory):
+    """Return ranks of their own, since a failed collective ends a group."""
+    pool = Pool("gloo", tmp_path_factory.mktemp("failing"))
+    yield pool
+    pool.close()
+
+
+def silent(rank, fault):
+    """Return the error of a collective, and how long it took, if the last rank hangs or ends."""
+    from ampscale.distributed import RankError, TorchDistributed
+
+    group = dist.new_group(list(range(4)))
+    communicator = TorchDistributed(group, timeout=1.0)
+    communicator.agree(torch.tensor(True), torch.tensor(8.0), [])
+    start, errors = time.monotonic(), []
+    if rank == 3 and fault == "ends":
+        os._exit(1)
+    if rank == 3:
+        time.sleep(5)
+        return None
+    for _ in range(2):
+        try:
+            communicator.agree(torch.tensor(True), torch.tensor(8.0), [])
+        except RankError as error:
+            errors.append(str(error))
+    return errors, time.monotonic() - start
+
+
+@pytest.mark.clause("REPLICAS-time-limit", "REPLICAS-error-names-ranks")
+def test_a_rank_that_hangs_is_named_within_three_seconds_of_the_time_limit(failing):
+    """Later calls fail at once, with the same message."""
+    for errors, seconds in failing.run(silent, "hangs")[:3]:
+        assert errors == 2 * ["rank 3 did not respond within 1 s"]
+        assert 1 <= seconds <= 1 + 3
+
+
+@pytest.mark.clause("REPLICAS-time-limit", "REPLICAS-error-names-ranks")
+def test_a_rank_that_ends_is_named_and_nobody_waits_for_it(failing):
+    """Run this test as the last one of its processes."""
+    with pytest.raises(TimeoutError):
+        failing.run(silent, "ends")
+    for rank in range(3):
+        path, end = failing.folder / f"result-{failing.jobs}-{rank}.json", time.monotonic() + 20
+        while not path.exists():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        errors, seconds = json.loads(path.read_text())["value"]
+        assert errors[0] == errors[1]
+        assert errors[0] in ("rank 3 ended or left", "rank 3 did not respond within 1 s")
+        assert seconds <= 1 + 3
