@@ -375,10 +375,11 @@ def varying_axes(array: Array) -> frozenset[str]:
 
 def _varying_like(loss: Array, arrays: list[Array]) -> list[Array]:
     """Cast *arrays* to vary over the axes over which *loss* varies; return *arrays* itself if they do."""
-    missing = [tuple(sorted(varying_axes(loss) - varying_axes(array))) for array in arrays]
+    axes = varying_axes(loss) if owns(loss) else frozenset()  # a loss that is not an array is rejected later
+    missing = [tuple(sorted(axes - varying_axes(array))) for array in arrays] if axes else []
     if not any(missing):
         return arrays
-    return [jax.lax.pcast(array, axes, to="varying") if axes else array for array, axes in zip(arrays, missing, strict=True)]
+    return [jax.lax.pcast(array, names, to="varying") if names else array for array, names in zip(arrays, missing, strict=True)]
 
 
 register_container(_opened)
