@@ -44,10 +44,8 @@ def digest(arrays):
 
 def params_of(layout, index, make, scenario):
     """Return the parameters of a rank, which have the shapes of its gradients."""
-    if layout == "distinct":
-        shapes = SHAPES[index : index + 3 : 2]
-    else:
-        shapes = [array.shape for array in scenario(layout, 0, 1.0)[0][index]]
+    arrays = scenario(layout, 0, 1.0)[0][index]
+    shapes = SHAPES[index : index + 3 : 2] if layout == "distinct" else [array.shape for array in arrays]
     return [make(np.ones(shape, np.float32)) for shape in shapes]
 
 

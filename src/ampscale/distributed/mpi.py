@@ -18,6 +18,7 @@ from .comparison import listed
 from .ranks import RankCommunicator
 
 GRACE = 2.0  # seconds in which ranks that wait for others tell each other that they do
+LATE = 0.1  # seconds; a rank that began to wait so shortly before the others stopped is named too
 STOPPED = 1  # tag of the message of a rank that no longer waits
 
 
@@ -101,31 +102,38 @@ class MPI(RankCommunicator):
         """
         Wait for a collective. After the time limit, raise a RankError that names the ranks that do not wait for it.
 
-        A rank that exceeds the limit sends a message to all others, and those that wait then stop and send one too: so all ranks
-        raise the error at the same time, even if some began to wait later.
+        A rank that exceeds the limit sends a message to all others. Those that wait then stop too, so that all ranks raise the
+        error at the same time, even if some began to wait later.
         """
-        if _done_within(lambda: request.Test() or self._comm.Iprobe(tag=STOPPED), self._timeout) and request.Test():
+        start = time.monotonic()
+        _done_within(lambda: request.Test() or self._comm.Iprobe(tag=STOPPED), self._timeout)
+        if request.Test() and not self._comm.Iprobe(tag=STOPPED):  # if another rank has stopped, this one must not continue
             return
         _unfinished.append(request)
-        silent = self._silent_ranks()
+        silent = self._silent_ranks(is_late=time.monotonic() - start < LATE)
         self._failure = f"{listed(silent) if silent else 'a rank'} did not respond within {self._timeout:g} s"
         raise RankError(self._failure)
 
-    def _silent_ranks(self) -> list[int]:
-        """Tell all ranks that this one stops, and return those that do not tell so themselves."""
-        others = {index for index, rank in enumerate(self.ranks) if rank != self.rank}
-        for index in others:
-            self._comm.Isend(np.empty(0, np.uint8), index, tag=STOPPED).Free()
-        silent = set(others)
-        _done_within(lambda: not self._without_message(silent), GRACE)
-        return sorted(self.ranks[index] for index in silent)
+    def _silent_ranks(self, *, is_late: bool) -> list[int]:
+        """Tell all ranks that this one stops and whether it was late; return those that were late or do not tell so."""
+        silent = set(self.ranks) - {self.rank}
+        late = {self.rank} if is_late else set()
+        for rank in silent:
+            self._comm.Isend(_ANSWERS[is_late], rank, tag=STOPPED).Free()
 
-    def _without_message(self, silent: set[int]) -> set[int]:
-        """Remove the ranks whose message has arrived from *silent*, and return it."""
-        silent -= {index for index in silent if self._comm.Iprobe(index, tag=STOPPED)}
-        return silent
+        def have_all_answered() -> bool:
+            answer = np.empty(1, np.uint8)
+            for rank in [rank for rank in silent if self._comm.Iprobe(rank, tag=STOPPED)]:
+                self._comm.Recv(answer, rank, tag=STOPPED)
+                silent.remove(rank)
+                late.update([rank] * answer.item())
+            return not silent
+
+        _done_within(have_all_answered, GRACE)
+        return sorted(silent | late)
 
 
+_ANSWERS = np.zeros(1, np.uint8), np.ones(1, np.uint8)
 _unfinished: list[Any] = []  # requests whose buffers MPI may still write
 
 

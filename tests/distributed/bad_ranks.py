@@ -1,0 +1,143 @@
+"""Ranks of a pool of which one differs from the others: each function returns what a rank observed."""
+
+import time
+from contextlib import contextmanager
+
+import numpy as np
+from distributed.training import RULE, communicator_of
+from linear import network
+
+import ampscale
+from ampscale.distributed import RankError
+
+ODD = 2  # the rank that differs
+STATE = {"scale": np.float32(1024.0), "good_steps": np.int32(3)}
+
+
+def message_of(function, *args, **keywords):
+    """Return the message of the RankError that a call raises, or None."""
+    try:
+        function(*args, **keywords)
+    except RankError as error:
+        return str(error)
+    return None
+
+
+# Differences of one rank: layout, settings of the rank with the difference, and what the error says.
+def arrays_of(make, *shapes, dtype=np.float32):
+    return [make(np.ones(shape, dtype)) for shape in shapes]
+
+
+DIFFERENCES = {
+    "number of arrays": lambda make: arrays_of(make, (2,), (3,), (1,)),
+    "no arrays": lambda _: [],
+    "shape": lambda make: arrays_of(make, (2,), (4,)),
+    "dtype": lambda make: arrays_of(make, (2,), (3,), dtype=np.float64),
+    "integers": lambda make: arrays_of(make, (2,), (3,), dtype=np.int32),
+    "large": lambda make: arrays_of(make, (2,), (100_000,)),
+}
+
+
+def gradients_that_differ(rank, engine, call, difference, late):
+    """Call `mean` or `agree` with other gradients on one rank, first or after two steps, and then with equal ones again."""
+    layout = {"mean": "replicated", "agree": "averaged", "norm": "sharded"}[call]
+    communicator, _, make = communicator_of(engine, layout, timeout=10)
+    equal, other = arrays_of(make, (2,), (3,)), DIFFERENCES[difference](make)
+
+    def step(arrays):
+        if call == "mean":
+            return [array.tolist() for array in communicator.mean(arrays)]
+        return bool(communicator.agree(True, STATE, arrays, norm=True).finite)
+
+    before = [step(equal) for _ in range(2)] if late else []
+    message = message_of(step, other if rank == ODD else equal)
+    return before, message, step(equal), step(equal)
+
+
+def settings_that_differ(rank, engine, setting, late):
+    """Run `train_step` with another rule or max_norm, or another state, on one rank; return errors and the state afterwards."""
+    communicator, _, make = communicator_of(engine, "replicated", timeout=10)
+    model = network(arrays_of(make, (2,)))
+    optimizer = ampscale.optimizers.SGD(model, 0.5)
+    state = ampscale.init_train_state(model.params, optimizer, RULE)
+
+    def step(state, odd):
+        rule = ampscale.LossScaleRule(2.0**10, growth_interval=3) if odd and setting == "rule" else RULE
+        max_norm = 2.0 if odd and setting == "max_norm" else 1.0
+        if odd and setting in ("scale", "good_steps"):
+            value = getattr(state.scaler, setting)
+            state = state._replace(scaler=state.scaler._replace(**{setting: value + value + 1}))
+        return ampscale.train_step(
+            model, optimizer, rule, state, arrays_of(make, (2,)), max_norm=max_norm, communicator=communicator
+        )[0]
+
+    for _ in range(3 if late else 0):
+        state = step(state, odd=False)
+    message = message_of(step, state, odd=rank == ODD)
+    params = state.params[0].tolist()
+    again = step(state, odd=False)
+    return message, params, again.params[0].tolist() != params, float(again.scaler.scale)
+
+
+def calls_that_differ(rank, engine, layout, kind):
+    """Let one rank skip or repeat a call of a step, and return the errors of three further steps."""
+    communicator, _, make = communicator_of(engine, layout, timeout=1)
+    arrays, state = arrays_of(make, (2,)), dict(STATE)
+
+    def step(number, calls):
+        for call in calls:
+            if call == "mean":
+                communicator.mean(arrays)
+            else:
+                communicator.agree(True, state | {"good_steps": np.int32(number)}, arrays, norm=True)
+
+    step(0, ["mean", "agree"])
+    calls = {"skips mean": ["agree"], "skips agree": ["mean"], "agrees twice": ["mean", "agree", "agree"]}[kind]
+    first = message_of(step, 1, calls if rank == ODD else ["mean", "agree"])
+    return first or message_of(step, 2, ["mean", "agree"])
+
+
+@contextmanager
+def counted(communicator):
+    """Record the bytes of every collective."""
+    sums, exchanges = [], []
+    add, exchange = communicator._sum, communicator._exchange
+    communicator._sum = lambda vector: sums.append(int(np.asarray(vector).nbytes)) or add(vector)
+    communicator._exchange = lambda text: exchanges.append(len(text)) or exchange(text)
+    yield sums, exchanges
+
+
+def collectives(_, engine, layout, max_norm, steps):
+    """Return the bytes of the collectives of each step of `train_step`, for a model of 512 float16 parameters."""
+    communicator, _, make = communicator_of(engine, layout, timeout=10)
+    model = network([make(np.ones(512, np.float16))])
+    optimizer = ampscale.optimizers.SGD(model, 0.5)
+    state, rows = ampscale.init_train_state(model.params, optimizer, RULE), []
+    with counted(communicator) as (sums, exchanges):
+        for step in range(steps):
+            inputs = [make(np.full(512, np.inf if step % 3 == 2 else 1.0, np.float16))]
+            with np.errstate(all="ignore"):
+                state, _ = ampscale.train_step(
+                    model, optimizer, RULE, state, inputs, max_norm=max_norm, communicator=communicator
+                )
+            rows.append([list(sums), list(exchanges)])
+            sums.clear()
+            exchanges.clear()
+    return rows
+
+
+def late(rank):
+    """Let one rank of MPI raise a TypeError before it calls, and call after the time limit; return errors, and seconds."""
+    communicator, _, make = communicator_of("mpi", "replicated", timeout=10)
+    communicator.mean(arrays_of(make, (2,)))
+    communicator, _, make = communicator_of("mpi", "replicated", timeout=1)
+    type_error, start = None, time.monotonic()
+    if rank == ODD:
+        try:
+            communicator.mean(["text"])
+        except TypeError as error:
+            type_error = str(error)
+        time.sleep(1.5)
+    first = message_of(communicator.mean, arrays_of(make, (2,)))
+    seconds = time.monotonic() - start
+    return type_error, first, seconds, message_of(communicator.agree, True, STATE, arrays_of(make, (2,)))

@@ -1,0 +1,76 @@
+"""
+Ranks that are killed, hang or leave: a program of its own, since no pool survives this.
+
+`python ending.py gloo`: of four ranks, rank 3 kills itself while rank 2 waits for it; rank 1 hangs while rank 0 waits for it, and
+then leaves while ranks 0 and 2 wait. `python ending.py mpi`: rank 1 hangs for a minute. Each rank prints the errors that it
+observed, with seconds.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+import ampscale
+from ampscale.distributed import RankError
+
+LIMIT = 1.5
+
+
+def observed(communicator, make):
+    """Return the error of a call, the one of the next call, and the seconds until the first."""
+    start, errors, arrays = time.monotonic(), [], [make(np.ones(2, np.float32))]
+    for call in (communicator.mean, lambda arrays: communicator.agree(True, np.float32(1.0), arrays)):
+        try:
+            call(arrays)
+        except RankError as error:
+            errors.append(str(error))
+        errors.append(round(time.monotonic() - start, 1))
+    return errors
+
+
+def gloo():
+    """Run a rank of torch."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, members = dist.get_rank(), [[0, 1], [2, 3], [0, 1, 2]]
+    groups = [dist.new_group(ranks) for ranks in members]
+    for ranks, group in zip(members, groups, strict=True):
+        if rank in ranks:
+            dist.barrier(group)
+    if rank == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 1:
+        time.sleep(LIMIT + 3.5)
+        dist.destroy_process_group()
+        return
+    pairs = ampscale.distributed.TorchDistributed(groups[rank // 2], timeout=LIMIT if rank == 0 else 20.0)
+    results = [observed(pairs, torch.from_numpy)]
+    results.append(observed(ampscale.distributed.TorchDistributed(groups[2], timeout=20.0), torch.from_numpy))
+    os.write(1, json.dumps([rank, *results]).encode())
+    if rank == 0:
+        time.sleep(1)  # it serves the store of the others
+    os._exit(0)
+
+
+def mpi():
+    """Run a rank of MPI, and end all of them with an error."""
+    communicator = ampscale.distributed.MPI(timeout=20.0)
+    communicator.mean([np.ones(2, np.float32)])
+    communicator = ampscale.distributed.MPI(timeout=LIMIT)
+    if communicator.rank == 1:
+        time.sleep(60)
+    result = observed(communicator, np.asarray)
+    os.write(1, json.dumps([communicator.rank, result]).encode() + b"\n")  # one write, so that lines of ranks do not mix
+    time.sleep(1)
+    raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    {"mpi": mpi, "gloo": gloo}[sys.argv[1]]()

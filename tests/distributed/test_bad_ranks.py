@@ -1,0 +1,135 @@
+"""Ranks that differ from the others, or do not respond: all others raise an error that says so, and change nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from distributed import bad_ranks
+from distributed.ending import LIMIT
+from distributed.pool import HERE, free_port
+
+EXPECTED = {
+    "number of arrays": "number of gradients differs: 3 on rank 2; 2 on ranks 0, 1, 3",
+    "no arrays": "number of gradients differs: 0 on rank 2; 2 on ranks 0, 1, 3",
+    "shape": "gradients[1] differs: float32 (4,) on rank 2; float32 (3,) on ranks 0, 1, 3",
+    "dtype": "gradients[0] differs: float64 (2,) on rank 2; float32 (2,) on ranks 0, 1, 3",
+    "integers": "gradients[0] differs: int32 (2,) on rank 2; float32 (2,) on ranks 0, 1, 3",
+    "large": "gradients[1] differs: float32 (100000,) on rank 2; float32 (3,) on ranks 0, 1, 3",
+}
+DTYPES_ONLY = {name: EXPECTED[name] for name in ("number of arrays", "no arrays")} | {
+    "dtype": "gradients[0] differs: float64 on rank 2; float32 on ranks 0, 1, 3"
+}
+
+
+@pytest.fixture(params=["mpi", "gloo"])
+def ranks(request):
+    """Return the pool of an engine."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    ("call", "difference", "message"),
+    [
+        *(("mean", *pair) for pair in EXPECTED.items()),
+        *(("agree", *pair) for pair in EXPECTED.items()),
+        *(("norm", *pair) for pair in DTYPES_ONLY.items()),
+    ],
+)
+def test_gradients_that_differ_on_one_rank_are_an_error_on_all(ranks, call, difference, message, late):
+    """The next call works if they are equal again."""
+    results = ranks.run(bad_ranks.gradients_that_differ, ranks.engine, call, difference, late)
+    right = [[1.0, 1.0], [1.0, 1.0, 1.0]] if call == "mean" else True
+    assert results == [[[right, right] if late else [], message, right, right]] * 4
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("rule", "rule differs: LossScaleRule(init_scale=1024.0, growth_interval=3) on rank 2"),
+        ("max_norm", "max_norm differs: 2.0 on rank 2; 1.0 on ranks 0, 1, 3"),
+        ("scale", "scale differs: 2049.0 on rank 2; 1024.0 on ranks 0, 1, 3"),
+        ("good_steps", "good_steps differs: "),
+    ],
+)
+def test_settings_and_states_that_differ_on_one_rank_are_an_error_on_all(ranks, setting, message, late):
+    """Parameters and scales are as before, and the next step with equal settings is applied."""
+    results = ranks.run(bad_ranks.settings_that_differ, ranks.engine, setting, late)
+    assert len({str(result) for result in results}) == 1
+    observed, params, is_applied, scale = results[0]
+    assert observed.startswith(message if not late else message.replace("2049.0", "4097.0").replace("; 1024.0", "; 2048.0"))
+    assert is_applied
+    assert scale == (2048.0 if late else 1024.0) * (1 if not late else 2)
+    assert params != [1.0, 1.0] or not late
+
+
+@pytest.mark.parametrize(
+    ("layout", "kind", "message"),
+    [
+        ("replicated", "skips mean", "call differs: agree on rank 2; mean on ranks 0, 1, 3"),
+        ("replicated", "skips agree", "call differs: mean on rank 2; agree on ranks 0, 1, 3"),
+        ("replicated", "agrees twice", "call differs: agree on rank 2; mean on ranks 0, 1, 3"),
+        ("sharded", "skips agree", "good_steps differs: 2.0 on rank 2; 1.0 on ranks 0, 1, 3"),
+        ("sharded", "agrees twice", "good_steps differs: 1.0 on rank 2; 2.0 on ranks 0, 1, 3"),
+    ],
+)
+def test_a_call_that_one_rank_skips_or_repeats_is_an_error_on_all(ranks, layout, kind, message):
+    """It is detected in the call itself or in the next one."""
+    assert ranks.run(bad_ranks.calls_that_differ, ranks.engine, layout, kind) == [message] * 4
+
+
+def test_a_rank_that_raises_an_error_while_the_others_wait_is_named(mpi):
+    """All raise within the limit and three seconds, also the rank itself when it calls again, and every later call raises too."""
+    for rank, (type_error, first, seconds, second) in enumerate(mpi.run(bad_ranks.late)):
+        assert (type_error is not None) == (rank == bad_ranks.ODD)
+        assert first == second == "rank 2 did not respond within 1 s"
+        assert seconds < 4
+
+
+def test_ranks_of_gloo_that_are_killed_hang_or_leave_are_named():
+    """The others wait no longer than the limit and three seconds, and not at all for one that has ended."""
+    ranks = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo", "WORLD_SIZE": "4"}
+    processes = [started(["gloo"], **ranks, RANK=str(rank)) for rank in range(4)]
+    lines = [process.communicate(timeout=60)[0] for process in processes]
+    (_, hung, *left), (_, killed, *also_left) = json.loads(lines[0]), json.loads(lines[2])
+    assert [hung[0], hung[2]] == [f"rank 1 did not respond within {LIMIT:g} s"] * 2
+    assert killed[0] == killed[2] == "rank 3 ended or left"
+    assert max(hung[1], killed[1]) < LIMIT + 3
+    for errors in (*left, *also_left):
+        assert errors[0] == errors[2] == "rank 1 ended or left"
+    assert processes[3].returncode == -signal.SIGKILL
+
+
+def test_a_rank_of_mpi_that_hangs_is_named_and_ended():
+    """`python -m mpi4py` ends all ranks when one of them ends with an error."""
+    process = started(["mpi"], launcher=[str(Path(sys.executable).with_name("mpiexec")), "-n", "3"], module=["-m", "mpi4py"])
+    results = [json.loads(line) for line in process.communicate(timeout=60)[0].splitlines() if line.startswith("[")]
+    assert sorted(rank for rank, _ in results) == [0, 2]
+    for _, errors in results:
+        assert errors[0] == errors[2] == f"rank 1 did not respond within {LIMIT:g} s"
+        assert errors[1] < LIMIT + 3
+    assert process.returncode != 0
+
+
+def started(arguments, launcher=(), module=(), **environment):
+    """Start a process that runs `ending.py`."""
+    command = [*launcher, sys.executable, *module, str(HERE / "ending.py"), *arguments]
+    environment = {**os.environ, **environment, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("max_norm", [None, 1.0])
+@pytest.mark.parametrize(
+    ("layout", "mean", "norm"), [("replicated", [352, 2048], 0), ("averaged", [], 0), ("sharded", [], 24), ("distinct", [], 24)]
+)
+def test_a_step_has_one_small_collective_beside_the_mean(mpi, layout, mean, norm, max_norm):
+    """A mean has another small one before its values. The first step also compares the settings, once or twice."""
+    for first, *others in mpi.run(bad_ranks.collectives, "mpi", layout, max_norm, 4):
+        assert others == [[[*mean, 352 + (norm if max_norm else 0)], []]] * 3
+        assert len(first[0]) <= 4
+        assert first[1] == [64] * (2 if mean else 1)
