@@ -25,12 +25,14 @@ from ...core.typing import Array, Flag, Tree
 
 Ranks = frozenset[int]
 
+_MODULE = "torch.distributed.tensor"
+
 _groups: "WeakKeyDictionary[dist.ProcessGroup, dict[Ranks, dist.ProcessGroup]]" = WeakKeyDictionary()
 
 
 def has_dtensors(tensors: Iterable[Array]) -> bool:
     """Return True if one of *tensors* is a DTensor. Their module takes a second to import, so it is not imported here."""
-    module = sys.modules.get("torch.distributed.tensor")
+    module = sys.modules.get(_MODULE)
     return module is not None and any(issubclass(cls, module.DTensor) for cls in set(map(type, tensors)))
 
 
@@ -70,34 +72,38 @@ class Shards:
     def norm(self) -> LiftedNorm:
         """Return the global norm of the tree, with the same bits on all ranks."""
         rows = self._square_sums()
-        sums = torch.cat([torch.stack([row[:2] for row in rows]).sum(0), *[row[2:-1] for row in rows]])
+        sums = torch.cat([torch.stack([row[:2] for row in rows]).sum(0), *[row[2:] for row in rows]])
         return norm_of_sums(_summed(sums, _tree_ranks(self._tensors)), self._tensors)
 
     def norms(self) -> list[LiftedNorm]:
         """Return the norm of each array in the dtype of the global norm, with the same bits on all ranks."""
         rows = self._square_sums()
         sums = _summed(torch.cat(rows), _tree_ranks(self._tensors)).split(list(map(len, rows)))
-        return [norm_of_sums(row, [tensor, self._widest()]) for row, tensor in zip(sums, self._tensors, strict=True)]
+        empty = torch.empty(0, dtype=self._norm_dtype())  # widens each norm to the common dtype
+        zero = torch.zeros_like(sums[0][:1])
+        return [norm_of_sums(torch.cat([row, zero]), [part, empty]) for row, part in zip(sums, leaves(self.local), strict=True)]
 
     def _square_sums(self) -> list[Array]:
         """Return the `square_sums` of each array by itself, so that only one is copied to float64 at a time."""
-        pairs = zip(leaves(self.local), self._copies(), strict=True)
-        return [square_sums([part.detach(), self._widest()], [copies, 1]) for part, copies in pairs]
+        dtype, complex_dtype = self._norm_dtype(), torch.promote_types(self._norm_dtype(), torch.complex64)
+        parts = [part.detach().to(complex_dtype if part.is_complex() else dtype) for part in leaves(self.local)]
+        return [square_sums([part], [copies]) for part, copies in zip(parts, self._copies(), strict=True)]
 
-    def _widest(self) -> Array:
-        """Return an empty array that widens the norm of another one to the common dtype."""
-        dtype = accumulation_dtype([name_of(tensor.dtype) for tensor in self._tensors])
-        return torch.empty(0, dtype=getattr(torch, dtype), device=self._tensors[0].device)
+    def _norm_dtype(self) -> torch.dtype:
+        names = {name_of(dtype) for dtype in {tensor.dtype for tensor in self._tensors}}
+        dtype: torch.dtype = getattr(torch, accumulation_dtype([*names]))
+        return dtype
 
     def _copies(self) -> list[int]:
         """Return the number of ranks that have the same values, for each array."""
         ranks = _tree_ranks(self._tensors)
-        return [len(ranks & root_ranks([tensor])) // _shards(tensor) or len(ranks) for tensor in self._tensors]
+        holders = {mesh: len(ranks & _ranks_host(_root(mesh))) for mesh in _meshes(self._tensors)}
+        return [holders[t.device_mesh] // _shards(t) if _is_dtensor(t) else len(ranks) for t in self._tensors]
 
 
 def check_not_partial(tensor: Array, name: str) -> None:
     """Raise a TypeError if *tensor*, which will be written in place, is a DTensor with a partial placement."""
-    if has_dtensors([tensor]) and _is_partial(tensor):
+    if _is_dtensor(tensor) and _is_partial(tensor):
         raise TypeError(
             f"{name} must be sharded or replicated to be written in place, got placements {tuple(tensor.placements)}: "
             "its value is the sum of all ranks' parts; call redistribute() first"
@@ -106,7 +112,12 @@ def check_not_partial(tensor: Array, name: str) -> None:
 
 def local_part(tensor: Array) -> Array:
     """Return the shard of a DTensor that this rank has, which shares its memory; another tensor itself."""
-    return tensor.to_local() if has_dtensors([tensor]) else tensor
+    return tensor.to_local() if _is_dtensor(tensor) else tensor
+
+
+def _is_dtensor(tensor: Array) -> bool:
+    module = sys.modules.get(_MODULE)
+    return module is not None and isinstance(tensor, module.DTensor)
 
 
 def root_ranks(tensors: Iterable[Array]) -> Ranks:
@@ -145,7 +156,7 @@ def _tree_ranks(tensors: Sequence[Array]) -> Ranks:
 
 
 def _meshes(tensors: Iterable[Array]) -> set[Any]:
-    return {tensor.device_mesh for tensor in tensors if has_dtensors([tensor])}
+    return {tensor.device_mesh for tensor in tensors if _is_dtensor(tensor)}
 
 
 def _root(mesh: Any) -> Any:
@@ -161,9 +172,7 @@ def _ranks_host(mesh: Any) -> Ranks:
 
 
 def _shards(tensor: Array) -> int:
-    """Return the number of parts into which a DTensor is divided; 1 for another tensor."""
-    if not has_dtensors([tensor]):
-        return 1
+    """Return the number of parts into which a DTensor is divided."""
     mesh = tensor.device_mesh
     return math.prod(mesh.size(axis) for axis, placement in enumerate(tensor.placements) if not placement.is_replicate())
 
@@ -174,7 +183,7 @@ def _is_partial(tensor: Array) -> bool:
 
 def _reduced(tensor: Array) -> Array:
     """Return *tensor*, with its partial placements reduced to replicated ones."""
-    if not (has_dtensors([tensor]) and _is_partial(tensor)):
+    if not (_is_dtensor(tensor) and _is_partial(tensor)):
         return tensor
     from torch.distributed.tensor import Replicate
 
@@ -182,11 +191,11 @@ def _reduced(tensor: Array) -> Array:
 
 
 def _placement(tensor: Array) -> Any:
-    return (tensor.device_mesh, tensor.placements) if has_dtensors([tensor]) else None
+    return (tensor.device_mesh, tensor.placements) if _is_dtensor(tensor) else None
 
 
 def _wrapped(local: Array, like: Array) -> Array:
-    if not has_dtensors([like]):
+    if not _is_dtensor(like):
         return local
     from torch.distributed.tensor import DTensor
 

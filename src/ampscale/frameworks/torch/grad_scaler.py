@@ -145,7 +145,7 @@ class GradScaler:
         """
         Divide the gradients of *optimizer* by the scale in place, and check them; at most once between two updates.
 
-        No host synchronization is needed.
+        No host synchronization is needed, unless ranks agree.
 
         Args:
             optimizer: Optimizer whose parameters have scaled gradients.
