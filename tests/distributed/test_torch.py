@@ -63,6 +63,25 @@ def test_the_norm_of_sharded_gradients_is_that_of_the_group(gloo):
     assert gloo.run(sharded, "pair") == 2 * [pytest.approx(5 * 10**0.5), pytest.approx(5 * 20**0.5)]
 
 
+def late(rank):
+    """Return the flag of ranks of which one comes later, with an overflow, and whether the others waited for it."""
+    from ampscale.distributed import TorchDistributed
+
+    communicator = TorchDistributed(timeout=20)
+    communicator.agree(torch.tensor(True), torch.tensor(8.0), [])
+    start = time.monotonic()
+    if rank == 1:
+        time.sleep(0.3)
+    agreement = communicator.agree(torch.tensor(rank != 1), torch.tensor(8.0), [])
+    return bool(agreement.finite), time.monotonic() - start > 0.2
+
+
+@pytest.mark.clause("REPLICAS-wait-before-read")
+def test_the_flag_is_read_after_the_last_rank_has_sent_its_own(gloo):
+    """The last one has the overflow."""
+    assert gloo.run(late) == 4 * [[False, True]]
+
+
 def invalid(_):
     """Return the errors of invalid groups."""
     from torch.distributed.device_mesh import DeviceMesh

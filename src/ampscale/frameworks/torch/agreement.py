@@ -55,7 +55,7 @@ class RankAgreement:
         Raises:
             RankError: The ranks have other scales, counts or rules, or one does not respond.
         """
-        communicator = self._communicator or self._communicator_of(optimizer, gradients)
+        communicator = self._communicator_of(optimizer, gradients) if self._communicator is None else self._communicator
         if communicator is None:
             return found_inf
         communicator.check_same(rule=rule)
