@@ -25,7 +25,8 @@ MAY_IMPORT = {
     "functional": CORE | {"backends"},
     "network": CORE | {"backends"},
     "optimizers": CORE | {"backends", "network"},
-    "frameworks": FUNCTIONS,
+    "distributed": CORE | {"backends"},
+    "frameworks": FUNCTIONS | {"distributed"},
     "simulation": CORE | {"presets"},
     "checkpoints": CORE | {"presets"},
     **{name: {"frameworks"} for name in ("mindformers", "mindspore", "paddle", "torch")},
@@ -44,7 +45,7 @@ FOLDERS = {
         "mindspore": {"_validation", "_arrays", "torch"},
     },
 }
-HOST = BASE | {"frameworks", "simulation", "checkpoints", "cli", "__main__"}  # packages that may read array values
+HOST = BASE | {"distributed", "frameworks", "simulation", "checkpoints", "cli", "__main__"}  # packages that may read array values
 # Functions that execute code they read, also in programs within strings.
 CODE_FROM_DATA = re.compile(
     r"\b(from |import\b.*)(pickle|_pickle|cloudpickle|marshal|shelve|dill|joblib)\b"

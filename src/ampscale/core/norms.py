@@ -149,8 +149,8 @@ def square_sums(tree: Tree, copies: Sequence[int] = ()) -> Array:
     parts = [(part, 1 / count) for leaf, count in zip(arrays, copies or [1] * len(arrays), strict=True) for part in _parts(leaf)]
     with quiet(xp):
         exact = [(in_dtype(part, "float64"), share) for part, share in parts]
-        lifted = [sum(xp.sum(xp.square(part * lift)) * share for part, share in exact) for lift in LIFTS[dtype][:2]]
-        plain = [xp.sum(xp.square(in_dtype(part, dtype)), dtype=xp.float64) * share for part, share in parts]
+        lifted = [sum(xp.sum(_squared(part * lift)) * share for part, share in exact) for lift in LIFTS[dtype][:2]]
+        plain = [xp.sum(_squared(in_dtype(part, dtype)), dtype=xp.float64) * share for part, share in parts]
         return xp.stack([xp.asarray(value, dtype=xp.float64, device=device_of(tree)) for value in (*lifted, *plain)])
 
 
@@ -215,12 +215,16 @@ def _parts(leaf: Array) -> list[Array]:
     return [xp.real(leaf), xp.imag(leaf)] if name_of(leaf.dtype) in COMPLEX_PARTS else [leaf]
 
 
+def _squared(values: Array) -> Array:
+    return values * values
+
+
 def _square_sum(leaf: Array, dtype: str, lift: Array | None = None) -> Array:
     xp = array_api_compat.array_namespace(leaf)
     if name_of(leaf.dtype) in COMPLEX_PARTS:
         return reduce(add, [_square_sum(part, dtype, lift) for part in _parts(leaf)])
     values = in_dtype(leaf, dtype) if lift is None else in_dtype(leaf, dtype) * lift
-    return xp.astype(xp.sum(values * values, dtype=xp.float64), getattr(xp, dtype))
+    return xp.astype(xp.sum(_squared(values), dtype=xp.float64), getattr(xp, dtype))
 
 
 def _multiplied(leaf: Array, coefficient: Array) -> Array:

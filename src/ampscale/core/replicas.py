@@ -103,7 +103,7 @@ class SingleReplica:
 
     def agree(self, finite: Flag, state: Tree, gradients: Tree, *, norm: bool = False) -> Agreement:
         """Return *finite* itself."""
-        return Agreement(finite, bool(leaves(gradients)))
+        return Agreement(finite, len(leaves(gradients)) > 0)
 
     def check_same(self, **settings: Any) -> None:
         """Do nothing."""

@@ -1,0 +1,135 @@
+"""Gradients of every kind on the ranks of a pool: each function returns what a rank observed."""
+
+import ml_dtypes
+import numpy as np
+from distributed.training import bits, communicator_of
+
+NAMES = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
+
+
+def of_library(array, make):
+    """Return a NumPy array in the library of *make*; torch has no arrays of ml_dtypes."""
+    if array.dtype == ml_dtypes.bfloat16 and make is not np.asarray:
+        return make(array.astype(np.float32)).bfloat16()
+    return make(array)
+
+
+def to_lists(array):
+    """Return the dtype, the shape and the values of an array, complex ones as pairs."""
+    name = str(array.dtype).rpartition(".")[2]
+    values = np.asarray(array.float() if name == "bfloat16" and hasattr(array, "float") else array)
+    wide = values.astype(np.complex128).reshape(-1)
+    return [name, list(array.shape), wide.real.tolist(), wide.imag.tolist()]
+
+
+def means_of_dtypes(rank, engine):
+    """Average arrays of all dtypes together, with shapes (), (0,) and others, not contiguous or read-only, in nested trees."""
+    communicator, _, make = communicator_of(engine, "replicated", timeout=10)
+    base = np.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]) * (rank + 1)
+    arrays = [(base * (1 + 1j) if "complex" in name else base).astype(np.dtype(name)) for name in NAMES]
+    read_only = base.astype(np.float32)
+    read_only.flags.writeable = make is not np.asarray  # torch warns about such arrays
+    tree = {
+        "dtypes": [of_library(array, make) for array in arrays],
+        "views": (of_library(arrays[2], make)[:, ::2], of_library(arrays[0], make).T, make(read_only)),
+        "shapes": [make(np.full((), rank, np.float32)), make(np.zeros((0, 2), np.float16)), None],
+    }
+    mean = communicator.mean(tree)
+    assert mean["shapes"][2] is None
+    return [to_lists(array) for array in [*mean["dtypes"], *mean["views"], *mean["shapes"][:2]]]
+
+
+def mean_without_arrays(_, engine):
+    """Average no arrays on any rank, and then arrays."""
+    communicator, _, make = communicator_of(engine, "replicated", timeout=10)
+    return communicator.mean([]), communicator.mean({"a": None}), communicator.mean([make(np.ones(1, np.float32))])[0].tolist()
+
+
+def mean_of_integers(_, engine):
+    """Average integers on all ranks, and then floats."""
+    communicator, _, make = communicator_of(engine, "replicated", timeout=10)
+    try:
+        communicator.mean([make(np.ones(2, np.int32))])
+    except TypeError as error:
+        return str(error), communicator.mean([make(np.ones(2, np.float32))])[0].tolist()
+
+
+def mean_of_many(rank, engine):
+    """Average 300,000 values, so that the engine sends several messages; return bits of the ends and of the sum."""
+    communicator, _, make = communicator_of(engine, "replicated", timeout=30)
+    mean = np.asarray(communicator.mean([make(np.full(300_000, 2.0**rank, np.float32))])[0])
+    return bits(mean[0]), bits(mean[-1]), float(mean.sum(dtype=np.float64))
+
+
+def flags(rank, engine, bad):
+    """Agree on flags of several types, and on scales of several types and shapes."""
+    communicator, _, make = communicator_of(engine, "averaged", timeout=10)
+    finite = rank != bad
+    scales = [1024.0, np.float32(1024.0), make(np.ones(1, np.float32)), make(np.ones((), np.float64)), make(np.ones(1))]
+    return [
+        [bool(communicator.agree(flag, scale, []).finite) for flag in (finite, np.bool_(finite), make(np.asarray(finite)))]
+        for scale in scales
+    ]
+
+
+def norm(_, engine, layout, case):
+    """Return the norm and its dtype of gradients that `CASES` describes, on a rank of a layout."""
+    arrays, copies = CASES[case]
+    communicator, index, make = communicator_of(engine, layout, timeout=10, copies=copies)
+    arrays = [] if case.endswith("without") and index == 0 else arrays
+    agreement = communicator.agree(True, np.float32(1.0), [make(array) for array in arrays], norm=True)
+    value, lift = agreement.norm
+    return float(value), float(lift), str(value.dtype).rpartition(".")[2], bool(agreement.has_gradients)
+
+
+def mixed(rank):
+    """Ask for a norm with float64 gradients on one of three ranks that have some."""
+    from ampscale.distributed import RankError
+
+    communicator, _, _ = communicator_of("mpi", "distinct", timeout=10)
+    arrays = [[], [np.ones(1)], [np.ones(1, np.float32)], [np.ones(1, np.float32)]][rank]
+    try:
+        communicator.agree(True, np.float32(1.0), arrays, norm=True)
+    except RankError as error:
+        return str(error)
+
+
+def copies_of_another_length(_):
+    """Pass a number of copies for two arrays with three arrays, and then two arrays."""
+    communicator, _, _ = communicator_of("mpi", "sharded", timeout=10, copies=[1, 4])
+    arrays = [np.ones(1, np.float32)] * 3
+    try:
+        communicator.agree(True, np.float32(1.0), arrays, norm=True)
+    except ValueError as error:
+        return str(error), float(communicator.agree(True, np.float32(1.0), arrays[:2], norm=True).norm.value)
+
+
+# Name: gradients of each rank, and copies. Rank 0 has none if the name ends in "without".
+CASES = {
+    "float32": ([np.float32([3.0]), np.float32([4.0])], 1),
+    "float64": ([np.asarray([1.5e-200])], 1),
+    "large": ([np.float32([3e38])], 1),
+    "small": ([np.float32([1e-45])], 1),
+    "complex": ([np.complex64([3 + 4j])], 1),
+    "copies": ([np.float32([3.0]), np.float32([8.0])], [1, 4]),
+    "all the same": ([np.float32([3.0]), np.float32([4.0])], 4),
+    "a rank without": ([np.float32([3.0]), np.float32([4.0])], 1),
+    "float64 and a rank without": ([np.asarray([3.0]), np.asarray([4.0])], 1),
+    "no gradients": ([], 1),
+}
+
+
+def narrowed(rank, max_norm):
+    """Train float16 parameters with a torch optimizer; unscaled, the gradient of one rank exceeds float16 but not float32."""
+    import torch
+    from linear import network
+
+    from ampscale.mindformers import MFTrainOneStepCell
+
+    communicator, _, _ = communicator_of("gloo", "distinct", timeout=10)
+    model = network([torch.zeros(1, dtype=torch.float16)])
+    train = MFTrainOneStepCell(
+        model, torch.optim.SGD(model.params, 2.0**-14), max_norm is not None, max_norm or 1.0, 0.5, communicator=communicator
+    )
+    train([torch.tensor([120000.0 if rank == 1 else 1.0])])
+    return bool(train.last_step.applied), model.params[0].item() != 0.0

@@ -1,0 +1,96 @@
+"""Gradients of every dtype and shape, flags and scales of every type, and norms at the limits, on real ranks."""
+
+import math
+
+import numpy as np
+import pytest
+from distributed import edges
+
+
+@pytest.fixture(params=["mpi", "gloo"])
+def ranks(request):
+    """Return the pool of an engine."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.mark.clause("REPLICAS-mean", "REPLICAS-accumulation-dtype")
+def test_a_mean_keeps_dtypes_shapes_and_structure(ranks):
+    """The ranks have 1, 2, 3 and 4 times the same values, so the mean is 2.5 times."""
+    base = 2.5 * np.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    zeros = [0.0] * 6
+    for result in ranks.run(edges.means_of_dtypes, ranks.engine):
+        for (name, shape, real, imaginary), expected in zip(result[:6], edges.NAMES, strict=True):
+            assert (name, shape, real) == (expected, [2, 3], base.ravel().tolist())
+            assert imaginary == (real if "complex" in name else zeros)
+        assert result[6][:3] == ["float32", [2, 2], base[:, ::2].ravel().tolist()]
+        assert result[7][:3] == ["float16", [3, 2], base.T.ravel().tolist()]
+        assert result[8][:3] == ["float32", [2, 3], base.ravel().tolist()]
+        assert [row[:3] for row in result[9:]] == [["float32", [], [1.5]], ["float16", [0, 2], []]]
+
+
+def test_a_mean_of_no_arrays_is_no_arrays(ranks):
+    assert ranks.run(edges.mean_without_arrays, ranks.engine) == [[[], {"a": None}, [1.0]]] * 4
+
+
+def test_a_mean_of_integers_is_a_type_error_on_all_ranks(ranks):
+    message = "gradients must be floating-point or complex, got int32"
+    assert ranks.run(edges.mean_of_integers, ranks.engine) == [[message, [1.0, 1.0]]] * 4
+
+
+def test_a_mean_of_many_values_is_exact(ranks):
+    bits = np.float32(3.75).tobytes().hex()
+    assert ranks.run(edges.mean_of_many, ranks.engine) == [[bits, bits, 3.75 * 300_000]] * 4
+
+
+@pytest.mark.clause("REPLICAS-one-flag")
+@pytest.mark.parametrize("bad", [None, 0, 3])
+def test_flags_and_scales_may_have_any_type(ranks, bad):
+    assert ranks.run(edges.flags, ranks.engine, bad) == [[[bad is None] * 3] * 5] * 4
+
+
+@pytest.mark.clause("REPLICAS-agreed-norm")
+@pytest.mark.parametrize("layout", ["sharded", "distinct"])
+@pytest.mark.parametrize(
+    ("case", "norm", "dtype"),
+    [
+        ("float32", 10.0, "float32"),
+        ("float64", 3e-200, "float64"),
+        ("large", 6e38, "float32"),
+        ("small", 2.0**-148, "float32"),
+        ("complex", 10.0, "float32"),
+        ("copies", 10.0, "float32"),
+        ("all the same", 5.0, "float32"),
+        ("a rank without", math.sqrt(75), "float32"),
+        ("float64 and a rank without", math.sqrt(75), "float64"),
+        ("no gradients", 0.0, "float32"),
+    ],
+)
+def test_a_norm_is_the_same_on_all_ranks(ranks, layout, case, norm, dtype):
+    """A sharded array exists on all ranks, so only distinct ones may be without gradients."""
+    if layout == "sharded" and "without" in case:
+        pytest.skip("differs in the number of gradients")
+    results = ranks.run(edges.norm, ranks.engine, layout, case)
+    assert results == [results[0]] * 4
+    value, lift, of_dtype, has_gradients = results[0]
+    assert value / lift == pytest.approx(norm, rel=2e-7)
+    assert (of_dtype, has_gradients) == (dtype, norm > 0)
+
+
+def test_ranks_with_gradients_must_have_norms_of_one_dtype(mpi):
+    """Rank 0 has no gradients."""
+    assert mpi.run(edges.mixed) == ["dtype of the norm differs: float64 on rank 1; None on rank 0; float32 on ranks 2, 3"] * 4
+
+
+def test_copies_must_have_one_number_for_each_array(mpi):
+    """The error precedes all communication, so that the next call works."""
+    message = "gradients must be 2 arrays, one for each of copies, got 3"
+    assert mpi.run(edges.copies_of_another_length) == [[message, pytest.approx(math.sqrt(5))]] * 4
+
+
+@pytest.mark.clause("REPLICAS-same-decision", "OVERFLOW-both-sides")
+@pytest.mark.parametrize(("max_norm", "applied"), [(None, False), (200000.0, False), (30000.0, True)])
+def test_ranks_skip_together_if_a_gradient_of_one_overflows_float16(gloo, max_norm, applied):
+    """A gradient that is clipped to a norm that float16 represents cannot overflow."""
+    results = gloo.run(edges.narrowed, max_norm)
+    assert [result[0] for result in results] == [applied] * 4
+    assert results[1] == [applied, applied]
