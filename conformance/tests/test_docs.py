@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from ampscale_conformance.adapters.loading import GROUP
+from ampscale_conformance.adapters.ranks import end_ranks
 from ampscale_conformance.cli import conform
 from ampscale_conformance.model.adapter import ARRAYS, CAPABILITIES, LEVELS
 from ampscale_conformance.model.verdicts import BAD, Verdict
@@ -34,7 +35,7 @@ def table(title):
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows.splitlines()]
 
 
-SCALER, ADAPTER, FIXED_UPDATE = blocks("python")
+SCALER, ADAPTER, FIXED_UPDATE, RANKS = blocks("python")
 FILES = {"my_scaler.py": SCALER, "my_adapter.py": ADAPTER}
 
 
@@ -47,7 +48,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield tmp_path
-    for name in ("my_scaler", "my_adapter"):
+    for name in ("my_scaler", "my_adapter", "my_ranks"):
         sys.modules.pop(name, None)
     importlib.invalidate_caches()
 
@@ -70,9 +71,8 @@ def commands():
     """Yield each command whose output the page shows, with that output."""
     for text in blocks("console"):
         listing, _, run = text.partition("$ ampscale")
-        assert listing == "$ ls\nmy_adapter.py  my_scaler.py\n"
         command, _, shown = f"ampscale{run}".partition("\n")
-        yield command, shown
+        yield listing, command, shown
 
 
 def matches(shown, lines):
@@ -83,13 +83,33 @@ def matches(shown, lines):
 
 def test_commands_print_what_the_page_shows(here):
     """The first run has the bug, the second one the fix."""
-    for index, (command, shown) in enumerate(commands()):
-        result = run_command(command)
-        lines = [line.rstrip() for line in result.stdout.strip().splitlines()]
-        assert matches(shown, lines), result.stdout
-        assert result.exit_code == (1, 0)[index]
+    for index, (listing, command, shown) in enumerate(list(commands())[:2]):
+        assert listing == "$ ls\nmy_adapter.py  my_scaler.py\n"
+        assert run_and_compare(command, shown) == (1, 0)[index]
         fix_scaler(here)
-    assert index == 1
+
+
+def run_and_compare(command, shown):
+    """Run a command, check its output, and return its exit status."""
+    result = run_command(command)
+    lines = [line.rstrip() for line in result.stdout.strip().splitlines()]
+    assert matches(shown, lines), result.stdout
+    return result.exit_code
+
+
+def test_the_adapter_with_ranks_passes_until_it_does_not_agree(here):
+    """It has about thirty lines. Without the agreement, a rank does not see the others' overflows."""
+    pytest.importorskip("torch")
+    _, _, (listing, command, shown) = commands()
+    (here / "my_ranks.py").write_text(RANKS)
+    assert listing == f"$ ls\n{'  '.join(sorted(file.name for file in here.iterdir()))}\n"
+    assert run_and_compare(command, shown) == 0
+    assert len(RANKS.splitlines()) < 40
+    (here / "my_ranks.py").write_text(RANKS.replace("        dist.all_reduce(overflow)\n", ""))
+    sys.modules.pop("my_ranks")
+    end_ranks()
+    assert "five of these cases fail" in PAGE
+    assert "not ok: 5 fail, 5 pass, 11 unsupported" in run_command(command).stdout
 
 
 @pytest.mark.usefixtures("here")

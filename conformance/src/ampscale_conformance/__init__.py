@@ -5,6 +5,7 @@ Write an `Adapter`, and pass it to `check`, to `ampscale conform` or to pytest. 
 lines instead: see spec/conformance/protocol.md.
 """
 
+from .adapters.ranks import on_ranks
 from .model.adapter import CAPABILITIES, LEVELS, Adapter, ImplementationInfo, Unsupported
 from .model.bits import leaves, map_tree
 from .model.verdicts import Report, Result, Verdict
@@ -24,4 +25,5 @@ __all__ = [
     "check",
     "leaves",
     "map_tree",
+    "on_ranks",
 ]

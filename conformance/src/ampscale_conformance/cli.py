@@ -46,7 +46,7 @@ LIMITS = "Time limit per case, and per reply of another process. [default: 60 pe
 @click.option("--command", metavar="'./PROGRAM ...'", help="Program that speaks the protocol, instead of IMPLEMENTATION.")
 @click.option("--replay", type=FILE, metavar="FILE", help="Output of --record, instead of IMPLEMENTATION.")
 @click.option("--list", "listed", is_flag=True, help="List the installed adapters and exit.")
-@click.option("--level", metavar="N", help="Skip cases above this level, 0 to 4.")
+@click.option("--level", metavar="N", help="Skip cases above this level, 0 to 5.")
 @click.option("--case", metavar="GLOB", help="Run only cases whose id matches.")
 @click.option("--clause", metavar="GLOB", help="Run only cases whose clause matches.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help=LIMITS)

@@ -16,13 +16,13 @@ pytestmark = pytest.mark.filterwarnings(  # of torch.compile, about caches of ar
     "ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning"
 )
 OURS = [name for name in SHIPPED if name.startswith("ampscale-") and name != "ampscale-cupy"]
-# Cases that take seconds with JAX or torch: each compiles for long, or imports the library in a fresh process.
+# Cases that take seconds with JAX or torch: each compiles for long, or imports the library in fresh processes.
 LONG = ("follows-every-pattern-*", "applies-the-unscaled-gradient", "compiled-it-*", "another-process-goes-on")
 HEAVY = ("ampscale-jax", "ampscale-torch", "ampscale-torch-scaler")
 
 
 def is_long(case):
-    return any(fnmatchcase(case.id, glob) for glob in LONG)
+    return case.level == 5 or any(fnmatchcase(case.id, glob) for glob in LONG)
 
 
 def failures(report):
@@ -42,7 +42,8 @@ def test_no_case_fails_and_some_case_requires_each_capability(name):
     report = check(find(name), cases=[case for case in every_case() if name not in HEAVY or not is_long(case)])
     assert failures(report) == []
     claimed = set(report.info.capabilities) - {need for case in passed_cases(report) for need in case.needs}
-    assert claimed <= ({"process", "jit"} if name in HEAVY else set())
+    in_long_cases = {need for case in every_case() if is_long(case) for need in case.needs}
+    assert claimed <= (in_long_cases if name in HEAVY else set())
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import pytest
 from ampscale_conformance import Unsupported, check
 from ampscale_conformance.adapters import SHIPPED, version_of
 from ampscale_conformance.adapters.loading import find
+from ampscale_conformance.cases import every_case
 from ampscale_conformance.model.adapter import Adapter
 from ampscale_conformance.model.methods import METHODS
 from ampscale_conformance.model.verdicts import BAD
@@ -23,6 +24,7 @@ import sys
 sys.modules.update(dict.fromkeys({LIBRARIES}))  # importing one of them raises ImportError
 import ampscale_conformance.reports.snippet
 from ampscale_conformance.adapters.loading import find
+from ampscale_conformance.cases import every_case
 from ampscale_conformance.cases import every_case
 every_case()
 print(*(find(name).info.name for name in {PUBLISHED}), sep="\\n")
@@ -77,10 +79,34 @@ def test_version_of_returns_the_installed_version():
 
 def test_torch_fails_two_clauses():
     """Version 2.13.0 multiplies by a reciprocal, checks one side for overflows, and rejects a step without gradients."""
-    results = check(find("torch")).results
+    results = check(find("torch"), 4).results
     failed = {result.clause for result in results if result.verdict in BAD}
     assert failed == {"OVERFLOW-both-sides", "CALLS-no-gradients"}
     assert {result.level for result in results if result.verdict == "pass"} == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "failed"),
+    [
+        (
+            "torch",
+            [
+                "a-fault-after-the-reduction-reaches-all-ranks",
+                "a-replicated-array-can-be-first",
+                "the-last-stage-decides-for-all",
+                "a-stage-without-parameters-follows",
+                "a-smaller-mesh-can-be-first",
+            ],
+        ),
+        ("torch-fsdp1", []),
+    ],
+)
+def test_torch_fails_cases_on_ranks(name, failed):
+    """`GradScaler` of version 2.13.0 agrees on the mesh of the first gradient; `ShardedGradScaler` agrees on all ranks."""
+    results = check(find(name), cases=[case for case in every_case() if case.level == 5]).results
+    assert [result.case for result in results if result.verdict in BAD] == failed
+    assert sum(result.verdict == "pass" for result in results) >= 10
 
 
 def test_adapters_have_unique_names():

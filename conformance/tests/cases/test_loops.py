@@ -1,4 +1,4 @@
-"""Cases of levels 2 to 4: a conforming loop fails none, failures have exact messages, and inapplicable cases are unsupported."""
+"""Cases of levels 2 to 5: a conforming loop fails none, failures have exact messages, and inapplicable cases are unsupported."""
 
 import re
 from dataclasses import replace
@@ -70,6 +70,17 @@ def test_the_conforming_loop_fails_no_case():
             "the-first-rank-decides-for-all",
             r"after step 1, -\+\+: expected scale 512.0 on every replica, got \[512.0, 1024.0.*",
         ),
+        (
+            "uses-the-first-mesh",
+            "a-smaller-mesh-can-be-first",
+            r"after step 2: expected scale 512.0 on every rank, got \[2048.0, 512.0, 2048.0, 512.0\]",
+        ),
+        (
+            "steps-before-the-reduction",
+            "replicas-apply-or-skip-together",
+            r"step 2: expected every rank to skip it, got applied \[True, False\]",
+        ),
+        ("ends-after-the-last-stage", "the-last-stage-decides-for-all", r"expected 4 steps on each rank, got \[3, 4\]"),
         (
             "loses-minimum-compiled",
             "compiled-it-moves-to-the-same-scales",

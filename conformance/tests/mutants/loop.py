@@ -1,5 +1,5 @@
 """
-Conforming implementation of levels 2 to 4, based on `plain.Plain`: the base class of the mutants of training loops.
+Conforming implementation of levels 2 to 5, based on `plain.Plain`: the base class of the mutants of training loops.
 
 Each method takes one decision, so that a mutant overrides one method.
 """
@@ -28,6 +28,11 @@ EVERY_LOOP = (
         "no-host-reads",
         "jit",
         "process",
+        "ranks",
+        "sharded",
+        "mixed-placements",
+        "mixed-meshes",
+        "distinct",
     ),
 )
 
@@ -69,7 +74,7 @@ class Cell:
 class Loop(Plain):
     """Adapter of a conforming implementation. Its arguments are those of `Plain`."""
 
-    def __init__(self, preset=EVERY_SETTING, level=4, capabilities=EVERY_LOOP):
+    def __init__(self, preset=EVERY_SETTING, level=5, capabilities=EVERY_LOOP):
         super().__init__(preset, level, capabilities)
 
     # --- level 2: the adapter's methods ---
@@ -337,3 +342,35 @@ class Loop(Plain):
     def compiled(self):
         """Return this adapter, since NumPy needs no compilation."""
         return self
+
+    # --- level 5: the adapter's methods, with ranks in one process
+
+    def train_on_ranks(self, rule, placements, steps, optimizers):
+        """Run each step on each rank, with values that are not scaled."""
+        handles, results = [self.create(rule) for _ in steps[0]], [[] for _ in steps[0]]
+        for step in steps:
+            gradients = [list(rank) for rank in zip(*map(self.after_reduction, placements, zip(*step, strict=True)), strict=True)]
+            for rank, handle in enumerate(handles):
+                applied = self.applies_on_rank(placements, step, gradients, rank)
+                self.update_on_rank(handle, applied, gradients, rank, optimizers)
+                results[rank].append((self.read_scale(handle), applied))
+        return results
+
+    # --- level 5: the decisions
+
+    def after_reduction(self, placement, values):
+        """Return the gradient of one array on each rank after the reduction."""
+        with np.errstate(all="ignore"):
+            return [np.mean(values)] * len(values) if placement == "replicated" else values
+
+    def applies_on_rank(self, placements, step, gradients, rank):
+        """Return True if a rank steps, given the values of all ranks before and after the reduction."""
+        return all(map(self.rank_is_finite, gradients))
+
+    def rank_is_finite(self, gradients):
+        """Return True if the gradients of a rank are finite."""
+        return all(value is None or bool(np.isfinite(value)) for value in gradients)
+
+    def update_on_rank(self, handle, applied, gradients, rank, optimizers):
+        """Update the scale of a rank once."""
+        self.update(handle, applied)

@@ -1,4 +1,7 @@
-"""Mutants of chapter 60: agreement of replicas."""
+"""Mutants of chapter 60: agreement of replicas, and of ranks, which share one process here."""
+
+import numpy as np
+from ampscale_conformance.model.subject import TimedOut
 
 from . import table
 from .loop import Loop
@@ -58,6 +61,142 @@ class RejectsASingleReplica(Loop):
         if len(finite) < 2:
             raise RuntimeError("the process group has not been initialized")
         return all(finite)
+
+
+class OfSomeRanks(Loop):
+    """Loop in which a rank uses the flags of some ranks for an array: the result of `peers`."""
+
+    def applies_on_rank(self, placements, step, gradients, rank):
+        columns = zip(placements, zip(*gradients, strict=True), strict=True)
+        return all(
+            self.rank_is_finite([value for peer, value in enumerate(values) if peer in self.peers(placements, placement, rank)])
+            for placement, values in columns
+        )
+
+    def peers(self, placements, placement, rank):
+        """Return the ranks whose flags count for an array with this placement."""
+        return {0, 1, 2, 3}
+
+
+@breaks("REPLICAS-same-scale", "NVIDIA-NeMo/Megatron-Bridge#5591: each rank updates its scale before the ranks agree")
+class UpdatesByItsOwnGradients(Loop):
+    def applies_on_rank(self, placements, step, gradients, rank):
+        self.own = self.rank_is_finite(step[rank])
+        return super().applies_on_rank(placements, step, gradients, rank)
+
+    def update_on_rank(self, handle, applied, gradients, rank, optimizers):
+        self.update(handle, self.own)
+
+
+@breaks("REPLICAS-same-decision", "not observed: a rank that has no overflow before the reduction steps, and then backs off")
+class StepsBeforeTheReduction(Loop):
+    def applies_on_rank(self, placements, step, gradients, rank):
+        return self.rank_is_finite(step[rank] if placements[0] == "replicated" else [v for row in gradients for v in row])
+
+    def update_on_rank(self, handle, applied, gradients, rank, optimizers):
+        self.update(handle, all(map(self.rank_is_finite, gradients)))
+
+
+@breaks("REPLICAS-same-decision", "facebookresearch/fairscale#179: each rank checks only its own shard")
+class ChecksItsOwnShard(OfSomeRanks):
+    def peers(self, placements, placement, rank):
+        return {rank} if placement == "sharded" else {0, 1, 2, 3}
+
+
+@breaks("REPLICAS-same-decision", "torch 2.13.0: `GradScaler` on the stages of a pipeline")
+class ChecksItsOwnStage(OfSomeRanks):
+    def peers(self, placements, placement, rank):
+        return {rank} if placement == "distinct" else {0, 1, 2, 3}
+
+
+@breaks("REPLICAS-same-decision", "not observed: a rank ends its loop after an overflow in the last stage")
+class EndsAfterTheLastStage(Loop):
+    def train_on_ranks(self, rule, placements, steps, optimizers):
+        results = super().train_on_ranks(rule, placements, steps, optimizers)
+        return [results[0][:-1], *results[1:]] if placements == ["distinct"] else results
+
+
+@breaks("REPLICAS-spreads", "not observed: the averaged gradients are checked for infinities, but not for NaN")
+class LooksForInfinities(Loop):
+    def rank_is_finite(self, gradients):
+        return not any(value is not None and np.isinf(value) for value in gradients)
+
+
+@breaks("REPLICAS-one-flag", "torch 2.13.0: `GradScaler` under DDP, if a fault strikes one rank after the reduction")
+class TrustsTheReduction(OfSomeRanks):
+    def peers(self, placements, placement, rank):
+        return {rank} if placement == "reduced" else {0, 1, 2, 3}
+
+
+@breaks("REPLICAS-one-update", "THUDM/slime#1842: what prepares gradients twice does so for the scale, too")
+class BacksOffForEachOptimizer(Loop):
+    def update_on_rank(self, handle, applied, gradients, rank, optimizers):
+        parts = [[self.rank_is_finite(values[first::optimizers]) for values in gradients] for first in range(optimizers)]
+        for _ in range(max(1, sum(not all(flags) for flags in parts))):
+            self.update(handle, applied)
+
+
+@breaks("REPLICAS-one-update", "megatron-core 0.16.1: the first of two optimizers determines the scale")
+class FirstOptimizerUpdates(Loop):
+    def update_on_rank(self, handle, applied, gradients, rank, optimizers):
+        self.update(handle, all(self.rank_is_finite(values[::optimizers]) for values in gradients))
+
+
+@breaks("REPLICAS-nan-survives", "gloo in torch 2.13.0, Open MPI 5.0.11 and JAX 0.10.2: a maximum drops the NaN of some ranks")
+class MaximumDropsANaN(Loop):
+    def applies_on_rank(self, placements, step, gradients, rank):
+        values = [0.0 if value is None else value for row in gradients for value in row]
+        largest = values[0]
+        for value in values[1:]:
+            largest = value if value > largest else largest
+        return bool(np.isfinite(largest)) and -np.inf not in values
+
+
+@breaks("REPLICAS-every-call", "microsoft/DeepSpeed#7568: ranks wait for each other in the check for an overflow")
+class ReturnsEarly(Loop):
+    def train_on_ranks(self, rule, placements, steps, optimizers):
+        if any(len({self.rank_is_finite(values) for values in step}) > 1 for step in steps):
+            raise TimedOut("no result of rank 1 within 50 s")
+        return super().train_on_ranks(rule, placements, steps, optimizers)
+
+
+@breaks("REPLICAS-empty-ranks", "pytorch/pytorch#99174: a rank without shards raises an error")
+class RequiresShards(Loop):
+    def applies_on_rank(self, placements, step, gradients, rank):
+        if placements == ["sharded"] and gradients[rank] == [None]:
+            raise RuntimeError("no inf checks were recorded prior to update")
+        return super().applies_on_rank(placements, step, gradients, rank)
+
+
+@breaks("REPLICAS-empty-ranks", "not observed: a stage without gradients keeps its scale")
+class KeepsTheScaleOfAnEmptyStage(Loop):
+    def update_on_rank(self, handle, applied, gradients, rank, optimizers):
+        if rank or gradients[rank] != [None]:
+            self.update(handle, applied)
+
+
+@breaks("REPLICAS-mixed-placements", "torch 2.13.0: `GradScaler` uses the placements of the first gradient for all")
+class UsesTheFirstPlacement(OfSomeRanks):
+    def peers(self, placements, placement, rank):
+        return {rank} if placements[0] == "reduced" else {0, 1, 2, 3}
+
+
+@breaks("REPLICAS-mixed-placements", "not observed: the placements of the last gradient are used for all")
+class UsesTheLastPlacement(OfSomeRanks):
+    def peers(self, placements, placement, rank):
+        return {rank} if placements[-1] == "reduced" else {0, 1, 2, 3}
+
+
+@breaks("REPLICAS-mixed-meshes", "torch 2.13.0: `GradScaler` uses the mesh of the first gradient for all")
+class UsesTheFirstMesh(OfSomeRanks):
+    def peers(self, placements, placement, rank):
+        return {rank, (rank + 2) % 4} if placements[0] == "half" else {0, 1, 2, 3}
+
+
+@breaks("REPLICAS-mixed-meshes", "not observed: the mesh of the last gradient is used for all")
+class UsesTheLastMesh(OfSomeRanks):
+    def peers(self, placements, placement, rank):
+        return {rank, (rank + 2) % 4} if placements[-1] == "half" else {0, 1, 2, 3}
 
 
 MUTANTS = tuple(_TABLE)

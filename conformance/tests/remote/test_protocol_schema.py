@@ -8,7 +8,7 @@ import pytest
 from ampscale_conformance.cases import every_case
 from ampscale_conformance.model.adapter import CAPABILITIES
 from ampscale_conformance.model.clauses import spec_folder
-from ampscale_conformance.model.methods import METHODS
+from ampscale_conformance.model.methods import METHODS, RANKS_SECONDS
 from ampscale_conformance.remote.client import _BYE_SECONDS, _STARTS
 from ampscale_conformance.remote.codec import PROTOCOL, Codec, hello_from_json
 from ampscale_conformance.remote.command_adapter import SECONDS, START_SECONDS, CommandAdapter
@@ -111,6 +111,7 @@ def recorded(tmp_path_factory):
     cases_of = {
         "backends:NUMPY": [case for case in cases if case.level != 2],
         "scalers:PADDLE_GRAD_SCALER": [case for case in cases if case.level == 2],
+        "mpi:ADAPTER": [case for case in cases if case.level == 5],
     }
     for name, cases in cases_of.items():
         with CommandAdapter([*SERVE, f"ampscale_conformance.adapters.ampscale.{name}"], 60.0, record=file) as adapter:
@@ -207,6 +208,7 @@ def test_the_page_states_every_limit():
     """Seconds, bytes, nesting, digits and starts."""
     assert f"within {SECONDS:g} seconds" in PAGE
     assert f"the reply to `hello` within {START_SECONDS:g}." in PAGE
+    assert f"`train_on_ranks` has at least {RANKS_SECONDS:g} seconds" in PAGE
     assert (LONGEST, _STARTS, _BYE_SECONDS) == (2**22, 3, 2)
     assert (DEEPEST, LONGEST_NUMBER) == (100, 1100)
     assert "2**22 bytes, 100 nested lists and objects, and 1100 digits" in PAGE

@@ -1,19 +1,31 @@
-"""DeepSpeed: `DynamicLossScaler` of ZeRO, in a process group of one process."""
+"""DeepSpeed: `DynamicLossScaler` of ZeRO, in a process group of one process, and its engine on ranks."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from ..model.adapter import ImplementationInfo
+from ..model.adapter import ImplementationInfo, Unsupported
 from . import version_of
+from .base import unavailable
+from .ranks import on_ranks
+from .torch_ranks import column
 
 
 class DeepSpeed:
-    """Scaler that only updates a scale; DeepSpeed's optimizers scale, unscale and check. Checkpoints pickle the object."""
+    """
+    Scaler that only updates a scale; DeepSpeed's engine scales, unscales and checks, which is tested on ranks.
+
+    Checkpoints pickle the scaler.
+    """
+
+    scale = unscale = all_finite = unavailable("the engine scales, unscales and checks")
+    add_optimizer = update_scale = create_cell = unavailable("the engine scales, unscales and checks")
 
     info = ImplementationInfo(
         name="DeepSpeed DynamicLossScaler",
         version=version_of("deepspeed"),
         url="https://deepspeed.readthedocs.io/en/latest/training.html#gradient-accumulation",
-        capabilities=("resume", "rounding"),
+        level=5,
+        capabilities=("resume", "rounding", "ranks", "sharded"),
         preset="deepspeed",
         arrays="torch",
     )
@@ -50,16 +62,38 @@ class DeepSpeed:
         vars(scaler).update(saved)
         return scaler
 
+    def train_on_ranks(self, rule: Any, placements: Sequence[str], steps: Sequence[Any], optimizers: int) -> Any:
+        """Train with the first stage of ZeRO, or with the third one if the array is sharded."""
+        if optimizers > 1:
+            raise Unsupported("an engine has one optimizer")
+        if "reduced" in placements:
+            raise Unsupported("in ZeRO, no two ranks have the same averaged gradients")
+        settings = {
+            "enabled": True,
+            "initial_scale_power": rule.init_scale.hex().rpartition("p")[2],
+            "loss_scale_window": rule.growth_interval,
+            "hysteresis": rule.hysteresis,
+            "consecutive_hysteresis": "finite" in rule.reset_bad_steps_on,
+            "min_loss_scale": rule.min_scale,
+        }
+        return on_ranks(train_on_rank, len(steps[0]), settings, placements[0], steps)
+
 
 def join_a_group_of_one() -> None:
-    """
-    Initialize a process group of this process alone, once: the scaler requires a rank to log.
-
-    For a group on CPUs, DeepSpeed would first compile a shared-memory extension, which one process does not need.
-    """
-    import logging
+    """Initialize a process group of this process alone, once: the scaler requires a rank to log."""
     import os
     import tempfile
+
+    join(init_method=f"file://{os.path.join(tempfile.mkdtemp(), 'meeting')}", rank=0, world_size=1)
+
+
+def join(**place: Any) -> None:
+    """
+    Initialize a process group on the CPU, once.
+
+    DeepSpeed would first compile a shared-memory extension, which is not needed.
+    """
+    import logging
     from unittest import mock
 
     import deepspeed
@@ -67,9 +101,46 @@ def join_a_group_of_one() -> None:
     if deepspeed.comm.is_initialized():
         return
     logging.disable()
-    place = {"init_method": f"file://{os.path.join(tempfile.mkdtemp(), 'meeting')}", "rank": 0, "world_size": 1}
     with mock.patch("deepspeed.comm.torch.build_shm_op", return_value=None):
         deepspeed.init_distributed("gloo", auto_mpi_discovery=False, **place)
+
+
+def train_on_rank(rank: int, _size: int, settings: dict[str, Any], placement: str, steps: Sequence[Any]) -> list[Any]:
+    """
+    Train on one rank.
+
+    DeepSpeed rejects float16 on a CPU without instructions for it; torch computes the same results without them.
+    """
+    from unittest import mock
+
+    import deepspeed
+    import torch
+
+    join()
+    shards, first = placement == "sharded", [value for (value,) in steps[0]]
+    count = 64 if None not in first else 1  # elements of each rank's part, which ZeRO pads to a multiple of a few elements
+    size = count * (len(first) - first.count(None) if shards else 1)
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "optimizer": {"type": "SGD", "params": {"lr": 1.0}},
+        "zero_allow_untested_optimizer": True,
+        "zero_optimization": {"stage": 3 if shards else 1},
+        "fp16": settings | {"initial_scale_power": int(settings["initial_scale_power"])},
+    }
+    model, results = column(size), []
+    with mock.patch.object(type(deepspeed.accelerator.get_accelerator()), "is_fp16_supported", return_value=True):
+        engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+    for step in steps:
+        values = [value for (value,) in step if value is not None] if shards else step[rank]
+        data = torch.tensor(values).repeat_interleave(count).half()
+        engine.backward((engine(torch.ones(1).half()) * data).sum())
+        skipped = engine.skipped_steps
+        engine.step()
+        results.append([float(engine.optimizer.loss_scale), engine.skipped_steps == skipped])
+    return results
+
+
+ADAPTER = DeepSpeed()
 
 
 ADAPTER = DeepSpeed()

@@ -1,20 +1,27 @@
-"""Megatron-core: `DynamicGradScaler`, with its tensors on the CPU instead of `cuda`."""
+"""Megatron-core: `DynamicGradScaler` and the optimizers that use it, with their tensors on the CPU instead of `cuda`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from . import version_of
-from .base import StateDict, reject_factors_of_1
+from .base import StateDict, reject_factors_of_1, unavailable
+from .ranks import on_ranks
+from .torch_ranks import initialize
 
 
 class Megatron(StateDict):
-    """Scaler that only updates a scale; Megatron's optimizers scale, unscale and check."""
+    """Scaler that only updates a scale; Megatron's optimizers scale, unscale and check, which is tested on ranks."""
+
+    scale = unscale = all_finite = unavailable("the optimizer scales, unscales and checks")
+    add_optimizer = update_scale = create_cell = unavailable("the optimizer scales, unscales and checks")
 
     info = ImplementationInfo(
         name="Megatron DynamicGradScaler",
         version=version_of("megatron-core"),
         url="https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/optimizer/grad_scaler.py",
-        capabilities=("resume", "rounding"),
+        level=5,
+        capabilities=("resume", "rounding", "ranks", "sharded", "mixed-placements", "distinct"),
         preset="megatron",
         arrays="torch",
     )
@@ -22,14 +29,10 @@ class Megatron(StateDict):
     def create(self, rule: Any) -> Any:
         """Create a scaler with the constants of a rule."""
         reject_factors_of_1(rule, "Megatron")
-        return made_on_the_cpu(
-            initial_scale=rule.init_scale,
-            min_scale=rule.min_scale,
-            growth_factor=rule.growth_factor,
-            backoff_factor=rule.backoff_factor,
-            growth_interval=rule.growth_interval,
-            hysteresis=rule.hysteresis,
-        )
+        from megatron.core.optimizer.grad_scaler import DynamicGradScaler
+
+        with on_the_cpu():
+            return DynamicGradScaler(**constants_of(rule))
 
     def update(self, scaler: Any, finite: bool) -> None:
         """Call `update`."""
@@ -40,30 +43,94 @@ class Megatron(StateDict):
         return scaler.scale.item()  # type: ignore[no-any-return]
 
     def load(self, rule: Any, saved: Any) -> Any:
-        """Return a new scaler with this state dict; tensors that it moves to `cuda` stay on the CPU."""
+        """Return a new scaler with this state dict."""
         from unittest import mock
 
         import torch
 
-        stay = mock.patch.object(torch.Tensor, "cuda", lambda tensor, _device: tensor)
-        with stay, mock.patch.object(torch.cuda, "current_device", return_value=0):
+        with on_the_cpu(), mock.patch.object(torch.cuda, "current_device", return_value=0):
             return super().load(rule, saved)
 
+    def train_on_ranks(self, rule: Any, placements: Sequence[str], steps: Sequence[Any], optimizers: int) -> Any:
+        """Train with the 16-bit optimizer: data parallel, tensor parallel if there are shards, or a pipeline."""
+        reject_factors_of_1(rule, "Megatron")
+        return on_ranks(train_on_rank, len(steps[0]), constants_of(rule), placements, steps, optimizers)
 
-def made_on_the_cpu(**constants: Any) -> Any:
-    """Return a scaler whose tensors are on the CPU."""
-    from unittest import mock
 
+def constants_of(rule: Any) -> dict[str, Any]:
+    """Return the arguments of a scaler with the constants of a rule."""
+    return {
+        "initial_scale": rule.init_scale,
+        "min_scale": rule.min_scale,
+        "growth_factor": rule.growth_factor,
+        "backoff_factor": rule.backoff_factor,
+        "growth_interval": rule.growth_interval,
+        "hysteresis": rule.hysteresis,
+    }
+
+
+def on_the_cpu() -> Any:
+    """Return a context in which torch creates tensors on the CPU instead of `cuda`, and names their types as if on `cuda`."""
+    import torch
+
+    class OnTheCPU(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is torch.Tensor.cuda:
+                return args[0]
+            options = dict(kwargs or {})
+            result = function(*args, **options | ({"device": "cpu"} if options.get("device") == "cuda" else {}))
+            return (
+                result.replace("torch.", "torch.cuda.") if function is torch.Tensor.type and isinstance(result, str) else result
+            )
+
+    return OnTheCPU()
+
+
+def train_on_rank(
+    rank: int, size: int, constants: dict[str, Any], placements: Sequence[str], steps: Sequence[Any], optimizers: int
+) -> list[Any]:
+    """Train on one rank."""
+    import torch
+    from megatron.core import parallel_state
+
+    initialize()
+    parallel_state.destroy_model_parallel()
+    parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=size if "sharded" in placements else 1,
+        pipeline_model_parallel_size=size if "distinct" in placements else 1,
+    )
+
+    with on_the_cpu():
+        parameters = [torch.nn.Parameter(torch.ones(1).half()) for _ in placements]
+        chain = chained(parameters, optimizers, constants, frozen=steps[0][rank] == [None])
+        results = []
+        for step in steps:
+            for parameter, placement, value in zip(parameters, placements, step[rank], strict=True):
+                gradient = torch.full((1,), 0.0 if value is None else value) * chain.get_loss_scale()
+                if placement == "replicated":  # as Megatron's DDP does
+                    torch.distributed.all_reduce(gradient)
+                    gradient /= size
+                parameter.main_grad = gradient  # type: ignore[attr-defined]  # an attribute of Megatron's
+            applied, _, _ = chain.step()
+            results.append([float(chain.get_loss_scale()), bool(applied)])
+    return results
+
+
+def chained(parameters: Sequence[Any], optimizers: int, constants: dict[str, Any], frozen: bool) -> Any:
+    """Return Megatron's chain of optimizers, each of which has a scaler; without parameters if they are frozen."""
     import torch
     from megatron.core.optimizer.grad_scaler import DynamicGradScaler
+    from megatron.core.optimizer.optimizer import ChainedOptimizer, Float16OptimizerWithFloat16Params
+    from megatron.core.optimizer.optimizer_config import OptimizerConfig
+    from megatron.core.parallel_state import get_model_parallel_group
 
-    tensor = torch.tensor
-
-    def on_the_cpu(data: Any, **options: Any) -> Any:
-        return tensor(data, **{**options, "device": "cpu"})
-
-    with mock.patch.object(torch, "tensor", on_the_cpu):
-        return DynamicGradScaler(**constants)
+    chain, config = [], OptimizerConfig(optimizer="sgd", lr=1.0, fp16=True, clip_grad=0.0)
+    for first in range(optimizers):
+        inner = None if frozen else torch.optim.SGD(parameters[first::optimizers], lr=1.0)
+        optimizer = Float16OptimizerWithFloat16Params(inner, config, DynamicGradScaler(**constants), lambda *_: None)
+        optimizer.grad_stats_parallel_group = get_model_parallel_group()
+        chain.append(optimizer)
+    return ChainedOptimizer(chain)
 
 
 ADAPTER = Megatron()

@@ -7,6 +7,8 @@ from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import arrays
 from . import version_of
 from .base import LoopScaler, reject_factors_of_1
+from .ranks import on_ranks
+from .torch_ranks import initialize, train
 
 
 class Torch(LoopScaler):
@@ -20,8 +22,11 @@ class Torch(LoopScaler):
         name="torch GradScaler",
         version=version_of("torch"),
         url="https://docs.pytorch.org/docs/stable/amp.html#gradient-scaling",
-        level=4,
-        capabilities=("resume", "process", "rounding", "bfloat16", "none", "groups", "loss", "norm", "clip", "momentum"),
+        level=5,
+        capabilities=(
+            *("resume", "process", "rounding", "bfloat16", "none", "groups", "loss", "norm", "clip", "momentum"),
+            *("ranks", "sharded", "mixed-placements", "mixed-meshes", "distinct"),
+        ),
         preset="torch",
         arrays="torch",
     )
@@ -115,6 +120,24 @@ class Torch(LoopScaler):
         import torch
 
         return torch.nn.utils.clip_grad_norm_(parameters, torch.inf if max_norm is None else max_norm)
+
+    def train_on_ranks(self, rule: Any, placements: Sequence[str], steps: Sequence[Any], optimizers: int) -> Any:
+        """Train with the scaler under test."""
+        reject_factors_of_1(rule, self.who)
+        constants = [rule.init_scale, rule.growth_factor, rule.backoff_factor, rule.growth_interval]
+        return on_ranks(self.rank_function(), len(steps[0]), constants, placements, steps, optimizers)
+
+    def rank_function(self) -> Any:
+        """Return the function that trains on one rank: with DDP, with FSDP2, with DTensors, or without communication."""
+        return train_on_rank
+
+
+def train_on_rank(rank: int, _size: int, constants: Sequence[Any], *run: Any) -> list[Any]:
+    """Train on one rank."""
+    import torch
+
+    initialize()
+    return train(torch.amp.GradScaler("cpu", *constants), rank, *run)
 
 
 ADAPTER = Torch()

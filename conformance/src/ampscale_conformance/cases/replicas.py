@@ -8,6 +8,7 @@ from ..model.floats import rounded
 from ..model.subject import Subject
 from ..oracle.machine import Machine
 from .calls_loop import simple_rule
+from .replicas_ranks import CASES as RANK_CASES
 
 
 def replicas(name: str, steps: str, catches: str) -> Case:
@@ -45,4 +46,5 @@ CASES = (
     replicas(
         "REPLICAS-single/a-rank-alone-decides-for-itself", "+ - + +", "missing group: a single replica fails, or its flag is lost"
     ),
+    *RANK_CASES,
 )

@@ -19,6 +19,7 @@ LEVELS = {
     2: "calls: optimizers, unscale_, step and update in every order",
     3: "cell: whole training steps with all outputs",
     4: "systems: replicas, host reads, compilation, another process",
+    5: "ranks: real processes that share one scale",
 }
 
 # Optional features that an implementation can claim, each with the lowest level whose cases require it.
@@ -43,6 +44,11 @@ CAPABILITIES = {
     "no-host-reads": (4, "a step on arrays copies nothing to the host"),
     "jit": (4, "the same implementation, compiled"),
     "process": (4, "a saved state can be loaded in another process"),
+    "ranks": (5, "train_on_ranks takes replicated arrays"),
+    "sharded": (5, "train_on_ranks takes arrays of which each rank has a part"),
+    "mixed-placements": (5, "train_on_ranks takes replicated arrays beside sharded ones"),
+    "mixed-meshes": (5, "train_on_ranks takes arrays on device meshes with one and two dimensions"),
+    "distinct": (5, "train_on_ranks takes other arrays on each rank, such as the stages of a pipeline"),
 }
 
 
@@ -59,7 +65,7 @@ class ImplementationInfo:
         name: Name of the implementation.
         version: Its version.
         url: Address of its documentation or source.
-        level: Highest level that it claims, an int from 0 to 4 or "L0" to "L4"; see `LEVELS`.
+        level: Highest level that it claims, an int from 0 to 5 or "L0" to "L5"; see `LEVELS`.
         capabilities: Optional features that it claims; see `CAPABILITIES`. The report lists unknown ones as unsupported.
         preset: Published scaler that it implements: a name in `ampscale.presets.PRESETS`, which determines the constants that can
             be set; or a `LossScaleRule`. The implementation must then accept any `init_scale`, `growth_factor`, `backoff_factor`
@@ -104,17 +110,17 @@ ARRAYS = ("numpy", "torch", "jax", "cupy", "paddle", "mindspore", "tensorflow")
 
 
 def level_of(value: object) -> int:
-    """Return a level, given as an int from 0 to 4 or as "L0" to "L4"; raise a TypeError or ValueError for anything else."""
+    """Return a level, given as an int from 0 to 5 or as "L0" to "L5"; raise a TypeError or ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise TypeError(f"level must be an int from 0 to 4, got {excerpt(value)}")
+        raise TypeError(f"level must be an int from 0 to {max(LEVELS)}, got {excerpt(value)}")
     number = value if isinstance(value, int) else {f"L{level}": level for level in LEVELS}.get(value.upper(), -1)
     if number not in LEVELS:
-        raise ValueError(f"level must be from 0 to 4, got {excerpt(value)}")
+        raise ValueError(f"level must be from 0 to {max(LEVELS)}, got {excerpt(value)}")
     return number
 
 
 def parse_level(text: str) -> int:
-    """Return a level from a command line: "0" to "4", or "L0" to "L4"."""
+    """Return a level from a command line: "0" to "5", or "L0" to "L5"."""
     return level_of(int(text) if text.isdecimal() else text)
 
 
@@ -204,3 +210,25 @@ class Adapter(Protocol):
 
     def compiled(self) -> "Adapter":
         """With "jit": return an adapter of the same implementation with compiled functions."""
+
+    # Level 5
+
+    def train_on_ranks(
+        self, rule: LossScaleRule, placements: Sequence[str], steps: Sequence[Sequence[Sequence[float | None]]], optimizers: int
+    ) -> Sequence[Sequence[tuple[float, bool]]]:
+        """
+        With "ranks": train in a process for each rank, which share one scale; `on_ranks` runs a function in processes.
+
+        Args:
+            rule: Constants of the scaler.
+            placements: Placement of each array. "replicated": each rank has the whole array, and the gradients are averaged;
+                "reduced": the same, but the values are those after averaging, of which one can differ because of a fault;
+                "sharded": each rank has a part; "grid": the same, on a mesh of 2 by 2 ranks; "half": ranks 0 and 2 have a part
+                each, and ranks 1 and 3 the same parts; "distinct": each rank has an array of its own.
+            steps: For each step and rank, the value of all elements of each array's gradient on that rank, before it is
+                scaled: 1.0, an infinity, NaN, or None if the rank has no such elements in the whole run.
+            optimizers: Number of optimizers. Array number n belongs to optimizer number n modulo this number.
+
+        Returns:
+            For each rank and step, the scale after the step, and True if an optimizer of the rank stepped.
+        """

@@ -3,7 +3,8 @@ Table of the adapter's methods: the kinds of their arguments and results, which 
 
 Kinds: `rule`; `finite`, a bool; `number`, a float; `tree`, of arrays; `arrays`, a list that may contain None; `options` and
 `outputs`, dicts of numbers, bools, lists and arrays; `flag`, a bool or a bool array of shape (); `answer`, a flag or None;
-`flags`, bools; `nothing`. Opaque kinds, which are sent as numbers: `handle`, `handles`, `optimizer`, `cell`, `saved`, `adapter`.
+`flags`, bools; `nothing`; and those of `Adapter.train_on_ranks`: `placements`, `steps`, `optimizers` and its result, `ranks`.
+Opaque kinds, which are sent as numbers: `handle`, `handles`, `optimizer`, `cell`, `saved`, `adapter`.
 """
 
 from typing import NamedTuple
@@ -17,6 +18,7 @@ class Method(NamedTuple):
     needs: int | str
 
 
+RANKS_SECONDS = 120.0  # least time limit of a call of train_on_ranks and of its case, since it starts processes
 OPAQUE = ("handle", "optimizer", "cell", "saved", "adapter")  # only the implementation can interpret these objects
 
 METHODS = {
@@ -40,4 +42,5 @@ METHODS = {
     "update_replicas": Method(("handles", "flags"), "handles", "replicas"),
     "step_on_arrays": Method(("handle", "tree"), "handle and tree", "no-host-reads"),
     "compiled": Method((), "adapter", "jit"),
+    "train_on_ranks": Method(("rule", "placements", "steps", "optimizers"), "ranks", "ranks"),
 }

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Self
 from ampscale.parsing import cut
 
 from ..model.adapter import ImplementationInfo, Unsupported
-from ..model.methods import METHODS
+from ..model.methods import METHODS, RANKS_SECONDS
 from ..model.subject import Crashed, Interruption, ProtocolError
 from ..model.verdicts import Report, Result, environment
 from .codec import PROTOCOL, Codec
@@ -112,7 +112,8 @@ class Client(RemoteMethods):
         target = {} if adapter is None else {"adapter": self._codec.encode("adapter", adapter)}
         if self._transport is None:
             self._open()
-        outcome, value = self._exchange(call, encoded, gives, self.seconds, target)
+        seconds = max(self.seconds, RANKS_SECONDS) if call == "train_on_ranks" else self.seconds
+        outcome, value = self._exchange(call, encoded, gives, seconds, target)
         return value if outcome == "result" else _raise(outcome, value)
 
     # --- process ---

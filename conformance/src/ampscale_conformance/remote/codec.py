@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ampscale import LossScaleRule
 from ampscale.parsing import cut, excerpt
 
-from ..model.adapter import ImplementationInfo
+from ..model.adapter import LEVELS, ImplementationInfo
 from ..model.arrays import from_bits, is_array, to_bits
 from ..model.bits import DIGITS, Bits, tree_from_json, tree_to_json
 from .jsonl import read_text, reject
@@ -142,7 +142,7 @@ def hello_from_json(encoded: Any) -> ImplementationInfo:
         values["preset"] = rule_from_json(values["preset"])
     values["capabilities"] = [read_text(claim) for claim in read_list(values.get("capabilities", []))]
     if type(values.get("level", 0)) is not int:
-        reject("a level from 0 to 4", values["level"])
+        reject(f"a level from 0 to {max(LEVELS)}", values["level"])
     values = {name: read_text(item) if isinstance(item, str) else item for name, item in values.items()}
     try:
         return ImplementationInfo(**values)
@@ -151,6 +151,26 @@ def hello_from_json(encoded: Any) -> ImplementationInfo:
 
 
 _FLOATS = frozenset(field.name for field in fields(LossScaleRule) if field.type in (float, float | None))
+
+
+def _read_steps(encoded: Any, _library: str) -> list[list[list[float | None]]]:
+    return [[[_or_null(read_float, value) for value in read_list(row)] for row in read_list(step)] for step in read_list(encoded)]
+
+
+def _read_count(encoded: Any) -> int:
+    return encoded if type(encoded) is int and 0 < encoded <= LARGEST else reject("a positive integer", encoded)
+
+
+def _write_ranks(ranks: Any) -> Any:
+    return [[[write_float(float(scale)), _write_bool(applied)] for scale, applied in steps] for steps in _check_sequence(ranks)]
+
+
+def _read_ranks(encoded: Any, _library: str) -> list[list[tuple[float, bool]]]:
+    return [[_read_result(*read_list(result)) for result in read_list(steps)] for steps in read_list(encoded)]
+
+
+def _read_result(scale: Any = None, applied: Any = None, *more: Any) -> tuple[float, bool]:
+    return (read_float(scale), _read_bool(applied)) if not more else reject("a scale and a bool", [scale, applied, *more])
 
 
 def _object(encoded: Any) -> dict[str, Any]:
@@ -271,6 +291,10 @@ _CONVERTERS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, str], Any]]
     "outputs": (_write_named, _read_named),
     "flag": (_write_flag, _read_flag),
     "answer": (partial(_or_null, _write_flag), partial(_or_null, _read_flag)),
+    "placements": (list, lambda encoded, _: [read_text(name) for name in read_list(encoded)]),
+    "steps": (_write_value, _read_steps),
+    "optimizers": (lambda count: count, lambda encoded, _: _read_count(encoded)),
+    "ranks": (_write_ranks, _read_ranks),
     "nothing": (lambda _: None, partial(_or_null, lambda encoded, _: reject("null", encoded))),
     "saved": (lambda value: value, lambda encoded, _: encoded),
     "hello": (hello_to_json, lambda encoded, _: hello_from_json(encoded)),

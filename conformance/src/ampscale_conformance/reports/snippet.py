@@ -72,6 +72,8 @@ def snippet_of(result: Result, adapter: Adapter) -> str:
     if not source:
         return ""
     body = "\n".join([*_lines(result.calls, adapter.info.arrays, source), _ending(result.calls[-1], result.message)])
+    if "on_ranks(" in source:  # each rank imports the script
+        body = f'if __name__ == "__main__":\n{textwrap.indent(body, "    ")}'
     helpers = {"step": _STEP, "shown": inspect.getsource(shown).replace("(value: Any) -> Any", "(value)").rstrip()}
     body = "\n\n\n".join([*(text for name, text in helpers.items() if re.search(rf"\b{name}\(", body)), body])
     needed = {line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\b", body)}
@@ -94,8 +96,11 @@ def reproduced(snippet: str, python: str = sys.executable, seconds: float = SECO
             process = run([python, "-W", "ignore", str(script)], capture_output=True, text=True, timeout=seconds, check=False)
         except subprocess.TimeoutExpired:
             return False
+    # torch.distributed prefixes the lines of an error with the rank.
     ending = next(line for line in snippet.splitlines() if line.startswith(ENDS)).removeprefix(ENDS)
-    return process.returncode != 0 and any(line.startswith(ending) for line in process.stderr.splitlines())
+    return process.returncode != 0 and any(
+        line.removeprefix("[rank0]: ").startswith(ending) for line in process.stderr.splitlines()
+    )
 
 
 def _heading(result: Result, adapter: Adapter) -> str:
@@ -130,7 +135,7 @@ def _lines(calls: Sequence[Call], library: str, source: str) -> Iterator[str]:
     index = 0
     while index < len(calls):
         call, end = calls[index], _loop_end(calls, index)
-        if call.method.rpartition(".")[2] in ("create", "load", "create_cell"):
+        if "rule" in METHODS[call.method.rpartition(".")[2]].takes:
             yield f"rule = {_rule(call.arguments[0], source)}"
         yield from _loop(calls[index:end:2]) if end else [_call(call, library, last=index == len(calls) - 1)]
         index = end or index + 1

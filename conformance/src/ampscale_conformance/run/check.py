@@ -11,6 +11,7 @@ from typing import NoReturn
 from ..cases import every_case
 from ..model.adapter import CAPABILITIES, LEVELS, Adapter, ImplementationInfo, Unsupported, level_of
 from ..model.case import Case
+from ..model.methods import RANKS_SECONDS
 from ..model.subject import Absent, Failed, Interruption, Raised, Subject, TimedOut
 from ..model.verdicts import Report, Result, Verdict, environment
 from ..remote.client import Client
@@ -40,9 +41,9 @@ def check(
 
     Args:
         adapter: Adapter of the implementation.
-        level: Highest level of the cases to run, 0 to 4; None for all. Cases above the implementation's level are unsupported.
-        seconds: Time limit per case. In this process it is enforced by a signal, so only on POSIX and in the main thread; for
-            an implementation in another process it is enforced everywhere.
+        level: Highest level of the cases to run, 0 to 5; None for all. Cases above the implementation's level are unsupported.
+        seconds: Time limit per case; at least 120 seconds if it starts ranks. In this process it is enforced by a signal, so
+            only on POSIX and in the main thread; for an implementation in another process it is enforced everywhere.
         cases: Cases to run instead of the whole suite.
         on_result: Called with each result as soon as it is known.
 
@@ -77,7 +78,7 @@ def run(case: Case, adapter: Adapter, seconds: float = SECONDS) -> Result:
     if missing:
         return Result(case.clause, case.id, Verdict.UNSUPPORTED, missing, case.level, case.catches)
     subject, started = Subject(adapter), time.perf_counter()
-    verdict, message = _outcome(case, subject, seconds)
+    verdict, message = _outcome(case, subject, max(seconds, RANKS_SECONDS) if "ranks" in case.needs else seconds)
     duration = time.perf_counter() - started
     if isinstance(adapter, Client):
         try:

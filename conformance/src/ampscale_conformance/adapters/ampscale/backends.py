@@ -177,7 +177,7 @@ class Replica:
         """Return the mean of flat lists, added in rank order."""
         return [sum(leaves[1:], start=leaves[0]) / len(leaves) for leaves in zip(*self._gathered(tree), strict=True)]
 
-    def agree(self, finite: Any, scale: Any, gradients: Any, *, norm: bool = False) -> Agreement:  # noqa: ARG002
+    def agree(self, finite: Any, scale: Any, gradients: Any, *, norm: bool = False) -> Agreement:
         """Return True if the flag is True on every replica."""
         return Agreement(reduce(and_, self._gathered(finite)), has_gradients=True)
 
@@ -199,7 +199,7 @@ def linear(parameters: list[Any], arrays: str) -> Any:
 
     def loss_of(params: Any, *data: Any) -> Any:
         products = [xp.astype(param, xp.float32) * xp.astype(leaf, xp.float32) for param, leaf in zip(params, data, strict=True)]
-        return reduce(add, map(xp.sum, products))
+        return reduce(add, map(xp.sum, products)) if products else xp.zeros(())
 
     def vjp(params: Any, *data: Any) -> Any:
         def pullback(seed: Any) -> Any:

@@ -7,6 +7,7 @@ import ampscale
 from ampscale.frameworks.torch import GradScaler
 
 from ..torch import Torch
+from ..torch_ranks import initialize, train
 from .backends import info_of
 from .scalers import HOST, OurGradScaler
 
@@ -17,8 +18,11 @@ class TorchGradScaler(OurGradScaler, Torch):
     info = info_of(
         "torch GradScaler",
         "torch",
-        4,
-        (*HOST, "process", "bfloat16", "none", "groups", "applied", "loss", "norm", "momentum"),
+        5,
+        (
+            *(*HOST, "process", "bfloat16", "none", "groups", "applied", "loss", "norm", "momentum"),
+            *("ranks", "sharded", "mixed-placements", "mixed-meshes", "distinct"),
+        ),
         arrays="torch",
     )
 
@@ -33,6 +37,20 @@ class TorchGradScaler(OurGradScaler, Torch):
     def clipped(self, parameters: Sequence[Any], max_norm: float | None) -> Any:
         """Return ampscale's norm; nothing is clipped."""
         return ampscale.global_norm([parameter.grad for parameter in parameters])
+
+    def rank_function(self) -> Any:
+        """Return the function that trains on one rank."""
+        return train_on_rank
+
+
+def train_on_rank(rank: int, _size: int, constants: Sequence[Any], placements: Sequence[str], *run: Any) -> list[Any]:
+    """Train on one rank, with a communicator unless there are DTensors, whose meshes the scaler knows."""
+    initialize()
+    communicator = None
+    if set(placements) <= {"replicated", "reduced", "distinct"}:
+        layout = "distinct" if "distinct" in placements else "replicated"
+        communicator = ampscale.distributed.TorchDistributed(gradients=layout, mean=False)
+    return train(GradScaler("cpu", *constants, communicator=communicator), rank, placements, *run)
 
 
 ADAPTER = TorchGradScaler()

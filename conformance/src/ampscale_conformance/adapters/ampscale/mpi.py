@@ -1,0 +1,57 @@
+"""Adapter of ampscale's training step on NumPy arrays, on the ranks of MPI."""
+
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ampscale
+from ampscale import LossScaleRule
+
+from ...model.adapter import Unsupported
+from ..ranks import on_ranks
+from .backends import CAPABILITIES, EVERY_CONSTANT, Core, info_of, trained
+
+
+class OnMPI(Core):
+    """The functional core on NumPy, which trains on ranks with `ampscale.distributed.MPI`."""
+
+    def __init__(self) -> None:
+        super().__init__("numpy")
+        self.info = info_of("on MPI", EVERY_CONSTANT, 5, (*CAPABILITIES, "ranks", "sharded", "distinct"))
+
+    def train_on_ranks(self, rule: LossScaleRule, placements: Sequence[str], steps: Sequence[Any], optimizers: int) -> Any:
+        """Raise Unsupported for several optimizers, and if MPI is not installed."""
+        if optimizers > 1:
+            raise Unsupported("train_step has one optimizer")
+        if not find_spec("mpi4py"):
+            raise Unsupported("mpi4py is not installed")
+        launcher = [str(Path(sys.executable).with_name("mpiexec")), "-n", str(len(steps[0]))]
+        return on_ranks(train_on_rank, len(steps[0]), rule.to_json(), placements, steps, launcher=launcher)
+
+
+def train_on_rank(rank: int, _size: int, rule_text: str, placements: Sequence[str], steps: Sequence[Any]) -> list[Any]:
+    """Train on one rank."""
+    rule, placement = LossScaleRule.from_json(rule_text), placements[0]
+    layout = {"reduced": "replicated"}.get(placement, placement)
+    communicator = ampscale.distributed.MPI(gradients=layout, mean=placement == "replicated")
+    network, optimizer = trained(arrays_of(placement, steps[0][rank]), "numpy", 1.0)
+    state, results = ampscale.init_train_state(network.params, optimizer, rule), []
+    for step in steps:
+        data = arrays_of(placement, step[rank])
+        state, report = ampscale.train_step(network, optimizer, rule, state, *data, communicator=communicator)
+        results.append([float(report.next_scale), bool(report.finite)])
+    return results
+
+
+def arrays_of(placement: str, values: Sequence[float | None]) -> list[Any]:
+    """Return an array for each value. For None it is an empty shard, or there is none if the arrays are distinct."""
+    if placement == "distinct":
+        values = [value for value in values if value is not None]
+    return [np.full(0 if value is None else 1, value or 0.0, np.float32) for value in values]
+
+
+ADAPTER = OnMPI()

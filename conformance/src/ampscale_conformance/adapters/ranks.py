@@ -1,0 +1,181 @@
+"""
+Ranks: a function of an adapter's module in real processes, one for each rank.
+
+Starting a library takes seconds, so the processes wait for the next call, until other ones are needed, one of them fails, or
+this process ends. Jobs and results are JSON files.
+"""
+
+import atexit
+import inspect
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..model.subject import TimedOut
+
+SECONDS = 100.0  # below the time limit of a case
+GRACE = 3.0  # seconds in which all ranks can report an error, and in which they can end
+_running: "list[Ranks]" = []  # at most one
+
+
+def on_ranks(function: Callable[..., Any], size: int, *arguments: Any, launcher: Sequence[str] = ()) -> list[Any]:
+    """
+    Return the results of ``function(rank, size, *arguments)``, which runs in a process for each rank, in the order of the ranks.
+
+    Each process has the variables RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and is reused by later calls for the same
+    number of ranks: the function must initialize its library only once.
+
+    Args:
+        function: Function at the top level of a module. Its result must be a value of JSON.
+        size: Number of ranks.
+        arguments: Further arguments of the function: values of JSON.
+        launcher: Command that starts one process for each rank, such as ["mpiexec", "-n", "2"].
+
+    Raises:
+        RuntimeError: The function raised an error on a rank, or a process ended.
+        TimedOut: A rank returned no result within 100 seconds.
+    """
+    key = (function.__module__, inspect.getfile(function), size, tuple(launcher))
+    try:
+        if not _running or _running[0].key != key:
+            end_ranks()
+            _running.append(Ranks(*key))
+            atexit.register(end_ranks)
+        return _running[0].run(function.__name__, arguments)
+    except BaseException:  # an interrupted collective leaves ranks that wait for each other
+        end_ranks()
+        raise
+
+
+def end_ranks() -> None:
+    """End the processes that wait for another call."""
+    while _running:
+        _running.pop().end()
+
+
+class Ranks:
+    """Running processes, which read jobs from a folder. Its arguments are a module, its file, their number and a launcher."""
+
+    def __init__(self, module: str, file: str, size: int, launcher: Sequence[str]) -> None:
+        self.key, self.jobs = (module, file, size, launcher), 0
+        self.folder = Path(tempfile.mkdtemp(prefix="ranks-"))
+        program = f"from __future__ import annotations\nimport sys\n{inspect.getsource(run_rank)}\nrun_rank(*sys.argv[1:])"
+        command = [*launcher, sys.executable, "-W", "ignore", "-c", program, str(self.folder), module, file]
+        shared = {
+            "PYTHONPATH": os.pathsep.join([os.getcwd(), *filter(None, sys.path)]),
+            "OMP_NUM_THREADS": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
+        }
+        self.errors = (self.folder / "stderr").open("wb")
+        self.processes = []
+        for rank in range(1 if launcher else size):
+            names = {} if launcher else {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
+            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": self.errors, "stderr": self.errors}
+            self.processes.append(subprocess.Popen(command, env={**os.environ, **shared, **names}, **streams))
+
+    def run(self, name: str, arguments: Sequence[Any]) -> list[Any]:
+        """Run one job, and return the result of each rank."""
+        self.jobs += 1
+        job = self.folder / f"job-{self.jobs}"
+        job.with_suffix(".part").write_text(json.dumps([name, self.key[2], arguments]))
+        job.with_suffix(".part").rename(job)
+        results, deadline = dict[int, Any](), time.monotonic() + SECONDS
+        while len(results) < self.key[2]:
+            time.sleep(0.005)
+            ended = [process.returncode for process in self.processes if process.poll() is not None]
+            results = {rank: json.loads(file.read_text()) for rank in range(self.key[2]) if (file := self._result(rank)).exists()}
+            if ended or any("error" in result for result in results.values()):
+                deadline = min(deadline, time.monotonic() + GRACE)
+            if time.monotonic() > deadline:
+                break
+        return self._values(results, ended)
+
+    def end(self) -> None:
+        """End all processes, and delete their files."""
+        for process in self.processes:
+            process.terminate()  # a launcher then ends its ranks
+        for process in self.processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE)
+            process.kill()
+            process.wait()
+        self.errors.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _result(self, rank: int) -> Path:
+        return self.folder / f"result-{self.jobs}-{rank}"
+
+    def _values(self, results: dict[int, Any], ended: Sequence[int]) -> list[Any]:
+        size = self.key[2]
+        errors = [f"rank {rank}: {results[rank]['error']}" for rank in sorted(results) if "error" in results[rank]]
+        if errors:
+            raise RuntimeError("; ".join(errors))
+        missing = ", ".join(str(rank) for rank in range(size) if rank not in results)
+        if missing and ended:
+            lines = [line for line in (self.folder / "stderr").read_text(errors="replace").splitlines() if line.strip()]
+            raise RuntimeError(f"no result of rank {missing}: its process ended; the last output: {' | '.join(lines[-3:])}")
+        if missing:
+            raise TimedOut(f"no result of rank {missing} within {SECONDS:g} s")
+        return [results[rank]["value"] for rank in range(size)]
+
+
+def free_port() -> int:
+    """Return a port on which nobody listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def run_rank(folder: str, module: str, file: str) -> None:
+    """Run the jobs in a folder, until the parent process ends. This function is the program of a rank: it must use no other."""
+    import importlib.util
+    import json
+    import os
+    import threading
+    import time
+    from pathlib import Path
+
+    parent = os.getppid()
+
+    def end_with_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        os._exit(1)
+
+    def loaded() -> Any:
+        if module != "__main__" and importlib.util.find_spec(module.partition(".")[0]):
+            return importlib.import_module(module)
+        spec = importlib.util.spec_from_file_location("script", file)
+        assert spec is not None
+        assert spec.loader is not None
+        script = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(script)
+        return script
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    functions, jobs = None, 0
+    rank = int(next(os.environ[name] for name in ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK") if name in os.environ))
+    while True:
+        jobs += 1
+        while not (job := Path(folder, f"job-{jobs}")).exists():
+            time.sleep(0.005)
+        name, size, arguments = json.loads(job.read_text())
+        try:
+            functions = functions or loaded()
+            result = {"value": getattr(functions, name)(rank, size, *arguments)}
+        except Exception as error:  # noqa: BLE001 - any error of the implementation is a result
+            result = {"error": f"{type(error).__name__}: {error}"}
+        part = Path(folder, f"part-{rank}")
+        part.write_text(json.dumps(result))
+        part.rename(Path(folder, f"result-{jobs}-{rank}"))

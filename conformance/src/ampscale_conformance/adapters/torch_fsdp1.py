@@ -1,0 +1,79 @@
+"""torch: FSDP1 and its `ShardedGradScaler`, which agrees with the other ranks, on the CPU."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..model.adapter import ImplementationInfo
+from .torch import Torch
+from .torch_ranks import column, initialize, train
+
+
+class ShardedTorch(Torch):
+    """Scaler of FSDP1, in a process group of one process; on ranks, parameters are replicated or sharded by FSDP1."""
+
+    info: ImplementationInfo = replace(
+        Torch.info,
+        name="torch ShardedGradScaler",
+        url="https://docs.pytorch.org/docs/stable/fsdp.html",
+        capabilities=frozenset(Torch.info.capabilities) - {"mixed-placements", "mixed-meshes"},
+    )
+
+    def scaler_class(self) -> Any:
+        """Return the class under test, with the arguments of `GradScaler` in their order."""
+        import tempfile
+
+        import torch
+
+        if not torch.distributed.is_initialized():
+            torch.distributed.init_process_group("gloo", f"file://{tempfile.mkdtemp()}/meeting", rank=0, world_size=1)
+        return sharded
+
+    def parameters_from(self, values: Sequence[Any]) -> list[Any]:
+        """Return parameters of all dtypes: this scaler unscales float16."""
+        import torch
+
+        return [torch.nn.Parameter(value.clone()) for value in values]
+
+    def rank_function(self) -> Any:
+        """Return the function that trains on one rank."""
+        return train_on_rank
+
+
+def train_on_rank(rank: int, _size: int, constants: Sequence[Any], *run: Any) -> list[Any]:
+    """Train on one rank."""
+    initialize()
+    return train(sharded("cpu", *constants), rank, *run, array=fully_sharded)  # type: ignore[misc]  # it is not in *run
+
+
+def sharded(device: str, scale: float, growth_factor: float = 2.0, backoff_factor: float = 0.5, interval: int = 2000) -> Any:
+    """Return a `ShardedGradScaler`, whose factors have another order."""
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+    return ShardedGradScaler(device, scale, backoff_factor, growth_factor, interval)
+
+
+def fully_sharded(placement: str, first: Sequence[Any], rank: int, _with_shards: bool) -> tuple[Any, Callable[..., None]]:
+    """Return a parameter with one element, or with one on each rank that has values, and its backward pass."""
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+
+    with_shards = placement == "sharded"
+    size = len(first) - first.count(None) if with_shards else 1
+    model = column(size)
+    if placement != "distinct":
+        strategy = ShardingStrategy.FULL_SHARD if with_shards else ShardingStrategy.NO_SHARD
+        model = FullyShardedDataParallel(model, sharding_strategy=strategy, use_orig_params=True, device_id=torch.device("cpu"))
+    (parameter,) = model.parameters()
+
+    def backward(scaler: Any, values: Sequence[Any]) -> None:
+        data = values[:size] if with_shards else [1.0 if placement == "reduced" else values[rank]]
+        if None not in data:
+            scaler.scale((model(torch.ones(1)) * torch.tensor(data)).sum()).backward()
+        if placement == "reduced":
+            parameter.grad.mul_(values[rank])  # a fault after FSDP has averaged the gradients
+
+    return parameter, backward
+
+
+ADAPTER = ShardedTorch()

@@ -1,0 +1,114 @@
+"""torch on several ranks: a hand-written loop with DDP, FSDP2 and DTensors, on the CPU."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def initialize() -> None:
+    """Initialize torch.distributed on the CPU, once."""
+    import torch
+
+    if not torch.distributed.is_initialized():
+        torch.set_num_threads(1)
+        torch.distributed.init_process_group("gloo")
+
+
+def train(
+    scaler: Any, rank: int, placements: Sequence[str], steps: Sequence[Any], optimizers: int, array: Any = None
+) -> list[Any]:
+    """
+    Run the documented loop on one rank, and return the scale after each step with True if an optimizer stepped.
+
+    *array* returns a parameter and its backward pass, a function of the scaler and the values of all ranks; see `array_of`.
+    """
+    import torch
+
+    columns = [[values[index] for values in steps[0]] for index in range(len(placements))]
+    with_shards = bool({"sharded", "half", "grid"} & set(placements))
+    arrays = [(array or array_of)(*pair, rank, with_shards) for pair in zip(placements, columns, strict=True)]
+    groups = [torch.optim.SGD([parameter for parameter, _ in arrays[first::optimizers]]) for first in range(optimizers)]
+    stepped, results = list[bool](), []
+    for group in groups:
+        group.register_step_post_hook(lambda *_: stepped.append(True))
+    for step in steps:
+        stepped.clear()
+        scaler.scale(torch.zeros(()))
+        for index, (parameter, backward) in enumerate(arrays):
+            parameter.grad = None
+            backward(scaler, [values[index] for values in step])
+        for group in groups:
+            scaler.step(group)
+        scaler.update()
+        results.append([scaler.get_scale(), bool(stepped)])
+    return results
+
+
+def array_of(placement: str, first: Sequence[Any], rank: int, with_shards: bool) -> tuple[Any, Callable[..., None]]:
+    """
+    Return a parameter with one element on each rank that has values in the first step, and its backward pass.
+
+    If there are shards, a replicated array is a DTensor, too.
+    """
+    if placement in ("half", "grid") or (placement == "reduced" and with_shards):
+        return dtensor(placement, rank)
+    return fully_sharded(len(first) - first.count(None)) if placement == "sharded" else data_parallel(placement, rank)
+
+
+def data_parallel(placement: str, rank: int) -> tuple[Any, Callable[..., None]]:
+    """Return a parameter of a module, wrapped by DDP unless the arrays are distinct."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    module = column(1)
+    model = module if placement == "distinct" else DistributedDataParallel(module)
+
+    def backward(scaler: Any, values: Sequence[Any]) -> None:
+        if values[rank] is None:
+            return
+        value = 1.0 if placement == "reduced" else values[rank]
+        scaler.scale((model(torch.ones(1)) * value).sum()).backward()
+        if placement == "reduced":
+            module.weight.grad.mul_(values[rank])  # a fault after DDP has averaged the gradients
+
+    return module.weight, backward
+
+
+def fully_sharded(size: int) -> tuple[Any, Callable[..., None]]:
+    """Return a parameter that FSDP2 shards over all ranks, of which the last ones have no element if *size* is smaller."""
+    import torch
+    from torch.distributed.fsdp import fully_shard
+
+    module = fully_shard(column(size))
+
+    def backward(scaler: Any, values: Sequence[Any]) -> None:
+        scaler.scale((module(torch.ones(1)) * torch.tensor(values[:size])).sum()).backward()
+
+    return module.weight, backward
+
+
+def dtensor(placement: str, rank: int) -> tuple[Any, Callable[..., None]]:
+    """Return a DTensor parameter whose gradients are set: replicated, or with one or two dimensions of a mesh of 2 by 2 ranks."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    size = torch.distributed.get_world_size()
+    if placement == "reduced":
+        mesh, places = init_device_mesh("cpu", (size,)), list[Any]([Replicate()])
+    else:
+        grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("rows", "columns"))
+        mesh, places = (grid, [Shard(0), Shard(1)]) if placement == "grid" else (grid["rows"], [Shard(0)])
+    parameter = torch.nn.Parameter(DTensor.from_local(torch.ones(1, 1), mesh, places, run_check=False))
+
+    def backward(scaler: Any, values: Sequence[Any]) -> None:
+        gradient = torch.full((1, 1), values[rank]) * scaler.get_scale()
+        parameter.grad = DTensor.from_local(gradient, mesh, places, run_check=False)
+
+    return parameter, backward
+
+
+def column(size: int) -> Any:
+    """Return a module that returns its weights, so that the gradient of (weights * data).sum() is the data."""
+    import torch
+
+    return torch.nn.Linear(1, size, bias=False)

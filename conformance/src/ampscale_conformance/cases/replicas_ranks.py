@@ -1,0 +1,142 @@
+"""
+Chapter 60, replicas: real processes that share one scale, each of which trains on arrays of its own or on parts of arrays.
+
+A script has a word per step with a sign per rank. For several arrays, ranks are separated by commas and have a sign per array.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from ..model.case import Case, named
+from ..model.floats import rounded
+from ..model.subject import Subject
+from ..oracle.machine import Machine
+from .calls_loop import simple_rule
+
+_VALUES = {"+": 1.0, "i": math.inf, "m": -math.inf, "n": math.nan, ".": None}
+_NEEDS = {
+    "sharded": ["sharded"],
+    "distinct": ["distinct"],
+    "reduced sharded": ["mixed-placements"],
+    "sharded reduced": ["mixed-placements"],
+    "half grid": ["mixed-meshes"],
+    "grid half": ["mixed-meshes"],
+}
+
+
+def ranks(name: str, script: str, catches: str, optimizers: int = 1) -> Case:
+    """Return a case that trains on ranks with the placements of arrays before the colon, and checks all scales and steps."""
+    arrays, _, words = script.partition(": ")
+    steps = [[[_VALUES[sign] for sign in rank] for rank in (word.split(",") if "," in word else word)] for word in words.split()]
+    check = partial(_train, placements=arrays.split(), steps=steps, optimizers=optimizers)
+    return named(name, 5, catches, check, {"ranks", *_NEEDS.get(arrays, ())})
+
+
+def _train(subject: Subject, placements: Sequence[str], steps: Sequence[Any], optimizers: int) -> None:
+    rule = simple_rule(subject, init_scale=1024.0, growth_interval=2)
+    results = subject.call("train_on_ranks", rule, placements, steps, optimizers)
+    lengths = [len(result) for result in results]
+    subject.expect(lengths == [len(steps)] * len(steps[0]), f"expected {len(steps)} steps on each rank, got {lengths}")
+    machine = Machine(rule)
+    for index, values in enumerate(steps):
+        finite = {all(_is_finite(rank[first::optimizers]) for rank in values) for first in range(optimizers)}
+        expected = machine.step(all(finite)).scale
+        scales = [rounded(subject.number(result[index][0], "a scale"), rule.dtype) for result in results]
+        message = f"after step {index + 1}: expected scale {expected!r} on every rank, got {scales}"
+        subject.expect(scales == [expected] * len(scales), message)
+        with_gradients = [result[index][1] for result, rank in zip(results, values, strict=True) if set(rank) != {None}]
+        applied = [subject.flag(flag, "an applied step") for flag in with_gradients]
+        message = f"step {index + 1}: expected every rank to {'apply' if all(finite) else 'skip'} it, got applied {applied}"
+        subject.expect(len(finite) > 1 or set(applied) == finite, message)
+
+
+def _is_finite(values: Sequence[float | None]) -> bool:
+    return all(value is None or math.isfinite(value) for value in values)
+
+
+CASES = (
+    ranks(
+        "REPLICAS-same-scale/real-ranks-have-the-same-scale",
+        "replicated: ++ i+ +i ++ ++ ii ++ ++",
+        "late agreement: each rank updates its scale from its own flag, so the scales diverge",
+    ),
+    ranks(
+        "REPLICAS-same-decision/replicas-apply-or-skip-together",
+        "replicated: ++ +i ++ i+",
+        "early check: a rank checks its own gradients instead of the averaged ones, so one steps and another does not",
+    ),
+    ranks(
+        "REPLICAS-spreads/opposite-infinities-are-an-overflow",
+        "replicated: ++ im ++",
+        "missing NaN check: infinities of both signs add up to NaN, and the step is applied",
+    ),
+    ranks(
+        "REPLICAS-one-flag/a-fault-after-the-reduction-reaches-all-ranks",
+        "reduced: ++ +n ++ i+ ++",
+        "missing agreement: replicated gradients are assumed to be equal, so a fault of one rank's copy splits the ranks",
+    ),
+    ranks(
+        "REPLICAS-one-update/two-optimizers-update-the-scale-once",
+        "replicated replicated: ++,++ ++,ii ++,++ ++,++",
+        "repeated update: each optimizer updates the scale",
+        optimizers=2,
+    ),
+    ranks(
+        "REPLICAS-one-update/an-overflow-of-any-optimizer-counts",
+        "replicated replicated: ++,++ ++,+i ++,++ i+,++ ++,++ ++,++",
+        "divided scale: an optimizer updates the scale from its own gradients, whatever the others found",
+        optimizers=2,
+    ),
+    ranks(
+        "REPLICAS-same-decision/shards-decide-together",
+        "sharded: ++ i+ ++ +i",
+        "missing agreement: each rank checks its own shard",
+    ),
+    ranks(
+        "REPLICAS-nan-survives/a-nan-in-any-shard-reaches-all-ranks",
+        "sharded: ++ n+ ++ +n nn ++",
+        "lost NaN: a maximum or a minimum of the flags drops the NaN of some ranks",
+    ),
+    ranks(
+        "REPLICAS-every-call/an-overflow-on-one-rank-blocks-no-rank",
+        "sharded: i+ +i ++",
+        "early return: a rank with an overflow leaves the step, and the others wait for it",
+    ),
+    ranks(
+        "REPLICAS-empty-ranks/a-rank-without-shards-follows",
+        "sharded: +. i. +. +.",
+        "absent rank: a rank without elements does not take part, or fails",
+    ),
+    ranks(
+        "REPLICAS-mixed-placements/a-replicated-array-can-be-first",
+        "reduced sharded: ++,++ ++,+i ++,++ +i,++",
+        "first placement: the placement of the first gradient is used for all",
+    ),
+    ranks(
+        "REPLICAS-mixed-placements/a-replicated-array-can-be-last",
+        "sharded reduced: ++,++ ++,i+ ++,++ i+,++",
+        "last placement: the placement of the last gradient is used for all",
+    ),
+    ranks(
+        "REPLICAS-same-decision/the-last-stage-decides-for-all",
+        "distinct: ++ +i ++ i+",
+        "local flag: each stage of a pipeline checks its own gradients only",
+    ),
+    ranks(
+        "REPLICAS-empty-ranks/a-stage-without-parameters-follows",
+        "distinct: .+ .i .+ .+",
+        "absent rank: a stage without gradients keeps its scale, or fails",
+    ),
+    ranks(
+        "REPLICAS-mixed-meshes/a-smaller-mesh-can-be-first",
+        "half grid: ++,++,++,++ ++,+i,++,++ ++,++,++,++ i+,i+,++,++",
+        "first mesh: the device mesh of the first gradient is used for all",
+    ),
+    ranks(
+        "REPLICAS-mixed-meshes/a-smaller-mesh-can-be-last",
+        "grid half: ++,++,++,++ i+,++,++,++ ++,++,++,++ ++,++,+i,+i",
+        "last mesh: the device mesh of the last gradient is used for all",
+    ),
+)

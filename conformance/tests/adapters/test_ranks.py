@@ -1,0 +1,117 @@
+"""`on_ranks`: a function runs in real processes, and each error, end or delay of one of them is reported. None of them stays."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from ampscale_conformance import ImplementationInfo, Verdict, check, on_ranks
+from ampscale_conformance.adapters import ranks
+from ampscale_conformance.cases.replicas_ranks import CASES
+from ampscale_conformance.model.subject import TimedOut
+
+
+def place(rank, size, *arguments):
+    return [rank, size, os.getpid(), int(os.environ["WORLD_SIZE"]), list(arguments)]
+
+
+def fail_on_one(rank, _size, way):
+    if rank == 1 and way == "raise":
+        raise ValueError("no such rank")
+    if rank == 1 and way == "exit":
+        os.write(2, b"it is full\n")
+        os._exit(3)
+    if rank == 0:
+        time.sleep(60)
+
+
+def runs(pid):
+    """Return True if a process exists and is no zombie."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture(autouse=True)
+def _no_ranks_remain():
+    yield
+    ranks.end_ranks()
+
+
+def test_results_are_in_the_order_of_the_ranks_and_processes_are_reused():
+    """For another number of ranks, the processes end."""
+    first, second = on_ranks(place, 2, "a", [1.5, None]), on_ranks(place, 2)
+    assert [[rank, size, world, rest] for rank, size, _, world, rest in first] == [
+        [0, 2, 2, ["a", [1.5, None]]],
+        [1, 2, 2, ["a", [1.5, None]]],
+    ]
+    pids = [pid for _, _, pid, *_ in first]
+    assert pids == [pid for _, _, pid, *_ in second]
+    assert os.getpid() not in pids
+    assert [rank for rank, *_ in on_ranks(place, 3)] == [0, 1, 2]
+    assert not any(map(runs, pids))
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ("raise", "^rank 1: ValueError: no such rank$"),
+        ("exit", "^no result of rank 0, 1: its process ended; the last output: it is full$"),
+    ],
+)
+def test_an_error_names_the_rank_and_ends_all_processes(monkeypatch, way, message):
+    """The others, which wait, do not delay it by more than a few seconds."""
+    monkeypatch.setattr(ranks, "GRACE", 0.5)
+    pids = [pid for _, _, pid, *_ in on_ranks(place, 2)]
+    started = time.monotonic()
+    with pytest.raises(RuntimeError, match=message):
+        on_ranks(fail_on_one, 2, way)
+    assert time.monotonic() - started < 10
+    assert not any(map(runs, pids))
+
+
+class Hangs:
+    info = ImplementationInfo(name="hangs", level=5, capabilities=("ranks",))
+
+    def train_on_ranks(self, rule, placements, steps, optimizers):
+        return on_ranks(fail_on_one, 2, "wait")
+
+
+def test_a_hanging_rank_is_a_timeout_of_its_case(monkeypatch):
+    """The suite continues, and the ranks are ended."""
+    monkeypatch.setattr(ranks, "SECONDS", 1.5)
+    (result,) = check(Hangs(), cases=CASES[:1]).results
+    assert (result.verdict, result.message) == (Verdict.TIMEOUT, "no result of rank 0 within 1.5 s")
+    with pytest.raises(TimedOut):
+        on_ranks(fail_on_one, 2, "wait")
+
+
+SCRIPT = """
+import json, os, sys, time
+from ampscale_conformance import on_ranks
+
+def place(rank, size):
+    return os.getpid()
+
+if __name__ == "__main__":
+    print(json.dumps(on_ranks(place, 2)), flush=True)
+    time.sleep(60)
+"""
+
+
+def test_ranks_of_a_script_end_if_it_is_killed(tmp_path):
+    """Each rank imports the script itself, whose name is `__main__` only in the first process."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    with subprocess.Popen([sys.executable, str(tmp_path / "script.py")], stdout=subprocess.PIPE) as process:
+        pids = json.loads(process.stdout.readline())
+        assert all(map(runs, pids))
+        process.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while any(map(runs, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(runs, pids))
