@@ -23,7 +23,7 @@ from ...core.typing import Array, Flag
 from ...core.validation import check_bool, check_count, check_methods
 from ...parsing import excerpt
 from .._arrays import HOST
-from .._progress import Stage, out_of_order
+from .._progress import STEPPED, STEPPING, UNSCALED, UNSCALING, Stage, out_of_order
 from .._validation import check_keys, is_empty, number_of
 from .optimizer_calls import checked_gradients, minimize_of, parameters_of, step_of, unscale_gradients
 from .validation import check_enable, rule_with
@@ -46,7 +46,7 @@ class _Progress:
     """Progress of one optimizer between two updates of the scale."""
 
     optimizer: Any  # keeps a reference, so that the id is not reused
-    stage: Stage = Stage.UNSCALING
+    stage: Stage = UNSCALING
     finite: bool = True
 
 
@@ -176,7 +176,7 @@ class GradScaler:
             return minimize(*args, **kwargs)
         self._check_no_other_unscaled(optimizer)
         progress = self._unscale(optimizer, "minimize")
-        progress.stage = Stage.STEPPING
+        progress.stage = STEPPING
         result = minimize(*args, **kwargs) if progress.finite else (None, None)
         self._finish(progress)
         if self._dynamic:
@@ -223,7 +223,7 @@ class GradScaler:
             optimizer_step()
             return True
         progress = self._unscale(optimizer, "step")
-        progress.stage = Stage.STEPPING
+        progress.stage = STEPPING
         if progress.finite:
             optimizer_step()
         self._finish(progress)
@@ -249,7 +249,7 @@ class GradScaler:
             raise RuntimeError(
                 "update() must be called after step() or unscale_(): no gradients have been checked since the last update()"
             )
-        checked = [progress.finite for progress in self._progress.values() if progress.stage is not Stage.UNSCALING]
+        checked = [progress.finite for progress in self._progress.values() if progress.stage is not UNSCALING]
         self._state, self._progress = self._rule.update(self._state, all(checked)) if checked else self._state, {}
 
     def is_enable(self) -> bool:
@@ -354,7 +354,7 @@ class GradScaler:
     def _unscale(self, optimizer: Any, caller: str) -> _Progress:
         """Return the progress of *optimizer*, after unscaling and checking its gradients unless this has been done."""
         progress = self._progress.get(id(optimizer))
-        if progress is not None and progress.stage is not Stage.UNSCALED:
+        if progress is not None and progress.stage is not UNSCALED:
             raise out_of_order(caller, progress.stage)
         if progress is None:
             scale = self.get_loss_scaling()
@@ -363,7 +363,7 @@ class GradScaler:
             progress.finite = self._agreed(
                 unscale_gradients(gradients, scale), [parameter.grad for parameter in gradients.parameters]
             )
-            progress.stage = Stage.UNSCALED
+            progress.stage = UNSCALED
         return progress
 
     def _agreed(self, finite: Flag, gradients: list[Array | None]) -> bool:
@@ -373,17 +373,17 @@ class GradScaler:
 
     def _unscaled_only(self) -> dict[int, _Progress]:
         """Return the optimizers that have been unscaled and not stepped; without updates, the others must not be kept."""
-        return {key: progress for key, progress in self._progress.items() if progress.stage is Stage.UNSCALED}
+        return {key: progress for key, progress in self._progress.items() if progress.stage is UNSCALED}
 
     def _check_no_other_unscaled(self, optimizer: Any) -> None:
         others = (progress for progress in self._progress.values() if progress.optimizer is not optimizer)
-        if self._dynamic and any(progress.stage is Stage.UNSCALED for progress in others):
+        if self._dynamic and any(progress.stage is UNSCALED for progress in others):
             raise RuntimeError(
                 "minimize() updates the scale, but another optimizer has been unscaled and not stepped: step each, then update()"
             )
 
     def _finish(self, progress: _Progress) -> None:
         """Record that the optimizer stepped or was skipped. With a fixed scale, no update follows, so its progress is dropped."""
-        progress.stage = Stage.STEPPED
+        progress.stage = STEPPED
         if not self._dynamic:
             self._progress.pop(id(progress.optimizer))

@@ -9,7 +9,7 @@ from enum import Enum
 
 import torch
 
-from .._progress import Stage
+from .._progress import UNSCALING, Stage
 
 
 class Placement(Enum):
@@ -20,11 +20,14 @@ class Placement(Enum):
     INTERRUPTED = "requires a consistent scale, and writing it was interrupted: load a state dict that was saved before"
 
 
+PENDING, DONE, INTERRUPTED = Placement  # reading a member of the class takes 70 ns in Python 3.11
+
+
 @dataclass(slots=True)
 class Progress:
     """Progress of one optimizer between two updates of the scale."""
 
     optimizer: torch.optim.Optimizer  # keeps a reference, so that the id is not reused
-    stage: Stage = Stage.UNSCALING
+    stage: Stage = UNSCALING
     found_inf: torch.Tensor | None = None  # float32, shape (), on the scale's device: 1.0 for an overflow; None without gradients
     applied: bool | torch.Tensor = False
