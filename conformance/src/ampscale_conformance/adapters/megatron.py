@@ -32,7 +32,7 @@ class Megatron(StateDict):
         from megatron.core.optimizer.grad_scaler import DynamicGradScaler
 
         with on_the_cpu():
-            return DynamicGradScaler(**constants_of(rule))
+            return DynamicGradScaler(*constants_of(rule))
 
     def update(self, scaler: Any, finite: bool) -> None:
         """Call `update`."""
@@ -57,16 +57,9 @@ class Megatron(StateDict):
         return on_ranks(train_on_rank, len(steps[0]), constants_of(rule), placements, steps, optimizers)
 
 
-def constants_of(rule: Any) -> dict[str, Any]:
+def constants_of(rule: Any) -> list[Any]:
     """Return the arguments of a scaler with the constants of a rule."""
-    return {
-        "initial_scale": rule.init_scale,
-        "min_scale": rule.min_scale,
-        "growth_factor": rule.growth_factor,
-        "backoff_factor": rule.backoff_factor,
-        "growth_interval": rule.growth_interval,
-        "hysteresis": rule.hysteresis,
-    }
+    return [rule.init_scale, rule.min_scale, rule.growth_factor, rule.backoff_factor, rule.growth_interval, rule.hysteresis]
 
 
 def on_the_cpu() -> Any:
@@ -87,7 +80,7 @@ def on_the_cpu() -> Any:
 
 
 def train_on_rank(
-    rank: int, size: int, constants: dict[str, Any], placements: Sequence[str], steps: Sequence[Any], optimizers: int
+    rank: int, size: int, constants: Sequence[Any], placements: Sequence[str], steps: Sequence[Any], optimizers: int
 ) -> list[Any]:
     """Train on one rank."""
     import torch
@@ -116,7 +109,7 @@ def train_on_rank(
     return results
 
 
-def chained(parameters: Sequence[Any], optimizers: int, constants: dict[str, Any], frozen: bool) -> Any:
+def chained(parameters: Sequence[Any], optimizers: int, constants: Sequence[Any], frozen: bool) -> Any:
     """Return Megatron's chain of optimizers, each of which has a scaler; without parameters if they are frozen."""
     import torch
     from megatron.core.optimizer.grad_scaler import DynamicGradScaler
@@ -127,7 +120,7 @@ def chained(parameters: Sequence[Any], optimizers: int, constants: dict[str, Any
     chain, config = [], OptimizerConfig(optimizer="sgd", lr=1.0, fp16=True, clip_grad=0.0)
     for first in range(optimizers):
         inner = None if frozen else torch.optim.SGD(parameters[first::optimizers], lr=1.0)
-        optimizer = Float16OptimizerWithFloat16Params(inner, config, DynamicGradScaler(**constants), lambda *_: None)
+        optimizer = Float16OptimizerWithFloat16Params(inner, config, DynamicGradScaler(*constants), lambda *_: None)
         optimizer.grad_stats_parallel_group = get_model_parallel_group()
         chain.append(optimizer)
     return ChainedOptimizer(chain)

@@ -24,6 +24,7 @@ from ..model.subject import TimedOut
 
 SECONDS = 100.0  # below the time limit of a case
 GRACE = 3.0  # seconds in which all ranks can report an error, and in which they can end
+LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 _running: "list[Ranks]" = []  # at most one
 
 
@@ -66,40 +67,41 @@ class Ranks:
     """Running processes, which read jobs from a folder. Its arguments are a module, its file, their number and a launcher."""
 
     def __init__(self, module: str, file: str, size: int, launcher: Sequence[str]) -> None:
-        self.key, self.jobs = (module, file, size, launcher), 0
+        self.key, self.size, self.jobs = (module, file, size, launcher), size, 0
         self.folder = Path(tempfile.mkdtemp(prefix="ranks-"))
         program = f"from __future__ import annotations\nimport sys\n{inspect.getsource(run_rank)}\nrun_rank(*sys.argv[1:])"
         command = [*launcher, sys.executable, "-W", "ignore", "-c", program, str(self.folder), module, file]
-        shared = {
-            "PYTHONPATH": os.pathsep.join([os.getcwd(), *filter(None, sys.path)]),
-            "OMP_NUM_THREADS": "1",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(free_port()),
-            "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
-        }
-        self.errors = (self.folder / "stderr").open("wb")
-        self.processes = []
-        for rank in range(1 if launcher else size):
-            names = {} if launcher else {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
-            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": self.errors, "stderr": self.errors}
-            self.processes.append(subprocess.Popen(command, env={**os.environ, **shared, **names}, **streams))
+        path = os.pathsep.join([os.getcwd(), *filter(None, sys.path)])
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": LOOPBACK}
+        shared = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **place}
+        numbers = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)} for rank in range(size)]
+        with (self.folder / "output").open("wb") as output:
+            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+            environments = [shared] if launcher else [shared | names for names in numbers]
+            self.processes = [subprocess.Popen(command, env=environment, **streams) for environment in environments]
 
     def run(self, name: str, arguments: Sequence[Any]) -> list[Any]:
         """Run one job, and return the result of each rank."""
         self.jobs += 1
-        job = self.folder / f"job-{self.jobs}"
-        job.with_suffix(".part").write_text(json.dumps([name, self.key[2], arguments]))
-        job.with_suffix(".part").rename(job)
+        part = self.folder / "job"
+        part.write_text(json.dumps([name, self.size, arguments]))
+        part.rename(self.folder / f"job-{self.jobs}")
+        files = [self.folder / f"result-{self.jobs}-{rank}" for rank in range(self.size)]
         results, deadline = dict[int, Any](), time.monotonic() + SECONDS
-        while len(results) < self.key[2]:
+        while len(results) < self.size and time.monotonic() < deadline:
             time.sleep(0.005)
-            ended = [process.returncode for process in self.processes if process.poll() is not None]
-            results = {rank: json.loads(file.read_text()) for rank in range(self.key[2]) if (file := self._result(rank)).exists()}
+            ended = any(process.poll() is not None for process in self.processes)
+            results = {rank: json.loads(file.read_text()) for rank, file in enumerate(files) if file.exists()}
             if ended or any("error" in result for result in results.values()):
                 deadline = min(deadline, time.monotonic() + GRACE)
-            if time.monotonic() > deadline:
-                break
-        return self._values(results, ended)
+        if errors := [f"rank {rank}: {result['error']}" for rank, result in results.items() if "error" in result]:
+            raise RuntimeError("; ".join(errors))
+        if missing := ", ".join(str(rank) for rank in range(self.size) if rank not in results):
+            if not ended:
+                raise TimedOut(f"no result of rank {missing} within {SECONDS:g} s")
+            lines = filter(str.strip, (self.folder / "output").read_text(errors="replace").splitlines())
+            raise RuntimeError(f"no result of rank {missing}: its process ended; the last output: {' | '.join([*lines][-3:])}")
+        return [results[rank]["value"] for rank in range(self.size)]
 
     def end(self) -> None:
         """End all processes, and delete their files."""
@@ -110,24 +112,7 @@ class Ranks:
                 process.wait(GRACE)
             process.kill()
             process.wait()
-        self.errors.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _result(self, rank: int) -> Path:
-        return self.folder / f"result-{self.jobs}-{rank}"
-
-    def _values(self, results: dict[int, Any], ended: Sequence[int]) -> list[Any]:
-        size = self.key[2]
-        errors = [f"rank {rank}: {results[rank]['error']}" for rank in sorted(results) if "error" in results[rank]]
-        if errors:
-            raise RuntimeError("; ".join(errors))
-        missing = ", ".join(str(rank) for rank in range(size) if rank not in results)
-        if missing and ended:
-            lines = [line for line in (self.folder / "stderr").read_text(errors="replace").splitlines() if line.strip()]
-            raise RuntimeError(f"no result of rank {missing}: its process ended; the last output: {' | '.join(lines[-3:])}")
-        if missing:
-            raise TimedOut(f"no result of rank {missing} within {SECONDS:g} s")
-        return [results[rank]["value"] for rank in range(size)]
 
 
 def free_port() -> int:
@@ -139,6 +124,7 @@ def free_port() -> int:
 
 def run_rank(folder: str, module: str, file: str) -> None:
     """Run the jobs in a folder, until the parent process ends. This function is the program of a rank: it must use no other."""
+    import importlib.machinery
     import importlib.util
     import json
     import os
@@ -156,11 +142,9 @@ def run_rank(folder: str, module: str, file: str) -> None:
     def loaded() -> Any:
         if module != "__main__" and importlib.util.find_spec(module.partition(".")[0]):
             return importlib.import_module(module)
-        spec = importlib.util.spec_from_file_location("script", file)
-        assert spec is not None
-        assert spec.loader is not None
-        script = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(script)
+        loader = importlib.machinery.SourceFileLoader("script", file)
+        script = importlib.util.module_from_spec(importlib.machinery.ModuleSpec("script", loader))
+        loader.exec_module(script)
         return script
 
     threading.Thread(target=end_with_parent, daemon=True).start()

@@ -16,14 +16,8 @@ from ..oracle.machine import Machine
 from .calls_loop import simple_rule
 
 _VALUES = {"+": 1.0, "i": math.inf, "m": -math.inf, "n": math.nan, ".": None}
-_NEEDS = {
-    "sharded": ["sharded"],
-    "distinct": ["distinct"],
-    "reduced sharded": ["mixed-placements"],
-    "sharded reduced": ["mixed-placements"],
-    "half grid": ["mixed-meshes"],
-    "grid half": ["mixed-meshes"],
-}
+_NEEDS = {"sharded": "sharded", "distinct": "distinct", "grid half": "mixed-meshes", "half grid": "mixed-meshes"}
+_NEEDS |= {"reduced sharded": "mixed-placements", "sharded reduced": "mixed-placements"}
 
 
 def ranks(name: str, script: str, catches: str, optimizers: int = 1) -> Case:
@@ -31,7 +25,7 @@ def ranks(name: str, script: str, catches: str, optimizers: int = 1) -> Case:
     arrays, _, words = script.partition(": ")
     steps = [[[_VALUES[sign] for sign in rank] for rank in (word.split(",") if "," in word else word)] for word in words.split()]
     check = partial(_train, placements=arrays.split(), steps=steps, optimizers=optimizers)
-    return named(name, 5, catches, check, {"ranks", *_NEEDS.get(arrays, ())})
+    return named(name, 5, catches, check, {"ranks", _NEEDS.get(arrays, "ranks")})
 
 
 def _train(subject: Subject, placements: Sequence[str], steps: Sequence[Any], optimizers: int) -> None:
