@@ -144,14 +144,19 @@ def square_sums(tree: Tree, copies: Sequence[int] = ()) -> Array:
         A float64 array of shape (2 + number of real and imaginary parts,). The first two are sums over the whole tree of the
         squares of lifted values, down and up; the others are the sums of the squares of each part.
     """
-    xp, dtype = namespace_of(tree), _dtype_of(tree)
-    arrays = leaves(tree)
-    parts = [(part, 1 / count) for leaf, count in zip(arrays, copies or [1] * len(arrays), strict=True) for part in _parts(leaf)]
+    xp, dtype, arrays = namespace_of(tree), _dtype_of(tree), leaves(tree)
+    if not arrays:
+        return xp.zeros(2, dtype=xp.float64)
+    counts = [
+        count for leaf, count in zip(arrays, copies or [1] * len(arrays), strict=True) for _ in range(_number_of_parts(leaf))
+    ]
     with quiet(xp):
-        exact = [(in_dtype(part, "float64"), share) for part, share in parts]
-        lifted = [sum(xp.sum(_squared(part * lift)) * share for part, share in exact) for lift in LIFTS[dtype][:2]]
-        plain = [xp.sum(_squared(in_dtype(part, dtype)), dtype=xp.float64) * share for part, share in parts]
-        return xp.stack([xp.asarray(value, dtype=xp.float64, device=device_of(tree)) for value in (*lifted, *plain)])
+        rows = [_lifted_and_plain_sums(part, dtype) for leaf in arrays for part in _parts(leaf)]
+        shares = xp.asarray([1 / count for count in counts], dtype=xp.float64, device=device_of(tree))
+        down, up, plain = (xp.stack(list(column)) * shares for column in zip(*rows, strict=True))
+        if dtype == "float32":  # the float64 square of a float32 number neither overflows nor underflows
+            down, up = (column * lift**2 for column, lift in zip((down, up), LIFTS[dtype][:2], strict=True))
+        return xp.concat([xp.stack([xp.sum(down), xp.sum(up)]), plain])
 
 
 def norm_of_sums(sums: Array, tree: Tree) -> LiftedNorm:
@@ -168,11 +173,8 @@ def norm_of_sums(sums: Array, tree: Tree) -> LiftedNorm:
     xp = array_api_compat.array_namespace(sums)
     dtype = getattr(xp, _dtype_of(tree))
     with quiet(xp):
-        total, position = xp.zeros_like(sums[0], dtype=dtype), 2
-        for leaf in leaves(tree):
-            end = position + (2 if name_of(leaf.dtype) in COMPLEX_PARTS else 1)
-            total = total + reduce(add, [xp.astype(sums[index], dtype) for index in range(position, end)])
-            position = end
+        values = iter(xp.astype(sums[2:], dtype))
+        total = reduce(add, [reduce(add, [next(values) for _ in range(_number_of_parts(leaf))]) for leaf in leaves(tree)])
         plain = root(total)
         lift = _lift(plain)
         lifted = xp.astype(xp.sqrt(xp.where(xp.isinf(plain), sums[0], sums[1])), dtype)
@@ -209,6 +211,16 @@ def _dtype_of(tree: Tree) -> str:
     return accumulation_dtype([name_of(leaf.dtype) for leaf in leaves(tree)])
 
 
+def _lifted_and_plain_sums(part: Array, dtype: str) -> tuple[Array, Array, Array]:
+    """Return the float64 sums of the squares of a real array: lifted down and up, for float32 unlifted, and taken in *dtype*."""
+    xp = array_api_compat.array_namespace(part)
+    exact = in_dtype(part, "float64")
+    lifted = (
+        [xp.sum(_squared(exact * lift)) for lift in LIFTS[dtype][:2]] if dtype == "float64" else [xp.sum(_squared(exact))] * 2
+    )
+    return lifted[0], lifted[1], xp.sum(_squared(in_dtype(part, dtype)), dtype=xp.float64)
+
+
 def _parts(leaf: Array) -> list[Array]:
     """Return [leaf], or the real and the imaginary part of a complex leaf."""
     xp = array_api_compat.array_namespace(leaf)
@@ -217,6 +229,10 @@ def _parts(leaf: Array) -> list[Array]:
 
 def _squared(values: Array) -> Array:
     return values * values
+
+
+def _number_of_parts(leaf: Array) -> int:
+    return 2 if name_of(leaf.dtype) in COMPLEX_PARTS else 1
 
 
 def _square_sum(leaf: Array, dtype: str, lift: Array | None = None) -> Array:

@@ -71,23 +71,18 @@ class Shards:
 
     def norm(self) -> LiftedNorm:
         """Return the global norm of the tree, with the same bits on all ranks."""
-        rows = self._square_sums()
-        sums = torch.cat([torch.stack([row[:2] for row in rows]).sum(0), *[row[2:] for row in rows]])
-        return norm_of_sums(_summed(sums, _tree_ranks(self._tensors)), self._tensors)
+        parts = [part.detach() for part in leaves(self.local)]
+        return norm_of_sums(_summed(square_sums(parts, self._copies()), _tree_ranks(self._tensors)), self._tensors)
 
     def norms(self) -> list[LiftedNorm]:
         """Return the norm of each array in the dtype of the global norm, with the same bits on all ranks."""
-        rows = self._square_sums()
+        dtype, complex_dtype = self._norm_dtype(), torch.promote_types(self._norm_dtype(), torch.complex64)
+        parts = [part.detach().to(complex_dtype if part.is_complex() else dtype) for part in leaves(self.local)]
+        rows = [square_sums([part], [copies]) for part, copies in zip(parts, self._copies(), strict=True)]
         sums = _summed(torch.cat(rows), _tree_ranks(self._tensors)).split(list(map(len, rows)))
         empty = torch.empty(0, dtype=self._norm_dtype())  # widens each norm to the common dtype
         zero = torch.zeros_like(sums[0][:1])
         return [norm_of_sums(torch.cat([row, zero]), [part, empty]) for row, part in zip(sums, leaves(self.local), strict=True)]
-
-    def _square_sums(self) -> list[Array]:
-        """Return the `square_sums` of each array by itself, so that only one is copied to float64 at a time."""
-        dtype, complex_dtype = self._norm_dtype(), torch.promote_types(self._norm_dtype(), torch.complex64)
-        parts = [part.detach().to(complex_dtype if part.is_complex() else dtype) for part in leaves(self.local)]
-        return [square_sums([part], [copies]) for part, copies in zip(parts, self._copies(), strict=True)]
 
     def _norm_dtype(self) -> torch.dtype:
         names = {name_of(dtype) for dtype in {tensor.dtype for tensor in self._tensors}}
