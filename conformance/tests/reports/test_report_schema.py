@@ -74,7 +74,7 @@ INVALID = {
     "counts/pass": 0,
     "counts/passed": 1,
     "environment/cores": 2,
-    "implementation/level": 5,
+    "implementation/level": 6,
     "implementation/author": "someone",
     "implementation/arrays": "lists",
     "implementation/preset": {"init_scale": 8.0},

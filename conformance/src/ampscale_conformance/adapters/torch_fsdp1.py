@@ -37,10 +37,10 @@ class ShardedTorch(Torch):
 
     def rank_function(self) -> Any:
         """Return the function that trains on one rank."""
-        return train_on_rank
+        return train_sharded
 
 
-def train_on_rank(rank: int, _size: int, constants: Sequence[Any], *run: Any) -> list[Any]:
+def train_sharded(rank: int, _size: int, constants: Sequence[Any], *run: Any) -> list[Any]:
     """Train on one rank."""
     initialize()
     return train(sharded("cpu", *constants), rank, *run, array=fully_sharded)  # type: ignore[misc]  # it is not in *run

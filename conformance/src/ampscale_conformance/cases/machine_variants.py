@@ -15,7 +15,7 @@ def stays_at_its_own_floor(subject: Subject) -> None:
     """The preset's own min_scale is not overridden."""
     min_scale = subject.rule().min_scale
     if min_scale is None:
-        raise Unsupported(f"{subject.supported.name} has no min_scale of its own")
+        raise Unsupported(f"{subject.supported.name} sets no min_scale")
     settings = {"min_scale": min_scale} if "min_scale" in subject.supported.parameters else {}
     rule = supported_rule(subject, "-----", "MACHINE-min-scale", init_scale=4 * min_scale, **settings)
     LockstepRun(subject, rule).follow("-----")
@@ -26,7 +26,7 @@ def stays_at_its_own_cap(subject: Subject) -> None:
     """The preset's own max_scale is not overridden. The initial scale is half the power of two below it."""
     max_scale = subject.rule().max_scale
     if max_scale is None:
-        raise Unsupported(f"{subject.supported.name} has no max_scale of its own")
+        raise Unsupported(f"{subject.supported.name} sets no max_scale")
     settings = {"max_scale": max_scale} if "max_scale" in subject.supported.parameters else {}
     start = 2.0 ** (frexp(max_scale)[1] - 2)
     rule = supported_rule(subject, "+++++", "MACHINE-max-scale", init_scale=start, growth_interval=1, **settings)

@@ -30,7 +30,7 @@ def unscaled(name: str, catches: str, tree: Any, *needs: str, scale: float = SMA
 
 
 def after_change(name: str, catches: str, method: str, finite: bool, steps_before: int = 0) -> Case:
-    """Return a case that calls a method when equal steps have changed the scale, or some steps before that."""
+    """Return a case that calls *method* *steps_before* steps before a run of equal flags changes the scale; 0 for just after."""
     return named(name, 1, catches, partial(_later, method=method, finite=finite, steps_before=steps_before))
 
 

@@ -59,9 +59,9 @@ class Codec:
             TypeError: The value is not of this kind.
         """
         if kind in LISTS:
-            return [self.encode(LISTS[kind], item) for item in _check_sequence(value)]
+            return [self.encode(LISTS[kind], item) for item in _check_sequence(value, kind)]
         if kind == "handle and tree":
-            handle, tree = _check_sequence(value)
+            handle, tree = _check_sequence(value, kind)
             return [self.encode("handle", handle), self.encode("tree", tree)]
         return self.objects.number(kind, value) if kind in OPAQUE else _CONVERTERS[kind][0](value)
 
@@ -162,7 +162,7 @@ def _read_count(encoded: Any) -> int:
 
 
 def _write_ranks(ranks: Any) -> Any:
-    return [[[write_float(float(scale)), _write_bool(applied)] for scale, applied in steps] for steps in _check_sequence(ranks)]
+    return [[[write_float(float(scale)), _write_bool(applied)] for scale, applied in steps] for steps in _check_sequence(ranks, "ranks")]
 
 
 def _read_ranks(encoded: Any, _library: str) -> list[list[tuple[float, bool]]]:
@@ -223,9 +223,9 @@ def _write_value(value: Any) -> Any:
     return _write_array(value)
 
 
-def _check_sequence(values: Any) -> Sequence[Any]:
+def _check_sequence(values: Any, kind: str) -> Sequence[Any]:
     if not isinstance(values, list | tuple):
-        raise TypeError(f"expected a list or a tuple, got {values!r}")
+        raise TypeError(f"{kind} must be a list or a tuple, got {values!r}")
     return values
 
 

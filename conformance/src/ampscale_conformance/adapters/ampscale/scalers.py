@@ -126,7 +126,11 @@ class PaddleGradScaler(OurGradScaler, Paddle):
         return ampscale.optimizers.SGD(linear(list(parameters), "numpy"), 1.0)
 
     def optimizer_with(self, gradients: Sequence[Any]) -> Any:
-        """Return an optimizer that changes nothing, since ampscale's do not support complex parameters."""
+        """
+        Return a stand-in optimizer that holds *gradients* and changes nothing.
+
+        ampscale's optimizers do not support complex parameters.
+        """
         parameters = [SimpleNamespace(grad=gradient.copy()) for gradient in gradients]
         return SimpleNamespace(parameters=parameters, step=lambda: None)
 
