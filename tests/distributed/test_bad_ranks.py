@@ -31,6 +31,7 @@ def ranks(request):
     return request.getfixturevalue(request.param)
 
 
+@pytest.mark.clause("REPLICAS-sizes-compared", "REPLICAS-error-names-ranks")
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(
     ("call", "difference", "message"),
@@ -47,6 +48,7 @@ def test_gradients_that_differ_on_one_rank_are_an_error_on_all(ranks, call, diff
     assert results == [[[right, right] if late else [], message, right, right]] * 4
 
 
+@pytest.mark.clause("REPLICAS-settings-compared", "REPLICAS-scale-compared", "REPLICAS-agreement-first")
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(
     ("setting", "message"),
@@ -91,6 +93,7 @@ def test_a_rank_that_raises_an_error_while_the_others_wait_is_named(mpi):
         assert seconds < 4
 
 
+@pytest.mark.clause("REPLICAS-time-limit")
 def test_ranks_of_gloo_that_are_killed_hang_or_leave_are_named():
     """The others wait no longer than the limit and three seconds, and not at all for one that has ended."""
     ranks = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo", "WORLD_SIZE": "4"}

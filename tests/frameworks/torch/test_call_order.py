@@ -89,7 +89,7 @@ def test_a_call_out_of_order_names_the_missing_call(before, call, missing):
         loop.do(call)
 
 
-@pytest.mark.clause("TORCH-several-optimizers", "TORCH-update", "TORCH-call-order")
+@pytest.mark.clause("TORCH-several-optimizers", "TORCH-update", "TORCH-call-order", "REPLICAS-one-update")
 @pytest.mark.parametrize("order", ["AaBb", "BbAa", "ABab", "ABba", "aBb", "bAa", "abAB"])
 def test_each_optimizer_has_its_own_call_order(order):
     """Capital letters unscale. The optimizer that overflowed is skipped, and the scale backs off once."""
