@@ -144,13 +144,13 @@ class RankCommunicator(ABC):
         if self._layout != "distinct" and not self._averages:
             self._settings["gradients"] = described(arrays, shapes=self._layout == "replicated")
         values = self._values(finite, numbers, arrays, copies if with_norm else None)
-        total, start = self._first_sum("agree", values), FLAGS + 2 * WORDS * len(numbers)
-        overflows, with_gradients, with_float64, *words = map(int, total[:start].tolist())
+        start = FLAGS + 2 * WORDS * len(numbers)
+        (overflows, with_gradients, with_float64, *words), sums = self._first_sum("agree", values, start)
         if not self._are_equal(words):
             self._compare({name: float(number) for name, number in numbers.items()})
         if with_norm and self._layout == "distinct" and 0 < with_float64 < with_gradients:
             self._compare({"dtype of the norm": _norm_dtype(arrays) if arrays else None})
-        lifted = self._norm(total[start:], arrays, bool(with_float64)) if with_norm else None
+        lifted = self._norm(sums, arrays, bool(with_float64)) if with_norm else None
         return Agreement(_flag_like(not overflows, next(iter(numbers.values()))), with_gradients > 0, lifted)
 
     def check_same(self, **settings: Any) -> None:
@@ -196,8 +196,12 @@ class RankCommunicator(ABC):
         xp = array_api_compat.array_namespace(sums)
         return norm_of_sums(sums, [xp.astype(sums[:0], xp.float64 if is_float64 else xp.float32)])
 
-    def _first_sum(self, call: str, values: Array) -> Array:
-        """Return the sum of *values*, after all ranks have detected that they have the same settings and are in the same call."""
+    def _first_sum(self, call: str, values: Array, integers: int = 0) -> tuple[list[int], Array]:
+        """
+        Return the sum of *values*, after all ranks have detected that they have the same settings and are in the same call.
+
+        The first *integers* of them are read on the host, together with those that this function needs, and returned as ints.
+        """
         settings = {"call": call, **self._settings}
         number = float(int(sha256(to_text(settings).encode()).hexdigest()[:12], 16))  # 48 bits, which float64 represents
         xp, words = array_api_compat.array_namespace(values), _like(self._squared([number]), values)
@@ -206,12 +210,13 @@ class RankCommunicator(ABC):
             self._compare(settings)
         is_new = self._length not in (None, len(vector))
         total = self._run(self._sum, self._announcement() if is_new else vector)
-        announced, *hashes = map(int, total[:START].tolist())
-        if announced or not self._are_equal(hashes):
+        announced, *read = map(int, total[: START + integers].tolist())
+        if announced or not self._are_equal(read[: START - 1]):
             self._compare(settings)
             total = self._run(self._sum, vector)
+            read = list(map(int, total[1 : START + integers].tolist()))
         self._length = len(vector)
-        return total[START:]
+        return read[START - 1 :], total[START + integers :]
 
     def _announcement(self) -> Array:
         """Return a vector of the length that the other ranks expect, which makes all of them exchange their settings."""
