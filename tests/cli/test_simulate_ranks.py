@@ -27,8 +27,17 @@ def test_output_states_that_it_is_a_model_and_its_parameters():
         "  between nodes        20 us + bytes / 1 GB/s",
         "  within a node        0 us + bytes / 2000 GB/s",
         "  node, vector         4 ranks, 1 byte",
-        "  overflow             in each step with probability 0.000976562 on each rank",
+        "  overflow             in each step with probability 9.76562e-4 on each rank",
     ]
+
+
+@pytest.mark.parametrize(("probability", "text"), [(0, "0"), (1, "1"), (1e-5, "1e-5"), (0.25, "2.5e-1"), (1e-12, "1e-12")])
+def test_probabilities_are_printed_in_scientific_notation(probability, text):
+    """The probability that two ranks disagree is 2 p (1 - p)."""
+    lines = printed("--ranks", 2, "--probability", probability)
+    assert lines[4].endswith(f" with probability {text} on each rank")
+    disagreement = {0: "0", 1: "0", 1e-5: "2e-5", 0.25: "3.75e-1", 1e-12: "2e-12"}
+    assert lines[8].split()[-2] == disagreement[probability]
 
 
 @pytest.mark.parametrize("ranks", [2, 4096, 100_000, 1_000_000])
@@ -63,6 +72,14 @@ def test_json_of_ranks_that_never_disagree_has_inf_as_text():
     result = report("--ranks", 8, "--probability", 0)
     assert {row["steps_until_disagreement"] for row in result["costs"]} == {"inf"}
     assert result["first_disagreement"] is None
+
+
+def test_help_describes_every_key_of_the_json():
+    """Those of the model are options."""
+    document = report("--ranks", 8)
+    text = RUNS.invoke("--help").stdout.partition("With --ranks and --json:")[2].partition("Options:")[0]
+    keys = {*document, *document["costs"][0], *document["systems"][0]}
+    assert keys <= set(text.replace(",", " ").split())
 
 
 def test_other_systems_send_four_bytes_in_each_collective():
@@ -121,8 +138,8 @@ def test_nothing_in_the_picture_is_cut_off(ranks, probability):
         ("--ranks 8 --latency -1", "--latency must be a number of seconds from 0 to 1e6, got -1"),
         ("--ranks 8 --node-bandwidth 0", "--node-bandwidth must be a finite number of bytes per second, at least 1, got 0"),
         ("--ranks 8 --probability 2", "--probability must be a number from 0 to 1, got 2"),
-        ("--ranks 8 --trace x", "--ranks takes no overflow trace, got --trace"),
-        ("--ranks 8 --noise 1", "--ranks takes no overflow trace, got --noise"),
+        ("--ranks 8 --trace x", "--ranks cannot be combined with --trace"),
+        ("--ranks 8 --noise 1", "--ranks cannot be combined with --noise"),
         ("torch --latency 1 --trace x", "--latency requires --ranks"),
         ("--ranks 8 --all", "--ranks cannot be combined with --every, --events or --all"),
         ("--trace x", "Missing argument 'RULE'"),
@@ -131,10 +148,3 @@ def test_nothing_in_the_picture_is_cut_off(ranks, probability):
 def test_usage_error_is_one_line(arguments, message):
     """It says what is expected."""
     assert error(*arguments.split()) == f"simulate: {message}\n"
-
-
-def test_example_in_the_help_runs():
-    """The help of --ranks has an example of its own."""
-    text = " ".join(RUNS.invoke("--help").stdout.split())
-    example = re.search(r"For example: ampscale simulate (--ranks [^A-Z]*?) Options", text)[1]
-    assert printed(*example.split())[0].startswith("Model, not a measurement.")

@@ -31,7 +31,7 @@ your shell to ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish:
   zsh   eval "$(_AMPSCALE_COMPLETE=zsh_source ampscale)"
   fish  _AMPSCALE_COMPLETE=fish_source ampscale | source
 
-""" + examples("ampscale presets torch", "ampscale compare torch paddle --trace '..x.x'")
+""" + examples("ampscale presets torch", "ampscale compare torch megatron --set init_scale=2**16 --trace '..x.x'")
 
 
 class Commands(Command, click.Group):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # imported when the command runs
 DEFINITION = """\
 Two rules diverge at the first step after which their scales differ, or at which one of the two raises. Steps are counted \
 from 0."""
-KEY = """ "-" means never, and "start" that the initial scales differ."""
+KEY = """ "-" means not on this trace, and "start" that the initial scales differ."""
 
 
 @click.command(
@@ -33,7 +33,7 @@ KEY = """ "-" means never, and "start" that the initial scales differ."""
     ),
 )
 @click.argument("rules", metavar="RULE RULE ...", nargs=-1, required=True, shell_complete=complete_rule)
-@shared_options
+@shared_options()
 def compare(rules: tuple[str, ...], settings: tuple[str, ...], as_json: bool, picture: Path | None, **trace: Any) -> None:
     """
     Run several loss scalers along one overflow trace, and print the steps at which they diverge.
@@ -116,7 +116,7 @@ def _cell(step: int | None) -> str:
 
 def _sentence(first: str, second: str, step: int | None) -> str:
     if step is None:
-        return f"  {first} and {second} never diverge."
+        return f"  {first} and {second} do not diverge on this trace."
     if step < 0:
         return f"  {first} and {second} start with different scales."
     return f"  {first} and {second} diverge at step {step:,}."

@@ -33,15 +33,27 @@ MOST_RANKS = 1_000_000
 STEPS, SEED, PROBABILITY = 100, 0, 1e-4
 DEFAULTS = RankModel()
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+
+
+def _number(value: float, digits: int = 6) -> str:
+    """Return a number in scientific notation, such as "1e-4"; 0 and 1 are "0" and "1"."""
+    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+    power = f"e{int(exponent)}" if int(exponent) else ""
+    return f"{float(mantissa):g}{power}"
+
+
 OPTIONS: dict[str, dict[str, Any]] = {
-    "ranks": {"type": click.IntRange(2, MOST_RANKS), "help": "Print a model of this number of ranks instead; RULE is optional."},
+    "ranks": {
+        "type": click.IntRange(2, MOST_RANKS),
+        "help": "Print a model of the cost of agreement between this number of ranks, instead of a run. RULE is optional.",
+    },
     "node": {"type": click.IntRange(1, MOST_RANKS), "help": f"Ranks per node. [default: {DEFAULTS.ranks_per_node}]"},
-    "latency": {"help": f"Seconds of a message between nodes. [default: {DEFAULTS.latency:g}]"},
-    "bandwidth": {"help": f"Bytes per second between nodes. [default: {DEFAULTS.bandwidth:g}]"},
-    "node_latency": {"help": f"Seconds of a message within a node. [default: {DEFAULTS.node_latency:g}]"},
-    "node_bandwidth": {"help": f"Bytes per second within a node. [default: {DEFAULTS.node_bandwidth:g}]"},
+    "latency": {"help": f"Seconds of a message between nodes. [default: {_number(DEFAULTS.latency)}]"},
+    "bandwidth": {"help": f"Bytes per second between nodes. [default: {_number(DEFAULTS.bandwidth)}]"},
+    "node_latency": {"help": f"Seconds of a message within a node. [default: {_number(DEFAULTS.node_latency)}]"},
+    "node_bandwidth": {"help": f"Bytes per second within a node. [default: {_number(DEFAULTS.node_bandwidth)}]"},
     "vector": {"type": click.IntRange(1, 2**31 - 1), "help": f"Bytes that each rank sends. [default: {VECTOR}]"},
-    "probability": {"help": f"Probability that a rank alone overflows in a step. [default: {PROBABILITY:g}]"},
+    "probability": {"help": f"Probability that a rank alone overflows in a step. [default: {_number(PROBABILITY)}]"},
 }
 
 
@@ -66,7 +78,7 @@ def take_rank_options(options: dict[str, Any]) -> dict[str, Any] | None:
     names = {name for source, others in SOURCES.items() for name in (source, *others)} - {"steps", "seed"}
     for name in sorted(names):
         if options[name] is not None:
-            raise click.UsageError(f"--ranks takes no overflow trace, got {_flag(name)}")
+            raise click.UsageError(f"--ranks cannot be combined with {_flag(name)}")
     return given | {name: options[name] for name in ("steps", "seed") if options[name] is not None}
 
 
@@ -109,7 +121,7 @@ def _parameters(model: RankModel, settings: Mapping[str, Any]) -> Iterator[str]:
     yield f"  between nodes        {_seconds(model.latency)} + bytes / {model.bandwidth / 1e9:g} GB/s"
     yield f"  within a node        {_seconds(model.node_latency)} + bytes / {model.node_bandwidth / 1e9:g} GB/s"
     yield f"  node, vector         {counted(model.ranks_per_node, 'rank')}, {counted(settings['vector'], 'byte')}"
-    yield f"  overflow             in each step with probability {settings['probability']:g} on each rank"
+    yield f"  overflow             in each step with probability {_number(settings['probability'])} on each rank"
 
 
 def _costs(model: RankModel, settings: Mapping[str, Any]) -> Iterator[str]:
@@ -119,7 +131,7 @@ def _costs(model: RankModel, settings: Mapping[str, Any]) -> Iterator[str]:
     yield pattern.format("ranks", "flat", "tree", "hierarchical", "disagreement", "disagreement")
     for row in _rows(model, settings):
         times = (_seconds(row[name]) for name in ("flat", "tree", "hierarchical"))
-        yield pattern.format(f"{row['ranks']:,}", *times, f"{row['disagreement_probability']:.3g}", _steps(row))
+        yield pattern.format(f"{row['ranks']:,}", *times, _number(row["disagreement_probability"], 3), _steps(row))
 
 
 def _rows(model: RankModel, settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -139,8 +151,10 @@ def _steps(row: Mapping[str, Any]) -> str:
 
 
 def _systems(model: RankModel, settings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a row for each system."""
-    yield f"Small collectives per step for flag and norm; hierarchical, {settings['ranks']:,} ranks:"
+    """Yield the titles and a row for each system."""
+    yield f"Small collectives per step for flag and norm, hierarchical, {settings['ranks']:,} ranks."
+    yield fold(f"ampscale sends {counted(settings['vector'], 'byte')} per rank (--vector), the other systems 4 bytes:")
+    yield f"{'count':>5}  {'time':>19}  system"
     for system in SYSTEMS:
         counts, times = _range(system, model, settings)
         count = "-".join(map(str, dict.fromkeys(counts)))
@@ -163,9 +177,9 @@ def _drift(name: str, drift: Drift, settings: Mapping[str, Any]) -> str:
     more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
     first = "" if drift.first_disagreement is None else f", first in step {drift.first_disagreement:,}"
     return (
-        f"Simulation of {name} without a collective, {counted(settings['steps'], 'step')}, seed {settings['seed']}: "
-        f"ranks disagree in {counted(drift.disagreements, 'step')}{first}. Then "
-        f"{counted(len(ranks), 'distinct scale')}: {', '.join(ranks[:8])}{more}."
+        f"Simulation of the rule {name}, each rank deciding alone, {counted(settings['steps'], 'step')}, "
+        f"seed {settings['seed']}: ranks disagree in {counted(drift.disagreements, 'step')}{first}. "
+        f"After the last step, they have {counted(len(ranks), 'distinct scale')}: {', '.join(ranks[:8])}{more}."
     )
 
 

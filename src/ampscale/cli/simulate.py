@@ -12,9 +12,10 @@ from ..simulation.simulate import Trajectory
 from ..simulation.simulate import simulate as run
 from .commands import Command, examples
 from .describe import counted, exact, fold
+from .ranks import STEPS as RANK_STEPS
 from .ranks import rank_options, run_ranks, take_rank_options
 from .rule_arguments import complete_rule, parse_settings, read_rule
-from .trace_options import read_trace, shared_options
+from .trace_options import STEPS, read_trace, shared_options
 from .trajectories import document, draw, to_json
 
 FEW = 100  # longest trace of which every step is printed by default, and largest number of printed rows
@@ -25,10 +26,15 @@ FEW = 100  # longest trace of which every step is printed by default, and larges
     epilog=examples(
         "ampscale simulate torch:growth_interval=4 --trace '....x.xx'",
         "ampscale simulate megatron --log train.log --picture scale.png",
+        "ampscale simulate --ranks 4096 --probability 1e-5",
     ),
 )
-@click.argument("rule", metavar="RULE", required=False, shell_complete=complete_rule)
-@shared_options
+@click.argument("rule", metavar="[RULE]", required=False, shell_complete=complete_rule)
+@shared_options(
+    steps="Number of steps of the generated trace or, with --ranks, of the simulation. "
+    f"[default: {STEPS}; {RANK_STEPS} with --ranks]",
+    seed="Random seed of the noise or, with --ranks, of the simulation. [default: 0]",
+)
 @click.option(
     "--every/--events",
     default=None,
@@ -68,9 +74,28 @@ def simulate(
     Numbers are printed so that a parser gets the same float64. An infinite
     scale, which JSON cannot hold, is the string "inf".
 
-    With --ranks, no trace is needed: a model computes the time in which so many ranks agree on an overflow, and simulates
-    ranks that use RULE (by default torch) and decide alone, for --steps steps (by default 100) from --seed. For example:
-    ampscale simulate --ranks 4096 --probability 1e-5
+    With --ranks, there is no trace. The command prints a model of the time in which this number of ranks agree on an overflow.
+    It also simulates ranks that use RULE (by default torch) and decide alone.
+
+    \b
+    With --ranks and --json:
+      model                   the latencies and the other options of the model
+      costs                   for each number of ranks
+        ranks                 the number
+        flat, tree, hierarchical   seconds of one collective
+        disagreement_probability   that ranks disagree in a step
+        steps_until_disagreement   expected number of steps; or "inf"
+      systems                 for each system
+        system                its name
+        collectives           the fewest and the most collectives per step
+        seconds               the times of these
+      ranks                   number of simulated ranks
+      name, rule              RULE, and its constants
+      steps, seed             of the simulation
+      disagreements           number of steps in which ranks disagree
+      first_disagreement      the first of these steps; or null
+      scales                  the distinct scales after the last step
+      ranks_with_scale        the number of ranks with each of these scales
     """  # noqa: D301 - click does not rewrap a paragraph after a backspace character
     given = take_rank_options(trace)
     if rule is None and given is None:

@@ -45,11 +45,11 @@ OPTIONS = (
     click.option("--log", type=FILE, help="Training log with the messages of a known loss scaler."),
     LOG_FORMAT,
     STEP_PATTERN,
-    click.option("--overflow-above", type=NUMBER, help="Model: a step overflows at a scale above this limit, such as 2**15."),
-    click.option("--noise", type=click.FLOAT, help="Standard deviation of the model's limit, in powers of two. [default: 0]"),
-    click.option("--drift", type=click.FLOAT, help="Drift of the model's limit, in powers of two per 1000 steps. [default: 0]"),
-    click.option("--steps", type=click.IntRange(1, MOST_STEPS), help=f"Number of steps of the model. [default: {STEPS}]"),
-    click.option("--seed", type=click.IntRange(min=0), help="Random seed of the model's noise. [default: 0]"),
+    click.option(
+        "--overflow-above", type=NUMBER, help="Generate a trace: a step overflows at a scale above this limit, such as 2**15."
+    ),
+    click.option("--noise", type=click.FLOAT, help="Standard deviation of that limit, in powers of two. [default: 0]"),
+    click.option("--drift", type=click.FLOAT, help="Drift of that limit, in powers of two per 1000 steps. [default: 0]"),
 )
 
 
@@ -76,11 +76,26 @@ OUTPUTS = (
 )
 
 
-def shared_options(command: Decorated) -> Decorated:
-    """Add the options of this module to a command. Those of the trace are passed on to `read_trace`."""
-    for option in reversed((*OPTIONS, *OUTPUTS)):
-        command = option(command)
-    return command
+def shared_options(
+    steps: str = f"Number of steps of the generated trace. [default: {STEPS}]",
+    seed: str = "Random seed of the noise. [default: 0]",
+) -> Callable[[Decorated], Decorated]:
+    """
+    Return a decorator that adds the options of this module to a command. Those of the trace are passed on to `read_trace`.
+
+    *steps* and *seed* are the help of these options.
+    """
+    generated = (
+        click.option("--steps", type=click.IntRange(1, MOST_STEPS), help=steps),
+        click.option("--seed", type=click.IntRange(min=0), help=seed),
+    )
+
+    def decorate(command: Decorated) -> Decorated:
+        for option in reversed((*OPTIONS, *generated, *OUTPUTS)):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 def read_trace(options: Mapping[str, Any]) -> Trace:
