@@ -165,7 +165,7 @@ class Optimizer:
         # A network may write its parameters array by array: after an error in between, another step would use a mixture.
         if self._is_committing:
             raise RuntimeError(
-                "a step was interrupted while it wrote: restore the network's params and set the optimizer's state"
+                "a step was interrupted while writing the parameters: restore network.params, then assign optimizer.state"
             )
         self._is_committing = True
         self._network.params, self._state = params, state

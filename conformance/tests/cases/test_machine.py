@@ -137,8 +137,8 @@ def test_a_wider_scale_fails_only_with_the_capability_rounding():
         ("follows-every-pattern-of-six-steps", "static", "static has no growth_interval to set"),
         ("two-scalers-do-not-share-their-state", "static", "MACHINE-backoff has no effect on these steps with static"),
         ("follows-every-pattern-of-six-steps-between-bounds", "torch", "torch has no bound to set"),
-        ("stays-at-its-own-floor", "torch", "torch has no min_scale of its own"),
-        ("stays-at-its-own-cap", "jmp", "jmp has no max_scale of its own"),
+        ("stays-at-its-own-floor", "torch", "torch sets no min_scale"),
+        ("stays-at-its-own-cap", "jmp", "jmp sets no max_scale"),
         (
             "grows-by-its-own-factor-after-an-overflow",
             "chainer",

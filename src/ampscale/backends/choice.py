@@ -56,7 +56,10 @@ class Choice:
     def __enter__(self) -> Namespace:
         """Return the Array API namespace of the backend."""
         if _context.get() is not self._selected:
-            raise RuntimeError("use_backend() must be entered once, and where it was called; call it again")
+            raise RuntimeError(
+                "the result of use_backend() can be entered only once, before another call of use_backend(), and in the context "
+                "that called it; call use_backend() again"
+            )
         _context.set(ContextChoice(self._selected.name, self))
         return self._namespace
 

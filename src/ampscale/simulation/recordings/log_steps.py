@@ -135,9 +135,10 @@ def _windows(marks: list[Mark], begin: int) -> Iterator[Window]:
             unknown, overflows = steps, 0
         covered = steps - unknown + (overflows if event.has("updates") else 0)
         if not 0 <= overflows <= covered:
+            ended = "step" if covered == 1 else f"{covered} steps"
             raise UnplacedError(
-                f"line {event.line} ends {covered} steps with {overflows} overflows; check that the lines are of one process, "
-                "and that step_pattern matches a line of each step"
+                f"line {event.line}: expected 0 to {covered} overflows in the {ended} that it ends, got {overflows}; check that "
+                "the lines are of one process, and that step_pattern matches a line of each step"
             )
         yield Window(mark, unknown, covered, overflows)
         previous = mark.number
