@@ -97,7 +97,7 @@ def test_every_preset_equals_update_over_all_traces(name):
     ],
     ids=["overflow_tolerance", "stop", "floor", "block_at_bounds", "clamp"],
 )
-def test_constants_are_rounded_to_the_dtype_first(constants, dtype):
+def test_constants_are_rounded_to_the_dtype_before_the_simulation(constants, dtype):
     """Scales reach the rounded constants exactly, so that unrounded ones would give other results."""
     assert_same(dataclasses.replace(LossScaleRule(growth_interval=3, dtype=dtype), **constants), PATTERNS)
 

@@ -135,7 +135,7 @@ def _after(rule: LossScaleRule, state: LossScaleState, finite: bool) -> LossScal
 
 
 def _after_finite(rule: LossScaleRule, state: LossScaleState, steps: int) -> LossScaleState | None:
-    """Return the state after *steps* finite steps, all but the last of which are idle."""
+    """Return the state after *steps* finite steps, all but the last of which only increase `good_steps`."""
     return _after(rule, state._replace(good_steps=state.good_steps + steps - 1), True)
 
 

@@ -134,7 +134,7 @@ def test_unscale_and_check_compiles_into_one_graph():
 @pytest.mark.clause("OVERFLOW-both-sides", "SCALING-round-once", "NORMS-global")
 @NEEDS_COMPILER
 def test_16_bit_values_are_rounded_in_a_graph():
-    """A compiler would otherwise unscale and check the float32 results of the previous operation."""
+    """Without this rounding, a compiler would fuse the operations and check their float32 intermediate results."""
 
     def twice(tree, factor):
         scaled = ampscale.scale(tree, factor)

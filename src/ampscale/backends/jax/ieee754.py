@@ -30,14 +30,14 @@ def divide(left: Array, right: Array) -> Array:
 
 
 def widened(array: Array) -> Array:
-    """Convert float32 to float64, including subnormal numbers. Requires ``jax.enable_x64(True)``."""
+    """Return *array*, float32, in float64, including subnormal numbers. Requires ``jax.enable_x64(True)``."""
     magnitude, unit = _magnitude(array)
     tiny = jnp.where(jnp.signbit(array), -magnitude, magnitude) * 2.0**-149
     return jnp.where(unit < 1, tiny, array.astype(jnp.float64))
 
 
 def narrowed(array: Array) -> Array:
-    """Round float64 to float32, including subnormal numbers. Requires ``jax.enable_x64(True)``."""
+    """Return *array*, float64, rounded to float32, including subnormal numbers. Requires ``jax.enable_x64(True)``."""
     small = jnp.abs(array) < 2.0**-126
     tiny = _with_sign(jnp.where(small, jnp.abs(array), 0), jnp.signbit(array))
     return jnp.where(small, tiny, array.astype(jnp.float32))

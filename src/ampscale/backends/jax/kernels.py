@@ -234,7 +234,7 @@ def _sum(array: Array, function: Callable[[Array], Array]) -> Array:
 
 
 def _sum_in_lanes(array: Array, function: Callable[[Array], Array]) -> Array:
-    """Return what `_sum` returns, computed in vector lanes for CPUs."""
+    """Compute the same sum as `_sum`, in vector lanes for CPUs."""
     flat = array.reshape(-1)
     if flat.size < STRAIGHT:
         return jnp.sum(function(flat))

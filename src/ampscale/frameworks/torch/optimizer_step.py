@@ -186,7 +186,7 @@ def _check_gradient(gradient: torch.Tensor) -> None:
 
 
 def _supports_found_inf(optimizer: Any) -> bool:
-    """Return True if the optimizer skips a step by its attribute `found_inf`; one that takes a `grad_scaler` does not need it."""
+    """Return True if an optimizer reads the flag from its attribute `found_inf` and does not take the scaler as `grad_scaler`."""
     supports = getattr(optimizer, "_step_supports_amp_scaling", False)
     return supports and "grad_scaler" not in inspect.signature(optimizer.step).parameters
 

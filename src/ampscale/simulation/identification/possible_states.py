@@ -88,7 +88,7 @@ class Transitions:
         return sources, len(kinds) == 2
 
     def leading(self, key: StateKey, count: int, target: Frontier, flag: int) -> Transition:
-        """Return a transition from one state into *target*: that of a finite step if there is one, else that of an overflow."""
+        """Return a transition from the state (*key*, *count*) into *target*; a finite step is preferred to an overflow."""
         transitions = (transition for _, _, transition in self.each({key: count}, flag))
         leading = [transition for transition in transitions if transition.image(count) & target.get(transition.key, 0)]
         return max(leading, key=lambda transition: transition.finite)

@@ -171,7 +171,7 @@ def _unknown_messages(events_of: dict[str, list[Event]], text: str) -> list[str]
 
 
 def _one_source(events: list[Event], notes: list[str]) -> list[Event]:
-    """Return the events of one rank and one loss scaler."""
+    """Return the events of one rank and one loss scaler, and add to *notes* what was left out."""
     for meaning in ("overflow", "place", "start", "steps"):
         ranks = sorted({event.rank for event in events if event.meaning == meaning and event.rank is not None})
         if len(ranks) > 1:
