@@ -43,7 +43,7 @@ class ShardedTorch(Torch):
 def train_sharded(rank: int, _size: int, constants: Sequence[Any], *run: Any) -> list[Any]:
     """Train on one rank."""
     initialize()
-    return train(sharded("cpu", *constants), rank, *run, array=fully_sharded)  # type: ignore[misc]  # it is not in *run
+    return train(sharded("cpu", *constants), rank, *run, array=wrapped)  # type: ignore[misc]  # it is not in *run
 
 
 def sharded(device: str, scale: float, growth_factor: float = 2.0, backoff_factor: float = 0.5, interval: int = 2000) -> Any:
@@ -53,7 +53,7 @@ def sharded(device: str, scale: float, growth_factor: float = 2.0, backoff_facto
     return ShardedGradScaler(device, scale, backoff_factor, growth_factor, interval)
 
 
-def fully_sharded(placement: str, first: Sequence[Any], rank: int, _with_shards: bool) -> tuple[Any, Callable[..., None]]:
+def wrapped(placement: str, first: Sequence[Any], rank: int, _with_shards: bool) -> tuple[Any, Callable[..., None]]:
     """Return a parameter with one element, or with one on each rank that has values, and its backward pass."""
     import torch
     from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
