@@ -107,7 +107,9 @@ if __name__ == "__main__":
 def test_ranks_of_a_script_end_if_it_is_killed(tmp_path):
     """Each rank imports the script itself, whose name is `__main__` only in the first process."""
     (tmp_path / "script.py").write_text(SCRIPT)
-    with subprocess.Popen([sys.executable, str(tmp_path / "script.py")], stdout=subprocess.PIPE) as process:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}  # nobody deletes the files of a killed process
+    command = [sys.executable, str(tmp_path / "script.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         pids = json.loads(process.stdout.readline())
         assert all(map(runs, pids))
         process.send_signal(signal.SIGKILL)
