@@ -50,6 +50,8 @@ def main():
     options = parser.parse_args()
 
     rank, ranks = COMM_WORLD.Get_rank(), COMM_WORLD.Get_size()
+    if MICRO_BATCHES % ranks:
+        parser.error(f"1, 2 or 4 ranks are required, got {ranks}")
     data, params = load(SEED), first_params(SEED)
     network = InMicroBatches(network_of(params, "float16"), rank, ranks)
     optimizer = ampscale.optimizers.SGD(network.network, 0.5)

@@ -35,6 +35,8 @@ def main():
     for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
         os.environ.setdefault(name, value)  # without torchrun, there is one rank
     dist.init_process_group("gloo")
+    if MICRO_BATCHES % dist.get_world_size():
+        parser.error(f"1, 2 or 4 ranks are required, got {dist.get_world_size()}")
     train(options)
     dist.destroy_process_group()
 

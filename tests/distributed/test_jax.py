@@ -324,7 +324,7 @@ def test_two_processes_take_the_same_decisions_and_name_the_one_whose_settings_d
     port = free_port()
     processes = [started(2, "processes", rank, port) for rank in range(2)]
     (message, results), other = [results_of(process) for process in processes]
-    assert message == "rule differs: LossScaleRule(growth_interval=6) on rank 1; LossScaleRule(growth_interval=5) on rank 0"
+    assert message == "rule.growth_interval differs: 6 on rank 1; 5 on rank 0"
     assert other == [message, results]
     for flags, scale_of_steps, copies_of_each, _ in results:
         assert (flags, copies_of_each) == (results[0][0], 1)

@@ -115,6 +115,24 @@ def failing(tmp_path_factory):
     pool.close()
 
 
+def averaged(rank, given):
+    """Return the parameter after a step of the scaler with rank + 1 as the gradient."""
+    import ampscale
+    from ampscale.distributed import TorchDistributed
+
+    weight = torch.nn.Parameter(torch.ones(1))
+    scaler = ampscale.torch.GradScaler("cpu", init_scale=16.0, communicator=TorchDistributed(mean=given))
+    scaler.scale((weight * (rank + 1)).sum()).backward()
+    scaler.step(torch.optim.SGD([weight], lr=1.0))
+    return weight.item()
+
+
+@pytest.mark.clause("TORCH-communicator", "REPLICAS-mean-before-check")
+def test_a_scaler_averages_gradients_if_its_communicator_does(gloo):
+    assert gloo.run(averaged, None) == 4 * [-1.5]
+    assert gloo.run(averaged, False) == [0.0, -1.0, -2.0, -3.0]
+
+
 def silent(rank, fault):
     """Return the error of a collective, and how long it took, if the last rank hangs or ends."""
     from ampscale.distributed import RankError, TorchDistributed
@@ -126,8 +144,7 @@ def silent(rank, fault):
     if rank == 2 and fault == "ends":
         os._exit(1)
     if rank == 2:
-        time.sleep(4)
-        return None
+        time.sleep(4)  # later than the others wait
     for _ in range(2):
         try:
             communicator.agree(torch.tensor(True), torch.tensor(8.0), [])
@@ -138,10 +155,12 @@ def silent(rank, fault):
 
 @pytest.mark.clause("REPLICAS-time-limit", "REPLICAS-error-names-ranks")
 def test_a_rank_that_hangs_is_named_within_three_seconds_of_the_time_limit(failing):
-    """Later calls fail at once, with the same message."""
-    for errors, seconds in failing.run(silent, "hangs")[:2]:
+    """Later calls fail at once, with the same message. The late rank gets an error too, although its collective succeeds."""
+    *waiting, (late, _) = failing.run(silent, "hangs")
+    for errors, seconds in waiting:
         assert errors == 2 * ["rank 2 did not respond within 1 s"]
         assert 1 <= seconds <= 1 + 3
+    assert late == 2 * ["ranks 0, 1 gave up after 1 s: rank 2 was late"]
 
 
 @pytest.mark.clause("REPLICAS-time-limit", "REPLICAS-error-names-ranks")

@@ -210,7 +210,9 @@ def without_gradients(rank, given):
     from ampscale.distributed import TorchDistributed
 
     results = []
-    scaler = scaler_of("ampscale", init_scale=4.0, communicator=TorchDistributed(timeout=20) if given else None)
+    scaler = scaler_of(
+        "ampscale", init_scale=4.0, communicator=TorchDistributed(gradients="distinct", timeout=20) if given else None
+    )
     scaler.scale(torch.tensor(1.0))
     for bad in (None, 2, "no gradients"):
         params = plain_parameters(rank) if given else mixed_placements(rank)

@@ -7,6 +7,7 @@ Spec: REPLICAS-settings-compared, REPLICAS-error-names-ranks.
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -21,6 +22,17 @@ Settings = Mapping[str, Any]  # values of JSON
 def described(arrays: Iterable[Array], *, shapes: bool) -> list[str]:
     """Return dtype and shape of each array; only the dtype without *shapes*."""
     return [f"{name_of(array.dtype)} {tuple(array.shape)}" if shapes else name_of(array.dtype) for array in arrays]
+
+
+def represented(settings: Settings) -> dict[str, str]:
+    """Return the `repr` of each of *settings*; of a rule, that of each field, such as "rule.growth_interval"."""
+    texts = {}
+    for name, value in settings.items():
+        if is_dataclass(value):
+            texts.update({f"{name}.{field.name}": repr(getattr(value, field.name)) for field in fields(value)})
+        else:
+            texts[name] = repr(value)
+    return texts
 
 
 def to_text(settings: Settings) -> str:

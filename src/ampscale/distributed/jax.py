@@ -27,7 +27,7 @@ from ..core.trees import leaves, unflatten
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_bool, check_count, check_scalable
 from ..parsing import excerpt
-from .comparison import difference, to_text
+from .comparison import difference, represented, to_text
 from .ranks import LAYOUTS
 
 
@@ -150,7 +150,7 @@ class JaxAxis:
         if jax.process_count() == 1 or self._is_traced():
             return
         own = {"gradients": self._layout, "mean": self._averages, "axis_name": list(self._axes)}
-        texts = _exchanged_host(to_text(own | {name: repr(value) for name, value in settings.items()}))
+        texts = _exchanged_host(to_text(own | represented(settings)))
         if (message := difference(texts, list(range(len(texts))))) is not None:
             raise RankError(message)
 

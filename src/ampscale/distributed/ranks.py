@@ -25,7 +25,7 @@ from ..core.trees import leaves, unflatten
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_bool, check_count, check_number
 from ..parsing import excerpt
-from .comparison import described, difference, to_text
+from .comparison import described, difference, represented, to_text
 
 LAYOUTS = ("replicated", "sharded", "distinct")
 WORDS = 4  # 16-bit words of a float64 number; a vector has each of them and its square
@@ -162,7 +162,7 @@ class RankCommunicator(ABC):
 
         Spec: REPLICAS-settings-compared.
         """
-        self._settings.update((name, repr(value)) for name, value in settings.items())
+        self._settings.update(represented(settings))
 
     def _values(self, finite: Flag, numbers: Mapping[str, Any], arrays: list[Array], copies: Sequence[int] | None) -> Array:
         """Return the values of this rank for `agree`: the flags, the words of *numbers*, and with *copies* sums of squares."""

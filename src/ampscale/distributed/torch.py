@@ -67,7 +67,9 @@ class TorchDistributed(RankCommunicator):
         self.rank, self.ranks = dist.get_rank(), dist.get_process_group_ranks(self._group)
         if self.rank not in self.ranks:
             raise RuntimeError(f"rank {self.rank} is not in the group, which has {listed(self.ranks)}")
+        self._store = torch._C._distributed_c10d.PrefixStore(f"ampscale/{self._group.group_name}", _get_default_store())
         self._calls = 0  # collectives, which number the keys in the store
+        self._ended = time.monotonic()  # end of the last one
 
     def _check(self, arrays: list[Array]) -> None:
         for array in arrays:
@@ -119,16 +121,23 @@ class TorchDistributed(RankCommunicator):
             late = f"did not respond within {self._timeout:g} s" if waited >= self._timeout else "ended or left"
             self._failure = f"{names} {late}"
             raise RankError(self._failure) from error
+        # The others wait since the last collective ended. Only if that is long ago can they have given up.
+        if time.monotonic() - self._ended >= self._timeout and (others := set(self.ranks) - self._not_waiting()):
+            self._failure = f"{listed(sorted(others))} gave up after {self._timeout:g} s: rank {self.rank} was late"
+            raise RankError(self._failure)
+        self._ended = time.monotonic()
 
     def _silent_ranks(self) -> list[int]:
         """Tell all ranks through torch's store that this one waits, and return those that do not tell so themselves."""
-        store = torch._C._distributed_c10d.PrefixStore("ampscale", _get_default_store())
-        silent, end = set(self.ranks) - {self.rank}, time.monotonic() + GRACE
+        end = time.monotonic() + GRACE
         try:
-            store.set(f"{self._calls}/{self.rank}", "waits")
-            while silent and time.monotonic() < end:
-                silent -= {rank for rank in silent if store.check([f"{self._calls}/{rank}"])}
+            self._store.set(f"{self._calls}/{self.rank}", "waits")
+            while (silent := self._not_waiting()) and time.monotonic() < end:
                 time.sleep(0.02)
         except RuntimeError:  # the rank that serves the store has ended
             return []
         return sorted(silent)
+
+    def _not_waiting(self) -> set[int]:
+        """Return the ranks that have not told that they wait for this collective in vain."""
+        return {rank for rank in self.ranks if not self._store.check([f"{self._calls}/{rank}"])}

@@ -19,7 +19,7 @@ from ...core.dtypes import FLOATS, name_of
 from ...core.replicas import SINGLE_REPLICA, Communicator
 from ...core.scaling import in_dtype
 from ...core.type_names import type_name
-from ...core.typing import Array, Flag
+from ...core.typing import Array
 from ...core.validation import check_bool, check_count, check_methods
 from ...parsing import excerpt
 from .._arrays import HOST
@@ -69,7 +69,8 @@ class GradScaler:
         use_dynamic_loss_scaling: If False, the scale is fixed; steps with an overflow are still skipped.
         decr_count: "accumulated", as in Paddle's documentation: a finite step does not reset the overflow count.
             "consecutive", as in Paddle's code: a finite step resets it.
-        communicator: Combines the flags of all ranks; see `ampscale.distributed`.
+        communicator: Averages gradients before they are unscaled, unless its `mean` is False, and combines the flags of all
+            ranks; see `ampscale.distributed`.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -360,16 +361,20 @@ class GradScaler:
             scale = self.get_loss_scaling()
             gradients = checked_gradients(parameters_of(optimizer), scale)
             progress = self._progress[id(optimizer)] = _Progress(optimizer)
-            progress.finite = self._agreed(
-                unscale_gradients(gradients, scale), [parameter.grad for parameter in gradients.parameters]
-            )
+            self._average(gradients.parameters)
+            finite, arrays = unscale_gradients(gradients, scale), [parameter.grad for parameter in gradients.parameters]
+            progress.finite = bool(self._communicator.agree(finite, self._state._asdict(), arrays).finite)
             progress.stage = UNSCALED
         return progress
 
-    def _agreed(self, finite: Flag, gradients: list[Array | None]) -> bool:
-        """Return True if the gradients of all ranks are finite."""
+    def _average(self, parameters: list[Any]) -> None:
+        """Replace the gradients of *parameters* by their means over all ranks, if the communicator averages them."""
         self._communicator.check_same(rule=self._rule)
-        return bool(self._communicator.agree(finite, self._state._asdict(), gradients).finite)
+        gradients = [parameter.grad for parameter in parameters]
+        means = self._communicator.mean(gradients)
+        if means is not gradients:
+            for parameter, mean in zip(parameters, means, strict=True):
+                parameter.grad = mean
 
     def _unscaled_only(self) -> dict[int, _Progress]:
         """Return the optimizers that have been unscaled and not stepped; without updates, the others must not be kept."""

@@ -31,6 +31,18 @@ class RankAgreement:
         """Return the attributes for a copy, which creates communicators of its own."""
         return {"_communicator": self._communicator, "_of_ranks": {}}
 
+    def average(self, gradients: Gradients, rule: LossScaleRule) -> None:
+        """
+        Replace *gradients* in place by their mean over all ranks, if the caller's communicator averages them.
+
+        Trees with DTensors are left as they are: FSDP2 has averaged them.
+        """
+        if self._communicator is not None and not gradients.shards:
+            self._communicator.check_same(rule=rule)
+            means = self._communicator.mean(gradients.arrays)
+            if means is not gradients.arrays:
+                torch._foreach_copy_(gradients.arrays, means)
+
     def found_inf(
         self,
         optimizer: torch.optim.Optimizer,

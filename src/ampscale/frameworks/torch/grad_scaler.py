@@ -57,8 +57,9 @@ class GradScaler:
         backoff_factor: Factor applied when the scale backs off; in (0, 1).
         growth_interval: Number of consecutive steps with finite gradients after which the scale grows.
         enabled: If False, `scale` returns its argument and `step` only steps the optimizer.
-        communicator: Combines the flags of all ranks; see `ampscale.distributed`. By default, gradients that are DTensors are
-            checked by all ranks of their device meshes together, and others by each rank alone.
+        communicator: Averages gradients before they are unscaled, unless its `mean` is False as required for DDP, and combines
+            the flags of all ranks; see `ampscale.distributed`. By default, gradients that are DTensors are checked by all ranks
+            of their device meshes together, with a time limit of 60 s, and others by each rank alone.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -345,6 +346,7 @@ class GradScaler:
             torch._C._set_grad_enabled(False)
             gradients = checked_gradients(optimizer, scale)
             progress = self._progress[id(optimizer)] = Progress(optimizer)
+            self._agreement.average(gradients, self._rule)
             found_inf = unscale_gradients(optimizer, gradients, scale, least=least)
             # Record nothing before the ranks agree: after an error, no rank updates its scale.
             progress.found_inf = self._agreement.found_inf(optimizer, gradients, found_inf, self._state, self._rule)
