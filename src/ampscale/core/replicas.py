@@ -38,7 +38,9 @@ class Agreement(NamedTuple):
 
 class Communicator(Protocol):
     """
-    Three collective operations. All ranks must call them in the same order, also ranks whose gradients are not finite.
+    Two collective operations, `mean` and `agree`, and the settings that they compare.
+
+    All ranks must call them in the same order, also ranks whose gradients are not finite.
 
     Subclassing is not required: every object with these three methods is a communicator.
 
