@@ -281,7 +281,7 @@ def replicas(case):
         return all(on_ranks(lambda rank, gradients: step_of_replica(case, rank, gradients), case["gradients"]))
     decisions = []
     for flags in case["flags"]:
-        results = on_ranks(lambda rank, flag: bool(rank.all_finite(np.asarray(flag))), flags)
+        results = on_ranks(lambda rank, flag: bool(rank.agree(np.asarray(flag), None, []).finite), flags)
         assert len(set(results)) == 1
         decisions.append(results[0])
     signs = "".join("+" if finite else "-" for finite in decisions)
@@ -295,7 +295,7 @@ def step_of_replica(case, rank, gradients):
         mean = rank.mean([array(gradient) for gradient in gradients])
     unscaled, finite, norm = ampscale.unscale_check_and_norm(mean, argument(case["scale"]))
     return (
-        bool(rank.all_finite(finite)) == case["finite"]
+        bool(rank.agree(finite, None, []).finite) == case["finite"]
         and ("output" not in case or trees_are_same(unscaled, argument(case["output"])))
         and ("norm" not in case or alike(norm, array(case["norm"])))
     )

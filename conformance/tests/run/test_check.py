@@ -176,7 +176,7 @@ def test_a_case_requires_all_its_capabilities():
 @pytest.mark.parametrize(
     ("adapter", "level", "error", "message"),
     [
-        *((Scaler(), level, ValueError, "level must be") for level in (5, -1, "2")),
+        *((Scaler(), level, ValueError, "level must be") for level in (6, -1, "2")),
         *((Scaler(), level, TypeError, "level must be") for level in (True, 1.0)),
         *(
             (type("It", (), {"info": info})(), None, TypeError, "adapter.info must be an ImplementationInfo, got ")

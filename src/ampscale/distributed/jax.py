@@ -19,7 +19,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from ..backends.jax import kernels
-from ..backends.jax.backend import lifted_norm, varying_axes
+from ..backends.jax.mapped_axes import varying_axes
+from ..backends.jax.norms import lifted_norm
 from ..core.dtypes import accumulation_dtype, compute_dtype
 from ..core.norms import LIFTS, LiftedNorm
 from ..core.replicas import Agreement, RankError

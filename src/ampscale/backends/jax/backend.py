@@ -14,19 +14,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.dtypes import FLOATS, accumulation_dtype, name_of
-from ...core.norms import CLIP_EPSILON, LIFTS, LiftedNorm
+from ...core.dtypes import accumulation_dtype, name_of
 from ...core.scaling import unscaled_dtype
 from ...core.trees import Opened, leaves, register_container, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
-from . import kernels
-from .ieee754 import divide
+from . import kernels, norms
+from .mapped_axes import varying_like
 
 NAME = "jax"
 _Kernel = Callable[..., kernels.Row]
 _Columns = tuple[list[Array], list[Flag], list[Array]]
 _OFTEN = 4  # calls with the same shapes and dtypes after which one program is compiled for them
-_UNROLL = 8  # additions in an iteration of a loop, each of which takes as long as dozens
 _CHUNK = 256  # arrays in one program; XLA takes up to some tens of milliseconds to compile each
 
 
@@ -71,7 +69,7 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
 
     arrays = leaves(params)
     loss, backward = jax.vjp(of_leaves, arrays)
-    varying = _varying_like(loss, arrays)
+    varying = varying_like(loss, arrays)
     if varying is not arrays:  # otherwise JAX would add the gradients of all ranks, 16-bit ones in 16 bits
         loss, backward = jax.vjp(of_leaves, varying)
 
@@ -207,25 +205,25 @@ def _unscale_check_and_norm(arrays: list[Array], scale: Array, dtype: str | None
         values = _map(kernels.unscaled, arrays, scale, dtype=dtype)[0]
         flags = _map(kernels.is_finite, values)[1]
         sums = _map(kernels.squared, values, norm_dtype=norm_dtype)[2]
-    return values, _all(flags), _root(sums, norm_dtype)
+    return values, _all(flags), norms.root(sums, norm_dtype)
 
 
 @_one_program()
 def _global_norm(arrays: list[Array]) -> Array:
     norm_dtype = _norm_dtype(arrays)
-    return _root(_map(kernels.squared, arrays, norm_dtype=norm_dtype)[2], norm_dtype)
+    return norms.root(_map(kernels.squared, arrays, norm_dtype=norm_dtype)[2], norm_dtype)
 
 
 @_one_program()
 def _local_norms(arrays: list[Array]) -> Array:
     norm_dtype = _norm_dtype(arrays)
-    return _roots(_map(kernels.squared, arrays, norm_dtype=norm_dtype)[2], norm_dtype)
+    return norms.roots(_map(kernels.squared, arrays, norm_dtype=norm_dtype)[2], norm_dtype)
 
 
 @_one_program()
 def _clip_by_global_norm(arrays: list[Array], max_norm: Array) -> tuple[list[Array], Array]:
     norm_dtype = _norm_dtype(arrays)
-    coefficient, norm = _coefficient(_map(kernels.squared, arrays, norm_dtype=norm_dtype)[2], max_norm, norm_dtype)
+    coefficient, norm = norms.coefficient(_map(kernels.squared, arrays, norm_dtype=norm_dtype)[2], max_norm, norm_dtype)
     return _map(kernels.scaled, arrays, coefficient)[0], norm
 
 
@@ -267,59 +265,6 @@ def _all(flags: list[Flag]) -> Flag:
     return jnp.all(jnp.concatenate([jnp.reshape(flag, -1) for flag in flags])) if flags else jnp.ones((), bool)
 
 
-@partial(jax.jit, static_argnums=1)
-def _root(sums: list[Array], norm_dtype: str) -> Array:
-    """Return the square root of the total of the sums, added in order."""
-    return _unlifted_root(_total(sums, norm_dtype), norm_dtype)
-
-
-@partial(jax.jit, static_argnums=1)
-def _roots(sums: list[Array], norm_dtype: str) -> Array:
-    """Return the square root of each sum."""
-    return jax.vmap(partial(_unlifted_root, norm_dtype=norm_dtype))(_stacked(sums, norm_dtype))
-
-
-@partial(jax.jit, static_argnums=2)
-def _coefficient(sums: list[Array], limit: Array, norm_dtype: str) -> tuple[Array, Array]:
-    """Return the clipping coefficient in float64, and the norm in *norm_dtype*: both of shape ()."""
-    total, down = _total(sums, norm_dtype), LIFTS[norm_dtype].down
-    norm = _unlifted_root(total, norm_dtype)
-    square, lift = (total, 1.0) if norm_dtype == "float32" else total
-    beyond = kernels.in_dtype(jnp.sqrt(square) * (down / lift), norm_dtype)
-    return jnp.where(jnp.isinf(norm), _ratio(beyond, limit * down), _ratio(norm, limit)), norm
-
-
-def _total(sums: list[Array], norm_dtype: str) -> Array:
-    zero = jnp.asarray(0.0 if norm_dtype == "float32" else [0.0, LIFTS[norm_dtype].up])
-    add = partial(kernels.plus, norm_dtype=norm_dtype)
-    total, _ = jax.lax.scan(lambda total, sum_: (add(total, sum_), None), zero, _stacked(sums, norm_dtype), unroll=_UNROLL)
-    return total
-
-
-def _unlifted_root(total: Array, norm_dtype: str) -> Array:
-    """Return the square root, in *norm_dtype*, of a sum of squares in the form of `kernels.plus`."""
-    if norm_dtype == "float32":
-        return kernels.in_dtype(jnp.sqrt(kernels.in_float32_precision(total)), norm_dtype)
-    square, lift = total
-    last = jnp.where(lift > 1, kernels.LAST_LIFT, 1.0)
-    return divide(jnp.sqrt(square) / (lift / last), last)
-
-
-def _ratio(norm: Array, limit: Array) -> Array:
-    """Implement `core.norms.clip_coefficient` in float64, rounding each step to the dtype of *norm*."""
-    norm_dtype = norm.dtype.name
-    limit = kernels.in_dtype(jnp.minimum(limit, FLOATS[norm_dtype].largest), norm_dtype)
-    rounded = partial(kernels.rounded, dtype=norm_dtype)
-    larger, limit = (kernels.in_dtype(number, "float64") for number in (jnp.where(norm > limit, norm, limit), limit))
-    return rounded(limit / rounded(larger + rounded(jnp.float64(CLIP_EPSILON))))
-
-
-def _stacked(sums: list[Array], norm_dtype: str) -> Array:
-    """Return sums in the form of `kernels.plus`, or arrays of some, in one array."""
-    shape = () if norm_dtype == "float32" else (2,)
-    return jnp.concatenate([jnp.zeros((0, *shape)), *(jnp.reshape(sum_, (-1, *shape)) for sum_ in sums)])
-
-
 def _is_traced(arrays: list[Array], *operands: Any) -> bool:
     return any(isinstance(array, jax.core.Tracer) for array in (*arrays, *operands))
 
@@ -355,31 +300,6 @@ def _opened(value: Any) -> Opened | None:
     """Return the children of a container that is registered with JAX, and what rebuilds it; None if *value* is a leaf."""
     children, structure = jax.tree_util.tree_flatten(value, is_leaf=lambda node: node is not value)
     return None if jax.tree_util.treedef_is_leaf(structure) else (children, partial(jax.tree_util.tree_unflatten, structure))
-
-
-def lifted_norm(sums: list[Array], norm_dtype: str) -> LiftedNorm:
-    """Return the norm of arrays from their sums of squares, in the form of `kernels.plus`. Requires ``jax.enable_x64(True)``."""
-    total, down = _total(sums, norm_dtype), LIFTS[norm_dtype].down
-    norm = _unlifted_root(total, norm_dtype)
-    square, lift = (total, 1.0) if norm_dtype == "float32" else total
-    beyond = kernels.in_dtype(jnp.sqrt(square) * (down / lift), norm_dtype)
-    one = jnp.ones_like(norm)
-    return LiftedNorm(jnp.where(jnp.isinf(norm), beyond, norm), jnp.where(jnp.isinf(norm), one * down, one))
-
-
-def varying_axes(array: Array) -> frozenset[str]:
-    """Return the axes of `jax.shard_map` over which *array* varies, as far as JAX keeps track (``check_vma=True``)."""
-    aval = jax.typeof(array)
-    return frozenset(aval.manual_axis_type.varying if hasattr(aval, "manual_axis_type") else getattr(aval, "vma", ()))
-
-
-def _varying_like(loss: Array, arrays: list[Array]) -> list[Array]:
-    """Cast *arrays* to vary over the axes over which *loss* varies; return *arrays* itself if they do."""
-    axes = varying_axes(loss) if owns(loss) else frozenset()  # a loss that is not an array is rejected later
-    missing = [tuple(sorted(axes - varying_axes(array))) for array in arrays] if axes else []
-    if not any(missing):
-        return arrays
-    return [jax.lax.pcast(array, names, to="varying") if names else array for array, names in zip(arrays, missing, strict=True)]
 
 
 register_container(_opened)

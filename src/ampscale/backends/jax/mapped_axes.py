@@ -1,0 +1,20 @@
+"""Axes of `jax.shard_map` over which arrays vary, as far as JAX keeps track of them: with ``check_vma=True``."""
+
+import jax
+
+from ...core.typing import Array
+
+
+def varying_axes(array: Array) -> frozenset[str]:
+    """Return the axes of `jax.shard_map` over which *array* varies, as far as JAX keeps track."""
+    aval = jax.typeof(array)
+    return frozenset(aval.manual_axis_type.varying if hasattr(aval, "manual_axis_type") else getattr(aval, "vma", ()))
+
+
+def varying_like(loss: Array, arrays: list[Array]) -> list[Array]:
+    """Cast *arrays* to vary over the axes over which *loss* varies; return *arrays* itself if they do."""
+    axes = varying_axes(loss) if isinstance(loss, jax.Array) else frozenset()  # a loss that is not an array is rejected later
+    missing = [tuple(sorted(axes - varying_axes(array))) for array in arrays] if axes else []
+    if not any(missing):
+        return arrays
+    return [jax.lax.pcast(array, names, to="varying") if names else array for array, names in zip(arrays, missing, strict=True)]

@@ -1,0 +1,83 @@
+"""
+Norms of several arrays from their sums of squares in the form of `kernels.plus`. All require ``jax.enable_x64(True)``.
+
+Spec: NORMS-global, NORMS-local, NORMS-magnitudes, NORMS-clip, NORMS-clip-magnitudes.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from ...core.dtypes import FLOATS
+from ...core.norms import CLIP_EPSILON, LIFTS, LiftedNorm
+from ...core.typing import Array
+from . import kernels
+from .ieee754 import divide
+
+_UNROLL = 8  # additions in an iteration of a loop, each of which takes as long as dozens
+
+
+@partial(jax.jit, static_argnums=1)
+def root(sums: list[Array], norm_dtype: str) -> Array:
+    """Return the square root of the total of the sums, added in order."""
+    return _unlifted_root(_total(sums, norm_dtype), norm_dtype)
+
+
+@partial(jax.jit, static_argnums=1)
+def roots(sums: list[Array], norm_dtype: str) -> Array:
+    """Return the square root of each sum."""
+    return jax.vmap(partial(_unlifted_root, norm_dtype=norm_dtype))(_stacked(sums, norm_dtype))
+
+
+@partial(jax.jit, static_argnums=2)
+def coefficient(sums: list[Array], limit: Array, norm_dtype: str) -> tuple[Array, Array]:
+    """Return the clipping coefficient in float64, and the norm in *norm_dtype*: both of shape ()."""
+    norm, lowered = _norm_and_lowered(sums, norm_dtype)
+    return jnp.where(jnp.isinf(norm), _ratio(lowered, limit * LIFTS[norm_dtype].down), _ratio(norm, limit)), norm
+
+
+def lifted_norm(sums: list[Array], norm_dtype: str) -> LiftedNorm:
+    """Return the norm as a `LiftedNorm`, which exists also if the norm exceeds the range of its dtype."""
+    norm, lowered = _norm_and_lowered(sums, norm_dtype)
+    one = jnp.ones_like(norm)
+    return LiftedNorm(*(jnp.where(jnp.isinf(norm), *pair) for pair in ((lowered, norm), (one * LIFTS[norm_dtype].down, one))))
+
+
+def _norm_and_lowered(sums: list[Array], norm_dtype: str) -> tuple[Array, Array]:
+    """Return the norm, and the norm of values that are lifted down."""
+    total = _total(sums, norm_dtype)
+    square, lift = (total, 1.0) if norm_dtype == "float32" else total
+    lowered = kernels.in_dtype(jnp.sqrt(square) * (LIFTS[norm_dtype].down / lift), norm_dtype)
+    return _unlifted_root(total, norm_dtype), lowered
+
+
+def _total(sums: list[Array], norm_dtype: str) -> Array:
+    zero = jnp.asarray(0.0 if norm_dtype == "float32" else [0.0, LIFTS[norm_dtype].up])
+    add = partial(kernels.plus, norm_dtype=norm_dtype)
+    total, _ = jax.lax.scan(lambda total, sum_: (add(total, sum_), None), zero, _stacked(sums, norm_dtype), unroll=_UNROLL)
+    return total
+
+
+def _unlifted_root(total: Array, norm_dtype: str) -> Array:
+    """Return the square root, in *norm_dtype*, of a sum of squares in the form of `kernels.plus`."""
+    if norm_dtype == "float32":
+        return kernels.in_dtype(jnp.sqrt(kernels.in_float32_precision(total)), norm_dtype)
+    square, lift = total
+    last = jnp.where(lift > 1, kernels.LAST_LIFT, 1.0)
+    return divide(jnp.sqrt(square) / (lift / last), last)
+
+
+def _ratio(norm: Array, limit: Array) -> Array:
+    """Implement `core.norms.clip_coefficient` in float64, rounding each step to the dtype of *norm*."""
+    norm_dtype = norm.dtype.name
+    limit = kernels.in_dtype(jnp.minimum(limit, FLOATS[norm_dtype].largest), norm_dtype)
+    rounded = partial(kernels.rounded, dtype=norm_dtype)
+    larger, limit = (kernels.in_dtype(number, "float64") for number in (jnp.where(norm > limit, norm, limit), limit))
+    return rounded(limit / rounded(larger + rounded(jnp.float64(CLIP_EPSILON))))
+
+
+def _stacked(sums: list[Array], norm_dtype: str) -> Array:
+    """Return sums in the form of `kernels.plus`, or arrays of some, in one array."""
+    shape = () if norm_dtype == "float32" else (2,)
+    return jnp.concatenate([jnp.zeros((0, *shape)), *(jnp.reshape(sum_, (-1, *shape)) for sum_ in sums)])
