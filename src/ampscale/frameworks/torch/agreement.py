@@ -12,7 +12,10 @@ from ...backends.torch.dtensor import Ranks, group_of, has_dtensors, root_ranks
 from ...core.machine import LossScaleState
 from ...core.replicas import Communicator
 from ...core.rule import LossScaleRule
+from ...core.validation import check_methods
 from .optimizer_step import Gradients, found_inf_of
+
+DTENSORS = "torch.distributed.tensor"  # without this module, no tensor can be a DTensor
 
 
 class RankAgreement:
@@ -24,12 +27,14 @@ class RankAgreement:
     """
 
     def __init__(self, communicator: Communicator | None) -> None:
-        self._communicator = communicator
+        self._communicator, self.is_given = communicator, communicator is not None
+        if self.is_given:
+            check_methods(communicator, "communicator", "mean", "agree", "check_same")
         self._of_ranks: dict[Ranks, Communicator] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes for a copy, which creates communicators of its own."""
-        return {"_communicator": self._communicator, "_of_ranks": {}}
+        return {**self.__dict__, "_of_ranks": {}}
 
     def average(self, gradients: Gradients, rule: LossScaleRule) -> None:
         """

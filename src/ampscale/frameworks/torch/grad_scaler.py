@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from sys import modules
 from threading import RLock
 from typing import Any
 from weakref import WeakSet
@@ -18,10 +19,10 @@ from ... import presets
 from ...core.replicas import Communicator
 from ...core.rule import LossScaleRule
 from ...core.trees import map_leaves
-from ...core.validation import check_bool, check_count, check_methods
+from ...core.validation import check_bool, check_count
 from .._progress import STEPPED, STEPPING, UNSCALED, out_of_order
 from .._validation import check_keys, is_empty
-from .agreement import RankAgreement
+from .agreement import DTENSORS, RankAgreement
 from .optimizer_step import checked_gradients, step_if_finite, to_device, unscale_gradients, update_scale
 from .progress import DONE, INTERRUPTED, PENDING, Progress
 from .validation import FLOOR, changed, check_device, check_no_closure, check_output, checked_outputs, if_power_of_two, scale_of
@@ -90,8 +91,6 @@ class GradScaler:
     ) -> None:
         check_device(device)
         check_bool(enabled, "enabled")
-        if communicator is not None:
-            check_methods(communicator, "communicator", "mean", "agree", "check_same")
         self._enabled, self._agreement = enabled, RankAgreement(communicator)
         self._rule = changed(
             replace(presets.torch(), min_scale=FLOOR),
@@ -346,11 +345,13 @@ class GradScaler:
             torch._C._set_grad_enabled(False)
             gradients = checked_gradients(optimizer, scale)
             progress = self._progress[id(optimizer)] = Progress(optimizer)
-            self._agreement.average(gradients, self._rule)
+            may_agree = self._agreement.is_given or DTENSORS in modules
+            if may_agree:
+                self._agreement.average(gradients, self._rule)
             found_inf = unscale_gradients(optimizer, gradients, scale, least=least)
-            # Record nothing before the ranks agree: after an error, no rank updates its scale.
-            progress.found_inf = self._agreement.found_inf(optimizer, gradients, found_inf, self._state, self._rule)
-            progress.stage = UNSCALED
+            if may_agree:  # record nothing before the ranks agree: after an error, no rank updates its scale
+                found_inf = self._agreement.found_inf(optimizer, gradients, found_inf, self._state, self._rule)
+            progress.found_inf, progress.stage = found_inf, UNSCALED
         finally:
             torch._C._set_grad_enabled(grad_enabled)
         return progress

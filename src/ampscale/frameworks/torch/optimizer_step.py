@@ -41,7 +41,7 @@ def checked_gradients(optimizer: torch.optim.Optimizer, scale: torch.Tensor) -> 
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
     gradients = [grad for group in optimizer.param_groups for param in group["params"] if (grad := param.grad) is not None]
     if kernels.supports_in_one_pass(gradients, scale, _UNSCALED):
-        return Gradients(gradients, [], at_once=True)
+        return Gradients(gradients, [], True)
     shards = _checked_shards(gradients) if has_dtensors(gradients) else []
     for gradient in shards or gradients:
         _check_gradient(gradient)
