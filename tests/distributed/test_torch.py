@@ -3,6 +3,9 @@
 import json
 import os
 import time
+from contextlib import suppress
+from copy import deepcopy
+from datetime import timedelta
 
 import pytest
 from distributed.pool import Pool
@@ -83,28 +86,36 @@ def test_the_flag_is_read_after_the_last_rank_has_sent_its_own(gloo):
 
 
 def invalid(_):
-    """Return the errors of invalid groups."""
+    """Return the errors of invalid groups, of copies, and of gradients that cannot be averaged."""
     from torch.distributed.device_mesh import DeviceMesh
 
+    import ampscale
     from ampscale.distributed import TorchDistributed
 
-    mesh, messages = DeviceMesh("cpu", [0, 1]), []
-    for group in ([0, 1], mesh):
+    mesh, scaler = DeviceMesh("cpu", [0, 1]), ampscale.torch.GradScaler("cpu", communicator=TorchDistributed())
+    sparse = torch.ones(2).to_sparse()
+    calls = [(TorchDistributed, [0, 1]), (TorchDistributed, mesh), (deepcopy, scaler), (TorchDistributed().mean, [sparse])]
+    messages = []
+    for function, argument in calls:
         try:
-            TorchDistributed(group)
+            function(argument)
             messages.append(None)
         except (TypeError, RuntimeError) as error:
             messages.append(f"{type(error).__name__}: {error}")
     return messages
 
 
-def test_groups_of_other_ranks_or_types_are_rejected(gloo):
+def test_wrong_groups_copies_and_sparse_means_are_rejected(gloo):
     """No rank waits for another one then."""
     results = gloo.run(invalid)
     wrong_type = "TypeError: group must be a process group, a device mesh or None, got list"
     assert [messages[0] for messages in results] == 4 * [wrong_type]
     outside = ["RuntimeError: rank 2 is not in the group, which has ranks 0, 1"]
     assert [messages[1] for messages in results][:3] == [None, None, *outside]
+    copied = "TypeError: TorchDistributed cannot be copied or pickled: create one on each rank"
+    sparse = "TypeError: gradients to be averaged must be dense, got torch.sparse_coo of shape (2,)"
+    assert [messages[2] for messages in results] == 4 * [copied]
+    assert [messages[3].removesuffix(": create TorchDistributed with mean=False") for messages in results] == 4 * [sparse]
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +145,7 @@ def test_a_scaler_averages_gradients_if_its_communicator_does(gloo):
 
 
 def silent(rank, fault):
-    """Return the error of a collective, and how long it took, if the last rank hangs or ends."""
+    """Return the error of a collective, and how long it took, if the last rank ends, or hangs in a collective of the program."""
     from ampscale.distributed import RankError, TorchDistributed
 
     group = dist.new_group(list(range(3)))
@@ -144,7 +155,10 @@ def silent(rank, fault):
     if rank == 2 and fault == "ends":
         os._exit(1)
     if rank == 2:
-        time.sleep(4)  # later than the others wait
+        values = torch.ones(100)
+        with suppress(RuntimeError):  # later than the others wait
+            dist.all_reduce(values, group=group, async_op=True).wait(timedelta(seconds=4))
+        assert values.sum() == 100
     for _ in range(2):
         try:
             communicator.agree(torch.tensor(True), torch.tensor(8.0), [])
@@ -155,7 +169,11 @@ def silent(rank, fault):
 
 @pytest.mark.clause("REPLICAS-time-limit", "REPLICAS-error-names-ranks")
 def test_a_rank_that_hangs_is_named_within_three_seconds_of_the_time_limit(failing):
-    """Later calls fail at once, with the same message. The late rank gets an error too, although its collective succeeds."""
+    """
+    Later calls fail at once, with the same message. The late rank gets an error too, although its collective succeeds.
+
+    The collective in which it hangs is of the same group, and must not be mixed up with those of the communicator.
+    """
     *waiting, (late, _) = failing.run(silent, "hangs")
     for errors, seconds in waiting:
         assert errors == 2 * ["rank 2 did not respond within 1 s"]

@@ -70,6 +70,10 @@ class RankCommunicator(ABC):
         self._length: int | None = None  # of the last vector, on all ranks; None before the first and after an error
         self._failure: str | None = None
 
+    def __reduce__(self) -> Any:
+        """Reject copies and pickles, since the other ranks could have none."""
+        raise TypeError(f"{type(self).__name__} cannot be copied or pickled: create one on each rank")
+
     @abstractmethod
     def _check(self, arrays: list[Array]) -> None:
         """Raise a TypeError unless the engine supports the library of *arrays*."""

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.distributed_c10d import _get_default_group, _get_default_store
+from torch.distributed.distributed_c10d import _get_default_group, _get_default_store, _set_pg_timeout, default_pg_timeout
 
 from ..backends.torch.dtensor import group_of, has_dtensors
 from ..core.replicas import RankError
@@ -21,6 +22,8 @@ from .comparison import listed
 from .ranks import RankCommunicator
 
 GRACE = 2.0  # seconds in which ranks that wait for others tell each other that they do
+
+_own_groups: "WeakKeyDictionary[dist.ProcessGroup, dist.ProcessGroup]" = WeakKeyDictionary()
 
 
 class TorchDistributed(RankCommunicator):
@@ -41,6 +44,7 @@ class TorchDistributed(RankCommunicator):
         TypeError: An argument has the wrong type.
         ValueError: An argument is out of range.
         RuntimeError: torch.distributed is not initialized, or this rank is not in *group*.
+        RankError: Another rank did not create its communicator in time.
 
     Spec: REPLICAS-mean, REPLICAS-one-flag, REPLICAS-time-limit.
 
@@ -70,11 +74,18 @@ class TorchDistributed(RankCommunicator):
         self._store = torch._C._distributed_c10d.PrefixStore(f"ampscale/{self._group.group_name}", _get_default_store())
         self._calls = 0  # collectives, which number the keys in the store
         self._ended = time.monotonic()  # end of the last one
+        if dist.get_backend(self._group) == "gloo":
+            self._group = self._own_group(self._group)
 
     def _check(self, arrays: list[Array]) -> None:
         for array in arrays:
             if not isinstance(array, torch.Tensor):
                 raise TypeError(f"TorchDistributed takes torch tensors, got {type(array).__module__}.{type(array).__name__}")
+            if array.layout != torch.strided:
+                raise TypeError(
+                    f"gradients to be averaged must be dense, got {array.layout} of shape {tuple(array.shape)}: "
+                    "create TorchDistributed with mean=False"
+                )
         if has_dtensors(arrays):
             raise TypeError("gradients that are DTensors must not be averaged: create TorchDistributed with mean=False")
 
@@ -83,7 +94,7 @@ class TorchDistributed(RankCommunicator):
 
     def _sum(self, vector: Array) -> Array:
         total = vector.to(self._device(vector.device), copy=True)
-        self._await(lambda: dist.all_reduce(total, group=self._group, async_op=True))
+        self._await(lambda limit: dist.all_reduce(total, group=self._group, async_op=True).wait(limit))
         return total.to(vector.device)
 
     def _exchange(self, text: str) -> list[str]:
@@ -100,7 +111,7 @@ class TorchDistributed(RankCommunicator):
 
     def _gathered(self, value: torch.Tensor) -> list[torch.Tensor]:
         rows = [torch.empty_like(value) for _ in self.ranks]
-        self._await(lambda: dist.all_gather(rows, value, group=self._group, async_op=True))
+        self._await(lambda limit: dist.all_gather(rows, value, group=self._group, async_op=True).wait(limit))
         return rows
 
     def _device(self, device: torch.device) -> torch.device:
@@ -108,12 +119,29 @@ class TorchDistributed(RankCommunicator):
         is_nccl = dist.get_backend(self._group) == "nccl"
         return torch.device("cuda", torch.cuda.current_device()) if is_nccl else device
 
-    def _await(self, start: Callable[[], Any]) -> None:
+    def _own_group(self, group: dist.ProcessGroup) -> dist.ProcessGroup:
+        """
+        Return a group of the same ranks, shared by all communicators of *group*.
+
+        gloo matches the messages of a group by their order: if one rank misses a step and continues with a collective of the
+        program in the same group, it gets wrong values, or gloo aborts the process.
+        """
+
+        def create(limit: timedelta) -> None:
+            own = dist.new_group(self.ranks, timeout=limit, backend="gloo", use_local_synchronization=True)
+            _set_pg_timeout(default_pg_timeout, own)  # later, `wait` of each communicator has its own limit
+            _own_groups[group] = own
+
+        if group not in _own_groups:
+            self._await(create)
+        return _own_groups[group]
+
+    def _await(self, collective: Callable[[timedelta], Any]) -> None:
         """Run a collective. If it fails or exceeds the time limit, raise a RankError that names the ranks that do not wait."""
         self._calls += 1
         began = time.monotonic()
         try:
-            start().wait(timedelta(seconds=self._timeout))
+            collective(timedelta(seconds=self._timeout))
         except RuntimeError as error:
             silent = self._silent_ranks()
             names = listed(silent) if silent else "a rank"
