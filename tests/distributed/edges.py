@@ -94,6 +94,18 @@ def mixed(rank):
         return str(error)
 
 
+def state_with_another_count(rank):
+    """Agree with one more count on one rank, and then take a mean."""
+    from ampscale.distributed import RankError
+
+    communicator, _, _ = communicator_of("mpi", "replicated", timeout=10)
+    state = {"scale": np.float32(1.0), "count": np.int32(0)}
+    try:
+        communicator.agree(True, state if rank == 2 else {"scale": state["scale"]}, [])
+    except RankError as error:
+        return str(error), communicator.mean([np.float32([rank])])[0].tolist()
+
+
 def copies_of_another_length(_):
     """Pass a number of copies for two arrays with three arrays, and then two arrays."""
     communicator, _, _ = communicator_of("mpi", "sharded", timeout=10, copies=[1, 4])

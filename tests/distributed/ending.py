@@ -41,6 +41,8 @@ def gloo():
     dist.init_process_group("gloo")
     rank, members = dist.get_rank(), [[0, 1], [2, 3], [0, 1, 2]]
     groups = [dist.new_group(ranks) for ranks in members]
+    pairs = ampscale.distributed.TorchDistributed(groups[rank // 2], timeout=LIMIT if rank == 0 else 20.0)
+    three = ampscale.distributed.TorchDistributed(groups[2], timeout=20.0) if rank < 3 else None
     for ranks, group in zip(members, groups, strict=True):
         if rank in ranks:
             dist.barrier(group)
@@ -50,9 +52,7 @@ def gloo():
         time.sleep(LIMIT + 3.5)
         dist.destroy_process_group()
         return
-    pairs = ampscale.distributed.TorchDistributed(groups[rank // 2], timeout=LIMIT if rank == 0 else 20.0)
-    results = [observed(pairs, torch.from_numpy)]
-    results.append(observed(ampscale.distributed.TorchDistributed(groups[2], timeout=20.0), torch.from_numpy))
+    results = [observed(pairs, torch.from_numpy), observed(three, torch.from_numpy)]
     os.write(1, json.dumps([rank, *results]).encode())
     if rank == 0:
         time.sleep(1)  # it serves the store of the others

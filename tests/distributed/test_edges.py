@@ -81,6 +81,12 @@ def test_ranks_with_gradients_must_have_norms_of_one_dtype(mpi):
     assert mpi.run(edges.mixed) == ["dtype of the norm differs: float64 on rank 1; None on rank 0; float32 on ranks 2, 3"] * 4
 
 
+def test_ranks_must_have_states_of_the_same_numbers(mpi):
+    """A mean does not compare states, so it works again."""
+    message = "number of state differs: 2 on rank 2; 1 on ranks 0, 1, 3"
+    assert mpi.run(edges.state_with_another_count) == [[message, [1.5]]] * 4
+
+
 def test_copies_must_have_one_number_for_each_array(mpi):
     """The error precedes all communication, so that the next call works."""
     message = "gradients must be 2 arrays, one for each of copies, got 3"

@@ -421,6 +421,12 @@ def test_copies_are_counted_once(gradients, copies, expected):
     assert (finite.tolist(), norm.tolist()) == ([True, True], pytest.approx([expected] * 2))
 
 
+def test_copies_must_have_one_number_for_each_array():
+    communicator = JaxAxis("data", gradients="sharded", copies=[1, 2, 1])
+    with pytest.raises(ValueError, match="gradients must be 3 arrays, one for each of copies, got 1"):
+        on_ranks(lambda array: communicator.agree(jnp.bool_(True), None, [array], norm=True).norm.value, jnp.ones((2, 3)))
+
+
 @pytest.mark.clause("REPLICAS-agreed-norm", "NORMS-clip")
 def test_shards_are_clipped_like_the_whole():
     """The norm is 13, and each of two ranks has half of the values."""

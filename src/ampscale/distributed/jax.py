@@ -29,7 +29,7 @@ from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_bool, check_count, check_scalable
 from ..parsing import excerpt
 from .comparison import difference, represented, to_text
-from .ranks import LAYOUTS
+from .ranks import LAYOUTS, copies_of
 
 
 class JaxAxis:
@@ -177,7 +177,7 @@ class JaxAxis:
 
     def _square_sums(self, arrays: list[Array], dtype: str) -> list[Array]:
         """Return this rank's sums of squares, for each real and imaginary part, in a form that can be added up."""
-        counts = [self._copies] * len(arrays) if isinstance(self._copies, int) else self._copies
+        counts = copies_of(arrays, self._copies)
         pairs = [(part, 1 / count) for array, count in zip(arrays, counts, strict=True) for part in kernels.parts(array)]
         sums = [_divided(kernels.squared(part, dtype).squares, share) for part, share in pairs]
         if self._layout == "distinct" and sums:  # the order of the ranks is not the order of the arrays

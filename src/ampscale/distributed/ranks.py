@@ -140,16 +140,14 @@ class RankCommunicator(ABC):
         Spec: REPLICAS-one-flag, REPLICAS-scale-compared, REPLICAS-agreed-norm, REPLICAS-copies-counted-once.
         """
         arrays, numbers = leaves(gradients), _numbers(state)
-        copies = [self._copies] * len(arrays) if isinstance(self._copies, int) else self._copies
-        if arrays and len(copies) != len(arrays):
-            raise ValueError(f"gradients must be {len(copies)} arrays, one for each of copies, got {len(arrays)}")
+        copies = copies_of(arrays, self._copies)
         with_norm = norm and self._layout != "replicated"
-        self._settings.update(state=list(numbers), norm=with_norm)
         if self._layout != "distinct" and not self._averages:
             self._settings["gradients"] = described(arrays, shapes=self._layout == "replicated")
         values = self._values(finite, numbers, arrays, copies if with_norm else None)
         start = FLAGS + 2 * WORDS * len(numbers)
-        (overflows, with_gradients, with_float64, *words), sums = self._first_sum("agree", values, start)
+        read, sums = self._first_sum("agree", values, start, state=list(numbers), norm=with_norm)
+        overflows, with_gradients, with_float64, *words = read
         if not self._are_equal(words):
             self._compare({name: float(number) for name, number in numbers.items()})
         if with_norm and self._layout == "distinct" and 0 < with_float64 < with_gradients:
@@ -200,13 +198,13 @@ class RankCommunicator(ABC):
         xp = array_api_compat.array_namespace(sums)
         return norm_of_sums(sums, [xp.astype(sums[:0], xp.float64 if is_float64 else xp.float32)])
 
-    def _first_sum(self, call: str, values: Array, integers: int = 0) -> tuple[list[int], Array]:
+    def _first_sum(self, call: str, values: Array, integers: int = 0, **arguments: Any) -> tuple[list[int], Array]:
         """
-        Return the sum of *values*, after all ranks have detected that they have the same settings and are in the same call.
+        Return the sum of *values*, after all ranks have detected that they have the same settings, call and *arguments*.
 
         The first *integers* of them are read on the host, together with those that this function needs, and returned as ints.
         """
-        settings = {"call": call, **self._settings}
+        settings = {"call": call, **self._settings, **arguments}
         number = float(int(sha256(to_text(settings).encode()).hexdigest()[:12], 16))  # 48 bits, which float64 represents
         xp, words = array_api_compat.array_namespace(values), _like(self._squared([number]), values)
         vector = xp.concat([xp.zeros_like(words[:1]), words, values])
@@ -243,6 +241,15 @@ class RankCommunicator(ABC):
         except BaseException as error:
             self._failure = self._failure or f"a collective of rank {self.rank} was interrupted: {error!r}"
             raise
+
+
+def copies_of(arrays: list[Array], copies: int | Sequence[int]) -> Sequence[int]:
+    """Return the number of copies of each array; raise a ValueError if *copies* has another length than *arrays*."""
+    if isinstance(copies, int):
+        return [copies] * len(arrays)
+    if arrays and len(copies) != len(arrays):
+        raise ValueError(f"gradients must be {len(copies)} arrays, one for each of copies, got {len(arrays)}")
+    return copies if arrays else []
 
 
 def _numbers(state: Tree) -> dict[str, Any]:
