@@ -49,6 +49,23 @@ def test_groups_of_two_ranks_are_independent(gloo, name):
     assert gloo.run(shared, name) == [even, odd, even, odd]
 
 
+def unequal(rank):
+    """Return the flags of a mesh of two ranks, the first of which is in one group more than the second."""
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from ampscale.distributed import TorchDistributed
+
+    dist.new_group([0, 1]), dist.new_group([1, 2])
+    mesh = DeviceMesh("cpu", [2, 3])
+    if rank < 2:
+        return None
+    return [bool(TorchDistributed(mesh, timeout=5).agree(torch.tensor(rank != 3), torch.tensor(8.0), []).finite)]
+
+
+def test_ranks_may_be_in_other_numbers_of_groups(gloo):
+    assert gloo.run(unequal) == [None, None, [False], [False]]
+
+
 def sharded(rank, name):
     """Return the agreed norm of an array of eight values, of which each rank has two."""
     from ampscale.core.norms import unlifted

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.distributed_c10d import _get_default_group, _get_default_store, _set_pg_timeout, default_pg_timeout
+from torch.distributed.distributed_c10d import _get_default_group, _get_default_store, default_pg_timeout
 
 from ..backends.torch.dtensor import group_of, has_dtensors
 from ..core.replicas import RankError
@@ -74,6 +74,7 @@ class TorchDistributed(RankCommunicator):
         self._store = torch._C._distributed_c10d.PrefixStore(f"ampscale/{self._group.group_name}", _get_default_store())
         self._calls = 0  # collectives, which number the keys in the store
         self._ended = time.monotonic()  # end of the last one
+        self._is_nccl = dist.get_backend(self._group) == "nccl"
         if dist.get_backend(self._group) == "gloo":
             self._group = self._own_group(self._group)
 
@@ -94,7 +95,7 @@ class TorchDistributed(RankCommunicator):
 
     def _sum(self, vector: Array) -> Array:
         total = vector.to(self._device(vector.device), copy=True)
-        self._await(lambda limit: dist.all_reduce(total, group=self._group, async_op=True).wait(limit))
+        self._await(lambda limit: self._group.allreduce([total]).wait(limit))
         return total.to(vector.device)
 
     def _exchange(self, text: str) -> list[str]:
@@ -111,25 +112,28 @@ class TorchDistributed(RankCommunicator):
 
     def _gathered(self, value: torch.Tensor) -> list[torch.Tensor]:
         rows = [torch.empty_like(value) for _ in self.ranks]
-        self._await(lambda limit: dist.all_gather(rows, value, group=self._group, async_op=True).wait(limit))
+        self._await(lambda limit: self._group.allgather([rows], [value]).wait(limit))
         return rows
 
     def _device(self, device: torch.device) -> torch.device:
         """Return a device that the group's engine supports: *device* itself, or the current accelerator."""
-        is_nccl = dist.get_backend(self._group) == "nccl"
-        return torch.device("cuda", torch.cuda.current_device()) if is_nccl else device
+        return torch.device("cuda", torch.cuda.current_device()) if self._is_nccl else device
 
     def _own_group(self, group: dist.ProcessGroup) -> dist.ProcessGroup:
         """
-        Return a group of the same ranks, shared by all communicators of *group*.
+        Return another group of the ranks of *group*, shared by all communicators of it.
 
         gloo matches the messages of a group by their order: if one rank misses a step and continues with a collective of the
-        program in the same group, it gets wrong values, or gloo aborts the process.
+        program in the same group, it gets wrong values, or gloo aborts the process. `dist.new_group` is no alternative: among
+        some of the ranks, it fails if they have other numbers of groups.
         """
 
         def create(limit: timedelta) -> None:
-            own = dist.new_group(self.ranks, timeout=limit, backend="gloo", use_local_synchronization=True)
-            _set_pg_timeout(default_pg_timeout, own)  # later, `wait` of each communicator has its own limit
+            own = dist.ProcessGroup(self._store, index := self.ranks.index(self.rank), len(self.ranks))
+            engine = dist.ProcessGroupGloo(self._store, index, len(self.ranks), limit)
+            engine._set_default_timeout(default_pg_timeout)  # from now on, `wait` of each communicator has its own limit
+            for device in ("cpu", "cuda"):
+                own._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, engine)
             _own_groups[group] = own
 
         if group not in _own_groups:

@@ -122,7 +122,9 @@ def root_ranks(tensors: Iterable[Array]) -> Ranks:
 
 def group_of(ranks: Iterable[int]) -> "dist.ProcessGroup":
     """
-    Return the process group of *ranks*, created when all of them first ask for it.
+    Return the process group of *ranks*: the program's first one, or one that is created when all of them first ask for it.
+
+    Only the first is safe: torch waits forever for a group that is created by ranks with other numbers of groups.
 
     Raises:
         RuntimeError: This rank is not one of them. torch would return None, which means all ranks.
@@ -131,9 +133,12 @@ def group_of(ranks: Iterable[int]) -> "dist.ProcessGroup":
     if dist.get_rank() not in key:
         raise RuntimeError(f"rank {dist.get_rank()} is not in the group, which has ranks {', '.join(map(str, sorted(key)))}")
     groups = _groups.setdefault(default, {})
-    if key not in groups:
-        everyone = len(key) == dist.get_world_size()
-        groups[key] = default if everyone else dist.new_group(sorted(key), use_local_synchronization=True)
+    if key in groups:
+        return groups[key]
+    for group, members in dist.distributed_c10d._world.pg_group_ranks.items():
+        if members.keys() == key:
+            return group
+    groups[key] = dist.new_group(sorted(key), use_local_synchronization=True)
     return groups[key]
 
 
