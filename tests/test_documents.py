@@ -4,6 +4,7 @@ import doctest
 import os
 import re
 import shlex
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,6 +35,16 @@ def skip_without_libraries(code):
             pytest.skip(f"needs {name}")
 
 
+@pytest.fixture
+def _without_process_group():
+    """End the process group that a page has started."""
+    yield
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("_without_process_group")
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_code_blocks_run_and_print_what_they_show(page):
     """The blocks of a page share one namespace, from top to bottom."""
