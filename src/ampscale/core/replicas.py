@@ -15,9 +15,9 @@ class RankError(RuntimeError):
     """
     Ranks differ in a setting, or one of them does not respond. The message names the ranks. Nothing was changed.
 
-    >>> raise RankError("rank 1 has max_norm 2.0; ranks 0, 2 and 3 have max_norm 1.0")
+    >>> raise RankError("max_norm differs: 2.0 on rank 1; 1.0 on ranks 0, 2, 3")
     Traceback (most recent call last):
-    ampscale.core.replicas.RankError: rank 1 has max_norm 2.0; ranks 0, 2 and 3 have max_norm 1.0
+    ampscale.core.replicas.RankError: max_norm differs: 2.0 on rank 1; 1.0 on ranks 0, 2, 3
     """
 
 

@@ -26,10 +26,10 @@ from ..core.norms import LIFTS, LiftedNorm
 from ..core.replicas import Agreement, RankError
 from ..core.trees import leaves, unflatten
 from ..core.typing import Array, Flag, Tree
-from ..core.validation import check_bool, check_count, check_scalable
+from ..core.validation import check_scalable
 from ..parsing import excerpt
 from .comparison import difference, represented, to_text
-from .ranks import LAYOUTS, copies_of
+from .ranks import check_layout, copies_of
 
 
 class JaxAxis:
@@ -71,14 +71,7 @@ class JaxAxis:
         self._axes = (axis_name,) if isinstance(axis_name, str) else axis_name
         if not isinstance(self._axes, tuple) or not self._axes or not all(isinstance(name, str) for name in self._axes):
             raise TypeError(f"axis_name must be a str or a tuple of str, got {excerpt(axis_name)}")
-        if gradients not in LAYOUTS:
-            raise ValueError(f"gradients must be one of {list(LAYOUTS)}, got {excerpt(gradients)}")
-        if mean is not None:
-            check_bool(mean, "mean")
-        if mean and gradients != "replicated":
-            raise ValueError(f"mean must be False or None for {gradients} gradients: they are different values on each rank")
-        for count in [copies] if isinstance(copies, int) else copies:
-            check_count(count, "copies")
+        check_layout(gradients, mean, copies)
         self._layout, self._copies = gradients, copies
         self._averages = gradients == "replicated" and mean is not False
 

@@ -15,9 +15,8 @@ from mpi4py import MPI as mpi  # noqa: N811 - a module
 from ..core.replicas import RankError
 from ..core.typing import Array
 from .comparison import listed
-from .ranks import RankCommunicator
+from .ranks import GRACE, RankCommunicator
 
-GRACE = 2.0  # seconds in which ranks that wait for others tell each other that they do
 LATE = 0.1  # seconds; a rank that began to wait so shortly before the others stopped is named too
 STOPPED = 1  # tag of the message of a rank that no longer waits
 

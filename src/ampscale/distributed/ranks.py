@@ -28,6 +28,7 @@ from ..parsing import excerpt
 from .comparison import described, difference, represented, to_text
 
 LAYOUTS = ("replicated", "sharded", "distinct")
+GRACE = 2.0  # seconds in which ranks that wait for others tell each other that they do
 WORDS = 4  # 16-bit words of a float64 number; a vector has each of them and its square
 START = 1 + 2 * WORDS  # first values of each vector: 1 if the rank has another length, and the hash
 FLAGS = 3  # values of `agree` after them: overflow, has gradients, has float64 gradients
@@ -53,14 +54,7 @@ class RankCommunicator(ABC):
     ranks: list[int]  # number of each rank, in the order of the engine
 
     def __init__(self, gradients: str, mean: bool | None, copies: int | Sequence[int], timeout: float) -> None:
-        if gradients not in LAYOUTS:
-            raise ValueError(f"gradients must be one of {list(LAYOUTS)}, got {excerpt(gradients)}")
-        if mean is not None:
-            check_bool(mean, "mean")
-        if mean and gradients != "replicated":
-            raise ValueError(f"mean must be False or None for {gradients} gradients: they are different values on each rank")
-        for count in [copies] if isinstance(copies, int) else copies:
-            check_count(count, "copies")
+        check_layout(gradients, mean, copies)
         check_number(timeout, "timeout", "a positive number of seconds", 0, above=True)
         self._layout, self._copies, self._timeout = gradients, copies, timeout
         self._averages = gradients == "replicated" and mean is not False
@@ -241,6 +235,18 @@ class RankCommunicator(ABC):
         except BaseException as error:
             self._failure = self._failure or f"a collective of rank {self.rank} was interrupted: {error!r}"
             raise
+
+
+def check_layout(gradients: str, mean: bool | None, copies: int | Sequence[int]) -> None:
+    """Raise a TypeError or ValueError unless these arguments of a communicator are valid and fit together."""
+    if gradients not in LAYOUTS:
+        raise ValueError(f"gradients must be one of {list(LAYOUTS)}, got {excerpt(gradients)}")
+    if mean is not None:
+        check_bool(mean, "mean")
+    if mean and gradients != "replicated":
+        raise ValueError(f"mean must be False or None for {gradients} gradients: they are different values on each rank")
+    for count in [copies] if isinstance(copies, int) else copies:
+        check_count(count, "copies")
 
 
 def copies_of(arrays: list[Array], copies: int | Sequence[int]) -> Sequence[int]:

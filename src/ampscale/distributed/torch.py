@@ -19,9 +19,7 @@ from ..backends.torch.dtensor import group_of, has_dtensors
 from ..core.replicas import RankError
 from ..core.typing import Array
 from .comparison import listed
-from .ranks import RankCommunicator
-
-GRACE = 2.0  # seconds in which ranks that wait for others tell each other that they do
+from .ranks import GRACE, RankCommunicator
 
 _own_groups: "WeakKeyDictionary[dist.ProcessGroup, dist.ProcessGroup]" = WeakKeyDictionary()
 
@@ -32,7 +30,7 @@ class TorchDistributed(RankCommunicator):
 
     Args:
         group: Process group or device mesh of all ranks that share the scale, those of a pipeline included; by default all
-            ranks. All of them must create the communicator, in the same order as other groups.
+            ranks. All of them must create the communicator.
         gradients: "replicated" if all ranks have the same arrays, "sharded" if each has a part of every array, "distinct" if
             each has other arrays, such as the stages of a pipeline.
         mean: True to average replicated gradients; False if they have been averaged already, as by DDP.
@@ -171,5 +169,5 @@ class TorchDistributed(RankCommunicator):
         return sorted(silent)
 
     def _not_waiting(self) -> set[int]:
-        """Return the ranks that have not told that they wait for this collective in vain."""
+        """Return the ranks that have not reported that they wait for this collective in vain."""
         return {rank for rank in self.ranks if not self._store.check([f"{self._calls}/{rank}"])}

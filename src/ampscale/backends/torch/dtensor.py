@@ -25,14 +25,14 @@ from ...core.typing import Array, Flag, Tree
 
 Ranks = frozenset[int]
 
-_MODULE = "torch.distributed.tensor"
+DTENSORS = "torch.distributed.tensor"  # without this module, no tensor can be a DTensor
 
 _groups: "WeakKeyDictionary[dist.ProcessGroup, dict[Ranks, dist.ProcessGroup]]" = WeakKeyDictionary()
 
 
 def has_dtensors(tensors: Iterable[Array]) -> bool:
     """Return True if one of *tensors* is a DTensor. Their module takes a second to import, so it is not imported here."""
-    module = sys.modules.get(_MODULE)
+    module = sys.modules.get(DTENSORS)
     return module is not None and any(issubclass(cls, module.DTensor) for cls in set(map(type, tensors)))
 
 
@@ -111,7 +111,7 @@ def local_part(tensor: Array) -> Array:
 
 
 def _is_dtensor(tensor: Array) -> bool:
-    module = sys.modules.get(_MODULE)
+    module = sys.modules.get(DTENSORS)
     return module is not None and isinstance(tensor, module.DTensor)
 
 

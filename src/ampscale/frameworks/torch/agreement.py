@@ -15,8 +15,6 @@ from ...core.rule import LossScaleRule
 from ...core.validation import check_methods
 from .optimizer_step import Gradients, found_inf_of
 
-DTENSORS = "torch.distributed.tensor"  # without this module, no tensor can be a DTensor
-
 
 class RankAgreement:
     """

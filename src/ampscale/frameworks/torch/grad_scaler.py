@@ -16,13 +16,14 @@ from weakref import WeakSet
 import torch
 
 from ... import presets
+from ...backends.torch.dtensor import DTENSORS
 from ...core.replicas import Communicator
 from ...core.rule import LossScaleRule
 from ...core.trees import map_leaves
 from ...core.validation import check_bool, check_count
 from .._progress import STEPPED, STEPPING, UNSCALED, out_of_order
 from .._validation import check_keys, is_empty
-from .agreement import DTENSORS, RankAgreement
+from .agreement import RankAgreement
 from .optimizer_step import checked_gradients, step_if_finite, to_device, unscale_gradients, update_scale
 from .progress import DONE, INTERRUPTED, PENDING, Progress
 from .validation import FLOOR, changed, check_device, check_no_closure, check_output, checked_outputs, if_power_of_two, scale_of
