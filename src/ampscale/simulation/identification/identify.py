@@ -40,7 +40,7 @@ class Explanation:
         rule: Rule that is consistent, or that contradicts the observation last; None if the settings are invalid.
         settings: Arguments of the preset, by name; the others are its defaults.
         changed: Names of the inferred settings.
-        found: Result of following the rule along the observation.
+        result: Result of following the rule along the observation.
         rejection: Reason why the settings are invalid.
 
     >>> observed = Observed(np.array([8.0, 8.0, 4.0]), np.array([1, 0], np.int8))
@@ -53,13 +53,13 @@ class Explanation:
     rule: LossScaleRule | None
     settings: Mapping[str, Any]
     changed: tuple[str, ...]
-    found: Followed
+    result: Followed
     rejection: str = ""
 
     @property
     def contradiction(self) -> Contradiction | None:
         """Return the first contradiction; None if the scaler is consistent."""
-        return self.found.contradiction
+        return self.result.contradiction
 
     @property
     def finite(self) -> np.ndarray | None:
@@ -68,17 +68,17 @@ class Explanation:
 
         If only overflows were reported, the trace ends with the last of them.
         """
-        return self.found.finite
+        return self.result.finite
 
     @property
     def ambiguous(self) -> int | None:
         """Return the number of steps that can be finite or an overflow; None if it is not known."""
-        return self.found.ambiguous
+        return self.result.ambiguous
 
     @property
     def start(self) -> tuple[int, int] | None:
         """Return the counts of good steps and overflows before this trace; None if there is none."""
-        return self.found.start
+        return self.result.start
 
     @property
     def explains(self) -> bool:
