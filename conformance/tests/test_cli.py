@@ -243,10 +243,10 @@ def test_a_command_has_the_verdicts_of_its_adapter(here):
     """So has the replay of its recording, without the module."""
     (here / "level").mkdir()
     direct = verdicts(report_of(1, "strange:Late", "--level", "0"))
-    assert verdicts(report_of(1, "--command", serve_command("Late"), "--level", "0", "--record", "said.jsonl")) == direct
-    assert '"reset"' in (here / "said.jsonl").read_text().replace("\\", "")
+    assert verdicts(report_of(1, "--command", serve_command("Late"), "--level", "0", "--record", "run.jsonl")) == direct
+    assert '"reset"' in (here / "run.jsonl").read_text().replace("\\", "")
     (here / "strange.py").unlink()
-    assert verdicts(report_of(1, "--replay", "said.jsonl", "--level", "0")) == direct
+    assert verdicts(report_of(1, "--replay", "run.jsonl", "--level", "0")) == direct
 
 
 def test_a_crash_is_a_verdict():

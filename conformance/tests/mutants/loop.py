@@ -25,7 +25,7 @@ EVERY_LOOP = (
         "schedule",
         "counters",
         "replicas",
-        "no-host-reads",
+        "stays-on-device",
         "jit",
         "process",
         "ranks",

@@ -136,7 +136,7 @@ CONTRASTS = r"""(() => {
     const layers = [[backgroundColor], ...stripes.map((stripe) => [backgroundColor, stripe])];
     return behind(node.parentElement).flatMap((below) => layers.map((own) => [...below, ...own]));
   };
-  const found = [];
+  const texts = [];
   const walker = document.createTreeWalker(document.querySelector("dialog[open]") ?? document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const node = walker.currentNode, parent = node.parentElement;
@@ -144,8 +144,8 @@ CONTRASTS = r"""(() => {
     const { fill, color } = getComputedStyle(parent);
     for (const layers of behind(parent)) {
       const [low, high] = [paint(layers), paint([...layers, parent instanceof SVGElement ? fill : color])].sort((a, b) => a - b);
-      found.push([high / low, `${parent.tagName}.${parent.getAttribute("class")}: ${node.data.slice(0, 30)}`]);
+      texts.push([high / low, `${parent.tagName}.${parent.getAttribute("class")}: ${node.data.slice(0, 30)}`]);
     }
   }
-  return found;
+  return texts;
 })()"""

@@ -152,8 +152,8 @@ def test_workers_share_the_cases(run, here, monkeypatch):
     monkeypatch.syspath_prepend(here)
     counts = check(find("strange:LATE", here), cases=CASES).counts
     (here / "expect.toml").write_text(entry("gorws"))
-    status, found, output = run_machine(run, "LATE", "-n", "2", "--ampscale-expect", "expect.toml")
-    assert (status, found) == (1, {"failed": counts["fail"], "passed": counts["pass"], "skipped": counts["unsupported"]})
+    status, outcomes, output = run_machine(run, "LATE", "-n", "2", "--ampscale-expect", "expect.toml")
+    assert (status, outcomes) == (1, {"failed": counts["fail"], "passed": counts["pass"], "skipped": counts["unsupported"]})
     assert "expect.toml, entry 1 (case = 'gorws') is stale: no case matches; remove it" in output
 
 

@@ -15,7 +15,7 @@ class Jmp(Compilable, Scaler):
         version=version_of("jmp"),
         url="https://github.com/google-deepmind/jmp",
         level=4,
-        capabilities=("rounding", "division", "bfloat16", "integers", "none", "empty", "no-host-reads", "jit"),
+        capabilities=("rounding", "division", "bfloat16", "integers", "none", "empty", "stays-on-device", "jit"),
         preset="jmp",
         arrays="jax",
     )

@@ -24,7 +24,7 @@ FLAGS = ([array("float32", [3e38, 3e38])], [array("float16", [1.0, math.inf])], 
     "BACKENDS-no-host-sync",
     4,
     "hidden synchronization: a flag or a scale is copied to the host, so the device waits",
-    "no-host-reads",
+    "stays-on-device",
 )
 def a_step_on_arrays_reads_nothing(subject: Subject) -> None:
     """An overflow, and the step after it."""
@@ -36,7 +36,7 @@ def a_step_on_arrays_reads_nothing(subject: Subject) -> None:
     subject.expect(not reads, f"expected no read on the host, got {len(reads)}: {', '.join(reads)}")
 
 
-@case("BACKENDS-same-run", 4, "different step: on arrays, the gradients or the scale differ from the rule's", "no-host-reads")
+@case("BACKENDS-same-run", 4, "different step: on arrays, the gradients or the scale differ from the rule's", "stays-on-device")
 def a_step_on_arrays_is_the_same_step(subject: Subject) -> None:
     """Gradients are divided by the current scale, and their flag updates the scale."""
     rule = simple_rule(subject, growth_interval=2)

@@ -91,7 +91,7 @@ CASES = (
         "stuck iteration: after unscale_ without step, unscale_ always raises an error",
     ),
     order(
-        "CALLS-update-closes/an-overflow-is-forgotten",
+        "CALLS-update-closes/an-overflow-skips-only-its-own-step",
         "set:inf unscale_ step update set unscale_ step update",
         "stuck flag: one overflow skips all later steps",
     ),

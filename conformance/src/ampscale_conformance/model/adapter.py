@@ -41,7 +41,7 @@ CAPABILITIES = {
     "schedule": (3, "create_cell takes a list of learning rates; outputs have `learning_rate`"),
     "counters": (3, "outputs have `attempted` and `applied`"),
     "replicas": (4, "several replicas update their scales together"),
-    "no-host-reads": (4, "a step on arrays copies nothing to the host"),
+    "stays-on-device": (4, "a step on arrays copies nothing to the host"),
     "jit": (4, "the same implementation, compiled"),
     "process": (4, "a saved state can be loaded in another process"),
     "ranks": (5, "train_on_ranks takes replicated arrays"),
@@ -206,7 +206,7 @@ class Adapter(Protocol):
         """With "replicas": return the handle of each replica after a step, given each replica's flag of its own gradients."""
 
     def step_on_arrays(self, handle: Any, tree: Any) -> tuple[Any, Any]:
-        """With "no-host-reads": unscale, check and update on arrays alone. Return the next handle and the unscaled tree."""
+        """With "stays-on-device": unscale, check and update on arrays alone. Return the next handle and the unscaled tree."""
 
     def compiled(self) -> "Adapter":
         """With "jit": return an adapter of the same implementation with compiled functions."""

@@ -40,7 +40,7 @@ METHODS = {
     "create_cell": Method(("rule", "arrays", "options"), "cell", 3),
     "train_step": Method(("cell", "arrays"), "outputs", 3),
     "update_replicas": Method(("handles", "flags"), "handles", "replicas"),
-    "step_on_arrays": Method(("handle", "tree"), "handle and tree", "no-host-reads"),
+    "step_on_arrays": Method(("handle", "tree"), "handle and tree", "stays-on-device"),
     "compiled": Method((), "adapter", "jit"),
     "train_on_ranks": Method(("rule", "placements", "steps", "optimizers"), "ranks", "ranks"),
 }
