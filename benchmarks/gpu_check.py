@@ -40,23 +40,23 @@ def main() -> int:
         answers, failed = asked(library, "device", ANSWER, deadline)
         devices[library] = answers[-1] if answers else None
         failures += failed
-    found = [library for library in SECONDS if devices[library]]
-    if not found:
+    libraries = [library for library in SECONDS if devices[library]]
+    if not libraries:
         print(NO_DEVICE, *failures, file=sys.stderr, sep="\n")
         return 2
-    print(f"{devices[found[0]]}, seen by {', '.join(found)}; the tests first", flush=True)
+    print(f"{devices[libraries[0]]}, seen by {', '.join(libraries)}; the tests first", flush=True)
     tests, rows = run_tests(), []
-    for library in found:
+    for library in libraries:
         answers, failed = asked(library, "rows", SECONDS[library], deadline)
         rows += [row for row in answers if "failure" not in row]
         failures += [row["failure"] for row in answers if "failure" in row] + failed
     failures += [f"{described(row)}: not replayed: {row['not_replayed']}" for row in rows if "not_replayed" in row]
-    held = bounds(rows, tests)
-    path = write({"device": devices[found[0]], "tests": tests, "bounds": held, "failures": failures, "rows": rows})
-    print(table(rows), verdict(held), *failures, sep="\n")
+    results = bounds(rows, tests)
+    path = write({"device": devices[libraries[0]], "tests": tests, "bounds": results, "failures": failures, "rows": rows})
+    print(table(rows), verdict(results), *failures, sep="\n")
     print(f"tests: { ({name: tests[name] for name in tests if name != 'outcomes'}) }; written: {path.relative_to(ROOT)}")
     passed = tests["exit status"] == 0 and tests["passed"]
-    return 0 if passed and not failures and all(bound["met"] for bound in held) else 1
+    return 0 if passed and not failures and all(bound["met"] for bound in results) else 1
 
 
 def asked(library: str, question: str, seconds: float, deadline: float) -> tuple[list[Any], list[str]]:
@@ -94,14 +94,14 @@ def outcomes(report: str) -> dict[str, Any]:
     """Return the counts of a JUnit report, and for each test name the worst outcome of its cases."""
     order = ("passed", "skipped", "failed", "error")
     kinds = {"skipped": "skipped", "failure": "failed", "error": "error"}
-    found: dict[str, str] = {}
+    worst: dict[str, str] = {}
     counts = dict.fromkeys(order, 0)
     for case in ElementTree.fromstring(report).iter("testcase"):
         outcome = max([kinds[child.tag] for child in case if child.tag in kinds], key=order.index, default="passed")
         name = case.get("name", "").partition("[")[0]
         counts[outcome] += 1
-        found[name] = max(found.get(name, "passed"), outcome, key=order.index)
-    return {**counts, "outcomes": found}
+        worst[name] = max(worst.get(name, "passed"), outcome, key=order.index)
+    return {**counts, "outcomes": worst}
 
 
 def write(report: dict[str, Any]) -> Path:
@@ -146,13 +146,13 @@ def operations_text(operations: dict[str, int] | int | None, before: str = "") -
     return before + ", ".join(f"{count} {name}" for name, count in many.items() if count)
 
 
-def verdict(held: list[Row]) -> str:
+def verdict(results: list[Row]) -> str:
     """Return the bounds that are not met, the most important last, and the number of those that are met."""
-    missed = [bound for bound in reversed(held) if bound["met"] is False]
+    missed = [bound for bound in reversed(results) if bound["met"] is False]
     lines = [f"{RED}NOT MET  {bound['id']}: {shown(bound['value'])}, {bound['bound']}{PLAIN}" for bound in missed]
-    unknown = [bound["id"] for bound in held if bound["met"] is None]
+    unknown = [bound["id"] for bound in results if bound["met"] is None]
     lines += [f"{len(unknown)} not measured: {', '.join(unknown[:8])}{' ...' if len(unknown) > 8 else ''}"] if unknown else []
-    return "\n".join([*lines, f"{sum(bound['met'] is True for bound in held)} of {len(held)} bounds met"])
+    return "\n".join([*lines, f"{sum(bound['met'] is True for bound in results)} of {len(results)} bounds met"])
 
 
 def shown(value: float | str) -> str:

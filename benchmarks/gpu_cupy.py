@@ -77,13 +77,13 @@ class Measured:
 
     def _arrays(self, shape: Shape, dtype: str) -> list[Any]:
         """Return arrays filled with repetitions of one block of values, each with memory of its own."""
-        filled, found = self._library.asarray(block(dtype)), []
+        filled, arrays = self._library.asarray(block(dtype)), []
         for length in lengths(shape):
             array = self._library.empty((length,), dtype=filled.dtype)
             for first in range(0, length, filled.size):
                 array[first : first + filled.size] = filled[: length - first]
-            found.append(array)
-        return found
+            arrays.append(array)
+        return arrays
 
     def _copy(self, size: int) -> dict[str, Any]:
         """Return the time of a copy of the same number of bytes."""

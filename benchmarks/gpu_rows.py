@@ -113,13 +113,13 @@ def main(library: str, question: str, seconds: str = "inf") -> None:
     """Print the name of the device or null, or the rows."""
     try:
         side = importlib.import_module(f"gpu_{library}")
-        found = side.device()
+        device = side.device()
     except ModuleNotFoundError as missing:
         if missing.name != library:
             raise
-        found = None
+        device = None
     if question == "device":
-        print(json.dumps(found))
+        print(json.dumps(device))
         return
     for row in side.rows(Bench(library, all_shapes(side.memory()), deadline=time.monotonic() + float(seconds))):
         print(json.dumps(row), flush=True)

@@ -84,11 +84,11 @@ def cycles(files: list[Path]) -> list[list[str]]:
     for name, path in modules.items():
         names = {module if module in modules else module.rpartition(".")[0] for module in imported(path)}
         targets[name] = (names & set(modules)) - {name}
-    found, done = [], set()
+    cycles, done = [], set()
 
     def visit(name: str, trail: list[str]) -> None:
         if name in trail:
-            found.append([*trail[trail.index(name) :], name])
+            cycles.append([*trail[trail.index(name) :], name])
         elif name not in done:
             for target in sorted(targets[name]):
                 visit(target, [*trail, name])
@@ -96,7 +96,7 @@ def cycles(files: list[Path]) -> list[list[str]]:
 
     for name in sorted(modules):
         visit(name, [])
-    return found
+    return cycles
 
 
 def host_reads(path: Path) -> Iterator[str]:

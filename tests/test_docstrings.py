@@ -47,7 +47,7 @@ def test_no_docstring_opens_with_a_question_word():
     """Docstrings of functions begin with a verb, those of classes and modules with a noun."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
     nodes = [(path, node) for path in sorted(SOURCE.rglob("*.py")) for node in ast.walk(ast.parse(path.read_text("utf-8")))]
-    found = [
+    questions = [
         (path, node) for path, node in nodes if isinstance(node, documented) and QUESTION.match(ast.get_docstring(node) or "")
     ]
-    assert [f"{path.relative_to(SOURCE)}: {ast.get_docstring(node)}" for path, node in found] == []
+    assert [f"{path.relative_to(SOURCE)}: {ast.get_docstring(node)}" for path, node in questions] == []

@@ -88,13 +88,13 @@ def _plain(operation: str, max_norm: float) -> Callable[..., object]:
     def unscaled(tree: Any, scale: jax.Array) -> Any:
         return jax.tree.map(lambda leaf: (leaf / scale).astype(leaf.dtype), tree)
 
-    return _composed(operation, lambda tree, scale: (found := unscaled(tree, scale), finite(found)), finite, norm, clip)
+    return _composed(operation, lambda tree, scale: (gradients := unscaled(tree, scale), finite(gradients)), finite, norm, clip)
 
 
 def _jmp(operation: str, max_norm: float) -> Callable[..., object]:
     def unscaled(tree: Any, scale: jax.Array) -> tuple[Any, jax.Array]:
-        found = jmp.DynamicLossScale(scale).unscale(tree)
-        return found, jmp.all_finite(found)
+        gradients = jmp.DynamicLossScale(scale).unscale(tree)
+        return gradients, jmp.all_finite(gradients)
 
     return _composed(operation, unscaled, jmp.all_finite, optax.global_norm, _optax_clip(max_norm))
 
@@ -107,8 +107,8 @@ def _flax(operation: str, max_norm: float = 1.0) -> Callable[..., object]:
     loss.defvjp(lambda tree: (jnp.zeros(()), tree), lambda tree, _: (tree,))
 
     def unscaled(tree: Any, scale: jax.Array) -> tuple[Any, jax.Array]:
-        _, good, _, found = flax.training.dynamic_scale.DynamicScale(scale=scale).value_and_grad(loss)(tree)
-        return found, good
+        _, good, _, gradients = flax.training.dynamic_scale.DynamicScale(scale=scale).value_and_grad(loss)(tree)
+        return gradients, good
 
     return _composed(operation, unscaled, None, optax.global_norm, _optax_clip(max_norm))
 

@@ -22,15 +22,15 @@ def naive(operation: str, arrays: Arrays, scale: float, max_norm: float) -> Call
         return [(array / number).astype(array.dtype, copy=False) for array in arrays]
 
     def checked() -> tuple[Arrays, bool]:
-        return (found := unscaled()), finite(found)
+        return (gradients := unscaled()), finite(gradients)
 
     def normed() -> tuple[Arrays, bool, float]:
-        return *(found := checked()), norm(found[0])
+        return *(result := checked()), norm(result[0])
 
     def clipped() -> tuple[Arrays, bool, float]:
-        found, good, length = normed()
+        gradients, good, length = normed()
         factor = np.float32(min(1.0, max_norm / (length + 1e-6)))
-        return [(array * factor).astype(array.dtype, copy=False) for array in found], good, length
+        return [(array * factor).astype(array.dtype, copy=False) for array in gradients], good, length
 
     def finite(values: Arrays) -> bool:
         return all(np.isfinite(array).all() for array in values)

@@ -43,17 +43,17 @@ def bench():
 def check(rows, ways, dtypes=tuple(SMALL)):
     """Check that each implementation has a row for each function, shape and dtype, and that its numbers are consistent."""
     assert [row for row in rows if "failure" in row] == []
-    found = {(row["way"], row["function"], row["dtype"], row["shape"]): row for row in rows}
-    assert len(found) == len(rows)
+    by_key = {(row["way"], row["function"], row["dtype"], row["shape"]): row for row in rows}
+    assert len(by_key) == len(rows)
     for dtype in dtypes:
         shape, values = SMALL[dtype]
         copy = next(row for row in rows if (row["function"], row["dtype"], row["shape"]) == ("copy", dtype, shape))
         assert copy["bytes"] == values * (4 if dtype == "float32" else 2)
         for way, operation in product(ways, OPERATIONS):
             if (way, dtype) == ("torch.amp", "float16"):
-                assert (way, operation, dtype, shape) not in found
+                assert (way, operation, dtype, shape) not in by_key
                 continue
-            row = found[way, operation, dtype, shape]
+            row = by_key[way, operation, dtype, shape]
             assert row["values"] == values
             assert 0 < row["quartiles"][0] <= row["ms"] <= row["quartiles"][1]
             assert row["over_copy"] == pytest.approx(row["ms"] / copy["ms"])
@@ -216,18 +216,18 @@ PASSED = {"outcomes": {"test_cuda_graphs_capture_train_step": "passed"}}
 )
 def test_missed_bounds_are_reported(library, key, value, expected):
     """One percent, or one launch, above the bound is a miss. All bounds are measured."""
-    held = script("gpu_bounds").bounds(measured(library, **{key: value}), PASSED)
-    assert len({bound["id"] for bound in held}) == len(held)
-    assert {bound["met"] for bound in held} <= {True, False}
-    assert {bound["id"].split("/")[0] for bound in held if bound["met"] is False} == expected
+    results = script("gpu_bounds").bounds(measured(library, **{key: value}), PASSED)
+    assert len({bound["id"] for bound in results}) == len(results)
+    assert {bound["met"] for bound in results} <= {True, False}
+    assert {bound["id"].split("/")[0] for bound in results if bound["met"] is False} == expected
 
 
 def test_bound_of_the_captured_step_follows_its_test():
     """If the test fails, the bound is missed; if it is skipped, the bound is not measured."""
     bounds = script("gpu_bounds").bounds
     for outcome, met in (("failed", False), ("error", False), ("skipped", None), (None, None), ("passed", True)):
-        held = {bound["id"]: bound for bound in bounds([], {"outcomes": {"test_cuda_graphs_capture_train_step": outcome}})}
-        assert held["captured-step"]["met"] is met
+        results = {bound["id"]: bound for bound in bounds([], {"outcomes": {"test_cuda_graphs_capture_train_step": outcome}})}
+        assert results["captured-step"]["met"] is met
     assert {bound["met"] for bound in bounds([], {})} == {None}
 
 
@@ -251,8 +251,8 @@ def test_table_and_verdict_are_printed():
     rows = measured("cupy", ms=2.0)
     assert len(check.table(rows).splitlines()) == len(rows) + 1
     assert "1 kernels, 1 fills, first call 1 kernels, 1 copies, 1 fills" in check.table(rows)
-    held = script("gpu_bounds").bounds(rows, {"outcomes": {script("gpu_bounds").STEP: "failed"}})
-    lines = check.verdict(held).splitlines()
+    results = script("gpu_bounds").bounds(rows, {"outcomes": {script("gpu_bounds").STEP: "failed"}})
+    lines = check.verdict(results).splitlines()
     assert lines[-2].startswith("NOT MET  copy/float16/ms: 0.45, share of the copy's bandwidth, called, at least 0.9")
     assert any(line.startswith("NOT MET  captured-step: failed") for line in lines)
 

@@ -91,9 +91,9 @@ def test_quick_run_calls_each_contender_once(clock):
 
 def test_spread_of_a_ratio_ignores_slow_rounds():
     """A disturbance of a round slows both contenders and does not change their ratio."""
-    found = ratio({0: 2.0, 1: 20.0, 2: 2.2}, {0: 1.0, 1: 10.0, 2: 1.1})
-    assert found["ratio"] == pytest.approx(2.0)
-    assert found["quartiles"] == pytest.approx([2.0, 2.0])
+    result = ratio({0: 2.0, 1: 20.0, 2: 2.2}, {0: 1.0, 1: 10.0, 2: 1.1})
+    assert result["ratio"] == pytest.approx(2.0)
+    assert result["quartiles"] == pytest.approx([2.0, 2.0])
 
 
 def test_ratio_uses_the_rounds_of_both_contenders():
@@ -115,19 +115,19 @@ def test_fastest_baseline_is_used(clock):
     """All contenders have a ratio to it."""
     times = {"ampscale": 0.03, "max": 0.02, "dot": 0.01}
     kinds = {"ampscale": "ours"}
-    found = cells([Contender(name, clock.takes(taken), kind=kinds.get(name, "baseline")) for name, taken in times.items()], 0.1)
-    assert [cell["over_baseline"]["ratio"] for cell in found] == pytest.approx([3, 2, 1])
+    rows = cells([Contender(name, clock.takes(taken), kind=kinds.get(name, "baseline")) for name, taken in times.items()], 0.1)
+    assert [cell["over_baseline"]["ratio"] for cell in rows] == pytest.approx([3, 2, 1])
 
 
 def test_ampscale_has_a_ratio_to_each_contender(clock):
     """A ratio below 1 means that ampscale is faster. A contender that cannot be measured has its reason."""
     ours, other = Contender("ampscale", clock.takes(0.01), kind="ours"), Contender("other", clock.takes(0.04))
-    found = cells([ours, Absent("third", "not installed"), other], 0.1)
-    assert [cell["name"] for cell in found] == ["ampscale", "third", "other"]
-    assert found[0]["over"]["other"]["ratio"] == pytest.approx(0.25)
-    assert set(found[0]["over"]) == {"other"}
-    assert "over_baseline" not in found[0]
-    assert found[1] == {"name": "third", "absent": "not installed"}
+    rows = cells([ours, Absent("third", "not installed"), other], 0.1)
+    assert [cell["name"] for cell in rows] == ["ampscale", "third", "other"]
+    assert rows[0]["over"]["other"]["ratio"] == pytest.approx(0.25)
+    assert set(rows[0]["over"]) == {"other"}
+    assert "over_baseline" not in rows[0]
+    assert rows[1] == {"name": "third", "absent": "not installed"}
 
 
 def test_noise_affects_the_times_and_not_the_ratio(clock):
@@ -143,6 +143,6 @@ def test_noise_affects_the_times_and_not_the_ratio(clock):
 
         return Contender(name, run, kind="ours" if name == "a" else "other")
 
-    found = cells([noisy("a", 0.002), noisy("b", 0.004)], 10)
-    assert found[0]["quartiles"][1] / found[0]["quartiles"][0] == pytest.approx(3)
-    assert found[0]["over"]["b"]["quartiles"] == pytest.approx([0.5, 0.5])
+    rows = cells([noisy("a", 0.002), noisy("b", 0.004)], 10)
+    assert rows[0]["quartiles"][1] / rows[0]["quartiles"][0] == pytest.approx(3)
+    assert rows[0]["over"]["b"]["quartiles"] == pytest.approx([0.5, 0.5])

@@ -68,14 +68,14 @@ def test_report_has_all_installed_libraries(tmp_path):
     assert facts["chosen"] == {"name": "numpy", "source": "default"}
     assert facts["problems"] == []
     for name in ("numpy", "torch", "jax"):
-        found = row(facts, name)
+        entry = row(facts, name)
         if find_spec(name) is None:
-            assert (found["installed"], found["why_not"]) == (False, "not installed")
+            assert (entry["installed"], entry["why_not"]) == (False, "not installed")
             continue
-        assert found["version"] == version(name)
-        assert found["devices"][0].startswith("cpu")
-        assert [found[key] for key in ("installed", "float16", "bfloat16", "gradients", "usable")] == [True] * 5
-        assert found["imported"] is (name == "numpy")
+        assert entry["version"] == version(name)
+        assert entry["devices"][0].startswith("cpu")
+        assert [entry[key] for key in ("installed", "float16", "bfloat16", "gradients", "usable")] == [True] * 5
+        assert entry["imported"] is (name == "numpy")
 
 
 def test_doctor_requires_numpy_alone(bare):
@@ -192,9 +192,9 @@ def test_failing_backend_of_a_package_is_a_problem(bare, pebbles, quarry):
     """The exit code is 1, and the problem names the package and the reason."""
     facts, status = examined(**beside(bare, pebbles, quarry))
     assert status == 1
-    found = row(facts, "quarry")
-    assert [found[name] for name in ("package", "installed", "version", "usable")] == ["ampscale-quarry 0.1", True, "1.0", False]
-    assert found["why_not"] == "failed: ImportError: needs quarry 2, got 1.0"
+    entry = row(facts, "quarry")
+    assert [entry[name] for name in ("package", "installed", "version", "usable")] == ["ampscale-quarry 0.1", True, "1.0", False]
+    assert entry["why_not"] == "failed: ImportError: needs quarry 2, got 1.0"
     assert facts["problems"] == ["the backend 'quarry' of ampscale-quarry 0.1 failed: ImportError: needs quarry 2, got 1.0"]
     assert row(facts, "pebbles")["usable"] is True
 
@@ -218,7 +218,7 @@ def test_broken_library_is_listed_with_the_reason(bare, tmp_path):
     (tmp_path / "jax.py").write_text("print('hello')\nraise OSError('no such driver')")
     facts, status = examined(**beside(bare, tmp_path))
     assert (status, facts["problems"]) == (0, [])
-    found = row(facts, "jax")
-    assert (found["installed"], found["usable"], found["why_not"]) == (True, False, "failed: OSError: no such driver")
+    entry = row(facts, "jax")
+    assert (entry["installed"], entry["usable"], entry["why_not"]) == (True, False, "failed: OSError: no such driver")
     _, status = examined(AMPSCALE_BACKEND="jax", **beside(bare, tmp_path))
     assert status == 1

@@ -81,8 +81,8 @@ def test_json_equals_the_result_of_the_function():
     observed = Observed(np.array(MEGATRON.split(), float), np.full(len(STEPS), -1, np.int8))
     for each in search(observed, settings={"growth_interval": 3, "hysteresis": 2}):
         encoded = document[each.name]
-        found = (encoded["explains"], encoded["settings"], tuple(encoded["changed"]))
-        assert found == (each.explains, each.settings, each.changed)
+        values = (encoded["explains"], encoded["settings"], tuple(encoded["changed"]))
+        assert values == (each.explains, each.settings, each.changed)
         assert encoded["rule"] is None or LossScaleRule.from_json(json.dumps(encoded["rule"])) == each.rule
         assert (encoded["rejection"] or "") == each.rejection
         assert (encoded["contradiction"] is None) == (encoded["trace"] is not None) == each.explains

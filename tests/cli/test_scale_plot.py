@@ -43,22 +43,22 @@ def test_dense_line_is_a_band_of_its_extremes(steps):
 
 def test_every_overflow_has_a_cross():
     """The step of an error has one as well."""
-    found = simulate(presets.deepspeed(init_scale=4.0, hysteresis=1), from_string("..xx..x.x..."))
-    assert found.raised_at is not None
-    assert crosses(found, Heights([found]), 12).tolist() == [2, 3, 6]
+    trajectory = simulate(presets.deepspeed(init_scale=4.0, hysteresis=1), from_string("..xx..x.x..."))
+    assert trajectory.raised_at is not None
+    assert crosses(trajectory, Heights([trajectory]), 12).tolist() == [2, 3, 6]
 
 
 def test_of_overlapping_crosses_the_first_is_drawn():
     """Every overflow has a cross in its cell of the grid."""
-    found = simulate(presets.torch(growth_interval=5), from_model(200_000, 2.0**12, noise=2.0))
-    heights = Heights([found])
-    drawn_at, all_at = crosses(found, heights, 200_000), np.flatnonzero(~found.finite)
+    trajectory = simulate(presets.torch(growth_interval=5), from_model(200_000, 2.0**12, noise=2.0))
+    heights = Heights([trajectory])
+    drawn_at, all_at = crosses(trajectory, heights, 200_000), np.flatnonzero(~trajectory.finite)
     assert set(drawn_at) <= set(all_at)
     assert 100 < drawn_at.size < 2000 < all_at.size
-    columns = {column: heights.of(found.scales[drawn_at[drawn_at * 150 // 200_000 == column]], 0) for column in range(150)}
+    columns = {column: heights.of(trajectory.scales[drawn_at[drawn_at * 150 // 200_000 == column]], 0) for column in range(150)}
     tall = (heights.most - heights.least) / 60
     for step in all_at[::7]:
-        assert np.abs(columns[step * 150 // 200_000] - heights.of(found.scales[step], 0)).min() <= tall
+        assert np.abs(columns[step * 150 // 200_000] - heights.of(trajectory.scales[step], 0)).min() <= tall
 
 
 def test_zero_and_infinity_have_their_own_heights():
@@ -99,7 +99,7 @@ def test_every_trajectory_can_be_drawn(name, tmp_path):
     """There is no warning. Names with an underscore or a dollar sign are not interpreted by matplotlib."""
     for suffix in ("png", "svg"):
         path = tmp_path / f"odd.{suffix}"
-        draw({f"_{index}$name$_": found for index, found in enumerate(ODD[name])}, [-1, 0], path)
+        draw({f"_{index}$name$_": trajectory for index, trajectory in enumerate(ODD[name])}, [-1, 0], path)
         assert path.stat().st_size > 2000
 
 
@@ -112,10 +112,10 @@ def boxes(artists, canvas):
 def test_texts_neither_overlap_nor_leave_the_picture(rules, repeats):
     """The title is above the marked steps, and the legend is below the axes."""
     trace = from_string(repeats * "....x....x.x.....xx......x........")
-    found = {name: simulate(rule, trace) for name, rule in list(SAME.items())[:rules]}
+    trajectories = {name: simulate(rule, trace) for name, rule in list(SAME.items())[:rules]}
     marks = list(range(-1, rules - 2))
     with rc_context(LOOK):
-        figure = figure_of(found, marks)
+        figure = figure_of(trajectories, marks)
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
         (axes,) = figure.axes
@@ -135,7 +135,7 @@ def test_texts_neither_overlap_nor_leave_the_picture(rules, repeats):
 
 def test_legend_has_every_rule():
     """An entry has the number, the name, and the step of an error."""
-    found = dict(zip(("_one", "b$"), ODD["an-error"], strict=True))
+    trajectories = dict(zip(("_one", "b$"), ODD["an-error"], strict=True))
     with rc_context(LOOK):
-        (legend,) = figure_of(found, []).legends
+        (legend,) = figure_of(trajectories, []).legends
     assert [text.get_text() for text in legend.get_texts()] == ["1  _one, raises at step 1", r"2  b\$"]

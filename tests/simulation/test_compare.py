@@ -20,11 +20,11 @@ RAISING = dataclasses.replace(BOUNDED, raise_at_min_scale=True)
 
 def test_comparison_has_all_trajectories_and_pairs():
     rules = {"b": SMALL, "a": TOLERANT, "c": SMALL}
-    found = compare(rules, from_string("..x."))
-    assert list(found.trajectories) == ["b", "a", "c"]
-    assert found.divergences == {("b", "a"): 2, ("b", "c"): None, ("a", "c"): 2}
+    comparison = compare(rules, from_string("..x."))
+    assert list(comparison.trajectories) == ["b", "a", "c"]
+    assert comparison.divergences == {("b", "a"): 2, ("b", "c"): None, ("a", "c"): 2}
     for name, rule in rules.items():
-        assert found.trajectories[name].scales.tolist() == simulate(rule, from_string("..x.")).scales.tolist()
+        assert comparison.trajectories[name].scales.tolist() == simulate(rule, from_string("..x.")).scales.tolist()
 
 
 def test_invalid_rules_raise_an_error():

@@ -48,13 +48,13 @@ def assert_same(rule, limits):
     traces = [Trace(row) for row in limits]
     assert alike(sweep([rule] * len(limits), traces), scales)
     reached = ~np.isnan(scales)
-    found = [simulate(rule, trace) for trace in traces]
-    assert [trajectory.scales.size for trajectory in found] == reached.sum(axis=1).tolist()
-    assert alike(joined(found, "scales"), scales[reached])
-    assert alike(joined(found, "good_steps"), good[reached])
-    assert alike(joined(found, "bad_steps"), bad[reached])
-    assert alike(joined(found, "finite"), (scales[:, :-1] <= limits)[reached[:, 1:]])
-    assert [trajectory.raised_at for trajectory in found] == [None if step < 0 else step for step in stopped]
+    trajectories = [simulate(rule, trace) for trace in traces]
+    assert [trajectory.scales.size for trajectory in trajectories] == reached.sum(axis=1).tolist()
+    assert alike(joined(trajectories, "scales"), scales[reached])
+    assert alike(joined(trajectories, "good_steps"), good[reached])
+    assert alike(joined(trajectories, "bad_steps"), bad[reached])
+    assert alike(joined(trajectories, "finite"), (scales[:, :-1] <= limits)[reached[:, 1:]])
+    assert [trajectory.raised_at for trajectory in trajectories] == [None if step < 0 else step for step in stopped]
 
 
 def padded(scales, size):
@@ -127,10 +127,10 @@ def test_sweep_equals_the_simulation_of_each_rule(drawn):
     """Rules of different constants and dtypes run along one trace, or each along its own."""
     swept, own = zip(*drawn, strict=True)
     for trace, each in ((own[0], own[:1] * len(own)), (list(own), own)):
-        found = sweep(swept, trace)
-        assert found.dtype == np.float64
-        assert found.shape == (len(swept), 21)
-        for row, rule, one in zip(found, swept, each, strict=True):
+        table = sweep(swept, trace)
+        assert table.dtype == np.float64
+        assert table.shape == (len(swept), 21)
+        for row, rule, one in zip(table, swept, each, strict=True):
             assert alike(row, padded(simulate(rule, one).scales, 21))
 
 
@@ -140,20 +140,20 @@ NONE = from_string("")
 
 def test_trajectory_has_the_state_before_each_step_and_after_the_last():
     """Scales are float64 for any dtype of the rule; counts are int32."""
-    found = simulate(SMALL, from_string("..x."))
-    assert alike(found.scales, np.array([8, 8, 16, 8, 8], "f8"))
-    assert alike(found.good_steps, np.array([0, 1, 0, 0, 1], "i4"))
-    assert alike(found.bad_steps, np.array([0, 0, 0, 0, 0], "i4"))
-    assert alike(found.finite, np.array([True, True, False, True]))
-    assert found.raised_at is None
-    assert (found.overflows, found.growths, found.backoffs) == (1, 1, 1)
+    trajectory = simulate(SMALL, from_string("..x."))
+    assert alike(trajectory.scales, np.array([8, 8, 16, 8, 8], "f8"))
+    assert alike(trajectory.good_steps, np.array([0, 1, 0, 0, 1], "i4"))
+    assert alike(trajectory.bad_steps, np.array([0, 0, 0, 0, 0], "i4"))
+    assert alike(trajectory.finite, np.array([True, True, False, True]))
+    assert trajectory.raised_at is None
+    assert (trajectory.overflows, trajectory.growths, trajectory.backoffs) == (1, 1, 1)
 
 
 def test_empty_trace_returns_the_initial_state():
     """There are one scale and no flag."""
-    found = simulate(LossScaleRule(initial_good_steps=-1), from_string(""))
-    assert (found.scales.tolist(), found.good_steps.tolist(), found.bad_steps.tolist()) == ([65536.0], [-1], [0])
-    assert found.finite.shape == (0,)
+    trajectory = simulate(LossScaleRule(initial_good_steps=-1), from_string(""))
+    assert (trajectory.scales.tolist(), trajectory.good_steps.tolist(), trajectory.bad_steps.tolist()) == ([65536.0], [-1], [0])
+    assert trajectory.finite.shape == (0,)
     assert sweep([SMALL, SMALL], from_string("")).tolist() == [[8.0], [8.0]]
 
 

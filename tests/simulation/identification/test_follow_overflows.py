@@ -40,17 +40,17 @@ def first_impossible(rule, overflows, most=60):
     states = [rule.init()]
     for index, overflow in enumerate(overflows):
         before, after = rounded(rule, np.array(overflow[1:]))
-        found = {}
+        states_after = {}
         for state in states:
             for _ in range(most):
                 if (math.isnan(before) or state.scale == before) and not rule.would_raise(state, False):
                     next_state = rule.update(state, False)
                     if math.isnan(after) or next_state.scale == after:
-                        found[tuple(float(array) for array in next_state if array is not None)] = next_state
+                        states_after[tuple(float(array) for array in next_state if array is not None)] = next_state
                 state = rule.update(state, True)
-        if not found:
+        if not states_after:
             return index
-        states = list(found.values())
+        states = list(states_after.values())
     return None
 
 
@@ -75,14 +75,14 @@ def test_result_equals_a_search_over_all_gaps(name):
     outcomes = set()
     for case in range(8):
         overflows = runs(rule, random, wrong=case % 2)
-        found, impossible = follow_overflows(rule, overflows), first_impossible(rule, overflows)
+        result, impossible = follow_overflows(rule, overflows), first_impossible(rule, overflows)
         outcomes.add(impossible is None)
         if impossible is None:
-            reported = np.array([[each.before, each.after] for each in overflows_of(rule, found.finite)]).reshape(-1, 2)
+            reported = np.array([[each.before, each.after] for each in overflows_of(rule, result.finite)]).reshape(-1, 2)
             expected = np.array([[each.before, each.after] for each in overflows]).reshape(-1, 2)
             assert np.array_equal(reported, np.where(np.isnan(expected), reported, expected))
         else:
-            assert (found.contradiction.step, found.finite) == (impossible, None)
+            assert (result.contradiction.step, result.finite) == (impossible, None)
     assert outcomes == {False, True} or name == "to infinity"
 
 
@@ -97,9 +97,9 @@ def test_contradiction_lists_the_expected_scales():
 
 def test_trace_has_as_few_finite_steps_as_possible():
     """The second overflow is two growths higher than the first."""
-    found = follow_overflows(presets.torch(growth_interval=5), [Overflow(1, 65536.0, 32768.0), Overflow(2, 131072.0, 65536.0)])
-    assert "".join(".x"[not finite] for finite in found.finite) == "x..........x"
-    assert found.ambiguous is None
+    result = follow_overflows(presets.torch(growth_interval=5), [Overflow(1, 65536.0, 32768.0), Overflow(2, 131072.0, 65536.0)])
+    assert "".join(".x"[not finite] for finite in result.finite) == "x..........x"
+    assert result.ambiguous is None
 
 
 def test_rounded_scales_require_a_tolerance():
@@ -119,16 +119,16 @@ def test_resumed_run_can_start_with_a_counted_overflow():
     """Megatron backs off at the second overflow, which a run that starts with zero counts cannot do at its first."""
     overflows = [Overflow(1, 65536.0, 32768.0), Overflow(2, 65536.0, 65536.0)]
     rule = presets.megatron(init_scale=65536.0)
-    found = follow_overflows(rule, overflows, resumed=True)
-    assert found.start[1] == 1
+    result = follow_overflows(rule, overflows, resumed=True)
+    assert result.start[1] == 1
     assert follow_overflows(rule, overflows).contradiction.step == 0
 
 
 def test_rule_with_further_overflows_did_not_raise():
     """If the scale after an overflow is unknown, DeepSpeed may have raised an error there, except before another overflow."""
     rule = presets.deepspeed(init_scale=1.0)
-    found = follow_overflows(rule, [Overflow(line, 1.0, math.nan) for line in range(2)])
-    assert found.finite.tolist() == [False, False]  # with the second it raises
+    result = follow_overflows(rule, [Overflow(line, 1.0, math.nan) for line in range(2)])
+    assert result.finite.tolist() == [False, False]  # with the second it raises
     growing = [Overflow(0, 1.0, math.nan), Overflow(1, 1.0, math.nan), Overflow(2, 2.0, math.nan)]
     assert follow_overflows(rule, growing).contradiction.step == 2
     resumed = follow_overflows(rule, growing[::2], resumed=True)

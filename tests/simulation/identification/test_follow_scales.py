@@ -66,22 +66,22 @@ def test_follow_agrees_with_all_patterns(name):
     for case in range(24):
         other = small(RULES[random.choice(list(RULES))]) if case % 4 == 0 else rule
         observed = observations(rule, random, dataclasses.replace(other))
-        found = follow(rule, observed)
+        result = follow(rule, observed)
         explained = [fitting(rule, observed, length).any() for length in range(STEPS + 1)]
         outcomes.add(all(explained))
         if all(explained):
             patterns = PATTERNS[fitting(rule, observed, STEPS)]
-            assert found.contradiction is None
-            assert (patterns == found.finite).all(axis=1).any()
-            assert found.ambiguous == (patterns.any(axis=0) & ~patterns.all(axis=0)).sum()
+            assert result.contradiction is None
+            assert (patterns == result.finite).all(axis=1).any()
+            assert result.ambiguous == (patterns.any(axis=0) & ~patterns.all(axis=0)).sum()
         else:
             step = explained.index(False) - 1
-            assert (found.contradiction.step, found.contradiction.undecided, found.finite) == (step, False, None)
-            assert np.array_equal(found.contradiction.seen, rounded(rule, observed.scales)[step + 1], equal_nan=True)
+            assert (result.contradiction.step, result.contradiction.undecided, result.finite) == (step, False, None)
+            assert np.array_equal(result.contradiction.seen, rounded(rule, observed.scales)[step + 1], equal_nan=True)
             if step >= 0:
-                assert np.array_equal(found.contradiction.expected, possible(rule, observed, step), equal_nan=True)
+                assert np.array_equal(result.contradiction.expected, possible(rule, observed, step), equal_nan=True)
             else:
-                assert found.contradiction.expected == (rule.init_scale,)
+                assert result.contradiction.expected == (rule.init_scale,)
     assert outcomes == {False, True}
 
 
@@ -141,15 +141,15 @@ def test_long_observations_have_the_first_contradiction(name):
     outcomes = set()
     for case in range(8):
         observed, resumed = long_observations(rule, random, wrong=case % 2), case % 4 > 1
-        found, index = follow(rule, observed, resumed=resumed), first_contradiction(rule, observed, resumed)
+        result, index = follow(rule, observed, resumed=resumed), first_contradiction(rule, observed, resumed)
         outcomes.add(index is None)
         if index is None:
-            scales = scales_from(rule, found.start, found.finite)
+            scales = scales_from(rule, result.start, result.finite)
             seen = rounded(rule, observed.scales)
             assert np.array_equal(np.where(np.isnan(seen), scales, seen), scales)
-            assert (found.finite == observed.finite)[observed.finite != -1].all()
+            assert (result.finite == observed.finite)[observed.finite != -1].all()
         else:
-            assert (found.contradiction and found.contradiction.step) == (index and index - 1)
+            assert (result.contradiction and result.contradiction.step) == (index and index - 1)
     assert outcomes == {False, True}
 
 
@@ -170,16 +170,16 @@ def test_rounded_scales_require_a_tolerance():
     scales[np.arange(61) % 3 != 0] = np.nan
     observed = Observed(scales, np.full(60, -1, np.int8))
     assert follow(rule, observed).contradiction is not None
-    found = follow(rule, observed, rtol=1e-3)
-    assert simulate(rule, from_flags(found.finite)).scales[::3] == pytest.approx(scales[::3], rel=1e-3)
+    result = follow(rule, observed, rtol=1e-3)
+    assert simulate(rule, from_flags(result.finite)).scales[::3] == pytest.approx(scales[::3], rel=1e-3)
 
 
 def test_too_many_states_are_undecided():
     """With an overflow tolerance, each count of unobserved overflows is another state."""
     observed = Observed(np.full(801, 128.0), np.full(800, -1, np.int8))
-    found = follow(presets.fairseq_tolerance(), observed)
-    assert found.contradiction.undecided
-    assert found.contradiction.step == 492  # the last step with few enough states
+    result = follow(presets.fairseq_tolerance(), observed)
+    assert result.contradiction.undecided
+    assert result.contradiction.step == 492  # the last step with few enough states
     assert follow(presets.fairseq_tolerance(), dataclasses.replace(observed, finite=np.ones(800, np.int8))).contradiction is None
 
 
@@ -214,5 +214,5 @@ def test_few_scales_are_listed_after_a_gap(listed, expected, monkeypatch):
     """Three states are possible after two unobserved steps."""
     monkeypatch.setattr(follow_scales, "LISTED", listed)
     observed = Observed(np.array([8.0, math.nan, math.nan, 5.0]), np.full(3, -1, np.int8))
-    found = follow(LossScaleRule(8.0, growth_interval=1), observed).contradiction
-    assert (found.step, found.expected, found.seen) == (2, expected, 5.0)
+    result = follow(LossScaleRule(8.0, growth_interval=1), observed).contradiction
+    assert (result.step, result.expected, result.seen) == (2, expected, 5.0)

@@ -22,8 +22,8 @@ def observed(scales, flags=None):
 def test_guesses_are_other_values_of_the_given_settings():
     """Small numbers for hysteresis; intervals require a growth, and factors a change."""
     assert guesses(observed([64, 64]), {"hysteresis": 2, "init_scale": 64.0}) == {"hysteresis": [1, 3, 4]}
-    found = guesses(observed([64, 32, 16]), SETTINGS)
-    assert found == {"hysteresis": [2, 3, 4], "min_scale": [16.0], "max_scale": [64.0]}
+    values = guesses(observed([64, 32, 16]), SETTINGS)
+    assert values == {"hysteresis": [2, 3, 4], "min_scale": [16.0], "max_scale": [64.0]}
     assert guesses(observed([64, 32]), {"raise_at_min_scale": True}) == {"raise_at_min_scale": [False]}
     assert guesses(observed([64, 32]), {"raise_at_min_scale": False}) == {}
 
@@ -106,15 +106,15 @@ def test_slow_growth_gives_the_steps_of_a_doubling():
 
 def test_zero_and_infinity_give_no_factor():
     """Infinity is not guessed as `max_scale` either."""
-    found = guesses(observed([0.0, 0.0, 64, math.inf, math.inf]), SETTINGS | {"growth_interval": 1})
-    assert found == {"hysteresis": [2, 3, 4], "min_scale": [0.0], "max_scale": [64.0]}
+    values = guesses(observed([0.0, 0.0, 64, math.inf, math.inf]), SETTINGS | {"growth_interval": 1})
+    assert values == {"hysteresis": [2, 3, 4], "min_scale": [0.0], "max_scale": [64.0]}
 
 
 def test_overflows_give_factors_and_bounds_but_no_interval():
     """The numbers of steps between them are unknown."""
-    found = guesses([Overflow(1, 1000.0, 700.0), Overflow(2, math.nan, 490.0)], SETTINGS)
-    assert found.pop("backoff_factor")[0] == 0.7
-    assert found == {"hysteresis": [2, 3, 4], "min_scale": [490.0], "max_scale": [1000.0]}
+    values = guesses([Overflow(1, 1000.0, 700.0), Overflow(2, math.nan, 490.0)], SETTINGS)
+    assert values.pop("backoff_factor")[0] == 0.7
+    assert values == {"hysteresis": [2, 3, 4], "min_scale": [490.0], "max_scale": [1000.0]}
 
 
 @pytest.mark.parametrize(("steady", "intervals"), [(2, [4, 3, 2, 1]), (14, [16, 15, 10, 9, 8])])

@@ -65,12 +65,12 @@ def test_every_preset_is_consistent_with_its_own_run(name, flags):
     random = np.random.default_rng(list(presets.PRESETS).index(name))
     settings = known(name, **SMALL)
     observed = run(presets.PRESETS[name].rule(**settings), random.random(150) > 0.15, flags)
-    found = identify(observed, settings={**SMALL, **settings})
-    mine = next(explanation for explanation in found if explanation.name == name)
+    explanations = identify(observed, settings={**SMALL, **settings})
+    mine = next(explanation for explanation in explanations if explanation.name == name)
     assert mine.explains
     assert mine.changed == ()
     assert mine.rule == presets.PRESETS[name].rule(**settings)
-    for explanation in found:
+    for explanation in explanations:
         assert explanation.rule == presets.PRESETS[explanation.name].rule(**explanation.settings)
         if explanation.explains:
             assert_reproduced(explanation, observed)
@@ -95,12 +95,12 @@ GOLDEN_SETTINGS = {"growth_interval": 3, "hysteresis": 2, "backoff_factor": 0.5}
 def test_recorded_scalers_contradict_each_other_at_the_first_difference(name):
     """Each is consistent with its own scales only."""
     record = [64, *map(float, GOLDEN[name].split())]
-    found = {each.name: each for each in identify(seen(GOLDEN_STEPS, record), list(GOLDEN), GOLDEN_SETTINGS)}
-    assert consistent(found.values()) == [name]
+    by_name = {each.name: each for each in identify(seen(GOLDEN_STEPS, record), list(GOLDEN), GOLDEN_SETTINGS)}
+    assert consistent(by_name.values()) == [name]
     for other in set(GOLDEN) - {name}:
         theirs = [64, *map(float, GOLDEN[other].split())]
         step = next(index for index, (one, two) in enumerate(zip(record, theirs, strict=True)) if one != two) - 1
-        assert found[other].contradiction == Contradiction(step, (theirs[step + 1],), record[step + 1])
+        assert by_name[other].contradiction == Contradiction(step, (theirs[step + 1],), record[step + 1])
 
 
 @pytest.mark.parametrize(
@@ -125,25 +125,25 @@ def test_changed_settings_are_inferred(name, settings, flags):
     rule = presets.PRESETS[name].rule(**settings)
     overflowing = 0.3 if {"min_scale", "raise_at_min_scale"} & set(settings) else 0.02
     observed = run(rule, np.random.default_rng(1).random(3000) > overflowing, flags)
-    (found,) = identify(observed, [name])
-    assert found.explains
-    assert found.settings == {"init_scale": rule.init_scale, **settings}
-    assert sorted(found.changed) == sorted(settings)
-    assert_reproduced(found, observed)
+    (explanation,) = identify(observed, [name])
+    assert explanation.explains
+    assert explanation.settings == {"init_scale": rule.init_scale, **settings}
+    assert sorted(explanation.changed) == sorted(settings)
+    assert_reproduced(explanation, observed)
 
 
 def test_explanations_are_sorted():
     """Consistent ones are sorted by the number of changed settings, the others by the step of the contradiction."""
     rule = presets.nemo(growth_interval=50, hysteresis=3)
-    found = identify(run(rule, np.random.default_rng(0).random(600) > 0.1, flags=True), settings={"growth_interval": 50})
-    changed = [len(each.changed) for each in found if each.explains]
+    explanations = identify(run(rule, np.random.default_rng(0).random(600) > 0.1, flags=True), settings={"growth_interval": 50})
+    changed = [len(each.changed) for each in explanations if each.explains]
     assert changed == sorted(changed)
     assert min(changed) == 1
-    assert {each.name for each in found if each.explains} >= {"nemo", "apex_hysteresis"}
-    steps = [each.contradiction.step for each in found if not each.explains]
+    assert {each.name for each in explanations if each.explains} >= {"nemo", "apex_hysteresis"}
+    steps = [each.contradiction.step for each in explanations if not each.explains]
     assert steps == sorted(steps, reverse=True)
     pages = list(presets.PRESETS)
-    for one, two in pairwise(found):
+    for one, two in pairwise(explanations):
         level = one.explains == two.explains and (
             len(one.changed) == len(two.changed) if one.explains else one.contradiction.step == two.contradiction.step
         )
@@ -153,43 +153,43 @@ def test_explanations_are_sorted():
 def test_published_initial_scale_is_tried_first_if_the_first_scale_is_unknown():
     """Then the first known scale is tried."""
     for first, changed in ((65536.0, ()), (1024.0, ("init_scale",))):
-        (found,) = identify(unseen([math.nan, first, first, first / 2]), ["torch"])
-        assert (found.explains, found.changed, found.rule.init_scale) == (True, changed, first)
-    (found,) = identify(unseen([math.nan, 65536.0, 65536.0, 32768.0]), ["keras"], {"init_scale": 65536.0})
-    assert found.explains
+        (explanation,) = identify(unseen([math.nan, first, first, first / 2]), ["torch"])
+        assert (explanation.explains, explanation.changed, explanation.rule.init_scale) == (True, changed, first)
+    (explanation,) = identify(unseen([math.nan, 65536.0, 65536.0, 32768.0]), ["keras"], {"init_scale": 65536.0})
+    assert explanation.explains
 
 
 def test_setting_applies_to_candidates_that_have_it():
     """The others are tried without it."""
-    found = identify(unseen([64, 64, 32]), ["keras", "paddle"], {"hysteresis": 2, "init_scale": 64})
+    explanations = identify(unseen([64, 64, 32]), ["keras", "paddle"], {"hysteresis": 2, "init_scale": 64})
     settings = {"paddle": {"init_scale": 64, "hysteresis": 2}, "keras": {"init_scale": 64}}
-    assert {each.name: each.settings for each in found} == settings
+    assert {each.name: each.settings for each in explanations} == settings
 
 
 def test_rules_can_be_candidates():
     """Their initial scale and other fields can be inferred as well."""
     rules = {"mine": LossScaleRule(growth_interval=2, hysteresis=2), "other": LossScaleRule(growth_interval=3)}
-    found = identify(seen("..x..", [64, 64, 128, 128, 128, 256]), rules)
-    assert [(each.name, each.changed) for each in found] == [("mine", ()), ("other", ("hysteresis", "growth_interval"))]
-    assert found[0].rule == dataclasses.replace(rules["mine"], init_scale=64.0)
+    explanations = identify(seen("..x..", [64, 64, 128, 128, 128, 256]), rules)
+    assert [(each.name, each.changed) for each in explanations] == [("mine", ()), ("other", ("hysteresis", "growth_interval"))]
+    assert explanations[0].rule == dataclasses.replace(rules["mine"], init_scale=64.0)
 
 
 def test_overflows_without_steps_are_identified():
     """Any number of finite steps can lie between them, so that no interval is inferred."""
     overflows = [Overflow(9, 65536.0, 65536.0), Overflow(20, 65536.0, 32768.0), Overflow(70, 65536.0, 65536.0)]
-    found = {each.name: each for each in identify(overflows, ["deepspeed", "deepspeed_consecutive", "torch"])}
-    assert consistent(found.values()) == ["deepspeed", "deepspeed_consecutive"]
-    assert found["torch"].contradiction == Contradiction(0, (32768.0,), 65536.0)
-    reported = simulate(found["deepspeed"].rule, from_flags(found["deepspeed"].finite))
+    by_name = {each.name: each for each in identify(overflows, ["deepspeed", "deepspeed_consecutive", "torch"])}
+    assert consistent(by_name.values()) == ["deepspeed", "deepspeed_consecutive"]
+    assert by_name["torch"].contradiction == Contradiction(0, (32768.0,), 65536.0)
+    reported = simulate(by_name["deepspeed"].rule, from_flags(by_name["deepspeed"].finite))
     assert reported.scales[:-1][~reported.finite].tolist() == [65536, 65536, 65536]
-    assert found["deepspeed"].ambiguous is None
+    assert by_name["deepspeed"].ambiguous is None
 
 
 @pytest.mark.parametrize(("after", "init", "changed"), [((64.0, 32.0), 128, ()), ((16.0, 8.0), 32, ("init_scale",))])
 def test_overflows_with_unknown_old_scales_are_identified(after, init, changed):
     """The initial scale is the published one, or twice the first known one."""
-    (found,) = identify([Overflow(1, math.nan, scale) for scale in after], ["fairseq"])
-    assert (found.explains, found.changed, found.rule.init_scale) == (True, changed, init)
+    (explanation,) = identify([Overflow(1, math.nan, scale) for scale in after], ["fairseq"])
+    assert (explanation.explains, explanation.changed, explanation.rule.init_scale) == (True, changed, init)
 
 
 @pytest.mark.parametrize("name", ["torch", "megatron", "deepspeed", "nemo"])
@@ -201,11 +201,11 @@ def test_resumed_run_can_start_with_any_counts(name):
     cut = int(np.flatnonzero(whole.scales[1:] > whole.scales[:-1])[1]) - 10  # ten steps before the second growth
     rest = Observed(whole.scales[cut:], whole.finite[cut:])
     settings = {"growth_interval": 40, "hysteresis": 2}
-    (found,) = identify(rest, [name], known(name, **settings), resumed=True)
-    assert (found.explains, found.changed) == (True, ())
-    good, bad = found.start
+    (explanation,) = identify(rest, [name], known(name, **settings), resumed=True)
+    assert (explanation.explains, explanation.changed) == (True, ())
+    good, bad = explanation.start
     state = rule.init()._replace(scale=np.array(rest.scales[0], rule.dtype), good_steps=np.int32(good), bad_steps=np.int32(bad))
-    for finite_step, scale in zip(found.finite, rest.scales[1:], strict=True):
+    for finite_step, scale in zip(explanation.finite, rest.scales[1:], strict=True):
         state = rule.update(state, bool(finite_step))
         assert state.scale == scale
     assert identify(rest, [name], resumed=True)[0].settings.get("growth_interval") == 40
@@ -222,8 +222,8 @@ def test_resumed_run_can_start_with_counted_overflows():
     creeping = Observed(1000 * np.cumprod(np.full(51, 2 ** (1 / 1000))), np.ones(50, np.int8))
     for seen, name, settings in ((overflows, "megatron", {"hysteresis": 2}), (creeping, "chainer", {"growth_interval": 1000})):
         assert not identify(seen, [name], settings, rtol=1e-9)[0].explains
-        (found,) = identify(seen, [name], settings, rtol=1e-9, resumed=True)
-        assert (found.explains, found.changed, found.start) == (True, (), (0, 1))
+        (explanation,) = identify(seen, [name], settings, rtol=1e-9, resumed=True)
+        assert (explanation.explains, explanation.changed, explanation.start) == (True, (), (0, 1))
 
 
 @pytest.mark.parametrize(

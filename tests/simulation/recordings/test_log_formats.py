@@ -68,16 +68,16 @@ STAMPS = ["", STAMP, " 12%|█▎        | 47/378 [00:21<01:09,  3.52s/it]", "no
 def test_message_is_an_overflow_with_its_scales(log_format):
     """The start of the line does not matter. A missing scale is NaN."""
     for (message, scales), stamp in product(MESSAGES[log_format].items(), STAMPS):
-        found, event = only(f"first\n{stamp}{message}\nlast")
+        detected_format, event = only(f"first\n{stamp}{message}\nlast")
         line, *reported = event.overflow()
-        assert (found, event.meaning, line) == (log_format, "overflow", 3 if message.startswith("\n") else 2)
+        assert (detected_format, event.meaning, line) == (log_format, "overflow", 3 if message.startswith("\n") else 2)
         assert reported == pytest.approx([math.nan if scale is None else scale for scale in scales], rel=0, abs=0, nan_ok=True)
 
 
 def test_fp16_utils_and_the_first_megatron_have_the_same_message():
-    found = find_events("OVERFLOW! Skipping step. Attempted loss scale: 4294967296, reducing to 2147483648.0\n")
-    assert list(found) == ["apex", "megatron"]
-    assert [event.overflow() for (event,) in found.values()] == [(1, 2.0**32, 2.0**31)] * 2
+    events = find_events("OVERFLOW! Skipping step. Attempted loss scale: 4294967296, reducing to 2147483648.0\n")
+    assert list(events) == ["apex", "megatron"]
+    assert [event.overflow() for (event,) in events.values()] == [(1, 2.0**32, 2.0**31)] * 2
 
 
 LINES = {  # of each project: the step that a line numbers, and what else it says
@@ -114,10 +114,10 @@ LINES = {  # of each project: the step that a line numbers, and what else it say
 @pytest.mark.parametrize("log_format", LINES)
 def test_line_numbers_the_steps(log_format):
     """Other values of the line are groups of the event."""
-    for line, number, said in LINES[log_format]:
-        found, event = only(f"first\n{line}\n")
-        assert (found, event.number) == (log_format, number)
-        assert {name: event.groups.get(name) for name in said} == said
+    for line, number, groups in LINES[log_format]:
+        detected_format, event = only(f"first\n{line}\n")
+        assert (detected_format, event.number) == (log_format, number)
+        assert {name: event.groups.get(name) for name in groups} == groups
 
 
 def test_other_lines_match_nothing():
@@ -217,10 +217,10 @@ def test_every_log_format_except_lightning_has_messages():
 )
 def test_step_pattern_finds_the_lines_of_steps(pattern, numbers, lines):
     """With a group, each match is a step; without one, each line."""
-    found = find_steps("step 5\n\nstep 6 step 7\nloss", pattern)
-    assert [event.number for event in found] == numbers
-    assert [event.line for event in found] == lines
-    assert {event.meaning for event in found} == {"steps"}
+    events = find_steps("step 5\n\nstep 6 step 7\nloss", pattern)
+    assert [event.number for event in events] == numbers
+    assert [event.line for event in events] == lines
+    assert {event.meaning for event in events} == {"steps"}
 
 
 @pytest.mark.parametrize(

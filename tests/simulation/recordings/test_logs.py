@@ -170,15 +170,15 @@ def test_simulated_log_is_read_back(project, text, window, every):
     every, text = min(every, window), text + "." * 5
     lines, scales = printed(project, text, window, every)
     log = read_log(lines, **OPTIONS.get(project, {}))
-    told = steps_of(log)
-    assert len(text) - every < len(told) <= len(text)
-    assert all(one in (two, "?") for one, two in zip(told, text, strict=False))
+    reported = steps_of(log)
+    assert len(text) - every < len(reported) <= len(text)
+    assert all(one in (two, "?") for one, two in zip(reported, text, strict=False))
     assert all(math.isnan(one) or one == two for one, two in zip(log.observed.scales, scales, strict=False))
     if every == 1:
-        assert "?" not in told[text.index(".") + 1 if project is old_fairseq else 0 :]
+        assert "?" not in reported[text.index(".") + 1 if project is old_fairseq else 0 :]
     if project in (apex, paddle, deepspeed, old_deepspeed, megatron):
-        between = [text[start : start + every] for start in range(0, len(told), every)]
-        assert told == "".join(steps if len(set(steps)) == 1 else "?" * every for steps in between)
+        between = [text[start : start + every] for start in range(0, len(reported), every)]
+        assert reported == "".join(steps if len(set(steps)) == 1 else "?" * every for steps in between)
 
 
 @pytest.mark.parametrize("project", [apex, paddle, deepspeed, old_deepspeed])

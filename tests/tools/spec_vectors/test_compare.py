@@ -30,10 +30,10 @@ def paths(value, prefix=()):
 
 def expected(chapter, case):
     """Return the paths of a vector's expected values: the last scalar of each member and step."""
-    found = paths({name: case[name] for name in recomputed(chapter, case) if name in case})
+    leaf_paths = paths({name: case[name] for name in recomputed(chapter, case) if name in case})
     if case["kind"] == "calls":
-        found = [path for path in found if path[2] in ("result", "applied", "expect")]
-    return list({path[:3]: path for path in found}.values())
+        leaf_paths = [path for path in leaf_paths if path[2] in ("result", "applied", "expect")]
+    return list({path[:3]: path for path in leaf_paths}.values())
 
 
 def changed(case, path):
