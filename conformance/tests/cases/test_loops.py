@@ -59,7 +59,7 @@ def test_the_conforming_loop_fails_no_case():
             "after call 5, step: expected step to return False, got True",
         ),
         ("step-does-not-check", "step-skips-an-overflow-of-its-own", r"after call 2, step: parameters\[0\]: .*"),
-        ("reports-the-scaled-loss", "the-loss-is-unscaled", "step 1: loss: expected -2.0, got -2048.0"),
+        ("reports-the-scaled-loss", "the-loss-is-unscaled", r"step 0 \(counted from 0\): loss: expected -2.0, got -2048.0"),
         (
             "clips-each-array",
             "clips-all-gradients-by-one-coefficient",
@@ -68,23 +68,23 @@ def test_the_conforming_loop_fails_no_case():
         (
             "each-uses-its-own-flag",
             "the-first-rank-decides-for-all",
-            r"after step 1, -\+\+: expected scale 512.0 on every replica, got \[512.0, 1024.0.*",
+            r"after step 0 \(counted from 0\), -\+\+: expected scale 512.0 on every replica, got \[512.0, 1024.0.*",
         ),
         (
             "uses-the-first-mesh",
             "a-smaller-mesh-can-be-first",
-            r"after step 2: expected scale 512.0 on every rank, got \[2048.0, 512.0, 2048.0, 512.0\]",
+            r"after step 1 \(counted from 0\): expected scale 512.0 on every rank, got \[2048.0, 512.0, 2048.0, 512.0\]",
         ),
         (
             "steps-before-the-reduction",
             "replicas-apply-or-skip-together",
-            r"step 2: expected every rank to skip it, got applied \[True, False\]",
+            r"step 1 \(counted from 0\): expected every rank to skip it, got applied \[True, False\]",
         ),
         ("ends-after-the-last-stage", "the-last-stage-decides-for-all", r"expected 4 steps on each rank, got \[3, 4\]"),
         (
             "loses-minimum-compiled",
             "compiled-it-moves-to-the-same-scales",
-            "after step 12 of .*, compiled: expected scale 64.0, got 32.0",
+            r"after step 11 \(counted from 0\) of .*, compiled: expected scale 64.0, got 32.0",
         ),
         ("saves-an-index-in-memory", "another-process-goes-on", "in another process, load raised IndexError.*"),
     ],

@@ -168,7 +168,7 @@ def test_a_failure_has_the_step_the_scales_and_the_clause():
     """The trajectory ends at the failed step."""
     result = run(find_case("grows-in-the-third-step"), NeverGrows("torch"))
     assert result.verdict is Verdict.FAIL
-    assert result.message == "after step 3: expected scale 2048.0 (MACHINE-growth-window), got 1024.0"
+    assert result.message == "after step 2 (counted from 0): expected scale 2048.0, got 1024.0"
     assert (result.trajectory.finite, list(result.trajectory.expected)) == ("+++", [1024.0] * 3 + [2048.0])
     assert list(result.trajectory.got) == [1024.0] * 4
 

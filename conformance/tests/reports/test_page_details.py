@@ -155,10 +155,12 @@ def test_the_plot_has_a_point_for_each_scale(browser, few):
     assert heights == [lines[2], lines[2], lines[1], lines[1], lines[2]]
     assert difference[1] == lines[1]
     assert browser.eval("texts('.trajectory .tick')") == ["2⁸", "2⁹", "2¹⁰", "2¹¹", "0", "1", "2", "3", "4"]
-    text = "The scale over 4 steps, 1 overflow. First difference after step 4: expected 1024 = 2¹⁰, got 512 = 2⁹."
+    text = (
+        "The scale over 4 steps, 1 overflow. First difference after step 3 (counted from 0): expected 1024 = 2¹⁰, got 512 = 2⁹."
+    )
     assert browser.eval("[$('.trajectory').getAttribute('aria-label'), $('.chart p').textContent]") == [text, text]
     numbers = browser.eval("texts('.chart tbody tr')")
-    assert [len(numbers), numbers[2]] == [5, "2overflow512 = 2⁹ 0x1p+9512 = 2⁹ 0x1p+9"]
+    assert [len(numbers), numbers[2]] == [5, "1overflow512 = 2⁹ 0x1p+9512 = 2⁹ 0x1p+9"]
     assert browser.eval("$$('.chart tr').map((row) => row.className).indexOf('divergent')") == 5
 
 

@@ -95,7 +95,7 @@ def test_failures_are_minimal():
     """They have the fewest steps, and the first value of each strategy if the failure does not depend on it."""
     result = results_of(GrowsOneStepLate)["random-trace"]
     assert result.message.splitlines()[:2] == [
-        "after step 1: expected scale 512.0 (MACHINE-growth-window), got 256.0",
+        "after step 0 (counted from 0): expected scale 512.0 (MACHINE-growth-window), got 256.0",
         f"seed {SEED}; as a test vector for spec/vectors/machine.json:",
     ]
     case, _ = vector(result)

@@ -41,14 +41,14 @@ def a_step_on_arrays_is_the_same_step(subject: Subject) -> None:
     """Gradients are divided by the current scale, and their flag updates the scale."""
     rule = simple_rule(subject, growth_interval=2)
     machine, handle = Machine(rule), subject.create(rule)
-    for number, tree in enumerate((SCALED, SCALED, SCALED, OVERFLOWED), start=1):
+    for number, tree in enumerate((SCALED, SCALED, SCALED, OVERFLOWED)):
         handle, unscaled = subject.call("step_on_arrays", handle, subject.to_arrays(tree))
         expected = [tensors.unscale(leaf, machine.point.scale) for leaf in tree]
         finite = tensors.all_finite(tree) and tensors.all_finite(expected)
         if finite:
-            subject.expect_same(subject.to_bits(unscaled, "step_on_arrays"), expected, f"step {number}")
+            subject.expect_same(subject.to_bits(unscaled, "step_on_arrays"), expected, f"step {number} (counted from 0)")
         got, scale = rounded(subject.read_scale(handle), rule.dtype), machine.step(finite).scale
-        subject.expect(got == scale, f"after step {number}: expected scale {scale!r}, got {got!r}")
+        subject.expect(got == scale, f"after step {number} (counted from 0): expected scale {scale!r}, got {got!r}")
 
 
 @case("STEP-compiled", 4, "lost constant: min_scale, growth_interval or a count has no effect when compiled", "jit")
@@ -59,12 +59,13 @@ def compiled_it_moves_to_the_same_scales(subject: Subject) -> None:
     compiled = subject.compiled()
     handle, other = subject.create(rule), compiled.create(rule)
     flags = [sign == "+" for sign in LONG]
-    for number, (finite, point) in enumerate(zip(flags, trajectory(rule, flags)[1:], strict=False), start=1):
+    for number, (finite, point) in enumerate(zip(flags, trajectory(rule, flags)[1:], strict=False)):
         if point.stopped:
             return
         handle, other = subject.update(handle, finite), compiled.update(other, finite)
         expected, got = subject.read_scale(handle), compiled.read_scale(other)
-        subject.expect(got == expected, f"after step {number} of {LONG}, compiled: expected scale {expected!r}, got {got!r}")
+        message = f"after step {number} (counted from 0) of {LONG}, compiled: expected scale {expected!r}, got {got!r}"
+        subject.expect(got == expected, message)
 
 
 @case("STEP-compiled", 4, "different bits: the compiler changes the division or its dtype", "jit")

@@ -92,7 +92,7 @@ class LockstepRun:
 
         The implementation's scale is rounded to the rule's dtype first, since it may be stored in a wider one.
         """
-        after = f"after step {len(self.finite)}" if self.finite else "at the start"
+        after = f"after step {len(self.finite) - 1} (counted from 0)" if self.finite else "at the start"
         if self.stopped:
             self.subject.expect(self.raised, f"{after}: expected an error in the next step, got none")
             return self

@@ -46,14 +46,14 @@ def the_norm_is_of_all_gradients_unscaled(subject: Subject) -> None:
     """The norm of 3 and 4 is 5. The limit is high, since some implementations report a norm only if they clip."""
     limit = {"max_norm": 64.0} if "clip" in subject.info.capabilities else {}
     cell = Cell(subject, simple_rule(subject), arrays(ZEROS), **limit)
-    expect_output(subject, *cell.train(arrays(THREE_FOUR)), "global_norm", "step 1")
+    expect_output(subject, *cell.train(arrays(THREE_FOUR)), "global_norm", "step 0 (counted from 0)")
 
 
 @case("NORMS-clip-before", 3, "late norm: the norm after clipping, which always equals the limit", "norm", "clip")
 def the_norm_is_told_as_it_was_before_clipping(subject: Subject) -> None:
     """The norm is 5, with a limit of 1."""
     cell = Cell(subject, simple_rule(subject), arrays(ZEROS), max_norm=1.0)
-    expect_output(subject, *cell.train(arrays(THREE_FOUR)), "global_norm", "step 1")
+    expect_output(subject, *cell.train(arrays(THREE_FOUR)), "global_norm", "step 0 (counted from 0)")
 
 
 @case(
@@ -62,7 +62,7 @@ def the_norm_is_told_as_it_was_before_clipping(subject: Subject) -> None:
 def an_infinite_norm_is_no_overflow(subject: Subject) -> None:
     """The square of 2**70 overflows float32."""
     cell = Cell(subject, simple_rule(subject), arrays(ZEROS), max_norm=1.0)
-    expect_output(subject, *cell.train(arrays([[2.0**70], [2.0**70]])), "finite", "step 1")
+    expect_output(subject, *cell.train(arrays([[2.0**70], [2.0**70]])), "finite", "step 0 (counted from 0)")
 
 
 CASES = (

@@ -19,12 +19,12 @@ def replicas(name: str, steps: str, catches: str) -> Case:
 def _decide(subject: Subject, steps: Sequence[str]) -> None:
     rule = simple_rule(subject, growth_interval=2)
     machine, handles = Machine(rule), [subject.create(rule) for _ in steps[0]]
-    for number, signs in enumerate(steps, start=1):
+    for number, signs in enumerate(steps):
         flags = [sign == "+" for sign in signs]
         handles = list(subject.call("update_replicas", handles, flags))
         expected = machine.step(all(flags)).scale
         got = [rounded(subject.read_scale(handle), rule.dtype) for handle in handles]
-        message = f"after step {number}, {signs}: expected scale {expected!r} on every replica, got {got}"
+        message = f"after step {number} (counted from 0), {signs}: expected scale {expected!r} on every replica, got {got}"
         subject.expect(got == [expected] * len(flags), message)
 
 

@@ -38,11 +38,12 @@ def _train(subject: Subject, placements: Sequence[str], steps: Sequence[Any], op
         finite = {all(_is_finite(rank[first::optimizers]) for rank in values) for first in range(optimizers)}
         expected = machine.step(all(finite)).scale
         scales = [rounded(subject.number(result[index][0], "a scale"), rule.dtype) for result in results]
-        message = f"after step {index + 1}: expected scale {expected!r} on every rank, got {scales}"
+        message = f"after step {index} (counted from 0): expected scale {expected!r} on every rank, got {scales}"
         subject.expect(scales == [expected] * len(scales), message)
         with_gradients = [result[index][1] for result, rank in zip(results, values, strict=True) if set(rank) != {None}]
         applied = [subject.flag(flag, "an applied step") for flag in with_gradients]
-        message = f"step {index + 1}: expected every rank to {'apply' if all(finite) else 'skip'} it, got applied {applied}"
+        verb = "apply" if all(finite) else "skip"
+        message = f"step {index} (counted from 0): expected every rank to {verb} it, got applied {applied}"
         subject.expect(len(finite) > 1 or set(applied) == finite, message)
 
 

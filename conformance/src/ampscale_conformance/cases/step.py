@@ -46,10 +46,10 @@ class Cell:
 def _take(subject: Subject, data: Iterable[str], names: Sequence[str], dtype: str, options: dict[str, Any]) -> None:
     window = {"growth_interval": 2} if "next_scale" in names else {}
     cell = Cell(subject, simple_rule(subject, **window), arrays(PARAMETERS, dtype), **options)
-    for number, key in enumerate(data, start=1):
+    for number, key in enumerate(data):
         outputs, expected = cell.train(arrays(DATA[key], dtype))
         for name in names:
-            expect_output(subject, outputs, expected, name, f"step {number}")
+            expect_output(subject, outputs, expected, name, f"step {number} (counted from 0)")
 
 
 def arrays(rows: Iterable[Sequence[float]], dtype: str = "float32") -> list[Bits]:
@@ -84,9 +84,9 @@ def the_scale_backs_off_until_the_gradients_fit(subject: Subject) -> None:
         raise Unsupported(f"its initial scale is {rule.init_scale!r}, and this case requires one from 4 to 2**64")
     top = 2.0**126 / rule.init_scale * 4
     cell = Cell(subject, rule, arrays([[1.0]]), learning_rate=1 / top)
-    for number in (1, 2):
+    for number in range(2):
         outputs, expected = cell.train(arrays([[top]]))
-        expect_output(subject, outputs, expected, "parameters", f"step {number}")
+        expect_output(subject, outputs, expected, "parameters", f"step {number} (counted from 0)")
 
 
 @case("STEP-report", 3, "shared output: later steps change the outputs of an earlier step")
@@ -97,16 +97,16 @@ def outputs_are_snapshots(subject: Subject) -> None:
     for sign in "+++-":
         cell.train(arrays(DATA[sign]))
     for name in ("parameters", "scale", "next_scale", "finite"):
-        expect_output(subject, outputs, expected, name, "step 1, compared after step 5")
+        expect_output(subject, outputs, expected, name, "step 0 (counted from 0), compared after step 4")
 
 
 @case("STEP-order", 3, "early update: gradients are divided by the scale after the growth in this step")
 def each_step_uses_one_scale(subject: Subject) -> None:
     """The scale grows in every step."""
     cell = Cell(subject, simple_rule(subject, growth_interval=1), arrays(PARAMETERS))
-    for number in (1, 2, 3):
+    for number in range(3):
         outputs, expected = cell.train(arrays(DATA["+"]))
-        expect_output(subject, outputs, expected, "parameters", f"step {number}")
+        expect_output(subject, outputs, expected, "parameters", f"step {number} (counted from 0)")
 
 
 CASES = (

@@ -86,7 +86,7 @@ def run(case: Case, adapter: Adapter, seconds: float = SECONDS) -> Result:
         except Interruption as ended:  # an invalid end of the process after the last reply still belongs to this case
             if verdict is Verdict.PASS:
                 verdict, message = _VERDICTS[type(ended)], str(ended)
-    calls = tuple(subject.calls)
+    calls, message = tuple(subject.calls), message.replace(f" ({case.clause})", "")  # a report names the clause itself
     return Result(case.clause, case.id, verdict, message, case.level, case.catches, calls, subject.trajectory, duration)
 
 

@@ -26,9 +26,9 @@ function axisOf(scales) {
 
 function summary(finite, expected, got, divergence) {
   const length = `The scale over ${plural(finite.length, "step")}, ${plural(finite.split("-").length - 1, "overflow")}.`;
-  const short = got.length < expected.length ? ` up to the last recorded step, ${got.length - 1}` : "";
+  const short = got.length < expected.length ? ` up to the last of ${got.length - 1} recorded steps` : "";
   if (divergence === null) return `${length} The expected and the actual scale are equal${short}.`;
-  const where = divergence ? `after step ${divergence}` : "at the start";
+  const where = divergence ? `after step ${divergence - 1} (counted from 0)` : "at the start";
   return `${length} First difference ${where}: expected ${readable(expected[divergence])}, got ${readable(got[divergence])}.`;
 }
 
@@ -71,7 +71,7 @@ function numbersTable(finite, expected, got, divergence) {
   const rows = [...Array(Math.max(expected.length, got.length)).keys()].map((step) => {
     const sign = { "+": "finite", "-": "overflow" }[finite[step - 1]];
     const cells = [sign, ...[expected[step], got[step]].map((scale) => scale && numberNode(scale))];
-    return h(step === divergence ? "tr.divergent" : "tr", h("th", { scope: "row" }, String(step)), cells.map((cell) => h("td", cell)));
+    return h(step === divergence ? "tr.divergent" : "tr", h("th", { scope: "row" }, step ? String(step - 1) : "start"), cells.map((cell) => h("td", cell)));
   });
   const heads = ["Step", "", "Expected", "Got"].map((title) => h("th", { scope: "col" }, title));
   const table = h("table", h("thead", h("tr", heads)), h("tbody", rows));
