@@ -32,45 +32,37 @@ Failures = dict[str, set[Location]]  # of one mutant: the ids of the cases that 
 @dataclass(frozen=True)
 class Audit:
     """
-    Results of all mutants in all cases.
+    Results of all mutants in the cases of their clauses.
 
     Args:
         cases: The cases.
         mutants: The mutants.
-        failures: One entry per mutant, in the same order.
+        kills: The failures of each mutant, in the same order.
         expectations: The lines of all expectations.
     """
 
     cases: Sequence[Case]
     mutants: Sequence[Mutant]
-    failures: Sequence[Failures]
+    kills: Sequence[Failures]
     expectations: Sequence[Location]
-
-    @property
-    def kills(self) -> list[Failures]:
-        """Return for each mutant its failures in the cases of its clause."""
-        clause = {case.id: case.clause for case in self.cases}
-        pairs = zip(self.mutants, self.failures, strict=True)
-        return [{case: failures[case] for case in failures if clause[case] == mutant.clause} for mutant, failures in pairs]
 
     def survivors(self) -> list[Mutant]:
         """Return the mutants that no case of their clause kills."""
         return [mutant for mutant, kills in zip(self.mutants, self.kills, strict=True) if not kills]
 
     def redundant_cases(self) -> list[Case]:
-        """Return the cases without which every mutant is still killed."""
-        needed = _only_killers(self.kills)
+        """Return the cases without which every mutant is still killed: no mutant is killed by this case alone."""
+        needed = {case for kills in self.kills if len(kills) == 1 for case in kills}
         return [case for case in self.cases if case.id not in needed]
 
     def redundant_expectations(self) -> list[Location]:
         """Return the expectations without which every mutant is still killed."""
-        kills = self.kills
-        return [location for location in self.expectations if not self._is_needed(location, kills)]
+        return [location for location in self.expectations if not self._is_needed(location)]
 
-    def _is_needed(self, location: Location, kills: list[Failures]) -> bool:
+    def _is_needed(self, location: Location) -> bool:
         """Return True if a mutant survives without this expectation: all of its failures pass through it."""
         named = {case.id: case for case in self.cases}
-        for mutant, failures in zip(self.mutants, kills, strict=True):
+        for mutant, failures in zip(self.mutants, self.kills, strict=True):
             decisive = failures and all(location in locations for locations in failures.values())
             if decisive and not any(failure(named[case], mutant.make, without=location) is not None for case in failures):
                 return True
@@ -78,15 +70,15 @@ class Audit:
 
 
 def audit(cases: Sequence[Case], mutants: Sequence[Mutant], files: Sequence[Path]) -> Audit:
-    """Run every case against every mutant. The expectations are those in these files."""
+    """Run every mutant in the cases of its clause. The expectations are those in these files."""
     executed: set[Location] = set()
-    failures = []
+    kills = []
     for mutant in mutants:
-        by_case = {case.id: failure(case, mutant.make, executed) for case in cases}
-        failures.append({case: locations for case, locations in by_case.items() if locations is not None})
+        by_case = {case.id: failure(case, mutant.make, executed) for case in cases if case.clause == mutant.clause}
+        kills.append({case: locations for case, locations in by_case.items() if locations is not None})
     inside = {str(file) for file in files if file != SUBJECT}
     expectations = expectations_in(files) | {location for location in executed if location[0] in inside}
-    return Audit(cases, mutants, failures, sorted(expectations))
+    return Audit(cases, mutants, kills, sorted(expectations))
 
 
 def failure(
@@ -131,11 +123,6 @@ def failure(
     return lines if result.verdict in BAD else None
 
 
-def _only_killers(failures: Iterable[Failures]) -> set[str]:
-    """Return the ids of the cases that are the only one to kill some mutant."""
-    return {case for cases in failures if len(cases) == 1 for case in cases}
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the results to stdout, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m mutants.audit", description=__doc__)
@@ -158,11 +145,9 @@ def _cases_of(chapters: Iterable[str]) -> list[Case]:
 
 
 def _matrix(results: Audit) -> Iterator[str]:
-    for mutant, kills, failures in zip(results.mutants, results.kills, results.failures, strict=True):
-        others = len(failures) - len(kills)
-        yield f"{mutant.name}: {mutant.clause}, killed by {', '.join(kills) or 'NOTHING'}; fails {others} cases of other clauses"
+    for mutant, kills in zip(results.mutants, results.kills, strict=True):
+        yield f"{mutant.name}: {mutant.clause}, killed by {', '.join(kills) or 'NOTHING'}"
     yield f"{len(results.mutants)} mutants, {len(results.cases)} cases, {len(results.expectations)} lines of expectations"
-    yield f"{len(_only_killers(results.failures))} cases are the only one, of any clause, that some mutant fails"
 
 
 def _described(problem: Mutant | Case | Location) -> str:
