@@ -68,6 +68,7 @@ def stacked(*trees):
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
+@pytest.mark.usefixtures("default_device")
 @pytest.mark.clause("OVERFLOW-same-everywhere", "NORMS-fused", "OVERFLOW-fused")
 @pytest.mark.parametrize(("dtype", "x64"), [("complex64", True), ("float16", False), ("float32", False)])
 def test_functions_equal_numpy(dtype, x64):
@@ -79,6 +80,7 @@ def test_functions_equal_numpy(dtype, x64):
             assert differing(LIBRARY.to_numpy(got), all_results(tree, FACTOR)) == [], bad
 
 
+@pytest.mark.usefixtures("default_device")
 @pytest.mark.clause("OVERFLOW-same-everywhere", "STEP-compiled")
 @pytest.mark.parametrize(
     ("dtype", "x64", "transformed"),

@@ -8,6 +8,7 @@ jax = pytest.importorskip("jax", reason="needs jax")
 exact = pytest.importorskip("ampscale.backends.jax.ieee754")
 jnp = jax.numpy
 
+pytestmark = pytest.mark.usefixtures("default_device")
 SIZE = 20_000
 FRACTION_BITS = {"float32": 23, "float64": 52}
 OPERATIONS = pytest.mark.parametrize("name", ["multiply", "divide"])
@@ -98,6 +99,30 @@ def test_float64_is_rounded_to_the_nearest_float32():
         for narrowed, widened in ((exact.narrowed, exact.widened), (jax.jit(exact.narrowed), jax.jit(exact.widened))):
             assert alike(np.asarray(narrowed(jnp.asarray(values))), values.astype(np.float32))
             assert alike(np.asarray(widened(jnp.asarray(narrow))), narrow.astype(np.float64))
+
+
+@pytest.mark.clause("SCALING-unscale-divides")
+def test_quotients_for_cuda_equal_numpy():
+    """Only normal numbers are tested, because XLA's CPU code flushes others to zero; every infinity and NaN is included."""
+
+    def is_subnormal(values):
+        return (values != 0) & (np.abs(values) < 2.0**-126)
+
+    left, quotient = numbers("float32", seed=8), jax.jit(exact._cuda_quotient)
+    for right in (*scales("float32", seed=9)[1:64], np.float32(np.inf), np.float32(np.nan)):
+        with np.errstate(all="ignore"):
+            expected = left / right
+        indices = np.flatnonzero(~is_subnormal(left) & ~is_subnormal(right) & ~is_subnormal(expected))
+        assert alike(np.asarray(quotient(jnp.asarray(left), jnp.asarray(right)))[indices], expected[indices])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_opaque_bits_differ_in_one_nan(dtype):
+    """They are compiled for other devices than CPUs."""
+    bits = np.arange(2**16, dtype=np.uint16)
+    opaque = np.asarray(jax.jit(exact._opaque)(jnp.asarray(bits.view(DTYPES[dtype])))).view(np.uint16)
+    assert np.flatnonzero(opaque != bits).tolist() == [0x7FFF]
+    assert opaque[0x7FFF] == 0x7FFE
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("multiply", "float64"), ("divide", "float32")])

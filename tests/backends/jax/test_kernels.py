@@ -15,6 +15,7 @@ backend = pytest.importorskip("ampscale.backends.jax.backend")
 kernels = pytest.importorskip("ampscale.backends.jax.kernels")
 jnp = jax.numpy
 
+pytestmark = pytest.mark.usefixtures("default_device")
 LIBRARY = load("jax")
 REAL = pytest.mark.parametrize("dtype", DTYPES)
 SCALES = [2.0**-149, 3 * 2.0**-149, 2.0**-126, 2.0**-126 / 3, 1e-3, 0.1, 1.0, 3.0, 2.0**16, 1e5, 2.0**100, 1.9 * 2.0**127]

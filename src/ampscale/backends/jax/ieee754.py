@@ -4,7 +4,10 @@ IEEE 754 products and quotients on JAX.
 XLA's CPU code flushes subnormal numbers to zero, in float32 those below 2**-126. Conversions between float16, bfloat16 and
 float32, `isfinite` and `where` are exact. float32 operations are therefore computed in float64, where no float32 number is
 subnormal, without a division per value. Tiny float64 numbers are scaled by a power of two, and their last bits are rounded as
-integers. On other devices, the library's own product and quotient are used.
+integers.
+
+XLA's CUDA code handles subnormal numbers, but float32 quotients can be one unit off, so they are computed in float64 too, and
+conversions to 16 bits and back are removed; see `as_stored`. On other devices, the library's own operations are used.
 """
 
 import operator
@@ -12,6 +15,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ...core.scaling import Operation
 from ...core.typing import Array
@@ -43,11 +47,28 @@ def narrowed(array: Array) -> Array:
     return jnp.where(small, tiny, array.astype(jnp.float32))
 
 
+@jax.custom_jvp
+def as_stored(array: Array) -> Array:
+    """
+    Return *array*, rounded to its dtype if it has 16 bits and is computed in the same program.
+
+    On a GPU, XLA would otherwise compute with the unrounded float32 values. `jax.lax.reduce_precision` would replace subnormal
+    float16 numbers by zeros.
+    """
+    if array.dtype not in (jnp.float16, jnp.bfloat16):
+        return array
+    return jax.lax.platform_dependent(array, cpu=lambda array: array, default=_opaque)
+
+
+as_stored.defjvps(lambda tangent, *_: tangent)
+
+
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 @partial(jax.jit, static_argnums=0)
 def _computed(operation: Operation, left: Array, right: Array) -> Array:
     exact = _in_float64 if left.dtype == jnp.float32 else _lifted
-    return jax.lax.platform_dependent(left, right, cpu=partial(exact, operation), default=partial(_plain, operation))
+    on_cuda = {"cuda": _cuda_quotient} if left.dtype == jnp.float32 and operation is operator.truediv else {}
+    return jax.lax.platform_dependent(left, right, cpu=partial(exact, operation), **on_cuda, default=partial(_plain, operation))
 
 
 @_computed.defjvp
@@ -64,6 +85,25 @@ def _plain(operation: Operation, left: Array, right: Array) -> Array:
     return operation(left, hidden)
 
 
+def _opaque(array: Array) -> Array:
+    """Return *array* after an operation on its bits that XLA cannot remove: the NaN of all ones becomes the one before."""
+    bits = jax.lax.bitcast_convert_type(array, f"int{8 * array.dtype.itemsize}")
+    return jax.lax.bitcast_convert_type(jnp.minimum(bits, np.iinfo(bits.dtype).max - 1), array.dtype)
+
+
+def _cuda_quotient(left: Array, right: Array) -> Array:
+    """Return a float32 quotient like `_in_float64`. XLA would compute a division in float64 as one in float32."""
+    with jax.enable_x64(True):
+        quotient = _opaque(left).astype(jnp.float64) * (1 / right.astype(jnp.float64))
+        return _opaque(_in_51_bits(quotient).astype(jnp.float32))
+
+
+def _in_51_bits(array: Array) -> Array:
+    """Round *array*, float64, to two bits less; see `_in_float64`."""
+    bits = jax.lax.bitcast_convert_type(array, jnp.int64)
+    return jax.lax.bitcast_convert_type((bits + 2) & ~3, jnp.float64)
+
+
 def _in_float64(operation: Operation, left: Array, right: Array) -> Array:
     """
     Return a float32 result computed in float64. Rounding twice equals rounding once: float64 has more than twice the digits.
@@ -78,8 +118,7 @@ def _in_float64(operation: Operation, left: Array, right: Array) -> Array:
         magnitude, unit = _magnitude(left)
         result = magnitude * (unit * factor)
         if operation is operator.truediv:
-            bits = jax.lax.bitcast_convert_type(result, jnp.int64)
-            result = jax.lax.bitcast_convert_type((bits + 2) & ~3, jnp.float64)
+            result = _in_51_bits(result)
         return _with_sign(result, jnp.signbit(left) ^ jnp.signbit(right))
 
 

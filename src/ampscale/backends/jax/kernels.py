@@ -18,7 +18,7 @@ from ...core.dtypes import COMPLEX_PARTS, INTEGERS, compute_dtype
 from ...core.norms import LIFTS
 from ...core.scaling import Operation, unscaled_dtype
 from ...core.typing import Array, Flag
-from .ieee754 import divide, multiply, narrowed, widened
+from .ieee754 import as_stored, divide, multiply, narrowed, widened
 
 PIECES = 4  # slices per iteration of a loop, each with one value per lane
 SLICES = 8  # parts of a bfloat16 array, which a loop cannot slice
@@ -65,7 +65,7 @@ def is_finite(leaf: Array) -> Row:
     """Check that *leaf*, of any dtype, contains no infinity and no NaN."""
     if leaf.dtype.name in INTEGERS:
         return Row(finite=jnp.ones((), bool))
-    return Row(finite=jax.lax.platform_dependent(leaf, cpu=_finite_in_pieces, default=_plainly_finite))
+    return Row(finite=jax.lax.platform_dependent(as_stored(leaf), cpu=_finite_in_pieces, default=_plainly_finite))
 
 
 def squared(leaf: Array, norm_dtype: str) -> Row:
@@ -120,9 +120,9 @@ def _applied(operation: Operation, leaf: Array, factor: Array, dtype: str) -> Ar
     if leaf.dtype.name in COMPLEX_PARTS:
         pairs = operation(jnp.stack(parts(leaf), axis=-1), number)  # both parts together, which makes one loop
         return jax.lax.complex(pairs[..., 0], pairs[..., 1])
-    result = operation(leaf.astype(work_dtype), number)
+    result = operation(as_stored(leaf).astype(work_dtype), number)
     if dtype != "float64" or work_dtype == "float64":
-        return result.astype(dtype)
+        return as_stored(result.astype(dtype))
     with jax.enable_x64(True):
         return widened(result)
 
@@ -165,7 +165,7 @@ def _ratio(lift: Array, other: Array) -> Array:
 def _sums(leaf: Array, norm_dtype: str) -> list[Array]:
     """Return the sum of the squares of each part of *leaf* in the form of `plus`, unrounded."""
     with jax.enable_x64(True):
-        return [_sum_of_squares(part, norm_dtype) for part in parts(leaf)]
+        return [_sum_of_squares(as_stored(part), norm_dtype) for part in parts(leaf)]
 
 
 def _added(sums: list[Array], norm_dtype: str) -> Array:
