@@ -8,7 +8,7 @@ comma := ,
 space := $(subst ,, )
 joined = $(subst $(space),$(1),$(strip $(LIBRARIES)))
 READY = .venv/dev-$(call joined,-)
-FAST = tests/core tests/backends/numpy tests/test_functional.py tests/test_optimizers.py tests/test_architecture.py conformance/tests/oracle
+FAST = tests/core tests/backends/cpu tests/backends/numpy tests/test_functional.py tests/test_optimizers.py tests/test_architecture.py conformance/tests/oracle
 
 help: ## list of the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17

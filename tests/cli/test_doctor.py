@@ -82,7 +82,8 @@ def test_doctor_requires_numpy_alone(bare):
     """The text has the facts of the JSON in 80 columns: a table, and a remark on each backend that is not usable."""
     facts, status = examined(**bare)
     assert status == 0
-    assert list(facts) == ["ampscale", "python", "chosen", "backends", "problems"]
+    assert list(facts) == ["ampscale", "python", "chosen", "kernels", "backends", "problems"]
+    assert facts["kernels"] == {"name": "numpy", "reason": "numba cannot be used: No module named 'numba'"}
     assert [list(row) for row in facts["backends"]] == [FACTS] * len(NAMES)
     for name in ("cupy", "torch", "jax"):
         absent = {"backend": name, "package": None, "installed": False, "imported": False}
@@ -96,9 +97,9 @@ def test_doctor_requires_numpy_alone(bare):
     lines = done.stdout.splitlines()
     assert all(line.isprintable() for line in lines)
     head = f"ampscale {facts['ampscale']} python {facts['python']} chosen numpy by default"
-    assert " ".join(" ".join(lines[:4]).split()) == head
+    assert " ".join(" ".join(lines[:5]).split()) == f"{head} kernels numpy ({facts['kernels']['reason']})"
     assert max(map(len, lines)) <= 80
-    header, *rows = lines[5:-5]
+    header, *rows = lines[6:-5]
     assert lines[-5:] == ["", *(f"{backend['backend']}: {backend['why_not']}" for backend in facts["backends"][1:])]
     starts = [header.index(column) for column in header.split()]
     for line, backend in zip(rows, facts["backends"], strict=True):

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from .. import __version__
 from ..backends import Backend, generic, list_backends
 from ..backends.choice import chosen, configured
+from ..backends.cpu.fused import kernel_choice_host
 from ..backends.registry import RESERVED, is_imported, is_installed, label, load, packages_of, why_not
 from ..core.dtypes import name_of
 from ..core.typing import Namespace
@@ -62,16 +63,17 @@ def examine() -> dict[str, Any]:
     """Import the installed libraries and return the report, as values that JSON can hold."""
     imported = {name: is_imported(name) for name in list_backends()}
     rows = [_backend(name, imported[name]) for name in imported]
-    choice = _choice()
-    problems = [*filter(None, [choice.pop("why_not")]), *_failing()]
+    choice, kernels = _choice(), _kernels()
+    problems = [*filter(None, [choice.pop("why_not"), kernels.pop("why_not")]), *_failing()]
     versions = {"ampscale": __version__, "python": platform.python_version()}
-    return {**versions, "chosen": choice, "backends": rows, "problems": problems}
+    return {**versions, "chosen": choice, "kernels": kernels, "backends": rows, "problems": problems}
 
 
 def text(report: dict[str, Any]) -> str:
     """Return the report as text: the versions and the choice, a table of the backends, remarks on them, and the problems."""
     head = [("ampscale", report["ampscale"]), ("python", report["python"])]
     head += [(name, _cell(report["chosen"][key])) for name, key in (("chosen", "name"), ("by", "source"))]
+    head += [("kernels", "{name} ({reason})".format(**report["kernels"]))] if report["kernels"]["name"] else []
     rows = [[_cell(row.get(column)) for column in COLUMNS] for row in report["backends"]]
     problems = [f"problem: {problem}" for problem in report["problems"]]
     remarks = [remark for row in report["backends"] for remark in _remarks(row)]
@@ -96,6 +98,15 @@ def _choice() -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         choice["why_not"] = str(error)
     return choice
+
+
+def _kernels() -> dict[str, Any]:
+    """Return which kernels process arrays in main memory, the reason, and why the configured ones cannot."""
+    try:
+        module, reason = kernel_choice_host()
+    except (ImportError, ValueError) as error:
+        return {"name": None, "reason": None, "why_not": str(error)}
+    return {"name": "numpy" if module is None else "numba", "reason": reason, "why_not": None}
 
 
 def _failing() -> Iterator[str]:

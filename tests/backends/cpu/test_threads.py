@@ -14,7 +14,8 @@ import pytest
 from backends.numpy.test_backend import random
 from strategies import DTYPES, same
 
-from ampscale.backends.numpy import backend, one_pass, threads
+from ampscale.backends.cpu import fused, threads
+from ampscale.backends.numpy import backend, blocks
 
 
 def results_with(count, tree, monkeypatch):
@@ -27,8 +28,9 @@ def results_with(count, tree, monkeypatch):
 @pytest.mark.clause("BACKENDS-bit-identical")
 def test_results_do_not_depend_on_the_number_of_threads(monkeypatch):
     """Arrays are large and small, of several dtypes; in the end several callers run at once."""
-    monkeypatch.setattr(one_pass, "SEGMENT", 1 << 18)
-    monkeypatch.setattr(one_pass, "THREADED", 1 << 20)
+    monkeypatch.setattr(fused, "SEGMENT", 1 << 16)
+    monkeypatch.setattr(fused, "THREADED", 1 << 18)
+    monkeypatch.setattr(blocks, "THREADED", 1 << 20)
     tree = [random(500_000), random(300, seed=1), random(200_000, np.float16, 2), random((700, 900), np.complex64, 3)[:, ::2]]
     tree += [random(5000, np.float64, 4), random(100, DTYPES["bfloat16"], 5), random(300_000, DTYPES["bfloat16"], 6)]
     expected = results_with(1, tree, monkeypatch)

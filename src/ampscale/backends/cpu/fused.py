@@ -1,0 +1,178 @@
+"""
+Fused passes over contiguous values in main memory, with compiled kernels.
+
+The kernels are used if numba is installed, which the first pass imports. The environment variable AMPSCALE_KERNELS overrides
+this: with "numba", an error is raised if they cannot be used; with "numpy", they are not.
+
+Large arrays are cut into segments, which threads share. The cuts depend only on the sizes, so sums are reproducible.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, lru_cache
+from itertools import pairwise
+from math import fsum, inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...core.dtypes import compute_dtype
+from ...core.typing import Array
+from ...parsing import excerpt
+from .threads import in_threads, thread_count_host
+
+VARIABLE = "AMPSCALE_KERNELS"
+CHOICES = ("auto", "numpy", "numba")
+SEGMENT = 1 << 22  # values of one array that a thread processes at once
+THREADED = 1 << 22  # bytes; for less, threads cost more than they save
+BLOCKS = {"float32": 256, "float64": 64}  # squares added in any order: so few that the sum of all is accurate to two units
+ITEMSIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+
+Memory = tuple[Array, Array, Array]  # sources, targets and sizes of `Spans`
+Kernel = Callable[[Array, Array, Array, Array], bool]
+
+
+class FusedOp(NamedTuple):
+    """Operation of a fused pass on every value, and the statistics that it collects of the results."""
+
+    factor: float | None = None  # None to leave the values unchanged
+    divides: bool = True  # divide by the factor; False to multiply
+    checks: bool = False  # find out if all results are finite
+    square_dtype: str | None = None  # float32 or float64, in which squares are taken; None for no sums
+
+
+class PassResult(NamedTuple):
+    """Results of a fused pass."""
+
+    finite: bool  # True if the check was not requested
+    sums: Array  # sum of the squares of each array: `square_dtype`, shape (number of arrays,); empty if not requested
+
+
+class Spans(NamedTuple):
+    """Contiguous values of one dtype. In place, the addresses of sources and targets are equal."""
+
+    sources: Array  # addresses: int64, shape (n,)
+    targets: Array
+    sizes: Array  # numbers of real numbers: int64, shape (n,)
+    largest: int  # largest of the sizes
+    total: int  # sum of the sizes
+    source_dtype: str  # float16, bfloat16, float32 or float64
+    target_dtype: str
+
+
+class KernelChoice(NamedTuple):
+    """Compiled kernels, or None, and the reason in a few words."""
+
+    module: Any
+    reason: str
+
+
+@cache
+def kernel_choice_host() -> KernelChoice:
+    """
+    Return the compiled kernels if they are to be used. The first call reads the environment and imports numba.
+
+    Raises:
+        ValueError: AMPSCALE_KERNELS is neither auto, numpy nor numba.
+        ImportError: It is numba, and numba cannot be used.
+    """
+    choice = os.environ.get(VARIABLE, "auto")
+    if choice not in CHOICES:
+        raise ValueError(f"{VARIABLE} must be one of {', '.join(CHOICES)}, got {excerpt(choice)}")
+    if choice == "numpy":
+        return KernelChoice(None, f"{VARIABLE} is numpy")
+    try:
+        from . import kernels
+    except Exception as error:
+        if choice == "numba":
+            raise ImportError(f"{VARIABLE} is numba, but numba cannot be used: {error}") from error
+        return KernelChoice(None, f"numba cannot be used: {error}")
+    return KernelChoice(kernels, "numba is installed")
+
+
+def supports(name: str) -> bool:
+    """Return True if the kernels, which must be available, support the dtype *name* on this processor."""
+    kernels = kernel_choice_host().module
+    return name in kernels.OF_DTYPE and (name != "float16" or kernels.CONVERTS_FLOAT16)
+
+
+def run_spans_host(op: FusedOp, spans: Spans) -> PassResult:
+    """Run a fused pass over values whose dtypes the kernels support; in threads if there are many."""
+    run = _kernel(op, spans.source_dtype, spans.target_dtype)
+    memory, owners = (spans[:3], None) if spans.largest <= SEGMENT else _cut(spans)
+    sums = np.zeros(0 if op.square_dtype is None else len(memory[0]))
+    if len(memory[0]) == 1 or spans.total * ITEMSIZES[spans.source_dtype] < THREADED:
+        finite = run(*memory, sums)
+    else:
+        finite = _run_in_threads_host(run, *memory, sums)
+    if owners is not None:
+        sums = _added(sums, owners, len(spans.sizes))
+    return PassResult(finite or not op.checks, rounded(sums, op.square_dtype))
+
+
+@lru_cache
+def _kernel(op: FusedOp, source_dtype: str, target_dtype: str) -> Kernel:
+    """Return the compiled loop for *op* with its constants: ``run(sources, targets, sizes, sums) -> finite``."""
+    kernels = kernel_choice_host().module
+    run_spans, kind, like = kernels.run_spans, kernels.OF_DTYPE[source_dtype], kernels.OF_DTYPE[target_dtype]
+    with np.errstate(over="ignore", under="ignore"):
+        number = None if op.factor is None else np.dtype(compute_dtype(source_dtype)).type(op.factor)
+    factor, divisor = (None, number) if op.divides else (number, None)
+    square = None if op.square_dtype is None else np.dtype(op.square_dtype).type(0)
+    block = BLOCKS[op.square_dtype or "float32"]
+    return lambda *memory_and_sums: run_spans(
+        *memory_and_sums[:3], kind, like, factor, divisor, square, block, memory_and_sums[3]
+    )
+
+
+def _cut(spans: Spans) -> tuple[Memory, Array]:
+    """Return *spans* with large arrays in segments, and for each segment the index of its array."""
+    counts = np.maximum(1, -(-spans.sizes // SEGMENT))
+    owners = np.repeat(np.arange(len(counts)), counts)
+    starts = SEGMENT * (np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts))
+    sources = spans.sources[owners] + starts * ITEMSIZES[spans.source_dtype]
+    targets = spans.targets[owners] + starts * ITEMSIZES[spans.target_dtype]
+    return (sources, targets, np.minimum(SEGMENT, spans.sizes[owners] - starts)), owners
+
+
+def _run_in_threads_host(run: Kernel, sources: Array, targets: Array, sizes: Array, sums: Array) -> bool:
+    """Run the kernel on ranges with about the same number of values, which threads take one after the other."""
+    count = thread_count_host()
+    ends = np.cumsum(sizes)
+    shares = min(len(ends), 4 * count) if count > 1 else 1
+    edges = np.searchsorted(ends, ends[-1] * np.arange(shares + 1) // shares)
+    edges[-1] = len(ends)
+    ranges = [slice(*pair) for pair in pairwise(edges.tolist())]
+
+    def run_ranges(numbered: Iterator[tuple[int, Any]]) -> list[tuple[int, bool]]:
+        return [(number, run(sources[part], targets[part], sizes[part], sums[part])) for number, part in numbered]
+
+    results: list[bool] = in_threads(run_ranges, ranges, count)
+    return all(results)
+
+
+def _added(sums: Array, owners: Array, count: int) -> Array:
+    """Return the sum for each array, rounded once, of the sums of its segments."""
+    if not len(sums):
+        return sums
+    edges = np.searchsorted(owners, np.arange(count + 1))
+    totals = sums[edges[:-1]]
+    for index in np.flatnonzero(np.diff(edges) > 1):
+        totals[index] = total(sums[edges[index] : edges[index + 1]])
+    return totals
+
+
+def rounded(sums: Array, dtype: str | None) -> Array:
+    """Return float64 *sums* in *dtype*; None keeps them."""
+    if dtype in (None, "float64"):
+        return sums
+    with np.errstate(over="ignore"):
+        return sums.astype(dtype)
+
+
+def total(squares: Iterable[float]) -> float:
+    """Return the sum of non-negative numbers, rounded once."""
+    try:
+        return fsum(squares)
+    except OverflowError:
+        return inf

@@ -1,0 +1,229 @@
+# mypy: ignore-errors
+# ruff: noqa: ARG001, ARG005
+# numba gives the types, and the arguments of its extensions.
+"""
+Compiled kernels: one loop divides or multiplies, checks and squares each value. They need numba, which nothing else imports.
+
+Kernels take the addresses of contiguous values. float16 values are passed as uint16, bfloat16 values as int16. No fast-math flag
+is set, except that the squares of a block may be added in any order: each product, quotient and rounding is that of IEEE 754. An
+infinity or a NaN has the largest bits, so the check is an integer comparison of the rounded results.
+
+Spec: BACKENDS-bit-identical, SCALING-round-once, OVERFLOW-both-sides, NORMS-accumulation-dtype.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import carray, njit, types
+from numba.core.registry import cpu_target
+from numba.extending import intrinsic
+
+if numba.config.DISABLE_JIT:
+    raise ImportError("NUMBA_DISABLE_JIT is set")
+
+CONTIGUOUS, ALIGNED, WRITEABLE = 0x3, 0x100, 0x400  # flags of NumPy's C API; contiguous in the order of rows or of columns
+
+HALF, SINGLE = ir.HalfType(), ir.FloatType()
+I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+OF_DTYPE = {"float16": np.uint16(0), "bfloat16": np.int16(0), "float32": np.float32(0), "float64": np.float64(0)}
+
+_triple, _, _features = cpu_target.target_context.codegen().magic_tuple()
+# Without these instructions LLVM calls functions that nothing provides, and the process dies.
+CONVERTS_FLOAT16 = "+f16c" in _features.split(",") or _triple.startswith(("aarch64", "arm64"))
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compile *function* when it is first called, and keep the result on disk if a folder can be written."""
+    try:
+        return njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # neither the folder of this module nor that of the user can be written
+        return njit(nogil=True)(function)
+
+
+@intrinsic
+def widen(typingctx, x):
+    """Convert a value to the dtype in which it is computed."""
+    if x == types.uint16:
+        return types.float32(x), lambda c, b, s, a: b.fpext(b.bitcast(a[0], HALF), SINGLE)
+    if x == types.int16:
+        return types.float32(x), lambda c, b, s, a: b.bitcast(b.shl(b.zext(a[0], I32), I32(16)), SINGLE)
+    return x(x), lambda c, b, s, a: a[0]
+
+
+@intrinsic
+def narrow(typingctx, value, like):
+    """Round *value* once, to nearest with ties to even, to the dtype of *like*."""
+
+    def to_float16(context, builder, signature, arguments):
+        return builder.bitcast(builder.fptrunc(arguments[0], HALF), I16)
+
+    def to_bfloat16(context, builder, signature, arguments):
+        bits = builder.bitcast(arguments[0], I32)
+        high = builder.lshr(bits, I32(16))
+        rounded = builder.lshr(builder.add(builder.add(bits, I32(0x7FFF)), builder.and_(high, I32(1))), I32(16))
+        nan = builder.or_(builder.and_(high, I32(0x8000)), I32(0x7FC0))  # ml_dtypes keeps the sign only
+        is_nan = builder.fcmp_unordered("uno", arguments[0], arguments[0])
+        return builder.trunc(builder.select(is_nan, nan, rounded), I16)
+
+    def cast(context, builder, signature, arguments):
+        return context.cast(builder, arguments[0], signature.args[0], signature.return_type)
+
+    return like(value, like), {types.uint16: to_float16, types.int16: to_bfloat16}.get(like, cast)
+
+
+@intrinsic
+def magnitude(typingctx, x):
+    """Return the bits without the sign."""
+    bits = ir.IntType(x.bitwidth)
+    unsigned = {16: types.uint16, 32: types.uint32, 64: types.uint64}[x.bitwidth]
+    return unsigned(x), lambda c, b, s, a: b.and_(b.bitcast(a[0], bits), bits(2 ** (x.bitwidth - 1) - 1))
+
+
+@intrinsic
+def add_in_any_order(typingctx, total, square):
+    """Return a sum that may be reordered together with the other sums of a loop."""
+    return types.float64(types.float64, types.float64), lambda c, b, s, a: b.fadd(a[0], a[1], flags=("reassoc",))
+
+
+@intrinsic
+def pointer(typingctx, address, index, like):
+    """Return a pointer to the value number *index* at *address*, with the dtype of *like*."""
+
+    def of_address(context, builder, signature, arguments):
+        start = builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+        return builder.gep(start, [arguments[1]])
+
+    return types.CPointer(like)(address, types.int64, like), of_address
+
+
+@intrinsic
+def word(typingctx, address):
+    """Return the eight bytes at *address*."""
+    return types.int64(types.int64), lambda c, b, s, a: b.load(b.inttoptr(a[0], I64.as_pointer()))
+
+
+@njit(nogil=True, inline="always")
+def _result(x, like, factor, divisor):
+    if factor is None and divisor is None:
+        return x
+    value = widen(x)
+    if factor is not None:
+        value = value * factor
+    if divisor is not None:
+        value = value / divisor
+    return narrow(value, like)
+
+
+@njit(nogil=True, inline="always")
+def _largest(source, target, like, factor, divisor):
+    """Write the results, and return the largest of their magnitudes."""
+    largest = magnitude(_result(source[0], like, factor, divisor))
+    for i in range(source.size):
+        result = _result(source[i], like, factor, divisor)
+        if factor is not None or divisor is not None:
+            target[i] = result
+        bits = magnitude(result)
+        largest = bits if bits > largest else largest
+    return largest
+
+
+@njit(nogil=True, inline="always")
+def _square_sum(source, target, like, factor, divisor, square):
+    """Write the results, and return the sum of their squares, each rounded to the dtype of *square*."""
+    total = 0.0
+    for i in range(source.size):
+        result = _result(source[i], like, factor, divisor)
+        if factor is not None or divisor is not None:
+            target[i] = result
+        value = narrow(widen(result), square)
+        total = add_in_any_order(total, np.float64(value * value))
+    return total
+
+
+@compiled
+def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, block, sums):
+    """
+    Process the values at *sources*, write the results to *targets*, and return True if all of them are finite.
+
+    Args:
+        sources: Addresses of contiguous values: int64, shape (n,).
+        targets: Addresses for the results, equal to those of the sources if the operation is in place.
+        sizes: Numbers of values: int64, shape (n,).
+        kind: Any value of `OF_DTYPE`, for the dtype of the sources.
+        like: The same for the dtype of the targets.
+        factor: Number by which values are multiplied, in the dtype in which they are computed, or None.
+        divisor: Number by which values are divided, or None. Without both, nothing is written.
+        square: Any float32 or float64 number, for the dtype in which squares are taken; None for no sums.
+        block: Number of squares that are added in any order.
+        sums: Receives the sum of squares of each array, within two units in the last place: float64, shape (n,).
+    """
+    infinity = magnitude(narrow(widen(like) + np.float32(np.inf), like))
+    finite = True
+    for k in range(sources.size):
+        if sizes[k] == 0:
+            continue
+        source, target = carray(pointer(sources[k], 0, kind), sizes[k]), carray(pointer(targets[k], 0, like), sizes[k])
+        in_place = sources[k] == targets[k]  # a loop is vectorised only if it is compiled for one array
+        if square is None:
+            if in_place:
+                finite &= _largest(target, target, like, factor, divisor) < infinity
+            else:
+                finite &= _largest(source, target, like, factor, divisor) < infinity
+        else:
+            total, lost = 0.0, 0.0  # sum of the blocks, and of the rounding errors of its additions
+            for start in range(0, sizes[k], block):
+                count = min(sizes[k] - start, block)
+                out = carray(pointer(targets[k], start, like), count)
+                if in_place:
+                    square_sum = _square_sum(out, out, like, factor, divisor, square)
+                else:
+                    part = carray(pointer(sources[k], start, kind), count)
+                    square_sum = _square_sum(part, out, like, factor, divisor, square)
+                before = total
+                total += square_sum
+                lost += square_sum - (total - before) if before > square_sum else before - (total - square_sum)
+            sums[k] = total + lost if np.isfinite(total) else total
+            if not np.isfinite(total):  # a square may have overflowed
+                finite &= _largest(target, target, like, None, None) < infinity
+    return finite
+
+
+@compiled
+def read_arrays(sources, targets, header, types, writes, itemsize, memory):
+    """
+    Read where the values of NumPy arrays are, from the C struct `PyArrayObject_fields`.
+
+    Args:
+        sources: Addresses of Python objects: int64, shape (n,).
+        targets: Addresses of the objects to which results are written.
+        header: Size of the fields that all Python objects have.
+        types: Addresses of `numpy.ndarray`, of the dtype of the sources, and of the dtype of the targets.
+        writes: True if the targets must be writable.
+        itemsize: Bytes of a value of the targets.
+        memory: Receives the addresses of the sources, those of the targets, and the numbers of values: int64, shape (3, n).
+
+    Returns:
+        The largest number of values, -1 if an object is no array of these types and flags; the number of all values; and True if
+        each target starts after the end of the one before.
+    """
+    largest, total, end, are_in_order = 0, 0, 0, True
+    for k in range(sources.size):
+        source, target = sources[k] + header, targets[k] + header
+        if word(source - 8) != types[0] or word(target - 8) != types[0]:
+            return -1, 0, False
+        if word(source + 40) != types[1] or word(target + 40) != types[2]:
+            return -1, 0, False
+        flags = word(source + 48) & word(target + 48)
+        if not flags & ALIGNED or not flags & CONTIGUOUS or (writes and not word(target + 48) & WRITEABLE):
+            return -1, 0, False
+        lengths, size = word(source + 16), 1
+        for axis in range(word(source + 8) & 0xFFFF):
+            size *= word(lengths + 8 * axis)
+        memory[0, k], memory[1, k], memory[2, k] = word(source), word(target), size
+        are_in_order &= word(target) >= end
+        end = word(target) + size * itemsize
+        largest, total = max(largest, size), total + size
+    return largest, total, are_in_order

@@ -1,0 +1,237 @@
+"""Compiled kernels and NumPy blocks against the definitions of the core: all 16-bit patterns, float32 and float64 factors."""
+
+import operator
+import os
+import subprocess
+import sys
+import textwrap
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import DTYPES, alike, scales
+
+from ampscale.backends.cpu import fused
+from ampscale.backends.cpu.fused import FusedOp
+from ampscale.backends.numpy.one_pass import run_host, spans_host
+from ampscale.core.scaling import apply_factor
+
+PATTERNS = np.arange(1 << 16, dtype=np.uint16)
+EVERY_FORMAT = pytest.mark.parametrize("name", ["float16", "bfloat16"])
+POWERS = [2.0**k for k in (-140, -126, -100, *range(-26, 41), 100, 126, 127)]
+needs_numba = pytest.mark.skipif(fused.kernel_choice_host().module is None, reason="needs numba")
+
+
+@pytest.fixture(params=["numpy", pytest.param("numba", marks=needs_numba)])
+def kernels(request, monkeypatch):
+    """Run the test with NumPy's operations, and with the compiled kernels."""
+    if request.param == "numpy":
+        monkeypatch.setattr(fused, "kernel_choice_host", lambda: fused.KernelChoice(None, "this test"))
+
+
+def defined(values, factor, divides=True, dtype=None):
+    """Return the result of the core's definition."""
+    compute = "float64" if values.dtype == np.float64 else "float32"
+    with np.errstate(all="ignore"):
+        return apply_factor(operator.truediv if divides else operator.mul, values, factor, compute, dtype or values.dtype)
+
+
+def check_pass(values, factor, divides=True, dtype=None):
+    """Assert that a pass gives the definition's results and flag, in new arrays and, without *dtype*, in place."""
+    expected = defined(values, factor, divides, dtype)
+    op, target = FusedOp(factor, divides, checks=True), np.empty(values.shape, dtype or values.dtype)
+    assert run_host(op, [values], [target]).finite == np.isfinite(expected.astype(np.float64)).all()
+    assert alike(target, expected), (factor, divides)
+    if dtype is None:
+        target = [values.copy()]
+        run_host(op, target, target)
+        assert alike(target[0], expected), (factor, divides)
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "SCALING-round-once", "SCALING-reciprocal")
+@EVERY_FORMAT
+@pytest.mark.usefixtures("kernels")
+def test_powers_of_two_divide_every_pattern_as_defined(name):
+    """Values are all, or only the finite ones."""
+    values = PATTERNS.view(DTYPES[name])
+    for each, factor in product((values, values[np.isfinite(values.astype(np.float32))]), POWERS):
+        check_pass(each, factor)
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "SCALING-round-once", "SCALING-widen")
+@EVERY_FORMAT
+@given(factor=scales, divides=st.booleans())
+def test_any_factor_divides_and_multiplies_every_pattern_as_defined(name, factor, divides):
+    """Results are 16-bit numbers, and wider ones."""
+    values = PATTERNS.view(DTYPES[name])
+    check_pass(values, factor, divides)
+    check_pass(values[:9], factor, divides)
+    for dtype in (np.float32, np.float64):
+        check_pass(values, factor, dtype=np.dtype(dtype))
+
+
+@pytest.mark.clause("OVERFLOW-both-sides")
+@EVERY_FORMAT
+@pytest.mark.usefixtures("kernels")
+def test_every_non_finite_pattern_is_detected(name):
+    """Each is placed among finite values; all finite patterns together are finite."""
+    values = PATTERNS.view(DTYPES[name])
+    is_finite = np.isfinite(values.astype(np.float32))
+    op = FusedOp(checks=True)
+    assert run_host(op, *[[values[is_finite]]] * 2).finite
+    for bad in values[~is_finite][::17]:
+        assert not run_host(op, *[[np.array([0, bad, -0.0], values.dtype)]] * 2).finite
+
+
+@pytest.mark.clause("NORMS-accumulation-dtype")
+@EVERY_FORMAT
+@pytest.mark.usefixtures("kernels")
+def test_squares_of_every_finite_pattern_are_exact(name):
+    """Each pattern is an array of its own, whose sum is one square rounded to float32."""
+    values = PATTERNS.view(DTYPES[name])
+    values = values[np.isfinite(values.astype(np.float32))][::7]
+    arrays = [values[index : index + 1] for index in range(values.size)]
+    with np.errstate(over="ignore"):
+        expected = values.astype(np.float32) ** 2
+    assert alike(run_host(FusedOp(square_dtype="float32"), arrays, arrays).sums, expected)
+
+
+LAYOUTS = {
+    "rows": (lambda big: big.reshape(20, 30), True),
+    "columns": (lambda big: big.reshape(20, 30).T, True),
+    "three axes": (lambda big: big.reshape(2, 3, 100), True),
+    "shape ()": (lambda big: big[:1].reshape(()), True),
+    "empty": (lambda big: big[:0], True),
+    "every second": (lambda big: big[::2], False),
+    "transposed axes": (lambda big: big.reshape(2, 3, 100).transpose(1, 0, 2), False),
+    "another byte order": (lambda big: big.astype(">f4"), False),
+    "not aligned": (lambda big: np.frombuffer(b"1" + big.tobytes(), np.uint8)[1:].view(np.float32), False),
+    "a subclass": (np.ma.masked_array, False),
+    "no array": (lambda big: big[0], False),
+    "integers": (lambda big: big.astype(np.int32), False),
+}
+
+
+@needs_numba
+@pytest.mark.parametrize(("layout", "supported"), LAYOUTS.values(), ids=LAYOUTS)
+def test_addresses_are_read_from_contiguous_arrays_only(layout, supported):
+    """The documented attributes give the same addresses and sizes."""
+    arrays = [layout(np.arange(600, dtype=np.float32)) for _ in range(3)]
+    spans = spans_host(FusedOp(), arrays, arrays)
+    assert (spans is not None) == supported
+    if supported:
+        assert spans.sources.tolist() == spans.targets.tolist() == [array.ctypes.data for array in arrays]
+        assert spans.sizes.tolist() == [array.size for array in arrays]
+        assert (spans.largest, spans.total) == (arrays[0].size, 3 * arrays[0].size)
+
+
+@needs_numba
+def test_nothing_is_written_to_read_only_arrays_and_arrays_that_share_memory():
+    """The kernels also need one order for a source and its target."""
+    values = np.ones((4, 5), np.float32)
+    frozen = values.copy()
+    frozen.flags.writeable = False
+    assert spans_host(FusedOp(), [frozen], [frozen])
+    assert spans_host(FusedOp(2.0), [values], [frozen]) is None
+    assert spans_host(FusedOp(2.0), [values], [values.copy(order="F")]) is None
+    backwards = [values[2:], values[:2]]
+    assert spans_host(FusedOp(2.0), backwards, backwards, apart=True)
+    for shared in ([values, values], [values[1:], values[:2]]):
+        assert spans_host(FusedOp(2.0), shared, shared, apart=True) is None
+
+
+def child(code, **environment):
+    """Run *code* in a new process, with a bfloat16 and a float16 pass of a known result at hand, and return what it prints."""
+    prelude = """
+        import os, sys, numpy as np
+        from ampscale.backends.cpu import fused
+        from ampscale.backends.numpy import backend
+        def norm(dtype=np.float16):
+            arrays = [np.arange(-5, 6).astype(dtype), np.full(70_000, 6, dtype)]
+            unscaled, finite, value = backend.unscale_check_and_norm(arrays, 4.0, arrays)
+            assert finite and unscaled[1][0] == 1.5
+            return float(value)
+        expected = float(np.sqrt(np.float32(110 / 16 + 70_000 * 2.25)))
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(prelude) + textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@needs_numba
+def test_processors_without_float16_conversions_use_numpy_for_float16():
+    """A compiled conversion would end the process there. Other dtypes are compiled, with the same results."""
+    code = "print(fused.supports('float16'), fused.supports('float32'), norm() == norm(np.float32) == expected)"
+    assert child(code, NUMBA_CPU_NAME="generic", AMPSCALE_KERNELS="numba") == "False True True"
+
+
+@needs_numba
+def test_kernels_are_compiled_if_no_folder_can_be_written():
+    """Then numba keeps no cache."""
+    code = """
+        from numba.core import caching
+        caching.CacheImpl._locator_classes = []
+        print(norm() == expected, fused.kernel_choice_host().module.run_spans.__module__)
+    """
+    assert child(code, AMPSCALE_KERNELS="numba") == "True ampscale.backends.cpu.kernels"
+
+
+@needs_numba
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_processes_use_kernels_of_their_parent():
+    """The parent has used them, in threads too."""
+    code = """
+        big = np.ones(9_000_000, np.float32)
+        results = norm(), float(backend.global_norm([big]))
+        process = os.fork()
+        if not process:
+            os._exit(0 if (norm(), float(backend.global_norm([big]))) == results == (expected, 3000.0) else 1)
+        print(os.waitpid(process, 0)[1])
+    """
+    assert child(code, AMPSCALE_KERNELS="numba", AMPSCALE_THREADS="2") == "0"
+
+
+MISSING = "sys.modules['numba'] = None"
+
+
+@pytest.mark.parametrize(
+    ("setup", "environment", "reason"),
+    [
+        ("", {"AMPSCALE_KERNELS": "numpy"}, "AMPSCALE_KERNELS is numpy"),
+        (MISSING, {"AMPSCALE_KERNELS": "auto"}, "numba cannot be used: "),
+        pytest.param("", {"NUMBA_DISABLE_JIT": "1"}, "numba cannot be used: NUMBA_DISABLE_JIT is set", marks=needs_numba),
+    ],
+    ids=["chosen", "missing", "disabled"],
+)
+def test_numpy_does_the_work_without_compiled_kernels(setup, environment, reason):
+    """The choice has a reason."""
+    environment = {"AMPSCALE_KERNELS": "auto"} | environment
+    code = f"{setup}\nprint(norm() == expected, *fused.kernel_choice_host())"
+    assert child(code, **environment).startswith(f"True None {reason}")
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ("numba", "ImportError: AMPSCALE_KERNELS is numba, but numba cannot be used: "),
+        ("fast", "ValueError: AMPSCALE_KERNELS must"),
+    ],
+)
+def test_a_choice_that_cannot_be_followed_raises(value, error):
+    """The error is raised by the first pass."""
+    code = f"""
+        {MISSING}
+        try:
+            norm()
+        except Exception as error:
+            print(f"{{type(error).__name__}}: {{error}}")
+    """
+    assert child(code, AMPSCALE_KERNELS=value).startswith(error)
