@@ -1,8 +1,10 @@
 """Messages that name the ranks that differ."""
 
+import numpy as np
 import pytest
 
-from ampscale.distributed.comparison import difference, to_text
+from ampscale.core.trees import structure
+from ampscale.distributed.comparison import array_paths, difference, to_text
 
 
 @pytest.mark.parametrize(
@@ -20,3 +22,35 @@ from ampscale.distributed.comparison import difference, to_text
 )
 def test_the_ranks_with_the_rarer_value_are_named_first(settings, message):
     assert difference([*map(to_text, settings)], [*range(len(settings))]) == message
+
+
+ARRAY = np.ones(1, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("tree", "paths"),
+    [
+        (ARRAY, [""]),
+        (None, []),
+        ([], []),
+        ({"a": ARRAY, "b": {"c": (None, ARRAY), "d": []}, 3: ARRAY}, ["['a']", "['b']['c'][1]", "[3]"]),
+        ([{}, [ARRAY, ARRAY], ARRAY], ["[1][0]", "[1][1]", "[2]"]),
+        ({("layer", 1): ARRAY, object(): ARRAY}, ["[('layer', 1)]", "[<class 'object'>]"]),
+    ],
+)
+def test_the_structure_of_a_tree_has_a_path_for_each_array(tree, paths):
+    """Keys whose `repr` could differ between ranks are named by their types."""
+    assert list(array_paths(iter(structure(tree)))) == paths
+
+
+def test_trees_have_equal_structures_only_if_types_keys_and_none_are_equal():
+    trees = [
+        [ARRAY, ARRAY],
+        (ARRAY, ARRAY),
+        [ARRAY, None],
+        [None, ARRAY],
+        [[ARRAY], ARRAY],
+        [[ARRAY, ARRAY]],
+        {0: ARRAY, 1: ARRAY},
+    ]
+    assert [[structure(tree) == structure(other) for other in trees] for tree in trees] == np.eye(len(trees), dtype=bool).tolist()

@@ -56,6 +56,19 @@ def leaves_with_paths(tree: Tree, name: str = "tree") -> list[tuple[str, Array]]
         raise ValueError(_too_deep(tree, name)) from None
 
 
+def structure(tree: Tree) -> list[Any]:
+    """
+    Return the containers of *tree* and what is in them, in order: equal lists mean equal types, keys and places of arrays.
+
+    Each container is a tuple: its type, its keys, and True if all its members are arrays. If not, its members follow: further
+    tuples, "array" and None. A dict key that does not consist of strings, numbers and None is replaced by its type, since it
+    may have neither a plain comparison nor the same `repr` on two ranks.
+    """
+    parts: list[Any] = []
+    _append_structure(parts, tree)
+    return parts
+
+
 def one_of_each_type(values: Sequence[Any]) -> list[Any]:
     """Return one of *values* for each type. A type check of it holds for all values, of which there may be ten thousand."""
     if len(set(map(type, values))) == 1:
@@ -139,6 +152,31 @@ def _gathered(tree: Tree, levels: int = MOST_LEVELS) -> list[Array] | None:
             return None
         arrays += child_arrays
     return arrays
+
+
+def _append_structure(parts: list[Any], tree: Tree) -> None:
+    members = _members(tree)
+    if members is None:
+        parts.append(None if tree is None else "array")
+        return
+    is_flat = _are_arrays(members)
+    parts.append((type(tree), _plain_keys(tree, len(members)), is_flat))
+    if not is_flat:
+        for member in members:
+            _append_structure(parts, member)
+
+
+def _plain_keys(tree: Tree, count: int) -> Sequence[Any]:
+    """Return the keys of a dict, the fields of a NamedTuple, or the indices of another container."""
+    if type(tree) not in (dict, OrderedDict):
+        return getattr(tree, "_fields", None) or range(count)
+    return tuple(tree) if set(map(type, tree)) <= {str, int} else tuple(map(_plain_key, tree))
+
+
+def _plain_key(key: Any) -> Any:
+    if isinstance(key, tuple):
+        return tuple(map(_plain_key, key))
+    return key if key is None or isinstance(key, str | int | float | bytes) else type(key)
 
 
 def _are_arrays(values: Sequence[Any]) -> bool:

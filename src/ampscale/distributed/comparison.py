@@ -6,7 +6,7 @@ Spec: REPLICAS-settings-compared, REPLICAS-error-names-ranks.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from itertools import zip_longest
 from typing import Any
@@ -16,6 +16,7 @@ from ..core.typing import Array
 from ..parsing import cut
 
 FIRST_NAMES = ("call", "layout")  # settings whose difference explains that of others
+STRUCTURE = "gradients structure"  # setting whose items are paths, so that their indices say nothing more
 Settings = Mapping[str, Any]  # values of JSON
 
 
@@ -24,14 +25,29 @@ def described(arrays: Iterable[Array], *, shapes: bool) -> list[str]:
     return [f"{name_of(array.dtype)} {tuple(array.shape)}" if shapes else name_of(array.dtype) for array in arrays]
 
 
-def represented(settings: Settings) -> dict[str, str]:
-    """Return the `repr` of each of *settings*; of a rule, that of each field, such as "rule.growth_interval"."""
-    texts = {}
+def array_paths(parts: Iterator[Any], path: str = "") -> Iterator[str]:
+    """Yield the path of each array, such as "['layer']['weight']"; *parts* are those of `structure`."""
+    part = next(parts)
+    if not isinstance(part, tuple):
+        yield from [] if part is None else [path]
+        return
+    _, keys, is_flat = part
+    for key in keys:
+        yield from [f"{path}[{key!r}]"] if is_flat else array_paths(parts, f"{path}[{key!r}]")
+
+
+def represented(settings: Settings) -> dict[str, str | list[str]]:
+    """
+    Return the `repr` of each of *settings*.
+
+    Of a rule, return that of each field, such as "rule.growth_interval"; of a list, the `str` of each item.
+    """
+    texts: dict[str, str | list[str]] = {}
     for name, value in settings.items():
         if is_dataclass(value):
             texts.update({f"{name}.{field.name}": repr(getattr(value, field.name)) for field in fields(value)})
         else:
-            texts[name] = repr(value)
+            texts[name] = list(map(str, value)) if isinstance(value, list) else repr(value)
     return texts
 
 
@@ -68,7 +84,7 @@ def _first_difference(name: str, lists: list[list[Any]]) -> tuple[str, list[Any]
     if _differs(map(len, lists)):
         return f"number of {name}", [len(items) for items in lists]
     index, items = next((index, items) for index, items in enumerate(zip_longest(*lists)) if _differs(items))
-    return f"{name}[{index}]", list(items)
+    return name if name == STRUCTURE else f"{name}[{index}]", list(items)
 
 
 def _sentence(name: str, values: list[str], ranks: list[int]) -> str:

@@ -71,6 +71,11 @@ class MPI(RankCommunicator):
 
     def _check(self, arrays: list[Array]) -> None:
         for array in arrays:
+            if isinstance(array, np.ma.MaskedArray):
+                raise TypeError(
+                    "gradients to be averaged must not be masked, got a numpy.ma.MaskedArray: pass gradient.filled(0.0), "
+                    "which averages the masked values as zeros"
+                )
             if not (array_api_compat.is_numpy_array(array) or array_api_compat.is_cupy_array(array)):
                 raise TypeError(f"MPI takes NumPy and CuPy arrays, got {type(array).__module__}.{type(array).__name__}")
 

@@ -21,11 +21,11 @@ from ..core.dtypes import COMPLEX_PARTS, INTEGERS, accumulation_dtype, name_of
 from ..core.namespaces import namespace_of, quiet
 from ..core.norms import LiftedNorm, norm_of_sums, square_sums
 from ..core.replicas import Agreement, RankError
-from ..core.trees import leaves, unflatten
+from ..core.trees import leaves, structure, unflatten
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_bool, check_count, check_number
 from ..parsing import excerpt
-from .comparison import described, difference, represented, to_text
+from .comparison import STRUCTURE, array_paths, described, difference, represented, to_text
 
 LAYOUTS = ("replicated", "sharded", "distinct")
 GRACE = 2.0  # seconds in which ranks that wait for others tell each other that they do
@@ -34,6 +34,12 @@ START = 1 + 2 * WORDS  # first values of each vector: 1 if the rank has another 
 FLAGS = 3  # values of `agree` after them: overflow, has gradients, has float64 gradients
 
 Result = TypeVar("Result")
+
+
+class HostAgreement(Agreement):
+    """Agreement whose flag has been read on the host, so that nobody needs to read the array again."""
+
+    is_finite: bool
 
 
 class RankCommunicator(ABC):
@@ -61,6 +67,7 @@ class RankCommunicator(ABC):
         self._settings: dict[str, Any] = {"layout": gradients, "mean": self._averages}
         if gradients == "sharded":
             self._settings["copies"] = copies if isinstance(copies, int) else list(copies)
+        self._structure: list[Any] | None = None  # of the gradients whose paths are in the settings
         self._length: int | None = None  # of the last vector, on all ranks; None before the first and after an error
         self._failure: str | None = None
 
@@ -98,7 +105,7 @@ class RankCommunicator(ABC):
             tree: Floating-point or complex arrays.
 
         Raises:
-            RankError: The ranks have other numbers, shapes or dtypes of arrays, or other settings; or one does not respond.
+            RankError: The ranks have other numbers, shapes, dtypes or keys of arrays, or other settings; or one does not respond.
             TypeError: An array is neither floating-point nor complex, or is of a library that the engine does not support.
 
         Spec: REPLICAS-mean, REPLICAS-sizes-compared, REPLICAS-accumulation-dtype.
@@ -107,7 +114,7 @@ class RankCommunicator(ABC):
             return tree
         arrays = leaves(tree)
         self._check(arrays)
-        self._settings["gradients"] = described(arrays, shapes=True)
+        self._record_gradients(tree, arrays, shapes=True)
         flat = _flat(arrays)
         self._first_sum("mean", self._zeros((self._length or START) - START))
         if wrong := sorted({name_of(array.dtype) for array in arrays} & INTEGERS):
@@ -137,7 +144,7 @@ class RankCommunicator(ABC):
         copies = copies_of(arrays, self._copies)
         with_norm = norm and self._layout != "replicated"
         if self._layout != "distinct" and not self._averages:
-            self._settings["gradients"] = described(arrays, shapes=self._layout == "replicated")
+            self._record_gradients(gradients, arrays, shapes=self._layout == "replicated")
         values = self._values(finite, numbers, arrays, copies if with_norm else None)
         start = FLAGS + 2 * WORDS * len(numbers)
         read, sums = self._first_sum("agree", values, start, state=list(numbers), norm=with_norm)
@@ -147,7 +154,9 @@ class RankCommunicator(ABC):
         if with_norm and self._layout == "distinct" and 0 < with_float64 < with_gradients:
             self._compare({"dtype of the norm": _norm_dtype(arrays) if arrays else None})
         lifted = self._norm(sums, arrays, bool(with_float64)) if with_norm else None
-        return Agreement(_flag_like(not overflows, next(iter(numbers.values()))), with_gradients > 0, lifted)
+        agreement = HostAgreement(_flag_like(not overflows, next(iter(numbers.values()))), with_gradients > 0, lifted)
+        agreement.is_finite = not overflows
+        return agreement
 
     def check_same(self, **settings: Any) -> None:
         """
@@ -159,6 +168,12 @@ class RankCommunicator(ABC):
         Spec: REPLICAS-settings-compared.
         """
         self._settings.update(represented(settings))
+
+    def _record_gradients(self, tree: Tree, arrays: list[Array], *, shapes: bool) -> None:
+        """Record what must be equal on all ranks. Arrays under other keys, or in another order, would be added crosswise."""
+        self._settings["gradients"] = described(arrays, shapes=shapes)
+        if (parts := structure(tree)) != self._structure:
+            self._structure, self._settings[STRUCTURE] = parts, list(array_paths(iter(parts)))
 
     def _values(self, finite: Flag, numbers: Mapping[str, Any], arrays: list[Array], copies: Sequence[int] | None) -> Array:
         """Return the values of this rank for `agree`: the flags, the words of *numbers*, and with *copies* sums of squares."""
@@ -283,7 +298,8 @@ def _like(array: Array, like: Array) -> Array:
 def _flag_like(value: bool, number: Array | float) -> Flag:
     if isinstance(number, int | float):
         return value
-    return array_api_compat.array_namespace(number).asarray(value, device=array_api_compat.device(number))
+    xp = array_api_compat.array_namespace(number)
+    return xp.full((), value, dtype=xp.bool, device=array_api_compat.device(number))  # no copy to a device
 
 
 def _real_parts(array: Array) -> list[Array]:
