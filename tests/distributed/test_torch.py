@@ -161,6 +161,25 @@ def test_a_scaler_averages_gradients_if_its_communicator_does(gloo):
     assert gloo.run(averaged, False) == [0.0, -1.0, -2.0, -3.0]
 
 
+def lacking(rank):
+    """Return the error of a scaler: of two parameters, rank 1 has a gradient of the second one, the others of the first."""
+    import ampscale
+    from ampscale.distributed import RankError, TorchDistributed
+
+    weights = [torch.nn.Parameter(torch.ones(1)) for _ in range(2)]
+    scaler = ampscale.torch.GradScaler("cpu", communicator=TorchDistributed(timeout=20))
+    scaler.scale(weights[rank == 1].sum()).backward()
+    try:
+        scaler.step(torch.optim.SGD(weights, lr=1.0))
+    except RankError as error:
+        return str(error)
+
+
+@pytest.mark.clause("TORCH-communicator", "REPLICAS-sizes-compared")
+def test_a_scaler_averages_only_gradients_of_the_same_parameters(gloo):
+    assert gloo.run(lacking) == 4 * ["gradients structure differs: [1] on rank 1; [0] on ranks 0, 2, 3"]
+
+
 def silent(rank, fault):
     """Return the error of a collective, and how long it took, if the last rank ends, or hangs in a collective of the program."""
     from ampscale.distributed import RankError, TorchDistributed

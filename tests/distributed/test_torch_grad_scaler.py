@@ -31,6 +31,11 @@ def parameter(mesh, placements, gradient):
     return result
 
 
+def local(tensor):
+    """Return the shard of a DTensor that this rank has; another tensor itself."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
 def shard_of(rank, bad):
     """Return the local shard of a gradient, with an infinity on one rank."""
     return torch.tensor([1.0, INF if rank == bad else 1.0])
@@ -77,8 +82,7 @@ def one_step(rank, make, name, given=False):
     except RuntimeError as error:
         return type(error).__name__
     scaler.update()
-    local = params[0].to_local() if hasattr(params[0], "to_local") else params[0]
-    return scaler.get_scale(), local[0].item()
+    return scaler.get_scale(), local(params[0])[0].item()
 
 
 SKIPPED, STEPPED = [2.0, 1.0], [4.0, 0.9375]
@@ -217,7 +221,7 @@ def without_gradients(rank, given):
     for bad in (None, 2, "no gradients"):
         params = plain_parameters(rank) if given else mixed_placements(rank)
         for param in params:
-            (param.grad if given else param.grad.to_local()).fill_(INF if rank == bad else 1.0)
+            local(param.grad).fill_(INF if rank == bad else 1.0)
             if rank == 1 or bad == "no gradients":
                 param.grad = None
         optimizer = torch.optim.SGD(params, lr=0.25)
@@ -379,3 +383,110 @@ def test_a_loss_that_is_a_dtensor_is_scaled(gloo):
     """The scaler can be copied afterwards."""
     expected = [320.0, 8 * [16.0], True, [0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0], 8.0]
     assert gloo.run(dtensor_loss) == 4 * [expected]
+
+
+def stages(rank):
+    """Return a parameter of a stage of two ranks, which has another shape than that of the other stage."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "tp"))
+    return [parameter(mesh["tp"], [Shard(0)], torch.ones(1 + rank // 2))]
+
+
+@pytest.mark.clause("REPLICAS-mixed-meshes")
+def test_ranks_of_other_slices_of_a_mesh_may_have_parameters_of_other_shapes(gloo):
+    assert gloo.run(one_step, "stages", "ampscale") == 4 * [STEPPED]
+
+
+def swapped(rank, case):
+    """Step two optimizers, then in another order on rank 1; return the error and whether a parameter changed."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard
+
+    from ampscale.distributed import RankError, TorchDistributed
+
+    if case == "averaged":
+        params, settings = plain_parameters(1), {"communicator": TorchDistributed(timeout=20)}
+    else:
+        mesh, settings = init_device_mesh("cpu", (4,)), {}
+        params = [parameter(mesh, [Shard(0)], torch.ones(2 if case == "later" else size)) for size in (2, 1)]
+    scaler = scaler_of("ampscale", init_scale=4.0, **settings)
+    scaler.scale(torch.tensor(1.0))
+    first, second = (torch.optim.SGD([param], lr=0.25, foreach=False) for param in params)
+
+    def step(optimizers):
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        scaler.update()
+
+    if case != "first":
+        step([first, second])
+    values = local(params[0]).tolist()
+    try:
+        step([second, first] if rank == 1 else [first, second])
+    except RankError as error:
+        return str(error), local(params[0]).tolist() == values
+
+
+@pytest.mark.clause("REPLICAS-settings-compared", "REPLICAS-error-names-ranks")
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("first", "parameters[0] differs: float32 (4,) on rank 1; float32 (8,) on ranks 0, 2, 3"),
+        ("later", "optimizer differs: 1 on rank 1; 0 on ranks 0, 2, 3"),
+        ("averaged", "optimizer differs: 1 on rank 1; 0 on ranks 0, 2, 3"),
+    ],
+)
+def test_optimizers_stepped_in_another_order_on_one_rank_are_an_error(gloo, case, message):
+    """The flag of one, or its gradients, would reach the other. Parameters of all ranks are compared when they are new."""
+    assert gloo.run(swapped, case) == 4 * [[message, True]]
+
+
+def of_two_ranks(rank):
+    """Step an optimizer that only ranks 0 and 1 have, and then one of all ranks; return the local value of the latter."""
+    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+    from torch.distributed.tensor import Shard
+
+    pair, mesh, scaler = DeviceMesh("cpu", [0, 1]), init_device_mesh("cpu", (4,)), scaler_of("ampscale", init_scale=4.0)
+    scaler.scale(torch.tensor(1.0))
+    params = [parameter(pair, [Shard(0)], torch.ones(1))] * (rank < 2) + [parameter(mesh, [Shard(0)], torch.ones(1))]
+    for param in params:
+        scaler.step(torch.optim.SGD([param], lr=0.25, foreach=False))
+    return local(params[-1]).item()
+
+
+@pytest.mark.clause("TORCH-dtensor-ranks")
+def test_ranks_may_have_other_numbers_of_optimizers_on_other_meshes(gloo):
+    """Optimizers are numbered for each set of ranks."""
+    assert gloo.run(of_two_ranks) == 4 * [0.9375]
+
+
+def host_reads(rank, name, given):
+    """Return the operations that read on the host, and the result, of a second step, and of a third one with an overflow."""
+    import libraries
+
+    import ampscale.distributed
+
+    count_reads, results = libraries.load("torch").count_reads, []
+    settings = {"communicator": ampscale.distributed.TorchDistributed(mean=False, timeout=20)} if given else {}
+    scaler, params = scaler_of("ampscale", init_scale=4.0, **settings), (plain_parameters(1) if given else mixed_meshes(rank))
+    scaler.scale(torch.tensor(1.0))
+    optimizer = torch.optim.SGD(params, lr=0.25, foreach=False) if name == "sgd" else torch.optim.Adam(params, fused=True)
+    for bad in (None, None, 2):
+        for param in params:
+            local(param.grad).fill_(INF if rank == bad else 1.0)
+        with count_reads() as reads:
+            scaler.unscale_(optimizer)
+            applied = scaler.step(optimizer)
+            scaler.update()
+        results.append([reads, bool(applied)])
+    return results[1:]
+
+
+@pytest.mark.clause("TORCH-dtensor-ranks")
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("name", ["sgd", "adam-fused"])
+def test_a_step_of_ranks_reads_once_on_the_host(gloo, name, given):
+    """The agreement reads the flag, which is not read again, neither to step nor to skip."""
+    assert gloo.run(host_reads, name, given) == 4 * [[[["tolist"], True], [["tolist"], False]]]

@@ -4,7 +4,9 @@ Agreement of all ranks on the overflow flag of an optimizer.
 Spec: TORCH-communicator, TORCH-dtensor-ranks, REPLICAS-agreement-first, REPLICAS-empty-ranks.
 """
 
+from collections import Counter
 from typing import Any
+from weakref import finalize
 
 import torch
 
@@ -13,6 +15,7 @@ from ...core.machine import LossScaleState
 from ...core.replicas import Communicator
 from ...core.rule import LossScaleRule
 from ...core.validation import check_methods
+from ...distributed.comparison import described
 from .optimizer_step import Gradients, found_inf_of
 
 
@@ -29,22 +32,25 @@ class RankAgreement:
         if self.is_given:
             check_methods(communicator, "communicator", "mean", "agree", "check_same")
         self._of_ranks: dict[Ranks, Communicator] = {}
+        self._numbers: dict[tuple[int, int], int] = {}  # of optimizers, by the ids of communicator and optimizer
+        self._counts = Counter[int]()  # of optimizers that a communicator has seen, by its id
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes for a copy, which creates communicators of its own."""
-        return {**self.__dict__, "_of_ranks": {}}
+        return {**self.__dict__, "_of_ranks": {}, "_numbers": {}, "_counts": Counter()}
 
-    def average(self, gradients: Gradients, rule: LossScaleRule) -> None:
+    def average(self, optimizer: torch.optim.Optimizer, gradients: Gradients, rule: LossScaleRule) -> None:
         """
-        Replace *gradients* in place by their mean over all ranks, if the caller's communicator averages them.
+        Replace *gradients* of *optimizer* in place by their mean over all ranks, if the caller's communicator averages them.
 
         Trees with DTensors are left as they are: FSDP2 has averaged them.
         """
         if self._communicator is not None and not gradients.shards:
-            self._communicator.check_same(rule=rule)
-            means = self._communicator.mean(gradients.arrays)
-            if means is not gradients.arrays:
-                torch._foreach_copy_(gradients.arrays, means)
+            self._record_settings(self._communicator, optimizer, rule)
+            tree = [param.grad for param in _parameters(optimizer)]  # with None, so that ranks must lack the same ones
+            means = self._communicator.mean(tree)
+            if means is not tree:
+                torch._foreach_copy_(gradients.arrays, [mean for mean in means if mean is not None])
 
     def found_inf(
         self,
@@ -53,9 +59,11 @@ class RankAgreement:
         found_inf: torch.Tensor | None,
         state: LossScaleState,
         rule: LossScaleRule,
-    ) -> torch.Tensor | None:
+    ) -> tuple[torch.Tensor | None, bool | None]:
         """
         Return the flag of all ranks that share the gradients of *optimizer*; *found_inf* itself if only this rank has them.
+
+        The second result is True if all gradients are finite, where the communicator has read this on the host; else None.
 
         Args:
             optimizer: Optimizer with unscaled gradients.
@@ -65,25 +73,40 @@ class RankAgreement:
             rule: Constants of the scaler, which all ranks must share.
 
         Returns:
-            float32 of shape () on the device of the scale; None if no rank has gradients.
+            float32 of shape () on the device of the scale, or None if no rank has gradients; and a bool or None.
 
         Raises:
-            RankError: The ranks have other scales, counts or rules, or one does not respond.
+            RankError: The ranks have other scales, counts, rules or optimizers, or one does not respond.
         """
         communicator = self._communicator_of(optimizer, gradients) if self._communicator is None else self._communicator
         if communicator is None:
-            return found_inf
-        communicator.check_same(rule=rule)
+            return found_inf, None
+        self._record_settings(communicator, optimizer, rule)
         finite = torch.ones_like(state.scale, dtype=torch.bool) if found_inf is None else found_inf == 0
         agreement = communicator.agree(finite, state._asdict(), gradients.arrays)
-        return found_inf_of(agreement.finite) if agreement.has_gradients else None
+        if not agreement.has_gradients:
+            return None, None
+        return found_inf_of(agreement.finite), getattr(agreement, "is_finite", None)
+
+    def _record_settings(self, communicator: Communicator, optimizer: torch.optim.Optimizer, rule: LossScaleRule) -> None:
+        """
+        Record the rule, and which optimizer this is: its number in the order in which *communicator* first saw them.
+
+        For a new one, also record the parameters that all ranks must have.
+        """
+        key, parameters = (id(communicator), id(optimizer)), list[str]()
+        if key not in self._numbers:
+            finalize(optimizer, self._numbers.pop, key, None)  # before another optimizer can have this id
+            self._numbers[key] = self._counts[id(communicator)]
+            self._counts[id(communicator)] += 1
+            parameters = _shared_parameters(communicator, optimizer)
+        communicator.check_same(rule=rule, optimizer=self._numbers[key], parameters=parameters)
 
     def _communicator_of(self, optimizer: torch.optim.Optimizer, gradients: Gradients) -> Communicator | None:
         """Return a communicator of the ranks that have DTensors of *optimizer*, with or without gradients; None without any."""
-        groups = optimizer.param_groups
-        if gradients.at_once and not gradients.shards and len(gradients.arrays) == sum(len(group["params"]) for group in groups):
+        params = _parameters(optimizer)
+        if gradients.at_once and not gradients.shards and len(gradients.arrays) == len(params):
             return None  # every parameter has a plain gradient
-        params = [param for group in groups for param in group["params"]]
         if not has_dtensors(params):
             return None
         ranks = root_ranks(params)
@@ -92,3 +115,16 @@ class RankAgreement:
 
             self._of_ranks[ranks] = TorchDistributed(group_of(ranks), gradients="distinct")
         return self._of_ranks[ranks]
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[Any]:
+    return [param for group in optimizer.param_groups for param in group["params"]]
+
+
+def _shared_parameters(communicator: Communicator, optimizer: torch.optim.Optimizer) -> list[str]:
+    """Return dtype and shape of each parameter that is a DTensor on a mesh of all ranks, and therefore the same on each."""
+    params, ranks = _parameters(optimizer), frozenset(getattr(communicator, "ranks", ()))
+    if not has_dtensors(params):
+        return []
+    shared = [param for param in params if root_ranks([param]) == ranks and param.device_mesh.size() == len(ranks)]
+    return described(shared, shapes=True)

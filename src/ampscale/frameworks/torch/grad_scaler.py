@@ -202,7 +202,7 @@ class GradScaler:
         if progress is None or progress.found_inf is None:  # gradients may have been computed since `unscale_` found none
             progress = self._unscale(optimizer)
         progress.stage = STEPPING
-        progress.applied = applied = step_if_finite(optimizer, progress.found_inf, args, kwargs)
+        progress.applied = applied = step_if_finite(optimizer, progress.found_inf, args, kwargs, progress.finite)
         progress.stage = STEPPED
         return applied
 
@@ -348,11 +348,11 @@ class GradScaler:
             progress = self._progress[id(optimizer)] = Progress(optimizer)
             may_agree = self._agreement.is_given or DTENSORS in modules
             if may_agree:
-                self._agreement.average(gradients, self._rule)
-            found_inf = unscale_gradients(optimizer, gradients, scale, least=least)
+                self._agreement.average(optimizer, gradients, self._rule)
+            found_inf, finite = unscale_gradients(optimizer, gradients, scale, least=least), None
             if may_agree:  # record nothing before the ranks agree: after an error, no rank updates its scale
-                found_inf = self._agreement.found_inf(optimizer, gradients, found_inf, self._state, self._rule)
-            progress.found_inf, progress.stage = found_inf, UNSCALED
+                found_inf, finite = self._agreement.found_inf(optimizer, gradients, found_inf, self._state, self._rule)
+            progress.found_inf, progress.finite, progress.stage = found_inf, finite, UNSCALED
         finally:
             torch._C._set_grad_enabled(grad_enabled)
         return progress

@@ -90,7 +90,11 @@ def found_inf_of(finite: torch.Tensor) -> torch.Tensor:
 
 
 def step_if_finite(
-    optimizer: torch.optim.Optimizer, found_inf: torch.Tensor | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    optimizer: torch.optim.Optimizer,
+    found_inf: torch.Tensor | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    finite: bool | None = None,
 ) -> bool | torch.Tensor:
     """
     Step if *found_inf* is 0.0.
@@ -100,6 +104,7 @@ def step_if_finite(
         found_inf: float32, shape (), 1.0 for an overflow; None without gradients.
         args: Passed to ``optimizer.step``.
         kwargs: Passed to ``optimizer.step``.
+        finite: Inverse of *found_inf* if it is known on the host, which saves reading it.
 
     Returns:
         True if the optimizer stepped, as a bool. For an optimizer that skips on the device, a bool tensor, without a host
@@ -107,12 +112,13 @@ def step_if_finite(
     """
     if found_inf is None:
         return False
+    overflow = found_inf if finite is None else not finite
     if not _supports_found_inf(optimizer):
-        applied = not found_inf
+        applied = not overflow
         if applied:
             optimizer.step(*args, **kwargs)
         return applied
-    if _lacks_momentum(optimizer) and found_inf:
+    if _lacks_momentum(optimizer) and overflow:
         vars(optimizer).pop("grad_scale", None)  # the caller set it for this step only
         return False
     _step_on_device(optimizer, found_inf, args, kwargs)

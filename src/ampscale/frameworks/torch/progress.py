@@ -30,4 +30,5 @@ class Progress:
     optimizer: torch.optim.Optimizer  # keeps a reference, so that the id is not reused
     stage: Stage = UNSCALING
     found_inf: torch.Tensor | None = None  # float32, shape (), on the scale's device: 1.0 for an overflow; None without gradients
+    finite: bool | None = None  # inverse of `found_inf` if the ranks' agreement has read it on the host
     applied: bool | torch.Tensor = False
