@@ -2,6 +2,7 @@
 
 import time
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 from distributed.training import RULE, communicator_of
@@ -141,3 +142,89 @@ def late(rank):
     first = message_of(communicator.mean, arrays_of(make, (2,)))
     seconds = time.monotonic() - start
     return type_error, first, seconds, message_of(communicator.agree, True, STATE, arrays_of(make, (2,)))
+
+
+class Layer(NamedTuple):
+    """Gradients of a layer."""
+
+    weight: object
+    bias: object
+
+
+class Reversed(NamedTuple):
+    """The same in another order."""
+
+    bias: object
+    weight: object
+
+
+# Gradients with arrays of one shape, and others with the same number of them.
+STRUCTURES = {
+    "keys": lambda first, second: ({"a": first, "b": second}, {"b": first, "a": second}),
+    "nested keys": lambda first, second: ([{"a": first, "b": second}], [{"b": first, "a": second}]),
+    "fields": lambda first, second: (Layer(first, second), Reversed(first, second)),
+    "None": lambda first, second: ([None, first, second], [first, None, second]),
+}
+
+
+def structures_that_differ(rank, engine, call, case):
+    """Call `mean` or `agree` with another structure on one rank, and then with equal ones: for the first time, and again."""
+    communicator, _, make = communicator_of(engine, {"mean": "replicated", "norm": "sharded"}[call], timeout=10)
+    equal, other = STRUCTURES[case](*arrays_of(make, (2,), (2,)))
+
+    def step(tree):
+        if call == "mean":
+            return type(communicator.mean(tree)).__name__
+        return bool(communicator.agree(True, STATE, tree, norm=True).finite)
+
+    rows = []
+    for _ in range(2):
+        message = message_of(step, other if rank == ODD else equal)
+        rows.append([message, step(equal) in (True, type(equal).__name__)])
+    return rows
+
+
+def masked(rank):
+    """Average a masked array, and then one without a mask."""
+    communicator, _, _ = communicator_of("mpi", "replicated", timeout=10)
+    try:
+        communicator.mean([np.ma.masked_array(np.float32([1.0, 1e9]), [False, True])])
+    except TypeError as error:
+        return str(error), communicator.mean([np.float32([rank])])[0].tolist()
+
+
+class FirstMicroBatch:
+    """Detector that reports an overflow of the first micro-batch on one rank."""
+
+    def __init__(self, is_odd):
+        self.checks, self.is_odd = 0, is_odd
+
+    def start(self, _like):
+        """Return no status."""
+
+    def observe(self, _status, _tree):
+        """Ignore all values."""
+
+    def finite(self, _status, _output):
+        """Return False for the first check on that rank."""
+        self.checks += 1
+        return np.asarray(not (self.is_odd and self.checks == 1))
+
+
+def micro_batches(rank, layout):
+    """Return flag, whether ranks communicated, parameter and scale after each of six micro-batches, three of which are a step."""
+    from ampscale.mindformers import MFTrainOneStepCell
+    from ampscale.mindspore import DynamicLossScaleUpdateCell
+
+    communicator, _, _ = communicator_of("mpi", layout, timeout=10)
+    model, rows = network([np.ones(1, np.float32)]), []
+    train = MFTrainOneStepCell(
+        model, ampscale.optimizers.SGD(model, 0.5), scale_sense=DynamicLossScaleUpdateCell(2.0**10, 2, 2),
+        gradient_accumulation_steps=3, detector=FirstMicroBatch(rank == ODD), communicator=communicator,
+    )  # fmt: skip
+    with counted(communicator) as (sums, _):
+        for _ in range(6):
+            overflow = bool(train([np.ones(1, np.float32)]).overflow)
+            rows.append([overflow, len(sums) > 0, model.params[0].item(), float(train.scale_sense)])
+            sums.clear()
+    return rows

@@ -136,3 +136,37 @@ def test_a_step_has_one_small_collective_beside_the_mean(mpi, layout, mean, norm
         assert others == [[[*mean, 352 + (norm if max_norm else 0)], []]] * 3
         assert len(first[0]) <= 4
         assert first[1] == [64] * (2 if mean else 1)
+
+
+@pytest.mark.clause("REPLICAS-sizes-compared", "REPLICAS-error-names-ranks")
+@pytest.mark.parametrize("call", ["mean", "norm"])
+@pytest.mark.parametrize(
+    ("case", "odd", "usual"),
+    [
+        ("keys", "['b']", "['a']"),
+        ("nested keys", "[0]['b']", "[0]['a']"),
+        ("fields", "['bias']", "['weight']"),
+        ("None", "[0]", "[1]"),
+    ],
+)
+def test_gradients_under_other_keys_are_an_error_on_all_ranks(ranks, call, case, odd, usual):
+    """Their shapes are equal, so that a mean would add one parameter's gradients to another's."""
+    message = f"gradients structure differs: {odd} on rank 2; {usual} on ranks 0, 1, 3"
+    assert ranks.run(bad_ranks.structures_that_differ, ranks.engine, call, case) == [[[message, True]] * 2] * 4
+
+
+def test_a_mean_of_masked_arrays_is_a_type_error_before_any_collective(mpi):
+    """Masked values are not part of the array, but the collective would add them."""
+    for message, mean in mpi.run(bad_ranks.masked):
+        assert message.startswith("gradients to be averaged must not be masked, got a numpy.ma.MaskedArray")
+        assert mean == [1.5]
+
+
+@pytest.mark.clause("MINDFORMERS-accumulation", "MINDFORMERS-accumulation-scale", "REPLICAS-same-decision")
+@pytest.mark.parametrize("layout", ["replicated", "averaged", "distinct"])
+def test_ranks_that_accumulate_gradients_agree_once_per_step(mpi, layout):
+    """An overflow of one rank's first micro-batch skips the step on all; before, only the rank itself reports it."""
+    for rank, rows in enumerate(mpi.run(bad_ranks.micro_batches, layout)):
+        assert [overflow for overflow, *_ in rows] == [rank == bad_ranks.ODD, False, True, False, False, False]
+        assert [exchanges for _, exchanges, *_ in rows] == [False, False, True] * 2
+        assert [row[2:] for row in rows] == [[1.0, 1024.0]] * 2 + [[1.0, 512.0]] * 3 + [[0.5, 512.0]]

@@ -68,7 +68,8 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
 
     Works on parameters and inputs of all supported libraries. Each call is one micro-batch; `gradient_accumulation_steps` calls
     are one step. Their gradients are averaged in at least float32, an overflow in any of them skips the step, and the scale is
-    updated once per step. The calls before the last return the overflow flag of their own micro-batch, and no global norm.
+    updated once per step. The calls before the last return the overflow flag of their own micro-batch on this rank, and no global
+    norm; with a communicator, ranks exchange gradients and flags once per step, in the last call.
 
     Args:
         network: See `TrainOneStepWithLossScaleCell`.
@@ -129,7 +130,6 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         self._local_norm = local_norm
         self._micro_batches = gradient_accumulation_steps
         self._accumulated: Tree = None  # sum of the gradients of this step's calls, float32 or float64
-        self._overflow: Flag = False  # bool, shape (): True if one of these calls overflowed
         self._calls = 0
         self._ema_decay = ema_decay
         self.ema_params: Tree = None if ema_decay is None else map_leaves(_compute_copy, self.network.params)
@@ -156,7 +156,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         gradients = functional.unscale(scaled, scale, dtype="float32")
         old_scale, learning_rate = snapshot_of(scale, loss), self._learning_rate(loss)
         if self._calls + 1 < self._micro_batches:
-            return self._accumulate(loss, self.get_overflow_status(status, gradients), gradients, old_scale, learning_rate)
+            return self._accumulate(loss, self._local_overflow(status, gradients), gradients, old_scale, learning_rate)
 
         local_gradients = functional.unscale(self._sum_with(gradients), self._micro_batches) if self._calls else gradients
         gradients = self.reduce_gradients(local_gradients)
@@ -211,6 +211,14 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         super().load_state_dict({key: state_dict[key] for key in ("scale_sense", "update_cell")})
         self._accumulated, self._overflow, self._calls = accumulated, state_dict["overflow"], state_dict["calls"]
         self.ema_params = ema_params
+
+    def _local_overflow(self, status: Any, gradients: Tree) -> Flag:
+        """Return the overflow of a micro-batch on this rank: nothing is applied, and the last call of the step agrees."""
+        self._is_partial = True
+        try:
+            return self.get_overflow_status(status, gradients)
+        finally:
+            self._is_partial = False
 
     def _sum_with(self, gradients: Tree) -> Tree:
         """Return the sum of *gradients* and the accumulated ones; a gradient that is None counts as zero."""

@@ -103,6 +103,8 @@ class TrainOneStepWithLossScaleCell:
         self._communicator = communicator
         self._agreement: Agreement | None = None  # of the ranks, on the overflow and the norm of the current step
         self._max_norm: float | None = None  # global norm at which `MFTrainOneStepCell` clips
+        self._overflow: Flag = False  # True if an earlier micro-batch of this step overflowed on this rank
+        self._is_partial = False  # True during the check of a micro-batch that does not complete a step: ranks do not agree
         self.last_step: StepReport | None = None
         self._writes = 0
         self._interrupted = False
@@ -224,8 +226,12 @@ class TrainOneStepWithLossScaleCell:
         Spec: MINDSPORE-get-overflow-status, MINDSPORE-detectors.
         """
         finite = self._detector.finite(status, compute_output)
-        if self._communicator is not SINGLE_REPLICA and hasattr(self._optimizer_wrapper, "fits"):
-            finite = finite & self._optimizer_wrapper.fits(compute_output, self._max_norm)
+        if self._is_partial:
+            return as_array(logical_not(finite), self.scale_sense)
+        if self._communicator is not SINGLE_REPLICA:
+            finite = as_array(finite, self.scale_sense) & logical_not(self._overflow)
+            if hasattr(self._optimizer_wrapper, "fits"):
+                finite = finite & self._optimizer_wrapper.fits(compute_output, self._max_norm)
         agree = self._communicator.agree
         self._agreement = agree(finite, self._numbers(), compute_output, norm=self._max_norm is not None)
         return as_array(logical_not(self._agreement.finite), self.scale_sense)
