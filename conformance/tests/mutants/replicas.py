@@ -111,8 +111,8 @@ class ChecksItsOwnStage(OfSomeRanks):
 
 @breaks("REPLICAS-same-decision", "not observed: a rank ends its loop after an overflow in the last stage")
 class EndsAfterTheLastStage(Loop):
-    def train_on_ranks(self, rule, placements, steps, optimizers):
-        results = super().train_on_ranks(rule, placements, steps, optimizers)
+    def train_on_ranks(self, rule, placements, steps, optimizers, **options):
+        results = super().train_on_ranks(rule, placements, steps, optimizers, **options)
         return [results[0][:-1], *results[1:]] if placements == ["distinct"] else results
 
 
@@ -154,10 +154,10 @@ class MaximumDropsANaN(Loop):
 
 @breaks("REPLICAS-every-call", "microsoft/DeepSpeed#7568: ranks wait for each other in the check for an overflow")
 class ReturnsEarly(Loop):
-    def train_on_ranks(self, rule, placements, steps, optimizers):
+    def train_on_ranks(self, rule, placements, steps, optimizers, **options):
         if any(len({self.rank_is_finite(values) for values in step}) > 1 for step in steps):
             raise TimedOut("no result of rank 1 within 50 s")
-        return super().train_on_ranks(rule, placements, steps, optimizers)
+        return super().train_on_ranks(rule, placements, steps, optimizers, **options)
 
 
 @breaks("REPLICAS-empty-ranks", "pytorch/pytorch#99174: a rank without shards raises an error")
@@ -197,6 +197,56 @@ class UsesTheFirstMesh(OfSomeRanks):
 class UsesTheLastMesh(OfSomeRanks):
     def peers(self, placements, placement, rank):
         return {rank, (rank + 2) % 4} if placements[-1] == "half" else {0, 1, 2, 3}
+
+
+@breaks("REPLICAS-load-keeps-scale", "huggingface/accelerate#4289: a step without gradients during loading moved the scale")
+class CountsLoadingAsAStep(Loop):
+    def loaded_on_rank(self, rule, saved):
+        handle = super().loaded_on_rank(rule, saved)
+        self.update(handle, True)
+        return handle
+
+
+@breaks("REPLICAS-load-keeps-scale", "not observed: only the scale is loaded, and the count of finite steps starts again")
+class LoadsTheScaleAlone(Loop):
+    def loaded_on_rank(self, rule, saved):
+        return super().loaded_on_rank(rule, {name: saved[name] for name in ("scale", "shown")})
+
+
+@breaks("REPLICAS-settings-compared", "torch 2.13.0: `GradScaler` compares nothing; here, the clipping limit alone is compared")
+class ComparesTheLimitAlone(Loop):
+    def differs(self, name, values):
+        return name == "max_norm" and super().differs(name, values)
+
+
+@breaks("REPLICAS-settings-compared", "not observed: ranks compare their rules, but not the clipping limit of each call")
+class ComparesTheRuleAlone(Loop):
+    def differs(self, name, values):
+        return name != "max_norm" and super().differs(name, values)
+
+
+@breaks("REPLICAS-error-names-ranks", "not observed: only a rank that differs from the first one raises an error")
+class RaisesOnTheRankThatDiffers(Loop):
+    def ranks_that_raise(self, values):
+        return [rank for rank, value in enumerate(values) if value != values[0]]
+
+
+@breaks("REPLICAS-error-names-ranks", "not observed: each rank reports its own value as the wrong one, and no rank")
+class NamesNoRank(Loop):
+    def difference(self, name, values):
+        return f"{name} differs from that of another rank: {min(values)}, {max(values)}"
+
+
+@breaks("REPLICAS-time-limit", "microsoft/DeepSpeed#7568: ranks wait for each other in the check for an overflow")
+class WaitsWithoutALimit(Loop):
+    def errors_of_ranks(self, size, time_limit=None, late=None, **settings):
+        return super().errors_of_ranks(size, **settings)
+
+
+@breaks("REPLICAS-time-limit", "gloo in torch 2.13.0: the error after a timeout names no rank")
+class NamesNoLateRank(Loop):
+    def late_error(self, late, time_limit):
+        return f"timed out waiting for {time_limit * 1000:g} ms"
 
 
 MUTANTS = tuple(_TABLE)

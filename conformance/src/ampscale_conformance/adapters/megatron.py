@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..model.adapter import ImplementationInfo
+from ..model.adapter import ImplementationInfo, Unsupported
 from . import version_of
 from .base import StateDict, reject_factors_of_1, unavailable
 from .ranks import on_ranks
@@ -53,6 +53,8 @@ class Megatron(StateDict):
 
     def train_on_ranks(self, rule: Any, placements: Sequence[str], steps: Sequence[Any], optimizers: int) -> Any:
         """Train with the 16-bit optimizer: data parallel, tensor parallel if there are shards, or a pipeline."""
+        if [] in steps:
+            raise Unsupported("the chain of optimizers saves no scaler alone")
         reject_factors_of_1(rule, "Megatron")
         return on_ranks(train_on_rank, len(steps[0]), constants_of(rule), placements, steps, optimizers)
 

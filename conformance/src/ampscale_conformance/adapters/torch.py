@@ -121,11 +121,11 @@ class Torch(LoopScaler):
 
         return torch.nn.utils.clip_grad_norm_(parameters, torch.inf if max_norm is None else max_norm)
 
-    def train_on_ranks(self, rule: Any, placements: Sequence[str], steps: Sequence[Any], optimizers: int) -> Any:
+    def train_on_ranks(self, rule: Any, placements: Sequence[str], steps: Sequence[Any], optimizers: int, **options: Any) -> Any:
         """Train with the scaler under test."""
         reject_factors_of_1(rule, self.who)
         constants = [rule.init_scale, rule.growth_factor, rule.backoff_factor, rule.growth_interval]
-        return on_ranks(self.rank_function(), len(steps[0]), constants, placements, steps, optimizers)
+        return on_ranks(self.rank_function(), len(steps[0]), constants, placements, steps, optimizers, *filter(None, [options]))
 
     def rank_function(self) -> Any:
         """Return the function that trains on one rank: with DDP, with FSDP2, with DTensors, or without communication."""
@@ -137,7 +137,7 @@ def train_on_rank(rank: int, _size: int, constants: Sequence[Any], *run: Any) ->
     import torch
 
     initialize()
-    return train(torch.amp.GradScaler("cpu", *constants), rank, *run)
+    return train(lambda: torch.amp.GradScaler("cpu", *constants), rank, *run)
 
 
 ADAPTER = Torch()

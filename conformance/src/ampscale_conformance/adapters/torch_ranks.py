@@ -1,5 +1,6 @@
 """torch on several ranks: a hand-written loop with DDP, FSDP2 and DTensors, on the CPU."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,15 +15,23 @@ def initialize() -> None:
 
 
 def train(
-    scaler: Any, rank: int, placements: Sequence[str], steps: Sequence[Any], optimizers: int, array: Any = None
+    make: Callable[[], Any],
+    rank: int,
+    placements: Sequence[str],
+    steps: Sequence[Any],
+    optimizers: int,
+    array: Any = None,
+    delay: float = 0.0,
 ) -> list[Any]:
     """
     Run the documented loop on one rank, and return the scale after each step with True if an optimizer stepped.
 
-    *array* returns a parameter and its backward pass, a function of the scaler and the values of all ranks; see `array_of`.
+    *make* returns a new scaler. *array* returns a parameter and its backward pass, a function of the scaler and the values of all
+    ranks; see `array_of`. The last step begins *delay* seconds late.
     """
     import torch
 
+    scaler = make()
     columns = [[values[index] for values in steps[0]] for index in range(len(placements))]
     with_shards = bool({"sharded", "half", "grid"} & set(placements))
     arrays = [(array or array_of)(*pair, rank, with_shards) for pair in zip(placements, columns, strict=True)]
@@ -30,8 +39,14 @@ def train(
     stepped, results = list[bool](), []
     for group in groups:
         group.register_step_post_hook(lambda *_: stepped.append(True))
-    for step in steps:
+    for index, step in enumerate(steps, start=1):
         stepped.clear()
+        time.sleep(delay if index == len(steps) else 0.0)
+        if not step:
+            saved, scaler = scaler.state_dict(), make()
+            scaler.load_state_dict(saved)
+            results.append([scaler.get_scale(), False])
+            continue
         scaler.scale(torch.zeros(()))
         for index, (parameter, backward) in enumerate(arrays):
             parameter.grad = None

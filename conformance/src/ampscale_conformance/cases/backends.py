@@ -20,12 +20,7 @@ ODD = {"half": array("float16", [3.0, -0.0, 2.0**-24, math.inf]), "single": arra
 FLAGS = ([array("float32", [3e38, 3e38])], [array("float16", [1.0, math.inf])], [array("float32", [math.nan])])
 
 
-@case(
-    "BACKENDS-no-host-sync",
-    4,
-    "hidden synchronization: a flag or a scale is copied to the host, so the device waits",
-    "stays-on-device",
-)
+@case("BACKENDS-no-host-sync", 4, "hidden synchronization: a flag or a scale is copied to the host", "stays-on-device")
 def a_step_on_arrays_reads_nothing(subject: Subject) -> None:
     """An overflow, and the step after it."""
     reads: list[str] = []

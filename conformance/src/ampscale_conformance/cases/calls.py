@@ -32,11 +32,7 @@ def _execute(subject: Subject, script: str, returns_applied: bool, settings: dic
 
 CASES = (
     order("CALLS-step/step-unscales", "set step update", "missing unscale: the optimizer applies scaled gradients"),
-    order(
-        "CALLS-step/step-unscales-once",
-        "set unscale_ step update",
-        "double unscale: step divides gradients that unscale_ has divided already",
-    ),
+    order("CALLS-step/step-unscales-once", "set unscale_ step update", "double unscale: step divides gradients a second time"),
     order(
         "CALLS-unscale/unscale-divides-where-they-lie",
         "set unscale_",
@@ -106,32 +102,16 @@ CASES = (
         "set unscale_ unscale_! step update",
         "double unscale: a second unscale_ is accepted, or divides before it raises an error",
     ),
-    order(
-        "CALLS-unscale-once/unscale-after-step-is-rejected",
-        "set step unscale_! update",
-        "late unscale: applied gradients are unscaled again",
-    ),
-    order(
-        "CALLS-step-once/step-twice-is-rejected",
-        "set step step! update",
-        "double step: one backward pass updates the parameters twice",
-    ),
-    order(
-        "CALLS-step-once/step-after-a-skip-is-rejected",
-        "set:inf step step! update",
-        "double step: a skipped step does not count as a step",
-    ),
+    order("CALLS-unscale-once/unscale-after-step-is-rejected", "set step unscale_! update", "late unscale: it follows the step"),
+    order("CALLS-step-once/step-twice-is-rejected", "set step step! update", "double step: one backward pass updates twice"),
+    order("CALLS-step-once/step-after-a-skip-is-rejected", "set:inf step step! update", "double step: a skip does not count"),
     order(
         "CALLS-update-needs-a-check/update-before-anything-is-rejected",
         "update! set step update",
         "empty update: an update without gradients counts as a finite step",
         growth_interval=2,
     ),
-    order(
-        "CALLS-update-needs-a-check/update-twice-is-rejected",
-        "set:inf step update update!",
-        "empty update: each further update backs off again",
-    ),
+    order("CALLS-update-needs-a-check/update-twice-is-rejected", "set:inf step update update!", "empty update: another backoff"),
     order(
         "CALLS-own-flag/only-the-last-optimizer-is-finite",
         "set:inf set/b unscale_ unscale_/b step step/b update",

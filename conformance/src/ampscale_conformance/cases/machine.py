@@ -23,12 +23,7 @@ SKIPPED_GROWTH_RESETS: Only = (
 )
 
 STARTS = (
-    trace(
-        "MACHINE-state/starts-at-its-initial-scale",
-        "",
-        "ignored constant: the initial scale has a fixed value",
-        init_scale=2.0**8,
-    ),
+    trace("MACHINE-state/starts-at-its-initial-scale", "", "ignored constant: the first scale is fixed", init_scale=2.0**8),
     trace(
         "MACHINE-state/starts-above-the-largest-float16", "", "16-bit scale: 2**17 becomes infinity or 65504", init_scale=2.0**17
     ),
@@ -106,13 +101,7 @@ GROWTHS = (
         about="MACHINE-growth-window",
         growth_interval=1,
     ),
-    trace(
-        "MACHINE-max-scale/stays-at-its-cap",
-        "+++++",
-        "missing bound: the scale grows beyond max_scale",
-        max_scale=2.0**12,
-        growth_interval=1,
-    ),
+    trace("MACHINE-max-scale/stays-at-its-cap", "+++++", "missing bound: it keeps growing", max_scale=2.0**12, growth_interval=1),
     trace(
         "MACHINE-max-scale/a-growth-over-the-maximum-is-clamped",
         "+++",

@@ -87,11 +87,7 @@ VARIANTS = (
         growth_interval=10,
         overflow_tolerance=0.5,
     ),
-    trace(
-        "MACHINE-delayed-update/a-change-comes-one-step-late",
-        "-+++++",
-        "missing delay: a change applies to the next step, or never",
-    ),
+    trace("MACHINE-delayed-update/a-change-comes-one-step-late", "-+++++", "missing delay: a change applies at once, or never"),
     trace(
         "MACHINE-warmup-growth-factor/grows-by-its-first-factor-at-first",
         "++++",

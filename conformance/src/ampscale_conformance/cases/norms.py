@@ -73,11 +73,7 @@ CASES = (
         1.0,
         "wrong clipping: scaled gradients, each array, or each element is clipped by itself",
     ),
-    clipped(
-        "NORMS-clip-under-limit/leaves-gradients-under-the-limit",
-        64.0,
-        "normalization: gradients with a norm under the limit are scaled up to it",
-    ),
+    clipped("NORMS-clip-under-limit/leaves-gradients-under-the-limit", 64.0, "normalization: gradients are scaled up to it"),
     clipped(
         "NORMS-clip-magnitudes/takes-a-limit-beyond-float32",
         1e39,

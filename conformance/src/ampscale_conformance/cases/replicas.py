@@ -29,11 +29,7 @@ def _decide(subject: Subject, steps: Sequence[str]) -> None:
 
 
 CASES = (
-    replicas(
-        "REPLICAS-one-flag/the-first-rank-decides-for-all",
-        "-++",
-        "lost flag: the first replica uses the other flags without its own",
-    ),
+    replicas("REPLICAS-one-flag/the-first-rank-decides-for-all", "-++", "lost flag: the first replica ignores its own flag"),
     replicas("REPLICAS-one-flag/the-last-rank-decides-for-all", "++-", "lost flag: all replicas use the first replica's flag"),
     replicas(
         "REPLICAS-one-flag/two-overflows-are-an-overflow", "-+-", "wrong reduction: the sum of the flags is compared with 1"

@@ -2,16 +2,18 @@
 Chapter 60, replicas: real processes that share one scale, each of which trains on arrays of its own or on parts of arrays.
 
 A script has a word per step with a sign per rank. For several arrays, ranks are separated by commas and have a sign per array.
+At the word `load`, all ranks save their state and load it.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from ..model.case import Case, named
 from ..model.floats import rounded
-from ..model.subject import Subject
+from ..model.subject import Raised, Subject
 from ..oracle.machine import Machine
 from .calls_loop import simple_rule
 
@@ -23,9 +25,10 @@ _NEEDS |= {"reduced sharded": "mixed-placements", "sharded reduced": "mixed-plac
 def ranks(name: str, script: str, catches: str, optimizers: int = 1) -> Case:
     """Return a case that trains on ranks with the placements of arrays before the colon, and checks all scales and steps."""
     arrays, _, words = script.partition(": ")
-    steps = [[[_VALUES[sign] for sign in rank] for rank in (word.split(",") if "," in word else word)] for word in words.split()]
+    signs = [word.replace("load", "") for word in words.split()]
+    steps = [[[_VALUES[sign] for sign in rank] for rank in (word.split(",") if "," in word else word)] for word in signs]
     check = partial(_train, placements=arrays.split(), steps=steps, optimizers=optimizers)
-    return named(name, 5, catches, check, {"ranks", _NEEDS.get(arrays, "ranks")})
+    return named(name, 5, catches, check, {"ranks", _NEEDS.get(arrays, "ranks"), "ranks" if all(steps) else "resume"})
 
 
 def _train(subject: Subject, placements: Sequence[str], steps: Sequence[Any], optimizers: int) -> None:
@@ -36,15 +39,35 @@ def _train(subject: Subject, placements: Sequence[str], steps: Sequence[Any], op
     machine = Machine(rule)
     for index, values in enumerate(steps):
         finite = {all(_is_finite(rank[first::optimizers]) for rank in values) for first in range(optimizers)}
-        expected = machine.step(all(finite)).scale
+        expected = machine.step(all(finite)).scale if values else machine.point.scale
         scales = [rounded(subject.number(result[index][0], "a scale"), rule.dtype) for result in results]
         message = f"after step {index} (counted from 0): expected scale {expected!r} on every rank, got {scales}"
         subject.expect(scales == [expected] * len(scales), message)
+        if not values:
+            continue
         with_gradients = [result[index][1] for result, rank in zip(results, values, strict=True) if set(rank) != {None}]
         applied = [subject.flag(flag, "an applied step") for flag in with_gradients]
         verb = "apply" if all(finite) else "skip"
         message = f"step {index} (counted from 0): expected every rank to {verb} it, got applied {applied}"
         subject.expect(len(finite) > 1 or set(applied) == finite, message)
+
+
+def errors(name: str, catches: str, numbers: str, *needs: str, **options: Any) -> Case:
+    """Return a case with these options of `train_on_ranks`, which checks that the error of each rank contains these numbers."""
+    check = partial(_fail, numbers=set(numbers.split()), options=options)
+    return named(name, 5, catches, check, {"ranks", "distinct", "rank-errors", *needs})
+
+
+def _fail(subject: Subject, numbers: set[str], options: dict[str, Any]) -> None:
+    ranks, message = [str(rank) for rank in range(3) if rank != options.get("late")], ""
+    try:
+        subject.call("train_on_ranks", simple_rule(subject), ["distinct"], [[[1.0]] * 3] * 2, 1, **options)
+    except Raised as error:
+        message = str(error)
+    texts = dict(re.findall(r"rank (\d+): (.*?)(?=; rank \d+: |$)", message, re.DOTALL))
+    subject.expect(set(ranks) <= set(texts), f"expected an error of the ranks {', '.join(ranks)}, got {message or 'none'}")
+    missing = [rank for rank in ranks if not numbers <= set(re.findall(r"\d+", texts[rank]))]
+    subject.expect(not missing, f"expected {' and '.join(sorted(numbers))} in the error of each rank, got {message}")
 
 
 def _is_finite(values: Sequence[float | None]) -> bool:
@@ -56,6 +79,11 @@ CASES = (
         "REPLICAS-same-scale/real-ranks-have-the-same-scale",
         "replicated: ++ i+ +i ++ ++ ii ++ ++",
         "late agreement: each rank updates its scale from its own flag, so the scales diverge",
+    ),
+    ranks(
+        "REPLICAS-load-keeps-scale/loading-is-no-step",
+        "replicated: ++ load ++ i+ load ++ load ++",
+        "step while loading: a step without gradients changes the scale or the counts",
     ),
     ranks(
         "REPLICAS-same-decision/replicas-apply-or-skip-together",
@@ -84,11 +112,7 @@ CASES = (
         "divided scale: an optimizer updates the scale from its own gradients, whatever the others found",
         optimizers=2,
     ),
-    ranks(
-        "REPLICAS-same-decision/shards-decide-together",
-        "sharded: ++ i+ ++ +i",
-        "missing agreement: each rank checks its own shard",
-    ),
+    ranks("REPLICAS-same-decision/shards-decide-together", "sharded: ++ i+ ++ +i", "own flag: each rank checks its own shard"),
     ranks(
         "REPLICAS-nan-survives/a-nan-in-any-shard-reaches-all-ranks",
         "sharded: ++ n+ ++ +n nn ++",
@@ -133,5 +157,31 @@ CASES = (
         "REPLICAS-mixed-meshes/a-smaller-mesh-can-be-last",
         "grid half: ++,++,++,++ i+,++,++,++ ++,++,++,++ ++,++,+i,+i",
         "last mesh: the device mesh of the last gradient is used for all",
+    ),
+    errors(
+        "REPLICAS-settings-compared/another-rule-on-one-rank-is-an-error",
+        "missing comparison: ranks with other constants take other decisions days later",
+        "",
+        growth_interval=[17, 19, 17],
+    ),
+    errors(
+        "REPLICAS-settings-compared/another-limit-on-one-rank-is-an-error",
+        "missing comparison: ranks that clip to other norms have other parameters",
+        "",
+        "clip",
+        max_norm=[1.0, 2.0, 1.0],
+    ),
+    errors(
+        "REPLICAS-error-names-ranks/every-rank-names-the-one-that-differs",
+        "silent ranks: one rank raises an error, or nobody says which rank differs and in what",
+        "1 17 19",
+        growth_interval=[17, 19, 17],
+    ),
+    errors(
+        "REPLICAS-time-limit/a-rank-that-does-not-respond-is-named",
+        "endless wait: a rank that hangs stops all others without an error",
+        "2",
+        time_limit=1.5,
+        late=2,
     ),
 )

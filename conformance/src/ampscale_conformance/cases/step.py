@@ -144,12 +144,7 @@ CASES = (
         learning_rate=[0.5, 0.25, 0.125],
     ),
     steps("STEP-report/reports-the-finite-flag", "+-", "finite", "wrong flag: the flag is inverted or constant"),
-    steps(
-        "STEP-report/reports-both-scales",
-        "++-+",
-        "scale next_scale",
-        "single scale: the next scale is reported as the used one, or the reverse",
-    ),
+    steps("STEP-report/reports-both-scales", "++-+", "scale next_scale", "single scale: both are the same, or exchanged"),
     outputs_are_snapshots,
     steps(
         "STEP-scale-updated-last/the-scale-is-updated-once-a-step",

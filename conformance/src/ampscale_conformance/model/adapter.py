@@ -49,6 +49,7 @@ CAPABILITIES = {
     "mixed-placements": (5, "train_on_ranks takes replicated arrays beside sharded ones"),
     "mixed-meshes": (5, "train_on_ranks takes arrays on device meshes with one and two dimensions"),
     "distinct": (5, "train_on_ranks takes other arrays on each rank, such as the stages of a pipeline"),
+    "rank-errors": (5, "each rank raises an error that names a rank which differs or does not respond"),
 }
 
 
@@ -214,7 +215,12 @@ class Adapter(Protocol):
     # Level 5
 
     def train_on_ranks(
-        self, rule: LossScaleRule, placements: Sequence[str], steps: Sequence[Sequence[Sequence[float | None]]], optimizers: int
+        self,
+        rule: LossScaleRule,
+        placements: Sequence[str],
+        steps: Sequence[Sequence[Sequence[float | None]]],
+        optimizers: int,
+        **options: Any,
     ) -> Sequence[Sequence[tuple[float, bool]]]:
         """
         With "ranks": train in a process for each rank, which share one scale; `on_ranks` runs a function in processes.
@@ -226,9 +232,15 @@ class Adapter(Protocol):
                 "sharded": each rank has a part; "grid": the same, on a mesh of 2 by 2 ranks; "half": ranks 0 and 2 have a part
                 each, and ranks 1 and 3 the same parts; "distinct": each rank has an array of its own.
             steps: For each step and rank, the value of all elements of each array's gradient on that rank, before it is
-                scaled: 1.0, an infinity, NaN, or None if the rank has no such elements in the whole run.
+                scaled: 1.0, an infinity, NaN, or None if the rank has no such elements in the whole run. With "resume", a step
+                without ranks saves the state, and continues with a scaler that loaded it.
             optimizers: Number of optimizers. Array number n belongs to optimizer number n modulo this number.
+            options: With "rank-errors": growth_interval, and with "clip" max_norm, a list with the value of each rank; late, a
+                rank that begins the last step three seconds after time_limit, the seconds to wait for another rank.
 
         Returns:
             For each rank and step, the scale after the step, and True if an optimizer of the rank stepped.
+
+        Raises:
+            RuntimeError: With "rank-errors": ranks raised an error; the text is "rank 0: ERROR; rank 1: ERROR", as of `on_ranks`.
         """

@@ -42,5 +42,5 @@ METHODS = {
     "update_replicas": Method(("handles", "flags"), "handles", "replicas"),
     "step_on_arrays": Method(("handle", "tree"), "handle and tree", "stays-on-device"),
     "compiled": Method((), "adapter", "jit"),
-    "train_on_ranks": Method(("rule", "placements", "steps", "optimizers"), "ranks", "ranks"),
+    "train_on_ranks": Method(("rule", "placements", "steps", "optimizers", "options"), "ranks", "ranks"),
 }

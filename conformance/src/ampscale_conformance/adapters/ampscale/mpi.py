@@ -1,7 +1,9 @@
 """Adapter of ampscale's training step on NumPy arrays, on the ranks of MPI."""
 
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,8 @@ import ampscale
 from ampscale import LossScaleRule
 
 from ...model.adapter import Unsupported
-from ..ranks import on_ranks
-from .backends import CAPABILITIES, EVERY_CONSTANT, Core, info_of, trained
+from ..ranks import GRACE, on_ranks
+from .backends import CAPABILITIES, EVERY_CONSTANT, NUMPY, Core, info_of, trained
 
 
 class OnMPI(Core):
@@ -21,28 +23,40 @@ class OnMPI(Core):
 
     def __init__(self) -> None:
         super().__init__("numpy")
-        self.info = info_of("on MPI", EVERY_CONSTANT, 5, (*CAPABILITIES, "ranks", "sharded", "distinct"))
+        self.info = info_of("on MPI", EVERY_CONSTANT, 5, (*CAPABILITIES, "ranks", "sharded", "distinct", "rank-errors"))
 
-    def train_on_ranks(self, rule: LossScaleRule, placements: Sequence[str], steps: Sequence[Any], optimizers: int) -> Any:
+    def train_on_ranks(
+        self, rule: LossScaleRule, placements: Sequence[str], steps: Sequence[Any], optimizers: int, **options: Any
+    ) -> Any:
         """Raise Unsupported for several optimizers, and if MPI is not installed."""
         if optimizers > 1:
             raise Unsupported("train_step has one optimizer")
         if not find_spec("mpi4py"):
             raise Unsupported("mpi4py is not installed")
         launcher = [str(Path(sys.executable).with_name("mpiexec")), "-n", str(len(steps[0]))]
-        return on_ranks(train_on_rank, len(steps[0]), rule.to_json(), placements, steps, launcher=launcher)
+        return on_ranks(train_on_rank, len(steps[0]), rule.to_json(), placements, steps, options, launcher=launcher)
 
 
-def train_on_rank(rank: int, _size: int, rule_text: str, placements: Sequence[str], steps: Sequence[Any]) -> list[Any]:
+def train_on_rank(
+    rank: int, _size: int, rule_text: str, placements: Sequence[str], steps: Sequence[Any], options: Mapping[str, Any]
+) -> list[Any]:
     """Train on one rank."""
-    rule, placement = LossScaleRule.from_json(rule_text), placements[0]
+    own = {name: values[rank] for name, values in options.items() if isinstance(values, list)}
+    max_norm, seconds = own.pop("max_norm", None), options.get("time_limit", 60.0)
+    rule, placement = replace(LossScaleRule.from_json(rule_text), **own), placements[0]
     layout = {"reduced": "replicated"}.get(placement, placement)
-    communicator = ampscale.distributed.MPI(gradients=layout, mean=placement == "replicated")
+    communicator = ampscale.distributed.MPI(gradients=layout, mean=placement == "replicated", timeout=seconds)
     network, optimizer = trained(arrays_of(placement, steps[0][rank]), "numpy", 1.0)
     state, results = ampscale.init_train_state(network.params, optimizer, rule), []
-    for step in steps:
+    for index, step in enumerate(steps, start=1):
+        time.sleep(seconds + GRACE if options.get("late") == rank and index == len(steps) else 0.0)
+        if not step:
+            _, scaler = NUMPY.load(rule, NUMPY.save((rule, state.scaler)))
+            state = state._replace(scaler=scaler)
+            results.append([float(scaler.scale), False])
+            continue
         data = arrays_of(placement, step[rank])
-        state, report = ampscale.train_step(network, optimizer, rule, state, *data, communicator=communicator)
+        state, report = ampscale.train_step(network, optimizer, rule, state, *data, max_norm=max_norm, communicator=communicator)
         results.append([float(report.next_scale), bool(report.finite)])
     return results
 
