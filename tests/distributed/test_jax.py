@@ -22,7 +22,6 @@ jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
 from jax.experimental.multihost_utils import process_allgather  # noqa: E402
-from jax.extend.core import jaxprs_in_params  # noqa: E402
 from jax.sharding import AxisType, NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
@@ -186,6 +185,19 @@ def global_arrays():
     }
 
 
+def explicit_axes():
+    """Return the names of functions whose results for explicitly sharded arrays differ from NumPy's for whole arrays."""
+    from backends.jax.test_backend import FACTOR, all_results, differing  # starts JAX, before which other jobs set it up
+
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+    generator = np.random.default_rng(0)
+    specs = [P("data", "model"), P(("data", "model"), None), P(None, "data"), P()]
+    arrays = [generator.normal(size=shape).astype(jnp.bfloat16) for shape in ((64, 128), (16, 3), (8, 4096), (5, 1))]
+    arrays = [jax.device_put(array, NamedSharding(mesh, spec)) for array, spec in zip(arrays, specs, strict=True)]
+    whole = [np.asarray(array) for array in arrays]
+    return differing(jax.tree.map(np.asarray, jax.jit(all_results)(arrays, FACTOR)), all_results(whole, FACTOR))
+
+
 def pmapped():
     def function(array):
         (mean,) = JaxAxis("data").mean([array])
@@ -202,6 +214,7 @@ JOBS = {
     "norms of complex128": (float64_norms, "complex128"),
     "half precision": (half_precision_mean,),
     "global arrays": (global_arrays,),
+    "explicit axes": (explicit_axes,),
     "pmap": (pmapped,),
 }
 
@@ -264,8 +277,9 @@ def primitives(jaxpr):
     """Yield the name of each primitive of *jaxpr* and of the programs in it."""
     for equation in jaxpr.eqns:
         yield equation.primitive.name
-        for inner in jaxprs_in_params(equation.params):
-            yield from primitives(inner)
+        for value in jax.tree.leaves(equation.params):
+            if hasattr(value, "jaxpr") or hasattr(value, "eqns"):
+                yield from primitives(getattr(value, "jaxpr", value))
 
 
 def on_ranks(function, *arrays):
@@ -313,6 +327,12 @@ def test_global_arrays_need_no_communicator_and_scalars_are_on_the_mesh():
     result, (_, flags) = eight_devices()["global arrays"], faults("replicated")
     assert (result["flags"], result["scales"]) == (flags[:60], scales(flags)[:60])
     assert (result["copies"], result["scalars"]) == (1, [8])
+
+
+@pytest.mark.clause("OVERFLOW-same-everywhere")
+def test_explicit_axes_of_a_mesh_need_no_communicator_either():
+    """Arrays are distributed over one or both of two axes; one is replicated."""
+    assert eight_devices()["explicit axes"] == []
 
 
 def test_pmap_has_axes_too():

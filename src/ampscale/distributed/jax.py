@@ -3,8 +3,7 @@ Communicator of a mapped axis of JAX, inside `jax.shard_map`, `jax.pmap` or `jax
 
 All ranks run one traced program, so their settings are equal, and JAX itself waits for them. Processes trace their own programs;
 `JaxAxis.check_same` compares their settings if it is called outside of tracing. Plain `jax.jit` over global arrays needs no
-communicator: the flag of a global array is already the flag of all its shards. There, the axes of the mesh must have the type
-`jax.sharding.AxisType.Auto`.
+communicator: the flag of a global array is already the flag of all its shards.
 
 Spec: spec/60-replicas.md.
 """

@@ -19,6 +19,7 @@ from ...core.norms import LIFTS
 from ...core.scaling import Operation, unscaled_dtype
 from ...core.typing import Array, Flag
 from .ieee754 import as_stored, divide, multiply, narrowed, widened
+from .mapped_axes import is_explicitly_sharded
 
 PIECES = 4  # slices per iteration of a loop, each with one value per lane
 SLICES = 8  # parts of a bfloat16 array, which a loop cannot slice
@@ -147,6 +148,8 @@ def _plainly_finite(array: Array) -> Flag:
 
 def _finite_in_pieces(array: Array) -> Flag:
     """Check several pieces in one loop. XLA stores a flag for each index of a loop before it reduces them, so it stores fewer."""
+    if is_explicitly_sharded(array):
+        return _plainly_finite(array)
     flags = []
     for part in parts(array):
         flat = part.reshape(-1)
@@ -235,6 +238,8 @@ def _sum(array: Array, function: Callable[[Array], Array]) -> Array:
 
 def _sum_in_lanes(array: Array, function: Callable[[Array], Array]) -> Array:
     """Compute the same sum as `_sum`, in vector lanes for CPUs."""
+    if is_explicitly_sharded(array):
+        return jnp.sum(function(array))
     flat = array.reshape(-1)
     if flat.size < STRAIGHT:
         return jnp.sum(function(flat))

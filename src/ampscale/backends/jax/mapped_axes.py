@@ -1,4 +1,4 @@
-"""Axes of `jax.shard_map` over which arrays vary, as far as JAX keeps track of them: with ``check_vma=True``."""
+"""Mesh axes in the types of arrays: over which they vary in `jax.shard_map` with ``check_vma=True``, and explicit ones."""
 
 import jax
 
@@ -18,3 +18,8 @@ def varying_like(loss: Array, arrays: list[Array]) -> list[Array]:
     if not any(missing):
         return arrays
     return [jax.lax.pcast(array, names, to="varying") if names else array for array, names in zip(arrays, missing, strict=True)]
+
+
+def is_explicitly_sharded(array: Array) -> bool:
+    """Return True if *array* is distributed over mesh axes of the type `AxisType.Explicit`: JAX then rejects ``reshape(-1)``."""
+    return any(axes is not None for axes in jax.typeof(array).sharding.spec)
