@@ -186,7 +186,7 @@ def local_norms(tree: Tree) -> Array:
     return _check(tree).local_norms(tree)
 
 
-def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
+def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[Tree, Array]:
     """
     Clip *tree* by its global norm; return the result and the norm before clipping.
 
@@ -195,23 +195,23 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
     Args:
         tree: Unscaled gradients: floating-point or complex arrays of any shape.
         max_norm: Upper bound of the norm; positive and finite.
+        out: As for `unscale_and_check`: *tree* itself to clip in place.
 
     Returns:
-        A tree of new arrays with the dtypes of *tree*, and the result of `global_norm`.
+        A tree of new arrays with the dtypes of *tree*, or *out*; and the result of `global_norm`.
 
     Raises:
-        TypeError: As for `global_norm`; or *max_norm* is not a number.
-        ValueError: *max_norm* is not positive and finite.
+        TypeError: As for `global_norm`; or *max_norm* is not a number, or *out* has another dtype, library or device.
+        ValueError: *max_norm* is not positive and finite, or *out* is read-only or does not match *tree*. Nothing was written.
 
-    Spec: NORMS-clip, NORMS-clip-under-limit, NORMS-clip-before.
+    Spec: NORMS-clip, NORMS-clip-under-limit, NORMS-clip-before, OVERFLOW-in-place, OVERFLOW-in-place-checked.
 
     >>> clipped, norm = clip_by_global_norm([np.float32([3.0, 4.0])], max_norm=1.0)
     >>> clipped[0].round(3), float(norm)
     (array([0.6, 0.8], dtype=float32), 5.0)
     """
-    backend = _check(tree)
     check_number(max_norm, "max_norm", "a positive, finite number", 0, above=True)
-    return backend.clip_by_global_norm(tree, max_norm)
+    return check_unscale(tree, 1.0, out).clip_by_global_norm(tree, max_norm, out)
 
 
 def init_train_state(params: Tree, optimizer: Any, rule: LossScaleRule) -> TrainState:

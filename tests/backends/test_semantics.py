@@ -117,10 +117,11 @@ def unit_of(norm):
     "NORMS-fused",
     "NORMS-clip",
     "NORMS-clip-round-once",
+    "OVERFLOW-in-place",
 )
 @EVERYWHERE
 def test_norms_agree_to_two_units(library):
-    """These are the global and local norms. Clipped values equal those of NumPy for the same norm."""
+    """These are the global and local norms. Clipped values equal those of NumPy for the same norm, also in place."""
 
     @examples(library, trees(*library.dtypes) | trees(*set(library.dtypes) - {"float64"}), st.floats(2.0**-10, 2.0**10))
     def holds(tree, limit):
@@ -135,6 +136,15 @@ def test_norms_agree_to_two_units(library):
         assert all(map(close, actual, expected_local))
         if np.isfinite(expected) or not overflow.all_finite(tree):
             check(library, map_leaves(partial(clip_one, coefficient_of(library.get(norm), limit)), tree), clipped)
+        if library.writable:
+            assert close(library.get(ampscale.unscale_check_and_norm(library_tree, 1.0, out=library_tree)[2]), expected)
+            result, norm_before = ampscale.clip_by_global_norm(library_tree, limit, out=library_tree)
+            assert result is library_tree
+            assert alike(library.get(norm_before), library.get(norm))
+            check(library, library.to_numpy(clipped), library_tree)
+        else:
+            with pytest.raises(TypeError, match="must be a mutable array"):
+                ampscale.clip_by_global_norm(library_tree, limit, out=library_tree)
 
     holds()
 

@@ -55,7 +55,7 @@ class Backend(Protocol):
     def local_norms(self, tree: Tree) -> Array:
         """Implement `core.norms.local_norms`."""
 
-    def clip_by_global_norm(self, tree: Tree, max_norm: float) -> tuple[Tree, Array]:
+    def clip_by_global_norm(self, tree: Tree, max_norm: float, out: Tree = None) -> tuple[Tree, Array]:
         """Implement `core.norms.clip_by_global_norm`."""
 
 

@@ -19,7 +19,7 @@ import array_api_compat
 
 from .dtypes import COMPLEX_PARTS, FLOATS, accumulation_dtype, compute_dtype, name_of
 from .namespaces import device_of, namespace_of, quiet
-from .overflow import unscale_and_check
+from .overflow import unscale_and_check, write
 from .scaling import apply_factor, in_dtype
 from .trees import leaves, map_leaves
 from .typing import Array, Flag, Scale, Tree
@@ -78,7 +78,7 @@ def sizes(tree: Tree) -> Array:
     return xp.asarray([math.prod(leaf.shape) for leaf in leaves(tree)], dtype=xp.result_type(xp.int64))
 
 
-def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
+def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[Tree, Array]:
     """
     Clip *tree* by its global norm; return the result and the norm before clipping.
 
@@ -88,14 +88,16 @@ def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
     Args:
         tree: Floating-point or complex arrays of any shape; a 16-bit array is multiplied in float32 and rounded once.
         max_norm: Upper bound of the norm; positive and finite, also outside the range of the norm's dtype.
+        out: Arrays of the same shapes and dtypes that receive the result; *tree* itself to clip in place.
 
     Returns:
-        A tree of new arrays with the dtypes of *tree*, and the result of `global_norm`.
+        A tree of new arrays with the dtypes of *tree*, or *out*; and the result of `global_norm`.
     """
     lifted = _lifted_norm(leaves(tree), _dtype_of(tree))
     coefficient = coefficient_of(lifted, max_norm)
     with quiet(array_api_compat.array_namespace(coefficient)):
-        return map_leaves(lambda leaf: _multiplied(leaf, coefficient), tree), unlifted(lifted)
+        clipped = map_leaves(lambda leaf: _multiplied(leaf, coefficient), tree)
+    return (clipped if out is None else write(out, clipped)), unlifted(lifted)
 
 
 def coefficient_of(lifted: LiftedNorm, max_norm: float) -> Array:

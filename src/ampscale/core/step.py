@@ -62,7 +62,7 @@ class StepKernels(Protocol):
     def unscale_and_check(self, tree: Tree, scale: Array, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
         """Return the same as `core.overflow.unscale_and_check`."""
 
-    def clip_by_global_norm(self, tree: Tree, max_norm: float) -> tuple[Tree, Array]:
+    def clip_by_global_norm(self, tree: Tree, max_norm: float, out: Tree = None) -> tuple[Tree, Array]:
         """Return the same as `core.norms.clip_by_global_norm`."""
 
     def scale(self, tree: Tree, scale: Array) -> Tree:

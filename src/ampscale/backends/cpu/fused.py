@@ -96,15 +96,15 @@ def supports(name: str) -> bool:
     return name in kernels.OF_DTYPE and (name != "float16" or kernels.CONVERTS_FLOAT16)
 
 
-def run_spans_host(op: FusedOp, spans: Spans) -> PassResult:
-    """Run a fused pass over values whose dtypes the kernels support; in threads if there are many."""
+def run_spans_host(op: FusedOp, spans: Spans, thread_count: int | None = None) -> PassResult:
+    """Run a fused pass over values whose dtypes the kernels support; if there are many, in threads."""
     run = _kernel(op, spans.source_dtype, spans.target_dtype)
     memory, owners = (spans[:3], None) if spans.largest <= SEGMENT else _cut(spans)
     sums = np.zeros(0 if op.square_dtype is None else len(memory[0]))
     if len(memory[0]) == 1 or spans.total * ITEMSIZES[spans.source_dtype] < THREADED:
         finite = run(*memory, sums)
     else:
-        finite = _run_in_threads_host(run, *memory, sums)
+        finite = _run_in_threads_host(run, (*memory, sums), thread_count or thread_count_host())
     if owners is not None:
         sums = _added(sums, owners, len(spans.sizes))
     return PassResult(finite or not op.checks, rounded(sums, op.square_dtype))
@@ -135,17 +135,16 @@ def _cut(spans: Spans) -> tuple[Memory, Array]:
     return (sources, targets, np.minimum(SEGMENT, spans.sizes[owners] - starts)), owners
 
 
-def _run_in_threads_host(run: Kernel, sources: Array, targets: Array, sizes: Array, sums: Array) -> bool:
+def _run_in_threads_host(run: Kernel, arguments: tuple[Array, ...], count: int) -> bool:
     """Run the kernel on ranges with about the same number of values, which threads take one after the other."""
-    count = thread_count_host()
-    ends = np.cumsum(sizes)
+    ends = np.cumsum(arguments[2])
     shares = min(len(ends), 4 * count) if count > 1 else 1
     edges = np.searchsorted(ends, ends[-1] * np.arange(shares + 1) // shares)
     edges[-1] = len(ends)
     ranges = [slice(*pair) for pair in pairwise(edges.tolist())]
 
     def run_ranges(numbered: Iterator[tuple[int, Any]]) -> list[tuple[int, bool]]:
-        return [(number, run(sources[part], targets[part], sizes[part], sums[part])) for number, part in numbered]
+        return [(number, run(*(argument[part] for argument in arguments))) for number, part in numbered]
 
     results: list[bool] = in_threads(run_ranges, ranges, count)
     return all(results)

@@ -98,19 +98,29 @@ def local_norms(tree: Tree) -> Array:
     return _norms(tree, 1)[0]
 
 
-def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
+def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[Tree, Array]:
     """Implement `core.norms.clip_by_global_norm`."""
     _, norm, coefficient = _norms(tree, max_norm)
-    return _multiplied(tree, coefficient), norm
+    return _multiplied(tree, coefficient, out), norm
 
 
-def _multiplied(tree: Tree, factor: Scale) -> Tree:
+def _multiplied(tree: Tree, factor: Scale, out: Tree = None) -> Tree:
     arrays = leaves(tree)
     with _device_of(arrays):
-        sources = _contiguous(arrays)
-        targets = _like(sources, None)
+        sources, targets, direct = _sources_and_targets(arrays, arrays if out is tree else leaves(out), None)
         launch_pass(sources, targets, factor, divides=False)
-    return unflatten(tree, targets)
+        if out is not None and not direct:
+            overflow.write(out, targets)
+    return unflatten(tree, targets) if out is None else out
+
+
+def _sources_and_targets(
+    arrays: list[Array], out_arrays: list[Array], dtype: str | None
+) -> tuple[list[Array], list[Array], bool]:
+    """Return contiguous sources, arrays for the results, and True if these are *out_arrays*."""
+    sources = _contiguous(arrays)
+    direct = bool(out_arrays) and _can_write(out_arrays, sources)
+    return sources, out_arrays if direct else _like(sources, dtype), direct
 
 
 def _unscaled(
@@ -119,10 +129,7 @@ def _unscaled(
     """Return the unscaled tree, the finite flag and, with *with_sums*, the sum of the squares of each array."""
     arrays = leaves(tree)
     with _device_of(arrays):
-        sources = _contiguous(arrays)
-        out_arrays = arrays if out is tree else leaves(out)
-        direct = out is not None and _can_write(out_arrays, sources)
-        targets = out_arrays if direct else _like(sources, dtype)
+        sources, targets, direct = _sources_and_targets(arrays, arrays if out is tree else leaves(out), dtype)
         sums = _norm_dtype(targets) if with_sums else None
         finite, totals = launch_pass(sources, targets, scale, divides=True, sums=sums)
         if out is not None and not direct:

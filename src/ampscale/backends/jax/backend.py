@@ -139,8 +139,8 @@ def local_norms(tree: Tree) -> Array:
     return _local_norms(leaves(tree))
 
 
-def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
-    """Implement `core.norms.clip_by_global_norm`."""
+def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[Tree, Array]:  # noqa: ARG001
+    """Implement `core.norms.clip_by_global_norm`. *out* is None, because JAX arrays are immutable."""
     arrays = leaves(tree)
     values, norm = _clip_by_global_norm(arrays, _number(max_norm))
     return unflatten(tree, values), norm

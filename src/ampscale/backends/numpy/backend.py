@@ -146,16 +146,15 @@ def local_norms(tree: Tree) -> Array:
     return result
 
 
-def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
+def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[Tree, Array]:
     """Implement `core.norms.clip_by_global_norm`."""
     sources = plain(leaves(tree))
-    if sources is None:
-        return norms.clip_by_global_norm(tree, max_norm)
-    norm = _norm_of_sums(_square_sums(sources))
-    if not _is_accurate_host(norm):
-        return norms.clip_by_global_norm(tree, max_norm)
-    coefficient = _number_host(norms.clip_coefficient(norm, max_norm))
-    return unflatten(tree, _applied(FusedOp(coefficient, divides=False), sources)), norm
+    targets = None if sources is None else _targets(sources, tree, out)
+    norm = None if sources is None else _norm_of_sums(_square_sums(sources))
+    if sources is None or targets is None or norm is None or not _is_accurate_host(norm):
+        return norms.clip_by_global_norm(tree, max_norm, out)
+    run_host(FusedOp(_number_host(norms.clip_coefficient(norm, max_norm)), divides=False), sources, targets)
+    return (unflatten(tree, targets) if out is None else out), norm
 
 
 def _unscaled(
@@ -168,10 +167,18 @@ def _unscaled(
     sources = plain(arrays)
     if sources is None:
         return None
-    targets = like(sources, dtype) if out is None else sources if out is tree else plain(leaves(out))
-    if targets is None or not (out is None or can_write(targets, sources)):
+    targets = _targets(sources, tree, out, dtype)
+    if targets is None:
         return None
     return targets, run_host(op._replace(square_dtype=_norm_dtype(targets) if with_sums else None), sources, targets)
+
+
+def _targets(sources: list[Array], tree: Tree, out: Tree, dtype: str | None = None) -> list[Array] | None:
+    """Return the arrays to which a fused pass can write; None if it cannot write to *out*."""
+    if out is None:
+        return like(sources, dtype)
+    targets = sources if out is tree else plain(leaves(out))
+    return targets if targets is not None and can_write(targets, sources) else None
 
 
 def _applied(op: FusedOp, sources: list[Array], dtype: str | None = None) -> list[Array]:

@@ -8,7 +8,6 @@ import array_api_compat.torch
 import torch
 
 from ...core import norms, overflow, scaling
-from ...core.dtypes import accumulation_dtype, name_of
 from ...core.trees import leaves, leaves_with_paths, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from ...core.validation import check_loss
@@ -117,6 +116,13 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """Implement `core.norms.unscale_check_and_norm`. Sparse arrays are returned coalesced."""
+    if out is tree and out is not None:
+        arrays = leaves(tree)
+        result = kernels.unscale_and_square_(arrays, scale) if _supports(arrays, scale) and not are_frozen(arrays) else None
+        if result is not None:
+            found_inf, sums = result
+            norm = _norm_of_sums(sums)
+            return out, found_inf.logical_not(), norms.global_norm(arrays) if norm is None else norm
     unscaled, finite, arrays = _unscaled(tree, scale, out, dtype)
     return unscaled, finite, _global_norm(arrays)
 
@@ -140,19 +146,28 @@ def local_norms(tree: Tree) -> Array:
     return result
 
 
-def clip_by_global_norm(tree: Tree, max_norm: float) -> tuple[Tree, Array]:
+def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[Tree, Array]:
     """Implement `core.norms.clip_by_global_norm`. Sparse arrays are returned coalesced."""
     tensors = leaves(tree)
     arrays = _values(tensors)
+    targets = [] if out is None else _checked_targets(out, tensors)
     norm = _plain_norm(arrays)
     if norm is None and has_dtensors(arrays):
         lifted = Shards(arrays).norm()
-        return _scaled(tree, norms.coefficient_of(lifted, max_norm)), norms.unlifted(lifted)
-    if norm is None:
+        norm, clipped = norms.unlifted(lifted), leaves(_scaled(arrays, norms.coefficient_of(lifted, max_norm)))
+    elif norm is None:
         clipped, norm = norms.clip_by_global_norm(_rounded(arrays), max_norm)
     else:
-        clipped = kernels.products(arrays, norms.clip_coefficient(norm, max_norm))
-    return _rebuilt(tree, tensors, clipped), norm
+        coefficient = norms.clip_coefficient(norm, max_norm)
+        if out is tree and not are_frozen(arrays) and kernels.are_disjoint(arrays):
+            kernels.multiply_(arrays, coefficient)
+            return out, norm
+        clipped = kernels.products(arrays, coefficient)
+    if out is None:
+        return _rebuilt(tree, tensors, clipped), norm
+    for target, value in zip(targets, clipped, strict=True):
+        target.copy_(value)
+    return out, norm
 
 
 def _scaled(tree: Tree, factor: Scale) -> Tree:
@@ -241,6 +256,15 @@ def _unscaled_shards(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> 
     return unscaled, shards.all_finite(finite), leaves(unscaled)
 
 
+def _checked_targets(out: Tree, tensors: list[Array]) -> list[Array]:
+    """Return the arrays of values to which the results for *tensors* are written, after checking that they can be."""
+    out_tensors = leaves(out)
+    _check_sparse(out_tensors, tensors)
+    for path, target in leaves_with_paths(out, "out"):
+        check_target(target, path)
+    return _values(out_tensors)
+
+
 def _check_sparse(targets: list[Array], arrays: list[Array]) -> None:
     """Raise an error unless sparse targets are the coalesced arrays themselves: other arrays may have values elsewhere."""
     for target, array in zip(targets, arrays, strict=True):
@@ -268,13 +292,16 @@ def _global_norm(arrays: list[Array]) -> Array:
 def _plain_norm(arrays: list[Array]) -> Array | None:
     """Return the norm as the kernels compute it; None if only the definition is accurate."""
     sums = _square_sums(arrays)
-    norm = None if sums is None else norms.root(kernels.sum_in_order(sums))
-    return None if norm is None or kernels.inaccurate_norms(norm) else norm
+    return None if sums is None else _norm_of_sums(sums)
+
+
+def _norm_of_sums(sums: Array) -> Array | None:
+    norm = norms.root(kernels.sum_in_order(sums))
+    return None if kernels.inaccurate_norms(norm) else norm
 
 
 def _square_sums(arrays: list[Array]) -> Array | None:
     """Return the sum of the squares of each array in the dtype of their norm; None if the definition must compute it."""
     if not (_supports(arrays) and arrays[0].is_cpu):
         return None
-    names = {name_of(dtype) for dtype in {array.dtype for array in arrays}}
-    return kernels.square_sums(arrays, getattr(torch, accumulation_dtype([*names])))
+    return kernels.square_sums(arrays, getattr(torch, kernels.accumulation_dtype_of(arrays)))

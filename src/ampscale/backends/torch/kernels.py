@@ -11,10 +11,12 @@ from operator import attrgetter
 
 import torch
 
-from ...core.dtypes import name_of
+from ...core.dtypes import accumulation_dtype, name_of
 from ...core.norms import LIFTS
 from ...core.scaling import unscaled_dtype
 from ...core.typing import Array, Flag, Scale
+from ..cpu.fused import FusedOp
+from . import compiled
 
 FLOATS = frozenset([torch.float16, torch.bfloat16, torch.float32, torch.float64])
 _CLASSES = frozenset([torch.Tensor, torch.nn.Parameter])  # other classes may override operations
@@ -70,7 +72,12 @@ def unscale_(arrays: list[Array], scale: Scale, *, least: float = 0.0) -> Array:
     Returns:
         torch's `found_inf`: float32, shape (), 1.0 if a value is non-finite, else 0.0.
     """
-    in_one_pass = least >= 1 or _has_exact_reciprocal(_value_host(scale))
+    value = _value_host(scale)
+    in_one_pass = least >= 1 or _has_exact_reciprocal(value)
+    if value is not None and not (in_one_pass and torch.float32 in set(map(_dtype, arrays))):
+        result = compiled.run_host(FusedOp(value, checks=True), arrays)
+        if result is not None:
+            return torch.full((), not result.finite, dtype=torch.float32)
     found_inf = torch.zeros((), dtype=torch.float32, device=arrays[0].device)
     if in_one_pass or least:
         _check_and_multiply(arrays, found_inf, _scalar(scale, torch.float32, found_inf).reciprocal())
@@ -79,6 +86,22 @@ def unscale_(arrays: list[Array], scale: Scale, *, least: float = 0.0) -> Array:
     if not in_one_pass:
         _check_and_multiply(arrays, found_inf, torch.ones_like(found_inf))
     return found_inf
+
+
+def unscale_and_square_(arrays: list[Array], scale: Scale) -> tuple[Array, Array] | None:
+    """
+    Do what `unscale_` and `square_sums` do, in one pass over arrays on the host.
+
+    Returns:
+        `found_inf` and the sums; None without compiled kernels or if the arrays share memory, and then nothing was written.
+    """
+    value = _value_host(scale)
+    if value is None or not are_disjoint(arrays):
+        return None
+    result = compiled.run_host(FusedOp(value, checks=True, square_dtype=accumulation_dtype_of(arrays)), arrays)
+    if result is None:
+        return None
+    return torch.full((), not result.finite, dtype=torch.float32), torch.from_numpy(result.sums)
 
 
 def supports_in_one_pass(arrays: list[Array], scale: Scale, dtypes: Set[torch.dtype] = FLOATS) -> bool:
@@ -134,6 +157,18 @@ def products(arrays: list[Array], factor: Scale) -> list[Array]:
     return _applied(torch._foreach_mul, arrays, factor)
 
 
+def multiply_(arrays: list[Array], factor: Array) -> None:
+    """Multiply disjoint *arrays*, which the kernels must support, by *factor* in place, as `products` does."""
+    value = _value_host(factor)
+    if value is None or compiled.run_host(FusedOp(value, divides=False), arrays) is None:
+        torch._foreach_copy_(arrays, products(arrays, factor))
+
+
+def accumulation_dtype_of(arrays: list[Array]) -> str:
+    """Return the dtype in which the squares of *arrays* are taken."""
+    return accumulation_dtype(list(map(name_of, set(map(_dtype, arrays)))))
+
+
 def all_finite(arrays: list[Array]) -> Flag:
     """Return a bool of shape (): True if all values of *arrays*, which the kernels must support, are finite. Reads them once."""
     non_empty = [array for array in arrays if array.numel()]
@@ -153,6 +188,9 @@ def square_sums(arrays: list[Array], dtype: torch.dtype) -> Array:
         arrays: Arrays on the host that the kernels support, no wider than *dtype*.
         dtype: Dtype of the squares and of the result, float32 or float64; each sum is taken in float64 and rounded.
     """
+    result = compiled.run_host(FusedOp(square_dtype=name_of(dtype)), arrays)
+    if result is not None:
+        return torch.from_numpy(result.sums)
     size = max(1, min(_BLOCK * torch.get_num_threads(), max(array.numel() for array in arrays)))
     squares, wide = torch.empty(size, dtype=dtype), torch.empty(size, dtype=torch.float64)
     if dtype == torch.float64:

@@ -1,0 +1,51 @@
+"""
+Compiled kernels of `backends.cpu` for torch tensors in main memory.
+
+Spec: BACKENDS-bit-identical.
+"""
+
+from operator import attrgetter
+
+import numpy as np
+import torch
+
+from ...core.dtypes import name_of
+from ...core.typing import Array
+from ..cpu.fused import FusedOp, PassResult, Spans, kernel_choice_host, run_spans_host, supports
+
+_dtype = attrgetter("dtype")
+
+
+def run_host(op: FusedOp, arrays: list[Array]) -> PassResult | None:
+    """
+    Run a fused pass over *arrays* in place, in the threads that torch may use.
+
+    Args:
+        op: Operation. If it has a factor, the arrays must be disjoint.
+        arrays: At least one tensor that `kernels.supports` supports.
+
+    Returns:
+        None if there are no compiled kernels for the arrays, or their values do not fill their memory; then nothing was written.
+    """
+    if kernel_choice_host().module is None or not arrays[0].is_cpu or not all(map(torch.Tensor.is_contiguous, arrays)):
+        return None
+    groups: dict[torch.dtype, list[int]] = {}
+    for index, dtype in enumerate(map(_dtype, arrays)):
+        groups.setdefault(dtype, []).append(index)
+    if not all(supports(name_of(dtype)) for dtype in groups):
+        return None
+    if op.factor is not None:
+        torch.autograd.graph.increment_version([array for array in arrays if not array.is_inference()])
+    sums, finite = np.empty(len(arrays), op.square_dtype), True
+    for dtype, indices in groups.items():
+        result = run_spans_host(op, _spans([arrays[index] for index in indices], name_of(dtype)), torch.get_num_threads())
+        finite &= result.finite
+        if op.square_dtype is not None:
+            sums[indices] = result.sums
+    return PassResult(finite, sums)
+
+
+def _spans(arrays: list[Array], dtype: str) -> Spans:
+    addresses = np.fromiter(map(torch.Tensor.data_ptr, arrays), np.int64, len(arrays))
+    sizes = np.fromiter(map(torch.Tensor.numel, arrays), np.int64, len(arrays))
+    return Spans(addresses, addresses, sizes, int(sizes.max()), int(sizes.sum()), dtype, dtype)
