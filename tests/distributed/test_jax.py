@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from ampscale import LossScaleRule
 jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
+from jax.experimental import checkify  # noqa: E402
 from jax.experimental.multihost_utils import process_allgather  # noqa: E402
 from jax.sharding import AxisType, NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
@@ -393,6 +394,24 @@ def test_gradients_that_jax_has_added_up_are_rejected():
     with pytest.raises(ValueError, match="pass mean=False"):
         gradients_of(mean_loss, JaxAxis("data"))
     assert float(gradients_of(mean_loss, JaxAxis("data", mean=False))) == 3.0
+
+
+@pytest.mark.clause("REPLICAS-same-scale")
+def test_state_that_differs_between_ranks_is_detected_by_jax():
+    """`jax.shard_map` rejects it with check_vma=True; otherwise the documented check detects it."""
+    mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
+    agreed = partial(JaxAxis("data").agree, gradients=[])
+    with pytest.raises(ValueError, match="out_specs"):
+        jax.shard_map(lambda x: (agreed(x[0] > 0, x).finite, x), mesh=mesh, in_specs=P("data"), out_specs=P())(jnp.ones(1))
+
+    def checked(scale):
+        checkify.check(jax.lax.pmax(scale, "data") == jax.lax.pmin(scale, "data"), "scales differ")
+        return agreed(scale > 0, scale).finite
+
+    for scales_of_ranks, message in (([2.0, 2.0], None), ([2.0, 4.0], "scales differ")):
+        error, finite = jax.jit(checkify.checkify(jax.vmap(checked, axis_name="data")))(jnp.float32(scales_of_ranks))
+        assert finite.tolist() == [True, True]
+        assert error.get() is None if message is None else message in error.get()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"])

@@ -38,6 +38,11 @@ class JaxAxis:
     Call `ampscale.train_step` inside the mapped function. A `TrainState` that enters with ``in_specs=P()`` has the same bits on
     all ranks after every step and leaves with ``out_specs=P()``. The loss of the report is the one of each rank.
 
+    The states of the ranks are not compared, since a compiled program cannot raise an error. With ``check_vma=True``, JAX
+    rejects a state that can differ between ranks and leaves with ``P()``. Otherwise, ranks whose scales differ compute wrong
+    gradients; to detect it, pass ``jax.lax.pmax(scale, "data") == jax.lax.pmin(scale, "data")`` to
+    `jax.experimental.checkify.check`.
+
     Args:
         axis_name: Name of the axis of all ranks that share the scale, or a tuple of names.
         gradients: "replicated" if all ranks have the same arrays, "sharded" if each has a part of every array, "distinct" if
@@ -104,8 +109,7 @@ class JaxAxis:
 
         Args:
             finite: Flag of this rank's gradients; bool, shape ().
-            state: Loss scale and counts. They are not compared: with ``check_vma=True``, JAX rejects a state that is not equal on
-                all ranks and is returned with ``out_specs=P()``.
+            state: Loss scale and counts; they are not compared.
             gradients: Unscaled gradients of this rank; there may be none.
             norm: True if the global norm is needed.
 
