@@ -24,13 +24,6 @@ POWERS = [2.0**k for k in (-140, -126, -100, *range(-26, 41), 100, 126, 127)]
 needs_numba = pytest.mark.skipif(fused.kernel_choice_host().module is None, reason="needs numba")
 
 
-@pytest.fixture(params=["numpy", pytest.param("numba", marks=needs_numba)])
-def kernels(request, monkeypatch):
-    """Run the test with NumPy's operations, and with the compiled kernels."""
-    if request.param == "numpy":
-        monkeypatch.setattr(fused, "kernel_choice_host", lambda: fused.KernelChoice(None, "this test"))
-
-
 def defined(values, factor, divides=True, dtype=None):
     """Return the result of the core's definition."""
     compute = "float64" if values.dtype == np.float64 else "float32"
@@ -52,7 +45,7 @@ def check_pass(values, factor, divides=True, dtype=None):
 
 @pytest.mark.clause("BACKENDS-bit-identical", "SCALING-round-once", "SCALING-reciprocal")
 @EVERY_FORMAT
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("each_kernel")
 def test_powers_of_two_divide_every_pattern_as_defined(name):
     """Values are all, or only the finite ones."""
     values = PATTERNS.view(DTYPES[name])
@@ -62,6 +55,7 @@ def test_powers_of_two_divide_every_pattern_as_defined(name):
 
 @pytest.mark.clause("BACKENDS-bit-identical", "SCALING-round-once", "SCALING-widen")
 @EVERY_FORMAT
+@pytest.mark.usefixtures("each_kernel")
 @given(factor=scales, divides=st.booleans())
 def test_any_factor_divides_and_multiplies_every_pattern_as_defined(name, factor, divides):
     """Results are 16-bit numbers, and wider ones."""
@@ -74,7 +68,7 @@ def test_any_factor_divides_and_multiplies_every_pattern_as_defined(name, factor
 
 @pytest.mark.clause("OVERFLOW-both-sides")
 @EVERY_FORMAT
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("each_kernel")
 def test_every_non_finite_pattern_is_detected(name):
     """Each is placed among finite values; all finite patterns together are finite."""
     values = PATTERNS.view(DTYPES[name])
@@ -87,7 +81,7 @@ def test_every_non_finite_pattern_is_detected(name):
 
 @pytest.mark.clause("NORMS-accumulation-dtype")
 @EVERY_FORMAT
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("each_kernel")
 def test_squares_of_every_finite_pattern_are_exact(name):
     """Each pattern is an array of its own, whose sum is one square rounded to float32."""
     values = PATTERNS.view(DTYPES[name])

@@ -24,6 +24,8 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from ampscale.backends.torch import kernels  # noqa: E402
 from ampscale.frameworks.torch import optimizer_step  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("each_kernel")
+
 FORMATS = pytest.mark.parametrize("dtype", list(DTYPES))
 SHAPES = st.sampled_from([(), (0,), (1,), (3,), (33,), (2, 70)])  # no value, less and more than a vector register
 POWERS = st.integers(-149, 127).map(lambda exponent: 2.0**exponent)
@@ -106,12 +108,20 @@ def test_float64_scales_are_rounded_only_for_float32_arrays():
         assert equal(ampscale.unscale_and_check(tree, divisor, out=tree)[0], expected)
 
 
+@pytest.fixture
+def one_thread():
+    """Let torch use one thread."""
+    count = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(count)
+
+
 @pytest.mark.clause("SCALING-reciprocal", "BACKENDS-bit-identical")
+@pytest.mark.usefixtures("one_thread")
 @FORMATS
 def test_results_equal_the_definition_if_subnormal_numbers_are_flushed(dtype):
     """A reciprocal that would be flushed is not used. torch flushes in the calling thread only, so there is one."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     for factor in (2.0**127, 2.0**126, 2.0**16, 3.0, 2.0**-126):
         tree = [patterns(dtype)]
         if not torch.set_flush_denormal(True):
@@ -122,6 +132,16 @@ def test_results_equal_the_definition_if_subnormal_numbers_are_flushed(dtype):
         finally:
             torch.set_flush_denormal(False)
         assert equal([*unscaled, flag], [*expected, finite])
+
+
+def test_autograd_notices_that_saved_tensors_were_divided():
+    """The version of a tensor that is written in place increases."""
+    param = torch.ones(3, requires_grad=True)
+    saved = torch.ones(3)
+    loss = (param * saved).sum()
+    ampscale.unscale_check_and_norm([saved], 3.0, out=[saved])
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
 
 
 # Checks

@@ -11,7 +11,8 @@ import torch
 
 from ...core.dtypes import name_of
 from ...core.typing import Array
-from ..cpu.fused import FusedOp, PassResult, Spans, kernel_choice_host, run_spans_host, supports
+from ..cpu import fused
+from ..cpu.fused import FusedOp, PassResult, Spans
 
 _dtype = attrgetter("dtype")
 
@@ -27,18 +28,18 @@ def run_host(op: FusedOp, arrays: list[Array]) -> PassResult | None:
     Returns:
         None if there are no compiled kernels for the arrays, or their values do not fill their memory; then nothing was written.
     """
-    if kernel_choice_host().module is None or not arrays[0].is_cpu or not all(map(torch.Tensor.is_contiguous, arrays)):
+    if fused.kernel_choice_host().module is None or not arrays[0].is_cpu or not all(map(torch.Tensor.is_contiguous, arrays)):
         return None
     groups: dict[torch.dtype, list[int]] = {}
     for index, dtype in enumerate(map(_dtype, arrays)):
         groups.setdefault(dtype, []).append(index)
-    if not all(supports(name_of(dtype)) for dtype in groups):
+    if not all(fused.supports(name_of(dtype)) for dtype in groups):
         return None
     if op.factor is not None:
         torch.autograd.graph.increment_version([array for array in arrays if not array.is_inference()])
     sums, finite = np.empty(len(arrays), op.square_dtype), True
     for dtype, indices in groups.items():
-        result = run_spans_host(op, _spans([arrays[index] for index in indices], name_of(dtype)), torch.get_num_threads())
+        result = fused.run_spans_host(op, _spans([arrays[index] for index in indices], name_of(dtype)), torch.get_num_threads())
         finite &= result.finite
         if op.square_dtype is not None:
             sums[indices] = result.sums
