@@ -50,7 +50,7 @@ def the_norm_is_of_all_gradients_unscaled(subject: Subject) -> None:
 
 
 @case("NORMS-clip-before", 3, "late norm: the norm after clipping, which always equals the limit", "norm", "clip")
-def the_norm_is_told_as_it_was_before_clipping(subject: Subject) -> None:
+def the_norm_is_the_one_before_clipping(subject: Subject) -> None:
     """The norm is 5, with a limit of 1."""
     cell = Cell(subject, simple_rule(subject), arrays(ZEROS), max_norm=1.0)
     expect_output(subject, *cell.train(arrays(THREE_FOUR)), "global_norm", "step 0 (counted from 0)")
@@ -67,7 +67,7 @@ def an_infinite_norm_is_no_overflow(subject: Subject) -> None:
 
 CASES = (
     the_norm_is_of_all_gradients_unscaled,
-    the_norm_is_told_as_it_was_before_clipping,
+    the_norm_is_the_one_before_clipping,
     clipped(
         "NORMS-clip/clips-all-gradients-by-one-coefficient",
         1.0,
