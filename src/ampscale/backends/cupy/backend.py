@@ -119,7 +119,7 @@ def _sources_and_targets(
 ) -> tuple[list[Array], list[Array], bool]:
     """Return contiguous sources, arrays for the results, and True if these are *out_arrays*."""
     sources = _contiguous(arrays)
-    direct = bool(out_arrays) and _can_write(out_arrays, sources)
+    direct = len(out_arrays) > 0 and _can_write(out_arrays, sources)
     return sources, out_arrays if direct else _like(sources, dtype), direct
 
 

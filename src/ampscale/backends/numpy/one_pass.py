@@ -71,7 +71,9 @@ def spans_host(op: FusedOp, sources: Sequence[Any], targets: Sequence[Any], *, a
         apart: True to return None also if two of the targets share memory.
     """
     kernels = fused.kernel_choice_host().module
-    kinds = _kinds(getattr(sources[0], "dtype", None), getattr(targets[0], "dtype", None)) if kernels and sources else None
+    if not (kernels and sources and _reads_arrays_host(kernels)):
+        return None
+    kinds = _kinds(getattr(sources[0], "dtype", None), getattr(targets[0], "dtype", None))
     if kinds is None:
         return None
     ids = of_targets = np.fromiter(map(id, sources), np.int64, len(sources))
@@ -87,6 +89,23 @@ def spans_host(op: FusedOp, sources: Sequence[Any], targets: Sequence[Any], *, a
         memory[2] *= 2
     sources_at, targets_at, sizes = memory
     return Spans(sources_at, targets_at, sizes, kinds.parts * largest, kinds.parts * total, *kinds.names)
+
+
+@lru_cache
+def _reads_arrays_host(kernels: Any) -> bool:
+    """Return True if the kernels read the same from the C structs of some arrays as their documented attributes say."""
+    rows = np.zeros((3, 4), np.float32)
+    memory = np.empty((3, 1), np.int64)
+    types = np.array([id(np.ndarray), id(rows.dtype), id(rows.dtype)])
+    for array in (rows, rows.T, rows[:2, :3], rows[0, 0].reshape(()), np.broadcast_to(rows, (2, 3, 4))):
+        at = np.array([id(array)])
+        largest, *_ = kernels.read_arrays(at, at, _HEADER, types, True, 4, memory)
+        if array.flags.forc and array.flags.writeable:
+            if (largest, *memory[:, 0].tolist()) != (array.size, array.ctypes.data, array.ctypes.data, array.size):
+                return False
+        elif largest != -1:
+            return False
+    return True
 
 
 @lru_cache

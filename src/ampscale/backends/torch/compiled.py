@@ -39,14 +39,16 @@ def run_host(op: FusedOp, arrays: list[Array]) -> PassResult | None:
         torch.autograd.graph.increment_version([array for array in arrays if not array.is_inference()])
     sums, finite = np.empty(len(arrays), op.square_dtype), True
     for dtype, indices in groups.items():
-        result = fused.run_spans_host(op, _spans([arrays[index] for index in indices], name_of(dtype)), torch.get_num_threads())
+        result = fused.run_spans_host(
+            op, _spans_host([arrays[index] for index in indices], name_of(dtype)), torch.get_num_threads()
+        )
         finite &= result.finite
         if op.square_dtype is not None:
             sums[indices] = result.sums
     return PassResult(finite, sums)
 
 
-def _spans(arrays: list[Array], dtype: str) -> Spans:
+def _spans_host(arrays: list[Array], dtype: str) -> Spans:
     addresses = np.fromiter(map(torch.Tensor.data_ptr, arrays), np.int64, len(arrays))
     sizes = np.fromiter(map(torch.Tensor.numel, arrays), np.int64, len(arrays))
     return Spans(addresses, addresses, sizes, int(sizes.max()), int(sizes.sum()), dtype, dtype)
