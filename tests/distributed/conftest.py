@@ -3,6 +3,8 @@
 import pytest
 from distributed.pool import Pool
 
+MODULES = ("ampscale.torch", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor")
+
 
 @pytest.fixture(scope="session")
 def pools(tmp_path_factory):
@@ -11,7 +13,7 @@ def pools(tmp_path_factory):
 
     def pool(engine):
         if engine not in started:
-            started[engine] = Pool(engine, tmp_path_factory.mktemp(engine))
+            started[engine] = Pool(engine, tmp_path_factory.mktemp(engine), modules=MODULES)
         return started[engine]
 
     yield pool

@@ -33,7 +33,10 @@ def observed(communicator, make):
 
 
 def gloo():
-    """Run a rank of torch."""
+    """Run four ranks of torch."""
+    from rank import fork
+
+    fork(4, "torch.distributed")
     import torch
     import torch.distributed as dist
 
@@ -53,7 +56,7 @@ def gloo():
         dist.destroy_process_group()
         return
     results = [observed(pairs, torch.from_numpy), observed(three, torch.from_numpy)]
-    os.write(1, json.dumps([rank, *results]).encode())
+    os.write(1, json.dumps([rank, *results]).encode() + b"\n")  # one write, so that lines of ranks do not mix
     if rank == 0:
         time.sleep(1)  # it serves the store of the others
     os._exit(0)
@@ -67,7 +70,7 @@ def mpi():
     if communicator.rank == 1:
         time.sleep(60)
     result = observed(communicator, np.asarray)
-    os.write(1, json.dumps([communicator.rank, result]).encode() + b"\n")  # one write, so that lines of ranks do not mix
+    os.write(1, json.dumps([communicator.rank, result]).encode() + b"\n")
     time.sleep(1)
     raise SystemExit(1)
 

@@ -1,12 +1,14 @@
 """
 Real processes, one for each rank, that run functions of the test modules and return what these return.
 
-Starting torch takes seconds, so a pool of four ranks stays alive for all tests of an engine; a test on two ranks uses a group of
-two. Jobs and results are files in a folder, since `mpiexec` passes its input to one rank only.
+Starting torch takes seconds, so a pool of four ranks stays alive for all tests of an engine; its ranks are forked by a process
+that has imported the modules; a test on two ranks uses a group of two. Jobs and results are files in a folder, since `mpiexec`
+passes its input to one rank only.
 """
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -19,9 +21,9 @@ SECONDS = 60
 
 
 class Pool:
-    """Ranks of an engine: "gloo" or "mpi"."""
+    """Ranks of an engine: "gloo" or "mpi". Those of gloo import *modules* once for all."""
 
-    def __init__(self, engine, folder, size=4):
+    def __init__(self, engine, folder, size=4, modules=("torch.distributed", "ampscale")):
         self.engine, self.folder, self.size, self.jobs = engine, Path(folder), size, 0
         self.folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, str(HERE / "rank.py"), engine, str(self.folder)]
@@ -29,10 +31,10 @@ class Pool:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         if engine == "mpi":
             launcher = [str(Path(sys.executable).with_name("mpiexec")), "-n", str(size)]
-            self.processes = [subprocess.Popen([*launcher, *command], env=environment, stdin=subprocess.DEVNULL)]
-            return
-        ranks = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo", "WORLD_SIZE": str(size)}
-        self.processes = [subprocess.Popen(command, env={**environment, **ranks, "RANK": str(rank)}) for rank in range(size)]
+            command = [*launcher, *command]
+        else:
+            command, environment = [*command, str(size), *modules], environment | gloo_environment(size)
+        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def run(self, function, *args, seconds=SECONDS):
         """
@@ -49,7 +51,7 @@ class Pool:
         for rank in range(self.size):
             path = self.folder / f"result-{self.jobs}-{rank}.json"
             while not path.exists():
-                if time.monotonic() > end or any(process.poll() is not None for process in self.processes):
+                if time.monotonic() > end or self.process.poll() is not None:
                     raise TimeoutError(
                         f"rank {rank} of {self.engine} returned no result of {function.__name__} within {seconds} s"
                     )
@@ -63,11 +65,13 @@ class Pool:
     def close(self):
         """End the processes."""
         write(self.folder / f"job-{self.jobs + 1}.json", None)
-        for process in self.processes:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(10)
-            process.kill()
-            process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(10)
+        if self.engine == "gloo":  # a rank can outlive the process that forked it
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
 
 
 def write(path, value):
@@ -75,6 +79,11 @@ def write(path, value):
     temporary = path.with_suffix(".part")
     temporary.write_text(json.dumps(value))
     temporary.rename(path)
+
+
+def gloo_environment(size):
+    """Return the environment variables that ranks of torch have in common."""
+    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo", "WORLD_SIZE": str(size)}
 
 
 def free_port():

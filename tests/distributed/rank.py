@@ -1,25 +1,32 @@
-"""One rank of a pool: run the jobs of its folder one after the other, until a job is None."""
+"""
+One rank of a pool: run the jobs of its folder one after the other, until a job is None.
+
+`python rank.py mpi FOLDER` is one rank of MPI. `python rank.py gloo FOLDER SIZE MODULE...` is SIZE ranks of torch.
+"""
 
 import json
 import os
 import sys
 import time
 import traceback
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import pool
 
 
-def main(engine, folder):
+def main(engine, folder, size=1, *modules):
     """Start the engine, and run jobs."""
+    if engine == "gloo":
+        fork(int(size), *modules)
     rank, end = started(engine)
-    number = 0
+    number, parent = 0, os.getppid()
     while True:
         number += 1
         path = Path(folder) / f"job-{number}.json"
         while not path.exists():
-            if os.getppid() == 1:  # the tests have ended
+            if os.getppid() != parent:  # the tests have ended
                 return
             time.sleep(0.005)
         job = json.loads(path.read_text())
@@ -27,6 +34,24 @@ def main(engine, folder):
             end()
             return
         pool.write(Path(folder) / f"result-{number}-{rank}.json", done(rank, *job))
+
+
+def fork(size, *modules):
+    """
+    Continue in *size* processes that share *modules*, whose import takes seconds, each with the environment of a rank.
+
+    This process ends with them: as soon as one of them fails, or else after the last.
+    """
+    for module in modules:
+        import_module(module)
+    for rank in range(size):
+        if os.fork() == 0:
+            os.environ["RANK"] = str(rank)
+            return
+    for _ in range(size):
+        if os.wait()[1]:
+            os._exit(1)
+    os._exit(0)
 
 
 def started(engine):
@@ -39,7 +64,7 @@ def started(engine):
 
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")
-    return torch.distributed.get_rank(), torch.distributed.destroy_process_group
+    return torch.distributed.get_rank(), partial(os._exit, 0)  # Python takes seconds to free groups and modules of torch
 
 
 def done(rank, module, function, args):

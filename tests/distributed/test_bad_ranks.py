@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 from distributed import bad_ranks
 from distributed.ending import LIMIT
-from distributed.pool import HERE, free_port
+from distributed.pool import HERE, gloo_environment
 
 EXPECTED = {
     "number of arrays": "number of gradients differs: 3 on rank 2; 2 on ranks 0, 1, 3",
@@ -93,37 +92,46 @@ def test_a_rank_that_raises_an_error_while_the_others_wait_is_named(mpi):
         assert seconds < 4
 
 
+@pytest.fixture(scope="module", autouse=True)
+def programs():
+    """Start `ending.py` for both engines with the first test of this module: their ranks mostly wait."""
+    mpiexec = [str(Path(sys.executable).with_name("mpiexec")), "-n", "3"]
+    started = {
+        "gloo": start([sys.executable, str(HERE / "ending.py"), "gloo"], **gloo_environment(4)),
+        "mpi": start([*mpiexec, sys.executable, "-m", "mpi4py", str(HERE / "ending.py"), "mpi"]),
+    }
+    yield started
+    for process in started.values():
+        process.terminate()  # mpiexec ends its ranks then
+
+
+def start(command, **environment):
+    """Start a process with the output as text."""
+    environment = {**os.environ, **environment, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+
+
 @pytest.mark.clause("REPLICAS-time-limit")
-def test_ranks_of_gloo_that_are_killed_hang_or_leave_are_named():
+def test_ranks_of_gloo_that_are_killed_hang_or_leave_are_named(programs):
     """The others wait no longer than the limit and three seconds, and not at all for one that has ended."""
-    ranks = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo", "WORLD_SIZE": "4"}
-    processes = [started(["gloo"], **ranks, RANK=str(rank)) for rank in range(4)]
-    lines = [process.communicate(timeout=60)[0] for process in processes]
-    (_, hung, *left), (_, killed, *also_left) = json.loads(lines[0]), json.loads(lines[2])
+    lines = programs["gloo"].communicate(timeout=60)[0].splitlines()
+    (first, hung, *left), (second, killed, *also_left) = sorted(map(json.loads, lines))
+    assert (first, second) == (0, 2)
     assert [hung[0], hung[2]] == [f"rank 1 did not respond within {LIMIT:g} s"] * 2
     assert killed[0] == killed[2] == "rank 3 ended or left"
     assert max(hung[1], killed[1]) < LIMIT + 3
     for errors in (*left, *also_left):
         assert errors[0] == errors[2] == "rank 1 ended or left"
-    assert processes[3].returncode == -signal.SIGKILL
 
 
-def test_a_rank_of_mpi_that_hangs_is_named_and_ended():
+def test_a_rank_of_mpi_that_hangs_is_named_and_ended(programs):
     """`python -m mpi4py` ends all ranks when one of them ends with an error."""
-    process = started(["mpi"], launcher=[str(Path(sys.executable).with_name("mpiexec")), "-n", "3"], module=["-m", "mpi4py"])
-    results = [json.loads(line) for line in process.communicate(timeout=60)[0].splitlines() if line.startswith("[")]
+    results = [json.loads(line) for line in programs["mpi"].communicate(timeout=60)[0].splitlines() if line.startswith("[")]
     assert sorted(rank for rank, _ in results) == [0, 2]
     for _, errors in results:
         assert errors[0] == errors[2] == f"rank 1 did not respond within {LIMIT:g} s"
         assert errors[1] < LIMIT + 3
-    assert process.returncode != 0
-
-
-def started(arguments, launcher=(), module=(), **environment):
-    """Start a process that runs `ending.py`."""
-    command = [*launcher, sys.executable, *module, str(HERE / "ending.py"), *arguments]
-    environment = {**os.environ, **environment, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    assert programs["mpi"].returncode != 0
 
 
 @pytest.mark.parametrize("max_norm", [None, 1.0])

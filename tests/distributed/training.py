@@ -8,7 +8,6 @@ from distributed.scenarios import SHAPES, gradients
 from linear import network
 
 import ampscale
-from ampscale.distributed import MPI
 
 RULE = ampscale.LossScaleRule(init_scale=2.0**10, growth_interval=2)
 
@@ -18,6 +17,8 @@ def communicator_of(engine, layout, ranks=4, **keywords):
     relation = {"gradients": "replicated", "mean": False} if layout == "averaged" else {"gradients": layout}
     if engine == "mpi":
         from mpi4py.MPI import COMM_WORLD
+
+        from ampscale.distributed import MPI
 
         comm = COMM_WORLD if ranks == 4 else COMM_WORLD.Split(COMM_WORLD.Get_rank() // ranks)
         communicator = MPI(comm, **relation, **keywords)
