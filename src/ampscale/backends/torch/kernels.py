@@ -27,6 +27,8 @@ _LEAST = {torch.float32: LIFTS["float32"].least, torch.float64: LIFTS["float64"]
 _SMALL = 1 << 12  # values; for a smaller array, a call takes longer than reading the values
 _BLOCK = 1 << 17  # values per thread; in float32 half of a core's cache, from which they are read again
 
+_last_reciprocal: dict[float, Array] = {}
+
 _dtype, _layout, _device = attrgetter("dtype"), attrgetter("layout"), attrgetter("device")
 _is_cpu, _ndim, _requires_grad = attrgetter("is_cpu"), attrgetter("ndim"), attrgetter("requires_grad")
 
@@ -135,7 +137,7 @@ def unscale_in_one_pass_(arrays: list[Array], scale: Array) -> Array | None:
     """
     found_inf = torch.zeros_like(scale)
     try:
-        torch._amp_foreach_non_finite_check_and_unscale_(arrays, found_inf, scale.reciprocal())
+        torch._amp_foreach_non_finite_check_and_unscale_(arrays, found_inf, _reciprocal(scale))
     except RuntimeError:
         if any(map(torch.Tensor.is_neg, arrays)):  # the kernel rejects these before it writes
             return None
@@ -258,6 +260,18 @@ def _value_host(scale: Scale) -> float | None:
 def _has_exact_reciprocal(scale: float | None) -> bool:
     """Return True for a power of two of at least 1 whose reciprocal is normal in float32, so that one pass suffices."""
     return scale is not None and 1 <= scale <= 2.0**126 and frexp(scale)[0] == 0.5
+
+
+def _reciprocal(scale: Array) -> Array:
+    """Return the reciprocal of a float32 scale on the host. The last one is kept, because a scale seldom changes."""
+    value = ctypes.c_float.from_address(scale.data_ptr()).value
+    result = _last_reciprocal.get(value)
+    if result is None:
+        result = scale.reciprocal()
+        if type(result) is torch.Tensor and not result.is_inference():
+            _last_reciprocal.clear()
+            _last_reciprocal[value] = result
+    return result
 
 
 def _scalar(value: Scale, dtype: torch.dtype, like: Array) -> Array:
