@@ -241,7 +241,19 @@ def on_process(rank, port):
         flags.append(bool(report.finite))
         scales.append(float(report.next_scale))
     results.append([flags, scales, copies(state), process_allgather(state.params, tiled=True).tolist()])
-    return str(error.value), results
+    return str(error.value), results, mean_of_keys(int(rank))
+
+
+def mean_of_keys(rank):
+    """Return the mean of a dict whose keys one process inserts in another order."""
+
+    def mean(values):
+        keys = "wb" if rank else "bw"
+        means = JaxAxis("data").mean({key: values * (10 if key == "b" else 1) for key in keys})
+        return jnp.stack([means["w"], means["b"]])
+
+    mapped = jax.jit(jax.shard_map(mean, mesh=mesh_of_all(), in_specs=P("data"), out_specs=P()))
+    return np.asarray(mapped(placed(np.arange(4, dtype=np.float32), mesh_of_all(), P("data")))).tolist()
 
 
 def main(name, *args):
@@ -344,9 +356,10 @@ def test_pmap_has_axes_too():
 def test_two_processes_take_the_same_decisions_and_name_the_one_whose_settings_differ():
     port = free_port()
     processes = [started(2, "processes", rank, port) for rank in range(2)]
-    (message, results), other = [results_of(process) for process in processes]
+    (message, results, mean), other = [results_of(process) for process in processes]
     assert message == "rule.growth_interval differs: 6 on rank 1; 5 on rank 0"
-    assert other == [message, results]
+    assert mean == [[1.5], [15.0]]
+    assert other == [message, results, mean]
     for flags, scale_of_steps, copies_of_each, _ in results:
         assert (flags, copies_of_each) == (results[0][0], 1)
         assert scale_of_steps == scales(flags)
@@ -478,6 +491,23 @@ def test_shards_are_clipped_like_the_whole():
     (shards,), norms = on_ranks(clipped, whole)
     (expected,), norm = ampscale.clip_by_global_norm([whole], 1.0)
     assert (shards.tolist(), norms.tolist()) == (expected.tolist(), [float(norm)] * 2)
+
+
+@pytest.mark.clause("REPLICAS-agreed-norm", "NORMS-clip", "NORMS-clip-magnitudes")
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_subnormal_clipping_coefficient_is_used_without_float64(factor):
+    """With the second factor, the norm exceeds the largest float32 number too."""
+    values = np.float32([[3e37, 6e37], [9e37, 1e38]]) * np.float32(factor)
+    (expected,), norm = ampscale.clip_by_global_norm([values], 1.0)
+
+    def clipped(shard):
+        lifted = JaxAxis("data", gradients="sharded").agree(jnp.bool_(True), None, [shard], norm=True).norm
+        return clip_gradients([shard], 1.0, lifted, ampscale.get_backend(shard))
+
+    with jax.enable_x64(False):
+        (shards,), norms = on_ranks(clipped, jnp.asarray(values))
+    assert 0 < np.abs(expected).max() < 1
+    assert (np.asarray(shards).tolist(), norms.tolist()) == (expected.tolist(), [float(norm)] * 2)
 
 
 def test_subnormal_norm_is_kept_without_float64():

@@ -2,6 +2,8 @@
 
 from itertools import repeat
 
+import pytest
+
 
 def mean(rank):
     import numpy as np
@@ -13,3 +15,44 @@ def mean(rank):
 
 def test_a_mean_of_16_bit_arrays_is_added_in_float32(mpi):
     assert mpi.run(mean) == list(repeat([[15000.0, 3.0], [1.0]], 4))
+
+
+def paddle_step(rank, case):
+    """Step Paddle's `GradScaler` on gradients that it averages, in a wrong way on rank 1; return the error of the second step."""
+    import numpy as np
+
+    import ampscale
+    from ampscale.distributed import MPI, RankError
+
+    params = [np.ones(2, np.float32), np.ones(2, np.float32)]
+    models = [ampscale.Network(sum, [param], vjp=len) for param in params]
+    optimizers = [ampscale.optimizers.SGD(model, 1.0) for model in models]
+    both = ampscale.optimizers.SGD(ampscale.Network(sum, params, vjp=len), 1.0)
+    scaler = ampscale.paddle.GradScaler(init_loss_scaling=4.0, communicator=MPI(timeout=20))
+
+    def step(stepped, missing):
+        for optimizer in stepped:
+            for index, parameter in enumerate(optimizer.parameters):
+                parameter.grad = None if index == missing else scaler.scale(np.ones(2, np.float32))
+            scaler.step(optimizer)
+        scaler.update()
+
+    other = rank == 1
+    step([both] if case == "missing" else optimizers, 0)
+    try:
+        step([both], int(other)) if case == "missing" else step(optimizers[:: -1 if other else 1], None)
+    except RankError as error:
+        return str(error)
+
+
+@pytest.mark.clause("REPLICAS-sizes-compared", "REPLICAS-settings-compared")
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("missing", "gradients structure differs: [0] on rank 1; [1] on ranks 0, 2, 3"),
+        ("swapped", "optimizer differs: 1 on rank 1; 0 on ranks 0, 2, 3"),
+    ],
+)
+def test_scaler_of_paddle_averages_the_same_parameters_on_all_ranks(mpi, case, message):
+    """Others lack a gradient, or are stepped in another order."""
+    assert mpi.run(paddle_step, case) == 4 * [message]

@@ -12,7 +12,7 @@ NORMS-clip-before, NORMS-clip-magnitudes, NORMS-clip-nan.
 import math
 from collections.abc import Sequence
 from functools import reduce
-from operator import add, mul
+from operator import add, mul, truediv
 from typing import NamedTuple
 
 import array_api_compat
@@ -20,7 +20,7 @@ import array_api_compat
 from .dtypes import COMPLEX_PARTS, FLOATS, accumulation_dtype, compute_dtype, name_of
 from .namespaces import device_of, namespace_of, quiet
 from .overflow import unscale_and_check, write
-from .scaling import apply_factor, in_dtype
+from .scaling import Operation, apply_factor, in_dtype
 from .trees import leaves, map_leaves
 from .typing import Array, Flag, Scale, Tree
 
@@ -100,15 +100,16 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     return (clipped if out is None else write(out, clipped)), unlifted(lifted)
 
 
-def coefficient_of(lifted: LiftedNorm, max_norm: float) -> Array:
+def coefficient_of(lifted: LiftedNorm, max_norm: float, divide: Operation = truediv) -> Array:
     """Return the factor of `clip_by_global_norm`, also for a norm that exceeds the largest number of its dtype."""
     norm, down = unlifted(lifted), LIFTS[name_of(lifted.value.dtype)].down
     xp = array_api_compat.array_namespace(norm)
     with quiet(xp):
-        return xp.where(xp.isinf(norm), clip_coefficient(lifted.value, max_norm * down), clip_coefficient(norm, max_norm))
+        large = clip_coefficient(lifted.value, max_norm * down, divide)
+        return xp.where(xp.isinf(norm), large, clip_coefficient(norm, max_norm, divide))
 
 
-def clip_coefficient(norm: Array, max_norm: float) -> Array:
+def clip_coefficient(norm: Array, max_norm: float, divide: Operation = truediv) -> Array:
     """
     Return the factor of `clip_by_global_norm`: shape (), each operation rounded to the dtype of *norm*.
 
@@ -119,7 +120,7 @@ def clip_coefficient(norm: Array, max_norm: float) -> Array:
     # Convert max_norm to a float, since torch rejects ints of more than 64 bits.
     limit = xp.full_like(norm, min(1.0 * max_norm, FLOATS[name_of(norm.dtype)].largest))
     with quiet(xp):
-        return limit / (xp.where(norm > limit, norm, limit) + xp.full_like(norm, CLIP_EPSILON))
+        return divide(limit, xp.where(norm > limit, norm, limit) + xp.full_like(norm, CLIP_EPSILON))
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:

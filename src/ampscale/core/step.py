@@ -68,11 +68,15 @@ class StepKernels(Protocol):
     def scale(self, tree: Tree, scale: Array) -> Tree:
         """Return the same as `core.scaling.scale`."""
 
+    def unscale(self, tree: Tree, scale: Array) -> Tree:
+        """Return the same as `core.scaling.unscale`."""
+
 
 class ReferenceKernels:
     """Kernels that define the results, written on the Array API."""
 
     scale = staticmethod(scaling.scale)
+    unscale = staticmethod(scaling.unscale)
     unscale_and_check = staticmethod(unscale_and_check)
     clip_by_global_norm = staticmethod(clip_by_global_norm)
 
@@ -244,7 +248,8 @@ def clip_gradients(
     """Clip *gradients* by the norm of all ranks' gradients, or by their own if *lifted* is None; return the norm too."""
     if lifted is None:
         return kernels.clip_by_global_norm(gradients, max_norm)
-    return kernels.scale(gradients, coefficient_of(lifted, max_norm)), unlifted(lifted)
+    # XLA's own division flushes a subnormal coefficient to zero, and is not correctly rounded on CUDA; the backend's is exact.
+    return kernels.scale(gradients, coefficient_of(lifted, max_norm, kernels.unscale)), unlifted(lifted)
 
 
 def apply_updates(params: Tree, updates: Tree) -> Tree:

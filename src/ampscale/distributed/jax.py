@@ -23,7 +23,7 @@ from ..backends.jax.norms import lifted_norm
 from ..core.dtypes import accumulation_dtype, compute_dtype
 from ..core.norms import LIFTS, LiftedNorm
 from ..core.replicas import Agreement, RankError
-from ..core.trees import leaves, unflatten
+from ..core.trees import leaves, leaves_with_paths, unflatten
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_scalable
 from ..parsing import excerpt
@@ -100,8 +100,11 @@ class JaxAxis:
             return tree
         check_scalable(tree)
         self._check_varying(arrays)
-        totals = self._sum([array.astype(_sum_dtype(array)) for array in arrays])
-        return unflatten(tree, [self._mean(total).astype(array.dtype) for total, array in zip(totals, arrays, strict=True)])
+        paths = [path for path, _ in leaves_with_paths(tree)]
+        order = sorted(range(len(arrays)), key=paths.__getitem__)  # processes may have inserted keys in another order
+        totals = self._sum([arrays[index].astype(_sum_dtype(arrays[index])) for index in order])
+        means = {index: self._mean(total).astype(arrays[index].dtype) for index, total in zip(order, totals, strict=True)}
+        return unflatten(tree, [means[index] for index in range(len(arrays))])
 
     def agree(self, finite: Flag, state: Tree, gradients: Tree, *, norm: bool = False) -> Agreement:
         """

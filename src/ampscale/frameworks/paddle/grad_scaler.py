@@ -23,6 +23,7 @@ from ...core.typing import Array
 from ...core.validation import check_bool, check_count, check_methods
 from ...parsing import excerpt
 from .._arrays import HOST
+from .._numbers import OptimizerNumbers
 from .._progress import STEPPED, STEPPING, UNSCALED, UNSCALING, Stage, out_of_order
 from .._validation import check_keys, is_empty, number_of
 from .optimizer_calls import checked_gradients, minimize_of, parameters_of, step_of, unscale_gradients
@@ -122,7 +123,7 @@ class GradScaler:
             decr_every_n_nan_or_inf=decr_every_n_nan_or_inf,
         )
         check_methods(communicator, "communicator", "mean", "agree", "check_same")
-        self._communicator = communicator
+        self._communicator, self._numbers = communicator, OptimizerNumbers()
         self._state = self._rule.init(like=HOST)
         self._progress: dict[int, _Progress] = {}
 
@@ -361,16 +362,19 @@ class GradScaler:
             scale = self.get_loss_scaling()
             gradients = checked_gradients(parameters_of(optimizer), scale)
             progress = self._progress[id(optimizer)] = _Progress(optimizer)
-            self._average(gradients.parameters)
+            self._average(optimizer)
             finite, arrays = unscale_gradients(gradients, scale), [parameter.grad for parameter in gradients.parameters]
             progress.finite = bool(self._communicator.agree(finite, self._state._asdict(), arrays).finite)
             progress.stage = UNSCALED
         return progress
 
-    def _average(self, parameters: list[Any]) -> None:
-        """Replace the gradients of *parameters* by their means over all ranks, if the communicator averages them."""
-        self._communicator.check_same(rule=self._rule)
-        gradients = [parameter.grad for parameter in parameters]
+    def _average(self, optimizer: Any) -> None:
+        """Replace the gradients of *optimizer* by their means over all ranks, if the communicator averages them."""
+        if self._communicator is SINGLE_REPLICA:
+            return
+        self._communicator.check_same(rule=self._rule, optimizer=self._numbers.number(self._communicator, optimizer)[0])
+        parameters = parameters_of(optimizer)
+        gradients = [parameter.grad for parameter in parameters]  # with None, so that ranks must lack the same ones
         means = self._communicator.mean(gradients)
         if means is not gradients:
             for parameter, mean in zip(parameters, means, strict=True):

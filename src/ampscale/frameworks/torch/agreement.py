@@ -4,9 +4,7 @@ Agreement of all ranks on the overflow flag of an optimizer.
 Spec: TORCH-communicator, TORCH-dtensor-ranks, REPLICAS-agreement-first, REPLICAS-empty-ranks.
 """
 
-from collections import Counter
 from typing import Any
-from weakref import finalize
 
 import torch
 
@@ -16,6 +14,7 @@ from ...core.replicas import Communicator
 from ...core.rule import LossScaleRule
 from ...core.validation import check_methods
 from ...distributed.comparison import described
+from .._numbers import OptimizerNumbers
 from .optimizer_step import Gradients, found_inf_of
 
 
@@ -32,12 +31,11 @@ class RankAgreement:
         if self.is_given:
             check_methods(communicator, "communicator", "mean", "agree", "check_same")
         self._of_ranks: dict[Ranks, Communicator] = {}
-        self._numbers: dict[tuple[int, int], int] = {}  # of optimizers, by the ids of communicator and optimizer
-        self._counts = Counter[int]()  # of optimizers that a communicator has seen, by its id
+        self._numbers = OptimizerNumbers()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes for a copy, which creates communicators of its own."""
-        return {**self.__dict__, "_of_ranks": {}, "_numbers": {}, "_counts": Counter()}
+        return {**self.__dict__, "_of_ranks": {}, "_numbers": OptimizerNumbers()}
 
     def average(self, optimizer: torch.optim.Optimizer, gradients: Gradients, rule: LossScaleRule) -> None:
         """
@@ -94,13 +92,9 @@ class RankAgreement:
 
         For a new one, also record the parameters that all ranks must have.
         """
-        key, parameters = (id(communicator), id(optimizer)), list[str]()
-        if key not in self._numbers:
-            finalize(optimizer, self._numbers.pop, key, None)  # before another optimizer can have this id
-            self._numbers[key] = self._counts[id(communicator)]
-            self._counts[id(communicator)] += 1
-            parameters = _shared_parameters(communicator, optimizer)
-        communicator.check_same(rule=rule, optimizer=self._numbers[key], parameters=parameters)
+        number, is_new = self._numbers.number(communicator, optimizer)
+        parameters = _shared_parameters(communicator, optimizer) if is_new else []
+        communicator.check_same(rule=rule, optimizer=number, parameters=parameters)
 
     def _communicator_of(self, optimizer: torch.optim.Optimizer, gradients: Gradients) -> Communicator | None:
         """Return a communicator of the ranks that have DTensors of *optimizer*, with or without gradients; None without any."""

@@ -1,0 +1,29 @@
+"""
+Numbers of optimizers, by which ranks detect that they step them in another order.
+
+Spec: REPLICAS-settings-compared.
+"""
+
+from collections import Counter
+from typing import Any
+from weakref import finalize
+
+from ..core.replicas import Communicator
+
+
+class OptimizerNumbers:
+    """Numbers of optimizers, in the order in which each communicator first saw them."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, int], int] = {}  # by the ids of communicator and optimizer
+        self._counts = Counter[int]()  # of optimizers that a communicator has seen, by its id
+
+    def number(self, communicator: Communicator, optimizer: Any) -> tuple[int, bool]:
+        """Return the number of *optimizer*, and True if *communicator* sees it for the first time."""
+        key = id(communicator), id(optimizer)
+        is_new = key not in self._numbers
+        if is_new:
+            finalize(optimizer, self._numbers.pop, key, None)  # before another optimizer can have this id
+            self._numbers[key] = self._counts[id(communicator)]
+            self._counts[id(communicator)] += 1
+        return self._numbers[key], is_new
