@@ -138,7 +138,8 @@ def stand_in():
     module.ndarray, module.RawModule, module.empty, module.asarray = ndarray, RawModule, empty, asarray
     module.empty_like = lambda array: empty(array.shape, array.dtype)
     module.asnumpy = np.asarray
-    module.cuda = SimpleNamespace(get_current_stream=lambda: stream, is_available=lambda: False)
+    runtime = SimpleNamespace(device=0, getDevice=lambda: runtime.device)
+    module.cuda = SimpleNamespace(get_current_stream=lambda: stream, is_available=lambda: False, runtime=runtime)
     return module
 
 

@@ -94,7 +94,7 @@ def test_plan_assigns_every_number_to_one_chunk(place):
     chunk = place.kernels.CHUNK
     sizes = [(1, np.float32), (0, np.float16), (chunk, np.float16), (chunk + 1, np.complex64), (0, np.float32)]
     arrays = place.put([np.zeros(size, dtype) for size, dtype in sizes])
-    rows, launches = place.kernels.plan(*place.kernels.described(arrays, None))
+    rows, launches, _ = place.kernels.plan(place.kernels.described(arrays, None))
     assert rows[:, 2:].tolist() == [
         [0, 0, 1],
         [chunk, 0, 2],
@@ -154,6 +154,16 @@ def test_tables_are_copied_once_for_every_stream(place):
             place.backend.all_finite(array)
         assert recorded.count("copy") == copies
     stream.ptr = 0
+
+
+def test_each_device_has_its_own_table(place):
+    """Empty arrays of two devices have the same address, and their default streams the same number."""
+    arrays, runtime = place.put([np.ones(0, np.float32)]), place.library.cuda.runtime
+    for runtime.device, copies in ((1, 1), (2, 1), (1, 0)):
+        with operations() as recorded:
+            place.backend.global_norm(arrays)
+        assert recorded.count("copy") == copies
+    runtime.device = 0
 
 
 def test_captures_write_their_own_table(place):

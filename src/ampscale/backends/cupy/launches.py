@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import groupby
+from operator import attrgetter, is_
 from threading import get_ident
 from typing import Any, NamedTuple
 
@@ -24,7 +25,17 @@ THREADS = 256  # a power of two
 CHUNK = 16384  # numbers per block; a multiple of 8, so that every chunk is aligned to 16 bytes if the array is
 DEPTH = 4  # packs that a thread reads ahead; even
 TABLE_PART = 96  # rows of five int64, which with the other arguments fit into the 4096 bytes of kernel parameters
-CACHED_TABLES = 32
+CACHED = 32  # plans, and tables
+
+
+class Operands(NamedTuple):
+    """Arrays of a call, without references to them: equal operands have the same plan."""
+
+    addresses: tuple[int, ...]
+    sizes: tuple[int, ...]
+    dtypes: tuple[Any, ...]
+    targets: tuple[int, ...] | None
+    target_dtypes: tuple[Any, ...]
 
 
 class Launch(NamedTuple):
@@ -36,19 +47,30 @@ class Launch(NamedTuple):
     blocks: int
 
 
+class Plan(NamedTuple):
+    """
+    Launches of a call.
+
+    Args:
+        rows: int64 of shape (number of arrays, 5), grouped by kernel.
+        launches: Fused passes.
+        writable: True if each target is its own source, or shares no memory with other arrays.
+    """
+
+    rows: np.ndarray
+    launches: list[Launch]
+    writable: bool
+
+
 Table = tuple[Array, list[tuple[Launch, Array]]]  # all rows on the device, and those of each launch
 
 
-def launch_pass(
-    sources: list[Array], targets: list[Array] | None, factor: Scale, *, divides: bool, sums: str | None = None
-) -> tuple[Flag, Array | None]:
+def launch_pass(operands: Operands, factor: Scale, *, divides: bool, sums: str | None = None) -> tuple[Flag, Array | None]:
     """
-    Divide or multiply all numbers of *sources* by *factor*, round the results into *targets*, and check them.
+    Divide or multiply all numbers of the sources by *factor*, round the results into the targets, and check them.
 
     Args:
-        sources: Floating-point or complex arrays, C-contiguous.
-        targets: C-contiguous arrays of the same shapes, in the same or wider dtypes. Each is its own source, or shares no memory
-            with other arrays. None to check only.
+        operands: Description of the arrays, which the caller keeps until the return; the plan is writable if there are targets.
         factor: float32 or float64 of shape () or (1,), or a Python number.
         divides: True to divide by *factor*, False to multiply.
         sums: Dtype in which squares are taken and summed, "float32" or "float64"; None for no sums.
@@ -57,7 +79,7 @@ def launch_pass(
         A bool of shape (), True if all results are finite, and the sums or None. The sums are float64 of shape (number of
         arrays, 2): the sum of squares in the precision of *sums*, and the power of two by which the values were scaled.
     """
-    table, launches = _prepared(sources, targets)
+    table, launches = _prepared(operands)
     finite = _true()
     partials = None if sums is None else cupy.empty((sum(launch.blocks for launch, _ in launches), 3), dtype=np.float64)
     bits = np.int32({None: 0, "float32": 32, "float64": 64}[sums])
@@ -66,8 +88,8 @@ def launch_pass(
         _launch(launch.kernel, launch.blocks, rows, np.int32(launch.rows), *arguments)
     if sums is None:
         return finite, None
-    totals = cupy.empty((len(sources), 2), dtype=np.float64)
-    _launch(f"square_sums_{sums}", len(sources), table, partials, totals)
+    totals = cupy.empty((len(operands.sizes), 2), dtype=np.float64)
+    _launch(f"square_sums_{sums}", len(totals), table, partials, totals)
     return finite, totals
 
 
@@ -87,29 +109,56 @@ def launch_norms(sums: Array, dtype: str, limit: float) -> tuple[Array, Array, A
     return local, norm, coefficient
 
 
-def described(sources: list[Array], targets: list[Array] | None) -> tuple[bytes, tuple[str, ...]]:
+def described(sources: list[Array], targets: list[Array] | None) -> Operands:
     """
-    Return all that a table depends on: the memory of the arrays, and the kernel for each array.
+    Describe the arrays of a call.
 
-    The memory is the bytes of an int64 array of shape (3, number of arrays): source addresses, target addresses and lengths.
+    Args:
+        sources: Floating-point or complex arrays, C-contiguous.
+        targets: C-contiguous arrays of the same shapes, in the same or wider dtypes. None to check only.
     """
-    addresses = [source.data.ptr for source in sources]
-    target_addresses = [0] * len(sources) if targets is None else [target.data.ptr for target in targets]
-    names = [name_of(source.dtype) for source in sources]
-    lengths = [source.size * (2 if name in COMPLEX_PARTS else 1) for source, name in zip(sources, names, strict=True)]
-    target_names = names if targets is None or targets is sources else [name_of(target.dtype) for target in targets]
-    return np.asarray([addresses, target_addresses, lengths], np.int64).tobytes(), tuple(map(_kernel_for, names, target_names))
+    own = addresses, dtypes = _attributes(sources, "data.ptr"), _attributes(sources, "dtype")
+    if targets is None:
+        return Operands(addresses, _attributes(sources, "size"), dtypes, None, dtypes)
+    in_place = all(map(is_, targets, sources))
+    written = own if in_place else (_attributes(targets, "data.ptr"), _attributes(targets, "dtype"))
+    return Operands(addresses, _attributes(sources, "size"), dtypes, *written)
 
 
-def plan(memory: bytes, kernels: tuple[str, ...]) -> tuple[np.ndarray, list[Launch]]:
-    """Return the rows of the table, int64 of shape (number of arrays, 5), grouped by kernel, and the launches."""
+@lru_cache(CACHED)
+def plan(operands: Operands) -> Plan:
+    """Return the launches for *operands*."""
+    kernels = list(map(_kernel_for, operands.dtypes, operands.target_dtypes))
     order = np.asarray(sorted(range(len(kernels)), key=kernels.__getitem__), np.int64)
+    lengths = [size * (2 if dtype.kind == "c" else 1) for size, dtype in zip(operands.sizes, operands.dtypes, strict=True)]
+    targets = operands.targets or [0] * len(lengths)
     rows = np.empty((len(order), 5), np.int64)
-    rows[:, :3] = np.frombuffer(memory, np.int64).reshape(3, -1).T[order]
+    rows[:, :3] = np.asarray([operands.addresses, targets, lengths], np.int64).T[order]
     chunks = -(-rows[:, 2] // CHUNK)
     rows[:, 3] = np.cumsum(chunks) - chunks
     rows[:, 4] = order
-    return rows, _launches([kernels[index] for index in order], chunks)
+    return Plan(rows, _launches([kernels[index] for index in order], chunks), _is_writable(operands))
+
+
+def _attributes(arrays: list[Array], name: str) -> tuple[Any, ...]:
+    return tuple(map(attrgetter(name), arrays))
+
+
+def _is_writable(operands: Operands) -> bool:
+    if operands.targets is None:
+        return False
+    spans = _spans(operands.addresses, operands.sizes, operands.dtypes)
+    targets = _spans(operands.targets, operands.sizes, operands.target_dtypes)
+    spans = np.concatenate([spans, targets[(targets != spans).any(1)]])
+    spans = spans[np.lexsort((spans[:, 1], spans[:, 0]))]
+    return not (spans[:-1, 1] > spans[1:, 0]).any()
+
+
+def _spans(addresses: tuple[int, ...], sizes: tuple[int, ...], dtypes: tuple[Any, ...]) -> np.ndarray:
+    """Return the first address of each array, and the address after it."""
+    starts = np.asarray(addresses, np.int64)
+    sizes_in_bytes = np.asarray(sizes, np.int64) * np.asarray([dtype.itemsize for dtype in dtypes], np.int64)
+    return np.stack([starts, starts + sizes_in_bytes], axis=1)
 
 
 def _launches(kernels: list[str], chunks: np.ndarray) -> list[Launch]:
@@ -122,8 +171,9 @@ def _launches(kernels: list[str], chunks: np.ndarray) -> list[Launch]:
 
 
 @cache
-def _kernel_for(source: str, target: str) -> str:
-    return f"pass_{COMPLEX_PARTS.get(source, source)}_{COMPLEX_PARTS.get(target, target)}"
+def _kernel_for(source: Any, target: Any) -> str:
+    names = map(name_of, (source, target))
+    return "_".join(["pass", *(COMPLEX_PARTS.get(name, name) for name in names)])
 
 
 def _as_arguments(factor: Scale) -> tuple[Array | None, np.bool_, np.float64]:
@@ -138,21 +188,25 @@ def _true() -> Flag:
     return flag
 
 
-def _prepared(sources: list[Array], targets: list[Array] | None) -> Table:
-    stream, (memory, kernels) = cupy.cuda.get_current_stream(), described(sources, targets)
+def _prepared(operands: Operands) -> Table:
+    stream = cupy.cuda.get_current_stream()
     if stream.is_capturing():  # captured operations have not run yet, and the cache must not evict the table
-        return _table(memory, kernels, _write_table)
-    return _cached_table(memory, kernels, stream.ptr, get_ident())
+        return _table(operands, _write_table)
+    return _cached_table(operands, cupy.cuda.runtime.getDevice(), stream.ptr, get_ident())
 
 
-@lru_cache(CACHED_TABLES)
-def _cached_table(memory: bytes, kernels: tuple[str, ...], stream: int, thread: int) -> Table:  # noqa: ARG001
-    """Return the table for one stream of one thread, whose order guarantees that a launch reads the table after its copy."""
-    return _table(memory, kernels, cupy.asarray)  # asynchronous; CuPy keeps the pinned memory until it has been read
+@lru_cache(CACHED)
+def _cached_table(operands: Operands, device: int, stream: int, thread: int) -> Table:  # noqa: ARG001
+    """
+    Return the table for one stream of one thread, whose order guarantees that a launch reads the table after its copy.
+
+    The default streams of all devices have the same number, and empty arrays the same address.
+    """
+    return _table(operands, cupy.asarray)  # asynchronous; CuPy keeps the pinned memory until it has been read
 
 
-def _table(memory: bytes, kernels: tuple[str, ...], put: Callable[[np.ndarray], Array]) -> Table:
-    rows, launches = plan(memory, kernels)
+def _table(operands: Operands, put: Callable[[np.ndarray], Array]) -> Table:
+    rows, launches, _ = plan(operands)
     table = put(rows)
     return table, [(launch, table[launch.first :]) for launch in launches]
 
