@@ -102,7 +102,8 @@ def programs():
     }
     yield started
     for process in started.values():
-        process.terminate()  # mpiexec ends its ranks then
+        with process:  # closes its output
+            process.terminate()  # mpiexec ends its ranks then
 
 
 def start(command, **environment):
