@@ -49,8 +49,11 @@ api: $(READY) ## docs/api.md, from the docstrings
 fuzz: $(READY) ## ten million mutated inputs for all parsers; takes 20 minutes, INPUTS=100000 runs fewer
 	PYTHONPATH=tools $(BIN)/python -m fuzz --inputs $(or $(INPUTS),10000000) --seed $(or $(SEED),0) $(if $(ONLY),--only "$(ONLY)") --out tools/fuzz/result.json
 
-bench: .venv/bench ## benchmarks against other implementations and an in-place-multiply baseline; takes 40 minutes
+bench: .venv/bench ## benchmarks against other implementations and an in-place-multiply baseline: all that have targets, in 10 minutes
 	$(BIN)/python benchmarks/bench.py
+
+bench-all: .venv/bench ## all benchmarks; takes 45 minutes
+	$(BIN)/python benchmarks/bench.py --all
 
 .venv/demo: pyproject.toml constraints.txt
 	$(call install,.[demo])
@@ -73,4 +76,4 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo test test-fast test-all test-oracles conform-matrix conform-audit mutants check api bench fuzz
+.PHONY: help demo test test-fast test-all test-oracles conform-matrix conform-audit mutants check api bench bench-all fuzz

@@ -1,10 +1,10 @@
 """
 Benchmark ampscale against other implementations, and write one table and one JSON file.
 
-    python benchmarks/bench.py [--json PATH] [--only PATTERN] [--quick] [--list] [--document]
+    python benchmarks/bench.py [--all | --only PATTERN] [--json PATH] [--quick] [--list] [--document]
 
 Each row measures ampscale, other implementations and an in-place-multiply baseline alternately in one process, and reports
-ratios of medians with their spread. docs/performance.md explains the rows.
+ratios of medians with their spread. By default, the rows are those that have targets. docs/performance.md explains the rows.
 """
 
 import argparse
@@ -25,8 +25,7 @@ from specs import Spec, chosen
 
 from ampscale.files import write_atomically
 
-RESULTS = sections.ROOT / "benchmarks" / "results"
-VERSION = 2  # of the file's schema
+VERSION = 3  # of the file's schema
 
 
 def main() -> int:
@@ -39,6 +38,8 @@ def main() -> int:
         document.update()
         return 0
     specs = chosen(sections.all_specs(), options.only)
+    if not (options.all or options.only):
+        specs = [spec for spec in specs if targets.bounded(spec.id)]
     if options.list:
         print(*(spec.id for spec in specs), sep="\n")
         return 0
@@ -50,18 +51,23 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Benchmark ampscale against other implementations and an in-place-multiply baseline."
     )
-    parser.add_argument("--json", type=Path, help="file to write; by default a complete run writes into benchmarks/results")
-    parser.add_argument("--only", metavar="PATTERN", help="run only rows whose id contains this pattern; * and ? are wildcards")
+    parser.add_argument("--all", action="store_true", help="run all rows; by default, only those that have targets")
+    parser.add_argument("--only", metavar="PATTERN", help="run the rows whose id contains this pattern; * and ? are wildcards")
+    parser.add_argument(
+        "--json", type=Path, help="file to write; a run without --only and --quick writes into benchmarks/results"
+    )
     parser.add_argument("--quick", action="store_true", help="use small arrays and one call each, as a test; evaluate no targets")
     parser.add_argument("--list", action="store_true", help="print the ids of the rows")
-    parser.add_argument("--document", action="store_true", help="update docs/performance.md from benchmarks/results")
+    parser.add_argument(
+        "--document", action="store_true", help="update the README and docs/performance.md from benchmarks/results"
+    )
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)  # used by the processes that this program starts
     return parser.parse_args()
 
 
 def measured(specs: list[Spec], options: argparse.Namespace) -> int:
     """Run the rows, evaluate the targets and write the file; return the exit status."""
-    start = time.monotonic()
+    start, described = time.monotonic(), machine.described()
     rows, versions, failures = run(specs, options.quick)
     verdicts = [] if options.quick else targets.judged(rows, targets.read_reasons())
     report = {
@@ -69,16 +75,16 @@ def measured(specs: list[Spec], options: argparse.Namespace) -> int:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - start),
         "quick": options.quick,
-        "machine": machine.described(),
+        "all": options.all,
+        "machine": described,
         "versions": versions,
         "failures": failures,
         "targets": verdicts,
         "rows": rows,
     }
     print(table.verdicts(verdicts), table.summary(report), sep="\n")
-    path = options.json or (
-        None if options.quick or options.only else RESULTS / f"cpu-{machine.slug(report['machine']['cpu'])}.json"
-    )
+    name = f"cpu-{machine.slug(described['cpu'])}{'-all' * options.all}.json"
+    path = options.json or (None if options.quick or options.only else document.RESULTS / name)
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, document.text_of(rounded(report)))

@@ -1,39 +1,60 @@
-"""
-Generation of the tables in docs/performance.md. They are blocks between two comments, generated from the result file of a run:
-
-    <!-- bench: torch -->
-    ...
-    <!-- end -->
-"""
+"""Generation of the results in docs/performance.md, between two comments, and of the README's sentence with figures."""
 
 import json
 import re
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import table
 import targets
+from machine import short
 
 from ampscale.files import write_atomically
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "performance.md"
-SHOWN = ROOT / "benchmarks" / "results" / "cpu-intel-xeon.json"
-WIDTH = 140  # of the page's lines
-BLOCK = re.compile(r"(<!-- bench: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PAGE, README = ROOT / "docs" / "performance.md", ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results"
+WIDTH = 140  # of the pages' lines
+GENERATED = {  # parts of the pages
+    PAGE: re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end -->)", re.DOTALL),
+    README: re.compile(r"On one core \(.*?\d+ measurements\.", re.DOTALL),
+}
+QUOTED = "numpy/unscale+check/float32/100x1M"  # row that the README quotes
+# Headings, and the beginnings of the ids of their rows.
+SECTIONS = {
+    "NumPy": ("numpy/",),
+    "AVX2": ("avx2/",),
+    "torch": ("torch/",),
+    "JAX": ("jax/",),
+    "Paddle": ("paddle/",),
+    "Two threads": ("two-threads/",),
+    "First call": ("first-call/",),
+    "The scale's update, and a whole step": ("update/", "step-overhead/", "step/"),
+    "Host reads and launches": ("launches/", "host-reads/"),
+    "Memory": ("memory/",),
+    "Growth": ("growth/",),
+    "Simulations": ("simulation/",),
+}
 
 Report = dict[str, Any]
 Row = dict[str, Any]
 
 
 def update() -> None:
-    """Evaluate the rows of the result file with the current targets and reasons, and write the file and the page."""
-    report = json.loads(SHOWN.read_text("utf-8"))
-    report["targets"] = targets.judged(report["rows"], targets.read_reasons())
-    write_atomically(SHOWN, text_of(report))
-    write_atomically(PAGE, updated(PAGE.read_text("utf-8"), report))
+    """Evaluate the rows of the result files with the current targets and reasons, and write the files and both pages."""
+    for path in result_files():
+        report = json.loads(path.read_text("utf-8"))
+        report["targets"] = targets.judged(report["rows"], targets.read_reasons())
+        write_atomically(path, text_of(report))
+    for page, text in updated().items():
+        write_atomically(page, text)
+
+
+def result_files() -> list[Path]:
+    """Return the committed result files: for each processor, those of the rows with targets and of all rows."""
+    return sorted(RESULTS.glob("cpu-*.json"))
 
 
 def text_of(report: Report) -> str:
@@ -47,17 +68,50 @@ def text_of(report: Report) -> str:
     return "{\n" + ",\n".join(members) + "\n}\n"
 
 
-def updated(page: str, report: Report) -> str:
+def updated(reports: list[Report] | None = None) -> dict[Path, str]:
     """
-    Return *page* with its blocks generated from *report*.
+    Return the texts of the page and of the README, generated from *reports*; by default, from the result files.
 
     Raises:
-        ValueError: The page has an unknown block, or lacks one.
+        ValueError: One of them does not have exactly one part that is generated.
     """
-    names = [name for _, name, _ in BLOCK.findall(page)]
-    if sorted(names) != sorted(BLOCKS):
-        raise ValueError(f"the page must have each of the blocks {', '.join(BLOCKS)} once, got {', '.join(names)}")
-    return BLOCK.sub(lambda match: f"{match[1]}\n{BLOCKS[match[2]](report).strip()}\n\n{match[3]}", page)
+    if reports is None:
+        reports = [json.loads(path.read_text("utf-8")) for path in result_files()]
+    parts = {PAGE: "\n" + "\n\n".join(map(results, reports)) + "\n\n", README: figures(reports[0])}
+    return {page: with_part(page.read_text("utf-8"), GENERATED[page], part) for page, part in parts.items()}
+
+
+def with_part(text: str, pattern: re.Pattern[str], part: str) -> str:
+    """Return *text* with *part* in place of the one match of *pattern*."""
+    changed, count = pattern.subn(lambda _: part, text)
+    if count != 1:
+        raise ValueError(f"the page must have one generated part, {pattern.pattern}, got {count}")
+    return changed
+
+
+def figures(report: Report) -> str:
+    """Return the README's sentence, which quotes one row."""
+    ours = next(row for row in report["rows"] if row["id"] == QUOTED)["cells"][0]
+    return (
+        f"On one core ({short(report['machine']['cpu'])}), unscaling and checking 100\nfloat32 arrays of a million values takes "
+        f"{table.seconds(ours['median'])}, {ours['over_baseline']['ratio']:.2f} times an in-place multiplication; "
+        f"[Performance](docs/performance.md) lists all {len(report['rows'])} measurements."
+    )
+
+
+def results(report: Report) -> str:
+    """Return the section of a result file: machine, targets and tables."""
+    parts = [f"## {title(report)}", machine(report), "### Targets", bounds(report)]
+    for heading, beginnings in SECTIONS.items():
+        rows = [row for row in report["rows"] if row["id"].startswith(beginnings)]
+        if rows:
+            parts += [f"### {heading}", "\n".join(map(compared, grouped(rows)))]
+    return "\n\n".join(part.strip() for part in parts)
+
+
+def title(report: Report) -> str:
+    """Return the heading of a result file's section."""
+    return f"{short(report['machine']['cpu'])}{', all rows' * report['all']}"
 
 
 def machine(report: Report) -> str:
@@ -71,7 +125,7 @@ def machine(report: Report) -> str:
     packages = ", ".join(f"{name} {' and '.join(sorted(numbers))}" for name, numbers in sorted(versions.items()))
     summary = (
         f"{host['cpu']}, {host['cores']} cores, caches {caches}, {host['memory_gib']} GiB, {host['system']}; "
-        f"{report['date'][:10]}, {len(report['rows'])} rows in {report['seconds']} seconds."
+        f"{report['date'][:10]}, {len(report['rows'])} rows in {report['seconds']} seconds; load at the start {host['load']}."
     )
     return "\n\n".join(textwrap.fill(text, WIDTH) for text in (summary, f"{packages}."))
 
@@ -87,25 +141,6 @@ def bounds(report: Report) -> str:
         f"- `{target['row']}`, {target['description']}: {target['reason']}" for target in report["targets"] if target["reason"]
     ]
     return tabled(["target", "row", "at most", "measured", "verdict"], rows) + "\n" + "\n".join(missed)
-
-
-def section(name: str) -> Callable[[Report], str]:
-    """Return a function that generates the tables of a section, one for each set of contenders."""
-
-    def block(report: Report) -> str:
-        own_rows = [row for row in report["rows"] if row["section"] == name and row["id"].startswith(f"{name}/")]
-        return "\n".join(compared(rows) for rows in grouped(own_rows))
-
-    return block
-
-
-def starting(*beginnings: str) -> Callable[[Report], str]:
-    """Return a function that generates the tables of the rows whose ids start with one of *beginnings*."""
-
-    def block(report: Report) -> str:
-        return "\n".join(compared(rows) for rows in grouped([row for row in report["rows"] if row["id"].startswith(beginnings)]))
-
-    return block
 
 
 def grouped(rows: Iterable[Row]) -> Iterable[list[Row]]:
@@ -155,19 +190,3 @@ def tabled(head: list[str], rows: Iterable[list[str]]) -> str:
     """Return a Markdown table."""
     lines = [head, ["-" * max(3, len(cell)) for cell in head], *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines) + "\n"
-
-
-BLOCKS: dict[str, Callable[[Report], str]] = {
-    "machine": machine,
-    "targets": bounds,
-    "numpy": section("numpy"),
-    "torch": section("torch"),
-    "jax": section("jax"),
-    "paddle": section("paddle"),
-    "two-threads": section("two-threads"),
-    "steps": starting("update/", "step-overhead/", "step/"),
-    "counts": starting("launches/", "host-reads/"),
-    "memory": starting("memory/"),
-    "growth": starting("growth/"),
-    "simulation": starting("simulation/"),
-}

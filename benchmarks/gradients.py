@@ -20,7 +20,7 @@ PERIOD = 1_048_573  # prime, so that arrays of round sizes differ
 ALIGNMENT = 64  # bytes
 SCALE = 2.0**16
 # Smallest and largest deviation of the unscaled gradients, which are normal in the dtype, and finite when scaled by 2**16.
-DEVIATIONS = {"float32": (1e-6, 1e-2), "bfloat16": (1e-6, 1e-2), "float16": (3e-3, 0.15)}
+DEVIATIONS, DEVIATIONS_FLOAT16 = (1e-6, 1e-2), (3e-3, 0.15)
 
 
 class Gradients:
@@ -29,7 +29,7 @@ class Gradients:
 
     Args:
         shape: Shapes of the arrays.
-        dtype: "float32", "float16" or "bfloat16"; for NumPy, the last one is from ml_dtypes.
+        dtype: Name of a floating-point dtype, or "complex64"; "bfloat16" is from ml_dtypes.
         scale: Factor that the gradients were multiplied by.
     """
 
@@ -58,9 +58,10 @@ class Gradients:
         self._memory[:whole].reshape(-1, PERIOD)[...] = self._pool
         self._memory[whole:] = self._pool[: self._memory.size - whole]
 
-    def as_float32(self) -> list[np.ndarray]:
-        """Return the memory of the arrays as one-dimensional float32 arrays, for which NumPy is fastest."""
-        return [array.reshape(-1).view(np.float32) for array in self.arrays]
+    def flat(self) -> list[np.ndarray]:
+        """Return the arrays with one dimension, those of 16 bits as float32, since NumPy is faster for the same bytes."""
+        dtype = np.float32 if self.dtype.itemsize == 2 else self.dtype
+        return [array.reshape(-1).view(dtype) for array in self.arrays]
 
     def as_torch(self) -> list[Any]:
         """Return torch tensors that share the memory of the arrays."""
@@ -90,20 +91,21 @@ def _aligned(size: int, dtype: np.dtype[Any]) -> np.ndarray:
 def _pool(dtype: str, scale: float) -> np.ndarray:
     draw = np.random.default_rng(0)
     blocks = -(-PERIOD // 1000)
-    deviations = np.repeat(np.exp(draw.uniform(*np.log(DEVIATIONS[dtype]), blocks)), 1000)[:PERIOD]
-    values = draw.standard_normal(PERIOD) * deviations * scale
-    return values.astype(np.float32).astype(named(dtype))
+    limits = DEVIATIONS_FLOAT16 if dtype == "float16" else DEVIATIONS
+    deviations = np.repeat(np.exp(draw.uniform(*np.log(limits), blocks)), 1000)[:PERIOD]
+    values = (draw.standard_normal(PERIOD) * deviations * scale).astype(np.float32)
+    return (values + 1j * values[::-1] if dtype == "complex64" else values).astype(named(dtype))
 
 
 @cache
 def _root_mean_square(dtype: str, scale: float) -> float:
-    return float(np.sqrt(np.mean(np.square(_pool(dtype, scale).astype(np.float64)))))
+    return float(np.sqrt(np.mean(np.square(np.abs(_pool(dtype, scale)).astype(np.float64)))))
 
 
 def baselines(gradients: Gradients, writes: bool) -> dict[str, Any]:
     """Return the baselines by name: an in-place multiply of the same bytes, or two reductions that read them."""
-    arrays = gradients.as_float32()
-    one = np.asarray(1, np.float32)  # of shape (), which is twice as fast in NumPy as a scalar
+    arrays = gradients.flat()
+    one = np.asarray(1, arrays[0].dtype)  # of shape (), which is twice as fast in NumPy as a scalar
 
     def multiply() -> None:
         for array in arrays:

@@ -14,6 +14,7 @@ def described() -> dict[str, Any]:
     """Return processor, cores, caches and memory, as far as the system reports them."""
     return {
         "cpu": cpu(),
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "caches": caches(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
@@ -36,7 +37,11 @@ def caches() -> dict[str, str]:
     return sizes
 
 
+def short(name: str) -> str:
+    """Return "Intel Xeon" for "Intel(R) Xeon(R) Processor @ 2.10GHz"."""
+    return " ".join(re.sub(r"\((r|tm)\)|\b(processor|cpu)\b|@.*", " ", name, flags=re.IGNORECASE).split())
+
+
 def slug(name: str) -> str:
-    """Return a processor's name as part of a file name: "intel-xeon" for "Intel(R) Xeon(R) Processor @ 2.10GHz"."""
-    words = re.sub(r"\((r|tm)\)|\b(processor|cpu)\b|@.*", " ", name.lower())
-    return re.sub(r"[^a-z0-9]+", "-", words).strip("-")
+    """Return a processor's name as part of a file name, such as "intel-xeon"."""
+    return re.sub(r"[^a-z0-9]+", "-", short(name).lower()).strip("-")

@@ -10,12 +10,12 @@ import gc
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 LEAST, MOST = 7, 31  # samples of a contender
-SLOW, LEAST_SLOW = 0.08, 3  # seconds of a slow call, and its samples if no target requires more
+SLOW, LEAST_SLOW = 0.08, 3  # seconds of a slow call, and its samples unless a target bounds it
 SAMPLE = 0.5e-3  # minimum seconds of a sample; a short call is repeated
 
 Cell = dict[str, Any]
@@ -45,22 +45,24 @@ def pin() -> None:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
-def in_turn(contenders: list[Contender], seconds: float | None, thorough: bool = False) -> list[dict[int, float]]:
+def in_turn(contenders: list[Contender], seconds: float | None, thorough: Collection[str] = ()) -> list[dict[int, float]]:
     """
     Return for each contender the seconds of one call, by round.
 
     Args:
         contenders: Implementations to measure. All run in each round, and another one is first in each. A warm-up precedes them.
         seconds: Approximate duration, shared equally by the contenders; None for one call of each.
-        thorough: If True, slow contenders have the same minimum of samples as the others.
+        thorough: Names of contenders that have the same minimum of samples as others even if they are slow.
     """
     once = [_sample(contender, 1) for contender in contenders]
     if seconds is None:
         return [{0: taken} for taken in once]
-    once = [taken if taken > SLOW else _sample(each, 1) for each, taken in zip(contenders, once, strict=True)]
+    once = [  # The first call of ampscale may have compiled a kernel.
+        taken if taken > SLOW and each.kind == "other" else _sample(each, 1) for each, taken in zip(contenders, once, strict=True)
+    ]
     calls = [max(1, min(1000, round(SAMPLE / taken))) for taken in once]
     least = [
-        LEAST_SLOW if taken > SLOW and each.kind == "other" and not thorough else LEAST
+        LEAST_SLOW if taken > SLOW and each.kind == "other" and each.name not in thorough else LEAST
         for each, taken in zip(contenders, once, strict=True)
     ]
     share = seconds / len(contenders)
@@ -97,7 +99,7 @@ def _sample(contender: Contender, calls: int) -> float:
     return taken / calls
 
 
-def cells(contenders: Iterable[Contender | Absent], seconds: float | None, thorough: bool = False) -> list[Cell]:
+def cells(contenders: Iterable[Contender | Absent], seconds: float | None, thorough: Collection[str] = ()) -> list[Cell]:
     """
     Return the cells of a row: for each contender median and quartiles in seconds, the number of samples, and ratios.
 

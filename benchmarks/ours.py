@@ -5,15 +5,11 @@ from typing import Any
 
 import ampscale
 
-UNSCALE, NORM, CLIP, FINITE, GLOBAL = (
-    "unscale+check",
-    "unscale+check+norm",
-    "unscale+check+norm+clip",
-    "all_finite",
-    "global_norm",
-)
+UNSCALE, NORM, CLIP = "unscale+check", "unscale+check+norm", "unscale+check+norm+clip"
+FINITE, GLOBAL, ONLY_CLIP = "all_finite", "global_norm", "clip"
 OPERATIONS = (UNSCALE, NORM, CLIP, FINITE, GLOBAL)
-WRITING = (UNSCALE, NORM, CLIP)
+UNSCALING = (UNSCALE, NORM, CLIP)
+WRITING = (*UNSCALING, ONLY_CLIP)
 
 
 def call(operation: str, tree: Any, scale: Any, max_norm: float, in_place: bool = True) -> Callable[[], Any]:
@@ -25,10 +21,11 @@ def call(operation: str, tree: Any, scale: Any, max_norm: float, in_place: bool 
         CLIP: lambda: clipped(tree, scale, max_norm, **out),
         FINITE: lambda: ampscale.all_finite(tree),
         GLOBAL: lambda: ampscale.global_norm(tree),
+        ONLY_CLIP: lambda: ampscale.clip_by_global_norm(tree, max_norm, **out),
     }[operation]
 
 
 def clipped(tree: Any, scale: Any, max_norm: float, **out: Any) -> tuple[Any, Any, Any]:
     """Unscale, check and clip as `train_step` does."""
     unscaled, finite = ampscale.unscale_and_check(tree, scale, **out)
-    return (*ampscale.clip_by_global_norm(unscaled, max_norm), finite)
+    return (*ampscale.clip_by_global_norm(unscaled, max_norm, **out), finite)

@@ -20,15 +20,17 @@ from typing import Any, TextIO
 import measure
 import numpy as np
 import targets
-from rows import counts, functional, growth, memory, simulation, steps
+from rows import counts, first_call, functional, growth, memory, simulation, steps
 from specs import Spec
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("numpy", "ml_dtypes", "torch", "jax", "jaxlib", "jmp", "flax", "optax", "paddlepaddle")
+PACKAGES = ("numpy", "numba", "ml_dtypes", "torch", "jax", "jaxlib", "jmp", "flax", "optax", "paddlepaddle")
 PADDLE = (
     ROOT / ".venv-oracles" / "paddle" / "bin" / "python"
 )  # environment of `make test-oracles`, since Paddle requires an older NumPy
-SECONDS = 0.5  # minimum for each row
+SECONDS = 1.5  # minimum for each row
+# With the name alone, numba would still use all instructions of this processor.
+AVX2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma,+f16c,+bmi,+bmi2"}
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "AMPSCALE_THREADS")
 
 Row = dict[str, Any]
@@ -37,7 +39,7 @@ Row = dict[str, Any]
 @cache
 def all_specs() -> tuple[Spec, ...]:
     """Return all rows in the order of the table."""
-    sources = (functional, steps, growth, memory, counts, simulation)
+    sources = (functional, first_call, steps, growth, memory, counts, simulation)
     return tuple(spec for source in sources for spec in source.specs())
 
 
@@ -62,6 +64,7 @@ def started(specs: list[Spec], quick: bool) -> "subprocess.Popen[str]":
     threads = "2" if section == "two-threads" else "1"
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "benchmarks")])
     environment = {**os.environ, **dict.fromkeys(ONE_THREAD, threads), "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
+    environment |= AVX2 if section == "avx2" else {}
     command = [interpreter(section, quick), str(Path(__file__).with_name("bench.py")), "--work", *["--quick"] * quick]
     worker = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     worker.stdin.write(json.dumps([spec.id for spec in specs]))
@@ -120,7 +123,7 @@ def row(spec: Spec, quick: bool) -> Row:
     except ModuleNotFoundError as missing:
         return {**head, **spec.notes, "cells": [{"name": "ampscale", "absent": f"{missing.name} is not installed"}]}
     seconds = None if quick else SECONDS
-    cells = measure.cells(built, seconds, targets.thorough(spec.id)) if spec.unit == "s" else built
+    cells = built if isinstance(built[0], dict) else measure.cells(built, seconds, targets.bounded(spec.id))
     return {**head, **spec.notes, "seconds": time.monotonic() - start, "cells": cells}
 
 

@@ -58,6 +58,8 @@ def gpt2_small() -> tuple[Dimensions, ...]:
 
 ONE_HUGE = equal("1x100M", "1 x 100M", 1, 100_000_000)
 LARGE = equal("100x1M", "100 x 1M", 100, 1_000_000)
+HALF = equal("50x1M", "50 x 1M", 50, 1_000_000)
+QUARTER = equal("25x1M", "25 x 1M", 25, 1_000_000)
 MANY = equal("10000x1000", "10,000 x 1,000", 10_000, 1_000)
 FEWER = equal("1000x1000", "1,000 x 1,000", 1_000, 1_000)
 TINY = equal("1x10", "1 x 10", 1, 10)

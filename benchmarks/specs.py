@@ -14,7 +14,7 @@ class Spec:
     Specification of a row.
 
     The id consists of the section, the measured function, the dtype and the shape. `build` is called with True for a quick run.
-    It returns the contenders, or the cells themselves if the unit is not seconds.
+    It returns the contenders, or the cells themselves if they are not measured in rounds.
     """
 
     id: str

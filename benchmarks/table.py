@@ -96,7 +96,7 @@ def verdicts(judged: list[dict[str, Any]]) -> str:
     """Return the table of the targets and their verdicts."""
     if not judged:
         return ""
-    lines = [f"{'target':62} {'row':46} {'at most':>8} {'measured':>10}"]
+    lines = [f"{'target':62} {'row':46} {'at most':>8} {'measured':>14}"]
     for one in judged:
         measured = "-" if one["measured"] is None else f"{amount(one['measured'], one)}±{one['spread']:.2f}"
         line = (
@@ -109,8 +109,9 @@ def verdicts(judged: list[dict[str, Any]]) -> str:
 
 
 def amount(value: float, target: dict[str, Any]) -> str:
-    """Return the text of a bound or of a measured value, which is in bytes for rows of memory."""
-    return size(value) if target["row"].startswith("memory/") else number(value)
+    """Return the text of a bound or of a measured value: a ratio, a number of bytes or a duration."""
+    kind = target["row"].partition("/")[0]
+    return {"memory": size, "first-call": seconds}.get(kind, number)(value)
 
 
 def coloured(line: str, verdict: str) -> str:

@@ -31,52 +31,78 @@ class Target:
     of: str = "ampscale"
 
 
+WITHOUT_NUMBA, SCALER = "ampscale, without numba", "ampscale, GradScaler"
+CHECK, NORM = "unscale+check/", "unscale+check+norm/"
+OTHER_PROCESSORS = 1.3  # times the bounds of 16-bit rows, for processors with AVX2 alone
+SIXTEEN_BITS = (
+    (f"{CHECK}float16/100x1M", 0.95, "float16 unscale + check vs. torch's kernel"),
+    (f"{NORM}float16/100x1M", 0.35, "float16 unscale + check + norm vs. torch's kernel and foreach norm"),
+    (f"{CHECK}bfloat16/100x1M", 0.75, "bfloat16 unscale + check vs. torch's kernel"),
+    (f"{NORM}bfloat16/100x1M", 1.0, "bfloat16 unscale + check + norm vs. torch's kernel and foreach norm"),
+)
 TARGETS = (
-    Target("numpy/unscale+check/float32/100x1M", BASELINE, 1.15, "NumPy float32 unscale + check vs. in-place multiply"),
+    Target(f"numpy/{CHECK}float32/*0x1M", BASELINE, 1.10, "float32 unscale + check vs. in-place multiply"),
+    Target(f"numpy/{NORM}float32/*0x1M", BASELINE, 1.10, "float32 unscale + check + norm vs. in-place multiply"),
+    Target("numpy/unscale+check*/float32/*/scale49", BASELINE, 1.10, "float32, divided by 49, vs. in-place multiply"),
     Target(
-        "numpy/unscale+check+norm/float32/100x1M", BASELINE, 1.25, "NumPy float32 unscale + check + norm vs. in-place multiply"
+        f"numpy/{NORM}float32/*0x1M", "torch kernel", 0.60, "float32 unscale + check + norm vs. torch's kernel and foreach norm"
     ),
-    Target(
-        "numpy/unscale+check+norm/float32/100x1M",
-        "torch.amp",
-        0.75,
-        "NumPy float32 unscale + check + norm vs. torch.amp and norm",
-    ),
-    Target("numpy/unscale+check/float16/100x1M", "torch kernel", 4.0, "NumPy float16 unscale + check vs. torch's kernel"),
-    Target("numpy/unscale+check/float16/100x1M", "naive", 1 / 6, "NumPy float16 unscale + check vs. naive NumPy"),
-    Target(
-        "torch/unscale+check/float32/*", "torch.amp", 1.0, "torch: GradScaler.unscale_ vs. torch.amp", of="ampscale, GradScaler"
-    ),
-    Target(
-        "torch/unscale+check/bfloat16/*", "torch.amp", 1.0, "torch: GradScaler.unscale_ vs. torch.amp", of="ampscale, GradScaler"
-    ),
-    Target("torch/unscale+check/float32/*", "torch.amp", 1.0, "torch: unscale_and_check vs. torch.amp"),
-    Target("torch/unscale+check/bfloat16/*", "torch.amp", 1.0, "torch: unscale_and_check vs. torch.amp"),
+    *(Target(f"numpy/{rows}", "torch kernel", at_most, description) for rows, at_most, description in SIXTEEN_BITS),
+    Target(f"numpy/{NORM}float64/25x1M", BASELINE, 1.15, "float64 unscale + check + norm vs. in-place multiply"),
+    Target(f"numpy/{NORM}complex64/25x1M", BASELINE, 1.15, "complex64 unscale + check + norm vs. in-place multiply"),
+    Target(f"numpy/{NORM}float32/10000x1000", "torch kernel", 0.3, "10,000 arrays vs. torch's kernel and foreach norm"),
+    Target("numpy/clip/*", "torch clip_grad_norm_", 0.7, "NumPy: clip_by_global_norm in place vs. clip_grad_norm_"),
+    Target("torch/clip/*", "torch clip_grad_norm_", 0.7, "torch: clip_by_global_norm in place vs. clip_grad_norm_"),
+    Target(f"torch/{CHECK}float32/*", "torch.amp", 1.0, "torch: GradScaler.unscale_ vs. torch.amp", of=SCALER),
+    Target(f"torch/{CHECK}bfloat16/*", "torch.amp", 1.0, "torch: GradScaler.unscale_ vs. torch.amp", of=SCALER),
     Target("step-overhead/100x1000", "torch.amp", 0.7, "scaler's part of an eager step vs. torch.amp"),
     Target("update/numpy", "torch.amp", 0.3, "update of NumPy arrays vs. torch.amp's update()"),
     Target("update/numpy", "torch.amp", 0.3, "update of Python numbers vs. torch.amp's update()", of="ampscale, Python numbers"),
-    Target(
-        "numpy/unscale+check+norm/float32/10000x1000",
-        "ampscale, one array",
-        5.0,
-        "10,000 arrays vs. one array of the same total size",
-    ),
-    Target(
-        "numpy/unscale+check+norm/float32/10000x1000", "torch kernel", 0.8, "10,000 arrays vs. torch's kernel and foreach norm"
-    ),
-    Target("memory/numpy/*/float32", None, 4 * MIB, "additional memory for 400 MB, NumPy"),
-    Target("memory/torch/*/float32", None, 4 * MIB, "additional memory for 400 MB, torch"),
+    Target("first-call/cold", None, 6.0, "first call, which compiles a kernel"),
+    Target("first-call/warm", None, 0.5, "first call, which loads a kernel from numba's cache"),
+    Target("memory/numpy/*", None, 4 * MIB, "additional memory for 100M values, NumPy"),
+    Target("memory/torch/*", None, 4 * MIB, "additional memory for 100M values, torch"),
     Target("growth/elements", None, 1.05, "exponent of time as a function of values, 1M to 300M"),
+    Target(
+        "avx2/unscale+check*/float32/*", BASELINE, 1.15, "AVX2: float32 unscale + check, and with norm, vs. in-place multiply"
+    ),
+    *(
+        Target(f"avx2/{rows}", "torch kernel", OTHER_PROCESSORS * at_most, f"AVX2: {description}")
+        for rows, at_most, description in SIXTEEN_BITS
+    ),
+    Target(
+        f"numpy/{CHECK}float32/*0x1M",
+        BASELINE,
+        2.0,
+        "without numba: float32 unscale + check vs. in-place multiply",
+        of=WITHOUT_NUMBA,
+    ),
+    Target(
+        f"numpy/{NORM}float32/*0x1M",
+        BASELINE,
+        4.0,
+        "without numba: float32 unscale + check + norm vs. in-place multiply",
+        of=WITHOUT_NUMBA,
+    ),
+    Target(
+        f"numpy/{CHECK}float16/100x1M",
+        "torch kernel",
+        12.0,
+        "without numba: float16 unscale + check vs. torch's kernel",
+        of=WITHOUT_NUMBA,
+    ),
 )
 
 
 def judged(rows: list[Row], reasons: dict[str, str]) -> list[dict[str, Any]]:
-    """Return each target for each of its rows, with the measured value, the verdict and the reason if one is given."""
-    return [
-        {**asdict(target), "row": row["id"], **verdict(target, row), "reason": reasons.get(key(target, row["id"]))}
-        for target in TARGETS
-        for row in bound(target, rows)
-    ]
+    """Return each target for each of its rows, with the measured value, the verdict and, if it is missed, the reason."""
+    judgements = []
+    for target in TARGETS:
+        for row in bound(target, rows):
+            judgement = {**asdict(target), "row": row["id"], **verdict(target, row)}
+            reason = reasons.get(key(target, row["id"])) if judgement["verdict"] == MISSED else None
+            judgements.append({**judgement, "reason": reason})
+    return judgements
 
 
 def bound(target: Target, rows: list[Row]) -> Iterator[Row]:
@@ -84,9 +110,9 @@ def bound(target: Target, rows: list[Row]) -> Iterator[Row]:
     yield from (row for row in rows if fnmatch(row["id"], target.rows))
 
 
-def thorough(row: str) -> bool:
-    """Return True if a target applies to the row, which is then measured with more samples."""
-    return any(fnmatch(row, target.rows) for target in TARGETS)
+def bounded(row: str) -> set[str]:
+    """Return the names of the contenders that the targets of a row compare, which are measured with more samples."""
+    return {name for target in TARGETS if fnmatch(row, target.rows) for name in (target.of, target.over) if name}
 
 
 def key(target: Target, row: str) -> str:
@@ -104,7 +130,9 @@ def verdict(target: Target, row: Row) -> dict[str, Any]:
     if target.of not in cells:
         return {"measured": None, "verdict": OPEN}
     if target.over is None:
-        value, spread = cells[target.of]["value"], cells[target.of].get("error", 0.0)
+        cell = cells[target.of]
+        value = cell["median"] if row["unit"] == "s" else cell["value"]
+        spread = half(cell["quartiles"]) if row["unit"] == "s" else cell.get("error", 0.0)
     else:
         ratio = bounded_ratio(cells, target)
         if ratio is None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from measure import Absent, Contender
-from ours import CLIP, FINITE, GLOBAL, NORM, UNSCALE
+from ours import CLIP, FINITE, GLOBAL, NORM, ONLY_CLIP, UNSCALE
 
 Tensors = list[torch.Tensor]
 Contenders = list[Contender | Absent]
@@ -41,6 +41,9 @@ def contenders(operation: str, gradients: Tensors, scale: float, max_norm: float
     """Return torch's implementations of the operation, in place."""
     if operation in (FINITE, GLOBAL):
         return [Contender(name, run) for name, run in reading(operation, gradients).items()]
+    if operation == ONLY_CLIP:
+        params = holding(gradients).param_groups[0]["params"]
+        return [Contender("torch clip_grad_norm_", lambda: torch.nn.utils.clip_grad_norm_(params, max_norm), refill)]
     ways = {"kernel": kernel(operation, gradients, scale, max_norm), "foreach": foreach(operation, gradients, scale, max_norm)}
     low_level = [Contender(f"torch {name}", run, refill) for name, run in ways.items()]
     return [amp(operation, gradients, scale, max_norm, refill), *low_level]

@@ -1,6 +1,7 @@
 """Rows of ampscale's functions, for each library, dtype and shape."""
 
-from collections.abc import Iterable, Iterator
+import platform
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -8,9 +9,11 @@ import numpy as np
 import ours
 from gradients import SCALE, Gradients, baselines
 from measure import Absent, Contender
-from ours import CLIP, FINITE, GLOBAL, NORM, OPERATIONS, UNSCALE, WRITING
-from shapes import FEWER, GPT2, LARGE, MANY, ONE_HUGE, RESNET, SHAPES, SMALL, TINY, Shape
+from ours import CLIP, FINITE, GLOBAL, NORM, ONLY_CLIP, OPERATIONS, UNSCALE, UNSCALING, WRITING
+from shapes import FEWER, GPT2, HALF, LARGE, MANY, ONE_HUGE, QUARTER, RESNET, SHAPES, SMALL, TINY, Shape
 from specs import Spec
+
+from ampscale.backends.cpu import fused
 
 Contenders = Iterable[Contender | Absent]
 DTYPES = ("float32", "float16", "bfloat16")
@@ -34,6 +37,11 @@ def specs() -> Iterator[Spec]:
                     _spec(backend, operation, dtype, shape) for shape in SHAPES if shape not in left_out(operation, dtype)
                 )
         yield from (_spec(backend, UNSCALE, dtype, LARGE, ODD_SCALE) for dtype in DTYPES)
+        yield _spec(backend, NORM, "float32", LARGE, ODD_SCALE)
+        yield _spec(backend, ONLY_CLIP, "float32", LARGE)
+    yield from (_spec("numpy", operation, "float32", HALF) for operation in (UNSCALE, NORM))
+    yield from (_spec("numpy", NORM, dtype, QUARTER) for dtype in ("float64", "complex64"))
+    yield from (_spec("avx2", operation, dtype, LARGE) for operation in (UNSCALE, NORM) for dtype in DTYPES)
     for dtype, functions in JAX_SHAPES.items():
         yield from (_spec("jax", operation, dtype, shape) for operation, shapes in functions.items() for shape in shapes)
     yield _spec("jax", UNSCALE, "float32", LARGE, ODD_SCALE)
@@ -56,12 +64,12 @@ def _spec(section: str, operation: str, dtype: str, shape: Shape, scale: float =
     odd = "" if scale == SCALE else f"/scale{scale:g}"
     label = operation if scale == SCALE else f"{operation}, scale {scale:g}"
     build = partial(contenders, section, operation, dtype, shape, scale)
-    notes = {"scale": scale if operation in WRITING else 1.0, "threads": 2 if section == "two-threads" else 1}
+    notes = {"scale": scale if operation in UNSCALING else 1.0, "threads": 2 if section == "two-threads" else 1}
     return Spec(f"{section}/{operation}/{dtype}/{shape.name}{odd}", section, label, build, dtype, shape.description, notes=notes)
 
 
 def contenders(section: str, operation: str, dtype: str, shape: Shape, scale: float, quick: bool) -> Contenders:
-    gradients = Gradients(shape.quick() if quick else shape, dtype, scale if operation in WRITING else 1.0)
+    gradients = Gradients(shape.quick() if quick else shape, dtype, scale if operation in UNSCALING else 1.0)
     yield from _sides(section)(operation, gradients)
     if section != "two-threads":
         runs = baselines(gradients, operation in WRITING)
@@ -69,7 +77,14 @@ def contenders(section: str, operation: str, dtype: str, shape: Shape, scale: fl
 
 
 def _sides(section: str) -> Any:
-    return {"numpy": _numpy, "torch": _torch, "jax": _jax, "paddle": _paddle, "two-threads": _two_threads}[section]
+    return {
+        "numpy": _numpy,
+        "avx2": _avx2,
+        "torch": _torch,
+        "jax": _jax,
+        "paddle": _paddle,
+        "two-threads": _two_threads,
+    }[section]
 
 
 def _ours(operation: str, gradients: Gradients, tree: Any, scale: Any, name: str = "ampscale") -> Contender:
@@ -83,12 +98,40 @@ def _numpy(operation: str, gradients: Gradients) -> Contenders:
 
     arrays, scale = gradients.arrays, gradients.scale
     refill = gradients.refill if operation in WRITING else None
-    yield _ours(operation, gradients, arrays, np.asarray(scale, np.float32))
+    compiled = _ours(operation, gradients, arrays, np.asarray(scale, np.float32))
+    yield compiled
+    if operation in (UNSCALE, NORM):
+        yield Contender("ampscale, without numba", without_numba(compiled.run), refill, "ours")
+    if gradients.dtype.name not in DTYPES:
+        return
     if operation == NORM and gradients.shape.name == MANY.name:
         yield _in_one_array(gradients)
-    yield Contender("naive", others_numpy.naive(operation, arrays, scale, gradients.max_norm), refill)
-    yield Contender("careful", others_numpy.careful(operation, arrays, scale, gradients.max_norm), refill)
+    if operation != ONLY_CLIP:
+        yield Contender("naive", others_numpy.naive(operation, arrays, scale, gradients.max_norm), refill)
+        yield Contender("careful", others_numpy.careful(operation, arrays, scale, gradients.max_norm), refill)
     yield from _torch_others(operation, gradients)
+
+
+def without_numba(run: Callable[[], object]) -> Callable[[], object]:
+    """Return *run* without the compiled kernels, as if numba were not installed."""
+    choice, none = fused.kernel_choice_host, fused.KernelChoice(None, "numba is left out")
+
+    def uncompiled() -> object:
+        fused.kernel_choice_host = lambda: none
+        try:
+            return run()
+        finally:
+            fused.kernel_choice_host = choice
+
+    return uncompiled
+
+
+def _avx2(operation: str, gradients: Gradients) -> Contenders:
+    """Yield contenders for a process in which numba uses no instructions beyond AVX2."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return [Absent("ampscale", "the processor has no AVX2")]
+    ours = _ours(operation, gradients, gradients.arrays, np.asarray(gradients.scale, np.float32))
+    return [ours, *_torch_others(operation, gradients)]
 
 
 def _in_one_array(gradients: Gradients) -> Contender:
@@ -156,7 +199,7 @@ def _two_threads(operation: str, gradients: Gradients) -> Contenders:
     from others import torch as others_torch
 
     tensors, one = gradients.as_torch(), torch.ones(())
-    flat = [torch.from_numpy(array) for array in gradients.as_float32()]
+    flat = [torch.from_numpy(array) for array in gradients.flat()]
     yield _ours(operation, gradients, gradients.arrays, np.asarray(gradients.scale, np.float32))
     yield _ours(operation, gradients, tensors, torch.tensor(gradients.scale), "ampscale, torch")
     yield from others_torch.contenders(operation, tensors, gradients.scale, gradients.max_norm, gradients.refill)

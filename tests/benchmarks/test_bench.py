@@ -1,4 +1,4 @@
-"""Tests of the result file of a run, and of the command line."""
+"""Tests of result files, and of the command line."""
 
 import json
 import sys
@@ -52,7 +52,8 @@ SCHEMA = record(
         "date": {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$"},
         "seconds": {"type": "integer"},
         "quick": {"type": "boolean"},
-        "machine": members("cpu", "cores", "caches", "memory_gib", "system"),
+        "all": {"type": "boolean"},
+        "machine": members("cpu", "load", "cores", "caches", "memory_gib", "system"),
         "versions": {"type": "object", "additionalProperties": members("python", "numpy")},
         "failures": {"type": "array", "maxItems": 0},
         "targets": each(members("row", "at_most", "measured", "verdict", "reason")),
@@ -75,14 +76,20 @@ def run(*options):
         return bench.main()
 
 
-@pytest.fixture(scope="module", params=["committed", pytest.param("quick", marks=pytest.mark.slow)])
-def report(request, tmp_path_factory):
-    """Return the committed file of a complete run, or the file of a quick run of all rows."""
-    if request.param == "committed":
-        return json.loads(document.SHOWN.read_text("utf-8"))
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """Return the file of a quick run of all rows."""
     path = tmp_path_factory.mktemp("bench") / "quick.json"
-    assert run("--quick", "--json", str(path)) == 0
+    assert run("--quick", "--all", "--json", str(path)) == 0
     return json.loads(path.read_text("utf-8"))
+
+
+@pytest.fixture(
+    params=[*document.result_files(), pytest.param(None, marks=pytest.mark.slow)], ids=lambda path: path and path.stem
+)
+def report(request):
+    """Return a committed file, or that of the quick run."""
+    return json.loads(request.param.read_text("utf-8")) if request.param else request.getfixturevalue("quick")
 
 
 def test_report_matches_the_schema(report):
@@ -91,14 +98,14 @@ def test_report_matches_the_schema(report):
 
 
 def test_report_has_each_row_once(report):
-    """The rows are in the order of the table."""
-    ids = [spec.id for spec in sections.all_specs()]
+    """The rows are in the order of the table: all, or those that have targets."""
+    ids = [spec.id for spec in sections.all_specs() if report["all"] or targets.bounded(spec.id)]
     assert [row["id"] for row in report["rows"]] == ids
     assert len(set(ids)) == len(ids)
 
 
 def test_ampscale_is_first_and_has_all_ratios(report):
-    """All rows of times have a baseline, except updates of the scale and the scaler's part of a step."""
+    """All rows of times have a baseline, except updates of the scale, the scaler's part of a step and first calls."""
     without_baseline = set()
     for row in report["rows"]:
         first, *others = row["cells"]
@@ -109,7 +116,7 @@ def test_ampscale_is_first_and_has_all_ratios(report):
             assert ("over_baseline" in first) == any(cell.get("kind") == "baseline" for cell in others)
             if "over_baseline" not in first:
                 without_baseline.add(row["id"].partition("/")[0])
-    assert without_baseline == {"update", "step-overhead"}
+    assert without_baseline == {"update", "step-overhead", "first-call"}
 
 
 def test_targets_match_rows_and_contenders(report):
@@ -123,9 +130,10 @@ def test_targets_match_rows_and_contenders(report):
         assert any(targets.verdict(target, row)["measured"] is not None for row in bound), target.rows
 
 
-def test_host_reads_and_launches_are_counted(report):
+@pytest.mark.slow
+def test_host_reads_and_launches_are_counted(quick):
     """Both scalers read once in a step of an ordinary optimizer. A jitted step is one program without a read."""
-    values = {row["id"]: {cell["name"]: cell.get("value") for cell in row["cells"]} for row in report["rows"]}
+    values = {row["id"]: {cell["name"]: cell.get("value") for cell in row["cells"]} for row in quick["rows"]}
     assert values["host-reads/torch"] == {"ampscale, functions": 0, "ampscale, GradScaler": 1, "torch.amp, GradScaler": 1}
     assert values["launches/jax"]["ampscale, jitted"] == 1
     assert values["host-reads/jax"]["ampscale, jitted"] == 0
@@ -148,7 +156,9 @@ def test_quick_run_measures_only_the_selected_rows(tmp_path, capsys):
 
 
 def test_only_selects_rows_by_pattern(capsys):
-    """The pattern matches a part of the id and may contain wildcards."""
+    """The pattern matches a part of the id and may contain wildcards. Without it, rows that have targets are selected."""
+    assert run("--list") == 0
+    assert set(capsys.readouterr().out.split()) == {spec.id for spec in sections.all_specs() if targets.bounded(spec.id)}
     for pattern, count in {"jax/unscale+check/*/gpt2": 3, "growth/": 2, "nothing": 0}.items():
         assert run("--list", "--only", pattern) == 0
         assert len(capsys.readouterr().out.split()) == count, pattern

@@ -1,76 +1,82 @@
-"""Tests of docs/performance.md, whose tables are generated from the result file."""
+"""Tests of docs/performance.md and of the README's figures, which are generated from the result files."""
 
 import json
-import re
 
 import document
 import pytest
 import targets
+from document import PAGE, README
 
-PAGE = document.PAGE.read_text("utf-8")
-REPORT = json.loads(document.SHOWN.read_text("utf-8"))
-
-
-def test_page_is_generated_from_the_file():
-    """`python benchmarks/bench.py --document` updates the page."""
-    assert document.updated(PAGE, REPORT) == PAGE
+FILES = document.result_files()
+REPORTS = [json.loads(path.read_text("utf-8")) for path in FILES]
+TEXT = PAGE.read_text("utf-8")
+each_report = pytest.mark.parametrize("report", REPORTS, ids=[path.stem for path in FILES])
 
 
-def test_file_is_of_a_complete_run():
+def test_pages_are_generated_from_the_files():
+    """`python benchmarks/bench.py --document` updates them."""
+    assert document.updated() == {page: page.read_text("utf-8") for page in (PAGE, README)}
+
+
+@each_report
+def test_file_is_of_a_complete_run(report):
     """Each missed target has a reason."""
-    assert not REPORT["quick"]
-    assert targets.faults(REPORT["targets"]) == []
+    assert not report["quick"]
+    assert targets.faults(report["targets"]) == []
 
 
-def test_verdicts_of_the_file_are_current():
+@each_report
+def test_verdicts_of_the_file_are_current(report):
     """They are those of the current targets and reasons."""
-    judged = json.loads(json.dumps(targets.judged(REPORT["rows"], targets.read_reasons())))
-    expected = [(row["row"], row["over"], row["at_most"], row["verdict"], row["reason"]) for row in judged]
-    assert [
-        (row["row"], row["over"], pytest.approx(row["at_most"]), row["verdict"], row["reason"]) for row in REPORT["targets"]
-    ] == expected
+
+    def without_bounds(judgements):
+        return [(row["row"], row["of"], row["over"], row["verdict"], row["reason"]) for row in judgements]
+
+    judged = targets.judged(report["rows"], targets.read_reasons())
+    assert without_bounds(report["targets"]) == without_bounds(judged)
+    assert [row["at_most"] for row in report["targets"]] == pytest.approx([row["at_most"] for row in judged])
 
 
-def test_file_has_a_line_for_each_row():
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_file_has_a_line_for_each_row(path):
     """Line-based tools can compare two runs."""
-    text = document.SHOWN.read_text("utf-8")
-    assert document.text_of(REPORT) == text
-    assert json.loads(document.text_of({"a": [], "rows": []})) == {"a": [], "rows": []}
+    text = path.read_text("utf-8")
+    report = json.loads(text)
+    assert document.text_of(report) == text
     lines = [line for line in text.splitlines() if line.startswith("  ")]
-    assert [json.loads(line.rstrip(",")) for line in lines] == [*REPORT["targets"], *REPORT["rows"]]
+    assert [json.loads(line.rstrip(",")) for line in lines] == [*report["targets"], *report["rows"]]
 
 
-def test_page_shows_each_row():
-    """A row is identified by its label, dtype and shape."""
-    for row in REPORT["rows"]:
-        assert f"| {row['label']} | {row['dtype']} | {row['shape']} |" in PAGE, row["id"]
+@each_report
+def test_page_shows_each_row(report):
+    """A row is identified by its label, dtype and shape, in the section of its processor."""
+    (section,) = [part for part in TEXT.split("\n## ") if part.startswith(document.title(report) + "\n")]
+    for row in report["rows"]:
+        assert f"| {row['label']} | {row['dtype']} | {row['shape']} |" in section, row["id"]
 
 
-def test_readme_quotes_the_file():
-    """The README quotes the time of one row, its ratio to an in-place multiplication, and the number of rows."""
-    readme = " ".join((document.ROOT / "README.md").read_text("utf-8").split())
-    (row,) = [row for row in REPORT["rows"] if row["id"] == "numpy/unscale+check/float32/100x1M"]
-    time, ratio = row["cells"][0]["median"], row["cells"][0]["over_baseline"]["ratio"]
-    assert f"takes {time * 1e3:.0f} ms, {ratio:.2f} times an in-place multiplication" in readme
-    assert f"lists all {len(REPORT['rows'])} measurements" in readme
+def test_readme_quotes_a_file():
+    """The README names the processor, and quotes the time of one row, its ratio to a multiplication and the number of rows."""
+    (row,) = [row for row in REPORTS[0]["rows"] if row["id"] == "numpy/unscale+check/float32/100x1M"]
+    ours, text = row["cells"][0], " ".join(README.read_text("utf-8").split())
+    assert f"On one core ({document.title(REPORTS[0])}), unscaling" in text
+    assert f"{ours['median'] * 1e3:.3g} ms, {ours['over_baseline']['ratio']:.2f} times an in-place multiplication" in text
+    assert f"lists all {len(REPORTS[0]['rows'])} measurements" in text
 
 
-@pytest.mark.parametrize("change", ["<!-- bench: machine -->", "<!-- bench: torch -->"])
-def test_page_without_a_block_raises_a_value_error(change):
-    """The page must contain each block once."""
-    with pytest.raises(ValueError, match="each of the blocks"):
-        document.updated(PAGE.replace(change, ""), REPORT)
-
-
-def test_changed_ratio_changes_the_page():
-    """The page shows the ratios of a target's row."""
-    other = json.loads(json.dumps(REPORT))
+def test_page_shows_the_files_of_several_machines():
+    """Each has a section with the name of its processor, and shows the ratios of its own rows."""
+    other = json.loads(json.dumps(REPORTS[0]))
+    other["machine"]["cpu"] = "Other(R) Processor"
     row = next(row for row in other["rows"] if row["id"] == "torch/unscale+check/float32/100x1M")
-    row["cells"][0]["over"]["torch.amp"]["ratio"] = 7.77
-    assert "7.77 ±" in document.updated(PAGE, other)
+    row["cells"][0]["over"]["torch.amp"]["ratio"] = 77.77
+    first, second = document.updated([REPORTS[0], other])[PAGE].split("\n## Other\n")
+    assert f"\n## {document.title(REPORTS[0])}\n" in first
+    assert "77.77 ±" in second
+    assert "77.77 ±" not in first
 
 
-def test_links_have_targets():
-    """Links are relative to the page."""
-    for target in re.findall(r"\]\(([^)#]+)\)", PAGE):
-        assert (document.PAGE.parent / target).exists(), target
+def test_page_without_a_generated_part_raises_a_value_error():
+    """Both comments must be present."""
+    with pytest.raises(ValueError, match="one generated part"):
+        document.with_part(TEXT.replace("<!-- end -->", ""), document.GENERATED[PAGE], "")

@@ -68,14 +68,14 @@ def test_contenders_rotate_from_round_to_round(clock):
 
 
 def test_minimum_number_of_samples(clock):
-    """Contenders have at least seven samples. Slow ones of others have three, unless the row has a target."""
+    """Contenders have at least seven samples. Slow ones of others have three, unless a target bounds them."""
     contenders = [
         Contender("quick", clock.takes(0.001)),
         Contender("slow", clock.takes(2.0)),
         Contender("c", clock.takes(2.0), kind="ours"),
     ]
     assert [len(taken) for taken in in_turn(contenders, seconds=0.001)] == [7, 3, 7]
-    assert [len(taken) for taken in in_turn(contenders, seconds=0.001, thorough=True)] == [7, 7, 7]
+    assert [len(taken) for taken in in_turn(contenders, seconds=0.001, thorough={"slow"})] == [7, 7, 7]
 
 
 def test_maximum_number_of_samples(clock):

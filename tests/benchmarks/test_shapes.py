@@ -31,7 +31,7 @@ def test_names_describe_shapes():
         assert (len(quick.arrays) == 1) == (len(shape.arrays) == 1)
 
 
-DTYPES = ("float32", "float16", "bfloat16")
+DTYPES = ("float32", "float16", "bfloat16", "float64", "complex64")
 SOME = shapes.Shape("some", "some", ((3, 5), (64,), (1000, 3), ()))
 
 
@@ -55,9 +55,9 @@ def test_gradients_are_finite_and_varied(dtype):
     """They contain no zeros, differ in size, and fewer than one in a hundred is subnormal after unscaling."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
     (array,) = Gradients(shapes.equal("", "", 1, PERIOD), dtype).arrays
-    values = np.abs(array.astype(np.float64))
+    values = np.abs(array).astype(np.float64)
     assert np.isfinite(values).all()
-    assert len(np.unique(array.view(np.uint16 if dtype != "float32" else np.uint32))) > 5_000
+    assert len(np.unique(values)) > 3_000
     assert values.min() > 0
     sizes = values[: PERIOD // 1000 * 1000].reshape(-1, 1000).mean(axis=1)
     assert sizes.max() / sizes.min() > 40
@@ -87,4 +87,4 @@ def test_baselines_leave_the_gradients_unchanged(dtype):
         for run in (*writing.values(), *reading.values()):
             run()
     assert [array.tobytes() for array in made.arrays] == before
-    assert sum(array.nbytes for array in made.as_float32()) == made.bytes
+    assert sum(array.nbytes for array in made.flat()) == made.bytes

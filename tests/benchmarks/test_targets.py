@@ -9,7 +9,11 @@ def row(ratio, quartiles, name="a/b", **more):
     """Return a row with a ratio of ampscale to another implementation."""
     over = {"ratio": ratio, "quartiles": quartiles}
     ours = {"name": "ampscale", "kind": "ours", "over": {"other": over}, "over_baseline": over, **more}
-    return {"id": name, "cells": [ours, {"name": "other", "kind": "other"}, {"name": "third", "absent": "not installed"}]}
+    return {
+        "id": name,
+        "unit": "",
+        "cells": [ours, {"name": "other", "kind": "other"}, {"name": "third", "absent": "not installed"}],
+    }
 
 
 @pytest.mark.parametrize("over", ["other", BASELINE])
@@ -31,8 +35,11 @@ def test_verdict_depends_on_bound_and_spread(over, ratio, quartiles, expected):
 
 @pytest.mark.parametrize(("value", "error", "expected"), [(4, 0, MET), (5, 0, MISSED), (4.05, 0.1, EVEN)])
 def test_verdict_of_a_value_depends_on_its_error(value, error, expected):
-    """A size in bytes has no error; an exponent has the standard error of its fit."""
+    """A size in bytes has no error; an exponent has the standard error of its fit, and a duration has quartiles."""
     assert verdict(Target("a/*", None, 4, ""), row(1, [1, 1], value=value, error=error))["verdict"] == expected
+    seconds = {"median": value, "quartiles": [value - error, value + error]}
+    timed = {"id": "a/b", "unit": "s", "cells": [{"name": "ampscale", **seconds}]}
+    assert verdict(Target("a/*", None, 4, ""), timed)["verdict"] == expected
 
 
 def test_unmeasured_contender_has_no_verdict():
@@ -42,11 +49,11 @@ def test_unmeasured_contender_has_no_verdict():
 
 
 def test_target_applies_to_all_matching_rows(monkeypatch):
-    """Each row has a verdict and a reason of its own."""
+    """Each row has a verdict of its own, and its reason if the target is missed."""
     target = Target("a/*", "other", 1.0, "description")
     monkeypatch.setattr(targets, "TARGETS", (target,))
     rows = [row(2.0, [2, 2], "a/1"), row(2.0, [2, 2], "a/2"), row(0.5, [0.5, 0.5], "a/3"), row(9, [9, 9], "b/1")]
-    verdicts = judged(rows, {key(target, "a/1"): "why"})
+    verdicts = judged(rows, {key(target, "a/1"): "why", key(target, "a/3"): "was missed"})
     assert [(row["row"], row["verdict"], row["reason"]) for row in verdicts] == [
         ("a/1", MISSED, "why"),
         ("a/2", MISSED, None),
