@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -102,14 +104,15 @@ def programs():
     }
     yield started
     for process in started.values():
-        with process:  # closes its output
-            process.terminate()  # mpiexec ends its ranks then
+        with process, suppress(ProcessLookupError):  # closes its output
+            os.killpg(process.pid, signal.SIGTERM)  # its ranks too
 
 
 def start(command, **environment):
     """Start a process with the output as text."""
     environment = {**os.environ, **environment, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
 
 
 @pytest.mark.clause("REPLICAS-time-limit")
