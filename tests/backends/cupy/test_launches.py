@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from contextlib import contextmanager
 from importlib.resources import files
+from itertools import product
 from unittest import mock
 
 import numpy as np
@@ -47,11 +48,15 @@ def ptx(tmp_path_factory):
 @pytest.mark.clause("SCALING-round-once")
 def test_device_arithmetic_conforms_to_ieee_754(ptx):
     """
-    No instruction flushes subnormal numbers, is approximate, or fuses a multiplication with an addition.
+    No instruction flushes subnormal numbers or is approximate. Only quotients fuse a multiplication with an addition.
 
     There are no atomic operations, whose order is not deterministic.
     """
-    assert re.findall(r"\.ftz|\.approx|\bfma\.|\bmad\.\w*\.f|\.full|\b(?:atom|red)\.", ptx) == []
+    for kernel in re.split(r"\.entry ", ptx)[1:]:
+        assert ("fma." in kernel) == (kernel.startswith("pass_") and not kernel.startswith("pass_float64")), kernel.partition(
+            "("
+        )[0]
+    assert re.findall(r"\.ftz|\.approx|\bmad\.\w*\.f|\.full|\b(?:atom|red)\.", ptx) == []
     assert {"div.rn.f32", "div.rn.f64", "mul.rn.f32", "sqrt.rn.f64", "cvt.rn.f16.f32"} <= set(
         re.findall(r"[a-z]+\.rn[.\w]+", ptx)
     )
@@ -135,15 +140,69 @@ def test_the_first_call_takes_three_operations_and_later_ones_two(place):
 
 
 @pytest.mark.clause("SCALING-reciprocal")
-def test_powers_of_two_need_no_division_per_number(place):
-    """Each thread computes the reciprocal once. Any other scale divides every number."""
+def test_no_scale_needs_a_division_per_number(place):
+    """Each thread computes the reciprocal once. Some are inexact or subnormal."""
     size, threads = 5 * place.kernels.CHUNK, host_cupy.SMALL["THREADS"]
     array, divisions = place.put(np.ones(size, np.float16)), place.kernels._module()._library.divisions
     place.backend.unscale([array], 2.0)
-    for scale, count in ((2.0**16, 5 * threads), (2.0**-10, 5 * threads), (3.0, size), (2.0**127, size)):
+    for scale in (2.0**16, 2.0**-10, 3.0, 2.0**127):
         divisions()
         place.backend.unscale([array], scale)
-        assert divisions() == count
+        assert divisions() == 5 * threads
+
+
+def hard_quotients(divisors):
+    """
+    Yield float32 arrays a and b of all a / b that are next to the middle m of two numbers: a * 2**digits = m * b + distance.
+
+    The kernel computes a number that is less than 5.1 / (2**digits * b) away from a / b, before it is rounded. A and b are
+    integers of 24 bits, m is an odd one of 25 bits.
+    """
+    for digits, distance, power in product((24, 25), (*range(-5, 0), *range(1, 6)), (1, 2, 4)):
+        if distance % power:
+            continue
+        b = divisors[divisors % (2 * power) == power]
+        odd = inverse = b // power
+        for _ in range(5):
+            inverse = inverse * (2 - odd * inverse)  # modulo 2**64
+        modulus = 2**digits // power
+        for start in range(0, 2**25, modulus):
+            middle = (inverse * -(distance // power)) % modulus + start
+            a = (middle * b + distance) >> digits
+            exists = (middle >= 2**24) & (middle % 2 == 1) & (a >= 2**23) & (a < 2**24)
+            yield a[exists].astype(np.float32), b[exists].astype(np.float32)
+
+
+def divided(place, numbers, divisors):
+    """Return the quotients that the kernels compute."""
+    results = np.empty(len(numbers), np.float32)
+    addresses = (ctypes.c_void_p(array.ctypes.data) for array in (numbers, divisors, results))
+    place.kernels._module()._library.divide(*addresses, ctypes.c_long(len(results)))
+    return results
+
+
+@pytest.mark.clause("SCALING-unscale-divides", "SCALING-round-once")
+@pytest.mark.parametrize("step", [101, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_hardest_quotients_are_rounded_correctly(place, step):
+    """A step of 1 covers all of them, which proves that every quotient without overflow or underflow is."""
+    count = 0
+    for first in range(2**23, 2**24, 2**20):
+        for a, b in hard_quotients(np.arange(first, first + 2**20, step)):
+            assert same(divided(place, a, b), a / b)
+            count += len(a)
+    assert count > 2**24 / step
+
+
+@pytest.mark.clause("SCALING-unscale-divides", "SCALING-round-once")
+def test_quotients_of_random_bits_are_rounded_correctly(place):
+    """Numbers are of all magnitudes, zero, infinite and NaN; divisors are positive."""
+    random, infinity = np.random.default_rng(0), 0x7F800000
+    edges = np.asarray([0, 1, 2**23 - 1, 2**23, infinity - 1, infinity, infinity + 1], np.uint32)
+    pool = [np.concatenate([random.integers(0, 2**31, 10**6, np.uint32), random.choice(edges, 10**5)]) for _ in range(2)]
+    numbers, divisors = random.permutation(pool[0]) | random.integers(0, 2, len(pool[0]), np.uint32) << 31, pool[1]
+    numbers, divisors = numbers.view(np.float32), divisors.view(np.float32)
+    with np.errstate(all="ignore"):
+        assert same(divided(place, numbers, divisors), numbers / divisors)
 
 
 def test_tables_are_copied_once_for_every_stream(place):

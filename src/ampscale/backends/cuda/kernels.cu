@@ -52,10 +52,12 @@ __device__ void convert(float32 from, float64& to) { asm("cvt.f64.f32 %0, %1;" :
 __device__ void convert(float64 from, float32& to) { asm("cvt.rn.f32.f64 %0, %1;" : "=f"(to) : "d"(from)); }
 __device__ float32 times(float32 a, float32 b) { asm("mul.rn.f32 %0, %0, %1;" : "+f"(a) : "f"(b)); return a; }
 __device__ float32 over(float32 a, float32 b) { asm("div.rn.f32 %0, %0, %1;" : "+f"(a) : "f"(b)); return a; }
+__device__ float32 fused(float32 a, float32 b, float32 c) { asm("fma.rn.f32 %0, %0, %1, %2;" : "+f"(a) : "f"(b), "f"(c)); return a; }
 __device__ float32 plus(float32 a, float32 b) { asm("add.rn.f32 %0, %0, %1;" : "+f"(a) : "f"(b)); return a; }
 #endif
 
 __device__ float64 times(float64 a, float64 b) { return a * b; }
+__device__ float64 fused(float64 a, float64 b, float64 c) { return fma(a, b, c); }
 __device__ float64 over(float64 a, float64 b) { return a / b; }
 __device__ float64 plus(float64 a, float64 b) { return a + b; }
 
@@ -107,7 +109,37 @@ template <class Within> struct Quotient {
     enum { AT_ONCE = DEPTH / 2 };
     Within divisor;
 
+    __device__ explicit Quotient(Within divisor) : divisor(divisor) {}
     __device__ Within operator()(Within a) const { return over(a, divisor); }
+};
+
+/*
+ * Division by a reciprocal that a thread rounds once. The product is less than 1.5 ulp away from the quotient; adding the product
+ * of its remainder and the reciprocal rounds it correctly if no number is subnormal or infinite (proved in test_launches.py).
+ * Otherwise float64 has the range, and more than twice the digits, so that rounding its quotient is correct too.
+ */
+template <> struct Quotient<float32> {
+    enum { AT_ONCE = DEPTH / 2 };
+    float32 divisor, opposite, reciprocal;
+    float64 wide_reciprocal;
+    unsigned least, range;  // doubled bits of the least product for which float32 is exact, and the distance to the largest
+
+    __device__ explicit Quotient(float32 divisor) : divisor(divisor), reciprocal(over(1.0f, divisor)) {
+        opposite = times(divisor, -1.0f);
+        wide_reciprocal = over(1.0, as<float64>(divisor));
+        const float32 low = 0x1p-70f;  // of the product and of the number, so that the remainder is normal
+        least = 2 * __float_as_uint(wide_reciprocal > 1 ? times(reciprocal, low) : low);
+        range = is_normal(divisor) && is_normal(reciprocal) ? 2 * 0x7f7fffffu - least : 0;
+    }
+    __device__ float32 operator()(float32 a) const {
+        const float32 near = times(a, reciprocal);
+        if (2 * __float_as_uint(near) - least < range) return fused(fused(near, opposite, a), reciprocal, near);
+        return as<float32>(wide(as<float64>(a)));
+    }
+    __device__ float64 wide(float64 a) const {
+        const float64 near = times(a, wide_reciprocal), rest = fused(near, as<float64>(divisor), -a);
+        return rest == rest ? fused(-rest, wide_reciprocal, near) : near;  // NaN if a number is infinite
+    }
 };
 
 /*
