@@ -20,7 +20,7 @@ from ampscale.backends import cupy as package
 
 COMPILER = ("g++", "-std=c++20", "-O0", "-ffp-contract=off", "-shared", "-fPIC", "-x", "c++")
 WRAPPER = Path(__file__).with_name("host_cuda.cpp")
-SMALL = {"THREADS": 8, "CHUNK": 256, "DEPTH": 2, "TABLE_PART": 3}  # so that small arrays have many chunks
+SMALL = {"THREADS": 8, "CHUNK": 256, "DEPTH": 2, "TABLE_PART": 3, "WARP": 4}  # so that small arrays have many chunks
 MODULES = ("ampscale.backends.cupy.backend", "ampscale.backends.cupy.launches")
 
 # Operations that a device would execute: a "copy" from the host, a "fill", a "move", or the name of a kernel.
@@ -71,10 +71,11 @@ class Stream:
 class RawModule:
     """Module of kernels, compiled for the host."""
 
+    _threads = range(SMALL["THREADS"])
+    _pool = ThreadPoolExecutor(len(_threads))
+
     def __init__(self, code, options):
         self._library = compiled(code, tuple(option for option in options if option.startswith("-D")))
-        self._threads = range(SMALL["THREADS"])
-        self._pool = ThreadPoolExecutor(len(self._threads))
 
     def get_function(self, name):
         """Return a kernel, which is called with a grid, a block and its arguments."""
@@ -114,7 +115,7 @@ def as_c(argument):
     if isinstance(argument, np.ndarray):
         record = type("Record", (ctypes.Structure,), {"_fields_": [("words", ctypes.c_int64 * (argument.nbytes // 8))]})
         return record.from_buffer_copy(argument)
-    kinds = {np.bool_: ctypes.c_bool, np.int32: ctypes.c_int32, np.float64: ctypes.c_double}
+    kinds = {np.bool_: ctypes.c_bool, np.int32: ctypes.c_int32, np.int64: ctypes.c_int64, np.float64: ctypes.c_double}
     return kinds[type(argument)](argument.item())
 
 
@@ -138,7 +139,7 @@ def stand_in():
     module.ndarray, module.RawModule, module.empty, module.asarray = ndarray, RawModule, empty, asarray
     module.empty_like = lambda array: empty(array.shape, array.dtype)
     module.asnumpy = np.asarray
-    runtime = SimpleNamespace(device=0, getDevice=lambda: runtime.device)
+    runtime = SimpleNamespace(device=0, getDevice=lambda: runtime.device, runtimeGetVersion=lambda: 13000)
     module.cuda = SimpleNamespace(get_current_stream=lambda: stream, is_available=lambda: False, runtime=runtime)
     return module
 

@@ -5,7 +5,8 @@
  *
  * arrays      Of one dtype and any length, including 0; contiguous, and aligned to their elements. A complex number counts as
  *             two real ones. If source and target are aligned to 16 bytes, 16 bytes are read at a time.
- * rows        One for each array of the launch, in the order of `first_chunk`; a row has ceil(length / CHUNK) chunks.
+ * rows        One for each array of the call, in the order of `first_chunk`.
+ * owners      For each chunk of the call, the index of its row.
  * target      Null if nothing is written; the source itself in place; else memory that no row reads and no other row writes.
  *             Every number of it is written.
  * factor      float32 or float64 on the device; if null, `number` is the factor. The host reads nothing.
@@ -36,6 +37,8 @@ struct Row {
     long long length;       // in real numbers
     long long first_chunk;  // position among the chunks of all rows of the call
     long long position;     // of the array in the tree
+
+    __device__ long long chunks() const { return (length + CHUNK - 1) / CHUNK; }
 };
 
 struct Part { Row rows[TABLE_PART]; };
@@ -232,26 +235,21 @@ template <class In, class Out, class Work> __device__ int pass_packs(Work& worke
     return packs * size;
 }
 
-/* Return the row of a chunk: the last row that does not start after it. A row without chunks is never the last. */
-__device__ Row row_of(long long chunk, const Row* rows, int count) {
-    int low = 0;
-    for (int high = count; high - low > 1;) {
-        int middle = (low + high) / 2;
-        if (rows[middle].first_chunk <= chunk) low = middle;
-        else high = middle;
-    }
-    return rows[low];
-}
-
-/* Return the sum over a block; valid in thread 0. */
-__device__ Sums block_sum(const Sums& mine) {
+/* Return the sum over each group of `size` threads; valid in its first thread. */
+__device__ Sums group_sum(const Sums& mine, unsigned size) {
     __shared__ Sums sums[THREADS];
     sums[threadIdx.x] = mine;
-    for (int half = THREADS / 2; half > 0; half /= 2) {
+    for (unsigned half = size / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (threadIdx.x < half) sums[threadIdx.x].add(sums[threadIdx.x + half]);
+        if (threadIdx.x % size < half) sums[threadIdx.x].add(sums[threadIdx.x + half]);
     }
-    return sums[0];
+    return sums[threadIdx.x];
+}
+
+/* Tell the compiler that an address is not that of shared or local memory, which takes other instructions. */
+template <class Number> __device__ Number* global(Number* memory) {
+    __builtin_assume(__isGlobal(memory));
+    return memory;
 }
 
 /* Part of an array that a block processes. */
@@ -261,11 +259,11 @@ template <class In, class Out> struct Chunk {
     int length;
     long long index;  // position among the chunks of all rows of the call
 
-    __device__ Chunk(const Row* rows, int count) : index(rows[0].first_chunk + blockIdx.x) {
-        const Row row = row_of(index, rows, count);
+    __device__ Chunk(const Row* rows, const int* owners, long long first) : index(first + blockIdx.x) {
+        const Row row = rows[owners[index]];
         const long long begin = (index - row.first_chunk) * CHUNK, left = row.length - begin;
-        source = (const In*)row.source + begin;
-        target = row.target == nullptr ? nullptr : (Out*)row.target + begin;
+        source = global((const In*)row.source + begin);
+        target = row.target == nullptr ? nullptr : global((Out*)row.target + begin);
         length = left < CHUNK ? left : CHUNK;
     }
 };
@@ -287,7 +285,7 @@ template <class Number, class In, class Out, class Operation>
 __device__ void pass_squared(const Chunk<In, Out>& chunk, Operation operation, unsigned char* finite, Sums* partials) {
     Worker<In, Out, Operation, Squares<Number>> worker{operation};
     pass_chunk(chunk, worker, finite);
-    const Sums sum = block_sum(worker.squares.sums);
+    const Sums sum = group_sum(worker.squares.sums, THREADS);
     if (threadIdx.x == 0) partials[chunk.index] = sum;
 }
 
@@ -306,31 +304,31 @@ template <class Within> __device__ Within value_of(const void* factor, bool is_f
     return is_float64 ? as<Within>(*(const float64*)factor) : as<Within>(*(const float32*)factor);
 }
 
-/* pass_<in>_<out>: one block of THREADS for each chunk of the rows. An exact reciprocal replaces a division. */
-#define PASS(In, Out)                                                                                                       \
-    extern "C" __global__ void __launch_bounds__(THREADS) pass_##In##_##Out(                                                \
-        const Row* rows, int count, const void* factor, bool factor_is_float64, double number, bool divides,                \
-        int square_bits, unsigned char* finite, Sums* partials) {                                                           \
-        typedef Wide<In>::type Within;                                                                                      \
-        const Chunk<In, Out> chunk(rows, count);                                                                            \
-        const Within value = value_of<Within>(factor, factor_is_float64, number);                                           \
-        if (divides && !has_reciprocal(value)) pass(chunk, Quotient<Within>{value}, square_bits, finite, partials);         \
-        else pass(chunk, Product<Within>{divides ? over((Within)1, value) : value}, square_bits, finite, partials);         \
-    }
+/*
+ * PASS, compiled for one pair of dtypes, IN and OUT: one block of THREADS for each chunk from `first` on. An exact reciprocal
+ * replaces a division. Without PASS, the other kernels are compiled.
+ */
+#ifdef PASS
+extern "C" __global__ void __launch_bounds__(THREADS) PASS(
+    const Row* rows, const int* owners, long long first, const void* factor, bool factor_is_float64, double number, bool divides,
+    int square_bits, unsigned char* finite, Sums* partials) {
+    typedef Wide<IN>::type Within;
+    const Chunk<IN, OUT> chunk(rows, owners, first);
+    const Within value = value_of<Within>(factor, factor_is_float64, number);
+    if (divides && !has_reciprocal(value)) pass(chunk, Quotient<Within>{value}, square_bits, finite, partials);
+    else pass(chunk, Product<Within>{divides ? over((Within)1, value) : value}, square_bits, finite, partials);
+}
+#else
 
-PASS(float16, float16)
-PASS(float16, float32)
-PASS(float16, float64)
-PASS(bfloat16, bfloat16)
-PASS(bfloat16, float32)
-PASS(bfloat16, float64)
-PASS(float32, float32)
-PASS(float32, float64)
-PASS(float64, float64)
-
-/* write_rows: one block; writes `count` rows of its argument to `rows`. A graph stores arguments, but no host memory. */
-extern "C" __global__ void __launch_bounds__(THREADS) write_rows(const Part part, Row* rows, int count) {
-    for (int i = threadIdx.x; i < count; i += THREADS) rows[i] = part.rows[i];
+/*
+ * write_rows: one block for each row of its argument; writes it to `rows`, from index `first` on, and its index to `owners`. A
+ * graph stores arguments, but no host memory.
+ */
+extern "C" __global__ void __launch_bounds__(THREADS) write_rows(const Part part, Row* rows, int* owners, int first) {
+    const Row row = part.rows[blockIdx.x];
+    const int index = first + blockIdx.x;
+    if (threadIdx.x == 0) rows[index] = row;
+    for (long long i = threadIdx.x; i < row.chunks(); i += THREADS) owners[row.first_chunk + i] = index;
 }
 
 /* Round a non-negative sum of squares to the precision of Number, on the bits, as `convert` rounds float32 to bfloat16. */
@@ -349,14 +347,16 @@ template <class Number> __device__ Number root(const Lifted& sum, float64 lift =
     return as<Number>(sqrt(sum.square) * (lift / sum.lift));
 }
 
-/* square_sums_<sum>: one block for each row of the call; writes `sums` in the order of the tree, each rounded once. */
-template <class Number> __device__ void square_sum(const Row* rows, const Sums* partials, Lifted* sums) {
-    const Row row = rows[blockIdx.x];
-    const long long chunks = (row.length + CHUNK - 1) / CHUNK;
+/* square_sums_<sum>: `size` threads for each row of the call; writes `sums` in the order of the tree, each rounded once. */
+template <class Number>
+__device__ void square_sum(const Row* rows, int count, int size, const Sums* partials, Lifted* sums) {
+    const long long index = (blockIdx.x * (long long)THREADS + threadIdx.x) / size;
+    const Row row = rows[index < count ? index : 0];
     Sums mine{0, 0, 0};
-    for (long long i = threadIdx.x; i < chunks; i += THREADS) mine.add(partials[row.first_chunk + i]);
-    const Lifted sum = lifted(block_sum(mine));
-    if (threadIdx.x == 0) sums[row.position] = {in_digits<Number>(sum.square), sum.lift};
+#pragma unroll 4
+    for (long long i = threadIdx.x % size; i < row.chunks(); i += size) mine.add(partials[row.first_chunk + i]);
+    const Lifted sum = lifted(group_sum(mine, size));
+    if (threadIdx.x % size == 0 && index < count) sums[row.position] = {in_digits<Number>(sum.square), sum.lift};
 }
 
 /* Return the coefficient that clips to `limit`, a number of the dtype. A norm that is NaN counts as the limit. */
@@ -397,8 +397,8 @@ __device__ void roots(
 
 #define NORMS(Sum)                                                                                                          \
     extern "C" __global__ void __launch_bounds__(THREADS) square_sums_##Sum(                                                \
-        const Row* rows, const Sums* partials, Lifted* sums) {                                                              \
-        square_sum<Sum>(rows, partials, sums);                                                                              \
+        const Row* rows, int count, int size, const Sums* partials, Lifted* sums) {                                         \
+        square_sum<Sum>(rows, count, size, partials, sums);                                                                 \
     }                                                                                                                       \
     extern "C" __global__ void __launch_bounds__(THREADS) norms_##Sum(                                                      \
         const Lifted* sums, int count, double limit, double lifted_limit, double down, double epsilon,                      \
@@ -408,3 +408,4 @@ __device__ void roots(
 
 NORMS(float32)
 NORMS(float64)
+#endif

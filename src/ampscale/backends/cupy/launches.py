@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import groupby
-from operator import attrgetter, is_
+from operator import attrgetter, is_, itemgetter
 from threading import get_ident
 from typing import Any, NamedTuple
 
@@ -24,7 +24,9 @@ from ...core.typing import Array, Flag, Scale
 THREADS = 256  # a power of two
 CHUNK = 16384  # numbers per block; a multiple of 8, so that every chunk is aligned to 16 bytes if the array is
 DEPTH = 4  # packs that a thread reads ahead; even
-TABLE_PART = 96  # rows of five int64, which with the other arguments fit into the 4096 bytes of kernel parameters
+WARP = 32  # threads that add the sums of an array if all are short
+# Rows of five int64 that fit with the other arguments into the 32,764 bytes of kernel parameters of CUDA 13, 4096 before.
+TABLE_PART = 800 if cupy.cuda.runtime.runtimeGetVersion() >= 13000 else 96
 CACHED = 32  # plans, and tables
 
 
@@ -39,11 +41,10 @@ class Operands(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One launch of a fused pass: a kernel, its rows of the table, and the number of blocks."""
+    """One launch of a fused pass: a kernel, and its chunks, each of which is a block."""
 
     kernel: str
     first: int
-    rows: int
     blocks: int
 
 
@@ -53,16 +54,23 @@ class Plan(NamedTuple):
 
     Args:
         rows: int64 of shape (number of arrays, 5), grouped by kernel.
+        owners: For each chunk, the index of its row, as int32.
         launches: Fused passes.
         writable: True if each target is its own source, or shares no memory with other arrays.
     """
 
     rows: np.ndarray
+    owners: np.ndarray
     launches: list[Launch]
     writable: bool
 
 
-Table = tuple[Array, list[tuple[Launch, Array]]]  # all rows on the device, and those of each launch
+class Table(NamedTuple):
+    """A plan, and its rows and owners on the device."""
+
+    plan: Plan
+    rows: Array
+    owners: Array
 
 
 def launch_pass(operands: Operands, factor: Scale, *, divides: bool, sums: str | None = None) -> tuple[Flag, Array | None]:
@@ -79,17 +87,19 @@ def launch_pass(operands: Operands, factor: Scale, *, divides: bool, sums: str |
         A bool of shape (), True if all results are finite, and the sums or None. The sums are float64 of shape (number of
         arrays, 2): the sum of squares in the precision of *sums*, and the power of two by which the values were scaled.
     """
-    table, launches = _prepared(operands)
+    (rows, owners, launches, _), *table = _prepared(operands)
     finite = _true()
-    partials = None if sums is None else cupy.empty((sum(launch.blocks for launch, _ in launches), 3), dtype=np.float64)
+    partials = None if sums is None else cupy.empty((len(owners), 3), dtype=np.float64)
     bits = np.int32({None: 0, "float32": 32, "float64": 64}[sums])
     arguments = *_as_arguments(factor), np.bool_(divides), bits, finite, partials
-    for launch, rows in launches:
-        _launch(launch.kernel, launch.blocks, rows, np.int32(launch.rows), *arguments)
+    for launch in launches:
+        _launch(launch.kernel, launch.blocks, *table, np.int64(launch.first), *arguments)
     if sums is None:
         return finite, None
-    totals = cupy.empty((len(operands.sizes), 2), dtype=np.float64)
-    _launch(f"square_sums_{sums}", len(totals), table, partials, totals)
+    totals = cupy.empty((len(rows), 2), dtype=np.float64)
+    threads = WARP if rows[:, 2].max(initial=0) <= 4 * WARP * CHUNK else THREADS  # each reads few chunks one after another
+    blocks = -(-len(rows) * threads // THREADS)
+    _launch(f"square_sums_{sums}", blocks, table[0], np.int32(len(rows)), np.int32(threads), partials, totals)
     return finite, totals
 
 
@@ -137,7 +147,8 @@ def plan(operands: Operands) -> Plan:
     chunks = -(-rows[:, 2] // CHUNK)
     rows[:, 3] = np.cumsum(chunks) - chunks
     rows[:, 4] = order
-    return Plan(rows, _launches([kernels[index] for index in order], chunks), _is_writable(operands))
+    owners = np.repeat(np.arange(len(rows), dtype=np.int32), chunks)
+    return Plan(rows, owners, _launches([kernels[index] for index in order], chunks), _is_writable(operands))
 
 
 def _attributes(arrays: list[Array], name: str) -> tuple[Any, ...]:
@@ -163,10 +174,10 @@ def _spans(addresses: tuple[int, ...], sizes: tuple[int, ...], dtypes: tuple[Any
 
 def _launches(kernels: list[str], chunks: np.ndarray) -> list[Launch]:
     launches, first = [], 0
-    for kernel, group in groupby(kernels):
-        count = len(list(group))
-        launches.append(Launch(kernel, first, count, chunks[first : first + count].sum()))
-        first += count
+    for kernel, group in groupby(zip(kernels, chunks.tolist(), strict=True), key=itemgetter(0)):
+        blocks = sum(count for _, count in group)
+        launches.append(Launch(kernel, first, blocks))
+        first += blocks
     return launches
 
 
@@ -191,7 +202,7 @@ def _true() -> Flag:
 def _prepared(operands: Operands) -> Table:
     stream = cupy.cuda.get_current_stream()
     if stream.is_capturing():  # captured operations have not run yet, and the cache must not evict the table
-        return _table(operands, _write_table)
+        return _table(operands, _written)
     return _cached_table(operands, cupy.cuda.runtime.getDevice(), stream.ptr, get_ident())
 
 
@@ -202,22 +213,29 @@ def _cached_table(operands: Operands, device: int, stream: int, thread: int) -> 
 
     The default streams of all devices have the same number, and empty arrays the same address.
     """
-    return _table(operands, cupy.asarray)  # asynchronous; CuPy keeps the pinned memory until it has been read
+    return _table(operands, _copied)
 
 
-def _table(operands: Operands, put: Callable[[np.ndarray], Array]) -> Table:
-    rows, launches, _ = plan(operands)
-    table = put(rows)
-    return table, [(launch, table[launch.first :]) for launch in launches]
+def _table(operands: Operands, put: Callable[[Plan], Array]) -> Table:
+    table = put(plan(operands))
+    return Table(plan(operands), table, table[5 * len(operands.sizes) :])
 
 
-def _write_table(rows: np.ndarray) -> Array:
-    table = cupy.empty(rows.shape, dtype=np.int64)
-    for first in range(0, len(rows), TABLE_PART):
+def _copied(contents: Plan) -> Array:
+    owners = np.zeros(-(-len(contents.owners) // 2) * 2, np.int32)
+    owners[: len(contents.owners)] = contents.owners
+    table = np.concatenate([contents.rows.reshape(-1), owners.view(np.int64)])
+    return cupy.asarray(table)  # asynchronous; CuPy keeps the pinned memory until it has been read
+
+
+def _written(contents: Plan) -> Array:
+    count = contents.rows.size
+    table = cupy.empty((count + -(-len(contents.owners) // 2),), dtype=np.int64)
+    for first in range(0, len(contents.rows), TABLE_PART):
+        rows = contents.rows[first : first + TABLE_PART]
         part = np.zeros((TABLE_PART, 5), np.int64)
-        count = len(rows[first : first + TABLE_PART])
-        part[:count] = rows[first : first + TABLE_PART]
-        _launch("write_rows", 1, part.reshape(-1).view(f"V{part.nbytes}"), table[first:], np.int32(count))
+        part[: len(rows)] = rows
+        _launch("write_rows", len(rows), part.reshape(-1).view(f"V{part.nbytes}"), table, table[count:], np.int32(first))
     return table
 
 
@@ -228,12 +246,15 @@ def _launch(kernel: str, blocks: int, *arguments: Any) -> None:
 
 @cache
 def _kernel(name: str) -> Any:
-    return _module().get_function(name)
+    return _module(name if name.startswith("pass") else None).get_function(name)
 
 
 @cache
-def _module() -> Any:
+def _module(name: str | None) -> Any:
+    """Compile the fused pass of this name, or all other kernels. One pass takes a sixth of the time of all."""
     source = files("ampscale.backends").joinpath("cuda/kernels.cu").read_text("utf-8")
-    constants = {"THREADS": THREADS, "CHUNK": CHUNK, "DEPTH": DEPTH, "TABLE_PART": TABLE_PART}
-    constants |= {name.upper(): value for name, value in LIFTS["float64"]._asdict().items()}
-    return cupy.RawModule(code=source, options=("-fmad=false", *(f"-D{name}={value}" for name, value in constants.items())))
+    constants: dict[str, Any] = {"THREADS": THREADS, "CHUNK": CHUNK, "DEPTH": DEPTH, "TABLE_PART": TABLE_PART}
+    constants |= {lift.upper(): value for lift, value in LIFTS["float64"]._asdict().items()}
+    if name is not None:
+        constants |= dict(zip(("PASS", "IN", "OUT"), (name, *name.split("_")[1:]), strict=True))
+    return cupy.RawModule(code=source, options=("-fmad=false", *(f"-D{key}={value}" for key, value in constants.items())))
