@@ -174,7 +174,7 @@ def _spans(addresses: tuple[int, ...], sizes: tuple[int, ...], dtypes: tuple[Any
 
 def _launches(kernels: list[str], chunks: np.ndarray) -> list[Launch]:
     launches, first = [], 0
-    for kernel, group in groupby(zip(kernels, chunks.tolist(), strict=True), key=itemgetter(0)):
+    for kernel, group in groupby(zip(kernels, chunks, strict=True), key=itemgetter(0)):
         blocks = sum(count for _, count in group)
         launches.append(Launch(kernel, first, blocks))
         first += blocks
