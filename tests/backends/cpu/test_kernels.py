@@ -164,7 +164,7 @@ def child(code, **environment):
 def test_processors_without_float16_conversions_use_numpy_for_float16():
     """A compiled conversion would end the process there. Other dtypes are compiled, with the same results."""
     code = "print(fused.supports('float16'), fused.supports('float32'), norm() == norm(np.float32) == expected)"
-    assert child(code, NUMBA_CPU_NAME="generic", AMPSCALE_KERNELS="numba") == "False True True"
+    assert child(code, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="", AMPSCALE_KERNELS="numba") == "False True True"
 
 
 @needs_numba

@@ -25,7 +25,7 @@ VARIABLE = "AMPSCALE_KERNELS"
 CHOICES = ("auto", "numpy", "numba")
 SEGMENT = 1 << 22  # values of one array that a thread processes at once
 THREADED = 1 << 22  # bytes; for less, threads cost more than they save
-BLOCKS = {"float32": 256, "float64": 64}  # squares added in any order: so few that the sum of all is accurate to two units
+BLOCKS = {"float32": 256, "float64": 128}  # squares added in any order: so few that the sum of all is accurate to two units
 ITEMSIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
 Memory = tuple[Array, Array, Array]  # sources, targets and sizes of `Spans`

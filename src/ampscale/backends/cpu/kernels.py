@@ -28,7 +28,7 @@ if numba.config.DISABLE_JIT:
 
 CONTIGUOUS, ALIGNED, WRITEABLE = 0x3, 0x100, 0x400  # flags of NumPy's C API; contiguous in the order of rows or of columns
 
-HALF, SINGLE = ir.HalfType(), ir.FloatType()
+HALF, SINGLE, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 OF_DTYPE = {"float16": np.uint16(0), "bfloat16": np.int16(0), "float32": np.float32(0), "float64": np.float64(0)}
 
@@ -65,15 +65,25 @@ def narrow(typingctx, value, like):
     def to_bfloat16(context, builder, signature, arguments):
         bits = builder.bitcast(arguments[0], I32)
         high = builder.lshr(bits, I32(16))
-        rounded = builder.lshr(builder.add(builder.add(bits, I32(0x7FFF)), builder.and_(high, I32(1))), I32(16))
-        nan = builder.or_(builder.and_(high, I32(0x8000)), I32(0x7FC0))  # ml_dtypes keeps the sign only
-        is_nan = builder.fcmp_unordered("uno", arguments[0], arguments[0])
-        return builder.trunc(builder.select(is_nan, nan, rounded), I16)
+        rounded = builder.add(builder.add(bits, I32(0x7FFF)), builder.and_(high, I32(1)))
+        return builder.trunc(builder.lshr(rounded, I32(16)), I16)  # a NaN stays one: its lower bits are 0
 
     def cast(context, builder, signature, arguments):
         return context.cast(builder, arguments[0], signature.args[0], signature.return_type)
 
     return like(value, like), {types.uint16: to_float16, types.int16: to_bfloat16}.get(like, cast)
+
+
+@intrinsic
+def as_stored(typingctx, x):
+    """Return *x*; of a NaN in bfloat16 the sign only, as ml_dtypes does."""
+
+    def sign_of_nan(context, builder, signature, arguments):
+        bits = arguments[0]
+        is_nan = builder.icmp_unsigned(">", builder.and_(bits, I16(0x7FFF)), I16(0x7F80))
+        return builder.select(is_nan, builder.or_(builder.and_(bits, I16(0x8000)), I16(0x7FC0)), bits)
+
+    return x(x), sign_of_nan if x == types.int16 else lambda c, b, s, a: a[0]
 
 
 @intrinsic
@@ -85,9 +95,28 @@ def magnitude(typingctx, x):
 
 
 @intrinsic
-def add_in_any_order(typingctx, total, square):
-    """Return a sum that may be reordered together with the other sums of a loop."""
-    return types.float64(types.float64, types.float64), lambda c, b, s, a: b.fadd(a[0], a[1], flags=("reassoc",))
+def add_square(typingctx, total, value, like):
+    """
+    Add the square of *value*, rounded to its dtype, in any order.
+
+    The float64 square of a 16-bit number is exact, so that it needs no rounding, and can be multiplied and added at once.
+    """
+
+    def rounded(context, builder, signature, arguments):
+        square = (
+            builder.fpext(builder.fmul(arguments[1], arguments[1]), DOUBLE)
+            if value == types.float32
+            else (builder.fmul(arguments[1], arguments[1]))
+        )
+        return builder.fadd(arguments[0], square, flags=("reassoc",))
+
+    def exact(context, builder, signature, arguments):
+        wide = builder.fpext(arguments[1], DOUBLE)
+        flags = ("reassoc", "contract")
+        return builder.fadd(arguments[0], builder.fmul(wide, wide, flags=flags), flags=flags)
+
+    is_exact = like in (types.uint16, types.int16) and value == types.float32
+    return types.float64(types.float64, value, like), exact if is_exact else rounded
 
 
 @intrinsic
@@ -133,6 +162,17 @@ def _largest(source, target, like, factor, divisor):
 
 
 @njit(nogil=True, inline="always")
+def _is_finite(target, infinity, largest, factor, divisor):
+    """Return True if *largest*, of the magnitudes of the results, is finite; else complete the NaNs."""
+    if largest < infinity:
+        return True
+    if factor is not None or divisor is not None:
+        for i in range(target.size):
+            target[i] = as_stored(target[i])
+    return False
+
+
+@njit(nogil=True, inline="always")
 def _square_sum(source, target, like, factor, divisor, square):
     """Write the results, and return the sum of their squares, each rounded to the dtype of *square*."""
     total = 0.0
@@ -140,8 +180,7 @@ def _square_sum(source, target, like, factor, divisor, square):
         result = _result(source[i], like, factor, divisor)
         if factor is not None or divisor is not None:
             target[i] = result
-        value = narrow(widen(result), square)
-        total = add_in_any_order(total, np.float64(value * value))
+        total = add_square(total, narrow(widen(result), square), like)
     return total
 
 
@@ -171,9 +210,10 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
         in_place = sources[k] == targets[k]  # a loop is vectorised only if it is compiled for one array
         if square is None:
             if in_place:
-                finite &= _largest(target, target, like, factor, divisor) < infinity
+                largest = _largest(target, target, like, factor, divisor)
             else:
-                finite &= _largest(source, target, like, factor, divisor) < infinity
+                largest = _largest(source, target, like, factor, divisor)
+            finite &= _is_finite(target, infinity, largest, factor, divisor)
         else:
             total, lost = 0.0, 0.0  # sum of the blocks, and of the rounding errors of its additions
             for start in range(0, sizes[k], block):
@@ -189,7 +229,8 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
                 lost += square_sum - (total - before) if before > square_sum else before - (total - square_sum)
             sums[k] = total + lost if np.isfinite(total) else total
             if not np.isfinite(total):  # a square may have overflowed
-                finite &= _largest(target, target, like, None, None) < infinity
+                largest = _largest(target, target, like, None, None)
+                finite &= _is_finite(target, infinity, largest, factor, divisor)
     return finite
 
 
