@@ -36,7 +36,7 @@ MAY_IMPORT = {
 }
 # Folders within a package that each folder may import; modules beside the folders may import all of them.
 FOLDERS = {
-    "backends": {"numpy": set(), "torch": {"numpy"}, "jax": set(), "cupy": {"cuda"}},
+    "backends": {"cpu": set(), "numpy": {"cpu"}, "torch": {"cpu"}, "jax": set(), "cupy": {"cuda"}},
     "simulation": {"recordings": {"traces"}, "identification": {"traces"}},
     "checkpoints": {"formats": {"files"}, "files": set()},
     "frameworks": {
