@@ -46,6 +46,9 @@ check: $(READY) ## formatting, linting, types, and recomputation of all test vec
 api: $(READY) ## docs/api.md, from the docstrings
 	$(BIN)/python tools/api_page.py
 
+cuda-code: .venv-cuda/ready ## tests of the code that JAX compiles for CUDA, without a GPU; 1.1 GB
+	.venv-cuda/bin/python -m pytest -q tests/backends/jax/test_cuda_code.py
+
 fuzz: $(READY) ## ten million mutated inputs for all parsers; takes 20 minutes, INPUTS=100000 runs fewer
 	PYTHONPATH=tools $(BIN)/python -m fuzz --inputs $(or $(INPUTS),10000000) --seed $(or $(SEED),0) $(if $(ONLY),--only "$(ONLY)") --out tools/fuzz/result.json
 
@@ -69,6 +72,12 @@ bench-all: .venv/bench ## all benchmarks; takes 45 minutes
 	.venv-mutants/bin/python -m pip install --quiet --constraint constraints.txt cosmic-ray
 	@touch $@
 
+.venv-cuda/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-cuda
+	.venv-cuda/bin/python -m pip install --quiet --constraint constraints.txt --editable . jax jax-cuda13-plugin==0.10.2 \
+	  jax-cuda13-pjrt==0.10.2 optax pytest pytest-xdist hypothesis array-api-strict
+	@touch $@
+
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ampscale needs Python 3.11 or later; set PYTHON=")'
 	$(PYTHON) -m venv .venv
@@ -76,4 +85,4 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo test test-fast test-all test-oracles conform-matrix conform-audit mutants check api bench bench-all fuzz
+.PHONY: help demo test test-fast test-all test-oracles conform-matrix conform-audit mutants check api bench bench-all cuda-code fuzz
