@@ -67,7 +67,7 @@ def parsed() -> argparse.Namespace:
 
 def measured(specs: list[Spec], options: argparse.Namespace) -> int:
     """Run the rows, evaluate the targets and write the file; return the exit status."""
-    start, described = time.monotonic(), machine.described()
+    start, load = time.monotonic(), machine.load()
     rows, versions, failures = run(specs, options.quick)
     verdicts = [] if options.quick else targets.judged(rows, targets.read_reasons())
     report = {
@@ -76,14 +76,15 @@ def measured(specs: list[Spec], options: argparse.Namespace) -> int:
         "seconds": round(time.monotonic() - start),
         "quick": options.quick,
         "all": options.all,
-        "machine": described,
+        "load": [load, machine.load()],  # before and after; the run itself adds 1
+        "machine": machine.described(),
         "versions": versions,
         "failures": failures,
         "targets": verdicts,
         "rows": rows,
     }
     print(table.verdicts(verdicts), table.summary(report), sep="\n")
-    name = f"cpu-{machine.slug(described['cpu'])}{'-all' * options.all}.json"
+    name = f"cpu-{machine.slug(report['machine']['cpu'])}{'-all' * options.all}.json"
     path = options.json or (None if options.quick or options.only else document.RESULTS / name)
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)

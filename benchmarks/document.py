@@ -116,7 +116,7 @@ def title(report: Report) -> str:
 
 def machine(report: Report) -> str:
     """Return the description of the machine, the date and the package versions."""
-    host = report["machine"]
+    host, (before, after) = report["machine"], report["load"]
     caches = ", ".join(f"{level} {size}" for level, size in host["caches"].items())
     versions: dict[str, set[str]] = {}
     for section_versions in report["versions"].values():
@@ -125,7 +125,7 @@ def machine(report: Report) -> str:
     packages = ", ".join(f"{name} {' and '.join(sorted(numbers))}" for name, numbers in sorted(versions.items()))
     summary = (
         f"{host['cpu']}, {host['cores']} cores, caches {caches}, {host['memory_gib']} GiB, {host['system']}; "
-        f"{report['date'][:10]}, {len(report['rows'])} rows in {report['seconds']} seconds; load at the start {host['load']}."
+        f"{report['date'][:10]}, {len(report['rows'])} rows in {report['seconds']} s; load {before} before and {after} after."
     )
     return "\n\n".join(textwrap.fill(text, WIDTH) for text in (summary, f"{packages}."))
 

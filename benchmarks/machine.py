@@ -14,12 +14,16 @@ def described() -> dict[str, Any]:
     """Return processor, cores, caches and memory, as far as the system reports them."""
     return {
         "cpu": cpu(),
-        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "caches": caches(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": f"{platform.system()} {platform.machine()}",
     }
+
+
+def load() -> float | None:
+    """Return the load average of the last minute; None on a system without one."""
+    return round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
 
 
 def cpu() -> str:
