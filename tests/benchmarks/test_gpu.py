@@ -80,13 +80,12 @@ def test_torch_implementations_compute_the_same():
 
 
 def test_rows_of_jax_run(bench):
-    """Each call is one program. Shapes with thousands of arrays fail, since XLA would compile them for minutes."""
+    """Each call is one program. Shapes with thousands of arrays are skipped, since XLA would compile them for minutes."""
     pytest.importorskip("jax")
     measuring = bench("jax")
     measuring.shapes = [(script("shapes").MANY, "float32"), measuring.shapes[1]]
-    *rows, first, second = sorted(script("gpu_jax").rows(measuring), key=lambda row: "failure" in row)
-    for each in (first, second):
-        assert each["failure"].startswith("jax, 10,000 x 1,000, float32: ValueError: XLA takes minutes to compile")
+    skipped, *rows = script("gpu_jax").rows(measuring)
+    assert skipped == {"skipped": "jax, 10,000 x 1,000, float32: XLA takes minutes to compile it"}
     check(rows, ("ampscale, jitted", "jax.numpy, jitted"), ("bfloat16",))
     counted = [row["operations"] for row in rows if row["function"] != "copy"]
     assert {count["programs"] for count in counted} == {1}
@@ -236,36 +235,119 @@ def test_test_of_the_captured_step_exists():
     assert f"def {script('gpu_bounds').STEP}(gpu)" in (ROOT / "tests" / "backends" / "cupy" / "test_backend.py").read_text()
 
 
-def test_outcomes_reads_a_junit_report():
-    """A parametrized test has the worst outcome of its cases."""
-    report = """<testsuites><testsuite><testcase name="a[1]"/><testcase name="a[2]"><failure/></testcase>
-    <testcase name="b"><skipped/></testcase><testcase name="c"/><testcase name="d"><error/></testcase></testsuite></testsuites>"""
-    outcomes = {"a": "failed", "b": "skipped", "c": "passed", "d": "error"}
-    counts = {"passed": 2, "skipped": 1, "failed": 1, "error": 1}
-    assert script("gpu_check").outcomes(report) == {**counts, "outcomes": outcomes}
+@pytest.fixture
+def report(tmp_path):
+    """Return a report without results."""
+    return script("gpu_report").Report("NVIDIA H200", [], tmp_path)
 
 
-def test_table_and_verdict_are_printed():
-    """The table has a line for each row. The verdict lists missed bounds, the most important last."""
+def test_outcomes_are_read_while_the_tests_run(report, capsys):
+    """A parametrized test has the worst outcome of its cases. Lines of tests that fail are printed, and any other text."""
+    lines = [
+        "tests/x.py::test_a[a b] PASSED  [ 20%]",
+        "[gw0] [ 40%] FAILED tests/x.py::test_a[2]",
+        "tests/x.py::test_b SKIPPED [50%]",
+    ]
+    for line in [
+        "tests/x.py::test_a",
+        *lines,
+        "[gw1] [ 60%] PASSED tests/y.py::test_c",
+        "____ ERROR collecting tests/z.py ____",
+        "E   assert False",
+    ]:
+        report.add_test(line)
+    outcomes = {"test_a": "failed", "test_b": "skipped", "test_c": "passed", "tests/z.py": "error"}
+    assert report.tests == {"passed": 2, "skipped": 1, "failed": 1, "error": 1, "outcomes": outcomes}
+    assert report.failed() == ["test test_a", "test tests/z.py"]
+    assert capsys.readouterr().out.splitlines() == [lines[1], "____ ERROR collecting tests/z.py ____", "E   assert False"]
+
+
+@pytest.mark.parametrize("missing", [["xdist"], pytest.param([], marks=pytest.mark.slow)])
+def test_tests_of_pytest_are_read(report, tmp_path, missing):
+    """The command's options make pytest print a line for each case, in one process or several."""
     check = script("gpu_check")
-    rows = measured("cupy", ms=2.0)
-    assert len(check.table(rows).splitlines()) == len(rows) + 1
-    assert "1 kernels, 1 fills, first call 1 kernels, 1 copies, 1 fills" in check.table(rows)
-    results = script("gpu_bounds").bounds(rows, {"outcomes": {script("gpu_bounds").STEP: "failed"}})
-    lines = check.verdict(results).splitlines()
-    assert lines[-2].startswith("NOT MET  copy/float16/ms: 0.45, share of the copy's bandwidth, called, at least 0.9")
-    assert any(line.startswith("NOT MET  captured-step: failed") for line in lines)
+    (tmp_path / "test_some.py").write_text("import pytest\n@pytest.mark.device\ndef test_it(): raise ValueError\n")
+    with mock.patch.object(check, "TESTED", (str(tmp_path),)):
+        assert check.run("tests", check.tests_command(missing), 100, report.add_test) == ["tests: exit status 1"]
+    assert (report.tests["failed"], report.tests["outcomes"]) == (1, {"test_it": "failed"})
 
 
-def test_failed_library_keeps_its_rows(tmp_path):
-    """Complete lines are kept, an incomplete one is dropped, and the exit status or the timeout is reported."""
-    check, far = script("gpu_check"), float("inf")
-    source = 'import sys, time\nprint(\'{"ms": 1}\', flush=True)\nprint(\'{"ms\', end="", flush=True)\n'
-    with mock.patch.object(check, "__file__", str(tmp_path / "gpu_check.py")), mock.patch.object(check, "LAST_ROW", 1):
-        (tmp_path / "gpu_rows.py").write_text(source + "sys.exit(3)")
-        assert check.asked("some", "rows", 5, far) == ([{"ms": 1}], ["some: rows: exit status 3"])
-        (tmp_path / "gpu_rows.py").write_text(source + "time.sleep(60)")
-        assert check.asked("some", "rows", 1, far) == ([{"ms": 1}], ["some: rows: stopped after 2 seconds"])
+def test_rows_are_saved_when_they_are_added(report, capsys):
+    """Failures fail the run, skipped shapes do not, and lines of other programs are only printed."""
+    row, *_ = measured("cupy")
+    for line in (
+        json.dumps(row),
+        "a warning",
+        '{"skipped": "this"}',
+        '{"failure": "that"}',
+        json.dumps({**row, "not_replayed": "why"}),
+    ):
+        report.add_row(line)
+    written = json.loads(report.path.read_text())
+    assert report.path.name == "gpu-nvidia-h200.json"
+    assert [each["ms"] for each in written["rows"]] == [1.0, 1.0]
+    assert written["skipped"] == ["this"]
+    assert written["failures"] == report.failed() == ["that", f"{script('gpu_report').described(row)}: not replayed: why"]
+    assert "numpy" in written["versions"]
+    assert "a warning" in capsys.readouterr().out.splitlines()
+
+
+def test_versions_need_no_name():
+    """A broken installation has metadata without a name, or none."""
+    module = script("gpu_report")
+    broken = [mock.Mock(metadata=None), mock.Mock(metadata={"Version": "1"})]
+    with mock.patch.object(module, "distributions", return_value=broken):
+        assert module.versions() == {}
+
+
+def test_table_and_verdict_are_printed(report):
+    """The table has a line for each row. The verdict lists missed bounds, the most important last, and the failed parts."""
+    module = script("gpu_report")
+    report.rows, report.tests["outcomes"] = measured("cupy", ms=2.0), {script("gpu_bounds").STEP: "failed"}
+    assert len(module.table(report.rows).splitlines()) == len(report.rows) + 1
+    assert "1 kernels, 1 fills, first call 1 kernels, 1 copies, 1 fills" in module.table(report.rows)
+    lines = module.verdict(report).splitlines()
+    missed = [line for line in lines if line.startswith("NOT MET")]
+    assert missed[-1].startswith("NOT MET  copy/float16/ms: 0.45, share of the copy's bandwidth, called, at least 0.9")
+    assert any(line.startswith("NOT MET  captured-step: failed") for line in missed)
+    assert lines[-1] == f"FAILED  test {script('gpu_bounds').STEP}"
+
+
+def test_run_that_fails_keeps_its_lines():
+    """Complete lines are used at once, an incomplete one is dropped, and the exit status or the timeout is returned."""
+    check, source = script("gpu_check"), "import sys, time; print(1); print(2); print(3, end='', flush=True); "
+    for end, failure in (("sys.exit(3)", "exit status 3"), ("time.sleep(60)", "stopped after 2 seconds"), ("sys.exit()", None)):
+        lines = []
+        failures = check.run("some", [sys.executable, "-c", source + end], 2, lines.append)
+        assert (lines, failures) == (["1", "2"], [f"some: {failure}"] if failure else [])
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_exit_status_tells_if_anything_failed(tmp_path, capsys, bad):
+    """A library that is not installed, or has no rows for some shapes, does not fail the run."""
+    check = script("gpu_check")
+    outputs = {
+        "device": '"GPU"',
+        "tests": "tests/x.py::test_a PASSED",
+        "rows": '{"failure": "a row"}' if bad else '{"skipped": "a row"}',
+    }
+
+    def run(part, _command, _seconds, use):
+        use("null" if part == "cupy: device" else outputs[part.rpartition(" ")[2]])
+        return []
+
+    with mock.patch.object(check, "run", run):
+        assert check.main(tmp_path) == bad
+    assert ("FAILED  a row" in capsys.readouterr().out) == bad
+    assert json.loads((tmp_path / "gpu-gpu.json").read_text())["skipped"] == ([] if bad else ["a row"] * 2)
+
+
+def test_missing_packages_are_named(capsys):
+    """Without a package that the rows require, nothing runs."""
+    check = script("gpu_check")
+    with mock.patch.object(check, "find_spec", lambda name: None if name in ("autograd", "ml_dtypes") else check):
+        assert check.main() == 2
+    assert capsys.readouterr().err == "gpu_check: packages that are not installed: ml_dtypes, autograd\n"
 
 
 @pytest.mark.parametrize(
@@ -283,14 +365,3 @@ def test_missing_gpu_or_interpreter_exits_with_2(python, message):
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
     assert sorted(BENCHMARKS.rglob("*.json")) == before
-
-
-def test_result_file_is_named_after_the_device(tmp_path):
-    """It contains the rows and the package versions."""
-    check = script("gpu_check")
-    with mock.patch.object(check, "RESULTS", tmp_path):
-        path = check.write({"device": "NVIDIA H200", "rows": [1]})
-    written = json.loads(path.read_text())
-    assert path.name == "gpu-nvidia-h200.json"
-    assert written["rows"] == [1]
-    assert "numpy" in written["versions"]
