@@ -339,6 +339,7 @@ template <> __device__ float64 in_digits<float32>(float64 a) {
 }
 
 template <class Number> __device__ Lifted plus(const Lifted& a, const Lifted& b) {
+    if (a.lift == b.lift) return {in_digits<Number>(a.square + b.square), a.lift};  // the same without divisions, and usual
     const float64 lift = a.lift < b.lift ? a.lift : b.lift, left = lift / a.lift, right = lift / b.lift;
     return {in_digits<Number>(a.square * left * left + b.square * right * right), lift};
 }

@@ -217,8 +217,9 @@ def _cached_table(operands: Operands, device: int, stream: int, thread: int) -> 
 
 
 def _table(operands: Operands, put: Callable[[Plan], Array]) -> Table:
-    table = put(plan(operands))
-    return Table(plan(operands), table, table[5 * len(operands.sizes) :])
+    contents = plan(operands)
+    table = put(contents)
+    return Table(contents, table, table[contents.rows.size :])
 
 
 def _copied(contents: Plan) -> Array:
