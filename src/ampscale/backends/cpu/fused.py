@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 from itertools import pairwise
-from math import fsum, inf
+from math import frexp, fsum, inf, ldexp
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,14 +115,25 @@ def _kernel(op: FusedOp, source_dtype: str, target_dtype: str) -> Kernel:
     """Return the compiled loop for *op* with its constants: ``run(sources, targets, sizes, sums) -> finite``."""
     kernels = kernel_choice_host().module
     run_spans, kind, like = kernels.run_spans, kernels.OF_DTYPE[source_dtype], kernels.OF_DTYPE[target_dtype]
-    with np.errstate(over="ignore", under="ignore"):
-        number = None if op.factor is None else np.dtype(compute_dtype(source_dtype)).type(op.factor)
-    factor, divisor = (None, number) if op.divides else (number, None)
+    factor, divisor = _operands(op, np.dtype(compute_dtype(source_dtype)))
     square = None if op.square_dtype is None else np.dtype(op.square_dtype).type(0)
     block = BLOCKS[op.square_dtype or "float32"]
     return lambda *memory_and_sums: run_spans(
         *memory_and_sums[:3], kind, like, factor, divisor, square, block, memory_and_sums[3]
     )
+
+
+def _operands(op: FusedOp, dtype: Any) -> tuple[Any, Any]:
+    """Return the number by which values are multiplied and that by which they are divided; at least one is None."""
+    if op.factor is None:
+        return None, None
+    with np.errstate(over="ignore", under="ignore"):
+        number = dtype.type(op.factor)
+    mantissa, exponent = frexp(float(number))
+    largest = int(np.finfo(dtype).maxexp) - 1
+    if op.divides and not (mantissa == 0.5 and -largest < exponent - 1 < largest):
+        return None, number
+    return (dtype.type(ldexp(1.0, 1 - exponent)) if op.divides else number), None  # an exact reciprocal, which is faster
 
 
 def _cut(spans: Spans) -> tuple[Memory, Array]:
