@@ -115,7 +115,7 @@ def _kernel(op: FusedOp, source_dtype: str, target_dtype: str) -> Kernel:
     """Return the compiled loop for *op* with its constants: ``run(sources, targets, sizes, sums) -> finite``."""
     kernels = kernel_choice_host().module
     run_spans, kind, like = kernels.run_spans, kernels.OF_DTYPE[source_dtype], kernels.OF_DTYPE[target_dtype]
-    factor, divisor = _operands(op, np.dtype(compute_dtype(source_dtype)))
+    factor, divisor = _operands_host(op, np.dtype(compute_dtype(source_dtype)))
     square = None if op.square_dtype is None else np.dtype(op.square_dtype).type(0)
     block = BLOCKS[op.square_dtype or "float32"]
     return lambda *memory_and_sums: run_spans(
@@ -123,7 +123,7 @@ def _kernel(op: FusedOp, source_dtype: str, target_dtype: str) -> Kernel:
     )
 
 
-def _operands(op: FusedOp, dtype: Any) -> tuple[Any, Any]:
+def _operands_host(op: FusedOp, dtype: Any) -> tuple[Any, Any]:
     """Return the number by which values are multiplied and that by which they are divided; at least one is None."""
     if op.factor is None:
         return None, None
