@@ -93,7 +93,8 @@ def figures(report: Report) -> str:
     """Return the README's sentence, which quotes one row."""
     ours = next(row for row in report["rows"] if row["id"] == QUOTED)["cells"][0]
     return (
-        f"On one core ({short(report['machine']['cpu'])}) with numba, unscaling and checking 100\nfloat32 arrays of a million values takes "
+        f"On one core ({short(report['machine']['cpu'])}) with numba, unscaling and checking 100\n"
+        "float32 arrays of a million values takes "
         f"{table.seconds(ours['median'])}, {ours['over_baseline']['ratio']:.2f} times an in-place multiplication; "
         f"[Performance](docs/performance.md) lists all {len(report['rows'])} measurements."
     )

@@ -59,7 +59,7 @@ def test_readme_quotes_a_file():
     """The README names the processor, and quotes the time of one row, its ratio to a multiplication and the number of rows."""
     (row,) = [row for row in REPORTS[0]["rows"] if row["id"] == "numpy/unscale+check/float32/100x1M"]
     ours, text = row["cells"][0], " ".join(README.read_text("utf-8").split())
-    assert f"On one core ({document.title(REPORTS[0])}), unscaling" in text
+    assert f"On one core ({document.title(REPORTS[0])}) with numba, unscaling" in text
     assert f"{ours['median'] * 1e3:.3g} ms, {ours['over_baseline']['ratio']:.2f} times an in-place multiplication" in text
     assert f"lists all {len(REPORTS[0]['rows'])} measurements" in text
 

@@ -232,9 +232,10 @@ def optimizer_over(gradients):
     return torch.optim.SGD(parameters)
 
 
-def unscale(optimizer, scale, **least):
+def unscale(optimizer, scale, least=0.0):
     """Divide the gradients, and return `found_inf`."""
-    return optimizer_step.unscale_gradients(optimizer, optimizer_step.checked_gradients(optimizer, scale), scale, **least)
+    gradients = optimizer_step.checked_gradients(optimizer, scale)
+    return optimizer_step.unscale_gradients(optimizer, gradients, scale, lambda: least)
 
 
 # Supported arrays

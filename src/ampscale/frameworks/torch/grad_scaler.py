@@ -341,7 +341,7 @@ class GradScaler:
 
     def _unscale(self, optimizer: torch.optim.Optimizer) -> Progress:
         """Unscale and check the gradients of *optimizer*, and return its progress."""
-        scale, least, grad_enabled = self._state.scale, self._scale_lower_bound(), torch.is_grad_enabled()
+        scale, grad_enabled = self._state.scale, torch.is_grad_enabled()
         try:  # unlike in `torch.no_grad`, an interrupt cannot leave autograd disabled
             torch._C._set_grad_enabled(False)
             gradients = checked_gradients(optimizer, scale)
@@ -349,7 +349,7 @@ class GradScaler:
             may_agree = self._agreement.is_given or DTENSORS in modules
             if may_agree:
                 self._agreement.average(optimizer, gradients, self._rule)
-            found_inf, finite = unscale_gradients(optimizer, gradients, scale, least=least), None
+            found_inf, finite = unscale_gradients(optimizer, gradients, scale, self._scale_lower_bound), None
             if may_agree:  # record nothing before the ranks agree: after an error, no rank updates its scale
                 found_inf, finite = self._agreement.found_inf(optimizer, gradients, found_inf, self._state, self._rule)
             progress.found_inf, progress.finite, progress.stage = found_inf, finite, UNSCALED

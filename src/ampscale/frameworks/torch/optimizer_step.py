@@ -5,6 +5,7 @@ Spec: TORCH-unscale, TORCH-sparse, TORCH-float16, TORCH-devices, TORCH-step, TOR
 """
 
 import inspect
+from collections.abc import Callable
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -49,7 +50,7 @@ def checked_gradients(optimizer: torch.optim.Optimizer, scale: torch.Tensor) -> 
 
 
 def unscale_gradients(
-    optimizer: torch.optim.Optimizer, gradients: Gradients, scale: torch.Tensor, *, least: float = 0.0
+    optimizer: torch.optim.Optimizer, gradients: Gradients, scale: torch.Tensor, lower_bound: Callable[[], float] = float
 ) -> torch.Tensor | None:
     """
     Divide *gradients* by *scale* in place, and check them. The caller must have disabled autograd.
@@ -58,7 +59,7 @@ def unscale_gradients(
         optimizer: Optimizer whose sparse gradients are coalesced first.
         gradients: Result of `checked_gradients` for *optimizer*, on any number of devices.
         scale: float32, shape ().
-        least: Lower bound of *scale* if it is known to be a power of two; else 0.0.
+        lower_bound: Returns a lower bound of *scale* if it is known to be a power of two; else 0.0.
 
     Returns:
         torch's `found_inf`: float32 of shape () on the device of *scale*, 1.0 if a value was non-finite before or after the
@@ -70,7 +71,7 @@ def unscale_gradients(
         found_inf: torch.Tensor | None = kernels.unscale_in_one_pass_(gradients.shards or gradients.arrays, scale)
         if found_inf is not None:
             return found_inf
-    groups = _by_device(gradients.shards or _coalesced(optimizer)).items()
+    groups, least = _by_device(gradients.shards or _coalesced(optimizer)).items(), lower_bound()
     return reduce(
         torch.maximum,
         [to_device(_unscale_group(values, to_device(scale, device), least), scale.device) for device, values in groups],
