@@ -104,8 +104,7 @@ class GradScaler:
         self._least_scale = if_power_of_two(self._rule, self._rule.init_scale)  # lower bound of a power of two, else 0.0
         self._is_captured = False  # True if a CUDA graph may update the scale without a call of this object
         self._may_exceed_interval = False  # True if the count may exceed `growth_interval`
-        self._placement = PENDING
-        self._lock = RLock()  # held while the scale and the count are read or written together
+        self._placement, self._lock = PENDING, RLock()  # held while the scale and the count are read or written together
         _scalers.add(self)
         self._progress: dict[int, Progress] = {}
 
@@ -228,16 +227,15 @@ class GradScaler:
         if not self._enabled:
             return
         self._check_placed("update")
-        if new_scale is not None:
-            with self._lock:
-                self._write(scale_of(new_scale, "new_scale"))
-        elif self._progress:
-            with self._lock:
-                self._update_scale(list(self._progress.values()))
-        else:
+        if new_scale is None and not self._progress:
             raise RuntimeError(
                 "update() must be called after step() or unscale_(): no gradients have been checked since the last update()"
             )
+        with self._lock:
+            if new_scale is None:
+                self._update_scale(list(self._progress.values()))
+            else:
+                self._write(scale_of(new_scale, "new_scale"))
 
     def get_scale(self) -> float:
         """Return the current scale, which requires a host synchronization; 1.0 if scaling is disabled."""
@@ -359,8 +357,10 @@ class GradScaler:
 
     def _update_scale(self, steps: list[Progress]) -> None:
         """Update the scale for *steps*; those without gradients do not count."""
-        found_inf = [progress.found_inf for progress in steps if progress.found_inf is not None]
-        may_back_off = bool([None for progress in steps if progress.applied is not True])  # faster than `any` for one step
+        found_inf, may_back_off = [], False
+        for progress in steps:  # faster than comprehensions for one step
+            found_inf += () if progress.found_inf is None else (progress.found_inf,)
+            may_back_off |= progress.applied is not True
         least = self._scale_lower_bound() * (self._rule.backoff_factor if may_back_off else 1)
         self._placement, self._progress, self._least_scale = INTERRUPTED, {}, least and max(least, FLOOR)
         if found_inf:
