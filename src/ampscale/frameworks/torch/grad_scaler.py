@@ -357,7 +357,7 @@ class GradScaler:
 
     def _update_scale(self, steps: list[Progress]) -> None:
         """Update the scale for *steps*; those without gradients do not count."""
-        found_inf, may_back_off = [], False
+        found_inf, may_back_off = list[torch.Tensor](), False
         for progress in steps:  # faster than comprehensions for one step
             found_inf += () if progress.found_inf is None else (progress.found_inf,)
             may_back_off |= progress.applied is not True
