@@ -134,6 +134,15 @@ def test_results_equal_the_definition_if_subnormal_numbers_are_flushed(dtype):
         assert equal([*unscaled, flag], [*expected, finite])
 
 
+def test_zero_tensors_have_no_memory():
+    """They are read, and torch does not write to them."""
+    tree = [torch.ones(3), torch._efficientzerotensor((4,)), torch.empty(0)]
+    assert ampscale.global_norm(tree) == torch.tensor(3.0).sqrt()
+    assert ampscale.unscale_and_check(tree, 3.0)[1]
+    with pytest.raises(RuntimeError, match="ZeroTensors are immutable"):
+        ampscale.unscale_check_and_norm(tree, 3.0, out=tree)
+
+
 def test_autograd_notices_that_saved_tensors_were_divided():
     """The version of a tensor that is written in place increases."""
     param = torch.ones(3, requires_grad=True)

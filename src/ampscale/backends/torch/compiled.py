@@ -26,7 +26,8 @@ def run_host(op: FusedOp, arrays: list[Array]) -> PassResult | None:
         arrays: At least one tensor that `kernels.supports` supports.
 
     Returns:
-        None if there are no compiled kernels for the arrays, or their values do not fill their memory; then nothing was written.
+        None if there are no compiled kernels for the arrays, or one is not contiguous or, as torch's zero tensors, has no memory;
+        then nothing was written.
     """
     if fused.kernel_choice_host().module is None or not arrays[0].is_cpu or not all(map(torch.Tensor.is_contiguous, arrays)):
         return None
@@ -35,13 +36,14 @@ def run_host(op: FusedOp, arrays: list[Array]) -> PassResult | None:
         groups.setdefault(dtype, []).append(index)
     if not all(fused.supports(name_of(dtype)) for dtype in groups):
         return None
+    spans = [_spans_host([arrays[index] for index in indices], name_of(dtype)) for dtype, indices in groups.items()]
+    if any((of_group.sizes[of_group.sources == 0] > 0).any() for of_group in spans):
+        return None
     if op.factor is not None:
         torch.autograd.graph.increment_version([array for array in arrays if not array.is_inference()])
     sums, finite = np.empty(len(arrays), op.square_dtype), True
-    for dtype, indices in groups.items():
-        result = fused.run_spans_host(
-            op, _spans_host([arrays[index] for index in indices], name_of(dtype)), torch.get_num_threads()
-        )
+    for of_group, indices in zip(spans, groups.values(), strict=True):
+        result = fused.run_spans_host(op, of_group, torch.get_num_threads())
         finite &= result.finite
         if op.square_dtype is not None:
             sums[indices] = result.sums
