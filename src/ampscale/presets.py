@@ -521,7 +521,7 @@ def mpx(
     init_scale: float = 2.0**15, growth_factor: float = 2.0, growth_interval: int = 2000, min_scale: float = 1.0
 ) -> LossScaleRule:
     """
-    Follows the rule of `jmp`, but never above 65504, the largest float16, since it scales in float16.
+    Follows the rule of `jmp`, but never grows above 65504, the largest float16, since it multiplies in float16.
 
     The class has no default for the initial scale; this is the one of `jmp`.
     """

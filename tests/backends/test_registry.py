@@ -46,7 +46,7 @@ def test_names_must_be_unique(make_backend, name):
     """A second backend of the same name is rejected, and the registry is unchanged."""
     first = make_backend()
     register_backend(first)
-    with pytest.raises(ValueError, match=f"NAME must be none of numpy, .*, strict, generic, got '{name}'"):
+    with pytest.raises(ValueError, match=f"NAME must not be one of numpy, .*, strict, generic, got '{name}'"):
         register_backend(make_backend(name))
     assert get_backend(array_api_strict.ones(1)) is first
 

@@ -97,7 +97,7 @@ def test_step_reports_that_the_published_scaler_would_raise(library, stop):
 
 @pytest.mark.clause("MACHINE-next-step", "STEP-scale-updated-last", "STEP-counters", "STEP-learning-rate")
 def test_a_run_of_steps_is_reported_step_by_step(library):
-    """Each step uses the scale of the state before it, and the rate at the number of applied steps before it."""
+    """Each step uses the scale of the state before it, and the learning rate for the number of steps applied before it."""
     step, state = begin(library)
     reports = []
     for gradients in (GOOD, BAD, GOOD, GOOD, GOOD):

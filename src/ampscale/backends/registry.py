@@ -65,7 +65,7 @@ def register_backend(backend: Backend) -> None:
     """
     check_backend(backend, "backend")
     if backend.NAME in list_backends():
-        raise ValueError(f"backend.NAME must be none of {', '.join(list_backends())}, got {excerpt(backend.NAME)}")
+        raise ValueError(f"backend.NAME must not be one of {', '.join(list_backends())}, got {excerpt(backend.NAME)}")
     _loaded[backend.NAME] = backend
     _owners.clear()
 

@@ -34,7 +34,7 @@ EXAMPLES = """examples:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Exit with 2 and one line on stderr."""
+        """Print *message* in one line on stderr, and exit with code 2."""
         self.exit(2, f"{self.prog}: {message}\n")
 
 

@@ -1,4 +1,4 @@
-"""Chapter 10, scaling: trees times the scale and divided by it, bit for bit."""
+"""Chapter 10, scaling: products and quotients of trees and the scale, compared bit for bit."""
 
 from ..model.case import case, under
 from ..model.subject import Subject

@@ -297,7 +297,7 @@ def _check_dtype(dtype: str | None) -> None:
 
 
 def _opened(value: Any) -> Opened | None:
-    """Return the children of a container that is registered with JAX, and what rebuilds it; None if *value* is a leaf."""
+    """Return the children of a JAX pytree node, and a function that rebuilds it; None if *value* is a leaf."""
     children, structure = jax.tree_util.tree_flatten(value, is_leaf=lambda node: node is not value)
     return None if jax.tree_util.treedef_is_leaf(structure) else (children, partial(jax.tree_util.tree_unflatten, structure))
 

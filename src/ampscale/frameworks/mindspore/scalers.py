@@ -44,7 +44,7 @@ def all_finite(inputs: tuple[Array, ...] | list[Array]) -> Flag:
     if not isinstance(inputs, tuple | list):
         raise TypeError(f"inputs must be a tuple or list of arrays, got {type(inputs).__name__}")
     if not inputs:
-        raise ValueError("inputs must hold at least one array, got none")
+        raise ValueError("inputs must contain at least one array, got none")
     for index, value in enumerate(inputs):
         if not array_api_compat.is_array_api_obj(value):
             raise TypeError(f"inputs[{index}] must be an array, got {type_name(value)}")

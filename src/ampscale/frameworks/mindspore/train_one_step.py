@@ -279,7 +279,7 @@ class TrainOneStepWithLossScaleCell:
 
     def state_dict(self) -> dict[str, Any]:
         """
-        Return the scale as an array, and the state dict of the update cell, which is empty if it has none.
+        Return the scale as an array, and the state dict of the update cell, {} if there is none.
 
         Raises:
             RuntimeError: The last step was interrupted while it wrote.

@@ -152,7 +152,7 @@ def find_steps(text: str, pattern: str) -> list[Event]:
 
 
 def reports(events: list[Event]) -> int:
-    """Return the number of events that report overflows, or that there were none."""
+    """Return the number of events that report an overflow, or a number of overflows, which can be 0."""
     return sum(event.meaning == "overflow" or event.has("total") or event.has("skipped") for event in events)
 
 

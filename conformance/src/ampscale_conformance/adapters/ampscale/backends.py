@@ -213,7 +213,7 @@ def linear(parameters: list[Any], arrays: str) -> Any:
 
 
 def trained(parameters: Sequence[Any], arrays: str, learning_rate: Any, momentum: float = 0.0) -> tuple[Any, Any]:
-    """Return the linear network, and one of `ampscale.optimizers` over it."""
+    """Return the linear network, and a momentum optimizer of its parameters."""
     network = linear(list(parameters), arrays)
     return network, ampscale.optimizers.Momentum(network, learning_rate, momentum)
 

@@ -19,7 +19,7 @@ from .backends import CAPABILITIES, EVERY_CONSTANT, NUMPY, Core, info_of, traine
 
 
 class OnMPI(Core):
-    """The functional core on NumPy, which trains on ranks with `ampscale.distributed.MPI`."""
+    """Functional core on NumPy, whose ranks use the communicator `ampscale.distributed.MPI`."""
 
     def __init__(self) -> None:
         super().__init__("numpy")
