@@ -79,7 +79,7 @@ def _share_location(arrays: list[Array]) -> bool:
         return True
     # JAX tracers have no `device` attribute. There may be thousands of other arrays, and the attribute is ten times faster.
     are_torch = all(map(array_api_compat.is_torch_array, representatives))
-    has_device = are_torch or all(map(array_api_compat.is_cupy_array, representatives))
+    has_device = are_torch or all(type(array).__module__.startswith("cupy") for array in representatives)
     get_device = attrgetter("device") if has_device else array_api_compat.device
     devices = list(map(get_device, arrays))  # a list, since CuPy's devices are not hashable
     if devices.count(devices[0]) != len(devices):  # JAX arrays may be distributed over the same devices in several ways
