@@ -211,7 +211,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     (array([0.6, 0.8], dtype=float32), 5.0)
     """
     check_number(max_norm, "max_norm", "a positive, finite number", 0, above=True)
-    return check_unscale(tree, 1.0, out).clip_by_global_norm(tree, max_norm, out)
+    return _check(tree, out).clip_by_global_norm(tree, max_norm, out)
 
 
 def init_train_state(params: Tree, optimizer: Any, rule: LossScaleRule) -> TrainState:
@@ -309,16 +309,14 @@ def _check_dtype(dtype: str | None, out: Tree = None) -> None:
         raise ValueError(f"dtype must be None if out is given, since out has its own dtypes, got {dtype!r}")
 
 
-def _check(tree: Tree) -> Backend:
-    backend = get_backend(tree)
-    check_scalable(tree)
-    return backend
-
-
 def check_unscale(tree: Tree, scale: Scale, out: Tree = None) -> Backend:
     """Validate the arguments of `scale` and `unscale`, and return the backend that owns the arrays."""
     check_scale_host(scale)
-    backend = get_backend(tree, scale=None if isinstance(scale, int | float) else scale, out=None if out is tree else out)
+    return _check(tree, out, None if isinstance(scale, int | float) else scale)
+
+
+def _check(tree: Tree, out: Tree = None, scale: Array | None = None) -> Backend:
+    backend = get_backend(tree, scale=scale, out=None if out is tree else out)
     check_scalable(tree)
     if out is not None:
         check_out(out, tree)

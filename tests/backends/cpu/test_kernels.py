@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from strategies import DTYPES, alike, scales
 
 from ampscale.backends.cpu import fused
 from ampscale.backends.cpu.fused import FusedOp
+from ampscale.backends.numpy import one_pass
 from ampscale.backends.numpy.one_pass import run_host, spans_host
 from ampscale.core.scaling import apply_factor
 
@@ -121,6 +123,15 @@ def test_addresses_are_read_from_contiguous_arrays_only(layout, supported):
         assert (spans.largest, spans.total) == (arrays[0].size, 3 * arrays[0].size)
 
 
+def test_kernels_that_do_not_find_the_values_of_arrays_are_not_used():
+    """The addresses are compared with the documented ones."""
+    values = np.ones(3, np.float32)
+    for size in (-1, 12):
+        wrong = SimpleNamespace(read_arrays=lambda *_, size=size: (size, size, True))
+        assert not one_pass._reads_arrays_host(wrong)
+    assert run_host(FusedOp(2.0, checks=True), [values], [values]).finite
+
+
 @needs_numba
 def test_nothing_is_written_to_read_only_arrays_and_arrays_that_share_memory():
     """The kernels also need one order for a source and its target."""
@@ -137,7 +148,7 @@ def test_nothing_is_written_to_read_only_arrays_and_arrays_that_share_memory():
 
 
 def child(code, **environment):
-    """Run *code* in a new process, with a bfloat16 and a float16 pass of a known result at hand, and return what it prints."""
+    """Run *code* in a new process where ``norm()`` makes a pass whose result is *expected*; return what it prints."""
     prelude = """
         import os, sys, numpy as np
         from ampscale.backends.cpu import fused

@@ -162,8 +162,8 @@ def _largest(source, target, like, factor, divisor):
 
 
 @njit(nogil=True, inline="always")
-def _is_finite(target, infinity, largest, factor, divisor):
-    """Return True if *largest*, of the magnitudes of the results, is finite; else complete the NaNs."""
+def _finish(target, infinity, largest, factor, divisor):
+    """Return True if *largest*, of the magnitudes of the results, is finite; otherwise, also store NaNs as `as_stored` does."""
     if largest < infinity:
         return True
     if factor is not None or divisor is not None:
@@ -213,7 +213,7 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
                 largest = _largest(target, target, like, factor, divisor)
             else:
                 largest = _largest(source, target, like, factor, divisor)
-            finite &= _is_finite(target, infinity, largest, factor, divisor)
+            finite &= _finish(target, infinity, largest, factor, divisor)
         else:
             total, lost = 0.0, 0.0  # sum of the blocks, and of the rounding errors of its additions
             for start in range(0, sizes[k], block):
@@ -230,7 +230,7 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
             sums[k] = total + lost if np.isfinite(total) else total
             if not np.isfinite(total):  # a square may have overflowed
                 largest = _largest(target, target, like, None, None)
-                finite &= _is_finite(target, infinity, largest, factor, divisor)
+                finite &= _finish(target, infinity, largest, factor, divisor)
     return finite
 
 

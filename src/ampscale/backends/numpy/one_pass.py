@@ -62,7 +62,7 @@ def spans_host(op: FusedOp, sources: Sequence[Any], targets: Sequence[Any], *, a
     """
     Return the memory of arrays; None unless the compiled kernels support all of them.
 
-    They must be of type `numpy.ndarray`, not empty, contiguous, and of one dtype.
+    They must be of type `numpy.ndarray`, contiguous, and of one dtype.
 
     Args:
         op: Operation, which writes to *targets* if it has a factor.
