@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 from itertools import product
-from types import SimpleNamespace
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -125,11 +125,10 @@ def test_addresses_are_read_from_contiguous_arrays_only(layout, supported):
 
 def test_kernels_that_do_not_find_the_values_of_arrays_are_not_used():
     """The addresses are compared with the documented ones."""
-    values = np.ones(3, np.float32)
     for size in (-1, 12):
-        wrong = SimpleNamespace(read_arrays=lambda *_, size=size: (size, size, True))
+        wrong = ModuleType("kernels")
+        wrong.read_arrays = lambda *_, size=size: (size, size, True)
         assert not one_pass._reads_arrays_host(wrong)
-    assert run_host(FusedOp(2.0, checks=True), [values], [values]).finite
 
 
 @needs_numba
