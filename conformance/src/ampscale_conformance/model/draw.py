@@ -1,0 +1,46 @@
+"""
+Drawn cases: scenarios that are composed of choices, so that combinations are tested which nobody wrote down.
+
+A function that draws takes a `Pick`. The suite passes `seeded`, so that its cases are the same in every run and on every Python;
+the random tier passes Hypothesis's choice, which shrinks towards the first value of each sequence.
+"""
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from itertools import count
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from .subject import Subject
+
+T = TypeVar("T")
+
+
+class Pick(Protocol):
+    """Function that chooses one of several values."""
+
+    def __call__(self, values: Sequence[T], /) -> T:
+        """Return one of *values*; the first one is the simplest."""
+
+
+class DrawnCase(NamedTuple):
+    """Drawn case, and its inputs for a test vector."""
+
+    chapter: str
+    run: Callable[[Subject], None]
+    inputs: dict[str, Any]
+
+
+def seeded(seed: str) -> Pick:
+    """
+    Return a function whose choices depend on *seed* alone.
+
+    >>> pick = seeded("an example")
+    >>> "".join(pick("+-") for _ in range(8))
+    '-+-+++++'
+    """
+    numbers = (int.from_bytes(sha256(f"{seed} {number}".encode()).digest()[:8]) for number in count())
+
+    def pick(values: Sequence[T], /) -> T:
+        return values[next(numbers) % len(values)]
+
+    return pick
