@@ -18,7 +18,7 @@ from typing import Any
 
 LIBRARIES = """
     array_api_compat.numpy array_api_compat.torch array_api_strict autograd autograd.numpy click.testing hypothesis.extra.numpy
-    jax.numpy ml_dtypes numpy optax pytest rich.console rich.table safetensors.numpy _hypothesis_pytestplugin xdist.plugin
+    jax.numpy ml_dtypes numba numpy optax pytest rich.console rich.table safetensors.numpy _hypothesis_pytestplugin xdist.plugin
     concurrent.futures.thread multiprocessing.pool
 """
 OPTIONS = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--no-header", "--tb=line", "-n", "0"]
