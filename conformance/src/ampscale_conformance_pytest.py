@@ -13,6 +13,7 @@ SUITE = "ampscale_conformance.suite"
 OPTIONS = {
     "adapter": ("PKG.MOD:NAME", "adapter of the implementation, or name of an installed one"),
     "level": ("N", "skip cases above this level"),
+    "suite": ("VERSION", "run only the cases of this version of the suite, such as 1.0"),
     "expect": ("FILE", "TOML file of expected failures"),
     "seconds": ("S", "time limit per case [60]"),
 }

@@ -14,6 +14,7 @@ import pytest
 from ampscale_conformance.adapters import SHIPPED
 from ampscale_conformance.cases import every_case
 from ampscale_conformance.cli import conform
+from ampscale_conformance.model import versions
 from ampscale_conformance.model.clauses import clauses
 from click.testing import CliRunner
 
@@ -34,6 +35,11 @@ class Late(Conforming):
 
     def window(self, handle):
         return super().window(handle) + 1
+
+
+class Raising(Conforming):
+    def update(self, handle, finite):
+        raise RuntimeError("broken")
 
 
 class Printing(Conforming):
@@ -162,7 +168,31 @@ def test_globs_select_cases():
     assert {result["clause"] for result in by_clause} == clauses_of_b
     both = report_of(0, ADAPTER, "--case", "*s*", "--clause", "MACHINE-backoff")["results"]
     assert {result["clause"] for result in both} == {"MACHINE-backoff"}
-    assert "no case matches id 'gorws' and clause '*'" in usage_error(ADAPTER, "--case", "gorws")
+    assert "no case of suite 1.0 matches id 'gorws' and clause '*'" in usage_error(ADAPTER, "--case", "gorws")
+
+
+def test_a_version_and_the_sources_select_cases(monkeypatch):
+    """A newer case is left out, and one that rests on a decision alone."""
+    everything = [case for case in every_case() if case.level < 2]
+    monkeypatch.setattr(versions, "SUITE", "1.1")
+    monkeypatch.setattr(versions, "ADDED", {everything[0].id: "1.1"})
+    chosen = report_of(0, ADAPTER, "--suite", "1.0", "--sources", "observed", "--level", "1")["results"]
+    expected = [case.id for case in everything[1:] if clauses()[case.clause].basis != "decision"]
+    assert [result["case"] for result in chosen] == expected
+    assert 0 < len(expected) < len(everything) - 1
+    assert "a version of the suite must be MAJOR.MINOR" in usage_error(ADAPTER, "--suite", "latest")
+
+
+def test_too_few_passed_cases_are_not_ok():
+    output = output_of(1, ADAPTER, "--case", "grows-by-4", "--min-passed", "2")
+    assert "not ok: 1 pass; at least 2 cases must pass" in output
+
+
+def test_the_same_failure_is_told_once():
+    """With the number and the names of the other cases."""
+    output = output_of(1, "strange:Raising", "--level", "0")
+    assert output.count("RuntimeError: broken") == 1
+    assert "more cases: " in output
 
 
 # --- expectations ---

@@ -22,14 +22,16 @@ from .adapters.loading import find, installed
 from .cases import every_case
 from .model.adapter import parse_level
 from .model.case import Case
+from .model.clauses import clauses
 from .model.verdicts import Report, Result
+from .model.versions import RENAMED, SUITE, belongs
 from .remote.client import Client, NotStarted
 from .remote.command_adapter import CommandAdapter, ReplayAdapter
-from .reports import junit, markdown, matrix
+from .reports import badge, junit, markdown, matrix
 from .reports.page import render
 from .reports.snippet import reproduced, snippet_of
 from .reports.text import text
-from .run.check import SECONDS, check
+from .run.check import MIN_PASSED, SECONDS, check
 from .run.expectations import read
 from .run.expectations_update import updated
 from .run.random_cases import CLAUSES, random_results
@@ -38,6 +40,8 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 STDOUT = "-"
 MAX_WIDTH = 120
 
+SOURCES = "observed: leave out cases that rest on a decision of the specification, not on a document or an observation."
+LEAST = f"Not ok if fewer cases pass. [default: {MIN_PASSED} of the whole suite, 0 of selected cases]"
 LIMITS = "Time limit per case, and per reply of another process. [default: 60 per case, 10 per reply]"
 
 
@@ -49,6 +53,9 @@ LIMITS = "Time limit per case, and per reply of another process. [default: 60 pe
 @click.option("--level", metavar="N", help="Skip cases above this level, 0 to 5.")
 @click.option("--case", metavar="GLOB", help="Run only cases whose id matches.")
 @click.option("--clause", metavar="GLOB", help="Run only cases whose clause matches.")
+@click.option("--suite", metavar="VERSION", help="Run only the cases of this version of the suite, such as 1.0.")
+@click.option("--sources", type=click.Choice(("all", "observed")), help=SOURCES)
+@click.option("--min-passed", type=click.IntRange(min=0), metavar="N", help=LEAST)
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help=LIMITS)
 @click.option("--isolate", is_flag=True, help="Run a Python adapter in its own process: a crash or a hang becomes a verdict.")
 @click.option("--record", type=FILE, metavar="FILE", help="With --command: write all messages to a file for --replay.")
@@ -58,6 +65,7 @@ LIMITS = "Time limit per case, and per reply of another process. [default: 60 pe
 @click.option("--json", is_flag=False, flag_value=STDOUT, metavar="[FILE]", help="Write the report as JSON.")
 @click.option("--junit", type=FILE, metavar="FILE", help="Write the report as JUnit XML.")
 @click.option("--markdown", type=FILE, metavar="FILE", help="Write the report as Markdown; runs the script of each failure.")
+@click.option("--badge", type=FILE, metavar="FILE", help="Write the counts as JSON for the endpoint badge of shields.io.")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as an HTML page; runs the script of each failure.")
 def conform(listed: bool, **options: Any) -> None:
     """
@@ -104,7 +112,7 @@ def _adapters() -> Iterator[str]:
 
 
 _REQUIRES = {"isolate": "implementation", "record": "command", "update_expectations": "expect"}
-_PARTIAL = ("level", "case", "clause", "random")
+_PARTIAL = ("level", "case", "clause", "suite", "sources", "random")
 
 
 def _check_usage(options: Mapping[str, Any]) -> None:
@@ -171,7 +179,7 @@ def _run(options: Mapping[str, Any]) -> Report:
     seconds = options["seconds"] or SECONDS
     with _redirected_output(), adapter if isinstance(adapter, Client) else nullcontext():
         try:
-            report = check(adapter, level, seconds=seconds, cases=cases)
+            report = check(adapter, level, seconds=seconds, cases=cases, min_passed=options["min_passed"])
         except NotStarted as error:
             return error.report()
         results = list(report.results)
@@ -201,12 +209,23 @@ def _adapter(options: Mapping[str, Any]) -> Any:
     return find(options["implementation"])
 
 
-def _cases(options: Mapping[str, Any]) -> list[Case]:
-    case_glob, clause_glob = options["case"] or "*", options["clause"] or "*"
-    cases = [case for case in every_case() if fnmatchcase(case.id, case_glob) and fnmatchcase(case.clause, clause_glob)]
+def _cases(options: Mapping[str, Any]) -> list[Case] | None:
+    """Return the selected cases, or None for the whole suite."""
+    case_glob, clause_glob, suite = (options[name] or default for name, default in _SELECTED.items())
+    cases = [
+        case
+        for case in every_case()
+        if fnmatchcase(case.id, RENAMED.get(case_glob, case_glob))
+        and fnmatchcase(case.clause, clause_glob)
+        and belongs(case.id, suite)
+        and (options["sources"] != "observed" or clauses()[case.clause].basis != "decision")
+    ]
     if not cases:
-        raise ValueError(f"no case matches id {case_glob!r} and clause {clause_glob!r}")
-    return cases
+        raise ValueError(f"no case of suite {suite} matches id {case_glob!r} and clause {clause_glob!r}")
+    return None if len(cases) == len(every_case()) else cases
+
+
+_SELECTED = {"case": "*", "clause": "*", "suite": SUITE}
 
 
 def _write(report: Report, options: Mapping[str, Any]) -> Iterator[str]:
@@ -221,5 +240,6 @@ _FORMATS: dict[str, tuple[str, Callable[[Report], str]]] = {
     "json": ("JSON", lambda report: report.to_json() + "\n"),
     "junit": ("JUnit", junit.xml_of),
     "markdown": ("Markdown", markdown.of),
+    "badge": ("badge", badge.json_of),
     "html": ("HTML", lambda report: render.html_of(matrix.of([json.loads(report.to_json())]))),
 }

@@ -56,6 +56,7 @@ def result_from(matrix_, implementation, case):
         "trajectory": expanded(matrix_.trajectories[cell["trajectory"]]) if "trajectory" in cell else None,
         "snippet": cell.get("snippet", ""),
         "reproduced": cell.get("reproduced"),
+        "basis": matrix_.clauses[matrix_.cases[case]["clause"]]["basis"],
     }
 
 
@@ -103,7 +104,7 @@ def test_a_clause_has_its_sentence_sources_and_link():
     entry, clause = matrix.of(REPORTS).clauses["MACHINE-growth-window"], clauses()["MACHINE-growth-window"]
     link = "spec/30-machine.md#machine-growth-window--must"
     texts = {"sentence": clause.sentence, "sources": list(clause.sources), "link": link}
-    assert entry == {"chapter": "machine", "level": "must", **texts}
+    assert entry == {"chapter": "machine", "level": "must", "basis": "document", **texts}
     assert "连续" in "".join(entry["sources"])
     for id in clauses():
         file = matrix.clause(id, "https://example.org/spec")["link"].removeprefix("https://example.org/spec/").partition("#")[0]
@@ -118,7 +119,10 @@ def test_cases_are_in_the_order_of_the_specification():
     order = ["MACHINE-state", "MACHINE-backoff", "SCALING-scale", "STEP-two-modes", "PADDLE-enable", "OTHER-thing"]
     assert [case["clause"] for case in matrix_.cases.values()] == order
     assert list(matrix_.clauses) == order
-    assert matrix_.clauses["OTHER-thing"] == {"chapter": "other", "level": "", "sentence": "", "sources": [], "link": ""}
+    assert matrix_.clauses["OTHER-thing"] == dict.fromkeys(("level", "basis", "sentence", "link"), "") | {
+        "chapter": "other",
+        "sources": [],
+    }
 
 
 def test_implementations_have_unique_ids():

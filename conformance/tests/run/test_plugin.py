@@ -97,7 +97,7 @@ def test_a_conforming_adapter_passes(run, here):
     first, second = [case.id for case in CASES if case.needs][:2]
     (here / "expect.toml").write_text(entry(second))
     # The second case is not run, so that its expectation is not stale.
-    assert run_machine(run, "CONFORMING", "-k", first, "--ampscale-expect", "expect.toml")[0] == 0
+    assert run_machine(run, "CONFORMING", "-k", f"{first} or {THIRD}", "--ampscale-expect", "expect.toml")[0] == 0
     (here / "expect.toml").write_text(entry("gorws") + entry(second))
     status, counts, output = run_machine(run, "CONFORMING", "-rs", "-W", "error", "--ampscale-expect", "expect.toml")
     assert status == 1
@@ -143,6 +143,12 @@ def test_expectations_are_strict(run, here):
     assert (status, counts["failed"]) == (1, 1)
     assert f"XPASS {THIRD}" in output
     assert "passes, but expect.toml expects fail: a step late" in output
+
+
+def test_a_run_without_any_case_fails(run):
+    """Unsupported cases prove nothing."""
+    status, output = run("--pyargs", SUITE, "--ampscale-adapter", "strange:CONFORMING", "-k", "unscales-by-1001-and-a-half")
+    assert (status, "no case was run" in output) == (1, True)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 
 _CLAUSE = re.compile(r"^### (?P<id>.+?) · (?P<level>.+?)\n(?P<body>.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)
 _SOURCE = re.compile(r"^> Source: (.+)$", re.MULTILINE)
+_KIND = {"observed": "observed", "reported": "observed", "decision": "decision"}  # first words of sources; else a document
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,15 @@ class Clause:
     def sentence(self) -> str:
         """Return the first paragraph on one line."""
         return " ".join(self.text.partition("\n\n")[0].split())
+
+    @property
+    def basis(self) -> str:
+        """
+        Return the kind of its first source: "document", "observed" (in frameworks, or reported by users), or "decision".
+
+        The violation of a decision is a difference from this specification, which need not be a defect.
+        """
+        return _KIND.get(self.sources[0].split()[0].rstrip(":"), "document")
 
     @property
     def chapter(self) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 from ampscale import __version__
 
 from .adapter import ImplementationInfo
+from .clauses import clauses
+from .versions import SUITE, spec_version
 
 
 class Verdict(StrEnum):
@@ -94,6 +96,12 @@ class Report:
     """
     Results of one run, with a description of the implementation and the environment.
 
+    Args:
+        info: Description of the implementation.
+        results: One for each case that was selected.
+        environment: Versions and machine of the run, by name.
+        min_passed: Number of passed cases and expected failures below which the run is not ok, since it asked too little.
+
     >>> report = Report(ImplementationInfo(name="mine"), [Result("MACHINE-skip", "skips", Verdict.FAIL)])
     >>> report.ok, report.counts
     (False, {'fail': 1})
@@ -104,6 +112,7 @@ class Report:
     info: ImplementationInfo
     results: Sequence[Result]
     environment: Mapping[str, str] = field(default_factory=dict)
+    min_passed: int = 0
 
     def __repr__(self) -> str:
         """Return the counts alone: the recorded calls of all results have hundreds of kilobytes."""
@@ -112,8 +121,16 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Return True if no result is a fail, error, timeout, crash, protocol-error or unexpected pass."""
-        return not any(result.verdict in BAD for result in self.results)
+        """Return True if no result is a fail, error, timeout, crash, protocol-error or unexpected pass, and enough was asked."""
+        return not self.too_little and not any(result.verdict in BAD for result in self.results)
+
+    @property
+    def too_little(self) -> str:
+        """Return the reason why so little was asked that the run proves nothing, or ""."""
+        passed = self.counts.get("pass", 0) + self.counts.get("xfail", 0)
+        if all(result.verdict is Verdict.UNSUPPORTED for result in self.results):
+            return "no case was run"
+        return f"at least {self.min_passed} cases must pass" if passed < self.min_passed else ""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -130,14 +147,22 @@ class Report:
         report = {
             "format": "ampscale conformance report",
             "version": 1,
+            "suite": SUITE,
+            "spec": spec_version(),
             "ampscale": __version__,
             "implementation": info,
             "environment": dict(self.environment),
             "ok": self.ok,
+            "too_little": self.too_little,
             "counts": self.counts,
             "results": [_result_to_json(result) for result in self.results],
         }
         return json.dumps(report, allow_nan=False)
+
+
+def basis_of(result: Result) -> str:
+    """Return the basis of the result's clause: "document", "observed" or "decision"; "" for a result without a known clause."""
+    return clauses()[result.clause].basis if result.clause in clauses() else ""
 
 
 def environment() -> dict[str, str]:
@@ -146,7 +171,7 @@ def environment() -> dict[str, str]:
 
 
 def _result_to_json(result: Result) -> dict[str, Any]:
-    members = asdict(result)
+    members = asdict(result) | {"basis": basis_of(result)}
     if result.trajectory is not None:
         for name in ("expected", "got"):
             members["trajectory"][name] = [scale.hex() for scale in members["trajectory"][name]]

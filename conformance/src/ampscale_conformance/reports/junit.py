@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 from ..model.verdicts import Report, Result, Verdict
 from .matrix import clause, escaped
+from .text import facts
 
 # XML element of each verdict; a pass has none.
 _ELEMENTS = {
@@ -29,7 +30,7 @@ def xml_of(report: Report) -> str:
         "testsuite", {"name": _escaped(f"{report.info.name} {report.info.version}".strip()), **_totals(report)}
     )
     properties = ElementTree.SubElement(suite, "properties")
-    for name, value in {"level": str(report.info.level), "arrays": report.info.arrays, **report.environment}.items():
+    for name, value in facts(report).items():
         ElementTree.SubElement(properties, "property", name=_escaped(name), value=_escaped(value))
     for result in report.results:
         suite.append(_testcase(result))

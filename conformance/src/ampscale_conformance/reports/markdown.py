@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ..model.adapter import LEVELS
 from ..model.verdicts import BAD, Report, Result, Verdict
 from .matrix import clause, escaped
+from .text import facts
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")  # control characters, and surrogates, which UTF-8 lacks
 
@@ -36,10 +37,7 @@ def _head(report: Report) -> Iterator[str]:
     not_run = f"{unsupported} more {'is unsupported and was' if unsupported == 1 else 'are unsupported and were'} not run."
     others = ", ".join(f"{number} {verdict}" for verdict, number in counts.items() if verdict not in ("pass", "unsupported"))
     yield f"**{counts.get('pass', 0)} of {total} cases passed**{f'; {others}' if others else ''}. {not_run}"
-    preset = info.preset if isinstance(info.preset, str) else "its own rule"
-    claims = ", ".join(sorted(info.capabilities)) or "none"
-    facts = {"level": str(info.level), "capabilities": claims, "preset": preset, "arrays": info.arrays, **report.environment}
-    yield "\n".join(f"- {_plain(name)}: {_plain(value)}" for name, value in facts.items())
+    yield "\n".join(f"- {_plain(name)}: {_plain(value)}" for name, value in facts(report).items())
 
 
 def _totals(title: str, results: Sequence[Result], group_of: Callable[[Result], str]) -> Iterator[str]:

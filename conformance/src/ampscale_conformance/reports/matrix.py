@@ -14,9 +14,23 @@ from ..model.adapter import LEVELS
 from ..model.case import CHAPTERS
 from ..model.clauses import clauses, spec_folder
 from ..model.verdicts import BAD, Verdict
+from ..model.versions import SUITE, spec_version
 from .tables import DEFAULTS, Table, brief_call, brief_trajectory
 
-_MEMBERS = ("clause", "case", "verdict", "message", "level", "catches", "calls", "trajectory", "seconds", "snippet", "reproduced")
+_MEMBERS = (
+    "clause",
+    "case",
+    "verdict",
+    "message",
+    "level",
+    "catches",
+    "calls",
+    "trajectory",
+    "seconds",
+    "snippet",
+    "reproduced",
+    "basis",
+)
 
 
 @dataclass(frozen=True)
@@ -26,14 +40,14 @@ class Matrix:
 
     Args:
         date: Creation date in ISO 8601.
-        ampscale: Version of the suite with these clauses.
-        clauses: By id: chapter, level, sentence, sources, link.
+        ampscale: Version of the package with these clauses.
+        clauses: By id: chapter, level, basis, sentence, sources, link.
         cases: By id, in reading order: clause, level, catches.
         calls: Distinct calls: method, arguments, and result or raised if present.
         transcripts: Distinct lists of indices into `calls`.
         trajectories: Distinct trajectories: finite flags, expected scales and actual ones; the scales as runs.
-        implementations: For each report: id, info, ampscale, environment, ok, counts, and results by case: verdict, seconds,
-            and if present message, snippet, reproduced, and the indices of its transcript and trajectory.
+        implementations: For each report: id, info, suite, spec, ampscale, environment, too_little, ok, counts, and results by
+            case: verdict, seconds, and if present message, snippet, reproduced, and the indices of its transcript and trajectory.
     """
 
     date: str
@@ -47,7 +61,8 @@ class Matrix:
 
     def to_json(self) -> str:
         """Return the matrix as JSON text."""
-        head = {"format": "ampscale conformance matrix", "version": 1, "levels": LEVELS, "defaults": DEFAULTS}
+        head = {"format": "ampscale conformance matrix", "version": 1, "suite": SUITE, "spec": spec_version()}
+        head |= {"levels": LEVELS, "defaults": DEFAULTS}
         return json.dumps(head | asdict(self), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -87,13 +102,14 @@ def clause(id: str, spec: str = "spec") -> dict[str, Any]:
     """Return a clause as a JSON object, with empty members if this specification does not contain it."""
     known = clauses().get(id)
     if known is None:
-        return {"chapter": "other" if id else "claims", "level": "", "sentence": "", "sources": [], "link": ""}
+        return {"chapter": "other" if id else "claims", "level": "", "basis": "", "sentence": "", "sources": [], "link": ""}
     heading = f"{known.id} · {known.level}"
     anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")  # GitHub's rule
     file = known.file.relative_to(spec_folder()).as_posix()
     return {
         "chapter": known.chapter,
         "level": known.level,
+        "basis": known.basis,
         "sentence": known.sentence,
         "sources": list(known.sources),
         "link": f"{spec}/{file}#{anchor}",
@@ -122,9 +138,8 @@ class _Tables:
         counter = Counter(cell["verdict"] for cell in results.values())
         return {
             "info": report["implementation"],
-            "ampscale": report["ampscale"],
-            "environment": report["environment"],
-            "ok": not any(verdict in BAD for verdict in counter),
+            **{name: report[name] for name in ("suite", "spec", "ampscale", "environment", "too_little")},
+            "ok": not report["too_little"] and not any(verdict in BAD for verdict in counter),
             "counts": {str(verdict): counter[verdict] for verdict in Verdict if counter[verdict]},
             "results": results,
         }

@@ -2,29 +2,63 @@
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..model.adapter import ImplementationInfo
 from ..model.case import CHAPTERS
 from ..model.clauses import clauses
 from ..model.verdicts import BAD, Report, Result, Verdict
+from ..model.versions import SUITE, spec_version
 
 QUIET = (Verdict.PASS, Verdict.UNSUPPORTED)
 
 
+def facts(report: Report) -> dict[str, str]:
+    """Return what a reader must know to repeat the run: versions, the claims of the implementation, and the environment."""
+    info = report.info
+    return {
+        "suite": SUITE,
+        "spec": spec_version(),
+        "level": str(info.level),
+        "capabilities": ", ".join(sorted(info.capabilities)) or "none",
+        "preset": info.preset if isinstance(info.preset, str) else "its own rule",
+        "arrays": info.arrays,
+        **report.environment,
+    }
+
+
 def heading(info: ImplementationInfo) -> str:
-    """Return one line that describes the implementation."""
+    """Return one line that describes the implementation and the suite."""
     preset = info.preset if isinstance(info.preset, str) else "its own rule"
     claims = f"; claims {', '.join(sorted(info.capabilities))}" if info.capabilities else ""
-    return f"{' '.join(filter(None, (info.name, info.version)))}: level {info.level}, {preset}, {info.arrays} arrays{claims}"
+    name = " ".join(filter(None, (info.name, info.version)))
+    return f"{name}: level {info.level}, {preset}, {info.arrays} arrays; suite {SUITE}, spec {spec_version()}{claims}"
 
 
 def text(report: Report, width: int = 80) -> str:
     """Return the report as text, with lines of at most *width* characters where a word boundary allows it."""
     parts = [[heading(report.info)], list(_chapters(report))]
-    parts += [explained(result, width) for result in report.results if result.verdict not in QUIET]
-    parts += [list(_unsupported(report, width)), [f"{'ok' if report.ok else 'not ok'}: {_counts(report.results)}"]]
+    parts += [_group(results, width) for results in same_failures(report.results)]
+    reason = f"; {report.too_little}" if report.too_little else ""
+    parts += [list(_unsupported(report, width)), [f"{'ok' if report.ok else 'not ok'}: {_counts(report.results)}{reason}"]]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+
+def same_failures(results: Iterable[Result]) -> list[list[Result]]:
+    """Return the results that are neither a pass nor unsupported, those with the same verdict and message together."""
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        if result.verdict not in QUIET:
+            groups.setdefault((result.verdict, result.message), []).append(result)
+    return list(groups.values())
+
+
+def _group(results: Sequence[Result], width: int) -> list[str]:
+    """Return the lines on the first of several results that are the same, and the names of the others."""
+    first, *others = results
+    names = ", ".join(result.case for result in others)
+    same = f"The same result of {len(others)} more case{'s' * (len(others) > 1)}: {names}"
+    return [*explained(first, width), *(_filled(same, width) if others else ())]
 
 
 def explained(result: Result, width: int = 80) -> list[str]:
@@ -32,6 +66,7 @@ def explained(result: Result, width: int = 80) -> list[str]:
     lines = [f"{str(result.verdict).upper()} {result.case}"]
     if result.clause:
         clause = clauses()[result.clause]
+        lines[0] += f" (a difference from a decision of spec {spec_version()})" if clause.basis == "decision" else ""
         lines += _filled(f"{clause.id}: {clause.sentence}", width)
         lines += [line for source in clause.sources for line in _filled(f"Source: {source}", width)]
     if result.catches:

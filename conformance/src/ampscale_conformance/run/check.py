@@ -18,6 +18,7 @@ from ..remote.client import Client
 from ..remote.transcript import ENDS
 
 SECONDS = 60.0
+MIN_PASSED = 10  # of the whole suite: fewer passed cases prove nothing; the simplest published scaler passes 22
 
 _VERDICTS: dict[type[BaseException], Verdict] = {
     Failed: Verdict.FAIL,
@@ -34,6 +35,7 @@ def check(
     *,
     seconds: float = SECONDS,
     cases: Iterable[Case] | None = None,
+    min_passed: int | None = None,
     on_result: Callable[[Result], None] = lambda _: None,
 ) -> Report:
     """
@@ -45,6 +47,8 @@ def check(
         seconds: Time limit per case; at least 120 seconds if it starts ranks. In this process it is enforced by a signal, so
             only on POSIX and in the main thread; for an implementation in another process it is enforced everywhere.
         cases: Cases to run instead of the whole suite.
+        min_passed: Number of passed cases below which the report is not ok; by default 10 for the whole suite, and 0 for other
+            cases. A report without any case that was run is never ok.
         on_result: Called with each result as soon as it is known.
 
     Returns:
@@ -69,7 +73,9 @@ def check(
     for case in selected:
         results.append(run(case, adapter, seconds))
         on_result(results[-1])
-    return Report(adapter.info, tuple(results), environment())
+    if min_passed is None:
+        min_passed = MIN_PASSED if cases is None else 0
+    return Report(adapter.info, tuple(results), environment(), min_passed)
 
 
 def run(case: Case, adapter: Adapter, seconds: float = SECONDS) -> Result:

@@ -16,6 +16,7 @@ from ..adapters.loading import NotFound, find
 from ..model.adapter import LEVELS, parse_level
 from ..model.case import Case
 from ..model.verdicts import BAD, Result, Verdict
+from ..model.versions import SUITE, belongs
 from ..reports.text import explained, heading
 from .check import SECONDS, run
 from .expectations import Expectations, read
@@ -55,11 +56,13 @@ class Run:
     NAME = "ampscale-conformance"
 
     def __init__(self, config: pytest.Config) -> None:
-        options = {name: config.getoption(f"ampscale_{name}") for name in ("adapter", "level", "expect", "seconds")}
+        options = {name: config.getoption(f"ampscale_{name}") for name in ("adapter", "level", "suite", "expect", "seconds")}
         folder = config.invocation_params.dir
         try:
             self.adapter = find(options["adapter"], folder)
             self.level = max(LEVELS) if options["level"] is None else parse_level(options["level"])
+            self.suite = options["suite"] or SUITE
+            belongs("", self.suite)  # raises a ValueError for a version that does not exist
             self.seconds = SECONDS if options["seconds"] is None else float(options["seconds"])
             self.expectations = Expectations(Path()) if options["expect"] is None else read(folder / options["expect"])
         except (NotFound, OSError, ValueError) as error:
@@ -77,11 +80,16 @@ class Run:
         return f"ampscale: {heading(self.adapter.info)}"
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Deselect the cases above the level."""
-        above = [item for item in items if _level(item) > self.level]
-        if above:
-            config.hook.pytest_deselected(items=above)
-            items[:] = [item for item in items if _level(item) <= self.level]
+        """Deselect the cases above the level, and those that came after the chosen version of the suite."""
+        selected = {id(item): self._selects(item) for item in items}
+        deselected = [item for item in items if not selected[id(item)]]
+        if deselected:
+            config.hook.pytest_deselected(items=deselected)
+            items[:] = [item for item in items if selected[id(item)]]
+
+    def _selects(self, item: pytest.Item) -> bool:
+        case = getattr(item, "callspec", None) and item.callspec.params.get("case")  # type: ignore[attr-defined]  # pytest.Function
+        return not isinstance(case, Case) or (case.level <= self.level and belongs(case.id, self.suite))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Store the verdict, from which stale expectations are determined."""
@@ -91,19 +99,17 @@ class Run:
             self.results.append(Result(clause, case, Verdict(verdict)))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail the run if an expectation is stale."""
-        if session.exitstatus == pytest.ExitCode.OK and self._stale():
+        """Fail the run if an expectation is stale, or if no case was run."""
+        if session.exitstatus == pytest.ExitCode.OK and self._problems():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
-        """Print the stale expectations."""
-        for result in self._stale():
-            terminalreporter.write_line(result.message, red=True)
+        """Print the stale expectations, or that no case was run."""
+        for problem in self._problems():
+            terminalreporter.write_line(problem, red=True)
 
-    def _stale(self) -> list[Result]:
-        return list(self.expectations.stale(self.results, {case.id: case.clause for case in cases.every_case()}))
-
-
-def _level(item: pytest.Item) -> int:
-    case = getattr(item, "callspec", None) and item.callspec.params.get("case")  # type: ignore[attr-defined]  # pytest.Function
-    return case.level if isinstance(case, Case) else min(LEVELS)
+    def _problems(self) -> list[str]:
+        stale = self.expectations.stale(self.results, {case.id: case.clause for case in cases.every_case()})
+        unsupported = [result.message for result in self.results if result.verdict is Verdict.UNSUPPORTED]
+        nothing = ["no case was run"] if self.results and len(unsupported) == len(self.results) else []
+        return [*(result.message for result in stale), *nothing]
