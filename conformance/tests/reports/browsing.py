@@ -32,8 +32,8 @@ class Browser:
     def __init__(self, driver):
         self.driver = driver
 
-    def show(self, file, fragment="", width=1280, height=900, **media):
-        """Reload a file in a window of this size. *media* are media features, such as prefers_color_scheme="dark"."""
+    def show(self, file, fragment="#all", width=1280, height=900, **media):
+        """Reload a file in a window of this size, by default with all cases. *media* are such as prefers_color_scheme="dark"."""
         values = {"prefers_color_scheme": "light", "prefers_reduced_motion": "reduce", **media}
         features = [{"name": name.replace("_", "-"), "value": value} for name, value in values.items()]
         self.driver.get("about:blank")

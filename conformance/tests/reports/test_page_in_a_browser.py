@@ -63,8 +63,8 @@ def test_the_matrix_has_a_cell_for_each_case_and_implementation(browser, many):
     browser.show(many)
     assert browser.eval("['tr.case', 'td.cell button', 'thead th'].map((css) => $$(css).length)") == [130, 3900, 31]
     data = json.loads(browser.eval("$('#matrix-data').textContent"))
-    values = [f"ampscale {data['ampscale']}", data["date"], "30", "130", str(len(data["clauses"]))]
-    names = ["Suite", "Date", "Implementations", "Cases", "Clauses"]
+    values = ["1.0", "1.0", data["date"], "30", "130", str(len(data["clauses"]))]
+    names = ["Suite", "Spec", "Date", "Implementations", "Cases", "Clauses"]
     assert browser.eval("[texts('#facts dt'), texts('#facts dd')]") == [names, values]
 
 
@@ -77,6 +77,28 @@ def test_the_matrix_of_one_report_has_messages(browser, one):
     trees = browsing.cell("trees-are-scaled", "late-1.0")
     assert browser.eval("$(arguments[0]).textContent", trees) == "unsupportedclaims level 0; requires level 1"
     assert browser.eval("$$('.several').map((choice) => choice.checkVisibility())") == [False, False]
+
+
+def test_a_page_opens_on_what_failed(browser, few, one):
+    """The totals are those of all cases, and "Clear filters" shows all. A message of several cases is told once."""
+    browser.show(few, "#")
+    shown = browser.shown_cases()
+    assert browser.eval(
+        "$$('tr.case').every((row) => row.querySelector('.fail, .error, .xpass, .timeout, .crash, .protocol-error'))"
+    )
+    browser.show(one, "#")
+    failed = browser.shown_cases()
+    assert browser.eval("$('tbody.all td').title").startswith(f"{16 - len(failed)} of 16 passed, {len(failed)} fail")
+    browser.click("#clear")
+    assert len(browser.shown_cases()) > len(failed) > 0
+    browser.show(few, "#")
+    assert browser.shown_cases() == shown
+
+
+def test_a_message_of_several_cases_is_told_once(browser, page):
+    results = [samples.Result("MACHINE-skip", f"case-{n}", samples.Verdict.FAIL, "wrong" if n else "late") for n in range(4)]
+    browser.show(page(samples.to_dict(samples.Report(samples.ImplementationInfo(name="x"), results))), "#")
+    assert browser.eval("texts('td .message')") == ["late", "wrong (3 cases)", *["as in “case 1”"] * 2]
 
 
 def test_a_cell_has_a_symbol_a_word_and_a_label(browser, few):

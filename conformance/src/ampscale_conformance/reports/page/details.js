@@ -17,7 +17,7 @@ function link(address) {
 
 function clauseSections({ clause, clauseInfo, catches }) {
   const known = [
-    h("p", h("span.mono", clause), " ", h("span.beside", clauseInfo.level)),
+    h("p", h("span.mono", clause), " ", h("span.beside", `${clauseInfo.level}${clauseInfo.basis && ` · ${clauseInfo.basis}`}`)),
     h("p.sentence", clauseInfo.sentence ? prose(clauseInfo.sentence) : "Unknown clause."),
     clauseInfo.sources.length > 0 && h("ul.sources", clauseInfo.sources.map((source) => h("li", prose(source)))),
     h("p.beside", link(clauseInfo.link)),
@@ -83,10 +83,10 @@ function caseDetails(shown) {
 }
 
 function implementationDetails(implementation) {
-  const { info, environment, ampscale, results } = implementation;
+  const { info, environment, suite, spec, ampscale, results } = implementation;
   const { level, arrays } = info;
   const preset = typeof info.preset === "string" ? info.preset : h("span.mono", ruleNode(info.preset, {}));
-  const failed = CASES.filter(({ id }) => !["pass", "unsupported", "xfail", undefined].includes(results[id]?.verdict));
+  const failed = CASES.filter(({ id }) => results[id] && !SETTLED.includes(results[id].verdict));
   const chapters = byChapter(CASES).map(([chapter, cases]) => [chapter, tally(cases, implementation)])
     .map(([chapter, counts]) => [chapter, [counted(counts), shares(counts)]]);
   return [
@@ -95,6 +95,6 @@ function implementationDetails(implementation) {
     facts("By chapter", Object.fromEntries(chapters)),
     section("Not passed", failed.length ? choices(failed, [implementation], spaced) : "None."),
     facts("Claims", { level, preset, arrays, capabilities: info.capabilities.join(", ") || "none" }),
-    facts("Environment", { ...environment, ampscale }),
+    facts("Environment", { ...environment, suite, spec, ampscale }),
   ];
 }

@@ -36,19 +36,26 @@ function totalCell(cases, implementation) {
   return h("td.total", words, h("span.fraction", fraction), shares(counts), beside);
 }
 
-function resultCell({ id }, implementation, single) {
+// First line of a message that these cases have; only the first case tells it.
+function brief(message, id, [first, ...others]) {
+  if (id !== first) return `as in “${spaced(first)}”`;
+  return `${message.split("\n")[0]}${others.length ? ` (${others.length + 1} cases)` : ""}`;
+}
+
+// In a matrix of one report, *told* has the cases of each message.
+function resultCell({ id }, implementation, told) {
   const { verdict, message = "" } = implementation.results[id] ?? {};
   if (!verdict) return h("td.absent", h("span.unseen", "not in this report"));
   const label = `${verdict}: ${spaced(id)}, ${named(implementation)}`;
-  const word = h("span.word", single ? verdict : VERDICTS[verdict].brief);
-  const parts = [icon(verdict), word, single && h("span.message", message.split("\n")[0])];
+  const word = h("span.word", told ? verdict : VERDICTS[verdict].brief);
+  const parts = [icon(verdict), word, told && h("span.message", message && brief(message, id, told.get(message)))];
   return h(`td.cell.${verdict}`, h("button", target(id, implementation), { "aria-label": label, title: label }, parts));
 }
 
-function caseRow(shown, previous, implementations) {
+function caseRow(shown, previous, implementations, told) {
   const { id, clause, level } = shown;
   const where = clause !== previous?.clause && h("span.where", `${clause || "claim"} ·\u00a0L${level}`);
-  const cells = implementations.map((one) => resultCell(shown, one, implementations.length === 1));
+  const cells = implementations.map((one) => resultCell(shown, one, told));
   const button = h("button", { "data-case": id }, h("span", spaced(id)), where);
   return h(where ? "tr.case" : "tr.case.further", h("th", { scope: "row" }, button), cells);
 }
@@ -60,22 +67,28 @@ function columnHead(cases, implementation) {
   return h("th", { scope: "col" }, h("button", says, h("b", info.name), " ", h("span.beside", info.version)));
 }
 
-// Table of these cases and implementations. A chapter in *folded* shows its totals only.
-function grid(cases, implementations, folded) {
+// Cases of one report with the same message, by message.
+const sameMessages = (cases, { results }) => new Map([...Map.groupBy(cases, ({ id }) => results[id]?.message ?? "")]
+  .map(([message, inside]) => [message, inside.map(({ id }) => id)]));
+
+// Table of these cases and implementations, with the totals of all that were *asked*. A folded chapter shows its totals only.
+function grid(asked, cases, implementations, folded) {
   const size = (inside) => h("span.beside", plural(inside.length, "case"));
   const totals = (head, inside) => h("tr.chapter", head, implementations.map((one) => totalCell(inside, one)));
-  const all = h("th", { scope: "row" }, h("b", "All shown"), " ", size(cases));
+  const all = h("th", { scope: "row" }, h("b", "All"), " ", size(asked));
+  const told = implementations.length === 1 ? sameMessages(cases, implementations[0]) : null;
+  const whole = new Map(byChapter(asked));
   const chapters = byChapter(cases).map(([chapter, inside]) => {
     const says = { "data-chapter": chapter, "aria-expanded": !folded.has(chapter) };
-    const head = h("th", { scope: "rowgroup" }, h("button", says, h("b", chapter), size(inside)));
-    const rows = inside.map((shown, index) => caseRow(shown, inside[index - 1], implementations));
-    return h("tbody", totals(head, inside), !folded.has(chapter) && rows);
+    const head = h("th", { scope: "rowgroup" }, h("button", says, h("b", chapter), size(whole.get(chapter))));
+    const rows = inside.map((shown, index) => caseRow(shown, inside[index - 1], implementations, told));
+    return h("tbody", totals(head, whole.get(chapter)), !folded.has(chapter) && rows);
   });
   const kind = implementations.length === 1 ? "single" : implementations.length <= 6 ? "few" : "many";
   const columns = implementations.map((one) => columnHead(cases, one));
   const table = h(`table.${kind}`, { role: "grid", "aria-label": "Cases and implementations", "aria-describedby": "keys" },
     h("thead", h("tr", h("th.corner", { scope: "col" }, "Case and clause"), columns)),
-    h("tbody.all", totals(all, cases)), chapters);
+    h("tbody.all", totals(all, asked)), chapters);
   table.addEventListener("keydown", move);
   table.addEventListener("focusin", (event) => settle(table, event.target));
   settle(table, table.querySelector(".cell button") ?? table.querySelector("button"));

@@ -23,7 +23,7 @@ function fillHeading() {
   }
   const clauses = Object.keys(DATA.clauses).filter(Boolean).length;
   const size = single ? { "Level claimed": single.info.level } : { Implementations: DATA.implementations.length };
-  const facts = { Suite: `ampscale ${DATA.ampscale}`, Date: DATA.date, ...size, Cases: CASES.length, Clauses: clauses };
+  const facts = { Suite: DATA.suite, Spec: DATA.spec, Date: DATA.date, ...size, Cases: CASES.length, Clauses: clauses };
   find("facts").append(...Object.entries(facts).map(([name, value]) => h("div", h("dt", name), h("dd", value))));
 }
 
@@ -46,16 +46,15 @@ function draw() {
   const [chapter, level, text] = ["chapter", "level", "text"].map((name) => filters.get(name) ?? "");
   const [only, chosen] = [filters.getAll("only"), new Set(filters.getAll("verdict"))];
   const implementations = DATA.implementations.filter((one) => !only.length || only.includes(one.id));
-  const cases = CASES.filter((shown) => {
+  const asked = CASES.filter((shown) => (!chapter || shown.chapter === chapter)
+    && (!level || String(shown.level) === level)
+    && shown.words.includes(text.trim().toLowerCase()));
+  const cases = asked.filter((shown) => {
     const verdicts = new Set(implementations.map((one) => one.results[shown.id]?.verdict));
-    return (!chapter || shown.chapter === chapter)
-      && (!level || String(shown.level) === level)
-      && shown.words.includes(text.trim().toLowerCase())
-      && (!chosen.size || !chosen.isDisjointFrom(verdicts))
-      && (!filters.has("differ") || verdicts.size > 1);
+    return (!chosen.size || !chosen.isDisjointFrom(verdicts)) && (!filters.has("differ") || verdicts.size > 1);
   });
   const [all, columns] = [plural(CASES.length, "case"), plural(implementations.length, "implementation")];
-  frame.replaceChildren(cases.length ? grid(cases, implementations, folded) : h("p.beside", "No case matches these filters."));
+  frame.replaceChildren(cases.length ? grid(asked, cases, implementations, folded) : h("p.beside", "No case matches these filters."));
   find("chosen").textContent = only.length ? `${only.length} of ${DATA.implementations.length}` : "all";
   find("status").textContent = `${cases.length} of ${all}, ${columns}.`;
   find("fold").textContent = folded.size ? "Unfold chapters" : "Fold chapters";
@@ -77,7 +76,10 @@ function storeState() {
 }
 
 function restoreState() {
-  const fields = new URLSearchParams(location.hash.slice(1));
+  const first = tally(CASES, ...DATA.implementations);
+  const failed = Object.keys(VERDICTS).filter((verdict) => first[verdict] && !SETTLED.includes(verdict));
+  const start = new URLSearchParams(failed.map((verdict) => ["verdict", verdict])); // opens on what failed
+  const fields = location.hash.length > 1 ? new URLSearchParams(location.hash.slice(1)) : start;
   for (const field of form.elements)
     if (field.type === "checkbox") field.checked = fields.getAll(field.name).includes(field.value);
     else if (field.name) field.value = fields.get(field.name) ?? "";

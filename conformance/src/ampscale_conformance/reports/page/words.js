@@ -28,6 +28,7 @@ const VERDICTS = {
   crash: { brief: "crash", words: "the process ended", symbol: "M9.4 1.8 4.6 8.9h5.6L6.6 14.2" },
   "protocol-error": { brief: "protocol", words: "invalid reply", symbol: "M3 6h10M3 10h10M10.6 3 5.4 13" },
 };
+const SETTLED = ["pass", "unsupported", "xfail"]; // verdicts that need no attention
 
 const icon = (verdict) =>
   h("svg:svg.icon", { viewBox: "0 0 16 16", "aria-hidden": "true" }, h("svg:path", { d: VERDICTS[verdict].symbol }));
