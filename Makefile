@@ -43,6 +43,9 @@ check: $(READY) ## formatting, linting, types, and recomputation of all test vec
 	$(BIN)/mypy
 	PYTHONPATH=tools $(BIN)/python -m spec_vectors
 
+vectors: ## dist/ampscale-vectors-1.0.zip: the test vectors with checksums, for other projects
+	PYTHONPATH=tools $(PYTHON) -m spec_vectors.archive
+
 api: $(READY) ## docs/api.md, from the docstrings
 	$(BIN)/python tools/api_page.py
 
@@ -85,4 +88,4 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo test test-fast test-all test-oracles conform-matrix conform-audit mutants check api bench bench-all cuda-code fuzz
+.PHONY: help demo test test-fast test-all test-oracles conform-matrix conform-audit mutants check vectors api bench bench-all cuda-code fuzz

@@ -175,3 +175,14 @@ def test_doctests_pass(module):
     results = doctest.testmod(importlib.import_module(f"ampscale_conformance.{module}"))
     assert results.attempted > 0
     assert results.failed == 0
+
+
+def test_the_workflow_writes_all_that_it_uploads(here):
+    """Its command is run as it is, with the expected failure of the page."""
+    (workflow,) = blocks("yaml")
+    command = " ".join(re.search(r"run: >-\n\s+(ampscale conform .*?)\n\s+- uses", workflow, re.DOTALL)[1].split())
+    (here / "expect.toml").write_text(blocks("toml")[0])
+    result = run_command(command.replace("$GITHUB_STEP_SUMMARY", "summary.md"))
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in here.iterdir()} >= {"conformance.html", "conformance.xml", "badge.json", "summary.md"}
+    assert '"color": "yellow"' in (here / "badge.json").read_text()
