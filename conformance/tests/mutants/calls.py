@@ -125,6 +125,22 @@ class DividesByTheFirstScale(Loop):
         return self.rounded(handle.rule, handle.rule.init_scale)
 
 
+@breaks(
+    "CALLS-update", "not observed: the new scale is written in the next iteration, and a loss that is scaled before it is wrong"
+)
+class ShowsTheScaleLate(Loop):
+    def update_scale(self, handle):
+        handle.old = handle.shown
+        super().update_scale(handle)
+
+    def unscale_now(self, handle, optimizer):
+        handle.old = None
+        super().unscale_now(handle, optimizer)
+
+    def read_scale(self, handle):
+        return float(getattr(handle, "old", None) or handle.shown)
+
+
 @breaks("CALLS-update", "not observed: if a loop omits a step, as in Haian-Jin/LVSM#19, the flag of unscale_ is lost")
 class CountsOnlySteps(Loop):
     def flags_of_update(self, handle):
@@ -197,6 +213,15 @@ class RejectsAfterDividing(Loop):
         super().check_unscale(handle, optimizer)
 
 
+@breaks("CALLS-unscale-once", "not observed: an unscale_ after a step is rejected after the gradients were divided")
+class DividesAfterAStep(RejectsAfterDividing):
+    def check_unscale(self, handle, optimizer):
+        known = self.progress_of(handle, optimizer)
+        if known is not None and known.stepped:
+            super().check_unscale(handle, optimizer)
+        Loop.check_unscale(self, handle, optimizer)
+
+
 @breaks("CALLS-unscale-once", "not observed: step leaves no mark that unscale_ checks")
 class UnscalesAfterAStep(Loop):
     def check_unscale(self, handle, optimizer):
@@ -241,16 +266,23 @@ class UpdatesWithoutAStep(Loop):
         handle.updated = True
 
 
-@breaks("CALLS-update-needs-a-check", "Paddle 3.3.1: the last flag remains, and each further update backs off again")
-class KeepsTheLastFlag(Loop):
+@breaks("CALLS-update-needs-a-check", "Paddle 3.3.1: found_inf remains, and each further update backs off again")
+class KeepsTheLastOverflow(Loop):
     def check_update(self, handle):
-        if not handle.progress and not hasattr(handle, "last"):
-            raise OutOfOrderError("update_scale requires unscale_ or step since the last update")
+        if not getattr(handle, "last", []):
+            super().check_update(handle)
 
     def flags_of_update(self, handle):
         if handle.progress:
-            handle.last = super().flags_of_update(handle)
+            handle.last = [flag for flag in super().flags_of_update(handle) if not flag]
+            return super().flags_of_update(handle)
         return list(handle.last)
+
+
+@breaks("CALLS-update-needs-a-check", "Paddle 3.3.1 with a fixed scale: an update without a step is accepted, and does nothing")
+class AcceptsEmptyUpdates(Loop):
+    def check_update(self, handle):
+        pass
 
 
 # --- several optimizers ---
@@ -338,6 +370,111 @@ class MissingGradientsBlockTheUpdate(Loop):
     def flags_of_update(self, handle):
         missing = any(progress.finite is None for progress in handle.progress.values())
         return [] if missing else super().flags_of_update(handle)
+
+
+# --- combinations
+
+
+@breaks("CALLS-every-sequence", "not observed: the sum of an array is checked by its first element", capabilities=())
+class ChecksTheFirstElement(Loop):
+    def finite_leaf(self, leaf):
+        return super().finite_leaf(leaf.reshape(-1)[:1])
+
+
+@breaks("CALLS-every-sequence", "not observed: the check compares with positive infinity")
+class OverlooksNegativeInfinity(Loop):
+    def finite_elements(self, leaf):
+        return ~np.isnan(leaf) & (leaf != np.inf)
+
+
+@breaks("CALLS-every-sequence", "not observed: arrays of shape () are bound again, not divided in place")
+class LeavesScalarsScaled(Loop):
+    def unscaled_gradient(self, handle, gradient):
+        return gradient if gradient is not None and gradient.ndim == 0 else super().unscaled_gradient(handle, gradient)
+
+
+@breaks("CALLS-every-sequence", "not observed: a rejected call ends the iteration, so that gradients are divided again")
+class ARejectedStepEndsTheIteration(Loop):
+    def check_step(self, handle, optimizer):
+        try:
+            super().check_step(handle, optimizer)
+        except OutOfOrderError:
+            self.end_iteration(handle)
+            raise
+
+
+@breaks("CALLS-every-sequence", "not observed: a second rejection in a row is forgotten", capabilities=())
+class RejectsOnce(Loop):
+    def check_unscale(self, handle, optimizer):
+        optimizer.refused = getattr(optimizer, "refused", 0) + 1
+        if optimizer.refused % 3:
+            super().check_unscale(handle, optimizer)
+
+
+@breaks("CALLS-every-sequence", "not observed: a rejected update counts as a finite step")
+class CountsARejectedUpdate(Loop):
+    def check_update(self, handle):
+        handle.good += not handle.progress
+        super().check_update(handle)
+
+
+@breaks("CALLS-every-sequence", "not observed: the places of missing gradients are those of the first iteration")
+class RemembersMissingGradients(Loop):
+    def apply_gradients(self, optimizer, gradients):
+        if not hasattr(optimizer, "missing"):
+            optimizer.missing = [gradient is None for gradient in gradients]
+        pairs = zip(gradients, optimizer.missing, strict=True)
+        super().apply_gradients(optimizer, [None if missing else gradient for gradient, missing in pairs])
+
+
+@breaks("CALLS-every-sequence", "not observed: the gradients of the first iteration are kept by their count", capabilities=())
+class LosesTheLaterOfTwoBackwardPasses(Loop):
+    def set_gradients(self, handle, optimizer, gradients):
+        if optimizer in handle.progress or not getattr(optimizer, "fresh", False):
+            super().set_gradients(handle, optimizer, gradients)
+        optimizer.fresh = True
+
+    def unscale_now(self, handle, optimizer):
+        super().unscale_now(handle, optimizer)
+        optimizer.fresh = False
+
+
+@breaks("CALLS-every-sequence", "not observed: scalers share the progress of their optimizers")
+class SharesTheProgressOfScalers(Loop):
+    def create(self, rule, **options):
+        self.progress = getattr(self, "progress", {})
+        handle = super().create(rule, **options)
+        handle.progress = self.progress
+        return handle
+
+    def end_iteration(self, handle):
+        self.progress.clear()
+
+
+@breaks("CALLS-every-sequence", "not observed: flags are combined in pairs, so that the third optimizer does not count")
+class CountsTwoOptimizers(Loop):
+    def flags_of_update(self, handle):
+        flags = [progress.finite for progress in handle.progress.values() if progress.finite is not None]
+        return [all(flags[:2])] if flags else []
+
+
+@breaks("CALLS-every-sequence", "not observed: an overflow of each optimizer counts toward the hysteresis")
+class CountsEachOverflow(Loop):
+    def flags_of_update(self, handle):
+        flags = super().flags_of_update(handle)
+        overflows = sum(progress.finite is False for progress in handle.progress.values())
+        return flags * max(1, overflows if handle.bad + overflows <= handle.rule.hysteresis else 1)
+
+
+@breaks("CALLS-every-sequence", "not observed: an optimizer that is added later begins with the initial scale")
+class GivesTheInitialScaleToNewOptimizers(Loop):
+    def unscale_now(self, handle, optimizer):
+        handle.divisor = handle.shown if hasattr(optimizer, "known") else handle.rule.init_scale
+        optimizer.known = True
+        super().unscale_now(handle, optimizer)
+
+    def unscaling_scale(self, handle):
+        return handle.divisor
 
 
 MUTANTS = tuple(_TABLE)

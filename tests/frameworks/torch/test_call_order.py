@@ -52,7 +52,9 @@ def as_here(outcome):
     return RuntimeError if error is AssertionError else error, state
 
 
-@pytest.mark.clause("TORCH-call-order", "TORCH-first-scale", "TORCH-update-needs-a-step", "TORCH-step", "TORCH-update")
+@pytest.mark.clause(
+    "TORCH-call-order", "TORCH-first-scale", "TORCH-update-needs-a-step", "TORCH-step", "TORCH-update", "CALLS-every-sequence"
+)  # fmt: skip
 @pytest.mark.parametrize("gradient", [3.0, float("inf")])
 def test_every_order_of_calls_has_torchs_outcome(gradient):
     """All orders of two calls, and of four after `scale`, raise the same errors and give the same values."""

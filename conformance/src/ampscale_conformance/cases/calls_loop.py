@@ -1,7 +1,8 @@
-"""Hand-written training loop over an implementation, next to the oracle's loop with the expected values."""
+"""Hand-written training loop over an implementation, next to the oracle's loop; after each call all values are compared."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
+from itertools import count, islice
 from typing import Any
 
 from ..model.adapter import Unsupported
@@ -9,22 +10,26 @@ from ..model.bits import Bits
 from ..model.floats import rounded
 from ..model.subject import Subject
 from ..oracle import calls, tensors
-from ..oracle.tensors import array, from_numbers, numbers
+from ..oracle.tensors import array
 
 SIMPLE = {"growth_factor": 2.0, "backoff_factor": 0.5, "hysteresis": 1}
-PARAMETERS = {"a": [[8.0, -4.0], [3.0]], "b": [[-2.0, 6.0], [1.0]]}
-GRADIENTS: Mapping[str, Sequence[list[float] | None]] = {
-    "": [[1.0, 0.5], [-2.0]],
-    "inf": [[1.0, math.inf], [-2.0]],
-    "some": [[1.0, 0.5], None],
-    "none": [None, None],
+SHAPES = {"a": ((2,), (), (1, 2)), "b": ((1,), (3,)), "c": ((0,), (2, 2), ())}  # of the parameters of each optimizer
+FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1.5)  # gradients; a prime number, so that each element has each of them
+SPECIAL = {
+    "inf": (math.inf, math.nan, -math.inf),
+    "wide": (2.0**100, 2.0**-100, -(2.0**100), -0.0),
+    "huge": (2.0**127, -(2.0**127)),  # already scaled: infinite when divided by a scale below 1
 }
-HUGE = [[2.0**127, 1.0], [1.0]]  # already scaled
 
 
 def simple_rule(subject: Subject, **settings: Any) -> Any:
     """Return the supported rule with these settings and, where they can be set, factors of 2 and 0.5 and a hysteresis of 1."""
-    return subject.rule(**{name: value for name, value in SIMPLE.items() if name in subject.supported.parameters}, **settings)
+    return subject.rule(**{name: value for name, value in SIMPLE.items() if name in subject.supported.parameters} | settings)
+
+
+def is_static(rule: Any) -> bool:
+    """Return True if the scale never changes."""
+    return bool(rule.growth_factor == rule.backoff_factor == 1)
 
 
 def needs_power_of_two(scale: float) -> None:
@@ -35,89 +40,112 @@ def needs_power_of_two(scale: float) -> None:
 
 class Loop:
     """
-    Training loop with an optimizer for each of *names*, "a" or "ab".
+    Training loop. Each optimizer is added when a command first names it.
 
-    *returns_applied* is True if the implementation's `step` returns whether the optimizer stepped.
+    *returns_applied* is True if the implementation's `step` returns whether the optimizer stepped. *start* determines the first
+    gradients; later ones have other values, and infinities and missing gradients in other places.
     """
 
-    def __init__(self, subject: Subject, rule: Any, names: Iterable[str], returns_applied: bool) -> None:
-        parameters = {name: [array("float32", row) for row in PARAMETERS[name]] for name in names}
+    def __init__(self, subject: Subject, rule: Any, returns_applied: bool, start: int = 0) -> None:
         self.subject, self.rule, self.returns_applied = subject, rule, returns_applied
-        self.oracle = calls.Loop(rule, parameters)
-        self.alternative: float | None = None  # another permitted scale
+        self.oracle = calls.Loop(rule, {})
         self.handle = subject.create(rule)
-        self.optimizers = {
-            name: subject.call("add_optimizer", self.handle, subject.to_arrays(leaves)) for name, leaves in parameters.items()
-        }
+        self.optimizers: dict[str, Any] = {}
+        self.gradients: dict[str, list[Bits | None]] = {}  # expected; where any values are permitted, the last ones
+        self._numbers = count(start)
 
     def execute(self, command: str, when: str) -> None:
-        """Execute one command of a script, and check the values that it affects."""
+        """Execute one command of a script, as `calls.py` describes it, and compare all values."""
         action, _, name = command.partition("/")
-        action, _, gradients = action.partition(":")
+        action, _, kind = action.partition(":")
         name = name or "a"
-        if action == "set":
-            self.set_gradients(name, self.scaled_gradients(gradients))
-            return
-        if action == "edit":
-            self.set_gradients(name, [_halved(leaf) for leaf in self.oracle.optimizers[name].gradients])
-            return
-        if action.endswith("!"):
-            self.expect_error(when, *(["update_scale"] if action == "update!" else [action[:-1], self.optimizers[name]]))
+        if action == "update":
+            self.update_scale(when)
+        elif action in ("set", "edit"):
+            if name not in self.optimizers:
+                self.add(name)
+            self.set_gradients(name, self.new_gradients(name, kind, edits=action == "edit"))
         else:
-            {"unscale_": self.unscale, "step": self.take_step, "update": self.update_scale}[action](name, when)
-        if action.startswith("step"):
-            self.expect("parameters", name, when)
-        self.expect_scale(when)
-        if action == "unscale_" and self.oracle.optimizers[name].finite:
-            self.expect("gradients", name, when)
+            self.unscale_or_step(action, name, when)
+
+    def add(self, name: str) -> None:
+        """Add an optimizer."""
+        parameters = [array("float32", [8.0, -4.0, 3.0, 6.0][: math.prod(shape)], shape) for shape in SHAPES[name]]
+        self.oracle.optimizers[name] = calls.Optimizer(parameters)
+        self.optimizers[name] = self.subject.call("add_optimizer", self.handle, self.subject.to_arrays(parameters))
+
+    def new_gradients(self, name: str, kind: str, edits: bool) -> list[Bits | None]:
+        """Return the gradients of `set:kind`, scaled, or of `edit:kind`."""
+        if not (edits or kind == "huge"):
+            needs_power_of_two(self.oracle.scale)
+        number, shapes = next(self._numbers), SHAPES[name]
+        values = [FINITE[(number + place) % len(FINITE)] for place in range(sum(map(math.prod, shapes)))]
+        for specials in (SPECIAL[part] for part in kind.split("+") if part in SPECIAL):
+            place, turn = number % len(values), number // len(values)
+            values[place] = specials[(number + turn) % len(specials)]
+        rest, factor = iter(values), 1.0 if edits or kind == "huge" else self.oracle.scale
+        made = [tensors.scale(array("float32", list(islice(rest, math.prod(shape))), shape), factor) for shape in shapes]
+        missing = range(len(shapes)) if kind == "none" else [number % len(shapes)] if "some" in kind else []
+        return [None if index in missing else leaf for index, leaf in enumerate(made)]
 
     def set_gradients(self, name: str, gradients: list[Bits | None]) -> None:
         """Set the gradients of both loops."""
         self.oracle.set_gradients(name, gradients)
+        self.gradients[name] = gradients
         self.subject.call("set_gradients", self.handle, self.optimizers[name], self.subject.to_arrays(gradients))
 
-    def scaled_gradients(self, kind: str) -> list[Bits | None]:
-        """Return the scaled gradients of `set:kind`."""
-        if kind == "huge":
-            return [array("float32", values) for values in HUGE]
-        needs_power_of_two(self.oracle.scale)
-        return [None if row is None else tensors.scale(array("float32", row), self.oracle.scale) for row in GRADIENTS[kind]]
+    def unscale_or_step(self, action: str, name: str, when: str) -> None:
+        """Call `unscale_` or `step`. Later gradients of a skipped or applied step are not specified, except None."""
+        optimizer = self.oracle.optimizers[name]
+        try:
+            expected = getattr(self.oracle, action)(name)
+        except calls.Rejected:
+            self.expect_error(when, action, name)
+            return
+        result = self.subject.call(action, self.handle, self.optimizers[name])
+        if action == "step" and self.returns_applied and optimizer.has_gradients:
+            applied = self.subject.flag(result, "step")
+            self.subject.expect(applied == expected, f"{when}: expected step to return {expected}, got {applied}")
+        self.gradients[name] = optimizer.gradients
+        self.compare(when, [name], any_gradients=action == "step" or not optimizer.finite)
 
-    def unscale(self, name: str, _: str) -> None:
-        """Unscale the gradients in place."""
-        self.subject.call("unscale_", self.handle, self.optimizers[name])
-        self.oracle.unscale_(name)
-
-    def take_step(self, name: str, when: str) -> None:
-        """Step the optimizer or skip the step."""
-        returned, stepped = self.subject.call("step", self.handle, self.optimizers[name]), self.oracle.step(name)
-        if self.returns_applied:
-            applied = self.subject.flag(returned, "step")
-            self.subject.expect(applied == stepped, f"{when}: expected step to return {stepped}, got {applied}")
-
-    def update_scale(self, *_: Any) -> None:
-        """Update the scale. Without any gradient the step may count as finite, see CALLS-no-gradients-alone."""
+    def update_scale(self, when: str) -> None:
+        """Call `update_scale`, which ends the iteration."""
+        try:
+            ends = self.oracle.update()
+        except calls.Rejected:
+            self.expect_error(when, "update_scale")
+            return
+        if not ends:
+            raise Unsupported("the published scaler raises an error at this overflow")
         self.subject.call("update_scale", self.handle)
-        self.alternative = self.oracle.counted().point.scale
-        self.oracle.update()
+        self.compare(when, self.optimizers, any_gradients=True)
 
-    def expect_error(self, when: str, method: str, *optimizers: Any) -> None:
-        """Expect the call to raise an error."""
-        raised = self.subject.raises(method, self.handle, *optimizers)
-        self.subject.expect(raised, f"{when.removesuffix('!')}: expected {method} to raise an error, got none")
+    def expect_error(self, when: str, method: str, *names: str) -> None:
+        """Expect the call to raise an error, and to change nothing."""
+        if is_static(self.rule):
+            raise Unsupported("its scale is static, so step may end the iteration: CALLS-fixed")
+        raised = self.subject.raises(method, self.handle, *(self.optimizers[name] for name in names))
+        self.subject.expect(raised, f"{when}: expected {method} to raise an error, got none")
+        self.compare(when, names or self.optimizers)
 
-    def expect_scale(self, when: str) -> None:
-        """Expect the current scale."""
-        got, expected = self.subject.read_scale(self.handle), self.oracle.scale
-        permitted = rounded(got, self.rule.dtype) in (expected, self.alternative)
-        self.subject.expect(permitted, f"{when}: expected scale {expected!r}, got {got!r}")
+    def compare(self, when: str, names: Iterable[str], any_gradients: bool = False) -> None:
+        """Compare the scale, and the parameters and gradients of these optimizers; what changes in others is found later."""
+        scale = self.subject.read_scale(self.handle)
+        self.oracle.observe(rounded(scale, self.rule.dtype))
+        expected = self.oracle.scale
+        self.subject.expect(rounded(scale, self.rule.dtype) == expected, f"{when}: expected scale {expected!r}, got {scale!r}")
+        for name in names:
+            label = f" of optimizer {name}" if len(self.optimizers) > 1 else ""
+            parameters = self.values("parameters", name)
+            self.subject.expect_same(parameters, self.oracle.optimizers[name].parameters, f"{when}: parameters{label}")
+            gradients = self.values("gradients", name)
+            if any_gradients:  # but None stays None
+                pairs = zip(self.gradients[name], gradients, strict=False)
+                self.gradients[name] = [None if leaf is None else value for leaf, value in pairs]
+            self.subject.expect_same(gradients, self.gradients[name], f"{when}: gradients{label}")
 
-    def expect(self, attribute: str, name: str, when: str) -> None:
-        """Expect the parameters or the gradients of one optimizer."""
+    def values(self, attribute: str, name: str) -> Any:
+        """Return the parameters or the gradients of one optimizer."""
         values = self.subject.call(f"get_{attribute}", self.handle, self.optimizers[name])
-        got = self.subject.to_bits(values, f"get_{attribute}")
-        self.subject.expect_same(got, getattr(self.oracle.optimizers[name], attribute), f"{when}: {attribute}")
-
-
-def _halved(gradient: Bits | None) -> Bits | None:
-    return gradient and from_numbers(gradient.dtype, gradient.shape, [value / 2 for value in numbers(gradient)])
+        return self.subject.to_bits(values, f"get_{attribute}")

@@ -1,6 +1,5 @@
 """Calls of a hand-written loop, spec/55-calls.md: plain SGD optimizers and one scaler."""
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,13 +38,19 @@ class Loop:
     """
 
     def __init__(self, rule: Any, optimizers: Mapping[str, Sequence[Bits]]) -> None:
-        self._machine = Machine(rule)
+        # Both variants of CALLS-no-gradients-alone; the key is True if an update without any gradient counts as a finite step.
+        self._machines = {counts: Machine(rule) for counts in (False, True)}
         self.optimizers = {name: Optimizer(parameters) for name, parameters in optimizers.items()}
 
     @property
     def scale(self) -> float:
         """Return the current scale."""
-        return self._machine.point.scale
+        return next(iter(self._machines.values())).point.scale
+
+    def observe(self, scale: float) -> None:
+        """Drop the variants that contradict an observed scale, unless all do."""
+        agreeing = {counts: machine for counts, machine in self._machines.items() if machine.point.scale == scale}
+        self._machines = agreeing or self._machines
 
     def set_gradients(self, name: str, gradients: Sequence[Bits | None]) -> None:
         """Set the gradients of an optimizer; None for a parameter without one."""
@@ -83,30 +88,24 @@ class Loop:
             optimizer.parameters = [_updated(parameter, gradient) for parameter, gradient in pairs]
         return bool(optimizer.finite) and optimizer.has_gradients
 
-    def update(self) -> None:
+    def update(self) -> bool:
         """
-        Update the scale from all unscaled gradients, and end the iteration. Without any gradient the scale is unchanged.
+        Update the scale from all unscaled gradients, and end the iteration.
+
+        Returns:
+            False if the published scaler raises an error instead: MACHINE-would-raise.
 
         Raises:
             Rejected: Nothing was unscaled since the last update.
         """
-        if not self._unscaled:
+        unscaled = [optimizer for optimizer in self.optimizers.values() if optimizer.finite is not None]
+        if not unscaled:
             raise Rejected("nothing was unscaled since the last update")
-        if any(optimizer.has_gradients for optimizer in self._unscaled):
-            self._machine = self.counted()
-        for optimizer in self._unscaled:
+        finite, has_gradients = all(optimizer.finite for optimizer in unscaled), any(one.has_gradients for one in unscaled)
+        points = [machine.step(finite) for counts, machine in self._machines.items() if counts or has_gradients]
+        for optimizer in unscaled:
             optimizer.finite, optimizer.stepped = None, False
-
-    def counted(self) -> Machine:
-        """Return the state machine after an update that counts the step even without any gradient."""
-        machine = copy.deepcopy(self._machine)
-        machine.step(all(bool(optimizer.finite) for optimizer in self._unscaled))
-        return machine
-
-    @property
-    def _unscaled(self) -> list[Optimizer]:
-        """Return the optimizers that were unscaled since the last update."""
-        return [optimizer for optimizer in self.optimizers.values() if optimizer.finite is not None]
+        return not any(point.stopped for point in points)
 
 
 def _updated(parameter: Bits, gradient: Bits | None) -> Bits:

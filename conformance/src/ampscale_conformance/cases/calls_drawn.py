@@ -1,0 +1,111 @@
+"""Chapter 55: drawn scripts of calls, which combine optimizers, gradients, edits, refused calls, settings and scalers."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from ..model.adapter import ImplementationInfo, Unsupported
+from ..model.case import named
+from ..model.draw import DrawnCase, Pick, seeded
+from ..model.subject import Failed, Raised, Subject
+from ..model.supported_rules import supported_rules
+from .calls_loop import Loop, is_static, simple_rule
+
+DRAWS = 10  # in one case
+# The calls of an optimizer in one iteration; an iteration under a static scale needs a step.
+STEPS = (["unscale_", "step"], ["step"], ["unscale_", "edit", "step"])
+CALLS = (*STEPS * 2, ["unscale_"], ["set", "step"])
+KINDS = ("set", "set:inf", "set", "set:inf", "set", "set:wide")
+WITH_NONE = ("set:some", "set:some+inf", "set:some")
+
+
+def draw_settings(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
+    """Draw constants that the implementation's users can set; the scale stays far from the limits of float32."""
+    start = pick((10, 4, 15, 0))
+    settings = {
+        "init_scale": 2.0**start,
+        "growth_interval": pick((2, 1, 3)),
+        "growth_factor": pick((2.0, 4.0)),
+        "backoff_factor": pick((0.5, 0.25)),
+        "hysteresis": pick((1, 2, 3)),
+        "min_scale": 2.0 ** (start - pick((9, 1, 0, 3))),
+        "max_scale": 2.0 ** (start + pick((9, 1, 0, 3))),
+    }
+    return {name: value for name, value in settings.items() if name in supported_rules(info.preset).parameters}
+
+
+def draw_calls(pick: Pick, info: ImplementationInfo, names: str = "abc") -> DrawnCase:
+    """Draw one or two scalers with optimizers of these names, and the calls of several iterations of each."""
+    names = names if "groups" in info.capabilities else names[0]
+    scalers = [(draw_settings(pick, info), pick(range(35))) for _ in range(pick((1, 2)))]
+    static = is_static(supported_rules(info.preset).rule())
+    kinds = KINDS + (WITH_NONE if "none" in info.capabilities else ())
+    scripts = [_script(pick, names[:1] if static else names, kinds, static) for _ in scalers]
+    commands = []
+    while any(scripts):
+        index = pick([index for index, script in enumerate(scripts) if script])
+        commands.append((index, scripts[index].pop(0)))
+    returns_applied = "applied" in info.capabilities
+    run = partial(_execute, scalers=scalers, commands=commands, returns_applied=returns_applied)
+    return DrawnCase("calls", run, {"scalers": scalers, "commands": commands})
+
+
+def _script(pick: Pick, names: str, kinds: Sequence[str], static: bool) -> list[str]:
+    return [command for _ in range(pick((4, 3, 5))) for command in _iteration(pick, names, kinds, static)]
+
+
+def _iteration(pick: Pick, names: str, kinds: Sequence[str], static: bool) -> Iterator[str]:
+    """Yield the calls of one iteration of one, several or all optimizers, in any order, with refused calls between them."""
+    acting = [name for name in names if pick((True, True, True, False))] or [pick(names)]
+    calls = {name: [pick(kinds), *pick(STEPS if static else CALLS)] for name in acting}
+    made: dict[str, list[str]] = {name: [] for name in names}
+    while any(calls.values()):
+        if not static and pick((False, False, True)):
+            yield from [pick(_refused(made))] * pick((1, 2))
+        name = pick([name for name in acting if calls[name]])
+        made[name].append(calls[name].pop(0))
+        yield f"{made[name][-1]}/{name}"
+    yield "update"
+
+
+def _refused(made: dict[str, list[str]]) -> list[str]:
+    """Return the calls that must raise an error after those that were *made* of each optimizer in this iteration."""
+    unscaled = [f"unscale_/{name}" for name, calls in made.items() if {"unscale_", "step"} & {*calls}]
+    return unscaled + [f"step/{name}" for name, calls in made.items() if "step" in calls] if unscaled else ["update"]
+
+
+def _execute(subject: Subject, scalers: Sequence[tuple[dict[str, Any], int]], commands: Any, returns_applied: bool) -> None:
+    loops = [Loop(subject, simple_rule(subject, **settings), returns_applied, start) for settings, start in scalers]
+    for number, (index, command) in enumerate(commands, start=1):
+        loops[index].execute(command, f"after call {number}, {command} of scaler {index}")
+
+
+def run_draws(subject: Subject, draw: Callable[[Pick, ImplementationInfo], DrawnCase], theme: str) -> None:
+    """Run the cases that are drawn with a fixed list of seeds, and name the one that fails."""
+    reasons = list[str]()
+    for number in range(DRAWS):
+        try:
+            draw(seeded(f"{theme} {number}"), subject.info).run(subject)
+        except Unsupported as error:  # the draw ends here
+            reasons.append(str(error))
+        except (Failed, Raised) as error:
+            raise type(error)(f"draw {number}, {error}") from error
+    if len(reasons) == DRAWS:
+        raise Unsupported(reasons[0])
+
+
+CASES = (
+    named(
+        "CALLS-every-sequence/one-optimizer-in-every-order",
+        2,
+        "any bug: a value is wrong after some calls of one optimizer, or after a refused call",
+        partial(run_draws, draw=partial(draw_calls, names="a"), theme="one optimizer"),
+    ),
+    named(
+        "CALLS-every-sequence/three-optimizers-in-every-order",
+        2,
+        "any bug: a value is wrong after some calls of three optimizers, one of which is added later",
+        partial(run_draws, draw=draw_calls, theme="three optimizers"),
+        {"groups"},
+    ),
+)
