@@ -1,12 +1,13 @@
 """Mutants of chapter 70, backends: host synchronization, compilation and other processes."""
 
+import copy
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 from ampscale_conformance.model.adapter import ImplementationInfo
-from ampscale_conformance.model.bits import map_tree
+from ampscale_conformance.model.bits import arrays, map_tree
 
 from . import table
 from .loop import Loop
@@ -16,7 +17,7 @@ _TABLE, breaks = table()
 
 class OnArrays:
     """
-    Conforming implementation with torch or JAX arrays as its state: torch's rule, for trees that are lists.
+    Conforming implementation with torch or JAX arrays as its state: torch's rule.
 
     Args:
         arrays: "torch" or "jax".
@@ -40,8 +41,8 @@ class OnArrays:
 
     def step_on_arrays(self, handle, tree):
         """Unscale, check before and after, and update."""
-        unscaled = [leaf / handle[1] for leaf in tree]
-        return self.next_state(handle, self.flag([*tree, *unscaled])), unscaled
+        unscaled = map_tree(lambda leaf: leaf / handle[1], tree)
+        return self.next_state(handle, self.flag([*arrays(tree), *arrays(unscaled)])), unscaled
 
     def flag(self, arrays):
         """Return a bool array of shape (): True if all arrays are finite."""
@@ -120,6 +121,103 @@ class TreatsArraysAsFinite(Loop):
         return handle, unscaled
 
 
+class _FlagOnArrays(Loop):
+    """Loop whose step on arrays takes its flag from `flag_on_arrays`."""
+
+    def step_on_arrays(self, handle, tree):
+        unscaled = self.unscale(handle, tree)
+        self.update(handle, self.flag_on_arrays(arrays(tree), arrays(unscaled)))
+        return handle, unscaled
+
+
+@breaks("BACKENDS-same-run", "planted: only the first array is checked")
+class ChecksTheFirstOfTheArrays(_FlagOnArrays):
+    def flag_on_arrays(self, scaled, unscaled):
+        return self.all_finite(scaled[0])
+
+
+@breaks("BACKENDS-same-run", "planted: only the first 256 elements of each array are checked")
+class ChecksOneBlock(_FlagOnArrays):
+    def flag_on_arrays(self, scaled, unscaled):
+        return self.all_finite([array.reshape(-1)[:256] for array in (*scaled, *unscaled)])
+
+
+@breaks("BACKENDS-same-run", "planted: each array is replaced by its maximum, which must be below infinity")
+class MissesNegativeInfinity(_FlagOnArrays):
+    def flag_on_arrays(self, scaled, unscaled):
+        return not any(np.any(np.isnan(array)) or np.any(array == np.inf) for array in (*scaled, *unscaled))
+
+
+@breaks(
+    "BACKENDS-same-run", "Paddle 3.3.1: the CPU kernel checks before unscaling, so 3e38 unscaled by 0.25 is applied as infinity"
+)
+class ChecksScaledArraysAlone(_FlagOnArrays):
+    def flag_on_arrays(self, scaled, unscaled):
+        return self.all_finite(scaled)
+
+
+@breaks("BACKENDS-same-run", "planted: arrays are checked by the sum of their elements")
+class ChecksTheSum(_FlagOnArrays):
+    def flag_on_arrays(self, scaled, unscaled):
+        with np.errstate(all="ignore"):
+            return all(bool(np.isfinite(array.sum())) for array in (*scaled, *unscaled))
+
+
+@breaks("BACKENDS-same-run", "planted: the fused step multiplies by the reciprocal of the scale")
+class MultipliesArraysByTheReciprocal(Loop):
+    def step_on_arrays(self, handle, tree):
+        _, unscaled = super().step_on_arrays(copy.copy(handle), tree)
+        scale = handle.shown
+        self.update(handle, self.all_finite(tree) and self.all_finite(unscaled))
+        return handle, map_tree(lambda leaf: self.computed(leaf, lambda part: part * (1 / part.dtype.type(scale))), tree)
+
+
+@breaks("BACKENDS-same-run", "planted: the state is updated first, and the arrays are divided by the scale of the next step")
+class DividesArraysByTheNextScale(Loop):
+    def step_on_arrays(self, handle, tree):
+        handle, _ = super().step_on_arrays(handle, tree)
+        return handle, self.unscale(handle, tree)
+
+
+@breaks("BACKENDS-same-run", "planted: the arrays of a skipped step are set to zero in place, but not those that are returned")
+class ZeroesTheArgument(Loop):
+    def step_on_arrays(self, handle, tree):
+        handle, unscaled = super().step_on_arrays(handle, tree)
+        if not self.all_finite(tree):
+            map_tree(lambda leaf: leaf.fill(0), tree)
+        return handle, unscaled
+
+
+@breaks("BACKENDS-same-run", "planted: each non-finite array counts as an overflow of its own, before and after unscaling")
+class BacksOffForEachArray(Loop):
+    def step_on_arrays(self, handle, tree):
+        unscaled = self.unscale(handle, tree)
+        for _ in range(max(1, sum(not self.all_finite(leaf) for leaf in arrays([tree, unscaled])))):
+            self.update(handle, self.all_finite(tree) and self.all_finite(unscaled))
+        return handle, unscaled
+
+
+@breaks("BACKENDS-same-run", "planted: the flag of the last step on arrays is also used by the next update")
+class KeepsTheFlagOfArrays(Loop):
+    flag = True
+
+    def update(self, handle, finite):
+        super().update(handle, finite and self.flag)
+        self.flag = True
+
+    def step_on_arrays(self, handle, tree):
+        handle, unscaled = super().step_on_arrays(handle, tree)
+        self.flag = self.all_finite(tree)
+        return handle, unscaled
+
+
+@breaks("BACKENDS-same-run", "planted: the fused step returns float64 arrays as float32")
+class NarrowsArrays(Loop):
+    def step_on_arrays(self, handle, tree):
+        handle, unscaled = super().step_on_arrays(handle, tree)
+        return handle, map_tree(lambda leaf: leaf.astype(np.float32), unscaled)
+
+
 # --- compiled ---
 
 
@@ -162,7 +260,88 @@ class TreatsInfinityAsFiniteCompiled(_CompilesToAnotherClass):
     compiled_form = _NoInfinities
 
 
+class _LosesHysteresis(Loop):
+    def backoff_due(self, handle, bad, since):
+        return True
+
+
+class _Bakes(Loop):
+    """Loop whose constants are those of its first scaler."""
+
+    first = None
+
+    def constants(self, rule):
+        self.first = self.first or rule
+        return replace(self.first, init_scale=rule.init_scale, min_scale=rule.min_scale, max_scale=rule.max_scale)
+
+
+class _SavesNoCount(Loop):
+    def save(self, handle):
+        return {**super().save(handle), "good": 0}
+
+
+class _KeepsTheFirstScale(Loop):
+    baked = None
+
+    def scaled_leaf(self, leaf, scale):
+        self.baked = self.baked or scale
+        return super().scaled_leaf(leaf, self.baked)
+
+
+class _SumsInTheCheck(Loop):
+    def all_finite(self, tree):
+        with np.errstate(all="ignore"):
+            return all(bool(np.isfinite(leaf.sum())) for leaf in arrays(tree))
+
+    def step_on_arrays(self, handle, tree):
+        return Loop().step_on_arrays(handle, tree)
+
+
+@breaks("STEP-compiled", "planted: the compiled update backs off at each overflow")
+class LosesHysteresisCompiled(_CompilesToAnotherClass):
+    compiled_form = _LosesHysteresis
+
+
+@breaks("STEP-compiled", "planted: the constants of the first scaler are compiled into the function that all scalers share")
+class SharesConstantsCompiled(_CompilesToAnotherClass):
+    compiled_form = _Bakes
+
+
+@breaks("STEP-compiled", "planted: the compiled state has no count, which a loaded scaler then lacks")
+class SavesNoCountCompiled(_CompilesToAnotherClass):
+    compiled_form = _SavesNoCount
+
+
+@breaks("STEP-compiled", "planted: losses are multiplied by the scale at the time of compilation")
+class KeepsTheFirstScaleCompiled(_CompilesToAnotherClass):
+    compiled_form = _KeepsTheFirstScale
+
+
+@breaks("STEP-compiled", "planted: the compiled check adds up each array")
+class SumsInTheCheckCompiled(_CompilesToAnotherClass):
+    compiled_form = _SumsInTheCheck
+
+
 # --- another process ---
+
+
+@breaks("STEP-resume", "planted: the scale is written with six digits")
+class SavesSixDigits(Loop):
+    def save(self, handle):
+        return {name: float(f"{value:g}") for name, value in super().save(handle).items()}
+
+
+@breaks("STEP-resume", "planted: the count of overflows stays in the process")
+class CountsOverflowsInTheModule(Loop):
+    counts: dict[str, int] = {}  # noqa: RUF012 - shared on purpose
+
+    def save(self, handle):
+        saved = super().save(handle)
+        return {**saved, "bad": self.counts.setdefault(str(len(self.counts)), saved["bad"]) and str(len(self.counts) - 1)}
+
+    def load(self, rule, saved):
+        bad = saved["bad"]
+        return super().load(rule, {**saved, "bad": self.counts.get(bad, 0) if isinstance(bad, str) else bad})
 
 
 @breaks("STEP-resume", "huggingface/accelerate#4289: the checkpoint is valid where it was saved, and not in a new process")

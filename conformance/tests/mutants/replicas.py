@@ -55,6 +55,85 @@ class UpdatesOneReplica(Loop):
         return list(handles)
 
 
+@breaks("REPLICAS-one-flag", "planted: flags are combined in pairs, and a middle one is left over")
+class IgnoresMiddleReplicas(Loop):
+    def agreed_flag(self, finite, rank):
+        return finite[0] and finite[-1]
+
+
+@breaks("REPLICAS-one-flag", "planted: the flags are combined by an exclusive or")
+class OddOverflowsCount(Loop):
+    def agreed_flag(self, finite, rank):
+        return finite.count(False) % 2 == 0
+
+
+@breaks("REPLICAS-one-flag", "planted: a buffer has room for the flags of four replicas")
+class ReadsFourFlags(Loop):
+    def agreed_flag(self, finite, rank):
+        return all(finite[:4])
+
+
+@breaks("REPLICAS-one-flag", "planted: the number of replicas is that of the first call")
+class KeepsTheFirstSize(Loop):
+    size = 0
+
+    def agreed_flag(self, finite, rank):
+        self.size = self.size or len(finite)
+        return all(finite[: self.size])
+
+
+@breaks("REPLICAS-same-scale", "planted: replicas back off once for each flag that is False")
+class BacksOffForEachReplica(Loop):
+    def update_replicas(self, handles, finite):
+        for handle in handles:
+            for _ in range(max(1, finite.count(False))):
+                self.update(handle, all(finite))
+        return list(handles)
+
+
+@breaks("REPLICAS-same-scale", "planted: a replica without an overflow of its own keeps its count of finite steps")
+class KeepsItsOwnCount(Loop):
+    def update_replicas(self, handles, finite):
+        for handle, own in zip(handles, finite, strict=True):
+            good = handle.good
+            self.update(handle, all(finite))
+            handle.good = good if own and not all(finite) else handle.good
+        return list(handles)
+
+
+@breaks("REPLICAS-same-scale", "planted: one state is returned for all replicas, since they are equal")
+class ReturnsOneState(Loop):
+    def update_replicas(self, handles, finite):
+        self.update(handles[0], all(finite))
+        return [handles[0]] * len(handles)
+
+
+@breaks("REPLICAS-same-scale", "planted: the count of finite steps belongs to the implementation, and all groups share it")
+class SharesTheCountOfGroups(Loop):
+    good = 0
+
+    def update_replicas(self, handles, finite):
+        for handle in handles:
+            handle.good = self.good
+            self.update(handle, all(finite))
+        self.good = handles[0].good
+        return list(handles)
+
+
+@breaks("REPLICAS-same-scale", "planted: replicas that agree back off at each overflow")
+class LosesHysteresisTogether(Loop):
+    together = False
+
+    def backoff_due(self, handle, bad, since):
+        return self.together or super().backoff_due(handle, bad, since)
+
+    def update_replicas(self, handles, finite):
+        self.together = True
+        after = super().update_replicas(handles, finite)
+        self.together = False
+        return after
+
+
 @breaks("REPLICAS-single", "not observed: a process group of one is not initialized")
 class RejectsASingleReplica(Loop):
     def agreed_flag(self, finite, rank):

@@ -1,8 +1,16 @@
 """Chapter 70, backends, and related requirements on the step: host reads, compilation, another process."""
 
 import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import cycle, islice, pairwise, product
+from typing import Any
 
-from ..model.case import case
+from ..model.adapter import ImplementationInfo, Unsupported
+from ..model.bits import Bits, arrays, leaves, map_tree
+from ..model.case import case, named
+from ..model.draw import DrawnCase, Pick, seeded
 from ..model.floats import rounded
 from ..model.subject import Subject
 from ..oracle import tensors
@@ -10,94 +18,170 @@ from ..oracle.machine import Machine, trajectory
 from ..oracle.tensors import array
 from .backends_host_reads import Observed
 from .backends_process import scales_elsewhere
-from .calls_loop import simple_rule
+from .calls_loop import needs_power_of_two, simple_rule
+from .replicas import draw_rule, run_draws
 
-SCALED = [array("float32", [1024.0, -512.0]), array("float32", [3072.0])]
-OVERFLOWED = [array("float32", [1024.0, math.inf]), array("float32", [3072.0])]
-LONG = "++-+++--------++++-+-++++"
-LOWEST = 64.0  # a min_scale that eight overflows reach
-ODD = {"half": array("float16", [3.0, -0.0, 2.0**-24, math.inf]), "single": array("float32", [1.1, 2.0**-100, 3e38, math.nan])}
-FLAGS = ([array("float32", [3e38, 3e38])], [array("float16", [1.0, math.inf])], [array("float32", [math.nan])])
+Leaf = tuple[str, tuple[int, ...]]  # a dtype and a shape
+SHAPES = ((2,), (), (2, 3), (0, 3), (1,), (300,))
+NUMBERS = (8.0, -24.0, 0.0, 12.0, -0.0, 1.5, 20.0)
+LARGE = {"float16": 24.0, "float64": 2.0**1023}  # of other dtypes 2**127; divided by less than 1, they overflow
+LEAST = 2.0**-10  # scale by which float16 arrays of NUMBERS can be divided
+TREES: dict[str, Callable[[list[Any]], Any]] = {
+    "list": lambda items: items,
+    "dict": lambda items: {"a": items[:1], "b": {"c": items[1:]}},
+    "tuple": lambda items: (items[1:], items[0]),
+}
+MIXED = (("float32", (2, 3)), ("float16", (3,)), ("float32", ()))
+ODD = [array("float16", [3.0, -0.0, 2.0**-24, math.inf]), array("float32", [1.1, 2.0**-100, 3e38, math.nan])]
+KINDS = (math.inf, -math.inf, math.nan, "large")
+FLAGS = [sign == "+" for sign in "+-----++++++--+"]
+
+
+def draw_on_arrays(pick: Pick, info: ImplementationInfo, length: int = 20, compiled: bool = False) -> DrawnCase:
+    """Draw steps of two scalers on a tree: how and by which one it is taken, the kind of overflow, its array and element."""
+    claims, settings = info.capabilities, [draw_rule(pick, info), draw_rule(pick, info)]
+    dtypes = ["float32", "float16"] + ["bfloat16"] * ("bfloat16" in claims) + ["float64"] * (info.arrays != "jax")
+    tree: list[Leaf | None] = [("float32", (2,)), *((pick(dtypes), pick(SHAPES)) for _ in range(pick((1, 2, 3, 6))))]
+    tree += [None] * ("none" in claims)
+    ways = ["update", *["arrays"] * 3 * ("stays-on-device" in claims), *["load"] * ("resume" in claims)]
+    kinds, elements = ("", "", "", *KINDS), (0, 1, -1)
+    steps = [(pick(ways), pick((0, 0, 1)), pick(kinds), pick(range(7)), pick(elements)) for _ in range(length)]
+    inputs: dict[str, Any] = {"settings": settings, "tree": tree, "layout": pick([*TREES]), "steps": steps, "compiled": compiled}
+    return DrawnCase("backends", partial(_follow, **inputs), inputs)
+
+
+def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, steps: Sequence[Any], compiled: bool) -> None:
+    """Take the steps, compiled or not; states of compiled scalers are loaded by the uncompiled form and back."""
+    rules, forms = [subject.rule(**constants) for constants in settings], [*([subject.compiled()] if compiled else []), subject]
+    form, machines, handles = forms[0], [Machine(rule) for rule in rules], [forms[0].create(rule) for rule in rules]
+    for number, (way, index, kind, place, element) in enumerate(steps):
+        when, scale = f"step {number} (counted from 0) of scaler {index}, {way}", machines[index].point.scale
+        if scale < LEAST:
+            return
+        if "division" not in subject.info.capabilities:
+            needs_power_of_two(scale)
+        scaled = TREES[layout](_tree(tree, number, kind, place, element))
+        finite = tensors.all_finite(scaled) and tensors.all_finite(_unscaled(scaled, scale))
+        if machines[index].step(finite).stopped:
+            return
+        for saver, loader in pairwise((*forms, form)) if way == "load" else ():
+            handles[index] = loader.call("load", rules[index], saver.call("save", handles[index]))
+        if way == "arrays":
+            handles[index] = _step(form, handles[index], scaled, scale if finite else None, when)
+        else:
+            handles[index] = form.update(handles[index], finite)
+        got = [rounded(form.read_scale(handle), rule.dtype) for handle, rule in zip(handles, rules, strict=True)]
+        expected = [machine.point.scale for machine in machines]
+        subject.expect(got == expected, f"after {when}: expected the scales {expected} of both, got {got}")
+
+
+def _step(subject: Subject, handle: Any, scaled: Any, scale: float | None, when: str) -> Any:
+    """Return the next handle; compare the unscaled tree, and the argument, which may be changed in place or deleted."""
+    tree = subject.to_arrays(scaled)
+    handle, unscaled = subject.call("step_on_arrays", handle, tree)
+    got = subject.to_bits(unscaled, "step_on_arrays")
+    if scale is not None:
+        subject.expect_same(got, _unscaled(scaled, scale, got), f"{when}: unscaled")
+    if not any(getattr(leaf, "is_deleted", bool)() for leaf in arrays(tree)):
+        subject.expect(subject.to_bits(tree, when) in (scaled, got), f"{when}: the argument became neither the result nor kept")
+    return handle
+
+
+def _tree(tree: Sequence[Leaf | None], number: int = 0, kind: Any = "", place: int = 0, element: int = 0) -> list[Bits | None]:
+    """Return the arrays of a step, with an element or all elements of one of them replaced."""
+    places = [position for position, leaf in enumerate(tree) if leaf and math.prod(leaf[1])]
+    made: list[Bits | None] = []
+    for position, leaf in enumerate(tree):
+        dtype, shape = leaf or ("float32", (0,))
+        values: list[Any] = [*islice(cycle(NUMBERS), number % 7, number % 7 + math.prod(shape))]
+        if position == places[place % len(places)]:
+            values[element % len(values)] = kind or values[element % len(values)]
+        values = [LARGE.get(dtype, 2.0**127)] * len(values) if "large" in values else values
+        made.append(leaf and array(dtype, values, shape))
+    return made
+
+
+def _unscaled(tree: Any, scale: float, got: Any = None) -> Any:
+    """Return the expected tree, in float32 where a 16-bit array was returned so."""
+    dtypes = {path: getattr(leaf, "dtype", None) for path, leaf in leaves(got)}
+    widened = iter(["float32" if dtypes.get(path) == "float32" else None for path, leaf in leaves(tree) if leaf is not None])
+    return map_tree(lambda leaf: tensors.unscale(leaf, scale, next(widened)), tree)
 
 
 @case("BACKENDS-no-host-sync", 4, "hidden synchronization: a flag or a scale is copied to the host", "stays-on-device")
 def a_step_on_arrays_reads_nothing(subject: Subject) -> None:
-    """An overflow, and the step after it."""
+    """Growths, overflows of each kind, and steps after them, on two trees."""
     reads: list[str] = []
     observed = Subject(Observed(subject.adapter, reads), "", subject.calls)
-    handle = observed.create(simple_rule(observed))
-    for tree in (OVERFLOWED, SCALED):
+    handle = observed.create(simple_rule(observed, growth_interval=1))
+    for number, kind in enumerate(("", "", math.inf, "", math.nan, "")):
+        tree = TREES["list" if number % 2 else "dict"](_tree(MIXED, number, kind, number, 0))
         handle, _ = observed.call("step_on_arrays", handle, observed.to_arrays(tree))
     subject.expect(not reads, f"expected no read on the host, got {len(reads)}: {', '.join(reads)}")
 
 
-@case("BACKENDS-same-run", 4, "different step: on arrays, the gradients or the scale differ from the rule's", "stays-on-device")
-def a_step_on_arrays_is_the_same_step(subject: Subject) -> None:
-    """Gradients are divided by the current scale, and their flag updates the scale."""
-    rule = simple_rule(subject, growth_interval=2)
-    machine, handle = Machine(rule), subject.create(rule)
-    for number, tree in enumerate((SCALED, SCALED, SCALED, OVERFLOWED)):
-        handle, unscaled = subject.call("step_on_arrays", handle, subject.to_arrays(tree))
-        expected = [tensors.unscale(leaf, machine.point.scale) for leaf in tree]
-        finite = tensors.all_finite(tree) and tensors.all_finite(expected)
-        if finite:
-            subject.expect_same(subject.to_bits(unscaled, "step_on_arrays"), expected, f"step {number} (counted from 0)")
-        got, scale = rounded(subject.read_scale(handle), rule.dtype), machine.step(finite).scale
-        subject.expect(got == scale, f"after step {number} (counted from 0): expected scale {scale!r}, got {got!r}")
+def _rules(subject: Subject, first: Any, *seeds: str) -> list[Any]:
+    """Return a rule, and those that the seeds draw and the implementation supports."""
+    rules = [first]
+    for seed in seeds:
+        with suppress(Unsupported):
+            rules.append(subject.rule(**draw_rule(seeded(seed), subject.info)))
+    return rules
 
 
-@case("STEP-compiled", 4, "lost constant: min_scale, growth_interval or a count has no effect when compiled", "jit")
-def compiled_it_moves_to_the_same_scales(subject: Subject) -> None:
-    """Down to min_scale and up again, in lockstep with the uncompiled implementation."""
-    floor = {"min_scale": LOWEST} if "min_scale" in subject.supported.parameters else {}
-    rule = simple_rule(subject, growth_interval=2, **floor)
-    compiled = subject.compiled()
-    handle, other = subject.create(rule), compiled.create(rule)
-    flags = [sign == "+" for sign in LONG]
-    for number, (finite, point) in enumerate(zip(flags, trajectory(rule, flags)[1:], strict=False)):
-        if point.stopped:
-            return
-        handle, other = subject.update(handle, finite), compiled.update(other, finite)
-        expected, got = subject.read_scale(handle), compiled.read_scale(other)
-        message = f"after step {number} (counted from 0) of {LONG}, compiled: expected scale {expected!r}, got {got!r}"
-        subject.expect(got == expected, message)
-
-
-@case("STEP-compiled", 4, "different bits: the compiler changes the division or its dtype", "jit")
+@case("STEP-compiled", 4, "different bits: the compiler changes the product, the division or a dtype", "jit")
 def compiled_it_unscales_to_the_same_bits(subject: Subject) -> None:
-    """Special values in two dtypes."""
-    rule, compiled = simple_rule(subject), subject.compiled()
-    expected = subject.unscale(subject.create(rule), ODD)
-    subject.expect_same(compiled.unscale(compiled.create(rule), ODD), expected, "unscale, compiled")
+    """Special values in several dtypes and shapes, at the scales of two scalers."""
+    rules, compiled = _rules(subject, simple_rule(subject), "scales 1"), subject.compiled()
+    handles = [(subject.create(rule), compiled.create(rule)) for rule in rules]
+    for method, tree, (handle, other) in product(("unscale", "scale"), (ODD, _tree(MIXED)), handles):
+        expected = getattr(subject, method)(handle, tree)
+        subject.expect_same(getattr(compiled, method)(other, tree), expected, f"{method}, compiled")
 
 
 @case("STEP-compiled", 4, "different flag: the compiler assumes finite numbers, or replaces the check by a sum", "jit")
 def compiled_it_sees_the_same_overflows(subject: Subject) -> None:
-    """Large numbers, an infinity, and NaN."""
+    """Each kind of number in each place."""
     compiled = subject.compiled()
-    for tree in FLAGS:
+    for kind, place, element in product(("", *KINDS), range(3), (0, -1)):
+        tree = _tree(MIXED, 0, kind, place, element)
         expected, got = subject.all_finite(tree), compiled.all_finite(tree)
         subject.expect(got == expected, f"all_finite, compiled: expected {expected}, got {got}")
 
 
 @case("STEP-resume", 4, "lost state: part of the state is not saved and stays in the process", "resume", "process")
 def another_process_goes_on(subject: Subject) -> None:
-    """Saved in the middle of a growth window."""
-    rule = simple_rule(subject, growth_interval=3)
-    before, after = [False, True, True], [True, True, True, True, False, True]
-    handle = subject.create(rule)
-    for finite in before:
-        handle = subject.update(handle, finite)
-    saved = subject.call("save", handle)
-    expected = [point.scale for point in trajectory(rule, before + after)[1 + len(before) :]]
-    got = [rounded(scale, rule.dtype) for scale in scales_elsewhere(subject, rule, saved, after)]
-    subject.expect(got == expected, f"in another process: expected scales {expected}, got {got}")
+    """Several scalers, saved at the start and after each of some steps."""
+    rules = _rules(subject, simple_rule(subject, growth_interval=3), "process 0", "process 4", "process 15")
+    runs, expected = list[Any](), list[list[float]]()
+    for rule in rules:
+        points = [point.scale for point in trajectory(rule, FLAGS) if not point.stopped]
+        handle = subject.create(rule)
+        for number in range(len(points) - 1):
+            runs.append((rule, subject.call("save", handle), FLAGS[number : min(number + 6, len(points) - 1)]))
+            expected.append(points[number + 1 : number + 7])
+            handle = subject.update(handle, FLAGS[number])
+    for run, scales, right in zip(runs, scales_elsewhere(subject, runs), expected, strict=True):
+        got = [rounded(scale, run[0].dtype) for scale in scales]
+        subject.expect(got == right, f"in another process, state {runs.index(run)}: expected scales {right}, got {got}")
 
 
 CASES = (
     a_step_on_arrays_reads_nothing,
-    a_step_on_arrays_is_the_same_step,
-    compiled_it_moves_to_the_same_scales,
+    named(
+        "BACKENDS-same-run/a-step-on-arrays-is-the-same-step",
+        4,
+        "different step: on arrays, the gradients, the flag or the scale differ from the rule's",
+        partial(run_draws, draw=draw_on_arrays, seeds=("arrays 1", "arrays 87", "arrays 5")),
+        {"stays-on-device"},
+    ),
+    named(
+        "STEP-compiled/compiled-it-moves-to-the-same-scales",
+        4,
+        "lost constant: min_scale, growth_interval or a count has no effect when compiled, or the scale is one from compilation",
+        partial(run_draws, draw=partial(draw_on_arrays, length=16, compiled=True), seeds=("compiled 29",)),
+        {"jit"},
+    ),
     compiled_it_unscales_to_the_same_bits,
     compiled_it_sees_the_same_overflows,
     another_process_goes_on,

@@ -10,10 +10,12 @@ from ..remote.client import Client, NotStarted
 from ..remote.command_adapter import served
 from ..remote.saved import saved_to_json
 
+Run = tuple[Any, Any, Sequence[bool]]  # a rule, a saved state, and a flag per step
 
-def scales_elsewhere(subject: Subject, rule: Any, saved: Any, flags: Sequence[bool], seconds: float = 60.0) -> list[float]:
+
+def scales_elsewhere(subject: Subject, runs: Sequence[Run], seconds: float = 60.0) -> list[list[float]]:
     """
-    Return the scale after each step in another process than the one that saved.
+    Return the scales after each step of each run, in another process than the one that saved.
 
     Raises:
         Failed: The saved state is not data, or the other process raised an error.
@@ -22,15 +24,15 @@ def scales_elsewhere(subject: Subject, rule: Any, saved: Any, flags: Sequence[bo
     """
     if isinstance(subject.adapter, Client):
         subject.adapter.close()  # the next call starts a new process
-        return _scales(subject, rule, saved, flags)
+        return _scales(subject, runs)
     try:
-        data = saved_to_json(saved)
+        data = [(rule, saved_to_json(saved), flags) for rule, saved, flags in runs]
     except (TypeError, RecursionError) as error:
         raise Failed(f"the saved state cannot be sent to another process: {error}") from None
     with served(subject.adapter, seconds) as other:
         _check_same_adapter(other, subject)
         try:
-            return _scales(Subject(other), rule, data, flags)  # type: ignore[arg-type]  # its info is a property
+            return _scales(Subject(other), data)  # type: ignore[arg-type]  # its info is a property
         except Raised as error:
             raise Failed(f"in another process, {error}") from None
 
@@ -47,9 +49,11 @@ def _check_same_adapter(other: Client, subject: Subject) -> None:
         raise Unsupported(f"another process imports a different adapter: {other.command}")
 
 
-def _scales(subject: Subject, rule: Any, saved: Any, flags: Sequence[bool]) -> list[float]:
-    handle, scales = subject.call("load", rule, saved), []
-    for finite in flags:
-        handle = subject.update(handle, finite)
-        scales.append(subject.read_scale(handle))
+def _scales(subject: Subject, runs: Sequence[Run]) -> list[list[float]]:
+    handles = [subject.call("load", rule, saved) for rule, saved, _ in runs]  # all before the first step
+    scales: list[list[float]] = [[] for _ in runs]
+    for index, (_, _, flags) in enumerate(runs):
+        for finite in flags:
+            handles[index] = subject.update(handles[index], finite)
+            scales[index].append(subject.read_scale(handles[index]))
     return scales

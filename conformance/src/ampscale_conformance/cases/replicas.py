@@ -1,46 +1,113 @@
 """Chapter 60, replicas: several replicas take each step together. A script has a word per step with a sign per replica."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
+from typing import Any
 
+from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.case import Case, named
+from ..model.draw import DrawnCase, Pick, seeded
 from ..model.floats import rounded
-from ..model.subject import Subject
+from ..model.subject import Failed, Raised, Subject
+from ..model.supported_rules import supported_rules
 from ..oracle.machine import Machine
 from .calls_loop import simple_rule
 from .replicas_ranks import CASES as RANK_CASES
 
+SIZES = (3, 2, 5, 3, 1, 2, 8)
+CONSTANTS: dict[str, tuple[Any, ...]] = {
+    "init_scale": (2.0**10, 0.25, 3.0 * 2.0**20 + 1, 2.0**17),
+    "growth_factor": (2.0, 4.0),
+    "backoff_factor": (0.5, 0.25),
+    "growth_interval": (2, 1, 3),
+    "hysteresis": (1, 2, 3),
+    "min_scale": (None, 0.25),  # a bound divided by the initial scale
+    "max_scale": (None, 4.0),
+}
 
-def replicas(name: str, steps: str, catches: str) -> Case:
-    """Return a case that takes these steps with a growth interval of 2, and checks every replica's scale after each."""
-    return named(name, 4, catches, partial(_decide, steps=steps.split()), {"replicas"})
+
+def draw_rule(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
+    """Draw constants that can be set. They may contradict each other."""
+    drawn = {name: pick(values) for name, values in CONSTANTS.items()}
+    drawn |= {name: drawn[name] and drawn[name] * drawn["init_scale"] for name in ("min_scale", "max_scale")}
+    settable = supported_rules(info.preset).parameters
+    return {name: value for name, value in drawn.items() if name in settable and value is not None}
 
 
-def _decide(subject: Subject, steps: Sequence[str]) -> None:
-    rule = simple_rule(subject, growth_interval=2)
-    machine, handles = Machine(rule), [subject.create(rule) for _ in steps[0]]
-    for number, signs in enumerate(steps):
-        flags = [sign == "+" for sign in signs]
-        handles = list(subject.call("update_replicas", handles, flags))
-        expected = machine.step(all(flags)).scale
-        got = [rounded(subject.read_scale(handle), rule.dtype) for handle in handles]
-        message = f"after step {number} (counted from 0), {signs}: expected scale {expected!r} on every replica, got {got}"
-        subject.expect(got == [expected] * len(flags), message)
+def run_draws(subject: Subject, draw: Callable[[Pick, ImplementationInfo], DrawnCase], seeds: Sequence[str]) -> None:
+    """Run the cases that these seeds draw, except unsupported ones; raise Unsupported if all of them are."""
+    reasons = []
+    for seed in seeds:
+        try:
+            draw(seeded(seed), subject.info).run(subject)
+        except Unsupported as unsupported:
+            reasons.append(unsupported)
+        except (Failed, Raised) as error:
+            error.args = (f"draw {seed}: {error}",)
+            raise
+    if len(reasons) == len(seeds):
+        raise reasons[0]
+
+
+def replicas(name: str, script: str, catches: str) -> Case:
+    """Return a case that takes these steps and checks all scales after each. Words of another length begin with new replicas."""
+    return named(name, 4, catches, partial(_take, words=script.split()), {"replicas"})
+
+
+def _take(subject: Subject, words: Sequence[str]) -> None:
+    for size, steps in groupby(words, len):
+        _follow(subject, simple_rule(subject, growth_interval=1), [size], [("agree", 0, signs) for signs in steps])
+
+
+def draw_replicas(pick: Pick, info: ImplementationInfo) -> DrawnCase:
+    """Draw the steps of two groups of replicas: how it is taken, the index of the group, and a sign per replica."""
+    settings, sizes, steps = draw_rule(pick, info), [pick(SIZES), pick(SIZES)], list[tuple[str, int, str]]()
+    ways = ("agree", "agree", "alone", *(["load"] if "resume" in info.capabilities else []))
+    for _ in range(10):
+        group, overflows = pick((0, 0, 1)), pick((0, 0, 0, 1, 2, 8))
+        ranks = range(sizes[group]) if overflows == 8 else [pick(range(sizes[group])) for _ in range(overflows)]
+        signs = "".join("-" if rank in ranks else "+" for rank in range(sizes[group]))
+        steps += [(pick(ways), group, signs), *[("agree", group, signs)] * pick((0, 1, 2))]
+    steps += [("last", 0, "-")] * 4
+    inputs = {"settings": settings, "sizes": sizes, "steps": steps}
+    return DrawnCase("replicas", lambda subject: _follow(subject, subject.rule(**settings), sizes, steps), inputs)
+
+
+def _follow(subject: Subject, rule: Any, sizes: Sequence[int], steps: Sequence[tuple[str, int, str]]) -> None:
+    """Take steps: of all replicas together; of each with the common flag, or loaded before that; or of the last one alone."""
+    machines = [[Machine(rule) for _ in range(size)] for size in sizes]
+    groups = [[subject.create(rule) for _ in range(size)] for size in sizes]
+    for number, (way, index, signs) in enumerate(steps):
+        handles, finite, chosen = groups[index], "-" not in signs, slice(-1 if way == "last" else 0, None)
+        if any(machine.step(finite).stopped for machine in machines[index][chosen]):
+            return
+        if way == "load":
+            handles[:] = [subject.call("load", rule, subject.call("save", handle)) for handle in handles]
+        if way in ("alone", "last"):
+            handles[chosen] = [subject.update(handle, finite) for handle in handles[chosen]]
+        else:
+            handles[:] = subject.call("update_replicas", list(handles), [sign == "+" for sign in signs])
+        expected = [[machine.point.scale for machine in group] for group in machines]
+        got = [[rounded(subject.read_scale(handle), rule.dtype) for handle in group] for group in groups]
+        message = f"after step {number} (counted from 0), {way} {signs} of group {index}: expected scales {expected}, got {got}"
+        subject.expect(got == expected, message)
 
 
 CASES = (
-    replicas("REPLICAS-one-flag/the-first-rank-decides-for-all", "-++", "lost flag: the first replica ignores its own flag"),
-    replicas("REPLICAS-one-flag/the-last-rank-decides-for-all", "++-", "lost flag: all replicas use the first replica's flag"),
     replicas(
-        "REPLICAS-one-flag/two-overflows-are-an-overflow", "-+-", "wrong reduction: the sum of the flags is compared with 1"
+        "REPLICAS-one-flag/each-rank-decides-for-all",
+        "-+ +- -- ++ -++ +-+ ++- -+- +-- --- +++ -++++ +-+++ ++-++ +++-+ ++++- -+++- +---- +++++ "
+        "-+++++++ +-++++++ ++-+++++ +++-++++ ++++-+++ +++++-++ ++++++-+ +++++++- -+++++-- ---+-+-- -------- ++++++++",
+        "lost flag: a replica's flag is not part of the reduction, or its result is not that of all replicas",
     ),
-    replicas(
+    replicas("REPLICAS-single/a-rank-alone-decides-for-itself", "+ - + + - - + + +", "missing group: a single replica fails"),
+    named(
         "REPLICAS-same-scale/all-ranks-have-the-same-scale",
-        "+++ -++ ++- +++ +++ --- +++",
-        "local flag: each replica uses only its own flag, so the scales diverge",
-    ),
-    replicas(
-        "REPLICAS-single/a-rank-alone-decides-for-itself", "+ - + +", "missing group: a single replica fails, or its flag is lost"
+        4,
+        "local state: a replica uses a flag, a count or a constant of its own or of another group, so the scales diverge",
+        partial(run_draws, draw=draw_replicas, seeds=("replicas 0", "replicas 2", "replicas 5")),
+        {"replicas"},
     ),
     *RANK_CASES,
 )

@@ -7,7 +7,7 @@ At the word `load`, all ranks save their state and load it.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,16 +18,28 @@ from ..oracle.machine import Machine
 from .calls_loop import simple_rule
 
 _VALUES = {"+": 1.0, "i": math.inf, "m": -math.inf, "n": math.nan, ".": None}
+_PAIR = "replicated replicated"
 _NEEDS = {"sharded": "sharded", "distinct": "distinct", "grid half": "mixed-meshes", "half grid": "mixed-meshes"}
 _NEEDS |= {"reduced sharded": "mixed-placements", "sharded reduced": "mixed-placements"}
 
 
-def ranks(name: str, script: str, catches: str, optimizers: int = 1) -> Case:
-    """Return a case that trains on ranks with the placements of arrays before the colon, and checks all scales and steps."""
+def _parsed(lines: Sequence[str]) -> Iterator[Case]:
+    """Yield a case for each two lines: its name and its script, and what it catches."""
+    for head, catches in zip(lines[::2], lines[1::2], strict=True):
+        name, _, script = head.partition(" | ")
+        yield ranks(name, script, catches.strip())
+
+
+def ranks(name: str, script: str, catches: str) -> Case:
+    """
+    Return a case that trains on ranks with the placements of arrays before the colon, and checks all scales and steps.
+
+    Two replicated arrays have an optimizer each.
+    """
     arrays, _, words = script.partition(": ")
     signs = [word.replace("load", "") for word in words.split()]
     steps = [[[_VALUES[sign] for sign in rank] for rank in (word.split(",") if "," in word else word)] for word in signs]
-    check = partial(_train, placements=arrays.split(), steps=steps, optimizers=optimizers)
+    check = partial(_train, placements=arrays.split(), steps=steps, optimizers=1 + (arrays == _PAIR))
     return named(name, 5, catches, check, {"ranks", _NEEDS.get(arrays, "ranks"), "ranks" if all(steps) else "resume"})
 
 
@@ -74,90 +86,45 @@ def _is_finite(values: Sequence[float | None]) -> bool:
     return all(value is None or math.isfinite(value) for value in values)
 
 
+_SCRIPTS = """
+REPLICAS-same-scale/real-ranks-have-the-same-scale | replicated: ++ i+ +m ++ ++ n+ ++ ++ +n ii ++ m+ +i ++ ++ mn ++ ++ ++
+    late agreement: each rank updates its scale from its own flag, so the scales diverge
+REPLICAS-load-keeps-scale/loading-is-no-step | replicated: ++ load ++ load i+ load ++ load ++ +n ++ load load ++ ++
+    step while loading: a step without gradients changes the scale or the counts
+REPLICAS-same-decision/replicas-apply-or-skip-together | replicated: ++ +i ++ i+ ++ +n m+ n+ +m ii ++
+    early check: a rank checks its own gradients instead of the averaged ones, so one steps and another does not
+REPLICAS-spreads/opposite-infinities-are-an-overflow | replicated: ++ im ++ mi ++
+    missing NaN check: infinities of both signs add up to NaN, and the step is applied
+REPLICAS-one-flag/a-fault-after-the-reduction-reaches-all-ranks | reduced: ++ +n ++ i+ ++ m+ n+ ++ +i +m ++ ++
+    missing agreement: replicated gradients are assumed to be equal, so a fault of one rank's copy splits the ranks
+REPLICAS-one-update/two-optimizers-update-the-scale-once | replicated replicated: ++,++ ++,ii ++,++ ++,++ nn,++ mm,ii ++,++ ++,++
+    repeated update: each optimizer updates the scale
+REPLICAS-one-update/an-overflow-of-any-optimizer-counts | replicated replicated: ++,++ ++,+i ++,++ i+,++ +n,++ ++,m+ ++,++ ++,++
+    divided scale: an optimizer updates the scale from its own gradients, whatever the others found
+REPLICAS-same-decision/shards-decide-together | sharded: ++ i+ ++ +i m+ +m ii ++ ++
+    own flag: each rank checks its own shard
+REPLICAS-nan-survives/a-nan-in-any-shard-reaches-all-ranks | sharded: ++ n+ ++ +n nn ++
+    lost NaN: a maximum or a minimum of the flags drops the NaN of some ranks
+REPLICAS-every-call/an-overflow-on-one-rank-blocks-no-rank | sharded: i+ +i m+ ++ +m ++
+    early return: a rank with an overflow leaves the step, and the others wait for it
+REPLICAS-empty-ranks/a-rank-without-shards-follows | sharded: +. i. +. +. m. +. +.
+    absent rank: a rank without elements does not take part, or fails
+REPLICAS-mixed-placements/a-replicated-array-can-be-first | reduced sharded: ++,++ ++,+i ++,++ +i,++ i+,++ ++,i+ ++,++
+    first placement: the placement of the first gradient is used for all
+REPLICAS-mixed-placements/a-replicated-array-can-be-last | sharded reduced: ++,++ ++,i+ ++,++ i+,++ +i,++ ++,+i ++,++
+    last placement: the placement of the last gradient is used for all
+REPLICAS-same-decision/the-last-stage-decides-for-all | distinct: ++ +i ++ i+ ++ +n ++ m+ n+ +m ++ ii ++ ++
+    local flag: each stage of a pipeline checks its own gradients only
+REPLICAS-empty-ranks/a-stage-without-parameters-follows | distinct: .+ .i .+ .+ .n .m .+ .+
+    absent rank: a stage without gradients keeps its scale, or fails
+REPLICAS-mixed-meshes/a-smaller-mesh-can-be-first | half grid: ++,++,++,++ ++,+i,++,++ ++,++,++,++ i+,i+,++,++
+    first mesh: the device mesh of the first gradient is used for all
+REPLICAS-mixed-meshes/a-smaller-mesh-can-be-last | grid half: ++,++,++,++ i+,++,++,++ ++,++,++,++ ++,++,+i,+i
+    last mesh: the device mesh of the last gradient is used for all
+"""
+
 CASES = (
-    ranks(
-        "REPLICAS-same-scale/real-ranks-have-the-same-scale",
-        "replicated: ++ i+ +i ++ ++ ii ++ ++",
-        "late agreement: each rank updates its scale from its own flag, so the scales diverge",
-    ),
-    ranks(
-        "REPLICAS-load-keeps-scale/loading-is-no-step",
-        "replicated: ++ load ++ i+ load ++ load ++",
-        "step while loading: a step without gradients changes the scale or the counts",
-    ),
-    ranks(
-        "REPLICAS-same-decision/replicas-apply-or-skip-together",
-        "replicated: ++ +i ++ i+",
-        "early check: a rank checks its own gradients instead of the averaged ones, so one steps and another does not",
-    ),
-    ranks(
-        "REPLICAS-spreads/opposite-infinities-are-an-overflow",
-        "replicated: ++ im ++",
-        "missing NaN check: infinities of both signs add up to NaN, and the step is applied",
-    ),
-    ranks(
-        "REPLICAS-one-flag/a-fault-after-the-reduction-reaches-all-ranks",
-        "reduced: ++ +n ++ i+ ++",
-        "missing agreement: replicated gradients are assumed to be equal, so a fault of one rank's copy splits the ranks",
-    ),
-    ranks(
-        "REPLICAS-one-update/two-optimizers-update-the-scale-once",
-        "replicated replicated: ++,++ ++,ii ++,++ ++,++",
-        "repeated update: each optimizer updates the scale",
-        optimizers=2,
-    ),
-    ranks(
-        "REPLICAS-one-update/an-overflow-of-any-optimizer-counts",
-        "replicated replicated: ++,++ ++,+i ++,++ i+,++ ++,++ ++,++",
-        "divided scale: an optimizer updates the scale from its own gradients, whatever the others found",
-        optimizers=2,
-    ),
-    ranks("REPLICAS-same-decision/shards-decide-together", "sharded: ++ i+ ++ +i", "own flag: each rank checks its own shard"),
-    ranks(
-        "REPLICAS-nan-survives/a-nan-in-any-shard-reaches-all-ranks",
-        "sharded: ++ n+ ++ +n nn ++",
-        "lost NaN: a maximum or a minimum of the flags drops the NaN of some ranks",
-    ),
-    ranks(
-        "REPLICAS-every-call/an-overflow-on-one-rank-blocks-no-rank",
-        "sharded: i+ +i ++",
-        "early return: a rank with an overflow leaves the step, and the others wait for it",
-    ),
-    ranks(
-        "REPLICAS-empty-ranks/a-rank-without-shards-follows",
-        "sharded: +. i. +. +.",
-        "absent rank: a rank without elements does not take part, or fails",
-    ),
-    ranks(
-        "REPLICAS-mixed-placements/a-replicated-array-can-be-first",
-        "reduced sharded: ++,++ ++,+i ++,++ +i,++",
-        "first placement: the placement of the first gradient is used for all",
-    ),
-    ranks(
-        "REPLICAS-mixed-placements/a-replicated-array-can-be-last",
-        "sharded reduced: ++,++ ++,i+ ++,++ i+,++",
-        "last placement: the placement of the last gradient is used for all",
-    ),
-    ranks(
-        "REPLICAS-same-decision/the-last-stage-decides-for-all",
-        "distinct: ++ +i ++ i+",
-        "local flag: each stage of a pipeline checks its own gradients only",
-    ),
-    ranks(
-        "REPLICAS-empty-ranks/a-stage-without-parameters-follows",
-        "distinct: .+ .i .+ .+",
-        "absent rank: a stage without gradients keeps its scale, or fails",
-    ),
-    ranks(
-        "REPLICAS-mixed-meshes/a-smaller-mesh-can-be-first",
-        "half grid: ++,++,++,++ ++,+i,++,++ ++,++,++,++ i+,i+,++,++",
-        "first mesh: the device mesh of the first gradient is used for all",
-    ),
-    ranks(
-        "REPLICAS-mixed-meshes/a-smaller-mesh-can-be-last",
-        "grid half: ++,++,++,++ i+,++,++,++ ++,++,++,++ ++,++,+i,+i",
-        "last mesh: the device mesh of the last gradient is used for all",
-    ),
+    *_parsed(_SCRIPTS.strip().splitlines()),
     errors(
         "REPLICAS-settings-compared/another-rule-on-one-rank-is-an-error",
         "missing comparison: ranks with other constants take other decisions days later",
