@@ -41,7 +41,7 @@ ENVIRONMENTS = {
     "mindspore": ("mindspore", "mindspore-cell"),
     "jax": ("flax", "optax", "keras", "jmp"),
     "paddle": ("paddle", "paddle-as-it-is"),
-    "torch": ("torch", "torch-fsdp1", "deepspeed", "megatron"),
+    "torch": ("torch", "torch-fsdp1", "lightning", "accelerate", "deepspeed", "megatron"),
 }
 OWN = tuple(name for name in SHIPPED if name.startswith("ampscale-") and (name != "ampscale-cupy" or find_spec("cupy")))
 SECONDS, CASE_SECONDS = 1800.0, 300.0  # time limits of all cases of an adapter, and of one case

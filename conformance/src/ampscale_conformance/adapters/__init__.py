@@ -24,6 +24,8 @@ SHIPPED = {
     "ampscale-mpi": "ampscale_conformance.adapters.ampscale.mpi:ADAPTER",
     "torch": "ampscale_conformance.adapters.torch:ADAPTER",
     "torch-fsdp1": "ampscale_conformance.adapters.torch_fsdp1:ADAPTER",
+    "lightning": "ampscale_conformance.adapters.trainers:LIGHTNING",
+    "accelerate": "ampscale_conformance.adapters.trainers:ACCELERATE",
     "paddle": "ampscale_conformance.adapters.paddle:ADAPTER",
     "paddle-as-it-is": "ampscale_conformance.adapters.paddle:AS_IT_IS",
     "mindspore": "ampscale_conformance.adapters.mindspore:ADAPTER",

@@ -1,0 +1,152 @@
+"""Lightning Fabric and accelerate: the training loops that they build around torch's `GradScaler`, on the CPU."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from . import version_of
+from .base import StepCell
+from .torch import Torch
+
+
+class Trainer(StepCell):
+    """Loop of a framework around torch's scaler. At level 0, a scaler is a cell whose only gradient is finite or not."""
+
+    wrapped: Callable[..., dict[str, Any]]  # returns the framework's objects for a scaler, model, optimizer and schedule
+    backward: Callable[..., Any]  # runs the backward pass and clips; returns the norm before
+
+    def create(self, rule: Any) -> Any:
+        """Return a cell with one parameter."""
+        import torch
+
+        return self.create_cell(rule, [torch.zeros(1)])
+
+    def update(self, cell: Any, finite: bool) -> None:
+        """Run one training step."""
+        import torch
+
+        self.train_step(cell, [torch.zeros(1) if finite else torch.full((1,), torch.inf)])
+
+    def read_scale(self, cell: Any) -> float:
+        """Call `get_scale`."""
+        return float(cell["scaler"].get_scale())
+
+    def save(self, cell: Any) -> Any:
+        """Return the state of torch's scaler, which the framework stores."""
+        return cell["scaler"].state_dict()
+
+    def load(self, rule: Any, saved: Any) -> Any:
+        """Return a new cell whose scaler has this state."""
+        cell = self.create(rule)
+        cell["scaler"].load_state_dict(saved)
+        return cell
+
+    def create_cell(self, rule: Any, parameters: Sequence[Any], **options: Any) -> Any:
+        """Return the objects of a loop: the framework's model and optimizer, and a list to which an applied step appends."""
+        import torch
+
+        class Linear(torch.nn.Module):
+            """Network whose gradients are its data, which is no argument since some frameworks convert these to float16."""
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.weights, self.data = torch.nn.ParameterList(value.clone() for value in parameters), ()
+
+            def forward(self) -> Any:
+                return sum((weight * values).sum() for weight, values in zip(self.weights, self.data, strict=True))
+
+        torch_scaler, model, steps = Torch(), Linear(), list[bool]()
+        torch_scaler.parameters_from(parameters)  # raises Unsupported for float16
+        rate, max_norm = options.pop("learning_rate", 1.0), options.pop("max_norm", None)
+        rates = rate if isinstance(rate, list) else [rate]
+        optimizer = torch_scaler.sgd(list(model.parameters()), rates[0], **options)
+        optimizer.register_step_post_hook(lambda *_: steps.append(True))
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rates[min(step, len(rates) - 1)] / rates[0])
+        scaler = torch_scaler.create(rule)
+        wrapped = self.wrapped(scaler, model, optimizer, schedule)
+        return {**wrapped, "linear": model, "scaler": scaler, "steps": steps, "max_norm": max_norm}
+
+    def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
+        """Run the framework's loop: backward pass, clipping, step, schedule."""
+        import torch
+
+        cell["steps"].clear()
+        cell["linear"].data = data
+        scale, rate = self.read_scale(cell), cell["schedule"].get_last_lr()[0]
+        cell["optimizer"].zero_grad()
+        loss = cell["model"]()
+        norm = self.backward(cell, loss, torch.inf if cell["max_norm"] is None else cell["max_norm"])
+        cell["optimizer"].step()
+        cell["schedule"].step()
+        return {
+            "parameters": [weight.detach().clone() for weight in cell["linear"].weights],
+            "finite": bool(cell["steps"]),
+            "scale": scale,
+            "next_scale": self.read_scale(cell),
+            "loss": loss.item(),
+            "learning_rate": rate,
+            "global_norm": float(norm),
+        }
+
+
+class Lightning(Trainer):
+    """Fabric with its plug-in for mixed precision. Fabric leaves schedules to the loop, so `schedule` is not claimed."""
+
+    info = replace(
+        Torch.info,
+        name="Lightning Fabric with torch GradScaler",
+        version=version_of("lightning"),
+        url="https://lightning.ai/docs/fabric/stable/fundamentals/precision.html",
+        level=3,
+        capabilities=("resume", "rounding", "loss", "norm", "clip", "momentum"),
+    )
+
+    def wrapped(self, scaler: Any, model: Any, optimizer: Any, schedule: Any) -> dict[str, Any]:
+        """Set up model and optimizer."""
+        from lightning.fabric import Fabric
+        from lightning.fabric.plugins.precision import MixedPrecision
+
+        plugin = MixedPrecision("16-mixed", device="cpu", scaler=scaler)
+        fabric = Fabric(accelerator="cpu", devices=1, plugins=plugin)
+        model, wrapped = fabric.setup(model, optimizer)
+        return {"fabric": fabric, "model": model, "optimizer": wrapped, "schedule": schedule}
+
+    def backward(self, cell: Any, loss: Any, max_norm: float) -> Any:
+        """Scale the loss, and clip with Fabric, which unscales first; return the norm before."""
+        cell["fabric"].backward(loss)
+        clip = cell["fabric"].clip_gradients
+        return clip(cell["model"], cell["optimizer"], max_norm=max_norm, error_if_nonfinite=False)
+
+
+class Accelerate(Trainer):
+    """
+    accelerate, told after the preparation that it has float16: on a CPU it refuses that.
+
+    Otherwise its `clip_grad_norm_` would not unscale.
+    """
+
+    info = replace(
+        Lightning.info,
+        name="accelerate with torch GradScaler",
+        version=version_of("accelerate"),
+        url="https://huggingface.co/docs/accelerate",
+        capabilities=("resume", "rounding", "loss", "norm", "clip", "momentum", "schedule"),
+    )
+
+    def wrapped(self, scaler: Any, model: Any, optimizer: Any, schedule: Any) -> dict[str, Any]:
+        """Prepare model, optimizer and schedule."""
+        from accelerate import Accelerator
+
+        accelerator = Accelerator(cpu=True)
+        accelerator.scaler = scaler
+        model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)
+        accelerator.native_amp, accelerator.state._mixed_precision = True, "fp16"
+        return {"accelerator": accelerator, "model": model, "optimizer": optimizer, "schedule": schedule}
+
+    def backward(self, cell: Any, loss: Any, max_norm: float) -> Any:
+        """Scale the loss, and clip with accelerate, which unscales first; return the norm before."""
+        cell["accelerator"].backward(loss)
+        return cell["accelerator"].clip_grad_norm_(cell["linear"].parameters(), max_norm)
+
+
+LIGHTNING, ACCELERATE = Lightning(), Accelerate()
