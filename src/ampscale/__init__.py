@@ -1,7 +1,7 @@
 """
 Loss scaling for mixed-precision training: the documented loss scalers on one state machine, for any array library.
 
-Functions and classes for all frameworks are at the top, also the documented classes of MindSpore, MindFormers and Paddle. The
+This module has the functions and classes for all frameworks, and the documented classes of MindSpore, MindFormers and Paddle. The
 modules `ampscale.torch`, `.paddle`, `.mindspore` and `.mindformers` hold the classes of one framework each, since two frameworks
 can share a name: `ampscale.GradScaler` is Paddle's, and `ampscale.torch.GradScaler` torch's.
 """

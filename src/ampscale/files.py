@@ -62,7 +62,7 @@ def read_bounded(path: str | os.PathLike[str], limit: int) -> bytes:
 
 def check_regular(path: str | os.PathLike[str], limit: int | None = None) -> None:
     """
-    Check a file before it is opened. Devices are rejected, since reading one may never end; pipes are not.
+    Check a file before it is opened. Reject devices, since reading from one may never end, but accept pipes.
 
     Raises:
         OSError: The file does not exist.
@@ -94,7 +94,7 @@ def _write_synced(path: Path, content: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Synchronize a folder, so that a rename survives a power failure. Not all systems can; the file is complete there too."""
+    """Synchronize a folder, so that a rename survives a power failure. Ignore errors: not all systems support it."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -56,7 +56,7 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
 
     Raises:
         TypeError: As for `scale`.
-        ValueError: As for `scale`; or *dtype* is another value.
+        ValueError: As for `scale`; or *dtype* is not one of these values.
 
     Spec: SCALING-unscale-divides, SCALING-round-once, SCALING-widen.
 
@@ -220,7 +220,7 @@ def init_train_state(params: Tree, optimizer: Any, rule: LossScaleRule) -> Train
 
     Args:
         params: Floating-point arrays in nested tuples, lists, dicts and NamedTuples. The state is created in the library and
-            on the device of the first one.
+            on the device of the first array.
         optimizer: One of `ampscale.optimizers`, an optax transformation, or an object with the same `init` and `update`.
         rule: Constants of the loss scaler.
 
@@ -282,7 +282,7 @@ def train_step(
     >>> bool(report.applied), state.params, float(report.next_scale)
     (False, array([1., 2.], dtype=float32), 16384.0)
     """
-    # Do not read network.params here: torch.compile would take them for the parameters of the state.
+    # Do not read network.params here: torch.compile would confuse them with *state.params*.
     if not callable(getattr(network, "vjp", None)):
         network = network_of(network)
     check_methods(optimizer, "optimizer", "init", "update")

@@ -96,7 +96,7 @@ class Network:
         Return the loss of *params*, and a pullback from an output cotangent of the loss's shape to gradients.
 
         Raises:
-            TypeError: The network did not return one array.
+            TypeError: The loss is not one array.
         """
         differentiate = self._vjp or partial(self._backend.vjp, self._loss_fn)
         loss, pullback = differentiate(params, *inputs)

@@ -35,7 +35,7 @@ class OptimizerState(NamedTuple):
 
     Args:
         count: Number of applied steps; int32, shape ().
-        rate: Learning rate of the next step; float32, or float64 if a parameter is; shape ().
+        rate: Learning rate of the next step; float32, or float64 if a parameter is float64; shape ().
         master: float32 master weights of the 16-bit parameters; None for other parameters.
         moments: Moment estimates: none for SGD, one tree for momentum, two for Adam; float32 or float64.
 
@@ -51,7 +51,7 @@ class OptimizerState(NamedTuple):
 
 
 class Transformation(NamedTuple):
-    """Optimizer as pure functions. `init` and `update` have the signatures of optax."""
+    """Optimizer as pure functions: `init` and `update` as in optax, and `rate_at`, which maps a count and a dtype to a rate."""
 
     init: Callable[[Tree], OptimizerState]
     update: Callable[[Tree, OptimizerState, Tree], tuple[Tree, OptimizerState]]
@@ -62,8 +62,8 @@ class Optimizer:
     """
     Optimizer that is bound to a network and stores its state. Calling it with gradients updates the network's parameters.
 
-    `train_step` also accepts it; it uses `init` and `update` alone, which change neither the network nor this object. Use
-    `SGD`, `Momentum` or `AdamW` to create one.
+    `train_step` also accepts an optimizer, and calls no method that changes the network or the optimizer. Use `SGD`, `Momentum`
+    or `AdamW` to create an optimizer.
 
     Args:
         network: A `Network`, or a `torch.nn.Module` that returns its loss.
@@ -92,7 +92,7 @@ class Optimizer:
 
     @property
     def state(self) -> OptimizerState:
-        """Return the state that the next step depends on. Setting it also ends the state after an interrupted step."""
+        """Return the state before the next step. Assigning it also permits further steps after an interrupted step."""
         return self._state
 
     @state.setter
@@ -124,7 +124,7 @@ class Optimizer:
         self.prepare(gradients)(finite)
 
     def step(self) -> None:
-        """Update the parameters with the gradients in `parameters`."""
+        """Update the parameters with the gradients stored in `parameters`."""
         self(unflatten(self._network.params, [parameter.grad for parameter in self.parameters]))
 
     def minimize(self, loss: Array) -> None:
@@ -139,7 +139,7 @@ class Optimizer:
 
     @property
     def learning_rate(self) -> Array:
-        """Return the learning rate of the next step: float32, or float64 if a parameter is; shape (). Settable."""
+        """Return the learning rate of the next step: float32, or float64 if a parameter is float64; shape (). Settable."""
         return self.state.rate
 
     @learning_rate.setter
@@ -182,9 +182,9 @@ def SGD(network: Network, learning_rate: LearningRate = 0.01, weight_decay: floa
 
     Args:
         network: A `Network`, or a `torch.nn.Module` that returns its loss.
-        learning_rate: A number; a list of one rate for each step, of which the last is used from then on; or a function of
-            the number of applied steps, an int32 array of shape ().
-        weight_decay: Factor of the parameter that is added to the gradient.
+        learning_rate: A number; a list with one rate for each step, whose last rate is used for all later steps; or a function
+            of the number of applied steps, an int32 array of shape ().
+        weight_decay: The product of this number and the parameter is added to the gradient.
 
     Raises:
         TypeError, ValueError: An argument has the wrong type or is out of range.
@@ -216,7 +216,7 @@ def Momentum(  # noqa: N802
         network: A `Network`, or a `torch.nn.Module` that returns its loss.
         learning_rate: As for `SGD`.
         momentum: Factor of the velocity in each step, in [0, 1).
-        weight_decay: Factor of the parameter that is added to the gradient.
+        weight_decay: The product of this number and the parameter is added to the gradient.
         nesterov: Use ``g + momentum * v`` instead of ``v`` in the update.
 
     Raises:
@@ -341,7 +341,7 @@ def _widened(array: Array) -> Array:
 
 
 def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
-    """Return a function from the number of applied steps and the name of a dtype to the rate, an array of shape ()."""
+    """Return a function from the number of applied steps and the name of a dtype to the learning rate, an array of shape ()."""
 
     def rate_at(count: Array, dtype: str) -> Array:
         xp = array_api_compat.array_namespace(count)

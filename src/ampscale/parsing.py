@@ -1,7 +1,7 @@
 """
 Strict parsing with limits, so that no input exhausts time, memory or the stack.
 
-This module defines all limits. An input that exceeds one raises a ValueError of one sentence that quotes an excerpt.
+This module defines all limits. An input that exceeds a limit raises a ValueError, whose message is one sentence.
 """
 
 import json
@@ -19,7 +19,7 @@ MOST_MESSAGES = 1_000_000  # in a training log
 LONGEST_ROW = 2**20  # characters, of a CSV file
 LONGEST_PICKLE = 2**26  # bytes, in an archive of torch
 LONGEST_RULE = 10_000  # characters, on the command line
-MOST_ENTRIES = 100_000  # in an archive, or tensors in a file
+MOST_ENTRIES = 100_000  # entries of an archive, or tensors in a file
 MOST_STEPS = 5_000_000  # in a recorded run
 LONGEST_NUMBER = 1100  # characters; the exact decimal of every float64 has fewer
 DEEPEST = 100  # levels of nested lists and objects, or parts of a dotted key
@@ -100,7 +100,7 @@ def check_length(text: str | bytes, limit: int, name: str) -> None:
 
 def excerpt(value: object, limit: int = 80) -> str:
     """
-    Return the `repr` of *value* for a message, cut to *limit* characters; the rest is never formatted.
+    Return the `repr` of *value* for a message, cut to *limit* characters; further parts are not formatted.
 
     >>> excerpt([1, "two"]), excerpt("x" * 10**6, 10)
     ("[1, 'two']", "'xxxxxx...")
@@ -120,7 +120,7 @@ def cut(text: str, limit: int = 80) -> str:
 
 
 def _pieces(value: object, limit: int, levels: int = DEEPEST) -> Iterator[str]:
-    """Yield the `repr` of *value* in non-empty pieces."""
+    """Yield the `repr` of *value* in non-empty pieces; shorten long texts and numbers."""
     if not levels:
         yield "..."
     elif isinstance(value, str | bytes):
@@ -148,7 +148,7 @@ def _members(container: Any, limit: int, levels: int) -> Iterator[str]:
 
 def _check_depth(text: str) -> None:
     """
-    Raise a ValueError if lists and objects are nested too deep; unclosed brackets count.
+    Raise a ValueError if lists and objects are nested too deeply; unclosed brackets count too.
 
     Each round removes the innermost pairs of brackets, so that no recursion is needed.
     """

@@ -38,7 +38,7 @@ class Preset:
         name: Name of the preset, and of its function in this module.
         project: Project that publishes the scaler.
         version: Version of the project that the preset was compared with.
-        class_name: The scaler's own name.
+        class_name: Name of the scaler in the project.
         source_file: File of the project that implements the rule.
         rule: Function from the scaler's settings to a `LossScaleRule`.
     """
@@ -61,7 +61,7 @@ class Preset:
         return (inspect.getdoc(self.rule) or "").partition("\n")[0]
 
 
-PRESETS: dict[str, Preset] = {}  # in the order of this module
+PRESETS: dict[str, Preset] = {}  # presets by name, in the order of this module
 
 
 def published(project: str, version: str, class_name: str, source_file: str) -> Callable[[Rule], Rule]:

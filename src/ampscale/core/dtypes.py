@@ -41,7 +41,7 @@ COMPLEX_PARTS = {"complex64": "float32", "complex128": "float64"}
 INTEGERS = frozenset(["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
 
 
-@lru_cache(typed=True)  # dtypes of two libraries can compare equal, or warn when they are compared
+@lru_cache(typed=True)  # typed, since dtypes of two libraries can compare equal, or warn when compared
 def name_of(dtype: Any) -> str:
     """
     Return the name that all libraries use for *dtype*: "float16" for ``numpy.float16`` and for ``torch.float16``.

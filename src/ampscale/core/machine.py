@@ -214,9 +214,9 @@ def _check_float64(rule: RuleConstants, xp: Namespace) -> None:
 
 def _widens(rule: RuleConstants, factor: float | None) -> bool:
     """Return True if *factor* must be applied in float64."""
-    # float64 represents the product of two float32 numbers exactly, and their quotient with more than twice as many digits,
-    # so that rounding it a second time changes nothing (Figueroa 1995): float32 gives the same result. Only factors that
-    # float32 does not represent exactly need float64.
+    # A factor that float32 represents exactly gives the same result in float32: float64 represents the product of two float32
+    # numbers exactly, and has more than twice as many digits as float32, so that rounding their quotient to float64 first
+    # changes nothing (Figueroa 1995).
     if not rule.float64_factor or factor is None:
         return False
     mantissa, exponent = frexp(factor)

@@ -36,7 +36,7 @@ class RoundedConstants(NamedTuple, Generic[Number]):
 
     init: Number
     growth: Number
-    warmup_growth: Number  # while no overflow is counted
+    warmup_growth: Number  # growth factor while no overflow is counted
     backoff: Number  # a backoff multiplies by this and divides by `divisor`; one of the two is 1
     divisor: Number
     lower_clamp: Number
@@ -87,7 +87,7 @@ def transition_host(step: Step, state: LossScaleState, finite: Flag) -> tuple[Lo
 
 
 def flag_beside(scale: Array, flag: Flag) -> Flag:
-    """Return *flag* as an array if *scale* is one."""
+    """Return *flag*, converted to an array if *scale* is an array."""
     return array_namespace(scale).asarray(flag) if isinstance(flag, bool) and type(scale) is not float else flag
 
 
@@ -114,7 +114,7 @@ def rounded_constants(rule: RuleConstants) -> RoundedConstants[float]:
 
 
 def step_of(rule: RuleConstants) -> Step:
-    """Return a function from a state and its finite flag to the next state, or to None if the published scaler raises."""
+    """Return a function from a state and its finite flag to the next state; None if the scaler raises an error."""
     constants, rounded = rounded_constants(rule), _rounding(rule)
     grown, backed_off = _grown(rule, constants), _backed_off(rule, constants)
     # Bind the constants to local names, which Python reads faster than attributes.

@@ -11,13 +11,13 @@ import array_api_compat.numpy
 from .trees import leaves, leaves_with_paths, one_of_each_type
 from .typing import Array, Namespace, Tree
 
-MOST_PATHS = 8  # per library and device, in an error message
+MOST_PATHS = 8  # that an error message lists per library and device
 
 _providers: list[Callable[[], Namespace]] = [lambda: array_api_compat.numpy]
 
 
 def default_namespace() -> Namespace:
-    """Return the namespace for trees without arrays: NumPy's, or the result of the last provider."""
+    """Return the namespace for trees without arrays: NumPy's, or that of the last function passed to `provide_default`."""
     return _providers[-1]()
 
 
@@ -34,10 +34,10 @@ def namespace_of(tree: Tree) -> Namespace:
 
 def device_of(tree: Tree) -> Any:
     """
-    Return the device for a scalar beside the first array in *tree*; None, the library's default device, if there is none.
+    Return the device for a scalar that is used with the first array in *tree*; None, the default device, without arrays.
 
-    For a JAX array that is distributed over a mesh, this is a copy on each device of the mesh. It is None if JAX may move the
-    array to another device, so that JAX may move the scalar too.
+    For a JAX array that is distributed over a mesh, return a sharding with a copy on each device of the mesh. Return None if
+    JAX may move the array to another device, so that JAX may move the scalar too.
     """
     array = next(iter(leaves(tree)), None)
     device = None if array is None else array_api_compat.device(array)
@@ -73,11 +73,11 @@ def quiet(xp: Namespace) -> AbstractContextManager[Any]:
 
 
 def _share_location(arrays: list[Array]) -> bool:
-    """Return True if all arrays are NumPy's, or of one type and on one device. False does not mean that they differ."""
+    """Return True if all arrays are NumPy's, or of one type and on one device. False is preliminary: locations may be equal."""
     representatives = one_of_each_type(arrays)
     if all(map(array_api_compat.is_numpy_array, representatives)):
         return True
-    # JAX tracers have no `device` attribute. There may be thousands of other arrays, and the attribute is ten times faster.
+    # JAX tracers have no `device` attribute. For thousands of other arrays, the attribute is ten times faster.
     are_torch = all(map(array_api_compat.is_torch_array, representatives))
     has_device = are_torch or all(type(array).__module__.startswith("cupy") for array in representatives)
     get_device = attrgetter("device") if has_device else array_api_compat.device
@@ -100,6 +100,6 @@ def _listed(locations: list[tuple[str, str, str | None]]) -> str:
 
 
 def _location(leaf: Array) -> tuple[str, str | None]:
-    """Return the names of the library and the device; JAX tracers are on no device yet, for which this is None."""
+    """Return the names of the library and the device; None for the device of a JAX tracer, which is on no device yet."""
     library, device = array_api_compat.array_namespace(leaf).__name__, array_api_compat.device(leaf)
     return library.removeprefix("array_api_compat."), None if device is None else str(device)

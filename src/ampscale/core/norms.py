@@ -1,9 +1,9 @@
 """
-Norms of gradients, and clipping by the global one.
+Norms of gradients, and clipping by the global norm.
 
-The square of a value can overflow or underflow even if the norm does not. If the unlifted norm is infinite or tiny, all
-values are therefore lifted: multiplied by a power of two, which is exact, and the norm is divided by it again. Otherwise the
-power is 1.
+The square of a value can overflow or underflow even if the norm does not. If the norm of the values themselves is
+infinite or tiny, all values are therefore lifted: multiplied by a power of two, the lift, which is exact. The norm is then
+divided by the lift. Otherwise the lift is 1.
 
 Spec: NORMS-global, NORMS-local, NORMS-sizes, NORMS-accumulation-dtype, NORMS-magnitudes, NORMS-clip, NORMS-clip-under-limit,
 NORMS-clip-before, NORMS-clip-magnitudes, NORMS-clip-nan.
@@ -32,14 +32,14 @@ class Lifts(NamedTuple):
 
     down: float  # for infinite norms: no square overflows any more
     up: float  # for tiny norms: the square of the smallest subnormal number becomes normal
-    least: float  # norms below this are tiny; for others, underflow costs less than half a unit in the last place
+    least: float  # smaller norms are tiny; in larger ones, underflow costs less than half a unit in the last place
 
 
 LIFTS = {"float32": Lifts(2.0**-100, 2.0**88, 2.0**-40), "float64": Lifts(2.0**-600, 2.0**600, 2.0**-400)}
 
 
 class LiftedNorm(NamedTuple):
-    """Norm of values that were multiplied by a power of two, so that a norm outside the range of its dtype is kept."""
+    """Norm of values that were multiplied by a power of two, so that even a norm outside the range of its dtype fits."""
 
     value: Array  # shape ()
     lift: Array  # the power of two; shape (), dtype of *value*
@@ -113,8 +113,8 @@ def clip_coefficient(norm: Array, max_norm: float, divide: Operation = truediv) 
     """
     Return the factor of `clip_by_global_norm`: shape (), each operation rounded to the dtype of *norm*.
 
-    A limit above the largest number of that dtype is replaced by that number: adding 1e-6 does not change it, and the factor
-    is 1.
+    A *max_norm* above the largest number of that dtype is replaced by that number, which adding 1e-6 does not change: for a
+    finite norm, the factor is then 1.
     """
     xp = array_api_compat.array_namespace(norm)
     # Convert max_norm to a float, since torch rejects ints of more than 64 bits.
@@ -144,8 +144,8 @@ def square_sums(tree: Tree, copies: Sequence[int] = ()) -> Array:
         copies: For each array, the number of ranks that have the same values; its squares are divided by it. Default: 1.
 
     Returns:
-        A float64 array of shape (2 + number of real and imaginary parts,). The first two are sums over the whole tree of the
-        squares of lifted values, down and up; the others are the sums of the squares of each part.
+        A float64 array of shape (2 + number of real and imaginary parts,). The first two are the
+        sums of squares of all values, lifted down and lifted up; each other one is the sum of squares of one part.
     """
     xp, dtype, arrays = namespace_of(tree), _dtype_of(tree), leaves(tree)
     if not arrays:
@@ -167,7 +167,7 @@ def norm_of_sums(sums: Array, tree: Tree) -> LiftedNorm:
     Return the global norm, from the `square_sums` of all ranks' parts added up in float64.
 
     For norms that need no lift, the result has the bits of the norm of the whole tree, unless adding in another order changes
-    how a float64 sum is rounded to float32. Others differ by at most one unit in the last place.
+    how a float64 sum is rounded to float32. Other norms differ by at most one unit in the last place.
 
     Args:
         sums: Sum of the results of `square_sums`.
@@ -185,9 +185,9 @@ def norm_of_sums(sums: Array, tree: Tree) -> LiftedNorm:
 
 
 def unlifted(lifted: LiftedNorm) -> Array:
-    """Return the norm in its dtype; infinite if it exceeds its range. Divides in float64: a float32 result may be subnormal."""
+    """Return the norm in its dtype, or infinity if out of range. Divide in float64, since a float32 result may be subnormal."""
     xp, value = array_api_compat.array_namespace(lifted.value), lifted.value
-    dtype = xp.result_type(xp.float64)  # float32 on JAX without jax_enable_x64, where a subnormal norm has no lift
+    dtype = xp.result_type(xp.float64)  # float32 on JAX without jax_enable_x64, where subnormal norms are not lifted
     with quiet(xp):
         quotient = xp.astype(xp.astype(value, dtype) / xp.astype(lifted.lift, dtype), value.dtype)
         return xp.asarray(xp.where(lifted.lift == xp.ones_like(lifted.lift), value, quotient))
@@ -215,7 +215,7 @@ def _dtype_of(tree: Tree) -> str:
 
 
 def _lifted_and_plain_sums(part: Array, dtype: str) -> tuple[Array, Array, Array]:
-    """Return the float64 sums of the squares of a real array: lifted down and up, for float32 unlifted, and taken in *dtype*."""
+    """Return three float64 sums of squares of a real array: lifted down, lifted up (not for float32), and squared in *dtype*."""
     xp = array_api_compat.array_namespace(part)
     exact = in_dtype(part, "float64")
     lifted = (

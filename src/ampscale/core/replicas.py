@@ -28,7 +28,7 @@ class Agreement(NamedTuple):
     Args:
         finite: True if the gradients of all ranks are finite; bool, shape ().
         has_gradients: True if any rank has a gradient: a bool, or a bool array of shape ().
-        norm: Global norm of the gradients of all ranks; None if each rank has all gradients and can compute it.
+        norm: Global norm of the gradients of all ranks; None if not requested, or if each rank has all gradients itself.
     """
 
     finite: Flag
@@ -40,7 +40,7 @@ class Communicator(Protocol):
     """
     Two collective operations, `mean` and `agree`, and the settings that they compare.
 
-    All ranks must call them in the same order, also ranks whose gradients are not finite.
+    All ranks must call both in the same order, even ranks whose gradients are not finite.
 
     Subclassing is not required: every object with these three methods is a communicator.
 
@@ -58,7 +58,7 @@ class Communicator(Protocol):
     """
 
     def mean(self, tree: Tree) -> Tree:
-        """Return the mean of each array over all replicas. An infinity or a NaN on one replica reaches the result of all."""
+        """Return the mean of each array over all replicas. A non-finite value on one replica makes the mean non-finite."""
 
     def agree(self, finite: Flag, state: Tree, gradients: Tree, *, norm: bool = False) -> Agreement:
         """
@@ -67,7 +67,7 @@ class Communicator(Protocol):
         Args:
             finite: Flag of this rank's gradients; bool, shape ().
             state: Loss scale of this rank, or a dict with the scale, the counts and other numbers: arrays of shape () or (1,).
-                All ranks must have the same.
+                All ranks must have the same values.
             gradients: Unscaled gradients of this rank; there may be none.
             norm: True if the global norm is needed.
 
@@ -104,7 +104,7 @@ class SingleReplica:
         return tree
 
     def agree(self, finite: Flag, state: Tree, gradients: Tree, *, norm: bool = False) -> Agreement:
-        """Return *finite* itself."""
+        """Return an `Agreement` with *finite* itself and without a norm."""
         return Agreement(finite, len(leaves(gradients)) > 0)
 
     def check_same(self, **settings: Any) -> None:

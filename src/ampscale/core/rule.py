@@ -41,16 +41,16 @@ class LossScaleRule(RuleConstants):
             growth.
         dtype: Dtype of the scale, "float32" or "float64".
         float64_factor: Apply the factor in float64 and round once, so that a factor such as 1.1 is not rounded to float32
-            first. On JAX such a factor requires jax_enable_x64; one that float32 represents exactly does not.
-        warmup_growth_factor: Replaces `growth_factor` while the overflow count is zero; None for no replacement. If
-            `reset_bad_steps_on` is empty, that is until the first overflow.
+            first. On JAX such a factor requires jax_enable_x64; a factor that float32 represents exactly does not.
+        warmup_growth_factor: Replaces `growth_factor` while the overflow count is zero; None for no replacement. With an
+            empty `reset_bad_steps_on`, the count is zero until the first overflow.
         block_at_bounds: Block growths at or above `max_scale` and backoffs at or below `min_scale`, instead of clamping
-            their results. A blocked growth keeps counting; a blocked backoff leaves `good_steps` unchanged.
-        overflow_tolerance: Back off when overflows reach this share of the steps since the last growth or due backoff,
-            computed in the dtype of the scale; None to count overflows instead.
+            their results. A blocked growth still increments `good_steps`; a blocked backoff leaves `good_steps` unchanged.
+        overflow_tolerance: Back off when overflows reach this share of the steps since the last growth or due backoff
+            (blocked or not), computed in the dtype of the scale; None to count overflows instead.
         raise_at_min_scale: The published scaler raises an error when a backoff is due at `min_scale`; see `would_raise`.
         raise_at_or_below: The published scaler raises an error when an overflow leaves the scale at or below this value;
-            None if it does not.
+            None if it raises no such error.
         delayed_update: Delay every change of the scale by one step.
 
     Raises:
@@ -80,7 +80,7 @@ class LossScaleRule(RuleConstants):
         return machine_floats.step_of(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the constants alone: the prepared step is a closure, which cannot be pickled."""
+        """Return the constants without the cached `_step`, a closure, which cannot be pickled."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def init(self, like: Array | float | None = None) -> LossScaleState:
@@ -88,15 +88,15 @@ class LossScaleRule(RuleConstants):
         Create the state before the first step.
 
         Args:
-            like: Array whose library and device the state gets, or a Python float for a state of Python numbers. By default
-                the chosen backend creates the arrays.
+            like: Array in whose library and on whose device the state is created, or a Python float for a state of Python
+                numbers. By default, the chosen backend creates the arrays.
 
         Returns:
             A `LossScaleState` of arrays of shape (), or of Python numbers.
 
         Raises:
-            TypeError: *like* has another type; or the rule requires float64 and the library has none (JAX without
-                jax_enable_x64), because of its dtype or of a factor that float32 does not represent exactly.
+            TypeError: *like* has another type; or the rule requires float64, for its dtype or for a factor that float32 does
+                not represent exactly, and the library has no float64 (JAX without jax_enable_x64).
 
         Spec: MACHINE-state.
 
@@ -189,6 +189,6 @@ class LossScaleRule(RuleConstants):
                 return machine_floats.transition_host(self._step, state, finite)
             return machine.transition(self, state, finite)
         except (AttributeError, TypeError):
-            # Check the types of a state only after a failure: in every step it would take time.
+            # Check the types of a state only after a failure, since the check would slow down every step.
             machine.check_state(state)
             raise

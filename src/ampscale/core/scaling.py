@@ -54,7 +54,7 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None, *, divide: Opera
 
 
 def unscaled_dtype(name: str, dtype: str | None) -> str:
-    """Return the dtype of an unscaled array: *dtype* if it is given and wider than the array's real dtype, else its own."""
+    """Return the dtype of an unscaled array: *dtype* if it is given and wider than *name*, a real dtype; otherwise *name*."""
     narrower = dtype is not None and name in FLOATS and FLOATS[name].fraction_bits < FLOATS[dtype].fraction_bits
     return dtype if dtype is not None and narrower else name
 
@@ -92,7 +92,7 @@ def apply_factor(operation: Operation, leaf: Array, factor: Scale, compute: str,
 
 
 def _complex(real: Array, imag: Array, like: Array) -> Array:
-    """Return a complex array from its parts: the Array API has no function for it, but most libraries can view pairs."""
+    """Return a complex array from its parts, if possible as a view of number pairs: the Array API has no function for it."""
     xp = array_api_compat.array_namespace(like)
     pairs = xp.stack([real, imag], axis=-1)
     if hasattr(pairs, "view"):

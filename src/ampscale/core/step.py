@@ -4,7 +4,7 @@ Training step as a pure function. It copies no array to the host, so a compiler 
     params, inputs ─► vjp ─► loss
                        └───► pullback ◄─ seed = scale
                                 │ scaled gradients
-                                │ communicator.mean          optional: of the replicas' gradients
+                                │ communicator.mean          optional: mean over the replicas
                                 │ unscale_and_check
                                 │ communicator.agree         one flag and one norm for all ranks
                                 ▼
@@ -91,7 +91,7 @@ class StepStatus(IntEnum):
         NO_GRADIENTS: The network returned no gradients.
         WOULD_RAISE: An overflow in which the published scaler would raise an error; the scale is unchanged. See
             `LossScaleRule.would_raise`.
-        ACCUMULATED: A micro-batch that does not complete a step; only `MFTrainOneStepCell` reports it.
+        ACCUMULATED: The call was a micro-batch that does not complete a step; only `MFTrainOneStepCell` reports this.
 
     >>> StepStatus(1).name
     'OVERFLOW'
@@ -171,7 +171,7 @@ def init_train_state(params: Tree, optimizer: FunctionalOptimizer, rule: LossSca
 
 
 def init_optimizer(optimizer: FunctionalOptimizer, params: Tree) -> Tree:
-    """Create the optimizer's state: for float32 parameters, like the gradients, unless the optimizer keeps master weights."""
+    """Create the optimizer's state for *params*, converted from 16 bits to float32 unless the optimizer keeps master weights."""
     if getattr(optimizer, "keeps_master_weights", False):
         return optimizer.init(params)
     return optimizer.init(map_leaves(lambda param: in_dtype(param, "float32") if _is_narrow(param) else param, params))
@@ -200,7 +200,7 @@ def train_step(
         inputs: Passed to the network unchanged.
         max_norm: If given, clip the unscaled gradients to this global norm.
         communicator: Averages gradients, and combines flags and norms of all ranks.
-        kernels: Backend's `unscale_and_check` and `clip_by_global_norm`, with results equal to the reference bit for bit.
+        kernels: Kernels of the backend, whose results equal those of `ReferenceKernels` bit for bit.
     """
     loss, pullback = network.vjp(state.params, *inputs)
     scale = state.scaler.scale
@@ -245,15 +245,15 @@ def seed_like(loss: Array, scale: Array) -> Array:
 def clip_gradients(
     gradients: Tree, max_norm: float, lifted: LiftedNorm | None, kernels: StepKernels = ReferenceKernels
 ) -> tuple[Tree, Array]:
-    """Clip *gradients* by the norm of all ranks' gradients, or by their own if *lifted* is None; return the norm too."""
+    """Return the clipped *gradients* and their norm: *lifted*, the norm over all ranks, or if None, that of *gradients*."""
     if lifted is None:
         return kernels.clip_by_global_norm(gradients, max_norm)
-    # XLA's own division flushes a subnormal coefficient to zero, and is not correctly rounded on CUDA; the backend's is exact.
+    # XLA's own division flushes a subnormal coefficient to zero, and is not correctly rounded on CUDA; that of *kernels* is.
     return kernels.scale(gradients, coefficient_of(lifted, max_norm, kernels.unscale)), unlifted(lifted)
 
 
 def apply_updates(params: Tree, updates: Tree) -> Tree:
-    """Return *params* plus *updates*, added in the compute dtype and rounded once; None leaves a parameter unchanged."""
+    """Return *params* plus *updates*, added in the compute dtype and rounded once; an update of None changes nothing."""
     return map_leaves(lambda param, update: param if update is None else _added(param, update), params, updates)
 
 

@@ -13,9 +13,9 @@ import array_api_compat
 from .type_names import type_name
 from .typing import Array, Flag, Tree
 
-Opened = tuple[list[Tree], Callable[[list[Tree]], Tree]]  # children of a container, and a function that replaces them
+Opened = tuple[list[Tree], Callable[[list[Tree]], Tree]]  # children, and a function that builds the container from new ones
 
-MOST_LEVELS = 300  # of nested containers; Python's recursion limit allows for two calls per level
+MOST_LEVELS = 300  # of nested containers; two calls for each level stay within Python's recursion limit
 
 _openers: list[Callable[[Any], Opened | None]] = []
 
@@ -58,11 +58,11 @@ def leaves_with_paths(tree: Tree, name: str = "tree") -> list[tuple[str, Array]]
 
 def structure(tree: Tree) -> list[Any]:
     """
-    Return the containers of *tree* and what is in them, in order: equal lists mean equal types, keys and places of arrays.
+    Return a description of *tree*. Two trees have equal ones if their containers, keys and positions of arrays are equal.
 
-    Each container is a tuple: its type, its keys, and True if all its members are arrays. If not, its members follow: further
-    tuples, "array" and None. A dict key that does not consist of strings, numbers and None is replaced by its type, since it
-    may have neither a plain comparison nor the same `repr` on two ranks.
+    Each container adds a tuple: its type, its keys, and True if all its members are arrays. If not, its members follow: a
+    container as another tuple, an array as "array", None as None. A dict key that does not consist of strings, numbers and
+    None is replaced by its type, since such keys may not compare as equal, and their `repr` may differ between ranks.
     """
     parts: list[Any] = []
     _append_structure(parts, tree)
@@ -70,7 +70,7 @@ def structure(tree: Tree) -> list[Any]:
 
 
 def one_of_each_type(values: Sequence[Any]) -> list[Any]:
-    """Return one of *values* for each type. A type check of it holds for all values, of which there may be ten thousand."""
+    """Return one of *values* for each of their types, so that type checks need not visit all of ten thousand values."""
     if len(set(map(type, values))) == 1:
         return [values[0]]
     return list(dict(zip(map(type, values), values, strict=True)).values())
@@ -98,7 +98,7 @@ def map_leaves(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     keys = [key for key, _ in children]
     columns = [_matching(keys, other) for other in others]
     members = [child for _, child in children]
-    # Most trees are one list or dict of many arrays: the result is the same as below, five times faster.
+    # Most trees are one list or dict of many arrays: this returns the same as the recursion below, five times faster.
     if _are_arrays(members) and all(_are_arrays([other for other in column if other is not None]) for column in columns):
         return _rebuild(tree, list(map(function, members, *columns)))
     return _rebuild(tree, [map_leaves(function, *row) for row in zip(members, *columns, strict=True)])
@@ -199,7 +199,7 @@ def _walk(tree: Tree, path: str, levels: int = MOST_LEVELS) -> Iterator[tuple[st
 
 
 def _too_deep(tree: Tree, name: str) -> str:
-    """Return the error message for a tree that exceeds `MOST_LEVELS`, with the path at which it contains itself if it does."""
+    """Return the error message for a tree that exceeds `MOST_LEVELS`; if the tree contains itself, the message names the path."""
     ancestors, stack = dict[int, str](), [(name, tree, False)]
     while stack and len(ancestors) <= MOST_LEVELS:
         path, node, visited = stack.pop()

@@ -6,7 +6,7 @@ _CONVERSIONS = {"paddle": "numpy", "mindspore": "asnumpy", "tensorflow": "numpy"
 
 
 def type_name(value: Any) -> str:
-    """Return the name of the type of *value*; for a tensor of another framework, followed by what to pass instead."""
+    """Return the name of the type of *value*; for a tensor of an unsupported framework, also its conversion to NumPy."""
     cls = type(value)
     framework = cls.__module__.partition(".")[0]
     if framework not in _CONVERSIONS:

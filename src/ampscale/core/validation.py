@@ -173,7 +173,7 @@ def check_out(out: Tree, tree: Tree) -> None:
 
 
 def _are_writable(arrays: list[Array]) -> bool:
-    """Return True if all arrays are writable. Only NumPy's arrays of one type can differ in this."""
+    """Return True if all arrays are writable. Outside NumPy, this depends only on the type of an array."""
     representatives = one_of_each_type(arrays)
     if any(map(array_api_compat.is_numpy_array, representatives)):
         return all(array.flags.writeable for array in arrays)

@@ -1,5 +1,5 @@
 """
-Communicators: ranks that share one loss scale, on existing engines. Each module is imported when it is first used.
+Communicators of ranks that share one loss scale, each on a communication engine. A module is imported at its first use.
 
 | name | engine |
 |---|---|

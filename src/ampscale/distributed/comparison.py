@@ -1,5 +1,5 @@
 """
-Comparison of the settings of all ranks. The error names the ranks that differ from the majority, and in what.
+Comparison of the settings of all ranks. The error names one setting that differs, and the ranks with each of its values.
 
 Spec: REPLICAS-settings-compared, REPLICAS-error-names-ranks.
 """
@@ -15,9 +15,9 @@ from ..core.dtypes import name_of
 from ..core.typing import Array
 from ..parsing import cut
 
-FIRST_NAMES = ("call", "layout")  # settings whose difference explains that of others
-STRUCTURE = "gradients structure"  # setting whose items are paths, so that their indices say nothing more
-Settings = Mapping[str, Any]  # values of JSON
+FIRST_NAMES = ("call", "layout")  # settings to report first, since they explain differences of others
+STRUCTURE = "gradients structure"  # setting whose items are paths, which messages show without their indices
+Settings = Mapping[str, Any]  # of values that JSON can represent
 
 
 def described(arrays: Iterable[Array], *, shapes: bool) -> list[str]:
@@ -26,7 +26,7 @@ def described(arrays: Iterable[Array], *, shapes: bool) -> list[str]:
 
 
 def array_paths(parts: Iterator[Any], path: str = "") -> Iterator[str]:
-    """Yield the path of each array, such as "['layer']['weight']"; *parts* are those of `structure`."""
+    """Yield the path of each array, such as "['layer']['weight']"; *parts* iterates over the result of `structure`."""
     part = next(parts)
     if not isinstance(part, tuple):
         yield from [] if part is None else [path]
@@ -38,9 +38,9 @@ def array_paths(parts: Iterator[Any], path: str = "") -> Iterator[str]:
 
 def represented(settings: Settings) -> dict[str, str | list[str]]:
     """
-    Return the `repr` of each of *settings*.
+    Return *settings* as texts: the `repr` of each value.
 
-    Of a rule, return that of each field, such as "rule.growth_interval"; of a list, the `str` of each item.
+    A rule becomes one entry per field, such as "rule.growth_interval"; a list becomes the list of the `str` of its items.
     """
     texts: dict[str, str | list[str]] = {}
     for name, value in settings.items():
@@ -58,7 +58,7 @@ def to_text(settings: Settings) -> str:
 
 def difference(texts: list[str], ranks: list[int]) -> str | None:
     """
-    Return a sentence that says which ranks differ in what; None if all texts are equal.
+    Return a sentence that names a setting that differs, and the ranks with each value; None if all texts are equal.
 
     Args:
         texts: Result of `to_text` on each rank.
@@ -80,7 +80,7 @@ def _differs(values: Iterable[Any]) -> bool:
 
 
 def _first_difference(name: str, lists: list[list[Any]]) -> tuple[str, list[Any]]:
-    """Return the first different items of lists of one length, or the lengths."""
+    """Return name and values of the first items that differ, or of the lengths if these differ."""
     if _differs(map(len, lists)):
         return f"number of {name}", [len(items) for items in lists]
     index, items = next((index, items) for index, items in enumerate(zip_longest(*lists)) if _differs(items))
@@ -88,7 +88,7 @@ def _first_difference(name: str, lists: list[list[Any]]) -> tuple[str, list[Any]
 
 
 def _sentence(name: str, values: list[str], ranks: list[int]) -> str:
-    """Name the ranks with each value; those with the most frequent one are last."""
+    """Return a sentence that names the ranks with each value, the most frequent value last."""
     counts = Counter(values)
     groups = sorted(counts, key=lambda value: (counts[value], -values.index(value)))
     with_value = {value: [rank for rank, each in zip(ranks, values, strict=True) if each == value] for value in groups}
@@ -96,7 +96,7 @@ def _sentence(name: str, values: list[str], ranks: list[int]) -> str:
 
 
 def listed(ranks: list[int]) -> str:
-    """Return the names of ranks, at most eight of them."""
+    """Return text such as "ranks 0, 2", with at most eight numbers."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     return f"ranks {', '.join(map(str, ranks[:8]))}{f' and {len(ranks) - 8} more' if len(ranks) > 8 else ''}"

@@ -36,17 +36,17 @@ class JaxAxis:
     Ranks along one or more mapped axes of JAX.
 
     Call `ampscale.train_step` inside the mapped function. A `TrainState` that enters with ``in_specs=P()`` has the same bits on
-    all ranks after every step and leaves with ``out_specs=P()``. The loss of the report is the one of each rank.
+    all ranks after every step and leaves with ``out_specs=P()``. Each rank's report has the loss of that rank.
 
     The states of the ranks are not compared, since a compiled program cannot raise an error. With ``check_vma=True``, JAX
     rejects a state that can differ between ranks and leaves with ``P()``. Otherwise, ranks whose scales differ compute wrong
-    gradients; to detect it, pass ``jax.lax.pmax(scale, "data") == jax.lax.pmin(scale, "data")`` to
+    gradients; to detect this, pass ``jax.lax.pmax(scale, "data") == jax.lax.pmin(scale, "data")`` to
     `jax.experimental.checkify.check`.
 
     Args:
         axis_name: Name of the axis of all ranks that share the scale, or a tuple of names.
         gradients: "replicated" if all ranks have the same arrays, "sharded" if each has a part of every array, "distinct" if
-            each has other arrays, such as the stages of a pipeline.
+            each has its own arrays, such as the stages of a pipeline.
         mean: True to average replicated gradients; False if they have been averaged already. Default: True if *gradients* is
             "replicated".
         copies: Number of ranks that have the same values, for the norm of sharded and distinct gradients: one number, or one
@@ -137,7 +137,7 @@ class JaxAxis:
         """
         Compare settings that must be equal on all processes, such as the rule: call this on each process before the first step.
 
-        Within a traced program, where `ampscale.train_step` calls it, and for one process, it does nothing.
+        Within a traced program, where `ampscale.train_step` calls it, and in a run of one process, it does nothing.
 
         Args:
             settings: Values whose `repr` shows all differences.
@@ -163,8 +163,8 @@ class JaxAxis:
         return mean
 
     def _check_varying(self, arrays: list[Array]) -> None:
-        """Raise a ValueError if *arrays* are not those of each rank: then JAX has added them up, or their mean is known."""
-        varying = varying_axes(jax.lax.axis_index(self._axes))  # none unless check_vma=True
+        """Raise a ValueError if an array is equal on all ranks: JAX has added it up, or the loss is a mean over the axis."""
+        varying = varying_axes(jax.lax.axis_index(self._axes))  # empty unless check_vma=True
         for index, array in enumerate(arrays):
             if missing := sorted(varying - varying_axes(array)):
                 raise ValueError(
@@ -175,16 +175,16 @@ class JaxAxis:
                 )
 
     def _square_sums(self, arrays: list[Array], dtype: str) -> list[Array]:
-        """Return this rank's sums of squares, for each real and imaginary part, in a form that can be added up."""
+        """Return this rank's sums of squares in a form that ranks can add up: one per part, or one for distinct gradients."""
         counts = copies_of(arrays, self._copies)
         pairs = [(part, 1 / count) for array, count in zip(arrays, counts, strict=True) for part in kernels.parts(array)]
         sums = [_divided(kernels.squared(part, dtype).squares, share) for part, share in pairs]
-        if self._layout == "distinct" and sums:  # the order of the ranks is not the order of the arrays
+        if self._layout == "distinct" and sums:  # arrays of different ranks do not correspond
             sums = [sum(sums) if dtype == "float32" else reduce(partial(kernels.plus, norm_dtype=dtype), sums)]
         return sums if dtype == "float32" else [_addable(*sum_) for sum_ in sums]
 
     def _norm(self, totals: list[Array], arrays: list[Array], dtype: str) -> LiftedNorm:
-        """Return the norm from the total of the vectors of all ranks. Requires ``jax.enable_x64(True)``."""
+        """Return the norm from the total of the `_square_sums` of all ranks. Requires ``jax.enable_x64(True)``."""
         size = 1 if dtype == "float32" else 3
         sums = [_lifted(*totals[start : start + size]) for start in range(0, len(totals), size)]
         if self._layout == "distinct":
@@ -201,7 +201,7 @@ class JaxAxis:
 
 
 def _sum_dtype(array: Array) -> Any:
-    """Return the dtype in which to add *array*: float32 for a 16-bit one."""
+    """Return the dtype in which ranks add up *array*: float32 for a 16-bit array."""
     return array.dtype if jnp.iscomplexobj(array) else compute_dtype(array.dtype.name)
 
 
@@ -211,7 +211,7 @@ def _divided(sum_: Array, share: float) -> Array:
 
 
 def _addable(square: Array, lift: Array) -> Array:
-    """Return the float64 sum of squares, the one of values lifted down, and the one of values lifted up; the last one if tiny."""
+    """Return three float64 sums of squares that ranks can add: unlifted, lifted down, and lifted up (0 unless it is tiny)."""
     down, up, _ = LIFTS["float64"]
     is_down, is_up = lift < 1, lift > 1
     to_plain, to_lowered = jnp.where(is_up, 1 / up, 1.0), jnp.where(is_down, 1.0, down)  # XLA would square constants first
@@ -221,7 +221,7 @@ def _addable(square: Array, lift: Array) -> Array:
 
 
 def _lifted(plain: Array, *lifted: Array) -> Array:
-    """Return the total of `_addable` sums in the form of `kernels.plus`; that of a float32 norm is *plain*."""
+    """Convert a total of `_addable` sums to the form of `kernels.plus`; for a float32 norm, return *plain*."""
     if not lifted:
         return plain
     down, up, least = LIFTS["float64"]

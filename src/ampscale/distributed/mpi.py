@@ -17,7 +17,7 @@ from ..core.typing import Array
 from .comparison import listed
 from .ranks import GRACE, RankCommunicator
 
-LATE = 0.1  # seconds; a rank that began to wait so shortly before the others stopped is named too
+LATE = 0.1  # seconds; a rank that had waited for less when all stopped was late itself, and is named too
 STOPPED = 1  # tag of the message of a rank that no longer waits
 
 
@@ -25,15 +25,15 @@ class MPI(RankCommunicator):
     """
     Ranks of an MPI communicator, for NumPy and CuPy arrays; start them with ``mpiexec -n 4 python -m mpi4py train.py``.
 
-    With ``-m mpi4py`` an error on one rank ends all of them; without it, MPI waits for the others when a rank ends. Messages
-    number the ranks as *comm* does.
+    With ``-m mpi4py`` an error on one rank ends all of them; without it, MPI waits for the others when a rank ends. Error
+    messages use the rank numbers of *comm*.
 
     Args:
         comm: mpi4py communicator of all ranks that share the scale; by default COMM_WORLD. It is duplicated, so that messages
             of the program and of ampscale cannot be mixed up.
         gradients: "replicated" if all ranks have the same arrays, "sharded" if each has a part of every array, "distinct" if
-            each has other arrays, such as the stages of a pipeline.
-        mean: True to average replicated gradients, False if they have been averaged already.
+            each has its own arrays, such as the stages of a pipeline.
+        mean: True (default) to average replicated gradients, False if they have been averaged already.
         copies: Number of ranks that have the same values, for the norm of sharded and distinct gradients: one number, or one
             for each array.
         timeout: Seconds to wait for the other ranks.
@@ -119,7 +119,7 @@ class MPI(RankCommunicator):
         raise RankError(self._failure)
 
     def _silent_ranks(self, *, is_late: bool) -> list[int]:
-        """Tell all ranks that this one stops and whether it was late; return those that were late or do not tell so."""
+        """Send all ranks that this one stops, and if it was late; return the ranks that were late or send nothing."""
         silent = set(self.ranks) - {self.rank}
         late = {self.rank} if is_late else set()
         for rank in silent:
@@ -142,7 +142,7 @@ _unfinished: list[Any] = []  # requests whose buffers MPI may still write
 
 
 def _done_within(test: Callable[[], bool], seconds: float) -> bool:
-    """Call *test* until it returns True, and return True; or False after the time limit."""
+    """Call *test* until it returns True, and return True; return False after this number of seconds."""
     end = time.monotonic() + seconds
     pause = 0.0
     while not test():

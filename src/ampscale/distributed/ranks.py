@@ -1,10 +1,10 @@
 """
-Communicator of processes: what all engines share. An engine adds the sum of a vector, an exchange of texts, and arrays.
+Base class of communicators of processes. A subclass adds the operations of an engine, such as the sum of a vector over all ranks.
 
 `mean` and `agree` both start with the sum of a small float64 vector that has the same length on all ranks. It contains a hash of
 the settings and of the call, so that a difference is detected in the same collective: then all ranks exchange their settings and
-raise the same error. A rank whose vector would have another length than before announces this in a vector of the old one. Only
-after that, `mean` adds up the gradients, whose sizes are then known to be equal.
+raise the same error. A rank whose vector would have a new length announces this in a vector of the old length. Only after
+this sum, `mean` adds up the gradients, whose sizes are then known to be equal.
 
 Spec: REPLICAS-settings-compared, REPLICAS-scale-compared, REPLICAS-mean, REPLICAS-accumulation-dtype, REPLICAS-agreed-norm.
 """
@@ -28,27 +28,27 @@ from ..parsing import excerpt
 from .comparison import STRUCTURE, array_paths, described, difference, represented, to_text
 
 LAYOUTS = ("replicated", "sharded", "distinct")
-GRACE = 2.0  # seconds in which ranks that wait for others tell each other that they do
-WORDS = 4  # 16-bit words of a float64 number; a vector has each of them and its square
-START = 1 + 2 * WORDS  # first values of each vector: 1 if the rank has another length, and the hash
-FLAGS = 3  # values of `agree` after them: overflow, has gradients, has float64 gradients
+GRACE = 2.0  # seconds for ranks that wait in vain to report this to each other
+WORDS = 4  # 16-bit words of a float64 number; a vector contains each word and its square
+START = 1 + 2 * WORDS  # number of values before those of a call: 1 if the rank announces a new length, and the hash
+FLAGS = 3  # number of flags of `agree`: overflow, has gradients, has float64 gradients
 
 Result = TypeVar("Result")
 
 
 class HostAgreement(Agreement):
-    """Agreement whose flag has been read on the host, so that nobody needs to read the array again."""
+    """Agreement whose flag has been read on the host, so that callers need not read the array again."""
 
     is_finite: bool
 
 
 class RankCommunicator(ABC):
     """
-    Communicator of processes, with operations of an engine.
+    Communicator of processes. A subclass implements the operations of an engine.
 
     Args:
         gradients: How the gradients of the ranks are related: "replicated" if all ranks have the same arrays, "sharded" if
-            each has a part of every array, "distinct" if each has other arrays, such as the stages of a pipeline.
+            each has a part of every array, "distinct" if each has its own arrays, such as the stages of a pipeline.
         mean: True to average replicated gradients; False if they have been averaged already, as by DDP. Default: True if
             *gradients* is "replicated".
         copies: Number of ranks that have the same values, for the norm of sharded and distinct gradients: one number, or one
@@ -67,12 +67,12 @@ class RankCommunicator(ABC):
         self._settings: dict[str, Any] = {"layout": gradients, "mean": self._averages}
         if gradients == "sharded":
             self._settings["copies"] = copies if isinstance(copies, int) else list(copies)
-        self._structure: list[Any] | None = None  # of the gradients whose paths are in the settings
+        self._structure: list[Any] | None = None  # of the gradients whose paths `_settings` contains
         self._length: int | None = None  # of the last vector, on all ranks; None before the first and after an error
         self._failure: str | None = None
 
     def __reduce__(self) -> Any:
-        """Reject copies and pickles, since the other ranks could have none."""
+        """Reject copies and pickles, since the other ranks would have no counterpart."""
         raise TypeError(f"{type(self).__name__} cannot be copied or pickled: create one on each rank")
 
     @abstractmethod
@@ -105,7 +105,7 @@ class RankCommunicator(ABC):
             tree: Floating-point or complex arrays.
 
         Raises:
-            RankError: The ranks have other numbers, shapes, dtypes or keys of arrays, or other settings; or one does not respond.
+            RankError: Ranks differ in settings, or in number, shapes, dtypes or keys of arrays; or a rank does not respond.
             TypeError: An array is neither floating-point nor complex, or is of a library that the engine does not support.
 
         Spec: REPLICAS-mean, REPLICAS-sizes-compared, REPLICAS-accumulation-dtype.
@@ -135,8 +135,8 @@ class RankCommunicator(ABC):
             norm: True if the global norm is needed.
 
         Raises:
-            RankError: The ranks have other states, gradients or settings; or one does not respond.
-            ValueError: There is another number of gradients than of `copies`.
+            RankError: Ranks differ in state, gradients or settings; or a rank does not respond.
+            ValueError: The number of gradients is not the number of `copies`.
 
         Spec: REPLICAS-one-flag, REPLICAS-scale-compared, REPLICAS-agreed-norm, REPLICAS-copies-counted-once.
         """
@@ -170,7 +170,7 @@ class RankCommunicator(ABC):
         self._settings.update(represented(settings))
 
     def _record_gradients(self, tree: Tree, arrays: list[Array], *, shapes: bool) -> None:
-        """Record what must be equal on all ranks. Arrays under other keys, or in another order, would be added crosswise."""
+        """Record dtypes, paths and, with *shapes*, shapes, so that no rank adds its arrays to different ones of another rank."""
         self._settings["gradients"] = described(arrays, shapes=shapes)
         if (parts := structure(tree)) != self._structure:
             self._structure, self._settings[STRUCTURE] = parts, list(array_paths(iter(parts)))
@@ -185,7 +185,7 @@ class RankCommunicator(ABC):
             parts.append(xp.zeros_like(words[:3]))
         elif copies is not None:
             sums = _like(square_sums(arrays, copies), words)
-            is_sharded = self._layout == "sharded"  # otherwise, other ranks have other numbers of arrays
+            is_sharded = self._layout == "sharded"  # ranks with distinct gradients differ in number of arrays
             parts.append(sums if is_sharded else xp.concat([sums[:2], xp.reshape(xp.sum(sums[2:]), (1,))]))
         return xp.concat(parts)
 
@@ -197,7 +197,7 @@ class RankCommunicator(ABC):
         return xp.reshape(xp.stack([values, values * values], axis=1), (-1,))
 
     def _are_equal(self, totals: list[int]) -> bool:
-        """Return True if all ranks had equal words: only then, a squared sum is the number of ranks times the sum of squares."""
+        """Return True if all ranks had equal words: only then is a squared sum the number of ranks times the sum of squares."""
         return all(len(self.ranks) * squares == word**2 for word, squares in zip(totals[::2], totals[1::2], strict=True))
 
     def _norm(self, sums: Array, arrays: list[Array], is_float64: bool) -> LiftedNorm:
@@ -209,9 +209,9 @@ class RankCommunicator(ABC):
 
     def _first_sum(self, call: str, values: Array, integers: int = 0, **arguments: Any) -> tuple[list[int], Array]:
         """
-        Return the sum of *values*, after all ranks have detected that they have the same settings, call and *arguments*.
+        Return the sums of *values* over all ranks, after a check that all have the same settings, *call* and *arguments*.
 
-        The first *integers* of them are read on the host, together with those that this function needs, and returned as ints.
+        The first *integers* sums are copied to the host with those of the check, and returned as ints; the others as an array.
         """
         settings = {"call": call, **self._settings, **arguments}
         number = float(int(sha256(to_text(settings).encode()).hexdigest()[:12], 16))  # 48 bits, which float64 represents
@@ -242,7 +242,7 @@ class RankCommunicator(ABC):
             raise RankError(difference(self._run(self._exchange, text), self.ranks))
 
     def _run(self, collective: Callable[[Any], Result], argument: Any) -> Result:
-        """Run a collective. After an error or an interrupt, further use raises a RankError: other ranks may be in this one."""
+        """Run a collective. After an error or an interrupt, further use raises a RankError: other ranks may still be in it."""
         if self._failure:
             raise RankError(self._failure)
         try:
@@ -274,7 +274,7 @@ def copies_of(arrays: list[Array], copies: int | Sequence[int]) -> Sequence[int]
 
 
 def _numbers(state: Tree) -> dict[str, Any]:
-    """Return the numbers of *state* by their names; a scale alone is "scale"."""
+    """Return the numbers of *state* by their names; a state that is only a scale gets the name "scale"."""
     return {name: number for name, number in state.items() if number is not None} if isinstance(state, dict) else {"scale": state}
 
 

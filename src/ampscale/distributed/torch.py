@@ -29,11 +29,11 @@ class TorchDistributed(RankCommunicator):
     Ranks of a torch process group, for torch tensors; start them with ``torchrun --nproc-per-node 4 train.py``.
 
     Args:
-        group: Process group or device mesh of all ranks that share the scale, those of a pipeline included; by default all
-            ranks. All of them must create the communicator.
+        group: Process group or device mesh of all ranks that share the scale, including all stages of a pipeline; by default
+            all ranks. Each rank of the group must create the communicator.
         gradients: "replicated" if all ranks have the same arrays, "sharded" if each has a part of every array, "distinct" if
-            each has other arrays, such as the stages of a pipeline.
-        mean: True to average replicated gradients; False if they have been averaged already, as by DDP.
+            each has its own arrays, such as the stages of a pipeline.
+        mean: True (default) to average replicated gradients; False if they have been averaged already, as by DDP.
         copies: Number of ranks that have the same values, for the norm of sharded and distinct gradients: one number, or one
             for each array.
         timeout: Seconds to wait for the other ranks.
@@ -70,8 +70,8 @@ class TorchDistributed(RankCommunicator):
         if self.rank not in self.ranks:
             raise RuntimeError(f"rank {self.rank} is not in the group, which has {listed(self.ranks)}")
         self._store = torch._C._distributed_c10d.PrefixStore(f"ampscale/{self._group.group_name}", _get_default_store())
-        self._calls = 0  # collectives, which number the keys in the store
-        self._ended = time.monotonic()  # end of the last one
+        self._calls = 0  # number of collectives, which is part of the keys in the store
+        self._ended = time.monotonic()  # time at which the last collective ended
         self._is_nccl = dist.get_backend(self._group) == "nccl"
         if dist.get_backend(self._group) == "gloo":
             self._group = self._own_group(self._group)
@@ -119,11 +119,11 @@ class TorchDistributed(RankCommunicator):
 
     def _own_group(self, group: dist.ProcessGroup) -> dist.ProcessGroup:
         """
-        Return another group of the ranks of *group*, shared by all communicators of it.
+        Return a separate group of the ranks of *group*, which all communicators of *group* share.
 
         gloo matches the messages of a group by their order: if one rank misses a step and continues with a collective of the
-        program in the same group, it gets wrong values, or gloo aborts the process. `dist.new_group` is no alternative: among
-        some of the ranks, it fails if they have other numbers of groups.
+        program in the same group, it gets wrong values, or gloo aborts the process. `dist.new_group` is no alternative: on some
+        of the program's ranks, it fails if these have created different numbers of groups.
         """
 
         def create(limit: timedelta) -> None:
@@ -151,14 +151,14 @@ class TorchDistributed(RankCommunicator):
             late = f"did not respond within {self._timeout:g} s" if waited >= self._timeout else "ended or left"
             self._failure = f"{names} {late}"
             raise RankError(self._failure) from error
-        # The others wait since the last collective ended. Only if that is long ago can they have given up.
+        # Other ranks may have waited since the last collective ended, and given up if that was longer ago than the time limit.
         if time.monotonic() - self._ended >= self._timeout and (others := set(self.ranks) - self._not_waiting()):
             self._failure = f"{listed(sorted(others))} gave up after {self._timeout:g} s: rank {self.rank} was late"
             raise RankError(self._failure)
         self._ended = time.monotonic()
 
     def _silent_ranks(self) -> list[int]:
-        """Tell all ranks through torch's store that this one waits, and return those that do not tell so themselves."""
+        """Record in torch's store that this rank waits in vain, and return the ranks that do not record the same."""
         end = time.monotonic() + GRACE
         try:
             self._store.set(f"{self._calls}/{self.rank}", "waits")
@@ -169,5 +169,5 @@ class TorchDistributed(RankCommunicator):
         return sorted(silent)
 
     def _not_waiting(self) -> set[int]:
-        """Return the ranks that have not reported that they wait for this collective in vain."""
+        """Return the ranks that have not recorded in torch's store that they wait for this collective in vain."""
         return {rank for rank in self.ranks if not self._store.check([f"{self._calls}/{rank}"])}

@@ -28,7 +28,7 @@ def as_array(value: Any, like: Array) -> Array:
 
 
 def snapshot_of(value: Any, like: Array) -> Array:
-    """Return a snapshot of an array, or a number as an array in the library and on the device of *like*."""
+    """Return a snapshot of an array; convert a number to an array in the library and on the device of *like*."""
     return snapshot(value) if array_api_compat.is_array_api_obj(value) else as_array(value, like)
 
 

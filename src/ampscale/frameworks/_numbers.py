@@ -1,5 +1,5 @@
 """
-Numbers of optimizers, by which ranks detect that they step them in another order.
+Numbers of optimizers, by which ranks detect that they step their optimizers in different orders.
 
 Spec: REPLICAS-settings-compared.
 """
@@ -12,18 +12,18 @@ from ..core.replicas import Communicator
 
 
 class OptimizerNumbers:
-    """Numbers of optimizers, in the order in which each communicator first saw them."""
+    """Numbers of the optimizers of each communicator, from 0, in the order of their first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, int], int] = {}  # by the ids of communicator and optimizer
-        self._counts = Counter[int]()  # of optimizers that a communicator has seen, by its id
+        self._counts = Counter[int]()  # of numbered optimizers, by the id of the communicator
 
     def number(self, communicator: Communicator, optimizer: Any) -> tuple[int, bool]:
-        """Return the number of *optimizer*, and True if *communicator* sees it for the first time."""
+        """Return the number of *optimizer*, and True if *communicator* has no number for it yet."""
         key = id(communicator), id(optimizer)
         is_new = key not in self._numbers
         if is_new:
-            finalize(optimizer, self._numbers.pop, key, None)  # before another optimizer can have this id
+            finalize(optimizer, self._numbers.pop, key, None)  # remove the key before another optimizer can have this id
             self._numbers[key] = self._counts[id(communicator)]
             self._counts[id(communicator)] += 1
         return self._numbers[key], is_new

@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Stage(Enum):
-    """Stage of an optimizer between two updates of the scale; the value completes "since the last update(), ..."."""
+    """Stage of an optimizer between two updates of the scale; the value completes the message "since the last update(), ..."."""
 
     UNSCALING = "unscaling its gradients was interrupted: call update(), and compute new gradients"
     UNSCALED = "its gradients have been unscaled"

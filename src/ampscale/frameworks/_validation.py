@@ -17,8 +17,8 @@ def number_of(value: Any, name: str) -> float:
     Return a scale as a float: *value* itself, or the only element of an array, list or tuple.
 
     Raises:
-        TypeError: *value* is not a number, or its element is not.
-        ValueError: *value* has several elements, or is not positive and finite in float32.
+        TypeError: *value* is none of these, or its element is not a number.
+        ValueError: *value* is an array of another shape than () or (1,), or is not positive and finite in float32.
     """
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
@@ -78,7 +78,7 @@ def check_matches_params(tree: Any, params: Tree, name: str) -> None:
 
 
 def is_torch_optimizer(value: Any) -> bool:
-    """Return True if *value* is a `torch.optim.Optimizer`. If torch has not been imported, it cannot be one."""
+    """Return True if *value* is a `torch.optim.Optimizer`; always False before torch is imported."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.optim.Optimizer)
 

@@ -47,7 +47,7 @@ class MFTrainOneStepOutput(NamedTuple):
     overflow: Flag  # bool, shape (): True if the step was skipped
     loss_scale: Array  # shape () or (1,): copy of the scale of the next step
     learning_rate: Array | None  # shape (): learning rate of this step; None if the optimizer does not report it
-    global_norm: Array | None  # shape (): global norm before clipping; None unless `use_clip_grad`
+    global_norm: Array | None  # shape (): global norm before clipping; None without `use_clip_grad`
 
 
 class MFTrainOneStepLocalOutput(NamedTuple):
@@ -67,9 +67,9 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
     MindFormers' `mindformers.wrapper.MFTrainOneStepCell`: MindSpore's training step with clipping, gradient accumulation and EMA.
 
     Works on parameters and inputs of all supported libraries. Each call is one micro-batch; `gradient_accumulation_steps` calls
-    are one step. Their gradients are averaged in at least float32, an overflow in any of them skips the step, and the scale is
-    updated once per step. The calls before the last return the overflow flag of their own micro-batch on this rank, and no global
-    norm; with a communicator, ranks exchange gradients and flags once per step, in the last call.
+    are one step. Gradients are averaged over these calls in at least float32, an overflow in any of them skips the step, and the
+    scale is updated once per step. Calls before the last return the overflow flag of their own micro-batch on this rank, and no
+    global norm; with a communicator, ranks exchange gradients and flags once per step, in the last call.
 
     Args:
         network: See `TrainOneStepWithLossScaleCell`.
@@ -148,7 +148,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
 
         Raises:
             TypeError: The network returned something other than one array. Nothing was changed.
-            RuntimeError: The previous step was interrupted while it wrote.
+            RuntimeError: The previous step was interrupted while writing its results.
 
         Spec: MINDFORMERS-outputs, MINDFORMERS-accumulation.
         """
@@ -176,7 +176,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         return output
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the scale, the update cell, the gradients of an incomplete step, and the moving average; see the base class."""
+        """Return the state of the base class, the gradients and flag of an incomplete step, its calls, and the moving average."""
         return {
             **super().state_dict(),
             "accumulated": map_leaves(snapshot, self._accumulated),
@@ -213,7 +213,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         self.ema_params = ema_params
 
     def _local_overflow(self, status: Any, gradients: Tree) -> Flag:
-        """Return the overflow of a micro-batch on this rank: nothing is applied, and the last call of the step agrees."""
+        """Return the overflow flag of a micro-batch on this rank; ranks combine their flags in the last call of the step."""
         self._is_partial = True
         try:
             return self.get_overflow_status(status, gradients)
@@ -247,7 +247,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
     def _output(
         self, loss: Array, overflow: Flag, rate: Array | None, norm: Array | None, local_outputs: tuple[Array, ...]
     ) -> Any:
-        norm = None if norm is None else as_array(norm, loss)  # without any gradient, the norm may be in another library
+        norm = None if norm is None else as_array(norm, loss)  # without gradients, the norm is in the default library
         output = MFTrainOneStepOutput(loss, as_array(overflow, loss), snapshot(self.scale_sense), rate, norm)
         return MFTrainOneStepLocalOutput(*output, *local_outputs) if local_outputs else output
 

@@ -18,7 +18,7 @@ from .._validation import is_torch_optimizer
 
 
 class OptimizerWrapper(Protocol):
-    """Interface of an optimizer to a training cell."""
+    """Members of an optimizer that a training cell uses."""
 
     @property
     def learning_rate(self) -> Any:
@@ -35,14 +35,14 @@ class OptimizerWrapper(Protocol):
 
 
 class CallableOptimizer:
-    """Wrapper of a callable ``optimizer(gradients)``: copies the flag to the host, and does not call it on an overflow."""
+    """Wrapper of a callable ``optimizer(gradients)``: copies the flag to the host, and skips the call on an overflow."""
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
 
     @property
     def learning_rate(self) -> Any:
-        """Attribute `learning_rate` of the optimizer; None if there is none."""
+        """Attribute `learning_rate` of the optimizer; None if it has no such attribute."""
         return getattr(self._optimizer, "learning_rate", None)
 
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
@@ -57,7 +57,7 @@ class CallableOptimizer:
 
 
 class OptaxOptimizer:
-    """Wrapper of an optax transformation: always computes the new parameters and state, and selects them by the flag."""
+    """Wrapper of an optax transformation: always computes the new parameters and state, and keeps the old ones on an overflow."""
 
     learning_rate = None  # a transformation does not report it
 
@@ -67,7 +67,7 @@ class OptaxOptimizer:
         self.state = init_optimizer(optimizer, network.params)
 
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
-        """Compute the new parameters and state, and return a function that selects them by a flag."""
+        """Compute the new parameters and state, and return a function that stores them if its argument is True."""
         updates, new_state = self._optimizer.update(gradients, self.state, self._network.params)
         new_params = apply_updates(self._network.params, updates)
 
@@ -81,7 +81,7 @@ class OptaxOptimizer:
 
 def wrap_optimizer(optimizer: Any, network: Any) -> OptimizerWrapper:
     """
-    Return the wrapper of *optimizer*; one of `ampscale.optimizers` needs none.
+    Return the wrapper of *optimizer*, or *optimizer* itself if it is one of `ampscale.optimizers`.
 
     Raises:
         TypeError: *optimizer* is not one of `ampscale.optimizers`, an optax transformation, a torch optimizer or a callable.

@@ -36,7 +36,7 @@ class TorchOptimizer:
 
     @property
     def learning_rate(self) -> Any:
-        """Learning rate of all parameter groups; if they can differ, a float32 tensor of shape (groups,)."""
+        """Learning rate of the next step; if those of parameter groups can differ, a float32 tensor of shape (groups,)."""
         first, *others = (group["lr"] for group in self._optimizer.param_groups)
         if all(_are_known_equal(first, rate) for rate in others):
             return first
@@ -50,7 +50,7 @@ class TorchOptimizer:
 
         Args:
             gradients: Unscaled, before clipping.
-            max_norm: Global norm to which they will be clipped: a dtype that represents it also represents the clipped values.
+            max_norm: Global norm to which the gradients will be clipped: a dtype that holds it also holds the clipped values.
         """
         narrowed = _changed(*self._casts(gradients))
         unsafe = [gradient for gradient in narrowed if max_norm is None or max_norm > torch.finfo(gradient.dtype).max]
@@ -75,7 +75,7 @@ class TorchOptimizer:
         return apply
 
     def _casts(self, gradients: Tree) -> tuple[list[torch.Tensor | None], list[torch.Tensor | None]]:
-        """Return the gradient of each parameter, and the same in the dtype of the parameter."""
+        """Return the gradient of each parameter, and each gradient converted to the dtype of its parameter."""
         inputs = [gradient for _, gradient in zip_leaves(self._network.params, gradients)]
         parameters = _trainable_parameters(self._network)
         return inputs, [_cast_to(parameter, gradient) for parameter, gradient in zip(parameters, inputs, strict=True)]
@@ -100,5 +100,5 @@ def _all_parameters(network: Any) -> list[torch.Tensor]:
 
 
 def _are_known_equal(left: Any, right: Any) -> bool:
-    """Return True if two learning rates are equal. Different tensors count as unequal: comparing them would synchronize."""
+    """Return True if two learning rates are equal. Distinct tensors count as unequal: a comparison would synchronize."""
     return left is right or (not isinstance(left, torch.Tensor) and not isinstance(right, torch.Tensor) and left == right)

@@ -18,10 +18,10 @@ class OverflowDetector(Protocol):
         """Return a cleared status object on the device of *like*."""
 
     def observe(self, status: Any, tree: Tree) -> None:
-        """Record whether the arrays of *tree* are finite in *status*."""
+        """Record in *status* whether the arrays of *tree* are finite."""
 
     def finite(self, status: Any, output: Tree) -> Flag:
-        """Return a bool of shape (): True if no overflow was detected since the start."""
+        """Return a bool of shape (): True if *output* is finite and *status* records no overflow."""
 
 
 class GradientScan:
@@ -111,7 +111,7 @@ class StatusRegister:
 
 
 class _Status:
-    """Opaque status object of a check, which orders its start and its end."""
+    """Opaque status object of one check. `finite` is the inverse of the sticky flag of `StatusRegister`."""
 
     def __init__(self, like: Tree) -> None:
         self.finite: Flag = namespace_of(like).asarray(True, device=device_of(like))

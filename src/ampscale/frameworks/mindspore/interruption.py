@@ -16,7 +16,7 @@ Arguments = ParamSpec("Arguments")
 
 
 def step(method: Callable[Concatenate[Any, Arguments], Result]) -> Callable[Concatenate[Any, Arguments], Result]:
-    """Make *method* raise a RuntimeError after a step or a load that was interrupted while it wrote."""
+    """Make *method* raise a RuntimeError if an earlier step or load was interrupted while writing; record an interruption."""
 
     @wraps(method)
     def guarded(cell: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -32,7 +32,7 @@ def step(method: Callable[Concatenate[Any, Arguments], Result]) -> Callable[Conc
 
 
 def load(method: Callable[Concatenate[Any, Arguments], Result]) -> Callable[Concatenate[Any, Arguments], Result]:
-    """Make *method* clear the interruption if it succeeds, and record one if it is interrupted while it writes."""
+    """Make *method* clear a recorded interruption if it succeeds, and record one if it is interrupted while writing."""
 
     @wraps(method)
     def guarded(cell: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -51,7 +51,7 @@ def load(method: Callable[Concatenate[Any, Arguments], Result]) -> Callable[Conc
 
 
 def check_not_interrupted(cell: Any) -> None:
-    """Raise a RuntimeError if a step or a load was interrupted while it wrote."""
+    """Raise a RuntimeError if a step or a load of *cell* was interrupted while writing its results."""
     if cell._interrupted:
         raise RuntimeError(
             "the last step was interrupted while it wrote: "

@@ -1,5 +1,5 @@
 """
-`mindspore.amp`: the loss scalers of hand-written training loops, and `all_finite`.
+`mindspore.amp`: the loss scalers for hand-written training loops, and `all_finite`.
 
 Spec: MINDSPORE-all-finite, MINDSPORE-scaler-*, MINDSPORE-static-*, MINDSPORE-dynamic-*.
 """
@@ -73,7 +73,7 @@ class LossScaler(ABC):
     @abstractmethod
     def scale(self, inputs: Tree) -> Tree:
         """
-        Multiply by the scale.
+        Multiply *inputs* by the scale.
 
         Args:
             inputs: Loss or gradients: one array, or several in nested containers.
@@ -87,7 +87,7 @@ class LossScaler(ABC):
     @abstractmethod
     def unscale(self, inputs: Tree) -> Tree:
         """
-        Divide by the scale.
+        Divide *inputs* by the scale.
 
         Args:
             inputs: Loss or gradients: one array, or several in nested containers.
@@ -107,7 +107,7 @@ class LossScaler(ABC):
             grads_finite: Bool, shape (): True if all gradients of the step were finite.
 
         Returns:
-            True for a dynamic scaler, False for a static one, whatever the step was.
+            True for a dynamic scaler, False for a static one, whatever *grads_finite* is.
 
         Spec: MINDSPORE-adjust, MINDSPORE-adjust-returns.
         """
@@ -232,7 +232,7 @@ class DynamicLossScaler(LossScaler):
         """
         check_flag(grads_finite, "grads_finite")
         flag = None if isinstance(grads_finite, bool) else grads_finite
-        if flag is not None and array_api_compat.device(flag) is None:  # the device of a JAX array that is being traced
+        if flag is not None and array_api_compat.device(flag) is None:  # a JAX array that is being traced has no device
             raise ValueError("grads_finite must not be traced, since the scaler stores its state; under jit, use a LossScaleRule")
         self._placed.state = self._rule.update(self._placed.beside(flag), grads_finite)
         return True

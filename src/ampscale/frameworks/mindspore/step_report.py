@@ -1,5 +1,5 @@
 """
-Report of the steps of a training cell.
+Reports of the steps of a training cell.
 
 Spec: MINDSPORE-cell-last-step.
 """
@@ -20,7 +20,7 @@ def step_report(
     Return the report of a step that returned *output*.
 
     Args:
-        output: Starts with the loss, the overflow flag as an array on the same device, and the scale after the step.
+        output: Tuple that starts with the loss, the overflow flag as an array on the loss's device, and the next scale.
         applied: Bool, shape (): True if the parameters were updated.
         scale: Shape () or (1,): the scale of the step.
         rate: Shape (): the learning rate; None if the optimizer does not report it.

@@ -42,17 +42,17 @@ class TrainOneStepWithLossScaleCell:
     `get_overflow_status` and `process_loss_scale` after the gradients; subclasses can override each of them. The optimizer is
     skipped if `process_loss_scale` returns True. `last_step` is the `StepReport` of the last step, or None before the first.
 
-    An error before the first write of a step changes nothing. After a later one, such as an error in the optimizer, further
+    An error before the first write of a step changes nothing. After a later error, such as one in the optimizer, further
     steps raise a RuntimeError until `load_state_dict` has succeeded.
 
     Args:
-        network: A `Network`, a `torch.nn.Module`, or a callable with `params` and ``vjp(params, *inputs)``; returns a loss.
+        network: A `Network`, a `torch.nn.Module`, or a callable with `params` and ``vjp(params, *inputs)``; returns the loss.
         optimizer: One of `ampscale.optimizers` or an optax transformation, which need no host synchronization; or a
-            `torch.optim.Optimizer` or a callable ``optimizer(gradients)``, which are not called on an overflow and need one
-            per step. Fused torch optimizers receive the flag on the device and need none.
+            `torch.optim.Optimizer` or a callable ``optimizer(gradients)``, which need a host synchronization per step, since
+            they are not called on an overflow. Fused torch optimizers receive the flag on the device instead.
         scale_sense: A float32 or float64 array of shape () or (1,), for a scale that only `set_sense_scale` changes; or an
             update cell with ``get_loss_scale()``, called as ``cell(scale, overflow)``: it writes the next scale into the
-            array and returns whether to skip. For immutable arrays (JAX), ``next_scale(scale, overflow)`` is called instead.
+            array and returns True to skip the step. For immutable arrays (JAX), ``next_scale(scale, overflow)`` is called.
         detector: Overflow detector; by default `GradientScan`.
         communicator: Averages gradients, and combines flags and norms of all ranks; see `ampscale.distributed`.
 
@@ -104,7 +104,7 @@ class TrainOneStepWithLossScaleCell:
         self._agreement: Agreement | None = None  # of the ranks, on the overflow and the norm of the current step
         self._max_norm: float | None = None  # global norm at which `MFTrainOneStepCell` clips
         self._overflow: Flag = False  # True if an earlier micro-batch of this step overflowed on this rank
-        self._is_partial = False  # True during the check of a micro-batch that does not complete a step: ranks do not agree
+        self._is_partial = False  # True during the check of a micro-batch that does not complete a step: ranks exchange no flags
         self.last_step: StepReport | None = None
         self._writes = 0
         self._interrupted = False
@@ -129,7 +129,7 @@ class TrainOneStepWithLossScaleCell:
 
         Raises:
             TypeError: The network returned something other than one array. Nothing was changed.
-            RuntimeError: The previous step was interrupted while it wrote.
+            RuntimeError: The previous step was interrupted while writing its results.
 
         Spec: MINDSPORE-cell-outputs, MINDSPORE-cell-skip.
         """
@@ -202,7 +202,7 @@ class TrainOneStepWithLossScaleCell:
         Start an overflow check with a cleared status.
 
         Args:
-            pre_cond: Computed before the check starts: the loss.
+            pre_cond: Value to compute before the check starts: the loss.
             compute_input: Input of the computation to check: the scale.
 
         Returns:
@@ -244,7 +244,7 @@ class TrainOneStepWithLossScaleCell:
             overflow: Bool, shape (), or Python bool.
 
         Returns:
-            A bool of shape (): the result of the update cell; *overflow* if there is none or the arrays are immutable.
+            A bool of shape (): the result of the update cell; *overflow* without a cell, or if arrays are immutable.
 
         Raises:
             TypeError: *overflow* is not a bool.
@@ -279,10 +279,10 @@ class TrainOneStepWithLossScaleCell:
 
     def state_dict(self) -> dict[str, Any]:
         """
-        Return the scale as an array, and the state dict of the update cell, {} if there is none.
+        Return the scale as an array, and the state dict of the update cell; {} for a cell without one, or without a cell.
 
         Raises:
-            RuntimeError: The last step was interrupted while it wrote.
+            RuntimeError: The last step was interrupted while writing its results.
         """
         check_not_interrupted(self)
         update_cell_state = getattr(self.loss_scaling_manager, "state_dict", dict)
@@ -314,12 +314,12 @@ class TrainOneStepWithLossScaleCell:
         return snapshot(rate) if array_api_compat.is_array_api_obj(rate) else None
 
     def _numbers(self) -> dict[str, Any]:
-        """Return the scale, and the counts of the update cell if it has some, which must be equal on all ranks."""
+        """Return numbers that must be equal on all ranks: the scale, and the counts of the update cell if it has any."""
         counts = getattr(self.loss_scaling_manager, "_counts", ())
         return {"scale": self.scale_sense, **dict(zip(("calls", "good_steps"), counts, strict=False))}
 
     def _scale_constants(self) -> Any:
-        """Return the constants of the update cell, which must be equal on all ranks; its class if it does not have a rule."""
+        """Return the rule of the update cell, which must be equal on all ranks; the name of the cell's class if it has none."""
         return getattr(self.loss_scaling_manager, "_rule", type(self.loss_scaling_manager).__name__)
 
     def _initial_scale(self, scale_sense: Any) -> Array:

@@ -20,13 +20,13 @@ from .._validation import check_keys
 
 @runtime_checkable
 class UpdateCell(Protocol):
-    """Interface of an update cell to a training cell."""
+    """Methods of an update cell that a training cell calls."""
 
     def get_loss_scale(self) -> float:
         """Return the initial scale."""
 
     def __call__(self, loss_scale: Array, overflow: Flag) -> Flag:
-        """Write the next scale into *loss_scale*, and return whether to skip the step."""
+        """Write the next scale into *loss_scale*, and return True to skip the step."""
 
 
 class FixedLossScaleUpdateCell:
@@ -115,16 +115,16 @@ class DynamicLossScaleUpdateCell:
         self._counts: tuple[int, Array | int] = (
             0,
             0,
-        )  # calls and consecutive finite steps; a tuple, so that other threads read both of one step
+        )  # calls and consecutive finite steps; in one tuple, so that other threads never read them from different steps
 
     @property
     def cur_iter(self) -> int:
-        """MindSpore's step counter: the number of the next step, from 1."""
+        """MindSpore's step counter: the number of the next step, counted from 1."""
         return self._counts[0] + 1
 
     @property
     def last_overflow_iter(self) -> int:
-        """Number of the last step at which a growth was due or an overflow occurred; 0 before any."""
+        """Number of the last step at which a growth was due or an overflow occurred; 0 before the first such step."""
         calls, good_steps = self._counts
         return calls - int(good_steps)
 

@@ -166,7 +166,7 @@ class GradScaler:
 
         Raises:
             RuntimeError: Since the last update, the optimizer has stepped or its step was interrupted; or another optimizer
-                has been unscaled and not stepped, since the update would discard its progress.
+                has been unscaled but not stepped, whose progress the update would discard.
             TypeError: ``optimizer.minimize`` does not accept these arguments. Nothing was changed.
 
         Spec: PADDLE-minimize, PADDLE-minimize-skips, PADDLE-minimize-passes, PADDLE-minimize-returns, PADDLE-call-order.
@@ -374,14 +374,14 @@ class GradScaler:
             return
         self._communicator.check_same(rule=self._rule, optimizer=self._numbers.number(self._communicator, optimizer)[0])
         parameters = parameters_of(optimizer)
-        gradients = [parameter.grad for parameter in parameters]  # with None, so that ranks must lack the same ones
+        gradients = [parameter.grad for parameter in parameters]  # including None, which ranks compare
         means = self._communicator.mean(gradients)
         if means is not gradients:
             for parameter, mean in zip(parameters, means, strict=True):
                 parameter.grad = mean
 
     def _unscaled_only(self) -> dict[int, _Progress]:
-        """Return the optimizers that have been unscaled and not stepped; without updates, the others must not be kept."""
+        """Return the progress of optimizers that were unscaled but not stepped. No update of a fixed scale drops the others."""
         return {key: progress for key, progress in self._progress.items() if progress.stage is UNSCALED}
 
     def _check_no_other_unscaled(self, optimizer: Any) -> None:
@@ -392,7 +392,7 @@ class GradScaler:
             )
 
     def _finish(self, progress: _Progress) -> None:
-        """Record that the optimizer stepped or was skipped. With a fixed scale, no update follows, so its progress is dropped."""
+        """Record that the optimizer stepped or was skipped. With a fixed scale, drop its progress, since no update will."""
         progress.stage = STEPPED
         if not self._dynamic:
             self._progress.pop(id(progress.optimizer))

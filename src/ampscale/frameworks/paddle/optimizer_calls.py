@@ -14,7 +14,7 @@ from .._validation import is_torch_optimizer
 
 def parameters_of(optimizer: Any) -> list[Any]:
     """
-    Return the parameters that *optimizer* updates, each with `grad`.
+    Return the parameters that *optimizer* updates, each with the attribute `grad`.
 
     Raises:
         TypeError: *optimizer* has no parameters.
@@ -47,7 +47,7 @@ def minimize_of(optimizer: Any) -> Callable[..., Any]:
     Return the method `minimize` of *optimizer*; if it has none, a function that ignores its arguments and calls `step`.
 
     Raises:
-        TypeError: *optimizer* has no parameters, or neither method.
+        TypeError: *optimizer* has no parameters, or neither `minimize` nor `step`.
     """
     parameters_of(optimizer)
     if callable(getattr(optimizer, "minimize", None)):
@@ -58,7 +58,7 @@ def minimize_of(optimizer: Any) -> Callable[..., Any]:
 
 
 class Gradients(NamedTuple):
-    """Gradients that have been validated; `in_place` is False if their arrays are immutable."""
+    """Parameters with validated gradients, and the backend of these; `in_place` is False if the arrays are immutable."""
 
     parameters: list[Any]
     backend: Backend

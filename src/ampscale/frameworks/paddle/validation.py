@@ -23,7 +23,7 @@ _FIELDS = {
 
 
 def rule_with(rule: LossScaleRule, **arguments: Any) -> LossScaleRule:
-    """Return *rule* with other values of Paddle's arguments. Raise a TypeError or ValueError for an invalid one."""
+    """Return *rule* with new values of some of Paddle's arguments. Raise a TypeError or ValueError for an invalid value."""
     if "incr_ratio" in arguments:
         check_number(arguments["incr_ratio"], "incr_ratio", "a finite number above 1", 1, above=True)
     if "decr_ratio" in arguments:

@@ -20,7 +20,7 @@ from .optimizer_step import Gradients, found_inf_of
 
 class RankAgreement:
     """
-    Communicators of a scaler: the caller's, or one for each set of ranks that have the DTensors of an optimizer.
+    Communicators of a scaler: the caller's, or one for each set of ranks that share DTensors of an optimizer.
 
     Args:
         communicator: Combines the flags of all optimizers; None to use the ranks of their DTensors.
@@ -34,18 +34,18 @@ class RankAgreement:
         self._numbers = OptimizerNumbers()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes for a copy, which creates communicators of its own."""
+        """Return the attributes for a copy, which creates its own communicators and numbers."""
         return {**self.__dict__, "_of_ranks": {}, "_numbers": OptimizerNumbers()}
 
     def average(self, optimizer: torch.optim.Optimizer, gradients: Gradients, rule: LossScaleRule) -> None:
         """
         Replace *gradients* of *optimizer* in place by their mean over all ranks, if the caller's communicator averages them.
 
-        Trees with DTensors are left as they are: FSDP2 has averaged them.
+        If any gradient is a DTensor, all are left unchanged: FSDP2 has averaged them.
         """
         if self._communicator is not None and not gradients.shards:
             self._record_settings(self._communicator, optimizer, rule)
-            tree = [param.grad for param in _parameters(optimizer)]  # with None, so that ranks must lack the same ones
+            tree = [param.grad for param in _parameters(optimizer)]  # including None, which ranks compare
             means = self._communicator.mean(tree)
             if means is not tree:
                 torch._foreach_copy_(gradients.arrays, [mean for mean in means if mean is not None])
@@ -61,11 +61,11 @@ class RankAgreement:
         """
         Return the flag of all ranks that share the gradients of *optimizer*; *found_inf* itself if only this rank has them.
 
-        The second result is True if all gradients are finite, where the communicator has read this on the host; else None.
+        The second result is a bool, True if all gradients are finite, if the communicator has read it on the host; else None.
 
         Args:
             optimizer: Optimizer with unscaled gradients.
-            gradients: Its gradients.
+            gradients: Gradients of *optimizer*.
             found_inf: float32, shape (), 1.0 for an overflow on this rank; None without gradients.
             state: Scale and counts, which all ranks must share.
             rule: Constants of the scaler, which all ranks must share.
@@ -74,7 +74,7 @@ class RankAgreement:
             float32 of shape () on the device of the scale, or None if no rank has gradients; and a bool or None.
 
         Raises:
-            RankError: The ranks have other scales, counts, rules or optimizers, or one does not respond.
+            RankError: The ranks have different scales, counts, rules or optimizers, or a rank does not respond.
         """
         communicator = self._communicator_of(optimizer, gradients) if self._communicator is None else self._communicator
         if communicator is None:
@@ -88,16 +88,16 @@ class RankAgreement:
 
     def _record_settings(self, communicator: Communicator, optimizer: torch.optim.Optimizer, rule: LossScaleRule) -> None:
         """
-        Record the rule, and which optimizer this is: its number in the order in which *communicator* first saw them.
+        Record the rule and the number of *optimizer*, which must be equal on all ranks; see `OptimizerNumbers`.
 
-        For a new one, also record the parameters that all ranks must have.
+        At the first use of *optimizer*, also record the parameters that all ranks must have.
         """
         number, is_new = self._numbers.number(communicator, optimizer)
         parameters = _shared_parameters(communicator, optimizer) if is_new else []
         communicator.check_same(rule=rule, optimizer=number, parameters=parameters)
 
     def _communicator_of(self, optimizer: torch.optim.Optimizer, gradients: Gradients) -> Communicator | None:
-        """Return a communicator of the ranks that have DTensors of *optimizer*, with or without gradients; None without any."""
+        """Return a communicator of the ranks that share DTensor parameters of *optimizer*; None without DTensors."""
         params = _parameters(optimizer)
         if gradients.at_once and not gradients.shards and len(gradients.arrays) == len(params):
             return None  # every parameter has a plain gradient
@@ -116,7 +116,7 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[Any]:
 
 
 def _shared_parameters(communicator: Communicator, optimizer: torch.optim.Optimizer) -> list[str]:
-    """Return dtype and shape of each parameter that is a DTensor on a mesh of all ranks, and therefore the same on each."""
+    """Return dtype and shape of each parameter that is a DTensor on a mesh of all ranks, and therefore on each rank."""
     params, ranks = _parameters(optimizer), frozenset(getattr(communicator, "ranks", ()))
     if not has_dtensors(params):
         return []

@@ -101,10 +101,10 @@ class GradScaler:
             growth_interval=growth_interval,
         )
         self._state = self._rule.init(like=torch.empty(()))
-        self._least_scale = if_power_of_two(self._rule, self._rule.init_scale)  # lower bound of a power of two, else 0.0
+        self._least_scale = if_power_of_two(self._rule, self._rule.init_scale)  # lower bound if a power of two, else 0.0
         self._is_captured = False  # True if a CUDA graph may update the scale without a call of this object
         self._may_exceed_interval = False  # True if the count may exceed `growth_interval`
-        self._placement, self._lock = PENDING, RLock()  # held while the scale and the count are read or written together
+        self._placement, self._lock = PENDING, RLock()  # held to access scale and count together
         _scalers.add(self)
         self._progress: dict[int, Progress] = {}
 
@@ -116,7 +116,7 @@ class GradScaler:
             outputs: Floating-point or complex tensor, usually the loss; or several in nested tuples, lists and dicts.
 
         Returns:
-            New tensors of the same shapes in the same containers, with a list for an iterator. 16-bit tensors become float32;
+            New tensors of the same shapes in the same containers; an iterator becomes a list. 16-bit tensors become float32;
             other dtypes are kept. Gradients flow through the result.
 
         Raises:
@@ -145,7 +145,7 @@ class GradScaler:
         """
         Divide the gradients of *optimizer* by the scale in place, and check them; at most once between two updates.
 
-        No host synchronization is needed, unless ranks agree.
+        No host synchronization is needed, unless ranks combine their flags.
 
         Args:
             optimizer: Optimizer whose parameters have scaled gradients.
@@ -155,7 +155,7 @@ class GradScaler:
                 them was interrupted, or the optimizer has stepped.
             TypeError: *optimizer* has no `param_groups`.
             ValueError: A gradient is float16 or read-only. Nothing was changed.
-            RankError: The ranks have other scales or constants, or one does not respond. The scale is unchanged.
+            RankError: The ranks have different scales or constants, or a rank does not respond. The scale is unchanged.
 
         Spec: TORCH-unscale, TORCH-float16, TORCH-call-order.
         """
@@ -178,7 +178,7 @@ class GradScaler:
         Returns:
             True if the optimizer stepped, or if scaling is disabled; False if it had no gradients. The result is a bool and
             requires one host synchronization. For an optimizer that skips on the device, such as torch's fused ones, it is a
-            bool tensor of shape (), and only converting it with `bool` or ``if`` requires one.
+            bool tensor of shape (), and only `bool` or ``if`` on it requires a host synchronization.
 
         Raises:
             RuntimeError: No tensor has been scaled yet; or there is a closure; or since the last update, the optimizer has
@@ -327,7 +327,7 @@ class GradScaler:
             return {**self.__dict__, "_state": state, "_placement": PENDING, "_lock": None}  # a lock cannot be copied
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Set the attributes of the scaler that was copied, with a lock of its own."""
+        """Restore the attributes that `__getstate__` returned, with a new lock."""
         self.__dict__.update(state, _lock=RLock())
         _scalers.add(self)
 
@@ -370,7 +370,7 @@ class GradScaler:
         self._placement = DONE
 
     def _write(self, scale: float, rule: LossScaleRule | None = None, good_steps: int | None = None) -> None:
-        """Set the scale; with *rule*, set the contents of a state dict. Tensors are written in place, for captured graphs."""
+        """Set the scale; with *rule*, all contents of a state dict. Tensors are written in place, for captured CUDA graphs."""
         placement = self._placement if self._placement is PENDING else DONE
         rule, may_exceed, progress = (self._rule, self._may_exceed_interval, {}) if rule is None else (rule, True, self._progress)
         self._placement, self._rule, self._progress = INTERRUPTED, rule, progress

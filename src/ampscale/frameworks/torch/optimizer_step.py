@@ -1,5 +1,5 @@
 """
-Calls of torch's `GradScaler` for one optimizer: unscale its gradients, and step if they are finite.
+Operations of torch's `GradScaler`: unscale the gradients of an optimizer, step if they are finite, and update the scale.
 
 Spec: TORCH-unscale, TORCH-sparse, TORCH-float16, TORCH-devices, TORCH-step, TORCH-fused, TORCH-dtensor-step.
 """
@@ -59,7 +59,7 @@ def unscale_gradients(
         optimizer: Optimizer whose sparse gradients are coalesced first.
         gradients: Result of `checked_gradients` for *optimizer*, on any number of devices.
         scale: float32, shape ().
-        lower_bound: Returns a lower bound of *scale* if it is known to be a power of two; else 0.0.
+        lower_bound: Function that returns a lower bound of *scale* if it is known to be a power of two; else 0.0.
 
     Returns:
         torch's `found_inf`: float32 of shape () on the device of *scale*, 1.0 if a value was non-finite before or after the
@@ -109,7 +109,7 @@ def step_if_finite(
 
     Returns:
         True if the optimizer stepped, as a bool. For an optimizer that skips on the device, a bool tensor, without a host
-        synchronization; fused SGD with momentum requires one until its first step.
+        synchronization, except that fused SGD with momentum requires a synchronization until its first step.
     """
     if found_inf is None:
         return False
@@ -132,9 +132,9 @@ def update_scale(
     """
     Write the result of `LossScaleRule.update` into the tensors of *state*, so that a captured CUDA graph reads it.
 
-    torch's own kernel multiplies in float64, rounds once, and skips a growth to infinity, as the rule does. It has no lower
-    bound, and grows only if the count equals the interval: near the bound, the definition replaces it, and a count that may
-    exceed the interval is clamped.
+    torch's own kernel multiplies in float64, rounds once, and skips a growth to infinity, as the rule does. But it has no
+    lower bound, and grows only if the count equals the interval: near the bound, `rule.update` is used instead, and a count
+    that may exceed the interval is clamped first.
 
     Args:
         rule: Rule of `presets.torch` with a `min_scale`.
@@ -161,7 +161,7 @@ def to_device(value: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def _coalesced(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """Return the gradients. A sparse one is replaced by its coalesced form, and its values are returned."""
+    """Return the gradients. Replace each sparse gradient by its coalesced form, and return the values of that."""
     parameters = [param for group in optimizer.param_groups for param in group["params"] if param.grad is not None]
     for parameter in parameters:
         if parameter.grad.is_sparse:
@@ -199,7 +199,7 @@ def _supports_found_inf(optimizer: Any) -> bool:
 
 
 def _lacks_momentum(optimizer: Any) -> bool:
-    """Return True for SGD with momentum before its first step: fused and passed a flag, it stores uninitialized momentum."""
+    """Return True for SGD with momentum before its first step: skipping that step, fused SGD stores uninitialized momentum."""
     return isinstance(optimizer, torch.optim.SGD) and any(
         group["momentum"] and optimizer.state.get(param, {}).get("momentum_buffer") is None
         for group in optimizer.param_groups
@@ -209,7 +209,7 @@ def _lacks_momentum(optimizer: Any) -> bool:
 
 
 def _step_on_device(optimizer: Any, found_inf: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Step with torch's attributes `found_inf` and `grad_scale`. The latter is the caller's, as the gradients are unscaled."""
+    """Step with torch's attributes `found_inf` and `grad_scale`. The latter stays the caller's: gradients are unscaled."""
     grad_scale = getattr(optimizer, "grad_scale", None)
     if grad_scale is not None:
         grad_scale = torch.as_tensor(grad_scale, dtype=torch.float32, device=found_inf.device)

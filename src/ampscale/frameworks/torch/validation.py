@@ -21,7 +21,7 @@ FLOOR = FLOATS["float32"].smallest_normal
 
 
 def changed(rule: LossScaleRule, **constants: Any) -> LossScaleRule:
-    """Return *rule* with other values of some constants. Raise a TypeError or ValueError for an invalid one."""
+    """Return *rule* with new values of some constants. Raise a TypeError or ValueError for an invalid value."""
     if "init_scale" in constants:
         _check_scale(constants["init_scale"], "init_scale")
     if "growth_factor" in constants:
@@ -79,7 +79,7 @@ def scale_of(value: Any, name: str) -> float:
 
 
 def if_power_of_two(rule: LossScaleRule, scale: float) -> float:
-    """Return *scale* if it is a power of two and growths and backoffs keep it one; else 0.0."""
+    """Return *scale* if it is a power of two and stays one in growths and backoffs; otherwise 0.0."""
     numbers = (scale, rule.growth_factor, rule.backoff_factor)
     return scale if all(frexp(number)[0] == 0.5 for number in numbers) else 0.0
 
