@@ -9,7 +9,7 @@ from .base import StepCell
 from .torch import Torch
 
 
-class Trainer(StepCell):
+class Trainer(StepCell, Torch):
     """Loop of a framework around torch's scaler. At level 0, a scaler is a cell whose only gradient is finite or not."""
 
     wrapped: Callable[..., dict[str, Any]]  # returns the framework's objects for a scaler, model, optimizer and schedule
@@ -41,7 +41,9 @@ class Trainer(StepCell):
         cell["scaler"].load_state_dict(saved)
         return cell
 
-    def create_cell(self, rule: Any, parameters: Sequence[Any], **options: Any) -> Any:
+    def create_cell(  # type: ignore[override]  # the options are those of the superclass, and by capability a list of rates
+        self, rule: Any, parameters: Sequence[Any], **options: Any
+    ) -> Any:
         """Return the objects of a loop: the framework's model and optimizer, and a list to which an applied step appends."""
         import torch
 
@@ -50,19 +52,19 @@ class Trainer(StepCell):
 
             def __init__(self) -> None:
                 super().__init__()
-                self.weights, self.data = torch.nn.ParameterList(value.clone() for value in parameters), ()
+                self.weights = torch.nn.ParameterList(value.clone() for value in parameters)
+                self.data: Sequence[Any] = ()
 
             def forward(self) -> Any:
                 return sum((weight * values).sum() for weight, values in zip(self.weights, self.data, strict=True))
 
-        torch_scaler, model, steps = Torch(), Linear(), list[bool]()
-        torch_scaler.parameters_from(parameters)  # raises Unsupported for float16
+        model, steps, scaler = Linear(), list[bool](), super().create(rule)
+        self.parameters_from(parameters)  # raises Unsupported for float16
         rate, max_norm = options.pop("learning_rate", 1.0), options.pop("max_norm", None)
         rates = rate if isinstance(rate, list) else [rate]
-        optimizer = torch_scaler.sgd(list(model.parameters()), rates[0], **options)
+        optimizer = self.sgd(list(model.parameters()), rates[0], **options)
         optimizer.register_step_post_hook(lambda *_: steps.append(True))
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rates[min(step, len(rates) - 1)] / rates[0])
-        scaler = torch_scaler.create(rule)
         wrapped = self.wrapped(scaler, model, optimizer, schedule)
         return {**wrapped, "linear": model, "scaler": scaler, "steps": steps, "max_norm": max_norm}
 
