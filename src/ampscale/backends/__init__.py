@@ -1,8 +1,8 @@
 """
-Backends: one package per array library, all with the same contents in the same order.
+Backends: one implementation of the `Backend` protocol per array library.
 
-`get_backend` returns the backend that an array belongs to. A library is imported only if its user has imported it, or requests
-its backend by name.
+`get_backend` returns the backend that an array belongs to. An array library is imported only if the program has already imported
+it, or selects its backend by name.
 """
 
 from .choice import get_backend, get_namespace, use_backend

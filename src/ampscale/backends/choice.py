@@ -1,8 +1,8 @@
 """
-Choice of the backend: the one that the arrays belong to or, if there are no arrays, the configured one.
+Choice of the backend: the backend of the arrays or, if there are no arrays, the configured backend.
 
-The first of these that names a backend configures it: `use_backend`, the environment variable ``AMPSCALE_BACKEND``, ``backend``
-in the nearest ampscale.toml or in the table ``[tool.ampscale]`` of the nearest pyproject.toml. The default is NumPy.
+The configured backend is set by the first of these that names one: `use_backend`, the environment variable ``AMPSCALE_BACKEND``,
+``backend`` in the nearest ampscale.toml or in the table ``[tool.ampscale]`` of the nearest pyproject.toml. The default is NumPy.
 
 Spec: BACKENDS-arrays-decide, BACKENDS-precedence, BACKENDS-context, BACKENDS-wrong-value.
 """
@@ -27,7 +27,7 @@ VARIABLE = "AMPSCALE_BACKEND"
 
 
 class Configured(NamedTuple):
-    """Name of a backend, and its source: a function, an environment variable, a file, or "default"."""
+    """Name of the configured backend, and where it is set: a function, an environment variable, a file, or "default"."""
 
     name: str
     source: str
@@ -45,7 +45,7 @@ _context: ContextVar[ContextChoice] = ContextVar("ampscale_backend", default=_UN
 
 
 class Choice:
-    """Result of `use_backend`. Leaving its ``with`` block restores the previous choice, also if the block has changed it."""
+    """Result of `use_backend`. Leaving its ``with`` block restores the previous choice, even if the block made another choice."""
 
     def __init__(self, backend: Backend) -> None:
         self._namespace = backend.namespace()
@@ -71,7 +71,7 @@ class Choice:
 
 def get_backend(tree: Tree, **others: Tree) -> Backend:
     """
-    Return the backend that the arrays of *tree* belong to, or the configured backend if there are none.
+    Return the backend that the arrays of *tree* belong to, or the configured backend if *tree* contains no arrays.
 
     Args:
         tree: Arrays in tuples, lists, dicts and NamedTuples.
@@ -80,7 +80,7 @@ def get_backend(tree: Tree, **others: Tree) -> Backend:
     Raises:
         TypeError: The arrays come from more than one library or device, or a leaf is not an array.
         RuntimeError: The backend that an installed package provides for these arrays fails to load.
-        ValueError: There are no arrays, and the configured backend cannot be used.
+        ValueError: *tree* contains no arrays, and the configured backend cannot be used.
 
     Spec: BACKENDS-arrays-decide, BACKENDS-failure-reported, SCALING-mixed-rejected.
 
@@ -125,8 +125,8 @@ def get_namespace() -> Namespace:
     Return the Array API namespace of the configured backend, to create arrays with.
 
     Raises:
-        TypeError: ``backend`` in a configuration file is not a str, or its table is not a table.
-        ValueError: The configured backend cannot be used, or a configuration file is not valid TOML or has other keys.
+        TypeError: ``backend`` in a configuration file is not a str, or ``tool.ampscale`` is not a table.
+        ValueError: The configured backend cannot be used, or a configuration file is not valid TOML or sets other keys.
 
     Spec: BACKENDS-precedence, BACKENDS-wrong-value.
 
@@ -143,7 +143,7 @@ def chosen() -> Backend:
 
 
 def configured() -> Configured:
-    """Return the name of the configured backend and its source. This does not check that the backend exists."""
+    """Return the name of the configured backend and where it is set. This does not check that the backend exists."""
     if (name := _context.get().name) is not None:
         return Configured(name, "use_backend()")
     if name := os.environ.get(VARIABLE):
@@ -174,7 +174,7 @@ def _working_folder() -> Path | None:
 
 @cache
 def _in_files(folder: Path | None) -> Configured | None:
-    """Read the nearest configuration file, once for each folder, so that an edit does not switch libraries during a run."""
+    """Return the choice of the nearest file that makes one. The result is cached, so edits do not affect a running program."""
     for path, table in _tables(folder):
         if unknown := sorted(set(table) - {"backend"}):
             raise ValueError(f"{path} must set only backend for ampscale, got {cut(', '.join(unknown), 400)}")
@@ -186,15 +186,15 @@ def _in_files(folder: Path | None) -> Configured | None:
 
 
 def _tables(folder: Path | None) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield the tables for ampscale, from *folder* upwards; in each folder ampscale.toml before pyproject.toml."""
+    """Yield each file and its table for ampscale, from *folder* upwards; in each folder ampscale.toml before pyproject.toml."""
     for parent in (folder, *folder.parents) if folder else ():
         for file, keys in (("ampscale.toml", ()), ("pyproject.toml", ("tool", "ampscale"))):
-            if os.path.isfile(path := parent / file):  # unlike Path.is_file, False for a folder without permission
+            if os.path.isfile(path := parent / file):  # Path.is_file would raise PermissionError
                 yield path, _table(path, keys)
 
 
 def _table(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
-    """Return the table of *path* under *keys*; an empty one if it is absent."""
+    """Return the table under *keys* in the TOML file *path*; an empty table if the file has none."""
     try:
         table: dict[str, Any] = parse_toml(read_bounded(path, LONGEST_TOML).decode())
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Generic backend for arrays of any Array API library: the definitions of the core, unchanged."""
+"""Generic backend for arrays of any Array API library. It uses the definitions of the core unchanged."""
 
 from collections.abc import Callable
 from typing import Any

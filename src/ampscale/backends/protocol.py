@@ -1,4 +1,4 @@
-"""Contents of a backend: `Backend` lists them in the order in which every backend module defines them."""
+"""Interface of a backend. `Backend` lists its members in the order in which every backend module defines them."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -9,10 +9,10 @@ from ..parsing import excerpt
 
 class Backend(Protocol):
     """
-    Interface between the public functions and an array library: a module, or any object, with these contents.
+    Interface between the public functions and an array library: a module, or any object, with these members.
 
-    The public functions validate arguments before they call a backend. Its results must equal those of the named functions
-    of `ampscale.core` bit for bit; norms may differ by 2 ulp.
+    The public functions validate arguments before they call a backend. Each function must return the same bits as the function
+    of `ampscale.core` that its docstring names; norms may differ by 2 ulp.
     """
 
     NAME: str  # name of the backend, which is also the name of the library's top-level module
@@ -64,7 +64,7 @@ CONTENTS = ("NAME", *(name for name in vars(Backend) if not name.startswith("_")
 
 def check_backend(backend: Any, name: str) -> None:
     """
-    Raise an error unless *backend* has all the contents of `Backend`. The message calls it *name*.
+    Raise an error unless *backend* has all members of `Backend`. The message refers to the backend as *name*.
 
     Raises:
         TypeError: A function is missing or not callable, or NAME is not a str.

@@ -1,9 +1,9 @@
 """
 Registry of backends, and the lookup of the backend that owns an array.
 
-Built-in backends come first, then registered ones and those that installed packages provide in the entry-point group
-``ampscale.backends``. The generic backend takes the arrays that none of these owns. The name of a backend is also that of its
-library's top-level module: a backend is loaded only after that module has been imported, or if it is requested by name.
+Built-in backends come first, then registered backends and those that installed packages provide in the entry-point group
+``ampscale.backends``. The generic backend processes arrays that no other backend owns. A backend has the name of its library's
+top-level module, and is loaded only after that module has been imported, or if the backend is requested by name.
 
 Spec: BACKENDS-never-unasked, BACKENDS-third-party, BACKENDS-failure-reported.
 """
@@ -25,7 +25,7 @@ BUILT_IN = ("numpy", "cupy", "torch", "jax")
 RESERVED = (*BUILT_IN, generic.NAME)
 
 _loaded: dict[str, Backend] = {numpy.NAME: numpy}
-_failures: dict[str, str] = {}  # why a backend did not load at the last attempt
+_failures: dict[str, str] = {}  # for each backend that failed to load, the reason at the last attempt
 _owners: dict[type, Backend] = {}
 
 
@@ -48,11 +48,11 @@ def register_backend(backend: Backend) -> None:
     the library's top-level module.
 
     Args:
-        backend: Module or object with the contents of `Backend`.
+        backend: Module or object with the members of `Backend`.
 
     Raises:
         TypeError: A function is missing or not callable, or NAME is not a str.
-        ValueError: Its NAME is that of another backend.
+        ValueError: NAME is the name of another backend.
 
     Spec: BACKENDS-third-party.
 
@@ -85,11 +85,11 @@ def owner_of(array: Array) -> Backend:
 
 def network_of(value: Any) -> Any:
     """
-    Return *value* if it has `params` and `vjp`, else the network that the backend of its library makes of it.
+    Return *value* if it has `params` and `vjp`, else the result of `Backend.as_network` of its library's backend.
 
     Raises:
         TypeError: *value* is not a network of any library.
-        RuntimeError: No backend that loads accepts it, and a backend whose library has been imported fails to load.
+        RuntimeError: No backend that loads accepts *value*, and a backend whose library has been imported fails to load.
     """
     if hasattr(value, "params") and callable(getattr(value, "vjp", None)):
         return value
@@ -105,7 +105,7 @@ def load(name: str) -> Backend:
     Return the backend called *name*, any of `list_backends()` except the generic one; import its library if necessary.
 
     Raises:
-        RuntimeError: The backend fails to load or lacks contents; the message names the package that provides it.
+        RuntimeError: The backend fails to load or lacks members; the message names the package that provides it.
     """
     if name not in _loaded:
         try:
@@ -117,7 +117,7 @@ def load(name: str) -> Backend:
 
 
 def why_not(name: str) -> str | None:
-    """Return why the backend called *name* cannot create arrays; None if it can, or if that is unknown before an import."""
+    """Return the reason why the backend *name* cannot create arrays; None if it can, or if only an import would show it."""
     if name == generic.NAME:
         return "creates no arrays"
     if not is_installed(name):
@@ -141,12 +141,12 @@ def is_imported(name: str) -> bool:
 
 
 def is_installed(name: str) -> bool:
-    """Return True if the library of the backend called *name* can be imported. This does not import it."""
+    """Return True if the library of the backend called *name* can be imported. This does not import the library."""
     return is_imported(name) or find_spec(name.partition(".")[0]) is not None
 
 
 def label(name: str) -> str:
-    """Return the backend's name in quotes, with the packages that provide it, if any."""
+    """Return the backend's name in quotes, followed by the packages that provide the backend, if any."""
     packages = [] if name in RESERVED else packages_of(name)
     return f"{name!r} of {' and '.join(packages)}" if packages else repr(name)
 
@@ -158,15 +158,15 @@ def packages_of(name: str) -> list[str]:
 
 @cache
 def _entry_points() -> dict[str, tuple[Any, ...]]:
-    """Return the entry points of installed packages by name."""
-    from importlib.metadata import entry_points  # takes some ten milliseconds, which built-in backends never need
+    """Return the entry points in `GROUP` of all installed packages, by name."""
+    from importlib.metadata import entry_points  # a slow import (10 ms), needed only for packages
 
     points = entry_points(group=GROUP)
     return {name: tuple(points.select(name=name)) for name in sorted(points.names)}
 
 
 def _built_in(name: str) -> Backend:
-    """Import a built-in backend. These are import statements, because torch.compile does not trace `import_module`."""
+    """Import a built-in backend with import statements, because torch.compile does not trace `import_module`."""
     if name == "cupy":
         from .cupy import backend as cupy
 
@@ -193,9 +193,9 @@ def _from_package(name: str) -> Backend:
 
 def _first_result(query: Callable[[Backend], Any]) -> Any:
     """
-    Return the first result of *query* that is not None; None if there is none.
+    Return the first result of *query* that is not None; None if there is no such result.
 
-    A backend that fails to load raises only if no other backend gives a result, so that it does not affect their arrays.
+    A backend that fails to load raises only if no other backend gives a result, so it does not affect other libraries' arrays.
     """
     failures = []
     for name in _candidates():
@@ -212,7 +212,7 @@ def _first_result(query: Callable[[Backend], Any]) -> Any:
 
 
 def _candidates() -> Iterator[str]:
-    """Yield the backends whose libraries have been imported; those of packages last, because finding them takes time."""
+    """Yield the names of backends whose libraries have been imported; those of packages last, because finding them takes time."""
     yield from list(_loaded)  # first, because torch.compile recompiles for every import after a lookup in sys.modules
     yield from (name for name in BUILT_IN if name not in _loaded and is_imported(name))
     yield from (name for name in _entry_points() if is_imported(name))

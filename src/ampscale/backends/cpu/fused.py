@@ -1,10 +1,11 @@
 """
 Fused passes over contiguous values in main memory, with compiled kernels.
 
-The kernels are used if numba is installed, which the first pass imports. The environment variable AMPSCALE_KERNELS overrides
-this: with "numba", an error is raised if they cannot be used; with "numpy", they are not.
+The first pass imports numba; if numba is not installed, NumPy's operations are used instead. The environment variable
+AMPSCALE_KERNELS overrides this: with "numba", an error is raised if the kernels cannot be used; "numpy" disables them.
 
-Large arrays are cut into segments, which threads share. The cuts depend only on the sizes, so sums are reproducible.
+Large arrays are cut into segments, which several threads process. The segments depend only on the sizes of the arrays, so sums
+are reproducible.
 """
 
 import os
@@ -23,17 +24,17 @@ from .threads import in_threads, thread_count_host
 
 VARIABLE = "AMPSCALE_KERNELS"
 CHOICES = ("auto", "numpy", "numba")
-SEGMENT = 1 << 22  # values of one array that a thread processes at once
-THREADED = 1 << 22  # bytes; for less, threads cost more than they save
-BLOCKS = {"float32": 256, "float64": 128}  # squares added in any order: so few that the sum of all is accurate to two units
-ITEMSIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+SEGMENT = 1 << 22  # maximum number of values in a segment
+THREADED = 1 << 22  # bytes; below this size, threads cost more time than they save
+BLOCKS = {"float32": 256, "float64": 128}  # squares that are added in any order; so few that sums are accurate to two ulp
+ITEMSIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}  # bytes
 
 Memory = tuple[Array, Array, Array]  # sources, targets and sizes of `Spans`
 Kernel = Callable[[Array, Array, Array, Array], bool]
 
 
 class FusedOp(NamedTuple):
-    """Operation of a fused pass on every value, and the statistics that it collects of the results."""
+    """Operation that a fused pass applies to every value, and the statistics of the results that it collects."""
 
     factor: float | None = None  # None to leave the values unchanged
     divides: bool = True  # divide by the factor; False to multiply
@@ -49,11 +50,11 @@ class PassResult(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Contiguous values of one dtype. In place, the addresses of sources and targets are equal."""
+    """Memory of arrays of one dtype, each contiguous. For an operation in place, *targets* equals *sources*."""
 
-    sources: Array  # addresses: int64, shape (n,)
-    targets: Array
-    sizes: Array  # numbers of real numbers: int64, shape (n,)
+    sources: Array  # address of each array: int64, shape (n,)
+    targets: Array  # addresses for the results: int64, shape (n,)
+    sizes: Array  # count of real numbers in each array; a complex number counts as two: int64, shape (n,)
     largest: int  # largest of the sizes
     total: int  # sum of the sizes
     source_dtype: str  # float16, bfloat16, float32 or float64
@@ -61,7 +62,7 @@ class Spans(NamedTuple):
 
 
 class KernelChoice(NamedTuple):
-    """Compiled kernels, or None, and the reason in a few words."""
+    """Module of the compiled kernels, or None if they are not used, and the reason in a few words."""
 
     module: Any
     reason: str
@@ -70,11 +71,11 @@ class KernelChoice(NamedTuple):
 @cache
 def kernel_choice_host() -> KernelChoice:
     """
-    Return the compiled kernels if they are to be used. The first call reads the environment and imports numba.
+    Decide whether to use the compiled kernels. The first call reads the environment and imports numba.
 
     Raises:
         ValueError: AMPSCALE_KERNELS is neither auto, numpy nor numba.
-        ImportError: It is numba, and numba cannot be used.
+        ImportError: AMPSCALE_KERNELS is numba, and numba cannot be used.
     """
     choice = os.environ.get(VARIABLE, "auto")
     if choice not in CHOICES:
@@ -97,7 +98,7 @@ def supports(name: str) -> bool:
 
 
 def run_spans_host(op: FusedOp, spans: Spans, thread_count: int | None = None) -> PassResult:
-    """Run a fused pass over values whose dtypes the kernels support; if there are many, in threads."""
+    """Run a fused pass, in threads if there are many values. The kernels must support the dtypes of *spans*."""
     run = _kernel(op, spans.source_dtype, spans.target_dtype)
     memory, owners = (spans[:3], None) if spans.largest <= SEGMENT else _cut(spans)
     sums = np.zeros(0 if op.square_dtype is None else len(memory[0]))
@@ -124,7 +125,7 @@ def _kernel(op: FusedOp, source_dtype: str, target_dtype: str) -> Kernel:
 
 
 def _operands_host(op: FusedOp, dtype: Any) -> tuple[Any, Any]:
-    """Return the number by which values are multiplied and that by which they are divided; at least one is None."""
+    """Return the factor and the divisor that the kernel applies to each value. At least one of them is None."""
     if op.factor is None:
         return None, None
     with np.errstate(over="ignore", under="ignore"):
@@ -133,11 +134,11 @@ def _operands_host(op: FusedOp, dtype: Any) -> tuple[Any, Any]:
     largest = int(np.finfo(dtype).maxexp) - 1
     if op.divides and not (mantissa == 0.5 and -largest < exponent - 1 < largest):
         return None, number
-    return (dtype.type(ldexp(1.0, 1 - exponent)) if op.divides else number), None  # an exact reciprocal, which is faster
+    return (dtype.type(ldexp(1.0, 1 - exponent)) if op.divides else number), None  # exact reciprocals are faster
 
 
 def _cut(spans: Spans) -> tuple[Memory, Array]:
-    """Return *spans* with large arrays in segments, and for each segment the index of its array."""
+    """Cut large arrays of *spans* into segments. Return the memory of the segments, and the index of each segment's array."""
     counts = np.maximum(1, -(-spans.sizes // SEGMENT))
     owners = np.repeat(np.arange(len(counts)), counts)
     starts = SEGMENT * (np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts))
@@ -147,7 +148,7 @@ def _cut(spans: Spans) -> tuple[Memory, Array]:
 
 
 def _run_in_threads_host(run: Kernel, arguments: tuple[Array, ...], count: int) -> bool:
-    """Run the kernel on ranges with about the same number of values, which threads take one after the other."""
+    """Run the kernel in *count* threads, on ranges with about equal numbers of values. Return True if all results are finite."""
     ends = np.cumsum(arguments[2])
     shares = min(len(ends), 4 * count) if count > 1 else 1
     edges = np.searchsorted(ends, ends[-1] * np.arange(shares + 1) // shares)
@@ -162,7 +163,7 @@ def _run_in_threads_host(run: Kernel, arguments: tuple[Array, ...], count: int) 
 
 
 def _added(sums: Array, owners: Array, count: int) -> Array:
-    """Return the sum for each array, rounded once, of the sums of its segments."""
+    """Add the sums of the segments of each array, and round each total once. Return one sum for each of the *count* arrays."""
     if not len(sums):
         return sums
     edges = np.searchsorted(owners, np.arange(count + 1))
@@ -173,7 +174,7 @@ def _added(sums: Array, owners: Array, count: int) -> Array:
 
 
 def rounded(sums: Array, dtype: str | None) -> Array:
-    """Return float64 *sums* in *dtype*; None keeps them."""
+    """Round float64 *sums* to *dtype*. If *dtype* is None, return *sums* unchanged."""
     if dtype in (None, "float64"):
         return sums
     with np.errstate(over="ignore"):

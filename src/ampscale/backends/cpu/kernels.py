@@ -1,12 +1,12 @@
 # mypy: ignore-errors
 # ruff: noqa: ARG001, ARG005
-# numba gives the types, and the arguments of its extensions.
+# numba infers the types, and prescribes the arguments of intrinsics, used or not.
 """
-Compiled kernels: one loop divides or multiplies, checks and squares each value. They need numba, which nothing else imports.
+Compiled kernels: one loop divides or multiplies, checks and squares each value. Only this module imports numba.
 
 Kernels take the addresses of contiguous values. float16 values are passed as uint16, bfloat16 values as int16. No fast-math flag
-is set, except that the squares of a block may be added in any order: each product, quotient and rounding is that of IEEE 754. An
-infinity or a NaN has the largest bits, so the check is an integer comparison of the rounded results.
+is set, except that the squares of a block may be added in any order: each product, quotient and rounding is that of IEEE 754. The
+check compares bits as integers: without the sign, those of infinities and NaNs are larger than those of finite numbers.
 
 Spec: BACKENDS-bit-identical, SCALING-round-once, OVERFLOW-both-sides, NORMS-accumulation-dtype.
 """
@@ -26,28 +26,28 @@ if numba.version_info.short < (0, 61):
 if numba.config.DISABLE_JIT:
     raise ImportError("NUMBA_DISABLE_JIT is set")
 
-CONTIGUOUS, ALIGNED, WRITEABLE = 0x3, 0x100, 0x400  # flags of NumPy's C API; contiguous in the order of rows or of columns
+CONTIGUOUS, ALIGNED, WRITEABLE = 0x3, 0x100, 0x400  # flags of NumPy's C API; CONTIGUOUS means C or Fortran order
 
 HALF, SINGLE, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 OF_DTYPE = {"float16": np.uint16(0), "bfloat16": np.int16(0), "float32": np.float32(0), "float64": np.float64(0)}
 
 _triple, _, _features = cpu_target.target_context.codegen().magic_tuple()
-# Without these instructions LLVM calls functions that nothing provides, and the process dies.
+# Without these instructions, LLVM would emit calls to functions that do not exist here, and the process would crash.
 CONVERTS_FLOAT16 = "+f16c" in _features.split(",") or _triple.startswith(("aarch64", "arm64"))
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Compile *function* when it is first called, and keep the result on disk if a folder can be written."""
+    """Compile *function* when it is first called, and cache the result on disk if a cache folder is writable."""
     try:
         return njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # neither the folder of this module nor that of the user can be written
+    except RuntimeError:  # neither the folder of this module nor the user's cache folder is writable
         return njit(nogil=True)(function)
 
 
 @intrinsic
 def widen(typingctx, x):
-    """Convert a value to the dtype in which it is computed."""
+    """Convert a stored value to its compute dtype."""
     if x == types.uint16:
         return types.float32(x), lambda c, b, s, a: b.fpext(b.bitcast(a[0], HALF), SINGLE)
     if x == types.int16:
@@ -66,7 +66,7 @@ def narrow(typingctx, value, like):
         bits = builder.bitcast(arguments[0], I32)
         high = builder.lshr(bits, I32(16))
         rounded = builder.add(builder.add(bits, I32(0x7FFF)), builder.and_(high, I32(1)))
-        return builder.trunc(builder.lshr(rounded, I32(16)), I16)  # a NaN stays one: its lower bits are 0
+        return builder.trunc(builder.lshr(rounded, I32(16)), I16)  # a NaN stays a NaN, because its lower bits are 0
 
     def cast(context, builder, signature, arguments):
         return context.cast(builder, arguments[0], signature.args[0], signature.return_type)
@@ -76,7 +76,7 @@ def narrow(typingctx, value, like):
 
 @intrinsic
 def as_stored(typingctx, x):
-    """Return *x*; of a NaN in bfloat16 the sign only, as ml_dtypes does."""
+    """Return *x*. A bfloat16 NaN is replaced by the default NaN of the same sign, as in ml_dtypes."""
 
     def sign_of_nan(context, builder, signature, arguments):
         bits = arguments[0]
@@ -88,7 +88,7 @@ def as_stored(typingctx, x):
 
 @intrinsic
 def magnitude(typingctx, x):
-    """Return the bits without the sign."""
+    """Return the bits of *x* without the sign bit, as an unsigned integer."""
     bits = ir.IntType(x.bitwidth)
     unsigned = {16: types.uint16, 32: types.uint32, 64: types.uint64}[x.bitwidth]
     return unsigned(x), lambda c, b, s, a: b.and_(b.bitcast(a[0], bits), bits(2 ** (x.bitwidth - 1) - 1))
@@ -97,9 +97,9 @@ def magnitude(typingctx, x):
 @intrinsic
 def add_square(typingctx, total, value, like):
     """
-    Add the square of *value*, rounded to its dtype, in any order.
+    Add the square of *value*, rounded to the dtype of *value*, to *total*. LLVM may reorder these additions.
 
-    The float64 square of a 16-bit number is exact, so that it needs no rounding, and can be multiplied and added at once.
+    The float64 square of a 16-bit number is exact, so LLVM may also fuse the multiplication with the addition.
     """
 
     def rounded(context, builder, signature, arguments):
@@ -121,7 +121,7 @@ def add_square(typingctx, total, value, like):
 
 @intrinsic
 def pointer(typingctx, address, index, like):
-    """Return a pointer to the value number *index* at *address*, with the dtype of *like*."""
+    """Return a pointer to element *index*, counted from 0, of the array at *address* with the dtype of *like*."""
 
     def of_address(context, builder, signature, arguments):
         start = builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
@@ -132,7 +132,7 @@ def pointer(typingctx, address, index, like):
 
 @intrinsic
 def word(typingctx, address):
-    """Return the eight bytes at *address*."""
+    """Return the eight bytes at *address* as an int64."""
     return types.int64(types.int64), lambda c, b, s, a: b.load(b.inttoptr(a[0], I64.as_pointer()))
 
 
@@ -150,7 +150,7 @@ def _result(x, like, factor, divisor):
 
 @njit(nogil=True, inline="always")
 def _largest(source, target, like, factor, divisor):
-    """Write the results, and return the largest of their magnitudes."""
+    """Write the results to *target*, and return the largest `magnitude` among them."""
     largest = magnitude(_result(source[0], like, factor, divisor))
     for i in range(source.size):
         result = _result(source[i], like, factor, divisor)
@@ -163,7 +163,7 @@ def _largest(source, target, like, factor, divisor):
 
 @njit(nogil=True, inline="always")
 def _finish(target, infinity, largest, factor, divisor):
-    """Return True if *largest*, of the magnitudes of the results, is finite; otherwise, also store NaNs as `as_stored` does."""
+    """Return True if *largest*, the largest magnitude, is finite. Otherwise, apply `as_stored` to *target* and return False."""
     if largest < infinity:
         return True
     if factor is not None or divisor is not None:
@@ -174,7 +174,7 @@ def _finish(target, infinity, largest, factor, divisor):
 
 @njit(nogil=True, inline="always")
 def _square_sum(source, target, like, factor, divisor, square):
-    """Write the results, and return the sum of their squares, each rounded to the dtype of *square*."""
+    """Write the results to *target*, and return the sum of their squares, each rounded to the dtype of *square*."""
     total = 0.0
     for i in range(source.size):
         result = _result(source[i], like, factor, divisor)
@@ -187,16 +187,16 @@ def _square_sum(source, target, like, factor, divisor, square):
 @compiled
 def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, block, sums):
     """
-    Process the values at *sources*, write the results to *targets*, and return True if all of them are finite.
+    Process the values at *sources*, write the results to *targets*, and return True if all results are finite.
 
     Args:
         sources: Addresses of contiguous values: int64, shape (n,).
         targets: Addresses for the results, equal to those of the sources if the operation is in place.
-        sizes: Numbers of values: int64, shape (n,).
-        kind: Any value of `OF_DTYPE`, for the dtype of the sources.
-        like: The same for the dtype of the targets.
-        factor: Number by which values are multiplied, in the dtype in which they are computed, or None.
-        divisor: Number by which values are divided, or None. Without both, nothing is written.
+        sizes: Number of values at each address: int64, shape (n,).
+        kind: Value of `OF_DTYPE` for the dtype of the sources.
+        like: Value of `OF_DTYPE` for the dtype of the targets.
+        factor: Number in the compute dtype by which values are multiplied, or None.
+        divisor: Number in the compute dtype by which values are divided, or None. If both are None, nothing is written.
         square: Any float32 or float64 number, for the dtype in which squares are taken; None for no sums.
         block: Number of squares that are added in any order.
         sums: Receives the sum of squares of each array, within two units in the last place: float64, shape (n,).
@@ -207,7 +207,7 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
         if sizes[k] == 0:
             continue
         source, target = carray(pointer(sources[k], 0, kind), sizes[k]), carray(pointer(targets[k], 0, like), sizes[k])
-        in_place = sources[k] == targets[k]  # a loop is vectorised only if it is compiled for one array
+        in_place = sources[k] == targets[k]  # LLVM vectorizes an in-place loop only if both names are one array
         if square is None:
             if in_place:
                 largest = _largest(target, target, like, factor, divisor)
@@ -215,7 +215,7 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
                 largest = _largest(source, target, like, factor, divisor)
             finite &= _finish(target, infinity, largest, factor, divisor)
         else:
-            total, lost = 0.0, 0.0  # sum of the blocks, and of the rounding errors of its additions
+            total, lost = 0.0, 0.0  # sum over the blocks, and the sum of its rounding errors
             for start in range(0, sizes[k], block):
                 count = min(sizes[k] - start, block)
                 out = carray(pointer(targets[k], start, like), count)
@@ -228,7 +228,7 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
                 total += square_sum
                 lost += square_sum - (total - before) if before > square_sum else before - (total - square_sum)
             sums[k] = total + lost if np.isfinite(total) else total
-            if not np.isfinite(total):  # a square may have overflowed
+            if not np.isfinite(total):  # possibly only squares overflowed
                 largest = _largest(target, target, like, None, None)
                 finite &= _finish(target, infinity, largest, factor, divisor)
     return finite
@@ -237,20 +237,20 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
 @compiled
 def read_arrays(sources, targets, header, types, writes, itemsize, memory):
     """
-    Read where the values of NumPy arrays are, from the C struct `PyArrayObject_fields`.
+    Read the addresses and sizes of the values of NumPy arrays from the C struct `PyArrayObject_fields`.
 
     Args:
         sources: Addresses of Python objects: int64, shape (n,).
-        targets: Addresses of the objects to which results are written.
-        header: Size of the fields that all Python objects have.
+        targets: Addresses of the Python objects to which results are written: int64, shape (n,).
+        header: Bytes of the fields that all Python objects have.
         types: Addresses of `numpy.ndarray`, of the dtype of the sources, and of the dtype of the targets.
         writes: True if the targets must be writable.
-        itemsize: Bytes of a value of the targets.
+        itemsize: Bytes per value of the targets.
         memory: Receives the addresses of the sources, those of the targets, and the numbers of values: int64, shape (3, n).
 
     Returns:
-        The largest number of values, -1 if an object is no array of these types and flags; the number of all values; and True if
-        each target starts after the end of the one before.
+        The size of the largest array, or -1 if an object is not an aligned, contiguous array of these types; the total size; and
+        True if no target starts before the end of the previous target.
     """
     largest, total, end, are_in_order = 0, 0, 0, True
     for k in range(sources.size):

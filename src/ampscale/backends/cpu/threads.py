@@ -1,7 +1,7 @@
 """
-Threads for fused passes over large arrays. They run in parallel, because NumPy releases the GIL while it computes.
+Threads for fused passes over large arrays. They run in parallel, because NumPy and the compiled kernels release the GIL.
 
-The environment variable AMPSCALE_THREADS sets their number; the default is the number of cores that this process may use.
+The environment variable AMPSCALE_THREADS sets the number of threads; by default, it is the number of cores this process may use.
 Threads start when there is work for them, and a forked process starts its own. During interpreter shutdown, in `atexit` or in a
 thread that outlives the main one, no thread can start, and the caller does all the work.
 """
@@ -60,8 +60,8 @@ def in_threads(
             futures.extend(_pool(count - 1).submit(work, numbered) for _ in range(count - 1))
         results = work(numbered)
     finally:
-        # Wait for all threads even after an error, so that none writes to the arrays after this function returns. Take the
-        # remaining items away first: a call that the pool has accepted without a thread for it would find them later.
+        # Wait for all threads even after an error, so that none writes to the arrays after this function returns. Exhaust the
+        # items first: if the pool has accepted a call but starts it only later, that call must not find any items.
         deque(numbered, maxlen=0)
         wait(futures)
     others = [future.result() for future in futures]

@@ -1,5 +1,5 @@
 /*
- * One pass over many arrays: each number is read once, divided or multiplied, rounded, checked, squared, and written once.
+ * Fused pass over many arrays: each number is read once, divided or multiplied, rounded, checked, squared, and written once.
  *
  * The results equal core/scaling and core/overflow bit for bit, and core/norms within 2 ulp. Launched by cupy/launches.py.
  *
@@ -7,23 +7,23 @@
  *             two real ones. If source and target are aligned to 16 bytes, 16 bytes are read at a time.
  * rows        One for each array of the call, in the order of `first_chunk`.
  * owners      For each chunk of the call, the index of its row.
- * target      Null if nothing is written; the source itself in place; else memory that no row reads and no other row writes.
- *             Every number of it is written.
- * factor      float32 or float64 on the device; if null, `number` is the factor. The host reads nothing.
+ * target      Null if nothing is written; equal to the source in place; else memory that no row reads and no other row writes.
+ *             Every number of the target is written.
+ * factor      float32 or float64 on the device, which the host does not read; if null, `number` is the factor.
  * finite      One byte, which the caller has set to 1. Every thread that finds an infinity or a NaN among the rounded numbers
  *             writes 0. No thread reads it or writes 1, so the order of the writes does not matter.
  * square_bits Dtype in which squares are taken and summed: 32 or 64; 0 for no sums.
- * partials    One Sums for each chunk of all launches of a call; null without squares. Each is written, so they need no
- *             initialization.
+ * partials    One Sums for each chunk of all launches of a call; null if `square_bits` is 0. All are written, so they need
+ *             no initialization.
  *
- * Sums have a fixed order, by thread, chunk and array, without atomic operations: equal memory gives equal bits on every run
- * and every device. The order depends on the alignment, not on the number of multiprocessors.
+ * Squares are added in a fixed order, by thread, chunk and array, without atomic operations: equal memory gives equal bits on
+ * every run and every device. The order depends on the alignment of arrays, not on the number of multiprocessors.
  *
  * The launches of one call run in order on one stream and need no other synchronization. All arguments are addresses and
- * numbers, so a graph can capture them; a replay uses the contents that the same memory then has.
+ * numbers, so a graph can capture the launches; a replay reads what the memory at these addresses contains at that time.
  *
  * CuPy always compiles with -ftz=true. float32 arithmetic on numbers that can be subnormal is therefore written in PTX, where
- * an instruction without .ftz keeps them. A build without CUDA must provide these few functions.
+ * an instruction without .ftz keeps subnormal numbers. A build without __CUDACC__ must define these functions itself.
  */
 
 struct float16 { unsigned short bits; };
@@ -35,8 +35,8 @@ struct Row {
     const void* source;
     void* target;
     long long length;       // in real numbers
-    long long first_chunk;  // position among the chunks of all rows of the call
-    long long position;     // of the array in the tree
+    long long first_chunk;  // index among the chunks of all rows of the call
+    long long position;     // index of the array in the tree
 
     __device__ long long chunks() const { return (length + CHUNK - 1) / CHUNK; }
 };
@@ -91,7 +91,7 @@ __device__ bool is_finite(float64 a) { return (__double_as_longlong(a) & 0x7ffll
 
 __device__ bool is_normal(float32 a) { return is_finite(a) && (__float_as_uint(a) & 0x7f800000u) != 0; }
 
-/* True if 1 / a is exact and neither number is subnormal: a is a positive power of two, and not one of the extreme ones. */
+/* True if a is a positive power of two, and a and 1 / a are normal numbers; then 1 / a is exact. */
 __device__ bool has_reciprocal(float32 a) {
     unsigned bits = __float_as_uint(a), exponent = bits >> 23;
     return (bits & 0x7fffffu) == 0 && exponent >= 1 && exponent <= 253;
@@ -101,7 +101,7 @@ __device__ bool has_reciprocal(float64 a) {
     return (bits & 0xfffffffffffffll) == 0 && exponent >= 1 && exponent <= 2045;
 }
 
-/* Operation on each number, and how many packs a thread reads ahead. Divisions hide the latency, so they need fewer. */
+/* Operation on each number; AT_ONCE is the number of packs that a thread reads ahead. Divisions hide the latency of memory. */
 template <class Within> struct Product {
     enum { AT_ONCE = DEPTH };
     Within factor;
@@ -117,20 +117,20 @@ template <class Within> struct Quotient {
 };
 
 /*
- * Division by a reciprocal that a thread rounds once. The product is less than 1.5 ulp away from the quotient; adding the product
- * of its remainder and the reciprocal rounds it correctly if no number is subnormal or infinite (proved in test_launches.py).
- * Otherwise float64 has the range, and more than twice the digits, so that rounding its quotient is correct too.
+ * Division, as multiplication by a reciprocal that each thread computes once. The product is less than 1.5 ulp away from the
+ * quotient. Adding the remainder times the reciprocal rounds it correctly if no number is subnormal or infinite (proved in
+ * test_launches.py). Otherwise the quotient is computed in float64, whose range and digits suffice for correct rounding.
  */
 template <> struct Quotient<float32> {
     enum { AT_ONCE = DEPTH / 2 };
     float32 divisor, opposite, reciprocal;
     float64 wide_reciprocal;
-    unsigned least, range;  // doubled bits of the least product for which float32 is exact, and the distance to the largest
+    unsigned least, range;  // bits, doubled to drop the sign: least product for which float32 suffices; distance to the largest
 
     __device__ explicit Quotient(float32 divisor) : divisor(divisor), reciprocal(over(1.0f, divisor)) {
         opposite = times(divisor, -1.0f);
         wide_reciprocal = over(1.0, as<float64>(divisor));
-        const float32 low = 0x1p-70f;  // of the product and of the number, so that the remainder is normal
+        const float32 low = 0x1p-70f;  // lower bound of the product and of the number: the remainder is then normal
         least = 2 * __float_as_uint(wide_reciprocal > 1 ? times(reciprocal, low) : low);
         range = is_normal(divisor) && is_normal(reciprocal) ? 2 * 0x7f7fffffu - least : 0;
     }
@@ -141,7 +141,7 @@ template <> struct Quotient<float32> {
     }
     __device__ float64 wide(float64 a) const {
         const float64 near = times(a, wide_reciprocal), rest = fused(near, as<float64>(divisor), -a);
-        return rest == rest ? fused(-rest, wide_reciprocal, near) : near;  // NaN if a number is infinite
+        return rest == rest ? fused(-rest, wide_reciprocal, near) : near;  // the remainder is NaN if a number is infinite
     }
 };
 
@@ -159,7 +159,7 @@ struct Sums {
     }
 };
 
-/* Sum of the squares of numbers that were multiplied by a power of two, the lift, and that power. */
+/* `square`: sum of the squares of numbers that were multiplied by `lift`, a power of two. */
 struct Lifted { float64 square, lift; };
 
 __device__ Lifted lifted(const Sums& sums) {
@@ -168,7 +168,7 @@ __device__ Lifted lifted(const Sums& sums) {
     return {sums.small, UP};
 }
 
-/* Summation of squares that are taken in the precision of Number; NoSquares for none. */
+/* Summation of squares that are taken in the precision of Number. NoSquares computes no sum. */
 struct NoSquares {
     template <class Out> __device__ void add(Out) {}
 };
@@ -212,7 +212,7 @@ template <class Number, int SIZE> struct alignas(16) Pack { Number numbers[SIZE]
 
 __device__ bool is_aligned(const void* memory) { return ((unsigned long long)memory & 15) == 0; }
 
-/* Process the whole packs of a chunk, AT_ONCE of which are read before the first is used; return the number of numbers. */
+/* Process the complete packs of a chunk; a thread reads AT_ONCE packs before it uses the first. Return the count of numbers. */
 template <class In, class Out, class Work> __device__ int pass_packs(Work& worker, const In* source, Out* target, int length) {
     const int size = 16 / sizeof(In), packs = length / size;
     const Pack<In, size>* sources = (const Pack<In, size>*)source;
@@ -235,7 +235,7 @@ template <class In, class Out, class Work> __device__ int pass_packs(Work& worke
     return packs * size;
 }
 
-/* Return the sum over each group of `size` threads; valid in its first thread. */
+/* Return the sum over each group of `size` threads. The result is valid in the first thread of the group. */
 __device__ Sums group_sum(const Sums& mine, unsigned size) {
     __shared__ Sums sums[THREADS];
     sums[threadIdx.x] = mine;
@@ -246,7 +246,7 @@ __device__ Sums group_sum(const Sums& mine, unsigned size) {
     return sums[threadIdx.x];
 }
 
-/* Tell the compiler that an address is not that of shared or local memory, which takes other instructions. */
+/* Assure the compiler that an address is in global memory: shared and local memory would need other instructions. */
 template <class Number> __device__ Number* global(Number* memory) {
     __builtin_assume(__isGlobal(memory));
     return memory;
@@ -257,7 +257,7 @@ template <class In, class Out> struct Chunk {
     const In* source;
     Out* target;
     int length;
-    long long index;  // position among the chunks of all rows of the call
+    long long index;  // index among the chunks of all rows of the call
 
     __device__ Chunk(const Row* rows, const int* owners, long long first) : index(first + blockIdx.x) {
         const Row row = rows[owners[index]];
@@ -268,7 +268,7 @@ template <class In, class Out> struct Chunk {
     }
 };
 
-/* Process every number of a chunk. The type of the worker is fixed here, so that nothing branches on it for every number. */
+/* Process every number of a chunk. The worker is a template parameter, so that the loop does not branch on its type. */
 template <class In, class Out, class Work>
 __device__ void pass_chunk(const Chunk<In, Out>& chunk, Work& worker, unsigned char* finite) {
     const bool wide = is_aligned(chunk.source) && is_aligned(chunk.target);
@@ -305,8 +305,8 @@ template <class Within> __device__ Within value_of(const void* factor, bool is_f
 }
 
 /*
- * PASS, compiled for one pair of dtypes, IN and OUT: one block of THREADS for each chunk from `first` on. An exact reciprocal
- * replaces a division. Without PASS, the other kernels are compiled.
+ * PASS: the fused pass for the dtypes IN and OUT. One block of THREADS threads processes each chunk from `first` on. A division
+ * with an exact reciprocal is computed as a multiplication. If PASS is not defined, the other kernels are compiled.
  */
 #ifdef PASS
 extern "C" __global__ void __launch_bounds__(THREADS) PASS(
@@ -321,8 +321,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) PASS(
 #else
 
 /*
- * write_rows: one block for each row of its argument; writes it to `rows`, from index `first` on, and its index to `owners`. A
- * graph stores arguments, but no host memory.
+ * write_rows: one block for each row of `part`. It writes the row to `rows`, from index `first` on, and its index to `owners`,
+ * once for each of its chunks. A graph stores the arguments of a kernel, but no host memory.
  */
 extern "C" __global__ void __launch_bounds__(THREADS) write_rows(const Part part, Row* rows, int* owners, int first) {
     const Row row = part.rows[blockIdx.x];
@@ -331,7 +331,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) write_rows(const Part part
     for (long long i = threadIdx.x; i < row.chunks(); i += THREADS) owners[row.first_chunk + i] = index;
 }
 
-/* Round a non-negative sum of squares to the precision of Number, on the bits, as `convert` rounds float32 to bfloat16. */
+/* Round a non-negative sum of squares to the precision of Number, with bit operations as in `convert` to bfloat16. */
 template <class Number> __device__ float64 in_digits(float64 a) { return a; }
 template <> __device__ float64 in_digits<float32>(float64 a) {
     const long long bits = __double_as_longlong(a);
@@ -339,7 +339,7 @@ template <> __device__ float64 in_digits<float32>(float64 a) {
 }
 
 template <class Number> __device__ Lifted plus(const Lifted& a, const Lifted& b) {
-    if (a.lift == b.lift) return {in_digits<Number>(a.square + b.square), a.lift};  // the same without divisions, and usual
+    if (a.lift == b.lift) return {in_digits<Number>(a.square + b.square), a.lift};  // usual case, without divisions
     const float64 lift = a.lift < b.lift ? a.lift : b.lift, left = lift / a.lift, right = lift / b.lift;
     return {in_digits<Number>(a.square * left * left + b.square * right * right), lift};
 }
@@ -348,7 +348,7 @@ template <class Number> __device__ Number root(const Lifted& sum, float64 lift =
     return as<Number>(sqrt(sum.square) * (lift / sum.lift));
 }
 
-/* square_sums_<sum>: `size` threads for each row of the call; writes `sums` in the order of the tree, each rounded once. */
+/* square_sums_<dtype>: `size` threads for each row of the call; writes `sums` in the order of the tree, each rounded once. */
 template <class Number>
 __device__ void square_sum(const Row* rows, int count, int size, const Sums* partials, Lifted* sums) {
     const long long index = (blockIdx.x * (long long)THREADS + threadIdx.x) / size;
@@ -360,16 +360,16 @@ __device__ void square_sum(const Row* rows, int count, int size, const Sums* par
     if (threadIdx.x % size == 0 && index < count) sums[row.position] = {in_digits<Number>(sum.square), sum.lift};
 }
 
-/* Return the coefficient that clips to `limit`, a number of the dtype. A norm that is NaN counts as the limit. */
+/* Return the coefficient that clips to `limit`, which must be finite as a Number. A NaN norm counts as `limit`. */
 template <class Number> __device__ Number ratio(Number norm, float64 limit, float64 epsilon) {
     const Number most = as<Number>(limit), larger = as<float64>(norm) > as<float64>(most) ? norm : most;
     return over(most, plus(larger, as<Number>(epsilon)));
 }
 
 /*
- * norms_<sum>: one block; writes the roots of `count` sums, the root of the sums added in order, and the coefficient that clips
- * to `limit`. If the norm is infinite, the coefficient is computed from the norm and the limit both multiplied by `down`; the
- * latter is `lifted_limit`.
+ * norms_<dtype>: one block; writes the roots of `count` sums, the root of their total, added in order, and the coefficient that
+ * clips to `limit`. If the norm is infinite, the coefficient is computed from the norm times `down` and from `lifted_limit`, the
+ * limit times `down`.
  */
 template <class Number>
 __device__ void roots(

@@ -132,7 +132,7 @@ def _computed(
 
 
 def _targets(sources: list[Array], out_arrays: list[Array], dtype: str | None) -> tuple[list[Array], Operands, bool]:
-    """Return arrays for the results, the description of a call that writes them, and True if these are *out_arrays*."""
+    """Return arrays for the results, the operands of a launch that writes them, and True if the arrays are *out_arrays*."""
     if out_arrays and all(map(_is_contiguous, out_arrays)):
         operands = described(sources, out_arrays)
         if plan(operands).writable:
@@ -159,13 +159,13 @@ def _device_of(arrays: list[Array]) -> AbstractContextManager[Any]:
 
 
 def _contiguous(arrays: list[Array]) -> list[Array]:
-    """Return *arrays* with copies of those that are not contiguous; the same list if there are none."""
+    """Replace non-contiguous arrays by contiguous copies. Return *arrays* itself if all are contiguous."""
     if all(map(_is_contiguous, arrays)):
         return arrays
     return [array if _is_contiguous(array) else array.copy(order="C") for array in arrays]
 
 
 def _like(arrays: list[Array], dtype: str | None) -> list[Array]:
-    """Return new arrays in the `unscaled_dtype` of each array."""
+    """Return new, uninitialized arrays with the shapes of *arrays* and the `unscaled_dtype` of each."""
     dtypes = (array.dtype if dtype is None else unscaled_dtype(name_of(array.dtype), dtype) for array in arrays)
     return [cupy.empty(array.shape, dtype=result_dtype) for array, result_dtype in zip(arrays, dtypes, strict=True)]

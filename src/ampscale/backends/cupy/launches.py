@@ -1,9 +1,9 @@
 """
 Launches of the kernels in cuda/kernels.cu, whose first comment defines the rules for memory, order and races.
 
-One launch processes all arrays of one dtype. It reads their addresses and lengths from a table on the device, which takes one
-copy and is cached for later calls on the same memory. During graph capture, a kernel writes the table from its own arguments
-instead, because a captured copy would read host memory again at every replay.
+One launch processes all arrays with the same source and target dtypes. It reads their addresses and lengths from a table on the
+device, which takes one copy and is cached for later calls on the same memory. During graph capture, a kernel writes the table
+from its own arguments instead, because a captured copy would read host memory again at every replay.
 """
 
 from collections.abc import Callable
@@ -25,13 +25,13 @@ THREADS = 256  # a power of two
 CHUNK = 16384  # numbers per block; a multiple of 8, so that every chunk is aligned to 16 bytes if the array is
 DEPTH = 4  # packs that a thread reads ahead; even
 WARP = 32  # threads that add the sums of an array if all are short
-# Rows of five int64 that fit with the other arguments into the 32,764 bytes of kernel parameters of CUDA 13, 4096 before.
+# Number of rows of five int64 that fit, with the other arguments, into kernel parameters: 32,764 bytes in CUDA 13, 4096 before.
 TABLE_PART = 800 if cupy.cuda.runtime.runtimeGetVersion() >= 13000 else 96
-CACHED = 32  # plans, and tables
+CACHED = 32  # maximum number of cached plans, and of cached tables
 
 
 class Operands(NamedTuple):
-    """Arrays of a call, without references to them: equal operands have the same plan."""
+    """Addresses, sizes and dtypes of the arrays of a call, without references to the arrays. They determine the plan."""
 
     addresses: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -41,7 +41,7 @@ class Operands(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One launch of a fused pass: a kernel, and its chunks, each of which is a block."""
+    """One launch of a fused pass: the kernel, the index of its first chunk, and its number of blocks, one for each chunk."""
 
     kernel: str
     first: int
@@ -55,8 +55,8 @@ class Plan(NamedTuple):
     Args:
         rows: int64 of shape (number of arrays, 5), grouped by kernel.
         owners: For each chunk, the index of its row, as int32.
-        launches: Fused passes.
-        writable: True if each target is its own source, or shares no memory with other arrays.
+        launches: One launch of a fused pass for each kernel.
+        writable: True if there are targets, and each is its own source or shares no memory with other arrays.
     """
 
     rows: np.ndarray
@@ -78,7 +78,7 @@ def launch_pass(operands: Operands, factor: Scale, *, divides: bool, sums: str |
     Divide or multiply all numbers of the sources by *factor*, round the results into the targets, and check them.
 
     Args:
-        operands: Description of the arrays, which the caller keeps until the return; the plan is writable if there are targets.
+        operands: Result of `described`; if it has targets, its plan must be writable. The caller keeps the arrays alive.
         factor: float32 or float64 of shape () or (1,), or a Python number.
         divides: True to divide by *factor*, False to multiply.
         sums: Dtype in which squares are taken and summed, "float32" or "float64"; None for no sums.
@@ -97,7 +97,7 @@ def launch_pass(operands: Operands, factor: Scale, *, divides: bool, sums: str |
     if sums is None:
         return finite, None
     totals = cupy.empty((len(rows), 2), dtype=np.float64)
-    threads = WARP if rows[:, 2].max(initial=0) <= 4 * WARP * CHUNK else THREADS  # each reads few chunks one after another
+    threads = WARP if rows[:, 2].max(initial=0) <= 4 * WARP * CHUNK else THREADS  # a warp is enough for few chunks
     blocks = -(-len(rows) * threads // THREADS)
     _launch(f"square_sums_{sums}", blocks, table[0], np.int32(len(rows)), np.int32(threads), partials, totals)
     return finite, totals
@@ -137,7 +137,7 @@ def described(sources: list[Array], targets: list[Array] | None) -> Operands:
 
 @lru_cache(CACHED)
 def plan(operands: Operands) -> Plan:
-    """Return the launches for *operands*."""
+    """Return the rows and launches for *operands*."""
     kernels = list(map(_kernel_for, operands.dtypes, operands.target_dtypes))
     order = np.asarray(sorted(range(len(kernels)), key=kernels.__getitem__), np.int64)
     lengths = [size * (2 if dtype.kind == "c" else 1) for size, dtype in zip(operands.sizes, operands.dtypes, strict=True)]
@@ -166,7 +166,7 @@ def _is_writable(operands: Operands) -> bool:
 
 
 def _spans(addresses: tuple[int, ...], sizes: tuple[int, ...], dtypes: tuple[Any, ...]) -> np.ndarray:
-    """Return the first address of each array, and the address after it."""
+    """Return the address of each array, and the address after its last byte: int64, shape (number of arrays, 2)."""
     starts = np.asarray(addresses, np.int64)
     sizes_in_bytes = np.asarray(sizes, np.int64) * np.asarray([dtype.itemsize for dtype in dtypes], np.int64)
     return np.stack([starts, starts + sizes_in_bytes], axis=1)
@@ -201,7 +201,7 @@ def _true() -> Flag:
 
 def _prepared(operands: Operands) -> Table:
     stream = cupy.cuda.get_current_stream()
-    if stream.is_capturing():  # captured operations have not run yet, and the cache must not evict the table
+    if stream.is_capturing():  # a captured table is written only at replay, and must live as long as the graph
         return _table(operands, _written)
     return _cached_table(operands, cupy.cuda.runtime.getDevice(), stream.ptr, get_ident())
 
@@ -211,7 +211,7 @@ def _cached_table(operands: Operands, device: int, stream: int, thread: int) -> 
     """
     Return the table for one stream of one thread, whose order guarantees that a launch reads the table after its copy.
 
-    The default streams of all devices have the same number, and empty arrays the same address.
+    *device* is an argument because the default streams of all devices have the same number, and empty arrays the same address.
     """
     return _table(operands, _copied)
 
@@ -252,7 +252,7 @@ def _kernel(name: str) -> Any:
 
 @cache
 def _module(name: str | None) -> Any:
-    """Compile the fused pass of this name, or all other kernels. One pass takes a sixth of the time of all."""
+    """Compile the fused pass *name*, or all other kernels if *name* is None. Compiling everything takes six times as long."""
     source = files("ampscale.backends").joinpath("cuda/kernels.cu").read_text("utf-8")
     constants: dict[str, Any] = {"THREADS": THREADS, "CHUNK": CHUNK, "DEPTH": DEPTH, "TABLE_PART": TABLE_PART}
     constants |= {lift.upper(): value for lift, value in LIFTS["float64"]._asdict().items()}

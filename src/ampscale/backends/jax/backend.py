@@ -1,8 +1,8 @@
 """
-JAX backend. JAX differentiates, its containers are pytrees here too, and IEEE 754 arithmetic corrects XLA's CPU code.
+JAX backend. `vjp` uses JAX's autodiff, all JAX pytrees are supported, and `ieee754` corrects the arithmetic of XLA's CPU code.
 
 Each function is one compiled program over all arrays of a tree, or part of the user's program under jit. Compilation takes time
-for every new combination of shapes, so until a tree has occurred a few times, its arrays are processed singly or by hundreds.
+for every new combination of shapes, so until a tree has occurred a few times, its arrays are processed singly or in chunks.
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ NAME = "jax"
 _Kernel = Callable[..., kernels.Row]
 _Columns = tuple[list[Array], list[Flag], list[Array]]
 _OFTEN = 4  # calls with the same shapes and dtypes after which one program is compiled for them
-_CHUNK = 256  # arrays in one program; XLA takes up to some tens of milliseconds to compile each
+_CHUNK = 256  # maximum number of arrays in one program; XLA compiles some tens of milliseconds for each array
 
 
 def owns(array: Any) -> bool:
@@ -148,10 +148,10 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
 
 def _one_program(*options: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """
-    Return a decorator that compiles a function of a list of arrays, further arrays and static *options*.
+    Return a decorator that compiles a function of a list of arrays, further arrays and static *options* into one program.
 
-    The function is one program under jit tracing, or if it is often called with the same shapes and dtypes. Otherwise it runs
-    uncompiled, and the functions that it calls are compiled.
+    The compiled program is used under jit tracing, and once the function has been called `_OFTEN` times with the same shapes and
+    dtypes. Otherwise the function runs uncompiled, and only the functions that it calls are compiled.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -190,7 +190,7 @@ def _all_finite(arrays: list[Array]) -> Flag:
 def _unscale_and_check(arrays: list[Array], scale: Array, dtype: str | None) -> tuple[list[Array], Flag]:
     if _is_traced(arrays, scale):
         values, flags, _ = _map(kernels.checked, arrays, scale, dtype=dtype)
-    else:  # kernels that other functions have compiled too
+    else:  # reuse kernels that other functions may have compiled already
         values = _map(kernels.unscaled, arrays, scale, dtype=dtype)[0]
         flags = _map(kernels.is_finite, values)[1]
     return values, _all(flags)
@@ -228,7 +228,7 @@ def _clip_by_global_norm(arrays: list[Array], max_norm: Array) -> tuple[list[Arr
 
 
 def _map(kernel: _Kernel, arrays: list[Array], *operands: Array, **options: Any) -> _Columns:
-    """Apply *kernel* to each array. Return the results, the flags and the sums, in order; of a chunk they may be stacked."""
+    """Apply *kernel* to each array. Return the results, the flags and the sums, in order; those of a chunk may be stacked."""
     if _is_traced(arrays, *operands):
         return _map_singly(kernel, arrays, *operands, **options)
     columns: _Columns = [], [], []
@@ -249,7 +249,7 @@ def _map_singly(kernel: _Kernel, arrays: list[Array], *operands: Array, **option
 
 @partial(jax.jit, static_argnums=0, static_argnames=("dtype", "norm_dtype"))
 def _map_chunk(kernel: _Kernel, arrays: list[Array], *operands: Array, **options: Any) -> _Columns:
-    """Apply *kernel* to some hundred arrays in one program."""
+    """Apply *kernel* to up to `_CHUNK` arrays in one program, and stack the flags and the sums."""
     values, flags, sums = _map_singly(kernel, arrays, *operands, **options)
     return values, [jnp.stack(flags)] if flags else [], [jnp.stack(sums)] if sums else []
 
@@ -270,7 +270,7 @@ def _is_traced(arrays: list[Array], *operands: Any) -> bool:
 
 
 def _is_frequent(program: tuple[Hashable, ...], arrays: list[Array]) -> bool:
-    """Return True if this was called `_OFTEN` times with the same *program* and arrays of the same shapes and dtypes."""
+    """Return True from the `_OFTEN`-th call with the same *program* and arrays of the same shapes and dtypes on."""
     calls = _calls(program, tuple((array.shape, array.dtype) for array in arrays))
     calls.append(None)
     return len(calls) == _OFTEN
@@ -278,12 +278,12 @@ def _is_frequent(program: tuple[Hashable, ...], arrays: list[Array]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _calls(program: tuple[Hashable, ...], signature: tuple[Hashable, ...]) -> deque[None]:  # noqa: ARG001
-    """Return a counter of calls, up to `_OFTEN`; the cache bounds their number."""
+    """Return the call counter, which stops at `_OFTEN`, for these arguments. The cache bounds the number of counters."""
     return deque(maxlen=_OFTEN)
 
 
 def _number(scale: Scale) -> Array:
-    """Return *scale* as an array; a Python number becomes float64, and is rounded when it is used."""
+    """Return *scale* as an array; a Python number becomes float64, which the kernels round to their compute dtype."""
     return np.float64(scale) if isinstance(scale, int | float) else scale
 
 
@@ -297,7 +297,7 @@ def _check_dtype(dtype: str | None) -> None:
 
 
 def _opened(value: Any) -> Opened | None:
-    """Return the children of a JAX pytree node, and a function that rebuilds it; None if *value* is a leaf."""
+    """Return the children of a JAX pytree node, and a function that rebuilds the node; None if *value* is a leaf."""
     children, structure = jax.tree_util.tree_flatten(value, is_leaf=lambda node: node is not value)
     return None if jax.tree_util.treedef_is_leaf(structure) else (children, partial(jax.tree_util.tree_unflatten, structure))
 

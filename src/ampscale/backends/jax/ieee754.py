@@ -3,8 +3,8 @@ IEEE 754 products and quotients on JAX.
 
 XLA's CPU code flushes subnormal numbers to zero, in float32 those below 2**-126. Conversions between float16, bfloat16 and
 float32, `isfinite` and `where` are exact. float32 operations are therefore computed in float64, where no float32 number is
-subnormal, without a division per value. Tiny float64 numbers are scaled by a power of two, and their last bits are rounded as
-integers.
+subnormal, and divisions as multiplications by a reciprocal. Tiny float64 numbers are scaled by a power of two, and their last
+bits are rounded as integers.
 
 XLA's CUDA code handles subnormal numbers, but float32 quotients can be one unit off, so they are computed in float64 too, and
 conversions to 16 bits and back are removed; see `as_stored`. On other devices, the library's own operations are used.
@@ -34,14 +34,14 @@ def divide(left: Array, right: Array) -> Array:
 
 
 def widened(array: Array) -> Array:
-    """Return *array*, float32, in float64, including subnormal numbers. Requires ``jax.enable_x64(True)``."""
+    """Convert float32 *array* to float64, including subnormal numbers. Requires ``jax.enable_x64(True)``."""
     magnitude, unit = _magnitude(array)
     tiny = jnp.where(jnp.signbit(array), -magnitude, magnitude) * 2.0**-149
     return jnp.where(unit < 1, tiny, array.astype(jnp.float64))
 
 
 def narrowed(array: Array) -> Array:
-    """Return *array*, float64, rounded to float32, including subnormal numbers. Requires ``jax.enable_x64(True)``."""
+    """Round float64 *array* to float32, including subnormal numbers. Requires ``jax.enable_x64(True)``."""
     small = jnp.abs(array) < 2.0**-126
     tiny = _with_sign(jnp.where(small, jnp.abs(array), 0), jnp.signbit(array))
     return jnp.where(small, tiny, array.astype(jnp.float32))
@@ -50,7 +50,7 @@ def narrowed(array: Array) -> Array:
 @jax.custom_jvp
 def as_stored(array: Array) -> Array:
     """
-    Return *array*, rounded to its dtype if it has 16 bits and is computed in the same program.
+    Return *array*. If it is a 16-bit array that the same program computes, force XLA to round it to its dtype.
 
     On a GPU, XLA would otherwise compute with the unrounded float32 values. `jax.lax.reduce_precision` would replace subnormal
     float16 numbers by zeros.
@@ -86,20 +86,20 @@ def _plain(operation: Operation, left: Array, right: Array) -> Array:
 
 
 def _opaque(array: Array) -> Array:
-    """Return *array* after an operation on its bits that XLA cannot remove: the NaN of all ones becomes the one before."""
+    """Return *array* after an operation on its bits that XLA cannot remove. It changes one NaN, 0x7F..F, into another NaN."""
     bits = jax.lax.bitcast_convert_type(array, f"int{8 * array.dtype.itemsize}")
     return jax.lax.bitcast_convert_type(jnp.minimum(bits, np.iinfo(bits.dtype).max - 1), array.dtype)
 
 
 def _cuda_quotient(left: Array, right: Array) -> Array:
-    """Return a float32 quotient like `_in_float64`. XLA would compute a division in float64 as one in float32."""
+    """Return a float32 quotient, computed as in `_in_float64`. XLA would replace a float64 division by a float32 division."""
     with jax.enable_x64(True):
         quotient = _opaque(left).astype(jnp.float64) * (1 / right.astype(jnp.float64))
         return _opaque(_in_51_bits(quotient).astype(jnp.float32))
 
 
 def _in_51_bits(array: Array) -> Array:
-    """Round *array*, float64, to two bits less; see `_in_float64`."""
+    """Round float64 *array* to 51 significant bits instead of 53; see `_in_float64`."""
     bits = jax.lax.bitcast_convert_type(array, jnp.int64)
     return jax.lax.bitcast_convert_type((bits + 2) & ~3, jnp.float64)
 
@@ -108,9 +108,9 @@ def _in_float64(operation: Operation, left: Array, right: Array) -> Array:
     """
     Return a float32 result computed in float64. Rounding twice equals rounding once: float64 has more than twice the digits.
 
-    A quotient is the product with the reciprocal, whose relative error is at most 2**-52, rounded to all but the last two bits.
-    That restores exact ties between two float32 numbers, normal or subnormal; every other quotient differs from a tie by at
-    least 2**-49 of its value.
+    A quotient is the product with the reciprocal, which has a relative error of at most 2**-52, rounded to 51 bits. This rounding
+    restores exact ties between two float32 numbers, normal or subnormal; every other quotient differs from a tie by at least
+    2**-49 of its value.
     """
     with jax.enable_x64(True):
         factor = jnp.abs(widened(right))
@@ -123,7 +123,7 @@ def _in_float64(operation: Operation, left: Array, right: Array) -> Array:
 
 
 def _magnitude(array: Array) -> tuple[Array, Array]:
-    """Return two float64 factors of the absolute value of *array*, float32; the second is 1 or the smallest float32."""
+    """Return two float64 arrays whose product is the absolute value of float32 *array*. The second contains 1 or 2**-149."""
     bits = jax.lax.bitcast_convert_type(array, jnp.int32) & 0x7FFFFFFF
     tiny = bits < 0x00800000
     value = jnp.where(tiny, bits.astype(jnp.float32), jax.lax.bitcast_convert_type(bits, jnp.float32))
@@ -131,16 +131,16 @@ def _magnitude(array: Array) -> tuple[Array, Array]:
 
 
 def _with_sign(magnitude: Array, negative: Array) -> Array:
-    """Round *magnitude*, non-negative float64, to float32 and set its sign. A tiny one is computed as an integer of units."""
+    """Round non-negative float64 *magnitude* to float32, and set the sign. Subnormal results are integer multiples of 2**-149."""
     small = magnitude < 2.0**-126
     value = jnp.where(small, jnp.rint(magnitude * 2.0**149), magnitude).astype(jnp.float32)
-    units = jax.lax.bitcast_convert_type(value + jnp.float32(2.0**23), jnp.int32) - 0x4B000000  # its last 24 bits
+    units = jax.lax.bitcast_convert_type(value + jnp.float32(2.0**23), jnp.int32) - 0x4B000000  # mantissa of the sum
     bits = jnp.where(small, units, jax.lax.bitcast_convert_type(value, jnp.int32))
     return jax.lax.bitcast_convert_type(jnp.where(negative, bits | jnp.int32(-(2**31)), bits), jnp.float32)
 
 
 def _lifted(operation: Operation, left: Array, right: Array) -> Array:
-    """Return a float64 result. Tiny ones are exact for *right* between 2**-200 and 2**200; otherwise XLA flushes them to zero."""
+    """Return a float64 result. Unless *right* is between 2**-200 and 2**200, XLA flushes subnormal numbers to zero."""
     bits = jax.lax.bitcast_convert_type(jnp.abs(left), jnp.int64)
     subnormal = bits.astype(jnp.float64) * 2.0 ** (LIFT - 1074)
     high = jnp.where(bits < 1 << 52, subnormal, jnp.abs(left) * 2.0**LIFT)
@@ -153,14 +153,14 @@ def _lifted(operation: Operation, left: Array, right: Array) -> Array:
 
 
 def _nearest(units: Array, residual: Array) -> Array:
-    """Round *units* to an integer, ties to even; in a tie, the sign of *residual*, which is otherwise negligible, decides."""
+    """Round *units* + *residual* to an integer, ties to even. *residual* is negligible unless *units* is a tie."""
     below = jnp.floor(units)
     tie = (units - below == 0.5) & (residual != 0)
     return jnp.where(tie, jnp.where(residual > 0, below + 1, below), jnp.rint(units))
 
 
 def _residual(operation: Operation, left: Array, right: Array, result: Array) -> Array:
-    """Return the exact result minus the rounded one, or a number of the same sign."""
+    """Return the exact result minus the rounded *result*, or a number of the same sign."""
     return _error(left, right, result) if operation is operator.mul else -_error(result, right, left)
 
 

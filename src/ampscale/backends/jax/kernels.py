@@ -1,8 +1,8 @@
 """
 JAX kernels for one array: scale, unscale, check, and sum squares.
 
-XLA's CPU compiler computes each result in its own loop, and a sum of computed values one value after the other. On a CPU, checks
-and sums therefore read the finished array in vector lanes, some hundred kilobytes at a time.
+XLA's CPU compiler uses a separate loop for each result, and does not vectorize the sum of values that the same loop computes. On
+a CPU, checks and sums therefore read the finished array in vector lanes.
 """
 
 from collections.abc import Callable
@@ -22,18 +22,18 @@ from .ieee754 import as_stored, divide, multiply, narrowed, widened
 from .mapped_axes import is_explicitly_sharded
 
 PIECES = 4  # slices per iteration of a loop, each with one value per lane
-SLICES = 8  # parts of a bfloat16 array, which a loop cannot slice
-LANES = 2**12  # upper bound; each lane has eight bytes
-STRAIGHT = 2**11  # values; a smaller array needs no loop
-LAST_LIFT = 2.0**150  # makes the smallest float64 normal: XLA's CPU code flushes subnormal numbers to zero
+SLICES = 8  # parts into which a bfloat16 array is cut before the loop, see `_sum_in_lanes`
+LANES = 2**12  # maximum number of lanes, of eight bytes each
+STRAIGHT = 2**11  # number of values below which an array needs no loop
+LAST_LIFT = 2.0**150  # factor that makes the smallest float64 normal: XLA's CPU code flushes subnormal numbers to zero
 
 
 class Row(NamedTuple):
-    """Results of a kernel for one array; None for those that it does not compute."""
+    """Results of a kernel for one array; None for each result that the kernel does not compute."""
 
     value: Array | None = None  # array of the same shape
     finite: Flag | None = None  # bool, shape ()
-    squares: Array | None = None  # float64: sum of the squares, in the form of `plus`
+    squares: Array | None = None  # float64: sum of the squares, as `plus` takes it
 
 
 def scaled(leaf: Array, factor: Array) -> Row:
@@ -56,7 +56,7 @@ def measured(leaf: Array, scale: Array, dtype: str | None, norm_dtype: str) -> R
     """Divide and check like `checked`, and sum the squares for a norm in *norm_dtype*."""
     value = _applied(divide, leaf, scale, unscaled_dtype(leaf.dtype.name, dtype))
     sums = _sums(value, norm_dtype)
-    # The float64 square of a finite float32 number is finite, so the sums decide for all but float64 values.
+    # The float64 square of a finite float32 number is finite. Except for float64, finite sums therefore mean finite values.
     is_float64 = compute_dtype(value.dtype.name) == "float64"
     finite = _still_finite(leaf, scale, value) if is_float64 else reduce(and_, map(jnp.isfinite, sums))
     return Row(value, finite, _added(sums, norm_dtype))
@@ -80,7 +80,7 @@ def parts(leaf: Array) -> list[Array]:
 
 
 def rounded(array: Array, dtype: str) -> Array:
-    """Return *array*, float64, rounded to a number of *dtype*."""
+    """Round float64 *array* to *dtype*, and return the result as float64."""
     return widened(narrowed(array)) if dtype == "float32" else array
 
 
@@ -88,9 +88,9 @@ def plus(left: Array, right: Array, norm_dtype: str) -> Array:
     """
     Return the sum of two sums of squares, each float64.
 
-    For "float32", they have shape (), and they and the result are rounded to its precision, with the exponent range of float64.
-    For "float64", they have shape (2,): the sum of the squares of values that were scaled by a power of two, so that no square
-    overflows or underflows, and this power, the lift.
+    For "float32", both have shape (). They and the result are rounded to float32 precision, with the exponent range of float64.
+    For "float64", both have shape (2,): the sum of the squares of values that were scaled by a power of two, so that no square
+    overflows or underflows, and this power of two, the lift.
     """
     if norm_dtype == "float32":
         return in_float32_precision(in_float32_precision(left) + in_float32_precision(right))
@@ -114,12 +114,12 @@ def in_float32_precision(array: Array) -> Array:
 
 
 def _applied(operation: Operation, leaf: Array, factor: Array, dtype: str) -> Array:
-    """Apply *operation* in the compute dtype of *leaf*, and round once to *dtype*; a complex leaf is processed part by part."""
+    """Apply *operation* in the compute dtype of *leaf*, and round once to *dtype*. Complex numbers are pairs of real ones."""
     work_dtype = compute_dtype(leaf.dtype.name)
     with jax.enable_x64(True):
         number = in_dtype(jnp.reshape(factor, ()), work_dtype)
     if leaf.dtype.name in COMPLEX_PARTS:
-        pairs = operation(jnp.stack(parts(leaf), axis=-1), number)  # both parts together, which makes one loop
+        pairs = operation(jnp.stack(parts(leaf), axis=-1), number)  # one array, so that XLA makes one loop
         return jax.lax.complex(pairs[..., 0], pairs[..., 1])
     result = operation(as_stored(leaf).astype(work_dtype), number)
     if dtype != "float64" or work_dtype == "float64":
@@ -147,7 +147,7 @@ def _plainly_finite(array: Array) -> Flag:
 
 
 def _finite_in_pieces(array: Array) -> Flag:
-    """Check several pieces in one loop. XLA stores a flag for each index of a loop before it reduces them, so it stores fewer."""
+    """Check several pieces in one loop. XLA stores a flag per loop index before it reduces the flags; pieces mean fewer flags."""
     if is_explicitly_sharded(array):
         return _plainly_finite(array)
     flags = []
@@ -155,18 +155,18 @@ def _finite_in_pieces(array: Array) -> Flag:
         flat = part.reshape(-1)
         pieces = PIECES if flat.size >= STRAIGHT else 1
         size = -(-flat.size // pieces)
-        starts = [min(piece * size, flat.size - size) for piece in range(pieces)]  # the last piece can overlap the one before
+        starts = [min(piece * size, flat.size - size) for piece in range(pieces)]  # the last piece can overlap the previous one
         flags.append(jnp.all(reduce(and_, [jnp.isfinite(flat[start : start + size]) for start in starts])))
     return reduce(and_, flags)
 
 
 def _ratio(lift: Array, other: Array) -> Array:
-    """Return *lift* divided by *other*, or a number as negligible as that. XLA would square an actual quotient first."""
+    """Return 1 if *other* is *lift*, else a negligible number instead of their quotient, because XLA would square that first."""
     return jnp.where(other > lift, LIFTS["float64"].down, 1.0)
 
 
 def _sums(leaf: Array, norm_dtype: str) -> list[Array]:
-    """Return the sum of the squares of each part of *leaf* in the form of `plus`, unrounded."""
+    """Return the sum of the squares of each of the `parts` of *leaf*, as `plus` takes it, unrounded."""
     with jax.enable_x64(True):
         return [_sum_of_squares(as_stored(part), norm_dtype) for part in parts(leaf)]
 
@@ -179,7 +179,7 @@ def _added(sums: list[Array], norm_dtype: str) -> Array:
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _sum_of_squares(array: Array, norm_dtype: str) -> Array:
     """
-    Return the sum of squares in the form of `plus`, unrounded.
+    Return the sum of the squares of *array*, as `plus` takes it, unrounded.
 
     If the plain sum of float64 squares is infinite or tiny, scale the values and sum again.
     """
@@ -210,10 +210,10 @@ def _float64_squares(array: Array) -> Array:
 
 def _float32_squares(array: Array) -> Array:
     """
-    Return the squares in float64, rounded to float32 if they are normal there.
+    Return the squares in float64, rounded to float32 if they are normal in float32.
 
-    XLA's CPU code flushes float32 numbers below 2**-126 to zero. Smaller squares are therefore computed in float64, and smaller
-    values are converted as integers.
+    XLA's CPU code flushes float32 numbers below 2**-126 to zero. Squares below this bound are therefore computed in float64, and
+    values below it are converted as integers.
     """
     values = array.astype(jnp.float32)
     bits = jax.lax.bitcast_convert_type(values, jnp.int32) & 0x7FFFFFFF
@@ -223,7 +223,7 @@ def _float32_squares(array: Array) -> Array:
 
 
 def _lifted_squares(array: Array, large: Flag) -> Array:
-    """Return squares of values scaled by a power of two for float64: down if the plain sum is *large*, else up."""
+    """Return the float64 squares of values scaled by a power of two: down if the plain sum is *large*, else up."""
     values, lifts = in_dtype(array, "float64"), LIFTS["float64"]
     up = multiply(values, jnp.float64(LAST_LIFT)) * (lifts.up / LAST_LIFT)
     values = jnp.where(large, values * lifts.down, up)
@@ -245,7 +245,7 @@ def _sum_in_lanes(array: Array, function: Callable[[Array], Array]) -> Array:
         return jnp.sum(function(flat))
     if flat.dtype != jnp.bfloat16:
         return jnp.sum(_lane_sums(flat, function))
-    size = flat.size // SLICES  # XLA would convert the whole array to float32 before slicing it in a loop
+    size = flat.size // SLICES  # a loop that slices bfloat16 would first convert the whole array to float32
     shorter = reduce(add, [function(flat[piece * size : (piece + 1) * size]) for piece in range(SLICES)])
     return _sum_in_lanes(shorter, lambda sums: sums) + jnp.sum(function(flat[SLICES * size :]))
 
@@ -254,7 +254,7 @@ def _lane_sums(flat: Array, function: Callable[[Array], Array]) -> Array:
     """
     Return the sums of ``function(flat)`` in a few thousand lanes.
 
-    XLA cannot fuse the iterations of a loop with the operations around it. If too few values remain, the last iteration starts
+    The loop keeps XLA from fusing these additions with other operations. If too few values remain, the last iteration starts
     earlier, and values that were already added count as zero.
     """
     lanes = min(LANES, 1 << ((flat.size // PIECES).bit_length() - 1))
@@ -270,5 +270,5 @@ def _lane_sums(flat: Array, function: Callable[[Array], Array]) -> Array:
             sums = sums + results
         return sums
 
-    zeros = jnp.zeros_like(flat[:lanes], dtype=float)  # in `jax.shard_map` of the type of the sums: varying over the same axes
+    zeros = jnp.zeros_like(flat[:lanes], dtype=float)  # made from *flat*, so that both vary over the same axes in `jax.shard_map`
     return jax.lax.fori_loop(0, -(-flat.size // size), iteration, zeros)

@@ -1,4 +1,4 @@
-"""Mesh axes in the types of arrays: over which they vary in `jax.shard_map` with ``check_vma=True``, and explicit ones."""
+"""Mesh axes in the types of JAX arrays: those over which an array varies in `jax.shard_map`, and explicit axes."""
 
 import jax
 
@@ -6,13 +6,13 @@ from ...core.typing import Array
 
 
 def varying_axes(array: Array) -> frozenset[str]:
-    """Return the axes of `jax.shard_map` over which *array* varies, as far as JAX keeps track."""
+    """Return the axes of `jax.shard_map` over which *array* varies; none if JAX does not track them (``check_vma=False``)."""
     aval = jax.typeof(array)
     return frozenset(aval.manual_axis_type.varying if hasattr(aval, "manual_axis_type") else getattr(aval, "vma", ()))
 
 
 def varying_like(loss: Array, arrays: list[Array]) -> list[Array]:
-    """Cast *arrays* to vary over the axes over which *loss* varies; return *arrays* itself if they do."""
+    """Cast *arrays* to vary over all axes over which *loss* varies; return *arrays* itself if all of them already do."""
     axes = varying_axes(loss) if isinstance(loss, jax.Array) else frozenset()  # a loss that is not an array is rejected later
     missing = [tuple(sorted(axes - varying_axes(array))) for array in arrays] if axes else []
     if not any(missing):

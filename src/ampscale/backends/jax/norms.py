@@ -1,5 +1,5 @@
 """
-Norms of several arrays from their sums of squares in the form of `kernels.plus`. All require ``jax.enable_x64(True)``.
+Norms of several arrays from their sums of squares, as `kernels.plus` takes them. All functions require ``jax.enable_x64(True)``.
 
 Spec: NORMS-global, NORMS-local, NORMS-magnitudes, NORMS-clip, NORMS-clip-magnitudes.
 """
@@ -15,7 +15,7 @@ from ...core.typing import Array
 from . import kernels
 from .ieee754 import divide
 
-_UNROLL = 8  # additions in an iteration of a loop, each of which takes as long as dozens
+_UNROLL = 8  # additions per loop iteration; the overhead of an iteration equals dozens of additions
 
 
 @partial(jax.jit, static_argnums=1)
@@ -38,14 +38,14 @@ def coefficient(sums: list[Array], limit: Array, norm_dtype: str) -> tuple[Array
 
 
 def lifted_norm(sums: list[Array], norm_dtype: str) -> LiftedNorm:
-    """Return the norm as a `LiftedNorm`, which exists also if the norm exceeds the range of its dtype."""
+    """Return the norm as a `LiftedNorm`, which is finite even if the norm exceeds the range of its dtype."""
     norm, lowered = _norm_and_lowered(sums, norm_dtype)
     one = jnp.ones_like(norm)
     return LiftedNorm(*(jnp.where(jnp.isinf(norm), *pair) for pair in ((lowered, norm), (one * LIFTS[norm_dtype].down, one))))
 
 
 def _norm_and_lowered(sums: list[Array], norm_dtype: str) -> tuple[Array, Array]:
-    """Return the norm, and the norm of values that are lifted down."""
+    """Return the norm, and the norm times the power of two `LIFTS[norm_dtype].down`, both in *norm_dtype*."""
     total = _total(sums, norm_dtype)
     square, lift = (total, 1.0) if norm_dtype == "float32" else total
     lowered = kernels.in_dtype(jnp.sqrt(square) * (LIFTS[norm_dtype].down / lift), norm_dtype)
@@ -60,7 +60,7 @@ def _total(sums: list[Array], norm_dtype: str) -> Array:
 
 
 def _unlifted_root(total: Array, norm_dtype: str) -> Array:
-    """Return the square root, in *norm_dtype*, of a sum of squares in the form of `kernels.plus`."""
+    """Return the square root, in *norm_dtype*, of a sum of squares as `kernels.plus` returns it."""
     if norm_dtype == "float32":
         return kernels.in_dtype(jnp.sqrt(kernels.in_float32_precision(total)), norm_dtype)
     square, lift = total
@@ -78,6 +78,6 @@ def _ratio(norm: Array, limit: Array) -> Array:
 
 
 def _stacked(sums: list[Array], norm_dtype: str) -> Array:
-    """Return sums in the form of `kernels.plus`, or arrays of some, in one array."""
+    """Concatenate sums, each a result of `kernels.plus` or several stacked ones, into one array."""
     shape = () if norm_dtype == "float32" else (2,)
     return jnp.concatenate([jnp.zeros((0, *shape)), *(jnp.reshape(sum_, (-1, *shape)) for sum_ in sums)])

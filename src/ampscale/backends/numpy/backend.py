@@ -1,7 +1,7 @@
 """
-NumPy backend. Each function is one fused pass over the arrays; the autograd package differentiates.
+NumPy backend. Each function is one fused pass over the arrays; `vjp` uses the autograd package.
 
-Arrays that a fused pass does not support are left to the definitions of the core: subclasses that define their own arithmetic,
+The definitions of the core process arrays that a fused pass does not support: subclasses that define their own arithmetic,
 arrays in a foreign byte order, and targets whose memory overlaps sources that are read later.
 """
 
@@ -23,7 +23,7 @@ from .layout import can_write, like, plain
 from .one_pass import run_host, unscale_plain_host
 
 NAME = "numpy"
-_LEAST = {np.dtype(name): lifts.least for name, lifts in norms.LIFTS.items()}  # a smaller plain norm may have underflowed
+_LEAST = {np.dtype(name): lifts.least for name, lifts in norms.LIFTS.items()}  # of a smaller norm, squares may underflow
 
 
 def owns(array: Any) -> bool:
@@ -160,7 +160,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
 def _unscaled(
     tree: Tree, scale: Scale, out: Tree, dtype: str | None, *, with_sums: bool
 ) -> tuple[list[Array], PassResult] | None:
-    """Return the targets and the results of a fused pass; None if its results could differ from the core's definition."""
+    """Return the targets and the results of a fused pass; None if the results could differ from the core's definition."""
     arrays, op = leaves(tree), FusedOp(_number_host(scale), checks=True)
     if out is tree and (result := unscale_plain_host(op, arrays, with_sums)) is not None:
         return arrays, result
@@ -202,7 +202,7 @@ def _square_sums(sources: list[Array]) -> Array:
 
 
 def _is_accurate_host(norm: Array) -> bool:
-    """Return True if no square of a plain norm overflowed, and none that matters underflowed."""
+    """Return False if squares may have overflowed or underflowed in the plain *norm*, which was computed without scaling."""
     value: float = norm.item()
     return not (value == math.inf or value < _LEAST[norm.dtype])
 

@@ -1,7 +1,7 @@
 """
-Fused pass with NumPy's own operations, block by block: a block stays in the cache between two operations on it.
+Fused pass with NumPy's own operations, block by block, so that a block stays in the cache from one operation to the next.
 
-16-bit results are looked up in a table of the results for all 65,536 values, which the core's definition computes once.
+For large 16-bit arrays, results are looked up in a table of the results for all 65,536 values, computed by the core's definition.
 
 Spec: BACKENDS-bit-identical, OVERFLOW-both-sides, NORMS-accumulation-dtype.
 """
@@ -22,10 +22,10 @@ from ...core.typing import Array
 from ..cpu.fused import FusedOp, PassResult, rounded, total
 from ..cpu.threads import in_threads, thread_count_host
 
-BLOCK = 1 << 17  # values
-SMALL = 1 << 12  # values; a larger array is not gathered with others
+BLOCK = 1 << 17  # maximum number of values in a block
+SMALL = 1 << 12  # values; a larger array does not share a block with other arrays
 TABLE = 1 << 15  # 16-bit values; for fewer, computing them is faster than computing a table
-THREADED = 1 << 24  # bytes of large arrays; small and 16-bit ones keep the GIL busy, and gain nothing from threads
+THREADED = 1 << 24  # bytes of large arrays from which threads pay off; for small and 16-bit arrays, NumPy holds the GIL too long
 
 MAGNITUDE = np.uint16(0x7FFF)
 INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80}  # bits of infinity; those of a NaN are larger
@@ -35,7 +35,7 @@ _size, _dtype = attrgetter("size"), attrgetter("dtype")
 class Block(NamedTuple):
     """Part of one real array, or several small arrays of one dtype."""
 
-    indices: list[int]  # positions of the arrays in the sequence of all arrays
+    indices: list[int]  # indices of the arrays in the sequence of all arrays
     sources: list[Array]
     targets: list[Array]
 
@@ -61,7 +61,7 @@ def run_blocks_host(op: FusedOp, sources: Sequence[Array], targets: Sequence[Arr
 
 
 def blocks_of(sources: Sequence[Array], targets: Sequence[Array]) -> Iterator[Block]:
-    """Cut large arrays into blocks, and gather small ones. The cuts depend only on the shapes, so sums are reproducible."""
+    """Cut large arrays into blocks, and gather small ones. Blocks depend only on the layout, so that sums are reproducible."""
     block, dtype_of_block, remaining = Block([], [], []), None, 0
     rows = zip(sources, targets, map(_size, sources), map(_dtype, sources), strict=True)
     for index, (source, target, size, dtype) in enumerate(rows):
@@ -81,7 +81,7 @@ def blocks_of(sources: Sequence[Array], targets: Sequence[Array]) -> Iterator[Bl
 
 
 def _parts(source: Array, target: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield real parts of up to `BLOCK` values of two arrays of one shape."""
+    """Cut two arrays of one shape into matching views of up to `BLOCK` real numbers; a complex number counts as two."""
     if source.flags.f_contiguous and target.flags.f_contiguous:
         source, target = source.T, target.T
     if source.flags.c_contiguous and target.flags.c_contiguous:
@@ -102,12 +102,12 @@ def _parts(source: Array, target: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def _real(flat: Array) -> Array:
-    """Return a view of an array of shape (n,) with each complex number as a pair of real ones."""
+    """Return a real view of *flat*, shape (n,), in which each complex number is a pair of real numbers."""
     return flat.view(COMPLEX_PARTS[name_of(flat.dtype)]) if flat.dtype.kind == "c" else flat
 
 
 def _run_block_host(op: FusedOp, block: Block) -> tuple[bool, list[float]]:
-    """Return True if all results are finite, and the sum of the squares of each array, if it is requested."""
+    """Run *op* on *block*. Return True if all results are finite, and the sum of squares of each array; [] if not requested."""
     is_one = len(block.indices) == 1
     values = block.sources[0] if is_one else _gathered(block.sources)
     results = block.targets[0] if is_one else values if op.factor is None else np.empty_like(values)
@@ -136,7 +136,7 @@ def _scatter(values: Array, arrays: list[Array]) -> None:
 
 
 def _square_sums_host(values: Array, block: Block, dtype: str) -> list[float]:
-    """Return the sum of the squares of each array of the block, whose results are *values*."""
+    """Return the sum of the squares of each array of *block*; *values* contains the results of all its arrays."""
     wide = values.astype(dtype, copy=False)
     squares = np.multiply(wide, wide)
     if len(block.indices) == 1:
@@ -147,7 +147,7 @@ def _square_sums_host(values: Array, block: Block, dtype: str) -> list[float]:
 
 
 def _write(factor: float, divides: bool, source: Array, target: Array) -> None:
-    """Divide or multiply, and round once, as in the core's definition."""
+    """Divide or multiply *source* by *factor*, round once as in the core's definition, and write the results to *target*."""
     if source.dtype != target.dtype:
         target[...] = scaling.unscale(source, factor, name_of(target.dtype))
     elif source.itemsize > 2:

@@ -18,8 +18,8 @@ def plain(arrays: Sequence[Any]) -> list[Array] | None:
     Return *arrays* as plain `numpy.ndarray` objects; scalars become arrays of shape ().
 
     Returns:
-        None if *arrays* is empty, if one has a dtype or a byte order that a fused pass does not support, or if one is of another
-        subclass: a masked array, for example, defines its own division.
+        None if *arrays* is empty, if a fused pass does not support the dtype or byte order of an array, or if an array is of a
+        subclass other than `numpy.memmap`: a masked array, for example, defines its own division.
     """
     types = set(map(type, arrays))
     if types != {np.ndarray}:
@@ -46,7 +46,7 @@ def can_write(targets: Sequence[Array], sources: Sequence[Array]) -> bool:
         return len(set(map(id, targets))) == len(targets)
     if not in_place and [(array.shape, array.dtype) for array in targets] != [(array.shape, array.dtype) for array in sources]:
         return False
-    # A set, so that a source with exactly the memory of its own target is no overlap.
+    # Each pair is a set, so that a source with exactly the memory of its own target counts once and does not overlap it.
     pairs = [{_memory(target), _memory(source)} for target, source in zip(targets, sources, strict=True) if target.size]
     spans = sorted(_span(*memory) for pair in pairs for memory in pair)
     return all(left[1] <= right[0] for left, right in pairwise(spans)) and not any(map(_overlaps_itself, targets))
@@ -68,7 +68,7 @@ def _memory(array: Array) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
 
 
 def _span(address: int, itemsize: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
-    """Return the first address of an array and the one after its last."""
+    """Return the address of an array's first byte, and the address after its last byte."""
     offsets = [(length - 1) * stride for length, stride in zip(shape, strides, strict=True)]
     return address + sum(min(0, offset) for offset in offsets), address + sum(max(0, offset) for offset in offsets) + itemsize
 

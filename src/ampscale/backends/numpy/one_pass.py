@@ -1,5 +1,5 @@
 """
-Fused passes over NumPy arrays: compiled kernels where they support the arrays, and block by block otherwise.
+Fused passes over NumPy arrays, with compiled kernels if they support the arrays, and block by block otherwise.
 
 Spec: BACKENDS-bit-identical.
 """
@@ -16,16 +16,16 @@ from ..cpu import fused
 from ..cpu.fused import FusedOp, PassResult, Spans
 from .blocks import run_blocks_host
 
-_HEADER = object.__basicsize__  # bytes before the fields of an array
+_HEADER = object.__basicsize__  # bytes of an array object before the fields of `PyArrayObject_fields`
 
 
 class _Kinds(NamedTuple):
-    """Facts about the dtypes of sources and targets."""
+    """Properties of a pair of source and target dtypes."""
 
     types: Array  # addresses of `numpy.ndarray` and of the two dtypes: int64
-    itemsize: int  # bytes of a target's value
-    parts: int  # 2 for complex numbers
-    names: tuple[str, str]  # dtypes of their real numbers
+    itemsize: int  # bytes per value of a target
+    parts: int  # real numbers per value: 2 if complex, else 1
+    names: tuple[str, str]  # dtype of a real number in the sources, and in the targets
 
 
 def run_host(op: FusedOp, sources: Sequence[Array], targets: Sequence[Array]) -> PassResult:
@@ -51,7 +51,7 @@ def run_host(op: FusedOp, sources: Sequence[Array], targets: Sequence[Array]) ->
 
 
 def unscale_plain_host(op: FusedOp, arrays: list[Any], with_sums: bool) -> PassResult | None:
-    """Unscale in place, with few checks; None if the arrays may need others, and then nothing has been written."""
+    """Unscale *arrays* in place after few, fast checks. If one of them fails, write nothing and return None."""
     spans = spans_host(op, arrays, arrays, apart=True)
     if spans is None:
         return None
@@ -60,13 +60,13 @@ def unscale_plain_host(op: FusedOp, arrays: list[Any], with_sums: bool) -> PassR
 
 def spans_host(op: FusedOp, sources: Sequence[Any], targets: Sequence[Any], *, apart: bool = False) -> Spans | None:
     """
-    Return the memory of arrays; None unless the compiled kernels support all of them.
+    Return the memory of *sources* and *targets*; None unless the compiled kernels support all arrays.
 
-    They must be of type `numpy.ndarray`, contiguous, and of one dtype.
+    All arrays must be of type `numpy.ndarray` and contiguous. All sources must have one dtype, and all targets one dtype.
 
     Args:
         op: Operation, which writes to *targets* if it has a factor.
-        sources: Any values.
+        sources: Arrays, or any other values, which give None.
         targets: The sources themselves, or one array of the same shape for each.
         apart: True to return None also if two of the targets share memory.
     """
@@ -93,7 +93,7 @@ def spans_host(op: FusedOp, sources: Sequence[Any], targets: Sequence[Any], *, a
 
 @lru_cache
 def _reads_arrays_host(kernels: Any) -> bool:
-    """Return True if the kernels read the same from the C structs of some arrays as their documented attributes say."""
+    """Return True if, for some sample arrays, the kernels read the same from the C structs as NumPy returns as attributes."""
     rows = np.zeros((3, 4), np.float32)
     memory = np.empty((3, 1), np.int64)
     types = np.array([id(np.ndarray), id(rows.dtype), id(rows.dtype)])
@@ -110,7 +110,7 @@ def _reads_arrays_host(kernels: Any) -> bool:
 
 @lru_cache
 def _kinds(source_dtype: Any, target_dtype: Any) -> _Kinds | None:
-    """Return what the kernels need to know of two dtypes; None if they do not support one of them."""
+    """Return the properties of two dtypes; None if the kernels do not support one of the dtypes."""
     if not (isinstance(source_dtype, np.dtype) and isinstance(target_dtype, np.dtype)):
         return None
     source, target = (COMPLEX_PARTS.get(dtype.name, dtype.name) for dtype in (source_dtype, target_dtype))

@@ -108,7 +108,8 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
     """
     Implement `core.overflow.unscale_and_check`. Sparse arrays are returned coalesced.
 
-    In place, this is one pass if the scale is a power of two of at least 1, and a Python number or on the host; else two passes.
+    In place, this is one pass with compiled kernels, and one pass if the scale is a power of two of at least 1 whose value is on
+    the host; otherwise two passes.
     """
     unscaled, finite, _ = _unscaled(tree, scale, out, dtype)
     return unscaled, finite
@@ -189,10 +190,10 @@ def _values(arrays: list[Array]) -> list[Array]:
 
 
 def _rounded(arrays: list[Array]) -> list[Array]:
-    """Return *arrays*, with 16-bit values rounded if torch.compile compiles this."""
+    """Return *arrays*. Under torch.compile, force the compiler to round 16-bit values."""
     if not torch.compiler.is_compiling():
         return arrays
-    # The compiler may keep the float32 results of a previous operation. A view of their bits makes it round them.
+    # The compiler may keep the float32 results of a previous operation. An operation on the bits makes it round the results.
     narrow = (torch.float16, torch.bfloat16)
     return [
         array if array.dtype not in narrow or array.requires_grad else array.view(torch.int16).bitwise_or(0).view(array.dtype)
@@ -201,12 +202,12 @@ def _rounded(arrays: list[Array]) -> list[Array]:
 
 
 def _supports(arrays: list[Array], scale: Scale = 1.0) -> bool:
-    """Return True if the kernels support *arrays* and *scale*; else use the definitions of the core."""
+    """Return True if the kernels support *arrays* and *scale*; if not, callers use the definitions of the core."""
     return kernels.supports(arrays) and (isinstance(scale, int | float) or kernels.supports([scale]))
 
 
 def _rebuilt(tree: Tree, tensors: list[Array], values: list[Array]) -> Tree:
-    """Return *tree* with *values* instead of its leaves *tensors*; those of a sparse leaf become a sparse array."""
+    """Return *tree* with *values* instead of its leaves *tensors*. The values for a sparse leaf become a sparse array."""
     if any(tensor.is_sparse for tensor in tensors):
         pairs = zip(tensors, values, strict=True)
         values = [_with_values(tensor, value) if tensor.is_sparse else value for tensor, value in pairs]
@@ -219,7 +220,7 @@ def _with_values(array: Array, values: Array) -> Array:
 
 
 def _unscaled(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[Tree, Flag, list[Array]]:
-    """Return the unscaled tree, the finite flag, and the arrays of values in the tree."""
+    """Return the unscaled tree, the finite flag, and the arrays that contain the unscaled values."""
     tensors = leaves(tree)
     if out is tree and kernels.supports_in_one_pass(tensors, scale):
         found_inf = kernels.unscale_in_one_pass_(tensors, scale)
@@ -246,7 +247,7 @@ def _unscaled(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[T
 
 
 def _unscaled_shards(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[Tree, Flag, list[Array]]:
-    """Return the same as `_unscaled` for a tree with DTensors: a flag of all ranks, and arrays with the placements of *tree*."""
+    """Do what `_unscaled` does, for DTensors: the flag is combined over all ranks, and arrays have the placements of *tree*."""
     targets = None if out is None else Shards(out, "out")
     shards = targets if targets is not None and out is tree else Shards(tree)
     if targets is not None and not targets.placed_as(shards):
@@ -257,7 +258,7 @@ def _unscaled_shards(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> 
 
 
 def _checked_targets(out: Tree, tensors: list[Array]) -> list[Array]:
-    """Return the arrays of values to which the results for *tensors* are written, after checking that they can be."""
+    """Check that the results for *tensors* can be written to *out*, and return the arrays of values to write to."""
     out_tensors = leaves(out)
     _check_sparse(out_tensors, tensors)
     for path, target in leaves_with_paths(out, "out"):
@@ -266,14 +267,14 @@ def _checked_targets(out: Tree, tensors: list[Array]) -> list[Array]:
 
 
 def _check_sparse(targets: list[Array], arrays: list[Array]) -> None:
-    """Raise an error unless sparse targets are the coalesced arrays themselves: other arrays may have values elsewhere."""
+    """Raise an error unless sparse targets are the coalesced arrays themselves: others may store values at other indices."""
     for target, array in zip(targets, arrays, strict=True):
         if (target.is_sparse or array.is_sparse) and (target is not array or not target.is_coalesced()):
             raise ValueError("out must contain the sparse arrays of the tree itself, coalesced; call coalesce() on them first")
 
 
 def _can_write(targets: list[Array], arrays: list[Array]) -> bool:
-    """Return True if *targets* can be unscaled in place, one after the other. They then contain the values of *arrays*."""
+    """Copy the values of *arrays* into *targets* and return True, if *targets* can then be unscaled in place; else False."""
     if targets is arrays or all(map(operator.is_, targets, arrays)):
         return kernels.are_disjoint(arrays)
     disjoint = kernels.supports(targets) and kernels.are_disjoint([*targets, *arrays])
@@ -290,7 +291,7 @@ def _global_norm(arrays: list[Array]) -> Array:
 
 
 def _plain_norm(arrays: list[Array]) -> Array | None:
-    """Return the norm as the kernels compute it; None if only the definition is accurate."""
+    """Return the norm computed by the kernels; None if they do not support the arrays or their norm may be inaccurate."""
     sums = _square_sums(arrays)
     return None if sums is None else _norm_of_sums(sums)
 
@@ -301,7 +302,7 @@ def _norm_of_sums(sums: Array) -> Array | None:
 
 
 def _square_sums(arrays: list[Array]) -> Array | None:
-    """Return the sum of the squares of each array in the dtype of their norm; None if the definition must compute it."""
+    """Return the sum of the squares of each array in the dtype of the norm; None if the kernels do not support the arrays."""
     if not (_supports(arrays) and arrays[0].is_cpu):
         return None
     return kernels.square_sums(arrays, getattr(torch, kernels.accumulation_dtype_of(arrays)))

@@ -26,8 +26,8 @@ def run_host(op: FusedOp, arrays: list[Array]) -> PassResult | None:
         arrays: At least one tensor that `kernels.supports` supports.
 
     Returns:
-        None if there are no compiled kernels for the arrays, or one is not contiguous or, as torch's zero tensors, has no memory;
-        then nothing was written.
+        The result of the pass. None, and nothing was written, if there are no compiled kernels for the arrays, or if an array is
+        not contiguous or has no memory, as torch's zero tensors.
     """
     if fused.kernel_choice_host().module is None or not arrays[0].is_cpu or not all(map(torch.Tensor.is_contiguous, arrays)):
         return None

@@ -1,8 +1,8 @@
 """
 DTensors: functions run on the local shards of a tree, and their results are combined over the ranks of its device meshes.
 
-A flag is combined over the whole mesh that a mesh is a slice of, since its ranks train together. A norm is that of the arrays in
-the tree, so that the stages of a pipeline, on slices of one mesh, can have other arrays.
+If a mesh is a slice of another mesh, a flag is combined over the whole mesh, because its ranks train together. A norm includes
+only the arrays in the tree, so that pipeline stages on slices of one mesh can have different arrays.
 
 Spec: REPLICAS-nan-survives, REPLICAS-mixed-placements, REPLICAS-mixed-meshes, REPLICAS-copies-counted-once,
 REPLICAS-sharded-norm.
@@ -31,18 +31,18 @@ _groups: "WeakKeyDictionary[dist.ProcessGroup, dict[Ranks, dist.ProcessGroup]]" 
 
 
 def has_dtensors(tensors: Iterable[Array]) -> bool:
-    """Return True if one of *tensors* is a DTensor. Their module takes a second to import, so it is not imported here."""
+    """Return True if one of *tensors* is a DTensor. Their module takes a second to import, so this does not import it."""
     module = sys.modules.get(DTENSORS)
     return module is not None and any(issubclass(cls, module.DTensor) for cls in set(map(type, tensors)))
 
 
 class Shards:
     """
-    Local shards of a tree with DTensors. Plain tensors in it are the same on all ranks, and are kept.
+    Local shards of a tree with DTensors. Plain tensors in the tree must be equal on all ranks, and stay as they are.
 
     Args:
         tree: Tensors, of which at least one is a DTensor. Partial placements are reduced to replicated ones.
-        name: Name of a tree that will be written in place, for error messages.
+        name: Name of *tree* in error messages if it will be written in place; else None.
 
     Raises:
         TypeError: *name* is given, and a DTensor has a partial placement.
@@ -58,15 +58,15 @@ class Shards:
         self.local = unflatten(tree, map(local_part, self._tensors))
 
     def placed_as(self, other: "Shards") -> bool:
-        """Return True if the arrays of both have the same meshes and placements."""
+        """Return True if the arrays of both trees have the same meshes and placements."""
         return list(map(_placement, self._tensors)) == list(map(_placement, other._tensors))
 
     def wrapped(self, local: Tree) -> Tree:
-        """Return the tree of which *local* has the local shards, with the placements of this one."""
+        """Return a tree of DTensors whose local shards are in *local*, with the placements of this tree."""
         return unflatten(self._tree, map(_wrapped, leaves(local), self._tensors))
 
     def all_finite(self, finite: Flag) -> Flag:
-        """Return True on all ranks if *finite* is True on all of them. Counts are added, since a maximum can lose a NaN."""
+        """Return True on all ranks if *finite* is True on all of them, that is, if the sum of the inverted flags is 0."""
         return _summed(finite.logical_not().to(torch.int32), root_ranks(self._tensors)) == 0
 
     def norm(self) -> LiftedNorm:
@@ -90,7 +90,7 @@ class Shards:
         return dtype
 
     def _copies(self) -> list[int]:
-        """Return the number of ranks that have the same values, for each array."""
+        """Return, for each array, the number of ranks that store a copy of each value."""
         ranks = _tree_ranks(self._tensors)
         holders = {mesh: len(ranks & _ranks_host(_root(mesh))) for mesh in _meshes(self._tensors)}
         return [holders[t.device_mesh] // _shards(t) if _is_dtensor(t) else len(ranks) for t in self._tensors]
@@ -106,7 +106,7 @@ def check_not_partial(tensor: Array, name: str) -> None:
 
 
 def local_part(tensor: Array) -> Array:
-    """Return the shard of a DTensor that this rank has, which shares its memory; another tensor itself."""
+    """Return this rank's shard of a DTensor, which shares memory with the DTensor; return any other tensor unchanged."""
     return tensor.to_local() if _is_dtensor(tensor) else tensor
 
 
@@ -116,18 +116,18 @@ def _is_dtensor(tensor: Array) -> bool:
 
 
 def root_ranks(tensors: Iterable[Array]) -> Ranks:
-    """Return the ranks of all meshes of DTensors in *tensors*; of the whole mesh if one is a slice."""
+    """Return the ranks of the meshes of all DTensors in *tensors*. A slice of a mesh counts as the whole mesh."""
     return frozenset[int]().union(*(_ranks_host(_root(mesh)) for mesh in _meshes(tensors)))
 
 
 def group_of(ranks: Iterable[int]) -> "dist.ProcessGroup":
     """
-    Return the process group of *ranks*: the program's first one, or one that is created when all of them first ask for it.
+    Return the process group of *ranks*: the first that the program created, or a new group, which all *ranks* must request.
 
-    Only the first is safe: torch waits forever for a group that is created by ranks with other numbers of groups.
+    Creating a group is not always safe: torch waits forever if the ranks have created different numbers of groups before.
 
     Raises:
-        RuntimeError: This rank is not one of them. torch would return None, which means all ranks.
+        RuntimeError: This rank is not in *ranks*. torch would return None instead of a group, which means all ranks.
     """
     default, key = dist.distributed_c10d._get_default_group(), frozenset(ranks)
     if dist.get_rank() not in key:
@@ -143,14 +143,14 @@ def group_of(ranks: Iterable[int]) -> "dist.ProcessGroup":
 
 
 def _summed(values: Array, ranks: Ranks) -> Array:
-    """Return *values*, which are overwritten by their sum over *ranks*; a rank outside of all meshes has no shard to add."""
+    """Overwrite *values* with their sum over *ranks*, and return them. A rank that is not in *ranks* has nothing to add."""
     if dist.get_rank() in ranks:
         dist.all_reduce(values, group=group_of(ranks))
     return values
 
 
 def _tree_ranks(tensors: Sequence[Array]) -> Ranks:
-    """Return the ranks over which squares are added: those of the mesh that has all others, or else `root_ranks`."""
+    """Return the ranks over which squares are added: those of a mesh that contains all other meshes, or else `root_ranks`."""
     largest = max((_ranks_host(mesh) for mesh in _meshes(tensors)), key=len)
     return largest if all(_ranks_host(mesh) <= largest for mesh in _meshes(tensors)) else root_ranks(tensors)
 

@@ -25,7 +25,7 @@ _TRACING = torch._C._TorchDispatchModeKey.PROXY
 _C_TYPES = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 _LEAST = {torch.float32: LIFTS["float32"].least, torch.float64: LIFTS["float64"].least}
 _SMALL = 1 << 12  # values; for a smaller array, a call takes longer than reading the values
-_BLOCK = 1 << 17  # values per thread; in float32 half of a core's cache, from which they are read again
+_BLOCK = 1 << 17  # values per thread; as float32, they fill half of a core's cache, so that reading them again is fast
 
 _last_reciprocal: dict[float, Array] = {}
 
@@ -37,7 +37,7 @@ def supports(arrays: list[Array], dtypes: Set[torch.dtype] = FLOATS) -> bool:
     """
     Return True if the kernels support *arrays*.
 
-    They must be plain strided tensors of *dtypes* on the CPU or on one CUDA device, without autograd, in eager mode.
+    The kernels support plain strided tensors of *dtypes* on the CPU or on one CUDA device, without autograd, in eager mode.
     """
     return (
         len(arrays) > 0
@@ -62,14 +62,14 @@ def unscale_(arrays: list[Array], scale: Scale, *, least: float = 0.0) -> Array:
     """
     Divide *arrays* by *scale* in place, and check them before and after the division.
 
-    torch's kernel checks the values and then multiplies them, in one pass. That equals the definition if the reciprocal is
-    exact; with a scale of at least 1, no finite value becomes infinite either. Otherwise a second pass checks the quotients.
-    That includes every scale on a device without *least*, since its value is not copied to the host.
+    In one pass, torch's kernel checks the values and then multiplies them by the reciprocal. This is enough if the reciprocal
+    is exact, and the scale is at least 1, so that no finite value becomes infinite. Otherwise a second pass checks the quotients,
+    also if the scale is on a device and *least* is 0, because its value is not copied to the host.
 
     Args:
         arrays: Disjoint arrays that the kernels support.
         scale: Python number, or float32 or float64 of shape () or (1,) on the device of the arrays.
-        least: Lower bound of *scale* if the caller knows that it is a power of two and normal in float32; else 0.0.
+        least: Lower bound of *scale* if the caller knows that *scale* is a power of two and normal in float32; else 0.0.
 
     Returns:
         torch's `found_inf`: float32, shape (), 1.0 if a value is non-finite, else 0.0.
@@ -95,7 +95,8 @@ def unscale_and_square_(arrays: list[Array], scale: Scale) -> tuple[Array, Array
     Do what `unscale_` and `square_sums` do, in one pass over arrays on the host.
 
     Returns:
-        `found_inf` and the sums; None without compiled kernels or if the arrays share memory, and then nothing was written.
+        `found_inf` and the sums. None, and nothing was written, if there are no compiled kernels for the arrays, if the arrays
+        share memory, or if *scale* is on a device.
     """
     value = _value_host(scale)
     if value is None or not are_disjoint(arrays):
@@ -113,7 +114,7 @@ def supports_in_one_pass(arrays: list[Array], scale: Scale, dtypes: Set[torch.dt
     Args:
         arrays: Any tensors.
         scale: As for `unscale_`.
-        dtypes: Dtypes of the kernel that *arrays* may have.
+        dtypes: Dtypes that *arrays* may have.
     """
     return (
         type(scale) is torch.Tensor
@@ -133,7 +134,7 @@ def unscale_in_one_pass_(arrays: list[Array], scale: Array) -> Array | None:
     Do what `unscale_` does, in one pass over arrays on the host and with little overhead, for training loops.
 
     Returns:
-        torch's `found_inf` as from `unscale_`; None if an array is a negated view, and then nothing has been written.
+        torch's `found_inf` as from `unscale_`. None, and nothing was written, if an array is a negated view.
     """
     found_inf = torch.zeros_like(scale)
     try:
@@ -184,7 +185,7 @@ def square_sums(arrays: list[Array], dtype: torch.dtype) -> Array:
     """
     Return the sum of the squares of each of *arrays*: shape (number of arrays,).
 
-    For contiguous arrays, no more memory than a block is allocated.
+    For contiguous arrays, scratch memory is allocated only for one block.
 
     Args:
         arrays: Arrays on the host that the kernels support, no wider than *dtype*.
@@ -210,7 +211,7 @@ def sum_in_order(sums: Array) -> Array:
 
 
 def inaccurate_norms(norms: Array) -> list[int]:
-    """Return the indices of plain norms on the host that are infinite or tiny, so that squares overflowed or underflowed."""
+    """Return the indices of norms on the host that are infinite or tiny, because squares may have overflowed or underflowed."""
     c_type, least = _C_TYPES[norms.dtype], _LEAST[norms.dtype]
     values = (c_type * norms.numel()).from_address(norms.data_ptr())
     return [index for index, value in enumerate(values) if value == inf or value < least]
@@ -227,7 +228,7 @@ def _is_eager() -> bool:
 
 
 def _are_disjoint_on_host(arrays: list[Array]) -> bool:
-    """Return True if *arrays* are disjoint and on the host. Storages share no memory, so few need more than their addresses."""
+    """Return True if *arrays* are disjoint and on the host. Storages share no memory, so comparing addresses usually suffices."""
     try:
         addresses = set(map(torch.Tensor.data_ptr, arrays))
     except RuntimeError:  # a sparse array, for example, has no single address
@@ -240,7 +241,7 @@ def _are_disjoint_on_host(arrays: list[Array]) -> bool:
 
 
 def _is_dense(array: Array) -> bool:
-    """Return True if the values fill their memory without overlaps, in any order of dimensions; False for some slices too."""
+    """Return True if the values fill a range of memory without gaps or overlaps, in any order of the dimensions."""
     return array.is_contiguous() or torch._debug_has_internal_overlap(array) == 0
 
 
@@ -258,12 +259,12 @@ def _value_host(scale: Scale) -> float | None:
 
 
 def _has_exact_reciprocal(scale: float | None) -> bool:
-    """Return True for a power of two of at least 1 whose reciprocal is normal in float32, so that one pass suffices."""
+    """Return True if *scale* is a power of two of at least 1 whose reciprocal is normal in float32: one pass then suffices."""
     return scale is not None and 1 <= scale <= 2.0**126 and frexp(scale)[0] == 0.5
 
 
 def _reciprocal(scale: Array) -> Array:
-    """Return the reciprocal of a float32 scale on the host. The last one is kept, because a scale seldom changes."""
+    """Return the reciprocal of a float32 scale on the host. The last result is cached, because a scale seldom changes."""
     value = ctypes.c_float.from_address(scale.data_ptr()).value
     result = _last_reciprocal.get(value)
     if result is None:
@@ -307,7 +308,7 @@ def _divide(arrays: list[Array], scale: Scale) -> None:
 
 
 def _applied(operation: Callable[..., Iterable[Array]], arrays: list[Array], factor: Scale) -> list[Array]:
-    """Apply *operation* to each of *arrays* and *factor*: computed in float32, or float64 for float64, and rounded once."""
+    """Apply *operation* to each of *arrays* and *factor*, in float64 for float64 arrays, else in float32, and round once."""
     dtypes = set(map(_dtype, arrays))
     if len(dtypes) > 1 and torch.float64 in dtypes:
         return [result for array in arrays for result in _applied(operation, [array], factor)]
@@ -319,7 +320,7 @@ def _applied(operation: Callable[..., Iterable[Array]], arrays: list[Array], fac
 
 def _operand(array: Array) -> Array:
     """Return *array* with at least one dimension, and in float32 if it is a 16-bit array on a device."""
-    # A scalar widens the result if the array has shape (), and CUDA kernels round it to 16 bits before they divide.
+    # With an array of shape (), a scalar widens the result; with 16-bit arrays, CUDA kernels round the scalar before they divide.
     if not array.is_cpu and array.itemsize == 2:
         array = array.float()
     return array if array.ndim else array.reshape(1)
@@ -330,7 +331,7 @@ def _like(value: Array, array: Array) -> Array:
 
 
 def _extremes(arrays: list[Array]) -> Iterable[Array]:
-    """Return values of *arrays*, of one dtype and none empty, that are finite only if all values are: aminmax returns NaNs."""
+    """Return the extremes of non-empty *arrays* of one dtype. They are finite only if all values are: aminmax returns NaNs."""
     if not arrays[0].is_cpu:
         norms: Iterable[Array] = torch._foreach_norm(arrays, inf)
         return norms
@@ -339,7 +340,7 @@ def _extremes(arrays: list[Array]) -> Iterable[Array]:
 
 
 def _sums(arrays: list[Array]) -> Array:
-    """Return the sums of the squares of small arrays, taken in order: float64, shape (number of arrays,)."""
+    """Return the sum of the squares of each of several small arrays: float64, shape (number of arrays,)."""
     values = torch._C._nn.flatten_dense_tensors(arrays).float()
     lengths = torch.tensor([array.numel() for array in arrays])
     return torch.segment_reduce((values * values).double(), "sum", lengths=lengths, unsafe=True)
@@ -359,7 +360,7 @@ def _sum_in_blocks(array: Array, squares: Array, wide: Array) -> Array:
 
 
 def _batches(arrays: list[Array]) -> Iterator[list[Array]]:
-    """Yield batches of *arrays* in order: small arrays of one dtype, up to a block, or one larger array."""
+    """Yield batches of *arrays* in order: small arrays of one dtype, together up to `_BLOCK` values, or one larger array."""
     batch, batch_size = list[Array](), 0
     for array in arrays:
         size = array.numel()

@@ -11,7 +11,7 @@ from ...core.typing import Array
 
 def check_target(target: Array, name: str) -> None:
     """
-    Raise an error unless torch can write to *target*, before anything is written; torch itself would raise it too late.
+    Raise an error unless torch can write to *target*. torch itself would raise it only after other arrays have been written.
 
     Raises:
         TypeError: The tensor is neither strided nor a sparse COO tensor.

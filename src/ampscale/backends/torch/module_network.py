@@ -15,8 +15,8 @@ class ModuleNetwork:
     """
     Network that wraps a module which returns its loss.
 
-    `params` maps the names of the parameters that require gradients to their values. The values are not copies, so updates by
-    an optimizer are visible here; setting `params` writes the new values into the module.
+    `params` maps the names of the parameters that require gradients to their values. The values are not copies, so they change
+    if an optimizer updates the module; setting `params` writes the new values into the module.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -48,7 +48,7 @@ class ModuleNetwork:
 
     def vjp(self, params: dict[str, Array], *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:
         """
-        Return the loss for *params*, and a function that maps an output cotangent to gradients; it can be called once.
+        Return the loss for *params*, and a function that maps an output cotangent to gradients and can be called once.
 
         Gradients are dense or sparse, as torch returns them, and None if the loss does not depend on a parameter. Every call
         updates the module's buffers, such as running means. torch.compile supports this only with
