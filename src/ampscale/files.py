@@ -46,7 +46,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
 
 def read_bounded(path: str | os.PathLike[str], limit: int) -> bytes:
     """
-    Return the bytes of a file.
+    Return the bytes of a file that has at most *limit* bytes.
 
     Raises:
         OSError: The file cannot be read.

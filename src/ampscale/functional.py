@@ -56,7 +56,7 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
 
     Raises:
         TypeError: As for `scale`.
-        ValueError: As for `scale`; or *dtype* is not one of these values.
+        ValueError: As for `scale`; or *dtype* is invalid.
 
     Spec: SCALING-unscale-divides, SCALING-round-once, SCALING-widen.
 

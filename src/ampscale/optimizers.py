@@ -162,7 +162,7 @@ class Optimizer:
 
     def _commit(self, params: Tree, state: OptimizerState) -> None:
         """Store *params* and *state*, unless an earlier call was interrupted."""
-        # A network may write its parameters array by array: after an error in between, another step would use a mixture.
+        # A network may write its parameters array by array: after an error in between, another step would mix old and new ones.
         if self._is_committing:
             raise RuntimeError(
                 "a step was interrupted while writing the parameters: restore network.params, then assign optimizer.state"

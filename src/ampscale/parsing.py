@@ -21,7 +21,7 @@ LONGEST_PICKLE = 2**26  # bytes, in an archive of torch
 LONGEST_RULE = 10_000  # characters, on the command line
 MOST_ENTRIES = 100_000  # entries of an archive, or tensors in a file
 MOST_STEPS = 5_000_000  # in a recorded run
-LONGEST_NUMBER = 1100  # characters; the exact decimal of every float64 has fewer
+LONGEST_NUMBER = 1100  # characters; the exact decimal form of every float64 is shorter
 DEEPEST = 100  # levels of nested lists and objects, or parts of a dotted key
 LONGEST_PATH = 40_000  # characters, within a checkpoint
 
@@ -59,7 +59,7 @@ def parse_json(text: str | bytes) -> object:
 
 def json_text(value: object, indent: int | None = None) -> str:
     """
-    Return *value* as JSON text; arrays of shape () become numbers, and others lists.
+    Return *value* as JSON text; arrays of shape () become numbers, and other arrays lists.
 
     Raises:
         ValueError: The value cannot be represented in JSON, or it is nested too deeply.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class FloatFormat(NamedTuple):
-    """Binary floating-point format of IEEE 754."""
+    """Binary floating-point format that follows IEEE 754."""
 
     exponent_bits: int
     fraction_bits: int

@@ -31,7 +31,7 @@ class RoundedConstants(NamedTuple, Generic[Number]):
     """
     Constants of a rule, rounded to its dtype. A constant that the rule does not set has a value without effect.
 
-    Each is a float; or, for many rules, a float64 array with one entry per rule.
+    Each constant is a float or, for a batch of rules, a float64 array with one entry per rule.
     """
 
     init: Number
@@ -177,7 +177,7 @@ def _rounding(rule: RuleConstants) -> Callable[[float], float]:
 
 
 def _to_float32(value: float) -> float:
-    return c_float(value).value  # fast, and without the warnings of numpy.float32 at infinity
+    return c_float(value).value  # faster than numpy.float32, and without its warnings at infinity
 
 
 def _unchanged(value: float) -> float:

@@ -11,13 +11,13 @@ import array_api_compat.numpy
 from .trees import leaves, leaves_with_paths, one_of_each_type
 from .typing import Array, Namespace, Tree
 
-MOST_PATHS = 8  # that an error message lists per library and device
+MOST_PATHS = 8  # paths per library and device, in an error message
 
 _providers: list[Callable[[], Namespace]] = [lambda: array_api_compat.numpy]
 
 
 def default_namespace() -> Namespace:
-    """Return the namespace for trees without arrays: NumPy's, or that of the last function passed to `provide_default`."""
+    """Return the namespace for trees without arrays: NumPy's, or the result of the last function passed to `provide_default`."""
     return _providers[-1]()
 
 
@@ -73,11 +73,11 @@ def quiet(xp: Namespace) -> AbstractContextManager[Any]:
 
 
 def _share_location(arrays: list[Array]) -> bool:
-    """Return True if all arrays are NumPy's, or of one type and on one device. False is preliminary: locations may be equal."""
+    """Return True if all arrays are NumPy's, or of one type and on one device; False also for several types of one library."""
     representatives = one_of_each_type(arrays)
     if all(map(array_api_compat.is_numpy_array, representatives)):
         return True
-    # JAX tracers have no `device` attribute. For thousands of other arrays, the attribute is ten times faster.
+    # For thousands of arrays, the attribute `device` is ten times faster than the function, but JAX tracers lack it.
     are_torch = all(map(array_api_compat.is_torch_array, representatives))
     has_device = are_torch or all(type(array).__module__.startswith("cupy") for array in representatives)
     get_device = attrgetter("device") if has_device else array_api_compat.device
@@ -88,7 +88,7 @@ def _share_location(arrays: list[Array]) -> bool:
 
 
 def _listed(locations: list[tuple[str, str, str | None]]) -> str:
-    """Return the paths at each location, at most `MOST_PATHS` of them, so that an odd one among thousands is visible."""
+    """Return the paths of arrays at each location as text, at most `MOST_PATHS` each, so that rare locations are visible."""
     paths_at: dict[str, list[str]] = {}
     for path, library, device in locations:
         paths_at.setdefault(f"{library} on {device or 'no device yet'}", []).append(path)

@@ -1,9 +1,9 @@
 """
 Norms of gradients, and clipping by the global norm.
 
-The square of a value can overflow or underflow even if the norm does not. If the norm of the values themselves is
-infinite or tiny, all values are therefore lifted: multiplied by a power of two, the lift, which is exact. The norm is then
-divided by the lift. Otherwise the lift is 1.
+The square of a value can overflow or underflow even if the norm does not. If the norm computed without precaution is
+infinite or tiny, all values are therefore lifted: multiplied by a power of two, the lift, which is exact. The norm of the
+lifted values is then divided by the lift. Otherwise the lift is 1.
 
 Spec: NORMS-global, NORMS-local, NORMS-sizes, NORMS-accumulation-dtype, NORMS-magnitudes, NORMS-clip, NORMS-clip-under-limit,
 NORMS-clip-before, NORMS-clip-magnitudes, NORMS-clip-nan.
@@ -101,7 +101,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
 
 
 def coefficient_of(lifted: LiftedNorm, max_norm: float, divide: Operation = truediv) -> Array:
-    """Return the factor of `clip_by_global_norm`, also for a norm that exceeds the largest number of its dtype."""
+    """Return the coefficient of `clip_by_global_norm`, also for a norm that exceeds the largest number of its dtype."""
     norm, down = unlifted(lifted), LIFTS[name_of(lifted.value.dtype)].down
     xp = array_api_compat.array_namespace(norm)
     with quiet(xp):
@@ -111,10 +111,10 @@ def coefficient_of(lifted: LiftedNorm, max_norm: float, divide: Operation = true
 
 def clip_coefficient(norm: Array, max_norm: float, divide: Operation = truediv) -> Array:
     """
-    Return the factor of `clip_by_global_norm`: shape (), each operation rounded to the dtype of *norm*.
+    Return the coefficient of `clip_by_global_norm`: shape (), each operation rounded to the dtype of *norm*.
 
     A *max_norm* above the largest number of that dtype is replaced by that number, which adding 1e-6 does not change: for a
-    finite norm, the factor is then 1.
+    finite norm, the coefficient is then 1.
     """
     xp = array_api_compat.array_namespace(norm)
     # Convert max_norm to a float, since torch rejects ints of more than 64 bits.
@@ -144,8 +144,8 @@ def square_sums(tree: Tree, copies: Sequence[int] = ()) -> Array:
         copies: For each array, the number of ranks that have the same values; its squares are divided by it. Default: 1.
 
     Returns:
-        A float64 array of shape (2 + number of real and imaginary parts,). The first two are the
-        sums of squares of all values, lifted down and lifted up; each other one is the sum of squares of one part.
+        A float64 array of shape (2 + number of real and imaginary parts,). The first two are
+        the sums of squares of all values, lifted down and lifted up; each further one is the sum of squares of one part.
     """
     xp, dtype, arrays = namespace_of(tree), _dtype_of(tree), leaves(tree)
     if not arrays:

@@ -13,7 +13,7 @@ from .typing import Flag, Tree
 
 class RankError(RuntimeError):
     """
-    Ranks differ in a setting, or one of them does not respond. The message names the ranks. Nothing was changed.
+    Error if ranks differ in a setting, or a rank does not respond. The message names the ranks; no scale was changed.
 
     >>> raise RankError("max_norm differs: 2.0 on rank 1; 1.0 on ranks 0, 2, 3")
     Traceback (most recent call last):
@@ -62,7 +62,7 @@ class Communicator(Protocol):
 
     def agree(self, finite: Flag, state: Tree, gradients: Tree, *, norm: bool = False) -> Agreement:
         """
-        Combine the finite flags of all ranks, in one small collective.
+        Combine the finite flags of all ranks, and the norms of their gradients, in one small collective.
 
         Args:
             finite: Flag of this rank's gradients; bool, shape ().

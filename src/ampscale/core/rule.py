@@ -123,7 +123,7 @@ class LossScaleRule(RuleConstants):
 
         Raises:
             TypeError: *finite* is not a bool, or *state* is not a `LossScaleState`.
-            ValueError: *finite* has another shape, or *state* lacks an array that the rule requires.
+            ValueError: *finite* has another shape, or *state* lacks an array that the rule requires, or has an extra one.
 
         Spec: MACHINE-pure.
 
@@ -148,7 +148,7 @@ class LossScaleRule(RuleConstants):
 
         Raises:
             TypeError: *finite* is not a bool, or *state* is not a `LossScaleState`.
-            ValueError: *finite* has another shape, or *state* lacks an array that the rule requires.
+            ValueError: *finite* has another shape, or *state* lacks an array that the rule requires, or has an extra one.
 
         Spec: MACHINE-would-raise.
 
@@ -171,7 +171,7 @@ class LossScaleRule(RuleConstants):
 
         Raises:
             TypeError: *finite* is not a bool, or *state* is not a `LossScaleState`.
-            ValueError: *finite* has another shape, or *state* lacks an array that the rule requires.
+            ValueError: *finite* has another shape, or *state* lacks an array that the rule requires, or has an extra one.
 
         Spec: MACHINE-pure, MACHINE-would-raise.
 

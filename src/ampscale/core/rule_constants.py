@@ -59,8 +59,8 @@ class RuleConstants:
         """
         Return the divisor of a backoff if `divide_on_backoff` is set: the number whose reciprocal is `backoff_factor`.
 
-        If several numbers have this reciprocal, return the one with the fewest decimal digits, since a user wrote that one.
-        It can differ from `1 / backoff_factor`: in float64, 1 / (1 / 49) is not 49.
+        If several numbers have this reciprocal, return the one with the fewest decimal digits, since a user wrote it.
+        The result can differ from `1 / backoff_factor`: in float64, 1 / (1 / 49) is not 49.
         """
         return _reciprocal_host(self.backoff_factor)
 

@@ -96,7 +96,7 @@ def _complex(real: Array, imag: Array, like: Array) -> Array:
     xp = array_api_compat.array_namespace(like)
     pairs = xp.stack([real, imag], axis=-1)
     if hasattr(pairs, "view"):
-        native = getattr(xp, name_of(like.dtype))  # the parts have native byte order, but a NumPy array may have another
+        native = getattr(xp, name_of(like.dtype))  # the parts have native byte order, but *like* may have another
         return xp.astype(xp.reshape(pairs.view(native), like.shape), like.dtype, copy=False)
     return xp.astype(real, like.dtype) + xp.astype(imag, like.dtype) * xp.full_like(like, 1j)
 

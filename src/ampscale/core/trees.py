@@ -21,7 +21,7 @@ _openers: list[Callable[[Any], Opened | None]] = []
 
 
 def register_container(opener: Callable[[Any], Opened | None]) -> None:
-    """Register a container type of an array library. *opener* returns None for an object that is not such a container."""
+    """Register a container type of an array library. *opener* returns an `Opened`, or None for other objects."""
     _openers.append(opener)
 
 
@@ -58,7 +58,7 @@ def leaves_with_paths(tree: Tree, name: str = "tree") -> list[tuple[str, Array]]
 
 def structure(tree: Tree) -> list[Any]:
     """
-    Return a description of *tree*. Two trees have equal ones if their containers, keys and positions of arrays are equal.
+    Return a list that is equal for two trees if they have the same container types, keys and positions of arrays.
 
     Each container adds a tuple: its type, its keys, and True if all its members are arrays. If not, its members follow: a
     container as another tuple, an array as "array", None as None. A dict key that does not consist of strings, numbers and

@@ -211,10 +211,10 @@ def _divided(sum_: Array, share: float) -> Array:
 
 
 def _addable(square: Array, lift: Array) -> Array:
-    """Return three float64 sums of squares that ranks can add: unlifted, lifted down, and lifted up (0 unless it is tiny)."""
+    """Convert a sum of squares to three that ranks can add: unlifted, lifted down, and lifted up (0 unless the sum is tiny)."""
     down, up, _ = LIFTS["float64"]
     is_down, is_up = lift < 1, lift > 1
-    to_plain, to_lowered = jnp.where(is_up, 1 / up, 1.0), jnp.where(is_down, 1.0, down)  # XLA would square constants first
+    to_plain, to_lowered = jnp.where(is_up, 1 / up, 1.0), jnp.where(is_down, 1.0, down)  # XLA would square constants
     plain = jnp.where(is_down, jnp.inf, square * to_plain * to_plain)
     lowered = jnp.where(is_up, 0, square * to_lowered * to_lowered)
     return jnp.stack([plain, lowered, jnp.where(is_up, square, 0)])
@@ -231,7 +231,7 @@ def _lifted(plain: Array, *lifted: Array) -> Array:
 
 
 def _exchanged_host(text: str) -> list[str]:
-    """Return the text of each process."""
+    """Send *text* to all processes, and return the text of each, in the order of their indices."""
     data = np.frombuffer(text.encode(), np.uint8)
     sizes = multihost_utils.process_allgather(np.int32(len(data)))
     rows = multihost_utils.process_allgather(np.pad(data, (0, int(sizes.max()) - len(data))))

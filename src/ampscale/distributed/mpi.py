@@ -17,7 +17,7 @@ from ..core.typing import Array
 from .comparison import listed
 from .ranks import GRACE, RankCommunicator
 
-LATE = 0.1  # seconds; a rank that had waited for less when all stopped was late itself, and is named too
+LATE = 0.1  # seconds; a rank that had waited less than this when it stopped was late itself: the error names it too
 STOPPED = 1  # tag of the message of a rank that no longer waits
 
 
@@ -119,7 +119,7 @@ class MPI(RankCommunicator):
         raise RankError(self._failure)
 
     def _silent_ranks(self, *, is_late: bool) -> list[int]:
-        """Send all ranks that this one stops, and if it was late; return the ranks that were late or send nothing."""
+        """Inform all ranks that this one stops, and if it was late; return the ranks that were late or send no message."""
         silent = set(self.ranks) - {self.rank}
         late = {self.rank} if is_late else set()
         for rank in silent:
@@ -142,7 +142,7 @@ _unfinished: list[Any] = []  # requests whose buffers MPI may still write
 
 
 def _done_within(test: Callable[[], bool], seconds: float) -> bool:
-    """Call *test* until it returns True, and return True; return False after this number of seconds."""
+    """Call *test* until it returns True, and return True; return False if *seconds* pass before."""
     end = time.monotonic() + seconds
     pause = 0.0
     while not test():

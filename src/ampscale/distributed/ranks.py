@@ -3,8 +3,8 @@ Base class of communicators of processes. A subclass adds the operations of an e
 
 `mean` and `agree` both start with the sum of a small float64 vector that has the same length on all ranks. It contains a hash of
 the settings and of the call, so that a difference is detected in the same collective: then all ranks exchange their settings and
-raise the same error. A rank whose vector would have a new length announces this in a vector of the old length. Only after
-this sum, `mean` adds up the gradients, whose sizes are then known to be equal.
+raise the same error. A rank whose vector would have a new length announces this in a vector of the old length. Only
+after this sum, `mean` adds up the gradients, whose sizes are then known to be equal.
 
 Spec: REPLICAS-settings-compared, REPLICAS-scale-compared, REPLICAS-mean, REPLICAS-accumulation-dtype, REPLICAS-agreed-norm.
 """
@@ -30,7 +30,7 @@ from .comparison import STRUCTURE, array_paths, described, difference, represent
 LAYOUTS = ("replicated", "sharded", "distinct")
 GRACE = 2.0  # seconds for ranks that wait in vain to report this to each other
 WORDS = 4  # 16-bit words of a float64 number; a vector contains each word and its square
-START = 1 + 2 * WORDS  # number of values before those of a call: 1 if the rank announces a new length, and the hash
+START = 1 + 2 * WORDS  # first values of each vector: 1 to announce a new length, else 0; words of the hash and their squares
 FLAGS = 3  # number of flags of `agree`: overflow, has gradients, has float64 gradients
 
 Result = TypeVar("Result")
@@ -67,7 +67,7 @@ class RankCommunicator(ABC):
         self._settings: dict[str, Any] = {"layout": gradients, "mean": self._averages}
         if gradients == "sharded":
             self._settings["copies"] = copies if isinstance(copies, int) else list(copies)
-        self._structure: list[Any] | None = None  # of the gradients whose paths `_settings` contains
+        self._structure: list[Any] | None = None  # structure of the gradients whose paths `_settings` contains
         self._length: int | None = None  # of the last vector, on all ranks; None before the first and after an error
         self._failure: str | None = None
 
@@ -93,7 +93,7 @@ class RankCommunicator(ABC):
 
     @abstractmethod
     def _exchange(self, text: str) -> list[str]:
-        """Return the text of each rank, in the order of `ranks`."""
+        """Send *text* to all ranks, and return the text of each, in the order of `ranks`."""
 
     def mean(self, tree: Tree) -> Tree:
         """
@@ -170,7 +170,7 @@ class RankCommunicator(ABC):
         self._settings.update(represented(settings))
 
     def _record_gradients(self, tree: Tree, arrays: list[Array], *, shapes: bool) -> None:
-        """Record dtypes, paths and, with *shapes*, shapes, so that no rank adds its arrays to different ones of another rank."""
+        """Record dtypes and paths, with *shapes* also shapes: ranks can add up their arrays only if these are equal."""
         self._settings["gradients"] = described(arrays, shapes=shapes)
         if (parts := structure(tree)) != self._structure:
             self._structure, self._settings[STRUCTURE] = parts, list(array_paths(iter(parts)))
@@ -242,7 +242,7 @@ class RankCommunicator(ABC):
             raise RankError(difference(self._run(self._exchange, text), self.ranks))
 
     def _run(self, collective: Callable[[Any], Result], argument: Any) -> Result:
-        """Run a collective. After an error or an interrupt, further use raises a RankError: other ranks may still be in it."""
+        """Run a collective. After an error or an interrupt, further use raises a RankError: other ranks may still wait in it."""
         if self._failure:
             raise RankError(self._failure)
         try:
@@ -299,7 +299,7 @@ def _flag_like(value: bool, number: Array | float) -> Flag:
     if isinstance(number, int | float):
         return value
     xp = array_api_compat.array_namespace(number)
-    return xp.full((), value, dtype=xp.bool, device=array_api_compat.device(number))  # no copy to a device
+    return xp.full((), value, dtype=xp.bool, device=array_api_compat.device(number))  # created on the device without a copy
 
 
 def _real_parts(array: Array) -> list[Array]:

@@ -17,7 +17,7 @@ def number_of(value: Any, name: str) -> float:
     Return a scale as a float: *value* itself, or the only element of an array, list or tuple.
 
     Raises:
-        TypeError: *value* is none of these, or its element is not a number.
+        TypeError: *value* is not a number, a float32 or float64 array, or a list or tuple with one of these.
         ValueError: *value* is an array of another shape than () or (1,), or is not positive and finite in float32.
     """
     if isinstance(value, list | tuple) and len(value) == 1:
@@ -33,7 +33,7 @@ def is_empty(state_dict: Any) -> bool:
 
 def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
     """
-    Check that *state_dict* is a mapping with exactly these keys.
+    Check that *state_dict* is a mapping with exactly the keys *keys*.
 
     Raises:
         TypeError: *state_dict* is not a mapping.

@@ -46,7 +46,7 @@ class TorchOptimizer:
         """
         Return True if no gradient will overflow in the dtype of its parameter.
 
-        Ranks agree on this together with the overflow, since a rank whose parameters are float16 would otherwise skip alone.
+        The ranks combine this flag with that of the overflow, since a rank with float16 parameters would otherwise skip alone.
 
         Args:
             gradients: Unscaled, before clipping.

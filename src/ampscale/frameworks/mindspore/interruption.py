@@ -16,7 +16,7 @@ Arguments = ParamSpec("Arguments")
 
 
 def step(method: Callable[Concatenate[Any, Arguments], Result]) -> Callable[Concatenate[Any, Arguments], Result]:
-    """Make *method* raise a RuntimeError if an earlier step or load was interrupted while writing; record an interruption."""
+    """Make *method* raise a RuntimeError after an interruption while writing, and record its own interruptions."""
 
     @wraps(method)
     def guarded(cell: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -32,7 +32,7 @@ def step(method: Callable[Concatenate[Any, Arguments], Result]) -> Callable[Conc
 
 
 def load(method: Callable[Concatenate[Any, Arguments], Result]) -> Callable[Concatenate[Any, Arguments], Result]:
-    """Make *method* clear a recorded interruption if it succeeds, and record one if it is interrupted while writing."""
+    """Make *method* clear a recorded interruption if it succeeds, and record its own interruptions while writing."""
 
     @wraps(method)
     def guarded(cell: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:

@@ -289,5 +289,5 @@ class PlacedState:
 
 
 def filled_like(array: Array, value: float) -> Array:
-    """Return a new array of shape () with this value, in the library, dtype and device of *array*."""
+    """Return a new array of shape () with the value *value*, in the library, dtype and device of *array*."""
     return array_api_compat.array_namespace(array).full_like(array, value)

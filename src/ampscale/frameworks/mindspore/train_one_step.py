@@ -279,7 +279,7 @@ class TrainOneStepWithLossScaleCell:
 
     def state_dict(self) -> dict[str, Any]:
         """
-        Return the scale as an array, and the state dict of the update cell; {} for a cell without one, or without a cell.
+        Return the scale as an array, and the state dict of the update cell; {} if there is no cell or it has no state dict.
 
         Raises:
             RuntimeError: The last step was interrupted while writing its results.

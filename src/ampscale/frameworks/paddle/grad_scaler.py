@@ -381,7 +381,7 @@ class GradScaler:
                 parameter.grad = mean
 
     def _unscaled_only(self) -> dict[int, _Progress]:
-        """Return the progress of optimizers that were unscaled but not stepped. No update of a fixed scale drops the others."""
+        """Return the progress of optimizers that were unscaled but not stepped, the only progress to keep for a fixed scale."""
         return {key: progress for key, progress in self._progress.items() if progress.stage is UNSCALED}
 
     def _check_no_other_unscaled(self, optimizer: Any) -> None:
@@ -392,7 +392,7 @@ class GradScaler:
             )
 
     def _finish(self, progress: _Progress) -> None:
-        """Record that the optimizer stepped or was skipped. With a fixed scale, drop its progress, since no update will."""
+        """Record that the optimizer stepped or was skipped. With a fixed scale, drop its progress, as no update does."""
         progress.stage = STEPPED
         if not self._dynamic:
             self._progress.pop(id(progress.optimizer))

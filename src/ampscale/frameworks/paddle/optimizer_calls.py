@@ -58,7 +58,7 @@ def minimize_of(optimizer: Any) -> Callable[..., Any]:
 
 
 class Gradients(NamedTuple):
-    """Parameters with validated gradients, and the backend of these; `in_place` is False if the arrays are immutable."""
+    """Parameters with validated gradients, and the gradients' backend; `in_place` is False if their arrays are immutable."""
 
     parameters: list[Any]
     backend: Backend

@@ -61,7 +61,7 @@ class RankAgreement:
         """
         Return the flag of all ranks that share the gradients of *optimizer*; *found_inf* itself if only this rank has them.
 
-        The second result is a bool, True if all gradients are finite, if the communicator has read it on the host; else None.
+        The second result is a bool, True for finite gradients, if the communicator has read the flag on the host; else None.
 
         Args:
             optimizer: Optimizer with unscaled gradients.
@@ -116,7 +116,7 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[Any]:
 
 
 def _shared_parameters(communicator: Communicator, optimizer: torch.optim.Optimizer) -> list[str]:
-    """Return dtype and shape of each parameter that is a DTensor on a mesh of all ranks, and therefore on each rank."""
+    """Return dtype and shape of each parameter that is a DTensor on a mesh of all ranks, and so belongs to every rank."""
     params, ranks = _parameters(optimizer), frozenset(getattr(communicator, "ranks", ()))
     if not has_dtensors(params):
         return []

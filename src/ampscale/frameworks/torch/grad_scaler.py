@@ -104,7 +104,7 @@ class GradScaler:
         self._least_scale = if_power_of_two(self._rule, self._rule.init_scale)  # lower bound if a power of two, else 0.0
         self._is_captured = False  # True if a CUDA graph may update the scale without a call of this object
         self._may_exceed_interval = False  # True if the count may exceed `growth_interval`
-        self._placement, self._lock = PENDING, RLock()  # held to access scale and count together
+        self._placement, self._lock = PENDING, RLock()  # the lock guards the scale and the count
         _scalers.add(self)
         self._progress: dict[int, Progress] = {}
 

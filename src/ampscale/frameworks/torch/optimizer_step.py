@@ -161,7 +161,7 @@ def to_device(value: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def _coalesced(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """Return the gradients. Replace each sparse gradient by its coalesced form, and return the values of that."""
+    """Return the gradients. Replace each sparse gradient by its coalesced form, and return the values of this form."""
     parameters = [param for group in optimizer.param_groups for param in group["params"] if param.grad is not None]
     for parameter in parameters:
         if parameter.grad.is_sparse:
@@ -209,7 +209,7 @@ def _lacks_momentum(optimizer: Any) -> bool:
 
 
 def _step_on_device(optimizer: Any, found_inf: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Step with torch's attributes `found_inf` and `grad_scale`. The latter stays the caller's: gradients are unscaled."""
+    """Step with torch's attributes `found_inf` and `grad_scale`, which is the caller's or None, as gradients are unscaled."""
     grad_scale = getattr(optimizer, "grad_scale", None)
     if grad_scale is not None:
         grad_scale = torch.as_tensor(grad_scale, dtype=torch.float32, device=found_inf.device)
