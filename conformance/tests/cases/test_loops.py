@@ -1,14 +1,17 @@
 """Cases of levels 2 to 5: a conforming loop fails none, failures have exact messages, and inapplicable cases are unsupported."""
 
+import copy
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from ampscale_conformance import Unsupported, Verdict, check
 from ampscale_conformance.adapters.loading import find
 from ampscale_conformance.cases import backends, calls, norms, replicas, step
 from ampscale_conformance.cases.backends_host_reads import Observed
 from ampscale_conformance.cases.backends_process import scales_elsewhere
+from ampscale_conformance.model.bits import arrays, map_tree
 from ampscale_conformance.model.subject import Failed, Subject, TimedOut
 from ampscale_conformance.model.verdicts import BAD
 from ampscale_conformance.run.check import run
@@ -43,6 +46,47 @@ def test_the_conforming_loop_fails_no_case():
         report = check(Loop(preset), cases=[case for case in CASES if "process" not in case.needs])
         assert failures(report) == {}, preset
         assert report.counts["pass"] >= 20, preset
+
+
+class NewHandles(Loop):
+    """Style that returns new handles and tuples, and writes the unscaled arrays over its argument."""
+
+    def update(self, handle, finite):
+        after = copy.copy(handle)
+        super().update(after, finite)
+        return after
+
+    def update_replicas(self, handles, finite):
+        return tuple(self.update(handle, all(finite)) for handle in handles)
+
+    def step_on_arrays(self, handle, tree):
+        unscaled = self.unscale(handle, tree)
+        finite = self.all_finite(tree) and self.all_finite(unscaled)
+        for array, result in zip(arrays(tree), arrays(unscaled), strict=True):
+            array[...] = result
+        return self.update(handle, finite), tree
+
+
+class Widening(Loop):
+    """Style that returns 16-bit arrays as float32, and zeros for the arrays of a skipped step."""
+
+    def narrowed(self, result, dtype):
+        return result
+
+    def step_on_arrays(self, handle, tree):
+        handle, unscaled = super().step_on_arrays(handle, tree)
+        return handle, unscaled if self.all_finite(unscaled) else map_tree(np.zeros_like, unscaled)
+
+
+@pytest.mark.parametrize("style", [NewHandles, Widening])
+def test_other_styles_of_replicas_and_of_steps_on_arrays_pass(style):
+    """What a step returns for arrays of a skipped step is not specified."""
+    cases = [
+        case for case in (*replicas.CASES, *backends.CASES) if case.level == 4 and case.needs & {"replicas", "stays-on-device"}
+    ]
+    report = check(style(), cases=cases)
+    assert failures(report) == {}
+    assert report.counts["pass"] == len(cases) - 1
 
 
 # --- failures
@@ -146,9 +190,9 @@ def test_a_host_read_fails_the_case(arrays):
 
 def test_host_reads_of_unobservable_arrays_are_unsupported():
     """NumPy arrays are in host memory, and reads of Paddle tensors have no hook."""
-    for arrays, message in (("numpy", "are in host memory"), ("paddle", "host reads of paddle cannot be observed yet")):
+    for library, message in (("numpy", "are in host memory"), ("paddle", "host reads of paddle cannot be observed yet")):
         adapter = Loop()
-        adapter.info = replace(adapter.info, arrays=arrays)
+        adapter.info = replace(adapter.info, arrays=library)
         with pytest.raises(Unsupported, match=message):
             Observed(adapter, [])
 

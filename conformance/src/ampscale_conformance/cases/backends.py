@@ -38,7 +38,7 @@ FLAGS = [sign == "+" for sign in "+-----++++++--+"]
 
 
 def draw_on_arrays(pick: Pick, info: ImplementationInfo, length: int = 20, compiled: bool = False) -> DrawnCase:
-    """Draw steps of two scalers on a tree: how and by which one it is taken, the kind of overflow, its array and element."""
+    """Draw steps of two scalers on a tree: the way, the scaler, and the kind, the array and the element of an overflow."""
     claims, settings = info.capabilities, [draw_rule(pick, info), draw_rule(pick, info)]
     dtypes = ["float32", "float16"] + ["bfloat16"] * ("bfloat16" in claims) + ["float64"] * (info.arrays != "jax")
     tree: list[Leaf | None] = [("float32", (2,)), *((pick(dtypes), pick(SHAPES)) for _ in range(pick((1, 2, 3, 6))))]
@@ -83,7 +83,7 @@ def _step(subject: Subject, handle: Any, scaled: Any, scale: float | None, when:
     if scale is not None:
         subject.expect_same(got, _unscaled(scaled, scale, got), f"{when}: unscaled")
     if not any(getattr(leaf, "is_deleted", bool)() for leaf in arrays(tree)):
-        subject.expect(subject.to_bits(tree, when) in (scaled, got), f"{when}: the argument became neither the result nor kept")
+        subject.expect(subject.to_bits(tree, when) in (scaled, got), f"{when}: the argument is neither unchanged nor the result")
     return handle
 
 

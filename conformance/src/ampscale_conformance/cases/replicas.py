@@ -61,7 +61,7 @@ def _take(subject: Subject, words: Sequence[str]) -> None:
 
 
 def draw_replicas(pick: Pick, info: ImplementationInfo) -> DrawnCase:
-    """Draw the steps of two groups of replicas: how it is taken, the index of the group, and a sign per replica."""
+    """Draw the steps of two groups of replicas: the way, the index of the group, and a sign per replica; see `_follow`."""
     settings, sizes, steps = draw_rule(pick, info), [pick(SIZES), pick(SIZES)], list[tuple[str, int, str]]()
     ways = ("agree", "agree", "alone", *(["load"] if "resume" in info.capabilities else []))
     for _ in range(10):
@@ -75,7 +75,12 @@ def draw_replicas(pick: Pick, info: ImplementationInfo) -> DrawnCase:
 
 
 def _follow(subject: Subject, rule: Any, sizes: Sequence[int], steps: Sequence[tuple[str, int, str]]) -> None:
-    """Take steps: of all replicas together; of each with the common flag, or loaded before that; or of the last one alone."""
+    """
+    Take steps, and compare the scales of all replicas after each.
+
+    The ways are "agree", all replicas together; "load", the same with loaded states; "alone", each one with the common flag;
+    and "last", the last replica alone, which must not affect the others.
+    """
     machines = [[Machine(rule) for _ in range(size)] for size in sizes]
     groups = [[subject.create(rule) for _ in range(size)] for size in sizes]
     for number, (way, index, signs) in enumerate(steps):
@@ -87,7 +92,7 @@ def _follow(subject: Subject, rule: Any, sizes: Sequence[int], steps: Sequence[t
         if way in ("alone", "last"):
             handles[chosen] = [subject.update(handle, finite) for handle in handles[chosen]]
         else:
-            handles[:] = subject.call("update_replicas", list(handles), [sign == "+" for sign in signs])
+            handles[:] = subject.call("update_replicas", list(handles), [sign == "+" for sign in signs]) or ()
         expected = [[machine.point.scale for machine in group] for group in machines]
         got = [[rounded(subject.read_scale(handle), rule.dtype) for handle in group] for group in groups]
         message = f"after step {number} (counted from 0), {way} {signs} of group {index}: expected scales {expected}, got {got}"
