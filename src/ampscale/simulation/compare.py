@@ -21,7 +21,7 @@ class Comparison:
 
     Args:
         trajectories: Trajectory of each rule by its name, in the order of the rules.
-        divergences: Step at which each pair of rules diverges, by the two names; None if it does not.
+        divergences: Step at which each pair of rules diverges, by the two names; None if the pair does not diverge.
 
     >>> from ampscale import presets
     >>> from ampscale.simulation import from_string
@@ -39,7 +39,7 @@ def compare(rules: Mapping[str, LossScaleRule], trace: Trace) -> Comparison:
     Simulate *rules* along *trace*, and find the step at which each pair of them diverges.
 
     Args:
-        rules: At least one rule, by any names.
+        rules: At least one rule, by names of your choice.
         trace: Overflow trace.
 
     Returns:
@@ -66,8 +66,8 @@ def divergence(one: Trajectory, other: Trajectory) -> int | None:
     """
     Return the step at which two trajectories along the same trace diverge.
 
-    It is the first step after which the scales differ, or at which one of the two raises an error; -1 if the initial scales
-    differ, and None if the trajectories do not diverge.
+    They diverge at the first step after which the scales differ, or at which only one of the two raises an error. The result
+    is -1 if the initial scales differ, and None if the trajectories do not diverge.
     """
     shared = min(one.scales.size, other.scales.size)
     differs = one.scales[:shared] != other.scales[:shared]

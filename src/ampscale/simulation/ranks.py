@@ -16,7 +16,7 @@ from ..core.rule import LossScaleRule
 from ..core.validation import check_count, check_number
 from .simulate import check_type
 
-VECTOR = 1024  # bytes: about the flags, the state of the scaler, and one sum of squares for each of 100 arrays
+VECTOR = 1024  # bytes: about the size of the flags, the scaler state, and one sum of squares for each of 100 arrays
 
 
 class StepCollectives(NamedTuple):
@@ -25,7 +25,7 @@ class StepCollectives(NamedTuple):
     system: str
     fewest: int
     most: int
-    vector: int | None = None  # bytes of each; None for the vector of the model
+    vector: int | None = None  # bytes per rank in each collective; None for the vector of ampscale, `VECTOR` by default
 
 
 SYSTEMS = (
@@ -77,12 +77,12 @@ class RankModel:
 @dataclass(frozen=True)
 class AgreementCost:
     """
-    Seconds for one collective after which all ranks have the sum of a vector, with three algorithms.
+    Seconds for one collective that gives all ranks the sum of their vectors, with three algorithms.
 
     Args:
-        flat: One rank receives the vectors of all others and returns the sum to each, one message after the other.
-        tree: A binary tree adds the vectors and a second one returns the sum, regardless of nodes: if there are several, each
-            round waits for a message between nodes.
+        flat: One rank receives the vectors of all others and sends the sum to each, one message after the other.
+        tree: A binary tree adds the vectors and a second tree returns the sum. The trees ignore nodes: if there are several
+            nodes, each round waits for a message between nodes.
         hierarchical: The ranks of each node use a tree within the node, and one rank of each node a tree between nodes.
 
     >>> AgreementCost(flat=1e-3, tree=1e-4, hierarchical=5e-5).tree
@@ -96,7 +96,7 @@ class AgreementCost:
 
 def agreement_cost(ranks: int, vector: int = VECTOR, model: RankModel = RankModel()) -> AgreementCost:
     """
-    Compute the seconds that one small collective takes. Launching it and reading its result on the host are not included.
+    Compute the seconds that one small collective takes, without the launch and without reading its result on the host.
 
     Args:
         ranks: Number of ranks.
@@ -124,7 +124,7 @@ def agreement_cost(ranks: int, vector: int = VECTOR, model: RankModel = RankMode
 
 
 def _rounds(ranks: int) -> int:
-    """Return the rounds in which a binary tree adds the vectors of *ranks*: log2, rounded up."""
+    """Return the number of rounds in which a binary tree adds the vectors of *ranks* ranks: log2(ranks), rounded up."""
     return (ranks - 1).bit_length()
 
 
@@ -147,7 +147,7 @@ def disagreement_probability(ranks: int, overflow_probability: float) -> float:
     """
     check_count(ranks, "ranks")
     check_number(overflow_probability, "overflow_probability", "a number from 0 to 1", 0, 1)
-    rarer = min(overflow_probability, 1 - overflow_probability)  # the result is symmetric, and precise for small values
+    rarer = min(overflow_probability, 1 - overflow_probability)  # same result as for p, and precise if p is close to 1
     if ranks == 1 or rarer == 0:
         return 0.0
     return -math.expm1(ranks * math.log1p(-rarer)) - rarer**ranks
@@ -155,7 +155,7 @@ def disagreement_probability(ranks: int, overflow_probability: float) -> float:
 
 def steps_until_disagreement(ranks: int, overflow_probability: float) -> float:
     """
-    Compute the expected number of steps up to and including the first in which some ranks overflow and others do not.
+    Compute the expected number of steps up to and including the first step in which some ranks overflow and others do not.
 
     Args:
         ranks: Number of ranks.
@@ -181,10 +181,10 @@ class Drift:
     Scales of ranks that decided alone.
 
     Args:
-        scales: float64 array of shape (distinct,): the distinct scales after the last step, from the largest.
+        scales: float64 array of shape (distinct,): the distinct scales after the last step, in descending order.
         ranks: int64 array of shape (distinct,): the number of ranks with each scale.
         disagreements: Number of steps in which some ranks overflowed and others did not.
-        first_disagreement: First of these steps, counted from 0; None if there is none.
+        first_disagreement: First of these steps, counted from 0; None if the ranks never disagreed.
 
     >>> Drift(np.array([8.0, 4.0]), np.array([3, 1]), disagreements=1, first_disagreement=0).scales.size
     2
@@ -201,7 +201,7 @@ def simulate_drift(rule: LossScaleRule, ranks: int, overflow_probability: float,
     Simulate ranks that update their scales with *rule* and without a collective.
 
     Each rank overflows independently with the same probability in each step, at any scale. If the published scaler would raise
-    an error, the state of the rank stays as it is.
+    an error, the rank keeps its state.
 
     Args:
         rule: Constants of the scaler of each rank.
@@ -222,7 +222,7 @@ def simulate_drift(rule: LossScaleRule, ranks: int, overflow_probability: float,
     check_type(rule, "rule", LossScaleRule)
     check_count(steps, "steps")
     check_count(seed, "seed", low=0)
-    disagreement_probability(ranks, overflow_probability)  # checks both
+    disagreement_probability(ranks, overflow_probability)  # checks both arguments
     random, disagreements = np.random.default_rng(seed), []
     state = LossScaleState(*(None if each is None else np.full(ranks, each) for each in rule.init(like=np.empty(0))))
     for step in range(steps):

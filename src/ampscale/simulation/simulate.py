@@ -15,15 +15,15 @@ class Trajectory:
     """
     States of a rule along an overflow trace.
 
-    The trajectory ends if the published scaler raises an error. *done* is the index of that step, and otherwise the number of
-    steps of the trace.
+    The trajectory ends if the published scaler raises an error. In the shapes below, *done* is the index of the step that
+    raises, or the number of steps of the trace if none does.
 
     Args:
-        scales: float64 array of shape (done + 1,): the scale at each step, and after the last one.
-        good_steps: int32 array of shape (done + 1,): the count of finite steps at the same times.
-        bad_steps: int32 array of shape (done + 1,): the count of overflows at the same times.
+        scales: float64 array of shape (done + 1,): the scale at each step, and after the last step.
+        good_steps: int32 array of shape (done + 1,): the count of good steps before each step, and after the last step.
+        bad_steps: int32 array of shape (done + 1,): the count of overflows before each step, and after the last step.
         finite: bool array of shape (done,): True if the step was finite.
-        raised_at: Step at which the published scaler raises an error, counted from 0; None if it does not.
+        raised_at: Step at which the published scaler raises an error, counted from 0; None if it raises none.
 
     >>> from ampscale import presets
     >>> from ampscale.simulation import from_string
@@ -42,12 +42,12 @@ class Trajectory:
 
     @property
     def steps(self) -> int:
-        """Return the number of steps, including one that raises an error."""
+        """Return the number of steps, including a step that raises an error."""
         return self.finite.size + (self.raised_at is not None)
 
     @property
     def overflows(self) -> int:
-        """Return the number of overflows, including one that raises an error."""
+        """Return the number of overflows, including an overflow that raises an error."""
         return int(np.count_nonzero(~self.finite)) + (self.raised_at is not None)
 
     @property
@@ -70,7 +70,7 @@ def simulate(rule: LossScaleRule, trace: Trace) -> Trajectory:
         trace: Overflow trace.
 
     Returns:
-        The state before each step and after the last one. The scales equal those of `LossScaleRule.update` bit for bit.
+        The state before each step and after the last step. The scales equal those of `LossScaleRule.update` bit for bit.
 
     Raises:
         TypeError: *rule* is not a `LossScaleRule`, or *trace* is not a `Trace`.
@@ -94,7 +94,7 @@ def simulate(rule: LossScaleRule, trace: Trace) -> Trajectory:
 
 
 def _run(rule: LossScaleRule, limits: list[float]) -> tuple[list[float], list[int], list[int], int | None]:
-    """Return the scales, the counts of finite steps, the counts of overflows, and the step that raises an error."""
+    """Return the scales, the counts of good steps, the counts of overflows, and the step that raises an error, or None."""
     step, scale = step_of(rule), rounded_constants(rule).init
     state = (scale, rule.initial_good_steps, 0, 0, scale)
     scales, good_steps, bad_steps = [scale], [rule.initial_good_steps], [0]

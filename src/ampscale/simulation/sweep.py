@@ -1,7 +1,7 @@
 """
-Simulation of many rules at once, with NumPy operations on arrays of one element for each rule.
+Simulation of many rules at once, with NumPy operations on arrays that have one element for each rule.
 
-The scales equal those of `LossScaleRule.update` bit for bit, for the reason given in core/machine_floats.py: everything is
+The scales equal those of `LossScaleRule.update` bit for bit, for the reason given in core/machine_floats.py: all numbers are
 computed in float64, and the results of a float32 rule are rounded once.
 """
 
@@ -22,15 +22,15 @@ def sweep(rules: Sequence[LossScaleRule], trace: Trace | list[Trace] | tuple[Tra
 
     Args:
         rules: Rules with any constants, of either dtype.
-        trace: One overflow trace for all rules, or a list or tuple with a trace of the same length for each rule.
+        trace: One overflow trace for all rules, or a list or tuple with one trace for each rule, all of the same length.
 
     Returns:
-        A float64 array of shape (rules, steps + 1): the scale at each step and after the last one; NaN after a step at which the
-        published scaler raises an error.
+        A float64 array of shape (rules, steps + 1): the scale at each step and after the last step; NaN after a step at which
+        the published scaler raises an error.
 
     Raises:
         TypeError: A rule is not a `LossScaleRule`, or a trace is not a `Trace`.
-        ValueError: *rules* is empty, the number of traces is not that of the rules, or the traces differ in length.
+        ValueError: *rules* is empty, there is not one trace for each rule, or the traces differ in length.
 
     >>> from ampscale import presets
     >>> from ampscale.simulation import from_string
@@ -69,7 +69,7 @@ class BatchedStates:
         self.good, self.bad, self.since = self.offset.copy(), np.zeros_like(self.offset), np.zeros_like(self.offset)
 
     def step(self, limit: np.ndarray) -> np.ndarray:
-        """Run a step that is finite up to *limit*, float64 of shape () or (rules,), and return the scales after it."""
+        """Run a step that is finite at scales up to *limit*, float64 of shape () or (rules,). Return the scales after it."""
         finite, old_scale = self.current_scale <= limit, self.scale
         self.since += 1
         self.good += finite
@@ -114,7 +114,7 @@ class BatchedStates:
 
 
 def _limits(trace: Trace | list[Trace] | tuple[Trace, ...], rules: int) -> np.ndarray:
-    """Return the limits of each step: a number for all rules, or an array with a number for each rule."""
+    """Return the limits, float64: shape (steps,) for one trace, or (steps, rules) for one trace per rule."""
     if not isinstance(trace, list | tuple):
         check_type(trace, "trace", Trace)
         return trace.limits

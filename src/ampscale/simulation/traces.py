@@ -2,8 +2,8 @@
 Overflow traces, and observations of a scaler.
 
 A step overflows if the scale is too large for its gradients. An overflow trace therefore stores a limit for each step: with
-scale S, the step is finite if S <= limit. Of a recorded step only the flag at its own scale is known, so that its limit is inf
-or -inf. A model has finite limits.
+scale S, the step is finite if S <= limit. For a recorded step, only the flag at the recorded scale is known, so the limit is
+inf or -inf. A model has finite limits.
 """
 
 import re
@@ -53,11 +53,11 @@ class Observed:
     Observation of a scaler: scales and flags, each of which may be unknown.
 
     Args:
-        scales: float64 array of shape (steps + 1,): the scale at each step and after the last one; NaN if it is unknown.
-        finite: int8 array of shape (steps,): 1 for a finite step, 0 for an overflow, -1 if it is unknown.
+        scales: float64 array of shape (steps + 1,): the scale at each step and after the last step; NaN for an unknown scale.
+        finite: int8 array of shape (steps,): 1 for a finite step, 0 for an overflow, -1 for an unknown flag.
 
     Raises:
-        TypeError: *scales* or *finite* is not an array of this dtype.
+        TypeError: *scales* is not a float64 array, or *finite* is not an int8 array.
         ValueError: An array has another shape, or contains other values.
 
     >>> observed = Observed(np.array([8.0, np.nan, 4.0]), np.array([1, 0], np.int8))
@@ -80,7 +80,7 @@ class Observed:
 
     def trace(self) -> Trace:
         """
-        Return the recorded overflow trace: a finite step has the limit inf, an overflow -inf.
+        Return the recorded overflow trace: a finite step has the limit inf, and an overflow has the limit -inf.
 
         Raises:
             ValueError: The flag of a step is unknown.
@@ -95,9 +95,9 @@ class Observed:
 
 
 class Overflow(NamedTuple):
-    """Overflow reported in a log; a scale that its message does not contain is NaN."""
+    """Overflow reported in a log. A scale that the message does not contain is NaN."""
 
-    line: int  # of the log, counted from 1
+    line: int  # line number in the log, counted from 1
     before: float  # scale at which the step overflowed
     after: float  # scale of the next step
 
@@ -150,9 +150,9 @@ def from_model(steps: int, above: float, noise: float = 0.0, seed: int = 0, drif
     """
     Create an overflow trace from a model: independent, log-normal limits with median `above`.
 
-    A step overflows if the scaled maximum of its gradients exceeds the largest number of their dtype; its limit is that number
-    divided by the maximum. From step to step, the maximum varies approximately like a log-normal variable, and so does the limit:
-    ``limits[k] = above * 2**(noise * z + drift * k / 1000)`` with a standard normal z.
+    A step overflows if the scaled maximum of its gradients exceeds the largest number of their dtype; its limit is that largest
+    number divided by the maximum. The maximum, and therefore the limit, varies from step to step approximately like a log-normal
+    variable: ``limits[k] = above * 2**(noise * z + drift * k / 1000)`` with a standard normal z.
 
     Args:
         steps: Number of steps.
@@ -176,7 +176,7 @@ def from_model(steps: int, above: float, noise: float = 0.0, seed: int = 0, drif
     powers = noise * np.random.default_rng(seed).standard_normal(steps) if noise else np.zeros(steps)
     if drift:
         powers += drift / 1000 * np.arange(steps)
-    with np.errstate(over="ignore", under="ignore"):  # such a limit is infinite or zero
+    with np.errstate(over="ignore", under="ignore"):  # limits beyond the range of float64 become infinite or zero
         return Trace(above * np.exp2(powers))
 
 
@@ -189,7 +189,7 @@ def _check_array(value: Any, name: str, dtype: str) -> None:
 
 
 def first_other_character(text: str) -> int | None:
-    """Return the index of the first character that is neither a step nor whitespace; None if there is none."""
+    """Return the index of the first character that is not ".", "x", "X" or whitespace; None if there is no such character."""
     match = re.search(r"[^.xX\s]", text)
     return None if match is None else match.start()
 

@@ -1,8 +1,8 @@
 """
 Consistency of a rule with overflows that a log reports without the number of finite steps between them.
 
-Before each overflow, the rule can be in any state that some number of finite steps leads to, including zero. Overflows are
-counted from 0.
+Before each overflow, the rule can be in any state that zero or more finite steps lead to. Overflows are counted from 0.
+A frontier in `arrived` has the states before these finite steps; a frontier in `leaving` has the states at the overflow.
 """
 
 import math
@@ -18,10 +18,10 @@ from .possible_states import RAISED, Frontier, StateKey, Transitions, scales_of
 
 def follow_overflows(rule: LossScaleRule, overflows: Sequence[Overflow], rtol: float = 0.0, *, resumed: bool = False) -> Followed:
     """
-    Return a trace up to the last of all *overflows* of a run, at which *rule* has their scales, or the first contradiction.
+    Return a trace of a run, up to its last overflow, along which *rule* has the scales of all *overflows*; or a contradiction.
 
-    A contradiction has the scales that the rule could have after an overflow, or before it if the scale observed before it is
-    impossible. *rtol* and *resumed* are those of `follow`.
+    The first contradiction is returned. It has the scales that the rule could have before an overflow if the observed scale
+    before it is impossible, or else after the overflow. For *rtol* and *resumed* see `follow`.
     """
     transitions, arrived, leaving = Transitions(rule), list[Frontier](), list[Frontier]()
     arrived.append(transitions.start(resumed=resumed))
@@ -41,7 +41,7 @@ def follow_overflows(rule: LossScaleRule, overflows: Sequence[Overflow], rtol: f
 
 
 def _upper_bound(rule: LossScaleRule, old_scale: float, new_scale: float, rtol: float) -> float:
-    """Return an upper bound of the scale before an overflow; NaN if there is none."""
+    """Return an upper bound of the scale before an overflow; NaN if there is no bound."""
     if math.isnan(old_scale) and new_scale > TINY and not rule.delayed_update:
         return 2 * new_scale / rule.backoff_factor  # the factor 2 allows for rounding
     return old_scale * (1 + 2 * rtol)
@@ -55,7 +55,7 @@ def _with_scale(frontier: Frontier, scale: float, rtol: float) -> Frontier:
 
 def _after_finite_steps(transitions: Transitions, frontier: Frontier, bound: float) -> Frontier:
     """
-    Return the states that any number of finite steps leads to.
+    Return the states that zero or more finite steps lead to from *frontier*.
 
     States with a scale above *bound* are left out, since finite steps never lower the scale.
     """
@@ -63,7 +63,7 @@ def _after_finite_steps(transitions: Transitions, frontier: Frontier, bound: flo
     while fresh and len(reached) <= LIMIT:
         ahead: Frontier = {}
         for key, counts, transition in transitions.each(fresh, 1):
-            # If a finite step only increases the count, all further ones up to the last of the window do so, too.
+            # If a finite step only increases the count, all finite steps up to the last of the window do so, too.
             idle = transition.key == key and transition.shift
             later = -(counts & -counts) << 1 & (2 << transitions.last) - 1 if idle else transition.image(counts)
             ahead[transition.key] = ahead.get(transition.key, 0) | later
@@ -73,7 +73,7 @@ def _after_finite_steps(transitions: Transitions, frontier: Frontier, bound: flo
 
 
 def _consistent(transitions: Transitions, arrived: list[Frontier], leaving: list[Frontier]) -> Followed:
-    """Return a trace through all these states, with as few finite steps before each overflow as possible."""
+    """Return a trace through all these frontiers, with as few finite steps before each overflow as possible."""
     for index in reversed(range(len(leaving))):
         leaving[index], _ = transitions.backward(leaving[index], arrived[index + 1], 0)
         arrived[index] = _leading_to(transitions, arrived[index], leaving[index])
@@ -106,9 +106,9 @@ def _shortest_gap(
     transitions: Transitions, state: Frontier, target: Frontier, dead_ends: set[tuple[StateKey, int]]
 ) -> tuple[int, Frontier]:
     """
-    Return the smallest number of finite steps from one state into *target*, and the state there; {} if there is none.
+    Return the smallest number of finite steps from one state into *target*, and the state that they reach; {} if impossible.
 
-    No steps lead from *dead_ends* into *target*. States that turn out to be dead ends are added.
+    *dead_ends* are states from which no steps lead into *target*. The function adds the dead ends that it finds.
     """
     steps, visited = 0, set[tuple[StateKey, int]]()
     while True:

@@ -12,11 +12,12 @@ from ...core.rule import LossScaleRule
 from ..traces import Observed
 from .possible_states import RAISED, Frontier, StateKey, Transition, Transitions, scales_of
 
-LIMIT = 2000  # keys at one step; a rule that halves and doubles has fewer, even if no scale is known
-TOTAL, PER_STEP = 30_000, 100  # keys at all steps together: a constant, and an allowance for each step
-CROWD = 30_000  # different keys, except those that occurred alone
-LISTED = 100  # keys without an observed scale, from which a contradiction lists the expected scales
-TINY = 2.0**-100  # the spacing of smaller numbers is so coarse that rounding can change them by more than the factor
+# A rule with more state keys than LIMIT, TOTAL or CROWD is reported as undecided.
+LIMIT = 2000  # at one step; a rule that halves and doubles has fewer, even if no scale is known
+TOTAL, PER_STEP = 30_000, 100  # at all steps together: a constant, plus an allowance for each step
+CROWD = 30_000  # that first occurred together with other new keys
+LISTED = 100  # maximum number of keys for which a contradiction lists the expected scales
+TINY = 2.0**-100  # smaller numbers are spaced so coarsely that rounding can change them by more than a growth does
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,10 @@ class Contradiction:
     First step at which a rule contradicts an observation.
 
     Args:
-        step: Step after which it does, counted from 0; -1 before the first step. If only overflows were reported, the index of
-            the overflow at which it does.
-        expected: Scales that the rule could have there, ascending; NaN if the published scaler could have raised an error. Empty
-            if there are none, or too many to list.
+        step: Step after which the scale is contradictory, counted from 0; -1 before the first step. If only overflows were
+            reported, the index of the contradictory overflow.
+        expected: Possible scales of the rule at this point, ascending; NaN if the published scaler could have raised an error.
+            Empty if no scale is possible, or if there are too many to list.
         seen: Observed scale, in the dtype of the rule; NaN if the scale is unknown but the rule has no further step.
         undecided: True if more states were possible than are searched, so that this step and later ones are not decided.
     """
@@ -43,17 +44,17 @@ class Contradiction:
 class Followed:
     """Result of following a rule along an observation."""
 
-    contradiction: Contradiction | None = None  # the first; None if the rule is consistent
+    contradiction: Contradiction | None = None  # first contradiction; None if the rule is consistent
     finite: np.ndarray | None = None  # flags of a consistent trace, a bool array of shape (steps,)
     ambiguous: int | None = None  # steps that can be finite or an overflow; None if the steps are not numbered
-    start: tuple[int, int] | None = None  # counts of good steps and overflows before this trace
+    start: tuple[int, int] | None = None  # counts of good steps and of overflows before the first step of the trace
 
 
 def follow(rule: LossScaleRule, observed: Observed, rtol: float = 0.0, *, resumed: bool = False) -> Followed:
     """
     Return a trace along which *rule* has the observed scales up to a relative error of *rtol*, or the first contradiction.
 
-    A resumed run starts at the initial scale of the rule with any counts, any other run with zero counts.
+    A resumed run starts at the initial scale of the rule with arbitrary counts; any other run starts with zero counts.
     """
     transitions = Transitions(rule)
     view = _View(transitions, observed, rtol)
@@ -75,20 +76,20 @@ def follow(rule: LossScaleRule, observed: Observed, rtol: float = 0.0, *, resume
 
 
 class Stride(NamedTuple):
-    """Step from a frontier, or several finite steps that only increase the counts."""
+    """One step from a frontier, or several finite steps that only increase the counts. The flag is as in `Observed`."""
 
     frontier: Frontier
     steps: int
     flag: int
 
     def forward(self, transitions: Transitions) -> Frontier:
-        """Return the possible states after it."""
+        """Return the possible states after the stride."""
         if self.steps == 1:
             return transitions.forward(self.frontier, self.flag)
         return {key: counts << self.steps for key, counts in self.frontier.items()}
 
     def backward(self, transitions: Transitions, target: Frontier) -> tuple["Stride", bool]:
-        """Return it with the states that lead into *target* only, and True if both kinds of steps do."""
+        """Return the stride with only the states that lead into *target*, and True if a finite step and an overflow do."""
         if self.steps == 1:
             sources, ambiguous = transitions.backward(self.frontier, target, self.flag)
             return self._replace(frontier=sources), ambiguous
@@ -97,7 +98,7 @@ class Stride(NamedTuple):
 
 
 def _contradiction(view: "_View", strides: list[Stride], reached: Frontier, index: int) -> Contradiction:
-    """Return the contradiction if no state is left at *index*, or none that can reach the next known scale."""
+    """Return the contradiction, given that at *index* no state has the known scale or can reach the next known scale."""
     end = min(view.next_known[index], len(view.scales) - 1)
     if np.isnan(view.scales[max(0, index - 1) : index + 1]).any():  # states that cannot reach the next known scale were left out
         first = index
@@ -114,7 +115,7 @@ def _contradiction(view: "_View", strides: list[Stride], reached: Frontier, inde
 
 
 def _consistent(transitions: Transitions, strides: list[Stride]) -> Followed:
-    """Return a trace through all *strides*, with a finite step wherever both kinds are possible."""
+    """Return a trace through all *strides*, with a finite step wherever a finite step and an overflow are possible."""
     ambiguous = 0
     for index in reversed(range(len(strides) - 1)):
         strides[index], both = strides[index].backward(transitions, strides[index + 1].frontier)
@@ -133,15 +134,15 @@ def _consistent(transitions: Transitions, strides: list[Stride]) -> Followed:
 
 
 def rounded(rule: LossScaleRule, scales: np.ndarray) -> np.ndarray:
-    """Return scales in the dtype of the rule. A float32 is often printed with as few digits as identify it."""
+    """Round *scales* to the dtype of the rule, because a float32 is often printed with just enough digits to identify it."""
     with np.errstate(over="ignore", under="ignore"):
         converted = scales.astype(rule.dtype).astype(np.float64)
-    # A number out of the range of the dtype is neither zero nor infinite.
+    # Keep a number that is out of the range of the dtype: rounding would make it zero or infinite.
     return np.where((converted == 0) | np.isinf(converted), scales, converted)
 
 
 class _View:
-    """Observation of a run: selects the states that are consistent with it, and finds steps that can be taken together."""
+    """Observation of a run. It selects the states that are consistent with it, and the finite steps to combine in a stride."""
 
     def __init__(self, transitions: Transitions, observed: Observed, rtol: float) -> None:
         self.transitions, self.rtol, self.flags = transitions, rtol, observed.finite.tolist()
@@ -150,7 +151,7 @@ class _View:
         self.scales, self.next_known = scales.tolist(), _next(known, scales.size).tolist()
         before_change = np.append(known[:-1][scales[known[1:]] != scales[known[:-1]]], known[-1:])
         next_scale = np.append(scales[1:], math.nan)
-        # A stretch has only known or only unknown scales.
+        # A stride has only known or only unknown scales.
         same_kind = np.where(np.isnan(next_scale), self.next_known, _next(unknown, scales.size) - 1)
         calm = [_next(before_change, scales.size), same_kind, _next(np.flatnonzero(observed.finite == 0), scales.size)]
         self.calm = np.minimum(np.minimum.reduce(calm), scales.size - 1).tolist()
@@ -167,7 +168,7 @@ class _View:
         return {key: counts for key, counts in reached.items() if self._can_reach(key, counts, steps, target)}
 
     def stride(self, frontier: Frontier, index: int) -> int:
-        """Return the number of steps from *index* on that only increase the count of good steps; at least 1."""
+        """Return the number of steps of the stride at *index*: 1, or the number that only increase the count of good steps."""
         (key, counts), *others = frontier.items()
         steps = min(self.calm[index] - index, self.transitions.last + 1 - counts.bit_length())
         if others or steps < 2 or key is RAISED:
@@ -179,7 +180,7 @@ class _View:
         return steps if finite.key == key and steps > 1 else 1
 
     def _can_reach(self, key: StateKey, counts: int, steps: int, target: float) -> bool:
-        """Return True if the scale can grow to *target* in so many steps, with one growth in each window."""
+        """Return True if the scale can grow to *target* within *steps* steps, with one growth in each window."""
         rule, head_start = self.transitions.rule, max(self.transitions.rule.initial_good_steps, 0)
         first = self.transitions.last + 1 - max(counts.bit_length() - 1, head_start)
         growths = 1 + (steps - first) // max(1, rule.growth_interval - head_start) if steps >= first else 0
@@ -192,5 +193,5 @@ class _View:
 
 
 def _next(indices: np.ndarray, size: int) -> np.ndarray:
-    """Return for each index below *size* the first of *indices* that is not below it, or *size* if there is none."""
+    """Return, for each integer from 0 to *size* - 1, the smallest of *indices* that is not less; *size* if all are less."""
     return np.append(indices, size)[np.searchsorted(indices, np.arange(size))]

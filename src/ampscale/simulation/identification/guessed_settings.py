@@ -10,26 +10,26 @@ import numpy as np
 
 from ..traces import Observed, Overflow
 
-HYSTERESIS = (1, 2, 3, 4)  # values that are tried
+HYSTERESIS = (1, 2, 3, 4)  # values to try
 CLOSE = 1e-6  # relative tolerance of the ratio of two float32 scales
 
 
 class Change(NamedTuple):
-    """Change between two successive known scales, or an overflow, with the first and the last step that can have caused it."""
+    """Change between two successive known scales, or an overflow, and the first and the last step that may have caused it."""
 
     first: int
     last: int
-    ratio: float  # 0 for an overflow
+    ratio: float  # new scale divided by old scale; 0 for an overflow
 
 
 def guesses(
     seen: Observed | Sequence[Overflow], tried: Mapping[str, Any], *, rtol: float = 0.0, resumed: bool = False
 ) -> dict[str, list[Any]]:
     """
-    Return the values to try for each setting that has any, the most likely first.
+    Return the values to try for each setting, the most likely first. Settings without such values are omitted.
 
-    *tried* has the settings of the scaler and the values that were tried before. The relative error of the scales is *rtol*. The
-    first window of a resumed run can have started before the first step.
+    *tried* maps the settings of the scaler to the values that were tried already. *rtol* is the relative error of the scales.
+    With *resumed*, the first growth window may have started before the first step.
     """
     scales = seen.scales if isinstance(seen, Observed) else np.array([(each.before, each.after) for each in seen]).reshape(-1)
     changes, known = _changes(scales), scales[np.isfinite(scales)]
@@ -52,7 +52,7 @@ def guesses(
 
 
 def _changes(scales: np.ndarray) -> list[Change]:
-    """Return the changes between successive known scales. Those from or to zero and infinity determine no factor."""
+    """Return the changes between successive known scales, except changes from or to zero or infinity, which have no ratio."""
     indices = np.flatnonzero((scales > 0) & (scales < math.inf))
     changed = np.flatnonzero(scales[indices[1:]] != scales[indices[:-1]])
     pairs = zip(indices[changed].tolist(), indices[changed + 1].tolist(), strict=True)
@@ -61,9 +61,10 @@ def _changes(scales: np.ndarray) -> list[Change]:
 
 def _intervals(observed: Observed, changes: list[Change], resumed: bool, factor: float) -> list[int]:
     """
-    Return growth intervals that fit the shortest time from an event to a growth, and between growths observed as one change.
+    Return growth intervals that fit the smallest number of steps from a scale change, an overflow or the start to a growth.
 
-    The setting can be one less than the counted steps, since the first window of some scalers, and each of others, is longer.
+    Several growths between two known scales bound the interval, too. Each number is also tried minus one, because some scalers
+    grow one step later than their interval, always or only in the first window.
     """
     overflows = [Change(step, step, 0.0) for step in np.flatnonzero(observed.finite == 0).tolist()]
     events = sorted([*changes, *overflows] if resumed else [Change(-1, -1, 0.0), *changes, *overflows])
@@ -84,18 +85,18 @@ def _intervals(observed: Observed, changes: list[Change], resumed: bool, factor:
 
 
 def _roundest(numbers: range) -> list[int]:
-    """Return the three roundest numbers: those with the fewest digits before trailing zeros, or with the fewest one bits."""
+    """Return the three roundest numbers, which have the fewest decimal digits before trailing zeros, or the fewest one bits."""
     return sorted(numbers, key=lambda number: (min(len(str(number).rstrip("0")), number.bit_count()), -number))[:3]
 
 
 def _gradual(ups: list[float]) -> list[int]:
-    """Return the number of small growths that double the scale, as in Chainer's scaler."""
+    """Return the most common number of small growths that double the scale: the interval of Chainer's scaler."""
     intervals = Counter(round(1 / math.log2(ratio)) for ratio in ups if ratio < 2)
     return [interval for interval, _ in intervals.most_common(1)]
 
 
 def _factors(ratios: list[float], tried: float | None, close: float) -> list[float]:
-    """Return the most common ratios as short numbers; none if the factor that was tried is among them."""
+    """Return the most common ratios, rounded to few digits; [] if the factor *tried* is among the ratios."""
     if any(math.isclose(ratio, tried or 0.0, rel_tol=close) for ratio in ratios):
         return []
     pairs = Counter((_shortest(ratio, close), _shortest(1 / ratio, close)) for ratio in ratios).most_common(2)
@@ -106,6 +107,6 @@ def _factors(ratios: list[float], tried: float | None, close: float) -> list[flo
 
 
 def _shortest(ratio: float, close: float) -> float:
-    """Return the number with the fewest digits that is close to *ratio*."""
+    """Return the number with the fewest digits whose relative distance from *ratio* is at most *close*."""
     numbers = (float(f"{ratio:.{digits}g}") for digits in range(1, 18))
     return next(number for number in numbers if math.isclose(number, ratio, rel_tol=close))

@@ -1,11 +1,11 @@
 """
 Search for the published scalers that are consistent with observed scales.
 
-A scaler is consistent if it has exactly these scales for some overflow trace that agrees with the observed flags. Its initial
-scale is the first observed one. Its other settings are the published defaults; if these are inconsistent, as few as possible are
-inferred from the scales.
+A scaler is consistent if it has exactly these scales along some overflow trace that agrees with the observed flags. Its initial
+scale is the first observed scale. Its other settings are the published defaults; if these are inconsistent, as few settings as
+possible are inferred from the scales.
 
-Steps are counted from 0. If a log reports overflows only, these are counted from 0 instead.
+Steps are counted from 0. If a log reports overflows only, the overflows are counted from 0 instead.
 """
 
 import inspect
@@ -27,7 +27,7 @@ from .follow_overflows import follow_overflows
 from .follow_scales import Contradiction, Followed, follow
 from .guessed_settings import guesses
 
-MOST_CHANGES = 4  # with more inferred settings, a match would mean little
+MOST_CHANGES = 4  # maximum number of inferred settings; with more, a match would mean little
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +37,8 @@ class Explanation:
 
     Args:
         name: Name of the preset, or the name under which the rule was given.
-        rule: Rule that is consistent, or that contradicts the observation last; None if the settings are invalid.
-        settings: Arguments of the preset, by name; the others are its defaults.
+        rule: Consistent or undecided rule, or else the rule with the latest contradiction; None if the settings are invalid.
+        settings: Arguments of the preset, by name; all other arguments have their defaults.
         changed: Names of the inferred settings.
         result: Result of following the rule along the observation.
         rejection: Reason why the settings are invalid.
@@ -64,7 +64,7 @@ class Explanation:
     @property
     def finite(self) -> np.ndarray | None:
         """
-        Return the finite flags of a consistent trace, a bool array of shape (steps,); None if there is none.
+        Return the finite flags of a consistent trace, a bool array of shape (steps,); None if the scaler is inconsistent.
 
         If only overflows were reported, the trace ends with the last of them.
         """
@@ -72,12 +72,12 @@ class Explanation:
 
     @property
     def ambiguous(self) -> int | None:
-        """Return the number of steps that can be finite or an overflow; None if it is not known."""
+        """Return the number of steps that can be finite or an overflow; None if this number is unknown."""
         return self.result.ambiguous
 
     @property
     def start(self) -> tuple[int, int] | None:
-        """Return the counts of good steps and overflows before this trace; None if there is none."""
+        """Return the counts of good steps and of overflows before the trace; None if the scaler is inconsistent."""
         return self.result.start
 
     @property
@@ -106,22 +106,22 @@ def identify(
     Search for the scalers that are consistent with an observation.
 
     Args:
-        seen: Scale at each step, as far as it is known; or the overflows of a log that does not number its steps. A number is
-            rounded to the dtype of the rule.
+        seen: Scale at each step, as far as known; or the overflows of a log that does not number its steps. Scales are rounded
+            to the dtype of the rule.
         candidates: Presets to try, by name, or rules under any names; by default all presets.
-        settings: Known settings, under the names of the presets' parameters. They apply to all candidates that have them, and
-            are not inferred.
+        settings: Known settings, under the names of the presets' parameters. Each applies to all candidates that have this
+            parameter, and is not inferred.
         rtol: Relative error of the scales, if they were printed with few digits; at most 0.1.
         resumed: True if the run was resumed at the first scale, with unknown counts of steps and overflows.
 
     Returns:
-        One explanation for each candidate: the consistent ones first, by the number of inferred settings; then the others, by
-        the step of their contradiction, the latest first. Ties are in the order of the presets.
+        One explanation for each candidate: first consistent candidates, by the number of inferred settings; then undecided and
+        inconsistent candidates, each by the step of the contradiction, the latest first. Ties are in the order of the presets.
 
     Raises:
         TypeError: An argument, or a value in *settings*, has the wrong type.
-        ValueError: No scale is known, or not the first one of a resumed run; a preset is unknown; no candidate has a setting or
-            accepts its value; or *rtol* is out of range.
+        ValueError: No scale is known, or the first scale of a resumed run is unknown; a preset is unknown; no candidate has a
+            setting or accepts its value; or *rtol* is out of range.
 
     >>> observed = Observed(np.array([8.0, 8.0, 8.0, 4.0]), np.array([0, 0, 0], np.int8))
     >>> [each.name for each in identify(observed, ["torch", "megatron"], {"hysteresis": 3}) if each.explains]
@@ -162,7 +162,7 @@ def _defaults(make: Callable[..., LossScaleRule]) -> dict[str, Any]:
 
 
 class _Search:
-    """Observation, and the results of following rules along it."""
+    """Search for consistent rules: the observation, and a cache of the results of following rules along it."""
 
     def __init__(self, seen: Observed | Sequence[Overflow], known: Mapping[str, Any], rtol: float, resumed: bool) -> None:
         self.seen, self.known, self.rtol, self.resumed = seen, known, rtol, resumed
@@ -172,7 +172,7 @@ class _Search:
         self._followed: dict[LossScaleRule, Followed] = {}  # many presets have the same rule
 
     def explanation(self, candidate: Candidate) -> Explanation:
-        """Return the first consistent or undecided explanation, with the fewest inferred settings; else that which fails last."""
+        """Return the explanation with the fewest inferred settings that is consistent or undecided; else the last to fail."""
         base = {"init_scale": self.first} if self.from_start and "init_scale" in candidate.defaults else {}
         base |= {name: value for name, value in self.known.items() if name in candidate.defaults}
         failed = []
@@ -184,11 +184,11 @@ class _Search:
         return min(failed, key=_rank)
 
     def _changes(self, candidate: Candidate, base: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield no change, and then all combinations of inferred values, by the number of settings that they change."""
+        """Yield {}, and then all combinations of inferred settings, from one setting up to `MOST_CHANGES`."""
         yield {}
         others = {} if self.from_start else {"init_scale": [self.first, 2 * self.first]}
         if not isinstance(self.seen, Observed):
-            # The first known scale follows an overflow, which may have halved it: try the double first.
+            # The first known scale follows an overflow, which may have halved the scale: try the double first.
             others = {name: values[::-1] for name, values in others.items()}
         others |= guesses(self.seen, {**candidate.defaults, **base}, rtol=self.rtol, resumed=self.resumed)
         free = [name for name in others if name not in base]
@@ -213,7 +213,7 @@ class _Search:
 
 
 def _first_scale(seen: Observed | Sequence[Overflow]) -> tuple[float, bool]:
-    """Return the first known scale, and True if it is the one before the first step."""
+    """Return the first known scale, and True if it is the scale before the first step."""
     if isinstance(seen, Observed):
         scales = seen.scales
     elif not all(isinstance(overflow, Overflow) for overflow in seen):
@@ -227,7 +227,7 @@ def _first_scale(seen: Observed | Sequence[Overflow]) -> tuple[float, bool]:
 
 
 def _rank(explanation: Explanation) -> tuple[int, int]:
-    """Return the sort key: consistent ones by inferred settings, then undecided and inconsistent ones by their step."""
+    """Return the sort key: consistent before undecided before inconsistent, then fewest settings or latest contradiction."""
     contradiction = explanation.contradiction
     if contradiction is None:
         return 0, len(explanation.changed)

@@ -4,8 +4,8 @@ Transitions of a rule on sets of states.
 An overflow that leaves the scale unchanged is invisible in the scales. A rule is therefore followed along all overflow traces at
 once, as a set of states. A step depends on the count of good steps in one way only: whether the count is the last of its window.
 All counts that occur with one `StateKey` (scale, overflow count, ...) are therefore stored as one Python integer, whose bit p
-stands for the count p + lowest. A step shifts this integer or resets it to a single bit, and `LossScaleRule.transition` computes
-it once for each key.
+stands for the count p + lowest, where lowest is the smallest count. A step shifts this integer or resets it to a single bit;
+`LossScaleRule.transition` computes the step once for each key.
 """
 
 import math
@@ -24,7 +24,7 @@ RAISED: StateKey = (math.nan, 0, None, None)  # the published scaler has raised 
 
 
 class Transition(NamedTuple):
-    """Step from a key: for all counts of good steps below the last of the window, or for the last one."""
+    """Step from a key, either for all counts of good steps below the last of the window, or for this last count."""
 
     finite: bool
     key: StateKey  # after the step
@@ -32,32 +32,32 @@ class Transition(NamedTuple):
     reset: int  # the count after the step, as a bit; 0 if the counts are shifted
 
     def image(self, counts: int) -> int:
-        """Return the counts that *counts* become."""
+        """Return the counts after the step, as bits, given *counts* before it."""
         return self.reset or counts << self.shift
 
     def preimage(self, counts: int, target: int) -> int:
-        """Return those of *counts* that become one of *target*."""
+        """Return those of *counts* from which the step leads to a count in *target*."""
         if self.reset:
             return counts if self.reset & target else 0
         return counts & target >> self.shift
 
 
 class Transitions:
-    """Transitions of a rule, computed when a key first occurs. A flag is 1, 0 or -1 as in `Observed`."""
+    """Transitions of a rule, computed when a key first occurs. A flag is 1 (finite), 0 (overflow) or -1 (either)."""
 
     def __init__(self, rule: LossScaleRule) -> None:
         self.rule = rule
         self.lowest = min(rule.initial_good_steps, 0)
-        self.last = rule.growth_interval - 1 - self.lowest  # bit of the counts at which the next finite step grows
-        self.crowd = 0  # keys that first occurred together with others
+        self.last = rule.growth_interval - 1 - self.lowest  # bit of the last count, at which the next finite step grows
+        self.crowd = 0  # number of keys that first occurred together with others
         self._cached: dict[StateKey, tuple[list[Transition], list[Transition]]] = {RAISED: ([], [])}
 
     def start(self, *, resumed: bool) -> Frontier:
         """
         Return the possible states before the first step.
 
-        With *resumed*, these are all states with the initial scale. A rule with an overflow tolerance has too many of them and is
-        assumed to start with zero counts.
+        With *resumed*, these are all states with the initial scale. A rule with an overflow tolerance has too many such states,
+        and is assumed to start with zero counts.
         """
         first = self.rule.init(like=np.zeros(()))
         key = _keys(LossScaleState(*(None if array is None else array[None] for array in first)))[0]
@@ -67,7 +67,7 @@ class Transitions:
         return {(key[0], bad_steps, *key[2:]): (2 << self.last) - 1 for bad_steps in range(most + 1)}
 
     def counts(self, key: StateKey, count: int) -> tuple[int, int]:
-        """Return the counts of good steps and overflows of a state; *count* is a bit."""
+        """Return the counts of good steps and of overflows of a state, whose count of good steps is the bit *count*."""
         return count.bit_length() - 1 + self.lowest, key[1]
 
     def forward(self, frontier: Frontier, flag: int) -> Frontier:
@@ -78,7 +78,7 @@ class Transitions:
         return reached
 
     def backward(self, frontier: Frontier, target: Frontier, flag: int) -> tuple[Frontier, bool]:
-        """Return the states of *frontier* from which a step leads into *target*, and True if both kinds of steps do."""
+        """Return the states of *frontier* that lead into *target*, and True if a finite step and an overflow both do."""
         sources: Frontier = {}
         kinds = set()
         for key, counts, transition in self.each(frontier, flag):
@@ -94,7 +94,7 @@ class Transitions:
         return max(leading, key=lambda transition: transition.finite)
 
     def each(self, frontier: Frontier, flag: int) -> Iterator[tuple[StateKey, int, Transition]]:
-        """Yield each transition of a step from *frontier*, after the key and the counts that it starts from."""
+        """Yield (key, counts, transition) for each transition from *frontier* with this flag: key and counts are its source."""
         self._compute([key for key in frontier if key not in self._cached])
         for key, counts in frontier.items():
             last = counts >> self.last << self.last
@@ -105,7 +105,7 @@ class Transitions:
                             yield key, part, transition
 
     def _compute(self, keys: list[StateKey]) -> None:
-        """Compute both kinds of steps from each key, with a count of good steps below all that occur and with the last one."""
+        """Compute a finite step and an overflow from each key: for the last count, and for a count below all possible ones."""
         if not keys:
             return
         self.crowd += len(keys) - 1
@@ -128,7 +128,7 @@ class Transitions:
         return Transition(finite, key, 0, self._bit(new_good))
 
     def _bit(self, good: int) -> int:
-        """Return a count as a bit. All counts from the last of the window on have the same transitions."""
+        """Return a count as a bit. Counts above the last of the window become the last, which has the same transitions."""
         return 1 << min(good - self.lowest, self.last)
 
     def _batch(self, keys: Sequence[StateKey], good: np.ndarray) -> LossScaleState:
@@ -143,7 +143,7 @@ class Transitions:
 
 
 def scales_of(frontier: Frontier) -> tuple[float, ...]:
-    """Return the scales of all keys, ascending. That of `RAISED` is a NaN, and the last."""
+    """Return the scales of all keys, ascending. The scale of `RAISED` is NaN and comes last."""
     return tuple(sorted({key[0] for key in frontier}, key=lambda scale: (math.isnan(scale), scale)))
 
 

@@ -34,7 +34,7 @@ def from_file(
         The overflow trace.
 
     Raises:
-        ValueError: The file is of none of these types, or of two; or the flag of a step is unknown.
+        ValueError: The file has none of these types, or two of them; or the flag of a step is unknown.
         OSError: The file cannot be read.
 
     >>> import tempfile
@@ -67,7 +67,7 @@ def read_text(path: str | Path) -> str:
 
 
 def _is_metrics(path: str | Path, text: str) -> bool:
-    """Return True if a CSV file is Lightning's metrics.csv. It must not have a column of flags as well."""
+    """Return True if a CSV file is Lightning's metrics.csv. Raise an error if this file also has a column of flags."""
     flags, is_log = flag_columns(read_table(path)[0]), "lightning" in recognised(text)
     if flags and is_log:
         remedy = "give column=... or log_format='lightning'"

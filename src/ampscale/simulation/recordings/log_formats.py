@@ -1,17 +1,17 @@
 r"""
 Patterns for the messages of training logs about overflows, scales and steps.
 
-`MESSAGES` lists all messages that are known; a new project or version requires only new entries. An entry has a log format, a
-meaning and a pattern. A pattern starts with literal characters, so that long logs are searched fast. Its groups are:
+`MESSAGES` lists all known messages; a new project or version requires only new entries. An entry has a log format, a meaning
+and a pattern. A pattern starts with literal characters, so that long logs are searched fast. The groups of patterns are:
 
-    before, after, held    the scale before an overflow, after it, and before and after it
-    ratio                  the scale after it divided by that before it
+    before, after, held    the scale before an overflow, the scale after it, and a scale that it leaves unchanged
+    ratio                  the scale after an overflow divided by the scale before it
     hysteresis             the number of overflows until the scale backs off
-    rank, scaler           the process and the loss scaler that the message is about
+    rank, scaler           the rank of the process, and the number of the loss scaler, that the message is about
     index                  the number of steps before the overflow
-    steps, updates         the number of steps so far, including and excluding overflows
-    total, skipped         the number of overflows among them, in total and since the previous line
-    scale, about           the scale after these steps, exact and rounded
+    steps, updates         the number of steps so far, including (steps) or excluding (updates) overflows
+    total, skipped         the number of overflows, since the start of the run (total) or the previous such line (skipped)
+    scale, about           the scale after these steps, exact (scale) or rounded (about)
     fraction               matches if the time has a fraction of a second
     inner                  matches if the line follows a finite step
 """
@@ -28,11 +28,11 @@ from ...parsing import MOST_MESSAGES, excerpt
 from ..traces import Overflow
 
 LOG_FORMATS = ("apex", "deepspeed", "paddle", "megatron", "fairseq", "lightning")
-EVERY_RANK = ("apex", "deepspeed", "paddle")  # each process prints the messages without a rank
+EVERY_RANK = ("apex", "deepspeed", "paddle")  # projects whose messages every process prints, without its rank
 
 
 def before_next(word: str) -> str:
-    """Return a pattern for a line up to the next *word*, with which the search for successive patterns takes linear time."""
+    """Return a pattern that matches up to the next *word* in the line. Several of them in a row take linear time."""
     first = word[0]
     return rf"[^{first}\n]*(?:{first}(?!{word[1:]})[^{first}\n]*)*"
 
@@ -46,18 +46,18 @@ ZERO = r"\[deeps(?:peed|cale)\] (?:OVERFLOW!|fp16 dynamic loss scale overflow!)(
 ITERATION = r"iteration(?:(?<=:\d\d\.\d{6}\] iteration)(?P<fraction>))? +(?P<steps>\d+)/ *\d+ \|"
 REST = before_next(r"iteration +\d")
 SKIPPED = rf"(?:{REST} loss scale: (?P<scale>#) \|)?(?:{REST} number of skipped iterations: +(?P<skipped>\d+) \|)?"
-# Exclude progress bars, whose numbers are those of an earlier step.
+# Exclude progress bars, which print the numbers of an earlier step.
 BAR = r"(?!\d)(?!(?:, (?!\w*num_updates)\w++=[^,\]\n]*+)*+(?:\]|, \w*num_updates))"
 ABOUT = rf"(?:{before_next('num_updates')}loss_scale[^\w\n]{{1,4}}(?P<about>#))?"
 UPDATES = r"num_updates[^\w\n]{1,4}(?P<updates>\d+)" + BAR + ABOUT
 
 MESSAGES = (
-    # amp, and fp16_utils since 2019; amp of 2018; fp16_utils of 2018 and early 2019; contrib's FP16_Optimizer
+    # One entry each: amp, and fp16_utils since 2019; amp of 2018; fp16_utils of 2018 and early 2019; contrib's FP16_Optimizer
     ("apex", "overflow", GRADIENT + r"reducing loss scale to (?P<after>#)"),
     ("apex", "overflow", r"Gradient overflow, skipping update"),
     ("apex", "overflow", CAPITALS + "(?:" + ATTEMPTED + r"|, reducing loss scale to (?P<reduced>#))"),
     ("apex", "overflow", r"Grad overflow on iteration (?P<index>\d+)\s+Using \w+ loss scale of (?P<before>#)"),
-    # 0.1 to 0.16: ZeRO and FP16_Optimizer; the latter before its message; the engine; the pipeline engine
+    # 0.1 to 0.16: ZeRO and FP16_Optimizer (2 entries); FP16_Optimizer before its message; the engine; the pipeline engine
     ("deepspeed", "overflow", ZERO + "(?:" + ATTEMPTED + "|" + HELD + ")?"),
     ("deepspeed", "overflow", r"\[Rank (?P<rank>-?\d+)\] Overflow detected\. Skipping step" + ATTEMPTED),
     ("deepspeed", "place", r"Grad overflow on iteration:? (?P<index>\d+)\b(?!\s+Using)"),
@@ -66,18 +66,18 @@ MESSAGES = (
     # 2.0 to 3.3: GradScaler; the trainer of PaddleNLP
     ("paddle", "overflow", r"Found inf or nan, current scale is: (?P<before>#), decrease to: #\*(?P<ratio>#)"),
     ("paddle", "steps", r"global_step: (?P<steps>\d+)"),
-    # 1.0; 2.0 to core 0.19, twice
+    # 1.0; 2.0 to core 0.19 (2 entries)
     ("megatron", "overflow", CAPITALS + ATTEMPTED),
     ("megatron", "start", LOADED),
     ("megatron", "steps", ITERATION + SKIPPED),
-    # 0.5 to 0.12: fp16 and amp; a new run, twice; after finite steps since 0.10; the formats simple and json, and at the end
+    # 0.5 to 0.12: fp16 and amp; start of a run (2 entries); train_inner since 0.10; formats simple and json, and end of an epoch
     ("fairseq", "overflow", r"overflow detected, (?:ignoring gradient, )?setting (?:loss )?scale to:?(?: to)? (?P<after>#)"),
     ("fairseq", "start", rf"oaded checkpoint {before_next('oaded checkpoint ')} @ (?P<updates>\d+) updates"),
     ("fairseq", "start", r"o existing checkpoint found"),
     ("fairseq", "steps", r"train_inner(?P<inner>)\b(?:[^t\n]|t(?!rain_inner))*?" + UPDATES),
     ("fairseq", "steps", UPDATES),
 )
-NUMBER = r"(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)"  # what # stands for
+NUMBER = r"(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)"  # replaces # in the patterns
 PATTERNS = [(log_format, meaning, re.compile(pattern.replace("#", NUMBER))) for log_format, meaning, pattern in MESSAGES]
 LAUNCHER = re.compile(r"\[(?:default|rank)(\d+)\]:|\[\d+,(\d+)\]<std(?:out|err)>:")  # torchrun --tee, mpirun --tag-output
 
@@ -85,11 +85,11 @@ LAUNCHER = re.compile(r"\[(?:default|rank)(\d+)\]:|\[\d+,(\d+)\]<std(?:out|err)>
 class Event(NamedTuple):
     """Match of a pattern in a log."""
 
-    at: int  # index of its first character
-    line: int  # number of its line, counted from 1
-    meaning: str  # "overflow"; "place": step of the next overflows; "steps": steps so far; "start" of a run after so many steps
+    at: int  # index of the first character in the log
+    line: int  # line number, counted from 1
+    meaning: str  # "overflow"; "place": step of the next overflows; "steps": steps so far; "start": steps before the run
     groups: dict[str, str | None]
-    rank: int | None  # rank of the process
+    rank: int | None  # rank of the process that printed the message; None if unknown
     number: int | None  # value of the group index, steps or updates
 
     def has(self, group: str) -> bool:
@@ -106,7 +106,7 @@ class Event(NamedTuple):
         return Overflow(self.line, before, after)
 
     def scale_after(self) -> float:
-        """Return the scale after the steps so far; NaN if its digits, one decimal in Megatron or six in fairseq, are too few."""
+        """Return the scale after the steps so far; NaN if the printed digits (Megatron: 1 decimal, fairseq: 6) do not suffice."""
         if text := self.groups.get("scale"):
             exact = text in ("0.5", "inf") or (text.endswith(".0") and text != "0.0")
             return float(text) if exact else math.nan
@@ -116,13 +116,13 @@ class Event(NamedTuple):
 
 
 def find_events(text: str) -> dict[str, list[Event]]:
-    """Return the events of each log format that has any, sorted by the number of reports of overflows, then of events."""
+    """Return the events by log format: formats with the most reports of overflows first, then with the most events."""
     events_of = dict[str, list[Event]]()
     for log_format in LOG_FORMATS:
         matches = [zip(pattern.finditer(text), repeat(meaning)) for name, meaning, pattern in PATTERNS if name == log_format]
         lines, end, events = Lines(text), 0, list[Event]()
         for match, meaning in merge(*matches, key=lambda item: item[0].start()):
-            if match.start() >= end:  # of overlapping matches, the first counts
+            if match.start() >= end:  # keep only the first of overlapping matches
                 events.append(_event(lines, meaning, match.start(), match.groupdict()))
                 end = match.end()
                 _check_messages(len(events) + sum(map(len, events_of.values())))
@@ -132,7 +132,7 @@ def find_events(text: str) -> dict[str, list[Event]]:
 
 
 def find_steps(text: str, pattern: str) -> list[Event]:
-    """Return an event for each line that ends a step according to *pattern*, whose group `step` matches an integer."""
+    """Return an event for each match of *pattern*, or for each line with a match if *pattern* has no group `step`."""
     try:
         compiled = re.compile(pattern, re.MULTILINE)
     except (re.error, RecursionError, OverflowError) as error:
@@ -152,18 +152,18 @@ def find_steps(text: str, pattern: str) -> list[Event]:
 
 
 def reports(events: list[Event]) -> int:
-    """Return the number of events that report an overflow, or a number of overflows, which can be 0."""
+    """Return how many events report an overflow or a number of overflows, which can be 0."""
     return sum(event.meaning == "overflow" or event.has("total") or event.has("skipped") for event in events)
 
 
 class Lines:
-    """Line numbers of a text, computed in ascending order. A list of all line ends would take 40 bytes for each line."""
+    """Line numbers of a text, computed in ascending order. A list of all line ends would take 40 bytes per line."""
 
     def __init__(self, text: str) -> None:
         self.text, self.start, self._at, self._number = text, 0, 0, 1
 
     def number(self, at: int) -> int:
-        """Return the line number of index *at*, which must not decrease between calls; `start` is the start of the line."""
+        """Return the line number of index *at*, which must not decrease between calls, and set `start` to the line's start."""
         if passed := self.text.count("\n", self._at, at):
             self._number += passed
             self.start = self.text.rindex("\n", self._at, at) + 1
@@ -185,10 +185,10 @@ def _event(lines: Lines, meaning: str, at: int, groups: dict[str, str | None]) -
 
 
 def count(digits: str) -> int:
-    """Return a number of steps, ranks or overflows. Absurdly large ones are not parsed."""
+    """Parse a number of steps, ranks or overflows. A number with more than 18 digits becomes 10**18."""
     return int(digits) if len(digits) <= 18 else 10**18
 
 
 def _scale(text: str | None) -> float:
-    """Return a scale in a message. DeepSpeed truncates scales below 1 to 0, which is treated as unknown."""
+    """Parse the scale in a message; NaN if unknown. DeepSpeed truncates scales below 1 to 0, so 0 means unknown."""
     return math.nan if text is None or text == "0" else float(text)

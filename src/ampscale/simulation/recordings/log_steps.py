@@ -1,7 +1,8 @@
 """
 Flags and scales of each step, computed from the events of a log.
 
-The steps between two lines that number steps form a window. Its flags are known if none or all of its steps overflowed.
+The steps between two lines that number steps form a window. The flags of a window are known if none or all of its steps
+overflowed.
 """
 
 import math
@@ -22,7 +23,7 @@ class UnplacedError(Exception):
 
 
 class Mark(NamedTuple):
-    """Number of steps, and the overflows reported since the previous mark."""
+    """Line that states the number of steps so far, and the overflows reported since the previous mark."""
 
     event: Event
     number: int
@@ -33,16 +34,16 @@ class Window(NamedTuple):
     """Steps between a mark and the previous mark or the beginning."""
 
     mark: Mark
-    unknown: int  # steps at its beginning without any information
-    covered: int  # the steps after these
+    unknown: int  # number of steps at the beginning of the window about which nothing is known
+    covered: int  # number of all further steps of the window
     overflows: int  # number of overflows among the covered steps
 
 
 def observe(events: list[Event], notes: list[str]) -> Observed:
     """
-    Return the scales and flags of the steps, up to the last number of steps, and add sentences about assumptions to *notes*.
+    Return the scales and flags of the steps, up to the last line that numbers steps, and add assumptions to *notes*.
 
-    The events are those of one process in the order of the log, without copies and events that only name a step. If they do not
+    *events* are the events of one process in the order of the log, without copies and without "place" events. If they do not
     determine the steps of the overflows, an UnplacedError is raised.
     """
     if excess := next((event for event in events if (event.number or 0) > MOST_STEPS), None):
@@ -64,7 +65,7 @@ def observe(events: list[Event], notes: list[str]) -> Observed:
 
 
 def _marks(events: list[Event]) -> tuple[list[Mark], list[Event]]:
-    """Return the marks, and the overflows after the last one. An overflow that names its step has a mark before and after it."""
+    """Return the marks, and the overflows after the last mark. An overflow that names its step gets a mark before and after."""
     marks, pending = list[Mark](), list[Event]()
     for event in events:
         if event.number is None:
@@ -89,11 +90,11 @@ def _marks(events: list[Event]) -> tuple[list[Mark], list[Event]]:
 
 
 def _begin(marks: list[Mark]) -> int:
-    """Return the number of steps before the log; -1 if an overflow precedes step 0, which then is the first step."""
+    """Return the number of steps before the log; -1 if an overflow precedes number 0, so that steps are counted from 0."""
     first, distances = marks[0], _distances(marks)
     if first.event.meaning != "steps":
         return first.number if first.event.meaning == "start" else 0
-    if first.event.has("updates"):  # their distances can vary
+    if first.event.has("updates"):  # the distances between numbers of updates can vary
         return 0 if first.number <= max(distances) else first.number
     if first.number == 0:
         return -1 if first.overflows else 0
@@ -103,7 +104,7 @@ def _begin(marks: list[Mark]) -> int:
 
 
 def _distances(marks: list[Mark]) -> list[int]:
-    """Return the differences between successive numbers of steps, without the first one, which can be irregular."""
+    """Return the differences between successive numbers of steps, without the first difference, which can be irregular."""
     numbers = sorted({mark.number for mark in marks if mark.event.meaning == "steps"})
     distances = [number - previous for previous, number in pairwise(numbers)]
     return distances[1:] or distances or [max(1, marks[0].number)]
@@ -111,9 +112,10 @@ def _distances(marks: list[Mark]) -> list[int]:
 
 def _opens_run(first: Mark, distance: int) -> bool:
     """
-    Return True if the first line of a log is the one that Megatron prints after the first step of a run, for any interval.
+    Return True if the first line of a log is the line that Megatron prints after the first step of a run at any logging interval.
 
-    Megatron prints it since core 0.16, without resetting the count of overflows. Its times have fractions of a second since then.
+    Megatron prints this line since core 0.16, and does not reset its count of overflows there. Since then, the times in its log
+    have fractions of a second.
     """
     return first.event.has("fraction") and (first.number == 1 or first.number % distance != 0)
 
@@ -157,9 +159,9 @@ def _flags(window: Window) -> np.ndarray:
 
 
 def _scales(window: Window, flags: np.ndarray) -> Iterator[tuple[int, float]]:
-    """Yield the known scales, each after the number of covered steps before it."""
+    """Yield (number of covered steps before it, scale) for each scale; a scale can be NaN."""
     if not window.overflows or not window.mark.event.has("about") or window.mark.event.has("inner"):
-        # Otherwise the line has the scale of the last finite step, whose number is unknown.
+        # Otherwise the line has the scale of the last finite step, and which step this is is unknown.
         yield window.covered, window.mark.event.scale_after()
     if len(window.mark.overflows) == window.overflows and not flags[: window.overflows].any():
         for index, event in enumerate(window.mark.overflows):

@@ -5,8 +5,8 @@ A log has messages about overflows, with the scale before or after each, and lin
 patterns of each project, and `log_steps` computes the flags and scales.
 
 Lightning does not report overflows. Its log is the metrics.csv of CSVLogger, which contains the scale if a training step calls
-`self.log("loss_scale", self.trainer.precision_plugin.scaler.get_scale())`. A log with a DeepSpeed or Apex strategy has the
-messages of that project, and is read as its log.
+`self.log("loss_scale", self.trainer.precision_plugin.scaler.get_scale())`. With a DeepSpeed or Apex strategy, a log has the
+messages of DeepSpeed or Apex, and is read in that log format.
 
 `step_pattern=r"\| +(?P<step>\d+)/\d+ \["` matches the progress bar of tqdm, which the Hugging Face trainer prints.
 """
@@ -68,20 +68,20 @@ def read_log(text_or_lines: str | Iterable[str], log_format: str | None = None, 
     r"""
     Read a training log.
 
-    Each message is one overflow. Its step is known if each step has a line with its number, or if all steps between two lines
-    overflowed. A line follows its step, and its number counts the steps so far. The log is assumed to start with the first step;
-    if its first number exceeds the usual distance of its numbers, it is assumed to start that distance before the first number.
+    Each message is one overflow. The step of an overflow is known if each step has a line with its number, or if all steps
+    between two lines overflowed. A line follows its step, and its number counts the steps so far. The log is assumed to start
+    with the first step or, if its first number exceeds the usual distance of its numbers, that distance before it.
 
-    The same message of several processes is one overflow. If messages contain a rank, those of the lowest rank are read. If they
-    do not, and equal messages always occur k times in a row, or 2k times, ..., they are taken for k copies: successive overflows
-    differ, since the second one has the reduced scale. Of several loss scalers, the one with the lowest number is read.
+    The same message of several processes is one overflow. If messages contain a rank, those of the lowest rank are read. If not,
+    and if the number of equal messages in a row is always a multiple of k, they count as messages of k processes: the messages
+    of successive overflows differ, since the scale is reduced. Of several loss scalers, the one with the lowest number is read.
 
     Args:
         text_or_lines: Log as text, or as an iterable of lines such as an open text file.
-        log_format: One of `LOG_FORMATS`. By default the one with the most reports of overflows in the log, then with the most
+        log_format: One of `LOG_FORMATS`. By default the format with the most reports of overflows in the log, then with the most
             matches.
-        step_pattern: Regular expression for the lines that end a step, instead of that of the log format. Its group `step`
-            matches the number of the step; without this group, each matching line ends one more step.
+        step_pattern: Regular expression for the lines that end a step, instead of the patterns of the log format. Its group
+            `step` matches the number of the step; without this group, each matching line ends one more step.
 
     Returns:
         The overflows, and the scales and flags of the steps.
@@ -89,7 +89,7 @@ def read_log(text_or_lines: str | Iterable[str], log_format: str | None = None, 
     Raises:
         TypeError: *text_or_lines* is neither a str nor an iterable of str.
         ValueError: The log contains no messages of a known project or of *log_format*; *step_pattern* is not a regular expression
-            or matches nothing, or its group `step` matches something else than an integer; there are more than `MOST_STEPS`
+            or matches nothing, or its group `step` matches something other than an integer; there are more than `MOST_STEPS`
             steps; or Lightning's metrics.csv has several columns of scales, an invalid number, or is read with a *step_pattern*.
 
     >>> message = "OVERFLOW! Skipping step. Attempted loss scale: 8, reducing to 4"
@@ -119,7 +119,7 @@ def read_log(text_or_lines: str | Iterable[str], log_format: str | None = None, 
 
 
 def recognised(text: str) -> tuple[str, ...]:
-    """Return the log formats with messages in a log, sorted by the number of reports of overflows, then of matches."""
+    """Return the log formats with messages in a log: those with the most reports of overflows first, then the most matches."""
     text = _text(text)
     return ("lightning",) * bool(_scale_columns(text)) + tuple(find_events(text))
 
@@ -142,7 +142,7 @@ def _choose(
 ) -> tuple[str, list[str]]:
     """Return the log format to read, and notes on messages that are not read."""
     log_format, notes = requested or next(iter(events_of), ""), _unknown_messages(events_of, text)
-    # With a log format and a step pattern, a log without messages is a run without overflows.
+    # If a log format and a step pattern are given, a log without messages is a run without overflows.
     may_be_silent = requested not in (None, "lightning") and step_pattern is not None
     if log_format not in events_of and not may_be_silent:
         others = [f"but it has messages of {', '.join(events_of)}"] if events_of else []
@@ -158,7 +158,7 @@ def _choose(
 
 
 def _unknown_messages(events_of: dict[str, list[Event]], text: str) -> list[str]:
-    """Return a note on lines that seem to report overflows and match no pattern."""
+    """Return a note on lines that seem to report overflows but match no pattern; [] if there are no such lines."""
     matched = {event.line for events in events_of.values() for event in events}
     lines = Lines(text)
     suspects = (match for match in re.finditer(r"[^\n]+", text) if SUSPECT.match(match[0]))
@@ -171,7 +171,7 @@ def _unknown_messages(events_of: dict[str, list[Event]], text: str) -> list[str]
 
 
 def _one_source(events: list[Event], notes: list[str]) -> list[Event]:
-    """Return the events of one rank and one loss scaler, and add to *notes* what was left out."""
+    """Return the events of one rank and one loss scaler, and add the omitted ranks and loss scalers to *notes*."""
     for meaning in ("overflow", "place", "start", "steps"):
         ranks = sorted({event.rank for event in events if event.meaning == meaning and event.rank is not None})
         if len(ranks) > 1:
@@ -185,7 +185,7 @@ def _one_source(events: list[Event], notes: list[str]) -> list[Event]:
 
 
 def _once(events: list[Event], log_format: str, notes: list[str]) -> list[Event]:
-    """Return the events without repeated numbers of steps and without copies of messages."""
+    """Return *events* with one line for each number of steps and without copies of messages."""
 
     def identity(event: Event) -> tuple[str | None, ...] | int:
         copied = event.meaning == "overflow" and log_format in EVERY_RANK and event.rank is None and event.number is None
@@ -193,7 +193,7 @@ def _once(events: list[Event], log_format: str, notes: list[str]) -> list[Event]
 
     runs = [list(run) for _, run in groupby(_numbered_once(_numbered(events)), identity)]
     messages = [run for run in runs if isinstance(identity(run[0]), tuple)]
-    # At the lower bound the scale does not change, so that equal messages in a row can be several overflows.
+    # Ignore messages at the lower bound: the scale does not change there, so equal messages in a row can be several overflows.
     changing = [len(run) for run in messages if run[0].overflow().before != run[0].overflow().after]
     copies = math.gcd(*changing)
     if copies > 1:
@@ -203,7 +203,7 @@ def _once(events: list[Event], log_format: str, notes: list[str]) -> list[Event]
 
 
 def _numbered(events: list[Event]) -> list[Event]:
-    """Return the overflows with the step that they or a preceding message name. A second one at the same step is a copy."""
+    """Number each overflow by the step that it or a preceding message names, and drop further overflows at the same step."""
     numbered, announced, last = list[Event](), None, None
     for event in events:
         if event.meaning == "place":
@@ -220,10 +220,10 @@ def _numbered(events: list[Event]) -> list[Event]:
 
 def _numbered_once(events: list[Event]) -> list[Event]:
     """
-    Return the events with one line for each number of steps.
+    Return *events* with only the last line for each number of steps.
 
-    It is the last one, since copies of a message can follow the first line of their step. Lines that number updates are all kept,
-    since overflows can occur between two of them.
+    The last line is kept because copies of a message can follow the first line of their step. All lines that number updates are
+    kept, because overflows can occur between two of them.
     """
     unique, last = list[Event](), -1
     for event in events:
@@ -238,7 +238,7 @@ def _numbered_once(events: list[Event]) -> list[Event]:
 
 
 def _scale_columns(text: str) -> list[str]:
-    """Return the columns of Lightning's metrics.csv that can contain the scale; none if the text is another file."""
+    """Return the columns of Lightning's metrics.csv that can contain the scale; [] if the text is not such a file."""
     names = text[:LONGEST_ROW].split("\n", 1)[0].split(",")
     if not {"epoch", "step"} <= set(names):
         return []
@@ -246,7 +246,7 @@ def _scale_columns(text: str) -> list[str]:
 
 
 def _lightning(text: str) -> Log:
-    """Read Lightning's metrics.csv. Its scaler is torch's: a step overflowed if and only if the next scale is smaller."""
+    """Read Lightning's metrics.csv. Lightning uses torch's scaler: a step overflowed if and only if the next scale is smaller."""
     columns = _scale_columns(text)
     if len(columns) != 1:
         actual = f"{excerpt(columns)}; use observed_from_csv instead"

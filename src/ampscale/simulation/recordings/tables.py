@@ -13,7 +13,7 @@ from ...files import check_regular
 from ...parsing import LONGEST_LOG, LONGEST_ROW, MOST_STEPS, excerpt
 from ..traces import Observed, Trace, from_flags
 
-# Meaning of a true flag.
+# Name of a column of flags (in lower case), and the meaning of a true flag.
 FLAG_COLUMNS = {"finite": "finite", "overflow": "overflow", "found_inf": "overflow", "skipped": "overflow"}
 MEANING = dict.fromkeys(("1", "1.0", "true", "yes"), True) | dict.fromkeys(("0", "0.0", "false", "no"), False)
 
@@ -24,15 +24,16 @@ def from_csv(path: str | Path, column: str | None = None, means: str | None = No
 
     Args:
         path: CSV file in UTF-8, with commas between the cells. The first row names the columns.
-        column: Name of the column. By default the only column called `finite`, `overflow`, `found_inf` or `skipped`, in any
-            case. Its cells are 1, 1.0, true, yes or 0, 0.0, false, no, in any case.
+        column: Name of the column. By default, the only column called `finite`, `overflow`, `found_inf` or `skipped`. Its cells
+            are 1, 1.0, true, yes or 0, 0.0, false, no. Both in upper or lower case.
         means: Meaning of a true cell: "finite" or "overflow". Required if the column has another name.
 
     Returns:
         The overflow trace.
 
     Raises:
-        ValueError: There is no such column, or more than one; the meaning of a true cell is unknown; or a cell has another value.
+        ValueError: No column or several columns have this name; the meaning of a true cell is unknown; or a cell has another
+            value.
         OSError: The file cannot be read.
 
     >>> import tempfile
@@ -52,7 +53,7 @@ def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_co
     r"""
     Read the scales, and the flags if there are any, from a CSV file with a row for each step.
 
-    If the last row has no flag, its scale is that after the last step; otherwise the scale after the last step is unknown.
+    If the last row has no flag, its scale is the scale after the last step; otherwise the scale after the last step is unknown.
 
     Args:
         path: CSV file in UTF-8, with commas between the cells. The first row names the columns.
@@ -65,7 +66,7 @@ def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_co
         The scales and flags.
 
     Raises:
-        ValueError: There is no such column, or more than one; or a cell has another value.
+        ValueError: No column or several columns have such a name; or a cell has another value.
         OSError: The file cannot be read.
 
     >>> import tempfile
@@ -102,7 +103,7 @@ def read_table(path: str | Path) -> tuple[list[str], Iterator[tuple[int, list[st
 
 
 def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a CSV file with their line numbers, the names first. Empty lines are skipped."""
+    """Yield the line number and the cells of each row of a CSV file, first of the row of names. Empty lines are skipped."""
     count, width = 0, 0
     check_regular(path, LONGEST_LOG)
     with Path(path).open(encoding="utf-8-sig", newline="") as file:
