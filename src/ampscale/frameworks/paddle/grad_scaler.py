@@ -392,7 +392,7 @@ class GradScaler:
             )
 
     def _finish(self, progress: _Progress) -> None:
-        """Record that the optimizer stepped or was skipped. With a fixed scale, drop its progress, as no update does."""
+        """Record that the optimizer stepped or was skipped. With a fixed scale, which has no updates, drop its progress."""
         progress.stage = STEPPED
         if not self._dynamic:
             self._progress.pop(id(progress.optimizer))
