@@ -176,7 +176,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         return output
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the base class; the gradients, flag and call count of an incomplete step; and the moving average."""
+        """Return the base class's state; the gradients, flag and call count of an incomplete step; and the moving average."""
         return {
             **super().state_dict(),
             "accumulated": map_leaves(snapshot, self._accumulated),

@@ -370,7 +370,7 @@ class GradScaler:
         self._placement = DONE
 
     def _write(self, scale: float, rule: LossScaleRule | None = None, good_steps: int | None = None) -> None:
-        """Set the scale, and the other values of a state dict if given. Tensors are written in place, for captured CUDA graphs."""
+        """Set the scale, and other values of a state dict if given. Tensors are written in place, for captured CUDA graphs."""
         placement = self._placement if self._placement is PENDING else DONE
         rule, may_exceed, progress = (self._rule, self._may_exceed_interval, {}) if rule is None else (rule, True, self._progress)
         self._placement, self._rule, self._progress = INTERRUPTED, rule, progress
