@@ -204,7 +204,8 @@ def linear(parameters: list[Any], arrays: str) -> Any:
     def vjp(params: Any, *data: Any) -> Any:
         def pullback(seed: Any) -> Any:
             with np.errstate(all="ignore"):
-                return [(leaf.astype(np.float32) * seed).astype(param.dtype) for param, leaf in zip(params, data, strict=True)]
+                scaled = [np.asarray(leaf.astype(np.float32) * seed) for leaf in data]  # of shape () it would be a scalar
+                return [leaf.astype(param.dtype) for param, leaf in zip(params, scaled, strict=True)]
 
         with np.errstate(all="ignore"):
             return loss_of(params, *data), pullback
