@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
+from functools import cache, reduce
 from importlib import import_module
 from operator import add, and_
 from threading import Barrier
@@ -30,6 +30,26 @@ def info_of(name: str, preset: str | LossScaleRule, level: int, claims: Iterable
     """Return the `ImplementationInfo` of an adapter of ampscale; *more* overrides its members."""
     name, version = f"ampscale {name}", ampscale.__version__
     return ImplementationInfo(name=name, version=version, preset=preset, level=level, capabilities=claims, **more)
+
+
+@cache
+def step_of(rule: LossScaleRule) -> Callable[..., Any]:
+    """Return a step on arrays under this rule."""
+
+    def step(state: Any, tree: Any) -> Any:
+        unscaled, finite = ampscale.unscale_and_check(tree, state.scale)
+        return rule.update(state, finite), unscaled
+
+    return step
+
+
+@cache
+def compiled_by(library: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function, compiled once; a second compilation would take longer than most cases."""
+    module: Any = import_module(library)
+    if library == "jax":
+        return module.jit(function)  # type: ignore[no-any-return]
+    return module.compile(function, fullgraph=True, backend=BACKEND)  # type: ignore[no-any-return]
 
 
 class Core:
@@ -132,12 +152,7 @@ class Core:
     def step_on_arrays(self, handle: Any, tree: Any) -> tuple[Any, Any]:
         """Unscale, check and update without a host synchronization."""
         rule, state = handle
-
-        def step(state: Any, tree: Any) -> Any:
-            unscaled, finite = ampscale.unscale_and_check(tree, state.scale)
-            return rule.update(state, finite), unscaled
-
-        after, unscaled = self._ready(step)(state, tree)
+        after, unscaled = self._ready(step_of(rule))(state, tree)
         return (rule, after), unscaled
 
     def compiled(self) -> "Core":
@@ -146,12 +161,7 @@ class Core:
 
     def _ready(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function, compiled if this adapter compiles."""
-        if not self._compiles:
-            return function
-        library: Any = import_module(self.info.arrays)
-        if self.info.arrays == "jax":
-            return library.jit(function)  # type: ignore[no-any-return]
-        return library.compile(function, fullgraph=True, backend=BACKEND)  # type: ignore[no-any-return]
+        return compiled_by(self.info.arrays, function) if self._compiles else function
 
     def _stepped(self, handle: Any, finite: bool, communicator: Any) -> Any:
         rule, state = handle
