@@ -1,8 +1,8 @@
 """
 Conversion of loss-scaler states between the checkpoint formats of the published frameworks.
 
-`load` reads a format into a `LossScaleRule` and a `LossScaleState`; `save` writes the entries of another format from them. Its
-report lists what the target cannot hold, and when the scales of source and target can differ as a result.
+`load` reads a format into a `LossScaleRule` and a `LossScaleState`; `save` writes them as the entries of another format. Its
+report lists the constants and counts that the target cannot hold, and when the two scales can differ as a result.
 
 >>> saved = convert({"fin_steps": 4, "scale": 1024.0}, source="flax", target="torch")
 >>> saved.mapping["scale"], saved.mapping["_growth_tracker"], saved.mapping["growth_interval"]

@@ -19,12 +19,12 @@ from .state import Checkpoint, arrays_of, canonical, check_reachable, numbers_of
 @dataclass(frozen=True)
 class ConversionReport:
     """
-    Report of a conversion: what the target format changed, and how far the two scalers can diverge because of it.
+    Report of a conversion: the values that the target format changed, and how far the two scalers can diverge as a result.
 
     Args:
         source: Rule and state that were saved.
-        target: Rule and state of a target scaler that is constructed with *settings* and loads the entries.
-        settings: Constructor arguments that the target scaler requires, under its own names.
+        target: Rule and state of a target scaler that is constructed with *settings* and then loads the entries.
+        settings: Constructor arguments that the target scaler requires, under the names that it uses.
         taken: Instructions for loading the entries into the target scaler.
 
     >>> from ampscale import presets
@@ -42,9 +42,9 @@ class ConversionReport:
     @cached_property
     def dropped(self) -> dict[str, tuple[Any, Any]]:
         """
-        Return the rule and state fields that the conversion changed, each with the source's and the target's value.
+        Return the rule and state fields that the conversion changed, with the values (source, target).
 
-        Fields without an effect on later steps are left out.
+        Fields without an effect on later steps are omitted.
         """
         pairs = zip(canonical(self.source), canonical(self.target), strict=True)
         source, target = ({**vars(rule), **state._asdict()} for rule, state in zip(*pairs, strict=True))
@@ -57,12 +57,12 @@ class ConversionReport:
 
     @property
     def lossless(self) -> bool:
-        """Return True if it is proven that both scales are equal for every overflow trace."""
+        """Return True if the search has proven that both scales are equal for every overflow trace."""
         return self.divergence.steps == 0
 
     @property
     def growth(self) -> tuple[int | None, int | None]:
-        """Return the number of finite steps after which the source's and the target's scale grows; None if it never does."""
+        """Return the numbers of finite steps after which the scales of (source, target) grow; None for one that never grows."""
         return steps_to_growth(self.source), steps_to_growth(self.target)
 
 
@@ -99,8 +99,8 @@ def load(
     Args:
         format: One of `FORMATS`.
         mapping: Entries that the scaler saved, as Python numbers or arrays, or a larger checkpoint that contains them.
-        rule: Rule of the scaler, for the constants that *mapping* lacks; by default those of the preset.
-        settings: Constants that *mapping* lacks, under the scaler's own names: the arguments of its constructor.
+        rule: Rule of the scaler, for the constants that *mapping* lacks; by default, the preset's constants are assumed.
+        settings: Constants that *mapping* lacks, under the names of the arguments of the scaler's constructor.
         at: Path of the entries in a larger checkpoint, such as "optimizer.loss_scaler.0"; "" for the top level. By default
             the whole checkpoint is searched for the keys of the format.
 
@@ -109,8 +109,8 @@ def load(
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: The format is unknown, a key is missing or unknown, a value is invalid, no run reaches the counts, several
-            mappings fit, or *rule* contradicts *mapping*.
+        ValueError: The format is unknown, a key is missing or unknown, a value is invalid, no run reaches the counts, the
+            checkpoint contains several scalers, or *rule* contradicts *mapping*.
 
     >>> checkpoint = load("flax", {"fin_steps": 4, "scale": 1024.0}, settings={"growth_interval": 500})
     >>> float(checkpoint.state.scale), int(checkpoint.state.good_steps), checkpoint.rule.growth_interval
@@ -131,14 +131,14 @@ def load(
 
 def save(format: str, checkpoint: Checkpoint) -> Saved:
     """
-    Write the state of a scaler in a format, so that the scaler of this format continues as closely as it can.
+    Write the state of a scaler in a format, so that the scaler of this format continues as similarly as possible.
 
     Args:
         format: One of `FORMATS`.
         checkpoint: Rule and state; the state consists of arrays of shape () of any supported library, or of Python numbers.
 
     Returns:
-        The entries that the published scaler loads, and a report.
+        The entries that the published scaler loads, and a report of the differences.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -175,7 +175,7 @@ def convert(
         at: See `load`.
 
     Returns:
-        The entries that the target scaler loads, and a report.
+        The entries that the target scaler loads, and a report of the differences.
 
     Raises:
         TypeError, ValueError: See `load` and `save`.
@@ -194,7 +194,7 @@ def _get_format(name: str) -> Format | AmpscaleFormat:
 
 
 def _validated(checkpoint: Checkpoint) -> Checkpoint:
-    """Return *checkpoint* with its state as NumPy arrays, after checking that a run of its rule can reach the state."""
+    """Check that a run of the rule of *checkpoint* can reach its state, and return it with the state as NumPy arrays."""
     if not isinstance(checkpoint, Checkpoint):
         raise TypeError(f"checkpoint must be a Checkpoint, got {type(checkpoint).__name__}")
     rule, state = checkpoint.rule, numbers_of(checkpoint.state)

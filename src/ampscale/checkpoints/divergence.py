@@ -1,16 +1,16 @@
 """
 Search for the steps at which the scales of two scalers can differ, over all overflow traces.
 
-Both scalers take the same steps. The pair of their states is a node of a graph, and each step is an edge, so that the graph
-answers for every trace:
+Both scalers take the same steps. The pair of their states is a node of a graph, and each step is an edge. A trace is a path in
+this graph, so the graph shows for all traces:
 
     no pair whose scales differ               the scales are equal for every trace
     the nearest such pair                     the earliest step after which they can differ
     such a pair on a cycle                    they can differ indefinitely
-    otherwise, the path with the most         the number of steps in which they can differ
+    otherwise, the path with most such pairs  the number of steps in which they can differ
 
-Nearly all steps of a run are finite and idle: they only increase a counter, and a later overflow depends only on whether there
-was such a step. The search therefore takes the first idle step, and then all others up to the next growth as a single edge.
+Nearly all steps of a run are finite and idle: they only increase a count, and a later overflow depends only on whether there was
+an idle step. The search therefore takes the first idle step as one edge, and all further ones up to the next growth as another.
 """
 
 import math
@@ -24,7 +24,7 @@ from ..core.rule import LossScaleRule
 from .state import Checkpoint, arrays_of, canonical, numbers_of
 from .trace_graph import Edge, Graph, Run, RunLengths, components, merge_runs, search
 
-BUDGETS = (500, 2_000, 8_000)  # pairs; a few hundred answer most questions
+BUDGETS = (500, 2_000, 8_000)  # maximum numbers of pairs to explore; most searches need a few hundred
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,15 @@ class Divergence:
     """
     Steps at which the scales of two scalers can differ, over all overflow traces.
 
-    If only one of the published scalers raises an error, the scales count as different from then on.
+    After only one of the two published scalers has raised an error, the scales count as different.
 
     Args:
         first: Shortest trace after which the scales differ; () if they differ at once, None if no such trace was found.
         steps: Maximum number of steps of a run in which the scales differ: 0 if they never do, infinity if there is no
-            maximum, None if the search did not determine it.
-        endless: If there is no maximum, a trace to a pair of states whose scales differ, and a trace that leads from this pair
-            back to it.
-        searched: Number of steps up to which all traces were searched; None if all traces were searched indefinitely.
+            maximum, None if the search did not determine the maximum.
+        endless: If there is no maximum, a trace to a pair of states whose scales differ, and a trace from this pair back to
+            the same pair.
+        searched: Number of steps up to which all traces were searched; None if there is no such limit.
 
     >>> from ampscale import checkpoints, presets
     >>> flax, torch = presets.flax(min_scale=None), presets.torch()
@@ -56,7 +56,7 @@ class Divergence:
 
 
 def divergence(source: Checkpoint, target: Checkpoint, budgets: tuple[int, ...] = BUDGETS) -> Divergence:
-    """Search for the steps at which two scalers can differ. A budget is used only if the one before did not determine `steps`."""
+    """Search for the steps at which two scalers can differ, with each budget in turn until a search determines `steps`."""
     # Compare the rules first: a factor such as 1.1 leads to more scales than a search can explore.
     if canonical(source) == canonical(target):
         return Divergence(None, 0)
@@ -71,7 +71,7 @@ def divergence(source: Checkpoint, target: Checkpoint, budgets: tuple[int, ...] 
 
 
 def steps_to_growth(checkpoint: Checkpoint) -> int | None:
-    """Return the number of consecutive finite steps after which the scale is first larger; None if it never is."""
+    """Return the number of consecutive finite steps after which the scale is first larger; None if it never grows."""
     rule, start = checkpoint.rule, numbers_of(checkpoint.state)
     state, steps, visited = start, 0, set[LossScaleState]()
     while state not in visited:
@@ -85,7 +85,7 @@ def steps_to_growth(checkpoint: Checkpoint) -> int | None:
 
 
 class Pair(NamedTuple):
-    """States of two scalers in Python numbers; None for a scaler that has raised an error."""
+    """States of two scalers in Python numbers. The state of a scaler that has raised an error is None."""
 
     source: LossScaleState | None
     target: LossScaleState | None
@@ -99,11 +99,11 @@ class Pair(NamedTuple):
         return bool(self.source.scale != self.target.scale)
 
 
-_ONE_RAISED = Pair(None, LossScaleState(0.0, 0, 0))  # stands for all such pairs, since the other state has no effect on `differs`
+_ONE_RAISED = Pair(None, LossScaleState(0.0, 0, 0))  # any pair in which one scaler raised: the other state does not matter
 
 
 def _edges(source: LossScaleRule, target: LossScaleRule, pair: Pair) -> list[Edge[Pair]]:
-    """Return the edge of an overflow and that of finite steps: one step, or after an idle step all up to the next growth."""
+    """Return two edges: an overflow, and one finite step, or after an idle step all finite steps up to the next growth."""
     if pair == _ONE_RAISED:
         return [Edge(Run(".", 1), _ONE_RAISED)]
     if pair.source is None or pair.target is None:  # both have raised an error, so that the run ends
@@ -130,7 +130,7 @@ def _after(rule: LossScaleRule, state: LossScaleState, finite: bool) -> LossScal
     if raises:
         return None
     new_state = numbers_of(updated)
-    # While a bound blocks a growth, the count increases without a further effect. Cap it, so that the graph stays finite.
+    # While a bound blocks a growth, the count increases without further effect. Limit the count, so that the graph stays finite.
     return new_state._replace(good_steps=min(new_state.good_steps, rule.growth_interval - 1))
 
 
@@ -140,22 +140,22 @@ def _after_finite(rule: LossScaleRule, state: LossScaleState, steps: int) -> Los
 
 
 def _idle_steps(rule: LossScaleRule, state: LossScaleState) -> int:
-    """Return the number of finite steps that only count, and whose number has no effect on a later overflow."""
+    """Return the number of next finite steps that are idle: they only count, and later overflows ignore their number."""
     scale = state.scale if state.pending_scale is None else state.pending_scale
-    # A blocked backoff leaves `good_steps` unchanged, so that the number of finite steps before it matters.
+    # A blocked backoff leaves `good_steps` unchanged, so that the number of finite steps before the overflow matters.
     blocked = rule.block_at_bounds and rule.min_scale is not None and scale <= rule.min_scale
     return 0 if blocked or rule.overflow_tolerance is not None else rule.growth_interval - 1 - int(state.good_steps)
 
 
 def _evaluate(graph: Graph[Pair], edges_of: Callable[[Pair], list[Edge[Pair]]]) -> Divergence:
-    """Return what an explored graph implies for all traces."""
+    """Return the divergence that an explored graph implies for all traces."""
     searched = None if graph.horizon is None else graph.horizon - 1
     nearest = next((pair for pair in graph.edges if pair.differs), None)
     if nearest is None:
         return Divergence(None, 0 if searched is None else None, searched=searched)
     first, endless = graph.trace(nearest), _endless(graph)
     if endless is None and searched is not None:
-        # Scales can differ for many steps before a pair repeats. Along these patterns they soon reach their bounds and repeat.
+        # Scales can differ for many steps before a pair repeats. Along these patterns, scales soon reach bounds and pairs repeat.
         paths = (search(nearest, partial(_pattern_edge, edges_of, pattern), len(graph.edges)) for pattern in OVERFLOW_PATTERNS)
         lead, cycle = next(filter(None, map(_endless, paths)), ((), ()))
         endless = (merge_runs(*first, *lead), cycle) if cycle else None
@@ -167,13 +167,13 @@ def _evaluate(graph: Graph[Pair], edges_of: Callable[[Pair], list[Edge[Pair]]]) 
 def _pattern_edge(
     edges_of: Callable[[Pair], list[Edge[Pair]]], overflows: Callable[[Pair], bool], pair: Pair
 ) -> list[Edge[Pair]]:
-    """Return the edge of an overflow if the pattern has one at this pair, otherwise that of finite steps."""
+    """Return the edge of an overflow if the pattern has an overflow at this pair, otherwise the edge of finite steps."""
     edges = edges_of(pair)
     return edges[:1] if overflows(pair) else edges[1:]
 
 
 def _endless(graph: Graph[Pair]) -> tuple[RunLengths, RunLengths] | None:
-    """Return a trace to a differing pair on a cycle, and a trace along that cycle; None if there is no such pair."""
+    """Return a trace to a differing pair on a cycle, and a trace along this cycle; None if there is no such pair."""
     cyclic = {pair: component for component in components(graph) if _has_cycle(graph, component) for pair in component}
     pair = next((pair for pair in graph.edges if pair.differs and pair in cyclic), None)
     return None if pair is None else (graph.trace(pair), _shortest_cycle(graph, cyclic[pair], pair))
@@ -192,7 +192,7 @@ def _shortest_cycle(graph: Graph[Pair], component: set[Pair], pair: Pair) -> Run
 
 
 def _max_differing_steps(graph: Graph[Pair]) -> int:
-    """Return the largest number of steps in which the scales differ, for a complete graph without a differing pair on a cycle."""
+    """Return the maximum number of steps in which the scales differ, for a complete graph whose cycles have no differing pair."""
     most = dict[Pair, int]()
     for component in components(graph):
         edges = [(pair, edge) for pair in component for edge in graph.edges[pair] if edge.to not in component]
@@ -202,5 +202,5 @@ def _max_differing_steps(graph: Graph[Pair]) -> int:
 
 
 def _differing_steps(pair: Pair, edge: Edge[Pair]) -> int:
-    """Return the number of an edge's steps in which the scales differ: *pair* holds in the first, and `edge.to` in the others."""
+    """Return in how many steps of an edge the scales differ. The first step starts in *pair*, all others in `edge.to`."""
     return pair.differs + (edge.run.steps - 1) * edge.to.differs

@@ -1,4 +1,4 @@
-"""Checkpoints, their conversion to arrays and numbers, and the check that a run can reach a state."""
+"""Checkpoints, conversion of states to arrays and numbers, and the check that a run can reach a state."""
 
 import math
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ from ..core.rule import LossScaleRule
 @dataclass(frozen=True)
 class Checkpoint:
     """
-    Rule and state of a scaler: everything that its next steps depend on.
+    Rule and state of a scaler, which determine its next steps.
 
     Args:
-        rule: Constants. `init_scale` has no effect; if the file does not contain it, it equals the saved scale.
-        state: Python numbers, or arrays of shape ().
-        assumed: Rule fields that the file does not contain, with their values: the defaults of the published scaler.
+        rule: Constants of the scaler. `init_scale` has no effect; if it is unknown, `load` sets it to the saved scale.
+        state: State of Python numbers, or of arrays of shape ().
+        assumed: Rule fields that the file does not contain, with their assumed values, the defaults of the published scaler.
         at: Path of the entries in a larger checkpoint; "" for the top level.
-        ignored: Keys beside the scaler's own.
+        ignored: Keys in the same mapping that do not belong to the scaler.
 
     >>> from ampscale import checkpoints
     >>> checkpoint = checkpoints.load("mindspore", {"scale_value": 1024.0, "counter": 7, "dense.bias": 0.5})
@@ -37,14 +37,14 @@ class Checkpoint:
 
 
 def arrays_of(rule: LossScaleRule, state: LossScaleState) -> LossScaleState:
-    """Return *state*, which consists of Python numbers, as NumPy arrays of shape () in the dtypes of *rule*."""
+    """Convert *state* from Python numbers to NumPy arrays of shape () in the dtypes of *rule*."""
     dtypes = (rule.dtype, "int32", "int32", "int32", rule.dtype)
     pairs = zip(state, dtypes, strict=True)
     return LossScaleState(*(None if value is None else np.asarray(value, dtype) for value, dtype in pairs))
 
 
 def numbers_of(state: LossScaleState) -> LossScaleState:
-    """Return *state* as Python numbers."""
+    """Convert *state* to Python numbers."""
     values: tuple[Any, ...] = state
     return LossScaleState(*(value.item() if hasattr(value, "item") else value for value in values))
 
@@ -67,7 +67,7 @@ def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
 
 
 def canonical(checkpoint: Checkpoint) -> tuple[LossScaleRule, LossScaleState]:
-    """Return the rule and the state with all values that have no effect set to fixed ones. Equal results behave alike."""
+    """Return the rule and the state, with fixed values for fields without effect. Scalers with equal results behave alike."""
     rule, state = checkpoint.rule, numbers_of(checkpoint.state)
     # From the `hysteresis`-th counted overflow on, every overflow backs off.
     if rule.overflow_tolerance is None and rule.warmup_growth_factor is None:

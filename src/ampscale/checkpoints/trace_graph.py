@@ -36,7 +36,7 @@ def merge_runs(*runs: Run) -> RunLengths:
 
 
 class Edge(NamedTuple, Generic[Node]):
-    """Edge to a node, labeled with the steps that lead there."""
+    """Edge to a node, labeled with the steps that lead to this node."""
 
     run: Run
     to: Node
@@ -46,12 +46,12 @@ class Edge(NamedTuple, Generic[Node]):
 class Graph(Generic[Node]):
     """Part of a graph that a search has explored."""
 
-    edges: dict[Node, list[Edge[Node]]]  # of each explored node, in the order of the nodes' distances
-    previous: dict[Node, tuple[Node, Run] | None]  # link of each reached node on a shortest path; None for the start
-    horizon: int | None  # distance of the nearest node that was reached but not explored; None if all were explored
+    edges: dict[Node, list[Edge[Node]]]  # edges of each explored node; the nodes are in the order of their distances
+    previous: dict[Node, tuple[Node, Run] | None]  # last edge of a shortest path to each reached node; None for the start
+    horizon: int | None  # steps to the nearest node that was reached but not explored; None if all were explored
 
     def trace(self, node: Node, *more: Run) -> RunLengths:
-        """Return a shortest trace to *node*, extended by *more*."""
+        """Return a shortest trace from the start to *node*, followed by the runs *more*."""
         runs = [*reversed(more)]
         link = self.previous[node]
         while link is not None:
@@ -62,7 +62,7 @@ class Graph(Generic[Node]):
 
 
 def search(start: Node, edges_of: Callable[[Node], list[Edge[Node]]], budget: float = math.inf) -> Graph[Node]:
-    """Explore up to *budget* nodes from *start* with Dijkstra's algorithm."""
+    """Explore up to *budget* nodes from *start* with Dijkstra's algorithm. The length of an edge is its number of steps."""
     previous: dict[Node, tuple[Node, Run] | None] = {start: None}
     # The counter breaks ties, so that the heap never compares nodes.
     distance, edges, order = {start: 0}, dict[Node, list[Edge[Node]]](), itertools.count()
@@ -81,7 +81,7 @@ def search(start: Node, edges_of: Callable[[Node], list[Edge[Node]]], budget: fl
 
 def components(graph: Graph[Node]) -> Iterator[set[Node]]:
     """
-    Yield the strongly connected components in reverse topological order: each after all components that it leads to.
+    Yield the strongly connected components in reverse topological order: each after all components that can be reached from it.
 
     This is Tarjan's algorithm with an explicit stack, since a graph can be deeper than Python's recursion limit.
     """

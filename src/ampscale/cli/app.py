@@ -14,7 +14,7 @@ try:
 except ModuleNotFoundError:
     exit_without("click", "cli")
 
-# All of these import click, so that they follow the check above.
+# These modules import click, so they must be imported after the check above.
 from .commands import Command, examples, suggestion
 from .compare import compare
 from .convert import convert
@@ -42,7 +42,7 @@ class Commands(Command, click.Group):
         return sorted({*super().list_commands(ctx), *entry_points(group=GROUP).names})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command called *cmd_name*, and None if there is none. Commands of ampscale come first."""
+        """Return the command called *cmd_name*; None if there is no such command. Commands of ampscale take precedence."""
         return super().get_command(ctx, cmd_name) or _third_party_command(cmd_name)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:

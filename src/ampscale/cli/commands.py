@@ -37,7 +37,7 @@ class Command(click.Command):
             sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> None:
-        """Invoke the callback and drop what it returns, so that `main` returns nothing but an exit code."""
+        """Invoke the callback and drop its result, so that `main` only returns an exit code. Add *ctx* to usage errors."""
         try:
             super().invoke(ctx)
         except click.UsageError as error:
@@ -46,7 +46,7 @@ class Command(click.Command):
 
 
 class Name(click.ParamType):  # type: ignore[type-arg]  # older releases of click take no argument here
-    """Name out of a set, such as a "format". An unknown name is an error that suggests the nearest one."""
+    """One of several known names. Errors suggest the nearest name, and use *name*, such as "format", as the noun."""
 
     def __init__(self, name: str, known: Iterable[str], otherwise: str = "") -> None:
         self.name, self.known = name, tuple(known)
@@ -71,7 +71,7 @@ def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:
 
 
 def examples(*commands: str) -> str:
-    """Return the epilog of a command's help."""
+    """Return the epilog of a command's help, which lists *commands* as examples."""
     return "\n  ".join(["\b\nExamples:", *commands])
 
 

@@ -17,7 +17,7 @@ from .commands import Command, Name, examples
 from .describe import counted, fold, power
 from .rule_arguments import constant
 
-SHOWN = 8  # run lengths of a trace, keys and states that are printed
+SHOWN = 8  # maximum number of run lengths of a trace, of keys or of states that are printed
 INDENT = " " * 11
 FORMAT = Name("format", FORMATS)
 
@@ -85,7 +85,7 @@ def choose_state(entries: Any, source: str | None, at: str | None) -> tuple[str,
     """
     Return the format and the path of the only scaler state in a checkpoint.
 
-    If there is none of the format *source*, `checkpoints.convert` reports it, since it can say which keys are missing.
+    If there is no state of the format *source*, return the arguments: `checkpoints.convert` then reports the missing keys.
     """
     formats = FORMATS.values() if source is None else [FORMATS[source]]
     states = find_states(formats, entries, at)
@@ -101,7 +101,7 @@ def choose_state(entries: Any, source: str | None, at: str | None) -> tuple[str,
 
 
 def _options(name: str, path: str, source: str | None, at: str | None) -> Iterator[str]:
-    """Yield the options that choose a state and were not given."""
+    """Yield the options that choose this state, except options that were given."""
     if source is None:
         yield f"--from {name}"
     if at is None:
@@ -157,7 +157,7 @@ def _carried(source: Checkpoint) -> Iterator[str]:
 
 
 def _growth(source: int | None, target: int | None) -> str:
-    """Describe the next growth of the target, and how late or early it is."""
+    """Describe the next growth of the target, and how much later or earlier than the source's it is."""
     if source is None and target is None:
         return "without overflows neither scale grows"
     if source is None or target is None:
@@ -205,6 +205,6 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def _check_other(file: Path, out: Path) -> None:
-    """Raise an error if --out would replace a whole checkpoint by the entries of its scaler."""
+    """Raise an error if --out would overwrite IN, a whole checkpoint, with the entries of its scaler."""
     if out.exists() and out.samefile(file):
         raise ValueError(f"--out must be another file than IN, got {out}")

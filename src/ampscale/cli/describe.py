@@ -1,4 +1,4 @@
-"""Rules and numbers as text: one sentence for each fact about a scaler."""
+"""Descriptions of rules and numbers as text."""
 
 import math
 import textwrap
@@ -15,7 +15,7 @@ def fold(text: str, indent: str = "") -> str:
 
 
 def power(value: float) -> str:
-    """Return a number as a power of two if that is shorter, as "2^16", and else with up to six digits."""
+    """Return a number as a power of two if that is shorter, such as "2^16", else with up to six digits."""
     if value <= 0 or not math.isfinite(value):
         return f"{value:g}"
     mantissa, exponent = math.frexp(value)
@@ -23,7 +23,7 @@ def power(value: float) -> str:
 
 
 def exact(scale: float) -> str:
-    """Return a scale as a power of two, times a factor from 1 to 2 if it is not one: "1.5*2^15"."""
+    """Return a scale as a power of two, with a factor from 1 to 2 if necessary: "2^16", "1.5*2^15"."""
     if scale == 0 or math.isinf(scale):
         return f"{scale:g}"
     fraction, exponent = math.frexp(scale)
@@ -36,7 +36,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def sentences(rule: LossScaleRule) -> Iterator[str]:
-    """Yield sentences about the scaler, in this order: start, growth, backoff, bounds, errors, arithmetic."""
+    """Yield sentences about the scaler of *rule*, in this order: start, growth, backoff, bounds, errors, arithmetic."""
     yield f"The scale starts at {power(rule.init_scale)}."
     yield from _growth(rule)
     yield from _backoff(rule)

@@ -1,7 +1,7 @@
 """
 `ampscale doctor`: the array libraries that are installed, what they can do, and which one is chosen.
 
-This command requires NumPy alone, neither click nor rich. It is the only one that imports every installed array library.
+This command requires only NumPy, not click or rich. No other command imports all installed array libraries.
 
 Spec: BACKENDS-failure-reported, BACKENDS-wrong-value.
 """
@@ -39,7 +39,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: list[str]) -> int:
-    """Print the report, and return the exit code: 1 if the chosen backend cannot be used or that of a package fails."""
+    """Print the report, and return the exit code: 1 if the report contains problems, else 0."""
     parser = _Parser(
         "ampscale doctor",
         description="List the installed array libraries, what they can do, and the chosen one.",
@@ -70,7 +70,7 @@ def examine() -> dict[str, Any]:
 
 
 def text(report: dict[str, Any]) -> str:
-    """Return the report as text: the versions and the choice, a table of the backends, remarks on them, and the problems."""
+    """Return the report as text: versions and chosen backend, a table of the backends with remarks, and the problems."""
     head = [("ampscale", report["ampscale"]), ("python", report["python"])]
     head += [(name, _cell(report["chosen"][key])) for name, key in (("chosen", "name"), ("by", "source"))]
     head += [("kernels", "{name} ({reason})".format(**report["kernels"]))] if report["kernels"]["name"] else []
@@ -90,7 +90,7 @@ def _remarks(row: dict[str, Any]) -> Iterator[str]:
 
 
 def _choice() -> dict[str, Any]:
-    """Return the chosen backend, the source of the choice, and why the backend cannot be used."""
+    """Return the chosen backend, the source of the choice, and the reason if the backend cannot be used."""
     choice: dict[str, Any] = {"name": None, "source": None, "why_not": None}
     try:
         choice |= {key: cut(value, 400) for key, value in configured()._asdict().items()}
@@ -101,7 +101,7 @@ def _choice() -> dict[str, Any]:
 
 
 def _kernels() -> dict[str, Any]:
-    """Return which kernels process arrays in main memory, the reason, and why the configured ones cannot."""
+    """Return the kernels for arrays in main memory, the reason for them, and why the configured kernels cannot be used."""
     try:
         module, reason = kernel_choice_host()
     except (ImportError, ValueError) as error:
@@ -110,7 +110,7 @@ def _kernels() -> dict[str, Any]:
 
 
 def _failing() -> Iterator[str]:
-    """Yield the problems with backends of installed packages."""
+    """Yield a sentence for each problem with a backend of an installed package."""
     for name in list_backends():
         if name in RESERVED:
             yield from (f"{package} registers the backend {name!r}, a name of ampscale's own" for package in packages_of(name))
@@ -119,7 +119,7 @@ def _failing() -> Iterator[str]:
 
 
 def _backend(name: str, imported: bool) -> dict[str, Any]:
-    """Return the facts about one backend; None for a fact that is not known."""
+    """Return the row of the table for one backend. Unknown values are None."""
     facts: dict[str, Any] = {"backend": name, "package": None, "installed": None, "imported": None}
     facts |= dict.fromkeys(("version", "devices", "float16", "bfloat16", "gradients"))
     if name != generic.NAME:
@@ -133,7 +133,7 @@ def _backend(name: str, imported: bool) -> dict[str, Any]:
 
 def _abilities(name: str) -> dict[str, Any]:
     """Import the library called *name*, and return its version and capabilities."""
-    with suppress(RuntimeError):  # `why_not` returns the reason
+    with suppress(RuntimeError):  # `why_not` returns the reason of the failure
         load(name)
     version = {"version": getattr(sys.modules.get(name), "__version__", None)}
     if why_not(name):
@@ -144,7 +144,7 @@ def _abilities(name: str) -> dict[str, Any]:
 
 
 def _adds(backend: Backend, dtype: str) -> bool:
-    """Return True if arrays of *dtype* can be created and added, which is tried."""
+    """Try to create and to add arrays of *dtype*, and return True if this succeeds."""
     try:
         xp = backend.namespace()
         values = xp.asarray([1.5, 2.5], dtype=_dtype(xp, dtype))
@@ -164,7 +164,7 @@ def _differentiates(backend: Backend) -> bool:
 
 
 def _dtype(xp: Namespace, name: str) -> Any:
-    """Return the dtype called *name* of the library, or of ml_dtypes if the library has none."""
+    """Return the dtype called *name* of the library, or of ml_dtypes if the library has no such dtype."""
     return getattr(xp, name, None) or getattr(import_module("ml_dtypes"), name)
 
 

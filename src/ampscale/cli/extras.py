@@ -1,4 +1,4 @@
-"""Check that the packages are installed that a command needs besides NumPy."""
+"""Checks that the packages that a command requires besides NumPy are installed."""
 
 import sys
 from importlib import import_module
@@ -6,7 +6,7 @@ from typing import NoReturn
 
 
 def require(*modules: str, extra: str = "cli") -> None:
-    """Exit with 2 and one line that says what to install, if one of *modules* is missing."""
+    """If one of *modules* is missing, exit with code 2 and one line on stderr that states what to install."""
     for module in modules:
         try:
             import_module(module)
@@ -15,6 +15,6 @@ def require(*modules: str, extra: str = "cli") -> None:
 
 
 def exit_without(module: str, extra: str) -> NoReturn:
-    """Exit with 2 and one line that says that *extra* installs *module*."""
+    """Exit with code 2 and one line on stderr that states that *extra* installs *module*."""
     sys.stderr.write(f'ampscale: {module} is not installed: pip install "ampscale[{extra}]"\n')
     raise SystemExit(2)

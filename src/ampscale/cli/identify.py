@@ -35,7 +35,7 @@ class Observation(NamedTuple):
     observed: Observed | Sequence[Overflow]
     unit: str  # "steps" or "overflows": the index of a contradiction counts these
     summary: str  # sentences about the observation
-    settings: Mapping[str, Any] = {}  # settings that the type of log implies
+    settings: Mapping[str, Any] = {}  # settings that the log format implies
 
 
 @click.command(
@@ -146,7 +146,7 @@ def _from_log(source: Mapping[str, Any], resumed: bool) -> Observation:
     observed = log.observed
     if observed is None or np.count_nonzero(~np.isnan(observed.scales)) < len(log.overflows):
         summary = f"{len(log.overflows):,} overflows, with an unknown number of finite steps between them."
-        # A reported backoff of Paddle can have had any number of unreported overflows before it.
+        # Paddle reports only backoffs, and any number of unreported overflows can precede each backoff.
         implied = {"hysteresis": 1} if log.log_format == "paddle" else {}
         return Observation(log.overflows, "overflows", summary, implied)
     if log.log_format == "paddle":
@@ -156,7 +156,7 @@ def _from_log(source: Mapping[str, Any], resumed: bool) -> Observation:
 
 
 def _of_steps(observed: Observed, resumed: bool) -> Observation:
-    """Return the observation of numbered steps. That of a resumed run starts at its first scale."""
+    """Return the observation of numbered steps. For a resumed run, the observation starts at the first known scale."""
     known = np.flatnonzero(~np.isnan(observed.scales))
     first = int(known[0]) if resumed and known.size else 0
     observed = Observed(observed.scales[first:], observed.finite[first:])
@@ -193,7 +193,7 @@ def _table(title: str, columns: "list[Column]", explanations: Sequence[Explanati
     """
     Return a table with one row for all explanations that have the same cells.
 
-    Its first column has room for each name, but takes at most a third of *width* if that is enough.
+    The first column is wide enough for each single name, and for several names in a row up to a third of *width*.
     """
     from rich.table import Column
 
@@ -220,7 +220,7 @@ def _cells(explanation: Explanation) -> tuple[str, ...]:
 
 
 def _names(explanations: Iterable[Explanation]) -> str:
-    """Return the names of presets. Those with the same rule are joined by =."""
+    """Return the names of presets as text. Names of presets with the same rule are joined by "="."""
     rules: dict[Any, list[str]] = {}
     for explanation in explanations:
         rules.setdefault(explanation.rule or explanation.name, []).append(explanation.name)
@@ -234,7 +234,7 @@ def _setting(value: Any) -> str:
 
 
 def _expected_and_seen(contradiction: Contradiction, rejection: str) -> tuple[str, str]:
-    """Return the expected scales and the observed one, in full only if their short forms are equal."""
+    """Return the expected scales and the observed scale, with all digits only if their short forms are equal."""
     if rejection or contradiction.undecided:
         return rejection or "too many states to search", ""
     for write in (exact, repr):
@@ -248,7 +248,7 @@ def _expected_and_seen(contradiction: Contradiction, rejection: str) -> tuple[st
 
 
 def _trace(explanation: Explanation) -> str:
-    """Return the consistent trace as text; empty if there is none."""
+    """Return the consistent trace as text; "" if there is no such trace."""
     return "" if explanation.finite is None else "".join(".x"[not finite] for finite in explanation.finite.tolist())
 
 
@@ -271,7 +271,7 @@ def _document(explanation: Explanation) -> dict[str, Any]:
 
 
 def _contradiction(contradiction: Contradiction) -> dict[str, Any]:
-    """Return a contradiction as values that JSON can hold: it has neither NaN nor infinity."""
+    """Return a contradiction as values that JSON, which has neither NaN nor infinity, can hold."""
     return {
         "step": contradiction.step,
         "expected": ["inf" if math.isinf(scale) else scale for scale in contradiction.expected if not math.isnan(scale)],

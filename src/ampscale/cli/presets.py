@@ -46,7 +46,7 @@ def presets(name: str | None, as_json: bool) -> None:
 
 
 def table() -> str:
-    """Return a table with a line for each preset below its project, followed by an explanation of the columns."""
+    """Return a table with a line for each project and for each of its presets, followed by an explanation of the columns."""
     lines, heading = [COLUMNS.format(*TITLES)], ""
     for preset in PRESETS.values():
         if heading != f"{preset.project} {preset.version}":
@@ -107,7 +107,7 @@ def _bound(value: float | None) -> str:
 
 
 def _also(rule: LossScaleRule) -> str:
-    """Return the marks of the constants that have no column."""
+    """Return the letters for constants without a column of their own; see LEGEND."""
     marks = {
         "i": not rule.skip_infinite_growth and rule.max_scale is None and rule.growth_factor > 1,
         "l": rule.initial_good_steps < 0,

@@ -36,7 +36,7 @@ UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
 
 def _number(value: float, digits: int = 6) -> str:
-    """Return a number in scientific notation, such as "1e-4"; 0 and 1 are "0" and "1"."""
+    """Return a number in short scientific notation, such as "1e-4", "5" or "0"."""
     mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
     power = f"e{int(exponent)}" if int(exponent) else ""
     return f"{float(mantissa):g}{power}"
@@ -68,7 +68,7 @@ def take_rank_options(options: dict[str, Any]) -> dict[str, Any] | None:
     """
     Remove the options of the model from *options*, and return those that were given; None without --ranks.
 
-    The number of steps and the seed are returned too. Other options of an overflow trace are an error.
+    The number of steps and the seed are returned too. Other options of an overflow trace cause a usage error.
     """
     given = {name: value for name in OPTIONS if (value := options.pop(name)) is not None}
     if "ranks" not in given:
@@ -125,7 +125,7 @@ def _parameters(model: RankModel, settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _costs(model: RankModel, settings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a row for each number of ranks."""
+    """Yield the titles and a row for each number of ranks."""
     pattern = "{:>9}  {:>9}  {:>9}  {:>12}  {:>14}  {:>14}"
     yield f"{'one collective:':>20}  {'':>23}  {'probability of':>14}  {'steps until':>14}"
     yield pattern.format("ranks", "flat", "tree", "hierarchical", "disagreement", "disagreement")
@@ -163,7 +163,7 @@ def _systems(model: RankModel, settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _range(system: StepCollectives, model: RankModel, settings: Mapping[str, Any]) -> tuple[list[int], list[float]]:
-    """Return the smallest and the largest number of collectives of *system* in a step, and their seconds."""
+    """Return the smallest and the largest number of collectives of *system* in a step, and the seconds that these take."""
     cost = agreement_cost(settings["ranks"], system.vector or settings["vector"], model)
     counts = [system.fewest, system.most]
     return counts, [count * cost.hierarchical for count in counts]
@@ -184,7 +184,7 @@ def _drift(name: str, drift: Drift, settings: Mapping[str, Any]) -> str:
 
 
 def _document(name: str, rule: LossScaleRule, model: RankModel, settings: Mapping[str, Any], drift: Drift) -> dict[str, Any]:
-    """Return all tables as values that JSON can hold. Times are seconds; an infinite number is the string "inf"."""
+    """Return all tables as values that JSON can hold. Times are in seconds; an infinite number is the string "inf"."""
     systems = [
         {"system": system.system, **dict(zip(("collectives", "seconds"), _range(system, model, settings), strict=True))}
         for system in SYSTEMS

@@ -1,4 +1,4 @@
-"""Plot of the model of `ampscale simulate --ranks`: seconds of a collective, and steps until ranks disagree, over ranks."""
+"""Plot for `ampscale simulate --ranks`: seconds of a collective, and steps until ranks disagree, over the number of ranks."""
 
 from collections.abc import Mapping
 from io import BytesIO
@@ -28,7 +28,7 @@ def draw(model: RankModel, vector: int, ranks: int, overflow_probability: float,
 
 
 def figure_of(model: RankModel, vector: int, ranks: int, overflow_probability: float) -> Figure:
-    """Return the figure that `draw` writes. The caller sets the parameters LOOK."""
+    """Return the figure that `draw` writes. The caller must set the matplotlib parameters `LOOK`."""
     figure = Figure(figsize=(WIDTH, 3.6), facecolor="white", layout="constrained")
     costs, steps = figure.subplots(1, 2)
     counts = np.unique(np.geomspace(LEAST, max(MOST, ranks), POINTS).astype(int)).tolist()
@@ -46,7 +46,7 @@ def figure_of(model: RankModel, vector: int, ranks: int, overflow_probability: f
 
 
 def _draw_lines(axes: Axes, counts: list[int], lines: Mapping[str, list[float]], ranks: int) -> None:
-    """Draw lines by their labels on logarithmic axes, and mark *ranks*. Infinite values are left out."""
+    """Draw *lines*, named by their labels, on logarithmic axes, and mark *ranks*. Infinite values are not drawn."""
     for index, (label, values) in enumerate(lines.items()):
         axes.plot(counts, values, label=label, color=COLOURS[index], linestyle=DASHES[index])
     axes.set_xscale("log")

@@ -26,7 +26,7 @@ from ..parsing import LONGEST_JSON, LONGEST_NUMBER, LONGEST_RULE, check_length, 
 from ..presets import PRESETS
 from .commands import suggestion
 
-MOST = 2000  # largest exponent: float64 needs no more, and the power of a huge one would take minutes
+MOST = 2000  # largest exponent: float64 needs no more, and a power with a huge exponent would take minutes
 FIELDS = tuple(field.name for field in fields(LossScaleRule))
 
 
@@ -61,19 +61,19 @@ def number(text: str) -> float:
         if abs(_plain(exponent or "1")) > MOST or not math.isfinite(float(_plain(base)) ** _plain(exponent or "1")):
             raise OverflowError
         value = _plain(base) ** _plain(exponent) if power else _plain(base)
-    except (TypeError, ValueError, OverflowError, ZeroDivisionError):  # the root of a negative number is a complex one
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError):  # a power can be complex: TypeError
         raise ValueError(f"a number must be written like 32768, 2**15, 1e-4 or 0x1p15, got {excerpt(text)}") from None
     return value
 
 
 def complete_rule(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the presets that start with *incomplete*, or let the shell complete a file if there is none."""
+    """Return the presets that start with *incomplete*; if there are none, let the shell complete a file name."""
     names = [CompletionItem(name) for name in PRESETS if name.startswith(incomplete)]
     return names or [CompletionItem(incomplete, type="file")]
 
 
 def read_rule(text: str, settings: Mapping[str, str] | None = None) -> tuple[str, LossScaleRule]:
-    """Return the name of a rule in tables, and the rule. Settings in *text* take precedence over *settings*."""
+    """Return the name that tables show for a rule, and the rule. Settings in *text* take precedence over *settings*."""
     name, _, own_settings = text.partition(":")
     try:
         if name in PRESETS:
@@ -88,9 +88,9 @@ def read_rule(text: str, settings: Mapping[str, str] | None = None) -> tuple[str
 
 def read_rules(texts: Sequence[str], settings: Mapping[str, str]) -> dict[str, LossScaleRule]:
     """
-    Return several rules by their names in tables.
+    Return several rules by the names that tables show for them.
 
-    If a preset lacks a parameter in *settings*, a note on stderr names it, and the preset is unchanged.
+    If a preset lacks a parameter in *settings*, a note on stderr names the parameter, and the preset ignores this setting.
     """
     rules, used = dict[str, LossScaleRule](), set[str]()
     for text in texts:
@@ -130,7 +130,7 @@ def _settings(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _preset(name: str, settings: Mapping[str, str]) -> LossScaleRule:
-    """Return a preset with *settings*; those that its function does not accept replace fields of its rule."""
+    """Return the rule of a preset with *settings*. Settings that the preset does not accept replace fields of the rule."""
     preset = PRESETS[name]
     fields = {key: value_of(key, value) for key, value in settings.items()}
     rule = preset.rule(**{key: fields.pop(key) for key in preset.parameters if key in fields})
@@ -138,14 +138,14 @@ def _preset(name: str, settings: Mapping[str, str]) -> LossScaleRule:
 
 
 def value_of(key: str, text: str) -> Any:
-    """Return the value of a field: events joined by + for `reset_bad_steps_on`, a dtype, or a constant."""
+    """Parse the value of the field *key*: events joined by "+" for `reset_bad_steps_on`, a dtype, or a constant."""
     if key == "reset_bad_steps_on":
         return tuple(filter(None, text.split("+")))
     return text if key == "dtype" else constant(text)
 
 
 def constant(text: str) -> Any:
-    """Parse none, true, false or a number."""
+    """Parse "none", "true", "false" or a number."""
     constants = {"none": None, "true": True, "false": False}
     return constants[text.lower()] if text.lower() in constants else number(text)
 

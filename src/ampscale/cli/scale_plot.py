@@ -21,7 +21,7 @@ from ..files import write_atomically
 from ..simulation.simulate import Trajectory
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")  # palette of Okabe and Ito
-# The next one is used each time that the colours repeat.
+# Line styles. Each time that the colours start again, the next style is used.
 DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.2)), (0, (1, 1)), (0, (6, 1.2, 1, 1.2)))
 CORNERS = 2000  # a line with more corners is drawn as the band that it fills, which looks the same
 GRID = 150, 60  # columns and rows for crosses; crosses in the same cell would cover each other
@@ -38,7 +38,7 @@ LOOK: dict[Any, Any] = {
 
 
 def draw(trajectories: Mapping[str, Trajectory], divergences: Sequence[int], path: Path) -> None:
-    """Write the plot to a .png file, 1,600 pixels wide, or to a .svg file. The steps at which rules diverge are marked."""
+    """Write the plot to a .png file, 1,600 pixels wide, or to a .svg file. Mark the steps *divergences* of the rules."""
     with rc_context(LOOK):
         figure, picture = figure_of(trajectories, divergences), BytesIO()
         figure.savefig(picture, dpi=200, format=path.suffix[1:], metadata={"Date": None} if path.suffix == ".svg" else None)
@@ -46,7 +46,7 @@ def draw(trajectories: Mapping[str, Trajectory], divergences: Sequence[int], pat
 
 
 def figure_of(trajectories: Mapping[str, Trajectory], divergences: Sequence[int]) -> Figure:
-    """Return the figure that `draw` writes. The caller sets the parameters LOOK."""
+    """Return the figure that `draw` writes. The caller must set the matplotlib parameters `LOOK`."""
     heights = Heights(list(trajectories.values()))
     steps = max(trajectory.finite.size for trajectory in trajectories.values())
     labels = [_label(number, *named) for number, named in enumerate(trajectories.items(), start=1)]
@@ -65,7 +65,7 @@ def figure_of(trajectories: Mapping[str, Trajectory], divergences: Sequence[int]
 
 
 class Heights:
-    """Vertical positions of scales: their base-2 logarithms, with zero below and infinity above all others."""
+    """Vertical positions of scales: base-2 logarithms, with the scale 0 below and infinity above all other scales."""
 
     def __init__(self, trajectories: Sequence[Trajectory]) -> None:
         scales = [trajectory.scales for trajectory in trajectories]
@@ -98,7 +98,7 @@ class Heights:
 
 
 def _range(scales: np.ndarray) -> tuple[int, int] | None:
-    """Return the exponents of two between which the positive, finite scales lie; None if there are no such scales."""
+    """Return exponents (low, high) so that positive, finite scales are from 2**low to 2**high; None without such scales."""
     positive = (scales > 0) & np.isfinite(scales)
     if not positive.any():
         return None
@@ -110,7 +110,7 @@ def corners(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     Return the corners of a step line: the positions at which the scale changes, and the scales there.
 
-    If there are more than CORNERS of them, the line is split into CORNERS / 2 parts, each represented by its smallest and its
+    If there are more than CORNERS corners, the line is split into CORNERS / 2 parts, each represented by its smallest and its
     largest scale.
     """
     turns = np.concatenate([[0], np.flatnonzero(scales[1:] != scales[:-1]) + 1])
@@ -122,7 +122,7 @@ def corners(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def crosses(trajectory: Trajectory, heights: Heights, steps: int) -> np.ndarray:
-    """Return the steps of the overflows to mark, int64. Of crosses that would cover each other, the first is kept."""
+    """Return the steps of the overflows to mark, int64. Of several crosses in one cell of GRID, only the first is drawn."""
     overflows = np.flatnonzero(~trajectory.finite)
     if trajectory.raised_at is not None:
         overflows = np.append(overflows, trajectory.raised_at)
@@ -134,7 +134,7 @@ def crosses(trajectory: Trajectory, heights: Heights, steps: int) -> np.ndarray:
 
 def _draw_line(axes: Axes, trajectory: Trajectory, heights: Heights, index: int, label: str) -> None:
     positions, scales = corners(trajectory.scales)
-    dense = positions.size > 300  # vertical lines overlap
+    dense = positions.size > 300  # the vertical parts of the line overlap
     look: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.7} if dense else {"linewidth": max(0.6, 0.64 * heights.lane)}
     x, y = np.append(positions, trajectory.scales.size) - 0.5, heights.of(np.append(scales, scales[-1]), index)
     axes.step(x, y, where="post", label=label, color=COLOURS[index % 8], linestyle=DASHES[index // 8 % 4], **look)
@@ -150,7 +150,7 @@ def _draw_crosses(axes: Axes, trajectory: Trajectory, heights: Heights, index: i
 
 
 def _mark(axes: Axes, divergences: Sequence[int], steps: int) -> int:
-    """Mark divergences with lines and the steps above them, and return the number of rows that the steps take."""
+    """Mark divergences with lines and with step numbers above the axes; return the number of rows of step numbers."""
     ends: list[float] = []  # right end of each row, as a share of the width
     for step in sorted(divergences):
         text, position = ("start" if step < 0 else f"{step:,}"), (step + 1) / (steps + 1)
@@ -193,7 +193,7 @@ def _label(number: int, name: str, trajectory: Trajectory) -> str:
 
 
 def _plain(name: str) -> str:
-    return name.replace("$", r"\$")  # matplotlib would parse it as a formula
+    return name.replace("$", r"\$")  # matplotlib would parse "$" as the start of a formula
 
 
 def _legend(figure: Figure, labels: Sequence[str]) -> float:

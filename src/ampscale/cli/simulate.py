@@ -121,7 +121,7 @@ def simulate(
 
 
 def _table(trajectory: Trajectory, every: bool | None, unlimited: bool) -> Iterator[str]:
-    """Yield the selected rows, and lines that count the omitted ones."""
+    """Yield the selected rows, and lines that count the omitted rows and steps."""
     steps = trajectory.steps
     selected = np.arange(steps) if (steps <= FEW if every is None else every) else _eventful(trajectory)
     excess = 0 if unlimited else max(0, selected.size - FEW)
@@ -135,7 +135,7 @@ def _table(trajectory: Trajectory, every: bool | None, unlimited: bool) -> Itera
 
 
 def _eventful(trajectory: Trajectory) -> np.ndarray:
-    """Return the steps that overflow or change the scale: int64."""
+    """Return the indices of the steps that overflow or change the scale: int64."""
     steps = np.flatnonzero(~trajectory.finite | (trajectory.scales[1:] != trajectory.scales[:-1]))
     return steps if trajectory.raised_at is None else np.append(steps, trajectory.raised_at)
 

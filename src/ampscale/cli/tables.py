@@ -10,12 +10,12 @@ from rich.table import Column, Table
 
 
 def numbers(*titles: str) -> list[Column]:
-    """Return columns of numbers."""
+    """Return right-aligned columns with these titles."""
     return [Column(title, justify="right", no_wrap=True) for title in titles]
 
 
 def table(columns: Iterable[Column], rows: Iterable[Iterable[str]]) -> Table:
-    """Return a table with a rule below its titles."""
+    """Return a table with a horizontal line below its titles."""
     result = Table(*columns, box=box.SIMPLE_HEAD, padding=0)
     for cells in rows:
         result.add_row(*cells)

@@ -17,7 +17,7 @@ from .rule_arguments import NUMBER
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 PICTURES = (".png", ".svg")
-SOURCES: dict[str, tuple[str, ...]] = {  # each with the options that require it
+SOURCES: dict[str, tuple[str, ...]] = {  # sources of a trace, each with the options that require this source
     "trace": (),
     "file": (),
     "csv": ("column", "means"),
@@ -54,7 +54,7 @@ OPTIONS = (
 
 
 def _check_picture(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
-    """Raise an error before the simulation if the picture cannot be written."""
+    """Raise an error, before the simulation, if *path* has another suffix than `PICTURES` or its folder does not exist."""
     if path is not None and path.suffix not in PICTURES:
         raise click.BadParameter(f"the picture must end in {' or '.join(PICTURES)}, got {excerpt(path.name)}")
     if path is not None and not path.parent.is_dir():
@@ -81,9 +81,9 @@ def shared_options(
     seed: str = "Random seed of the noise. [default: 0]",
 ) -> Callable[[Decorated], Decorated]:
     """
-    Return a decorator that adds the options of this module to a command. Those of the trace are passed on to `read_trace`.
+    Return a decorator that adds the options of this module to a command, which passes the options of the trace to `read_trace`.
 
-    *steps* and *seed* are the help of these options.
+    *steps* and *seed* are the help texts of --steps and --seed.
     """
     generated = (
         click.option("--steps", type=click.IntRange(1, MOST_STEPS), help=steps),

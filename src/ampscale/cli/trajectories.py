@@ -49,7 +49,7 @@ def _encoded(value: Any) -> str:
 
 
 def draw(trajectories: Mapping[str, Trajectory], divergences: Sequence[int], path: Path | None) -> None:
-    """Plot the trajectories to *path*, if it is not None: see `scale_plot.draw`."""
+    """Plot the trajectories to *path* as `scale_plot.draw` does; do nothing if *path* is None."""
     if path is not None:
         require("matplotlib")
         from .scale_plot import draw as plot

@@ -1,1 +1,1 @@
-"""Readers and writers of checkpoint files, which run no code from a file."""
+"""Readers and writers of checkpoint files. Reading a file never runs code from it."""

@@ -1,8 +1,8 @@
 """
 Readers and writers of checkpoint files: JSON, safetensors and torch's format.
 
-No file is unpickled, since a pickle can run any code. torch's files are read with `torch.load(weights_only=True)`, and torch is
-imported only for them.
+Plain pickles are not read, since a pickle can run any code. torch's files are read with `torch.load(weights_only=True)`, and
+torch is imported only for these files.
 """
 
 import os
@@ -61,7 +61,7 @@ def read_file(path: str | os.PathLike[str]) -> Mapping[str, Any]:
         path: File whose name ends in .json, .safetensors, or torch's .pt, .pth, .bin or .ckpt (Lightning).
 
     Returns:
-        The mapping in the file. Of a safetensors file, only tensors of one element are read.
+        The mapping in the file. From a safetensors file, only tensors of one element are read.
 
     Raises:
         ImportError: The file is torch's, and torch is not installed.
@@ -104,13 +104,13 @@ def write_file(path: str | os.PathLike[str], mapping: Mapping[str, Any]) -> None
     """
     file_type = _file_type(Path(path))
     content = file_type.content(mapping)
-    # Read the content before it replaces a file, so that a file that was written can always be read.
+    # Check that the content can be read before it replaces a file.
     _read(file_type, BytesIO(content), Path(path))
     write_atomically(path, content)
 
 
 def _read(file_type: _FileType, file: BinaryIO, path: Path) -> Mapping[str, Any]:
-    """Return the mapping in an open file. Error messages name *path*."""
+    """Return the mapping in an open file. Error messages contain *path*."""
     try:
         mapping = file_type.read(file)
     except ValueError as problem:

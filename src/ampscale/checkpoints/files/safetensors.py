@@ -1,8 +1,8 @@
 """
 Reader and writer of the safetensors format: the length of the header in eight bytes, the header in JSON, and the tensors' bytes.
 
-The safetensors package is not used, for two reasons: a strict reader is short, and a scaler requires only a few numbers of a
-model's checkpoint, so that no tensor of more than one element is read.
+The safetensors package is not used, because a strict reader is short, and this reader skips all tensors of more than one
+element: a scaler requires only a few numbers of a model's checkpoint.
 """
 
 import math
@@ -85,7 +85,7 @@ class _Tensor:
             raise ValueError(f"{name} must have as many bytes as its shape {self.shape} requires, got {self.end - self.start}")
 
     def read(self, file: BinaryIO, start: int) -> Any:
-        """Return the tensor from a file whose data begin at offset *start*."""
+        """Return the tensor from *file*, whose tensor data begin at byte *start*; `Unread` unless it has one element."""
         if math.prod(self.shape) != 1 or self.dtype not in _DTYPES:
             return Unread(self.dtype, self.shape)
         file.seek(start + self.start)

@@ -14,7 +14,7 @@ from ...parsing import LONGEST_PICKLE, MOST_ENTRIES, cut, excerpt
 def read(file: BinaryIO) -> Any:
     """Return the object in a file of `torch.save`. Its tensors are on the CPU and memory-mapped, unless *file* is in memory."""
     zipped, pickles = _pickles(file)
-    # The weights-only loader calls bytearray, with any size that the file requests.
+    # The weights-only loader would allocate a bytearray of any size that the file requests.
     if b"bytearray" in pickles:
         raise ValueError("the file must not contain a bytearray, whose size torch.load does not check")
     mapped = zipped and not isinstance(file, BytesIO)  # files of torch before 1.6 are not zip files and cannot be mapped
@@ -37,7 +37,7 @@ def content(mapping: Mapping[str, Any]) -> bytes:
 
 
 def _pickles(file: BinaryIO) -> tuple[bool, bytes]:
-    """Return True if the file is a zip file, and the bytes of its pickles."""
+    """Return True if the file is a zip file, and the bytes of its pickles; of another file, its first `LONGEST_PICKLE` bytes."""
     try:
         if not is_zipfile(file):
             file.seek(0)
@@ -46,12 +46,12 @@ def _pickles(file: BinaryIO) -> tuple[bool, bytes]:
         entries = archive.infolist()
         if len(entries) > MOST_ENTRIES:
             raise ValueError(f"the archive must have at most {MOST_ENTRIES} entries, got {len(entries)}")
-        for entry in entries:  # torch does not compress them, so that none is larger than the file
+        for entry in entries:  # torch does not compress entries; without compression, none is larger than the file
             if entry.compress_type != ZIP_STORED or entry.file_size != entry.compress_size:
                 raise ValueError(f"each entry of the archive must be stored without compression, got {excerpt(entry.filename)}")
         pickles = [entry for entry in entries if entry.filename.endswith(".pkl")]
         if sum(entry.file_size for entry in pickles) > LONGEST_PICKLE:
             raise ValueError(f"the pickles of the archive must have at most {LONGEST_PICKLE} bytes")
         return True, b"".join(map(archive.read, pickles))
-    except (BadZipFile, RuntimeError, OSError, EOFError) as problem:  # also for encrypted entries and those beyond the file's end
+    except (BadZipFile, RuntimeError, OSError, EOFError) as problem:  # also raised for encrypted or truncated entries
         raise ValueError(f"the archive must be a zip file: {cut(str(problem), 200)}") from problem

@@ -1,9 +1,9 @@
 """
-Format of ampscale itself: JSON that holds any rule and any state, and reads back exactly.
+Format of ampscale itself: JSON that can store any rule and any state exactly.
 
     {"format": "ampscale.scaler", "version": 1, "rule": {...}, "state": {"scale": "0x1p+16", "good_steps": 7, "bad_steps": 0}}
 
-The scales are hexadecimal, so that no JSON reader rounds them.
+Scales are hexadecimal strings, so that no JSON reader rounds them.
 """
 
 import json
@@ -20,7 +20,7 @@ NAME, VERSION = "ampscale.scaler", 1
 
 
 class AmpscaleFormat:
-    """Format that `ampscale` itself saves. It has the methods of `Format`."""
+    """Format of ampscale itself, with the same methods as `Format`."""
 
     name = "ampscale"
     taken = 'call checkpoints.load("ampscale", mapping)'
@@ -28,7 +28,7 @@ class AmpscaleFormat:
     settings: tuple[str, ...] = ()
 
     def unknown(self, keys: list[str]) -> list[str]:
-        """Return those of *keys* that are not part of this format."""
+        """Return the *keys* that are not part of this format."""
         return [key for key in keys if key not in self.required]
 
     def load(self, mapping: Mapping[str, Any], rule: LossScaleRule | None) -> Checkpoint:
@@ -67,7 +67,7 @@ def _rule(members: Any) -> LossScaleRule:
 
 
 def _state(rule: LossScaleRule, members: Any) -> LossScaleState:
-    """Return the state in Python numbers. *members* must be exactly those that a state of *rule* has."""
+    """Return the state in Python numbers. *members* must have exactly the fields of a state of *rule*."""
     converters: dict[str, Converter] = {"scale": _hex(rule), "good_steps": Count(-(2**31)), "bad_steps": Count()}
     converters |= {"window_steps": Count()} if rule.overflow_tolerance is not None else {}
     converters |= {"pending_scale": _hex(rule)} if rule.delayed_update else {}

@@ -1,8 +1,8 @@
 """
 Converters of checkpoint entries.
 
-Each is called with a value, as a framework or a file provides it, and with its key. It returns a Python value, or raises a
-TypeError or a ValueError that states what was expected and what was passed.
+A converter is called with a value from a framework or a file, and with the key of this value. It returns a Python value, or
+raises a TypeError or a ValueError that states what was expected and what was passed.
 """
 
 import math
@@ -19,7 +19,7 @@ Converter: TypeAlias = Callable[[Any, str], Any]
 
 
 def element(value: Any, key: str) -> Any:
-    """Return the only element of an array of shape () or (1,), or of a list of one element; any other value unchanged."""
+    """Return the only element of an array of shape () or (1,) or of a one-element list; other values without a shape unchanged."""
     if isinstance(value, list) and len(value) == 1:  # JSON stores an array of shape (1,) as a list
         return value[0]
     try:
@@ -28,14 +28,14 @@ def element(value: Any, key: str) -> Any:
         shape = tuple(value.shape)
         if shape in ((), (1,)):
             return value.item() if hasattr(value, "item") else value
-    except RuntimeError as problem:  # raised by torch for nested tensors and for those without data
+    except RuntimeError as problem:  # raised by torch for nested tensors and for tensors without data
         raise ValueError(f"{key} must have a value: {problem}") from problem
     raise ValueError(f"{key} must have shape () or (1,), got {shape}")
 
 
 @dataclass(frozen=True)
 class Number:
-    """Converter to a float in [low, high], or in (low, high] if *above* is set. *expected* describes it for errors."""
+    """Converter to a float in [low, high], or in (low, high] if *above* is set. Error messages contain *expected*."""
 
     expected: str
     low: float
@@ -51,7 +51,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Scale:
-    """Converter to a scale that is exact in *dtype*, "float32" or "float64"."""
+    """Converter to a positive, finite scale that *dtype*, "float32" or "float64", represents exactly."""
 
     dtype: str = "float32"
 
@@ -89,7 +89,7 @@ def flag(value: Any, key: str) -> bool:
 
 
 def dynamic(value: Any, key: str) -> bool:
-    """Return True if *value*, the flag for a dynamic scale, is True; otherwise raise an error."""
+    """Return True if *value*, the flag of a dynamic scale, is True; otherwise raise an error."""
     if not flag(value, key):
         raise ValueError(f"{key} must be True, got False: a constant scale has no state that could be converted")
     return True

@@ -25,8 +25,8 @@ def same(value: Any) -> Any:
 class Constant(NamedTuple):
     """Constant of a published scaler."""
 
-    key: str  # name that the scaler uses
-    field: str  # of the rule
+    key: str  # name of the constant in the scaler
+    field: str  # name of the constant in `LossScaleRule`
     convert: Converter
     decode: Callable[[Any], Any] = same  # from the scaler's value to the rule's
     encode: Callable[[Any], Any] = same  # from the rule's value to the scaler's
@@ -36,16 +36,16 @@ class Constant(NamedTuple):
 class Format:
     """Format of a published scaler."""
 
-    name: str  # also of the scaler's preset
+    name: str  # name of the format and of the scaler's preset
     scale: str  # key of the scale
-    state: Mapping[str, Converter]  # of the state's entries, by key
-    read: Callable[[Entries, LossScaleRule], tuple[int, int]]  # the counts of finite steps and of overflows
-    write: Callable[[LossScaleState, LossScaleRule], Entries]  # the state's entries, from a state in Python numbers
+    state: Mapping[str, Converter]  # converters of the entries of the state, by key
+    read: Callable[[Entries, LossScaleRule], tuple[int, int]]  # returns the counts of finite steps and of overflows
+    write: Callable[[LossScaleState, LossScaleRule], Entries]  # returns the entries of a state in Python numbers
     taken: str  # instructions for loading the entries into the published scaler
-    saved: tuple[Constant, ...] = ()  # with the state
-    unsaved: tuple[Constant, ...] = ()  # arguments of the scaler's constructor, which a mapping may contain nevertheless
-    reciprocal: Callable[[float], float] | None = None  # the backoff factor, if the scaler has a growth factor only
-    beside: tuple[str, ...] = ()  # patterns of keys in the same mapping that do not belong to the scaler
+    saved: tuple[Constant, ...] = ()  # constants that the scaler saves with its state
+    unsaved: tuple[Constant, ...] = ()  # constructor arguments that the scaler does not save; a mapping may contain them
+    reciprocal: Callable[[float], float] | None = None  # computes the backoff factor if the scaler has only a growth factor
+    beside: tuple[str, ...] = ()  # patterns of other keys that may occur in the same mapping
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ class Format:
         return tuple(constant.key for constant in self.unsaved)
 
     def unknown(self, keys: list[str]) -> list[str]:
-        """Return those of *keys* that are not part of this format."""
+        """Return the *keys* that are not part of this format."""
         known = {*self.required, *self.settings}
         return [key for key in keys if key not in known and not any(fnmatchcase(str(key), pattern) for pattern in self.beside)]
 
@@ -81,7 +81,7 @@ class Format:
         return Checkpoint(full_rule, arrays_of(full_rule, state), assumed, ignored=ignored)
 
     def fitted(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Return the rule and the state of this format's scaler that come closest to *checkpoint*."""
+        """Return a rule and a state that this format can store, as close to *checkpoint* as possible."""
         source, state = canonical(checkpoint)
         scale = _rounded(state.scale if state.pending_scale is None else state.pending_scale, self._preset().dtype)
         fields = {}
@@ -89,26 +89,26 @@ class Format:
             try:
                 fields[constant.field] = _through(constant, getattr(source, constant.field))
             except (TypeError, ValueError):
-                continue  # the scaler cannot hold this value, so that its preset's remains
+                continue  # the scaler cannot hold this value, so keep the preset's value
         rule = self._rule(fields, scale)
         good = min(max(state.good_steps, rule.initial_good_steps), rule.growth_interval - 1)
-        reset = "finite" in rule.reset_bad_steps_on and good > rule.initial_good_steps  # by the finite steps counted in `good`
+        reset = "finite" in rule.reset_bad_steps_on and good > rule.initial_good_steps  # the counted finite steps reset it
         bad = 0 if reset else min(state.bad_steps, rule.hysteresis - 1)
         return Checkpoint(rule, arrays_of(rule, LossScaleState(scale, good, bad)))
 
     def entries(self, checkpoint: Checkpoint) -> Entries:
-        """Return the entries that the published scaler saves with the rule and the state of *checkpoint*."""
+        """Return the entries that the published scaler saves if it has the rule and the state of *checkpoint*."""
         return {**self.write(numbers_of(checkpoint.state), checkpoint.rule), **_encoded(self.saved, checkpoint.rule)}
 
     def settings_of(self, rule: LossScaleRule) -> Entries:
-        """Return the constructor arguments of a published scaler that runs *rule*, without those that it saves."""
+        """Return the constructor arguments that make the published scaler run *rule*, except arguments that it saves."""
         return _encoded(self.unsaved, rule)
 
     def _preset(self) -> LossScaleRule:
         return PRESETS[self.name].rule()
 
     def _rule(self, fields: Mapping[str, Any], scale: float) -> LossScaleRule:
-        """Return the preset with *fields* replaced, and with an initial scale that its bounds allow."""
+        """Return the preset's rule with *fields* replaced, and with *scale*, clamped to the bounds, as its initial scale."""
         preset = self._preset()
         if self.reciprocal is not None and "growth_factor" in fields:
             fields = {**fields, "backoff_factor": self.reciprocal(fields["growth_factor"])}
@@ -118,7 +118,7 @@ class Format:
 
 
 def _converted(name: str, converters: Mapping[str, Converter], mapping: Mapping[str, Any]) -> Entries:
-    """Return the entries as Python values. A single error lists all entries that are invalid."""
+    """Return the entries as Python values. A single error lists all invalid entries."""
     entries, problems = {}, []
     for key, convert in converters.items():
         try:
@@ -131,7 +131,7 @@ def _converted(name: str, converters: Mapping[str, Converter], mapping: Mapping[
 
 
 def _check_agreement(name: str, rule: LossScaleRule, fields: Mapping[str, Any]) -> None:
-    """Check that *rule* has the values that the file contains."""
+    """Raise a ValueError unless *rule* has the values *fields*, which the file contains."""
     different = [(field, value, getattr(rule, field)) for field, value in fields.items() if getattr(rule, field) != value]
     if different:
         texts = [f"{field} is {in_file!r} in the file and {in_rule!r} in the rule" for field, in_file, in_rule in different]
@@ -139,7 +139,7 @@ def _check_agreement(name: str, rule: LossScaleRule, fields: Mapping[str, Any]) 
 
 
 def _through(constant: Constant, value: Any) -> Any:
-    """Return the rule's *value* after a round trip through the scaler's own value."""
+    """Return the rule's *value* after conversion to the scaler's value and back."""
     return constant.decode(constant.convert(constant.encode(value), constant.key))
 
 
@@ -148,7 +148,7 @@ def _encoded(constants: tuple[Constant, ...], rule: LossScaleRule) -> Entries:
 
 
 def _rounded(scale: float, dtype: str) -> float:
-    """Return *scale* rounded to a dtype; raise an error if it becomes zero or infinite."""
+    """Round *scale* to *dtype*; raise an error if the result is zero or infinite."""
     with np.errstate(over="ignore", under="ignore"):
         rounded = float(np.asarray(scale, dtype))
     if not 0 < rounded < math.inf:

@@ -1,8 +1,8 @@
 """
 Search for a scaler in a training checkpoint.
 
-A path consists of keys and of indices in lists, joined by dots: "optimizer.loss_scaler.0". A key that contains dots, as flat
-checkpoints have them, is a path as well: "scaler.scale" is "scale" in "scaler".
+A path consists of keys and list indices, joined by dots: "optimizer.loss_scaler.0". A key that contains dots, as in flat
+checkpoints, is also read as a path: "scaler.scale" is "scale" in "scaler".
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ Match = tuple[str, Mapping[str, Any]]
 
 
 def find(format: Format | AmpscaleFormat, mapping: Mapping[str, Any], at: str | None) -> Match:
-    """Return the path and the mapping of the only scaler in a checkpoint, which can be *mapping* itself, or that *at* a path."""
+    """Return the path and the entries of the scaler at path *at* in *mapping*; if *at* is None, search for the only scaler."""
     if not isinstance(mapping, Mapping):
         raise TypeError(f"mapping must be a mapping, got {type(mapping).__name__}")
     if at is not None:
@@ -39,7 +39,7 @@ def find_states(formats: Iterable[Format | AmpscaleFormat], mapping: Any, at: st
     """
     Return the name of the format and the path of each scaler state in *mapping*, sorted by path.
 
-    As in `find`, *at* restricts the search to one path, and a format that fits the top level is not searched for below it.
+    As in `find`, *at* restricts the search to one path, and a format that fits the top level is not searched below the top level.
     """
     if at is None:
         locations = [("", mapping), *_inner_mappings(mapping)]
@@ -57,7 +57,7 @@ def _fits(format: Format | AmpscaleFormat, mapping: Mapping[str, Any]) -> bool:
 
 
 def _checked(format: Format | AmpscaleFormat, mapping: Mapping[str, Any], location: str) -> Mapping[str, Any]:
-    """Return *mapping* if it has the keys of the format; otherwise raise an error."""
+    """Return *mapping* if it has the keys of *format*; otherwise raise an error that names *location*."""
     if not mapping:
         expected = f"a state of {format.name} must have the keys {list(format.required)}"
         raise ValueError(f"{expected}, got none: the scaler was disabled")
@@ -73,8 +73,8 @@ def _shortened(keys: list[str]) -> str:
 
 
 def _value_at(top: Any, path: str) -> Any:
-    """Return the value at a path; None if there is none."""
-    # A path can be split in several ways, since keys may contain dots. All of them are tried, each value once per suffix.
+    """Return the value at *path*; None if there is no such path."""
+    # Keys may contain dots, so a path can be split in several ways. Try all, but visit each value only once per remaining path.
     stack, visited = [(path, top)], dict[tuple[int, int], Any]()  # holds references, so that no id is reused
     while stack:
         suffix, value = stack.pop()
@@ -89,7 +89,7 @@ def _value_at(top: Any, path: str) -> Any:
 
 
 def _inner_mappings(top: Mapping[str, Any]) -> Iterator[Match]:
-    """Yield each mapping inside a checkpoint once, with its path."""
+    """Yield the path and the value of each mapping inside a checkpoint, each mapping once."""
     stack: list[tuple[str, Any]] = [("", top)]
     visited = {id(top): top}  # holds references, so that no id is reused
     while stack:
@@ -105,7 +105,7 @@ def _inner_mappings(top: Mapping[str, Any]) -> Iterator[Match]:
 
 
 def _members(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the mappings and lists one level below *value*; keys that share the part before a dot form a mapping."""
+    """Yield the key or index, and the value, of each mapping or list in *value*. Keys such as "a.b" form a mapping "a", too."""
     if isinstance(value, Mapping):
         members = [(str(key), inner) for key, inner in value.items()]
         groups = dict[str, dict[str, Any]]()

@@ -1,7 +1,7 @@
 """
-Formats of the published scalers: the names and types of their entries, and the functions that read and write their counts.
+Formats of the published scalers: names and types of their entries, and functions that read and write their counts.
 
-Of two iteration numbers only the difference matters. The smallest numbers with this difference are written.
+If a scaler stores two iteration numbers, only their difference matters; the smallest numbers with this difference are written.
 """
 
 from typing import Any
@@ -72,7 +72,7 @@ PADDLE = Format(
 )
 
 
-# mindspore.amp.DynamicLossScaler 2.10: its two Parameters, beside others in a checkpoint
+# mindspore.amp.DynamicLossScaler 2.10: its two Parameters, which a checkpoint stores beside others
 MINDSPORE = Format(
     "mindspore",
     scale="scale_value",
@@ -89,7 +89,7 @@ MINDSPORE = Format(
 )
 
 
-# mindspore.nn.TrainOneStepWithLossScaleCell 2.10 with a DynamicLossScaleUpdateCell: its Parameters, beside the network's
+# mindspore.nn.TrainOneStepWithLossScaleCell 2.10 with a DynamicLossScaleUpdateCell: its Parameters, beside those of the network
 MINDSPORE_UPDATE_CELL = Format(
     "mindspore_update_cell",
     scale="scale_sense",
@@ -129,7 +129,7 @@ MEGATRON = Format(
 )
 
 
-# DeepSpeed's DynamicLossScaler 0.19 (ZeRO): vars(scaler), since a checkpoint holds the object; it counts down to one
+# DeepSpeed's DynamicLossScaler 0.19 (ZeRO): vars(scaler), since a checkpoint stores the object; cur_hysteresis counts down to 1
 DEEPSPEED = Format(
     "deepspeed",
     scale="cur_scale",
@@ -168,7 +168,7 @@ DEEPSPEED = Format(
 )
 
 
-# DeepSpeed's FP16_Optimizer 0.19, fused or not: its part of state_dict()
+# DeepSpeed's FP16_Optimizer 0.19, fused or not: the entries of the scaler in state_dict()
 DEEPSPEED_FP16_OPTIMIZER = Format(
     "deepspeed_fp16_optimizer",
     scale="cur_scale",
@@ -205,7 +205,7 @@ KERAS = Format(
 )
 
 
-# flax.training.dynamic_scale.DynamicScale 0.12: its state dict; it grows one step after its interval
+# flax.training.dynamic_scale.DynamicScale 0.12: its state dict; the scale grows one step later than growth_interval says
 FLAX = Format(
     "flax",
     scale="scale",
@@ -242,7 +242,7 @@ JMP = Format(
 
 
 def _good_steps(entries: Entries, rule: LossScaleRule) -> int:
-    """Return DeepSpeed's count of finite steps. Its first window after an overflow is one step longer than `scale_window`."""
+    """Return the count of good steps of DeepSpeed, whose first window after an overflow is one step longer than the interval."""
     stable = _since(entries, "cur_iter", "last_overflow_iter")
     return (stable - 1) % rule.growth_interval if stable else -1
 

@@ -3,8 +3,8 @@ Data and network of the demo. The network is scaled badly on purpose.
 
 The weights of the hidden layers are 8192 times too large. A normalization after each product hides this in the forward pass, but
 divides the values of the backward pass by the same factor. These are small already, since the loss is a mean over 256 images with
-ten outputs each. The gradients of the hidden values are therefore about 1e-8, which float32 represents and float16 does not: its
-smallest positive number is 6e-8.
+ten outputs each. The gradients of the hidden values are therefore about 1e-8, which float32 represents, but float16 does not: the
+smallest positive float16 number is 6e-8.
 """
 
 from collections.abc import Iterator
@@ -23,13 +23,13 @@ TRAINING, BATCH = 1200, 256
 WIDTHS = (64, 32, 32, 32, 32, 32, 10)
 GAIN = 8192.0
 
-Array = Any  # NumPy array, or a box of autograd while it records
+Array = Any  # NumPy array, or autograd's wrapper of an array while it records operations
 Params = list[Array]
 Batch = tuple[Array, Array]  # images: float32, shape (N, 64), 0 to 1; one-hot labels: float32, shape (N, 10)
 
 
 class Digits(NamedTuple):
-    """Digits, shuffled and split."""
+    """Digits, shuffled and split into training and test images."""
 
     training: Batch  # 1,200 images
     test: Batch  # 597 images
@@ -101,7 +101,7 @@ def accuracy(params: Params, dtype: str, batch: Batch) -> float:
 
 
 def underflow(params: Params, dtype: str, batch: Batch, scale: float) -> float:
-    """Return the share of the gradient values nonzero in float32 that are zero in *dtype* with the loss times *scale*."""
+    """Return the share of gradient values that become zero in *dtype* with this *scale*, among those nonzero in float32."""
     exact = _gradients(params, "float32", batch, 1.0)
     rounded = _gradients(params, dtype, batch, scale)
     return float(numpy.mean(rounded[exact != 0] == 0))

@@ -60,7 +60,7 @@ class Progress:
 
 
 def closing(records: list[Record], picture: Path, seconds: float) -> None:
-    """Print the table, the distance of float16 from float32, and the path of the picture."""
+    """Print the table, the differences in accuracy between float16 and float32, and the path of the picture."""
     console.print(results(records))
     console.print(
         f"Underflow: share of the gradient values that are nonzero in a float32 backward pass but zero in the dtype and with "

@@ -14,7 +14,7 @@ from . import digits
 from .loops import RUNS, Run, Step
 
 RATE = 0.3  # learning rate of the first step; it decreases linearly to zero
-MEASURED_EVERY = 5
+MEASURED_EVERY = 5  # steps from one measurement of the underflow to the next
 
 
 @dataclass
@@ -23,12 +23,12 @@ class Record:
 
     run: Run
     steps: list[Step] = field(default_factory=list)
-    underflow: dict[int, float] = field(default_factory=dict)  # by step
+    underflow: dict[int, float] = field(default_factory=dict)  # share of underflow by step, counted from 0
     accuracy: float = math.nan
 
     @property
     def underflow_share(self) -> float:
-        """Return the mean over the measured steps."""
+        """Return the mean share of underflow over the measured steps."""
         return sum(self.underflow.values()) / len(self.underflow)
 
     @property
@@ -49,7 +49,7 @@ def train_all(data: digits.Digits, steps: int, seed: int, after_step: Callable[[
 
 
 def train(run: Run, data: digits.Digits, steps: int, seed: int, after_step: Callable[[Record], None]) -> Record:
-    """Train one run."""
+    """Train one run, and measure its underflow and accuracy. *after_step* is called after every step."""
     network = digits.network_of(digits.first_params(seed), run.dtype)
     optimizer = Momentum(network, learning_rate=[RATE * (1 - step / steps) for step in range(steps)])
     record = Record(run)
