@@ -1,7 +1,7 @@
 """
 Choice of the backend: the backend of the arrays or, if there are no arrays, the configured backend.
 
-The configured backend is set by the first of these that names one: `use_backend`, the environment variable ``AMPSCALE_BACKEND``,
+In order of precedence, the backend is configured by `use_backend`, the environment variable ``AMPSCALE_BACKEND``,
 ``backend`` in the nearest ampscale.toml or in the table ``[tool.ampscale]`` of the nearest pyproject.toml. The default is NumPy.
 
 Spec: BACKENDS-arrays-decide, BACKENDS-precedence, BACKENDS-context, BACKENDS-wrong-value.
@@ -174,7 +174,7 @@ def _working_folder() -> Path | None:
 
 @cache
 def _in_files(folder: Path | None) -> Configured | None:
-    """Return the choice of the nearest file that makes one. The result is cached, so edits do not affect a running program."""
+    """Return the backend that the nearest file names, or None. The result is cached, so edits do not affect a running program."""
     for path, table in _tables(folder):
         if unknown := sorted(set(table) - {"backend"}):
             raise ValueError(f"{path} must set only backend for ampscale, got {cut(', '.join(unknown), 400)}")

@@ -117,7 +117,7 @@ def load(name: str) -> Backend:
 
 
 def why_not(name: str) -> str | None:
-    """Return the reason why the backend *name* cannot create arrays; None if it can, or if only an import would show it."""
+    """Return the reason why the backend *name* cannot create arrays; None if it can, or if this is unknown before an import."""
     if name == generic.NAME:
         return "creates no arrays"
     if not is_installed(name):
@@ -212,7 +212,7 @@ def _first_result(query: Callable[[Backend], Any]) -> Any:
 
 
 def _candidates() -> Iterator[str]:
-    """Yield the names of backends whose libraries have been imported; those of packages last, because finding them takes time."""
+    """Yield the names of backends whose libraries have been imported; last those of packages, whose entry points load slowly."""
     yield from list(_loaded)  # first, because torch.compile recompiles for every import after a lookup in sys.modules
     yield from (name for name in BUILT_IN if name not in _loaded and is_imported(name))
     yield from (name for name in _entry_points() if is_imported(name))

@@ -62,7 +62,7 @@ class ConversionReport:
 
     @property
     def growth(self) -> tuple[int | None, int | None]:
-        """Return the numbers of finite steps after which the scales of (source, target) grow; None for one that never grows."""
+        """Return the numbers of finite steps after which the scales of (source, target) grow; None if a scale never grows."""
         return steps_to_growth(self.source), steps_to_growth(self.target)
 
 

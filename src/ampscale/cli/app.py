@@ -46,7 +46,7 @@ class Commands(Command, click.Group):
         return super().get_command(ctx, cmd_name) or _third_party_command(cmd_name)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the name and the command that *args* start with, and the remaining arguments."""
+        """Return the command that *args* name, its name, and its arguments. Suggest a name if the command is unknown."""
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchOption:

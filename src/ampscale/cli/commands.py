@@ -46,7 +46,7 @@ class Command(click.Command):
 
 
 class Name(click.ParamType):  # type: ignore[type-arg]  # older releases of click take no argument here
-    """One of several known names. Errors suggest the nearest name, and use *name*, such as "format", as the noun."""
+    """Parameter type for one of several known names. Errors suggest the nearest name; *name*, such as "format", is their noun."""
 
     def __init__(self, name: str, known: Iterable[str], otherwise: str = "") -> None:
         self.name, self.known = name, tuple(known)

@@ -1,4 +1,4 @@
-"""`ampscale convert`: the state of a loss scaler, converted from the checkpoint of one framework to that of another."""
+"""`ampscale convert`: conversion of a loss scaler's state between the checkpoints of two frameworks."""
 
 import json
 import math
@@ -157,7 +157,7 @@ def _carried(source: Checkpoint) -> Iterator[str]:
 
 
 def _growth(source: int | None, target: int | None) -> str:
-    """Describe the next growth of the target, and how much later or earlier than the source's it is."""
+    """Describe the next growth of the target's scale, and how many steps later or earlier than in the source it comes."""
     if source is None and target is None:
         return "without overflows neither scale grows"
     if source is None or target is None:

@@ -38,7 +38,7 @@ LOOK: dict[Any, Any] = {
 
 
 def draw(trajectories: Mapping[str, Trajectory], divergences: Sequence[int], path: Path) -> None:
-    """Write the plot to a .png file, 1,600 pixels wide, or to a .svg file. Mark the steps *divergences* of the rules."""
+    """Write the plot to a .png file, 1,600 pixels wide, or to a .svg file. Mark the steps in *divergences*."""
     with rc_context(LOOK):
         figure, picture = figure_of(trajectories, divergences), BytesIO()
         figure.savefig(picture, dpi=200, format=path.suffix[1:], metadata={"Date": None} if path.suffix == ".svg" else None)

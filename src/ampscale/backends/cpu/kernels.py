@@ -5,8 +5,8 @@
 Compiled kernels: one loop divides or multiplies, checks and squares each value. Only this module imports numba.
 
 Kernels take the addresses of contiguous values. float16 values are passed as uint16, bfloat16 values as int16. No fast-math flag
-is set, except that the squares of a block may be added in any order: each product, quotient and rounding is that of IEEE 754. The
-check compares bits as integers: without the sign, those of infinities and NaNs are larger than those of finite numbers.
+is set, except that the squares of a block may be added in any order: products, quotients and roundings follow IEEE 754. The check
+compares bits as integers: without the sign, the bits of infinities and NaNs are larger than the bits of finite numbers.
 
 Spec: BACKENDS-bit-identical, SCALING-round-once, OVERFLOW-both-sides, NORMS-accumulation-dtype.
 """
@@ -191,7 +191,7 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
 
     Args:
         sources: Addresses of contiguous values: int64, shape (n,).
-        targets: Addresses for the results, equal to those of the sources if the operation is in place.
+        targets: Addresses for the results: int64, shape (n,). Equal to *sources* if the operation is in place.
         sizes: Number of values at each address: int64, shape (n,).
         kind: Value of `OF_DTYPE` for the dtype of the sources.
         like: Value of `OF_DTYPE` for the dtype of the targets.
@@ -246,7 +246,7 @@ def read_arrays(sources, targets, header, types, writes, itemsize, memory):
         types: Addresses of `numpy.ndarray`, of the dtype of the sources, and of the dtype of the targets.
         writes: True if the targets must be writable.
         itemsize: Bytes per value of the targets.
-        memory: Receives the addresses of the sources, those of the targets, and the numbers of values: int64, shape (3, n).
+        memory: Receives the value addresses of sources and of targets, and the numbers of values: int64, shape (3, n).
 
     Returns:
         The size of the largest array, or -1 if an object is not an aligned, contiguous array of these types; the total size; and

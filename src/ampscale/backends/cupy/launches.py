@@ -209,7 +209,7 @@ def _prepared(operands: Operands) -> Table:
 @lru_cache(CACHED)
 def _cached_table(operands: Operands, device: int, stream: int, thread: int) -> Table:  # noqa: ARG001
     """
-    Return the table for one stream of one thread, whose order guarantees that a launch reads the table after its copy.
+    Return the table for one stream of one thread. The order of the stream guarantees that launches read the copied table.
 
     *device* is an argument because the default streams of all devices have the same number, and empty arrays the same address.
     """

@@ -25,7 +25,7 @@ NAME = "jax"
 _Kernel = Callable[..., kernels.Row]
 _Columns = tuple[list[Array], list[Flag], list[Array]]
 _OFTEN = 4  # calls with the same shapes and dtypes after which one program is compiled for them
-_CHUNK = 256  # maximum number of arrays in one program; XLA compiles some tens of milliseconds for each array
+_CHUNK = 256  # maximum number of arrays in one program; each array adds up to tens of milliseconds of compilation
 
 
 def owns(array: Any) -> bool:
@@ -228,7 +228,7 @@ def _clip_by_global_norm(arrays: list[Array], max_norm: Array) -> tuple[list[Arr
 
 
 def _map(kernel: _Kernel, arrays: list[Array], *operands: Array, **options: Any) -> _Columns:
-    """Apply *kernel* to each array. Return the results, the flags and the sums, in order; those of a chunk may be stacked."""
+    """Apply *kernel* to each array. Return results, flags and sums, in order; flags and sums of a chunk may be stacked."""
     if _is_traced(arrays, *operands):
         return _map_singly(kernel, arrays, *operands, **options)
     columns: _Columns = [], [], []

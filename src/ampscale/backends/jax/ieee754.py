@@ -6,8 +6,8 @@ float32, `isfinite` and `where` are exact. float32 operations are therefore comp
 subnormal, and divisions as multiplications by a reciprocal. Tiny float64 numbers are scaled by a power of two, and their last
 bits are rounded as integers.
 
-XLA's CUDA code handles subnormal numbers, but float32 quotients can be one unit off, so they are computed in float64 too, and
-conversions to 16 bits and back are removed; see `as_stored`. On other devices, the library's own operations are used.
+XLA's CUDA code handles subnormal numbers. Its float32 quotients can be 1 ulp off, so they are computed in float64 too. It also
+removes conversions to 16 bits and back; see `as_stored`. On other devices, the library's own operations are used.
 """
 
 import operator
@@ -86,7 +86,7 @@ def _plain(operation: Operation, left: Array, right: Array) -> Array:
 
 
 def _opaque(array: Array) -> Array:
-    """Return *array* after an operation on its bits that XLA cannot remove. It changes one NaN, 0x7F..F, into another NaN."""
+    """Return *array* after an operation on its bits that XLA cannot remove. Only the NaN 0x7F..F changes, to another NaN."""
     bits = jax.lax.bitcast_convert_type(array, f"int{8 * array.dtype.itemsize}")
     return jax.lax.bitcast_convert_type(jnp.minimum(bits, np.iinfo(bits.dtype).max - 1), array.dtype)
 

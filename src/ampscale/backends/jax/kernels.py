@@ -114,7 +114,7 @@ def in_float32_precision(array: Array) -> Array:
 
 
 def _applied(operation: Operation, leaf: Array, factor: Array, dtype: str) -> Array:
-    """Apply *operation* in the compute dtype of *leaf*, and round once to *dtype*. Complex numbers are pairs of real ones."""
+    """Apply *operation* in the compute dtype of *leaf*, rounding once to *dtype*. Complex numbers are processed as real pairs."""
     work_dtype = compute_dtype(leaf.dtype.name)
     with jax.enable_x64(True):
         number = in_dtype(jnp.reshape(factor, ()), work_dtype)
@@ -129,7 +129,7 @@ def _applied(operation: Operation, leaf: Array, factor: Array, dtype: str) -> Ar
 
 
 def _still_finite(leaf: Array, scale: Array, value: Array) -> Flag:
-    """Check that *value*, which is *leaf* divided by *scale*, is finite. If *scale* is at least 1, *leaf* itself decides."""
+    """Check that *value*, which is *leaf* divided by *scale*, is finite. On a CPU, check *leaf* instead if *scale* >= 1."""
 
     def on_cpu(leaf: Array, scale: Array, value: Array) -> Flag:
         """Check *value* in a branch, because XLA would otherwise compute it again for the check."""
@@ -147,7 +147,7 @@ def _plainly_finite(array: Array) -> Flag:
 
 
 def _finite_in_pieces(array: Array) -> Flag:
-    """Check several pieces in one loop. XLA stores a flag per loop index before it reduces the flags; pieces mean fewer flags."""
+    """Check several pieces of *array* in one loop. XLA stores a flag per loop index, so that several pieces need fewer flags."""
     if is_explicitly_sharded(array):
         return _plainly_finite(array)
     flags = []
@@ -161,7 +161,7 @@ def _finite_in_pieces(array: Array) -> Flag:
 
 
 def _ratio(lift: Array, other: Array) -> Array:
-    """Return 1 if *other* is *lift*, else a negligible number instead of their quotient, because XLA would square that first."""
+    """Return *lift* / *other* if it is 1, else a number that is as negligible: XLA would square a computed quotient first."""
     return jnp.where(other > lift, LIFTS["float64"].down, 1.0)
 
 

@@ -78,6 +78,6 @@ def _ratio(norm: Array, limit: Array) -> Array:
 
 
 def _stacked(sums: list[Array], norm_dtype: str) -> Array:
-    """Concatenate sums, each a result of `kernels.plus` or several stacked ones, into one array."""
+    """Concatenate *sums*, arrays of one or several sums as `kernels.plus` returns them, into one array."""
     shape = () if norm_dtype == "float32" else (2,)
     return jnp.concatenate([jnp.zeros((0, *shape)), *(jnp.reshape(sum_, (-1, *shape)) for sum_ in sums)])

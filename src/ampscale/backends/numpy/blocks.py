@@ -24,11 +24,11 @@ from ..cpu.threads import in_threads, thread_count_host
 
 BLOCK = 1 << 17  # maximum number of values in a block
 SMALL = 1 << 12  # values; a larger array does not share a block with other arrays
-TABLE = 1 << 15  # 16-bit values; for fewer, computing them is faster than computing a table
+TABLE = 1 << 15  # number of 16-bit values from which a table of results is faster
 THREADED = 1 << 24  # bytes of large arrays from which threads pay off; for small and 16-bit arrays, NumPy holds the GIL too long
 
 MAGNITUDE = np.uint16(0x7FFF)
-INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80}  # bits of infinity; those of a NaN are larger
+INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80}  # bits of infinity; the bits of a NaN are larger
 _size, _dtype = attrgetter("size"), attrgetter("dtype")
 
 

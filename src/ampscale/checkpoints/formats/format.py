@@ -18,12 +18,12 @@ Entries = dict[str, Any]
 
 
 def same(value: Any) -> Any:
-    """Return *value*."""
+    """Return *value* unchanged."""
     return value
 
 
 class Constant(NamedTuple):
-    """Constant of a published scaler."""
+    """Constant of a published scaler, and the corresponding field of `LossScaleRule`."""
 
     key: str  # name of the constant in the scaler
     field: str  # name of the constant in `LossScaleRule`

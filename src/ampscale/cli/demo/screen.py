@@ -19,7 +19,7 @@ console = Console(highlight=False)
 
 
 def opening(data: Digits) -> None:
-    """Print the setup, and why float16 fails without scaling."""
+    """Print the setup of the demo, and explain why float16 fails without scaling."""
     learned, tested = (len(images) for images, _ in data)
     console.print(f"Data: {CREDIT}. {learned:,} training images, {tested:,} test images.\n")
     console.print(

@@ -158,7 +158,7 @@ class _View:
         self.finite = _next(np.flatnonzero(observed.finite != 1), scales.size).tolist()
 
     def fitting(self, reached: Frontier, index: int) -> Frontier:
-        """Return the states with the known scale at *index*, or if it is unknown, those that can reach the next known scale."""
+        """Return the states with the scale at *index*; if it is unknown, the states that can reach the next known scale."""
         scale, following = self.scales[index], self.next_known[index]
         if not math.isnan(scale):
             return {key: counts for key, counts in reached.items() if math.isclose(key[0], scale, rel_tol=self.rtol)}
