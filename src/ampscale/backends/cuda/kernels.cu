@@ -1,5 +1,5 @@
 /*
- * Fused pass over many arrays: each number is read once, divided or multiplied, rounded, checked, squared, and written once.
+ * One pass over many arrays: each number is read once, divided or multiplied, rounded, checked, squared, and written once.
  *
  * The results equal core/scaling and core/overflow bit for bit, and core/norms within 2 ulp. Launched by cupy/launches.py.
  *
