@@ -50,7 +50,7 @@ class PassResult(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Memory of arrays of one dtype, each contiguous. For an operation in place, *targets* equals *sources*."""
+    """Memory of contiguous arrays of one dtype. For an operation in place, *targets* equals *sources*."""
 
     sources: Array  # address of each array: int64, shape (n,)
     targets: Array  # addresses for the results: int64, shape (n,)

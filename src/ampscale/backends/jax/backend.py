@@ -58,10 +58,10 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
         inputs: Passed to *loss_fn* unchanged.
 
     Returns:
-        The result of *loss_fn*, and ``pullback(seed) -> gradients``. The gradients have the structure of *params*; each is a
-        new array in the dtype of its parameter, and zero if the loss does not depend on it. JAX requires the seed in the dtype
-        of the loss: with a float16 loss, a scale of 65520 or more overflows, so return a float32 loss. In `jax.shard_map`,
-        they are the gradients of each rank's own loss, also with ``check_vma=True``.
+        The result of *loss_fn*, and ``pullback(seed) -> gradients``. The gradients have the structure of *params*. Each gradient
+        is a new array in the dtype of its parameter, and zero if the loss does not depend on this parameter. JAX requires the
+        seed in the dtype of the loss: with a float16 loss, a scale of 65520 or more overflows, so return a float32 loss. In
+        `jax.shard_map`, the gradients are those of each rank's own loss, also with ``check_vma=True``.
     """
 
     def of_leaves(values: list[Array]) -> Array:

@@ -56,8 +56,8 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
         inputs: Passed to *loss_fn* unchanged.
 
     Returns:
-        The result of *loss_fn*, and ``pullback(seed) -> gradients``. The gradients have the structure of *params*; each is a
-        new array in the dtype of its parameter, and zero if the loss does not depend on it.
+        The result of *loss_fn*, and ``pullback(seed) -> gradients``. The gradients have the structure of *params*. Each gradient
+        is a new array in the dtype of its parameter, and zero if the loss does not depend on this parameter.
 
     Raises:
         TypeError: autograd is not installed.

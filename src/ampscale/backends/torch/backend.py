@@ -52,9 +52,9 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
         inputs: Passed to *loss_fn* unchanged.
 
     Returns:
-        The result of *loss_fn*, and ``pullback(seed) -> gradients``. The gradients have the structure of *params*; each is a
-        new array in the dtype of its parameter, and zero if the loss does not depend on it. torch converts the seed to the
-        dtype of the loss: with a float16 loss, a scale of 65520 or more overflows, so return a float32 loss.
+        The result of *loss_fn*, and ``pullback(seed) -> gradients``. The gradients have the structure of *params*. Each gradient
+        is a new array in the dtype of its parameter, and zero if the loss does not depend on this parameter. torch converts the
+        seed to the dtype of the loss: with a float16 loss, a scale of 65520 or more overflows, so return a float32 loss.
 
     Raises:
         TypeError: *loss_fn* returns something other than one array.

@@ -147,7 +147,7 @@ def _windows(marks: list[Mark], begin: int) -> Iterator[Window]:
 
 
 def _flags(window: Window) -> np.ndarray:
-    """Return the flags of the covered steps, as in `Observed`."""
+    """Return the flags of the covered steps of *window*: 1 for finite, 0 for an overflow, -1 for unknown."""
     _, _, covered, overflows = window
     if overflows in (0, covered):
         return np.full(covered, not overflows, np.int8)
