@@ -207,7 +207,7 @@ def test_invalid_argument_of_a_step_raises():
     assert_rejected([ampscale.init_train_state], rows)
 
 
-@pytest.mark.clause("STEP-order")
+@pytest.mark.clause("STEP-order", "STEP-every-sequence")
 def test_public_functions_return_the_results_of_the_core(library):
     """On each library, including a training step."""
     tree, get = {"w": library.array([6.0, 8.0]), "b": None}, library.to_numpy

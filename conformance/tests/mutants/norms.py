@@ -49,6 +49,20 @@ class ClipsEachArray(Loop):
         return [super(ClipsEachArray, self).clip(cell, [gradient], self.euclidean([gradient]))[0] for gradient in gradients]
 
 
+@breaks("NORMS-clip", "not observed: the coefficient of the first step is kept, as in a captured graph")
+class KeepsTheFirstCoefficient(Loop):
+    def clip(self, cell, gradients, norm):
+        cell.first = getattr(cell, "first", norm)
+        return super().clip(cell, gradients, cell.first)
+
+
+@breaks("NORMS-global", "not observed: the norm is computed in float16, where small squares are zero and large ones infinite")
+class ReportsANarrowNorm(Loop):
+    def reported_norm(self, norm, clipped):
+        with np.errstate(all="ignore"):
+            return float(np.sqrt(np.float16(norm) ** 2, dtype=np.float32)) if norm == norm else norm
+
+
 @breaks("NORMS-clip-under-limit", "not observed: the coefficient is not limited to 1, and small gradients grow to the limit")
 class AlwaysNormalizes(Loop):
     def coefficient(self, max_norm, norm):

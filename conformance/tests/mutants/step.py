@@ -39,6 +39,12 @@ class UnscalesOnlyFloat32(Loop):
         return super().unscaled_in_cell(cell, gradient) if gradient.dtype == np.float32 else gradient
 
 
+@breaks("STEP-apply", "not observed: float32 gradients count as master gradients, which are unscaled already")
+class UnscalesOnlyFloat16(Loop):
+    def unscaled_in_cell(self, cell, gradient):
+        return super().unscaled_in_cell(cell, gradient) if gradient.dtype == np.float16 else gradient
+
+
 @breaks("STEP-apply", "pytorch/pytorch#74739: float16 gradients are rejected")
 class RejectsFloat16(Loop):
     def backward(self, data, scale):
@@ -212,6 +218,114 @@ class CountsSkippedStepsAsApplied(Loop):
 class OmitsSkippedSteps(Loop):
     def outputs(self, cell, **numbers):
         return super().outputs(cell, **{**numbers, "attempted": numbers["applied"]})
+
+
+# --- combinations
+
+
+@breaks(
+    "STEP-every-sequence",
+    "not observed: an overflow is skipped only if the scale backs off, which hysteresis delays",
+    capabilities=(),
+)
+class SkipsOnlyBackoffs(Loop):
+    def skip(self, cell, gradients, rate):
+        if not self.backoff_due(cell.scaler, cell.scaler.bad + 1, cell.scaler.since + 1):
+            self.apply(cell, gradients, rate)
+
+
+@breaks("STEP-every-sequence", "not observed: the loss is checked instead of the gradients", capabilities=())
+class ChecksTheLoss(Loop):
+    def train_step(self, cell, data):
+        self.last_loss = self.loss(cell.parameters, cell, data, True)
+        return super().train_step(cell, data)
+
+    def finite_in_cell(self, scaled, gradients, norm):
+        return bool(np.isfinite(self.last_loss))
+
+
+@breaks("STEP-every-sequence", "not observed: only the first array is checked")
+class ChecksTheFirstArray(Loop):
+    def finite_in_cell(self, scaled, gradients, norm):
+        return bool(self.all_finite(scaled[:1]))
+
+
+@breaks("STEP-every-sequence", "not observed: a schedule changes the learning rate twice")
+class StopsTheSchedule(Loop):
+    def schedule_index(self, cell):
+        return min(int(cell.applied), 2)
+
+
+@breaks("STEP-every-sequence", "not observed: cells share the optimizer's state if their parameters have the same shapes")
+class SharesTheVelocities(Loop):
+    def create_cell(self, rule, parameters, **options):
+        cell = super().create_cell(rule, parameters, **options)
+        self.known = getattr(self, "known", {})
+        shared = self.known.setdefault(tuple(parameter.shape for parameter in cell.parameters), cell.velocities)
+        cell.velocities = [np.zeros_like(velocity) for velocity in shared]
+        self.cells = [*getattr(self, "cells", []), cell]
+        return cell
+
+    def apply(self, cell, gradients, rate):
+        super().apply(cell, gradients, rate)
+        for other in self.cells:
+            if [velocity.shape for velocity in other.velocities] == [velocity.shape for velocity in cell.velocities]:
+                other.velocities = list(cell.velocities)
+
+
+@breaks("STEP-every-sequence", "not observed: after the first one, gradients are clipped after the momentum has received them")
+class ClipsLate(Loop):
+    def clip(self, cell, gradients, norm):
+        if cell.momentum and cell.applied:
+            return list(gradients)
+        return super().clip(cell, gradients, norm)
+
+
+@breaks("STEP-every-sequence", "not observed: zero gradients are divided by their norm")
+class DividesByAZeroNorm(Loop):
+    def coefficient(self, max_norm, norm):
+        with np.errstate(all="ignore"):
+            return np.float32(min(max_norm, norm)) / np.float32(norm)
+
+
+@breaks("STEP-every-sequence", "not observed: an epsilon in the square root hides the norm of small gradients")
+class AddsAnEpsilonToTheSquares(Loop):
+    def euclidean(self, arrays):
+        return float(np.sqrt(super().euclidean(arrays) ** 2 + 1e-12))
+
+
+@breaks("STEP-every-sequence", "MindSpore 2.10.0, eager mode: results are live objects, which the next step changes")
+class ReturnsItsArrays(Loop):
+    def apply(self, cell, gradients, rate):
+        before = cell.parameters
+        super().apply(cell, gradients, rate)
+        for parameter, value in zip(before, cell.parameters, strict=True):
+            parameter[...] = value
+        cell.parameters = before
+
+    def outputs(self, cell, **numbers):
+        return {"parameters": list(cell.parameters), **numbers}
+
+    def loss(self, before, cell, data, finite):
+        return cell.loss
+
+    def train_step(self, cell, data):
+        cell.loss = Loop.loss(self, cell.parameters, cell, data, True)
+        return super().train_step(cell, data)
+
+
+@breaks("STEP-every-sequence", "not observed: the third overflow in a row is applied, so that training does not stop")
+class AppliesTheThirdOverflow(Loop):
+    def skip(self, cell, gradients, rate):
+        cell.skipped = getattr(cell, "skipped", 0) + 1
+        if cell.skipped % 3 == 0:
+            self.apply(cell, gradients, rate)
+
+
+@breaks("STEP-every-sequence", "not observed: gradients that overflow are removed from the loss")
+class ReportsAFiniteLoss(Loop):
+    def outputs(self, cell, **numbers):
+        return super().outputs(cell, **{**numbers, "loss": float(np.nan_to_num(numbers["loss"]))})
 
 
 MUTANTS = tuple(_TABLE)

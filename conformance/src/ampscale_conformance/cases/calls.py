@@ -21,7 +21,9 @@ ROUNDS = 5  # the number of elements of the first optimizer, so that each has an
 
 def order(name: str, script: str, catches: str, *needs: str, **settings: Any) -> Case:
     """Return a case that executes *script* under the supported rule with these settings."""
-    return named(name, 2, catches, partial(_execute, script=script, returns_applied="applied" in needs, settings=settings), needs)
+    run = partial(_execute, script=script, returns_applied="applied" in needs, settings=settings)
+    implied = {"groups": "/b" in script, "none": ":none" in script or ":some" in script}
+    return named(name, 2, catches, run, {*needs, *(need for need, holds in implied.items() if holds)})
 
 
 def _execute(subject: Subject, script: str, returns_applied: bool, settings: dict[str, Any]) -> None:
@@ -39,39 +41,25 @@ def _execute(subject: Subject, script: str, returns_applied: bool, settings: dic
 
 
 CASES = (
-    *under(
-        "CALLS-step",
-        order("step-unscales", "set step update", "missing unscale: the optimizer applies scaled gradients"),
-        order("step-unscales-once", "set unscale_ step update", "double unscale: step divides gradients a second time"),
-    ),
-    *under(
-        "CALLS-unscale",
-        order("unscale-divides-where-they-lie", "set unscale_ update", "late unscale: scaled gradients would be clipped"),
-    ),
-    *under(
-        "CALLS-edits-kept",
-        order("edits-reach-the-optimizer", "set unscale_ edit step update", "lost edit: clipping has no effect"),
-    ),
+    order("CALLS-step/step-unscales", "set step update", "missing unscale: the optimizer applies scaled gradients"),
+    order("CALLS-step/step-unscales-once", "set unscale_ step update", "double unscale: step divides gradients again"),
+    order("CALLS-unscale/unscale-divides-where-they-lie", "set unscale_ update", "late unscale: clipping is wrong"),
+    order("CALLS-edits-kept/edits-reach-the-optimizer", "set unscale_ edit step update", "lost edit: clipping has no effect"),
+    order("CALLS-skip/step-skips-an-overflow-of-its-own", "set:inf step update", "missing check: step only unscales"),
     *under(
         "CALLS-skip",
-        order("step-skips-an-overflow-of-its-own", "set:inf step update", "missing check: step only unscales"),
         order("step-skips-an-overflow-that-unscale-detected", "set:inf unscale_ step update", "lost flag: step applies it"),
     ),
-    *under(
-        "CALLS-flag-kept",
-        order("repaired-gradients-are-skipped", "set:inf unscale_ edit step update", "repeated check: a repair counts"),
-    ),
+    order("CALLS-flag-kept/repaired-gradients-are-skipped", "set:inf unscale_ edit step update", "repeated check: it is lost"),
     order(
         "OVERFLOW-both-sides/both-sides-are-checked",
         "set:huge unscale_ step update set:huge step update",
         "missing check: values that become infinite when divided by a scale below 1 are applied",
         init_scale=2.0**-4,
     ),
-    order(
-        "CALLS-scale-constant/the-scale-is-constant-until-update",
-        "set unscale_ step update",
-        "early update: unscale_ or step changes the scale, so the iteration uses two scales",
-        growth_interval=1,
+    *under(
+        "CALLS-scale-constant",
+        order("the-scale-is-constant-until-update", "set unscale_ step update", "early update: two scales", growth_interval=1),
     ),
     order(
         "CALLS-update/the-next-iteration-has-the-new-scale",
@@ -79,95 +67,51 @@ CASES = (
         "wrong scale: gradients are divided by the previous or the next scale",
         growth_interval=1,
     ),
-    *under(
-        "CALLS-update",
-        order("an-overflow-that-was-not-stepped-counts", "set:inf unscale_ update", "lost flag: only steps count"),
-    ),
+    order("CALLS-update/an-overflow-that-was-not-stepped-counts", "set:inf unscale_ update", "lost flag: only steps count"),
     *under(
         "CALLS-update-closes",
-        order("update-closes-an-iteration-without-a-step", "set unscale_ update set step update", "stuck iteration: step fails"),
-        order(
-            "an-overflow-skips-only-its-own-step", "set:inf step update set unscale_ step update", "stuck flag: all are skipped"
-        ),
-        order(
-            "an-optimizer-that-rests-counts-no-more",
-            "set set:inf/b step step/b update set step update",
-            "stale flag: the overflow of an idle optimizer counts until its next step",
-            "groups",
-        ),
+        order("update-closes-an-iteration-without-a-step", "set unscale_ update set step update", "stuck iteration: no step"),
+        order("an-overflow-skips-only-its-own-step", "set:inf step update set unscale_ step update", "stuck flag: all skip"),
+        order("an-optimizer-that-rests-counts-no-more", "set set:inf/b step step/b update set step update", "stale flag: b's"),
     ),
-    *under(
-        "CALLS-unscale-once",
-        order("unscale-twice-is-rejected", "set unscale_ unscale_ step update", "double unscale: it is accepted, or divides"),
-        order("unscale-after-step-is-rejected", "set step unscale_ update", "late unscale: it follows the step"),
-    ),
-    *under(
-        "CALLS-step-once",
-        order("step-twice-is-rejected", "set step step update", "double step: one backward pass updates twice"),
-        order("step-after-a-skip-is-rejected", "set:inf step step update", "double step: a skip does not count"),
-    ),
-    order(
-        "CALLS-update-needs-a-check/update-before-anything-is-rejected",
-        "update set step update",
-        "empty update: an update without gradients counts as a finite step",
-        growth_interval=2,
-    ),
+    order("CALLS-unscale-once/unscale-twice-is-rejected", "set unscale_ unscale_ step update", "double unscale: it divides"),
+    order("CALLS-unscale-once/unscale-after-step-is-rejected", "set step unscale_ update", "late unscale: it follows the step"),
+    order("CALLS-step-once/step-twice-is-rejected", "set step step update", "double step: one backward pass updates twice"),
+    order("CALLS-step-once/step-after-a-skip-is-rejected", "set:inf step step update", "double step: a skip does not count"),
     *under(
         "CALLS-update-needs-a-check",
+        order("update-before-anything-is-rejected", "update set step update", "empty update: it is a step", growth_interval=2),
         order("update-twice-is-rejected", "set:inf step update update", "empty update: another backoff"),
     ),
     *under(
         "CALLS-own-flag",
-        order(
-            "only-the-last-optimizer-is-finite",
-            "set:inf set/b unscale_ unscale_/b step step/b update",
-            "shared flag: a finite optimizer hides another's overflow, or one overflow skips both optimizers",
-            "groups",
-        ),
-        order(
-            "each-optimizer-is-unscaled-separately", "set set/b unscale_ step step/b update", "shared mark: scaled step", "groups"
-        ),
+        order("only-the-last-optimizer-is-finite", "set:inf set/b unscale_ unscale_/b step step/b update", "shared flag: b's"),
+        order("each-optimizer-is-unscaled-separately", "set set/b unscale_ step step/b update", "shared mark: b stays scaled"),
     ),
+    order("CALLS-one-update/an-overflow-of-the-first-counts", "set:inf set/b step step/b update", "last flag only: it grows"),
+    order("CALLS-one-update/an-overflow-of-the-last-counts", "set set:inf/b step step/b update", "first flag only: it grows"),
     *under(
         "CALLS-one-update",
-        order("an-overflow-of-the-first-counts", "set:inf set/b step step/b update", "last flag only: it grows", "groups"),
-        order("an-overflow-of-the-last-counts", "set set:inf/b step step/b update", "first flag only: it grows", "groups"),
-        order(
-            "two-optimizers-are-one-step",
-            "set set/b step step/b update",
-            "repeated update: per optimizer",
-            "groups",
-            growth_interval=2,
-        ),
+        order("two-optimizers-are-one-step", "set set/b step step/b update", "repeated update: for each", growth_interval=2),
     ),
     order(
         "CALLS-none/a-parameter-without-a-gradient-is-passed-over",
         "set:some unscale_ step update set:some+inf step update",
         "missing gradient: None raises an error, counts as an overflow, or becomes zeros",
-        "none",
     ),
     *under(
         "CALLS-no-gradients",
-        order(
-            "an-optimizer-without-gradients-is-no-overflow",
-            "set:none unscale_ step update",
-            "missing gradients: an optimizer with frozen parameters raises an error, or backs off at every step",
-            "none",
-        ),
+        order("an-optimizer-without-gradients-is-no-overflow", "set:none unscale_ step update", "missing gradients: an error"),
         order(
             "an-optimizer-without-gradients-counts-for-nothing",
             "set:none set/b step step/b update set set:none/b unscale_/b step/b step update",
             "missing gradients: they hide or revert the steps of the other optimizer",
-            "none",
-            "groups",
             growth_interval=1,
         ),
     ),
-    order(
-        "CALLS-answer/step-returns-whether-it-stepped",
-        "set step update set:inf step update",
-        "wrong result: step returns None, or always the same value",
-        "applied",
+    *under(
+        "CALLS-answer",
+        order("step-returns-whether-it-stepped", "set step update set:inf step update", "wrong result: not a flag", "applied"),
     ),
     *calls_drawn.CASES,
 )

@@ -5,23 +5,22 @@ from functools import partial
 from typing import Any
 
 from ..model.adapter import ImplementationInfo, Unsupported
-from ..model.case import named
+from ..model.case import Case, named
 from ..model.draw import DrawnCase, Pick, seeded
 from ..model.subject import Failed, Raised, Subject
 from ..model.supported_rules import supported_rules
 from .calls_loop import Loop, is_static, simple_rule
 
 DRAWS = 10  # in one case
-# The calls of an optimizer in one iteration; an iteration under a static scale needs a step.
-STEPS = (["unscale_", "step"], ["step"], ["unscale_", "edit", "step"])
+STEPS = (["unscale_", "step"], ["step"], ["unscale_", "edit", "step"])  # of an optimizer in one iteration with a static scale
 CALLS = (*STEPS * 2, ["unscale_"], ["set", "step"])
 KINDS = ("set", "set:inf", "set", "set:inf", "set", "set:wide")
 WITH_NONE = ("set:some", "set:some+inf", "set:some")
 
 
-def draw_settings(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
-    """Draw constants that the implementation's users can set; the scale stays far from the limits of float32."""
-    start = pick((10, 4, 15, 0))
+def draw_settings(pick: Pick, info: ImplementationInfo, exponents: Sequence[int] = (10, 4, 15, 0)) -> dict[str, Any]:
+    """Draw constants that the implementation's users can set; *exponents* are those of the initial scale."""
+    start = pick(exponents)
     settings = {
         "init_scale": 2.0**start,
         "growth_interval": pick((2, 1, 3)),
@@ -40,18 +39,14 @@ def draw_calls(pick: Pick, info: ImplementationInfo, names: str = "abc") -> Draw
     scalers = [(draw_settings(pick, info), pick(range(35))) for _ in range(pick((1, 2)))]
     static = is_static(supported_rules(info.preset).rule())
     kinds = KINDS + (WITH_NONE if "none" in info.capabilities else ())
-    scripts = [_script(pick, names[:1] if static else names, kinds, static) for _ in scalers]
+    iterations = [(pick, names[:1] if static else names, kinds, static)] * pick((4, 3, 5))
+    scripts = [[command for choices in iterations for command in _iteration(*choices)] for _ in scalers]
     commands = []
     while any(scripts):
         index = pick([index for index, script in enumerate(scripts) if script])
         commands.append((index, scripts[index].pop(0)))
-    returns_applied = "applied" in info.capabilities
-    run = partial(_execute, scalers=scalers, commands=commands, returns_applied=returns_applied)
+    run = partial(_execute, scalers=scalers, commands=commands, returns_applied="applied" in info.capabilities)
     return DrawnCase("calls", run, {"scalers": scalers, "commands": commands})
-
-
-def _script(pick: Pick, names: str, kinds: Sequence[str], static: bool) -> list[str]:
-    return [command for _ in range(pick((4, 3, 5))) for command in _iteration(pick, names, kinds, static)]
 
 
 def _iteration(pick: Pick, names: str, kinds: Sequence[str], static: bool) -> Iterator[str]:
@@ -80,32 +75,26 @@ def _execute(subject: Subject, scalers: Sequence[tuple[dict[str, Any], int]], co
         loops[index].execute(command, f"after call {number}, {command} of scaler {index}")
 
 
-def run_draws(subject: Subject, draw: Callable[[Pick, ImplementationInfo], DrawnCase], theme: str) -> None:
-    """Run the cases that are drawn with a fixed list of seeds, and name the one that fails."""
+def drawn(name: str, level: int, draw: Callable[[Pick, ImplementationInfo], DrawnCase], *needs: str) -> Case:
+    """Return a case that runs the cases which are drawn with a fixed list of seeds."""
+    return named(name, level, "any bug: a value is wrong in some combination", partial(_run_draws, draw=draw, seed=name), needs)
+
+
+def _run_draws(subject: Subject, draw: Callable[[Pick, ImplementationInfo], DrawnCase], seed: str) -> None:
     reasons = list[str]()
     for number in range(DRAWS):
         try:
-            draw(seeded(f"{theme} {number}"), subject.info).run(subject)
+            draw(seeded(f"{seed} {number}"), subject.info).run(subject)
         except Unsupported as error:  # the draw ends here
             reasons.append(str(error))
         except (Failed, Raised) as error:
-            raise type(error)(f"draw {number}, {error}") from error
+            error.args = (f"draw {number}, {error}",)
+            raise
     if len(reasons) == DRAWS:
         raise Unsupported(reasons[0])
 
 
 CASES = (
-    named(
-        "CALLS-every-sequence/one-optimizer-in-every-order",
-        2,
-        "any bug: a value is wrong after some calls of one optimizer, or after a refused call",
-        partial(run_draws, draw=partial(draw_calls, names="a"), theme="one optimizer"),
-    ),
-    named(
-        "CALLS-every-sequence/three-optimizers-in-every-order",
-        2,
-        "any bug: a value is wrong after some calls of three optimizers, one of which is added later",
-        partial(run_draws, draw=draw_calls, theme="three optimizers"),
-        {"groups"},
-    ),
+    drawn("CALLS-every-sequence/one-optimizer-in-every-order", 2, partial(draw_calls, names="a")),
+    drawn("CALLS-every-sequence/three-optimizers-in-every-order", 2, draw_calls, "groups"),
 )

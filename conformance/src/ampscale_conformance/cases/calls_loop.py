@@ -1,8 +1,8 @@
 """Hand-written training loop over an implementation, next to the oracle's loop; after each call all values are compared."""
 
 import math
-from collections.abc import Iterable
-from itertools import count, islice
+from collections.abc import Iterable, Sequence
+from itertools import count, islice, product
 from typing import Any
 
 from ..model.adapter import Unsupported
@@ -13,12 +13,17 @@ from ..oracle import calls, tensors
 from ..oracle.tensors import array
 
 SIMPLE = {"growth_factor": 2.0, "backoff_factor": 0.5, "hysteresis": 1}
-SHAPES = {"a": ((2,), (), (1, 2)), "b": ((1,), (3,)), "c": ((0,), (2, 2), ())}  # of the parameters of each optimizer
+Shape = tuple[int, ...]
+SHAPES: dict[str, tuple[Shape, ...]] = {
+    "a": ((2,), (), (1, 2)),
+    "b": ((1,), (3,)),
+    "c": ((0,), (2, 2), ()),
+}  # of the parameters of each optimizer
 FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1.5)  # gradients; a prime number, so that each element has each of them
 SPECIAL = {
     "inf": (math.inf, math.nan, -math.inf),
-    "wide": (2.0**100, 2.0**-100, -(2.0**100), -0.0),
-    "huge": (2.0**127, -(2.0**127)),  # already scaled: infinite when divided by a scale below 1
+    "wide": (2.0**60, 2.0**-60, -(2.0**60), -0.0),
+    "huge": (2.0**127, -(2.0**127)),  # infinite when multiplied by a scale above 1, or divided by one below 1
 }
 
 
@@ -38,13 +43,25 @@ def needs_power_of_two(scale: float) -> None:
         raise Unsupported(f"its scale is {scale!r}, and the expected values are exact only for powers of two")
 
 
-class Loop:
-    """
-    Training loop. Each optimizer is added when a command first names it.
+def new_parameters(shapes: Sequence[Shape], dtype: str = "float32") -> list[Bits]:
+    """Return parameters of these shapes."""
+    return [array(dtype, [8.0, -4.0, 0.0, 6.0][: math.prod(shape)], shape) for shape in shapes]
 
-    *returns_applied* is True if the implementation's `step` returns whether the optimizer stepped. *start* determines the first
-    gradients; later ones have other values, and infinities and missing gradients in other places.
-    """
+
+def new_gradients(shapes: Sequence[Shape], kind: str, number: int) -> list[Bits | None]:
+    """Return gradients of some kinds, joined by "+". With each *number*, the values are others, and special ones elsewhere."""
+    values = [FINITE[(number + place) % len(FINITE)] for place in range(sum(map(math.prod, shapes)))]
+    for specials in (SPECIAL[part] for part in kind.split("+") if part in SPECIAL):
+        place, turn = number % len(values), number // len(values)
+        values[place] = specials[(number + turn) % len(specials)]
+    rest = iter(values)
+    made = [array("float32", list(islice(rest, math.prod(shape))), shape) for shape in shapes]
+    missing = range(len(shapes)) if kind == "none" else [number % len(shapes)] if "some" in kind else []
+    return [None if index in missing else leaf for index, leaf in enumerate(made)]
+
+
+class Loop:
+    """Training loop. *start* determines the first gradients; *returns_applied* is True if `step` returns if it stepped."""
 
     def __init__(self, subject: Subject, rule: Any, returns_applied: bool, start: int = 0) -> None:
         self.subject, self.rule, self.returns_applied = subject, rule, returns_applied
@@ -59,75 +76,45 @@ class Loop:
         action, _, name = command.partition("/")
         action, _, kind = action.partition(":")
         name = name or "a"
-        if action == "update":
-            self.update_scale(when)
-        elif action in ("set", "edit"):
-            if name not in self.optimizers:
-                self.add(name)
-            self.set_gradients(name, self.new_gradients(name, kind, edits=action == "edit"))
+        if action in ("set", "edit"):
+            self.set_gradients(name, kind, edits=action == "edit")
         else:
-            self.unscale_or_step(action, name, when)
+            self.call(action, [] if action == "update" else [name], when)
 
-    def add(self, name: str) -> None:
-        """Add an optimizer."""
-        parameters = [array("float32", [8.0, -4.0, 3.0, 6.0][: math.prod(shape)], shape) for shape in SHAPES[name]]
-        self.oracle.optimizers[name] = calls.Optimizer(parameters)
-        self.optimizers[name] = self.subject.call("add_optimizer", self.handle, self.subject.to_arrays(parameters))
-
-    def new_gradients(self, name: str, kind: str, edits: bool) -> list[Bits | None]:
-        """Return the gradients of `set:kind`, scaled, or of `edit:kind`."""
-        if not (edits or kind == "huge"):
-            needs_power_of_two(self.oracle.scale)
-        number, shapes = next(self._numbers), SHAPES[name]
-        values = [FINITE[(number + place) % len(FINITE)] for place in range(sum(map(math.prod, shapes)))]
-        for specials in (SPECIAL[part] for part in kind.split("+") if part in SPECIAL):
-            place, turn = number % len(values), number // len(values)
-            values[place] = specials[(number + turn) % len(specials)]
-        rest, factor = iter(values), 1.0 if edits or kind == "huge" else self.oracle.scale
-        made = [tensors.scale(array("float32", list(islice(rest, math.prod(shape))), shape), factor) for shape in shapes]
-        missing = range(len(shapes)) if kind == "none" else [number % len(shapes)] if "some" in kind else []
-        return [None if index in missing else leaf for index, leaf in enumerate(made)]
-
-    def set_gradients(self, name: str, gradients: list[Bits | None]) -> None:
-        """Set the gradients of both loops."""
+    def set_gradients(self, name: str, kind: str, edits: bool) -> None:
+        """Set the gradients of both loops: scaled ones, or those of `edit`. A new optimizer is added first."""
+        if name not in self.optimizers:
+            parameters = new_parameters(SHAPES[name])
+            self.oracle.optimizers[name] = calls.Optimizer(parameters)
+            self.optimizers[name] = self.subject.call("add_optimizer", self.handle, self.subject.to_arrays(parameters))
+        factor = 1.0 if edits or kind == "huge" else self.oracle.scale
+        needs_power_of_two(factor)
+        gradients = [leaf and tensors.scale(leaf, factor) for leaf in new_gradients(SHAPES[name], kind, next(self._numbers))]
         self.oracle.set_gradients(name, gradients)
         self.gradients[name] = gradients
         self.subject.call("set_gradients", self.handle, self.optimizers[name], self.subject.to_arrays(gradients))
 
-    def unscale_or_step(self, action: str, name: str, when: str) -> None:
-        """Call `unscale_` or `step`. Later gradients of a skipped or applied step are not specified, except None."""
-        optimizer = self.oracle.optimizers[name]
+    def call(self, action: str, names: list[str], when: str) -> None:
+        """Make a call. If it is out of order, it must raise an error and change nothing."""
+        method, optimizers = "update_scale" if action == "update" else action, [self.optimizers[name] for name in names]
         try:
-            expected = getattr(self.oracle, action)(name)
+            expected = getattr(self.oracle, action)(*names)
         except calls.Rejected:
-            self.expect_error(when, action, name)
+            if is_static(self.rule):
+                raise Unsupported("its scale is static, so step may end the iteration: CALLS-fixed") from None
+            raised = self.subject.raises(method, self.handle, *optimizers)
+            self.subject.expect(raised, f"{when}: expected {method} to raise an error, got none")
+            self.compare(when, names or self.optimizers)
             return
-        result = self.subject.call(action, self.handle, self.optimizers[name])
-        if action == "step" and self.returns_applied and optimizer.has_gradients:
+        if action == "update" and not expected:
+            raise Unsupported("the published scaler raises an error at this overflow")
+        result = self.subject.call(method, self.handle, *optimizers)
+        current = [self.oracle.optimizers[name] for name in names]
+        if action == "step" and self.returns_applied and current[0].has_gradients:
             applied = self.subject.flag(result, "step")
             self.subject.expect(applied == expected, f"{when}: expected step to return {expected}, got {applied}")
-        self.gradients[name] = optimizer.gradients
-        self.compare(when, [name], any_gradients=action == "step" or not optimizer.finite)
-
-    def update_scale(self, when: str) -> None:
-        """Call `update_scale`, which ends the iteration."""
-        try:
-            ends = self.oracle.update()
-        except calls.Rejected:
-            self.expect_error(when, "update_scale")
-            return
-        if not ends:
-            raise Unsupported("the published scaler raises an error at this overflow")
-        self.subject.call("update_scale", self.handle)
-        self.compare(when, self.optimizers, any_gradients=True)
-
-    def expect_error(self, when: str, method: str, *names: str) -> None:
-        """Expect the call to raise an error, and to change nothing."""
-        if is_static(self.rule):
-            raise Unsupported("its scale is static, so step may end the iteration: CALLS-fixed")
-        raised = self.subject.raises(method, self.handle, *(self.optimizers[name] for name in names))
-        self.subject.expect(raised, f"{when}: expected {method} to raise an error, got none")
-        self.compare(when, names or self.optimizers)
+        self.gradients |= {name: optimizer.gradients for name, optimizer in zip(names, current, strict=True)}
+        self.compare(when, names or self.optimizers, action != "unscale_" or not current[0].finite)
 
     def compare(self, when: str, names: Iterable[str], any_gradients: bool = False) -> None:
         """Compare the scale, and the parameters and gradients of these optimizers; what changes in others is found later."""
@@ -135,17 +122,12 @@ class Loop:
         self.oracle.observe(rounded(scale, self.rule.dtype))
         expected = self.oracle.scale
         self.subject.expect(rounded(scale, self.rule.dtype) == expected, f"{when}: expected scale {expected!r}, got {scale!r}")
-        for name in names:
-            label = f" of optimizer {name}" if len(self.optimizers) > 1 else ""
-            parameters = self.values("parameters", name)
-            self.subject.expect_same(parameters, self.oracle.optimizers[name].parameters, f"{when}: parameters{label}")
-            gradients = self.values("gradients", name)
-            if any_gradients:  # but None stays None
-                pairs = zip(self.gradients[name], gradients, strict=False)
+        for name, attribute in product(names, ("parameters", "gradients")):
+            values = self.subject.call(f"get_{attribute}", self.handle, self.optimizers[name])
+            got = self.subject.to_bits(values, f"get_{attribute}")
+            if attribute == "gradients" and any_gradients:  # but None stays None
+                pairs = zip(self.gradients[name], got, strict=False)
                 self.gradients[name] = [None if leaf is None else value for leaf, value in pairs]
-            self.subject.expect_same(gradients, self.gradients[name], f"{when}: gradients{label}")
-
-    def values(self, attribute: str, name: str) -> Any:
-        """Return the parameters or the gradients of one optimizer."""
-        values = self.subject.call(f"get_{attribute}", self.handle, self.optimizers[name])
-        return self.subject.to_bits(values, f"get_{attribute}")
+            wanted = self.gradients[name] if attribute == "gradients" else self.oracle.optimizers[name].parameters
+            label = f"{attribute} of optimizer {name}" if len(self.optimizers) > 1 else attribute
+            self.subject.expect_same(got, wanted, f"{when}: {label}")

@@ -53,6 +53,7 @@ class Descent:
         self.parameters = list(parameters)
         self.rates = [learning_rate] if isinstance(learning_rate, int | float) else list(learning_rate)
         self.momentum = momentum
+        self.rate_first = False  # True for v = momentum * v + rate * gradient, which differs if the rate changes
         self.applied = 0
         self._masters = [numbers(parameter) for parameter in parameters]
         self._velocities: list[list[Number]] = [[0.0] * len(parameter.bits) for parameter in parameters]
@@ -70,8 +71,10 @@ class Descent:
                 continue
             dtype = computed_in(parameter.dtype)
             rate = rounded(self.learning_rate, dtype)
-            self._velocities[index] = self._next_velocities(self._velocities[index], numbers(gradient), dtype)
-            steps = [product(rate, velocity, dtype) for velocity in self._velocities[index]]
+            first, last = (rate, 1.0) if self.rate_first else (1.0, rate)
+            rated = [product(first, rounded(value, dtype), dtype) for value in numbers(gradient)]
+            self._velocities[index] = self._next_velocities(self._velocities[index], rated, dtype)
+            steps = [product(last, velocity, dtype) for velocity in self._velocities[index]]
             masters = [difference(master, step, dtype) for master, step in zip(self._masters[index], steps, strict=True)]
             self._masters[index] = masters
             self.parameters[index] = from_numbers(parameter.dtype, parameter.shape, masters)
@@ -80,7 +83,7 @@ class Descent:
     def _next_velocities(self, velocities: Sequence[Number], gradient: Sequence[Number], dtype: str) -> list[Number]:
         momentum = rounded(self.momentum, dtype)
         decayed = [product(momentum, velocity, dtype) for velocity in velocities]
-        return [total([velocity, rounded(value, dtype)], dtype) for velocity, value in zip(decayed, gradient, strict=True)]
+        return [total([velocity, value], dtype) for velocity, value in zip(decayed, gradient, strict=True)]
 
 
 def _times(value: Number, entry: Number) -> Number:

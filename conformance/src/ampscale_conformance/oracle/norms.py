@@ -95,7 +95,7 @@ def _norm(tree: Any, dtype: str) -> Number:
 
 def _sum(terms: list[Number]) -> Number:
     """Return the exact sum of non-negative numbers. Infinities and NaN follow IEEE 754."""
-    others = [term for term in terms if isinstance(term, float)]
+    others = [term for term in terms if isinstance(term, float) and term != 0]  # the square of -0.0 is a float, too
     return sum(others) if others else sum((Fraction(term) for term in terms), Fraction(0))
 
 

@@ -1,0 +1,173 @@
+"""Chapters 40 and 50: a training cell next to the oracle's, and drawn runs, which combine settings, options and gradients."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import cycle, islice
+from typing import Any
+
+from ..model.adapter import ImplementationInfo, Unsupported
+from ..model.bits import Bits
+from ..model.case import Case, named
+from ..model.draw import DrawnCase, Pick
+from ..model.subject import Subject
+from ..oracle.step import Outputs, Training
+from ..oracle.tensors import array, numbers
+from .calls_drawn import draw_settings, drawn
+from .calls_loop import SHAPES, Shape, needs_power_of_two, new_gradients, new_parameters, simple_rule
+
+NEAR = 1e-5  # relative tolerance, for different formulas and roundings of published implementations
+CLIPPED = 1e-4  # absolute tolerance of clipped parameters, for the epsilon of the formulas in each step
+STEPS = 10  # of a trace, which is repeated
+# The letters of a trace: a finite step, an overflow, and finite data that just overflow when they are multiplied by the scale;
+# with clipping, also gradients of which one has another magnitude, or all have another one.
+KINDS = {"-": "inf", "!": "huge", "w": "wide"}
+FACTORS = {"t": 2.0**-60, "l": 2.0**60, "0": 0.0, "h": 2.0**70}
+OUTPUTS = {"loss": "loss", "global_norm": "norm", "learning_rate": "schedule", "attempted": "counters", "applied": "counters"}
+CLAIMS = OUTPUTS | {"max_norm": "clip", "momentum": "momentum"}  # capabilities that outputs and options require
+LAYOUTS: tuple[tuple[Shape, ...], ...] = (SHAPES["a"], ((3,),), ((), (2, 2), (0,), (1,)))
+RATES = [0.5, 0.25, 1.0, 0.125, 0.5, 1.0, 0.25, 0.5, 0.125, 1.0]  # one for each step, since what follows is not specified
+
+
+class Cell:
+    """Training cell under test, next to the oracle's. Clipped parameters may differ by `CLIPPED`, since formulas differ."""
+
+    def __init__(self, subject: Subject, rule: Any, parameters: Sequence[Bits], **options: Any) -> None:
+        options = {"learning_rate": 1.0, **options}
+        self.subject, self.near = subject, CLIPPED if "max_norm" in options else 0.0
+        # Both formulas of momentum are permitted. Their results differ only if the learning rate changes.
+        differs = "momentum" in options and isinstance(options["learning_rate"], list)
+        self.trainings = [Training(rule, parameters, **options) for _ in range(1 + differs)]
+        self.trainings[-1].optimizer.rate_first = differs
+        self._cell = subject.call("create_cell", rule, subject.to_arrays(list(parameters)), **options)
+
+    @property
+    def scale(self) -> float:
+        """Return the expected scale of the next step."""
+        return self.trainings[0].machine.point.scale
+
+    def train(self, data: Sequence[Bits]) -> tuple[Mapping[str, Any], Outputs]:
+        """Return the outputs of one step, and the expected ones."""
+        expected = [training.step(data) for training in self.trainings]
+        if expected[0].status == "WOULD_RAISE":
+            raise Unsupported("the published scaler raises an error at this overflow")
+        returned = self.subject.call("train_step", self._cell, self.subject.to_arrays(list(data)))
+        outputs = returned if isinstance(returned, Mapping) else {}
+        if expected[0].parameters != expected[-1].parameters:
+            agreeing = [number for number, each in enumerate(expected) if self.got(outputs, each) == each.parameters] or [0]
+            self.trainings = [self.trainings[number] for number in agreeing]
+            return outputs, expected[agreeing[0]]
+        return outputs, expected[0]
+
+    def got(self, outputs: Mapping[str, Any], expected: Outputs) -> Any:
+        """Return the parameters, with those expected in place of those within the tolerance."""
+        got, targets = self.subject.to_bits(outputs.get("parameters"), "parameters"), expected.parameters
+        if not (self.near and isinstance(got, list | tuple) and len(got) == len(targets)):
+            return got
+        return [target if self._near(leaf, target) else leaf for leaf, target in zip(got, targets, strict=True)]
+
+    def _near(self, got: Any, expected: Bits) -> bool:
+        if not isinstance(got, Bits) or (got.dtype, got.shape) != (expected.dtype, expected.shape):
+            return False
+        pairs = zip(numbers(got), numbers(expected), strict=True)
+        return all(math.isclose(left, right, rel_tol=NEAR, abs_tol=self.near) for left, right in pairs)
+
+    def expect(
+        self, outputs: Mapping[str, Any], expected: Outputs, names: Iterable[str], data: Sequence[Bits], when: str
+    ) -> None:
+        """Expect these outputs of a step."""
+        for name in names:
+            got, target, label = outputs.get(name), getattr(expected, name), f"{when}: {name}"
+            if name == "parameters":
+                needs_power_of_two(expected.scale)
+                self.subject.expect_same(self.got(outputs, expected), target, label)
+            elif name == "finite":
+                flag = self.subject.flag(got, label)
+                self.subject.expect(flag == target, f"{label}: expected {target}, got {flag}")
+            elif expected.finite or name != "global_norm":
+                number, error = self.subject.number(got, label), self._error_of_loss(data) if name == "loss" else 0.0
+                near = error == math.inf or math.isclose(number, target, rel_tol=NEAR, abs_tol=error)
+                self.subject.expect(near or number != number != target != target, f"{label}: expected {target!r}, got {number!r}")
+
+    def _error_of_loss(self, data: Sequence[Bits]) -> float:
+        """Return the permitted error: that of the parameters; any if a term is infinite only in float32."""
+        values = [abs(float(value)) for leaf in data for value in numbers(leaf)]
+        return math.inf if 2.0**122 < max(values) < math.inf else 10 * self.near * max(x for x in values if x < math.inf)
+
+
+def data_of(layout: Sequence[Shape], letter: str, number: int, scale: float, dtype: str = "float32") -> list[Bits]:
+    """Return the data of a step at this scale."""
+    made = [leaf for leaf in new_gradients(layout, KINDS.get(letter, ""), number) if leaf]
+    limit = 2.0**16 if dtype == "float16" else 2.0**128  # the gradient of "!", of which new_gradients returns 2**127
+    factor = limit / 2.0**127 / scale if letter == "!" else FACTORS.get(letter, 1.0)
+    return [array(dtype, [float(value) * factor for value in numbers(leaf)], leaf.shape) for leaf in made]
+
+
+def steps(
+    name: str, trace: str, outputs: str, catches: str, growth_interval: int | None = None, dtype: str = "float32", **options: Any
+) -> Case:
+    """Return a case that takes the steps of a trace, repeatedly, and compares these outputs after each."""
+    names, settings = outputs.split(), {"growth_interval": growth_interval} if growth_interval else {}
+    run = partial(_take, trace=trace, names=names, settings=settings, dtype=dtype, options=options)
+    return named(name, 3, catches, run, {CLAIMS[name] for name in (*names, *options) if name in CLAIMS})
+
+
+def _take(
+    subject: Subject, trace: str, names: Sequence[str], settings: dict[str, int], dtype: str, options: dict[str, Any]
+) -> None:
+    reports = "global_norm" in names and "clip" in subject.info.capabilities  # some report a norm only if they clip
+    options = {"learning_rate": 0.5} | ({"max_norm": 64.0} if reports else {}) | options
+    cell = Cell(subject, simple_rule(subject, **settings), new_parameters(SHAPES["a"], dtype), **options)
+    for number, letter in enumerate(islice(cycle(trace), STEPS)):
+        data = data_of(SHAPES["a"], letter, number, cell.scale, dtype)
+        cell.expect(*cell.train(data), names, data, f"step {number} (counted from 0)")
+
+
+def draw_cell(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
+    """Draw the constants of a rule, the options of a cell, and the letters and outputs of its steps."""
+    claims, options = info.capabilities, dict[str, Any](learning_rate=pick((1.0, 0.5, 0.25)))
+    for claim, option in (("schedule", {"learning_rate": RATES}), ("momentum", {"momentum": 0.5})):
+        options |= option if claim in claims and pick((True, False)) else {}
+    clips = "clip" in claims and pick((True, False))
+    options |= {"max_norm": pick((1.0, 16.0, 2.0, 4.0))} if clips else {}
+    dtype = "float32" if clips or "momentum" in options else pick(("float32", "float32", "float16"))
+    names = ["parameters", "finite", "scale", "next_scale", *(name for name, claim in OUTPUTS.items() if claim in claims)]
+    without = {"loss" if dtype == "float16" else "", "global_norm" if "clip" in claims and not clips else ""}
+    return {
+        "settings": draw_settings(pick, info, (4, 0, 8) if dtype == "float16" else (10, 4, 15, 0)),
+        "dtype": dtype,
+        "options": options,
+        "letters": "++-+-!" + "wtl0" * clips,
+        "names": [name for name in names if name not in without],
+    }
+
+
+def draw_training(pick: Pick, info: ImplementationInfo) -> DrawnCase:
+    """Draw one or two cells, and the steps of each; the other cell takes its steps in between."""
+    cells = [draw_cell(pick, info) for _ in range(pick((1, 2)))]
+    taken = [(index, pick(cells[index]["letters"])) for index in (pick(range(len(cells))) for _ in range(pick((STEPS, 5, 8))))]
+    layout, start = pick(LAYOUTS), pick(range(35))
+    run = partial(_train, layout=layout, cells=cells, taken=taken, start=start)
+    return DrawnCase("step", run, {"layout": layout, "cells": cells, "steps": taken, "start": start})
+
+
+def _train(
+    subject: Subject, layout: Sequence[Shape], cells: Sequence[dict[str, Any]], taken: Sequence[tuple[int, str]], start: int
+) -> None:
+    """Take the steps, and compare all outputs after each step, and those of the first again at the end."""
+    made = [
+        Cell(subject, simple_rule(subject, **cell["settings"]), new_parameters(layout, cell["dtype"]), **cell["options"])
+        for cell in cells
+    ]
+    results = []
+    for number, (index, letter) in enumerate(taken):
+        cell, drawn = made[index], cells[index]
+        if drawn["dtype"] == "float16" and cell.scale > 2.0**12:
+            raise Unsupported("float16 gradients overflow at this scale")
+        data = data_of(layout, letter, start + number, cell.scale, drawn["dtype"])
+        results.append((*cell.train(data), drawn["names"], data))
+        cell.expect(*results[-1], f"step {number} (counted from 0), {letter} of cell {index}")
+    made[taken[0][0]].expect(*results[0], "step 0 (counted from 0), compared after the last step")
+
+
+CASES = (drawn("STEP-every-sequence/cells-train-with-every-option", 3, draw_training),)
