@@ -140,7 +140,7 @@ def _after_finite(rule: LossScaleRule, state: LossScaleState, steps: int) -> Los
 
 
 def _idle_steps(rule: LossScaleRule, state: LossScaleState) -> int:
-    """Return the number of next finite steps that are idle: they only count, and later overflows ignore their number."""
+    """Return how many of the next finite steps are idle: they only increase a count that has no effect on later overflows."""
     scale = state.scale if state.pending_scale is None else state.pending_scale
     # A blocked backoff leaves `good_steps` unchanged, so that the number of finite steps before the overflow matters.
     blocked = rule.block_at_bounds and rule.min_scale is not None and scale <= rule.min_scale

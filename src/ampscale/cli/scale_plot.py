@@ -92,7 +92,7 @@ class Heights:
         return np.asarray(powers + self.lane / self.power * ((self.lanes - 1) / 2 - index))
 
     def ticks(self) -> dict[int, str]:
-        """Return the labels of the axis by their heights."""
+        """Return the labels of the vertical axis by height."""
         powers = [int(tick) for tick in MaxNLocator(8, integer=True).tick_values(self.low, self.high)]
         return {power: f"$2^{{{power}}}$" for power in powers if self.low <= power <= self.high} | self.special
 

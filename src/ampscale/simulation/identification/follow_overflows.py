@@ -73,7 +73,7 @@ def _after_finite_steps(transitions: Transitions, frontier: Frontier, bound: flo
 
 
 def _consistent(transitions: Transitions, arrived: list[Frontier], leaving: list[Frontier]) -> Followed:
-    """Return a trace through all these frontiers, with as few finite steps before each overflow as possible."""
+    """Return a trace through the frontiers *arrived* and *leaving*, with as few finite steps as possible before each overflow."""
     for index in reversed(range(len(leaving))):
         leaving[index], _ = transitions.backward(leaving[index], arrived[index + 1], 0)
         arrived[index] = _leading_to(transitions, arrived[index], leaving[index])
