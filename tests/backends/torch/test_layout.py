@@ -1,11 +1,13 @@
 """Errors for tensors that cannot be written in place."""
 
+import numpy as np
 import pytest
 import torch
 
 import ampscale
 
 LEAF = {"requires_grad": True}
+EMPTY = torch.from_numpy(np.zeros((0, 3), np.float32))  # NumPy gives it strides of zero, like those of an expanded tensor
 WRONG = {
     "expanded": (lambda: torch.ones(1).expand(4), ValueError, "memory for each value .* got an expanded tensor"),
     "leaf": (lambda: torch.ones(2, **LEAF), ValueError, "must be detached"),
@@ -27,3 +29,7 @@ def test_a_tensor_that_cannot_be_written_raises_before_any_is_written(wrong, fun
         with pytest.raises(error, match=rf"^out\[1\] .*{message}"):
             function([first, other], 2.0, out=out)
         assert out[0].tolist() == [8.0, 8.0, 8.0]
+
+
+def test_an_empty_tensor_can_be_written():
+    assert ampscale.unscale_and_check([EMPTY, torch.ones(2)], 2.0, out=[EMPTY, torch.empty(2)])[1]

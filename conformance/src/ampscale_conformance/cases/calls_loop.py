@@ -17,7 +17,7 @@ Shape = tuple[int, ...]
 SHAPES: dict[str, tuple[Shape, ...]] = {
     "a": ((2,), (), (1, 2)),
     "b": ((1,), (3,)),
-    "c": ((0,), (2, 2), ()),
+    "c": ((0, 3), (2, 2), ()),
 }  # of the parameters of each optimizer
 FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1.5)  # gradients; a prime number, so that each element has each of them
 SPECIAL = {
