@@ -173,16 +173,20 @@ class Adapter(Protocol):
         """Store scaled gradients as a backward pass does; with "none", a parameter without a gradient has None."""
 
     def get_gradients(self, handle: Any, optimizer: Any) -> Sequence[Any]:
-        """Return the current gradients."""
+        """Return the current gradients, which are compared before the step and without an overflow; a missing one stays None."""
 
     def get_parameters(self, handle: Any, optimizer: Any) -> Sequence[Any]:
         """Return the current parameters."""
 
     def unscale_(self, handle: Any, optimizer: Any) -> None:
-        """Unscale the gradients of the optimizer in place, and check them for infinities and NaNs."""
+        """Unscale the gradients of the optimizer in place, and check them for infinities and NaNs: the flag of this iteration."""
 
     def step(self, handle: Any, optimizer: Any) -> Any:
-        """Unscale the gradients unless already done, and step if all are finite. With "applied", return True if it stepped."""
+        """
+        Unscale and check the gradients unless already done, and step if they were finite then; they are not checked again.
+
+        With "applied", return True if the optimizer stepped.
+        """
 
     def update_scale(self, handle: Any) -> None:
         """Update the scale once for all optimizers unscaled since the last update, and end the iteration."""
@@ -190,7 +194,16 @@ class Adapter(Protocol):
     # Level 3: a linear network with loss = sum(parameter * data), so that its gradients are the data; plain SGD.
 
     def create_cell(self, rule: LossScaleRule, parameters: Sequence[Any], **options: Any) -> Any:
-        """Return a training step over copies of these arrays. Options: learning_rate; by capability, max_norm and momentum."""
+        """
+        Return a training step over copies of these arrays.
+
+        Options:
+            learning_rate: A float; with "schedule" also a list with the rate of each applied step, and what follows is not tested.
+            max_norm: With "clip": gradients are multiplied by min(1, max_norm / norm). An epsilon of up to 1e-6 is permitted in
+                the divisor.
+            momentum: With "momentum": velocity = momentum * velocity + gradient; parameter -= learning_rate * velocity. The
+                learning rate may be in the velocity instead.
+        """
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> Mapping[str, Any]:
         """
@@ -198,7 +211,8 @@ class Adapter(Protocol):
 
         Returns:
             Outputs by name. parameters: list of arrays after the step. finite: bool. scale: float, used by this step. next_scale:
-            float, for the next step. By capability: loss, global_norm, learning_rate: floats; attempted, applied: ints.
+            float, for the next step. By capability: loss, learning_rate, and global_norm before clipping, compared in finite
+            steps and with "clip" only if there is a max_norm: floats; attempted, applied: ints.
         """
 
     # Level 4
