@@ -205,6 +205,9 @@ def test_invalid_argument_of_a_step_raises():
         ((model.params, optimizer, 2.0**16), {}, TypeError, r"^rule must be a LossScaleRule, got 65536.0"),
     ]
     assert_rejected([ampscale.init_train_state], rows)
+    step = partial(ampscale.train_step, *step_arguments(), [np.ones(1, F32)])
+    message = r"^communicator must have the methods \['mean', 'agree', 'check_same'\], got "
+    assert_rejected([step], [((), {"communicator": value}, TypeError, message) for value in (None, optimizer)])
 
 
 @pytest.mark.clause("STEP-order", "STEP-every-sequence")

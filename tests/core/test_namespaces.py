@@ -1,10 +1,13 @@
-"""Namespaces: the default."""
+"""Namespaces: the default, and the check that all arrays come from one library and one device."""
+
+from collections import namedtuple
 
 import array_api_strict
 import numpy as np
+import pytest
 
 from ampscale.core import namespaces
-from ampscale.core.namespaces import default_namespace, namespace_of, provide_default
+from ampscale.core.namespaces import check_one_library, default_namespace, namespace_of, provide_default
 
 
 def test_last_provider_returns_the_default_namespace(monkeypatch):
@@ -13,3 +16,14 @@ def test_last_provider_returns_the_default_namespace(monkeypatch):
     provide_default(lambda: array_api_strict)
     assert default_namespace() is array_api_strict
     assert namespace_of([None, {}]) is array_api_strict
+
+
+def test_arrays_may_be_distributed_over_the_same_devices_in_several_ways(monkeypatch):
+    """JAX has another sharding for each way, with the set of its devices."""
+    sharding = namedtuple("sharding", ["spec", "device_set"])
+    tree = [array_api_strict.zeros(()), array_api_strict.ones(())]
+    monkeypatch.setattr("array_api_compat.device", lambda array: sharding(int(array), {"cpu:0", "cpu:1"}))
+    check_one_library(tree=tree)
+    monkeypatch.setattr("array_api_compat.device", lambda array: sharding(int(array), {f"cpu:{int(array)}"}))
+    with pytest.raises(TypeError, match=r"^arrays must come from one library and one device, got tree\[0\] from"):
+        check_one_library(tree=tree)

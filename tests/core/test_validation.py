@@ -1,8 +1,9 @@
-"""The check that an argument has methods."""
+"""Checks that an argument has methods, or is an array of an expected shape."""
 
+import numpy as np
 import pytest
 
-from ampscale.core.validation import check_methods
+from ampscale.core.validation import check_methods, check_out, check_scale_array
 
 
 def test_object_without_a_method_raises():
@@ -11,3 +12,18 @@ def test_object_without_a_method_raises():
     for methods in (("append", "push"), ("__doc__",)):
         with pytest.raises(TypeError, match=r"^network must have the methods .* of type list"):
             check_methods([], "network", *methods)
+
+
+def test_scale_array_has_one_element():
+    """Its shape is () or (1,)."""
+    for shape in ((), (1,)):
+        check_scale_array(np.ones(shape), "scale")
+    for shape in ((0,), (2,), (1, 1)):
+        with pytest.raises(ValueError, match=r"^scale must have shape \(\) or \(1,\), got \("):
+            check_scale_array(np.ones(shape), "scale")
+
+
+def test_out_of_another_shape_raises():
+    """Also if NumPy could broadcast to it."""
+    with pytest.raises(ValueError, match=r"^out\[1\] must have shape \(1,\), got \(3,\)$"):
+        check_out([np.ones(2), np.ones(3)], [np.ones(2), np.ones(1)])

@@ -124,6 +124,7 @@ DAMAGED = {
     "noise.pt": (bytes(range(256)), "torch.load"),
     "code.pt": (pickled({"scale": Runs()}), "torch.load"),
     "code.bin": (pickled(Runs()), "torch.load"),
+    "bytes.bin": (pickle.dumps(bytearray(8), protocol=2), "must not contain a bytearray"),
 }
 
 

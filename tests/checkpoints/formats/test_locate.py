@@ -5,6 +5,7 @@ from collections import OrderedDict
 import pytest
 
 from ampscale import checkpoints
+from ampscale.checkpoints.formats.locate import find_states
 
 SCALER = {"scale": 8.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000, "_growth_tracker": 3}
 OTHER = {**SCALER, "scale": 16.0}
@@ -41,6 +42,14 @@ def test_several_matches_raise_an_error():
         path_and_scale(mapping)
     assert path_and_scale(mapping, at="more.0") == ("more.0", 16.0)
     assert path_and_scale(mapping, at="one") == ("one", 8.0)
+
+
+def test_states_of_all_formats_are_found():
+    """At any path, or only at the given one."""
+    mapping = {"one": SCALER, "more": [{"scale_value": 4.0, "counter": 0}]}
+    formats = [checkpoints.FORMATS[name] for name in ("torch", "mindspore")]
+    assert find_states(formats, mapping, None) == [("mindspore", "more.0"), ("torch", "one")]
+    assert find_states(formats, mapping, "one") == [("torch", "one")]
 
 
 def test_top_level_takes_precedence():

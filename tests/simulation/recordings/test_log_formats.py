@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 
+from ampscale.simulation.recordings import log_formats
 from ampscale.simulation.recordings.log_formats import LOG_FORMATS, find_events, find_steps
 from ampscale.simulation.recordings.log_formats import MESSAGES as ALL_MESSAGES
 
@@ -199,6 +200,13 @@ def test_log_format_with_most_reports_comes_first():
     assert list(find_events(message + "[Rank 0] step=1, skipped=0,\n" * 2)) == ["deepspeed", "paddle"]
     assert list(find_events(message + MEGATRON.format(1.0, 0) + "\n" + MEGATRON.format(1.0, 0))) == ["megatron", "paddle"]
     assert list(find_events(message * 2 + MEGATRON.format(1.0, 0))) == ["paddle", "megatron"]
+
+
+def test_messages_of_all_projects_are_limited_together(monkeypatch):
+    monkeypatch.setattr(log_formats, "MOST_MESSAGES", 2)
+    assert len(find_events("global_step: 1\nsteps: 2 loss: 6.9\n")) == 2
+    with pytest.raises(ValueError, match="a log must have at most 2 messages, got more"):
+        find_events("global_step: 1\nsteps: 2 loss: 6.9\nglobal_step: 3\n")
 
 
 def test_every_log_format_except_lightning_has_messages():

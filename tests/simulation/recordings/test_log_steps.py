@@ -5,6 +5,7 @@ import math
 import pytest
 from simulation.drawing import drawn_log
 
+from ampscale.simulation.recordings import log_steps
 from ampscale.simulation.recordings.logs import read_log
 
 
@@ -193,6 +194,14 @@ def test_contradictory_log_has_overflows_only(text, options, message):
     assert len(log.overflows) == text.count("OVERFLOW!")
     with pytest.raises(ValueError, match=message):
         log.trace()
+
+
+def test_number_of_steps_is_limited(monkeypatch):
+    """The limit itself is allowed."""
+    monkeypatch.setattr(log_steps, "MOST_STEPS", 2)
+    assert drawn_log(deepspeed(1, 0) + deepspeed(2, 0)) == ".."
+    with pytest.raises(ValueError, match="the log must have at most 2 steps, got step 3 in line 2"):
+        read_log(deepspeed(1, 0) + deepspeed(3, 0))
 
 
 def test_overflows_after_the_last_line_are_ignored():
