@@ -188,6 +188,14 @@ def test_small_budget_leaves_the_divergence_undetermined():
     assert divergence(*pair, budgets=(10, 5000)).steps == math.inf
 
 
+def test_scales_that_grow_to_different_bounds_differ_indefinitely():
+    """A search that stops before it returns to a pair of states also tries a run without overflows."""
+    rule = LossScaleRule(1.0, growth_interval=1000, min_scale=1.0, max_scale=16.0)
+    result = divergence(checkpoint_after(rule), checkpoint_after(replace(rule, max_scale=128.0)), budgets=(20,))
+    assert (result.first, result.steps, result.searched) == (runs("5000."), math.inf, 5002)
+    assert result.endless == (runs("7000."), runs("1000."))
+
+
 @pytest.mark.parametrize("tolerances", [(0.25, 0.34), (0.2, 0.25), (0.15, 0.2), (0.5, 0.4)])
 @pytest.mark.parametrize("interval", [4, 6])
 def test_overflow_tolerance_is_searched_step_by_step(interval, tolerances):

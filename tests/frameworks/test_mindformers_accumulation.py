@@ -6,6 +6,7 @@ import pytest
 from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
 
 from ampscale import Network, StepStatus, optimizers
+from ampscale.core.replicas import Agreement, SingleReplica
 from ampscale.frameworks.mindformers import MFTrainOneStepCell
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell
 
@@ -117,6 +118,18 @@ def test_an_overflow_in_any_micro_batch_skips_the_step(bad, x):
     outs = [cell(FINE) for _ in range(3)]
     assert bits(optimizer.calls[0]) == bits([FINE])
     assert [float(out.loss_scale) for out in outs] == [4, 4, 4]
+
+
+@pytest.mark.clause("MINDFORMERS-accumulation", "REPLICAS-same-decision")
+def test_an_overflow_on_another_replica_skips_the_step():
+    """The replicas exchange their flags in the last call."""
+
+    class Pair(SingleReplica):
+        def agree(self, finite, state, gradients, *, norm=False):
+            return Agreement(finite & False, has_gradients=True)
+
+    cell = MFTrainOneStepCell(linear(), Recorder(), gradient_accumulation_steps=2, communicator=Pair())
+    assert [bool(cell(FINE).overflow) for _ in range(4)] == [False, True, False, True]
 
 
 @pytest.mark.clause("MINDFORMERS-accumulation-scale")

@@ -216,3 +216,25 @@ def test_few_scales_are_listed_after_a_gap(listed, expected, monkeypatch):
     observed = Observed(np.array([8.0, math.nan, math.nan, 5.0]), np.full(3, -1, np.int8))
     result = follow(LossScaleRule(8.0, growth_interval=1), observed).contradiction
     assert (result.step, result.expected, result.seen) == (2, expected, 5.0)
+
+
+@pytest.mark.parametrize(("crowd", "undecided"), [(1, False), (0, True)])
+def test_many_states_that_first_occur_together_are_undecided(crowd, undecided, monkeypatch):
+    """Two states are possible after an unobserved step."""
+    monkeypatch.setattr(follow_scales, "CROWD", crowd)
+    observed = Observed(np.array([8.0, math.nan, 8.0]), np.full(2, -1, np.int8))
+    result = follow(LossScaleRule(8.0, growth_interval=1), observed).contradiction
+    assert (result is not None and result.undecided) == undecided
+
+
+def test_step_after_an_error_contradicts():
+    """Its scale need not be known."""
+    observed = Observed(np.array([1.0, math.nan, math.nan, math.nan, 1.0]), np.zeros(4, np.int8))
+    result = follow(presets.deepspeed(1.0, hysteresis=1), observed).contradiction
+    assert (result.step, result.expected, math.isnan(result.seen)) == (1, (), True)
+
+
+def test_longest_growth_interval_is_followed():
+    """The interval is the largest int32."""
+    observed = Observed(np.array([8.0, math.nan, 4.0]), np.array([-1, 1], np.int8))
+    assert follow(LossScaleRule(8.0, growth_interval=2**31 - 1), observed).finite.tolist() == [False, True]
