@@ -56,6 +56,7 @@ def test_rule_that_requires_float64_raises_without_it(library):
         assert unexpected(cases) == []
         for name, value in factors.items():
             LossScaleRule(**{name: float(np.float32(value))}, float64_factor=True).init(like=like)
+        LossScaleRule(growth_factor=2.0**127, backoff_factor=2.0**-126, float64_factor=True).init(like=like)
     assert [rule.init(like=like).scale.dtype.name for rule, _ in rows] == ["float32"] * 4 + ["float64"]
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ampscale.core.validation import check_methods, check_out, check_scale_array
+from ampscale.core.validation import check_methods, check_out, check_scale_array, check_scale_host
 
 
 def test_object_without_a_method_raises():
@@ -21,6 +21,17 @@ def test_scale_array_has_one_element():
     for shape in ((0,), (2,), (1, 1)):
         with pytest.raises(ValueError, match=r"^scale must have shape \(\) or \(1,\), got \("):
             check_scale_array(np.ones(shape), "scale")
+    for value in (8.0, [8.0]):
+        with pytest.raises(TypeError, match=r"^scale must be an array of shape \(\) or \(1,\), got "):
+            check_scale_array(value, "scale")
+
+
+def test_scale_is_a_number_or_an_array():
+    for value in (2, 0.5, np.ones(1)):
+        check_scale_host(value)
+    for value in (None, "8", [8.0]):
+        with pytest.raises(TypeError, match=r"^scale must be a positive, finite number, or a float32 or float64 array of shape"):
+            check_scale_host(value)
 
 
 def test_out_of_another_shape_raises():

@@ -90,6 +90,21 @@ def test_missing_scaler_raises_an_error(mapping, path, message):
         path_and_scale(mapping, at=path)
 
 
+def test_value_is_searched_once_for_each_remaining_path():
+    """A path of 20 names can be split in 10,946 ways."""
+
+    class Counted(dict):
+        def items(self):
+            searched.append(self)
+            return super().items()
+
+    searched, mapping, shorter = [], Counted(), Counted()
+    for _ in range(20):
+        mapping, shorter = Counted({"a": mapping, "a.a": shorter}), mapping
+    assert find_states([], mapping, ".".join("a" * 20) + ".b") == []
+    assert len(searched) < 100
+
+
 def test_search_needs_no_recursion():
     """The checkpoint is nested deeper than Python's recursion limit."""
     mapping = {"scaler": SCALER}

@@ -159,12 +159,13 @@ def test_an_optimizer_that_skips_on_the_device_has_two_attributes(gradient, foun
 
 
 @pytest.mark.clause("TORCH-fused")
+@pytest.mark.parametrize("gradient", [8.0, INF])
 @pytest.mark.parametrize(("unscale_first", "own"), [(True, 4.0), (False, torch.tensor(4.0))])
-def test_grad_scale_of_the_caller_applies_to_this_step(own, unscale_first):
+def test_grad_scale_of_the_caller_applies_to_this_step(own, unscale_first, gradient):
     """torch, too, unscales within the optimizer if the attribute is a number."""
 
     def moved(scaler, own):
-        optimizer = optimizer_with(8.0, make=OPTIMIZERS["momentum-fused"])
+        optimizer = optimizer_with(gradient, make=OPTIMIZERS["momentum-fused"])
         scaler.scale(torch.ones(()))
         if unscale_first:
             scaler.unscale_(optimizer)

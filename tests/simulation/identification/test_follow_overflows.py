@@ -100,6 +100,9 @@ def test_trace_has_as_few_finite_steps_as_possible():
     result = follow_overflows(presets.torch(growth_interval=5), [Overflow(1, 65536.0, 32768.0), Overflow(2, 131072.0, 65536.0)])
     assert "".join(".x"[not finite] for finite in result.finite) == "x..........x"
     assert result.ambiguous is None
+    early = LossScaleRule(8.0, growth_interval=5, initial_good_steps=3)
+    result = follow_overflows(early, [Overflow(1, 16.0, 8.0)])
+    assert (result.start, result.finite.tolist()) == ((3, 0), [True, True, False])
 
 
 def test_rounded_scales_require_a_tolerance():

@@ -183,6 +183,13 @@ def test_too_many_states_are_undecided():
     assert follow(presets.fairseq_tolerance(), dataclasses.replace(observed, finite=np.ones(800, np.int8))).contradiction is None
 
 
+def test_states_that_cannot_reach_the_next_known_scale_are_left_out(monkeypatch):
+    """One state is left at each step, since all eight steps must grow."""
+    monkeypatch.setattr(follow_scales, "LIMIT", 1)
+    observed = Observed(np.array([8.0, *[math.nan] * 7, 2048.0]), np.full(8, -1, np.int8))
+    assert follow(LossScaleRule(8.0, growth_interval=1), observed).finite.all()
+
+
 def test_two_scales_of_2000_steps_are_enough_for_factors_of_two():
     """Only the first and the last scale are observed."""
     scales = np.full(2001, np.nan)
