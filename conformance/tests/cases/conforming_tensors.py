@@ -17,7 +17,7 @@ class Core:
     """Level 0 by the package's own rule; a handle is a rule and a state. Subclasses override the operations on one array."""
 
     arrays = "numpy"
-    capabilities = ("division", *WITHOUT_DIVISION)
+    capabilities = ("division", "layout", *WITHOUT_DIVISION)
 
     def __init__(self, preset="torch"):
         name = type(self).__name__
@@ -67,6 +67,8 @@ class Core:
 class InPlace(Core):
     """Style that writes the gradients in place and returns None; its flag is an array of shape ()."""
 
+    capabilities = ("division", *WITHOUT_DIVISION)
+
     def quotient(self, leaf, scale):
         leaf[...] = super().quotient(leaf, scale)
 
@@ -103,7 +105,7 @@ class Float16Arithmetic(Core):
     """Computes in 16 bits where they hold the scale and its reciprocal, as an accelerator does."""
 
     def fits(self, leaf, scale):
-        return leaf.dtype == np.float16 and scale <= 2.0**15
+        return leaf.dtype == np.float16 and scale <= 2.0**15 and float(np.float16(scale)) == scale
 
     def product(self, leaf, scale):
         return leaf * np.float16(scale) if self.fits(leaf, scale) else super().product(leaf, scale)
@@ -119,7 +121,7 @@ class InFloat64(Core):
         return np.complex128 if leaf.dtype.kind == "c" else np.float64
 
     def is_finite(self, leaf):
-        components = leaf.reshape(-1).view(leaf.real.dtype) if leaf.dtype.kind == "c" else leaf
+        components = np.array(leaf, order="C").reshape(-1).view(leaf.real.dtype) if leaf.dtype.kind == "c" else leaf
         return bool(np.all(abs(components) <= ml_dtypes.finfo(components.dtype).max)) if components.dtype in FLOATS else True
 
 

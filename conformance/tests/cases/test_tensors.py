@@ -1,7 +1,5 @@
 """Cases of level 1: conforming implementations fail none, results may differ by the allowed amount only, and tables are sound."""
 
-import math
-
 import jax
 import numpy as np
 import pytest
@@ -12,14 +10,14 @@ from ampscale_conformance.model.clauses import clauses
 from ampscale_conformance.model.supported_rules import SMALL
 from ampscale_conformance.oracle import tensors
 from ampscale_conformance.run.check import run
+from cases import conforming_tensors
 from cases.conforming_tensors import STYLES, Core, Jax, Reciprocal
 
-import ampscale
 from ampscale.presets import PRESETS
 
 CASES = scaling.CASES + overflow.CASES
-WITH_TREE = [case for case in CASES if "tree" in getattr(case.run, "keywords", {})]
-WITH_TREES = [case for case in CASES if "trees" in getattr(case.run, "keywords", {})]
+WITH_METHOD = [case for case in CASES if "method" in getattr(case.run, "keywords", {})]
+WITH_FLAG = [case for case in CASES if "expected" in getattr(case.run, "keywords", {})]
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy warns about the overflows of the cases
 
 
@@ -56,7 +54,7 @@ def test_cases_of_a_missing_dtype_are_unsupported():
     with jax.enable_x64(False):
         results = check(Jax(), cases=CASES).results
     assert unpassed(results, Verdict.UNSUPPORTED) == []
-    assert ("finds-nan-in-float64", "jax creates float32 instead of float64") in unpassed(results)
+    assert ("the-largest-float64-is-finite", "jax creates float32 instead of float64") in unpassed(results)
     assert len(unpassed(results)) <= 14
 
 
@@ -70,19 +68,6 @@ def test_conforming_presets_fail_no_case():
             result.message.startswith((f"{preset} has no", f"{preset} does not allow these settings")) for result in unsupported
         )
         assert len(results) - len(unsupported) >= 25, preset
-
-
-def test_cases_require_a_usable_scale_that_changes():
-    """A constant scale is unsupported; so is one that is not positive and finite, which cases of level 0 detect."""
-    constant = ampscale.LossScaleRule(growth_factor=1.0, backoff_factor=1.0)
-    assert outcome(Core(constant), "scale-follows-a-growth") == (Verdict.UNSUPPORTED, "the rule has no growth_interval to set")
-    never_grows = ampscale.LossScaleRule(growth_factor=1.0)
-    assert outcome(Core(never_grows), "scale-follows-a-growth") == (Verdict.UNSUPPORTED, "its scale does not change")
-    assert outcome(Core(never_grows), "scale-follows-a-backoff")[0] is Verdict.PASS
-    for scale in (math.inf, math.nan, 0.0, -1.0, 1e39):
-        adapter = Core()
-        adapter.read_scale = lambda _, scale=scale: scale
-        assert outcome(adapter, "unscale-follows-a-growth") == (Verdict.UNSUPPORTED, f"its scale is {scale!r}")
 
 
 # --- tolerances ---
@@ -104,11 +89,8 @@ def test_one_ulp_is_allowed_unless_the_quotient_is_exact():
     """Two always fail. One passes if the scale is not a power of two and the case does not require "division"."""
     expected = {
         "unscales-by-1001-and-a-half": ["pass", "pass", "fail"],
-        "unscale-follows-a-growth": ["pass", "pass", "fail"],
-        "divides-float32-by-3": ["pass", "fail", "fail"],
         "divides-float16-by-3": ["pass", "fail", "fail"],
         "unscales-float32-in-float32": ["pass", "fail", "fail"],
-        "unscales-every-tree": ["pass", "fail", "fail"],
     }
     assert {id: [outcome(OffByUlps(ulps), id)[0] for ulps in (0, 1, 2)] for id in expected} == expected
 
@@ -119,13 +101,10 @@ def test_a_reciprocal_fails_only_with_the_capability_division():
     class ClaimsDivision(Reciprocal):
         capabilities = Core.capabilities
 
-    assert outcome(Reciprocal(), "divides-float32-by-3") == (Verdict.UNSUPPORTED, "does not claim division")
-    verdict, message = outcome(ClaimsDivision(), "divides-float32-by-3")
+    assert outcome(Reciprocal(), "divides-float64-by-3") == (Verdict.UNSUPPORTED, "does not claim division")
+    verdict, message = outcome(ClaimsDivision(), "divides-float64-by-3")
     assert verdict is Verdict.FAIL
-    assert (
-        message
-        == "unscale at 3.0[0]: element 0: expected 1.6666666269302368 (3fd55555), got 1.6666667461395264 (3fd55556) in float32"
-    )
+    assert message.startswith("unscale at 3.0[0]: element 0: expected 1.6666666666666667 (3ffaaaaaaaaaaaab), got 1.66666671")
 
 
 def test_only_16_bit_arrays_may_be_widened_to_float32():
@@ -149,7 +128,7 @@ def test_scale_in_place_must_return_none():
     """None means that the argument is the result; if a tree is returned, the argument must be unchanged."""
 
     class InPlace(Core):
-        returned = False
+        returned, capabilities = False, conforming_tensors.InPlace.capabilities
 
         def scale(self, handle, tree):
             self.map_leaves(lambda leaf: np.copyto(leaf, self.product(leaf, self.read_scale(handle))), tree)
@@ -159,16 +138,16 @@ def test_scale_in_place_must_return_none():
         returned = True
 
     assert check(InPlace(), cases=CASES).ok
-    verdict, message = outcome(Returning(), "scale-leaves-its-input-alone")
+    verdict, message = outcome(Returning(), "arguments-and-results-stay")
     assert verdict is Verdict.FAIL
-    assert message.startswith("the input of scale[0]: element 0: expected 1.5 (3fc00000), got")
+    assert ": the input of scale[" in message
 
 
 def test_a_result_of_the_wrong_type_or_structure_fails():
     """It is not an error of the suite, and the truth value of a flag is not used."""
     trees = [None, {}, [1.0], [[np.ones(2, "f4")]], [np.ones(3, "f4")], [np.ones(2, "i4")], [np.array([6, -12, 0], "f4")], 0.5]
     for method, id, answers in (
-        ("unscale", "unscales-by-less-than-1", trees),
+        ("unscale", "unscales-float32-in-float32", trees),
         ("all_finite", "the-answer-is-one-bool", [1, None, "True", np.ones(1, bool), np.float32(1)]),
     ):
         for answer in answers:
@@ -181,8 +160,8 @@ def test_a_result_of_the_wrong_type_or_structure_fails():
 
 
 def test_cases_are_of_level_1_and_of_their_chapter():
-    """The tables have 101 cases, all of clauses that are required."""
-    assert len(CASES) == 101
+    """The tables have 63 cases, all of clauses that are required."""
+    assert len(CASES) == 63
     for chapter, cases in (("scaling", scaling.CASES), ("overflow", overflow.CASES)):
         assert {(case.level, case.chapter, clauses()[case.clause].level) for case in cases} == {(1, chapter, "must")}
 
@@ -190,9 +169,8 @@ def test_cases_are_of_level_1_and_of_their_chapter():
 def test_cases_require_the_capabilities_of_their_trees():
     """No case requires another capability, except "division"."""
     dtypes_of = {"bfloat16": ("bfloat16",), "complex": ("complex64", "complex128"), "integers": ("int32", "int64", "bool")}
-    for case in WITH_TREE + WITH_TREES:
-        trees = case.run.keywords.get("trees", (case.run.keywords.get("tree"),))
-        tree_leaves = [leaf for tree in trees for _, leaf in leaves(tree)]
+    for case in WITH_METHOD + WITH_FLAG:
+        tree_leaves = [leaf for _, leaf in leaves(case.run.keywords["tree"])]
         needed = {
             name for name, dtypes in dtypes_of.items() if any(leaf is not None and leaf.dtype in dtypes for leaf in tree_leaves)
         }
@@ -202,14 +180,14 @@ def test_cases_require_the_capabilities_of_their_trees():
 
 
 def test_expected_flags_are_those_of_the_oracle():
-    """The flag belongs to the last tree of a case."""
-    for case in WITH_TREES:
-        assert tensors.all_finite(case.run.keywords["trees"][-1]) is case.run.keywords["expected"], case.id
+    """All cases with a flag."""
+    for case in WITH_FLAG:
+        assert tensors.all_finite(case.run.keywords["tree"]) is case.run.keywords["expected"], case.id
 
 
 def test_no_case_computes_with_float32_subnormals():
     """Compiled code may flush them to zero."""
-    for case in WITH_TREE:
+    for case in WITH_METHOD:
         compute = getattr(tensors, case.run.keywords["method"])
         for _, leaf in leaves(case.run.keywords["tree"]):
             if leaf is not None and leaf.dtype in ("float32", "bfloat16"):
@@ -221,11 +199,13 @@ def test_each_run_of_a_case_gets_new_arrays():
     """The implementation overwrites its arguments."""
 
     class Overwrites(Core):
+        capabilities = conforming_tensors.InPlace.capabilities
+
         def all_finite(self, tree):
             answer = super().all_finite(tree)
             self.map_leaves(lambda leaf: leaf.fill(1), tree)
             return answer
 
     for _ in range(2):
-        assert outcome(Overwrites(), "finds-nan")[0] is Verdict.PASS
-        assert outcome(Overwrites(), "all-finite-leaves-its-input-alone")[0] is Verdict.FAIL
+        assert outcome(Overwrites(), "finds-overflows-everywhere")[0] is Verdict.PASS
+        assert outcome(Overwrites(), "checks-drawn-trees")[0] is Verdict.FAIL

@@ -1,10 +1,14 @@
 """Mutants of chapter 30: state that is shared, changed by reading or saved incompletely; and rare patterns of steps."""
 
+import copy
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from ampscale_conformance.model.adapter import Unsupported
+from ampscale_conformance.model.bits import map_tree
+
+from ampscale.presets import PRESETS
 
 from . import table
 from .plain import Plain
@@ -55,6 +59,114 @@ class ClampsOnlyTheReadScale(Plain):
         return float(min(handle.shown, self.rounded(handle.rule, handle.rule.max_scale)))
 
 
+@breaks("MACHINE-every-sequence", "planted: a table of the last six flags with one wrong entry")
+class MisreadsOnePattern(Plain):
+    def was_finite(self, handle, finite):
+        handle.flags = (getattr(handle, "flags", "") + "-+"[finite])[-6:]
+        return finite or handle.flags == "+-++--"
+
+
+@breaks("MACHINE-every-sequence", "planted: bounds are stored as exponents")
+class RoundsItsBoundsToPowersOfTwo(Plain):
+    def constants(self, rule):
+        return replace(rule, max_scale=max(rule.init_scale, 2.0 ** np.floor(np.log2(rule.max_scale))))
+
+
+@breaks("MACHINE-growth-window", "planted: a constant that was meant as a default limits the window")
+class GrowsAfterAtMostAThousandSteps(Plain):
+    def window(self, handle):
+        return min(super().window(handle), 1000)
+
+
+@breaks("MACHINE-growth-window", "planted: every setting is declined, so that no other case asks anything", "paddle")
+class DeclinesEverySetting(Plain):
+    def create(self, rule, **options):
+        if rule != PRESETS["paddle"].rule():
+            raise Unsupported("its constants cannot be set")
+        return super().create(rule)
+
+    def reduced(self, handle):
+        return self.multiplied(handle, 0.25)
+
+
+# --- tensors between updates
+
+
+class _Cached(Plain):
+    """Implementation that scales tensors by a copy of the scale, which only some steps update."""
+
+    renewed_by: bool
+
+    def create(self, rule, **options):
+        handle = super().create(rule, **options)
+        handle.cached = handle.shown
+        return handle
+
+    def update(self, handle, finite):
+        super().update(handle, finite)
+        if finite is self.renewed_by:
+            handle.cached = handle.shown
+
+
+class _Scales(_Cached):
+    def scale(self, handle, tree):
+        return map_tree(lambda leaf: self.scaled_leaf(leaf, handle.cached), tree)
+
+
+class _Unscales(_Cached):
+    def unscale(self, handle, tree):
+        return map_tree(lambda leaf: self.unscaled_leaf(leaf, handle.cached), tree)
+
+
+@breaks("MACHINE-next-step", "pytorch/pytorch#55562: a captured graph keeps its scale until an overflow captures it again")
+class ScalesByTheScaleBeforeAGrowth(_Scales):
+    renewed_by = False
+
+
+@breaks("MACHINE-next-step", "not observed: a skipped step returns before it passes on the new scale")
+class ScalesByTheScaleBeforeABackoff(_Scales):
+    renewed_by = True
+
+
+@breaks(
+    "MACHINE-next-step",
+    "pytorch/pytorch#55562: a captured graph keeps its reciprocal until an overflow captures it again",
+)
+class UnscalesByTheScaleBeforeAGrowth(_Unscales):
+    renewed_by = False
+
+
+@breaks("MACHINE-next-step", "not observed: a skipped step returns before it computes the new reciprocal")
+class UnscalesByTheScaleBeforeABackoff(_Unscales):
+    renewed_by = True
+
+
+@breaks("MACHINE-next-step", "deepspeedai/DeepSpeed#8588: the scale is updated before the gradients are unscaled")
+class UnscalesByTheNextScale(Plain):
+    def unscale(self, handle, tree):
+        after = copy.copy(handle)
+        self.update(after, True)
+        return super().unscale(after, tree)
+
+
+@breaks("MACHINE-next-step", "planted: the check is part of the step, which it counts")
+class CountsAScaledLossAsAStep(Plain):
+    def scale(self, handle, tree):
+        handle.good += 1
+        return super().scale(handle, tree)
+
+
+@breaks("MACHINE-next-step", "planted: the flag of a check is used in the next update")
+class RemembersTheCheck(Plain):
+    def all_finite(self, tree):
+        self.finite = super().all_finite(tree)
+        return self.finite
+
+    def was_finite(self, handle, finite):
+        checked, self.finite = getattr(self, "finite", True), True
+        return finite and checked
+
+
 # --- shared state, and reads that change it
 
 
@@ -69,6 +181,16 @@ class SharesItsState(Plain):
 
     def read_scale(self, handle):
         return super().read_scale(self.latest)
+
+
+@breaks("MACHINE-pure", "planted: the scale of the last update is cached in the class, for logging")
+class ShowsTheScaleOfTheLastUpdate(Plain):
+    def update(self, handle, finite):
+        super().update(handle, finite)
+        self.latest = handle.shown
+
+    def read_scale(self, handle):
+        return float(getattr(self, "latest", handle.shown))
 
 
 @breaks("MACHINE-pure", "not observed: one scaler per module, which every new run continues")
@@ -145,6 +267,20 @@ class SavesTheScaleInFloat16(Plain):
     def save(self, handle):
         with np.errstate(over="ignore"):
             return super().save(handle) | {"scale": np.float32(np.float16(handle.scale))}
+
+
+@breaks("STEP-resume", "planted: the exponent of the scale is saved")
+class SavesThePowerOfTwo(Plain):
+    def save(self, handle):
+        return super().save(handle) | {"scale": self.rounded(handle.rule, 2.0 ** np.floor(np.log2(handle.scale)))}
+
+
+@breaks("STEP-resume", "planted: a scale below 1 is taken for a damaged file")
+class LoadsAtLeastOne(Plain):
+    def load(self, rule, saved):
+        handle = super().load(rule, saved)
+        handle.scale = max(handle.scale, self.rounded(rule, 1.0))
+        return handle
 
 
 @breaks("STEP-resume", "Chainer 7.8.1 and MXNet 1.9.1: nothing is saved, not even the caller's constants")

@@ -271,6 +271,24 @@ class ChecksFullBlocks(Plain):
         return super().finite_elements(leaf.reshape(-1)[: leaf.size - leaf.size % BLOCK] if leaf.size > BLOCK else leaf)
 
 
+@breaks("OVERFLOW-all-finite", "planted: a sample of every eighth element of large arrays is tested")
+class ChecksASample(Plain):
+    def finite_elements(self, leaf):
+        return super().finite_elements(leaf.reshape(-1)[::8] if leaf.size > 64 else leaf)
+
+
+@breaks("OVERFLOW-all-finite", "planted: the memory of an array is tested without its strides")
+class ChecksTheWholeMemory(Plain):
+    def finite_elements(self, leaf):
+        return super().finite_elements(leaf if leaf.base is None or leaf.base.ndim != leaf.ndim else leaf.base)
+
+
+@breaks("OVERFLOW-all-finite", "planted: read-only arrays are taken for constants, which are not checked")
+class SkipsReadOnlyArrays(Plain):
+    def finite_leaf(self, leaf):
+        return not leaf.flags.writeable or super().finite_leaf(leaf)
+
+
 @breaks("OVERFLOW-all-finite", "not observed: an array of shape () has no first axis to iterate over")
 class SkipsScalars(Plain):
     def finite_leaf(self, leaf):

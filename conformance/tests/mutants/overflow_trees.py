@@ -26,7 +26,7 @@ class ChecksTheLastArray(Plain):
 
 
 @breaks("OVERFLOW-all-finite", "facebookresearch/fairscale#890: the loop returns in its first iteration")
-class ChecksTheFirstArray(Plain):
+class ChecksOneArray(Plain):
     def all_finite(self, tree):
         return all(map(self.finite_leaf, _arrays(tree)[:1]))
 
@@ -184,6 +184,19 @@ class ReportsOnce(Plain):
         return before or not self.reported
 
 
+@breaks("OVERFLOW-all-finite", "planted: flags are cached by the identity of the arrays, whose elements change")
+class CachesFlagsByIdentity(Plain):
+    def finite_leaf(self, leaf):
+        flags = self.__dict__.setdefault("flags", {})
+        return flags.setdefault(id(leaf), (leaf, super().finite_leaf(leaf)))[1]
+
+
+@breaks("OVERFLOW-all-finite", "planted: more than 64 arrays exceed the pointer table of a fused kernel")
+class ChecksSixtyFourArrays(Plain):
+    def all_finite(self, tree):
+        return all(map(self.finite_leaf, _arrays(tree)[:64]))
+
+
 @breaks(
     "OVERFLOW-all-finite",
     "not observed: a multiplication by zero in place, which turns non-finite values into NaN and others into zero",
@@ -191,7 +204,7 @@ class ReportsOnce(Plain):
 class ChecksDestructively(Plain):
     def all_finite(self, tree):
         for leaf in _arrays(tree):
-            if leaf.dtype == np.float32:
+            if leaf.dtype == np.float32 and leaf.flags.writeable:
                 with np.errstate(all="ignore"):
                     leaf *= 0
         return super().all_finite(tree)

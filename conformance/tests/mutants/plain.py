@@ -15,7 +15,7 @@ from ampscale_conformance.model.bits import leaves, map_tree
 
 from ampscale import LossScaleRule
 
-EVERYTHING = ("resume", "rounding", "division", "bfloat16", "complex", "integers", "none", "empty")
+EVERYTHING = ("resume", "rounding", "division", "bfloat16", "complex", "integers", "none", "empty", "layout")
 EVERY_SETTING = LossScaleRule(
     init_scale=1024.0, hysteresis=2, min_scale=2.0**-20, max_scale=2.0**40, reset_bad_steps_on=("finite", "backoff")
 )
@@ -259,7 +259,7 @@ class Plain:
 
     def computed(self, leaf, operation):
         """Widen an array, apply the operation and round back. The two components of a complex array are separate."""
-        leaf = np.asarray(leaf)
+        leaf = np.array(leaf, order="C")
         parts = leaf.reshape(-1).view(leaf.real.dtype) if leaf.dtype.kind == "c" else leaf
         with np.errstate(all="ignore"):
             made = self.narrowed(operation(self.widened(parts)), parts.dtype)

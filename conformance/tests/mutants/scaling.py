@@ -1,7 +1,5 @@
 """Mutants of chapter 10: wrong scales and trees. Mutants with wrong numbers are in `scaling_numbers`."""
 
-import copy
-
 import numpy as np
 from ampscale_conformance.model.bits import leaves, map_tree
 
@@ -9,63 +7,6 @@ from . import scaling_numbers, table
 from .plain import Plain
 
 _TABLE, breaks = table()
-
-
-class _Cached(Plain):
-    """Implementation that scales tensors by a copy of the scale, which only some steps update."""
-
-    renewed_by: bool
-
-    def create(self, rule, **options):
-        handle = super().create(rule, **options)
-        handle.cached = handle.shown
-        return handle
-
-    def update(self, handle, finite):
-        super().update(handle, finite)
-        if finite is self.renewed_by:
-            handle.cached = handle.shown
-
-
-class _Scales(_Cached):
-    def scale(self, handle, tree):
-        return map_tree(lambda leaf: self.scaled_leaf(leaf, handle.cached), tree)
-
-
-class _Unscales(_Cached):
-    def unscale(self, handle, tree):
-        return map_tree(lambda leaf: self.unscaled_leaf(leaf, handle.cached), tree)
-
-
-@breaks("SCALING-scale", "pytorch/pytorch#55562: a captured graph keeps its scale until an overflow captures it again")
-class ScalesByTheScaleBeforeAGrowth(_Scales):
-    renewed_by = False
-
-
-@breaks("SCALING-scale", "not observed: a skipped step returns before it passes on the new scale")
-class ScalesByTheScaleBeforeABackoff(_Scales):
-    renewed_by = True
-
-
-@breaks(
-    "SCALING-unscale-divides",
-    "pytorch/pytorch#55562: a captured graph keeps its reciprocal until an overflow captures it again",
-)
-class UnscalesByTheScaleBeforeAGrowth(_Unscales):
-    renewed_by = False
-
-
-@breaks("SCALING-unscale-divides", "not observed: a skipped step returns before it computes the new reciprocal")
-class UnscalesByTheScaleBeforeABackoff(_Unscales):
-    renewed_by = True
-
-
-@breaks("SCALING-unscale-divides", "deepspeedai/DeepSpeed#8588: the scale is updated before the gradients are unscaled")
-class UnscalesByTheNextScale(Plain):
-    def unscale(self, handle, tree):
-        after = copy.copy(handle)
-        self.update(after, True)
-        return super().unscale(after, tree)
 
 
 @breaks("SCALING-scale", "not observed: the scale is an attribute of the class instead of the object")
@@ -116,6 +57,76 @@ class ScalesInPlace(Plain):
     def scale(self, handle, tree):
         map_tree(lambda leaf: np.copyto(leaf, self.scaled_leaf(leaf, handle.shown)), tree)
         return tree
+
+
+@breaks("SCALING-new-arrays", "planted: the output buffers of a call are those of the previous one")
+class ReusesItsOutputBuffers(Plain):
+    def scale(self, handle, tree):
+        outputs, places = self.__dict__.setdefault("outputs", {}), iter(range(2**20))
+
+        def copied(leaf):
+            output = outputs.setdefault((next(places), leaf.dtype, leaf.shape), np.empty_like(leaf))
+            output[...] = leaf
+            return output
+
+        return map_tree(copied, super().scale(handle, tree))
+
+
+@breaks("SCALING-new-arrays", "planted: the division is in place, and the result is a copy")
+class UnscalesInPlaceAndReturnsCopies(Plain):
+    def unscaled_leaf(self, leaf, scale):
+        result = super().unscaled_leaf(leaf, scale)
+        leaf[...] = result
+        return result
+
+
+@breaks("SCALING-new-arrays", "planted: a scale of 1 is skipped, and the argument itself is returned")
+class ReturnsTheArgumentAtOne(Plain):
+    def unscaled_leaf(self, leaf, scale):
+        return leaf if scale == 1 else super().unscaled_leaf(leaf, scale)
+
+
+@breaks("SCALING-scale", "planted: results are cached by the identity of the array, whose elements change from step to step")
+class CachesProductsByIdentity(Plain):
+    def scaled_leaf(self, leaf, scale):
+        results = self.__dict__.setdefault("results", {})
+        return results.setdefault(id(leaf), (leaf, super().scaled_leaf(leaf, scale)))[1].copy()
+
+
+@breaks("SCALING-unscale-divides", "planted: more than 64 arrays exceed the pointer table of a fused kernel")
+class UnscalesSixtyFourArrays(Plain):
+    def unscale(self, handle, tree):
+        numbers = iter(range(2**20))
+        return map_tree(lambda leaf: self.unscaled_leaf(leaf, handle.shown) if next(numbers) < 64 else np.copy(leaf), tree)
+
+
+@breaks("SCALING-unscale-divides", "planted: a kernel for blocks of 4096 elements omits the rest")
+class UnscalesOneBlock(Plain):
+    def unscaled_leaf(self, leaf, scale):
+        result = super().unscaled_leaf(leaf, scale)
+        result.reshape(-1)[4096:] = leaf.reshape(-1)[4096:]
+        return result
+
+
+@breaks("SCALING-layout", "planted: a kernel reads the memory of an array without its strides")
+class IgnoresStrides(Plain):
+    def scaled_leaf(self, leaf, scale):
+        packed = leaf.base is None or leaf.base.ndim != leaf.ndim or leaf.base.size < leaf.size
+        return super().scaled_leaf(leaf if packed else leaf.base.reshape(-1)[: leaf.size].reshape(leaf.shape), scale)
+
+
+@breaks("SCALING-layout", "planted: the elements are flattened in memory order, and the result has rows and columns exchanged")
+class FlattensInMemoryOrder(Plain):
+    def unscaled_leaf(self, leaf, scale):
+        return super().unscaled_leaf(leaf.ravel(order="K").reshape(leaf.shape), scale)
+
+
+@breaks("SCALING-layout", "planted: the division is in place, and the result is a copy")
+class NeedsWritableArrays(Plain):
+    def unscaled_leaf(self, leaf, scale):
+        if not leaf.flags.writeable:
+            raise ValueError("output array is read-only")
+        return super().unscaled_leaf(leaf, scale)
 
 
 @breaks("SCALING-dtype-kept", "numpy/numpy#22823: in NumPy 1, a float32 of shape () times a float is a float64")

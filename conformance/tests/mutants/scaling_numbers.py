@@ -209,13 +209,15 @@ class UnscalesByABfloat16(Plain):
         return super().unscaled_leaf(leaf, np.uint32(np.float32(scale).view(np.uint32) & 0xFFFF0000).view(np.float32))
 
 
-@breaks("SCALING-unscale-divides", "not observed: an exponent is subtracted, as if every scale were a power of two")
+@breaks(
+    "SCALING-unscale-divides", "not observed: an exponent is subtracted, as if every scale were a power of two", capabilities=()
+)
 class UnscalesByAPowerOfTwo(Plain):
     def unscaled_leaf(self, leaf, scale):
         return super().unscaled_leaf(leaf, 2.0 ** round(math.log2(scale)))
 
 
-@breaks("SCALING-unscale-divides", "not observed: the scale is read from a configuration as an int")
+@breaks("SCALING-unscale-divides", "not observed: the scale is read from a configuration as an int", capabilities=())
 class UnscalesByAnInteger(Plain):
     def unscaled_leaf(self, leaf, scale):
         return super().unscaled_leaf(leaf, int(scale) or scale)

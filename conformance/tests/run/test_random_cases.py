@@ -9,10 +9,9 @@ from functools import cache
 from pathlib import Path
 
 import jsonschema
-import numpy as np
 import pytest
 from ampscale_conformance import Unsupported, Verdict
-from ampscale_conformance.model.bits import leaves, map_tree
+from ampscale_conformance.model.bits import arrays, map_tree
 from ampscale_conformance.model.clauses import clauses
 from ampscale_conformance.run.random_cases import CLAUSES, random_results
 from mutants.machine import GrowsOneStepLate
@@ -34,8 +33,7 @@ class Widening(Plain):
     """Implementation that unscales 16-bit arrays to float32, but rounds to 16 bits in between."""
 
     def unscale(self, handle, tree):
-        scale = np.float32(handle.scale)
-        narrow = map_tree(lambda leaf: (leaf.astype("float32") / scale).astype(leaf.dtype), tree)
+        narrow = super().unscale(handle, tree)
         return map_tree(lambda leaf: leaf.astype("float32") if leaf.dtype.itemsize == 2 else leaf, narrow)
 
 
@@ -58,12 +56,14 @@ def vector(result):
 def test_conforming_implementations_pass():
     """Every preset with all capabilities, and arrays of every dtype."""
     for name in PRESETS:
-        [result] = results_of(Plain, name, claims=EVERYTHING, level=0, examples=2).values()
-        assert (result.verdict, result.message) == (Verdict.PASS, f"2 cases with seed {SEED}"), name
-        assert (result.calls, result.trajectory) == ((), None)
+        for result in results_of(Plain, name, claims=EVERYTHING, level=0, examples=2).values():
+            assert result.verdict is Verdict.PASS, name
+            assert result.message in (f"1 cases with seed {SEED}", f"2 cases with seed {SEED}")
+            assert (result.calls, result.trajectory) == ((), None)
     assert {result.verdict for result in results_of(Plain, claims=EVERYTHING, examples=30).values()} == {Verdict.PASS}
 
 
+WALKS = {"random-walk", "random-tensor-walk"}
 FAULTY = [
     (GrowsOneStepLate, "torch", "random-trace"),
     (ResetsOverflowsAtABackoff, "megatron", "random-trace"),
@@ -78,7 +78,7 @@ FAULTY = [
 def test_a_bug_fails_one_kind_with_a_valid_test_vector(make, preset, kind):
     """The schema accepts the vector, its clauses exist, and the oracle computes the same values."""
     results = results_of(make, preset)
-    assert {case for case, result in results.items() if result.verdict is not Verdict.PASS} == {kind}
+    assert {case for case, result in results.items() if result.verdict is not Verdict.PASS} - WALKS == {kind}
     assert (results[kind].verdict, results[kind].clause) == (Verdict.FAIL, CLAUSES[kind])
     assert results[kind].calls
     case, chapter = vector(results[kind])
@@ -131,7 +131,7 @@ class Recording(Plain):
         return super().create(rule, **options)
 
     def record(self, tree):
-        self.dtypes |= {leaf.dtype.name for _, leaf in leaves(tree)}
+        self.dtypes |= {leaf.dtype.name for leaf in arrays(tree)}
         return tree
 
     def scale(self, handle, tree):
@@ -142,7 +142,7 @@ class Recording(Plain):
 def recorded(preset, claims, level=0):
     """Return a conforming implementation after the random tests up to this level."""
     adapter = Recording(preset, 1, claims)
-    random_results(adapter, SEED, level)
+    random_results(adapter, SEED, level, examples=60)
     return adapter
 
 
@@ -154,25 +154,26 @@ def test_generated_rules_match_the_claims():
     assert {rule.growth_factor for rule in rules} == {2.0, 4.0}
     assert len({(rule.growth_factor, rule.backoff_factor, rule.hysteresis) for rule in recorded("apex", ()).rules}) == 1
     everything = recorded("colossalai", EVERYTHING, 1)
-    assert everything.dtypes == {"float16", "float32", "float64", "bfloat16", "complex64"}
+    assert everything.dtypes > {"float16", "float32", "float64"}
     assert recorded("torch", (), 1).dtypes == {"float16", "float32", "float64"}
     rules = everything.rules
     assert {rule.growth_factor for rule in rules} == {2.0, 4.0, 3.0, 1.5, 1.1}
-    assert {rule.init_scale for rule in rules} >= {3.0, 1000.0}
+    assert {rule.init_scale for rule in rules} >= {3.0, 1001.5}
 
 
 def test_inapplicable_kinds_are_unsupported():
     """Kinds above the given level are omitted; those above the claimed level, or without a valid rule, are unsupported."""
-    assert [result.case for result in random_results(Plain("torch", 1, ()), SEED, 0, examples=1)] == ["random-trace"]
+    level_0 = ["random-trace", "random-walk"]
+    assert [result.case for result in random_results(Plain("torch", 1, ()), SEED, 0, examples=1)] == level_0
     results = {result.case: result for result in random_results(Plain("torch", 0, ()), SEED, examples=1)}
-    assert [result.verdict for result in results.values()] == ["pass", "unsupported", "unsupported", "unsupported"]
+    assert [result.verdict for result in results.values()] == ["pass"] * 2 + ["unsupported"] * 4
     assert results["random-scale"].message == "claims level 0; requires level 1"
 
     class RejectsRules(Plain):
         def create(self, rule, **options):
             raise Unsupported("it takes no constants")
 
-    [result] = random_results(RejectsRules("torch", 0, ()), SEED, 0)
+    result, _ = random_results(RejectsRules("torch", 0, ()), SEED, 0)
     assert (result.verdict, result.message) == (Verdict.UNSUPPORTED, "it takes no constants")
 
 
@@ -209,7 +210,7 @@ def test_errors_are_minimal():
         def overflow_step(self, handle):
             raise ArithmeticError("no overflow is supported")
 
-    [result] = random_results(Fragile("torch", 0, ()), SEED, 0)
+    result, _ = random_results(Fragile("torch", 0, ()), SEED, 0)
     assert (result.verdict, vector(result)[0]["finite"]) == (Verdict.ERROR, "-")
     assert result.message.startswith("update raised ArithmeticError: no overflow is supported\n")
 
@@ -223,7 +224,7 @@ def test_a_hang_ends_the_search():
                 time.sleep(0.005)
 
     started = time.monotonic()
-    [result] = random_results(Hanging("torch", 0, ()), SEED, 0, seconds=0.1)
+    result, _ = random_results(Hanging("torch", 0, ()), SEED, 0, seconds=0.1)
     assert result.verdict is Verdict.TIMEOUT
     assert time.monotonic() - started < 5
     assert "-" in vector(result)[0]["finite"]
@@ -237,6 +238,6 @@ def test_an_unstable_result_is_a_failure():
         def window(self, handle):
             return super().window(handle) + (not next(answers, True))
 
-    [result] = random_results(Unstable("torch", 0, ()), SEED, 0)
+    result, _ = random_results(Unstable("torch", 0, ()), SEED, 0)
     assert result.verdict is Verdict.FAIL
     assert "; not reproducible: the same case gave another result when repeated\n" in result.message

@@ -1,6 +1,6 @@
 """Chapter 30, state machine: the scale after each step of an overflow trace, and after saving and loading."""
 
-from .machine_handles import HANDLES, RESUME
+from .machine_drawn import DRAWN
 from .machine_lockstep import WINDOW, Only, trace
 from .machine_variants import ROUNDING, VARIANTS
 
@@ -57,13 +57,6 @@ GROWTHS = (
         "off-by-one: with a growth interval of 1, the scale grows in every second step, or never",
         only=EVERY_STEP,
         growth_interval=1,
-    ),
-    trace(
-        "MACHINE-growth-window/grows-after-three-hundred-steps",
-        "-" + "+" * 303,
-        "narrow counter: finite steps are counted in 8 bits, so the scale never grows",
-        only=WINDOW,
-        growth_interval=300,
     ),
     trace(
         "MACHINE-growth-factor/grows-by-4",
@@ -213,4 +206,4 @@ HYSTERESIS = (
     ),
 )
 
-CASES = (*STARTS, *GROWTHS, *BACKOFFS, *HYSTERESIS, *VARIANTS, *ROUNDING, *HANDLES, *RESUME)
+CASES = (*STARTS, *GROWTHS, *BACKOFFS, *HYSTERESIS, *VARIANTS, *ROUNDING, *DRAWN)

@@ -45,21 +45,22 @@ def supported_rule(subject: Subject, finite: str, about: str | None = None, **se
         settings: Constants of the case.
 
     Raises:
-        Unsupported: The rule cannot have these settings, no step is determined by the clause, or the scales are inexact products
-            and "rounding" is not claimed.
+        Unsupported: The rule cannot have these settings, or no step is determined by the clause.
     """
     defaults = {name: value for name, value in DEFAULTS.items() if name in subject.supported.parameters}
     rule = subject.rule(**{**defaults, **settings})
     clauses = {clause for point in trajectory(rule, [sign == "+" for sign in finite]) for clause in point.clauses}
     if about is not None and about not in clauses:
         raise Unsupported(f"{about} has no effect on these steps with {subject.supported.name}")
-    if clauses & INEXACT and "rounding" not in subject.info.capabilities:
-        raise Unsupported(f"with {subject.supported.name}, these scales are inexact products, and rounding is not claimed")
     return rule
 
 
 class LockstepRun:
-    """Lockstep run of a new scaler and the oracle under one rule."""
+    """
+    Lockstep run of a new scaler and the oracle under one rule.
+
+    A step to an inexact product is unsupported without the capability "rounding".
+    """
 
     def __init__(self, subject: Subject, rule: LossScaleRule) -> None:
         self.subject, self.rule = subject, rule
@@ -81,6 +82,9 @@ class LockstepRun:
             if point.stopped:
                 self.stopped, self.raised = True, self.subject.raises("update", self.handle, sign == "+")
                 break
+            if INEXACT & {*point.clauses} and "rounding" not in self.subject.info.capabilities:
+                name = self.subject.supported.name
+                raise Unsupported(f"with {name}, these scales are inexact products, and rounding is not claimed")
             self.handle = self.subject.update(self.handle, sign == "+")
             self.finite += sign
             self.expected.append(point.scale)
@@ -102,12 +106,6 @@ class LockstepRun:
         equal = rounded(scale, self.rule.dtype) == point.scale
         self.subject.expect(equal, f"{after}: expected scale {point.scale!r}{because}, got {scale!r}")
         return self
-
-    def saved(self) -> Any:
-        """Return the saved state of the scaler; raise Unsupported if it has raised an error."""
-        if self.stopped:
-            raise Unsupported(f"under {self.subject.supported.name} the scaler raises an error before it is saved")
-        return self.subject.call("save", self.handle)
 
     def loaded(self, saved: Any) -> "LockstepRun":
         """Return a lockstep run that continues from here with a scaler loaded from *saved*."""
@@ -149,7 +147,6 @@ def trace(
     *needs: str,
     about: str | None = "",
     only: Only | None = None,
-    saved_after: int | None = None,
     **settings: Any,
 ) -> Case:
     """
@@ -162,11 +159,10 @@ def trace(
         needs: Capabilities.
         about: Another clause that must determine one of the steps instead; None if none is required.
         only: Condition on the rule.
-        saved_after: Number of steps after which the scaler is saved and a loaded one continues.
         settings: Constants, in addition to the default ones.
     """
     about = name.partition("/")[0] if about == "" else about
-    run = partial(run_lockstep, finite=finite, about=about, only=only, saved_after=saved_after, settings=settings)
+    run = partial(run_lockstep, finite=finite, about=about, only=only, settings=settings)
     return named(name, 0, catches, run, needs)
 
 
@@ -176,12 +172,9 @@ def run_lockstep(
     settings: dict[str, Any],
     about: str | None = None,
     only: Only | None = None,
-    saved_after: int | None = None,
 ) -> None:
     """Run the case that `trace` describes."""
     rule = supported_rule(subject, finite, about, **settings)
     if only is not None and not only[0](rule):
         raise Unsupported(f"does not apply to {subject.supported.name}: {only[1]}")
-    run = LockstepRun(subject, rule).compare().follow(finite[:saved_after])
-    if saved_after is not None:
-        run.loaded(run.saved()).compare().follow(finite[saved_after:])
+    LockstepRun(subject, rule).compare().follow(finite)

@@ -89,13 +89,6 @@ VARIANTS = (
     ),
     trace("MACHINE-delayed-update/a-change-comes-one-step-late", "-+++++", "missing delay: a change applies at once, or never"),
     trace(
-        "MACHINE-warmup-growth-factor/grows-by-its-first-factor-at-first",
-        "++++",
-        "ignored warmup: the scale grows by its ordinary factor before the first overflow",
-        only=WARMUP_FACTOR,
-        growth_interval=2,
-    ),
-    trace(
         "MACHINE-warmup-growth-factor/grows-by-its-own-factor-after-an-overflow",
         "++-+++",
         "endless warmup: after the first overflow, the scale still grows by its warmup factor",

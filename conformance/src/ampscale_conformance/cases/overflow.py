@@ -5,9 +5,10 @@ from functools import partial
 from typing import Any
 
 from ..model.bits import Bits
-from ..model.case import Case, case, named, under
+from ..model.case import Case, named, under
 from ..model.subject import Subject
 from ..oracle.tensors import array, bfloat16, complex64, float16, float32, float64
+from .overflow_drawn import checks_drawn_trees
 
 INF, NAN = math.inf, math.nan
 GOOD = float32(1.5, -3.0, 2.0)
@@ -15,107 +16,35 @@ BAD = float32(INF, -INF, NAN)  # for cases that are not about one kind of non-fi
 MANY = 70_000  # more than a block of a kernel
 
 
-def _one(expected: bool, name: str, catches: str, tree: Any, *needs: str, before: Any = None) -> Case:
-    run = partial(check_all_finite, expected=expected, trees=[tree] if before is None else [before, tree])
-    return named(name, 1, catches, run, needs)
+def _one(expected: bool, name: str, catches: str, tree: Any, *needs: str) -> Case:
+    return named(name, 1, catches, partial(_check, expected=expected, tree=tree), needs)
 
 
-finite = partial(_one, True)  # makes a case with a finite tree, checked after the tree *before*
+finite = partial(_one, True)  # makes a case with a finite tree
 overflow = partial(_one, False)  # makes a case with an overflow
 
 
-def check_all_finite(subject: Subject, expected: bool, trees: list[Any]) -> None:
-    """Call `all_finite` on each tree, and check the last result."""
-    got = [subject.all_finite(tree) for tree in trees][-1]
+def _check(subject: Subject, expected: bool, tree: Any) -> None:
+    got = subject.all_finite(tree)
     subject.expect(got == expected, f"all_finite: expected {expected}, got {got}")
-
-
-def _each(dtype: str, before: int, after: int) -> list[Bits]:
-    """Return three arrays, each with one kind of non-finite value between so many ones before and after it."""
-    return [array(dtype, [1.0] * before + [bad] + [1.0] * after) for bad in (INF, -INF, NAN)]
-
-
-@case("OVERFLOW-all-finite", 1, "change in place: the check changes the gradients")
-def all_finite_leaves_its_input_alone(subject: Subject) -> None:
-    """The arguments are compared after the call."""
-    arrays = subject.to_arrays([GOOD])
-    subject.call("all_finite", arrays)
-    subject.expect_same(subject.to_bits(arrays, "the input"), [GOOD], "the input of all_finite")
 
 
 CASES = (
     *under(
         "OVERFLOW-all-finite",
         overflow(
-            "finds-one-infinity",
-            "incomplete check: only the minimum is checked, or both ends, or one infinity is accepted",
-            [float32(1.0, 1.0, INF, 1.0)],
-        ),
-        overflow("finds-negative-infinity", "incomplete check: only the maximum is checked", [float32(-INF, -INF)]),
-        overflow("finds-nan", "comparison: NaN exceeds no limit", [float32(NAN, NAN)]),
-        overflow(
-            "finds-nan-with-a-sign",
-            "signed bits: a NaN with a sign bit is a small signed integer",
-            [Bits("float32", (2,), (0xFFC00000, 0xFFC00000))],
-        ),
-        overflow(
-            "finds-a-signalling-nan",
-            "single pattern: only the quiet NaN, or only its first bit, is detected",
-            [Bits("float32", (2,), (0x7F800001, 0xFF800001))],
-        ),
-        overflow(
-            "finds-infinity-in-float16", "incomplete check: only the minimum of float16 values is checked", [float16(INF, INF)]
-        ),
-        overflow("finds-negative-infinity-in-float16", "incomplete check: only the maximum is checked", [float16(-INF, -INF)]),
-        overflow("finds-nan-in-float16", "incomplete check: only the bits of infinity are detected", [float16(NAN, NAN)]),
-        overflow("finds-infinities-in-float64", "skipped dtype: the kernel does not support float64", [float64(INF, -INF)]),
-        overflow("finds-nan-in-float64", "comparison: NaN exceeds no limit", [float64(NAN, NAN)]),
-        overflow("finds-infinities-in-bfloat16", "skipped dtype: NumPy has no bfloat16", [bfloat16(INF, -INF)], "bfloat16"),
-        overflow(
-            "finds-nan-in-bfloat16", "incomplete check: only the bits of infinity are detected", [bfloat16(NAN, NAN)], "bfloat16"
-        ),
-        overflow(
-            "finds-overflows-in-first-elements", "off-by-one: the check starts at the second element", _each("float32", 0, 2)
-        ),
-        overflow(
-            "finds-overflows-in-last-elements", "off-by-one: the check ends before the last element", _each("float32", 2, 0)
-        ),
-        overflow(
             "finds-overflows-in-the-last-block",
             "skipped block: an incomplete last block is not checked",
             [Bits("float32", (MANY,), (0x3F800000,) * (MANY - 3) + BAD.bits)],
         ),
-        overflow("finds-overflows-where-a-block-ends", "off-by-one: the end of a block is skipped", _each("float32", 1023, 1)),
         overflow(
             "finds-overflows-everywhere",
             "narrow counter: a 16-bit count of non-finite values wraps to zero",
             [Bits("float16", (2**16,), (0x7E00, 0xFC00) * 2**15)],
         ),
-        overflow(
-            "finds-overflows-in-a-scalar",
-            "skipped leaf: an array of shape () is not checked",
-            [array("float32", bad) for bad in (INF, -INF, NAN)],
-        ),
-        overflow(
-            "finds-overflows-in-a-matrix",
-            "single axis: only the first row or the first column is checked",
-            [array("float32", [[1.0, 1.0, 1.0, 1.0], [1.0, INF, -INF, NAN]])],
-        ),
-        overflow("finds-overflows-in-the-first-array", "overwritten flag: only the last array counts", [BAD, GOOD]),
-        overflow("finds-overflows-in-the-last-array", "early exit: only the first array is checked", [GOOD, BAD]),
-        overflow("finds-overflows-in-dicts", "skipped leaf: an inner dict is not checked", [{"a": {"b": BAD}}]),
-        overflow("finds-overflows-in-tuples", "skipped leaf: a tuple in a list is not checked", [(BAD,)]),
-        finite("finite-after-an-overflow", "sticky flag: after one overflow, every later step is one", [GOOD], before=[BAD]),
-        overflow("overflow-after-a-finite-one", "cached flag: after a finite step, the check is skipped", [BAD], before=[GOOD]),
-        overflow("overflow-a-second-time", "single report: a second overflow is not reported", [BAD], before=[BAD]),
+        checks_drawn_trees,
     ),
     finite("OVERFLOW-answer/the-answer-is-one-bool", "wrong result: a flag for each array, or a number", [GOOD, GOOD]),
-    *under(
-        "OVERFLOW-all-finite",
-        all_finite_leaves_its_input_alone,
-        finite("zeros-are-finite", "division: zero divided by itself is NaN", [float32(0.0, -0.0)]),
-        finite("leaves-of-each-dtype-are-finite", "single dtype: 1e6 is infinite in float16", [float16(1.5), float32(1e6)]),
-    ),
     *under(
         "OVERFLOW-elementwise",
         finite("a-sum-beyond-float16-is-finite", "sum in float16: a sum of two is infinite", [float16(60000.0, 60000.0)]),

@@ -1,96 +1,37 @@
-"""Cases that multiply or divide a tree by the scale, and their expected values."""
+"""Comparison of scaled and unscaled trees with the oracle."""
 
-import math
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
-from ..model.adapter import Unsupported
 from ..model.bits import Bits, leaves, map_tree
-from ..model.case import Case, named
-from ..model.floats import rounded
-from ..model.subject import Subject, to_record
-from ..model.supported_rules import SMALL
+from ..model.subject import Subject
 from ..oracle import tensors
-from ..oracle.machine import trajectory
-from ..oracle.tensors import array
-
-PAIR = [array("float32", [1.5, -3.0])]
-NOT_FINITE = [array("float32", [value]) for value in (math.inf, -math.inf, math.nan)]
 
 
-def scaled(name: str, catches: str, tree: Any, *needs: str, scale: float = SMALL) -> Case:
-    """Return a case that multiplies a tree by a scale."""
-    return named(name, 1, catches, partial(_first, method="scale", scale=scale, tree=tree), needs)
+def check_products(
+    subject: Subject, handle: Any, method: str, scale: float, tree: Any, arrays: Any = None, *, ulps: int = 0
+) -> Any:
+    """
+    Call `scale` or `unscale`, and compare the result with the oracle's.
 
+    Args:
+        subject: Implementation under test.
+        handle: Its scaler.
+        method: "scale" or "unscale".
+        scale: The scale of the scaler.
+        tree: Tree of `Bits`.
+        arrays: The same tree as arrays; None to create it.
+        ulps: Number of units in the last place by which an element may differ.
 
-def unscaled(name: str, catches: str, tree: Any, *needs: str, scale: float = SMALL, ulps: int = 0) -> Case:
-    """Return a case that divides a tree by a scale; quotients may differ by some units in the last place."""
-    return named(name, 1, catches, partial(_first, method="unscale", scale=scale, tree=tree, ulps=ulps), needs)
-
-
-def after_change(name: str, catches: str, method: str, finite: bool, steps_before: int = 0) -> Case:
-    """Return a case that calls *method* *steps_before* steps before a run of equal flags changes the scale; 0 for just after."""
-    return named(name, 1, catches, partial(_later, method=method, finite=finite, steps_before=steps_before))
-
-
-def repeated(name: str, catches: str, method: str) -> Case:
-    """Return a case that calls a method for the second time in one step."""
-    return named(name, 1, catches, partial(_twice, method=method))
-
-
-def second_scaler(name: str, catches: str, method: str) -> Case:
-    """Return a case that calls a method after another scaler with another scale was created."""
-    return named(name, 1, catches, partial(_older, method=method))
-
-
-def nonfinite(name: str, catches: str, method: str) -> Case:
-    """Return a case that passes infinities and NaN, which may turn into one another."""
-    return named(name, 1, catches, partial(_nonfinite, method=method, tree=NOT_FINITE))
-
-
-def _nonfinite(subject: Subject, method: str, tree: Any) -> None:
-    got = getattr(subject, method)(subject.create(subject.rule(init_scale=SMALL)), tree)
-    finite = [path for path, leaf in leaves(got) if not isinstance(leaf, Bits) or tensors.all_finite(leaf)]
-    subject.expect(not finite, f"{method}: expected non-finite values, got finite ones at {finite} of {to_record(got)}")
-
-
-def _first(subject: Subject, method: str, scale: float, tree: Any, ulps: int = 0) -> None:
-    _expect(subject, subject.create(subject.rule(init_scale=scale)), method, scale, tree, ulps)
-
-
-def _later(subject: Subject, method: str, finite: bool, steps_before: int) -> None:
-    """Compare with the scale that `read_scale` returns; the cases of level 0 check that scale."""
-    rule = subject.rule(growth_interval=3)
-    points = trajectory(rule, [finite] * 16)
-    changes = [step for step, point in enumerate(points) if point.scale != points[0].scale]
-    if not changes:
-        raise Unsupported("its scale does not change")
-    handle = subject.create(rule)
-    for _ in range(changes[0] - steps_before):
-        handle = subject.update(handle, finite)
-    scale = subject.read_scale(handle)
-    if not 0 < rounded(scale, "float32") < math.inf:
-        raise Unsupported(f"its scale is {scale!r}")
-    _expect(subject, handle, method, scale, PAIR, ulps=1)
-
-
-def _twice(subject: Subject, method: str) -> None:
-    handle = subject.create(subject.rule(init_scale=SMALL))
-    getattr(subject, method)(handle, PAIR)
-    _expect(subject, handle, method, SMALL, PAIR)
-
-
-def _older(subject: Subject, method: str) -> None:
-    handle = subject.create(subject.rule(init_scale=SMALL))
-    subject.create(subject.rule(init_scale=2 * SMALL))
-    _expect(subject, handle, method, SMALL, PAIR)
-
-
-def _expect(subject: Subject, handle: Any, method: str, scale: float, tree: Any, ulps: int = 0) -> None:
-    got = _sorted(getattr(subject, method)(handle, tree))
+    Returns:
+        The tree of arrays that the implementation returned; None if it works in place.
+    """
+    arrays = subject.to_arrays(tree) if arrays is None else arrays
+    result = subject.call(method, handle, arrays)
+    got = _sorted(subject.to_bits(arrays if result is None else result, method))
     expected = _expected(getattr(tensors, method), scale, _sorted(tree), got, ulps)
     subject.expect_same(got, expected, f"{method} at {scale!r}")
+    return result
 
 
 def _expected(compute: Callable[..., Bits], scale: float, tree: Any, got: Any, ulps: int) -> Any:

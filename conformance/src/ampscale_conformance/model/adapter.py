@@ -32,6 +32,7 @@ CAPABILITIES = {
     "integers": (1, "trees passed to all_finite may contain integers and bools"),
     "none": (1, "trees may contain None, and a parameter may have no gradient"),
     "empty": (1, "trees may contain no array"),
+    "layout": (1, "trees may contain arrays that are not contiguous, or read-only"),
     "groups": (2, "several optimizers share one scaler"),
     "applied": (2, "step() returns whether the optimizer stepped"),
     "loss": (3, "outputs have `loss`"),

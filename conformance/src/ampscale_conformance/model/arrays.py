@@ -41,10 +41,11 @@ def to_bits(array: Any) -> Bits:
     if name not in DIGITS:
         raise TypeError(f"expected an array with a dtype of {list(DIGITS)}, got dtype {name}")
     parts = 2 if host.dtype.kind == "c" else 1
-    patterns = np.ascontiguousarray(host).reshape(-1).view(f"u{host.dtype.itemsize // parts}")
-    elements = patterns.reshape(-1, parts).tolist()
-    width = 4 * DIGITS[name] // parts
-    return Bits(name, host.shape, tuple(sum(part << width * (parts - 1 - i) for i, part in enumerate(row)) for row in elements))
+    patterns = np.ascontiguousarray(host).reshape(-1).view(f"u{host.dtype.itemsize // parts}").tolist()
+    if parts == 2:
+        width = 2 * DIGITS[name]
+        patterns = [real << width | imaginary for real, imaginary in zip(patterns[::2], patterns[1::2], strict=True)]
+    return Bits(name, host.shape, tuple(patterns))
 
 
 def is_array(value: Any) -> bool:
@@ -57,7 +58,7 @@ def _host_array(bits: Bits) -> np.ndarray:
     order = "<" if sys.byteorder == "little" else ">"
     parts = 2 if dtype.kind == "c" else 1
     width = DIGITS[bits.dtype] * 4 // parts
-    patterns = [pattern >> width * (parts - 1 - i) & (1 << width) - 1 for pattern in bits.bits for i in range(parts)]
+    patterns = [part for pattern in bits.bits for part in divmod(pattern, 1 << width)] if parts == 2 else bits.bits
     return np.array(patterns, dtype=f"{order}u{width // 8}").view(dtype).reshape(bits.shape)
 
 

@@ -46,7 +46,7 @@ class Bits:
             raise ValueError(f"shape must have sizes of at least 0, got {self.shape}")
         if len(self.bits) != math.prod(self.shape):
             raise ValueError(f"an array of shape {self.shape} has {math.prod(self.shape)} elements, got {len(self.bits)}")
-        if not all(0 <= pattern < 16 ** DIGITS[self.dtype] for pattern in self.bits):
+        if self.bits and not 0 <= min(self.bits) <= max(self.bits) < 16 ** DIGITS[self.dtype]:
             raise ValueError(f"a {self.dtype} has {DIGITS[self.dtype]} hex digits, got {[hex(pattern) for pattern in self.bits]}")
 
     def to_json(self) -> dict[str, Any]:

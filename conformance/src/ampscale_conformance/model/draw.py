@@ -10,7 +10,8 @@ from hashlib import sha256
 from itertools import count
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from .subject import Subject
+from .adapter import ImplementationInfo, Unsupported
+from .subject import Failed, Raised, Subject
 
 T = TypeVar("T")
 
@@ -44,3 +45,26 @@ def seeded(seed: str) -> Pick:
         return values[next(numbers) % len(values)]
 
     return pick
+
+
+def run_draws(subject: Subject, draw: Callable[[Pick, ImplementationInfo], DrawnCase], name: str, count: int) -> None:
+    """
+    Run the cases that *draw* composes with the seeds "NAME 0", "NAME 1" and so on, up to the first that fails.
+
+    The record contains the calls of the last one only, which are enough to reproduce its failure.
+
+    Raises:
+        Unsupported: All of them are unsupported.
+    """
+    reasons = list[Unsupported]()
+    for number in range(count):
+        subject.calls.clear()
+        try:
+            draw(seeded(f"{name} {number}"), subject.info).run(subject)
+        except Unsupported as unsupported:
+            reasons.append(unsupported)
+        except (Failed, Raised) as ended:
+            ended.args = (f"draw {number}: {ended}",)
+            raise
+    if len(reasons) == count:
+        raise reasons[0]

@@ -66,7 +66,7 @@ class Subject:
         self.calls: list[Call] = [] if calls is None else calls
         self.trajectory: Trajectory | None = None
         self._prefix = prefix
-        self._objects: list[Any] = []  # keeps references, so that an object's index is not reused
+        self._objects: dict[int, tuple[int, Any]] = {}  # by id; keeps references, so that an id is not reused
 
     # --- expectations ---
 
@@ -210,11 +210,7 @@ class Subject:
         return to_record(value)
 
     def _index_of(self, value: Any) -> int:
-        for index, known in enumerate(self._objects):
-            if known is value:
-                return index
-        self._objects.append(value)
-        return len(self._objects) - 1
+        return self._objects.setdefault(id(value), (len(self._objects), value))[0]
 
 
 def to_record(value: Any) -> Any:

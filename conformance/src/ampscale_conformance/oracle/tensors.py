@@ -44,7 +44,7 @@ def widen(leaf: Bits, dtype: str = "float32") -> Bits:
 
 def all_finite(tree: Any) -> bool:
     """Return True if a tree of `Bits` contains no infinity and no NaN. Integers, bools and None are finite."""
-    return all(math.isfinite(number) for leaf in arrays(tree) if _has_floats(leaf) for number in numbers(leaf))
+    return all(math.isfinite(number) for leaf in arrays(tree) if _has_floats(leaf) for number in numbers(_distinct(leaf)))
 
 
 def array(dtype: str, values: Any, shape: tuple[int, ...] | None = None) -> Bits:
@@ -128,8 +128,16 @@ def _computed(leaf: Bits, factor: float, dtype: str | None, operation: Callable[
     operand = rounded(factor, compute_dtype)
     if not 0 < operand < math.inf:
         raise ValueError(f"scale must be positive and finite in {compute_dtype}, got {factor!r}")
-    results = [operation(value, operand, compute_dtype) for value in numbers(leaf)]
-    return from_numbers(widened(leaf.dtype, dtype), leaf.shape, results)
+    distinct, result_dtype = _distinct(leaf), widened(leaf.dtype, dtype)
+    results = [operation(value, operand, compute_dtype) for value in numbers(distinct)]
+    computed = dict(zip(distinct.bits, from_numbers(result_dtype, distinct.shape, results).bits, strict=True))
+    return Bits(result_dtype, leaf.shape, tuple(computed[pattern] for pattern in leaf.bits))
+
+
+def _distinct(leaf: Bits) -> Bits:
+    """Return the distinct elements of an array, which are few in the large arrays of the cases."""
+    patterns = tuple(dict.fromkeys(leaf.bits))
+    return Bits(leaf.dtype, (len(patterns),), patterns)
 
 
 def _equal(left: Number, right: Number) -> bool:

@@ -1,5 +1,5 @@
 """
-Random test generation with Hypothesis: cases within the supported rules; failing ones are shrunk.
+Random test generation with Hypothesis: the drawn cases of the suite, with other choices; failing ones are shrunk.
 
 A seed and a version of Hypothesis determine the cases. A failure is reported as a test vector that can be added to
 spec/vectors, where it no longer depends on randomness.
@@ -9,13 +9,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ..cases.machine_drawn import WITH_TENSORS, draw_trace, draw_walk
+from ..cases.overflow_drawn import draw_check
+from ..cases.scaling_drawn import draw_arithmetic
 from ..model.adapter import Adapter, ImplementationInfo, level_of
 from ..model.case import Case
+from ..model.draw import DrawnCase, Pick
 from ..model.verdicts import Result, Verdict
 from .check import SECONDS, run
-from .random_strategies import Draw, GeneratedCase, draw_arithmetic, draw_check, draw_trace
 from .random_vectors import vector
 
 EXAMPLES = 100
@@ -27,13 +30,15 @@ class Template(NamedTuple):
     id: str
     clause: str
     level: int
-    draw: Callable[[Draw, ImplementationInfo], GeneratedCase]
+    draw: Callable[[Pick, ImplementationInfo], DrawnCase]
 
 
 TEMPLATES = (
     Template("random-trace", "MACHINE-next-step", 0, draw_trace),
-    Template("random-scale", "SCALING-scale", 1, partial(draw_arithmetic, method="scale")),
-    Template("random-unscale", "SCALING-unscale-divides", 1, partial(draw_arithmetic, method="unscale")),
+    Template("random-walk", "MACHINE-pure", 0, draw_walk),
+    Template("random-tensor-walk", "MACHINE-next-step", 1, partial(draw_walk, kinds=WITH_TENSORS)),
+    Template("random-scale", "SCALING-scale", 1, partial(draw_arithmetic, methods=["scale"], layouts=True)),
+    Template("random-unscale", "SCALING-unscale-divides", 1, partial(draw_arithmetic, methods=["unscale"], layouts=True)),
     Template("random-all-finite", "OVERFLOW-all-finite", 1, draw_check),
 )
 CLAUSES = {template.id: template.clause for template in TEMPLATES}
@@ -65,7 +70,7 @@ class _Search:
 
     def __init__(self, template: Template, adapter: Adapter, seed: int, seconds: float) -> None:
         self.template, self.adapter, self.seed, self.seconds = template, adapter, seed, seconds
-        self.results: list[tuple[Result, GeneratedCase]] = []
+        self.results: list[tuple[Result, DrawnCase]] = []
 
     def result(self, examples: int) -> Result:
         """Run the generated cases and return one result for all of them."""
@@ -78,18 +83,21 @@ class _Search:
             summary = replace(last, verdict=Verdict.PASS, message=f"{passed} cases with seed {self.seed}") if passed else last
             return replace(summary, calls=(), trajectory=None, seconds=duration)
         last, case = failures[-1]
-        message = f"{last.message}{flaky}\nseed {self.seed}; as a test vector for spec/vectors/{case.chapter}.json:\n"
-        return replace(last, message=message + vector(f"{self.template.id}-{self.seed}", case, last), seconds=duration)
+        message = f"{last.message}{flaky}\nseed {self.seed}"
+        if case.inputs:  # a single trace or tree
+            message += f"; as a test vector for spec/vectors/{case.chapter}.json:\n"
+            message += vector(f"{self.template.id}-{self.seed}", case, last)
+        return replace(last, message=message, seconds=duration)
 
     def _search(self, examples: int) -> str:
         """Generate and shrink cases. Return a note if the same case gave different results."""
         from hypothesis import HealthCheck, Phase, Verbosity, errors, given, seed, settings
         from hypothesis.configuration import set_hypothesis_home_dir
-        from hypothesis.strategies import composite
+        from hypothesis.strategies import composite, sampled_from
 
         @composite
-        def cases(draw: Draw) -> GeneratedCase:
-            return self.template.draw(draw, self.adapter.info)
+        def cases(draw: Callable[[Any], Any]) -> DrawnCase:
+            return self.template.draw(lambda values: draw(sampled_from(values)), self.adapter.info)
 
         configure = settings(
             max_examples=examples,
@@ -114,7 +122,7 @@ class _Search:
                 set_hypothesis_home_dir(None)
         return ""
 
-    def _run(self, generated: GeneratedCase) -> None:
+    def _run(self, generated: DrawnCase) -> None:
         if self.results and self.results[-1][0].verdict in (Verdict.TIMEOUT, Verdict.CRASH, Verdict.PROTOCOL_ERROR):
             return  # do not shrink these: each attempt could take the full time limit again
         template = self.template

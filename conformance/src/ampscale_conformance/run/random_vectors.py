@@ -1,4 +1,4 @@
-"""Generated cases as test vectors of spec/vectors."""
+"""Drawn cases as test vectors of spec/vectors."""
 
 import json
 from collections.abc import Iterator
@@ -7,22 +7,22 @@ from typing import Any
 
 from ampscale import LossScaleRule
 
-from ..model.bits import tree_to_json
+from ..model.bits import DIGITS, arrays, map_tree, tree_from_json, tree_to_json
 from ..model.clauses import spec_folder
+from ..model.draw import DrawnCase
 from ..model.floats import rounded
 from ..model.verdicts import Result
 from ..oracle import tensors
 from ..oracle.machine import trajectory
-from .random_strategies import GeneratedCase, computed
 
 
-def vector(id: str, case: GeneratedCase, result: Result) -> str:
+def vector(id: str, case: DrawnCase, result: Result) -> str:
     """
     Return a failing case as a test vector in JSON, one member per line.
 
     Args:
         id: Id of the test vector.
-        case: Generated case.
+        case: Drawn case with inputs.
         result: Result of the case.
     """
     members = {"machine": _trace, "scaling": _arithmetic, "overflow": _check}[case.chapter](case.inputs, result)
@@ -65,21 +65,22 @@ def _members(rule: LossScaleRule) -> Iterator[tuple[str, Any]]:
 
 def _arithmetic(inputs: dict[str, Any], result: Result) -> dict[str, Any]:
     method, scale, tree = inputs["method"], inputs["scale"], inputs["tree"]
-    dtype = "float32" if method == "unscale" and _has_float32(result) else None
-    output = [computed(method, leaf, scale, dtype) for leaf in tree]
+    dtype = "float32" if method == "unscale" and _widens(result, tree) else None
+    output = map_tree(lambda leaf: getattr(tensors, method)(leaf, scale, dtype), tree)
     return {
         "clauses": ["SCALING-scale" if method == "scale" else "SCALING-unscale-divides"],
         "kind": method,
         "scale": scale.hex(),
-        **({} if [leaf.dtype for leaf in output] == [leaf.dtype for leaf in tree] else {"dtype": "float32"}),
+        **({} if [leaf.dtype for leaf in arrays(output)] == [leaf.dtype for leaf in arrays(tree)] else {"dtype": "float32"}),
         "input": tree_to_json(tree),
         "output": tree_to_json(output),
     }
 
 
-def _has_float32(result: Result) -> bool:
-    value = result.calls[-1].result
-    return isinstance(value, list) and all(isinstance(leaf, dict) and leaf.get("dtype") == "float32" for leaf in value)
+def _widens(result: Result, tree: Any) -> bool:
+    """Return True if a 16-bit array was returned in float32."""
+    got = arrays(tree_from_json(result.calls[-1].result))
+    return any(DIGITS[old.dtype] == 4 and new.dtype == "float32" for old, new in zip(arrays(tree), got, strict=False))
 
 
 def _check(inputs: dict[str, Any], _: Result) -> dict[str, Any]:

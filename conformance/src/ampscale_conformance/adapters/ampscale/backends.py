@@ -20,7 +20,7 @@ from ..base import unavailable
 # A rule with all constants that cases can set.
 EVERY_CONSTANT = LossScaleRule(2.0**10, hysteresis=2, min_scale=2.0**-20, max_scale=2.0**40)
 CAPABILITIES = (
-    *("resume", "rounding", "division", "process", "bfloat16", "complex", "integers", "none", "empty"),
+    *("resume", "rounding", "division", "process", "bfloat16", "complex", "integers", "none", "empty", "layout"),
     *("loss", "norm", "clip", "momentum", "schedule", "counters", "replicas", "stays-on-device"),
 )
 COMPILERS = {"jax", "torch"}

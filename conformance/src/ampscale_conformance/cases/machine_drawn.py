@@ -1,0 +1,161 @@
+"""Drawn traces and walks: scalers with drawn constants take drawn steps, in turns, and are saved and loaded in between."""
+
+from collections.abc import Sequence
+from functools import partial
+from math import frexp, inf
+from typing import Any
+
+from ..model.adapter import ImplementationInfo, Unsupported
+from ..model.case import case
+from ..model.draw import DrawnCase, Pick, run_draws
+from ..model.subject import Subject
+from ..model.supported_rules import supported_rules
+from ..oracle.tensors import array
+from .machine_lockstep import LockstepRun, every_pattern, run_lockstep, supported_rule
+from .scaling_trees import check_products
+
+EXPONENTS = (8, 4, 12, 0, -3, 20)  # of the initial scale
+LOW = (2.0**-20, 2.0**-20, 0.375, 0.125, 0.5, 1.0)  # min_scale as a multiple of the initial scale
+HIGH = (2.0**40, 2.0**40, 1.5, 3.0, 8.0, 1.0)
+COUNTS = {
+    "growth_interval": (1, 2, 3, 4, 7, 20),
+    "hysteresis": (1, 2, 3, 4),
+    "overflow_tolerance": (0.5, 0.25),
+    "raise_at_min_scale": (False, True),
+}
+FACTORS = {"growth_factor": (2.0, 4.0), "backoff_factor": (0.5, 0.25)}
+INEXACT_FACTORS = {"growth_factor": (3.0, 1.5, 1.1), "backoff_factor": (1 / 3, 0.8)}
+
+TURNS = ("read", "unread", "new")
+RESUMING = ("read", "copy", "read", "reload")
+WITH_TENSORS = ("read", "new", "scale", "unscale", "all_finite", "copy")
+Turn = tuple[str, int, str]  # what is done, the number of the scaler or saved state, and the flags of the steps after it
+MOST = 3  # scalers at a time
+LOWEST, HIGHEST = 2.0**-60, 2.0**60  # beyond them, a scaler takes no steps
+TREE = [array("float32", [1.5, -3.0]), array("float32", 0.75)]
+
+
+def draw_trace(pick: Pick, info: ImplementationInfo) -> DrawnCase:
+    """Draw a rule and an overflow trace, whose scales stay far from the limits of float32."""
+    settings = _draw_settings(pick, info)
+    finite = "".join(_draw_steps(pick, settings) for _ in range(pick(range(1, 13))))
+    run = partial(run_lockstep, finite=finite, settings=settings)
+    return DrawnCase("machine", run, {"finite": finite, "settings": settings})
+
+
+def draw_walk(pick: Pick, info: ImplementationInfo, kinds: Sequence[str] = RESUMING) -> DrawnCase:
+    """Draw two rules, and turns of several scalers; without "resume", no scaler is copied."""
+    kinds = [kind for kind in kinds if kind not in ("copy", "reload") or "resume" in info.capabilities]
+    rules = [_draw_settings(pick, info) for _ in range(2)]
+    turns = [(pick(kinds), pick(range(4)), _draw_steps(pick, rules[0])) for _ in range(pick(range(1, 30)))]
+    return DrawnCase("machine", partial(_run_walk, rules=rules, turns=turns), {})
+
+
+def _draw_settings(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
+    rounding = "rounding" in info.capabilities
+    start = 2.0 ** pick(EXPONENTS) * pick((1.0, 1 + 2.0**-19) if rounding else (1.0,))
+    table: dict[str, Sequence[Any]] = {
+        "init_scale": (start,),
+        "min_scale": [start * ratio for ratio in LOW],
+        "max_scale": [start * ratio for ratio in HIGH],
+        **{name: values + (INEXACT_FACTORS[name] if rounding else ()) for name, values in FACTORS.items()},
+        **COUNTS,
+    }
+    free = supported_rules(info.preset).parameters
+    return {name: pick(values) for name, values in table.items() if name in free}
+
+
+def _draw_steps(pick: Pick, settings: dict[str, Any]) -> str:
+    """Draw finite steps of about one window, overflows, or both in turns."""
+    window: int = settings.get("growth_interval", 2)
+    return pick(("+" * pick((1, window, window + 1, 2 * window)), "-" * pick((1, 2, 4)), "+-" * pick((1, 2))))
+
+
+def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence[Turn]) -> None:
+    """Let one scaler take its turn after the other, and compare the scales of all scalers after each."""
+    runs, saved = list[LockstepRun](), list[tuple[LockstepRun, Any]]()
+    for kind, number, finite in [("new", 0, "+"), *turns]:
+        run = runs[number % len(runs)] if runs and kind != "new" else LockstepRun(subject, subject.rule(**rules[number % 2]))
+        if kind == "copy" and not run.stopped:
+            saved.append((run.with_handle(run.handle), subject.call("save", run.handle)))
+        if kind in ("copy", "reload") and saved:
+            start, state = saved[-1 if kind == "copy" else number % len(saved)]
+            run = start.loaded(state)
+        if kind in ("scale", "unscale") and not run.stopped:
+            scale = run.oracle.point.scale
+            check_products(subject, run.handle, kind, scale, TREE, ulps=frexp(scale)[0] != 0.5)
+        if kind == "all_finite":
+            subject.all_finite([*TREE, array("float32", 1.0 if number % 2 else inf)])
+        runs = [run, *(other for other in runs if other is not run)][:MOST]
+        if not LOWEST < run.oracle.scale < HIGHEST:
+            continue
+        (run.advance if kind == "unread" else run.follow)(finite).compare()
+        for other in runs[1:]:
+            other.compare()
+
+
+def _walks(subject: Subject, kinds: Sequence[str]) -> None:
+    run_draws(subject, partial(draw_walk, kinds=kinds), " ".join(kinds), 25)
+
+
+@case("MACHINE-state", 0, "unusable claim: a scaler cannot be created with the constants that it claims, so no other case runs")
+def can_be_made_as_it_claims_to_be(subject: Subject) -> None:
+    """An implementation cannot reject its own constants."""
+    try:
+        subject.create(subject.supported.make())
+    except Unsupported as unsupported:
+        subject.expect(False, f"expected a scaler with the constants of {subject.supported.name}, got Unsupported: {unsupported}")
+
+
+@case("MACHINE-every-sequence", 0, "any bug: the scale is wrong after some pattern of six steps")
+def follows_every_pattern_of_six_steps(subject: Subject) -> None:
+    """Growth windows of two steps, if the interval can be set."""
+    finite = every_pattern(supported_rule(subject, "", growth_interval=2), 6)
+    run_lockstep(subject, finite, {"growth_interval": 2}, "MACHINE-backoff")
+
+
+@case("MACHINE-every-sequence", 0, "any bug: the scale is wrong after some trace with drawn constants and bounds")
+def follows_drawn_traces(subject: Subject) -> None:
+    """Windows, bounds between powers of two and a hysteresis, each reached several times."""
+    run_draws(subject, draw_trace, "trace", 40)
+
+
+@case("MACHINE-pure", 0, "shared state: scalers change each other, reading changes the scale, or unread steps are lost")
+def scalers_take_turns(subject: Subject) -> None:
+    """Some scalers have the same constants."""
+    _walks(subject, TURNS)
+
+
+@case("STEP-resume", 0, "lost state: a scaler continues otherwise after saving or loading, or changes what was saved", "resume")
+def saves_and_loads_in_turns(subject: Subject) -> None:
+    """A saved state is loaded several times, and its scaler continues."""
+    _walks(subject, RESUMING)
+
+
+@case("MACHINE-next-step", 1, "wrong time: tensors are scaled by another scale than the present one, or count as a step")
+def tensors_and_updates_take_turns(subject: Subject) -> None:
+    """Scaling, unscaling and checks between the updates of several scalers."""
+    _walks(subject, WITH_TENSORS)
+
+
+@case("MACHINE-growth-window", 0, "other constants: with the published ones, the scale starts, backs off or grows otherwise")
+def follows_the_published_constants(subject: Subject) -> None:
+    """No constant is set. Two whole windows follow a backoff; the scale is read where it should change."""
+    rule = subject.supported.make()
+    window = rule.growth_interval if rule.growth_factor > 1 else 4
+    if window > 3000:
+        raise Unsupported(f"its published window has {window} steps")
+    run = LockstepRun(subject, rule)
+    for unread, read in ((0, "-" * rule.hysteresis), (window - 2, "+++"), (window - 3, "+++")):
+        run.advance("+" * unread).compare().follow(read)
+
+
+DRAWN = (
+    can_be_made_as_it_claims_to_be,
+    follows_every_pattern_of_six_steps,
+    follows_drawn_traces,
+    scalers_take_turns,
+    saves_and_loads_in_turns,
+    tensors_and_updates_take_turns,
+    follows_the_published_constants,
+)

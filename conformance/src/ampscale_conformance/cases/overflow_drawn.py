@@ -1,0 +1,86 @@
+"""Drawn trees with infinities and NaNs of every kind at every place, and with finite numbers that overflow in sums."""
+
+from collections.abc import Sequence
+from functools import partial, reduce
+from typing import Any
+
+from ..model.adapter import ImplementationInfo
+from ..model.bits import Bits, leaves, map_tree
+from ..model.case import case
+from ..model.draw import DrawnCase, Pick, run_draws
+from ..model.floats import FORMATS, width
+from ..model.subject import Subject
+from ..oracle import tensors
+from ..oracle.tensors import PARTS
+from .trees_drawn import Tree, draw_number, draw_tree
+
+INTEGERS = ("int32", "bool")
+
+
+def draw_check(pick: Pick, info: ImplementationInfo) -> DrawnCase:
+    """Draw up to six trees with the same containers and shapes, and up to two non-finite elements in each."""
+    tree = draw_tree(pick, info, INTEGERS if "integers" in info.capabilities else (), layouts=True)
+    trees = [_spoiled(pick, tree.filled(pick, _draw_finite)) for _ in range(pick((1, 3, 6)))]
+    return DrawnCase("overflow", partial(_run, tree=tree, trees=trees), {"tree": trees[0]} if len(trees) == 1 else {})
+
+
+def _draw_finite(pick: Pick, dtype: str) -> int:
+    """Draw a number, or an edge: the largest number, the smallest, or a zero."""
+    if dtype in INTEGERS:
+        return pick(range(2 if dtype == "bool" else 1 << 32))
+    largest = _infinity(dtype) - 1
+    return _drawn_part(pick, dtype, (largest, 1, 0)) if pick((False, True)) else draw_number(pick, dtype)
+
+
+def _draw_non_finite(pick: Pick, dtype: str) -> int:
+    """Draw an infinity, or a quiet or signalling NaN, of either sign."""
+    infinity = _infinity(dtype)
+    return _drawn_part(pick, dtype, (infinity | 1 << FORMATS[PARTS.get(dtype, dtype)][1] - 1, infinity, infinity | 1))
+
+
+def _infinity(dtype: str) -> int:
+    exponent_bits, fraction_bits = FORMATS[PARTS.get(dtype, dtype)]
+    return (1 << exponent_bits) - 1 << fraction_bits
+
+
+def _drawn_part(pick: Pick, dtype: str, magnitudes: Sequence[int]) -> int:
+    """Draw one of these bit patterns with a sign; for a complex dtype, in either part."""
+    part = PARTS.get(dtype, dtype)
+    pattern = pick((0, 1)) << width(part) - 1 | pick(magnitudes)
+    if part == dtype:
+        return pattern
+    other, imaginary = draw_number(pick, part), pick((False, True))
+    return other << width(part) | pattern if imaginary else pattern << width(part) | other
+
+
+def _spoiled(pick: Pick, values: Any) -> Any:
+    """Return the tree with up to two non-finite elements."""
+    candidates = [path for path, leaf in leaves(values) if leaf is not None and leaf.bits and leaf.dtype not in INTEGERS]
+    chosen = [pick((candidates[-1], pick(candidates))) for _ in range(pick((1, 0, 1, 2)))] if candidates else []
+    paths = iter([path for path, leaf in leaves(values) if leaf is not None])
+    return map_tree(lambda leaf: reduce(lambda bits, _: _with_one(pick, bits), range(chosen.count(next(paths))), leaf), values)
+
+
+def _with_one(pick: Pick, leaf: Bits) -> Bits:
+    """Return an array with a non-finite element: the first, the last, the last of a block, or any other."""
+    last = len(leaf.bits) - 1
+    place = pick((0, last, max(last // 1024 * 1024 - 1, 0), pick(range(last + 1))))
+    return Bits(leaf.dtype, leaf.shape, (*leaf.bits[:place], _draw_non_finite(pick, leaf.dtype), *leaf.bits[place + 1 :]))
+
+
+def _run(subject: Subject, tree: Tree, trees: Sequence[Any]) -> None:
+    """Check one tree after the other; every second one is in the arrays of the one before, if they can be written."""
+    arrays = None
+    for index, values in enumerate(trees):
+        arrays = tree.create(subject, values, arrays if index % 2 else None)
+        got, expected = subject.flag(subject.call("all_finite", arrays), "all_finite"), tensors.all_finite(values)
+        subject.expect(got == expected, f"all_finite: expected {expected}, got {got}")
+        subject.expect_same(subject.to_bits(arrays, "the input"), values, "the input of all_finite")
+
+
+@case(
+    "OVERFLOW-all-finite", 1, "incomplete check: a value, a place, an array or a later call is not checked, or changes the input"
+)
+def checks_drawn_trees(subject: Subject) -> None:
+    """Non-finite values of every kind at every place, between numbers that overflow in sums, squares and ranges."""
+    run_draws(subject, draw_check, "check", 130)

@@ -1,0 +1,93 @@
+"""Drawn trees, which scalers scale and unscale in turns."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from ..model.adapter import ImplementationInfo
+from ..model.case import case
+from ..model.draw import DrawnCase, Pick, run_draws
+from ..model.floats import encode
+from ..model.subject import Subject
+from ..oracle.tensors import PARTS
+from .scaling_trees import check_products
+from .trees_drawn import Tree, draw_number, draw_tree
+
+SCALES = (2.0**10, 1.0, 2.0**-2, 2.0**17, 1.0, 2.0**24)
+INEXACT_SCALES = (3.0, 1001.5, 2.0**12 + 2.0**-7)
+METHODS = ("scale", "unscale")
+
+
+def draw_arithmetic(
+    pick: Pick, info: ImplementationInfo, methods: Sequence[str] = METHODS, *, layouts: bool = False, memory: bool = True
+) -> DrawnCase:
+    """
+    Draw up to three trees with the same containers and shapes, and two scalers, which scale or unscale them in turns.
+
+    Args:
+        pick: Function that chooses.
+        info: Description of the implementation.
+        methods: The methods to choose from.
+        layouts: Draw layouts of the arrays.
+        memory: Check also that the arguments and earlier results are unchanged.
+    """
+    method = pick(methods)
+    tree = draw_tree(pick, info, layouts=layouts)
+    inexact = "division" in info.capabilities and not any(array and array.dtype in PARTS for array in tree.arrays)
+    available = (SCALES, INEXACT_SCALES if inexact else SCALES)  # complex quotients may be rounded twice
+    scales = [pick(pick(available)) for _ in range(2)]
+    trees = [tree.filled(pick, _draw_pattern) for _ in range(pick((1, 2, 3)))]
+    inputs = {"method": method, "scale": scales[0], "tree": trees[0]} if len(trees) == 1 else {}
+    return DrawnCase("scaling", partial(_run, method=method, scales=scales, tree=tree, trees=trees, memory=memory), inputs)
+
+
+def _draw_pattern(pick: Pick, dtype: str) -> int:
+    """Draw a number or a zero; complex zeros are left out, since libraries multiply them in different ways."""
+    zero = dtype not in PARTS and pick((False, False, False, True))
+    return encode(pick((0.0, -0.0)), dtype) if zero else draw_number(pick, dtype)
+
+
+def _run(subject: Subject, method: str, scales: Sequence[float], tree: Tree, trees: Sequence[Any], memory: bool) -> None:
+    """Let the scalers take turns; the second tree is in the arrays of the first one, if they can be written."""
+    handles = [subject.create(subject.rule(init_scale=scale)) for scale in scales]
+    results, arrays = list[tuple[Any, Any]](), None
+    for index, values in enumerate(trees):
+        arrays = tree.create(subject, values, arrays if index == 1 else None)
+        result = check_products(subject, handles[index % 2], method, scales[index % 2], values, arrays)
+        if memory and result is not None:
+            subject.expect_same(subject.to_bits(arrays, "the input"), values, f"the input of {method}")
+            results.append((result, subject.to_bits(result, method)))
+    for result, values in results:
+        subject.expect_same(subject.to_bits(result, method), values, f"an earlier result of {method}")
+
+
+def _check(subject: Subject, count: int, *methods: str, layouts: bool = False, memory: bool = True) -> None:
+    draw = partial(draw_arithmetic, methods=methods, layouts=layouts, memory=memory)
+    run_draws(subject, draw, f"{methods} {layouts} {memory}", count)
+
+
+@case("SCALING-scale", 1, "wrong product: another scale than the scaler's, a skipped array, or a lost sign of zero")
+def scales_drawn_trees(subject: Subject) -> None:
+    """Two scalers take turns."""
+    _check(subject, 40, "scale", memory=False)
+
+
+@case("SCALING-unscale-divides", 1, "wrong quotient: another scale than the scaler's, a reciprocal, or a skipped array")
+def unscales_drawn_trees(subject: Subject) -> None:
+    """Two scalers take turns."""
+    _check(subject, 40, "unscale", memory=False)
+
+
+@case("SCALING-new-arrays", 1, "change in place: the argument, or the result of an earlier call, is overwritten")
+def arguments_and_results_stay(subject: Subject) -> None:
+    """The arrays of one call hold other numbers in the next. Working in place and returning None is permitted."""
+    _check(subject, 50, *METHODS)
+
+
+@case("SCALING-layout", 1, "wrong elements: strides are ignored, or a read-only or broadcast array is written", "layout")
+def takes_arrays_of_every_layout(subject: Subject) -> None:
+    """Strided, reversed, transposed, broadcast and read-only arrays, as far as the library has them."""
+    _check(subject, 40, *METHODS, layouts=True)
+
+
+DRAWN = (scales_drawn_trees, unscales_drawn_trees, arguments_and_results_stay, takes_arrays_of_every_layout)

@@ -1,0 +1,149 @@
+"""Drawn trees of arrays: dtypes, shapes, containers and layouts."""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..model.adapter import ImplementationInfo
+from ..model.bits import DIGITS, Bits, map_tree
+from ..model.bits import arrays as flat
+from ..model.draw import Pick
+from ..model.floats import FORMATS, encode
+from ..model.subject import Subject
+from ..oracle.tensors import PARTS
+
+COUNTS = (1, 2, 3) * 9 + (12, 100, 100)  # of arrays
+SHAPES = ((1,), (), (3,), (2, 2), (0, 3), (3, 1, 2), (0,), (65,))
+MATRICES = ((2, 3), (4, 5), (5, 2))
+LARGE = ((1030,), (34, 65), (4099,))
+REACH = 30  # range of exponents around 0: scaled values stay normal, since some libraries flush subnormal ones to zero
+PERIOD = 7  # number of elements after which arrays repeat themselves
+LAYOUTS = {
+    "numpy": ("plain", "strided", "transposed", "broadcast", "reversed", "read-only"),
+    "torch": ("plain", "strided", "transposed", "broadcast"),
+}
+
+
+class Array(NamedTuple):
+    """Drawn array, without its elements."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    layout: str
+
+
+class Tree(NamedTuple):
+    """Drawn tree, without the elements of its arrays."""
+
+    arrays: Sequence[Array | None]
+    nest: Callable[[list[Any]], Any]
+
+    def filled(self, pick: Pick, draw_pattern: Callable[[Pick, str], int]) -> Any:
+        """Return the tree with drawn elements: a few for each dtype, which its arrays repeat from different ones on."""
+        dtypes = dict.fromkeys(array.dtype for array in self.arrays if array is not None)
+        pools = {dtype: [draw_pattern(pick, dtype) for _ in range(PERIOD)] for dtype in dtypes}
+        return self.nest(
+            [None if array is None else _filled(array, pools[array.dtype], n) for n, array in enumerate(self.arrays)]
+        )
+
+    def create(self, subject: Subject, tree: Any, reused: Any = None) -> Any:
+        """Return a tree of `Bits` as arrays with the drawn layouts: the *reused* ones, if they can be written."""
+        layouts, old = (iter([array.layout for array in self.arrays if array is not None]), iter(flat(reused)))
+        return map_tree(lambda leaf: _renewed(_created(subject, leaf, next(layouts)), next(old, None)), tree)
+
+
+def draw_tree(pick: Pick, info: ImplementationInfo, dtypes: Sequence[str] = (), layouts: bool = False) -> Tree:
+    """Draw a tree of arrays, of one dtype or several: the basic ones, those that are claimed, and *dtypes*."""
+    claimed = [dtype for claim, dtype in (("bfloat16", "bfloat16"), ("complex", "complex64")) if claim in info.capabilities]
+    every = ("float32", "float64", "float16", *claimed, *dtypes)
+    palette = pick((("float32",), (pick(every),), (pick(every),), ("float32", "float64"), every))
+    available = LAYOUTS.get(info.arrays, ("plain",)) if layouts and "layout" in info.capabilities else ("plain",)
+    count, arrays = pick(COUNTS), list[Array | None]()
+    for _ in range(min(count, 4)):
+        layout, shapes = pick(available), LARGE if pick(range(12)) == 11 else SHAPES
+        arrays.append(Array(pick(palette), pick(MATRICES if layout == "transposed" else shapes), layout))
+    arrays += [Array(palette[0], (3,), "plain")] * (count - 4)
+    if "none" in info.capabilities and pick((False, False, True)):
+        arrays.insert(pick(range(len(arrays) + 1)), None)
+    return Tree(arrays, pick(NESTS))
+
+
+NESTS: tuple[Callable[[list[Any]], Any], ...] = (
+    lambda arrays: arrays,
+    lambda arrays: {f"p{index}": array for index, array in enumerate(arrays)},
+    lambda arrays: [arrays[0], {"a": tuple(arrays[1:3]), "b": {"c": [arrays[3:]]}}] if arrays[3:] else [tuple(arrays)],
+)
+
+
+def _filled(array: Array, pool: Sequence[int], start: int) -> Bits:
+    """Return an array that repeats the pool; in a broadcast one, all rows are equal."""
+    size, patterns = prod(array.shape), (*pool[start % PERIOD :], *pool[: start % PERIOD])
+    length = prod(array.shape[1:]) if array.layout == "broadcast" else size
+    row = (patterns * (length // PERIOD + 1))[:length]
+    return Bits(array.dtype, array.shape, (row * size)[:size] if length != size else row)
+
+
+def draw_number(pick: Pick, dtype: str) -> int:
+    """Draw the bit pattern of a finite number; the first is 1.0, and powers of two follow."""
+    if dtype in PARTS:
+        part = PARTS[dtype]
+        return draw_number(pick, part) << 4 * DIGITS[part] | draw_number(pick, part)
+    exponent_bits, fraction_bits = FORMATS[dtype]
+    bias = (1 << exponent_bits - 1) - 1
+    reach = min(REACH, bias)  # all exponents of float16
+    magnitude, negative = divmod(pick(range(2 * (2 * reach + 1) * 2**fraction_bits)), 2)
+    fraction, offset = divmod(magnitude, 2 * reach + 1)
+    exponent = bias + (offset + 1) // 2 * (1 if offset % 2 else -1)
+    return int(negative << exponent_bits + fraction_bits | exponent << fraction_bits | fraction)
+
+
+def _created(subject: Subject, leaf: Bits, layout: str) -> Any:
+    """Return an array with this layout, or a plain one if it does not apply to the shape."""
+    if layout == "plain" or not leaf.bits or not leaf.shape or (layout == "transposed" and len(leaf.shape) != 2):
+        return subject.to_arrays(leaf)
+    width = prod(leaf.shape[1:])
+    rows = [leaf.bits[start : start + width] for start in range(0, len(leaf.bits), width)]
+    if layout == "broadcast" and len({*rows}) > 1:
+        return subject.to_arrays(leaf)
+    return _MAKERS[layout](subject.to_arrays, leaf, rows)
+
+
+def _array(leaf: Bits, *rows: Sequence[int], shape: tuple[int, ...] | None = None) -> Bits:
+    return Bits(leaf.dtype, shape or (len(rows), *leaf.shape[1:]), tuple(pattern for row in rows for pattern in row))
+
+
+def _strided(to_array: Any, leaf: Bits, rows: Any) -> Any:
+    """Return every second row of an array whose other rows are not finite."""
+    between = [encode(float("inf"), leaf.dtype) if leaf.dtype in FORMATS else 0] * len(rows[0])
+    return to_array(_array(leaf, *[item for row in rows for item in (row, between)]))[::2]
+
+
+def _broadcast(to_array: Any, leaf: Bits, rows: Any) -> Any:
+    row = to_array(_array(leaf, rows[0]))
+    return row.expand(leaf.shape) if hasattr(row, "expand") else np.broadcast_to(row, leaf.shape)
+
+
+def _read_only(to_array: Any, leaf: Bits, _: Any) -> Any:
+    array = to_array(leaf)
+    array.flags.writeable = False
+    return array
+
+
+_MAKERS: dict[str, Callable[[Any, Bits, Any], Any]] = {
+    "strided": _strided,
+    "transposed": lambda to_array, leaf, rows: to_array(_array(leaf, *zip(*rows, strict=True), shape=leaf.shape[::-1])).T,
+    "broadcast": _broadcast,
+    "reversed": lambda to_array, leaf, rows: to_array(_array(leaf, *rows[::-1]))[::-1],
+    "read-only": _read_only,
+}
+
+
+def _renewed(new: Any, old: Any) -> Any:
+    """Return the old array with the elements of the new one, if its library and its layout permit; else the new one."""
+    try:
+        old[...] = new
+    except (TypeError, ValueError, RuntimeError, AttributeError):
+        return new
+    return old
