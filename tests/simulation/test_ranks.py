@@ -138,6 +138,7 @@ def test_equal_ranks_keep_one_scale(probability, scale):
         (lambda: RankModel(node_bandwidth=math.inf), ValueError, "node_bandwidth must be a finite number .*, got inf"),
         (lambda: RankModel(ranks_per_node=0), ValueError, "ranks_per_node must be an int from 1 to .*, got 0"),
         (lambda: steps_until_disagreement(8, 1.5), ValueError, "overflow_probability must be a number from 0 to 1, got 1.5"),
+        (lambda: disagreement_probability(8, -0.5), ValueError, "from 0 to 1, got -0.5"),
         (lambda: steps_until_disagreement(8, math.nan), ValueError, "from 0 to 1, got nan"),
         (lambda: disagreement_probability("8", 0.5), TypeError, "ranks must be an int .*, got '8'"),
         (lambda: simulate_drift(None, 8, 0.5, 1), TypeError, "rule must be a LossScaleRule, got None"),

@@ -107,7 +107,6 @@ def test_with_a_fixed_scale_each_step_ends_itself():
     for call, gradient in (("step", 8**3), ("minimize", 8**2), ("minimize", 8), ("step", 1)):
         getattr(scaler, call)(optimizer)
         assert optimizer.gradients == [gradient]
-        scaler.update()
     scaler.unscale_(optimizer)
     with pytest.raises(RuntimeError, match="unscale_"):
         scaler.unscale_(optimizer)

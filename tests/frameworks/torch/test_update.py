@@ -7,7 +7,7 @@ import libraries
 import pytest
 import torch
 from frameworks.torch.loops import INF, bits
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ampscale import presets
@@ -70,6 +70,7 @@ def test_the_lower_bound_holds_with_and_without_a_synchronization(fused):
 
 @pytest.mark.clause("TORCH-unscale", "TORCH-arithmetic")
 @given(init=st.sampled_from([1.0, 2.0**16, 3.0, 2.0**-126]), fused=st.booleans(), changes=st.lists(st.sampled_from(CHANGES)))
+@example(init=1.0, fused=False, changes=[("step", 1.0)])
 def test_the_lower_bound_of_the_scale_is_correct(init, fused, changes):
     """It is a power of two or 0, whatever is set, loaded and updated, and whether flags were copied to the host."""
     parameter = torch.zeros(1, requires_grad=True)
