@@ -39,6 +39,7 @@ def test_entries_have_the_documented_keys():
     assert delayed["state"]["pending_scale"] == "0x1.0000000000000p+3"
     tolerant = checkpoints.save("ampscale", Checkpoint(presets.fairseq_tolerance(), LossScaleState(4.0, 0, 1, 9))).mapping
     assert tolerant["state"]["window_steps"] == 9
+    assert checkpoints.load("ampscale", tolerant).state.window_steps == 9
 
 
 @pytest.mark.parametrize(

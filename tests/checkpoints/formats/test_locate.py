@@ -73,6 +73,7 @@ def test_shared_object_is_searched_once():
     [
         ({"a": {"b": 1}}, "c", r"there must be a mapping at 'c'; there are mappings at \['a'\]"),
         ({"a": {"b": 1}}, "a.b", "there must be a mapping at 'a.b'"),
+        ({"a": {"b": SCALER}}, "b", "there must be a mapping at 'b'"),
         ({"a": [SCALER]}, "a", "there must be a mapping at 'a'"),
         ({"a": [SCALER]}, "a.1", "there must be a mapping at 'a.1'"),
         ({"a": {"b": 1}}, "a", r"no state of torch at 'a': missing .*, unknown \['b'\]"),

@@ -3,8 +3,28 @@
 import pytest
 import torch
 
-from ampscale.core.replicas import SingleReplica
+from ampscale.core.replicas import Agreement, SingleReplica
 from ampscale.frameworks.torch import GradScaler
+
+
+@pytest.mark.clause("TORCH-communicator", "REPLICAS-same-decision")
+@pytest.mark.parametrize(
+    ("finite", "has_gradients", "value", "scale"), [(True, True, -1, 16), (False, True, 0, 4), (True, False, 0, 8)]
+)
+def test_the_ranks_decide_on_the_step_together(finite, has_gradients, value, scale):
+    """A step without gradients on any rank does not count."""
+
+    class Ranks(SingleReplica):
+        def agree(self, *_, **__):
+            return Agreement(torch.tensor(finite), has_gradients)
+
+    parameter = torch.zeros((), requires_grad=True)
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    scaler = GradScaler("cpu", init_scale=8.0, growth_interval=1, communicator=Ranks())
+    scaler.scale(parameter.clone()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert (parameter.item(), scaler.get_scale()) == (value, scale)
 
 
 @pytest.mark.clause("TORCH-dtensor-ranks", "REPLICAS-settings-compared")
