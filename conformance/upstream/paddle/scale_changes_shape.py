@@ -1,4 +1,4 @@
-"""Scale a loss of shape ()."""
+"""Scale losses of shape []."""
 
 from types import SimpleNamespace
 from unittest import mock
@@ -11,6 +11,7 @@ gpu = SimpleNamespace(_expected_place=SimpleNamespace(is_gpu_place=lambda: True)
 with paddle.amp.auto_cast(), mock.patch.object(grad_scaler, "_dygraph_tracer", return_value=gpu):
     scaler = paddle.amp.GradScaler(init_loss_scaling=1024.0)
 
-loss = paddle.mean(paddle.ones([2, 3]))
-print("shape of the loss:", loss.shape)
-print("shape of the scaled loss:", scaler.scale(loss).shape)
+for dtype in ("float32", "float64"):
+    loss = paddle.mean(paddle.ones([2, 3], dtype))
+    scaled = scaler.scale(loss)
+    print(f"loss: {loss.shape} {loss.dtype}, scaled: {scaled.shape} {scaled.dtype}")

@@ -10,7 +10,7 @@ from typing import Any
 from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import Bits, arrays, leaves, map_tree
 from ..model.case import case, named
-from ..model.draw import DrawnCase, Pick, seeded
+from ..model.draw import DrawnCase, Pick, run_draws, seeded
 from ..model.floats import rounded
 from ..model.subject import Subject
 from ..oracle import tensors
@@ -19,7 +19,7 @@ from ..oracle.tensors import array
 from .backends_host_reads import Observed
 from .backends_process import scales_elsewhere
 from .calls_loop import needs_power_of_two, simple_rule
-from .replicas import draw_rule, run_draws
+from .replicas import draw_rule
 
 Leaf = tuple[str, tuple[int, ...]]  # a dtype and a shape
 SHAPES = ((2,), (), (2, 3), (0, 3), (1,), (300,))

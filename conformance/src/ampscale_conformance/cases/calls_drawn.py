@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from ..model.adapter import ImplementationInfo, Unsupported
+from ..model.adapter import ImplementationInfo
 from ..model.case import Case, named
-from ..model.draw import DrawnCase, Pick, seeded
-from ..model.subject import Failed, Raised, Subject
+from ..model.draw import DrawnCase, Pick, numbered, run_draws
+from ..model.subject import Subject
 from ..model.supported_rules import supported_rules
 from .calls_loop import Loop, is_static, simple_rule
 
@@ -77,21 +77,8 @@ def _execute(subject: Subject, scalers: Sequence[tuple[dict[str, Any], int]], co
 
 def drawn(name: str, level: int, draw: Callable[[Pick, ImplementationInfo], DrawnCase], *needs: str) -> Case:
     """Return a case that runs the cases which are drawn with a fixed list of seeds."""
-    return named(name, level, "any bug: a value is wrong in some combination", partial(_run_draws, draw=draw, seed=name), needs)
-
-
-def _run_draws(subject: Subject, draw: Callable[[Pick, ImplementationInfo], DrawnCase], seed: str) -> None:
-    reasons = list[str]()
-    for number in range(DRAWS):
-        try:
-            draw(seeded(f"{seed} {number}"), subject.info).run(subject)
-        except Unsupported as error:  # the draw ends here
-            reasons.append(str(error))
-        except (Failed, Raised) as error:
-            error.args = (f"draw {number}, {error}",)
-            raise
-    if len(reasons) == DRAWS:
-        raise Unsupported(reasons[0])
+    run = partial(run_draws, draw=draw, seeds=numbered(name, DRAWS))
+    return named(name, level, "any bug: a value is wrong in some combination", run, needs)
 
 
 CASES = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.case import case
-from ..model.draw import DrawnCase, Pick, run_draws
+from ..model.draw import DrawnCase, Pick, numbered, run_draws
 from ..model.subject import Subject
 from ..model.supported_rules import supported_rules
 from ..oracle.tensors import array
@@ -95,7 +95,7 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
 
 
 def _walks(subject: Subject, kinds: Sequence[str]) -> None:
-    run_draws(subject, partial(draw_walk, kinds=kinds), " ".join(kinds), 25)
+    run_draws(subject, partial(draw_walk, kinds=kinds), numbered(" ".join(kinds), 25))
 
 
 @case("MACHINE-state", 0, "unusable claim: a scaler cannot be created with the constants that it claims, so no other case runs")
@@ -117,7 +117,7 @@ def follows_every_pattern_of_six_steps(subject: Subject) -> None:
 @case("MACHINE-every-sequence", 0, "any bug: the scale is wrong after some trace with drawn constants and bounds")
 def follows_drawn_traces(subject: Subject) -> None:
     """Windows, bounds between powers of two and a hysteresis, each reached several times."""
-    run_draws(subject, draw_trace, "trace", 40)
+    run_draws(subject, draw_trace, numbered("trace", 40))
 
 
 @case("MACHINE-pure", 0, "shared state: scalers change each other, reading changes the scale, or unread steps are lost")

@@ -7,7 +7,7 @@ from typing import Any
 from ..model.adapter import ImplementationInfo
 from ..model.bits import Bits, leaves, map_tree
 from ..model.case import case
-from ..model.draw import DrawnCase, Pick, run_draws
+from ..model.draw import DrawnCase, Pick, numbered, run_draws
 from ..model.floats import FORMATS, width
 from ..model.subject import Subject
 from ..oracle import tensors
@@ -83,4 +83,4 @@ def _run(subject: Subject, tree: Tree, trees: Sequence[Any]) -> None:
 )
 def checks_drawn_trees(subject: Subject) -> None:
     """Non-finite values of every kind at every place, between numbers that overflow in sums, squares and ranges."""
-    run_draws(subject, draw_check, "check", 130)
+    run_draws(subject, draw_check, numbered("check", 130))

@@ -1,15 +1,15 @@
 """Chapter 60, replicas: several replicas take each step together. A script has a word per step with a sign per replica."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
 
-from ..model.adapter import ImplementationInfo, Unsupported
+from ..model.adapter import ImplementationInfo
 from ..model.case import Case, named
-from ..model.draw import DrawnCase, Pick, seeded
+from ..model.draw import DrawnCase, Pick, run_draws
 from ..model.floats import rounded
-from ..model.subject import Failed, Raised, Subject
+from ..model.subject import Subject
 from ..model.supported_rules import supported_rules
 from ..oracle.machine import Machine
 from .calls_loop import simple_rule
@@ -33,21 +33,6 @@ def draw_rule(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
     drawn |= {name: drawn[name] and drawn[name] * drawn["init_scale"] for name in ("min_scale", "max_scale")}
     settable = supported_rules(info.preset).parameters
     return {name: value for name, value in drawn.items() if name in settable and value is not None}
-
-
-def run_draws(subject: Subject, draw: Callable[[Pick, ImplementationInfo], DrawnCase], seeds: Sequence[str]) -> None:
-    """Run the cases that these seeds draw, except unsupported ones; raise Unsupported if all of them are."""
-    reasons = []
-    for seed in seeds:
-        try:
-            draw(seeded(seed), subject.info).run(subject)
-        except Unsupported as unsupported:
-            reasons.append(unsupported)
-        except (Failed, Raised) as error:
-            error.args = (f"draw {seed}: {error}",)
-            raise
-    if len(reasons) == len(seeds):
-        raise reasons[0]
 
 
 def replicas(name: str, script: str, catches: str) -> Case:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from ..model.case import case
-from ..model.draw import DrawnCase, Pick, run_draws
+from ..model.draw import DrawnCase, Pick, numbered, run_draws
 from ..model.floats import encode
 from ..model.subject import Subject
 from ..oracle.tensors import PARTS
@@ -63,7 +63,7 @@ def _run(subject: Subject, method: str, scales: Sequence[float], tree: Tree, tre
 
 def _check(subject: Subject, count: int, *methods: str, layouts: bool = False, memory: bool = True) -> None:
     draw = partial(draw_arithmetic, methods=methods, layouts=layouts, memory=memory)
-    run_draws(subject, draw, f"{methods} {layouts} {memory}", count)
+    run_draws(subject, draw, numbered(f"{methods} {layouts} {memory}", count))
 
 
 @case("SCALING-scale", 1, "wrong product: another scale than the scaler's, a skipped array, or a lost sign of zero")

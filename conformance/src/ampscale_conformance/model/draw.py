@@ -6,6 +6,7 @@ the random tier passes Hypothesis's choice, which shrinks towards the first valu
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from itertools import count
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -47,24 +48,37 @@ def seeded(seed: str) -> Pick:
     return pick
 
 
-def run_draws(subject: Subject, draw: Callable[[Pick, ImplementationInfo], DrawnCase], name: str, count: int) -> None:
-    """
-    Run the cases that *draw* composes with the seeds "NAME 0", "NAME 1" and so on, up to the first that fails.
+def numbered(name: str, count: int) -> list[str]:
+    """Return the seeds "NAME 0", "NAME 1" and so on."""
+    return [f"{name} {number}" for number in range(count)]
 
-    The record contains the calls of the last one only, which are enough to reproduce its failure.
+
+def run_draws(subject: Subject, draw: Callable[[Pick, ImplementationInfo], DrawnCase], seeds: Sequence[str]) -> None:
+    """
+    Run the cases that *draw* composes with these seeds, up to the first that fails.
+
+    Calls are not recorded; a case that fails is run again to record them.
 
     Raises:
         Unsupported: All of them are unsupported.
     """
     reasons = list[Unsupported]()
-    for number in range(count):
-        subject.calls.clear()
+    for seed in seeds:
+        subject.records = False
         try:
-            draw(seeded(f"{name} {number}"), subject.info).run(subject)
+            draw(seeded(seed), subject.info).run(subject)
         except Unsupported as unsupported:
             reasons.append(unsupported)
         except (Failed, Raised) as ended:
-            ended.args = (f"draw {number}: {ended}",)
+            _record(subject, draw(seeded(seed), subject.info))
+            ended.args = (f"draw {seed}: {ended}",)
             raise
-    if len(reasons) == count:
+    if len(reasons) == len(seeds):
         raise reasons[0]
+
+
+def _record(subject: Subject, case: DrawnCase) -> None:
+    """Record the calls of a case that has failed. It may pass now, if the failure depends on the cases before it."""
+    subject.records = True
+    with suppress(Failed, Raised, Unsupported):
+        case.run(subject)

@@ -65,6 +65,7 @@ class Subject:
         self.supported: SupportedRules = supported_rules(adapter.info.preset)
         self.calls: list[Call] = [] if calls is None else calls
         self.trajectory: Trajectory | None = None
+        self.records = True  # False to leave out the calls, whose recording takes longer than most calls
         self._prefix = prefix
         self._objects: dict[int, tuple[int, Any]] = {}  # by id; keeps references, so that an id is not reused
 
@@ -156,15 +157,20 @@ class Subject:
         """
         takes, gives, _ = METHODS[method]
         passed = [*arguments, options] if options else list(arguments)
-        recorded = [self._record(kind, value) for kind, value in zip(takes, passed, strict=False)]
+        kinds = zip(takes, passed, strict=False) if self.records else ()
+        recorded = [self._record(kind, value) for kind, value in kinds]
         try:
             with np.errstate(all="ignore"):  # cases cause overflows on purpose, and NumPy warns of each
                 result = self._method(method)(*arguments, **options)
         except (Exception, Interruption) as error:  # noqa: BLE001 - any error of the implementation is a result
-            self.calls.append(Call(self._prefix + method, recorded, None, _error_text(error)))
+            self._append(Call(self._prefix + method, recorded, None, _error_text(error)))
             _translate(error, method)
-        self.calls.append(Call(self._prefix + method, recorded, self._record(gives, result)))
+        self._append(Call(self._prefix + method, recorded, self._record(gives, result) if self.records else None))
         return result
+
+    def _append(self, call: Call) -> None:
+        if self.records:
+            self.calls.append(call)
 
     def _method(self, name: str) -> Callable[..., Any]:
         function = getattr(self.adapter, name, None)
