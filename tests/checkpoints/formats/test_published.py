@@ -278,6 +278,9 @@ def test_rounded_scale_is_reported():
             checkpoints.save("torch", Checkpoint(rule, LossScaleState(scale, 0, 0)))
 
 
+WIDE = LossScaleRule(growth_factor=1e39, growth_interval=7, dtype="float64")
+
+
 @pytest.mark.parametrize(
     ("rule", "state", "target", "dropped"),
     [
@@ -286,6 +289,7 @@ def test_rounded_scale_is_reported():
         (presets.torch(growth_factor=3.0, growth_interval=7), (8.0, 6, 0), "keras", {"growth_factor": (3.0, 2.0)}),
         (presets.torch(backoff_factor=0.75), (8.0, 6, 0), "jmp", {"backoff_factor": (0.75, 0.5), "min_scale": (None, 1.0)}),
         (presets.tensorflow_v1(growth_factor=1.5), (8.0, 0, 0), "mindspore", {"growth_factor": (1.5, 2.0)}),
+        (WIDE, (8.0, 0, 0), "torch", {"growth_factor": (1e39, 2.0), "growth_interval": None}),
         (presets.static(8.0), (8.0, 0, 0), "megatron", {"growth_factor": (1.0, 2.0), "backoff_factor": (1.0, 0.5)}),
         (presets.onnxruntime(), (8.0, 0, 0), "jmp", {"max_scale": (2.0**24, None), "dtype": ("float64", "float32")}),
         (presets.mxnet(), (8.0, 0, 0, None, 16.0), "torch", {"delayed_update": (True, False), "scale": (8.0, 16.0)}),

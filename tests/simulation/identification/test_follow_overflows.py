@@ -118,6 +118,12 @@ def test_rule_with_too_many_scales_is_undecided():
     assert follow_overflows(presets.chainer(), [Overflow(1, 2.0, 1.0), Overflow(2, 60000.0, 30000.0)]).contradiction.undecided
 
 
+def test_unknown_scale_before_an_overflow_is_limited_by_the_scale_after_it():
+    """Without the limit there would be too many possible scales."""
+    rule = LossScaleRule(1.0, growth_factor=1.001, growth_interval=1)
+    assert follow_overflows(rule, [Overflow(1, math.nan, 0.5)]).finite.tolist() == [False]
+
+
 def test_resumed_run_can_start_with_a_counted_overflow():
     """Megatron backs off at the second overflow, which a run that starts with zero counts cannot do at its first."""
     overflows = [Overflow(1, 65536.0, 32768.0), Overflow(2, 65536.0, 65536.0)]

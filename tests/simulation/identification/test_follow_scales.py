@@ -225,13 +225,15 @@ def test_few_scales_are_listed_after_a_gap(listed, expected, monkeypatch):
     assert (result.step, result.expected, result.seen) == (2, expected, 5.0)
 
 
-@pytest.mark.parametrize(("crowd", "undecided"), [(1, False), (0, True)])
-def test_many_states_that_first_occur_together_are_undecided(crowd, undecided, monkeypatch):
-    """Two states are possible after an unobserved step."""
-    monkeypatch.setattr(follow_scales, "CROWD", crowd)
+@pytest.mark.parametrize(("name", "least"), [("TOTAL", 4), ("CROWD", 1)])
+def test_limit_itself_is_allowed(name, least, monkeypatch):
+    """Four states are possible at the three steps together, of which two first occur together."""
+    monkeypatch.setattr(follow_scales, "PER_STEP", 0)
     observed = Observed(np.array([8.0, math.nan, 8.0]), np.full(2, -1, np.int8))
-    result = follow(LossScaleRule(8.0, growth_interval=1), observed).contradiction
-    assert (result is not None and result.undecided) == undecided
+    for limit in (least, least - 1):
+        monkeypatch.setattr(follow_scales, name, limit)
+        result = follow(LossScaleRule(8.0, growth_interval=1), observed).contradiction
+        assert (result is not None and result.undecided) == (limit < least)
 
 
 def test_step_after_an_error_contradicts():
