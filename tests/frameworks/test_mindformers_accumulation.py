@@ -202,10 +202,13 @@ def test_the_average_is_a_float32_copy(dtype, shadow):
 
 
 def test_a_state_dict_with_an_array_of_another_shape_is_rejected():
-    """A negative count of calls is rejected too."""
+    """A negative count of calls, and arrays that the cell does not need, are rejected too."""
     cell = MFTrainOneStepCell(linear([1], [1]), Recorder(), scale_sense=8.0, gradient_accumulation_steps=3)
     saved = cell.state_dict()
     with pytest.raises(ValueError, match="accumulated must hold an array of shape"):
         cell.load_state_dict({**saved, "calls": 1, "accumulated": [None, array([1, 2])]})
     with pytest.raises(ValueError, match="calls must be an int from 0"):
         cell.load_state_dict({**saved, "calls": -1})
+    for name in ("accumulated", "ema_params"):
+        with pytest.raises(ValueError, match=f"{name} must be None for this cell, got list"):
+            cell.load_state_dict({**saved, name: [array([1]), array([1])]})
