@@ -332,8 +332,10 @@ def test_random_adds_one_result_for_each_kind(monkeypatch):
     """The message has the seed. Without Hypothesis, the option is an error."""
     results = report_of(0, ADAPTER, *GROWS, "--random", "7")["results"]
     rows = [result for result in results if result["case"].startswith("random-")]
-    assert [result["verdict"] for result in rows] == ["pass"] + ["unsupported"] * 3
+    assert [result["verdict"] for result in rows] == ["pass"] * 2 + ["unsupported"] * 8
     assert rows[0]["message"].endswith(" cases with seed 7")
+    alone = report_of(0, ADAPTER, "--random", "7", "--only-random")["results"]
+    assert [(result["case"], result["verdict"]) for result in alone] == [(row["case"], row["verdict"]) for row in rows]
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     message = '--random requires hypothesis: pip install "ampscale-conformance[random]"'
     assert message in usage_error(ADAPTER, "--random", "1")

@@ -60,6 +60,7 @@ LIMITS = "Time limit per case, and per reply of another process. [default: 60 pe
 @click.option("--isolate", is_flag=True, help="Run a Python adapter in its own process: a crash or a hang becomes a verdict.")
 @click.option("--record", type=FILE, metavar="FILE", help="With --command: write all messages to a file for --replay.")
 @click.option("--random", type=click.IntRange(min=0), metavar="SEED", help="Add random cases; requires hypothesis.")
+@click.option("--only-random", is_flag=True, help="With --random: run no other cases.")
 @click.option("--expect", type=FILE, metavar="FILE", help="TOML file of expected failures.")
 @click.option("--update-expectations", is_flag=True, help="Update that file from the results, and print the changes.")
 @click.option("--json", is_flag=False, flag_value=STDOUT, metavar="[FILE]", help="Write the report as JSON.")
@@ -111,7 +112,7 @@ def _adapters() -> Iterator[str]:
         yield f"{entry.name:<{width}}  {entry.value}{provider}"
 
 
-_REQUIRES = {"isolate": "implementation", "record": "command", "update_expectations": "expect"}
+_REQUIRES = {"isolate": "implementation", "record": "command", "update_expectations": "expect", "only_random": "random"}
 _PARTIAL = ("level", "case", "clause", "suite", "sources", "random")
 
 
@@ -174,7 +175,8 @@ def _run(options: Mapping[str, Any]) -> Report:
     if options["random"] is not None and find_spec("hypothesis") is None:
         raise click.UsageError('--random requires hypothesis: pip install "ampscale-conformance[random]"')
     with _usage_errors(), _redirected_output():
-        level, cases = None if options["level"] is None else parse_level(options["level"]), _cases(options)
+        level = None if options["level"] is None else parse_level(options["level"])
+        cases = [] if options["only_random"] else _cases(options)
         adapter = _adapter(options)
     seconds = options["seconds"] or SECONDS
     with _redirected_output(), adapter if isinstance(adapter, Client) else nullcontext():

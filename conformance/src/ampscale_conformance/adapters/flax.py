@@ -26,14 +26,19 @@ class Flax(Compilable):
     add_optimizer = update_scale = unavailable("flax has no scaler for hand-written loops with optimizers")
 
     def create(self, rule: Any) -> Any:
-        """Create a scale. flax's growth interval is one less than the number of steps until a growth."""
+        """
+        Create a scale. flax's growth interval is one less than the number of steps until a growth.
+
+        Its scale is an array as after each step; the first step would multiply a Python float in float64.
+        """
+        import jax.numpy as jnp
         from flax.training.dynamic_scale import DynamicScale
 
         return DynamicScale(
             growth_factor=rule.growth_factor,
             backoff_factor=rule.backoff_factor,
             growth_interval=rule.growth_interval - 1,
-            scale=rule.init_scale,
+            scale=jnp.float32(rule.init_scale),
             minimum_scale=rule.min_scale,
         )
 

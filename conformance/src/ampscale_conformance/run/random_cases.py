@@ -1,8 +1,8 @@
 """
 Random test generation with Hypothesis: the drawn cases of the suite, with other choices; failing ones are shrunk.
 
-A seed and a version of Hypothesis determine the cases. A failure is reported as a test vector that can be added to
-spec/vectors, where it no longer depends on randomness.
+A seed and a version of Hypothesis determine the cases. The failure of a single trace or tree is also reported as
+a test vector that can be added to spec/vectors, where it no longer depends on randomness.
 """
 
 from collections.abc import Callable
@@ -11,15 +11,19 @@ from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from ..cases.backends import draw_on_arrays
+from ..cases.calls_drawn import draw_calls
 from ..cases.machine_drawn import WITH_TENSORS, draw_trace, draw_walk
 from ..cases.overflow_drawn import draw_check
+from ..cases.replicas import draw_replicas
 from ..cases.scaling_drawn import draw_arithmetic
+from ..cases.step_drawn import draw_training
 from ..model.adapter import Adapter, ImplementationInfo, level_of
 from ..model.case import Case
 from ..model.draw import DrawnCase, Pick
 from ..model.verdicts import Result, Verdict
 from .check import SECONDS, run
-from .random_vectors import vector
+from .random_vectors import VECTORS, vector
 
 EXAMPLES = 100
 
@@ -31,6 +35,7 @@ class Template(NamedTuple):
     clause: str
     level: int
     draw: Callable[[Pick, ImplementationInfo], DrawnCase]
+    needs: frozenset[str] = frozenset()
 
 
 TEMPLATES = (
@@ -40,6 +45,10 @@ TEMPLATES = (
     Template("random-scale", "SCALING-scale", 1, partial(draw_arithmetic, methods=["scale"], layouts=True)),
     Template("random-unscale", "SCALING-unscale-divides", 1, partial(draw_arithmetic, methods=["unscale"], layouts=True)),
     Template("random-all-finite", "OVERFLOW-all-finite", 1, draw_check),
+    Template("random-calls", "CALLS-every-sequence", 2, draw_calls),
+    Template("random-training", "STEP-every-sequence", 3, draw_training),
+    Template("random-replicas", "REPLICAS-same-scale", 4, draw_replicas, frozenset({"replicas"})),
+    Template("random-steps-on-arrays", "BACKENDS-same-run", 4, draw_on_arrays, frozenset({"stays-on-device"})),
 )
 CLAUSES = {template.id: template.clause for template in TEMPLATES}
 
@@ -84,7 +93,7 @@ class _Search:
             return replace(summary, calls=(), trajectory=None, seconds=duration)
         last, case = failures[-1]
         message = f"{last.message}{flaky}\nseed {self.seed}"
-        if case.inputs:  # a single trace or tree
+        if case.inputs and case.chapter in VECTORS:  # a single trace or tree
             message += f"; as a test vector for spec/vectors/{case.chapter}.json:\n"
             message += vector(f"{self.template.id}-{self.seed}", case, last)
         return replace(last, message=message, seconds=duration)
@@ -126,9 +135,8 @@ class _Search:
         if self.results and self.results[-1][0].verdict in (Verdict.TIMEOUT, Verdict.CRASH, Verdict.PROTOCOL_ERROR):
             return  # do not shrink these: each attempt could take the full time limit again
         template = self.template
-        case = Case(
-            template.id, template.clause, template.level, "random case: a combination that no other case checks", generated.run
-        )
+        catches = "random case: a combination that no other case checks"
+        case = Case(template.id, template.clause, template.level, catches, generated.run, template.needs)
         result = run(case, self.adapter, self.seconds)
         self.results.append((result, generated))
         if result.verdict in (Verdict.FAIL, Verdict.ERROR):

@@ -25,7 +25,7 @@ def vector(id: str, case: DrawnCase, result: Result) -> str:
         case: Drawn case with inputs.
         result: Result of the case.
     """
-    members = {"machine": _trace, "scaling": _arithmetic, "overflow": _check}[case.chapter](case.inputs, result)
+    members = VECTORS[case.chapter](case.inputs, result)
     catches = f"{_bug(case.chapter, members['clauses'][0])}: {' '.join(result.message.split())}"
     members = {"id": id, "clauses": members.pop("clauses"), "catches": catches, **members}
     text = ",\n".join(f"      {json.dumps(name)}: {json.dumps(value)}" for name, value in members.items())
@@ -91,3 +91,6 @@ def _check(inputs: dict[str, Any], _: Result) -> dict[str, Any]:
         "tree": tree_to_json(tree),
         "finite": tensors.all_finite(tree),
     }
+
+
+VECTORS = {"machine": _trace, "scaling": _arithmetic, "overflow": _check}
