@@ -15,7 +15,7 @@ from strategies import DTYPES, alike, same
 
 from ampscale import all_finite, scale
 from ampscale.core import trees
-from ampscale.core.trees import MOST_LEVELS, leaves, leaves_with_paths, map_leaves, select, unflatten, zip_leaves
+from ampscale.core.trees import MOST_LEVELS, leaves, leaves_with_paths, map_leaves, select, structure, unflatten, zip_leaves
 
 ONE, TWO, THREE = np.asarray(1.0), np.asarray([2.0]), np.asarray([3.0, 3.0])
 
@@ -33,6 +33,12 @@ def test_leaves_are_in_the_order_of_the_tree():
         assert all(leaf is expected for leaf, expected in zip(leaves(tree), [ONE, TWO], strict=True))
     for leaf in (np.float32(1), np.asarray(1), np.zeros((0, 3))):
         assert leaves_with_paths(leaf) == [("tree", leaf)]
+
+
+def test_structure_has_the_keys_of_each_container():
+    """Names of fields, and indices."""
+    expected = [(dict, ("a", "b"), False), (tuple, range(2), False), "array", None, (Pair, ("first", "second"), True)]
+    assert structure({"a": (ONE, None), "b": Pair(ONE, TWO)}) == expected
 
 
 def test_array_of_any_library_is_a_leaf(library):

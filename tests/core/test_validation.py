@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ampscale.core.validation import check_methods, check_out, check_scale_array, check_scale_host
+from ampscale.core.validation import check_methods, check_out, check_scale_array, check_scale_host, check_writable
 
 
 def test_object_without_a_method_raises():
@@ -32,9 +32,23 @@ def test_scale_is_a_number_or_an_array():
     for value in (None, "8", [8.0]):
         with pytest.raises(TypeError, match=r"^scale must be a positive, finite number, or a float32 or float64 array of shape"):
             check_scale_host(value)
+    for value in (0, -1.0, np.zeros(1), np.asarray(np.inf)):
+        with pytest.raises(ValueError, match=r"^scale must be a positive, finite number that float32 can hold, got"):
+            check_scale_host(value)
 
 
 def test_out_of_another_shape_raises():
     """Also if NumPy could broadcast to it."""
     with pytest.raises(ValueError, match=r"^out\[1\] must have shape \(1,\), got \(3,\)$"):
         check_out([np.ones(2), np.ones(3)], [np.ones(2), np.ones(1)])
+
+
+def test_read_only_array_is_not_writable():
+    """NumPy's scalars are immutable."""
+    array = np.ones(1)
+    check_writable(array, "out")
+    array.flags.writeable = False
+    with pytest.raises(ValueError, match=r"^out must be writable, got a read-only array$"):
+        check_writable(array, "out")
+    with pytest.raises(TypeError, match=r"^out must be a mutable array, got float64$"):
+        check_writable(array[0], "out")

@@ -4,6 +4,7 @@ import math
 from dataclasses import astuple
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from ampscale.simulation import (
     simulate_drift,
     steps_until_disagreement,
 )
-from ampscale.simulation.ranks import VECTOR
+from ampscale.simulation.ranks import SYSTEMS, VECTOR
 
 UNIT = RankModel(latency=100.0, bandwidth=10.0, node_latency=1.0, node_bandwidth=10.0, ranks_per_node=4)
 NEAR, FAR = 3.0, 102.0  # seconds of a message of 20 bytes
@@ -39,6 +40,14 @@ NEAR, FAR = 3.0, 102.0  # seconds of a message of 20 bytes
 def test_cost_is_the_number_of_messages_one_after_another(ranks, flat, tree, hierarchical):
     """A node has four ranks."""
     assert astuple(agreement_cost(ranks, 20, UNIT)) == pytest.approx((flat, tree, hierarchical))
+
+
+def test_documentation_lists_the_collectives_of_each_system():
+    """Their fewest and most in a step, in front of the name."""
+    lines = (Path(__file__).parents[2] / "docs/ranks-model.md").read_text().splitlines()
+    listed = {line.split("  ")[-1]: line.split()[0] for line in lines if "  " in line}
+    for system, fewest, most, _ in SYSTEMS:
+        assert listed[system] == (str(most) if fewest == most else f"{fewest}-{most}")
 
 
 def test_lowest_bandwidth_is_one_byte_per_second():
