@@ -27,12 +27,29 @@ def test_the_ranks_decide_on_the_step_together(finite, has_gradients, value, sca
     assert (parameter.item(), scaler.get_scale()) == (value, scale)
 
 
-@pytest.mark.clause("TORCH-dtensor-ranks", "REPLICAS-settings-compared")
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="this build of torch has no process groups")
-def test_ranks_compare_the_parameters_on_a_mesh_of_all_ranks():
-    """Other ranks can have other parameters on a slice of the mesh, such as stages of a pipeline, and other plain parameters."""
-    from torch.distributed.tensor import DTensor, Shard  # here, since it takes a second
+@pytest.fixture
+def mesh():
+    """Return a device mesh of four ranks whose collectives do nothing, since the other three do not exist."""
+    pytest.importorskip("torch.distributed.tensor")  # here, since it takes a second
     from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    yield torch.distributed.init_device_mesh("cpu", (2, 2), mesh_dim_names=("stages", "shards"))
+    torch.distributed.destroy_process_group()
+
+
+def unscaled(scaler, *params):
+    """Unscale gradients of zeros of an optimizer over *params*."""
+    for param in params:
+        param.requires_grad_().grad = torch.zeros_like(param)
+    scaler.scale(torch.ones(()))
+    scaler.unscale_(torch.optim.SGD(params))
+
+
+@pytest.mark.clause("TORCH-dtensor-ranks", "REPLICAS-settings-compared")
+def test_ranks_compare_the_parameters_on_a_mesh_of_all_ranks(mesh):
+    """Other ranks can have other parameters on a slice of the mesh, such as stages of a pipeline, and other plain parameters."""
+    from torch.distributed.tensor import DTensor, Shard
 
     compared = []
 
@@ -42,17 +59,19 @@ def test_ranks_compare_the_parameters_on_a_mesh_of_all_ranks():
         def check_same(self, **settings):
             compared.append(settings["parameters"])
 
-    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
-    try:
-        mesh = torch.distributed.init_device_mesh("cpu", (2, 2), mesh_dim_names=("stages", "shards"))
-        whole = DTensor.from_local(torch.zeros(3), mesh, [Shard(0)] * 2)
-        part = DTensor.from_local(torch.zeros(3), mesh["shards"], [Shard(0)])
-        params = [each.requires_grad_() for each in (whole, part, torch.zeros(3))]
-        for param in params:
-            param.grad = torch.zeros_like(param)
-        scaler = GradScaler("cpu", communicator=Recorder())
-        scaler.scale(torch.ones(()))
-        scaler.unscale_(torch.optim.SGD(params))
-    finally:
-        torch.distributed.destroy_process_group()
+    whole = DTensor.from_local(torch.zeros(3), mesh, [Shard(0)] * 2)
+    part = DTensor.from_local(torch.zeros(3), mesh["shards"], [Shard(0)])
+    unscaled(GradScaler("cpu", communicator=Recorder()), whole, part, torch.zeros(3))
     assert compared == [["float32 (12,)"]]
+
+
+@pytest.mark.clause("TORCH-dtensor-ranks")
+def test_ranks_that_share_dtensors_need_no_communicator(mesh):
+    """They exchange their flags in a process group of their own. Without DTensors, nothing is exchanged."""
+    from torch.distributed.tensor import DTensor, Shard
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    for param, exchanged in ((DTensor.from_local(torch.zeros(3), mesh, [Shard(0)] * 2), True), (torch.zeros(3), False)):
+        with CommDebugMode() as collectives:
+            unscaled(GradScaler("cpu"), param)
+        assert (collectives.get_total_counts() > 0) == exchanged
