@@ -44,7 +44,7 @@ def draw_trace(pick: Pick, info: ImplementationInfo) -> DrawnCase:
 
 
 def draw_walk(pick: Pick, info: ImplementationInfo, kinds: Sequence[str] = RESUMING) -> DrawnCase:
-    """Draw two rules, and turns of several scalers; without "resume", no scaler is copied."""
+    """Draw two rules, and the turns in which several scalers step; without "resume", no scaler is copied or reloaded."""
     kinds = [kind for kind in kinds if kind not in ("copy", "reload") or "resume" in info.capabilities]
     rules = [_draw_settings(pick, info) for _ in range(2)]
     turns = [(pick(kinds), pick(range(4)), _draw_steps(pick, rules[0])) for _ in range(pick(range(1, 30)))]
@@ -144,7 +144,7 @@ def follows_the_published_constants(subject: Subject) -> None:
     rule = subject.supported.make()
     window = rule.growth_interval if rule.growth_factor > 1 else 4
     if window > 3000:
-        raise Unsupported(f"its published window has {window} steps")
+        raise Unsupported(f"the published window has {window} steps")
     run = LockstepRun(subject, rule)
     for unread, read in ((0, "-" * rule.hysteresis), (window - 2, "+++"), (window - 3, "+++")):
         run.advance("+" * unread).compare().follow(read)

@@ -41,7 +41,7 @@ class Tree(NamedTuple):
     nest: Callable[[list[Any]], Any]
 
     def filled(self, pick: Pick, draw_pattern: Callable[[Pick, str], int]) -> Any:
-        """Return the tree with drawn elements: a few for each dtype, which its arrays repeat from different ones on."""
+        """Return the tree with drawn elements: a few for each dtype. Its arrays repeat them, starting at different ones."""
         dtypes = dict.fromkeys(array.dtype for array in self.arrays if array is not None)
         pools = {dtype: [draw_pattern(pick, dtype) for _ in range(PERIOD)] for dtype in dtypes}
         return self.nest(
@@ -49,7 +49,7 @@ class Tree(NamedTuple):
         )
 
     def create(self, subject: Subject, tree: Any, reused: Any = None) -> Any:
-        """Return a tree of `Bits` as arrays with the drawn layouts: the *reused* ones, if they can be written."""
+        """Return a tree of `Bits` as arrays with the drawn layouts. Write into the *reused* arrays if they are writable."""
         layouts, old = (iter([array.layout for array in self.arrays if array is not None]), iter(flat(reused)))
         return map_tree(lambda leaf: _renewed(_created(subject, leaf, next(layouts)), next(old, None)), tree)
 
