@@ -202,7 +202,7 @@ COMMANDS = ["compare", "convert", "demo", "doctor", "identify", "presets", "simu
 
 @pytest.mark.parametrize("command", [None, *COMMANDS])
 def test_help_fits_80_columns_and_ends_with_examples(command, monkeypatch):
-    """There are at least two. They start with the name of the command."""
+    """There are at least two examples, each of which starts with the name of the command."""
     monkeypatch.setenv("COLUMNS", "80")
     code, text = invoke(*([command] if command else []), "--help")
     assert code == 0

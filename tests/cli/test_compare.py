@@ -38,7 +38,7 @@ def test_divergences_of_few_rules_are_sentences():
     ]
     lines = printed("torch", "megatron:init_scale=2**16", "--trace", "..x")
     assert lines[-1] == "  torch and megatron:init_scale=2**16 diverge at step 2."
-    assert "diverge at the first step after which their scales differ, or at which one of the two raises" in " ".join(lines)
+    assert "diverge at the first step after which their scales differ, or at which only one of the two raises" in " ".join(lines)
     assert "Steps are counted from 0." in " ".join(lines)
 
 
@@ -51,7 +51,7 @@ def matrix(lines):
 
 
 def test_divergences_of_many_rules_are_a_matrix():
-    """It contains all pairs that the JSON contains."""
+    """The matrix contains all pairs that the JSON contains."""
     rules = [*RULES, "megatron:init_scale=8"]
     actual = matrix(printed(*rules, *SHARED))
     steps = {tuple(pair["rules"]): pair["step"] for pair in report(*rules, *SHARED)["divergences"]}

@@ -42,8 +42,8 @@ def test_entries_and_report_are_printed(run):
         "           replaces min_loss_scale by 1",
         "growth     without overflows the scale grows after 766 steps, as before",
         "divergence earliest after 17 overflows",
-        "divergence in unlimited steps: for example after 17 overflows, then repeatedly",
-        "           2,000 finite steps, 1 overflow",
+        "divergence in an unlimited number of steps: for example after 17 overflows, then",
+        "           repeatedly 2,000 finite steps, 1 overflow",
     ]
 
 
@@ -79,7 +79,7 @@ def test_assumed_constants_are_reported_unless_they_are_set(run):
 
 
 def test_next_growth_is_reported_in_steps(run):
-    """It can be earlier or later than in the source."""
+    """The growth can be earlier or later than in the source."""
     zero = checkpoints.convert(SCALER | {"_growth_tracker": 0}, "torch", "deepspeed").mapping
     result = run({**zero, "cur_iter": 0}, "--from", "deepspeed", "--to", "torch")
     assert "growth     without overflows the scale grows after 2,000 steps, 1 step early" in result.stderr
@@ -92,7 +92,7 @@ def test_next_growth_is_reported_in_steps(run):
 
 
 def test_json_has_entries_and_report(run):
-    """It contains all facts of the text, and the rule of the target; nothing else is printed."""
+    """The JSON contains all facts of the text, and the rule of the target; nothing else is printed."""
     result = run(WHOLE, "--from", "torch", "--to", "flax", "--json")
     assert result.stderr == ""
     document = json.loads(result.stdout)
@@ -127,7 +127,7 @@ def test_strict_exits_with_1_if_the_scales_can_differ(run):
     [
         (["--from", "numpy", "--to", "torch"], "unknown format 'numpy'; known formats are ampscale, torch, paddle,"),
         (["--from", "torch", "--to", "padle"], "unknown format 'padle'; did you mean paddle?"),
-        (["--to", "torch", "--at", "model"], "IN contains the entries of no known format; --from FORMAT says which keys"),
+        (["--to", "torch", "--at", "model"], "IN contains the entries of no known format; --from FORMAT reports which keys"),
         (["--from", "paddle", "--to", "torch"], "there is no state of paddle at the top level or below it"),
         (["--from", "torch", "--to", "jmp", "--at", "model"], "there is no state of torch at 'model'"),
         (["--from", "torch", "--to", "jmp", "--at", "nowhere"], "there must be a mapping at 'nowhere'"),
@@ -151,7 +151,7 @@ def test_error_has_a_message(run, tmp_path, arguments, message):
 
 
 def test_damaged_or_missing_file_is_an_error(tmp_path):
-    """Neither has a traceback."""
+    """Neither error prints a traceback."""
     (tmp_path / "cut.json").write_text('{"scale": ')
     for name, message in (("cut.json", "must be a .json file"), ("none.json", "does not exist")):
         assert message in Runs(convert).error(tmp_path / name, "--from", "torch", "--to", "jmp")

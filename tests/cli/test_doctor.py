@@ -137,7 +137,7 @@ def test_unknown_option_or_argument_is_an_error(capsys):
 
 
 def test_source_of_the_choice_is_reported(bare, tmp_path):
-    """It is the environment variable, which takes precedence, or the path of the file."""
+    """The source is the environment variable, which takes precedence, or the path of the file."""
     file = tmp_path / "ampscale.toml"
     file.write_text('backend = "numpy"')
     for variables, source in (({}, str(file)), ({"AMPSCALE_BACKEND": "numpy"}, "AMPSCALE_BACKEND")):
@@ -215,7 +215,7 @@ def test_backend_of_a_package_with_a_reserved_name_is_a_problem(bare, tmp_path):
 
 
 def test_broken_library_is_listed_with_the_reason(bare, tmp_path):
-    """It is a problem only if it is chosen. Its output at import does not appear on stdout."""
+    """The library is a problem only if it is chosen. Its output at import does not appear on stdout."""
     (tmp_path / "jax.py").write_text("print('hello')\nraise OSError('no such driver')")
     facts, status = examined(**beside(bare, tmp_path))
     assert (status, facts["problems"]) == (0, [])

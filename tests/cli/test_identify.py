@@ -54,7 +54,7 @@ def test_tables_have_consistent_and_inconsistent_scalers():
     assert "mindspore = jmp = tf_keras" in text
     assert re.search(r"^ static +- +2 2\^16 +2\^15$", text, re.MULTILINE)
     assert re.search(r"^ mpx, chainer +- +start init_scale must +", text, re.MULTILINE)
-    assert "cannot be told apart; = joins presets with the same rule." in text
+    assert "cannot be distinguished; = joins presets with the same rule." in text
 
 
 def test_scales_with_equal_short_forms_are_printed_in_full():
@@ -210,8 +210,8 @@ def test_rounded_scales_require_a_tolerance():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "the scales must come from either a file or --scales"),
-        ((__file__, "--scales", "64 32"), "the scales must come from either a file or --scales"),
+        ((), "the scales must come from a file or --scales, got neither"),
+        ((__file__, "--scales", "64 32"), "the scales must come from a file or --scales, got both"),
         (("--scales", "64"), "--scales must have at least two scales, got 1"),
         (("--scales", "64 x"), "a number must be written like"),
         (("--scales", "? ?"), "at least one scale must be known, got none"),

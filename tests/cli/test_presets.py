@@ -25,7 +25,7 @@ def run(*arguments):
 
 
 def test_table_has_a_line_for_each_preset():
-    """It is below the project and version, and starts with the name and the initial scale."""
+    """The line is below the project and version, and starts with the name and the initial scale."""
     output, code = run()
     lines = output.splitlines()
     assert code == 0

@@ -48,8 +48,8 @@ def test_every_overflow_has_a_cross():
     assert crosses(trajectory, Heights([trajectory]), 12).tolist() == [2, 3, 6]
 
 
-def test_of_overlapping_crosses_the_first_is_drawn():
-    """Every overflow has a cross in its cell of the grid."""
+def test_overlapping_crosses_are_thinned_out():
+    """Fewer crosses are drawn than there are overflows, but each overflow has one near it in its column."""
     trajectory = simulate(presets.torch(growth_interval=5), from_model(200_000, 2.0**12, noise=2.0))
     heights = Heights([trajectory])
     drawn_at, all_at = crosses(trajectory, heights, 200_000), np.flatnonzero(~trajectory.finite)
@@ -62,7 +62,7 @@ def test_of_overlapping_crosses_the_first_is_drawn():
 
 
 def test_zero_and_infinity_have_their_own_heights():
-    """They are below and above all others, and are labelled."""
+    """Zero is below and infinity above all other scales, and both are labelled."""
     heights = Heights([trajectory([0.0, 2.0**-3, 2.0**5, np.inf])])
     placed = heights.of(np.array([0.0, 2.0**-3, 2.0**5, np.inf]), 0)
     assert all(one < other for one, other in pairwise(placed))

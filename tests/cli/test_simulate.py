@@ -201,8 +201,8 @@ def test_picture_is_a_png_or_an_svg(tmp_path):
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_missing_matplotlib_is_one_line(monkeypatch):
-    """Only a picture requires it."""
+def test_missing_matplotlib_is_reported_in_one_line(monkeypatch):
+    """Without --picture, matplotlib is not required."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "ampscale.cli.scale_plot", raising=False)
     assert invoke("torch", "--trace", ".").exit_code == 0

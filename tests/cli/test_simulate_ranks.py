@@ -20,7 +20,7 @@ printed, report, error = RUNS.printed, RUNS.report, RUNS.error
 
 
 def test_output_states_that_it_is_a_model_and_its_parameters():
-    """These are the first lines."""
+    """The statement is in the first lines."""
     options = ("--latency", "2e-5", "--bandwidth", "1e9", "--node-latency", "0", "--node-bandwidth", "2e12", "--node", "4")
     assert printed("--ranks", 16, *options, "--vector", 1, "--probability", "2**-10")[:5] == [
         "Model, not a measurement. A message takes latency + bytes / bandwidth:",
@@ -43,12 +43,12 @@ def test_probabilities_are_printed_in_scientific_notation(probability, text):
 @pytest.mark.parametrize("ranks", [2, 4096, 100_000, 1_000_000])
 @pytest.mark.parametrize("options", [(), ("--probability", "1e-9"), ("--latency", "1e6", "--bandwidth", "1")])
 def test_output_fits_80_columns(ranks, options):
-    """Also with the longest numbers."""
+    """The numbers include the longest possible ones."""
     assert max(map(len, printed("deepspeed_fp16_optimizer", "--ranks", ranks, *options, "--steps", 2))) <= 80
 
 
 def test_table_has_a_row_for_the_ranks_and_for_each_power_of_ten():
-    """A given number is not repeated."""
+    """If --ranks is a power of ten, its row is not repeated."""
     for ranks in (64, 1000):
         rows = [line.split()[0] for line in printed("--ranks", ranks) if re.match(r" +[\d,]+ .*s .*s .*s ", line)]
         assert rows == [f"{row:,}" for row in sorted({*ROWS, ranks})]
@@ -75,7 +75,7 @@ def test_json_of_ranks_that_never_disagree_has_inf_as_text():
 
 
 def test_help_describes_every_key_of_the_json():
-    """Those of the model are options."""
+    """Keys of the model are described as options."""
     document = report("--ranks", 8)
     text = RUNS.invoke("--help").stdout.partition("With --ranks and --json:")[2].partition("Options:")[0]
     keys = {*document, *document["costs"][0], *document["systems"][0]}
@@ -120,7 +120,7 @@ def test_picture_has_a_line_for_each_algorithm(tmp_path):
 
 @pytest.mark.parametrize(("ranks", "probability"), [(2, 1e-4), (1_000_000, 1.23456e-12), (8, 0.0), (8, 1.0)])
 def test_nothing_in_the_picture_is_cut_off(ranks, probability):
-    """Also if the ranks never disagree."""
+    """The ranks disagree at some rate, or never."""
     with rc_context(LOOK):
         figure = figure_of(RankModel(latency=1e6, bandwidth=1, ranks_per_node=1_000_000), 2**31 - 1, ranks, probability)
         renderer = FigureCanvasAgg(figure).get_renderer()
@@ -146,5 +146,5 @@ def test_nothing_in_the_picture_is_cut_off(ranks, probability):
     ],
 )
 def test_usage_error_is_one_line(arguments, message):
-    """It says what is expected."""
+    """The line states what is expected."""
     assert error(*arguments.split()) == f"simulate: {message}\n"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # imported when the command runs
     from rich.table import Table
 
 DEFINITION = """\
-Two rules diverge at the first step after which their scales differ, or at which one of the two raises. Steps are counted \
-from 0."""
+Two rules diverge at the first step after which their scales differ, or at which only one of the two raises. Steps are \
+counted from 0."""
 KEY = """ "-" means not on this trace, and "start" that the initial scales differ."""
 
 
@@ -41,8 +41,8 @@ def compare(rules: tuple[str, ...], settings: tuple[str, ...], as_json: bool, pi
     A RULE is a preset (torch), a preset with settings (paddle:hysteresis=2,init_scale=2**16), a JSON file with a rule, or
     'LossScaleRule(...)' as Python prints it. --set changes the parameters that a preset has and ignores the others.
 
-    Two rules diverge at the first step after which their scales differ, or at which one of the two published scalers raises an
-    error. Steps are counted from 0; rules with different initial scales diverge at -1.
+    Two rules diverge at the first step after which their scales differ, or at which only one of the two published scalers
+    raises an error. Steps are counted from 0; rules with different initial scales diverge at -1.
 
     \b
     With --json:

@@ -96,7 +96,7 @@ def choose_state(entries: Any, source: str | None, at: str | None) -> tuple[str,
     if states:
         return states[0]
     if source is None:
-        raise ValueError("IN contains the entries of no known format; --from FORMAT says which keys are missing")
+        raise ValueError("IN contains the entries of no known format; --from FORMAT reports which keys are missing")
     return source, at
 
 
@@ -178,7 +178,7 @@ def _divergence(divergence: Divergence) -> Iterator[str]:
     yield f"earliest after {spelled(divergence.first) or 'no step'}"
     if divergence.endless is not None:
         lead, cycle = divergence.endless
-        yield f"in unlimited steps: for example after {spelled(lead) or 'no step'}, then repeatedly {spelled(cycle)}"
+        yield f"in an unlimited number of steps: for example after {spelled(lead) or 'no step'}, then repeatedly {spelled(cycle)}"
     elif divergence.steps is None:
         yield "in an unknown number of steps"
     else:

@@ -67,7 +67,7 @@ def identify(settings: tuple[str, ...], resumed: bool, rtol: float, as_json: boo
 
     The scales come from PATH, which is a CSV file with a row for each step or a training log, or from --scales. A scaler is
     consistent if it has exactly these scales for some overflow trace. Its initial scale is the first observed one, and its other
-    settings are the published defaults. If these are inconsistent, as few as possible are inferred from the scales.
+    settings are the published defaults. If these are inconsistent, as few of them as necessary are inferred from the scales.
 
     Steps are counted from 0. The exit code is 0 if a scaler is consistent, 1 if none is, and 2 for a usage error.
 
@@ -113,7 +113,7 @@ def identify(settings: tuple[str, ...], resumed: bool, rtol: float, as_json: boo
 def _observe(source: Mapping[str, Any], resumed: bool) -> Observation:
     """Read the observation that the options specify. Notes on a log are printed to stderr."""
     if (source["path"] is None) == (source["scales"] is None):
-        raise ValueError("the scales must come from either a file or --scales")
+        raise ValueError(f"the scales must come from a file or --scales, got {'both' if source['path'] else 'neither'}")
     given = {file_type: [name for name in names if source[name]] for file_type, names in FILE_OPTIONS.items()}
     file_types = [file_type for file_type, names in given.items() if names]
     if len(file_types) > 1 or (file_types and source["path"] is None):
@@ -180,7 +180,7 @@ def _print(observation: Observation, explanations: Sequence[Explanation]) -> Non
         if consistent:
             console.print(_table("consistent", numbers("overflows", "ambiguous\nsteps"), consistent, console.width))
             if len(consistent) > 1:
-                console.print(f"These {len(consistent)} cannot be told apart; = joins presets with the same rule.")
+                console.print(f"These {len(consistent)} cannot be distinguished; = joins presets with the same rule.")
         else:
             console.print("No published scaler is consistent with these scales.")
         if inconsistent:

@@ -74,8 +74,8 @@ class Heights:
         self.high = max((high for _, high in powers), default=0)
         apart = max(1, round((self.high - self.low) / 8))
         self.bottom, self.top = self.low - apart, self.high + apart
-        self.special = {self.bottom: "0"} if any((each == 0).any() for each in scales) else {}
-        if any(np.isinf(each).any() for each in scales):
+        self.special = {self.bottom: "0"} if any((values == 0).any() for values in scales) else {}
+        if any(np.isinf(values).any() for values in scales):
             self.special[self.top] = "inf"
         self.least, self.most = min([self.low, *self.special]), max([self.high, *self.special])
 

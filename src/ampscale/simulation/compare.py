@@ -1,8 +1,8 @@
 """
 Comparison of several rules along one overflow trace.
 
-Two rules diverge at the first step after which their scales differ, or at which one of the two published scalers raises an
-error. Steps are counted from 0; rules with different initial scales diverge at -1, before the first step.
+Two rules diverge at the first step after which their scales differ, or at which only one of the two published scalers raises
+an error. Steps are counted from 0; rules with different initial scales diverge at -1, before the first step.
 """
 
 from collections.abc import Mapping
