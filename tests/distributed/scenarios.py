@@ -1,7 +1,7 @@
 """
 Training steps of four or two ranks in which gradients overflow somewhere, and what all ranks must decide.
 
-Every rank and the test compute the gradients of all ranks from one seed, so that the test knows the right flags without a
+Every rank and the test compute the gradients of all ranks from one seed, so that the test computes the right flags without a
 communicator. Values are float32; the gradients of a rank are lists of arrays and None.
 """
 

@@ -14,8 +14,8 @@ from distributed.ending import LIMIT
 from distributed.pool import HERE, gloo_environment
 
 EXPECTED = {
-    "number of arrays": "number of gradients differs: 3 on rank 2; 2 on ranks 0, 1, 3",
-    "no arrays": "number of gradients differs: 0 on rank 2; 2 on ranks 0, 1, 3",
+    "number of arrays": "length of gradients differs: 3 on rank 2; 2 on ranks 0, 1, 3",
+    "no arrays": "length of gradients differs: 0 on rank 2; 2 on ranks 0, 1, 3",
     "shape": "gradients[1] differs: float32 (4,) on rank 2; float32 (3,) on ranks 0, 1, 3",
     "dtype": "gradients[0] differs: float64 (2,) on rank 2; float32 (2,) on ranks 0, 1, 3",
     "integers": "gradients[0] differs: int32 (2,) on rank 2; float32 (2,) on ranks 0, 1, 3",
@@ -82,12 +82,12 @@ def test_settings_and_states_that_differ_on_one_rank_are_an_error_on_all(ranks, 
     ],
 )
 def test_a_call_that_one_rank_skips_or_repeats_is_an_error_on_all(ranks, layout, kind, message):
-    """It is detected in the call itself or in the next one."""
+    """The error is raised in the call itself or in the next one."""
     assert ranks.run(bad_ranks.calls_that_differ, ranks.engine, layout, kind) == [message] * 4
 
 
 def test_a_rank_that_raises_an_error_while_the_others_wait_is_named(mpi):
-    """All raise within the limit and three seconds, also the rank itself when it calls again, and every later call raises too."""
+    """All ranks raise within the limit and three seconds, the failed one when it calls again, and every later call raises too."""
     for rank, (type_error, first, seconds, second) in enumerate(mpi.run(bad_ranks.late)):
         assert (type_error is not None) == (rank == bad_ranks.ODD)
         assert first == second == "rank 2 did not respond within 1 s"
@@ -117,15 +117,15 @@ def start(command, **environment):
 
 @pytest.mark.clause("REPLICAS-time-limit")
 def test_ranks_of_gloo_that_are_killed_hang_or_leave_are_named(programs):
-    """The others wait no longer than the limit and three seconds, and not at all for one that has ended."""
+    """The other ranks wait no longer than the limit and three seconds, and not at all for a rank that has ended."""
     lines = programs["gloo"].communicate(timeout=60)[0].splitlines()
     (first, hung, *left), (second, killed, *also_left) = sorted(map(json.loads, lines))
     assert (first, second) == (0, 2)
     assert [hung[0], hung[2]] == [f"rank 1 did not respond within {LIMIT:g} s"] * 2
-    assert killed[0] == killed[2] == "rank 3 ended or left"
+    assert killed[0] == killed[2] == "rank 3 ended or closed its connection"
     assert max(hung[1], killed[1]) < LIMIT + 3
     for errors in (*left, *also_left):
-        assert errors[0] == errors[2] == "rank 1 ended or left"
+        assert errors[0] == errors[2] == "rank 1 ended or closed its connection"
 
 
 def test_a_rank_of_mpi_that_hangs_is_named_and_ended(programs):
@@ -143,7 +143,7 @@ def test_a_rank_of_mpi_that_hangs_is_named_and_ended(programs):
     ("layout", "mean", "norm"), [("replicated", [352, 2048], 0), ("averaged", [], 0), ("sharded", [], 24), ("distinct", [], 24)]
 )
 def test_a_step_has_one_small_collective_beside_the_mean(mpi, layout, mean, norm, max_norm):
-    """A mean has another small one before its values. The first step also compares the settings, once or twice."""
+    """A mean requires another small one before its values. The first step also compares the settings, in one or two more."""
     for first, *others in mpi.run(bad_ranks.collectives, "mpi", layout, max_norm, 4):
         assert others == [[[*mean, 352 + (norm if max_norm else 0)], []]] * 3
         assert len(first[0]) <= 4

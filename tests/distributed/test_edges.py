@@ -66,7 +66,7 @@ def test_flags_and_scales_may_have_any_type(ranks, bad):
     ],
 )
 def test_a_norm_is_the_same_on_all_ranks(ranks, layout, case, norm, dtype):
-    """A sharded array exists on all ranks, so only distinct ones may be without gradients."""
+    """A sharded array exists on all ranks, so that only ranks with distinct arrays may have no gradients."""
     if layout == "sharded" and "without" in case:
         pytest.skip("differs in the number of gradients")
     results = ranks.run(edges.norm, ranks.engine, layout, case)
@@ -81,9 +81,9 @@ def test_ranks_with_gradients_must_have_norms_of_one_dtype(mpi):
     assert mpi.run(edges.mixed) == ["dtype of the norm differs: float64 on rank 1; None on rank 0; float32 on ranks 2, 3"] * 4
 
 
-def test_ranks_must_have_states_of_the_same_numbers(mpi):
-    """A mean does not compare states, so it works again."""
-    message = "number of state differs: 2 on rank 2; 1 on ranks 0, 1, 3"
+def test_states_of_all_ranks_must_have_equal_lengths(mpi):
+    """A mean, which compares no states, works after the error."""
+    message = "length of state differs: 2 on rank 2; 1 on ranks 0, 1, 3"
     assert mpi.run(edges.state_with_another_count) == [[message, [1.5]]] * 4
 
 

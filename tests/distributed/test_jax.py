@@ -343,8 +343,8 @@ def test_global_arrays_need_no_communicator_and_scalars_are_on_the_mesh():
 
 
 @pytest.mark.clause("OVERFLOW-same-everywhere")
-def test_explicit_axes_of_a_mesh_need_no_communicator_either():
-    """Arrays are distributed over one or both of two axes; one is replicated."""
+def test_explicit_axes_of_a_mesh_need_no_communicator():
+    """Arrays are distributed over one or both of two axes, or replicated."""
     assert eight_devices()["explicit axes"] == []
 
 
@@ -430,7 +430,7 @@ def test_state_that_differs_between_ranks_is_detected_by_jax():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"])
 @pytest.mark.clause("REPLICAS-mean", "REPLICAS-accumulation-dtype")
 def test_mean_is_rounded_once_and_keeps_dtypes(dtype):
-    """The sum of the 16-bit values overflows in float16."""
+    """The sum of the 16-bit values would overflow in float16."""
     values = np.asarray([[60000.0, 1.0], [60000.0, 2.0], [30000.0, 4.0]]).astype(jnp.dtype(dtype))
     result = on_ranks(lambda array: JaxAxis("data").mean({"w": array, "n": None}), jnp.asarray(values))["w"]
     sum_dtype = np.float32 if np.dtype(values.dtype).itemsize == 2 else values.dtype
@@ -511,7 +511,7 @@ def test_subnormal_clipping_coefficient_is_used_without_float64(factor):
 
 
 def test_subnormal_norm_is_kept_without_float64():
-    """XLA's CPU code would flush it to zero in a division."""
+    """In a division, XLA's CPU code would flush the norm to zero."""
     with jax.enable_x64(False):
         norm = unlifted(LiftedNorm(jnp.asarray(np.float32(1e-42)), jnp.float32(1)))
     assert np.asarray(norm) == np.float32(1e-42)

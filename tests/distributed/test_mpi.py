@@ -54,5 +54,5 @@ def paddle_step(rank, case):
     ],
 )
 def test_scaler_of_paddle_averages_the_same_parameters_on_all_ranks(mpi, case, message):
-    """Others lack a gradient, or are stepped in another order."""
+    """Ranks may differ in the parameters that lack a gradient, and in the order of the steps."""
     assert mpi.run(paddle_step, case) == 4 * [message]

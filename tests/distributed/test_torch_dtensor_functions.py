@@ -89,7 +89,7 @@ def flags(_, values):
 @pytest.mark.clause("REPLICAS-mixed-placements", "REPLICAS-mixed-meshes", "REPLICAS-nan-survives", "TORCH-dtensor-functions")
 @pytest.mark.parametrize("name", BAD)
 def test_all_ranks_get_the_flag_of_all_shards(gloo, name):
-    """It is a plain bool of shape (), also with shards of opposite infinities."""
+    """The flag is a plain bool of shape (), also with shards of opposite infinities."""
     expected = [True] + 4 * [name == "none"]
     assert gloo.run(flags, BAD[name]) == 4 * [[["Tensor", True, [], flag] for flag in expected]]
 
@@ -110,7 +110,7 @@ def norms(_, dtype):
 @pytest.mark.clause("REPLICAS-sharded-norm", "REPLICAS-copies-counted-once", "TORCH-dtensor-norms")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
 def test_the_sharded_norm_has_the_bits_of_the_whole_norm(gloo, dtype):
-    """Local norms too. Replicated arrays and plain ones count once."""
+    """Local norms have the same bits, too. Replicated arrays and plain ones count once."""
     results = gloo.run(norms, dtype)
     assert results == 4 * [results[0]]
     assert results[0][::2] == results[0][1::2]
@@ -124,7 +124,7 @@ def float64_norms(_):
 
 
 def test_a_float64_norm_is_at_most_two_units_off(gloo):
-    """Its sums are not rounded to a narrower dtype, so the order of additions is visible."""
+    """Sums are not rounded to a narrower dtype, so the order of additions affects the last bits."""
     results = gloo.run(float64_norms)
     assert results == 4 * [results[0]]
     assert results[0][0] == pytest.approx(results[0][1], rel=2**-51)
@@ -141,7 +141,7 @@ def extreme_norms(_):
 
 
 def test_norms_of_huge_and_tiny_shards_are_accurate(gloo):
-    """Their squares overflow or underflow in float32."""
+    """The squares of the values overflow or underflow in float32."""
     results = gloo.run(extreme_norms)
     assert results == 4 * [results[0]]
     huge, whole_huge, tiny, whole_tiny = (float.fromhex(norm) for (norm,) in results[0])

@@ -234,7 +234,7 @@ def without_gradients(rank, given):
 @pytest.mark.clause("REPLICAS-empty-ranks", "TORCH-communicator", "TORCH-dtensor-ranks", "TORCH-no-gradients")
 @pytest.mark.parametrize("given", [True, False])
 def test_a_rank_without_gradients_follows_the_others(gloo, given):
-    """It agrees because of a communicator, or of parameters that are DTensors. Without any gradient, nothing is counted."""
+    """Its scaler agrees because of a communicator, or of DTensor parameters. If no rank has a gradient, nothing is counted."""
     assert gloo.run(without_gradients, given) == 4 * [[[True, 4.0, 1], [False, 2.0, 0], [False, 2.0, 0]]]
 
 
@@ -261,7 +261,7 @@ def differing(rank, setting):
 
 @pytest.mark.clause("REPLICAS-settings-compared", "REPLICAS-scale-compared", "REPLICAS-agreement-first", "TORCH-interrupted")
 @pytest.mark.parametrize(("setting", "name"), [("interval", "rank 1"), ("scale", "rank 3")])
-def test_ranks_with_other_settings_are_named_and_nothing_is_applied(gloo, setting, name):
+def test_ranks_with_different_settings_are_named_and_nothing_is_applied(gloo, setting, name):
     """The gradients are divided, so the step is rejected until the update, which leaves the scale unchanged."""
     for errors, unchanged, parameter in gloo.run(differing, setting):
         (is_rank_error, message), (repeated, advice) = errors
@@ -351,7 +351,7 @@ def rejected(rank):
 
 @pytest.mark.clause("TORCH-dtensor-partial", "TORCH-float16")
 def test_partial_and_float16_gradients_are_rejected_before_anything_is_written(gloo):
-    """Their messages say what to do."""
+    """The messages contain the remedy."""
     for partial, half in gloo.run(rejected):
         assert partial[::2] == ["TypeError", [1.0, 1.0]]
         assert "redistribute()" in partial[1]
@@ -395,7 +395,7 @@ def stages(rank):
 
 
 @pytest.mark.clause("REPLICAS-mixed-meshes")
-def test_ranks_of_other_slices_of_a_mesh_may_have_parameters_of_other_shapes(gloo):
+def test_ranks_of_different_slices_of_a_mesh_may_have_parameters_of_different_shapes(gloo):
     assert gloo.run(one_step, "stages", "ampscale") == 4 * [STEPPED]
 
 
@@ -439,7 +439,7 @@ def swapped(rank, case):
     ],
 )
 def test_optimizers_stepped_in_another_order_on_one_rank_are_an_error(gloo, case, message):
-    """The flag of one, or its gradients, would reach the other. Parameters of all ranks are compared when they are new."""
+    """Flag or gradients of one optimizer would reach the other. Parameters of all ranks are compared when they are new."""
     assert gloo.run(swapped, case) == 4 * [[message, True]]
 
 
@@ -457,7 +457,7 @@ def of_two_ranks(rank):
 
 
 @pytest.mark.clause("TORCH-dtensor-ranks")
-def test_ranks_may_have_other_numbers_of_optimizers_on_other_meshes(gloo):
+def test_ranks_may_have_different_numbers_of_optimizers_on_different_meshes(gloo):
     """Optimizers are numbered for each set of ranks."""
     assert gloo.run(of_two_ranks) == 4 * [0.9375]
 

@@ -67,9 +67,9 @@ def difference(texts: list[str], ranks: list[int]) -> str | None:
     if len(set(texts)) == 1:
         return None
     settings = [json.loads(text) for text in texts]
-    names = sorted({key for each in settings for key in each}, key=lambda name: (name not in FIRST_NAMES, name))
-    name = next(name for name in names if _differs(each.get(name) for each in settings))
-    values = [each.get(name) for each in settings]
+    names = sorted({name for own in settings for name in own}, key=lambda name: (name not in FIRST_NAMES, name))
+    name = next(name for name in names if _differs(own.get(name) for own in settings))
+    values = [own.get(name) for own in settings]
     if all(isinstance(value, list) for value in values):
         name, values = _first_difference(name, values)
     return _sentence(name, list(map(str, values)), ranks)
@@ -82,7 +82,7 @@ def _differs(values: Iterable[Any]) -> bool:
 def _first_difference(name: str, lists: list[list[Any]]) -> tuple[str, list[Any]]:
     """Return name and values of the first items that differ, or of the lengths if these differ."""
     if _differs(map(len, lists)):
-        return f"number of {name}", [len(items) for items in lists]
+        return f"length of {name}", [len(items) for items in lists]
     index, items = next((index, items) for index, items in enumerate(zip_longest(*lists)) if _differs(items))
     return name if name == STRUCTURE else f"{name}[{index}]", list(items)
 

@@ -178,7 +178,7 @@ class JaxAxis:
         """Return this rank's sums of squares in a form that ranks can add up: one per part, or one for distinct gradients."""
         counts = copies_of(arrays, self._copies)
         pairs = [(part, 1 / count) for array, count in zip(arrays, counts, strict=True) for part in kernels.parts(array)]
-        sums = [_divided(kernels.squared(part, dtype).squares, share) for part, share in pairs]
+        sums = [_scaled(kernels.squared(part, dtype).squares, share) for part, share in pairs]
         if self._layout == "distinct" and sums:  # arrays of different ranks do not correspond
             sums = [sum(sums) if dtype == "float32" else reduce(partial(kernels.plus, norm_dtype=dtype), sums)]
         return sums if dtype == "float32" else [_addable(*sum_) for sum_ in sums]
@@ -205,7 +205,7 @@ def _sum_dtype(array: Array) -> Any:
     return array.dtype if jnp.iscomplexobj(array) else compute_dtype(array.dtype.name)
 
 
-def _divided(sum_: Array, share: float) -> Array:
+def _scaled(sum_: Array, share: float) -> Array:
     """Multiply a sum of squares in the form of `kernels.plus` by *share*."""
     return sum_ * share if sum_.ndim == 0 else sum_ * jnp.asarray([share, 1.0])
 

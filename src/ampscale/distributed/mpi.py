@@ -114,27 +114,27 @@ class MPI(RankCommunicator):
         if request.Test() and not self._comm.Iprobe(tag=STOPPED):  # if another rank has stopped, this one must not continue
             return
         _unfinished.append(request)
-        silent = self._silent_ranks(is_late=time.monotonic() - start < LATE)
-        self._failure = f"{listed(silent) if silent else 'a rank'} did not respond within {self._timeout:g} s"
+        unresponsive = self._unresponsive_ranks(is_late=time.monotonic() - start < LATE)
+        self._failure = f"{listed(unresponsive) if unresponsive else 'a rank'} did not respond within {self._timeout:g} s"
         raise RankError(self._failure)
 
-    def _silent_ranks(self, *, is_late: bool) -> list[int]:
-        """Inform all ranks that this one stops, and if it was late; return the ranks that were late or send no message."""
-        silent = set(self.ranks) - {self.rank}
+    def _unresponsive_ranks(self, *, is_late: bool) -> list[int]:
+        """Send all ranks a message that this one stops, and *is_late*; return those that were late or send no message."""
+        unresponsive = set(self.ranks) - {self.rank}
         late = {self.rank} if is_late else set()
-        for rank in silent:
+        for rank in unresponsive:
             self._comm.Isend(_ANSWERS[is_late], rank, tag=STOPPED).Free()
 
         def have_all_answered() -> bool:
             answer = np.empty(1, np.uint8)
-            for rank in [rank for rank in silent if self._comm.Iprobe(rank, tag=STOPPED)]:
+            for rank in [rank for rank in unresponsive if self._comm.Iprobe(rank, tag=STOPPED)]:
                 self._comm.Recv(answer, rank, tag=STOPPED)
-                silent.remove(rank)
+                unresponsive.remove(rank)
                 late.update([rank] * answer.item())
-            return not silent
+            return not unresponsive
 
         _done_within(have_all_answered, GRACE)
-        return sorted(silent | late)
+        return sorted(unresponsive | late)
 
 
 _ANSWERS = np.zeros(1, np.uint8), np.ones(1, np.uint8)

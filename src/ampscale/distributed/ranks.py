@@ -28,7 +28,7 @@ from ..parsing import excerpt
 from .comparison import STRUCTURE, array_paths, described, difference, represented, to_text
 
 LAYOUTS = ("replicated", "sharded", "distinct")
-GRACE = 2.0  # seconds for ranks that wait in vain to report this to each other
+GRACE = 2.0  # seconds in which ranks that waited without success report this to each other
 WORDS = 4  # 16-bit words of a float64 number; a vector contains each word and its square
 START = 1 + 2 * WORDS  # first values of each vector: 1 to announce a new length, else 0; words of the hash and their squares
 FLAGS = 3  # number of flags of `agree`: overflow, has gradients, has float64 gradients

@@ -145,29 +145,29 @@ class TorchDistributed(RankCommunicator):
         try:
             collective(timedelta(seconds=self._timeout))
         except RuntimeError as error:
-            silent = self._silent_ranks()
-            names = listed(silent) if silent else "a rank"
+            unresponsive = self._unresponsive_ranks()
+            names = listed(unresponsive) if unresponsive else "a rank"
             waited = time.monotonic() - began
-            late = f"did not respond within {self._timeout:g} s" if waited >= self._timeout else "ended or left"
+            late = f"did not respond within {self._timeout:g} s" if waited >= self._timeout else "ended or closed its connection"
             self._failure = f"{names} {late}"
             raise RankError(self._failure) from error
         # Other ranks may have waited since the last collective ended, and given up if that was longer ago than the time limit.
         if time.monotonic() - self._ended >= self._timeout and (others := set(self.ranks) - self._not_waiting()):
-            self._failure = f"{listed(sorted(others))} gave up after {self._timeout:g} s: rank {self.rank} was late"
+            self._failure = f"{listed(sorted(others))} waited only {self._timeout:g} s, and rank {self.rank} came later"
             raise RankError(self._failure)
         self._ended = time.monotonic()
 
-    def _silent_ranks(self) -> list[int]:
-        """Record in torch's store that this rank waits in vain, and return the ranks that do not record the same."""
+    def _unresponsive_ranks(self) -> list[int]:
+        """Record in torch's store that this rank waited without success, and return the ranks that do not record the same."""
         end = time.monotonic() + GRACE
         try:
             self._store.set(f"{self._calls}/{self.rank}", "waits")
-            while (silent := self._not_waiting()) and time.monotonic() < end:
+            while (unresponsive := self._not_waiting()) and time.monotonic() < end:
                 time.sleep(0.02)
         except RuntimeError:  # the rank that serves the store has ended
             return []
-        return sorted(silent)
+        return sorted(unresponsive)
 
     def _not_waiting(self) -> set[int]:
-        """Return the ranks that have not recorded in torch's store that they wait for this collective in vain."""
+        """Return the ranks that have not recorded in torch's store that they waited for this collective without success."""
         return {rank for rank in self.ranks if not self._store.check([f"{self._calls}/{rank}"])}
