@@ -75,7 +75,7 @@ def test_get_backend_returns_the_backend_of_a_library(library):
 @pytest.mark.clause("BACKENDS-no-conversion", "SCALING-mixed-rejected")
 @on("torch", "jax")
 def test_arrays_of_two_libraries_raise(library):
-    """They are in one tree, or one is the scale or *out*. The message has the path, library and device of each."""
+    """Both arrays are in one tree, or one is the scale or *out*. The message has the path, library and device of each."""
     other, numpy_array = library.array([1.0]), np.ones(1, np.float32)
     for call, paths in (
         (lambda: ampscale.all_finite({"w": [numpy_array, other]}), (r"tree\['w'\]\[0\]", r"tree\['w'\]\[1\]")),
@@ -88,7 +88,7 @@ def test_arrays_of_two_libraries_raise(library):
 
 @pytest.mark.clause("BACKENDS-bit-identical")
 def test_vectors_hold_on_every_library(library):
-    """These are the test vectors of the chapter on backends."""
+    """The vectors are the test vectors of the chapter on backends."""
     functions = {"scale": ampscale.scale, "unscale": ampscale.unscale, "check": ampscale.unscale_and_check}
     failures = []
     for case in VECTORS:

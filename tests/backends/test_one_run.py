@@ -61,7 +61,7 @@ def cell(library, make, dtype):
 @pytest.mark.parametrize(
     ("run", "make"), [(pure, ampscale.optimizers.Momentum), (cell, ampscale.optimizers.SGD)], ids=["pure", "cell"]
 )
-def test_runs_equal_numpy(library, make, run, dtype):
+def test_runs_equal_those_of_numpy(library, make, run, dtype):
     """Overflows, scales, applied steps and parameters are equal."""
     (expected, expected_params), (actual, params) = run(load("numpy"), make, dtype), run(library, make, dtype)
     assert actual == expected

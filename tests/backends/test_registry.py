@@ -18,7 +18,7 @@ from ampscale.backends.registry import why_not
 @pytest.mark.usefixtures("known_backends")
 @pytest.mark.clause("BACKENDS-third-party")
 def test_registered_backends_are_listed_and_own_their_arrays(make_backend):
-    """They also own arrays of a type that had another owner before. Other arrays keep their owners."""
+    """Backends also own arrays of a type that had another owner before. Other arrays keep their owners."""
     array = array_api_strict.ones(2)
     assert get_backend(array) is generic
     strict = make_backend(all_finite=lambda _: "called")
@@ -180,7 +180,7 @@ def test_invalid_entry_points_raise(tmp_path):
     reasons = {
         "pebbles:Array": "TypeError: pebbles:Array must have NAME, a str, and the functions of a backend; <class",
         "pebbles:shells": "AttributeError: module 'pebbles' has no attribute 'shells'",
-        "ampscale.backends.generic": "ValueError: NAME of ampscale.backends.generic must be 'wrong2', as its entry point, got",
+        "ampscale.backends.generic": "ValueError: NAME of ampscale.backends.generic must be 'wrong2', like its entry point, got",
     }
     points = [f"wrong{index} = {point}" for index, point in enumerate(reasons)]
     install(tmp_path, "ampscale-wrong", [*points, "twice = ampscale_pebbles"], "pebbles.py", "ampscale_pebbles.py")
@@ -199,7 +199,7 @@ for call, name in ((use_backend, "x"), *((registry.load, name) for name in ("wro
     owner, listed, *failures, twice = prints(code, tmp_path)
     for index, (line, reason) in enumerate(zip(failures, reasons.values(), strict=True)):
         assert line.startswith(f"the backend 'wrong{index}' of ampscale-wrong 0.1 failed: {reason}")
-    assert "exactly one package must provide it, got ampscale-wrong 0.1, other-pebbles 0.1" in twice
+    assert "exactly one installed package must declare a backend 'twice', got ampscale-wrong 0.1, other-pebbles 0.1" in twice
     assert owner == "ampscale.backends.numpy.backend array_api_compat.numpy"
     assert "Backends: 'numpy': can be used; 'cupy': " in listed
     assert "; 'no.such' of ampscale-impostor 0.1: not installed; " in listed

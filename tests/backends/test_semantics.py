@@ -72,9 +72,9 @@ def test_scaling_and_unscaling_round_once(library):
     "OVERFLOW-in-place",
 )
 @EVERYWHERE
-def test_unscaling_is_checked_before_and_after(library):
+def test_unscale_and_check_equals_numpy(library):
     """
-    The flag and the values equal those of NumPy.
+    The flag and the values are equal, also if an infinity arises only from unscaling.
 
     Mutable arrays can receive the result; immutable ones raise an error.
     """

@@ -183,11 +183,11 @@ def _built_in(name: str) -> Backend:
 def _from_package(name: str) -> Backend:
     point, *others = _entry_points()[name]
     if others:
-        raise ValueError(f"exactly one package must provide it, got {', '.join(packages_of(name))}")
+        raise ValueError(f"exactly one installed package must declare a backend {name!r}, got {', '.join(packages_of(name))}")
     backend: Backend = point.load()
     check_backend(backend, point.value)
     if name != backend.NAME:
-        raise ValueError(f"NAME of {point.value} must be {name!r}, as its entry point, got {backend.NAME!r}")
+        raise ValueError(f"NAME of {point.value} must be {name!r}, like its entry point, got {backend.NAME!r}")
     return backend
 
 

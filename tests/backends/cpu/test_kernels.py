@@ -49,7 +49,7 @@ def check_pass(values, factor, divides=True, dtype=None):
 @EVERY_FORMAT
 @pytest.mark.usefixtures("each_kernel")
 def test_powers_of_two_divide_every_pattern_as_defined(name):
-    """Values are all, or only the finite ones."""
+    """Arrays contain all bit patterns, or only those of finite values."""
     values = PATTERNS.view(DTYPES[name])
     for each, factor in product((values, values[np.isfinite(values.astype(np.float32))]), POWERS):
         check_pass(each, factor)
@@ -60,7 +60,7 @@ def test_powers_of_two_divide_every_pattern_as_defined(name):
 @pytest.mark.usefixtures("each_kernel")
 @given(factor=scales, divides=st.booleans())
 def test_any_factor_divides_and_multiplies_every_pattern_as_defined(name, factor, divides):
-    """Results are 16-bit numbers, and wider ones."""
+    """Results have 16 bits, or are widened to float32 or float64."""
     values = PATTERNS.view(DTYPES[name])
     check_pass(values, factor, divides)
     check_pass(values[:9], factor, divides)
@@ -113,7 +113,7 @@ LAYOUTS = {
 @needs_numba
 @pytest.mark.parametrize(("layout", "supported"), LAYOUTS.values(), ids=LAYOUTS)
 def test_addresses_are_read_from_contiguous_arrays_only(layout, supported):
-    """The documented attributes give the same addresses and sizes."""
+    """They are equal to those of NumPy's documented attributes, and so are the sizes."""
     arrays = [layout(np.arange(600, dtype=np.float32)) for _ in range(3)]
     spans = spans_host(FusedOp(), arrays, arrays)
     assert (spans is not None) == supported
@@ -124,7 +124,7 @@ def test_addresses_are_read_from_contiguous_arrays_only(layout, supported):
 
 
 def test_kernels_that_do_not_find_the_values_of_arrays_are_not_used():
-    """The addresses are compared with the documented ones."""
+    """The addresses and sizes that the kernels read are compared with those of NumPy's documented attributes."""
     for size in (-1, 12):
         wrong = ModuleType("kernels")
         wrong.read_arrays = lambda *_, size=size: (size, size, True)
@@ -133,7 +133,7 @@ def test_kernels_that_do_not_find_the_values_of_arrays_are_not_used():
 
 @needs_numba
 def test_nothing_is_written_to_read_only_arrays_and_arrays_that_share_memory():
-    """The kernels also need one order for a source and its target."""
+    """The kernels are not used for such targets, nor if a target has another memory order than its source."""
     values = np.ones((4, 5), np.float32)
     frozen = values.copy()
     frozen.flags.writeable = False
@@ -179,7 +179,7 @@ def test_processors_without_float16_conversions_use_numpy_for_float16():
 
 @needs_numba
 def test_kernels_are_compiled_if_no_folder_can_be_written():
-    """Then numba keeps no cache."""
+    """In this case numba caches nothing on disk."""
     code = """
         from numba.core import caching
         caching.CacheImpl._locator_classes = []
@@ -191,7 +191,7 @@ def test_kernels_are_compiled_if_no_folder_can_be_written():
 @needs_numba
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forked_processes_use_kernels_of_their_parent():
-    """The parent has used them, in threads too."""
+    """The parent process has already used the kernels, also in threads."""
     code = """
         big = np.ones(9_000_000, np.float32)
         results = norm(), float(backend.global_norm([big]))
@@ -216,7 +216,7 @@ MISSING = "sys.modules['numba'] = None"
     ids=["chosen", "missing", "disabled"],
 )
 def test_numpy_does_the_work_without_compiled_kernels(setup, environment, reason):
-    """The choice has a reason."""
+    """The result contains the reason why the kernels are not used."""
     environment = {"AMPSCALE_KERNELS": "auto"} | environment
     code = f"{setup}\nprint(norm() == expected, *fused.kernel_choice_host())"
     assert child(code, **environment).startswith(f"True None {reason}")

@@ -113,7 +113,7 @@ def test_the_caller_does_all_the_work_if_no_thread_can_start(monkeypatch):
     "leave", ["atexit.register(run)", "run(); atexit.register(run)", "threading.Thread(target=outlive).start()"]
 )
 def test_fused_passes_run_during_interpreter_shutdown(leave):
-    """They run in `atexit`, before or after the threads have started, and in a thread that outlives the main one."""
+    """Passes run in `atexit`, before or after the threads have started, and in a thread that outlives the main one."""
     code = f"""
         import atexit, os, threading, numpy as np, ampscale
         os.environ["AMPSCALE_THREADS"] = "2"

@@ -106,7 +106,7 @@ def test_clipping_equals_its_definition(place, tree, limit):
 @pytest.mark.clause("NORMS-clip", "NORMS-clip-under-limit")
 @pytest.mark.parametrize("name", DTYPES)
 def test_clipping_a_norm_of_5_equals_its_definition(place, name):
-    """The values are 3 and 4, also in arrays of two dtypes; one limit exceeds the norm."""
+    """The values 3 and 4 are in one array, or in two of different dtypes; one of the limits exceeds the norm."""
     for tree in ([np.asarray([3, 4], DTYPES[name])], [np.asarray([3, 0], DTYPES[name]), np.asarray([4.0])]):
         for limit in (1.0, 1e-6, 7.0):
             clipped = place.to_numpy(place.backend.clip_by_global_norm(place.put(tree), limit))
@@ -163,8 +163,8 @@ def test_one_non_finite_number_is_detected(place, name):
 
 
 @pytest.mark.clause("OVERFLOW-integers", "OVERFLOW-empty", "OVERFLOW-none")
-def test_integers_and_nothing_are_finite(place):
-    """They are passed over, and do not hide a NaN beside them."""
+def test_integers_and_trees_without_values_are_finite(place):
+    """Integers, bools and empty arrays are ignored, and do not hide a NaN beside them."""
     integers = [np.arange(3), np.asarray([True]), None, np.zeros((2, 0), np.float16)]
     for tree in (integers, [], None, {}, [*integers, np.asarray([np.nan])]):
         assert same(place.to_numpy(place.backend.all_finite(place.put(tree))), overflow.all_finite(tree))
@@ -307,7 +307,7 @@ def test_functions_need_no_host_synchronization(gpu, name):
 
 @pytest.mark.device
 def test_launches_use_the_current_stream(gpu):
-    """They run after the operations that the caller has queued. Each stream has its own table."""
+    """Kernels run after the operations that the caller has queued. Each stream has its own table."""
     streams = [gpu.library.cuda.Stream(non_blocking=True) for _ in range(2)]
     array = gpu.put(np.ones(2**22, np.float32))
     gpu.library.cuda.Device().synchronize()

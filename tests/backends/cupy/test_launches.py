@@ -120,7 +120,7 @@ def operations():
 
 @pytest.mark.clause("OVERFLOW-fused", "OVERFLOW-in-place")
 def test_the_first_call_takes_three_operations_and_later_ones_two(place):
-    """They are the copy of the table, the fill of the flag and the pass. In place, only the flag is allocated."""
+    """These are the copy of the table, the fill of the flag and the pass. In place, only the flag is allocated."""
     tree = [np.full(1 + index % 5, index, np.float32) for index in range(300)]
     arrays = place.put(tree)
     place.kernels._cached_table.cache_clear()
@@ -140,7 +140,7 @@ def test_the_first_call_takes_three_operations_and_later_ones_two(place):
 
 @pytest.mark.clause("SCALING-reciprocal")
 def test_no_scale_needs_a_division_per_number(place):
-    """Each thread computes the reciprocal once. Some are inexact or subnormal."""
+    """Each thread computes the reciprocal of the scale once. Some reciprocals are inexact or subnormal."""
     size, threads = 5 * place.kernels.CHUNK, host_cupy.SMALL["THREADS"]
     array, divisions = place.put(np.ones(size, np.float16)), place.kernels._module("pass_float16_float16")._library.divisions
     place.backend.unscale([array], 2.0)
@@ -183,7 +183,7 @@ def divided(place, numbers, divisors):
 @pytest.mark.clause("SCALING-unscale-divides", "SCALING-round-once")
 @pytest.mark.parametrize("step", [101, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_hardest_quotients_are_rounded_correctly(place, step):
-    """A step of 1 covers all of them, which proves that every quotient without overflow or underflow is."""
+    """A step of 1 covers all hard cases, which proves every quotient correct that neither overflows nor underflows."""
     count = 0
     for first in range(2**23, 2**24, 2**20):
         for a, b in hard_quotients(np.arange(first, first + 2**20, step)):

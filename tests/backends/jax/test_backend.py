@@ -87,7 +87,7 @@ def test_functions_equal_numpy(dtype, x64):
     [("complex64", False, "jit"), ("bfloat16", False, "vmap"), ("float64", True, "scan")],
 )
 def test_transformed_functions_equal_numpy(dtype, x64, transformed):
-    """Transformations are jit, vmap and scan over several trees."""
+    """The transformations are jit, vmap and scan over several trees."""
     with jax.enable_x64(x64), np.errstate(all="ignore"):
         trees = [arrays(dtype, seed, bad) for seed, bad in enumerate([None, 1.0, np.nan])]
         factors = [np.float32(scale) for scale in (10, 2.0**16, 1 / 3)]
@@ -105,7 +105,7 @@ def test_transformed_functions_equal_numpy(dtype, x64, transformed):
 
 @pytest.mark.clause("SCALING-mixed-rejected")
 def test_traced_arrays_can_be_combined_with_concrete_ones():
-    """A traced array has no device yet, so it matches any. Two libraries still raise an error."""
+    """A traced array has no device yet, so it matches any device. Arrays of two libraries still raise an error."""
     values, factor = np.asarray([3.0, 1e-40, -7.0], np.float32), jnp.asarray(FACTOR)
     for transformed in (jax.jit, jax.vmap):
         got = transformed(lambda gradients: ampscale.unscale(gradients, factor))(jnp.asarray(values))

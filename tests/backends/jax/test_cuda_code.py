@@ -116,7 +116,7 @@ def test_float32_quotients_are_correctly_rounded_on_cuda(name, dtype):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_unrounded_values_are_not_used_on_cuda(name, dtype):
-    """If a rounding is missing, either there is no such instruction, or another one uses its operand."""
+    """The compiled code contains instructions that round, and no other instruction uses the operand of one of them."""
     text = code()[f"{name} {dtype}"]
     assert ROUNDING.search(text)
     assert uses_of_unrounded(text) == []

@@ -118,7 +118,7 @@ def test_quotients_for_cuda_equal_numpy():
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_opaque_bits_differ_in_one_nan(dtype):
-    """They are compiled for other devices than CPUs."""
+    """The largest pattern, a NaN, becomes another NaN. This code is compiled for devices other than CPUs."""
     bits = np.arange(2**16, dtype=np.uint16)
     opaque = np.asarray(jax.jit(exact._opaque)(jnp.asarray(bits.view(DTYPES[dtype])))).view(np.uint16)
     assert np.flatnonzero(opaque != bits).tolist() == [0x7FFF]

@@ -74,7 +74,7 @@ def training(module, make=ampscale.optimizers.SGD):
 
 @pytest.mark.clause("STEP-vjp")
 def test_gradients_equal_those_of_torch_autograd():
-    """They have the structure and dtypes of the parameters, and are zero if the loss does not depend on a parameter."""
+    """Gradients have the structure and dtypes of the parameters, and are zero if the loss does not depend on a parameter."""
 
     def loss_fn(params, inputs, targets):
         hidden = inputs @ params["w"] + params["b"][0] * params["b"][1].float().sum()
@@ -135,7 +135,7 @@ def test_results_keep_no_reference_to_inputs():
 
 @pytest.mark.clause("STEP-network")
 def test_params_are_the_trainable_values_of_a_module():
-    """They are not copies. Frozen parameters are omitted, and a weight with two names occurs once."""
+    """The values are not copied. Frozen parameters are omitted, and a weight with two names occurs once."""
     module = module_of(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)))
     module.inner[0].bias.requires_grad_(False)
     network = network_of(module)
@@ -213,7 +213,7 @@ def test_setting_params_writes_into_the_module():
     assert equal(network.params, new)
     with pytest.raises(ValueError, match="same structure"):
         network.params = {"inner.weight": torch.zeros(2, 3), "other": torch.zeros(2)}
-    with pytest.raises(ValueError, match=r"must have an array of shape \(2,\) for this parameter, got \(\)"):
+    with pytest.raises(ValueError, match=r"must have the shape of its parameter, \(2,\), got \(\)"):
         network.params = {"inner.weight": torch.zeros(2, 3), "inner.bias": torch.zeros(())}
     assert equal(network.params, new)
 
@@ -262,7 +262,7 @@ def test_train_step_changes_neither_module_nor_state(optimizer):
 
 @pytest.mark.clause("STEP-network")
 def test_values_other_than_modules_are_no_networks():
-    """Values are a function, a tensor and a module class."""
+    """Such values are a function, a tensor and a module class."""
     for value in (nn.Linear(3, 2).forward, torch.ones(1), nn.Linear):
         assert get_backend(torch.ones(1)).as_network(value) is None
         with pytest.raises(TypeError, match="network must be"):

@@ -95,7 +95,7 @@ def test_sparse_targets_that_cannot_receive_the_result_raise(function):
 
 @pytest.mark.clause("STEP-vjp")
 def test_gradients_of_embeddings_are_sparse():
-    """They are uncoalesced, with a value for each use of a word."""
+    """The gradients are uncoalesced, with a value for each use of a word."""
 
     class Words(torch.nn.Embedding):
         def forward(self, words):

@@ -121,7 +121,7 @@ def one_thread():
 @pytest.mark.usefixtures("one_thread")
 @FORMATS
 def test_results_equal_the_definition_if_subnormal_numbers_are_flushed(dtype):
-    """A reciprocal that would be flushed is not used. torch flushes in the calling thread only, so there is one."""
+    """A reciprocal that would be flushed is not used. The test uses one thread, since torch flushes in the caller's only."""
     for factor in (2.0**127, 2.0**126, 2.0**16, 3.0, 2.0**-126):
         tree = [patterns(dtype)]
         if not torch.set_flush_denormal(True):
@@ -135,7 +135,7 @@ def test_results_equal_the_definition_if_subnormal_numbers_are_flushed(dtype):
 
 
 def test_zero_tensors_have_no_memory():
-    """They are read, and torch does not write to them."""
+    """The kernels can read torch's zero tensors, and torch does not write to them."""
     tree = [torch.ones(3), torch._efficientzerotensor((4,)), torch.empty(0)]
     assert ampscale.global_norm(tree) == torch.tensor(3.0).sqrt()
     assert ampscale.unscale_and_check(tree, 3.0)[1]
@@ -159,7 +159,7 @@ def test_autograd_notices_that_saved_tensors_were_divided():
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-elementwise", "OVERFLOW-edges")
 @FORMATS
 def test_one_non_finite_value_is_detected(dtype):
-    """It is the first or last value of a small or large array. The largest finite values are finite."""
+    """Its index is the first or the last of a small or large array. The largest finite values are finite."""
     dtype = getattr(torch, dtype)
     small = [torch.ones(5, dtype=torch.float32), torch.ones((), dtype=torch.bfloat16)]
     values = (float("inf"), -float("inf"), float("nan"), torch.finfo(dtype).max, torch.finfo(dtype).min)
@@ -256,7 +256,7 @@ class Subclass(torch.Tensor):
 
 @pytest.mark.clause("TORCH-float16")
 def test_kernels_do_not_support_other_arrays():
-    """They write nothing, also to supported arrays of the same tree, or of a dtype that the caller excludes."""
+    """Nothing is written, also not to supported arrays of the same tree or to those of a dtype that the caller excludes."""
     conjugate = torch.tensor([6 + 3j]).conj()
     integers, meta = torch.ones(3, dtype=torch.int32), torch.ones(3, device="meta")
     for other in (torch.ones(3).as_subclass(Subclass), conjugate, conjugate.imag, torch.eye(3).to_sparse(), meta, integers):
@@ -285,7 +285,7 @@ def test_negated_views_are_unscaled():
 
 @pytest.mark.clause("OVERFLOW-in-place")
 def test_autograd_and_transforms_use_the_definition():
-    """These are vmap, `torch.func.grad` and `backward`."""
+    """Examples are vmap, `torch.func.grad` and `backward`."""
     values = torch.tensor([[6.0, float("inf")], [3.0, 1.0]])
     quotients, flags = torch.func.vmap(lambda value: ampscale.unscale_and_check([value], 3.0))(values)
     assert equal([quotients[0], flags], [values / 3.0, torch.tensor([False, True])])
@@ -390,7 +390,7 @@ def test_norms_equal_the_definition_to_two_units(dtype, sizes):
 @pytest.mark.clause("NORMS-accumulation-dtype")
 @given(st.lists(st.floats(0, float(LARGEST["float32"]), width=32), min_size=1, max_size=50))
 def test_sum_in_order_rounds_each_sum(values):
-    """It equals a float32 loop."""
+    """The result equals that of a float32 loop."""
     total = np.float32(0)
     with np.errstate(over="ignore"):
         for value in values:

@@ -22,7 +22,7 @@ from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 if numba.version_info.short < (0, 61):
-    raise ImportError(f"it must be numba 0.61 or later, got {numba.__version__}")
+    raise ImportError(f"the kernels require numba 0.61 or later, got {numba.__version__}")
 if numba.config.DISABLE_JIT:
     raise ImportError("NUMBA_DISABLE_JIT is set")
 

@@ -37,7 +37,7 @@ class ModuleNetwork:
         for value, new in pairs:
             if new is None or new.shape != value.shape:
                 got = "None" if new is None else str(tuple(new.shape))
-                raise ValueError(f"params must have an array of shape {tuple(value.shape)} for this parameter, got {got}")
+                raise ValueError(f"each array in params must have the shape of its parameter, {tuple(value.shape)}, got {got}")
         for value, new in pairs:
             value.copy_(new)
 
