@@ -26,7 +26,7 @@ class StateDict:
     """Scaler that is saved and loaded as its state dict."""
 
     def save(self, scaler: Any) -> Any:
-        """Return its state dict."""
+        """Return the state dict of the scaler."""
         return scaler.state_dict()
 
     def load(self, rule: Any, saved: Any) -> Any:
@@ -107,7 +107,7 @@ class LoopScaler(StateDict):
         return [None if parameter.grad is None else self.copied(parameter.grad) for parameter in self.parameters_of(optimizer)]
 
     def get_parameters(self, scaler: Any, optimizer: Any) -> list[Any]:
-        """Return detached copies."""
+        """Return detached copies of the parameters."""
         return [self.copied(parameter.detach()) for parameter in self.parameters_of(optimizer)]
 
     def copied(self, tensor: Any) -> Any:

@@ -53,7 +53,7 @@ class DeepSpeed:
         return scaler.loss_scale  # type: ignore[no-any-return]
 
     def save(self, scaler: Any) -> Any:
-        """Return its attributes, which are what a checkpoint, a pickle of the object, contains."""
+        """Return the attributes of the scaler. A checkpoint contains them too, since it pickles the scaler."""
         return dict(vars(scaler))
 
     def load(self, rule: Any, saved: Any) -> Any:
@@ -67,7 +67,7 @@ class DeepSpeed:
         if [] in steps:
             raise Unsupported("an engine saves its state to files")
         if optimizers > 1:
-            raise Unsupported("an engine has one optimizer")
+            raise Unsupported("an engine supports a single optimizer")
         if "reduced" in placements:
             raise Unsupported("in ZeRO, no two ranks have the same averaged gradients")
         settings = {

@@ -47,7 +47,7 @@ class Flax(Compilable):
         return self.ready(updated)(scale, 0.0 if finite else float("inf"))
 
     def read_scale(self, scale: Any) -> float:
-        """Return its field."""
+        """Return the field that contains the scale."""
         return float(scale.scale)
 
     def save(self, scale: Any) -> Any:

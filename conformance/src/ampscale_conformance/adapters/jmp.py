@@ -41,7 +41,7 @@ class Jmp(Compilable, Scaler):
         return self.ready(adjusted)(scale, jnp.asarray(finite))
 
     def read_scale(self, scale: Any) -> float:
-        """Return its field."""
+        """Return the field that contains the scale."""
         return float(scale.loss_scale)
 
     def all_finite(self, tree: Any) -> Any:

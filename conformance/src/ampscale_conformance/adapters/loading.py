@@ -88,7 +88,7 @@ def _attribute(module: Any, path: str, name: str) -> Any:
         return attrgetter(path)(module)
     except AttributeError:
         names = [public for public in vars(module) if not public.startswith("_")]
-        raise NotFound(f"{name}: {module.__name__} has no {path}; it has {', '.join(names) or 'no public name'}") from None
+        raise NotFound(f"{name}: module {module.__name__} has no {path}; it has {', '.join(names) or 'no public name'}") from None
 
 
 def _adapter(value: Any, name: str) -> Adapter:

@@ -43,7 +43,7 @@ class Optax(Jmp):
 
 
 def optimizer_with(learning_rate: float | Sequence[float], max_norm: float | None = None, momentum: float = 0.0) -> Any:
-    """Return SGD with clipping. The last of several learning rates is kept."""
+    """Return SGD with clipping. Several learning rates are used in one step each, and the last of them in all further steps."""
     import jax.numpy as jnp
     import optax
 

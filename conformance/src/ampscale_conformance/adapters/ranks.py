@@ -1,8 +1,8 @@
 """
 Ranks: a function of an adapter's module in real processes, one for each rank.
 
-Starting a library takes seconds, so the processes wait for the next call, until other ones are needed, one of them fails, or
-this process ends. Jobs and results are JSON files.
+Starting a library takes seconds, so the processes wait for the next call until others are needed, one of them fails, or this
+process ends. Jobs and results are JSON files.
 """
 
 import atexit
@@ -36,9 +36,9 @@ def on_ranks(function: Callable[..., Any], size: int, *arguments: Any, launcher:
     number of ranks: the function must initialize its library only once.
 
     Args:
-        function: Function at the top level of a module. Its result must be a value of JSON.
+        function: Function at the top level of a module. Its result must be a JSON value.
         size: Number of ranks.
-        arguments: Further arguments of the function: values of JSON.
+        arguments: Further arguments of the function: JSON values.
         launcher: Command that starts one process for each rank, such as ["mpiexec", "-n", "2"].
 
     Raises:
@@ -64,7 +64,7 @@ def end_ranks() -> None:
 
 
 class Ranks:
-    """Running processes, which read jobs from a folder. Its arguments are a module, its file, their number and a launcher."""
+    """Running processes, which read jobs from a folder. *size* is their number, and *file* defines the *module*."""
 
     def __init__(self, module: str, file: str, size: int, launcher: Sequence[str]) -> None:
         self.key, self.size, self.jobs = (module, file, size, launcher), size, 0
@@ -116,14 +116,14 @@ class Ranks:
 
 
 def free_port() -> int:
-    """Return a port on which nobody listens."""
+    """Return a port on which no process listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
 def run_rank(folder: str, module: str, file: str) -> None:
-    """Run the jobs in a folder, until the parent process ends. This function is the program of a rank: it must use no other."""
+    """Run the jobs in a folder until the parent process ends. Only this function's source is sent: it must use no other name."""
     import importlib.machinery
     import importlib.util
     import json

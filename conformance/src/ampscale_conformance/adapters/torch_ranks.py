@@ -102,7 +102,7 @@ def fully_sharded(size: int) -> tuple[Any, Callable[..., None]]:
 
 
 def dtensor(placement: str, rank: int) -> tuple[Any, Callable[..., None]]:
-    """Return a DTensor parameter whose gradients are set: replicated, or with one or two dimensions of a mesh of 2 by 2 ranks."""
+    """Return a DTensor parameter, and its backward pass: replicated, or sharded over one or two dimensions of a 2-by-2 mesh."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Replicate, Shard

@@ -48,7 +48,7 @@ class Trainer(StepCell, Torch):
         import torch
 
         class Linear(torch.nn.Module):
-            """Network whose gradients are its data, which is no argument since some frameworks convert these to float16."""
+            """Network whose gradients are its data: an attribute, since some frameworks convert arguments to float16."""
 
             def __init__(self) -> None:
                 super().__init__()
@@ -122,9 +122,9 @@ class Lightning(Trainer):
 
 class Accelerate(Trainer):
     """
-    accelerate, told after the preparation that it has float16: on a CPU it refuses that.
+    accelerate, set to float16 after the preparation, since `Accelerator` rejects float16 on a CPU.
 
-    Otherwise its `clip_grad_norm_` would not unscale.
+    Without float16, its `clip_grad_norm_` would not unscale.
     """
 
     info = replace(

@@ -38,7 +38,7 @@ FLAGS = [sign == "+" for sign in "+-----++++++--+"]
 
 
 def draw_on_arrays(pick: Pick, info: ImplementationInfo, length: int = 20, compiled: bool = False) -> DrawnCase:
-    """Draw steps of two scalers on a tree: the way, the scaler, and the kind, the array and the element of an overflow."""
+    """Draw steps: a method, one of two scalers, and the kind, the array and the element of an overflow in a common tree."""
     claims, settings = info.capabilities, [draw_rule(pick, info), draw_rule(pick, info)]
     dtypes = ["float32", "float16"] + ["bfloat16"] * ("bfloat16" in claims) + ["float64"] * (info.arrays != "jax")
     tree: list[Leaf | None] = [("float32", (2,)), *((pick(dtypes), pick(SHAPES)) for _ in range(pick((1, 2, 3, 6))))]
@@ -121,7 +121,7 @@ def a_step_on_arrays_reads_nothing(subject: Subject) -> None:
 
 
 def _rules(subject: Subject, first: Any, *seeds: str) -> list[Any]:
-    """Return a rule, and those that the seeds draw and the implementation supports."""
+    """Return the rule *first*, and the rules drawn with *seeds* that the implementation supports."""
     rules = [first]
     for seed in seeds:
         with suppress(Unsupported):

@@ -29,7 +29,7 @@ def order(name: str, script: str, catches: str, *needs: str, **settings: Any) ->
 def _execute(subject: Subject, script: str, returns_applied: bool, settings: dict[str, Any]) -> None:
     rule, commands = simple_rule(subject, **settings), script.split()
     if is_static(rule) and "update" in commands[:-1]:
-        raise Unsupported("its scale is static, so step may end the iteration: CALLS-fixed")
+        raise Unsupported("the scale is static, so step may end the iteration: CALLS-fixed")
     loop = Loop(subject, rule, returns_applied)
     for number, command in enumerate(commands * (1 if is_static(rule) else ROUNDS), start=1):
         try:

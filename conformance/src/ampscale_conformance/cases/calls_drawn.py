@@ -1,4 +1,4 @@
-"""Chapter 55: drawn scripts of calls, which combine optimizers, gradients, edits, refused calls, settings and scalers."""
+"""Chapter 55: drawn scripts of calls, which combine optimizers, gradients, edits, rejected calls, settings and scalers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -50,20 +50,20 @@ def draw_calls(pick: Pick, info: ImplementationInfo, names: str = "abc") -> Draw
 
 
 def _iteration(pick: Pick, names: str, kinds: Sequence[str], static: bool) -> Iterator[str]:
-    """Yield the calls of one iteration of one, several or all optimizers, in any order, with refused calls between them."""
+    """Yield the calls of one iteration of one, several or all optimizers, in any order, with rejected calls between them."""
     acting = [name for name in names if pick((True, True, True, False))] or [pick(names)]
     calls = {name: [pick(kinds), *pick(STEPS if static else CALLS)] for name in acting}
     made: dict[str, list[str]] = {name: [] for name in names}
     while any(calls.values()):
         if not static and pick((False, False, True)):
-            yield from [pick(_refused(made))] * pick((1, 2))
+            yield from [pick(_rejected(made))] * pick((1, 2))
         name = pick([name for name in acting if calls[name]])
         made[name].append(calls[name].pop(0))
         yield f"{made[name][-1]}/{name}"
     yield "update"
 
 
-def _refused(made: dict[str, list[str]]) -> list[str]:
+def _rejected(made: dict[str, list[str]]) -> list[str]:
     """Return the calls that must raise an error after those that were *made* of each optimizer in this iteration."""
     unscaled = [f"unscale_/{name}" for name, calls in made.items() if {"unscale_", "step"} & {*calls}]
     return unscaled + [f"step/{name}" for name, calls in made.items() if "step" in calls] if unscaled else ["update"]

@@ -40,7 +40,7 @@ def is_static(rule: Any) -> bool:
 def needs_power_of_two(scale: float) -> None:
     """Raise Unsupported for other scales, at which conforming implementations can differ in the last bit."""
     if math.frexp(scale)[0] != 0.5:
-        raise Unsupported(f"its scale is {scale!r}, and the expected values are exact only for powers of two")
+        raise Unsupported(f"the scale is {scale!r}, and the expected values are exact only for powers of two")
 
 
 def new_parameters(shapes: Sequence[Shape], dtype: str = "float32") -> list[Bits]:
@@ -49,15 +49,15 @@ def new_parameters(shapes: Sequence[Shape], dtype: str = "float32") -> list[Bits
 
 
 def new_gradients(shapes: Sequence[Shape], kind: str, number: int) -> list[Bits | None]:
-    """Return gradients of some kinds, joined by "+". With each *number*, the values are others, and special ones elsewhere."""
+    """Return gradients of some kinds, joined by "+". The values and the indices of special values depend on *number*."""
     values = [FINITE[(number + place) % len(FINITE)] for place in range(sum(map(math.prod, shapes)))]
     for specials in (SPECIAL[part] for part in kind.split("+") if part in SPECIAL):
         place, turn = number % len(values), number // len(values)
         values[place] = specials[(number + turn) % len(specials)]
-    rest = iter(values)
-    made = [array("float32", list(islice(rest, math.prod(shape))), shape) for shape in shapes]
+    remaining = iter(values)
+    gradients = [array("float32", list(islice(remaining, math.prod(shape))), shape) for shape in shapes]
     missing = range(len(shapes)) if kind == "none" else [number % len(shapes)] if "some" in kind else []
-    return [None if index in missing else leaf for index, leaf in enumerate(made)]
+    return [None if index in missing else leaf for index, leaf in enumerate(gradients)]
 
 
 class Loop:
@@ -101,7 +101,7 @@ class Loop:
             expected = getattr(self.oracle, action)(*names)
         except calls.Rejected:
             if is_static(self.rule):
-                raise Unsupported("its scale is static, so step may end the iteration: CALLS-fixed") from None
+                raise Unsupported("the scale is static, so step may end the iteration: CALLS-fixed") from None
             raised = self.subject.raises(method, self.handle, *optimizers)
             self.subject.expect(raised, f"{when}: expected {method} to raise an error, got none")
             self.compare(when, names or self.optimizers)
@@ -117,17 +117,17 @@ class Loop:
         self.compare(when, names or self.optimizers, action != "unscale_" or not current[0].finite)
 
     def compare(self, when: str, names: Iterable[str], any_gradients: bool = False) -> None:
-        """Compare the scale, and the parameters and gradients of these optimizers; what changes in others is found later."""
+        """Compare the scale, and the parameters and gradients of these optimizers; later calls compare those of others."""
         scale = self.subject.read_scale(self.handle)
         self.oracle.observe(rounded(scale, self.rule.dtype))
         expected = self.oracle.scale
         self.subject.expect(rounded(scale, self.rule.dtype) == expected, f"{when}: expected scale {expected!r}, got {scale!r}")
         for name, attribute in product(names, ("parameters", "gradients")):
             values = self.subject.call(f"get_{attribute}", self.handle, self.optimizers[name])
-            got = self.subject.to_bits(values, f"get_{attribute}")
+            actual = self.subject.to_bits(values, f"get_{attribute}")
             if attribute == "gradients" and any_gradients:  # but None stays None
-                pairs = zip(self.gradients[name], got, strict=False)
+                pairs = zip(self.gradients[name], actual, strict=False)
                 self.gradients[name] = [None if leaf is None else value for leaf, value in pairs]
-            wanted = self.gradients[name] if attribute == "gradients" else self.oracle.optimizers[name].parameters
+            expected_values = self.gradients[name] if attribute == "gradients" else self.oracle.optimizers[name].parameters
             label = f"{attribute} of optimizer {name}" if len(self.optimizers) > 1 else attribute
-            self.subject.expect_same(got, wanted, f"{when}: {label}")
+            self.subject.expect_same(actual, expected_values, f"{when}: {label}")

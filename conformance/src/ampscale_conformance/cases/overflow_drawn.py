@@ -69,7 +69,7 @@ def _with_one(pick: Pick, leaf: Bits) -> Bits:
 
 
 def _run(subject: Subject, tree: Tree, trees: Sequence[Any]) -> None:
-    """Check one tree after the other; every second one is in the arrays of the one before, if they can be written."""
+    """Check the trees in order. Every second one is written into the arrays of the previous tree if they are writable."""
     arrays = None
     for index, values in enumerate(trees):
         arrays = tree.create(subject, values, arrays if index % 2 else None)

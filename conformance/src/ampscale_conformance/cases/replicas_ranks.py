@@ -24,7 +24,7 @@ _NEEDS |= {"reduced sharded": "mixed-placements", "sharded reduced": "mixed-plac
 
 
 def _parsed(lines: Sequence[str]) -> Iterator[Case]:
-    """Yield a case for each two lines: its name and its script, and what it catches."""
+    """Yield a case for each pair of lines: first its name and script, then the bug that it detects."""
     for head, catches in zip(lines[::2], lines[1::2], strict=True):
         name, _, script = head.partition(" | ")
         yield ranks(name, script, catches.strip())

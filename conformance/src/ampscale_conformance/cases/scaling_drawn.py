@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from math import inf, nan
 from typing import Any
 
 from ..model.adapter import ImplementationInfo
@@ -9,13 +10,14 @@ from ..model.case import case
 from ..model.draw import DrawnCase, Pick, numbered, run_draws
 from ..model.floats import encode
 from ..model.subject import Subject
-from ..oracle.tensors import PARTS
+from ..oracle.tensors import PARTS, array
 from .scaling_trees import check_products
 from .trees_drawn import Tree, draw_number, draw_tree
 
 SCALES = (2.0**10, 1.0, 2.0**-2, 2.0**17, 1.0, 2.0**24)
 INEXACT_SCALES = (3.0, 1001.5, 2.0**12 + 2.0**-7)
 METHODS = ("scale", "unscale")
+SPOILED = [array("float32", [1.5, inf]), array("float32", nan)]
 
 
 def draw_arithmetic(
@@ -48,7 +50,7 @@ def _draw_pattern(pick: Pick, dtype: str) -> int:
 
 
 def _run(subject: Subject, method: str, scales: Sequence[float], tree: Tree, trees: Sequence[Any], memory: bool) -> None:
-    """Let the scalers take turns; the second tree is in the arrays of the first one, if they can be written."""
+    """Let the scalers take turns. The second tree is written into the arrays of the first one if they are writable."""
     handles = [subject.create(subject.rule(init_scale=scale)) for scale in scales]
     results, arrays = list[tuple[Any, Any]](), None
     for index, values in enumerate(trees):
@@ -57,6 +59,10 @@ def _run(subject: Subject, method: str, scales: Sequence[float], tree: Tree, tre
         if memory and result is not None:
             subject.expect_same(subject.to_bits(arrays, "the input"), values, f"the input of {method}")
             results.append((result, subject.to_bits(result, method)))
+    if memory:
+        arrays = subject.to_arrays(SPOILED)
+        if subject.call(method, handles[0], arrays) is not None:
+            subject.expect_same(subject.to_bits(arrays, "the input"), SPOILED, f"the input of {method}")
     for result, values in results:
         subject.expect_same(subject.to_bits(result, method), values, f"an earlier result of {method}")
 

@@ -14,7 +14,7 @@ def the_scale_backs_off_until_the_gradients_fit(subject: Subject) -> None:
     """The data times the initial scale overflows by a factor of 2."""
     rule = simple_rule(subject)
     if not 4.0 <= rule.init_scale <= 2.0**64:
-        raise Unsupported(f"its initial scale is {rule.init_scale!r}, and this case requires one from 4 to 2**64")
+        raise Unsupported(f"the initial scale is {rule.init_scale!r}, and this case requires one from 4 to 2**64")
     data = [array("float32", [2.0**126 / rule.init_scale * 4])]
     cell = Cell(subject, rule, new_parameters([(1,)]), learning_rate=2.0**-128 * rule.init_scale)
     for number in range(2):
@@ -26,7 +26,7 @@ def outputs_are_snapshots(subject: Subject) -> None:
     """The outputs of the first step are compared after the fifth, when both scales have changed."""
     cell = Cell(subject, simple_rule(subject, growth_interval=2), new_parameters(SHAPES["a"]))
     data = [data_of(SHAPES["a"], letter, number, cell.scale) for number, letter in enumerate("++++-")]
-    (outputs, expected), *_ = [cell.train(each) for each in data]
+    (outputs, expected), *_ = [cell.train(gradients) for gradients in data]
     names = ("parameters", "scale", "next_scale", "finite")
     cell.expect(outputs, expected, names, data[0], "step 0 (counted from 0), compared after step 4")
 

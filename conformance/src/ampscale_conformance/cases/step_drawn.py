@@ -60,7 +60,7 @@ class Cell:
         return outputs, expected[0]
 
     def got(self, outputs: Mapping[str, Any], expected: Outputs) -> Any:
-        """Return the parameters, with those expected in place of those within the tolerance."""
+        """Return the parameters. Each one within the tolerance is replaced by the expected one."""
         got, targets = self.subject.to_bits(outputs.get("parameters"), "parameters"), expected.parameters
         if not (self.near and isinstance(got, list | tuple) and len(got) == len(targets)):
             return got
@@ -90,7 +90,7 @@ class Cell:
                 self.subject.expect(near or number != number != target != target, f"{label}: expected {target!r}, got {number!r}")
 
     def _error_of_loss(self, data: Sequence[Bits]) -> float:
-        """Return the permitted error: that of the parameters; any if a term is infinite only in float32."""
+        """Return the permitted error of the loss: infinity if a term may be infinite in float32 only."""
         values = [abs(float(value)) for leaf in data for value in numbers(leaf)]
         return math.inf if 2.0**122 < max(values) < math.inf else 10 * self.near * max(x for x in values if x < math.inf)
 
@@ -108,11 +108,11 @@ def steps(
 ) -> Case:
     """Return a case that takes the steps of a trace, repeatedly, and compares these outputs after each."""
     names, settings = outputs.split(), {"growth_interval": growth_interval} if growth_interval else {}
-    run = partial(_take, trace=trace, names=names, settings=settings, dtype=dtype, options=options)
+    run = partial(_take_steps, trace=trace, names=names, settings=settings, dtype=dtype, options=options)
     return named(name, 3, catches, run, {CLAIMS[name] for name in (*names, *options) if name in CLAIMS})
 
 
-def _take(
+def _take_steps(
     subject: Subject, trace: str, names: Sequence[str], settings: dict[str, int], dtype: str, options: dict[str, Any]
 ) -> None:
     reports = "global_norm" in names and "clip" in subject.info.capabilities  # some report a norm only if they clip
@@ -145,29 +145,29 @@ def draw_cell(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
 def draw_training(pick: Pick, info: ImplementationInfo) -> DrawnCase:
     """Draw one or two cells, and the steps of each; the other cell takes its steps in between."""
     cells = [draw_cell(pick, info) for _ in range(pick((1, 2)))]
-    taken = [(index, pick(cells[index]["letters"])) for index in (pick(range(len(cells))) for _ in range(pick((STEPS, 5, 8))))]
+    turns = [(index, pick(cells[index]["letters"])) for index in (pick(range(len(cells))) for _ in range(pick((STEPS, 5, 8))))]
     layout, start = pick(LAYOUTS), pick(range(35))
-    run = partial(_train, layout=layout, cells=cells, taken=taken, start=start)
-    return DrawnCase("step", run, {"layout": layout, "cells": cells, "steps": taken, "start": start})
+    run = partial(_train, layout=layout, cells=cells, turns=turns, start=start)
+    return DrawnCase("step", run, {"layout": layout, "cells": cells, "steps": turns, "start": start})
 
 
 def _train(
-    subject: Subject, layout: Sequence[Shape], cells: Sequence[dict[str, Any]], taken: Sequence[tuple[int, str]], start: int
+    subject: Subject, layout: Sequence[Shape], cells: Sequence[dict[str, Any]], turns: Sequence[tuple[int, str]], start: int
 ) -> None:
-    """Take the steps, and compare all outputs after each step, and those of the first again at the end."""
-    made = [
+    """Train the cells in turns, compare all outputs after each step, and those of the first step again at the end."""
+    trained = [
         Cell(subject, simple_rule(subject, **cell["settings"]), new_parameters(layout, cell["dtype"]), **cell["options"])
         for cell in cells
     ]
     results = []
-    for number, (index, letter) in enumerate(taken):
-        cell, drawn = made[index], cells[index]
+    for number, (index, letter) in enumerate(turns):
+        cell, drawn = trained[index], cells[index]
         if drawn["dtype"] == "float16" and cell.scale > 2.0**12:
             raise Unsupported("float16 gradients overflow at this scale")
         data = data_of(layout, letter, start + number, cell.scale, drawn["dtype"])
         results.append((*cell.train(data), drawn["names"], data))
         cell.expect(*results[-1], f"step {number} (counted from 0), {letter} of cell {index}")
-    made[taken[0][0]].expect(*results[0], "step 0 (counted from 0), compared after the last step")
+    trained[turns[0][0]].expect(*results[0], "step 0 (counted from 0), compared after the last step")
 
 
 CASES = (drawn("STEP-every-sequence/cells-train-with-every-option", 3, draw_training),)

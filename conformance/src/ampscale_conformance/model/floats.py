@@ -89,8 +89,8 @@ def _magnitude(numerator: int, denominator: int, dtype: str) -> int:
 
 def _nearest(numerator: int, denominator: int) -> int:
     """Return the integer nearest to a quotient; ties go to the even one."""
-    whole, rest = divmod(numerator, denominator)
-    return whole + (2 * rest > denominator or (2 * rest == denominator and whole % 2 == 1))
+    whole, remainder = divmod(numerator, denominator)
+    return whole + (2 * remainder > denominator or (2 * remainder == denominator and whole % 2 == 1))
 
 
 @lru_cache(4096)

@@ -30,7 +30,7 @@ def belongs(case: str, suite: str) -> bool:
         ValueError: There is no such version yet.
     """
     if _number(suite) > _number(SUITE):
-        raise ValueError(f"this is suite {SUITE}, got {suite}; upgrade ampscale-conformance")
+        raise ValueError(f"suite must be at most {SUITE}, got {suite}; upgrade ampscale-conformance")
     return _number(ADDED.get(case, "1.0")) <= _number(suite)
 
 

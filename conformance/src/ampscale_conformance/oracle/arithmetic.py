@@ -44,9 +44,9 @@ def root(square: Number, dtype: str) -> Number:
     numerator, denominator = Fraction(square).as_integer_ratio()
     # Compute at least 128 bits. A remainder adds half a unit of the last bit, so that the result is not mistaken for a tie.
     shift = 2 * max(0, 256 - numerator.bit_length() + denominator.bit_length())
-    scaled, rest = divmod(numerator << shift, denominator)
+    scaled, remainder = divmod(numerator << shift, denominator)
     whole = math.isqrt(scaled)
-    inexact = bool(rest) or whole * whole != scaled
+    inexact = bool(remainder) or whole * whole != scaled
     return nearest(Fraction(2 * whole + inexact, 2 << shift // 2), dtype, False)
 
 

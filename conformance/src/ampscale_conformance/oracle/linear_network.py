@@ -40,7 +40,7 @@ class Descent:
 
     Args:
         parameters: Floating-point arrays.
-        learning_rate: A number; or one for each applied step, the last of which is kept.
+        learning_rate: A number; or one for each applied step, of which the last stays.
         momentum: In [0, 1).
 
     Raises:

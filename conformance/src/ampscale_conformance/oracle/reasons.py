@@ -19,7 +19,7 @@ class Reasons:
         self.consecutive_overflows = 0  # since the last finite step or backoff
 
     def finite(self, good_steps: int, full: bool, can_grow: bool, change: ScaleChange) -> tuple[str, ...]:
-        """Return the clauses of a finite step, given the count before it, if it completes the window, and if it can grow."""
+        """Return the clauses of a finite step, given the count before it. If *full*, the step completes the window."""
         self.consecutive_overflows = 0
         self.finite_since_growth += 1
         without_offset = good_steps + 1 - (0 if self.after_growth else self.rule.initial_good_steps)
@@ -36,7 +36,7 @@ class Reasons:
         return (window, *unchanged, *change.clauses)
 
     def overflow(self, due: bool, can_back_off: bool, change: ScaleChange) -> tuple[str, ...]:
-        """Return the clauses of an overflow, given if a backoff is due, and if a bound permits it."""
+        """Return the clauses of an overflow. *due* is True if a backoff is due, and *can_back_off* if no bound prevents it."""
         self.consecutive_overflows += 1
         self.overflows_since_backoff += 1
         counting = self._counting(due)

@@ -64,7 +64,7 @@ def divisor(factor: float) -> float:
 
 
 def _decimals(value: Fraction, digits: int) -> list[Fraction]:
-    """Return the two neighbors of a value of at least 1 with so many decimal digits, the nearer one first."""
+    """Return the two numbers of *digits* decimal digits next to *value*, which is at least 1, the nearer one first."""
     step = Fraction(10) ** (len(str(math.floor(value))) - digits)
     below = value // step * step
     return sorted([below, below + step], key=lambda decimal: abs(decimal - value))

@@ -111,7 +111,7 @@ class Training:
 
 
 def _unscaled(leaf: Bits, scale: float, dtype: str | None) -> Bits:
-    """Return an array as `tensors.unscale`, but also for a scale of zero or infinity, which gives no finite result."""
+    """Return the result of `tensors.unscale`, also for a scale of zero or infinity, which that function rejects."""
     compute_dtype = computed_in(leaf.dtype)
     divisor = rounded(scale, compute_dtype)
     quotients = [quotient(value, divisor, compute_dtype) for value in numbers(leaf)]

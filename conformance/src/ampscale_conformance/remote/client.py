@@ -190,7 +190,7 @@ class Client(RemoteMethods):
             raise
         info = self._control("hello", {"protocol": PROTOCOL}, self.start_seconds)
         if self._info not in (None, info):
-            self._abort("hello", ProtocolError(f"expected the first reply again, {cut(str(self._info))}, got {cut(str(info))}"))
+            self._abort("hello", ProtocolError(f"expected the earlier reply {cut(str(self._info))}, got {cut(str(info))}"))
         self._info = info
 
     def _control(self, call: str, arguments: Mapping[str, Any], seconds: float) -> Any:

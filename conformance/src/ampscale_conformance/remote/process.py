@@ -125,8 +125,8 @@ class Process:
         try:
             status = self._popen.wait(_GRACE)
         except subprocess.TimeoutExpired:
-            raise ProtocolError(f"it closed its standard output{partial}, but still runs{self._stderr_tail()}") from None
-        raise Crashed(f"its process ended{partial}, {_status_text(status)}{self._stderr_tail()}")
+            raise ProtocolError(f"the process closed its standard output{partial}, but still runs{self._stderr_tail()}") from None
+        raise Crashed(f"the process ended{partial}, {_status_text(status)}{self._stderr_tail()}")
 
     def _stderr_tail(self) -> str:
         for _ in range(LONGEST // _CHUNK):  # a limit, since its children may write to stderr indefinitely

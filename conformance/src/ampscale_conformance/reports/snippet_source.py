@@ -105,7 +105,7 @@ def _text(node: ast.stmt, module: str) -> str:
 
 
 def _names(node: ast.AST) -> Iterator[str]:
-    """Yield the names that the node uses at run time, so those outside annotations."""
+    """Yield the names that the node uses at run time, that is, outside annotations."""
     if isinstance(node, ast.Name):
         yield node.id
     for field, value in ast.iter_fields(node):

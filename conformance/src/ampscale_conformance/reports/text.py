@@ -71,8 +71,8 @@ def explained(result: Result, width: int = 80) -> list[str]:
         lines += [line for source in clause.sources for line in _filled(f"Source: {source}", width)]
     if result.catches:
         lines += _filled(f"Detects: {result.catches}", width)
-    first, *rest = result.message.split("\n")
-    return lines + _filled(f"Result: {first}", width) + rest
+    first, *remaining = result.message.split("\n")
+    return lines + _filled(f"Result: {first}", width) + remaining
 
 
 def _chapters(report: Report) -> Iterator[str]:

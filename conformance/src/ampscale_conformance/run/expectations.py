@@ -126,7 +126,7 @@ def read(file: Path) -> Expectations:
 
 def _entry(table: dict[str, Any], label: str) -> Expectation:
     if unknown := sorted(set(table) - set(KEYS)):
-        raise ValueError(f"{label}: expected {', '.join(KEYS)}, got {excerpt(unknown)}")
+        raise ValueError(f"{label}: expected only the keys {', '.join(KEYS)}, got {excerpt(unknown)}")
     for key, value in table.items():
         if not isinstance(value, str) or not value.strip() or len(value) > LONGEST:
             raise ValueError(f"{label}: {key} must be a string of 1 to {LONGEST} characters, got {excerpt(value)}")

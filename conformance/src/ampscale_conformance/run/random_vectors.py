@@ -42,16 +42,16 @@ def _bug(chapter: str, clause: str) -> str:
 def _trace(inputs: dict[str, Any], result: Result) -> dict[str, Any]:
     rule = LossScaleRule.from_json(json.dumps(result.calls[0].arguments[0]))  # the argument of create
     points = trajectory(rule, [sign == "+" for sign in inputs["finite"]])
-    got = result.trajectory.got if result.trajectory else []
-    differing = [point for scale, point in zip(got, points, strict=False) if rounded(scale, rule.dtype) != point.scale]
-    stop = {"raises_at": len(points) - 2} if points[-1].stopped else {}
+    actual = result.trajectory.got if result.trajectory else []
+    differing = (point for scale, point in zip(actual, points, strict=False) if rounded(scale, rule.dtype) != point.scale)
+    raises_at = {"raises_at": len(points) - 2} if points[-1].stopped else {}
     return {
-        "clauses": [*[*differing, points[-1]][0].clauses],
+        "clauses": list(next(differing, points[-1]).clauses),
         "kind": "trace",
         "rule": dict(_members(rule)),
         "finite": inputs["finite"][: len(points) - 1],
         "scale": [point.scale.hex() for point in points],
-        **stop,
+        **raises_at,
     }
 
 

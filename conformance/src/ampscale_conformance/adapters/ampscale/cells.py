@@ -32,7 +32,7 @@ class UpdateCell:
         return float(state[1])
 
     def save(self, state: Any) -> Any:
-        """Return both as Python numbers."""
+        """Return the counters of the cell, and the scale, as Python numbers."""
         cell, scale = state
         return cell.state_dict(), float(scale)
 
@@ -94,7 +94,7 @@ class MFTrainOneStep(TrainOneStep):
 def update_cell(rule: Any) -> Any:
     """Return an update cell for a rule; raise Unsupported if the published scale would grow to infinity."""
     if rule.init_scale > EDGE:
-        raise Unsupported("its scale does not grow to infinity, unlike the published one")
+        raise Unsupported("the scale does not grow to infinity, unlike the published one")
     return ampscale.DynamicLossScaleUpdateCell(rule.init_scale, rule.growth_factor, rule.growth_interval)
 
 

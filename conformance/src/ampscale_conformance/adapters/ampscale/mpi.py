@@ -30,7 +30,7 @@ class OnMPI(Core):
     ) -> Any:
         """Raise Unsupported for several optimizers, and if MPI is not installed."""
         if optimizers > 1:
-            raise Unsupported("train_step has one optimizer")
+            raise Unsupported("train_step supports a single optimizer")
         if not find_spec("mpi4py"):
             raise Unsupported("mpi4py is not installed")
         launcher = [str(Path(sys.executable).with_name("mpiexec")), "-n", str(len(steps[0]))]
@@ -62,7 +62,7 @@ def train_on_rank(
 
 
 def arrays_of(placement: str, values: Sequence[float | None]) -> list[Any]:
-    """Return an array for each value. For None it is an empty shard, or there is none if the arrays are distinct."""
+    """Return an array for each value. None gives an empty shard, or no array if the arrays are distinct."""
     if placement == "distinct":
         values = [value for value in values if value is not None]
     return [np.full(0 if value is None else 1, value or 0.0, np.float32) for value in values]

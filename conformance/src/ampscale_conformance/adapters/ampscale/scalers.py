@@ -50,7 +50,7 @@ class StaticLossScaler(DynamicLossScaler):
     def create(self, rule: Any) -> Any:
         """Raise Unsupported for a scale below 1."""
         if rule.init_scale < 1:
-            raise Unsupported("its scale must be at least 1")
+            raise Unsupported("the scale must be at least 1")
         return ampscale.StaticLossScaler(rule.init_scale)
 
 
@@ -62,7 +62,7 @@ class DynamicLossScaleManager:
     def create(self, rule: Any) -> Any:
         """Raise Unsupported for a scale below 1 or near infinity."""
         if not 1 <= rule.init_scale <= EDGE:
-            raise Unsupported("its scale must be at least 1, and does not grow to infinity like the published one")
+            raise Unsupported("the scale must be at least 1, and does not grow to infinity like the published one")
         return ampscale.DynamicLossScaleManager(rule.init_scale, rule.growth_factor, rule.growth_interval)
 
     def update(self, manager: Any, finite: bool) -> None:
@@ -83,7 +83,7 @@ class OurGradScaler:
         """Raise Unsupported if the published scaler's scale would leave the normal float32 numbers, since ampscale's does not."""
         scaler = super().create(rule)  # type: ignore[misc]  # of the published scaler's adapter
         if not 1 / EDGE <= rule.init_scale <= EDGE:
-            raise Unsupported("its scale stays normal, unlike the published one")
+            raise Unsupported("the scale stays normal, unlike the published one")
         return scaler
 
     def all_finite(self, tree: Any) -> bool:
