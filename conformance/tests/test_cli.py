@@ -159,7 +159,7 @@ def test_a_level_excludes_higher_levels():
 
 
 def test_globs_select_cases():
-    """They match ids, clauses, or both."""
+    """Globs match ids, clauses, or both."""
     everything = {case.id: case.clause for case in every_case()}
     by_case = report_of(0, ADAPTER, "--case", "grows-*")["results"]
     assert {result["case"] for result in by_case} == {case for case in everything if case.startswith("grows-")}
@@ -172,7 +172,7 @@ def test_globs_select_cases():
 
 
 def test_a_version_and_the_sources_select_cases(monkeypatch):
-    """A newer case is left out, and one that rests on a decision alone."""
+    """A newer case is left out, and so are cases of clauses that are decisions."""
     everything = [case for case in every_case() if case.level < 2]
     monkeypatch.setattr(versions, "SUITE", "1.1")
     monkeypatch.setattr(versions, "ADDED", {everything[0].id: "1.1"})
@@ -188,8 +188,8 @@ def test_too_few_passed_cases_are_not_ok():
     assert "not ok: 1 pass; at least 2 cases must pass" in output
 
 
-def test_the_same_failure_is_told_once():
-    """With the number and the names of the other cases."""
+def test_the_same_failure_is_printed_once():
+    """The line has the number and the names of the other cases."""
     output = output_of(1, "strange:Raising", "--level", "0")
     assert output.count("RuntimeError: broken") == 1
     assert "more cases: " in output

@@ -98,7 +98,7 @@ def run_and_compare(command, shown):
 
 
 def test_the_adapter_with_ranks_passes_until_it_does_not_agree(here):
-    """It has about thirty lines. Without the agreement, a rank does not see the others' overflows."""
+    """The adapter has about thirty lines. Without the agreement, a rank gets no overflow of the others."""
     pytest.importorskip("torch")
     _, _, (listing, command, shown) = commands()
     (here / "my_ranks.py").write_text(RANKS)
@@ -114,7 +114,7 @@ def test_the_adapter_with_ranks_passes_until_it_does_not_agree(here):
 
 @pytest.mark.usefixtures("here")
 def test_the_run_takes_less_than_five_seconds():
-    """It is processor time, as other processes may use the machine."""
+    """The limit is processor time, as other processes may use the machine."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "ampscale_conformance", "my_adapter:Adapter"]
     process = subprocess.run(command, capture_output=True, check=False)
@@ -143,7 +143,7 @@ def test_the_expectation_is_that_of_the_scaler_with_the_bug(here):
 
 
 def test_the_page_has_every_option():
-    """It has those of the command and of the pytest plugin, and no others."""
+    """The options are those of the command and of the pytest plugin, and there are no others."""
     known = {name for parameter in conform.params for name in parameter.opts if name.startswith("--")}
     plugin = {f"--ampscale-{name}" for name in importlib.import_module("ampscale_conformance_pytest").OPTIONS}
     used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", PAGE)) - {"--pyargs"}
@@ -152,7 +152,7 @@ def test_the_page_has_every_option():
     assert plugin <= used
 
 
-def test_tables_are_those_of_the_suite():
+def test_tables_equal_those_of_the_suite():
     """Levels, capabilities, verdicts and libraries have the same text and order."""
     assert table("level") == [[str(level), text] for level, text in LEVELS.items()]
     rows = [[name, str(level), text.replace("`", "")] for name, (level, text) in CAPABILITIES.items()]
@@ -164,7 +164,7 @@ def test_tables_are_those_of_the_suite():
 
 
 def test_links_have_existing_targets():
-    """They are relative to the page."""
+    """Links are relative to the page."""
     for target in re.findall(r"\]\(([^)#]+)\)", PAGE):
         assert (PAGE_FILE.parent / target).exists(), target
 

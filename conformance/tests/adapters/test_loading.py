@@ -60,7 +60,7 @@ ADAPTER = CALLED = Adapter()
 
 
 def test_find_searches_a_given_folder(here):
-    """It is not the current directory."""
+    """The folder is not the current one."""
     (here / "other").mkdir()
     (here / "other" / "elsewhere.py").write_text(CLASS)
     assert find("elsewhere:Adapter", here / "other").info.name == "mine"
@@ -76,7 +76,7 @@ def test_find_searches_a_given_folder(here):
         ("x = 1\n1 / 0", "there:ADAPTER", "importing there raised ZeroDivisionError: division by zero ("),
         ("def broken(:", "there:ADAPTER", "importing there raised SyntaxError"),
         ("raise SystemExit(3)", "there:ADAPTER", "importing there raised SystemExit: 3"),
-        ("a = b = 1\n_c = 2", "there:ADAPTER", "there has no ADAPTER; it has a, b"),
+        ("a = b = 1\n_c = 2", "there:ADAPTER", "module there has no ADAPTER; it has a, b"),
         ("", "there:ADAPTER", "there has no ADAPTER; it has no public name"),
         ("ADAPTER = 3", "there:ADAPTER", "expected an adapter with an ImplementationInfo as info, got 3 with the info None"),
         ("class ADAPTER:\n    info = 'mine'", "there:ADAPTER", "with the info 'mine'"),

@@ -72,7 +72,7 @@ def test_snippets_require_no_ampscale(name):
 
 
 def test_version_of_returns_the_installed_version():
-    """It is empty for a package that is not installed."""
+    """The version of a package that is not installed is empty."""
     assert version_of("numpy")
     assert version_of("no-such-distribution") == ""
 
@@ -110,6 +110,6 @@ def test_torch_fails_cases_on_ranks(name, failed):
 
 
 def test_adapters_have_unique_names():
-    """Reports show them side by side."""
+    """Reports show results of several adapters side by side."""
     names = [find(name).info.name for name in SHIPPED if name != "ampscale-torch"]
     assert len(names) == len(set(names))

@@ -65,7 +65,7 @@ def test_results_are_in_the_order_of_the_ranks_and_processes_are_reused():
     ],
 )
 def test_an_error_names_the_rank_and_ends_all_processes(monkeypatch, way, message):
-    """The others, which wait, do not delay it by more than a few seconds."""
+    """The other ranks, which wait, delay the error by a few seconds at most."""
     monkeypatch.setattr(ranks, "GRACE", 0.5)
     pids = [pid for _, _, pid, *_ in on_ranks(place, 2)]
     started = time.monotonic()

@@ -74,7 +74,7 @@ class OtherFormulas(Loop):
 
 @pytest.mark.parametrize("conforming", [Loop, OtherFormulas])
 def test_conforming_loops_fail_no_case(conforming):
-    """They pass all cases but one: host reads of NumPy arrays cannot be observed."""
+    """All cases pass except one, which is unsupported: host reads of NumPy arrays cannot be observed."""
     results = check(conforming(), cases=CASES).results
     assert {result.case for result in results if result.verdict != Verdict.PASS} == {"a-step-on-arrays-reads-nothing"}
     for preset in [*PRESETS][:: 5 if conforming is Loop else 7]:
@@ -85,7 +85,7 @@ def test_conforming_loops_fail_no_case(conforming):
 
 @pytest.mark.parametrize("claims", [(), ("groups",), ("none", "applied"), ("clip",), ("momentum", "loss"), ("schedule", "norm")])
 def test_a_loop_that_claims_less_fails_no_case(claims):
-    """A draw contains only what is claimed, so that it is run."""
+    """Drawn cases use only the claimed capabilities, so that they run."""
     drawn = [case for case in CASES if case.clause.endswith("-every-sequence") and case.needs <= {*claims}]
     assert {result.verdict for result in check(Loop("torch", 5, claims), cases=drawn).results} == {Verdict.PASS}
     assert failures(check(Loop("static", 5, claims), cases=drawn)) == {}

@@ -108,7 +108,7 @@ class ScaleAsPythonFloat(Plain):
 
 
 def test_a_wider_scale_fails_only_with_the_capability_rounding():
-    """Without it, no case depends on the rounding of the scale."""
+    """Without this capability, no case depends on the rounding of the scale."""
     for claim in CLAIMS[::3]:
         failures, counts = failures_and_counts(ScaleAsPythonFloat(claim, 0, ("resume",)))
         assert failures == [], claim
@@ -135,7 +135,7 @@ def test_a_wider_scale_fails_only_with_the_capability_rounding():
         ),
         ("never-changes", "torch", "MACHINE-static has no effect on these steps with torch"),
         ("follows-every-pattern-of-six-steps", "static", "static has no growth_interval to set"),
-        ("follows-the-published-constants", "fairseq", "its published window has 16384 steps"),
+        ("follows-the-published-constants", "fairseq", "the published window has 16384 steps"),
         ("stays-at-its-own-floor", "torch", "torch sets no min_scale"),
         ("stays-at-its-own-cap", "jmp", "jmp sets no max_scale"),
         (

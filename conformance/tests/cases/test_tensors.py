@@ -86,7 +86,7 @@ class OffByUlps(Core):
 
 
 def test_one_ulp_is_allowed_unless_the_quotient_is_exact():
-    """Two always fail. One passes if the scale is not a power of two and the case does not require "division"."""
+    """Two ulps always fail. One passes if the scale is not a power of two and the case does not require "division"."""
     expected = {
         "unscales-by-1001-and-a-half": ["pass", "pass", "fail"],
         "divides-float16-by-3": ["pass", "fail", "fail"],
@@ -144,7 +144,7 @@ def test_scale_in_place_must_return_none():
 
 
 def test_a_result_of_the_wrong_type_or_structure_fails():
-    """It is not an error of the suite, and the truth value of a flag is not used."""
+    """Such a result is not an error of the suite, and the truth value of a flag is not used."""
     trees = [None, {}, [1.0], [[np.ones(2, "f4")]], [np.ones(3, "f4")], [np.ones(2, "i4")], [np.array([6, -12, 0], "f4")], 0.5]
     for method, id, answers in (
         ("unscale", "unscales-float32-in-float32", trees),

@@ -189,8 +189,8 @@ def test_bfloat16_on_numpy_requires_ml_dtypes(monkeypatch):
     assert from_bits(Bits("float16", (1,), (0x3C00,)), "numpy")[0] == 1
 
 
-def test_no_unnamed_library_is_imported():
-    """The conversion for NumPy imports NumPy alone."""
+def test_conversion_for_numpy_imports_no_other_library():
+    """None of the other known array libraries is imported, nor ml_dtypes."""
     program = (
         "import sys\n"
         "from ampscale_conformance.model.arrays import from_bits, to_bits\n"

@@ -97,7 +97,7 @@ def test_a_difference_is_reported_with_its_path(got, expected, message):
 
 @pytest.mark.parametrize("arrays", LIBRARIES)
 def test_trees_consist_of_the_librarys_arrays(arrays):
-    """They keep their bits. Flags and scales may be arrays of shape ()."""
+    """Converting arrays keeps their bits. Flags and scales may be arrays of shape ()."""
     for dtype in ("bool", "int32", "float16", "float32", "bfloat16", "complex64"):
         one, zero = (True, False) if dtype == "bool" else (1, 0)
         given, tree = [], {"a": [array(dtype, [one, zero, one]), None], "b": (array(dtype, [[one], [zero]]), array(dtype, one))}
@@ -162,7 +162,7 @@ def test_raises_accepts_any_error_of_the_method():
 
 
 def test_options_are_passed_as_keywords():
-    """They are recorded as one argument, or not at all if there are none."""
+    """Options are recorded as one argument, or not at all if there are none."""
     received = []
     target = subject(create=lambda _, **options: received.append(options) or 7)
     rule = LossScaleRule()
@@ -185,7 +185,7 @@ def test_handles_are_numbered_by_identity():
 
 
 def test_handles_in_lists_and_tuples_are_numbered():
-    """`update_replicas` takes a list of handles; `step_on_arrays` returns a handle and a tree."""
+    """`update_replicas` takes a list of handles; `step_on_arrays` returns a handle and a tree; `compiled` returns an adapter."""
     target = subject(
         create=lambda _: object(),
         update_replicas=lambda handles, _: list(reversed(handles)),

@@ -26,7 +26,7 @@ def test_a_preset_supports_its_parameters_only():
 
 
 def test_all_missing_constants_are_named():
-    """One message names them all."""
+    """One message names all of them."""
     with pytest.raises(Unsupported, match="torch has no hysteresis and no min_scale to set"):
         supported_rules("torch").rule(min_scale=1.0, hysteresis=2, growth_interval=3)
 
@@ -51,7 +51,7 @@ def test_invalid_combinations_are_unsupported():
     ],
 )
 def test_the_initial_scale_is_within_the_bounds(settings, start):
-    """It is SMALL if the bounds allow it, unless it is given."""
+    """The initial scale is SMALL if the bounds allow it, unless another one is given."""
     assert supported_rules("colossalai").rule(**settings).init_scale == start
 
 

@@ -62,7 +62,7 @@ def test_a_root_is_rounded_once(dtype, kind):
 
 
 def test_a_root_near_a_tie_is_rounded_to_the_nearer_number():
-    """The root of (1 + 2**-24)**2 plus epsilon is above the tie, minus epsilon below it. inf and NaN are unchanged."""
+    """The root of (1 + 2**-24)**2 plus epsilon is above a tie, minus epsilon below it. inf and NaN are unchanged."""
     tie, epsilon = (1 + Fraction(1, 2**24)) ** 2, Fraction(1, 2**300)
     assert [root(value, "float32") for value in (tie, tie - epsilon, tie + epsilon)] == [1, 1, 1 + Fraction(1, 2**23)]
     assert root(math.inf, "float32") == math.inf

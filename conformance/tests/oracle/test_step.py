@@ -18,7 +18,7 @@ def test_small_gradients_survive_only_in_float32():
 
 
 def test_a_float64_scale_is_rounded_for_float32_gradients():
-    """It is rounded to 1, which divides exactly; the float64 scale would change the last bit."""
+    """The scale is rounded to 1, which divides exactly; the float64 scale would change the last bit."""
     data = [array("float32", [1.75, 1.9375, 3.875])]
     training = Training(Constants(init_scale=1 + 1.9 * 2.0**-25, dtype="float64"), data)
     assert training.backward(data) == (data, True)

@@ -246,7 +246,7 @@ def test_read_reply_returns_the_outcome_and_its_value():
     ids=range(15),
 )
 def test_read_line_rejects_invalid_json(text):
-    """It raises a ValueError in less than a second, also for JSON that some parsers accept. NaN is not written either."""
+    """A ValueError is raised in less than a second, also for JSON that some parsers accept. NaN is not written either."""
     started = time.process_time()
     with pytest.raises(ValueError, match="expected a JSON object, got ") as caught:
         read_line(f'{{"id": 3, "result": {{"saved": {text}}}}}'.encode())

@@ -137,7 +137,7 @@ def test_outcomes_other_than_results_are_raised():
 
 
 def test_a_saved_state_is_loaded_in_another_process():
-    """It may be any JSON value and is passed unchanged."""
+    """The state may be any JSON value and is passed unchanged."""
     with script('{"id": n, "result": [0.1, 10**17, {"a": None}] if r["call"] == "save" else 0}') as adapter:
         saved = adapter.save(adapter.create(RULE))
     with script('{"id": n, "result": 0} if r["arguments"]["saved"] == [0.1, 10**17, {"a": None}] else {"id": n}') as adapter:
@@ -249,13 +249,13 @@ def test_the_time_limit_includes_writing_the_request():
 
 
 def test_handles_of_an_ended_process_are_invalid():
-    """Using one is a crash that starts no process; a request without handles starts one."""
+    """A call with such a handle is a crash that starts no process; a request without handles starts one."""
     with script('{"id": n, "result": 0} if r["call"] == "create" else os._exit(4)') as adapter:
         handle = adapter.create(RULE)
-        with pytest.raises(Crashed, match=r"read_scale, request 3: its process ended, exit status 4"):
+        with pytest.raises(Crashed, match=r"read_scale, request 3: the process ended, exit status 4"):
             adapter.read_scale(handle)
         with pytest.raises(
-            Crashed, match=r"handle 0 is no longer valid: read_scale, request 3: its process ended, exit status 4"
+            Crashed, match=r"handle 0 is no longer valid: read_scale, request 3: the process ended, exit status 4"
         ):
             adapter.read_scale(handle)
         assert processes(adapter) == []
@@ -264,7 +264,7 @@ def test_handles_of_an_ended_process_are_invalid():
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer")
 def test_a_timeout_of_a_case_ends_its_process():
-    """Each reply is in time, but not the case. The next case gets a new process."""
+    """Each reply is in time, but the case takes too long. The next case gets a new process."""
 
     def loop(subject):
         while True:
@@ -278,7 +278,7 @@ def test_a_timeout_of_a_case_ends_its_process():
 
 
 def test_an_interrupt_ends_the_process():
-    """Otherwise the pending reply would be read as that of the next request."""
+    """If the process continued, the pending reply would be read as that of the next request."""
 
     class Interrupt(BaseException):
         pass
@@ -304,7 +304,7 @@ def test_an_interrupt_ends_the_process():
 
 
 def test_reset_invalidates_all_handles(tmp_path):
-    """Both sides forget them. Without a process, no request is sent."""
+    """Both sides discard their handles. Without a process, no request is sent."""
     with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
         handle = adapter.create(RULE)
         adapter.reset()
@@ -333,7 +333,7 @@ def test_reset_detects_output_after_the_last_reply():
 
 
 def test_a_process_may_end_in_its_own_time_after_bye(tmp_path):
-    """It has a short time for its exit handlers."""
+    """The process has a short time for its exit handlers."""
     program = (
         f"import atexit, time; atexit.register(lambda: time.sleep(0.2) or open({str(tmp_path / 'end')!r}, 'w').write('ended'))"
     )

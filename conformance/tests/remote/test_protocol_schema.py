@@ -68,7 +68,7 @@ def is_accepted(call, reply):
 
 
 def test_the_schema_defines_every_request_and_reply():
-    """It has no other definition with a dot. Arguments, levels and capabilities are those of methods.py."""
+    """No other definition has a dot in its name. Arguments, levels and capabilities are those of methods.py."""
     Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
     assert {name.partition(".")[0] for name in SCHEMA["$defs"] if "." in name} == {*METHODS, *OWN}
@@ -122,7 +122,7 @@ def recorded(tmp_path_factory):
 
 
 def test_real_messages_conform_to_the_schema(recorded):
-    """They include all calls except `compiled`. Of messages that differ in hex digits alone, one is checked."""
+    """All calls except `compiled` occur. Of messages that differ in hex digits alone, one is checked."""
     assert {request["call"] for request, _ in recorded} == {*METHODS, *OWN} - {"compiled"}
     texts = {text for text in map(json.dumps, recorded) if len(text) < LONG}
     distinct = {re.sub(r'"[0-9a-f]+"|\d', "", text): json.loads(text) for text in texts}.values()

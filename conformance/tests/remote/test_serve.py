@@ -44,16 +44,16 @@ NEEDS_ARRAYS = {"a-step-on-arrays-reads-nothing"}
 
 @pytest.mark.filterwarnings("ignore")  # a scale that becomes infinite is what some cases ask for
 @pytest.mark.parametrize(
-    ("name", "chosen"),
+    ("name", "levels"),
     [
         ("mutants.plain:Plain", [0, 1]),
         ("ampscale_conformance.adapters.ampscale.backends:NUMPY", [3, 4]),
         ("ampscale_conformance.adapters.ampscale.scalers:PADDLE_GRAD_SCALER", [2]),
     ],
 )
-def test_a_served_adapter_has_the_same_report(name, chosen):
+def test_a_served_adapter_has_the_same_report(name, levels):
     """Each case has the same verdict as without a process."""
-    cases = [case for case in every_case() if case.level in chosen and case.id not in NEEDS_ARRAYS]
+    cases = [case for case in every_case() if case.level in levels and case.id not in NEEDS_ARRAYS]
     direct = check(find(name), cases=cases)
     with CommandAdapter([*SERVE, name], 60.0) as adapter:
         remote = check(adapter, cases=cases)
@@ -152,7 +152,7 @@ def test_replicas_steps_on_arrays_and_compiled_adapters_are_served(whole):
 
 
 def test_saved_data_is_loaded_by_another_process(whole):
-    """It is sent as JSON."""
+    """Data is sent as JSON."""
     saved = whole.save(whole.create(RULE, count=3, rate=0.5))
     assert saved == {"dict": [["count", 3], ["rate", {"float": "3fe0000000000000"}]]}
     whole.close()
@@ -220,7 +220,7 @@ def serve_lines(*lines):
 
 
 def test_the_server_ends_with_its_input_or_after_bye():
-    """It writes nothing to stderr, and replies to no request after bye."""
+    """The server writes nothing to stderr, and replies to no request after bye."""
     hello = write_line({"id": 1, "call": "hello", "arguments": {"protocol": 1}})
     bye = write_line({"id": 2, "call": "bye", "arguments": {}})
     assert serve_lines() == ([], "", 0)
@@ -319,14 +319,14 @@ def test_no_saved_state_runs_code(tmp_path):
 
 
 def test_a_result_that_cannot_be_encoded_is_an_error():
-    """It is not converted."""
+    """The result is not converted."""
     server = Server(Bare())
     arguments = {"handle": server.number("handle", object())}
     reply = server.answer(write_line({"id": 1, "call": "read_scale", "arguments": arguments}))
     assert read_line(reply)["raised"] == {"type": "ValueError", "message": "could not convert string to float: 'much'"}
 
 
-def test_reset_forgets_all_handles():
+def test_reset_discards_all_handles():
     """Numbers start again at 0. A hello request gets a reply at any time."""
     server = Server(Bare())
     first, second = object(), object()

@@ -12,7 +12,7 @@ from remote.fakes import LONG
 
 
 def test_a_recording_has_every_request_and_reply(tmp_path):
-    """They are in order, with the starts of processes."""
+    """The recording is in order, and contains the starts of processes."""
     with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
         adapter.update(adapter.create(RULE), True)
     head, *entries = [json.loads(line) for line in (tmp_path / "talk").read_text().splitlines()]
@@ -84,7 +84,7 @@ def test_an_invalid_recording_is_rejected(text, message, tmp_path):
 
 
 def test_a_recording_that_is_too_long_is_rejected(tmp_path, monkeypatch):
-    """It is not read."""
+    """Such a recording is not read."""
     monkeypatch.setattr(transcript, "LONGEST", 100)
     (tmp_path / "talk").write_text(" " * 101)
     with pytest.raises(ValueError, match="talk must have at most 100 bytes, got more"):
@@ -92,6 +92,6 @@ def test_a_recording_that_is_too_long_is_rejected(tmp_path, monkeypatch):
 
 
 def test_an_unwritable_recording_raises_before_the_start(tmp_path):
-    """Otherwise it would be lost at the end."""
+    """Without this error, the recording would be lost at the end."""
     with pytest.raises(OSError, match="nowhere"):
         CommandAdapter(PLAIN, record=tmp_path / "nowhere" / "talk")

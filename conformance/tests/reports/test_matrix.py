@@ -100,7 +100,7 @@ def test_the_json_has_its_format_and_version():
 
 
 def test_a_clause_has_its_sentence_sources_and_link():
-    """They are those of the specification; the link points to its file."""
+    """Sentence and sources are those of the specification; the link points to its file."""
     entry, clause = matrix.of(REPORTS).clauses["MACHINE-growth-window"], clauses()["MACHINE-growth-window"]
     link = "spec/30-machine.md#machine-growth-window--must"
     texts = {"sentence": clause.sentence, "sources": list(clause.sources), "link": link}
@@ -126,7 +126,7 @@ def test_cases_are_in_the_order_of_the_specification():
 
 
 def test_implementations_have_unique_ids():
-    """They consist of name and version, and of a number if these are equal."""
+    """An id consists of name and version, and of a number if these are equal."""
     names = [("torch", "2.6"), ("torch", "2.6"), ("我的 scaler", ""), ("", ""), ("a/b", "1+c"), ("torch", "2.6")]
     matrix_ = matrix.of([samples.to_dict(Report(ImplementationInfo(name=name, version=version), ())) for name, version in names])
     assert [implementation["id"] for implementation in matrix_.implementations] == [

@@ -37,7 +37,7 @@ def test_the_data_is_the_matrix():
 
 
 def test_the_page_is_self_contained():
-    """It has no address of a file to load, and no placeholder."""
+    """The page has no address of a file to load, and no placeholder."""
     (style, data, script), remainder = parts(PAGE)
     assert not re.search(r"<(link|img|iframe|object|embed|base|audio|video)\b", remainder)
     assert not re.search(r"\b(src|srcset|action|background|style|on\w+)=|href=\"[^#]|\{\{", remainder)
@@ -64,7 +64,7 @@ def test_the_committed_page_is_up_to_date():
 
 
 def test_thirty_implementations_fit_in_three_megabytes(many):
-    """They have 130 cases with transcripts, and share most data."""
+    """Each has 130 cases with transcripts, and most data is shared."""
     text = many.read_text("utf-8")
     data = data_of(text)
     results = [result for implementation in data["implementations"] for result in implementation["results"].values()]

@@ -15,7 +15,7 @@ from reports import browsing, samples
 
 
 def test_details_have_the_message_the_clause_and_the_calls(browser, few):
-    """They have the sources of the clause, the fault, and the environment."""
+    """Sources of the clause, the fault, and the environment are included."""
     browser.show(few)
     browser.click(browsing.cell("walks-gggo", "late-1.0"))
     body = browser.eval("$('#details').textContent")
@@ -68,8 +68,8 @@ def test_the_script_can_be_copied(browser, few):
     assert browser.eval("String(getSelection())").strip() == samples.SNIPPET.strip()
 
 
-def test_the_page_says_if_the_script_was_run(browser, few):
-    """It distinguishes scripts that reproduced the failure, that did not, and that were not run."""
+def test_the_page_states_if_the_script_was_run(browser, few):
+    """A script reproduced the failure, did not reproduce it, or was not run."""
     browser.show_once(few)
     texts = {None: "not run", False: "run, and did not reproduce the failure", True: "run, and reproduced the failure"}
     for reproduced, text in texts.items():
@@ -113,7 +113,7 @@ def test_cases_and_implementations_have_details(browser, few):
     ],
 )
 def test_a_link_opens_details(browser, few, fragment, title, text):
-    """It points to a result, a case, or an implementation. A broken link has details that say so."""
+    """A link points to a result, a case, or an implementation. A broken link has details that state this."""
     browser.show(few, fragment)
     assert browser.eval("$('dialog').open")
     assert browser.eval("$('#details-title').textContent") == title
@@ -165,7 +165,7 @@ def test_the_plot_has_a_point_for_each_scale(browser, few):
 
 
 def test_infinite_zero_and_nan_scales_are_plotted(browser, few):
-    """They have lines of their own above and below the others."""
+    """Such scales have lines of their own above and below the others."""
     browser.show_once(few)
     browser.open("walks-gogg", "infinite-1.0")
     heights = browser.eval("$$('.trajectory circle.got').map((one) => Number(one.getAttribute('cy')))")

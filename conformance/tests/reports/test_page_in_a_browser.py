@@ -79,8 +79,8 @@ def test_the_matrix_of_one_report_has_messages(browser, one):
     assert browser.eval("$$('.several').map((choice) => choice.checkVisibility())") == [False, False]
 
 
-def test_a_page_opens_on_what_failed(browser, few, one):
-    """The totals are those of all cases, and "Clear filters" shows all. A message of several cases is told once."""
+def test_a_page_first_shows_the_failures(browser, few, one):
+    """The totals are those of all cases, and "Clear filters" shows all. A message of several cases is shown once."""
     browser.show(few, "#")
     shown = browser.shown_cases()
     assert browser.eval(
@@ -95,7 +95,7 @@ def test_a_page_opens_on_what_failed(browser, few, one):
     assert browser.shown_cases() == shown
 
 
-def test_a_message_of_several_cases_is_told_once(browser, page):
+def test_a_message_of_several_cases_is_shown_once(browser, page):
     results = [samples.Result("MACHINE-skip", f"case-{n}", samples.Verdict.FAIL, "wrong" if n else "late") for n in range(4)]
     browser.show(page(samples.to_dict(samples.Report(samples.ImplementationInfo(name="x"), results))), "#")
     assert browser.eval("texts('td .message')") == ["late", "wrong (3 cases)", *["as in “case 1”"] * 2]

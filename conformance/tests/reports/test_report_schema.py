@@ -35,7 +35,7 @@ def objects(schema):
 
 
 def test_the_schema_is_valid_and_closed():
-    """It is a schema of draft 2020-12 in which every object defines its additional properties."""
+    """The schema is one of draft 2020-12 in which every object defines its additional properties."""
     assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     schemas = list(objects(SCHEMA))
@@ -44,7 +44,7 @@ def test_the_schema_is_valid_and_closed():
 
 
 def test_real_reports_are_valid():
-    """They have errors, unsupported cases and unknown capabilities."""
+    """The reports have errors, unsupported cases and unknown capabilities."""
     for adapter in (
         samples.Conforming(preset=LossScaleRule(hysteresis=2, skip_infinite_growth=False), capabilities=CAPABILITIES),
         samples.Conforming(preset="deepspeed", capabilities=["time travel"]),
@@ -58,7 +58,7 @@ def test_real_reports_are_valid():
 
 
 def test_the_schema_lists_every_verdict_and_library():
-    """It lists the fields of a rule and the kinds of handles, too."""
+    """The fields of a rule and the kinds of handles are listed, too."""
     assert SCHEMA["$defs"]["verdict"]["enum"] == [str(verdict) for verdict in Verdict]
     assert SCHEMA["$defs"]["implementation"]["properties"]["arrays"]["enum"] == list(ARRAYS)
     assert set(SCHEMA["$defs"]["rule"]["properties"]) == set(json.loads(LossScaleRule().to_json()))

@@ -54,7 +54,7 @@ def scale_twice(subject, scale=2.0**4):
 
 @pytest.mark.parametrize("adapter", [GrowsLate(), ScaleAsFloat64()], ids=["in-place", "subclass"])
 def test_the_script_of_a_trace_fails_with_the_same_message(adapter):
-    """It runs without ampscale."""
+    """The script runs without ampscale."""
     script = script_of(WINDOW, adapter)
     assert "ampscale" not in script.replace("ampscale's specification", "")
     message = failure(WINDOW, adapter).message
@@ -63,7 +63,7 @@ def test_the_script_of_a_trace_fails_with_the_same_message(adapter):
 
 
 def test_a_script_contains_what_its_methods_refer_to():
-    """It has a header, functions, decorators, comments, and a loop for repeated steps, and nothing else."""
+    """A script has a header, functions, decorators, comments, and a loop for repeated steps, and nothing else."""
     script = script_of(WINDOW, GrowsLate())
     assert script.startswith("# late 1.0, and MACHINE-growth-window of ampscale's specification:\n# The scale grows in")
     parts = ["# Detects: late: by one step\n", "@dataclass\nclass State:", "def doubled(", "LATE = 1"]
@@ -82,14 +82,14 @@ def test_arrays_are_written_as_values():
 
 
 def test_the_script_of_an_error_raises_it():
-    """It has no assertion."""
+    """Such a script has no assertion."""
     script = script_of(case_of(lambda subject: subject.all_finite([ONE])), GrowsLate(), Verdict.ERROR)
     assert last_line(script) == "OverflowError: too large"
     assert reproduced(script)
 
 
 def test_the_script_of_a_missing_error_fails():
-    """It asserts that the call raises."""
+    """The script asserts that the call raises."""
 
     def requires_an_error(subject):
         handle = subject.create(subject.rule())
@@ -109,7 +109,7 @@ def test_reproduced_requires_the_same_failure():
 
 
 def test_a_script_contains_the_attributes_of_the_adapter():
-    """They are written as a dict."""
+    """The attributes are written as a dict."""
     script = script_of(START, Configured(by=4))
     assert "adapter.__dict__.update({'by': 4})" in script
     assert reproduced(script)
@@ -142,7 +142,7 @@ def test_a_passed_case_has_no_script():
     ids=lambda value: value.dtype if isinstance(value, Bits) else "",
 )
 def test_arrays_of_each_dtype_are_python_expressions(bits, written):
-    """They eval to the same bits."""
+    """Evaluating an expression gives the same bits."""
     import ml_dtypes
     import numpy as np
     from ampscale_conformance.model.arrays import to_bits
@@ -154,7 +154,7 @@ def test_arrays_of_each_dtype_are_python_expressions(bits, written):
 
 
 def test_a_handle_that_is_used_again_keeps_its_name():
-    """It is not overwritten in a loop."""
+    """The name is not reassigned in a loop."""
 
     def goes_back(subject):
         first = subject.create(subject.rule(growth_interval=1))

@@ -18,7 +18,7 @@ def expanded(encoded):
 
 @given(st.lists(st.sampled_from("ab") | st.sampled_from("abcdefgh"), max_size=60))
 def test_runs_round_trip(items):
-    """No run is empty, and two neighbors are not both single."""
+    """No run is empty, and of two adjacent runs one is repeated."""
     encoded = tables.runs(items)
     assert expanded(encoded) == items
     assert all(inside for _, inside in encoded)
@@ -60,7 +60,7 @@ def test_a_text_that_starts_like_a_float_is_unchanged():
 
 
 def test_arrays_of_more_than_16_elements_are_runs():
-    """They may be nested."""
+    """Arrays may be nested."""
     long = {"dtype": "float16", "shape": [17], "bits": ["3c00"] * 17}
     small = {"dtype": "float16", "shape": [4, 4], "bits": ["3c00"] * 16}
     encoded = {"dtype": "float16", "shape": [17], "runs": [(17, ["3c00"])]}
@@ -81,7 +81,7 @@ def test_a_rule_has_fields_that_differ_from_the_defaults():
 
 
 def test_a_call_omits_empty_members():
-    """They are a result of None and an error that is empty."""
+    """Such members are a result of None and an empty error."""
     call = {"method": "update", "arguments": ["0x1.0000000000000p+8"], "result": None, "raised": ""}
     assert tables.brief_call(call) == {"method": "update", "arguments": ["0x1p+8"]}
     assert tables.brief_call({**call, "result": False, "raised": "E: x"}) == {

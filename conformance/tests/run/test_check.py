@@ -79,8 +79,8 @@ def stubborn(*_):
 
 
 @pytest.mark.parametrize("method", ["create", "update", "read_scale"])
-def test_each_method_decides_the_verdict(method):
-    """It raises an error, is claimed but missing or not callable, or is unsupported."""
+def test_each_method_determines_the_verdict(method):
+    """A method raises an error, is claimed but missing or not callable, or is unsupported."""
     message = f"{method} raised ArithmeticError: out of range"
     assert outcome(with_methods(**{method: raising(ArithmeticError("out of range"))})) == (Verdict.ERROR, message)
     absent = outcome(with_methods(**{method: raising(NotImplementedError("later"))}))
@@ -92,7 +92,7 @@ def test_each_method_decides_the_verdict(method):
 
 
 def test_read_scale_must_return_a_number():
-    """It may be a NumPy number or an array of shape (). The message is empty if the case passes."""
+    """The number may be a NumPy number or an array of shape (). The message is empty if the case passes."""
     assert outcome(Scaler()) == (Verdict.PASS, "")
     for value in (2048.0, 2048, np.float32(2048), np.asarray(2048, "float16")):
         assert outcome(with_methods(read_scale=lambda *_, value=value: value)) == (Verdict.PASS, "")
@@ -104,7 +104,7 @@ def test_read_scale_must_return_a_number():
 
 
 def test_a_flag_must_be_a_bool():
-    """It may be a bool array of shape (), but neither an int nor an array with an axis."""
+    """A flag may be a bool array of shape (), but neither an int nor an array with an axis."""
     for value in (True, np.True_, np.asarray(True)):
         assert outcome(with_flag(value), checks_an_empty_tree)[0] is Verdict.PASS, value
     for value in ("yes", 1, None, np.ones(1, bool), np.asarray(1), [True], object):
@@ -140,7 +140,7 @@ def test_an_interrupt_propagates(interrupt):
 
 
 def test_cases_above_the_level_are_not_reported():
-    """`on_result` receives each result."""
+    """`on_result` is called with each result of the report."""
     for level, ids in ((0, ["doubles"]), ("L0", ["doubles"]), (1, ["doubles", "checks-an-empty-tree"])):
         received = []
         report = check(Scaler(), level, cases=[doubles, checks_an_empty_tree], on_result=received.append)

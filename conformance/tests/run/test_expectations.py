@@ -49,7 +49,7 @@ def read_entries(file):
         ("[[expects]]\n", "expected only [[expect]] tables, got ['expects']"),
         ("expect = 3\n", "expected at most 1000 [[expect]] tables, got expect = 3"),
         ("expect = ['grows']\n", "expected at most 1000 [[expect]] tables, got expect = ['grows']"),
-        (table(**ENTRY) + table(**ENTRY, reasons="x"), "entry 2: expected case, clause, verdict, reason, issue, got ['reasons']"),
+        (table(**ENTRY) + table(**ENTRY, reasons="x"), "entry 2: expected only the keys case, clause, verdict, reason, issue,"),
         (table(case="grows", verdict="fail"), "entry 1 (case = 'grows'): expected a reason, got none"),
         (table(case="grows", reason="late"), "entry 1 (case = 'grows'): expected a verdict, got none"),
         (table(**ENTRY | {"reason": "  "}), "reason must be a string of 1 to 2000 characters, got '  '"),
@@ -151,7 +151,7 @@ def test_an_entry_on_unsupported_cases_is_stale(read_entries):
 
 
 def test_an_entry_that_earlier_ones_cover_is_stale(read_entries):
-    """They cover all its cases."""
+    """The earlier entries match all cases of the stale one."""
     expectations = read_entries(table(**ENTRY | {"case": "g*"}), table(**ENTRY), table(**ENTRY | {"case": "*"}))
     assert [(case, "earlier entries" in message) for case, message in stale(expectations)] == [("expectation-2", True)]
 
@@ -183,7 +183,7 @@ def rewrite(file, *results):
 
 
 def test_new_failures_are_added_with_a_placeholder_reason(file):
-    """They follow the existing text, one entry for each case, and are not accepted yet."""
+    """New entries follow the existing text, one for each case, and are not accepted before the reason is replaced."""
     assert rewrite(file, result("grows", "timeout"))[2] == [("grows", "timeout", "TODO: write the reason")]
     file.write_text(KEPT)
     text, changes, entries = rewrite(file, result("grows", "fail"), result("backs-off", "crash"), result("grows-again", "pass"))

@@ -92,7 +92,7 @@ def test_a_bug_fails_one_kind_with_a_valid_test_vector(make, preset, kind):
 
 
 def test_failures_are_minimal():
-    """They have the fewest steps, and the first value of each strategy if the failure does not depend on it."""
+    """A failure has the fewest steps, and the first value of each strategy on which it does not depend."""
     result = results_of(GrowsOneStepLate)["random-trace"]
     assert result.message.splitlines()[:2] == [
         "after step 0 (counted from 0): expected scale 512.0 (MACHINE-growth-window), got 256.0",
