@@ -142,7 +142,7 @@ def test_no_modules_import_each_other():
 
 
 def test_core_imports_the_standard_library_and_array_api_compat():
-    """It imports no array library."""
+    """The core imports no array library."""
     modules = {module.split(".")[0] for path in FILES if package_of(path) == "core" for module in imported(path)}
     assert modules - sys.stdlib_module_names - {"ampscale"} == {"array_api_compat"}
 
@@ -184,7 +184,7 @@ def test_no_code_runs_from_data():
 
 
 def test_violations_are_detected(tmp_path, monkeypatch):
-    """These are upward imports, relative and absolute, cycles and host reads."""
+    """Violations are upward imports, relative and absolute, cycles and host reads."""
     monkeypatch.setattr(f"{__name__}.SOURCE", tmp_path)
     file, other = tmp_path / "core" / "machine.py", tmp_path / "core" / "rule.py"
     file.parent.mkdir()

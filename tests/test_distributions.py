@@ -55,13 +55,13 @@ def tracked(folder):
 
 
 def test_library_wheel_holds_the_library_alone(wheels):
-    """Every file of src/ampscale, the CUDA source among them, and nothing of the suite."""
+    """The wheel has every file of src/ampscale, the CUDA source among them, and nothing of the suite."""
     names, ours = files_of(wheels["ampscale"], "ampscale")
     assert names == ours == {f"ampscale/{name}" for name in tracked("src/ampscale")}
 
 
 def test_suite_wheel_holds_the_suite_the_plugin_and_the_specification(wheels):
-    """Mutants and what recomputes vectors stay in the repository."""
+    """The wheel has neither the mutants nor the tools that recompute test vectors."""
     names, _ = files_of(wheels[SUITE], SUITE)
     spec = {f"{SUITE}/spec/{name}" for name in tracked("spec")}
     assert names == {*tracked("conformance/src"), *spec}
@@ -81,7 +81,7 @@ def test_library_works_without_the_suite(wheels, tmp_path):
 
 
 def test_suite_runs_as_a_command_as_a_module_and_under_pytest(wheels, tmp_path):
-    """All three doors give the same verdict."""
+    """All three ways give the same verdict."""
     programs = environment(tmp_path, f"{wheels['ampscale']}[cli]", f"{wheels[SUITE]}[pytest]")
     here = tmp_path / "empty"
     here.mkdir()

@@ -99,7 +99,7 @@ def test_the_index_lists_every_page():
 
 
 def test_the_readme_is_short():
-    """It has at most 150 lines; everything else has a page in docs/."""
+    """The README has at most 150 lines; everything else has a page in docs/."""
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
 
 

@@ -35,7 +35,7 @@ def skip_without(*libraries):
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_examples_run_and_print_skipped_and_applied_steps(file):
-    """Each runs in a new interpreter, where a warning is an error."""
+    """Each example runs in a new interpreter, in which a warning is an error."""
     skip_without(*imported(file), *INDIRECT.get(file.name, []))
     command = [sys.executable, "-W", "default" if file.name in WARN else "error", str(file)]
     result = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False, timeout=120)
@@ -66,7 +66,7 @@ def run_on_ranks(engine, ranks, *options):
     [("mpi", ["mpi4py", "autograd"], []), ("torch", ["torch"], []), ("torch", ["torch"], ["--fsdp"]), ("jax", ["jax"], [])],
 )
 def test_scales_and_applied_steps_are_the_same_on_any_number_of_ranks(engine, libraries, options, tmp_path):
-    """Also if a run is resumed on another number of ranks."""
+    """A run that is resumed on another number of ranks has the same scales and steps, too."""
     skip_without("sklearn", *libraries)
     lines = run_on_ranks(engine, 1, "--steps", "40")
     assert sum("skipped" in line for line in lines) == 4

@@ -137,7 +137,7 @@ class Unhashable(str):
 
 @pytest.mark.clause("SCALING-mixed-rejected")
 def test_devices_need_no_hash(monkeypatch):
-    """Two devices are told apart by comparing them."""
+    """Two devices are distinguished by comparing them."""
     monkeypatch.setattr("array_api_compat.device", lambda array: Unhashable(array.device))
     tree = [strict_on("CPU_DEVICE"), strict_on("CPU_DEVICE")]
     assert ampscale.get_backend(tree).NAME == "generic"
@@ -147,7 +147,7 @@ def test_devices_need_no_hash(monkeypatch):
 
 @pytest.mark.clause("SCALING-float-leaves", "SCALING-mixed-rejected", "OVERFLOW-in-place-checked")
 def test_one_odd_leaf_among_a_thousand_is_named():
-    """Before anything is written."""
+    """The error is raised before anything is written."""
     ours, strict = partial(np.ones, 1), partial(strict_on, "CPU_DEVICE")
     more = r"tree\[7\] from numpy on cpu; 991 more from numpy on cpu; tree\[500\] from array_api_strict on .*CPU"
     rows = [
@@ -212,7 +212,7 @@ def test_invalid_argument_of_a_step_raises():
 
 @pytest.mark.clause("STEP-order", "STEP-every-sequence")
 def test_public_functions_return_the_results_of_the_core(library):
-    """On each library, including a training step."""
+    """The functions, among them a training step, run on each library."""
     tree, get = {"w": library.array([6.0, 8.0]), "b": None}, library.to_numpy
     assert alike(get(ampscale.scale(tree, 2.0))["w"], np.asarray([12, 16], F32))
     assert alike(get(ampscale.unscale(tree, 2.0))["w"], np.asarray([3, 4], F32))

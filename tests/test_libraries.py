@@ -60,7 +60,7 @@ READS = {
 
 @COUNTING
 def test_each_copy_is_counted_once(library):
-    """Also of bfloat16, which NumPy lacks. After the context, copies are no longer counted."""
+    """Copies of bfloat16, which NumPy lacks, are counted too. After the context, copies are no longer counted."""
     others = [(read, "bfloat16") for read in ("bool", "float", "item", "tolist")]
     for read, dtype in [*((read, "int32" if read == "index" else "float32") for read in READS), *others]:
         array = library.array(1, dtype)

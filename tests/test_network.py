@@ -39,7 +39,7 @@ def test_calling_a_network_returns_the_loss():
 
 @pytest.mark.clause("STEP-vjp", "STEP-network")
 def test_given_vjp_is_used():
-    """It does not need autograd."""
+    """A network with its own vjp does not require autograd."""
     network = Network(loss, [np.ones(2, F32)], vjp=vjp)
     value, pullback = network.vjp([np.asarray([2, 3], F32)], [np.asarray([4, 5], F32)])
     assert alike(value, np.asarray(23, F32))
@@ -142,7 +142,7 @@ def test_parameters_read_and_write_the_network():
 
 @pytest.mark.clause("STEP-network")
 def test_backward_sets_gradients():
-    """It returns the loss. A parameter without a gradient has None."""
+    """`backward` returns the loss. A parameter without a gradient has None."""
     network = Network(loss, [np.ones(2, DTYPES["float16"]), np.ones(1, F32)], vjp=vjp)
     value = network.backward([np.asarray([2, 4], np.float16), None], seed=np.asarray(0.5, F32))
     assert float(value) == 6

@@ -128,7 +128,7 @@ def test_parameter_without_a_gradient_is_unchanged(optimizer):
 @pytest.mark.clause("STEP-optimizer")
 @ALL
 def test_update_is_pure(optimizer):
-    """It changes neither its arguments nor the network, and returns equal results for equal arguments."""
+    """The arguments and the network are unchanged, and equal arguments give equal results."""
     model = network([1.0, 2.0], dtype="float16")
     bound = optimizer(model)
     gradients, state = [np.asarray([0.5, -3.0], np.float32)], bound.init(model.params)
@@ -194,7 +194,7 @@ def test_apply_updates_only_if_the_flag_is_true(optimizer):
 
 
 def test_step_uses_the_gradients_of_the_parameters():
-    """`minimize` does the same. A parameter without a gradient is unchanged."""
+    """`minimize` uses them, too. A parameter without a gradient is unchanged."""
     model = network([1.0], [1.0])
     bound = SGD(model, learning_rate=0.5)
     assert bound.parameters is model.parameters

@@ -16,7 +16,7 @@ EACH = pytest.mark.parametrize("preset", presets.PRESETS.values(), ids=presets.P
 @pytest.mark.clause("PRESETS-complete", "PRESETS-one-machine")
 @EACH
 def test_preset_is_a_rule_with_a_source(preset):
-    """It has a project, a version, a class, a file and a summary, and equals the rule that its fields or its JSON create."""
+    """The source is a project, a version, a class and a file. The rule equals the one that its fields or its JSON create."""
     assert getattr(presets, preset.name) is preset.rule
     assert all((preset.project, preset.version, preset.class_name, preset.source_file))
     assert preset.summary.endswith(".")
@@ -49,7 +49,7 @@ def test_parameter_sets_the_field_of_its_name(preset):
 
 @pytest.mark.clause("PRESETS-complete")
 def test_presets_are_in_the_order_of_the_module():
-    """PRESETS is its table of contents."""
+    """PRESETS lists the functions in the order of their definitions."""
     functions = [node for node in ast.parse(inspect.getsource(presets)).body if isinstance(node, ast.FunctionDef)]
     rules = [node.name for node in functions if ast.unparse(node.returns) == "LossScaleRule" and not node.name.startswith("_")]
     assert list(presets.PRESETS) == rules

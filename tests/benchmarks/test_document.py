@@ -27,7 +27,7 @@ def test_file_is_of_a_complete_run(report):
 
 @each_report
 def test_verdicts_of_the_file_are_current(report):
-    """They are those of the current targets and reasons."""
+    """Verdicts are computed again from the current targets and reasons."""
 
     def without_bounds(judgements):
         return [(row["row"], row["of"], row["over"], row["verdict"], row["reason"]) for row in judgements]
@@ -65,7 +65,7 @@ def test_readme_quotes_a_file():
 
 
 def test_page_shows_the_files_of_several_machines():
-    """Each has a section with the name of its processor, and shows the ratios of its own rows."""
+    """Each file has a section with the name of its processor, which shows the ratios of its own rows."""
     other = json.loads(json.dumps(REPORTS[0]))
     other["machine"]["cpu"] = "Other(R) Processor"
     row = next(row for row in other["rows"] if row["id"] == "torch/unscale+check/float32/100x1M")

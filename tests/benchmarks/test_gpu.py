@@ -314,7 +314,7 @@ def test_table_and_verdict_are_printed(report):
 
 
 def test_run_that_fails_keeps_its_lines():
-    """Complete lines are used at once, an incomplete one is dropped, and the exit status or the timeout is returned."""
+    """Complete output lines are used at once, an incomplete one is dropped, and the exit status or the timeout is returned."""
     check, source = script("gpu_check"), "import sys, time; print(1); print(2); print(3, end='', flush=True); "
     for end, failure in (("sys.exit(3)", "exit status 3"), ("time.sleep(60)", "stopped after 2 seconds"), ("sys.exit()", None)):
         lines = []
@@ -323,7 +323,7 @@ def test_run_that_fails_keeps_its_lines():
 
 
 @pytest.mark.parametrize("bad", [False, True])
-def test_exit_status_tells_if_anything_failed(tmp_path, capsys, bad):
+def test_exit_status_is_1_if_anything_failed(tmp_path, capsys, bad):
     """A library that is not installed, or has no rows for some shapes, does not fail the run."""
     check = script("gpu_check")
     outputs = {
@@ -343,7 +343,7 @@ def test_exit_status_tells_if_anything_failed(tmp_path, capsys, bad):
 
 
 def test_missing_packages_are_named(capsys):
-    """Without a package that the rows require, nothing runs."""
+    """If a package that the rows require is missing, nothing runs."""
     check = script("gpu_check")
     with mock.patch.object(check, "find_spec", lambda name: None if name in ("autograd", "ml_dtypes") else check):
         assert check.main() == 2

@@ -34,8 +34,8 @@ def clock(monkeypatch):
 @pytest.mark.parametrize("seconds", [0.01, 1e-6])
 def test_reset_is_not_timed(clock, seconds):
     """A reset that takes a hundred times as long has no effect, also if a short call is repeated."""
-    (taken,) = in_turn([Contender("a", clock.takes(seconds), clock.takes(100 * seconds))], seconds=100 * seconds)
-    assert list(taken.values()) == pytest.approx([seconds] * len(taken))
+    (times,) = in_turn([Contender("a", clock.takes(seconds), clock.takes(100 * seconds))], seconds=100 * seconds)
+    assert list(times.values()) == pytest.approx([seconds] * len(times))
 
 
 def test_short_call_is_repeated_within_a_sample(clock):
@@ -46,9 +46,9 @@ def test_short_call_is_repeated_within_a_sample(clock):
         calls.append(1)
         clock.now += 1e-6
 
-    (taken,) = in_turn([Contender("a", run)], seconds=0.01)
-    assert len(calls) >= 400 * len(taken)
-    assert list(taken.values()) == pytest.approx([1e-6] * len(taken))
+    (times,) = in_turn([Contender("a", run)], seconds=0.01)
+    assert len(calls) >= 400 * len(times)
+    assert list(times.values()) == pytest.approx([1e-6] * len(times))
 
 
 def test_contenders_rotate_from_round_to_round(clock):
@@ -74,14 +74,14 @@ def test_minimum_number_of_samples(clock):
         Contender("slow", clock.takes(2.0)),
         Contender("c", clock.takes(2.0), kind="ours"),
     ]
-    assert [len(taken) for taken in in_turn(contenders, seconds=0.001)] == [7, 3, 7]
-    assert [len(taken) for taken in in_turn(contenders, seconds=0.001, thorough={"slow"})] == [7, 7, 7]
+    assert [len(times) for times in in_turn(contenders, seconds=0.001)] == [7, 3, 7]
+    assert [len(times) for times in in_turn(contenders, seconds=0.001, thorough={"slow"})] == [7, 7, 7]
 
 
 def test_maximum_number_of_samples(clock):
     """More time does not increase the number of samples beyond the maximum."""
-    (taken,) = in_turn([Contender("a", clock.takes(0.001))], seconds=100.0)
-    assert len(taken) == measure.MOST
+    (times,) = in_turn([Contender("a", clock.takes(0.001))], seconds=100.0)
+    assert len(times) == measure.MOST
 
 
 def test_quick_run_calls_each_contender_once(clock):
@@ -106,13 +106,13 @@ def test_ratio_uses_the_rounds_of_both_contenders():
 
 
 def test_quartiles_are_inclusive():
-    """They equal those of NumPy."""
+    """They equal the quartiles that NumPy computes."""
     assert quartiles([1, 2, 3, 4, 5]) == [2, 4]
     assert quartiles([7]) == [7, 7]
 
 
 def test_fastest_baseline_is_used(clock):
-    """All contenders have a ratio to it."""
+    """The ratio of each contender is relative to the fastest baseline."""
     times = {"ampscale": 0.03, "max": 0.02, "dot": 0.01}
     kinds = {"ampscale": "ours"}
     rows = cells([Contender(name, clock.takes(taken), kind=kinds.get(name, "baseline")) for name, taken in times.items()], 0.1)

@@ -73,7 +73,7 @@ def close(actual, expected, dtype):
 
 @pytest.mark.parametrize("section", ["numpy", "torch", "two-threads"])
 def test_contenders_unscale(section, monkeypatch):
-    """They change the gradients in place, or return them if they are naive, and clip them if the operation does."""
+    """Naive contenders return the gradients, and others change them in place. Both clip them if the operation does."""
     for operation, dtype in product(ours.WRITING, DTYPES):
         arrays, _ = expected(operation, dtype)
         names = []
@@ -100,7 +100,7 @@ def test_contenders_compute_the_norm(section, least, monkeypatch):
 
 @pytest.mark.parametrize("section", ["numpy", "torch"])
 def test_contenders_detect_non_finite_values(section, monkeypatch):
-    """They return True if all values are finite."""
+    """The result is True if all values are finite."""
     for bad in (math.nan, math.inf, None):
 
         class Spoilt(Gradients):
@@ -118,7 +118,7 @@ def test_contenders_detect_non_finite_values(section, monkeypatch):
 
 @pytest.mark.parametrize(("operation", "dtype"), [*zip(ours.OPERATIONS, cycle(DTYPES), strict=False)])
 def test_jax_contenders_compute_the_same(operation, dtype, monkeypatch):
-    """They are ampscale, eager and jitted, jax.numpy, and jmp and flax if they are installed."""
+    """The contenders are ampscale, eager and jitted, jax.numpy, and jmp and flax if they are installed."""
     pytest.importorskip("jax")
     arrays, norm = expected(operation, dtype)
     names = []
@@ -144,7 +144,7 @@ def test_without_numba_leaves_out_the_kernels():
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86-64 processor")
 def test_avx2_kernels_use_no_wider_vectors(tmp_path):
-    """They use registers of 256 bits (ymm) and none of 512 (zmm)."""
+    """The machine code uses registers of 256 bits (ymm) and none of 512 (zmm)."""
     pytest.importorskip("numba")
     code = """
 import numpy as np, ampscale

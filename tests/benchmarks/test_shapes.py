@@ -52,7 +52,7 @@ def test_gradients_are_aligned_and_do_not_overlap(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gradients_are_finite_and_varied(dtype):
-    """They contain no zeros, differ in size, and fewer than one in a hundred is subnormal after unscaling."""
+    """Values are not zero and differ in size, and fewer than one in a hundred is subnormal after unscaling."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
     (array,) = Gradients(shapes.equal("", "", 1, PERIOD), dtype).arrays
     values = np.abs(array).astype(np.float64)
@@ -78,7 +78,7 @@ def test_refill_restores_the_gradients():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_baselines_leave_the_gradients_unchanged(dtype):
-    """They pass over all bytes, so that no refill is required after them."""
+    """Baselines process all bytes and change no value, so that no refill is required after them."""
     made = Gradients(shapes.equal("", "", 3, 1000), dtype)
     before = [array.tobytes() for array in made.arrays]
     writing, reading = baselines(made, True), baselines(made, False)

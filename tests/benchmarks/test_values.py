@@ -18,8 +18,8 @@ from ampscale.core.machine import transition
 MIB = 2**20
 
 
-def test_fit_of_a_power_is_its_exponent():
-    """The standard error is zero."""
+def test_fit_of_a_power_returns_its_exponent():
+    """The standard error is zero, since all points are exact."""
     exponent, error = growth_rows.fitted([(10**k, 3e-9 * (10**k) ** 1.2) for k in range(3, 9)])
     assert exponent == pytest.approx(1.2)
     assert error == pytest.approx(0, abs=1e-7)

@@ -42,7 +42,7 @@ def test_initial_state_has_the_documented_values(library, dtype):
 
 @pytest.mark.clause("MACHINE-state")
 def test_state_is_on_the_device_of_the_given_array():
-    """So is the state after a step. By default the arrays are NumPy's."""
+    """The state after a step is on this device, too. By default the arrays are NumPy's."""
     device, rule = array_api_strict.Device("device1"), LossScaleRule(min_scale=1.0, max_scale=2.0**20)
     state = rule.init(like=array_api_strict.ones(3, device=device))
     new_state = rule.update(state, array_api_strict.asarray(False, device=device))

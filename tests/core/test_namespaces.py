@@ -11,7 +11,7 @@ from ampscale.core.namespaces import check_one_library, default_namespace, names
 
 
 def test_last_provider_returns_the_default_namespace(monkeypatch):
-    """It is called for a tree without arrays."""
+    """The last provider is called for a tree without arrays."""
     monkeypatch.setattr(namespaces, "_providers", [lambda: np])
     provide_default(lambda: array_api_strict)
     assert default_namespace() is array_api_strict

@@ -204,7 +204,7 @@ def test_norm_is_computed_from_rounded_values(library, in_place):
 
 @pytest.mark.clause("NORMS-shape")
 def test_norms_are_on_the_device_of_the_arrays():
-    """So are the clipped arrays."""
+    """The clipped arrays are on this device, too."""
     device = array_api_strict.Device("device1")
     tree = [array_api_strict.asarray([3.0, 4.0], device=device)]
     clipped, norm = clip_by_global_norm(tree, 1.0)

@@ -68,8 +68,8 @@ def test_integers_are_finite_and_complex_numbers_if_both_parts_are(library):
 
 
 @pytest.mark.clause("OVERFLOW-answer", "OVERFLOW-empty", "OVERFLOW-none")
-def test_nothing_is_finite(library):
-    """The answer is a bool array of shape (): the library's, or NumPy's for a tree without arrays."""
+def test_trees_without_values_are_finite(library):
+    """The result is a bool array of shape (): the library's, or NumPy's for a tree without arrays."""
     for tree in (None, [], {"a": (None, [])}, np.zeros((3, 0), np.float32)):
         nothing = library.from_numpy(tree)
         unscaled, finite = unscale_and_check(nothing, 2.0)
@@ -135,14 +135,14 @@ def test_mutable_arrays_are_unscaled_in_place(library):
 @pytest.mark.clause("OVERFLOW-in-place-checked")
 @on("jax")
 def test_immutable_arrays_raise(library):
-    """JAX arrays cannot receive a result."""
+    """JAX arrays, for example, cannot receive a result."""
     with pytest.raises(TypeError, match="must be a mutable array"):
         check_out([library.array([0.0])], [library.array([1.0])])
 
 
 @pytest.mark.clause("OVERFLOW-answer")
 def test_flag_is_on_the_device_of_the_arrays():
-    """Both for the check alone and for the fused check."""
+    """Both the check alone and the fused check return such a flag."""
     device = array_api_strict.Device("device1")
     tree = [array_api_strict.asarray([1.0, value], device=device) for value in (2.0, 3.0)]
     assert all_finite(tree).device == unscale_and_check(tree, 2.0)[1].device == device

@@ -101,7 +101,7 @@ def test_flag_of_one_replica_skips_the_step_on_all(library):
 
 @pytest.mark.clause("REPLICAS-mean-before-check", "STEP-order")
 def test_communicator_averages_scaled_gradients(library):
-    """It receives the gradients before they are unscaled."""
+    """The communicator receives the gradients before they are unscaled."""
     [(_, recording)] = run(library, [[GOOD]])
     assert alike(library.to_numpy(recording.trees[0][0]), np.asarray([8, 24], np.float32))
 

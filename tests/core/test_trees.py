@@ -112,7 +112,7 @@ def test_tree_that_contains_itself_raises():
 
 
 def test_registered_container_types_are_containers(monkeypatch):
-    """They are mapped and matched like lists. Openers are not called with arrays, None or Python's containers."""
+    """Such containers are mapped and matched like lists. Openers are not called with arrays, None or Python's containers."""
     received = []
 
     class Box:

@@ -99,7 +99,7 @@ def test_a_loop_with_mindspores_scaler_does_not_synchronize(library):
 
 @WATCHED
 def test_the_counter_counts_a_synchronization(library):
-    """A conversion to bool is one."""
+    """The synchronization is a conversion to bool."""
     with library.count_reads() as reads:
         bool(library.array(True, "bool"))
     assert len(reads) == 1

@@ -93,7 +93,7 @@ def test_network_and_optimizer_are_validated_as_in_the_base_class():
 
 @pytest.mark.clause("MINDFORMERS-outputs", "MINDFORMERS-loss", "MINDFORMERS-overflow", "MINDFORMERS-global-norm")
 def test_a_step_returns_five_values():
-    """They are arrays of shape (), and None for the norm without clipping."""
+    """All five are arrays of shape (), except that the norm is None without clipping."""
     network = linear([1, 2])
     out = MFTrainOneStepCell(network, optimizers.SGD(network, 0.5), scale_sense=8)(FINE)
     assert out._fields == FIVE
@@ -185,7 +185,7 @@ def test_the_norm_is_returned_on_an_overflow_too():
 
 
 @pytest.mark.clause("MINDFORMERS-global-norm", "MINDFORMERS-local-norm", "REPLICAS-agreed-norm", "REPLICAS-local-norm")
-def test_the_global_norm_is_of_the_mean_over_replicas():
+def test_the_global_norm_is_that_of_the_mean_over_replicas():
     """The local norms are those of this replica. The mean is computed after unscaling and before clipping."""
 
     class Pair:
@@ -221,7 +221,7 @@ def test_a_skipped_step_does_not_advance_the_schedule(make):
 
 @pytest.mark.clause("MINDFORMERS-learning-rate")
 def test_a_changed_rate_is_reported():
-    """It is read at every step, and earlier reports are copies."""
+    """The rate is read at every step, and earlier reports are copies."""
     network = linear(dtype="float64")
     optimizer = optimizers.SGD(network, 0.1)
     cell = MFTrainOneStepCell(network, optimizer)

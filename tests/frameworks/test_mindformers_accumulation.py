@@ -45,7 +45,7 @@ def test_micro_batches_equal_one_call_on_the_whole_batch(calls, use_clip_grad):
 
 @pytest.mark.clause("MINDFORMERS-accumulation", "MINDFORMERS-accumulation-scale")
 def test_incomplete_steps_change_no_parameters():
-    """They return their own loss and overflow flag but no global norm; rate and scale are unchanged."""
+    """Such calls return their own loss and overflow flag but no global norm; rate and scale are unchanged."""
     network = linear([1, 2])
     optimizer = optimizers.SGD(network, [0.5, 0.25])
     cell = MFTrainOneStepCell(
@@ -134,7 +134,7 @@ def test_an_overflow_on_another_replica_skips_the_step():
 
 @pytest.mark.clause("MINDFORMERS-accumulation-scale")
 def test_infinities_of_both_signs_do_not_cancel():
-    """They occur in different calls of one step."""
+    """The two infinities occur in different calls of one step."""
     cell = MFTrainOneStepCell(linear(), Recorder(), gradient_accumulation_steps=2)
     cell(array([INF, 1]))
     assert cell(array([-INF, 1])).overflow
@@ -142,7 +142,7 @@ def test_infinities_of_both_signs_do_not_cancel():
 
 @pytest.mark.clause("MINDFORMERS-accumulation-scale", "MINDSPORE-subclasses")
 def test_an_overflow_reported_by_a_subclass_skips_the_step():
-    """It counts even if the gradients of its call are finite."""
+    """The reported overflow counts even if the gradients of its call are finite."""
 
     class Subclass(MFTrainOneStepCell):
         def get_overflow_status(self, status, compute_output):
@@ -175,7 +175,7 @@ def test_the_scale_is_updated_once_per_step():
 
 @pytest.mark.clause("MINDFORMERS-ema")
 def test_the_average_is_updated_at_applied_steps_only():
-    """It starts as the parameters, and becomes decay * average + (1 - decay) * parameters."""
+    """The initial average equals the parameters; an update gives decay * average + (1 - decay) * parameters."""
     assert MFTrainOneStepCell(linear(), Recorder()).ema_params is None
     network = linear([1, 2])
     cell = MFTrainOneStepCell(network, optimizers.SGD(network, 0.5), scale_sense=8, ema_decay=0.75)

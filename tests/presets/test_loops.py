@@ -61,7 +61,7 @@ def test_compiled_jmp_loop_equals_a_division_compiled_by_jax(factor):
 
 
 def test_loops_do_not_import_ampscale():
-    """They import the standard library, NumPy and one another."""
+    """The loops import the standard library, NumPy and one another."""
     files = sorted(Path(__file__).parent.glob("loop*.py"))
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
     imported = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}

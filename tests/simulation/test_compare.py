@@ -62,6 +62,6 @@ def test_divergences_equal_the_definition(rules, steps):
 
 
 def test_a_comparison_can_be_hashed():
-    """It holds arrays, and equals only itself."""
+    """A comparison contains arrays, and equals only itself."""
     comparison = compare({"plain": LossScaleRule()}, from_string("."))
     assert {comparison} == {comparison}

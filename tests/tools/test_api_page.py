@@ -12,11 +12,11 @@ import ampscale
 
 
 def test_the_committed_page_matches_the_docstrings():
-    """`make api` writes it."""
+    """`make api` writes the page."""
     assert PAGE.read_text() == page()
 
 
 def test_each_public_class_and_function_has_a_heading():
-    """`LossScaleRule` has one, although `presets` imports it."""
+    """`LossScaleRule` has a heading, although `presets` imports it."""
     headings = re.findall(r"^### ampscale\.(?:\w+\.)?(\w+)$", PAGE.read_text(), re.MULTILINE)
     assert {name for name in ampscale.__all__ if callable(getattr(ampscale, name))} <= set(headings)

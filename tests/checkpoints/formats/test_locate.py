@@ -45,7 +45,7 @@ def test_several_matches_raise_an_error():
 
 
 def test_states_of_all_formats_are_found():
-    """At any path, or only at the given one."""
+    """The search covers all paths, or only the given one."""
     mapping = {"one": SCALER, "more": [{"scale_value": 4.0, "counter": 0}]}
     formats = [checkpoints.FORMATS[name] for name in ("torch", "mindspore")]
     assert find_states(formats, mapping, None) == [("mindspore", "more.0"), ("torch", "one")]

@@ -152,7 +152,7 @@ def values(model):
 @pytest.mark.clause("MINDFORMERS-learning-rate")
 @pytest.mark.parametrize("rate", [0.5, torch.tensor(0.5)], ids=["number", "tensor"])
 def test_the_reported_rate_is_that_of_the_step(rate):
-    """It is a copy: a later step of the schedule does not change it."""
+    """The reported rate is a copy: a later step of the schedule does not change it."""
     model = Product()
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
@@ -178,7 +178,7 @@ def test_the_reported_rate_is_that_of_the_step(rate):
     ids=["same", "different", "unknown", "mixed"],
 )
 def test_equal_rates_of_all_groups_are_reported_as_one(rates, reported):
-    """Otherwise the report has one for each group. The values of tensors are not compared."""
+    """If rates differ, the report has one for each group. The values of tensors are not compared."""
     model = Product()
     groups = [{"params": [parameter], "lr": rate} for parameter, rate in zip(model.parameters(), rates, strict=True)]
     output = cell_of(model, torch.optim.SGD(groups, foreach=False))([1.0, 0.0], [1.0])
@@ -235,7 +235,7 @@ def test_torch_optimizers_update_a_network_of_parameters():
 
 
 def test_ampscale_optimizers_reject_parameters_that_require_gradients():
-    """They create new arrays: the parameter would not change, and autograd would record every step."""
+    """The optimizers of ampscale create new arrays: the parameter would not change, and autograd would record every step."""
     for params in ([nn.Parameter(torch.ones(2))], {"w": torch.ones(2, requires_grad=True)}):
         with rejects(ValueError, "params", "detach"):
             optimizers.AdamW(Network(lambda params: params[0].sum(), params))

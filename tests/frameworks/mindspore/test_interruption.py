@@ -71,7 +71,7 @@ class Applied(TrainOneStepWithLossScaleCell):
 @pytest.mark.clause("MINDSPORE-cell-interrupted")
 @pytest.mark.parametrize("cell", [TrainOneStepWithLossScaleCell, Applied])
 def test_an_optimizer_that_raises_interrupts_a_cell_with_a_fixed_scale(cell):
-    """The optimizer writes first."""
+    """The optimizer writes a parameter before it raises."""
     broken = cell(linear([1, 2]), Mock(side_effect=OSError("no step today"), spec=Recorder()), array(8.0))
     with pytest.raises(OSError, match="no step today"):
         broken(FINE)

@@ -35,7 +35,7 @@ def test_a_step_returns_loss_overflow_and_loss_scale():
 
 @pytest.mark.clause("MINDSPORE-cell-last-step", "STEP-report")
 def test_last_step_is_the_report_of_the_last_step():
-    """It contains copies of both scales and the learning rate, and whether the parameters were updated."""
+    """The report has copies of both scales and the learning rate, and states whether the parameters were updated."""
     network = linear([1, 2])
     cell = TrainOneStepWithLossScaleCell(network, optimizers.SGD(network, 0.5), DynamicLossScaleUpdateCell(8, 2, 1))
     assert cell.last_step is None
@@ -49,7 +49,7 @@ def test_last_step_is_the_report_of_the_last_step():
 @pytest.mark.clause("MINDSPORE-cell-loss")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_returned_loss_is_unscaled(dtype):
-    """It has its own dtype and belongs to the parameters before the update, even if it is infinite or NaN."""
+    """The loss has its own dtype and is that of the parameters before the update, even if it is infinite or NaN."""
     network = linear([1, 2], dtype=dtype)
     cell = TrainOneStepWithLossScaleCell(network, optimizers.SGD(network, 0.25), array(1024))
     losses = [cell(x).loss for x in (FINE, array([1, 1]), array([INF, 1]), array([NAN, 1]), array([1, 1]))]
@@ -115,7 +115,7 @@ def test_passed_and_returned_scales_are_copies():
 @pytest.mark.clause("MINDSPORE-cell-optimizer", "MINDSPORE-cell-gradient-dtype")
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_the_optimizer_receives_unscaled_gradients(dtype):
-    """They have the parameters' dtype, so that the last one underflows in float16."""
+    """Gradients have the parameters' dtype, so that the last one underflows in float16."""
     optimizer, gradient = Recorder(), array([5, 7, 2.0**-24], dtype)
     network = linear([1, 2, 3], dtype=dtype)
     network.vjp = lambda _params, x: (array(0, dtype), lambda _seed: [x])
@@ -229,7 +229,7 @@ def test_process_loss_scale_returns_its_input(overflow):
 @pytest.mark.clause("MINDSPORE-cell-scale-cell", "MINDSPORE-update-cell-call", "MINDSPORE-process-loss-scale")
 @pytest.mark.parametrize("result", [np.asarray(True), np.asarray(False), True, False])
 def test_a_custom_update_cell_updates_the_scale_and_decides_about_the_step(result):
-    """It is called once per step with the scale itself and the flag. It can apply a step despite an overflow."""
+    """The cell is called once per step with the scale itself and the flag. It can apply a step despite an overflow."""
     update_cell = CustomUpdateCell(result)
     cell = TrainOneStepWithLossScaleCell(linear(), Recorder(), update_cell)
     outs = [cell(x) for x in (FINE, BAD, FINE)]

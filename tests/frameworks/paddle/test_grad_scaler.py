@@ -37,7 +37,7 @@ SETTINGS = [
 
 @pytest.mark.clause("PADDLE-getters", "PADDLE-defaults")
 def test_getters_return_arguments_and_set_values():
-    """They are saved under the same names; setters return None."""
+    """The state dict has the same names; setters return None."""
     scaler, configured = GradScaler(), GradScaler(False, 1024.0, 3.0, 0.25, 5, 4, False)
     values = dict(zip(DEFAULTS, (False, 1024.0, 3.0, 0.25, 5, 4, False), strict=True))
     for each, expected in ((scaler, DEFAULTS), (configured, values)):
@@ -119,7 +119,7 @@ def test_the_scaler_equals_the_plain_loop_on_every_pattern(setting, decr_count):
 
 @pytest.mark.clause("PADDLE-silent", "PADDLE-never-off")
 def test_a_scaler_prints_nothing_and_stays_enabled(capfd):
-    """It does not warn either, whatever the dtype of the loss."""
+    """No warning is issued either, whatever the dtype of the loss."""
     for dtype in ("float16", ml_dtypes.bfloat16, "float32", "float64"):
         scaler = GradScaler(init_loss_scaling=4)
         for letter in "OOOOFOO":
@@ -244,7 +244,7 @@ def test_a_loaded_state_decides_whether_the_scale_is_dynamic(dynamic):
 
 @pytest.mark.clause("PADDLE-state-dict", "PADDLE-load-state-dict", "PADDLE-enable", "PADDLE-load-rejects")
 def test_a_disabled_scaler_saves_and_loads_an_empty_state():
-    """It warns that other states are not used. An enabled scaler rejects the empty dict."""
+    """Loading any other state warns that the state is not used. An enabled scaler rejects the empty dict."""
     scaler = GradScaler(enable=False)
     assert scaler.state_dict() == {}
     scaler.load_state_dict({})

@@ -85,7 +85,7 @@ def test_an_optimizer_must_have_parameters(call):
 @pytest.mark.clause("PADDLE-unscale", "PADDLE-unscale-dtypes")
 @pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16, "float32", "float64"])
 def test_gradients_are_divided_in_place(dtype):
-    """They keep their arrays, dtypes and layouts; a parameter without a gradient is skipped."""
+    """Arrays, dtypes and layouts are kept; a parameter without a gradient is skipped."""
     wide = np.float64 if dtype == "float64" else np.float32
     values = array([5, 7], dtype)
     for gradient in (values.copy(), np.concatenate([values, values])[::2], values.copy()[:, None]):
@@ -125,7 +125,7 @@ def test_a_read_only_gradient_raises_before_any_change(call):
 @pytest.mark.clause("PADDLE-unscale", "PADDLE-step", "PADDLE-minimize")
 @pytest.mark.parametrize("call", ["step", "minimize"])
 def test_gradients_can_be_edited_between_unscaling_and_the_step(call):
-    """They are not unscaled twice, and the optimizer receives the edited values."""
+    """Edited gradients are not unscaled twice, and the optimizer receives the edited values."""
     optimizer, scaler = GradientDescent(array([8, 16])), scaler_at(8)
     scaler.unscale_(optimizer)
     optimizer.gradients[0][...] = np.minimum(optimizer.gradients[0], 1.5)

@@ -128,7 +128,7 @@ def test_the_documented_example_differs_in_its_import_only():
 
 @pytest.mark.clause("PADDLE-example")
 def test_the_documented_example_applies_the_unscaled_gradient(monkeypatch):
-    """The rate is 0.01, the tolerance that of float16. The gradient of a bias is 0.5, and the scale is kept."""
+    """The learning rate is 0.01, the tolerance that of float16. The gradient of a bias is 0.5, and the scale is kept."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     torch.manual_seed(0)
     before = torch.nn.Conv2d(3, 2, 3)

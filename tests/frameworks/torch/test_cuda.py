@@ -50,7 +50,7 @@ def test_fused_optimizers_need_no_synchronization(gradient, unscale_first):
 @pytest.mark.clause("TORCH-devices", "TORCH-first-scale")
 @pytest.mark.parametrize("devices", [("cpu", "cuda"), ("cuda", "cpu")])
 def test_outputs_are_scaled_on_their_devices(devices):
-    """The scale is on the device of the first one."""
+    """The scale is on the device of the first output."""
     outputs = [torch.ones(2, device=device) for device in devices]
     result = GradScaler(init_scale=8.0).scale(outputs)
     assert [value.device.type for value in result] == list(devices)
@@ -61,7 +61,7 @@ def test_outputs_are_scaled_on_their_devices(devices):
 @pytest.mark.parametrize("home", ["cpu", "cuda"])
 @pytest.mark.parametrize("gradients", [(8.0, 8.0), (INF, 8.0), (8.0, INF)])
 def test_gradients_on_several_devices_are_one_step(home, gradients):
-    """They are unscaled on their devices, skipped together, and update the scale once."""
+    """All are unscaled on their devices and skipped together, and the scale is updated once."""
     parameters = [torch.zeros(2, device=device, requires_grad=True) for device in ("cpu", "cuda")]
     scaler = GradScaler(init_scale=8.0, growth_interval=1)
     scaler.scale(torch.ones((), device=home))

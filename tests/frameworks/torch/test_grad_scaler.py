@@ -63,7 +63,7 @@ def test_the_constructor_rejects_invalid_arguments():
 
 @pytest.mark.clause("TORCH-device", "TORCH-never-off", "TORCH-first-scale")
 def test_a_scaler_stays_enabled_on_every_device():
-    """It does not warn, and the scale is placed on the device of the first scaled tensor."""
+    """There is no warning, and the scale is placed on the device of the first scaled tensor."""
     for device in ("cuda", "cuda:1", "cpu", "xpu", "mps", torch.device("cpu")):
         scaler = GradScaler(device)
         assert scaler.scale(torch.ones(())) == 2.0**16
@@ -140,7 +140,7 @@ def test_update_accepts_a_number_or_a_tensor(value):
 
 @pytest.mark.clause("TORCH-new-scale")
 def test_a_new_scale_ends_the_step():
-    """The overflow before it is discarded."""
+    """An overflow detected before the scale is set is discarded."""
     scaler, parameter = scaled(init_scale=8.0), torch.zeros(1, requires_grad=True)
     optimizer, parameter.grad = torch.optim.SGD([parameter]), torch.tensor([INF])
     scaler.step(optimizer)
@@ -187,7 +187,7 @@ def test_the_state_dict_has_torchs_five_keys():
 @pytest.mark.parametrize("make", [GradScaler, scaled])
 @pytest.mark.parametrize("scale", [1024.0, 1024, torch.tensor(1024.0), torch.tensor([1024.0]), np.float32(1024)])
 def test_a_loaded_state_replaces_the_scalers_own(make, scale):
-    """It can be loaded before the first scaled tensor or after it; the scale may be a number or a tensor."""
+    """A state can be loaded before the first scaled tensor or after it; its scale may be a number or a tensor."""
     scaler = make()
     assert scaler.load_state_dict({**PUBLISHED, "scale": scale}) is None
     assert scaler.state_dict() == PUBLISHED
@@ -239,7 +239,7 @@ def test_a_disabled_scaler_only_steps():
 
 @pytest.mark.clause("TORCH-enabled", "TORCH-state-dict", "TORCH-load-state-dict")
 def test_a_disabled_scaler_saves_and_loads_an_empty_state():
-    """It warns that other states are not used."""
+    """Loading any other state warns that the state is not used."""
     scaler = GradScaler(enabled=False)
     assert scaler.state_dict() == {}
     scaler.load_state_dict({})
@@ -258,7 +258,7 @@ COPIES = {"pickle": lambda scaler: pickle.loads(pickle.dumps(scaler)), "deepcopy
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
 @pytest.mark.parametrize("make", [GradScaler, scaled])
 def test_a_copy_is_independent(copied, make):
-    """It continues from the same state after its first `scale`; the original is unchanged."""
+    """The copy continues from the same state after its first `scale`; the original is unchanged."""
     scaler = make()
     scaler.load_state_dict(PUBLISHED)
     twin = copied(scaler)

@@ -28,7 +28,7 @@ def test_scale_returns_a_new_tensor_of_the_same_shape(dtype):
 
 @pytest.mark.clause("TORCH-scale", "TORCH-arithmetic")
 def test_the_product_equals_torchs():
-    """It is equal bit for bit, also for scales that are not powers of two."""
+    """Products are equal bit for bit, also for scales that are not powers of two."""
     for dtype in KEPT:
         outputs = torch.linspace(-3, 3, 17, dtype=dtype)
         for scale in (2.0**16, 3.0, 0.1):
@@ -37,7 +37,7 @@ def test_the_product_equals_torchs():
 
 @pytest.mark.clause("TORCH-scale-containers")
 def test_containers_keep_their_types():
-    """They may be nested. An iterator becomes a list."""
+    """Containers may be nested. An iterator becomes a list."""
     one, two, eight, sixteen = (torch.tensor(value) for value in (1.0, 2.0, 8.0, 16.0))
     pairs = [
         ([one, torch.ones(2)], [eight, torch.full((2,), 8.0)]),

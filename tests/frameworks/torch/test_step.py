@@ -71,7 +71,7 @@ def gradients(optimizer):
 @pytest.mark.clause("TORCH-step", "TORCH-step-returns")
 @pytest.mark.parametrize(("gradient", "applied"), [(8.0, True), (INF, False)])
 def test_arguments_reach_the_optimizer(gradient, applied):
-    """It is called for finite gradients only, and `step` returns whether it was."""
+    """The optimizer is called for finite gradients only, and `step` returns whether it was called."""
     optimizer = optimizer_with(gradient)
     assert scaler_at(8.0).step(optimizer, None, 3, rate=0.5) is applied
     assert [(call.args, call.kwargs, call.attributes) for call in optimizer.calls] == [((None, 3), {"rate": 0.5}, {})] * applied
@@ -98,7 +98,7 @@ def test_an_interrupted_step_is_not_repeated(make):
 @pytest.mark.clause("TORCH-closure")
 @pytest.mark.parametrize("make", [RecordingOptimizer, OnDeviceOptimizer])
 def test_a_closure_raises_before_any_change(make):
-    """It may be a positional or a keyword argument."""
+    """The closure is a positional or a keyword argument."""
     optimizer, scaler = optimizer_with(8.0, make=make), scaler_at(8.0)
     for arguments, keywords in (([lambda: 0.0], {}), ([], {"closure": lambda: 0.0}), ([], {"closure": None})):
         with pytest.raises(RuntimeError, match="closure"):
@@ -119,7 +119,7 @@ def test_an_optimizer_must_have_parameter_groups(call):
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(("gradient", "unscale_first"), [(8.0, True), (INF, False)])
 def test_a_step_synchronizes_once_and_a_fused_optimizer_never(optimizer, gradient, unscale_first):
-    """Other calls never do. Synchronizations of the optimizer itself are not counted."""
+    """Calls other than `step` never synchronize. Synchronizations of the optimizer itself are not counted."""
     made = optimizer_with(8.0, 8.0, make=OPTIMIZERS[optimizer])
     with libraries.load("torch").count_reads() as its_own:
         made.step()
@@ -145,7 +145,7 @@ def test_a_step_synchronizes_once_and_a_fused_optimizer_never(optimizer, gradien
 @pytest.mark.parametrize(("gradient", "found_inf"), [(8.0, 0.0), (INF, 1.0)])
 @pytest.mark.parametrize("unscale_first", [True, False])
 def test_an_optimizer_that_skips_on_the_device_has_two_attributes(gradient, found_inf, unscale_first):
-    """It is always called, with unscaled gradients; the attributes are removed afterwards."""
+    """Such an optimizer is always called, with unscaled gradients; the attributes are removed afterwards."""
     optimizer, scaler = optimizer_with(gradient, make=OnDeviceOptimizer), scaler_at(8.0)
     if unscale_first:
         scaler.unscale_(optimizer)
@@ -181,7 +181,7 @@ def test_grad_scale_of_the_caller_applies_to_this_step(own, unscale_first, gradi
 @pytest.mark.clause("TORCH-fused")
 @pytest.mark.parametrize(("gradient", "applied"), [(8.0, True), (INF, False)])
 def test_an_optimizer_with_a_grad_scaler_argument_does_not_receive_it(gradient, applied):
-    """It is treated as any other optimizer: called with unscaled, finite gradients."""
+    """Such an optimizer is treated like any other: it is called with unscaled, finite gradients."""
     optimizer = optimizer_with(gradient, make=OlderContract)
     assert scaler_at(8.0).step(optimizer) is applied
     assert [(call.args, call.attributes) for call in optimizer.calls] == [((None, None), {})] * applied
@@ -210,7 +210,7 @@ def test_an_optimizer_without_gradients_is_not_called_and_does_not_count(make, u
 @pytest.mark.clause("TORCH-no-gradients", "TORCH-several-optimizers")
 @pytest.mark.parametrize(("gradient", "scale"), [(8.0, 16.0), (INF, 4.0)])
 def test_other_optimizers_count_next_to_one_without_gradients(gradient, scale):
-    """The scale changes as if they were alone."""
+    """The scale changes as if the optimizer without gradients did not exist."""
     scaler = scaler_at(8.0)
     for optimizer in (optimizer_with(None), optimizer_with(gradient, None)):
         scaler.step(optimizer)
@@ -220,7 +220,7 @@ def test_other_optimizers_count_next_to_one_without_gradients(gradient, scale):
 
 @pytest.mark.clause("TORCH-no-gradients")
 def test_gradients_computed_after_unscale_are_unscaled_by_the_step():
-    """The optimizer had none before."""
+    """The optimizer had no gradients when `unscale_` was called."""
     optimizer, scaler = optimizer_with(None), scaler_at(8.0)
     scaler.unscale_(optimizer)
     optimizer.param_groups[0]["params"][0].grad = torch.tensor([8.0, 16.0])

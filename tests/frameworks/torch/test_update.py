@@ -52,7 +52,7 @@ def test_the_update_equals_that_of_the_rule(constants, steps, count):
 @pytest.mark.clause("TORCH-min-scale", "TORCH-fused", "TORCH-host-sync")
 @pytest.mark.parametrize("fused", [False, True])
 def test_the_lower_bound_holds_with_and_without_a_synchronization(fused):
-    """A growth leads away from it."""
+    """After three overflows, the scale is at the bound, and a growth doubles it."""
     parameter = torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.SGD([parameter], lr=0.0, fused=fused)
     scaler = GradScaler(init_scale=4 * FLOOR, backoff_factor=0.3, growth_interval=1)
@@ -72,7 +72,7 @@ def test_the_lower_bound_holds_with_and_without_a_synchronization(fused):
 @given(init=st.sampled_from([1.0, 2.0**16, 3.0, 2.0**-126]), fused=st.booleans(), changes=st.lists(st.sampled_from(CHANGES)))
 @example(init=1.0, fused=False, changes=[("step", 1.0)])
 def test_the_lower_bound_of_the_scale_is_correct(init, fused, changes):
-    """It is a power of two or 0, whatever is set, loaded and updated, and whether flags were copied to the host."""
+    """It is a power of two or 0 after any sequence of updates, loads and setters, with and without host synchronizations."""
     parameter = torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.SGD([parameter], lr=0.0, fused=fused)
     scaler = GradScaler(init_scale=init, growth_interval=1)

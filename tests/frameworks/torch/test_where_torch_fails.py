@@ -33,14 +33,14 @@ def fused(params):
 @pytest.mark.parametrize("make", [torch.optim.SGD, fused])
 @pytest.mark.parametrize(("scale", "gradient"), [(0.25, 3e38), (2.0**-126, 8.0)])
 def test_torch_applies_infinities_of_a_small_scale(scale, gradient, make):
-    """It checks the scaled gradient only. Here the step is skipped, and the scale backs off."""
+    """Torch checks the scaled gradient only. ampscale skips the step and backs off."""
     assert one_step(theirs(init_scale=scale), gradient, make) == (-INF, scale)
     assert one_step(ours(init_scale=scale), gradient, make) == (1.0, max(scale / 2, 2.0**-126))
 
 
 @pytest.mark.clause("TORCH-fused-momentum")
 def test_torch_leaves_fused_momentum_uninitialized():
-    """If the first step is skipped, torch creates momentum without writing it. Here none is created."""
+    """If the first step is skipped, torch creates momentum without writing it. ampscale creates none."""
 
     def momentum_after_an_overflow(scaler):
         parameter = torch.ones(1, requires_grad=True)
@@ -57,7 +57,7 @@ def test_torch_leaves_fused_momentum_uninitialized():
 
 @pytest.mark.clause("TORCH-min-scale")
 def test_the_scale_of_torch_falls_to_zero():
-    """It stays 0 indefinitely. Here it stops at the smallest normal number, and grows again."""
+    """Torch's scale stays 0 indefinitely. ampscale's stops at the smallest normal number, and grows again."""
 
     def after(scaler, *gradients):
         return [one_step(scaler, gradient)[1] for gradient in gradients]
@@ -70,7 +70,7 @@ def test_the_scale_of_torch_falls_to_zero():
 @pytest.mark.clause("TORCH-never-off")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="torch turns itself off only where there is no CUDA")
 def test_torch_disables_itself_without_cuda():
-    """It warns once. Here the scaler is enabled, without a warning."""
+    """Torch warns once. ampscale's scaler is enabled, without a warning."""
     with pytest.warns(UserWarning, match="Disabling"):
         off = torch.amp.GradScaler()
     assert (off.is_enabled(), GradScaler().is_enabled()) == (False, True)

@@ -70,7 +70,7 @@ def runs(rule, random, wrong):
 
 @pytest.mark.parametrize("name", RULES)
 def test_result_equals_a_search_over_all_gaps(name):
-    """The returned trace has the reported overflows."""
+    """The trace in the result has the reported overflows."""
     rule, random = RULES[name], np.random.default_rng(list(RULES).index(name))
     outcomes = set()
     for case in range(8):

@@ -60,7 +60,7 @@ def observations(rule, random, seed_of=None):
 
 @pytest.mark.parametrize("name", RULES)
 def test_follow_agrees_with_all_patterns(name):
-    """They determine the explained steps, the possible scales after them, and the ambiguous flags."""
+    """Expected steps, possible scales after them, and ambiguous flags are computed from all patterns."""
     rule, random = small(RULES[name]), np.random.default_rng(list(RULES).index(name))
     outcomes = set()
     for case in range(24):
@@ -227,7 +227,7 @@ def test_few_scales_are_listed_after_a_gap(listed, expected, monkeypatch):
 
 @pytest.mark.parametrize(("name", "least"), [("TOTAL", 4), ("CROWD", 1)])
 def test_limit_itself_is_allowed(name, least, monkeypatch):
-    """Four states are possible at the three steps together, of which two first occur together."""
+    """As many states as the limit allows are explored: four at the three steps together, two of them at one step."""
     monkeypatch.setattr(follow_scales, "PER_STEP", 0)
     observed = Observed(np.array([8.0, math.nan, 8.0]), np.full(2, -1, np.int8))
     for limit in (least, least - 1):
@@ -237,7 +237,7 @@ def test_limit_itself_is_allowed(name, least, monkeypatch):
 
 
 def test_step_after_an_error_contradicts():
-    """Its scale need not be known."""
+    """The scale after the error need not be known."""
     observed = Observed(np.array([1.0, math.nan, math.nan, math.nan, 1.0]), np.zeros(4, np.int8))
     result = follow(presets.deepspeed(1.0, hysteresis=1), observed).contradiction
     assert (result.step, result.expected, math.isnan(result.seen)) == (1, (), True)

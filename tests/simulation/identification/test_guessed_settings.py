@@ -71,13 +71,13 @@ def test_sparse_scales_give_a_range_of_intervals():
     ],
 )
 def test_several_growths_between_two_scales_limit_the_interval(scales, factor, resumed, longest):
-    """Their number depends on the given factor."""
+    """The number of growths depends on the given factor."""
     tried = {"growth_interval": 2000, "growth_factor": factor}
     assert max(guesses(observed(scales, np.ones(len(scales) - 1)), tried, resumed=resumed)["growth_interval"]) == longest
 
 
 def test_the_tolerance_of_a_ratio_is_twice_that_of_a_scale():
-    """Within it, a factor has fewer digits, and a ratio is consistent with the given factor."""
+    """Within the tolerance, a factor has fewer digits, and a ratio is consistent with the given factor."""
     for rtol, exact in ((1e-3, True), (0.0, False)):
         assert (guesses(observed([65536, 52400]), {"backoff_factor": 0.5}, rtol=rtol)["backoff_factor"][0] == 0.8) is exact
     for second, is_other in ((50.75, False), (51.25, True)):
@@ -111,7 +111,7 @@ def test_zero_and_infinity_give_no_factor():
 
 
 def test_overflows_give_factors_and_bounds_but_no_interval():
-    """The numbers of steps between them are unknown."""
+    """The numbers of steps between the overflows are unknown."""
     values = guesses([Overflow(1, 1000.0, 700.0), Overflow(2, math.nan, 490.0)], SETTINGS)
     assert values.pop("backoff_factor")[0] == 0.7
     assert values == {"hysteresis": [2, 3, 4], "min_scale": [490.0], "max_scale": [1000.0]}

@@ -93,7 +93,7 @@ GOLDEN_SETTINGS = {"growth_interval": 3, "hysteresis": 2, "backoff_factor": 0.5}
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_recorded_scalers_contradict_each_other_at_the_first_difference(name):
-    """Each is consistent with its own scales only."""
+    """Each scaler is consistent with its own scales only."""
     record = [64, *map(float, GOLDEN[name].split())]
     by_name = {each.name: each for each in identify(seen(GOLDEN_STEPS, record), list(GOLDEN), GOLDEN_SETTINGS)}
     assert consistent(by_name.values()) == [name]
@@ -133,7 +133,7 @@ def test_changed_settings_are_inferred(name, settings, flags):
 
 
 def test_explanations_are_sorted():
-    """Consistent ones are sorted by the number of changed settings, the others by the step of the contradiction."""
+    """Consistent scalers are sorted by the number of changed settings, the others by the step of the contradiction."""
     rule = presets.nemo(growth_interval=50, hysteresis=3)
     explanations = identify(run(rule, np.random.default_rng(0).random(600) > 0.1, flags=True), settings={"growth_interval": 50})
     changed = [len(each.changed) for each in explanations if each.explains]
@@ -151,7 +151,7 @@ def test_explanations_are_sorted():
 
 
 def test_published_initial_scale_is_tried_first_if_the_first_scale_is_unknown():
-    """Then the first known scale is tried."""
+    """The first known scale is tried next."""
     for first, changed in ((65536.0, ()), (1024.0, ("init_scale",))):
         (explanation,) = identify(unseen([math.nan, first, first, first / 2]), ["torch"])
         assert (explanation.explains, explanation.changed, explanation.rule.init_scale) == (True, changed, first)
@@ -160,14 +160,14 @@ def test_published_initial_scale_is_tried_first_if_the_first_scale_is_unknown():
 
 
 def test_setting_applies_to_candidates_that_have_it():
-    """The others are tried without it."""
+    """Candidates without this setting are tried as well."""
     explanations = identify(unseen([64, 64, 32]), ["keras", "paddle"], {"hysteresis": 2, "init_scale": 64})
     settings = {"paddle": {"init_scale": 64, "hysteresis": 2}, "keras": {"init_scale": 64}}
     assert {each.name: each.settings for each in explanations} == settings
 
 
 def test_rules_can_be_candidates():
-    """Their initial scale and other fields can be inferred as well."""
+    """The initial scale and other fields of a rule can be inferred as well."""
     rules = {"mine": LossScaleRule(growth_interval=2, hysteresis=2), "other": LossScaleRule(growth_interval=3)}
     explanations = identify(seen("..x..", [64, 64, 128, 128, 128, 256]), rules)
     assert [(each.name, each.changed) for each in explanations] == [("mine", ()), ("other", ("hysteresis", "growth_interval"))]

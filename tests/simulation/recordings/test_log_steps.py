@@ -128,7 +128,7 @@ def test_count_of_a_line_takes_precedence_over_messages():
     ],
 )
 def test_log_starts_one_distance_before_its_first_number(text, begin, expected):
-    """It does not start before the first step. A note contains the start, unless it is the first step."""
+    """The start is not before the first step. A note contains the start, unless it is the first step."""
     assert drawn_log(text) == expected
     assert [note for note in read_log(text).notes if "begins" in note] == [f"the log begins after step {begin}"] * bool(begin)
 

@@ -252,7 +252,7 @@ def test_first_loss_scaler_is_read():
 
 
 def test_log_format_with_most_reports_is_read():
-    """A note names the others, which can be requested."""
+    """A note names the other formats, which can be requested."""
     paddle_lines = [PADDLE.format(scale, scale, 0.5) + f"global_step: {step}\n" for step, scale in ((1, 4.0), (2, 2.0))]
     text = ZERO.format(0, 8, 4) + "".join(paddle_lines)
     log = read_log(text)
@@ -265,7 +265,7 @@ def test_log_format_with_most_reports_is_read():
 
 
 def test_a_log_without_overflows_requires_a_format_and_steps():
-    """Without them, nothing shows that an overflow would have been logged."""
+    """Without these, nothing shows that an overflow would have been logged."""
     assert drawn_log("step 1\nstep 2\n", "apex", STEP) == drawn_log("global_step: 1\nglobal_step: 2\n") == ".."
 
 
@@ -278,8 +278,8 @@ def test_unknown_messages_are_counted():
         read_log(f"{strange}\n{strange}\n")
 
 
-def test_note_says_that_paddle_reports_backoffs_only():
-    """It names the option on which this depends."""
+def test_note_states_that_paddle_reports_backoffs_only():
+    """The note names the option on which this depends."""
     assert any("decr_every_n_nan_or_inf exceeds 1" in note for note in read_log(sample("paddle_3.log")).notes)
     assert not any("decr_every" in note for note in read_log(sample("megatron_1.0.log")).notes)
 

@@ -220,7 +220,7 @@ def test_command_prints_differences(tmp_path, capsys):
 
 
 def test_command_fails_for_an_unknown_kind(tmp_path, capsys):
-    """Such vectors are counted in the output."""
+    """The output has the number of vectors of an unknown kind."""
     file = {"chapter": "machine", "notes": {}, "cases": [{"id": "x", "kind": "riddle"}]}
     (tmp_path / "machine.json").write_text(json.dumps(file), "utf-8")
     assert main([str(tmp_path)]) == 1

@@ -11,14 +11,14 @@ ONE = array("float32", [1.0]).to_json()
 
 
 def test_kinds_and_decisions_are_those_of_the_schema():
-    """Each kind of the schema is in exactly one of the two."""
+    """Each kind of the schema is either recomputed or a decision."""
     schema = json.loads((VECTORS / "schema.json").read_text("utf-8"))
     assert sorted([*KINDS, *DECISIONS]) == sorted(schema["$defs"]["case"]["properties"]["kind"]["enum"])
 
 
 @pytest.mark.parametrize("kind", ["error", "other"])
 def test_other_kinds_raise_a_value_error(kind):
-    """Decisions cannot be recomputed."""
+    """Vectors of a decision, for example, cannot be recomputed."""
     with pytest.raises(ValueError, match=f"kind must be one of .*trace.*, got '{kind}'"):
         recomputed("machine", {"kind": kind})
 
