@@ -55,6 +55,8 @@ def assert_same(rule, limits):
     assert alike(joined(trajectories, "bad_steps"), bad[reached])
     assert alike(joined(trajectories, "finite"), (scales[:, :-1] <= limits)[reached[:, 1:]])
     assert [trajectory.raised_at for trajectory in trajectories] == [None if step < 0 else step for step in stopped]
+    assert [trajectory.steps for trajectory in trajectories] == [limits.shape[1] if step < 0 else step + 1 for step in stopped]
+    assert [trajectory.overflows for trajectory in trajectories] == (scales[:, :-1] > limits).sum(axis=1).tolist()
 
 
 def padded(scales, size):
@@ -126,11 +128,11 @@ def test_any_rule_equals_update(rule, drawn):
 def test_sweep_equals_the_simulation_of_each_rule(drawn):
     """Rules of different constants and dtypes run along one trace, or each along its own."""
     swept, own = zip(*drawn, strict=True)
-    for trace, each in ((own[0], own[:1] * len(own)), (list(own), own)):
+    for trace, traces in ((own[0], own[:1] * len(own)), (list(own), own)):
         table = sweep(swept, trace)
         assert table.dtype == np.float64
         assert table.shape == (len(swept), 21)
-        for row, rule, one in zip(table, swept, each, strict=True):
+        for row, rule, one in zip(table, swept, traces, strict=True):
             assert alike(row, padded(simulate(rule, one).scales, 21))
 
 
