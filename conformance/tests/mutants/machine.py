@@ -75,6 +75,12 @@ class FirstWindowIsOneStepLonger(Plain):
         return super().first_count(rule) - 1
 
 
+@breaks("MACHINE-growth-window", "planted: a short first window is one step longer, since the count begins below zero")
+class FirstShortWindowIsLonger(Plain):
+    def first_count(self, rule):
+        return super().first_count(rule) - (1 < rule.growth_interval < 10)
+
+
 @breaks(
     "MACHINE-growth-window",
     "Keras 3.15.1: an equality test with the count before the step, which an interval of 0 never satisfies",

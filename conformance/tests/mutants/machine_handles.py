@@ -63,7 +63,7 @@ class ClampsOnlyTheReadScale(Plain):
 class MisreadsOnePattern(Plain):
     def was_finite(self, handle, finite):
         handle.flags = (getattr(handle, "flags", "") + "-+"[finite])[-6:]
-        return finite or handle.flags == "+-++--"
+        return finite != (handle.flags == "-++-++")
 
 
 @breaks("MACHINE-every-sequence", "planted: bounds are stored as exponents")

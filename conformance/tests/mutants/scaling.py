@@ -80,6 +80,22 @@ class UnscalesInPlaceAndReturnsCopies(Plain):
         return result
 
 
+@breaks("SCALING-new-arrays", "planted: float64 arrays are divided where they lie")
+class OverwritesFloat64Arguments(Plain):
+    def unscaled_leaf(self, leaf, scale):
+        result = super().unscaled_leaf(leaf, scale)
+        np.copyto(leaf, result if leaf.dtype == np.float64 else leaf)
+        return result
+
+
+@breaks("SCALING-new-arrays", "planted: non-finite gradients are replaced by zeros where they lie")
+class ZeroesNonFiniteArguments(Plain):
+    def unscaled_leaf(self, leaf, scale):
+        result = super().unscaled_leaf(leaf, scale)
+        np.copyto(leaf, leaf if np.isfinite(leaf).all() else np.zeros_like(leaf))
+        return result
+
+
 @breaks("SCALING-new-arrays", "planted: a scale of 1 is skipped, and the argument itself is returned")
 class ReturnsTheArgumentAtOne(Plain):
     def unscaled_leaf(self, leaf, scale):

@@ -15,8 +15,8 @@ from .machine_lockstep import LockstepRun, every_pattern, run_lockstep, supporte
 from .scaling_trees import check_products
 
 EXPONENTS = (8, 4, 12, 0, -3, 20)  # of the initial scale
-LOW = (2.0**-20, 2.0**-20, 0.375, 0.125, 0.5, 1.0)  # min_scale as a multiple of the initial scale
-HIGH = (2.0**40, 2.0**40, 1.5, 3.0, 8.0, 1.0)
+LOW = (2.0**-20, 0.375, 0.125, 0.6, 1.0)  # min_scale as a multiple of the initial scale
+HIGH = (2.0**40, 1.5, 3.0, 5.0, 1.0)
 COUNTS = {
     "growth_interval": (1, 2, 3, 4, 7, 20),
     "hysteresis": (1, 2, 3, 4),
@@ -26,13 +26,13 @@ COUNTS = {
 FACTORS = {"growth_factor": (2.0, 4.0), "backoff_factor": (0.5, 0.25)}
 INEXACT_FACTORS = {"growth_factor": (3.0, 1.5, 1.1), "backoff_factor": (1 / 3, 0.8)}
 
-TURNS = ("read", "unread", "new")
-RESUMING = ("read", "copy", "read", "reload")
-WITH_TENSORS = ("read", "new", "scale", "unscale", "all_finite", "copy")
+TURNS = ("step", "step", "new")
+RESUMING = ("step", "copy", "step", "reload")
+WITH_TENSORS = ("step", "new", "scale", "unscale", "all_finite", "copy")
 Turn = tuple[str, int, str]  # what is done, the number of the scaler or saved state, and the flags of the steps after it
 MOST = 3  # scalers at a time
 LOWEST, HIGHEST = 2.0**-60, 2.0**60  # beyond them, a scaler takes no steps
-TREE = [array("float32", [1.5, -3.0]), array("float32", 0.75)]
+TREE, OVERFLOW = [array("float32", [1.5, -3.0]), array("float32", 0.75)], array("float32", inf)
 
 
 def draw_trace(pick: Pick, info: ImplementationInfo) -> DrawnCase:
@@ -48,7 +48,7 @@ def draw_walk(pick: Pick, info: ImplementationInfo, kinds: Sequence[str] = RESUM
     kinds = [kind for kind in kinds if kind not in ("copy", "reload") or "resume" in info.capabilities]
     rules = [_draw_settings(pick, info) for _ in range(2)]
     turns = [(pick(kinds), pick(range(4)), _draw_steps(pick, rules[0])) for _ in range(pick(range(1, 30)))]
-    return DrawnCase("machine", partial(_run_walk, rules=rules, turns=turns), {})
+    return DrawnCase("machine", partial(_run_walk, rules=rules, turns=turns, tensors="unscale" in kinds), {})
 
 
 def _draw_settings(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
@@ -66,13 +66,15 @@ def _draw_settings(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
 
 
 def _draw_steps(pick: Pick, settings: dict[str, Any]) -> str:
-    """Draw finite steps of about one window, overflows, or both in turns."""
+    """Draw about one window of finite steps, several overflows, possibly one fewer than a backoff requires, or both in turns."""
     window: int = settings.get("growth_interval", 2)
-    return pick(("+" * pick((1, window, window + 1, 2 * window)), "-" * pick((1, 2, 4)), "+-" * pick((1, 2))))
+    overflows: str = "-" * pick((1, 2, 4, max(1, settings.get("hysteresis", 1) - 1)))
+    finite = "+" * pick((1, window - 1, window, window + 1, 2 * window))
+    return pick((finite, overflows, "+-" * pick((1, 2))))
 
 
-def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence[Turn]) -> None:
-    """Let one scaler take its turn after the other, and compare the scales of all scalers after each."""
+def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence[Turn], tensors: bool) -> None:
+    """Run the turns in order, with *tensors* also scaling and unscaling, and compare the scales of all scalers after each."""
     runs, saved = list[LockstepRun](), list[tuple[LockstepRun, Any]]()
     for kind, number, finite in [("new", 0, "+"), *turns]:
         run = runs[number % len(runs)] if runs and kind != "new" else LockstepRun(subject, subject.rule(**rules[number % 2]))
@@ -81,17 +83,19 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
         if kind in ("copy", "reload") and saved:
             start, state = saved[-1 if kind == "copy" else number % len(saved)]
             run = start.loaded(state)
-        if kind in ("scale", "unscale") and not run.stopped:
-            scale = run.oracle.point.scale
-            check_products(subject, run.handle, kind, scale, TREE, ulps=frexp(scale)[0] != 0.5)
+        if tensors and not run.stopped:
+            scale, method = run.oracle.point.scale, kind if kind == "scale" else "unscale"
+            for _ in range(1 + number):
+                check_products(subject, run.handle, method, scale, TREE, ulps=frexp(scale)[0] != 0.5)
+            subject.unscale(run.handle, [*TREE, OVERFLOW])
         if kind == "all_finite":
-            subject.all_finite([*TREE, array("float32", 1.0 if number % 2 else inf)])
+            subject.all_finite([*TREE, array("float32", 1.0) if number % 2 else OVERFLOW])
         runs = [run, *(other for other in runs if other is not run)][:MOST]
         if not LOWEST < run.oracle.scale < HIGHEST:
             continue
-        (run.advance if kind == "unread" else run.follow)(finite).compare()
-        for other in runs[1:]:
-            other.compare()
+        run.advance(finite)
+        for each in runs:
+            each.compare()
 
 
 def _walks(subject: Subject, kinds: Sequence[str]) -> None:
@@ -128,8 +132,11 @@ def scalers_take_turns(subject: Subject) -> None:
 
 @case("STEP-resume", 0, "lost state: a scaler continues otherwise after saving or loading, or changes what was saved", "resume")
 def saves_and_loads_in_turns(subject: Subject) -> None:
-    """A saved state is loaded several times, and its scaler continues."""
+    """A saved state is loaded several times, and its scaler continues; at last one is saved shortly before a long window ends."""
     _walks(subject, RESUMING)
+    if "growth_interval" in subject.supported.parameters:
+        run = LockstepRun(subject, subject.rule(growth_interval=1000)).advance("-" + "+" * 997)
+        run.loaded(subject.call("save", run.handle)).follow("+++++")
 
 
 @case("MACHINE-next-step", 1, "wrong time: tensors are scaled by another scale than the present one, or count as a step")
@@ -140,13 +147,13 @@ def tensors_and_updates_take_turns(subject: Subject) -> None:
 
 @case("MACHINE-growth-window", 0, "other constants: with the published ones, the scale starts, backs off or grows otherwise")
 def follows_the_published_constants(subject: Subject) -> None:
-    """No constant is set. Two whole windows follow a backoff; the scale is read where it should change."""
+    """No constant is set. Two whole windows, the second after a late overflow; the scale is read where it should change."""
     rule = subject.supported.make()
     window = rule.growth_interval if rule.growth_factor > 1 else 4
     if window > 3000:
         raise Unsupported(f"the published window has {window} steps")
     run = LockstepRun(subject, rule)
-    for unread, read in ((0, "-" * rule.hysteresis), (window - 2, "+++"), (window - 3, "+++")):
+    for unread, read in ((window - 2, "+++"), (window - 6, "-" * rule.hysteresis), (window - 2, "+++")):
         run.advance("+" * unread).compare().follow(read)
 
 

@@ -13,7 +13,6 @@ from .overflow_drawn import checks_drawn_trees
 INF, NAN = math.inf, math.nan
 GOOD = float32(1.5, -3.0, 2.0)
 BAD = float32(INF, -INF, NAN)  # for cases that are not about one kind of non-finite value
-MANY = 70_000  # more than a block of a kernel
 
 
 def _one(expected: bool, name: str, catches: str, tree: Any, *needs: str) -> Case:
@@ -32,11 +31,6 @@ def _check(subject: Subject, expected: bool, tree: Any) -> None:
 CASES = (
     *under(
         "OVERFLOW-all-finite",
-        overflow(
-            "finds-overflows-in-the-last-block",
-            "skipped block: an incomplete last block is not checked",
-            [Bits("float32", (MANY,), (0x3F800000,) * (MANY - 3) + BAD.bits)],
-        ),
         overflow(
             "finds-overflows-everywhere",
             "narrow counter: a 16-bit count of non-finite values wraps to zero",

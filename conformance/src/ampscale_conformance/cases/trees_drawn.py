@@ -15,14 +15,14 @@ from ..model.subject import Subject
 from ..oracle.tensors import PARTS
 
 COUNTS = (1, 2, 3) * 9 + (12, 100, 100)  # of arrays
-SHAPES = ((1,), (), (3,), (2, 2), (0, 3), (3, 1, 2), (0,), (65,))
+SHAPES = ((1,), (), (3,), (2, 2), (0, 3), (3, 1, 2), (1, 3), (0,), (65,))
 MATRICES = ((2, 3), (4, 5), (5, 2))
-LARGE = ((1030,), (34, 65), (4099,))
+LARGE = ((1030,), (34, 65), (4099,), (70_001,))
 REACH = 30  # range of exponents around 0: scaled values stay normal, since some libraries flush subnormal ones to zero
 PERIOD = 7  # number of elements after which arrays repeat themselves
 LAYOUTS = {
-    "numpy": ("plain", "strided", "transposed", "broadcast", "reversed", "read-only"),
-    "torch": ("plain", "strided", "transposed", "broadcast"),
+    "numpy": ("plain", "strided", "transposed", "broadcast", "reversed", "read-only", "offset"),
+    "torch": ("plain", "strided", "transposed", "broadcast", "offset"),
 }
 
 
@@ -114,10 +114,18 @@ def _array(leaf: Bits, *rows: Sequence[int], shape: tuple[int, ...] | None = Non
     return Bits(leaf.dtype, shape or (len(rows), *leaf.shape[1:]), tuple(pattern for row in rows for pattern in row))
 
 
-def _strided(to_array: Any, leaf: Bits, rows: Any) -> Any:
+def _spaced(to_array: Any, leaf: Bits, rows: Any) -> Any:
     """Return every second row of an array whose other rows are not finite."""
-    between = [encode(float("inf"), leaf.dtype) if leaf.dtype in FORMATS else 0] * len(rows[0])
-    return to_array(_array(leaf, *[item for row in rows for item in (row, between)]))[::2]
+    return to_array(_array(leaf, *[item for row in rows for item in (row, _spoiled_row(leaf, row))]))[::2]
+
+
+def _offset(to_array: Any, leaf: Bits, rows: Any) -> Any:
+    """Return an array without its first row, which is not finite."""
+    return to_array(_array(leaf, _spoiled_row(leaf, rows[0]), *rows))[1:]
+
+
+def _spoiled_row(leaf: Bits, row: Sequence[int]) -> list[int]:
+    return [encode(float("inf"), leaf.dtype) if leaf.dtype in FORMATS else 0] * len(row)
 
 
 def _broadcast(to_array: Any, leaf: Bits, rows: Any) -> Any:
@@ -132,7 +140,8 @@ def _read_only(to_array: Any, leaf: Bits, _: Any) -> Any:
 
 
 _MAKERS: dict[str, Callable[[Any, Bits, Any], Any]] = {
-    "strided": _strided,
+    "strided": _spaced,
+    "offset": _offset,
     "transposed": lambda to_array, leaf, rows: to_array(_array(leaf, *zip(*rows, strict=True), shape=leaf.shape[::-1])).T,
     "broadcast": _broadcast,
     "reversed": lambda to_array, leaf, rows: to_array(_array(leaf, *rows[::-1]))[::-1],
