@@ -77,6 +77,6 @@ def test_page_shows_the_files_of_several_machines():
 
 
 def test_page_without_a_generated_part_raises_a_value_error():
-    """Both comments must be present."""
+    """Two comments enclose the generated part, and both must be present."""
     with pytest.raises(ValueError, match="one generated part"):
         document.with_part(TEXT.replace("<!-- end -->", ""), document.GENERATED[PAGE], "")

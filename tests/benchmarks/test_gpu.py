@@ -285,7 +285,7 @@ def test_rows_are_saved_when_they_are_added(report, capsys):
         report.add_row(line)
     written = json.loads(report.path.read_text())
     assert report.path.name == "gpu-nvidia-h200.json"
-    assert [each["ms"] for each in written["rows"]] == [1.0, 1.0]
+    assert [row["ms"] for row in written["rows"]] == [1.0, 1.0]
     assert written["skipped"] == ["this"]
     assert written["failures"] == report.failed() == ["that", f"{script('gpu_report').described(row)}: not replayed: why"]
     assert "numpy" in written["versions"]

@@ -54,13 +54,13 @@ def run(section, operation, dtype, monkeypatch):
 
     monkeypatch.setattr(function_rows, "Gradients", kept)
     with np.errstate(all="ignore"):
-        for each in function_rows.contenders(section, operation, dtype, SHAPE, SCALE, quick=False):
-            if isinstance(each, Absent) or each.kind == "baseline":
+        for contender in function_rows.contenders(section, operation, dtype, SHAPE, SCALE, quick=False):
+            if isinstance(contender, Absent) or contender.kind == "baseline":
                 continue
-            if each.reset is not None:
-                each.reset()
-            returned = each.run()
-            yield each.name, returned, [array.astype(np.float64) for array in made[0].arrays]
+            if contender.reset is not None:
+                contender.reset()
+            returned = contender.run()
+            yield contender.name, returned, [array.astype(np.float64) for array in made[0].arrays]
 
 
 def close(actual, expected, dtype):
@@ -110,10 +110,10 @@ def test_contenders_detect_non_finite_values(section, monkeypatch):
                     self.arrays[1][3] = bad
 
         monkeypatch.setattr(function_rows, "Gradients", Spoilt)
-        for each in function_rows.contenders(section, ours.FINITE, "float32", SHAPE, SCALE, quick=False):
-            if each.kind != "baseline":
-                (finite,) = numbers(each.run())
-                assert bool(finite) == (bad is None), (each.name, bad)
+        for contender in function_rows.contenders(section, ours.FINITE, "float32", SHAPE, SCALE, quick=False):
+            if contender.kind != "baseline":
+                (finite,) = numbers(contender.run())
+                assert bool(finite) == (bad is None), (contender.name, bad)
 
 
 @pytest.mark.parametrize(("operation", "dtype"), [*zip(ours.OPERATIONS, cycle(DTYPES), strict=False)])

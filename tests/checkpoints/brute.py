@@ -59,10 +59,10 @@ def most_differing(rules, pair, steps):
     """Return the largest number of steps in which the scales differ, over all traces of *steps* steps."""
     layers = [{pair}]
     for _ in range(steps):
-        layers.append({stepped(rules, each, finite) for each in layers[-1] for finite in (True, False)})
+        layers.append({stepped(rules, node, finite) for node in layers[-1] for finite in (True, False)})
     best = dict.fromkeys(layers.pop(), 0)
     while layers:
-        best = {each: differ(each) + max(best[stepped(rules, each, finite)] for finite in (True, False)) for each in layers.pop()}
+        best = {node: differ(node) + max(best[stepped(rules, node, finite)] for finite in (True, False)) for node in layers.pop()}
     return best[pair]
 
 

@@ -211,10 +211,10 @@ def reached(loop, steps):
     """Return the loops that up to *steps* steps lead to, one for each state."""
     visited, layer = {}, [loop]
     for _ in range(steps + 1):
-        loops = {repr(sorted(each.__dict__.items())): each for each in layer if each is not None}
-        layer = [each for key, each in loops.items() if key not in visited]
+        loops = {repr(sorted(loop.__dict__.items())): loop for loop in layer if loop is not None}
+        layer = [loop for key, loop in loops.items() if key not in visited]
         visited |= loops
-        layer = [after(each, finite) for each in layer for finite in (True, False)]
+        layer = [after(loop, finite) for loop in layer for finite in (True, False)]
     return list(visited.values())
 
 

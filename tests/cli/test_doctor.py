@@ -121,7 +121,7 @@ def test_imported_is_true_for_earlier_imports_only(bare, pebbles, tmp_path):
     (tmp_path / "cupy.py").write_text("import torch\nclass ndarray:\n    pass\n")
     (tmp_path / "torch.py").write_text("class Tensor:\n    pass\n")
     facts = json.loads(run(**beside(bare, pebbles, tmp_path) | {"flags": ("-S", "-c", code)}).stdout)
-    imported = {each["backend"]: each["imported"] for each in facts["backends"]}
+    imported = {backend["backend"]: backend["imported"] for backend in facts["backends"]}
     assert imported == {"numpy": True, "cupy": False, "torch": False, "jax": False, "generic": None, "pebbles": True}
 
 

@@ -79,20 +79,20 @@ def test_json_equals_the_result_of_the_function():
     settings = ("--set", "growth_interval=3", "--set", "hysteresis=2")
     document = report("--scales", MEGATRON, *settings)
     observed = Observed(np.array(MEGATRON.split(), float), np.full(len(STEPS), -1, np.int8))
-    for each in search(observed, settings={"growth_interval": 3, "hysteresis": 2}):
-        encoded = document[each.name]
+    for explanation in search(observed, settings={"growth_interval": 3, "hysteresis": 2}):
+        encoded = document[explanation.name]
         values = (encoded["explains"], encoded["settings"], tuple(encoded["changed"]))
-        assert values == (each.explains, each.settings, each.changed)
-        assert encoded["rule"] is None or LossScaleRule.from_json(json.dumps(encoded["rule"])) == each.rule
-        assert (encoded["rejection"] or "") == each.rejection
-        assert (encoded["contradiction"] is None) == (encoded["trace"] is not None) == each.explains
-        if each.explains:
-            assert from_string(encoded["trace"]).limits.tolist() == np.where(each.finite, np.inf, -np.inf).tolist()
-            assert (encoded["overflows"], encoded["ambiguous"]) == ((~each.finite).sum(), each.ambiguous)
-            assert simulate(each.rule, from_string(encoded["trace"])).scales.tolist() == observed.scales.tolist()
+        assert values == (explanation.explains, explanation.settings, explanation.changed)
+        assert encoded["rule"] is None or LossScaleRule.from_json(json.dumps(encoded["rule"])) == explanation.rule
+        assert (encoded["rejection"] or "") == explanation.rejection
+        assert (encoded["contradiction"] is None) == (encoded["trace"] is not None) == explanation.explains
+        if explanation.explains:
+            assert from_string(encoded["trace"]).limits.tolist() == np.where(explanation.finite, np.inf, -np.inf).tolist()
+            assert (encoded["overflows"], encoded["ambiguous"]) == ((~explanation.finite).sum(), explanation.ambiguous)
+            assert simulate(explanation.rule, from_string(encoded["trace"])).scales.tolist() == observed.scales.tolist()
         else:
-            assert encoded["contradiction"]["step"] == each.contradiction.step
-            assert encoded["contradiction"]["expected"] == list(each.contradiction.expected)
+            assert encoded["contradiction"]["step"] == explanation.contradiction.step
+            assert encoded["contradiction"]["expected"] == list(explanation.contradiction.expected)
     assert document["counted"] == "steps"
     assert document["megatron"]["settings"] == {"init_scale": 64, "growth_interval": 3, "hysteresis": 2}
     assert document["torch"]["contradiction"] == contradiction(5, [64, 256], 128)

@@ -17,8 +17,8 @@ def pools(tmp_path_factory):
         return started[engine]
 
     yield pool
-    for each in started.values():
-        each.close()
+    for ranks in started.values():
+        ranks.close()
 
 
 @pytest.fixture

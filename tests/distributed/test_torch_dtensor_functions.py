@@ -233,8 +233,8 @@ def groups(rank):
     local = torch.tensor([3.0 if rank % 2 else 4.0, INF if rank == 1 else 0.0])
     pair = DTensor.from_local(local, pairs[rank // 2], [Shard(0)])
     column = DTensor.from_local(local, meshes()[2], [Shard(0)])
-    flags = [bool(ampscale.all_finite([each])) for each in (pair, column)]
-    return flags, [float(ampscale.global_norm([each])) for each in (pair, column)]
+    flags = [bool(ampscale.all_finite([tensor])) for tensor in (pair, column)]
+    return flags, [float(ampscale.global_norm([tensor])) for tensor in (pair, column)]
 
 
 @pytest.mark.clause("TORCH-dtensor-functions", "TORCH-dtensor-norms")

@@ -33,7 +33,7 @@ def test_a_number_is_a_float32_scale_of_shape_empty():
     """An array keeps its shape and dtype. No step changes either, and the default scale is 1."""
     assert bits([MFTrainOneStepCell(linear(), Recorder()).scale_sense]) == bits([array(1)])
     scales = [(value, array(value)) for value in (1, 8, 1.0, 0.5, 2.0**32, 16777217)]
-    for value, scale in [*scales, *((each, each) for each in (array(8), array([8], "float64")))]:
+    for value, scale in [*scales, *((scale, scale) for scale in (array(8), array([8], "float64")))]:
         network = linear()
         cell = MFTrainOneStepCell(network, Recorder(), scale_sense=value)
         assert [bits([cell(x).loss_scale]) for x in (FINE, BAD)] == [bits([scale])] * 2

@@ -59,8 +59,8 @@ OURS = {  # keywords beyond the documented ones
 def test_a_class_has_the_documented_parameters_and_defaults(name):
     """The documented parameters are also positional; further ones are keyword-only."""
     parameters = signature(getattr(ampscale, name)).parameters
-    actual = [(each, parameter.default) for each, parameter in parameters.items()]
+    actual = [(key, parameter.default) for key, parameter in parameters.items()]
     assert actual == [*DOCUMENTED[name].items(), *OURS.get(name, {}).items()]
-    kinds = [parameters[each].kind for each in DOCUMENTED[name]]
+    kinds = [parameters[key].kind for key in DOCUMENTED[name]]
     assert kinds == [Parameter.POSITIONAL_OR_KEYWORD] * len(kinds)
-    assert {parameters[each].kind for each in OURS.get(name, {})} <= {Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD}
+    assert {parameters[key].kind for key in OURS.get(name, {})} <= {Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD}

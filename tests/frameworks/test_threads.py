@@ -69,7 +69,7 @@ def test_readers_get_consistent_states(make):
         done.set()
         sys.setswitchinterval(interval)
     assert made == expected
-    assert [each for each in read_states if each not in expected] == []
+    assert [state for state in read_states if state not in expected] == []
 
 
 def test_readers_wait_while_torchs_scaler_writes_its_state(monkeypatch):
@@ -79,9 +79,9 @@ def test_readers_wait_while_torchs_scaler_writes_its_state(monkeypatch):
 
     begun, update_scale = Event(), torch._amp_update_scale_
 
-    def slowly(scale, count, *rest):
+    def slowly(scale, count, *constants):
         next_scale, next_count = scale.clone(), count.clone()
-        update_scale(next_scale, next_count, *rest)
+        update_scale(next_scale, next_count, *constants)
         scale.copy_(next_scale)
         begun.set()
         time.sleep(0.05)

@@ -41,7 +41,7 @@ def test_invalid_rules_raise_an_error():
 def plainly(one, other):
     """Return the divergence, computed step by step from its definition."""
     for step in range(-1, max(one.scales.size, other.scales.size) - 1):
-        after = [float(each.scales[step + 1]) if step + 1 < each.scales.size else "raised" for each in (one, other)]
+        after = [float(run.scales[step + 1]) if step + 1 < run.scales.size else "raised" for run in (one, other)]
         if after[0] != after[1]:
             return step
     return None

@@ -128,11 +128,11 @@ def test_any_rule_equals_update(rule, drawn):
 def test_sweep_equals_the_simulation_of_each_rule(drawn):
     """Rules of different constants and dtypes run along one trace, or each along its own."""
     swept, own = zip(*drawn, strict=True)
-    for trace, traces in ((own[0], own[:1] * len(own)), (list(own), own)):
+    for trace, rule_traces in ((own[0], own[:1] * len(own)), (list(own), own)):
         table = sweep(swept, trace)
         assert table.dtype == np.float64
         assert table.shape == (len(swept), 21)
-        for row, rule, one in zip(table, swept, traces, strict=True):
+        for row, rule, one in zip(table, swept, rule_traces, strict=True):
             assert alike(row, padded(simulate(rule, one).scales, 21))
 
 

@@ -10,9 +10,9 @@ def test_most_mutants_are_killed_and_the_others_have_a_reason():
     """At least 95 % of at least 600 mutants are killed. Every package to be mutated has mutants, whose counts add up."""
     counts = list(RESULT["packages"].values())
     assert set(RESULT["packages"]) == {"core", "functional.py", "frameworks", "checkpoints", "simulation"}
-    assert [sum(each[key] for each in counts) for key in ("tested", "killed", "survived")] == [
+    assert [sum(package[key] for package in counts) for key in ("tested", "killed", "survived")] == [
         RESULT["tested"], RESULT["killed"], len(RESULT["survivors"])
     ]  # fmt: skip
     assert RESULT["tested"] >= 600
     assert RESULT["killed"] >= 0.95 * RESULT["tested"]
-    assert [each for each in RESULT["survivors"] if not each["reason"]] == []
+    assert [survivor for survivor in RESULT["survivors"] if not survivor["reason"]] == []

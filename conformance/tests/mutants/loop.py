@@ -216,8 +216,8 @@ class Loop(Plain):
         rate = options.get("learning_rate", 1.0)
         rates = list(rate) if isinstance(rate, list | tuple) else [rate]
         own = [np.array(parameter) for parameter in parameters]
-        rest = [np.zeros_like(parameter) for parameter in own]
-        return Cell(self.create(rule), own, rates, options.get("max_norm"), options.get("momentum", 0.0), rest)
+        velocities = [np.zeros_like(parameter) for parameter in own]
+        return Cell(self.create(rule), own, rates, options.get("max_norm"), options.get("momentum", 0.0), velocities)
 
     def train_step(self, cell, data):
         """Run the backward pass, unscale, check, clip, apply or skip, and update the scale."""

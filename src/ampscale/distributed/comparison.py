@@ -91,7 +91,7 @@ def _sentence(name: str, values: list[str], ranks: list[int]) -> str:
     """Return a sentence that names the ranks with each value, the most frequent value last."""
     counts = Counter(values)
     groups = sorted(counts, key=lambda value: (counts[value], -values.index(value)))
-    with_value = {value: [rank for rank, each in zip(ranks, values, strict=True) if each == value] for value in groups}
+    with_value = {value: [rank for rank, own in zip(ranks, values, strict=True) if own == value] for value in groups}
     return f"{name} differs: " + "; ".join(f"{cut(value, 300)} on {listed(holders)}" for value, holders in with_value.items())
 
 

@@ -51,8 +51,8 @@ def check_pass(values, factor, divides=True, dtype=None):
 def test_powers_of_two_divide_every_pattern_as_defined(name):
     """Arrays contain all bit patterns, or only those of finite values."""
     values = PATTERNS.view(DTYPES[name])
-    for each, factor in product((values, values[np.isfinite(values.astype(np.float32))]), POWERS):
-        check_pass(each, factor)
+    for patterns, factor in product((values, values[np.isfinite(values.astype(np.float32))]), POWERS):
+        check_pass(patterns, factor)
 
 
 @pytest.mark.clause("BACKENDS-bit-identical", "SCALING-round-once", "SCALING-widen")

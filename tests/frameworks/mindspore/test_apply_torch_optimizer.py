@@ -194,7 +194,7 @@ def test_equal_rates_of_all_groups_are_reported_as_one(rates, reported):
 def test_sparse_gradients_of_an_embedding_are_applied(cell, detector):
     """The result equals torch's SparseAdam. Two finite values of one row whose sum is infinite are an overflow."""
     model, twin = (Words.from_pretrained(torch.ones(6, 2), freeze=False, sparse=True) for _ in range(2))
-    optimizer, by_twin = (torch.optim.SparseAdam(list(each.parameters()), lr=0.1) for each in (model, twin))
+    optimizer, by_twin = (torch.optim.SparseAdam(list(module.parameters()), lr=0.1) for module in (model, twin))
     step = cell(model, optimizer, scale_sense=torch.tensor(2.0**4), detector=detector())
     for words, factor, overflow in (([1, 4, 1], 0.5, False), ([2, 2], 1.5e37, True), ([2, 3], 1.5e37, False), ([1], 2.0, False)):
         output = step(torch.tensor(words), factor)

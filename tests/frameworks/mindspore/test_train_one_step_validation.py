@@ -105,9 +105,9 @@ def test_a_network_must_return_one_array(output):
     network.vjp = lambda _params, x: (output(np.sum(x)), lambda seed: [x * seed])
     optimizer = optimizers.SGD(network)
     cell = TrainOneStepWithLossScaleCell(network, optimizer, DynamicLossScaleUpdateCell(8, 2, 1))
-    for each, x in ((cell, FINE), (TrainOneStepWithLossScaleCell(differentiated, Recorder(), array(8)), array(2))):
+    for train, x in ((cell, FINE), (TrainOneStepWithLossScaleCell(differentiated, Recorder(), array(8)), array(2))):
         with pytest.raises(TypeError, match="one array"):
-            each(x)
+            train(x)
     assert (cell.scale_sense, optimizer.state.count) == (8, 0)
 
 

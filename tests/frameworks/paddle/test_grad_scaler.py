@@ -40,12 +40,12 @@ def test_getters_return_arguments_and_set_values():
     """The state dict has the same names; setters return None."""
     scaler, configured = GradScaler(), GradScaler(False, 1024.0, 3.0, 0.25, 5, 4, False)
     values = dict(zip(DEFAULTS, (False, 1024.0, 3.0, 0.25, 5, 4, False), strict=True))
-    for each, expected in ((scaler, DEFAULTS), (configured, values)):
-        assert (each.is_enable(), each.is_use_dynamic_loss_scaling()) == (
+    for instance, expected in ((scaler, DEFAULTS), (configured, values)):
+        assert (instance.is_enable(), instance.is_use_dynamic_loss_scaling()) == (
             expected["enable"],
             expected["use_dynamic_loss_scaling"],
         )
-        assert [getattr(each, f"get_{name}")() for name in NUMBERS] == [expected[name] for name in NUMBERS]
+        assert [getattr(instance, f"get_{name}")() for name in NUMBERS] == [expected[name] for name in NUMBERS]
     for name, value in zip(NUMBERS, (64.0, 4.0, 0.125, 7, 3), strict=True):
         assert getattr(scaler, f"set_{name}")(value) is None
         assert getattr(scaler, f"get_{name}")() == value

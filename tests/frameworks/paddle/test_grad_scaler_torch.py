@@ -103,12 +103,12 @@ def test_a_run_equals_a_hand_written_loop(name, way):
 def test_sparse_gradients_are_coalesced_before_the_check():
     """Two finite values of one row whose sum is infinite are an overflow."""
     words, twin = (torch.nn.Embedding.from_pretrained(torch.ones(4, 2), freeze=False, sparse=True) for _ in range(2))
-    optimizer, by_twin = (torch.optim.SGD(each.parameters(), lr=2.0**-10) for each in (words, twin))
+    optimizer, by_twin = (torch.optim.SGD(module.parameters(), lr=2.0**-10) for module in (words, twin))
     scaler = GradScaler(init_loss_scaling=2.0)
     for rows, factor, applied in (([1, 3, 1], 3.0, True), ([2, 2], 1e38, False), ([2, 0], 1e38, True)):
-        for each, used, scale in ((words, optimizer, scaler.scale), (twin, by_twin, lambda loss: loss)):
+        for module, used, scale in ((words, optimizer, scaler.scale), (twin, by_twin, lambda loss: loss)):
             used.zero_grad()
-            scale((each(torch.tensor(rows)) * factor).sum()).backward()
+            scale((module(torch.tensor(rows)) * factor).sum()).backward()
         assert scaler.step(optimizer) == applied
         scaler.update()
         if applied:

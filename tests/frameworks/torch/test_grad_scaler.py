@@ -176,8 +176,8 @@ def test_the_state_dict_has_torchs_five_keys():
     """Order, values and types are equal."""
     scaler, theirs = scaled(), torch.amp.GradScaler("cpu")
     theirs.scale(torch.ones(()))
-    for each in (scaler, theirs):
-        step(each, 1.0)
+    for saved_scaler in (scaler, theirs):
+        step(saved_scaler, 1.0)
     saved, published = scaler.state_dict(), theirs.state_dict()
     assert list(saved.items()) == list(published.items())
     assert [type(value) for value in saved.values()] == [type(value) for value in published.values()]

@@ -79,7 +79,7 @@ def test_a_run_resumes_from_the_state_dict_of_the_other_class(first, then, loade
 @pytest.mark.clause("TORCH-parameters")
 def test_constructor_and_methods_have_torchs_parameters():
     """Names, kinds and defaults are equal, and there are no other public methods; the communicator is an addition."""
-    public = [{name for name in vars(each) if not name.startswith("_")} for each in (GradScaler, torch.amp.GradScaler)]
+    public = [{name for name in vars(cls) if not name.startswith("_")} for cls in (GradScaler, torch.amp.GradScaler)]
     assert public[0] == public[1]
     for name in public[0]:
         assert parameters(getattr(GradScaler, name)) == parameters(getattr(torch.amp.GradScaler, name)), name

@@ -164,7 +164,7 @@ def test_an_optimizer_that_skips_on_the_device_has_two_attributes(gradient, foun
 def test_grad_scale_of_the_caller_applies_to_this_step(own, unscale_first, gradient):
     """torch, too, unscales within the optimizer if the attribute is a number."""
 
-    def moved(scaler, own):
+    def stepped_parameters(scaler, own):
         optimizer = optimizer_with(gradient, make=OPTIMIZERS["momentum-fused"])
         scaler.scale(torch.ones(()))
         if unscale_first:
@@ -175,7 +175,7 @@ def test_grad_scale_of_the_caller_applies_to_this_step(own, unscale_first, gradi
         return bits(optimizer.param_groups[0]["params"])
 
     theirs = torch.amp.GradScaler("cpu", init_scale=8.0)
-    assert moved(GradScaler(init_scale=8.0), own) == moved(theirs, torch.tensor(4.0))
+    assert stepped_parameters(GradScaler(init_scale=8.0), own) == stepped_parameters(theirs, torch.tensor(4.0))
 
 
 @pytest.mark.clause("TORCH-fused")

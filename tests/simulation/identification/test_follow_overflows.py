@@ -78,8 +78,8 @@ def test_result_equals_a_search_over_all_gaps(name):
         result, impossible = follow_overflows(rule, overflows), first_impossible(rule, overflows)
         outcomes.add(impossible is None)
         if impossible is None:
-            reported = np.array([[each.before, each.after] for each in overflows_of(rule, result.finite)]).reshape(-1, 2)
-            expected = np.array([[each.before, each.after] for each in overflows]).reshape(-1, 2)
+            reported = np.array([[event.before, event.after] for event in overflows_of(rule, result.finite)]).reshape(-1, 2)
+            expected = np.array([[event.before, event.after] for event in overflows]).reshape(-1, 2)
             assert np.array_equal(reported, np.where(np.isnan(expected), reported, expected))
         else:
             assert (result.contradiction.step, result.finite) == (impossible, None)

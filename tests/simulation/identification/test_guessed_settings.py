@@ -44,7 +44,7 @@ def test_an_interval_is_the_number_of_steps_from_an_event_to_a_growth(scales, fl
 
 
 def test_the_first_growth_of_a_resumed_run_gives_no_interval():
-    """The second growth gives it."""
+    """The interval is the number of steps between the first growth and the second one."""
     scales = observed([64, 64, 128, 128, 128, 128, 256])
     for resumed, intervals in ((False, [2, 1]), (True, [4, 3])):
         assert guesses(scales, {"growth_interval": 2000}, resumed=resumed)["growth_interval"] == intervals

@@ -95,7 +95,7 @@ GOLDEN_SETTINGS = {"growth_interval": 3, "hysteresis": 2, "backoff_factor": 0.5}
 def test_recorded_scalers_contradict_each_other_at_the_first_difference(name):
     """Each scaler is consistent with its own scales only."""
     record = [64, *map(float, GOLDEN[name].split())]
-    by_name = {each.name: each for each in identify(seen(GOLDEN_STEPS, record), list(GOLDEN), GOLDEN_SETTINGS)}
+    by_name = {item.name: item for item in identify(seen(GOLDEN_STEPS, record), list(GOLDEN), GOLDEN_SETTINGS)}
     assert consistent(by_name.values()) == [name]
     for other in set(GOLDEN) - {name}:
         theirs = [64, *map(float, GOLDEN[other].split())]
@@ -136,11 +136,11 @@ def test_explanations_are_sorted():
     """Consistent scalers are sorted by the number of changed settings, the others by the step of the contradiction."""
     rule = presets.nemo(growth_interval=50, hysteresis=3)
     explanations = identify(run(rule, np.random.default_rng(0).random(600) > 0.1, flags=True), settings={"growth_interval": 50})
-    changed = [len(each.changed) for each in explanations if each.explains]
+    changed = [len(item.changed) for item in explanations if item.explains]
     assert changed == sorted(changed)
     assert min(changed) == 1
-    assert {each.name for each in explanations if each.explains} >= {"nemo", "apex_hysteresis"}
-    steps = [each.contradiction.step for each in explanations if not each.explains]
+    assert {item.name for item in explanations if item.explains} >= {"nemo", "apex_hysteresis"}
+    steps = [item.contradiction.step for item in explanations if not item.explains]
     assert steps == sorted(steps, reverse=True)
     pages = list(presets.PRESETS)
     for one, two in pairwise(explanations):
@@ -163,21 +163,21 @@ def test_setting_applies_to_candidates_that_have_it():
     """Candidates without this setting are tried as well."""
     explanations = identify(unseen([64, 64, 32]), ["keras", "paddle"], {"hysteresis": 2, "init_scale": 64})
     settings = {"paddle": {"init_scale": 64, "hysteresis": 2}, "keras": {"init_scale": 64}}
-    assert {each.name: each.settings for each in explanations} == settings
+    assert {item.name: item.settings for item in explanations} == settings
 
 
 def test_rules_can_be_candidates():
     """The initial scale and other fields of a rule can be inferred as well."""
     rules = {"mine": LossScaleRule(growth_interval=2, hysteresis=2), "other": LossScaleRule(growth_interval=3)}
     explanations = identify(seen("..x..", [64, 64, 128, 128, 128, 256]), rules)
-    assert [(each.name, each.changed) for each in explanations] == [("mine", ()), ("other", ("hysteresis", "growth_interval"))]
+    assert [(item.name, item.changed) for item in explanations] == [("mine", ()), ("other", ("hysteresis", "growth_interval"))]
     assert explanations[0].rule == dataclasses.replace(rules["mine"], init_scale=64.0)
 
 
 def test_overflows_without_steps_are_identified():
     """Any number of finite steps can lie between them, so that no interval is inferred."""
     overflows = [Overflow(9, 65536.0, 65536.0), Overflow(20, 65536.0, 32768.0), Overflow(70, 65536.0, 65536.0)]
-    by_name = {each.name: each for each in identify(overflows, ["deepspeed", "deepspeed_consecutive", "torch"])}
+    by_name = {item.name: item for item in identify(overflows, ["deepspeed", "deepspeed_consecutive", "torch"])}
     assert consistent(by_name.values()) == ["deepspeed", "deepspeed_consecutive"]
     assert by_name["torch"].contradiction == Contradiction(0, (32768.0,), 65536.0)
     reported = simulate(by_name["deepspeed"].rule, from_flags(by_name["deepspeed"].finite))
@@ -199,17 +199,17 @@ def test_resumed_run_can_start_with_any_counts(name):
     finite = np.random.default_rng(3).random(400) > 0.02
     whole = run(rule, finite, flags=True)
     cut = int(np.flatnonzero(whole.scales[1:] > whole.scales[:-1])[1]) - 10  # ten steps before the second growth
-    rest = Observed(whole.scales[cut:], whole.finite[cut:])
+    tail = Observed(whole.scales[cut:], whole.finite[cut:])
     settings = {"growth_interval": 40, "hysteresis": 2}
-    (explanation,) = identify(rest, [name], known(name, **settings), resumed=True)
+    (explanation,) = identify(tail, [name], known(name, **settings), resumed=True)
     assert (explanation.explains, explanation.changed) == (True, ())
     good, bad = explanation.start
-    state = rule.init()._replace(scale=np.array(rest.scales[0], rule.dtype), good_steps=np.int32(good), bad_steps=np.int32(bad))
-    for finite_step, scale in zip(explanation.finite, rest.scales[1:], strict=True):
+    state = rule.init()._replace(scale=np.array(tail.scales[0], rule.dtype), good_steps=np.int32(good), bad_steps=np.int32(bad))
+    for finite_step, scale in zip(explanation.finite, tail.scales[1:], strict=True):
         state = rule.update(state, bool(finite_step))
         assert state.scale == scale
-    assert identify(rest, [name], resumed=True)[0].settings.get("growth_interval") == 40
-    assert not identify(rest, [name], known(name, **settings))[0].explains
+    assert identify(tail, [name], resumed=True)[0].settings.get("growth_interval") == 40
+    assert not identify(tail, [name], known(name, **settings))[0].explains
 
 
 def test_resumed_run_can_start_with_counted_overflows():

@@ -98,7 +98,7 @@ def test_scales_of_overflows_with_known_steps_are_known():
     """Overflows of a window with both kinds of steps are reported without a step."""
     text = deepspeed(0, 0) + overflow(8, 4) + overflow(4, 2) + deepspeed(2, 2) + overflow(16, 8) + deepspeed(5, 3)
     assert scales(text) == {0: 8, 1: 4, 2: 2}
-    assert [each.before for each in read_log(text).overflows] == [8, 4, 16]
+    assert [overflow.before for overflow in read_log(text).overflows] == [8, 4, 16]
     assert "the flags of 3 of 5 steps are unknown" in read_log(text).notes
 
 

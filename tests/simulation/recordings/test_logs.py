@@ -233,7 +233,7 @@ def test_rank_can_be_a_prefix_of_the_launcher():
     text = "".join(f"[default{rank}]:{APEX.format(0, 4.0)}[default{rank}]:step 1\n[default{rank}]:step 2\n" for rank in (1, 0))
     log = read_log(text, step_pattern=r"step (?P<step>\d+)")
     assert steps_of(log) == "x."
-    assert [each.line for each in log.overflows] == [4]
+    assert [overflow.line for overflow in log.overflows] == [4]
     assert log.notes[1:] == (
         "ranks [0, 1] print messages (overflow); those of rank 0 were read",
         "ranks [0, 1] print messages (steps); those of rank 0 were read",

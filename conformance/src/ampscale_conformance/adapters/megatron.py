@@ -54,7 +54,7 @@ class Megatron(StateDict):
     def train_on_ranks(self, rule: Any, placements: Sequence[str], steps: Sequence[Any], optimizers: int) -> Any:
         """Train with the 16-bit optimizer: data parallel, tensor parallel if there are shards, or a pipeline."""
         if [] in steps:
-            raise Unsupported("the chain of optimizers saves no scaler alone")
+            raise Unsupported("the chain of optimizers cannot save and load a scaler alone")
         reject_factors_of_1(rule, "Megatron")
         return on_ranks(train_on_rank, len(steps[0]), constants_of(rule), placements, steps, optimizers)
 

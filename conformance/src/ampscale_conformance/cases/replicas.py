@@ -36,7 +36,7 @@ def draw_rule(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
 
 
 def replicas(name: str, script: str, catches: str) -> Case:
-    """Return a case that takes these steps and checks all scales after each. Words of another length begin with new replicas."""
+    """Return a case that takes these steps and checks all scales after each. A word of another length starts new replicas."""
     return named(name, 4, catches, partial(_take, words=script.split()), {"replicas"})
 
 

@@ -54,7 +54,7 @@ class Cell:
         returned = self.subject.call("train_step", self._cell, self.subject.to_arrays(list(data)))
         outputs = returned if isinstance(returned, Mapping) else {}
         if expected[0].parameters != expected[-1].parameters:
-            agreeing = [number for number, each in enumerate(expected) if self.got(outputs, each) == each.parameters] or [0]
+            agreeing = [number for number, item in enumerate(expected) if self.got(outputs, item) == item.parameters] or [0]
             self.trainings = [self.trainings[number] for number in agreeing]
             return outputs, expected[agreeing[0]]
         return outputs, expected[0]
