@@ -48,7 +48,7 @@ def strict_on(device):
 
 @pytest.mark.clause("SCALING-scale-rejected", "SCALING-scale-type")
 def test_invalid_scale_raises():
-    """Scales that are not positive and finite, are outside the range of float32, or have another type or shape."""
+    """Such scales are not positive and finite, are outside the range of float32, or have another type or shape."""
     tree = np.ones(2, F32)
     wrong = [math.nan, math.inf, -math.inf, 0.0, -0.0, 0, -1.0, -(2**-1074)]
     wraps = [lambda value: value, F32, np.float64, lambda value: np.asarray([value], float)]
@@ -175,7 +175,7 @@ def step_arguments(**changed):
 
 @pytest.mark.clause("NORMS-limit-checked")
 def test_invalid_max_norm_raises():
-    """Also in `train_step`. Limits that are not positive and finite raise a ValueError, other types a TypeError."""
+    """Limits that are not positive and finite raise a ValueError, and other types a TypeError, also in `train_step`."""
     message = r"^max_norm must be a positive, finite number, got "
     limits = [(value, ValueError) for value in (math.nan, math.inf, -math.inf, 0, -1.0, 10**400)]
     limits += [(value, TypeError) for value in (True, "1", [1.0], F32(1))]

@@ -66,7 +66,7 @@ def adamw_loop(value, learning_rate, beta1=0.9, beta2=0.999, epsilon=1e-8, weigh
     ],
 )
 def test_optimizer_equals_a_plain_loop(dtype, tolerance, optimizer, loop, options):
-    """Ten steps, for each element of each parameter."""
+    """The loop runs ten steps for each element of each parameter."""
     model = network([3.0, 2.0], -1.0, dtype=dtype)
     bound = optimizer(model, learning_rate=0.1, **options)
     loops = [loop(start, 0.1, **options) for start in (3.0, 2.0, -1.0)]
@@ -152,7 +152,7 @@ def test_update_is_pure(optimizer):
     ids=["number", "list", "tuple", "function"],
 )
 def test_learning_rate_is_that_of_the_next_step(optimizer, rate, expected):
-    """A number, a list whose last rate stays, or a function of the number of applied steps; an array of shape ()."""
+    """It is set to a number, a list whose last rate stays, or a function of the applied steps, and read as an array."""
     model = network([1.0])
     bound = optimizer(model, learning_rate=rate)
     rates = []

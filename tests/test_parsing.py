@@ -294,7 +294,7 @@ def test_values_that_cannot_be_read_are_not_written(tmp_path):
 
 
 def test_values_at_the_limits_are_read():
-    """The limits of the depth and of the number of digits."""
+    """The limits are those of the depth and of the number of digits."""
     assert parse_json(depth(DEEPEST)) == json.loads(depth(DEEPEST))
     assert parse_json("9" * LONGEST_NUMBER) == 10**LONGEST_NUMBER - 1
     assert parse_json('{"[[": "]]\\"[", "\\ud83d\\ude00": [1.5, null]}') == {"[[": ']]"[', "\U0001f600": [1.5, None]}

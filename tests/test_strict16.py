@@ -39,7 +39,7 @@ def read(how):
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
 def test_operations_on_two_types_raise(operation):
-    """Two dtypes, and numbers, NumPy scalars and NumPy arrays on either side."""
+    """An operand has another dtype, or is a number, a NumPy scalar or a NumPy array, on either side."""
     pairs = [(of(one, 1), of(other, 1), "one dtype") for one, other in itertools.permutations(FLOATS, 2)]
     for number in (2, 2.0, 2j, True, np.float32(2), np.float64(2), np.ones(1, np.float32)):
         pairs += [pair for dtype in FLOATS for pair in ((of(dtype, 1), number, ""), (number, of(dtype, 1), ""))]
@@ -47,7 +47,7 @@ def test_operations_on_two_types_raise(operation):
 
 
 def test_functions_reject_two_dtypes():
-    """Selection, stacking and assignment; a condition must be an array, and integers are not converted to floats."""
+    """The functions select, stack and assign; a condition must be an array, and integers are not converted to floats."""
     calls = [
         lambda one, other: xp.where(of(xp.bool, True), one, other),
         lambda one, other: xp.stack([one, other]),

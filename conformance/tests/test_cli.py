@@ -130,7 +130,7 @@ def test_json_output_is_the_report_alone():
 
 
 def test_reports_are_written(here):
-    """JSON, JUnit XML, Markdown and HTML. Markdown reports say that their scripts were run."""
+    """The formats are JSON, JUnit XML, Markdown and HTML. Markdown reports state that their scripts were run."""
     names = {"--json": "a.json", "--junit": "a.xml", "--markdown": "a.md", "--html": "a.html"}
     options = [argument for pair in names.items() for argument in pair]
     text = output_of(1, "strange:Bare", "--clause", "MACHINE-growth-*", *options)

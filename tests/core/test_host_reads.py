@@ -38,7 +38,7 @@ def gradients(library):
 @COUNTED
 @pytest.mark.parametrize("rule", RULES, ids=["bounded", "wide"])
 def test_rule_copies_nothing_to_the_host(library, rule):
-    """From the initial state, through growths and backoffs."""
+    """The scale starts at its initial value, grows and backs off."""
     flags = [library.array(finite, "bool") for finite in (True, True, False, False)]
     like = library.array(0)
     with library.count_reads() as reads:
@@ -64,7 +64,7 @@ def test_unscaling_checking_and_clipping_copy_nothing_to_the_host(library):
 @pytest.mark.clause("STEP-two-modes")
 @COUNTED
 def test_training_step_copies_nothing_to_the_host(library):
-    """Two applied steps and a skipped one, with a learning rate schedule and clipping, on parameters of two formats."""
+    """Two steps are applied and one is skipped, with a learning rate schedule and clipping, on parameters of two formats."""
     model, rule = network([library.array([1.0, -2.0], "float16"), library.array(0.5)]), LossScaleRule(8.0, growth_interval=1)
     optimizer = AdamW(model, learning_rate=[0.5, 0.25])
     steps = [[library.array([1.0, second], "float16"), library.array(3.0)] for second in (2.0, np.inf, 2.0)]

@@ -98,7 +98,7 @@ def test_one_float64_leaf_makes_all_norms_float64(library, dtype):
 
 @pytest.mark.clause("NORMS-empty")
 def test_norm_of_an_empty_tree_is_zero(library):
-    """Trees without arrays and arrays without elements; clipping returns them unchanged."""
+    """Such a tree has no arrays, or arrays without elements; clipping returns it unchanged."""
     for tree in (None, [], {"a": None}, np.zeros(0, np.float32), [np.zeros((2, 0))]):
         nothing = library.from_numpy(tree)
         assert float_of(library, global_norm(nothing)) == 0
@@ -183,7 +183,7 @@ def test_clipping_replaces_an_infinity_by_nan(library):
 @settings(max_examples=30)
 @given(st.data(), scales)
 def test_fused_call_equals_the_separate_calls(library, data, factor):
-    """Unscaling, checking and computing the norm, on any tree."""
+    """The separate calls unscale, check and compute the norm of any tree."""
     tree = data.draw(library.trees().filter(leaves))
     unscaled, finite, norm = library.to_numpy(unscale_check_and_norm(tree, factor))
     expected, flag = unscale_and_check(tree, factor)

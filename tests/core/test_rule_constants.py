@@ -67,7 +67,7 @@ def test_float64_rule_accepts_scales_beyond_float32(name):
 
 @pytest.mark.clause("MACHINE-rule-checked")
 def test_incompatible_constants_raise():
-    """An initial scale outside the bounds, or a constant without another that it requires. Values at the limits are valid."""
+    """An initial scale is outside the bounds, or a constant lacks another that it requires. Values at the limits are valid."""
     cases = [
         *[
             (bounds, partial(RuleConstants, **bounds), ValueError, r"^init_scale .* min_scale .* max_scale .* got 65536.0")
@@ -109,7 +109,7 @@ def test_json_and_repr_restore_the_rule(rule):
 
 @pytest.mark.clause("MACHINE-rule-json")
 def test_invalid_json_raises():
-    """Not an object, an unknown or a duplicate key, or an invalid value."""
+    """The text is not an object, or has an unknown or a duplicate key, or an invalid value."""
     rows = [
         *[(text, ValueError, "a JSON object") for text in ("[]", "7", "", '{"init_scale": 2.0')],
         ('{"init": 2.0}', ValueError, r"^unknown rule fields \['init'\]; known fields are "),

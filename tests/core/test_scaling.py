@@ -29,7 +29,7 @@ def test_scaling_multiplies_and_unscaling_divides(library):
 @pytest.mark.clause("SCALING-scale-type")
 @pytest.mark.parametrize("call", BOTH)
 def test_all_types_of_scale_give_the_same_result(library, call):
-    """A number, and a float32 or float64 array of shape () or (1,); none adds a dimension."""
+    """A scale is a number, or a float32 or float64 array of shape () or (1,); none adds a dimension."""
     values = library.array([[1.5, 2.5]])
     others = [library.array(number, dtype) for number in (8.0, [8.0]) for dtype in ("float32", "float64")]
     expected = library.to_numpy(call(library, values, 8.0))
@@ -71,7 +71,7 @@ def test_results_are_new_arrays(library, dtype):
 
 @pytest.mark.clause("SCALING-layout")
 def test_all_memory_layouts_are_accepted(library):
-    """Transposed, strided, empty and 0-d arrays; for NumPy also reversed and read-only arrays and scalars."""
+    """Arrays are transposed, strided, empty or 0-d; on NumPy also reversed, read-only or scalars."""
     for call in BOTH:
         for dtype in library.dtypes if library.name == "numpy" else library.dtypes[::2]:
             whole = library.array(np.arange(24).reshape(4, 6), dtype)

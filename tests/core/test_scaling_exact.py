@@ -37,7 +37,7 @@ def test_results_equal_the_definition(library, data, factor):
 @pytest.mark.clause("SCALING-reciprocal")
 @given(st.data(), st.integers(-125, 125).map(lambda exponent: 2.0**exponent))
 def test_a_reciprocal_equals_a_division_by_a_power_of_two(library, data, factor):
-    """For any array, including subnormal values."""
+    """The arrays contain any values, including subnormal ones."""
     array = library.from_numpy(data.draw(library.arrays()))
     assert alike(library.to_numpy(library.unscale(array, factor)), library.to_numpy(library.scale(array, 1 / factor)))
 

@@ -180,7 +180,7 @@ def test_cases_require_the_capabilities_of_their_trees():
 
 
 def test_expected_flags_are_those_of_the_oracle():
-    """All cases with a flag."""
+    """All cases with a flag are compared."""
     for case in WITH_FLAG:
         assert tensors.all_finite(case.run.keywords["tree"]) is case.run.keywords["expected"], case.id
 

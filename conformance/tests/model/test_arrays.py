@@ -52,7 +52,7 @@ def type_of_arrays(library):
 
 @pytest.mark.parametrize("dtype", SIXTEEN)
 def test_all_16_bit_patterns_round_trip(library, dtype):
-    """They include every NaN and subnormal."""
+    """The patterns include every NaN and subnormal."""
     bits = Bits(dtype, (256, 256), tuple(range(2**16)))
     array = from_bits(bits, library)
     assert isinstance(array, type_of_arrays(library))
@@ -61,7 +61,7 @@ def test_all_16_bit_patterns_round_trip(library, dtype):
 
 
 def test_special_patterns_round_trip(library):
-    """Signed zeros, subnormals, signaling NaNs with payloads, integer limits, and both components of complex numbers."""
+    """Patterns are signed zeros, subnormals, signaling NaNs with payloads, integer limits, and parts of complex numbers."""
     for dtype, patterns in SPECIAL.items():
         bits = Bits(dtype, (2, 2), patterns)
         assert to_bits(from_bits(bits, library)) == bits

@@ -47,7 +47,7 @@ def test_to_json_writes_lower_case_hex_digits():
 
 @given(arrays())
 def test_arrays_round_trip_through_json(array):
-    """Every dtype and shape."""
+    """All dtypes and several shapes are tested."""
     assert Bits.from_json(json.loads(json.dumps(array.to_json()))) == array
 
 

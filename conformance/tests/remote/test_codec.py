@@ -106,7 +106,7 @@ def test_arrays_of_every_dtype_round_trip(dtype):
 
 
 def test_trees_round_trip():
-    """Lists, tuples, dicts and None, empty and nested."""
+    """Trees consist of lists, tuples, dicts and None, empty and nested."""
     leaf = array("float16", 0x3C00)
     tree = [(leaf, None, ()), {"bits": leaf, "tuple": [leaf], "dict": {"": {}}}, []]
     assert map_tree(to_bits, round_trip("tree", tree)) == map_tree(to_bits, tree)
@@ -144,7 +144,7 @@ def test_invalid_arrays_are_rejected():
     ],
 )
 def test_other_kinds_round_trip(kind, value):
-    """Flags, handles, saved states, options and outputs."""
+    """Other kinds are flags, handles, saved states, options and outputs."""
     assert round_trip(kind, value) == value
 
 

@@ -176,7 +176,7 @@ def is_left_to_the_case(call, reply):
 
 @pytest.mark.parametrize("call", [*METHODS, *OWN])
 def test_schema_and_code_accept_the_same_replies(call):
-    """Valid and invalid results of all kinds, and all other outcomes."""
+    """Replies have valid and invalid results of all kinds, and all other outcomes."""
     replies = [{"id": 1, "result": result} for result in RESULTS] + [{"id": 1, **other} for other in OTHERS]
     replies = [reply for reply in replies if not is_left_to_the_case(call, reply)]
     accepted = [reply for reply in replies if is_accepted(call, reply)]
@@ -205,7 +205,7 @@ def test_the_page_lists_every_call():
 
 
 def test_the_page_states_every_limit():
-    """Seconds, bytes, nesting, digits and starts."""
+    """The limits are seconds, bytes, nesting, digits and starts."""
     assert f"within {SECONDS:g} seconds" in PAGE
     assert f"the reply to `hello` within {START_SECONDS:g}." in PAGE
     assert f"`train_on_ranks` has at least {RANKS_SECONDS:g} seconds" in PAGE

@@ -139,7 +139,7 @@ def test_a_tree_written_in_place_is_the_result(whole):
 
 
 def test_replicas_steps_on_arrays_and_compiled_adapters_are_served(whole):
-    """Lists of handles, a handle with a tree, and calls that reach the compiled adapter only."""
+    """The server supports lists of handles, a handle with a tree, and calls that reach the compiled adapter only."""
     one, two = whole.create(RULE), whole.create(RULE)
     same, new = whole.update_replicas([one, two], [True, False])
     assert (same is one, new is two) == (True, False)
@@ -196,7 +196,7 @@ ADAPTER = Loud()
 
 @pytest.mark.parametrize(("end", "message"), [("os._exit(1)", ""), ('sys.exit("I quit")', "I quit")])
 def test_output_of_an_adapter_goes_to_stderr(end, message, tmp_path):
-    """Output of Python, of libraries and of child processes. Its stdin is empty, and an exit is a crash."""
+    """Python, libraries and child processes write the output. The adapter's stdin is empty, and an exit is a crash."""
     with served(LOUD.replace("os._exit(1)", end), tmp_path) as adapter:
         handle = adapter.create(RULE)
         assert adapter.read_scale(adapter.update(handle, True)) == 16.0

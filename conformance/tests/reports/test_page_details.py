@@ -189,7 +189,7 @@ def test_a_passed_case_has_no_difference(browser, few):
 
 
 def test_hex_floats_are_read_exactly(browser, few):
-    """Powers of two, subnormals, the largest number, infinities and NaN; other texts are not numbers."""
+    """Powers of two, subnormals, the largest number, infinities and NaN are read; other texts are not numbers."""
     browser.show_once(few)
     values = [0.0, 1.0, 1.5, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 0.1, -3.0, 2.0**-149, 1 / 3, 2.0**127]
     for written in ([value.hex() for value in values], [short(value.hex()) for value in values]):
@@ -216,7 +216,7 @@ FRACTIONS = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
 
 @pytest.mark.parametrize("dtype", FRACTIONS)
 def test_elements_are_decoded_by_dtype(browser, few, dtype):
-    """Special and evenly spread patterns. float32 numbers have the fewest digits that round-trip."""
+    """Patterns are special or evenly spread. float32 numbers have the fewest digits that round-trip."""
     browser.show_once(few)
     bits, fraction = 4 * DIGITS[dtype], FRACTIONS[dtype]
     infinity = (1 << bits - 1) - (1 << fraction)

@@ -31,7 +31,7 @@ def test_a_committed_page_has_its_style_and_matrix(browser, committed):
 
 
 def test_the_policy_blocks_injected_content(browser, few):
-    """A script, an image and a request."""
+    """The injected content is a script, an image and a request."""
     browser.show(few)
     browser.requests()
     browser.driver.execute_script(
@@ -140,7 +140,7 @@ def test_totals_exclude_unsupported_cases(browser, few):
 
 
 def test_filters_select_cases(browser, few):
-    """By chapter, level, text and verdict. The status has the number of cases."""
+    """Cases are selected by chapter, level, text and verdict. The status has the number of cases."""
     browser.show(few)
     every = browser.shown_cases()
     browser.choose("[name=chapter]", "scaling")
@@ -197,7 +197,7 @@ def test_filters_are_stored_in_the_address(browser, few):
 
 
 def test_chapters_can_be_collapsed(browser, few):
-    """One by one or all at once; their totals stay."""
+    """Chapters are collapsed one by one or all at once; their totals stay."""
     browser.show(few)
     browser.click("[data-chapter=machine]")
     assert browser.shown_cases() == ["trees-are-scaled"]

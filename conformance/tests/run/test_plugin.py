@@ -109,7 +109,7 @@ def test_a_conforming_adapter_passes(run, here):
 
 
 def test_the_package_collects_the_whole_suite(run):
-    """Chapters up to the level. Test names end with the id of the case, and the header describes the adapter."""
+    """All chapters up to the level are run. Test names end with the id of the case, and the header describes the adapter."""
     status, output = run("--pyargs", SUITE, *ADAPTER, "--collect-only", "--ampscale-level", "L1")
     cases = [case for case in every_case() if case.level <= 1]
     assert status == 0

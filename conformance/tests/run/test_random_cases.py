@@ -54,7 +54,7 @@ def vector(result):
 
 
 def test_conforming_implementations_pass():
-    """Every preset with all capabilities, and arrays of every dtype."""
+    """Every preset with all capabilities passes, and so do arrays of every dtype."""
     for name in PRESETS:
         for result in results_of(Plain, name, claims=EVERYTHING, level=0, examples=2).values():
             assert result.verdict is Verdict.PASS, name
@@ -107,7 +107,7 @@ def test_failures_are_minimal():
 
 
 def test_vectors_have_the_members_of_their_kind():
-    """The dtype of a widened result, and the step at which the published scaler raises an error."""
+    """Examples are the dtype of a widened result, and the step at which the published scaler raises an error."""
     case, _ = vector(results_of(Widening)["random-unscale"])
     assert (case["dtype"], case["output"][0]["dtype"], case["input"][0]["dtype"]) == ("float32", "float32", "float16")
     case, _ = vector(results_of(ContinuesAtTheMinimum, "deepspeed")["random-trace"])

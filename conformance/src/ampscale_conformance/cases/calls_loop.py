@@ -82,7 +82,7 @@ class Loop:
             self.call(action, [] if action == "update" else [name], when)
 
     def set_gradients(self, name: str, kind: str, edits: bool) -> None:
-        """Set the gradients of both loops: scaled ones, or those of `edit`. A new optimizer is added first."""
+        """Set gradients in both loops: scaled ones, or with *edits* unscaled ones. A new optimizer is added first."""
         if name not in self.optimizers:
             parameters = new_parameters(SHAPES[name])
             self.oracle.optimizers[name] = calls.Optimizer(parameters)
