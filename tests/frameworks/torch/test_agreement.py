@@ -27,6 +27,22 @@ def test_the_ranks_decide_on_the_step_together(finite, has_gradients, value, sca
     assert (parameter.item(), scaler.get_scale()) == (value, scale)
 
 
+@pytest.mark.clause("TORCH-communicator", "REPLICAS-mean-before-check")
+def test_gradients_are_averaged_before_they_are_unscaled():
+    """A parameter without a gradient still has none."""
+
+    class Ranks(SingleReplica):
+        def mean(self, tree):
+            return [None if leaf is None else (leaf + 6) / 2 for leaf in tree]
+
+    params = [torch.zeros(1, requires_grad=True) for _ in range(3)]
+    params[0].grad, params[2].grad = torch.tensor([2.0]), torch.tensor([4.0])
+    scaler = GradScaler("cpu", init_scale=2.0, communicator=Ranks())
+    scaler.scale(torch.ones(()))
+    scaler.unscale_(torch.optim.SGD(params))
+    assert [param.grad for param in params] == [2, None, 2.5]
+
+
 @pytest.fixture
 def mesh():
     """Return a device mesh of four ranks whose collectives do nothing, since the other three do not exist."""
