@@ -226,7 +226,7 @@ def test_a_failed_write_keeps_the_old_file(here, monkeypatch, option):
 
 
 def test_a_stale_expectation_is_not_ok(here):
-    """The report names it."""
+    """The report names the expectation."""
     (here / "expect.toml").write_text('[[expect]]\ncase = "gorws"\nverdict = "fail"\nreason = "x"\n')
     text = " ".join(output_of(1, ADAPTER, *GROWS, "--expect", "expect.toml").split())
     assert "XPASS expectation-1" in text
@@ -270,7 +270,7 @@ def serve_command(name):
 
 
 def test_a_command_has_the_verdicts_of_its_adapter(here):
-    """So has the replay of its recording, without the module."""
+    """The replay of its recording has them, too, without the module."""
     (here / "level").mkdir()
     direct = verdicts(report_of(1, "strange:Late", "--level", "0"))
     assert verdicts(report_of(1, "--command", serve_command("Late"), "--level", "0", "--record", "run.jsonl")) == direct

@@ -214,7 +214,7 @@ def test_the_files_of_a_chapter_are_its_module_and_its_imports():
 
 
 def test_main_reports_survivors_and_redundancies(capsys, monkeypatch):
-    """Each is reported with its name or its line, and the exit status is 1."""
+    """Survivors and redundant cases are reported by name, redundant expectations by line. The exit status is 1."""
     monkeypatch.setattr("mutants.audit.mutants_of", lambda _: TABLE)
     monkeypatch.setattr("mutants.audit.suite.every_case", lambda: [is_not_seven, is_not_seven_either])
     monkeypatch.setattr("mutants.audit.files_of", lambda _: [HERE])

@@ -52,7 +52,7 @@ def test_description_has_source_behavior_and_parameters():
 
 
 def test_json_contains_the_rules():
-    """Each can be parsed into the rule of its preset."""
+    """Each JSON object can be parsed into the rule of its preset."""
     documents = json.loads(run("--json")[0])
     assert [document["name"] for document in documents] == list(PRESETS)
     for document in documents:

@@ -42,14 +42,14 @@ def test_dense_line_is_a_band_of_its_extremes(steps):
 
 
 def test_every_overflow_has_a_cross():
-    """The step of an error has one as well."""
+    """The step of an error has a cross, too."""
     trajectory = simulate(presets.deepspeed(init_scale=4.0, hysteresis=1), from_string("..xx..x.x..."))
     assert trajectory.raised_at is not None
     assert crosses(trajectory, Heights([trajectory]), 12).tolist() == [2, 3, 6]
 
 
 def test_overlapping_crosses_are_thinned_out():
-    """Fewer crosses are drawn than there are overflows, but each overflow has one near it in its column."""
+    """Fewer crosses are drawn than there are overflows, but each overflow has a cross near it in its column."""
     trajectory = simulate(presets.torch(growth_interval=5), from_model(200_000, 2.0**12, noise=2.0))
     heights = Heights([trajectory])
     drawn_at, all_at = crosses(trajectory, heights, 200_000), np.flatnonzero(~trajectory.finite)

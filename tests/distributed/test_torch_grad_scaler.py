@@ -290,7 +290,7 @@ def collectives(rank):
 
 @pytest.mark.clause("TORCH-dtensor-ranks")
 def test_a_step_takes_one_small_collective_for_each_optimizer(gloo):
-    """The first one compares the settings too."""
+    """The collective of the first optimizer compares the settings, too."""
     results = gloo.run(collectives)
     assert [counts[1:] for counts in results] == 4 * [[2, 2]]
 

@@ -105,7 +105,7 @@ def test_a_step_returns_five_values():
 @pytest.mark.clause("MINDFORMERS-outputs", "MINDFORMERS-local-norm", "MINDFORMERS-size", "MINDFORMERS-global-norm")
 @pytest.mark.parametrize("scale", [1, 3.0, 2.0**20])
 def test_a_step_with_local_norms_returns_seven_values(scale):
-    """The last two are the norm and the number of elements of each gradient."""
+    """The last two values are the norm and the number of elements of each gradient."""
     cell = MFTrainOneStepCell(linear([1, 1], [[1, 1], [1, 1]]), Recorder(), True, 1.0, scale, True)
     out = cell(array([3, 4]), np.zeros((2, 2), "float32"))
     assert out._fields == (*FIVE, "local_norm", "size")

@@ -48,7 +48,7 @@ def plain_c(tmp_path):
 
 @pytest.mark.parametrize("name", ["python", "c"])
 def test_examples_pass_what_they_claim(name, request):
-    """Both claim level 1 with resume; Python implements torch's rule, C Paddle's."""
+    """Both clients claim level 1 with resume; the Python client implements torch's rule, the C client Paddle's."""
     command = [sys.executable, "-S", str(PYTHON)] if name == "python" else [str(request.getfixturevalue("plain_c"))]
     passed = passed_cases(command)
     assert {case.level for case in every_case() if case.id in passed} == {0, 1}
@@ -56,7 +56,7 @@ def test_examples_pass_what_they_claim(name, request):
 
 
 def test_examples_require_no_package():
-    """Python imports the standard library only, and C includes C11 headers only."""
+    """The Python client imports the standard library only, and the C client includes C11 headers only."""
     imports = [node for node in ast.walk(ast.parse(PYTHON.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
     names = {alias.name for node in imports for alias in node.names}
     assert names <= sys.stdlib_module_names

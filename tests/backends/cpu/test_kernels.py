@@ -72,7 +72,7 @@ def test_any_factor_divides_and_multiplies_every_pattern_as_defined(name, factor
 @EVERY_FORMAT
 @pytest.mark.usefixtures("each_kernel")
 def test_every_non_finite_pattern_is_detected(name):
-    """Each is placed among finite values; all finite patterns together are finite."""
+    """Each pattern is placed among finite values; all finite patterns together are finite."""
     values = PATTERNS.view(DTYPES[name])
     is_finite = np.isfinite(values.astype(np.float32))
     op = FusedOp(checks=True)
@@ -85,7 +85,7 @@ def test_every_non_finite_pattern_is_detected(name):
 @EVERY_FORMAT
 @pytest.mark.usefixtures("each_kernel")
 def test_squares_of_every_finite_pattern_are_exact(name):
-    """Each pattern is an array of its own, whose sum is one square rounded to float32."""
+    """Each pattern is an array of its own, and its sum is one square rounded to float32."""
     values = PATTERNS.view(DTYPES[name])
     values = values[np.isfinite(values.astype(np.float32))][::7]
     arrays = [values[index : index + 1] for index in range(values.size)]

@@ -197,7 +197,7 @@ def test_only_torch_files_require_torch(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("suffix", ["safetensors", "pt"])
 def test_file_with_too_many_entries_is_rejected(tmp_path, monkeypatch, suffix):
-    """Tensors in safetensors files, and entries in torch archives."""
+    """The limit applies to the tensors of a safetensors file, and to the entries of a torch archive."""
     write_file(tmp_path / f"x.{suffix}", {"a": 1.0, "b": torch.ones(())})
     monkeypatch.setattr(f"ampscale.checkpoints.files.{suffix.replace('pt', 'torch')}.MOST_ENTRIES", 1)
     with pytest.raises(ValueError, match=r"must .* at most 1 (tensors|entries), got"):

@@ -29,7 +29,7 @@ def scales_of(manager, pattern):
 
 @pytest.mark.clause("MINDSPORE-manager-defaults")
 def test_managers_have_the_published_defaults():
-    """Both skip steps with an overflow by default."""
+    """Both managers skip steps with an overflow by default."""
     for manager, scale in ((DynamicLossScaleManager(), 2**24), (FixedLossScaleManager(), 128)):
         assert (manager.get_loss_scale(), manager.get_drop_overflow_update()) == (scale, True)
 

@@ -61,7 +61,7 @@ def test_outputs_are_scaled_on_their_devices(devices):
 @pytest.mark.parametrize("home", ["cpu", "cuda"])
 @pytest.mark.parametrize("gradients", [(8.0, 8.0), (INF, 8.0), (8.0, INF)])
 def test_gradients_on_several_devices_are_one_step(home, gradients):
-    """All are unscaled on their devices and skipped together, and the scale is updated once."""
+    """All gradients are unscaled on their devices and skipped together, and the scale is updated once."""
     parameters = [torch.zeros(2, device=device, requires_grad=True) for device in ("cpu", "cuda")]
     scaler = GradScaler(init_scale=8.0, growth_interval=1)
     scaler.scale(torch.ones((), device=home))
