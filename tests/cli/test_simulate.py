@@ -177,7 +177,7 @@ def test_trace_can_be_a_log(tmp_path):
         (["torch", "--trace", ".", "--json", "--all"], "--json prints every step"),
         (["torhc", "--trace", "."], "torhc: a rule must be a preset, a JSON file or LossScaleRule(...); did you mean torch?"),
         (["torch", "--trace", ".", "--set", "growth=2"], "a rule has no field 'growth'; did you mean growth_factor?"),
-        (["torch", "--trace", ".", "--picture", "scales.jpg"], "the picture must end in .png or .svg, got 'scales.jpg'"),
+        (["torch", "--trace", ".", "--picture", "scales.jpg"], "the file name must end in .png or .svg, got 'scales.jpg'"),
         (["torch", "--trace", ".", "--picture", "no/folder.png"], "there is no folder 'no'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

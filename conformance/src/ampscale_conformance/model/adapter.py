@@ -97,7 +97,7 @@ class ImplementationInfo:
                 raise TypeError(f"{name} must be a str, got {excerpt(getattr(self, name))}")
         claims = self.capabilities
         if isinstance(claims, str) or not isinstance(claims, Iterable) or not all(isinstance(claim, str) for claim in claims):
-            raise TypeError(f"capabilities must be several strings of {sorted(CAPABILITIES)}, got {excerpt(self.capabilities)}")
+            raise TypeError(f"capabilities must be strings such as {sorted(CAPABILITIES)}, got {excerpt(self.capabilities)}")
         object.__setattr__(self, "capabilities", frozenset(self.capabilities))
         object.__setattr__(self, "level", level_of(self.level))
         if not isinstance(self.preset, str | LossScaleRule):
