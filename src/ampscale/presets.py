@@ -452,8 +452,8 @@ def fairscale(
     """
     Follows the rule of `fairseq` with the defaults of the class, if `update` is called after finite steps only.
 
-    fairseq calls it so. If `update` is called after every step, as for torch, the class counts an overflow twice, and the next
-    growth is one step early.
+    fairseq calls it this way. If `update` is called after every step, as for torch, the class counts an overflow twice, and the
+    next growth is one step early.
     """
     return fairseq(init_scale, growth_factor, growth_interval, min_scale, raise_at_or_below)
 
