@@ -49,7 +49,7 @@ def test_a_replay_of_another_run_reports_the_line(tmp_path):
     with ReplayAdapter(tmp_path / "talk") as replayed:
         report = check(replayed, cases=RUNS[:1])
     assert verdicts(report) == ["protocol-error"]
-    assert "talk:12 belongs to another run: expected a reply, got its end" in report.results[0].message
+    assert "talk:12 belongs to another run: expected a reply, got the end of the file" in report.results[0].message
 
 
 def test_a_recording_keeps_every_byte(tmp_path):

@@ -141,7 +141,7 @@ def compiled_it_unscales_to_the_same_bits(subject: Subject) -> None:
 
 @case("STEP-compiled", 4, "different flag: the compiler assumes finite numbers, or replaces the check by a sum", "jit")
 def compiled_it_sees_the_same_overflows(subject: Subject) -> None:
-    """Each kind of number in each place."""
+    """A tree has a value of each kind, at each index of each array."""
     compiled = subject.compiled()
     for kind, place, element in product(("", *KINDS), range(3), (0, -1)):
         tree = _tree(MIXED, 0, kind, place, element)

@@ -128,7 +128,7 @@ class Recording:
         return self._entries[self._index] if self._index < len(self._entries) else {}
 
     def _reject(self, expected: str, entry: dict[str, Any]) -> NoReturn:
-        actual = excerpt(entry) if entry else "its end"
+        actual = excerpt(entry) if entry else "the end of the file"
         raise ProtocolError(f"{self._file}:{self._index + 2} belongs to another run: expected {expected}, got {actual}")
 
 

@@ -45,7 +45,7 @@ class Expectation:
 
     @property
     def accepted(self) -> bool:
-        """Return True if the reason has been written."""
+        """Return True if the placeholder of the reason has been replaced."""
         return not self.reason.startswith(TODO)
 
     def __str__(self) -> str:
