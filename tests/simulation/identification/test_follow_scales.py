@@ -227,7 +227,7 @@ def test_few_scales_are_listed_after_a_gap(listed, expected, monkeypatch):
 
 @pytest.mark.parametrize(("name", "least"), [("TOTAL", 4), ("CROWD", 1)])
 def test_limit_itself_is_allowed(name, least, monkeypatch):
-    """As many states as the limit allows are explored: four at the three steps together, two of them at one step."""
+    """Four states are possible at the three steps together. One of them first occurs together with another new one."""
     monkeypatch.setattr(follow_scales, "PER_STEP", 0)
     observed = Observed(np.array([8.0, math.nan, 8.0]), np.full(2, -1, np.int8))
     for limit in (least, least - 1):
