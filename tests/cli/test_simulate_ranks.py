@@ -19,8 +19,8 @@ RUNS = Runs(simulate)
 printed, report, error = RUNS.printed, RUNS.report, RUNS.error
 
 
-def test_output_states_that_it_is_a_model_and_its_parameters():
-    """The statement is in the first lines."""
+def test_first_lines_name_the_model_and_its_parameters():
+    """The first line states that nothing is measured."""
     options = ("--latency", "2e-5", "--bandwidth", "1e9", "--node-latency", "0", "--node-bandwidth", "2e12", "--node", "4")
     assert printed("--ranks", 16, *options, "--vector", 1, "--probability", "2**-10")[:5] == [
         "Model, not a measurement. A message takes latency + bytes / bandwidth:",

@@ -166,8 +166,8 @@ def test_lines_determine_the_scales(fact):
         assert (drawn_log(text), scales(text)) == (steps, expected), text
 
 
-def test_overflow_can_contain_its_step():
-    """The index of Apex and of the FP16_Optimizer of DeepSpeed is the number of steps before it."""
+def test_message_of_an_overflow_can_contain_its_step():
+    """In messages of Apex and of DeepSpeed's FP16_Optimizer, the index is the number of steps before the overflow."""
     apex = "\nGrad overflow on iteration {}\nUsing dynamic loss scale of {}\n"
     assert drawn_log(apex.format(0, 8) + apex.format(3, 8.0)) == "x..x"
     assert drawn_log(apex.format(2, 8)) == "..x"
