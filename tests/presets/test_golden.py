@@ -53,8 +53,8 @@ def test_presets_reproduce_recorded_runs():
 
 
 @pytest.mark.clause("MACHINE-skip-infinite-growth", "MACHINE-max-scale")
-def test_upper_limits_of_the_scale():
-    """From 2**126 with an interval of 1: some scalers stay finite in float32, some reach infinity, some use float64."""
+def test_scalers_differ_at_the_largest_scales():
+    """The scale starts at 2**126: some scalers stay finite in float32, some reach infinity, some use float64."""
     rows = [
         ("torch jmp tf_keras tensorflow_v1 tensorflow_contrib mindspore nemo apex_hysteresis", [2 * TOP, 2 * TOP]),
         ("paddle_static paddle_static_old fairseq2 jmp_jit", [2 * TOP, 2 * TOP]),
@@ -73,8 +73,8 @@ def test_upper_limits_of_the_scale():
 
 
 @pytest.mark.clause("MACHINE-min-scale")
-def test_lower_limits_of_the_scale():
-    """Four overflows from 2, with a hysteresis of 2 if it can be set: some scalers stop at 1."""
+def test_scalers_differ_at_the_smallest_scales():
+    """Four overflows follow a scale of 2, with a hysteresis of 2 if it can be set: some scalers stop at 1."""
     rows = [
         ("jmp mpx tf_keras onnxruntime oneflow mindspore mindspore_update_cell mindspore_manager", [1, 1, 1, 1]),
         ("bmtrain deepspeed_fp16_optimizer apex_fp16_utils jmp_jit tensorflow_v1", [1, 1, 1, 1]),

@@ -174,7 +174,7 @@ ADAPTER = ["--ampscale-adapter", "strange:CONFORMING"]
         ([os.path.join(suite.__path__[0], "test_machine.py")], MISSING),
         (["--ampscale-level", "0"], MISSING),
         (["test_all.py"], MISSING),
-        (["--ampscale-adapter", "strange:WRONG"], "strange:WRONG: strange has no WRONG; it has Plain, Conforming, Late"),
+        (["--ampscale-adapter", "strange:WRONG"], "strange:WRONG: module strange has no WRONG; it has Plain, Conforming, Late"),
         ([*ADAPTER, "--ampscale-level", "7"], "level must be from 0 to 5, got 7"),
         ([*ADAPTER, "--ampscale-level", "top"], "level must be from 0 to 5, got 'top'"),
         ([*ADAPTER, "--ampscale-seconds", "long"], "could not convert string to float: 'long'"),

@@ -218,7 +218,7 @@ def test_subnormal_scales_may_grow_by_more_than_the_factor():
 
 @pytest.mark.parametrize(("listed", "expected"), [(3, (1.0, 4.0, 16.0, 64.0)), (2, ())])
 def test_few_scales_are_listed_after_a_gap(listed, expected, monkeypatch):
-    """Three states are possible after two unobserved steps."""
+    """Three states, the limit in the first case, are possible after two unobserved steps. Beyond the limit none is listed."""
     monkeypatch.setattr(follow_scales, "LISTED", listed)
     observed = Observed(np.array([8.0, math.nan, math.nan, 5.0]), np.full(3, -1, np.int8))
     result = follow(LossScaleRule(8.0, growth_interval=1), observed).contradiction
