@@ -67,7 +67,7 @@ class Transitions:
         return {(key[0], bad_steps, *key[2:]): (2 << self.last) - 1 for bad_steps in range(most + 1)}
 
     def counts(self, key: StateKey, count: int) -> tuple[int, int]:
-        """Return the counts of good steps and of overflows of a state, whose count of good steps is the bit *count*."""
+        """Return the counts of good steps and of overflows of a state. The bit *count* encodes its count of good steps."""
         return count.bit_length() - 1 + self.lowest, key[1]
 
     def forward(self, frontier: Frontier, flag: int) -> Frontier:
