@@ -314,7 +314,7 @@ def test_list_prints_the_shipped_adapters():
             "--update-expectations requires the whole suite, got --case",
         ),
         ([ADAPTER, "--update-expectations", "--expect", "x", "--random", "0"], "got --random"),
-        (["strange:Wrong"], "strange:Wrong: strange has no Wrong; it has "),
+        (["strange:Wrong"], "strange:Wrong: module strange has no Wrong; it has "),
         (["--replay", "absent.jsonl"], "absent.jsonl"),
         ([ADAPTER, "--case", "grows-*", "--junit", "absent/a.xml"], "absent/a.xml"),
         ([ADAPTER, "--seconds", "0"], "0.0 is not in the range"),

@@ -67,7 +67,7 @@ def test_contenders_rotate_from_round_to_round(clock):
     assert rounds[:4] == ["abc", "bca", "cab", "abc"]
 
 
-def test_minimum_number_of_samples(clock):
+def test_number_of_samples_has_a_minimum(clock):
     """Contenders have at least seven samples. Slow ones of others have three, unless a target bounds them."""
     contenders = [
         Contender("quick", clock.takes(0.001)),
@@ -78,8 +78,8 @@ def test_minimum_number_of_samples(clock):
     assert [len(times) for times in in_turn(contenders, seconds=0.001, thorough={"slow"})] == [7, 7, 7]
 
 
-def test_maximum_number_of_samples(clock):
-    """More time does not increase the number of samples beyond the maximum."""
+def test_number_of_samples_has_a_maximum(clock):
+    """More time does not lead to more samples."""
     (times,) = in_turn([Contender("a", clock.takes(0.001))], seconds=100.0)
     assert len(times) == measure.MOST
 

@@ -38,7 +38,7 @@ def test_fit_returns_the_standard_error_of_the_slope():
     ("cpu", "slug"),
     [("Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz", "intel-xeon-platinum-8481c"), ("AMD EPYC Processor", "amd-epyc")],
 )
-def test_slug_of_a_processor_name(cpu, slug):
+def test_slug_contains_the_processor_name(cpu, slug):
     """Trademarks, frequencies and the word "processor" are left out."""
     assert machine.slug(cpu) == slug
 

@@ -68,7 +68,7 @@ def test_losses_and_gradients_in_any_container_are_scaled(scaler_of):
 @pytest.mark.clause("MINDSPORE-scale-value", "MINDSPORE-scale-value-attribute")
 @both_scalers
 def test_scale_value_is_a_float32_copy(scaler_of):
-    """Writing into it does not change the scaler, and later steps do not change it."""
+    """Writing into the copy does not change the scaler, and later steps do not change the copy."""
     for value in (1, 1.0, 1024.5, 16777217, np.float64(2.5), float(np.finfo(np.float32).max)):
         scaler = scaler_of(value)
         scale = scaler.scale_value
