@@ -116,7 +116,7 @@ def test_with_a_fixed_scale_each_step_ends_itself():
 
 @pytest.mark.clause("PADDLE-fixed-step")
 def test_with_a_fixed_scale_unscaled_gradients_stay_recorded():
-    """Neither `update()` nor a step of another optimizer discards them."""
+    """Neither `update()` nor a step of another optimizer leads to a second division."""
     scaler, optimizer = scaler_at(8, use_dynamic_loss_scaling=False), GradientDescent(array([64]))
     scaler.unscale_(optimizer)
     scaler.update()
