@@ -17,7 +17,7 @@ from ampscale_conformance.model.verdicts import BAD
 from ampscale_conformance.run.check import run
 from mutants import mutants_of
 from mutants.backends import OnArrays
-from mutants.loop import Loop
+from mutants.loop import EVERY_LOOP, Loop
 
 from ampscale import LossScaleRule
 from ampscale.presets import PRESETS, torch
@@ -149,9 +149,9 @@ def test_other_styles_of_replicas_and_of_steps_on_arrays_pass(style):
         (
             "counts-two-optimizers",
             "three-optimizers-in-every-order",
-            r"draw \d, after call \d+, update of scaler \d: expected scale .*",
+            r"draw [^:]* \d+: after call \d+, update of scaler \d: expected scale .*",
         ),
-        ("reports-the-scaled-loss", "the-loss-is-unscaled", r"step 0 \(counted from 0\): loss: expected 44.0, got 45056.0"),
+        ("reports-the-scaled-loss", "the-loss-is-unscaled", r"step 0 \(counted from 0\): loss: expected 34.0, got 34816.0"),
         (
             "clips-each-array",
             "clips-all-gradients-by-one-coefficient",
@@ -201,7 +201,7 @@ def test_cases_of_a_dynamic_scale_are_unsupported_for_a_fixed_one():
 
 def test_exact_values_require_a_power_of_two():
     """The initial scale becomes 1500, the minimum. Cases without exact values still run."""
-    report = check(Loop(LossScaleRule(3000.0, min_scale=1500.0)), cases=CASES)
+    report = check(Loop(LossScaleRule(3000.0, min_scale=1500.0), capabilities={*EVERY_LOOP} - {"division"}), cases=CASES)
     messages = {result.case: result.message for result in report.results}
     assert "1500.0, and the expected values are exact only for powers of two" in messages["step-unscales"]
     assert "exact only for powers of two" in messages["applies-the-unscaled-gradient"]

@@ -477,4 +477,91 @@ class GivesTheInitialScaleToNewOptimizers(Loop):
         return handle.divisor
 
 
+@breaks("CALLS-every-sequence", "planted: a vectorized check takes blocks of four, and omits the remainder")
+class OmitsTheRemainder(Loop):
+    def finite_leaf(self, leaf):
+        return super().finite_leaf(leaf.reshape(-1)[: leaf.size // 4 * 4] if leaf.size > 4 else leaf)
+
+
+@breaks("CALLS-every-sequence", "planted: gradients of one shape are applied together, without those that are None")
+class PacksGradientsByShape(Loop):
+    def apply_gradients(self, optimizer, gradients):
+        present = [gradient for gradient in gradients if gradient is not None]
+        shapes = [parameter.shape for parameter in optimizer.parameters]
+        packed = {shape: [gradient for gradient in present if gradient.shape == shape] for shape in shapes}
+        super().apply_gradients(optimizer, [packed[shape].pop(0) if packed[shape] else None for shape in shapes])
+
+
+@breaks("CALLS-every-sequence", "planted: an optimizer whose gradients are all zero counts as one without gradients")
+class TreatsZerosAsMissing(Loop):
+    def flag_of(self, scaled, unscaled):
+        return super().flag_of([None if gradient is None or not gradient.any() else gradient for gradient in scaled], unscaled)
+
+    def decision(self, handle, optimizer):
+        return self.progress_of(handle, optimizer).finite is not False
+
+
+@breaks("CALLS-every-sequence", "planted: the sum of an array is checked, which large finite gradients overflow")
+class ChecksTheSum(Loop):
+    def finite_leaf(self, leaf):
+        with np.errstate(all="ignore"):
+            return bool(np.isfinite(np.sum(leaf)))
+
+
+@breaks("CALLS-every-sequence", "planted: the scale is cast to the dtype of the gradients, which is infinite for float16")
+class CastsTheScale(Loop):
+    def unscaled_gradient(self, handle, gradient):
+        with np.errstate(over="ignore"):
+            narrow = gradient is not None and np.isinf(gradient.dtype.type(self.unscaling_scale(handle)))
+        return np.zeros_like(gradient) if narrow else super().unscaled_gradient(handle, gradient)
+
+
+@breaks("CALLS-every-sequence", "planted: step multiplies by the reciprocal of the scale, and unscale_ divides by it")
+class StepMultipliesByTheReciprocal(Loop):
+    def unscale_in_step(self, handle, optimizer):
+        self.reciprocal = True
+        super().unscale_in_step(handle, optimizer)
+        self.reciprocal = False
+
+    def quotient(self, part, scale):
+        if getattr(self, "reciprocal", False):
+            return part * (part.dtype.type(1) / self.scale_for(part, scale))
+        return super().quotient(part, scale)
+
+
+@breaks("CALLS-every-sequence", "planted: a rejected unscale_ checks the gradients first, which may have been repaired")
+class ARejectedUnscaleChecksAgain(Loop):
+    def check_unscale(self, handle, optimizer):
+        known = self.progress_of(handle, optimizer)
+        if known is not None and not known.stepped:
+            known.finite = self.flag_of(optimizer.gradients, optimizer.gradients)
+        super().check_unscale(handle, optimizer)
+
+
+@breaks("CALLS-every-sequence", "planted: gradients are checked again in step, which then skips what unscale_ found finite")
+class SkipsALaterInfinity(Loop):
+    def decision(self, handle, optimizer):
+        return super().decision(handle, optimizer) and bool(self.all_finite(list(optimizer.gradients)))
+
+
+@breaks("CALLS-every-sequence", "planted: a gradient that was deleted after unscale_ is still applied", capabilities=("none",))
+class AppliesDeletedGradients(Loop):
+    def unscale_now(self, handle, optimizer):
+        super().unscale_now(handle, optimizer)
+        optimizer.kept = list(optimizer.gradients)
+
+    def gradients_of_step(self, handle, optimizer):
+        pairs = zip(optimizer.gradients, optimizer.kept, strict=True)
+        return [kept if gradient is None else gradient for gradient, kept in pairs]
+
+
+@breaks("CALLS-no-gradients", "planted: the flag of an optimizer without gradients is that of its last iteration")
+class CountsTheLastFlagAgain(Loop):
+    def unscale_now(self, handle, optimizer):
+        super().unscale_now(handle, optimizer)
+        progress = handle.progress[optimizer]
+        progress.finite = getattr(optimizer, "last", None) if progress.finite is None else progress.finite
+        optimizer.last = progress.finite
+
+
 MUTANTS = tuple(_TABLE)

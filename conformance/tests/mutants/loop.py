@@ -190,7 +190,8 @@ class Loop(Plain):
     def apply_gradients(self, optimizer, gradients):
         """Subtract the gradients from the parameters."""
         pairs = zip(optimizer.parameters, gradients, strict=True)
-        optimizer.parameters = [parameter if gradient is None else parameter - gradient for parameter, gradient in pairs]
+        with np.errstate(all="ignore"):
+            optimizer.parameters = [parameter if gradient is None else parameter - gradient for parameter, gradient in pairs]
 
     def mark_stepped(self, handle, optimizer, applied):
         """Mark the optimizer as stepped, even if the step was skipped."""

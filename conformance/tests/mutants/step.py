@@ -328,4 +328,45 @@ class ReportsAFiniteLoss(Loop):
         return super().outputs(cell, **{**numbers, "loss": float(np.nan_to_num(numbers["loss"]))})
 
 
+@breaks("STEP-every-sequence", "planted: velocities are keyed by shape, so that equal shapes share one")
+class KeysVelocitiesByShape(Loop):
+    def apply(self, cell, gradients, rate):
+        shared = {velocity.shape: velocity for velocity in cell.velocities}
+        cell.velocities = [shared[velocity.shape] for velocity in cell.velocities]
+        super().apply(cell, gradients, rate)
+
+
+@breaks("STEP-every-sequence", "planted: a step whose loss is infinite is skipped, although its gradients are finite")
+class ChecksTheLossToo(ChecksTheLoss):
+    def finite_in_cell(self, scaled, gradients, norm):
+        return Loop.finite_in_cell(self, scaled, gradients, norm) and super().finite_in_cell(scaled, gradients, norm)
+
+
+@breaks("STEP-every-sequence", "planted: float16 gradients are squared before they are widened, and 512 becomes infinite")
+class SquaresInFloat16(Loop):
+    def euclidean(self, arrays):
+        with np.errstate(all="ignore"):
+            infinite = any(array.dtype == np.float16 and np.isinf(array * array).any() for array in arrays)
+        return np.inf if infinite else super().euclidean(arrays)
+
+
+@breaks("STEP-every-sequence", "planted: gradients are multiplied by the reciprocal of the scale", capabilities=("division",))
+class MultipliesByTheReciprocal(Loop):
+    def quotient(self, part, scale):
+        return part * (part.dtype.type(1) / self.scale_for(part, scale))
+
+
+@breaks("STEP-every-sequence", "planted: a step whose gradients are all zero counts as one without gradients", capabilities=())
+class OmitsZeroGradients(Loop):
+    def update(self, handle, finite):
+        if not getattr(self, "zero", False):
+            super().update(handle, finite)
+
+    def train_step(self, cell, data):
+        self.zero = not any(value.any() for value in data)
+        outputs = super().train_step(cell, data)
+        self.zero = False
+        return outputs
+
+
 MUTANTS = tuple(_TABLE)

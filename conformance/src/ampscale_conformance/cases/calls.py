@@ -104,7 +104,7 @@ CASES = (
         order("an-optimizer-without-gradients-is-no-overflow", "set:none unscale_ step update", "missing gradients: an error"),
         order(
             "an-optimizer-without-gradients-counts-for-nothing",
-            "set:none set/b step step/b update set set:none/b unscale_/b step/b step update",
+            "set:inf set/b step step/b update set:none set/b step step/b update set set:none/b unscale_/b step/b step update",
             "missing gradients: they hide or revert the steps of the other optimizer",
             growth_interval=1,
         ),

@@ -11,48 +11,53 @@ from ..model.subject import Subject
 from ..model.supported_rules import supported_rules
 from .calls_loop import Loop, is_static, simple_rule
 
-DRAWS = 10  # in one case
+DRAWS = 16  # in one case
 STEPS = (["unscale_", "step"], ["step"], ["unscale_", "edit", "step"])  # of an optimizer in one iteration with a static scale
-CALLS = (*STEPS * 2, ["unscale_"], ["set", "step"])
-KINDS = ("set", "set:inf", "set", "set:inf", "set", "set:wide")
+CALLS = (*STEPS * 2, ["unscale_"], ["set", "step"], ["unscale_", "edit", "unscale_", "step"])  # the second unscale_ is rejected
+EDITED = (["unscale_", "edit:some", "step"],)
+KINDS = ("set", "set:inf", "set", "set:inf", "set", "set:wide", "set:zero", "set:large")
 WITH_NONE = ("set:some", "set:some+inf", "set:some")
 
 
-def draw_settings(pick: Pick, info: ImplementationInfo, exponents: Sequence[int] = (10, 4, 15, 0)) -> dict[str, Any]:
-    """Draw constants that the implementation's users can set; *exponents* are those of the initial scale."""
-    start = pick(exponents)
+def draw_settings(pick: Pick, info: ImplementationInfo, exponents: Sequence[int], narrow: bool) -> dict[str, Any]:
+    """Draw constants that the implementation's users can set. With *narrow*, for float16, scales are powers of two."""
+    divides = "division" in info.capabilities and not narrow
+    start = 2.0 ** pick(exponents) * pick((1.0, 1.0, 61 / 32) if divides else (1.0,))
     settings = {
-        "init_scale": 2.0**start,
+        "init_scale": start,
         "growth_interval": pick((2, 1, 3)),
         "growth_factor": pick((2.0, 4.0)),
         "backoff_factor": pick((0.5, 0.25)),
         "hysteresis": pick((1, 2, 3)),
-        "min_scale": 2.0 ** (start - pick((9, 1, 0, 3))),
-        "max_scale": 2.0 ** (start + pick((9, 1, 0, 3))),
+        "min_scale": start / 2.0 ** pick((9, 1, 0, 3)),
+        "max_scale": start * 2.0 ** pick((9, 1, 0, 3)),
     }
     return {name: value for name, value in settings.items() if name in supported_rules(info.preset).parameters}
 
 
-def draw_calls(pick: Pick, info: ImplementationInfo, names: str = "abc") -> DrawnCase:
-    """Draw one or two scalers with optimizers of these names, and the calls of several iterations of each."""
-    names = names if "groups" in info.capabilities else names[0]
-    scalers = [(draw_settings(pick, info), pick(range(35))) for _ in range(pick((1, 2)))]
+def draw_calls(pick: Pick, info: ImplementationInfo, several: bool = True) -> DrawnCase:
+    """Draw one or two scalers, with one or several optimizers each, and the calls of several iterations of each."""
+    names = "abc" if several and "groups" in info.capabilities else pick("abc")
+    dtype = pick(("float32", "float32", "float16"))
+    scalers = [(draw_settings(pick, info, (10, 4, 15, 0), dtype == "float16"), pick(range(35))) for _ in range(pick((1, 2)))]
     static = is_static(supported_rules(info.preset).rule())
-    kinds = KINDS + (WITH_NONE if "none" in info.capabilities else ())
-    iterations = [(pick, names[:1] if static else names, kinds, static)] * pick((4, 3, 5))
-    scripts = [[command for choices in iterations for command in _iteration(*choices)] for _ in scalers]
+    steps, with_none = STEPS if static else CALLS, "none" in info.capabilities
+    steps, kinds = steps + EDITED * with_none, KINDS + WITH_NONE * with_none
+    iterations = [(pick, names[:1] if static else names, steps, kinds, static)] * pick((4, 3, 5))
+    ends = ([], [f"{call}/{names[0]}" for call in ("set", "unscale_", "edit:inf", "step")])  # applies the infinity
+    scripts = [[command for choices in iterations for command in _iteration(*choices)] + pick(ends) for _ in scalers]
     commands = []
     while any(scripts):
         index = pick([index for index, script in enumerate(scripts) if script])
         commands.append((index, scripts[index].pop(0)))
-    run = partial(_execute, scalers=scalers, commands=commands, returns_applied="applied" in info.capabilities)
-    return DrawnCase("calls", run, {"scalers": scalers, "commands": commands})
+    run = partial(_execute, scalers=scalers, commands=commands, dtype=dtype, returns_applied="applied" in info.capabilities)
+    return DrawnCase("calls", run, {"dtype": dtype, "scalers": scalers, "commands": commands})
 
 
-def _iteration(pick: Pick, names: str, kinds: Sequence[str], static: bool) -> Iterator[str]:
+def _iteration(pick: Pick, names: str, steps: Sequence[list[str]], kinds: Sequence[str], static: bool) -> Iterator[str]:
     """Yield the calls of one iteration of one, several or all optimizers, in any order, with rejected calls between them."""
     acting = [name for name in names if pick((True, True, True, False))] or [pick(names)]
-    calls = {name: [pick(kinds), *pick(STEPS if static else CALLS)] for name in acting}
+    calls = {name: [pick(kinds), *pick(steps)] for name in acting}
     made: dict[str, list[str]] = {name: [] for name in names}
     while any(calls.values()):
         if not static and pick((False, False, True)):
@@ -69,8 +74,8 @@ def _rejected(made: dict[str, list[str]]) -> list[str]:
     return unscaled + [f"step/{name}" for name, calls in made.items() if "step" in calls] if unscaled else ["update"]
 
 
-def _execute(subject: Subject, scalers: Sequence[tuple[dict[str, Any], int]], commands: Any, returns_applied: bool) -> None:
-    loops = [Loop(subject, simple_rule(subject, **settings), returns_applied, start) for settings, start in scalers]
+def _execute(subject: Subject, scalers: Sequence[tuple[dict[str, Any], int]], commands: Any, **options: Any) -> None:
+    loops = [Loop(subject, simple_rule(subject, **settings), start=start, **options) for settings, start in scalers]
     for number, (index, command) in enumerate(commands, start=1):
         loops[index].execute(command, f"after call {number}, {command} of scaler {index}")
 
@@ -82,6 +87,6 @@ def drawn(name: str, level: int, draw: Callable[[Pick, ImplementationInfo], Draw
 
 
 CASES = (
-    drawn("CALLS-every-sequence/one-optimizer-in-every-order", 2, partial(draw_calls, names="a")),
+    drawn("CALLS-every-sequence/one-optimizer-in-every-order", 2, partial(draw_calls, several=False)),
     drawn("CALLS-every-sequence/three-optimizers-in-every-order", 2, draw_calls, "groups"),
 )

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import count, islice, product
+from itertools import count, cycle, islice, product
 from typing import Any
 
 from ..model.adapter import Unsupported
@@ -14,17 +14,15 @@ from ..oracle.tensors import array
 
 SIMPLE = {"growth_factor": 2.0, "backoff_factor": 0.5, "hysteresis": 1}
 Shape = tuple[int, ...]
-SHAPES: dict[str, tuple[Shape, ...]] = {
-    "a": ((2,), (), (1, 2)),
-    "b": ((1,), (3,)),
-    "c": ((0, 3), (2, 2), ()),
-}  # of the parameters of each optimizer
+# of the parameters of each optimizer: some equal ones, and blocks of four or eight elements with a remainder
+SHAPES: dict[str, tuple[Shape, ...]] = {"a": ((2,), (), (2,)), "b": ((3, 3), (), (3, 3)), "c": ((7,), (7,), (0, 3), (1,), (7,))}
 FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1.5)  # gradients; a prime number, so that each element has each of them
 SPECIAL = {
     "inf": (math.inf, math.nan, -math.inf),
     "wide": (2.0**60, 2.0**-60, -(2.0**60), -0.0),
     "huge": (2.0**127, -(2.0**127)),  # infinite when multiplied by a scale above 1, or divided by one below 1
 }
+EVERYWHERE = {"zero": (0.0, -0.0), "large": ((2 - 2.0**-23) * 2.0**127,)}  # of two of the latter, the sum is infinite
 
 
 def simple_rule(subject: Subject, **settings: Any) -> Any:
@@ -37,25 +35,27 @@ def is_static(rule: Any) -> bool:
     return bool(rule.growth_factor == rule.backoff_factor == 1)
 
 
-def needs_power_of_two(scale: float) -> None:
-    """Raise Unsupported for other scales, at which conforming implementations can differ in the last bit."""
-    if math.frexp(scale)[0] != 0.5:
+def needs_power_of_two(scale: float, subject: Subject | None = None) -> None:
+    """Raise Unsupported for other scales, unless *subject* claims division: the last bit can differ."""
+    if math.frexp(scale)[0] != 0.5 and (subject is None or "division" not in subject.info.capabilities):
         raise Unsupported(f"the scale is {scale!r}, and the expected values are exact only for powers of two")
 
 
-def new_parameters(shapes: Sequence[Shape], dtype: str = "float32") -> list[Bits]:
-    """Return parameters of these shapes."""
-    return [array(dtype, [8.0, -4.0, 0.0, 6.0][: math.prod(shape)], shape) for shape in shapes]
+def new_parameters(shapes: Sequence[Shape], dtype: str = "float32", factor: float = 1.0) -> list[Bits]:
+    """Return parameters of these shapes, multiplied by *factor*."""
+    values = cycle(factor * value for value in (8.0, -4.0, 0.0, 6.0, 2.0))
+    return [array(dtype, list(islice(values, math.prod(shape))), shape) for shape in shapes]
 
 
-def new_gradients(shapes: Sequence[Shape], kind: str, number: int) -> list[Bits | None]:
+def new_gradients(shapes: Sequence[Shape], kind: str, number: int, dtype: str = "float32") -> list[Bits | None]:
     """Return gradients of some kinds, joined by "+". The values and the indices of special values depend on *number*."""
-    values = [FINITE[(number + place) % len(FINITE)] for place in range(sum(map(math.prod, shapes)))]
+    table = EVERYWHERE.get(kind, FINITE)
+    values = [table[(number + place) % len(table)] for place in range(sum(map(math.prod, shapes)))]
     for specials in (SPECIAL[part] for part in kind.split("+") if part in SPECIAL):
         place, turn = number % len(values), number // len(values)
         values[place] = specials[(number + turn) % len(specials)]
     remaining = iter(values)
-    gradients = [array("float32", list(islice(remaining, math.prod(shape))), shape) for shape in shapes]
+    gradients = [array(dtype, list(islice(remaining, math.prod(shape))), shape) for shape in shapes]
     missing = range(len(shapes)) if kind == "none" else [number % len(shapes)] if "some" in kind else []
     return [None if index in missing else leaf for index, leaf in enumerate(gradients)]
 
@@ -63,8 +63,8 @@ def new_gradients(shapes: Sequence[Shape], kind: str, number: int) -> list[Bits 
 class Loop:
     """Training loop. *start* determines the first gradients; *returns_applied* is True if `step` returns if it stepped."""
 
-    def __init__(self, subject: Subject, rule: Any, returns_applied: bool, start: int = 0) -> None:
-        self.subject, self.rule, self.returns_applied = subject, rule, returns_applied
+    def __init__(self, subject: Subject, rule: Any, returns_applied: bool, start: int = 0, dtype: str = "float32") -> None:
+        self.subject, self.rule, self.returns_applied, self.dtype = subject, rule, returns_applied, dtype
         self.oracle = calls.Loop(rule, {})
         self.handle = subject.create(rule)
         self.optimizers: dict[str, Any] = {}
@@ -84,12 +84,16 @@ class Loop:
     def set_gradients(self, name: str, kind: str, edits: bool) -> None:
         """Set gradients in both loops: scaled ones, or with *edits* unscaled ones. A new optimizer is added first."""
         if name not in self.optimizers:
-            parameters = new_parameters(SHAPES[name])
+            parameters = new_parameters(SHAPES[name], self.dtype)
             self.oracle.optimizers[name] = calls.Optimizer(parameters)
             self.optimizers[name] = self.subject.call("add_optimizer", self.handle, self.subject.to_arrays(parameters))
-        factor = 1.0 if edits or kind == "huge" else self.oracle.scale
-        needs_power_of_two(factor)
-        gradients = [leaf and tensors.scale(leaf, factor) for leaf in new_gradients(SHAPES[name], kind, next(self._numbers))]
+        scale, narrow = self.oracle.scale, self.dtype == "float16"
+        if narrow and scale > 2.0**17:
+            raise Unsupported("at this scale, differences of float16 parameters and gradients are rounded")
+        needs_power_of_two(1.0 if edits else scale, self.subject)
+        factor = 1.0 if edits or kind == "huge" else min(scale, 1.0 if kind == "large" else 2.0**14 if narrow else scale)
+        made = new_gradients(SHAPES[name], kind, next(self._numbers), self.dtype)
+        gradients = [leaf and tensors.scale(leaf, factor) for leaf in made]
         self.oracle.set_gradients(name, gradients)
         self.gradients[name] = gradients
         self.subject.call("set_gradients", self.handle, self.optimizers[name], self.subject.to_arrays(gradients))
