@@ -41,10 +41,10 @@ def draw_calls(pick: Pick, info: ImplementationInfo, several: bool = True) -> Dr
     dtype = pick(("float32", "float32", "float16"))
     scalers = [(draw_settings(pick, info, (10, 4, 15, 0), dtype == "float16"), pick(range(35))) for _ in range(pick((1, 2)))]
     static = is_static(supported_rules(info.preset).rule())
-    steps, with_none = STEPS if static else CALLS, "none" in info.capabilities
-    steps, kinds = steps + EDITED * with_none, KINDS + WITH_NONE * with_none
+    with_none = "none" in info.capabilities
+    steps, kinds = (*(STEPS if static else CALLS), *EDITED * with_none), KINDS + WITH_NONE * with_none
     iterations = [(pick, names[:1] if static else names, steps, kinds, static)] * pick((4, 3, 5))
-    ends = ([], [f"{call}/{names[0]}" for call in ("set", "unscale_", "edit:inf", "step")])  # applies the infinity
+    ends: tuple[list[str], ...] = ([], [f"{call}/{names[0]}" for call in ("set", "unscale_", "edit:inf", "step")])
     scripts = [[command for choices in iterations for command in _iteration(*choices)] + pick(ends) for _ in scalers]
     commands = []
     while any(scripts):
