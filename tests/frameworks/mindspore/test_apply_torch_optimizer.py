@@ -13,6 +13,7 @@ from ampscale import (
     TrainOneStepWithLossScaleCell,
     optimizers,
 )
+from ampscale.core.replicas import SINGLE_REPLICA, SingleReplica
 
 torch = pytest.importorskip("torch", reason="needs torch")
 loops = pytest.importorskip("frameworks.torch.loops")
@@ -209,10 +210,12 @@ def test_sparse_gradients_of_an_embedding_are_applied(cell, detector):
 @pytest.mark.clause("OVERFLOW-both-sides", "STEP-skip")
 @CELLS
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_gradient_that_overflows_float16_is_not_applied(cell, fused):
-    """With a scale below 1, float16 represents the scaled gradient 60000 but not the unscaled one."""
+@pytest.mark.parametrize("communicator", [SINGLE_REPLICA, SingleReplica()])
+def test_a_gradient_that_overflows_float16_is_not_applied(cell, fused, communicator):
+    """With a scale below 1, float16 represents the scaled gradient 60000 but not the unscaled one. Ranks agree on this."""
     model = Product(torch.float16)
-    step = cell_of(model, torch.optim.SGD(model.parameters(), lr=2.0**-14, fused=fused), scale=0.5, cell=cell)
+    optimizer = torch.optim.SGD(model.parameters(), lr=2.0**-14, fused=fused)
+    step = cell(model, optimizer, scale_sense=torch.tensor(0.5), communicator=communicator)
     for w, change in ((120000.0, 0.0), (60000.0, 60000 * 2.0**-14)):
         before = model.w[0].item()
         step([w, 0.0], [0.0])
