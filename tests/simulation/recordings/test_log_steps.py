@@ -72,6 +72,8 @@ STEPS_OF = {
         (new_megatron(11, 1) + new_megatron(12, 1) + new_megatron(13, 0), "xx."),
     ],
     "a run begins at its checkpoint, and of the steps between two runs nothing is known": [
+        (LOADED.format(3) + megatron(8, 5), "xxxxx"),
+        (LOADED.format(0) + megatron(5, 0), "....."),
         (LOADED.format(1005) + megatron(1010, 0) + megatron(1020, 10), "." * 5 + "x" * 10),
         (megatron(10, 0) + LOADED.format(12) + megatron(20, 0), "." * 10 + "??" + "." * 8),
         (megatron(10, 0) + LOADED.format(10) + megatron(20, 0), "." * 20),

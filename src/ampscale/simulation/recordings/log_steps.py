@@ -107,7 +107,8 @@ def _distances(marks: list[Mark]) -> list[int]:
     """Return the differences between successive numbers of steps, without the first difference, which can be irregular."""
     numbers = sorted({mark.number for mark in marks if mark.event.meaning == "steps"})
     distances = [number - previous for previous, number in pairwise(numbers)]
-    return distances[1:] or distances or [max(1, marks[0].number)]
+    only = numbers[0] - marks[0].number if numbers and marks[0].event.meaning == "start" else marks[0].number
+    return distances[1:] or distances or [max(1, only)]
 
 
 def _opens_run(first: Mark, distance: int) -> bool:
