@@ -9,6 +9,7 @@ import difflib
 import json
 import sys
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 from cosmic_ray.ast import ast_nodes, get_ast
@@ -164,14 +165,14 @@ def visible(source: str) -> str | None:
         return None
 
 
-def mutants(source: str) -> Mutations:
-    """Yield each mutant of *source* with a visible effect once."""
+def mutants(source: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the operator, the source and the visible code of each mutant of *source* with a visible effect once."""
     known = {visible(source), None}
     for mutations in (by_cosmic_ray, by_edits):
         for operator, mutated in mutations(source):
-            if (code := visible(mutated)) not in known:
+            if (code := visible(mutated)) and code not in known:
                 known.add(code)
-                yield operator, mutated
+                yield operator, mutated, code
 
 
 def change(source: str, mutated: str) -> tuple[int, str, str]:
@@ -186,10 +187,11 @@ def main(paths: list[str]) -> None:
     """Print all mutants of the files at *paths*."""
     for path in paths:
         source = Path(path).read_text()
-        for operator, mutated in mutants(source):
+        for operator, mutated, code in mutants(source):
             line, before, after = change(source, mutated)
             mutant = {"file": path, "line": line, "operator": operator, "before": before, "after": after, "source": mutated}
-            print(json.dumps(mutant))
+            key = sha256(f"{path} {code}".encode()).hexdigest()  # stays the same if a docstring changes
+            print(json.dumps({**mutant, "key": key}))
 
 
 if __name__ == "__main__":

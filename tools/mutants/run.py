@@ -96,11 +96,12 @@ def mirrored(file: str) -> list[list[str]]:
 
 def generated(file: str, folder: Path) -> list[Mutant]:
     """Return all mutants of *file*, which are cached in *folder* until the file changes."""
-    kept = folder / f"{sha256(file.encode() + (ROOT / file).read_bytes()).hexdigest()}.jsonl"
+    version = (HERE / "generate.py").read_bytes() + file.encode() + (ROOT / file).read_bytes()
+    kept = folder / f"{sha256(version).hexdigest()}.jsonl"
     if not kept.exists():
         command = [str(GENERATOR), str(HERE / "generate.py"), file]
         kept.write_text(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
-    return [{**json.loads(line), "key": sha256(line.encode()).hexdigest()} for line in kept.read_text().splitlines()]
+    return [json.loads(line) for line in kept.read_text().splitlines()]
 
 
 def sample(arguments: argparse.Namespace) -> tuple[int, list[Mutant]]:
