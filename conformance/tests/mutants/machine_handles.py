@@ -234,6 +234,13 @@ class UpdatesWhenItIsRead(Plain):
 # --- saving and loading
 
 
+@breaks("STEP-resume", "planted: the count of finite steps is saved in one byte", capabilities=("resume",))
+class SavesTheCountInOneByte(Plain):
+    def save(self, handle):
+        saved = super().save(handle)
+        return {**saved, "good": saved["good"] % 256}
+
+
 @breaks("STEP-resume", "ColossalAI 0.5.0: its checkpoint contains neither count; BMTrain 1.0.1")
 class LosesTheFiniteSteps(Plain):
     def saved_fields(self, handle):
