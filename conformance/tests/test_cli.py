@@ -189,9 +189,9 @@ def test_too_few_passed_cases_are_not_ok():
 
 
 def test_the_same_failure_is_printed_once():
-    """The line has the number and the names of the other cases."""
+    """The line has the number and the names of the other cases. A drawn case names its draw."""
     output = output_of(1, "strange:Raising", "--level", "0")
-    assert output.count("RuntimeError: broken") == 1
+    assert output.count("Result: update raised RuntimeError: broken") == 1
     assert "more cases: " in output
 
 

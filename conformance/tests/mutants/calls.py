@@ -502,7 +502,7 @@ class TreatsZerosAsMissing(Loop):
 
 
 @breaks("CALLS-every-sequence", "planted: the sum of an array is checked, which large finite gradients overflow")
-class ChecksTheSum(Loop):
+class ChecksTheSumOfGradients(Loop):
     def finite_leaf(self, leaf):
         with np.errstate(all="ignore"):
             return bool(np.isfinite(np.sum(leaf)))

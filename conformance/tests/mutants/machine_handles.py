@@ -235,7 +235,7 @@ class UpdatesWhenItIsRead(Plain):
 
 
 @breaks("STEP-resume", "planted: the count of finite steps is saved in one byte", capabilities=("resume",))
-class SavesTheCountInOneByte(Plain):
+class SavesLongCountsInOneByte(Plain):
     def save(self, handle):
         saved = super().save(handle)
         return {**saved, "good": saved["good"] % 256}
