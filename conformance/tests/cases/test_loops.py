@@ -123,7 +123,7 @@ class Widening(Loop):
 
 @pytest.mark.parametrize("style", [NewHandles, Widening])
 def test_other_styles_of_replicas_and_of_steps_on_arrays_pass(style):
-    """What a step returns for arrays of a skipped step is not specified."""
+    """The arrays that a skipped step returns are not specified."""
     cases = [
         case for case in (*replicas.CASES, *backends.CASES) if case.level == 4 and case.needs & {"replicas", "stays-on-device"}
     ]

@@ -5,6 +5,7 @@ import tomllib
 
 import pytest
 from ampscale_conformance.model.verdicts import Result, Verdict
+from ampscale_conformance.model.versions import RENAMED
 from ampscale_conformance.run.expectations import EXPECTABLE, read
 from ampscale_conformance.run.expectations_update import updated
 
@@ -113,6 +114,13 @@ def test_an_entry_requires_the_verdict_and_the_whole_id(read_entries, changes, a
     """Globs are case-sensitive."""
     applied = read_entries(table(**ENTRY | changes)).applied(result("grows", actual))
     assert (applied.verdict, applied.message) == (verdict, message)
+
+
+def test_an_entry_with_the_former_id_of_a_renamed_case_applies(read_entries, monkeypatch):
+    monkeypatch.setitem(RENAMED, "rises", "grows")
+    expectations = read_entries(table(**ENTRY | {"case": "rises"}))
+    assert expectations.applied(result("grows", "fail")).verdict is Verdict.XFAIL
+    assert list(expectations.stale([result("grows", "fail")], CLAUSES)) == []
 
 
 def test_the_first_matching_entry_applies(read_entries):

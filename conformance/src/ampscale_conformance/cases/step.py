@@ -32,29 +32,80 @@ def outputs_are_snapshots(subject: Subject) -> None:
 
 
 CASES = (
-    steps("STEP-apply/applies-the-unscaled-gradient", "+", "parameters", "wrong update: the gradient is still scaled"),
+    steps(
+        "STEP-apply/applies-the-unscaled-gradient",
+        "+",
+        "parameters",
+        "wrong update: the gradient is still scaled, or not multiplied by the learning rate",
+    ),
     # float16 represents these small numbers exactly
-    steps("STEP-apply/updates-16-bit-parameters", "+", "parameters", "missing dtype: it is rejected", dtype="float16"),
+    steps(
+        "STEP-apply/updates-16-bit-parameters",
+        "+",
+        "parameters",
+        "missing dtype: the optimizer does not accept float16 gradients, or the scale overflows float16",
+        dtype="float16",
+    ),
     the_scale_backs_off_until_the_gradients_fit,
-    steps("STEP-order/each-step-uses-one-scale", "+", "parameters", "early update: it divides by the next", growth_interval=1),
+    steps(
+        "STEP-order/each-step-uses-one-scale",
+        "+",
+        "parameters",
+        "early update: gradients are divided by the scale after the growth in this step",
+        growth_interval=1,
+    ),
     steps("STEP-skip/an-overflow-changes-nothing", "-+", "parameters", "applied overflow: parameters become infinite or NaN"),
     *under(
         "STEP-skip",
-        steps("an-overflow-leaves-the-momentum", "+-+", "parameters", "changing momentum: a skip decays it", momentum=0.5),
-        steps("an-overflow-leaves-the-schedule", "+-+", "parameters", "advancing schedule: on a skip", learning_rate=RATES),
+        steps(
+            "an-overflow-leaves-the-momentum",
+            "+-+",
+            "parameters",
+            "changing momentum: a skipped step decays or corrupts the momentum, or applies it",
+            momentum=0.5,
+        ),
+        steps(
+            "an-overflow-leaves-the-schedule",
+            "+-+",
+            "parameters",
+            "advancing schedule: skipped steps decrease the learning rate",
+            learning_rate=RATES,
+        ),
     ),
     steps("STEP-report/reports-the-finite-flag", "+-", "finite", "wrong flag: the flag is inverted or constant"),
-    steps("STEP-report/reports-both-scales", "++-+", "scale next_scale", "single scale: for both, or exchanged", 2),
+    steps("STEP-report/reports-both-scales", "++-+", "scale next_scale", "single scale: both are the same, or exchanged", 2),
     outputs_are_snapshots,
     *under(
         "STEP-scale-updated-last",
-        steps("the-scale-is-updated-once-a-step", "+-++--", "next_scale", "wrong update: only in applied steps, or twice", 2),
+        steps(
+            "the-scale-is-updated-once-a-step",
+            "+-++--",
+            "next_scale",
+            "wrong update: the scale is updated only in applied steps, or twice",
+            2,
+        ),
     ),
-    steps("STEP-loss-unscaled/the-loss-is-unscaled", "+-!", "loss", "scaled loss: or that after the update, or none on a skip"),
+    steps(
+        "STEP-loss-unscaled/the-loss-is-unscaled",
+        "+-!",
+        "loss",
+        "scaled loss: the loss is reported scaled, computed after the update, or missing in a skipped step",
+    ),
     *under(
         "STEP-learning-rate",
-        steps("reports-the-learning-rate-of-the-step", "+-+", "learning_rate", "next rate: too early", learning_rate=RATES),
+        steps(
+            "reports-the-learning-rate-of-the-step",
+            "+-+",
+            "learning_rate",
+            "next rate: the learning rate of the next step is reported",
+            learning_rate=RATES,
+        ),
     ),
-    steps("STEP-counters/counts-attempted-and-applied-steps", "+-+", "attempted applied", "single count: skips are ignored"),
+    steps(
+        "STEP-counters/counts-attempted-and-applied-steps",
+        "+-+",
+        "attempted applied",
+        "single count: skipped steps count as applied, or not at all",
+    ),
     *step_drawn.CASES,
 )

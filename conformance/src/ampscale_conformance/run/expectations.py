@@ -21,6 +21,7 @@ from ampscale.files import read_bounded
 from ampscale.parsing import LONGEST_TOML, excerpt, parse_toml
 
 from ..model.verdicts import Result, Verdict
+from ..model.versions import RENAMED
 
 EXPECTABLE = (Verdict.FAIL, Verdict.ERROR, Verdict.TIMEOUT, Verdict.CRASH, Verdict.PROTOCOL_ERROR)
 KEYS = ("case", "clause", "verdict", "reason", "issue")
@@ -133,7 +134,8 @@ def _entry(table: dict[str, Any], label: str) -> Expectation:
     selectors = [key for key in ("case", "clause") if key in table]
     if len(selectors) != 1:
         raise ValueError(f"{label}: expected either case or clause, got {' and '.join(selectors) or 'neither'}")
-    by, glob = selectors[0], table[selectors[0]]
+    by = selectors[0]
+    glob = RENAMED.get(table[by], table[by]) if by == "case" else table[by]
     label = f"{label} ({by} = {excerpt(glob)})"
     for key in ("verdict", "reason"):
         if key not in table:
