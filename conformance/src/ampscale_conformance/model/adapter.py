@@ -199,7 +199,7 @@ class Adapter(Protocol):
         Return a training step over copies of these arrays.
 
         Options:
-            learning_rate: A float; with "schedule" also a list with the rate of each applied step; more is not tested.
+            learning_rate: A float; with "schedule" also a list, with at least one rate for each applied step.
             max_norm: With "clip": gradients are multiplied by min(1, max_norm / norm). An epsilon of up to 1e-6 is permitted in
                 the divisor.
             momentum: With "momentum": velocity = momentum * velocity + gradient; parameter -= learning_rate * velocity. The

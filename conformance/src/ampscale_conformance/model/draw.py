@@ -73,6 +73,7 @@ def run_draws(subject: Subject, draw: Callable[[Pick, ImplementationInfo], Drawn
             _record(subject, draw(seeded(seed), subject.info))
             ended.args = (f"draw {seed}: {ended}",)
             raise
+    subject.records = True
     if len(reasons) == len(seeds):
         raise reasons[0]
 

@@ -1,0 +1,62 @@
+"""Drawn cases: choices depend on the seed alone, and only the calls of a case that fails are recorded."""
+
+import pytest
+from ampscale_conformance import Unsupported
+from ampscale_conformance.model.draw import DrawnCase, numbered, run_draws, seeded
+from ampscale_conformance.model.subject import Failed, Subject
+from mutants.plain import Plain
+
+
+def drawn(outcome):
+    """Return a function that draws a case: *outcome* is called with its number, after one call of the subject."""
+    numbers = iter(range(99))
+
+    def draw(_pick, _info):
+        number = next(numbers)
+
+        def run(subject):
+            subject.create(subject.rule(init_scale=2.0**number))
+            outcome(subject, number)
+
+        return DrawnCase("machine", run, {})
+
+    return draw
+
+
+def scales(subject):
+    """Return the initial scales of the scalers in the record."""
+    return [call.arguments[0]["init_scale"] for call in subject.calls]
+
+
+def test_a_choice_is_one_of_the_values_and_every_value_is_chosen():
+    first, again, other = ([pick(range(7)) for _ in range(200)] for pick in (seeded("a"), seeded("a"), seeded("b")))
+    assert set(first) == set(range(7))
+    assert first == again != other
+
+
+def test_only_the_calls_of_a_failing_case_are_recorded():
+    """The case is drawn again, here as number 3."""
+    subject = Subject(Plain())
+    with pytest.raises(Failed, match=r"^draw x 2: number 2$"):
+        run_draws(subject, drawn(lambda subject, number: subject.expect(number < 2, f"number {number}")), numbered("x", 9))
+    assert scales(subject) == [8.0]
+
+
+def test_calls_after_the_drawn_cases_are_recorded():
+    subject = Subject(Plain())
+    run_draws(subject, drawn(lambda *_: None), numbered("x", 3))
+    subject.create(subject.rule(init_scale=64.0))
+    assert scales(subject) == [64.0]
+
+
+def test_cases_are_unsupported_only_if_all_of_them_are():
+    def declines_from(least):
+        def outcome(_, number):
+            if number >= least:
+                raise Unsupported("too many")
+
+        return drawn(outcome)
+
+    run_draws(Subject(Plain()), declines_from(1), numbered("x", 3))
+    with pytest.raises(Unsupported, match="too many"):
+        run_draws(Subject(Plain()), declines_from(0), numbered("x", 3))
