@@ -1,0 +1,179 @@
+"""
+Records of training steps: numbers on the host, from which diagnoses are made and run files are written.
+
+Statistics describe the gradients at `measured_scale`: the loss scale if they were measured before unscaling, 1.0 if after.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from ..parsing import excerpt
+
+
+class TensorStatistics(NamedTuple):
+    """
+    Statistics of one gradient, in the order of `core.statistics.COLUMNS`. A complex number counts as two values.
+
+    Args:
+        size: Number of values.
+        zeros: Number of zeros.
+        subnormals: Number of non-zero values below 2**-14, the smallest normal float16 number.
+        underflows: Number of non-zero values that float16 rounds to zero: at most 2**-25.
+        infinities: Number of infinities.
+        nans: Number of NaNs.
+        smallest: Exponent of the smallest non-zero finite magnitude m: floor(log2(m)); 32767 if there is none.
+        largest: Exponent of the largest non-zero finite magnitude; -32768 if there is none.
+
+    >>> TensorStatistics(4, 1, 0, 0, 1, 0, -3, 5).nonfinite
+    1
+    """
+
+    size: int
+    zeros: int
+    subnormals: int
+    underflows: int
+    infinities: int
+    nans: int
+    smallest: int
+    largest: int
+
+    @property
+    def nonfinite(self) -> int:
+        """Return the number of infinities and NaNs."""
+        return self.infinities + self.nans
+
+    @property
+    def is_empty(self) -> bool:
+        """Return True if no value is finite and non-zero, so that the exponents have no meaning."""
+        return self.smallest > self.largest
+
+
+class Histogram(NamedTuple):
+    """Counts of the finite, non-zero values of one gradient by exponent: `counts[k]` have the exponent `lowest + k`."""
+
+    lowest: int
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """
+    Numbers of one step.
+
+    Args:
+        step: Number of the step, counted from 0.
+        scale: Loss scale of the step.
+        next_scale: Loss scale of the next step.
+        finite: True if all gradients, of all ranks, were finite.
+        applied: True if the parameters were updated.
+        loss: Unscaled loss; may be infinite or NaN. None if unknown.
+        norm: Global norm of the unscaled gradients; None if unknown.
+        measured_scale: Factor by which the measured gradients were scaled; None without statistics.
+        tensors: Statistics of each gradient of this rank; None if they were not measured.
+        histograms: Histogram of each gradient; None if they were not measured.
+        rank: Number of this rank; None in a run with one process.
+        finite_ranks: For each rank, True if its own gradients were finite before the mean; None if unknown.
+        stale: True if the gradients of the step before were not set to zero, so that their infinities remained.
+        modified: True if gradients were changed in place between the backward pass and unscaling.
+    """
+
+    step: int
+    scale: float
+    next_scale: float
+    finite: bool
+    applied: bool
+    loss: float | None = None
+    norm: float | None = None
+    measured_scale: float | None = None
+    tensors: tuple[TensorStatistics, ...] | None = None
+    histograms: tuple[Histogram, ...] | None = None
+    rank: int | None = None
+    finite_ranks: tuple[bool, ...] | None = None
+    stale: bool = False
+    modified: bool = False
+
+    def nonfinite_tensors(self) -> list[int]:
+        """Return the indices of the gradients with infinities or NaNs."""
+        return [index for index, tensor in enumerate(self.tensors or ()) if tensor.nonfinite]
+
+    def largest_exponent(self) -> float | None:
+        """Return log2 of an upper bound of the unscaled finite gradients; None if unknown or if all are zero."""
+        exponents = [tensor.largest for tensor in self.tensors or () if not tensor.is_empty]
+        return None if not exponents else max(exponents) + 1 - math.log2(self.measured_scale or 1.0)
+
+
+def statistics_of(rows: Sequence[Sequence[int]]) -> tuple[TensorStatistics, ...]:
+    """Return the rows of the result of `ampscale.measure`, copied to the host, as named tuples."""
+    return tuple(TensorStatistics(*map(int, row)) for row in rows)
+
+
+def histograms_of(rows: Sequence[Sequence[int]], lowest: int) -> tuple[Histogram, ...]:
+    """Return the rows of `ampscale.exponent_histogram`, whose first bin is *lowest*, without empty bins at the ends."""
+    histograms = []
+    for row in rows:
+        used = [index for index, count in enumerate(row) if count]
+        counts = tuple(map(int, row[used[0] : used[-1] + 1])) if used else ()
+        histograms.append(Histogram(lowest + used[0] if used else 0, counts))
+    return tuple(histograms)
+
+
+def to_json(record: StepRecord) -> dict[str, Any]:
+    """
+    Return the members of *record* for a JSON object, in the order of the fields and without those that have their default value.
+
+    An infinity or a NaN is the string "inf", "-inf" or "nan", since JSON has no such numbers.
+    """
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    defaults = {field.name: field.default for field in fields(record)}
+    return {name: _encoded(value) for name, value in values.items() if value is not defaults[name]}
+
+
+def from_json(members: dict[str, Any]) -> StepRecord:
+    """
+    Return the record whose `to_json` is *members*.
+
+    Raises:
+        ValueError: A member is missing or unknown, or has the wrong type.
+    """
+    known = {field.name for field in fields(StepRecord)}
+    if unknown := sorted(set(members) - known):
+        raise ValueError(f"unknown members of a step {excerpt(unknown)}; known members are {', '.join(sorted(known))}")
+    try:
+        values = {name: _DECODERS[name](value) for name, value in members.items()}
+        return StepRecord(**values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"a step of a run file must have the members of StepRecord, got {excerpt(members)}: {error}") from None
+
+
+def _encoded(value: Any) -> Any:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not (isinstance(value, int | float) or value in ("inf", "-inf", "nan")):
+        raise TypeError(f"expected a number, got {excerpt(value)}")
+    return float(value)
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"expected an int, got {excerpt(value)}")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"expected true or false, got {excerpt(value)}")
+    return value
+
+
+_DECODERS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("step", "rank"), _count),
+    **dict.fromkeys(("scale", "next_scale", "loss", "norm", "measured_scale"), _number),
+    **dict.fromkeys(("finite", "applied", "stale", "modified"), _flag),
+    "tensors": lambda rows: tuple(TensorStatistics(*map(_count, row)) for row in rows),
+    "histograms": lambda rows: tuple(Histogram(_count(lowest), tuple(map(_count, counts))) for lowest, counts in rows),
+    "finite_ranks": lambda flags: tuple(map(_flag, flags)),
+}
