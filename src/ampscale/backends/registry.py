@@ -14,7 +14,8 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from ..core.typing import Array
+from ..core.trees import register_container
+from ..core.typing import Array, Tree
 from ..parsing import excerpt
 from . import generic
 from .numpy import backend as numpy
@@ -216,3 +217,12 @@ def _candidates() -> Iterator[str]:
     yield from list(_loaded)  # first, because torch.compile recompiles for every import after a lookup in sys.modules
     yield from (name for name in BUILT_IN if name not in _loaded and is_imported(name))
     yield from (name for name in _entry_points() if is_imported(name))
+
+
+def _load_jax(container: Tree) -> None:  # noqa: ARG001
+    """Load the JAX backend, which registers JAX's own containers, if JAX has been imported: one may precede all JAX arrays."""
+    if "jax" not in _loaded and is_imported("jax"):
+        load("jax")
+
+
+register_container(_load_jax)

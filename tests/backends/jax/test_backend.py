@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from backends.third_party.wheels import python
 from libraries import load
 from strategies import DTYPES, alike, same
 
@@ -135,6 +136,12 @@ def test_unregistered_containers_raise():
     """JAX treats unknown objects as leaves; the error has the path."""
     with pytest.raises(TypeError, match=r"^tree\[0\] must be an array, or a tuple, .* got Box$"):
         ampscale.all_finite([type("Box", (), {})()])
+
+
+def test_a_registered_container_can_be_the_first_tree_of_a_process():
+    """It is opened before any array has shown that the tree is JAX's."""
+    done = python("import jax, ampscale; print(ampscale.all_finite(jax.tree_util.Partial(min, jax.numpy.ones(2))))")
+    assert (done.stdout, done.stderr) == ("True\n", "")
 
 
 @pytest.mark.clause("SCALING-scale")
