@@ -70,8 +70,17 @@ def test_incompatible_constants_raise():
     """An initial scale is outside the bounds, or a constant lacks another that it requires. Values at the limits are valid."""
     cases = [
         *[
-            (bounds, partial(RuleConstants, **bounds), ValueError, r"^init_scale .* min_scale .* max_scale .* got 65536.0")
-            for bounds in ({"min_scale": 2.0**17}, {"max_scale": 2.0**15}, {"min_scale": 4.0, "max_scale": 2.0})
+            (
+                bounds,
+                partial(RuleConstants, **bounds),
+                ValueError,
+                rf"^init_scale .* min_scale {low} .* max_scale {high}, got 65536.0",
+            )
+            for bounds, low, high in (
+                ({"min_scale": 2.0**17}, "131072.0", "inf"),
+                ({"max_scale": 2.0**15}, "0.0", "32768.0"),
+                ({"min_scale": 4.0, "max_scale": 2.0}, "4.0", "2.0"),
+            )
         ],
         *[
             (alone, partial(RuleConstants, **alone), ValueError, f"^{next(iter(alone))}(=True)? requires")
