@@ -15,7 +15,7 @@ BASE = {"files", "parsing"}
 CORE = {"core"} | BASE
 ARRAYS = CORE | {"presets", "backends"}
 FUNCTIONS = ARRAYS | {"functional", "network", "optimizers"}
-LIBRARY = FUNCTIONS | {"frameworks", "__init__", "simulation", "checkpoints"}
+LIBRARY = FUNCTIONS | {"frameworks", "__init__", "simulation", "checkpoints", "diagnostics"}
 MAY_IMPORT = {
     "files": set(),
     "parsing": set(),
@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "frameworks": FUNCTIONS | {"distributed"},
     "simulation": CORE | {"presets"},
     "checkpoints": CORE | {"presets"},
+    "diagnostics": ARRAYS | {"functional", "simulation"},
     **{name: {"frameworks"} for name in ("mindformers", "mindspore", "paddle", "torch")},
     "__init__": FUNCTIONS | {"frameworks"},
     "cli": LIBRARY,
@@ -45,7 +46,8 @@ FOLDERS = {
         "mindspore": {"_validation", "_arrays", "torch"},
     },
 }
-HOST = BASE | {"distributed", "frameworks", "simulation", "checkpoints", "cli", "__main__"}  # packages that may read array values
+# Packages that may read array values.
+HOST = BASE | {"distributed", "frameworks", "simulation", "checkpoints", "diagnostics", "cli", "__main__"}
 # Functions that execute code they read, also in programs within strings.
 CODE_FROM_DATA = re.compile(
     r"\b(from |import\b.*)(pickle|_pickle|cloudpickle|marshal|shelve|dill|joblib)\b"

@@ -31,20 +31,23 @@ from .frameworks.paddle import GradScaler
 from .functional import (
     all_finite,
     clip_by_global_norm,
+    exponent_histogram,
     global_norm,
     init_train_state,
     local_norms,
+    measure,
     scale,
     train_step,
     unscale,
     unscale_and_check,
+    unscale_check_and_measure,
     unscale_check_and_norm,
 )
 from .network import Network, Parameter
 
 __version__ = "0.1.0"
 
-_LAZY = ("checkpoints", "distributed", "mindformers", "mindspore", "paddle", "simulation", "torch")
+_LAZY = ("checkpoints", "diagnostics", "distributed", "mindformers", "mindspore", "paddle", "simulation", "torch")
 
 __all__ = [
     "Communicator",
@@ -70,6 +73,7 @@ __all__ = [
     "TrainState",
     "all_finite",
     "clip_by_global_norm",
+    "exponent_histogram",
     "frameworks",
     "get_backend",
     "get_namespace",
@@ -77,6 +81,7 @@ __all__ = [
     "init_train_state",
     "list_backends",
     "local_norms",
+    "measure",
     "optimizers",
     "presets",
     "register_backend",
@@ -84,6 +89,7 @@ __all__ = [
     "train_step",
     "unscale",
     "unscale_and_check",
+    "unscale_check_and_measure",
     "unscale_check_and_norm",
     "use_backend",
 ]

@@ -95,6 +95,20 @@ class RankCommunicator(ABC):
     def _exchange(self, text: str) -> list[str]:
         """Send *text* to all ranks, and return the text of each, in the order of `ranks`."""
 
+    @property
+    def averages(self) -> bool:
+        """Return True if `mean` averages gradients, so that all ranks have the same ones after it."""
+        return self._averages
+
+    def exchange(self, text: str) -> list[str]:
+        """
+        Send *text* to all ranks, and return the text of each, in the order of `ranks`. All ranks must call it.
+
+        Raises:
+            RankError: A rank does not respond.
+        """
+        return self._run(self._exchange, text)
+
     def mean(self, tree: Tree) -> Tree:
         """
         Return the mean of each array over all ranks; *tree* itself if gradients are not averaged.

@@ -1,0 +1,290 @@
+"""
+Monitor: receives the steps of a training loop, diagnoses them, and passes them on to sinks.
+
+A loop with functions or cells calls `record`. The `GradScaler` classes take a monitor and call `begin`, `loss_of` and `end`.
+"""
+
+import json
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import functional
+from ..core.statistics import LOWEST
+from ..core.step import StepReport
+from ..core.typing import Array, Tree
+from ..core.validation import check_bool, check_count
+from ..parsing import excerpt
+from .records import Histogram, StepRecord, TensorStatistics, histograms_of, statistics_of
+from .sinks import Sink
+from .verdicts import Diagnoser, Diagnosis, Limits, Verdict
+
+ON_STALL = ("warn", "raise")
+
+
+class StalledError(RuntimeError):
+    """Error of a `Monitor` with ``on_stall="raise"``: skipped steps do not end."""
+
+
+@dataclass
+class _Measured:
+    """Measurements of one step so far, on the host."""
+
+    scale: float | None = None  # factor by which the measured gradients were scaled
+    tensors: tuple[TensorStatistics, ...] | None = None
+    histograms: tuple[Histogram, ...] | None = None
+    norm: float | None = None
+    is_local: bool = False  # True if this rank's own gradients were measured, before the mean
+    stale: bool = False
+    modified: bool = False
+
+
+class Monitor:
+    """
+    Observer of the steps of one training run, which tells why steps were skipped.
+
+    Args:
+        names: Names of the gradients in their order; or pairs of a name and a parameter, as `named_parameters()` returns, so that
+            gradients are named also if some parameters have none. By default, gradients are numbered.
+        diagnose_on_skip: Measure the gradients of skipped steps. Applied steps then cost nothing.
+        measure_every: Measure the gradients of every n-th step; None for none.
+        histogram_every: Measure the exponents of the gradients of every n-th step; None for none.
+        sinks: Receivers of every step, such as `JSONLines`.
+        on_stall: "warn" for a RuntimeWarning when a run stalls, "raise" for a `StalledError`, or a function that is called with
+            the `Diagnosis`; each time once until a step is applied.
+        limits: Limits from which diagnoses are concluded.
+        communicator: Communicator of processes, to tell the ranks whose gradients were not finite: every skipped step costs one
+            exchange of a short text. All ranks need a monitor with the same arguments.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range.
+
+    >>> network = ampscale.Network(lambda w, x: anp.sum(w * x), np.float32([1.0, 2.0]))
+    >>> optimizer, rule = ampscale.optimizers.SGD(network, 0.5), ampscale.LossScaleRule()
+    >>> state, monitor = ampscale.init_train_state(network.params, optimizer, rule), Monitor()
+    >>> state, report = ampscale.train_step(network, optimizer, rule, state, np.float32([1.0, np.nan]))
+    >>> monitor.record(report).message
+    'the loss was nan before scaling: look for the cause in the inputs or in the forward pass'
+    """
+
+    def __init__(
+        self,
+        names: Iterable[Any] | None = None,
+        *,
+        diagnose_on_skip: bool = True,
+        measure_every: int | None = None,
+        histogram_every: int | None = None,
+        sinks: Sequence[Sink] = (),
+        on_stall: str | Callable[[Diagnosis], Any] = "warn",
+        limits: Limits | None = None,
+        communicator: Any = None,
+    ) -> None:
+        check_bool(diagnose_on_skip, "diagnose_on_skip")
+        for value, name in ((measure_every, "measure_every"), (histogram_every, "histogram_every")):
+            if value is not None:
+                check_count(value, name)
+        if not (callable(on_stall) or on_stall in ON_STALL):
+            raise ValueError(f"on_stall must be one of {list(ON_STALL)} or a function, got {excerpt(on_stall)}")
+        self.verdicts: Counter[Verdict] = Counter()  # number of steps with each verdict
+        self._on_skip, self._every, self._histogram_every = diagnose_on_skip, measure_every, histogram_every
+        self._sinks, self._on_stall, self._limits, self._communicator = list(sinks), on_stall, limits, communicator
+        self._names, self._parameters = _named(names)
+        self._runs: dict[int, _Run] = {}
+        self._loss: Any = None
+
+    def record(self, report: StepReport, backward: Callable[[float], Tree] | None = None) -> Diagnosis:
+        """
+        Receive the step of `train_step` or, as its `last_step`, of a cell, and return the diagnosis.
+
+        Args:
+            report: Report of the step. This copies it to the host.
+            backward: ``backward(scale) -> gradients``: computes the scaled gradients of this step again. It is called only if
+                the step was skipped: at its scale, and at a scale of 1, to see whether any scale would help.
+
+        Raises:
+            TypeError: *report* is not a `StepReport`.
+            StalledError: The run has stalled, and *on_stall* is "raise". The step has been received.
+        """
+        if not isinstance(report, StepReport):
+            raise TypeError(f"report must be a StepReport, got {excerpt(report)} of type {type(report).__name__}")
+        scale, finite = _number(report.scale), bool(report.finite)
+        measured, at_one, norm = _Measured(), None, report.global_norm
+        if report.statistics is not None:
+            measured = _Measured(scale, statistics_of(report.statistics.tolist()), is_local=True)
+        if not finite and self._on_skip and backward is not None:
+            measured = measured if measured.tensors else _Measured(scale, *self._measure(backward(scale)), is_local=True)
+            at_one = bool(functional.all_finite(backward(1.0)))
+        return self._receive(
+            self, measured,
+            scale=scale, next_scale=_number(report.next_scale), finite=finite, applied=bool(report.applied),
+            loss=_loss(report.loss), norm=None if norm is None else _number(norm), finite_at_one=at_one,
+        )  # fmt: skip
+
+    def loss_of(self, loss: Any) -> None:
+        """Keep the unscaled loss of the step that begins; scalers call this."""
+        self._loss = loss
+
+    def begin(self, gradients: list[Array], scale: Any, owner: Any, *, stale: bool = False, modified: bool = False) -> None:
+        """
+        Receive the scaled gradients of an optimizer, before they are averaged and unscaled; scalers call this.
+
+        Args:
+            gradients: Scaled gradients.
+            scale: Loss scale.
+            owner: The optimizer.
+            stale: As in `StepRecord`.
+            modified: As in `StepRecord`.
+        """
+        run = self._run(owner)
+        run.measured = measured = _Measured(stale=stale, modified=modified)
+        if self._is_due(self._every, run.step) or (self._on_skip and run.last_skipped) or modified:
+            measured.scale, (measured.tensors, measured.histograms) = _number(scale), self._measure(gradients, run.step)
+            measured.norm, measured.is_local = _number(functional.global_norm(gradients)), True
+        elif self._is_due(self._histogram_every, run.step):
+            measured.scale, (measured.tensors, measured.histograms) = _number(scale), self._measure(gradients, run.step)
+
+    def end(self, scale: Any, next_scale: Any, finite: Any, applied: Any, gradients: list[Array], owner: Any) -> Diagnosis:
+        """
+        Receive the result of a step of an optimizer, and return the diagnosis; scalers call this after they updated the scale.
+
+        Args:
+            scale: Loss scale of the step.
+            next_scale: Loss scale of the next step.
+            finite: True if the gradients were finite.
+            applied: True if the optimizer stepped.
+            gradients: Unscaled gradients, which are measured if the step was skipped.
+            owner: The optimizer.
+
+        Raises:
+            StalledError: The run has stalled, and *on_stall* is "raise". The scaler has been updated.
+        """
+        measured, finite = self._run(owner).measured, bool(finite)
+        if not finite and self._on_skip and measured.tensors is None:
+            measured.scale, (measured.tensors, measured.histograms) = 1.0, self._measure(gradients)
+        norm = None if measured.norm is None or not measured.scale else measured.norm / measured.scale
+        loss, self._loss = self._loss, None
+        return self._receive(
+            owner, measured,
+            scale=_number(scale), next_scale=_number(next_scale), finite=finite, applied=bool(applied),
+            loss=_loss(loss), norm=norm, stale=measured.stale, modified=measured.modified,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Close the sinks."""
+        for sink in self._sinks:
+            sink.close()
+
+    def __enter__(self) -> "Monitor":
+        """Return the monitor, whose sinks are closed at the end of the block."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close the sinks."""
+        self.close()
+
+    def _receive(self, owner: Any, measured: _Measured, **numbers: Any) -> Diagnosis:
+        run = self._run(owner)
+        names = self._names_of(owner, len(measured.tensors or ()))
+        record = StepRecord(
+            run.step, **numbers,
+            measured_scale=measured.scale, tensors=measured.tensors, histograms=measured.histograms,
+            rank=getattr(self._communicator, "rank", None), finite_ranks=self._finite_ranks(measured, numbers["finite"]),
+        )  # fmt: skip
+        diagnosis = run.diagnoser.diagnose(record, names)
+        run.step, run.last_skipped, run.measured = run.step + 1, not record.finite, _Measured()
+        self.verdicts[diagnosis.verdict] += 1
+        for sink in self._sinks:
+            sink.write(record, diagnosis, names)
+        self._report_stall(run, diagnosis)
+        return diagnosis
+
+    def _report_stall(self, run: "_Run", diagnosis: Diagnosis) -> None:
+        is_new = diagnosis.stall is not None and not run.stalled
+        run.stalled = diagnosis.stall is not None
+        if not is_new:
+            return
+        message = f"step {diagnosis.step}: {diagnosis.stall}; {diagnosis.verdict}: {diagnosis.message}"
+        if callable(self._on_stall):
+            self._on_stall(diagnosis)
+        elif self._on_stall == "raise":
+            raise StalledError(message)
+        else:
+            warnings.warn(message, RuntimeWarning, stacklevel=5)
+
+    def _measure(
+        self, gradients: Tree, step: int | None = None
+    ) -> tuple[tuple[TensorStatistics, ...], tuple[Histogram, ...] | None]:
+        """Return the statistics of *gradients* and, if they are due at *step*, their histograms."""
+        histograms = None
+        if step is not None and self._is_due(self._histogram_every, step):
+            histograms = histograms_of(functional.exponent_histogram(gradients).tolist(), LOWEST)
+        return statistics_of(functional.measure(gradients).tolist()), histograms
+
+    def _finite_ranks(self, measured: _Measured, finite: bool) -> tuple[bool, ...] | None:
+        """Return for each rank of a skipped step True if its own gradients were finite; None if that was not measured."""
+        if self._communicator is None or finite:
+            return None
+        is_known = measured.tensors is not None and (measured.is_local or not self._communicator.averages)
+        own = all(tensor.nonfinite == 0 for tensor in measured.tensors or ()) if is_known else None
+        flags = [json.loads(text) for text in self._communicator.exchange(json.dumps(own))]
+        return None if None in flags else tuple(flags)
+
+    def _run(self, owner: Any) -> "_Run":
+        if id(owner) not in self._runs:
+            self._runs[id(owner)] = _Run(owner, Diagnoser(self._limits))
+        return self._runs[id(owner)]
+
+    def _names_of(self, owner: Any, count: int) -> list[str] | None:
+        """Return the names of the *count* gradients of *owner*."""
+        if self._parameters is None:
+            return self._names
+        groups = getattr(owner, "param_groups", None)
+        parameters = [p for group in groups for p in group["params"]] if groups is not None else getattr(owner, "parameters", [])
+        names = [self._parameters.get(id(p), "unnamed") for p in parameters if getattr(p, "grad", None) is not None]
+        return names if len(names) == count else None
+
+    @staticmethod
+    def _is_due(every: int | None, step: int) -> bool:
+        return every is not None and step % every == 0
+
+
+@dataclass
+class _Run:
+    """Steps of one optimizer, or of a loop without optimizer objects."""
+
+    owner: Any  # keeps a reference, so that the id is not reused
+    diagnoser: Diagnoser
+    step: int = 0
+    last_skipped: bool = False
+    stalled: bool = False
+    measured: _Measured = field(default_factory=_Measured)
+
+
+def _named(names: Iterable[Any] | None) -> tuple[list[str] | None, dict[int, str] | None]:
+    """Return the names in order, or the names by the ids of the parameters."""
+    if names is None:
+        return None, None
+    if isinstance(names, str):
+        raise TypeError(f"names must be strings, or pairs of a name and a parameter, got {excerpt(names)}")
+    items = list(names)
+    if all(isinstance(item, str) for item in items):
+        return items, None
+    if all(isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in items):
+        return None, {id(parameter): name for name, parameter in items}
+    raise TypeError(f"names must be strings, or pairs of a name and a parameter, got {excerpt(items)}")
+
+
+def _number(value: Any) -> float:
+    return float(value if isinstance(value, int | float) else value.reshape(()))
+
+
+def _loss(loss: Any) -> float | None:
+    """Return the loss as a number, or the mean of one with a shape; None if unknown."""
+    if loss is None:
+        return None
+    if isinstance(loss, int | float):
+        return float(loss)
+    return float(loss.detach().mean() if hasattr(loss, "detach") else loss.mean())

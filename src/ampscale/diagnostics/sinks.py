@@ -1,0 +1,147 @@
+"""
+Sinks: where a `Monitor` sends records and diagnoses.
+
+Every object with the methods of `Sink` is one. Those for TensorBoard and Weights & Biases use a writer that the caller made, so
+that neither package is imported here.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..core.rule import LossScaleRule
+from .records import StepRecord
+from .run_files import header_line, step_line
+from .verdicts import Diagnosis, Verdict
+from .window import lost_share
+
+_EXPECTED = frozenset([Verdict.HEALTHY, Verdict.OCCASIONAL, Verdict.SEARCHING])  # verdicts of a run that goes well
+
+
+class Sink(Protocol):
+    """Receiver of records."""
+
+    def write(self, record: StepRecord, diagnosis: Diagnosis, names: list[str] | None) -> None:
+        """Receive a step. *names* are those of the gradients in `record.tensors`."""
+
+    def close(self) -> None:
+        """Receive the end of the run."""
+
+
+class JSONLines:
+    """
+    Run file: a header, and one JSON object for each step, written at once so that other processes can read it.
+
+    Args:
+        path: Path of the file, which is replaced.
+        rule: Constants of the scaler, for the header.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+
+    def __init__(self, path: str | Path, rule: LossScaleRule | None = None) -> None:
+        self._file, self._rule, self._has_header = open(path, "w", encoding="utf-8", buffering=1), rule, False  # noqa: SIM115
+
+    def write(self, record: StepRecord, diagnosis: Diagnosis, names: list[str] | None) -> None:
+        """Write a line."""
+        if not self._has_header:
+            self._file.write(header_line(self._rule, names))
+            self._has_header = True
+        self._file.write(step_line(record, None if diagnosis.verdict is Verdict.HEALTHY else diagnosis))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class Logging:
+    """
+    Messages of Python's `logging`: a line for each diagnosis that is not "healthy", with the numbers as fields.
+
+    The verdicts "occasional" and "searching", which belong to a run that goes well, have the level INFO, and all others WARNING.
+    The attribute `ampscale` of a log record is a dict with step, scale, next_scale, verdict, stall and the evidence.
+
+    Args:
+        logger: Logger; by default the one with the name "ampscale".
+    """
+
+    def __init__(self, logger: logging.Logger | None = None) -> None:
+        self._logger = logger or logging.getLogger("ampscale")
+
+    def write(self, record: StepRecord, diagnosis: Diagnosis, names: list[str] | None) -> None:
+        """Log a diagnosis."""
+        if diagnosis.verdict is Verdict.HEALTHY:
+            return
+        fields = {
+            "step": record.step,
+            "scale": record.scale,
+            "next_scale": record.next_scale,
+            "verdict": str(diagnosis.verdict),
+            "stall": diagnosis.stall,
+            **diagnosis.evidence,
+        }
+        level = logging.INFO if diagnosis.verdict in _EXPECTED and diagnosis.stall is None else logging.WARNING
+        message = "step %d: %s: %s", record.step, diagnosis.verdict, diagnosis.message
+        self._logger.log(level, *message, extra={"ampscale": fields})
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class TensorBoard:
+    """
+    Scalars of TensorBoard: scale, skipped (0 or 1), loss and norm; the lost share of each gradient; and texts for diagnoses.
+
+    Args:
+        writer: A `SummaryWriter` of torch or tensorboardX, or any object with `add_scalar` and `add_text`.
+    """
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def write(self, record: StepRecord, diagnosis: Diagnosis, names: list[str] | None) -> None:
+        """Add the scalars of a step."""
+        for name, value in scalars(record, names).items():
+            self._writer.add_scalar(f"ampscale/{name}", value, record.step)
+        if diagnosis.verdict is not Verdict.HEALTHY:
+            self._writer.add_text("ampscale/diagnosis", f"{diagnosis.verdict}: {diagnosis.message}", record.step)
+
+    def close(self) -> None:
+        """Flush the writer, which belongs to the caller."""
+        self._writer.flush()
+
+
+class WeightsAndBiases:
+    """
+    Metrics of Weights & Biases, with the names of `TensorBoard`, and the verdict of each step that is not "healthy".
+
+    Args:
+        run: Result of ``wandb.init``, or any object with ``log(dict)``. Steps are logged as the metric "ampscale/step".
+    """
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+
+    def write(self, record: StepRecord, diagnosis: Diagnosis, names: list[str] | None) -> None:
+        """Log a step."""
+        metrics: dict[str, Any] = {f"ampscale/{name}": value for name, value in scalars(record, names).items()}
+        if diagnosis.verdict is not Verdict.HEALTHY:
+            metrics["ampscale/verdict"] = str(diagnosis.verdict)
+        self._run.log({"ampscale/step": record.step, **metrics})
+
+    def close(self) -> None:
+        """Do nothing, since the run belongs to the caller."""
+
+
+def scalars(record: StepRecord, names: list[str] | None = None) -> dict[str, float]:
+    """Return the numbers of *record* by name, with the lost share of each gradient as "lost/NAME"."""
+    values: dict[str, float | None] = {
+        "scale": record.scale,
+        "skipped": float(not record.finite),
+        "loss": record.loss,
+        "norm": record.norm,
+    }
+    for index, tensor in enumerate(record.tensors or ()):
+        values[f"lost/{names[index] if names else index}"] = lost_share([tensor])
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,221 @@
+"""
+Suggestions for the scale, from measured exponents.
+
+An exponent tells a value to a factor of two, so all results are exact to a factor of two and lie on the safe side.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import functional, presets
+from ..core.rule import LossScaleRule
+from ..core.typing import Tree
+from ..core.validation import check_count, check_number
+from ..parsing import excerpt
+from ..simulation.simulate import simulate
+from ..simulation.traces import Trace
+from .records import Histogram, StepRecord, statistics_of
+from .window import LARGEST_EXPONENT, SMALLEST_SUBNORMAL
+
+SHARE = 0.01  # of the non-zero values; fewer are lost in most healthy float16 runs
+STEP = 2.0**8  # factor between two attempts of `calibrate`
+LEAST_SCALE, MOST_SCALE = 2.0**-24, 2.0**120  # bounds of the attempts of `calibrate`
+
+
+class Suggestion(NamedTuple):
+    """
+    Scales that suit measured gradients. If `low` exceeds `high`, no scale fulfils both conditions.
+
+    Args:
+        low: Smallest scale at which float16 loses at most the stated share of the values.
+        high: Largest scale at which no value overflows in float16.
+        recommended: Power of two between `low` and `high`, if there is one, with a headroom of four; else the largest power of
+            two up to `high`.
+        lost_share: Share of the non-zero values that are lost at `recommended`.
+    """
+
+    low: float
+    high: float
+    recommended: float
+    lost_share: float
+
+
+class Replay(NamedTuple):
+    """Steps of a recorded run under another rule."""
+
+    name: str  # of the preset
+    skipped: int
+    final_scale: float
+
+
+def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = SHARE) -> Suggestion:
+    """
+    Return the interval of scales that neither overflow nor lose more than *share* of the values in float16.
+
+    A value is lost if float16 rounds it to zero, that is at 2**-25 and below; it overflows from 65520 on. Values are known to a
+    factor of two, and count with the end of their range that is nearer to the fault.
+
+    Args:
+        histograms: Exponents of gradients, of one or several steps.
+        scale: Factor by which these gradients were scaled; positive.
+        share: Share of the non-zero values that may be lost, from 0 to 1.
+
+    Raises:
+        ValueError: There is no value that is finite and not zero, or an argument is out of range.
+
+    >>> suggest([Histogram(-30, (1, 0, 99))])
+    Suggestion(low=16.0, high=4398046511104.0, recommended=1099511627776.0, lost_share=0.0)
+    """
+    check_number(scale, "scale", "a positive, finite number", 0, above=True)
+    check_number(share, "share", "a number from 0 to 1", 0, 1)
+    counts = Counter[int]()
+    for lowest, row in histograms:
+        counts.update({lowest + index: count for index, count in enumerate(row) if count})
+    if not counts:
+        raise ValueError("histograms must contain a value that is finite and not zero, got none")
+    exponents = sorted(counts)
+    high = scale * 2.0 ** (LARGEST_EXPONENT - 1 - exponents[-1])
+    low = scale * 2.0 ** (SMALLEST_SUBNORMAL - _least_kept(counts, exponents, share))
+    most = math.floor(math.log2(high))
+    recommended = 2.0 ** min(most, max(most - 2, math.ceil(math.log2(low))))
+    shift = math.floor(math.log2(recommended / scale))
+    lost = sum(count for exponent, count in counts.items() if exponent + shift < SMALLEST_SUBNORMAL)
+    return Suggestion(low, high, recommended, lost / counts.total())
+
+
+def _least_kept(counts: Counter[int], exponents: list[int], share: float) -> int:
+    """Return the smallest exponent that must be kept, so that at most *share* of the values is smaller."""
+    lost, allowed = 0, share * counts.total()
+    for exponent in exponents:
+        lost += counts[exponent]
+        if lost > allowed:
+            return exponent
+    return exponents[-1]
+
+
+def calibrate(backward: Callable[[float], Tree], rule: LossScaleRule, headroom: int = 2) -> LossScaleRule:
+    """
+    Return *rule* with the initial scale that suits the gradients of one step, instead of finding it by skipped steps.
+
+    The gradients of the first finite attempt show the largest exponent, from which the scale follows; it is then tried, and
+    halved until the gradients are finite. This takes two or three backward passes for a scale that is near, and six for one that
+    is far.
+
+    Args:
+        backward: ``backward(scale) -> gradients``: computes the scaled gradients of one batch, and changes nothing.
+        rule: Constants of the scaler. Its initial scale is tried first, and its bounds are kept.
+        headroom: Powers of two between the largest scaled gradient and the largest float16 number; at least 0.
+
+    Returns:
+        The rule with another `init_scale`: a power of two, or a bound of the rule.
+
+    Raises:
+        ValueError: The gradients are not finite at any scale from 2**-24 on, or zero at any up to 2**120.
+
+    >>> rule = calibrate(lambda scale: np.float16([3.0]) * np.float16(scale), LossScaleRule(init_scale=2.0**24))
+    >>> rule.init_scale
+    4096.0
+    """
+    check_count(headroom, "headroom", low=0)
+    low, high = rule.min_scale or LEAST_SCALE, rule.max_scale or MOST_SCALE
+    scale, largest = _first_finite_host(backward, rule.init_scale)
+    scale = min(max(2.0 ** (math.floor(math.log2(scale)) + LARGEST_EXPONENT - headroom - largest), low), high)
+    while _largest_host(backward(scale)) is None:
+        if scale <= low:
+            raise ValueError(f"the gradients are not finite at the smallest scale {scale:g}: no scale helps")
+        scale = max(scale / 2, low)
+    return replace(rule, init_scale=scale)
+
+
+def _first_finite_host(backward: Callable[[float], Tree], scale: float) -> tuple[float, int]:
+    """Return the first scale at which the gradients are finite and not all zero, and the largest exponent among them."""
+    tried_larger = False
+    while LEAST_SCALE <= scale <= MOST_SCALE:
+        largest = _largest_host(backward(scale))
+        if largest is not None and largest > -(2**15):
+            return scale, largest
+        if largest is None and tried_larger:  # zero at the scale before: halve the step in powers of two
+            return _between_host(backward, scale)
+        tried_larger = largest is not None
+        scale = scale * STEP if tried_larger else scale / STEP
+    fault = "zero at every scale up to 2**120" if scale > 1 else "not finite at any scale from 2**-24 on: no scale helps"
+    raise ValueError(f"the gradients are {fault}")
+
+
+def _between_host(backward: Callable[[float], Tree], scale: float) -> tuple[float, int]:
+    """Return the largest scale below *scale*, by powers of two, at which the gradients are finite and not all zero."""
+    for _ in range(int(math.log2(STEP))):
+        scale /= 2
+        largest = _largest_host(backward(scale))
+        if largest is not None and largest > -(2**15):
+            return scale, largest
+    raise ValueError("the gradients are either zero or not finite at every scale: no scale helps")
+
+
+def _largest_host(gradients: Tree) -> int | None:
+    """Return the largest exponent of *gradients*, -32768 if all are zero; None if one is not finite."""
+    rows = statistics_of(functional.measure(gradients).tolist())
+    if not rows:
+        raise ValueError(f"backward must return gradients, got {excerpt(gradients)}")
+    return None if any(row.nonfinite for row in rows) else max(row.largest for row in rows)
+
+
+def limits(records: Sequence[StepRecord]) -> Trace:
+    """
+    Return the overflow trace of a run: for each step, the largest scale at which it would have been finite.
+
+    For a finite step with statistics, the limit follows from its largest exponent, and lies below the true one by less than a
+    factor of two. Without statistics it is inf, as for a recorded step. For an overflow, it is the scale of the next finite step
+    if that is smaller, else half the scale of the overflow; -inf if the verdict would be the same at each scale (NaNs only).
+
+    Args:
+        records: Steps of a run, in their order.
+    """
+    values: list[float] = []
+    next_finite = math.inf
+    for record in reversed(records):
+        if record.finite:
+            next_finite = record.scale
+            exponent = record.largest_exponent()
+            values.append(math.inf if exponent is None else max(record.scale, 2.0 ** (LARGEST_EXPONENT - exponent)))
+        elif record.tensors and not any(tensor.infinities for tensor in record.tensors):
+            values.append(-math.inf)
+        else:
+            values.append(min(next_finite, record.scale / 2))
+    return Trace(np.array(values[::-1], np.float64))
+
+
+def replay(records: Sequence[StepRecord], rules: dict[str, LossScaleRule] | None = None) -> list[Replay]:
+    """
+    Return what other rules would have done on a recorded run, the one with the fewest skipped steps first.
+
+    The rules see the same gradients as the recorded run, although other skipped steps would have changed them: a comparison of
+    rules, no prediction.
+
+    Args:
+        records: Steps of a run, in their order.
+        rules: Rules by name; by default every preset.
+    """
+    trace = limits(records)
+    results = []
+    for name, rule in (rules or {name: preset.rule() for name, preset in presets.PRESETS.items()}).items():
+        trajectory = simulate(rule, trace)
+        results.append(Replay(name, trajectory.overflows, float(trajectory.scales[-1])))
+    return sorted(results, key=lambda result: result.skipped)
+
+
+def summed(histograms: Sequence[Sequence[Histogram]]) -> list[Histogram]:
+    """Return the sums of the histograms of several steps, one for each gradient."""
+    totals: list[Histogram] = []
+    for rows in zip(*histograms, strict=True):
+        counts = Counter[int]()
+        for lowest, row in rows:
+            counts.update({lowest + index: count for index, count in enumerate(row) if count})
+        low, top = (min(counts), max(counts)) if counts else (0, -1)
+        totals.append(Histogram(low, tuple(counts[exponent] for exponent in range(low, top + 1))))
+    return totals
