@@ -12,8 +12,16 @@ from .core.replicas import SINGLE_REPLICA, Communicator
 from .core.rule import LossScaleRule
 from .core.step import StepReport, TrainState
 from .core.typing import Array, Flag, Scale, Tree
-from .core.validation import check_methods, check_number, check_out, check_scalable, check_scale_host
-from .parsing import excerpt
+from .core.validation import (
+    check_bool,
+    check_methods,
+    check_number,
+    check_out,
+    check_result_dtype,
+    check_scalable,
+    check_scale_host,
+    check_type,
+)
 
 
 def scale(tree: Tree, scale: Scale) -> Tree:
@@ -64,7 +72,7 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     >>> unscale(gradient, 2.0**12), unscale(gradient, 2.0**12, dtype="float32")  # 2**-26 is below the range of float16
     (array([0.], dtype=float16), array([1.4901161e-08], dtype=float32))
     """
-    _check_dtype(dtype)
+    check_result_dtype(dtype)
     return check_unscale(tree, scale).unscale(tree, scale, dtype)
 
 
@@ -113,7 +121,7 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
     >>> unscaled["w"], bool(finite)
     (array([2. , 0.5], dtype=float32), False)
     """
-    _check_dtype(dtype, out)
+    check_result_dtype(dtype, out)
     return check_unscale(tree, scale, out).unscale_and_check(tree, scale, out, dtype)
 
 
@@ -122,10 +130,7 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
     Return the results of `unscale_and_check`, and the `global_norm` of the unscaled values.
 
     Args:
-        tree: As for `unscale_and_check`.
-        scale: As for `unscale_and_check`.
-        out: As for `unscale_and_check`.
-        dtype: As for `unscale_and_check`.
+        tree, scale, out, dtype: As for `unscale_and_check`.
 
     Returns:
         The unscaled tree, a bool of shape (), and a norm of shape ().
@@ -139,7 +144,7 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
     >>> bool(finite), float(norm)
     (True, 5.0)
     """
-    _check_dtype(dtype, out)
+    check_result_dtype(dtype, out)
     return check_unscale(tree, scale, out).unscale_check_and_norm(tree, scale, out, dtype)
 
 
@@ -214,6 +219,87 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     return _check(tree, out).clip_by_global_norm(tree, max_norm, out)
 
 
+def measure(tree: Tree) -> Array:
+    """
+    Count the values of each array of *tree* that are zero, non-finite, or too small for float16.
+
+    Args:
+        tree: Floating-point or complex arrays in nested tuples, lists, dicts and NamedTuples; None is skipped.
+
+    Returns:
+        An int32 array of shape (number of arrays, 8). A complex number counts as two values. The columns are:
+
+        - size, zeros: number of values, and of zeros.
+        - subnormals: number of non-zero magnitudes below 2**-14, which have fewer than 11 bits in float16, or none.
+        - underflows: number of non-zero magnitudes of at most 2**-25, which float16 rounds to zero.
+        - infinities, nans: numbers of infinities and NaNs.
+        - smallest: exponent floor(log2(m)) of the smallest non-zero, finite magnitude m; 32767 if there is none.
+        - largest: exponent of the largest finite magnitude; -32768 if there is no non-zero, finite value.
+
+        A sparse torch tensor is represented by its coalesced values, a DTensor by the local shard.
+
+    Raises:
+        TypeError: *tree* contains an integer array or an object that is not an array, or arrays from more than one library
+            or device.
+        ValueError: An array has 2**31 or more values.
+
+    Spec: STATISTICS-columns, STATISTICS-thresholds, STATISTICS-exponents, STATISTICS-limit, STATISTICS-shards.
+
+    >>> measure({"w": np.float32([0.0, 2.0**-15, 2.0**-26, -6.0]), "b": np.float16([np.inf, 1.0])})
+    array([[  4,   1,   2,   1,   0,   0, -26,   2],
+           [  2,   0,   0,   0,   1,   0,   0,   0]], dtype=int32)
+    """
+    return _check(tree).measure(tree)
+
+
+def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
+    """
+    Return the results of `unscale_and_check`, and those of `measure` for the values before the division.
+
+    On NumPy and torch CPU tensors, the compiled kernels do this in one pass.
+
+    Args:
+        tree, scale, out, dtype: As for `unscale_and_check`.
+
+    Returns:
+        The unscaled tree, a bool of shape (), and statistics of shape (number of arrays, 8).
+
+    Raises:
+        TypeError, ValueError: As for `unscale_and_check` and `measure`.
+
+    Spec: OVERFLOW-both-sides, STATISTICS-before-unscaling.
+
+    >>> unscaled, finite, statistics = unscale_check_and_measure([np.float32([3072.0, 0.0])], 1024.0)
+    >>> unscaled, bool(finite), statistics[0, -2:]
+    ([array([3., 0.], dtype=float32)], True, array([11, 11], dtype=int32))
+    """
+    check_result_dtype(dtype, out)
+    return check_unscale(tree, scale, out).unscale_check_and_measure(tree, scale, out, dtype)
+
+
+def exponent_histogram(tree: Tree) -> Array:
+    """
+    Count the non-zero, finite values of each array of *tree* by their exponent floor(log2(m)), where m is the magnitude.
+
+    Args:
+        tree: As for `measure`.
+
+    Returns:
+        An int32 array of shape (number of arrays, 278), with one column for each exponent from -150 to 127. Values with smaller
+        and larger exponents, of float64 arrays, are counted in the first and the last column.
+
+    Raises:
+        TypeError, ValueError: As for `measure`.
+
+    Spec: STATISTICS-histogram.
+
+    >>> counts = exponent_histogram([np.float32([1.0, 1.5, -4.0, 0.0, np.inf])])
+    >>> counts.shape, counts[0, 150:153]
+    ((1, 278), array([2, 0, 1], dtype=int32))
+    """
+    return _check(tree).exponent_histogram(tree)
+
+
 def init_train_state(params: Tree, optimizer: Any, rule: LossScaleRule) -> TrainState:
     """
     Create the state before the first `train_step`.
@@ -241,7 +327,7 @@ def init_train_state(params: Tree, optimizer: Any, rule: LossScaleRule) -> Train
     """
     get_backend(params)
     check_methods(optimizer, "optimizer", "init", "update")
-    _check_type(rule, "rule", LossScaleRule)
+    check_type(rule, "rule", LossScaleRule)
     return step.init_train_state(params, optimizer, rule)
 
 
@@ -253,6 +339,7 @@ def train_step(
     *inputs: Any,
     max_norm: float | None = None,
     communicator: Communicator = SINGLE_REPLICA,
+    measure: bool = False,
 ) -> tuple[TrainState, StepReport]:
     """
     Run one training step as a pure function, and return the next `TrainState` and a `StepReport`.
@@ -268,9 +355,10 @@ def train_step(
         inputs: Passed to the network unchanged.
         max_norm: If given, clip the unscaled gradients to this global norm.
         communicator: Averages gradients, and combines flags and norms of all ranks; see `ampscale.distributed`.
+        measure: True to report the statistics of the scaled gradients of this rank; see `ampscale.measure`.
 
     Raises:
-        TypeError: *network*, *optimizer*, *rule*, *state* or *communicator* has the wrong type.
+        TypeError: *network*, *optimizer*, *rule*, *state*, *communicator* or *measure* has the wrong type.
         ValueError: *max_norm* is not positive and finite.
 
     Spec: STEP-order, STEP-skip, STEP-report.
@@ -287,26 +375,15 @@ def train_step(
         network = network_of(network)
     check_methods(optimizer, "optimizer", "init", "update")
     check_methods(communicator, "communicator", "mean", "agree", "check_same")
-    _check_type(rule, "rule", LossScaleRule)
-    _check_type(state, "state", TrainState)
+    check_type(rule, "rule", LossScaleRule)
+    check_type(state, "state", TrainState)
+    check_bool(measure, "measure")
     if max_norm is not None:
         check_number(max_norm, "max_norm", "a positive, finite number", 0, above=True)
     return step.train_step(
         network, optimizer, rule, state, *inputs,
-        max_norm=max_norm, communicator=communicator, kernels=get_backend(state.params),
+        max_norm=max_norm, communicator=communicator, kernels=get_backend(state.params), measure=measure,
     )  # fmt: skip
-
-
-def _check_type(value: Any, name: str, expected: type) -> None:
-    if not isinstance(value, expected):
-        raise TypeError(f"{name} must be a {expected.__name__}, got {excerpt(value)} of type {type(value).__name__}")
-
-
-def _check_dtype(dtype: str | None, out: Tree = None) -> None:
-    if dtype is not None and not (isinstance(dtype, str) and dtype in ("float32", "float64")):
-        raise ValueError(f"dtype must be 'float32', 'float64' or None, got {excerpt(dtype)}")
-    if dtype is not None and out is not None:
-        raise ValueError(f"dtype must be None if out is given, since out has its own dtypes, got {dtype!r}")
 
 
 def check_unscale(tree: Tree, scale: Scale, out: Tree = None) -> Backend:

@@ -5,7 +5,7 @@ from typing import Any
 
 import array_api_compat
 
-from ..core import norms, overflow, scaling
+from ..core import norms, overflow, scaling, statistics
 from ..core.typing import Array, Namespace, Tree
 
 NAME = "generic"
@@ -55,3 +55,6 @@ unscale_check_and_norm = norms.unscale_check_and_norm
 global_norm = norms.global_norm
 local_norms = norms.local_norms
 clip_by_global_norm = norms.clip_by_global_norm
+measure = statistics.statistics
+unscale_check_and_measure = statistics.unscale_check_and_measure
+exponent_histogram = statistics.exponent_histogram

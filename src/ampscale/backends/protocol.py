@@ -58,6 +58,17 @@ class Backend(Protocol):
     def clip_by_global_norm(self, tree: Tree, max_norm: float, out: Tree = None) -> tuple[Tree, Array]:
         """Implement `core.norms.clip_by_global_norm`."""
 
+    def measure(self, tree: Tree) -> Array:
+        """Implement `core.statistics.statistics`."""
+
+    def unscale_check_and_measure(
+        self, tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None
+    ) -> tuple[Tree, Flag, Array]:
+        """Implement `core.statistics.unscale_check_and_measure`."""
+
+    def exponent_histogram(self, tree: Tree) -> Array:
+        """Implement `core.statistics.exponent_histogram`."""
+
 
 CONTENTS = ("NAME", *(name for name in vars(Backend) if not name.startswith("_")))
 

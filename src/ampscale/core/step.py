@@ -3,7 +3,7 @@ Training step as a pure function. It copies no array to the host, so a compiler 
 
     params, inputs ─► vjp ─► loss
                        └───► pullback ◄─ seed = scale
-                                │ scaled gradients
+                                │ scaled gradients ─► measure   optional: statistics of this rank
                                 │ communicator.mean          optional: mean over the replicas
                                 │ unscale_and_check
                                 │ communicator.agree         one flag and one norm for all ranks
@@ -30,6 +30,7 @@ from .overflow import unscale_and_check
 from .replicas import SINGLE_REPLICA, Communicator
 from .rule import LossScaleRule
 from .scaling import in_dtype, scalar_like
+from .statistics import statistics
 from .trees import leaves, map_leaves, select
 from .typing import Array, Flag, Tree
 
@@ -71,6 +72,9 @@ class StepKernels(Protocol):
     def unscale(self, tree: Tree, scale: Array) -> Tree:
         """Return the same as `core.scaling.unscale`."""
 
+    def measure(self, tree: Tree) -> Array:
+        """Return the same as `core.statistics.statistics`."""
+
 
 class ReferenceKernels:
     """Kernels that define the results, written on the Array API."""
@@ -79,6 +83,7 @@ class ReferenceKernels:
     unscale = staticmethod(scaling.unscale)
     unscale_and_check = staticmethod(unscale_and_check)
     clip_by_global_norm = staticmethod(clip_by_global_norm)
+    measure = staticmethod(statistics)
 
 
 class StepStatus(IntEnum):
@@ -131,7 +136,7 @@ class TrainState(NamedTuple):
 
 class StepReport(NamedTuple):
     """
-    Results of a training step as arrays, of shape () except `loss`.
+    Results of a training step as arrays, of shape () except `loss` and `statistics`.
 
     Args:
         loss: Loss of the parameters before the step, unscaled.
@@ -142,6 +147,8 @@ class StepReport(NamedTuple):
         learning_rate: Learning rate of this step; None if the optimizer does not report it.
         global_norm: Norm of the unscaled gradients before clipping; None unless `max_norm` was given.
         status: Value of a `StepStatus`; int32.
+        statistics: Result of `ampscale.measure` for the scaled gradients of this rank, before the mean over the ranks; None
+            unless requested.
 
     >>> network = ampscale.Network(lambda w, x: anp.sum(w * x), np.float32([1.0, 2.0]))
     >>> optimizer, rule = ampscale.optimizers.SGD(network, 0.5), ampscale.LossScaleRule()
@@ -159,6 +166,7 @@ class StepReport(NamedTuple):
     learning_rate: Array | None
     global_norm: Array | None
     status: Array
+    statistics: Array | None = None
 
 
 def init_train_state(params: Tree, optimizer: FunctionalOptimizer, rule: LossScaleRule) -> TrainState:
@@ -186,6 +194,7 @@ def train_step(
     max_norm: float | None = None,
     communicator: Communicator = SINGLE_REPLICA,
     kernels: StepKernels = ReferenceKernels,
+    measure: bool = False,
 ) -> tuple[TrainState, StepReport]:
     """
     Run one training step; see `ampscale.train_step`.
@@ -201,10 +210,12 @@ def train_step(
         max_norm: If given, clip the unscaled gradients to this global norm.
         communicator: Averages gradients, and combines flags and norms of all ranks.
         kernels: Kernels of the backend, whose results equal those of `ReferenceKernels` bit for bit.
+        measure: True to report the statistics of the scaled gradients.
     """
     loss, pullback = network.vjp(state.params, *inputs)
     scale = state.scaler.scale
     scaled = pullback(seed_like(loss, scale))
+    measured = kernels.measure(scaled) if measure else None  # first, because a communicator may write the mean in place
     communicator.check_same(rule=rule, max_norm=max_norm)
     gradients, finite = kernels.unscale_and_check(communicator.mean(scaled), scale, dtype="float32")
     xp = array_api_compat.array_namespace(scale)
@@ -213,7 +224,7 @@ def train_step(
     finite, has_gradients, lifted = communicator.agree(finite, numbers, gradients, norm=max_norm is not None)
     learning_rate = optimizer.learning_rate_at(state.optimizer) if hasattr(optimizer, "learning_rate_at") else None
     if not has_gradients:
-        return _without_gradients(state, loss, finite, learning_rate)
+        return _without_gradients(state, loss, finite, learning_rate, measured)
 
     norm = None
     if max_norm is not None:
@@ -231,7 +242,7 @@ def train_step(
     status = xp.where(finite, xp.full_like(one, StepStatus.APPLIED), xp.full_like(one, StepStatus.OVERFLOW))
     if rule.can_raise:
         status = xp.where(would_raise, xp.full_like(one, StepStatus.WOULD_RAISE), status)
-    return new_state, StepReport(loss, finite, finite, scale, scaler.scale, learning_rate, norm, status)
+    return new_state, StepReport(loss, finite, finite, scale, scaler.scale, learning_rate, norm, status, measured)
 
 
 def seed_like(loss: Array, scale: Array) -> Array:
@@ -269,10 +280,10 @@ def _added(param: Array, update: Array) -> Array:
 
 
 def _without_gradients(
-    state: TrainState, loss: Array, finite: Flag, learning_rate: Array | None
+    state: TrainState, loss: Array, finite: Flag, learning_rate: Array | None, statistics: Array | None
 ) -> tuple[TrainState, StepReport]:
     xp = array_api_compat.array_namespace(state.attempted)
     scale = state.scaler.scale
     new_state = state._replace(attempted=xp.asarray(state.attempted + xp.ones_like(state.attempted)))
     status = xp.full_like(state.applied, StepStatus.NO_GRADIENTS)
-    return new_state, StepReport(loss, finite, xp.zeros_like(finite), scale, scale, learning_rate, None, status)
+    return new_state, StepReport(loss, finite, xp.zeros_like(finite), scale, scale, learning_rate, None, status, statistics)

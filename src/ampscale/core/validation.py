@@ -62,6 +62,20 @@ def check_bool(value: Any, name: str) -> None:
         raise TypeError(f"{name} must be a bool, got {excerpt(value)} of type {type(value).__name__}")
 
 
+def check_type(value: Any, name: str, expected: type) -> None:
+    """Raise a TypeError if *value* is not an instance of *expected*."""
+    if not isinstance(value, expected):
+        raise TypeError(f"{name} must be a {expected.__name__}, got {excerpt(value)} of type {type(value).__name__}")
+
+
+def check_result_dtype(dtype: str | None, out: Tree = None) -> None:
+    """Raise a ValueError if *dtype*, to which unscaled arrays are widened, is invalid or is combined with *out*."""
+    if dtype is not None and not (isinstance(dtype, str) and dtype in ("float32", "float64")):
+        raise ValueError(f"dtype must be 'float32', 'float64' or None, got {excerpt(dtype)}")
+    if dtype is not None and out is not None:
+        raise ValueError(f"dtype must be None if out is given, since out has its own dtypes, got {dtype!r}")
+
+
 def check_scale_array(value: Any, name: str) -> None:
     """
     Check that *value* is a float32 or float64 array of shape () or (1,).

@@ -10,8 +10,11 @@ from ampscale.backends.generic import (
     all_finite,
     as_network,
     clip_by_global_norm,
+    exponent_histogram,
     local_norms,
+    measure,
     scale,
+    unscale_check_and_measure,
     unscale_check_and_norm,
     vjp,
 )

@@ -14,9 +14,10 @@ from typing import Any
 
 import array_api_compat.cupy
 import cupy
+import numpy as np
 
-from ...core import overflow
-from ...core.dtypes import INTEGERS, accumulation_dtype, name_of
+from ...core import overflow, statistics
+from ...core.dtypes import COMPLEX_PARTS, INTEGERS, accumulation_dtype, name_of
 from ...core.scaling import unscaled_dtype
 from ...core.trees import leaves, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
@@ -105,6 +106,48 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     """Implement `core.norms.clip_by_global_norm`."""
     _, norm, coefficient = _norms(tree, max_norm)
     return _multiplied(tree, coefficient, out), norm
+
+
+def measure(tree: Tree) -> Array:
+    """Implement `core.statistics.statistics`."""
+    arrays = leaves(tree)
+    statistics.check_sizes(arrays)
+    with _device_of(arrays):
+        rows = [statistics.row_of(_magnitudes(array), statistics.as_bits(_part_dtype(array))) for array in arrays]
+        return statistics.stacked(rows, tree, len(statistics.COLUMNS))
+
+
+def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
+    """Implement `core.statistics.unscale_check_and_measure`."""
+    measured = measure(tree)
+    return *unscale_and_check(tree, scale, out, dtype), measured
+
+
+def exponent_histogram(tree: Tree) -> Array:
+    """Implement `core.statistics.exponent_histogram`."""
+    arrays = leaves(tree)
+    statistics.check_sizes(arrays)
+    with _device_of(arrays):
+        return statistics.stacked([_histogram(array) for array in arrays], tree, statistics.BINS)
+
+
+def _histogram(array: Array) -> Array:
+    dtype = np.dtype(_part_dtype(array))
+    bins = statistics.bins_of_bits(_magnitudes(array), dtype, lambda values: values.view(f"int{8 * dtype.itemsize}"))
+    counts = cupy.zeros(statistics.BINS + 1, dtype=np.int32)
+    cupy.add.at(counts, bins, 1)
+    return counts[:-1]
+
+
+def _part_dtype(array: Array) -> str:
+    name = name_of(array.dtype)
+    return COMPLEX_PARTS.get(name, name)
+
+
+def _magnitudes(array: Array) -> Array:
+    """Return the bit patterns of the real numbers of *array*, without the sign."""
+    bits = 8 * np.dtype(_part_dtype(array)).itemsize
+    return array.reshape(-1).view(f"int{bits}") & (2 ** (bits - 1) - 1)
 
 
 def _multiplied(tree: Tree, factor: Scale, out: Tree = None) -> Tree:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...core.dtypes import accumulation_dtype, name_of
 from ...core.scaling import unscaled_dtype
+from ...core.statistics import BINS, COLUMNS, check_sizes
 from ...core.trees import Opened, leaves, register_container, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from . import kernels, norms
@@ -23,7 +24,7 @@ from .mapped_axes import varying_like
 
 NAME = "jax"
 _Kernel = Callable[..., kernels.Row]
-_Columns = tuple[list[Array], list[Flag], list[Array]]
+_Columns = tuple[list[Array], list[Flag], list[Array], list[Array]]
 _OFTEN = 4  # calls with the same shapes and dtypes after which one program is compiled for them
 _CHUNK = 256  # maximum number of arrays in one program; each array adds up to tens of milliseconds of compilation
 
@@ -146,6 +147,22 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     return unflatten(tree, values), norm
 
 
+def measure(tree: Tree) -> Array:
+    """Implement `core.statistics.statistics`, with the bits of the values: XLA's CPU code flushes subnormal numbers to zero."""
+    return _measure(leaves(tree))
+
+
+def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
+    """Implement `core.statistics.unscale_check_and_measure`. *out* is None, because JAX arrays are immutable."""
+    measured = measure(tree)
+    return *unscale_and_check(tree, scale, out, dtype), measured
+
+
+def exponent_histogram(tree: Tree) -> Array:
+    """Implement `core.statistics.exponent_histogram`."""
+    return _exponent_histogram(leaves(tree))
+
+
 def _one_program(*options: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """
     Return a decorator that compiles a function of a list of arrays, further arrays and static *options* into one program.
@@ -182,14 +199,13 @@ def _unscale(arrays: list[Array], scale: Array, dtype: str | None) -> list[Array
 
 @_one_program()
 def _all_finite(arrays: list[Array]) -> Flag:
-    _, flags, _ = _map(kernels.is_finite, arrays)
-    return _all(flags)
+    return _all(_map(kernels.is_finite, arrays)[1])
 
 
 @_one_program("dtype")
 def _unscale_and_check(arrays: list[Array], scale: Array, dtype: str | None) -> tuple[list[Array], Flag]:
     if _is_traced(arrays, scale):
-        values, flags, _ = _map(kernels.checked, arrays, scale, dtype=dtype)
+        values, flags, *_ = _map(kernels.checked, arrays, scale, dtype=dtype)
     else:  # reuse kernels that other functions may have compiled already
         values = _map(kernels.unscaled, arrays, scale, dtype=dtype)[0]
         flags = _map(kernels.is_finite, values)[1]
@@ -200,7 +216,7 @@ def _unscale_and_check(arrays: list[Array], scale: Array, dtype: str | None) -> 
 def _unscale_check_and_norm(arrays: list[Array], scale: Array, dtype: str | None) -> tuple[list[Array], Flag, Array]:
     norm_dtype = accumulation_dtype([unscaled_dtype(name_of(array.dtype), dtype) for array in arrays])
     if _is_traced(arrays, scale):
-        values, flags, sums = _map(kernels.measured, arrays, scale, dtype=dtype, norm_dtype=norm_dtype)
+        values, flags, sums, _ = _map(kernels.measured, arrays, scale, dtype=dtype, norm_dtype=norm_dtype)
     else:
         values = _map(kernels.unscaled, arrays, scale, dtype=dtype)[0]
         flags = _map(kernels.is_finite, values)[1]
@@ -227,11 +243,23 @@ def _clip_by_global_norm(arrays: list[Array], max_norm: Array) -> tuple[list[Arr
     return _map(kernels.scaled, arrays, coefficient)[0], norm
 
 
+@_one_program()
+def _measure(arrays: list[Array]) -> Array:
+    check_sizes(arrays)
+    return _stacked(_map(kernels.counted, arrays)[3], len(COLUMNS))
+
+
+@_one_program()
+def _exponent_histogram(arrays: list[Array]) -> Array:
+    check_sizes(arrays)
+    return _stacked(_map(kernels.histogram, arrays)[3], BINS)
+
+
 def _map(kernel: _Kernel, arrays: list[Array], *operands: Array, **options: Any) -> _Columns:
-    """Apply *kernel* to each array. Return results, flags and sums, in order; flags and sums of a chunk may be stacked."""
+    """Apply *kernel* to each array. Return the columns of `kernels.Row`, in order; only values of a chunk are never stacked."""
     if _is_traced(arrays, *operands):
         return _map_singly(kernel, arrays, *operands, **options)
-    columns: _Columns = [], [], []
+    columns: _Columns = [], [], [], []
     for start in range(0, len(arrays), _CHUNK):
         chunk = arrays[start : start + _CHUNK]
         as_one = len(arrays) > _CHUNK and _is_frequent((kernel, *options.values()), chunk)
@@ -243,15 +271,16 @@ def _map(kernel: _Kernel, arrays: list[Array], *operands: Array, **options: Any)
 
 def _map_singly(kernel: _Kernel, arrays: list[Array], *operands: Array, **options: Any) -> _Columns:
     rows = [_map_one(kernel, array, *operands, **options) for array in arrays]
-    values, flags, sums = ([row[index] for row in rows if row[index] is not None] for index in range(3))
-    return values, flags, sums
+    values, flags, sums, counts = ([row[index] for row in rows if row[index] is not None] for index in range(4))
+    return values, flags, sums, counts
 
 
 @partial(jax.jit, static_argnums=0, static_argnames=("dtype", "norm_dtype"))
 def _map_chunk(kernel: _Kernel, arrays: list[Array], *operands: Array, **options: Any) -> _Columns:
-    """Apply *kernel* to up to `_CHUNK` arrays in one program, and stack the flags and the sums."""
-    values, flags, sums = _map_singly(kernel, arrays, *operands, **options)
-    return values, [jnp.stack(flags)] if flags else [], [jnp.stack(sums)] if sums else []
+    """Apply *kernel* to up to `_CHUNK` arrays in one program, and stack the results other than values."""
+    values, *results = _map_singly(kernel, arrays, *operands, **options)
+    flags, sums, counts = ([jnp.stack(column)] if column else [] for column in results)
+    return values, flags, sums, counts
 
 
 @partial(jax.jit, static_argnums=0, static_argnames=("dtype", "norm_dtype"))
@@ -263,6 +292,11 @@ def _map_one(kernel: _Kernel, array: Array, *operands: Array, **options: Any) ->
 @jax.jit
 def _all(flags: list[Flag]) -> Flag:
     return jnp.all(jnp.concatenate([jnp.reshape(flag, -1) for flag in flags])) if flags else jnp.ones((), bool)
+
+
+def _stacked(rows: list[Array], columns: int) -> Array:
+    """Return *rows*, of shape (columns,) or (n, columns), as one int32 array of shape (number of rows, columns)."""
+    return jnp.concatenate([jnp.zeros((0, columns), jnp.int32), *(jnp.reshape(row, (-1, columns)) for row in rows)])
 
 
 def _is_traced(arrays: list[Array], *operands: Any) -> bool:

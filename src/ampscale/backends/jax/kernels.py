@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ...core import statistics
 from ...core.dtypes import COMPLEX_PARTS, INTEGERS, compute_dtype
 from ...core.norms import LIFTS
 from ...core.scaling import Operation, unscaled_dtype
@@ -34,6 +35,7 @@ class Row(NamedTuple):
     value: Array | None = None  # array of the same shape
     finite: Flag | None = None  # bool, shape ()
     squares: Array | None = None  # float64: sum of the squares, as `plus` takes it
+    counts: Array | None = None  # int32: a row of statistics, or a histogram
 
 
 def scaled(leaf: Array, factor: Array) -> Row:
@@ -74,6 +76,19 @@ def squared(leaf: Array, norm_dtype: str) -> Row:
     return Row(squares=_added(_sums(leaf, norm_dtype), norm_dtype))
 
 
+def counted(leaf: Array) -> Row:
+    """Count the values of *leaf* as `core.statistics.statistics` does."""
+    with jax.enable_x64(True):
+        return Row(counts=statistics.row_of(_magnitudes(leaf), statistics.as_bits(parts(leaf)[0].dtype.name)))
+
+
+def histogram(leaf: Array) -> Row:
+    """Count the values of *leaf* by exponent as `core.statistics.exponent_histogram` does."""
+    with jax.enable_x64(True):
+        bins = statistics.bins_of_bits(_magnitudes(leaf), parts(leaf)[0].dtype, _bits)
+        return Row(counts=jnp.zeros(statistics.BINS + 1, jnp.int32).at[bins].add(1)[:-1])
+
+
 def parts(leaf: Array) -> list[Array]:
     """Return [leaf], or the real and the imaginary part of a complex leaf."""
     return [jnp.real(leaf), jnp.imag(leaf)] if leaf.dtype.name in COMPLEX_PARTS else [leaf]
@@ -111,6 +126,16 @@ def in_dtype(array: Array, name: str) -> Array:
 def in_float32_precision(array: Array) -> Array:
     """Round *array*, float64, to the precision of float32, keeping the exponent range of float64."""
     return jax.lax.reduce_precision(array, 11, 23)
+
+
+def _magnitudes(leaf: Array) -> Array:
+    """Return the bit patterns of the real numbers of *leaf*, without the sign. Requires ``jax.enable_x64(True)``."""
+    bits = [_bits(as_stored(part)) for part in parts(leaf)]
+    return (bits[0] if len(bits) == 1 else jnp.stack(bits)) & np.iinfo(bits[0].dtype).max
+
+
+def _bits(array: Array) -> Array:
+    return jax.lax.bitcast_convert_type(array, f"int{8 * array.dtype.itemsize}")
 
 
 def _applied(operation: Operation, leaf: Array, factor: Array, dtype: str) -> Array:

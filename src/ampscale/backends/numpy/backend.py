@@ -13,7 +13,7 @@ from typing import Any
 import array_api_compat.numpy
 import numpy as np
 
-from ...core import norms, overflow, scaling
+from ...core import norms, overflow, scaling, statistics
 from ...core.dtypes import INTEGERS, accumulation_dtype, name_of
 from ...core.namespaces import quiet
 from ...core.trees import leaves, unflatten
@@ -155,6 +155,22 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
         return norms.clip_by_global_norm(tree, max_norm, out)
     run_host(FusedOp(_number_host(norms.clip_coefficient(norm, max_norm)), divides=False), sources, targets)
     return (unflatten(tree, targets) if out is None else out), norm
+
+
+def measure(tree: Tree) -> Array:
+    """Implement `core.statistics.statistics`."""
+    return statistics.statistics(tree)
+
+
+def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
+    """Implement `core.statistics.unscale_check_and_measure`."""
+    measured = measure(tree)
+    return *unscale_and_check(tree, scale, out, dtype), measured
+
+
+def exponent_histogram(tree: Tree) -> Array:
+    """Implement `core.statistics.exponent_histogram`."""
+    return statistics.exponent_histogram(tree)
 
 
 def _unscaled(

@@ -7,7 +7,7 @@ from typing import Any
 import array_api_compat.torch
 import torch
 
-from ...core import norms, overflow, scaling
+from ...core import norms, overflow, scaling, statistics
 from ...core.trees import leaves, leaves_with_paths, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from ...core.validation import check_loss
@@ -169,6 +169,30 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     for target, value in zip(targets, clipped, strict=True):
         target.copy_(value)
     return out, norm
+
+
+def measure(tree: Tree) -> Array:
+    """Implement `core.statistics.statistics` for the coalesced values of sparse arrays, and the local shards of DTensors."""
+    return _reduced(tree, statistics.statistics)
+
+
+def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
+    """Implement `core.statistics.unscale_check_and_measure`. Sparse arrays are returned coalesced."""
+    measured = measure(tree)
+    return *unscale_and_check(tree, scale, out, dtype), measured
+
+
+def exponent_histogram(tree: Tree) -> Array:
+    """Implement `core.statistics.exponent_histogram`, as `measure` for sparse arrays and DTensors."""
+    return _reduced(tree, statistics.exponent_histogram)
+
+
+def _reduced(tree: Tree, definition: Callable[[list[Array]], Array]) -> Array:
+    arrays = _values(leaves(tree))
+    if has_dtensors(arrays):
+        arrays = leaves(Shards(arrays).local)
+    with torch.no_grad():
+        return definition(arrays)
 
 
 def _scaled(tree: Tree, factor: Scale) -> Tree:

@@ -1,0 +1,251 @@
+"""
+Reference definition of the statistics of arrays, which describe the values as float16 sees them, and of exponent histograms.
+
+Magnitudes are compared with exact thresholds only. As the bit patterns of a floating-point format are in the order of its
+magnitudes, the same functions process integer arrays of bit patterns, for libraries that flush subnormal numbers to zero.
+
+Spec: STATISTICS-columns, STATISTICS-thresholds, STATISTICS-exponents, STATISTICS-complex, STATISTICS-histogram.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import array_api_compat
+
+from .dtypes import COMPLEX_PARTS, FLOATS, compute_dtype, name_of
+from .namespaces import device_of, namespace_of, quiet
+from .overflow import unscale_and_check
+from .scaling import in_dtype
+from .trees import leaves
+from .typing import Array, Flag, Scale, Tree
+
+COLUMNS = ("size", "zeros", "subnormals", "underflows", "infinities", "nans", "smallest", "largest")
+NO_SMALLEST, NO_LARGEST = 32767, -32768  # exponents of an array without finite, non-zero values
+EMPTY = (0, 0, 0, 0, 0, 0, NO_SMALLEST, NO_LARGEST)  # statistics of an array without values
+LOWEST, HIGHEST = -150, 127  # exponents of the first and the last bin
+BINS = HIGHEST - LOWEST + 1
+SUBNORMAL, UNDERFLOW = -14, -25  # exponents: of the smallest normal float16, and of the largest number that rounds to zero
+
+
+class Magnitudes(NamedTuple):
+    """
+    Encoding of the magnitudes of a floating-point format: as numbers, or as bit patterns without the sign.
+
+    Args:
+        subnormal: Code of 2**-14.
+        underflow: Code of 2**-25; 0 if all non-zero values of the format are larger.
+        infinity: Code of infinity. The codes of NaNs are larger, or are not comparable.
+        lowest: Exponent of the first power.
+        powers: Codes of all powers of two of the format in order, at most 2098.
+    """
+
+    subnormal: float
+    underflow: float
+    infinity: float
+    lowest: int
+    powers: tuple[float, ...]
+
+
+class Reductions(NamedTuple):
+    """
+    Reductions over the values of an array, or over those of each of several arrays that are concatenated.
+
+    Args:
+        sizes: Numbers of values: int32.
+        count: Takes bools, and returns the number of those that are True: int32, of the shape of *sizes*.
+        smallest: Takes magnitudes, and returns the smallest.
+        largest: Takes magnitudes, and returns the largest.
+    """
+
+    sizes: Array
+    count: Callable[[Array], Array]
+    smallest: Callable[[Array], Array]
+    largest: Callable[[Array], Array]
+
+
+def statistics(tree: Tree) -> Array:
+    """
+    Return the statistics of the real numbers of each array of *tree*: int32, shape (number of arrays, 8).
+
+    The columns are `COLUMNS`: the number of values, of zeros, of non-zero magnitudes below 2**-14 and up to 2**-25, of infinities
+    and of NaNs; and the exponents floor(log2(m)) of the smallest and the largest non-zero, finite magnitude m, or `NO_SMALLEST`
+    and `NO_LARGEST`. A complex number counts as two real numbers.
+
+    Args:
+        tree: Floating-point or complex arrays of any shape.
+
+    Raises:
+        ValueError: An array has 2**31 or more real numbers.
+    """
+    arrays = leaves(tree)
+    check_sizes(arrays)
+    with quiet(namespace_of(tree)):
+        rows = [row_of(magnitudes_of(array), as_numbers(compute_dtype(name_of(array.dtype)))) for array in arrays]
+    return stacked(rows, tree, len(COLUMNS))
+
+
+def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
+    """Return the results of `unscale_and_check`, and the `statistics` of *tree* before the division."""
+    measured = statistics(tree)
+    return *unscale_and_check(tree, scale, out, dtype), measured
+
+
+def exponent_histogram(tree: Tree) -> Array:
+    """
+    Return, for each array, the number of non-zero, finite values of each exponent floor(log2(m)) of their magnitudes m.
+
+    Args:
+        tree: Floating-point or complex arrays of any shape.
+
+    Returns:
+        int32, shape (number of arrays, `BINS`): one bin for each exponent from `LOWEST` to `HIGHEST`. Values with smaller and
+        larger exponents are counted in the first and the last bin.
+
+    Raises:
+        ValueError: An array has 2**31 or more real numbers.
+    """
+    arrays = leaves(tree)
+    check_sizes(arrays)
+    with quiet(namespace_of(tree)):
+        rows = [histogram_of(magnitudes_of(array)) for array in arrays]
+    return stacked(rows, tree, BINS)
+
+
+def check_sizes(arrays: list[Array]) -> None:
+    """Raise a ValueError if one of *arrays* has 2**31 or more real numbers, which an int32 cannot count."""
+    for array in arrays:
+        if math.prod(array.shape) >= (2**30 if name_of(array.dtype) in COMPLEX_PARTS else 2**31):
+            raise ValueError(f"arrays must have fewer than 2**31 real numbers to be measured, got shape {tuple(array.shape)}")
+
+
+@lru_cache
+def as_numbers(name: str) -> Magnitudes:
+    """Return the encoding of magnitudes as numbers of the dtype *name*, float32 or float64."""
+    lowest, highest = _exponents(name)
+    powers = tuple(math.ldexp(1.0, exponent) for exponent in range(lowest, highest + 1))
+    return Magnitudes(2.0**SUBNORMAL, 2.0**UNDERFLOW, math.inf, lowest, powers)
+
+
+@lru_cache
+def as_bits(name: str) -> Magnitudes:
+    """Return the encoding of magnitudes as bit patterns of the real dtype *name*, which are non-negative signed integers."""
+    fraction_bits = FLOATS[name].fraction_bits
+    lowest, highest = _exponents(name)
+    normal = lowest + fraction_bits  # exponent of the smallest normal number, whose pattern is 1 << fraction_bits
+
+    def pattern(exponent: int) -> int:
+        if exponent < normal:
+            return 1 << exponent - lowest if exponent >= lowest else 0
+        return exponent - normal + 1 << fraction_bits
+
+    powers = tuple(map(pattern, range(lowest, highest + 1)))
+    return Magnitudes(pattern(SUBNORMAL), pattern(UNDERFLOW), pattern(highest + 1), lowest, powers)
+
+
+def magnitudes_of(array: Array) -> Array:
+    """Return the absolute values of the real numbers of *array* in its compute dtype, float32 or float64."""
+    xp = array_api_compat.array_namespace(array)
+    if name_of(array.dtype) in COMPLEX_PARTS:
+        array = xp.stack([xp.real(array), xp.imag(array)])
+    return xp.abs(in_dtype(array, compute_dtype(name_of(array.dtype))))
+
+
+def row_of(magnitudes: Array, codes: Magnitudes) -> Array:
+    """Return the statistics of *magnitudes*, which are encoded as *codes* specifies: int32, shape (8,)."""
+    size = math.prod(magnitudes.shape)
+    if not size:
+        return int32(EMPTY, magnitudes)
+    xp = array_api_compat.array_namespace(magnitudes)
+    return rows_of(magnitudes, codes, Reductions(int32(size, magnitudes), _count, xp.min, xp.max))
+
+
+def rows_of(magnitudes: Array, codes: Magnitudes, over: Reductions) -> Array:
+    """Return the statistics of the array or arrays whose *magnitudes* the functions of *over* reduce: int32, shape (..., 8)."""
+    xp = array_api_compat.array_namespace(magnitudes)
+    is_finite = magnitudes < codes.infinity
+    zero, infinity = (xp.asarray(code, dtype=magnitudes.dtype, device=_device(magnitudes)) for code in (0, codes.infinity))
+    smallest = over.smallest(xp.where(is_finite & (magnitudes > 0), magnitudes, infinity))
+    largest = over.largest(xp.where(is_finite, magnitudes, zero))
+    zeros = over.count(magnitudes == 0)
+    columns = [
+        over.sizes,
+        zeros,
+        over.count(magnitudes < codes.subnormal) - zeros,
+        over.count(magnitudes <= codes.underflow) - zeros,
+        over.count(magnitudes == codes.infinity),
+        over.sizes - over.count(magnitudes <= codes.infinity),
+        _exponents_of(smallest, codes, NO_SMALLEST),
+        _exponents_of(largest, codes, NO_LARGEST),
+    ]
+    return xp.stack(columns, axis=-1)
+
+
+def histogram_of(magnitudes: Array) -> Array:
+    """Return the histogram of *magnitudes*, float32 or float64: int32, shape (BINS,)."""
+    xp = array_api_compat.array_namespace(magnitudes)
+    is_finite = magnitudes < math.inf
+    lower_bounds = [2.0**exponent for exponent in range(LOWEST + 1, HIGHEST + 1)]
+    counts = [_count(is_finite & (magnitudes > 0)), *(_count(is_finite & (magnitudes >= bound)) for bound in lower_bounds)]
+    at_least = xp.stack([*counts, int32(0, magnitudes)])
+    return at_least[:-1] - at_least[1:]
+
+
+def bins_of_bits(bits: Array, dtype: Any, bits_of: Callable[[Array], Array]) -> Array:
+    """
+    Return the index of the histogram bin of each number, int32; `BINS` for zeros, infinities and NaNs.
+
+    Args:
+        bits: Bit patterns of numbers of *dtype*, without the sign.
+        dtype: Real dtype of the library.
+        bits_of: Returns the bit patterns of an array of *dtype*.
+    """
+    xp = array_api_compat.array_namespace(bits)
+    codes, fraction_bits = as_bits(name_of(dtype)), FLOATS[name_of(dtype)].fraction_bits
+    normal = codes.lowest + fraction_bits  # exponent of the smallest normal number
+
+    def exponents(patterns: Array) -> Array:
+        return xp.astype((patterns >> fraction_bits) + (normal - 1), xp.int32)
+
+    # The pattern of a subnormal number is its multiple of the smallest number: an integer, which is normal in the same dtype.
+    multiples = xp.astype(bits, dtype)
+    result = xp.where(bits < 1 << fraction_bits, exponents(bits_of(multiples)) + codes.lowest, exponents(bits))
+    is_counted = (bits > 0) & (bits < codes.infinity)
+    return xp.where(is_counted, xp.clip(result, LOWEST, HIGHEST) - LOWEST, int32(BINS, bits))
+
+
+def stacked(rows: list[Array], tree: Tree, columns: int) -> Array:
+    """Return *rows* as one int32 array of shape (number of rows, *columns*)."""
+    xp = namespace_of(tree)
+    return xp.stack(rows) if rows else xp.zeros((0, columns), dtype=xp.int32, device=device_of(tree))
+
+
+def _exponents(name: str) -> tuple[int, int]:
+    """Return the exponents of the smallest and the largest power of two of the dtype *name*."""
+    form = FLOATS[name]
+    return math.frexp(form.smallest_subnormal)[1] - 1, math.frexp(form.largest)[1] - 1
+
+
+def _exponents_of(magnitudes: Array, codes: Magnitudes, default: int) -> Array:
+    """Return the exponents of few *magnitudes*: int32 of the same shape. They are *default* for zero and infinity."""
+    xp = array_api_compat.array_namespace(magnitudes)
+    powers = xp.asarray(codes.powers, dtype=magnitudes.dtype, device=_device(magnitudes))
+    index = xp.sum(xp.astype(powers <= magnitudes[..., None], xp.int32), axis=-1, dtype=xp.int32)
+    is_counted = (magnitudes > 0) & (magnitudes < codes.infinity)
+    return xp.where(is_counted, index + int32(codes.lowest - 1, magnitudes), int32(default, magnitudes))
+
+
+def _count(flags: Array) -> Array:
+    xp = array_api_compat.array_namespace(flags)
+    return xp.sum(xp.astype(flags, xp.int32), dtype=xp.int32)
+
+
+def int32(value: Any, like: Array) -> Array:
+    """Return *value*, a number or a tuple of numbers, as an int32 array in the library and on the device of *like*."""
+    xp = array_api_compat.array_namespace(like)
+    return xp.asarray(value, dtype=xp.int32, device=_device(like))
+
+
+def _device(array: Array) -> Any:
+    return array_api_compat.device(array)
