@@ -224,11 +224,15 @@ def _no_scale_helps(record: StepRecord, history: _History) -> tuple[Verdict, str
     if record.tensors and not any(tensor.infinities for tensor in record.tensors) and any(t.nans for t in record.tensors):
         message = f"the gradients have NaNs and no infinity{where}: a smaller scale does not remove NaNs"
         return Verdict.NO_SCALE_HELPS, message, evidence
-    before = history.skipped[0]
-    if len(history.skipped) == _REPEATS and record.tensors and _same_offenders(history.skipped) and _has_headroom(record.tensors):
-        message = f"the same values are not finite at scales from {before.scale:g} to {record.scale:g}{where}"
-        return Verdict.NO_SCALE_HELPS, message, {**evidence, "first scale": before.scale}
     return None
+
+
+def _independent_of_scale(record: StepRecord, history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
+    first = history.skipped[0]
+    if len(history.skipped) < _REPEATS or not (_same_offenders(history.skipped) and _has_headroom(record.tensors or ())):
+        return None
+    message = f"the same values are not finite at scales from {first.scale:g} to {record.scale:g}{_where(record, history)}"
+    return Verdict.NO_SCALE_HELPS, message, {"first scale": first.scale, "scale": record.scale, **_counts(record)}
 
 
 def _one_tensor(record: StepRecord, history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
@@ -306,7 +310,7 @@ def _healthy(_record: StepRecord, _history: _History) -> tuple[Verdict, str, dic
 
 
 _CHECKS_OF_SKIPPED: tuple[_Check, ...] = (
-    _forward, _forgotten_zero_grad, _mean_only, _no_scale_helps, _one_tensor, _stalled, _searching, _occasional,
+    _forward, _forgotten_zero_grad, _mean_only, _no_scale_helps, _one_tensor, _independent_of_scale, _stalled, _searching, _occasional,
 )  # fmt: skip
 _CHECKS_OF_APPLIED: tuple[_Check, ...] = (_clipped_before, _unscaled_twice, _underflow, _healthy)
 
@@ -348,8 +352,9 @@ def _same_offenders(records: list[StepRecord]) -> bool:
 
 
 def _has_headroom(tensors: Sequence[TensorStatistics]) -> bool:
-    """Return True if all finite values are far below the largest float16 number, at the scale at which they were measured."""
-    return all(tensor.is_empty or tensor.largest <= LARGEST_EXPONENT - _HEADROOM for tensor in tensors)
+    """Return True if the finite values of the gradients that are not finite are far below the largest float16 number."""
+    offenders = [tensor for tensor in tensors if tensor.nonfinite]
+    return all(not tensor.is_empty and tensor.largest <= LARGEST_EXPONENT - _HEADROOM for tensor in offenders)
 
 
 def _is_round(norm: float) -> bool:

@@ -1,0 +1,232 @@
+"""Monitor: when it measures, what it passes on to sinks, and how it reports a stall."""
+
+import json
+import logging
+import math
+import warnings
+
+import numpy as np
+import pytest
+from linear import network as linear_network
+
+import ampscale
+from ampscale.diagnostics import (
+    JSONLines,
+    Limits,
+    Logging,
+    Monitor,
+    StalledError,
+    TensorBoard,
+    Verdict,
+    WeightsAndBiases,
+    read_run,
+)
+from ampscale.diagnostics.records import from_json
+
+F32 = np.float32
+FINITE, INFINITE = [F32([1.0, 2.0]), F32([0.5])], [F32([1.0, np.inf]), F32([0.5])]
+
+
+class Collecting:
+    """Sink that keeps what it receives."""
+
+    def __init__(self):
+        self.rows, self.closed = [], False
+
+    def write(self, record, diagnosis, names):
+        self.rows.append((record, diagnosis, names))
+
+    def close(self):
+        self.closed = True
+
+
+def reports(steps, rule=None, **options):
+    """Return the reports of steps with these gradients."""
+    network = linear_network([np.ones(2, F32), np.ones(1, F32)])
+    optimizer, rule = ampscale.optimizers.SGD(network, 2.0**-20), rule or ampscale.LossScaleRule(init_scale=4.0)
+    state = ampscale.init_train_state(network.params, optimizer, rule)
+    for gradients in steps:
+        state, report = ampscale.train_step(network, optimizer, rule, state, gradients, **options)
+        yield report
+
+
+def run(steps, monitor, **options):
+    """Return the diagnoses of steps with these gradients."""
+    return [monitor.record(report) for report in reports(steps, **options)]
+
+
+def observe(monitor, gradients, optimizer, scale=4.0, finite=None):
+    """Pass one step of an optimizer to the monitor as a scaler does, with gradients that were scaled by *scale*."""
+    finite = all(np.isfinite(gradient).all() for gradient in gradients) if finite is None else finite
+    monitor.begin([gradient * F32(scale) for gradient in gradients], scale, optimizer)
+    return monitor.end(scale, scale / 2, finite, finite, gradients, optimizer)
+
+
+def test_record_copies_the_report():
+    """Statistics and norm are there if the step computed them."""
+    sink = Collecting()
+    run([FINITE], Monitor(["w", "b"], sinks=[sink]), measure=True, max_norm=9.0)
+    ((record, diagnosis, names),) = sink.rows
+    assert (record.step, record.scale, record.next_scale, record.finite, record.applied) == (0, 4.0, 4.0, True, True)
+    assert (record.loss, record.norm, record.measured_scale) == (3.5, math.sqrt(5.25), 4.0) or record.norm == float(
+        F32(math.sqrt(5.25))
+    )
+    assert [(tensor.size, tensor.largest) for tensor in record.tensors] == [(2, 3), (1, 1)]
+    assert (diagnosis.verdict, names) == (Verdict.HEALTHY, ["w", "b"])
+
+
+def test_nothing_is_measured_until_a_step_is_skipped():
+    """Then the unscaled gradients of that step are measured, and the scaled ones of the next."""
+    sink, optimizer = Collecting(), object()
+    monitor = Monitor(sinks=[sink])
+    for gradients in (FINITE, INFINITE, FINITE, FINITE):
+        observe(monitor, gradients, optimizer)
+    assert [record.measured_scale for record, *_ in sink.rows] == [None, 1.0, 4.0, None]
+    assert [record.tensors is None for record, *_ in sink.rows] == [True, False, False, True]
+
+
+def test_measurements_are_made_every_n_steps():
+    """Histograms contain the exponents of the scaled gradients."""
+    sink = Collecting()
+    monitor, optimizer = Monitor(sinks=[sink], measure_every=2, histogram_every=3, diagnose_on_skip=False), object()
+    for gradients in (FINITE, FINITE, FINITE, FINITE, INFINITE):
+        observe(monitor, gradients, optimizer)
+    records = [record for record, *_ in sink.rows]
+    assert [record.tensors is not None for record in records] == [True, False, True, True, True]
+    assert [record.histograms for record in records] == [((2, (1, 1)), (1, (1,))), None, None, ((2, (1, 1)), (1, (1,))), None]
+    assert records[0].norm == pytest.approx(math.sqrt(5.25))
+
+
+def test_optimizers_are_diagnosed_apart():
+    """The first skipped step of each is part of a search."""
+    monitor, first, second = Monitor(), object(), object()
+    assert [observe(monitor, FINITE, first).step, observe(monitor, FINITE, second).step] == [0, 0]
+    assert observe(monitor, INFINITE, first).verdict is Verdict.OCCASIONAL
+    assert monitor.verdicts == {Verdict.HEALTHY: 2, Verdict.OCCASIONAL: 1}
+
+
+def test_gradients_are_named_by_their_parameters():
+    """Parameters without a gradient have no name in the record."""
+    network = ampscale.Network(lambda params: params[0], [F32([1.0]), F32([1.0, 1.0]), F32([1.0])])
+    optimizer, sink = ampscale.optimizers.SGD(network, 0.5), Collecting()
+    for parameter, gradient in zip(network.parameters, [None, INFINITE[0], FINITE[1]], strict=True):
+        parameter.grad = gradient
+    monitor = Monitor(zip("abc", network.parameters, strict=True), sinks=[sink])
+    assert observe(monitor, INFINITE, optimizer).message.startswith("the scale 4 is too large in b;")
+    assert sink.rows[0][2] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "steps", "reason"),
+    [
+        (Limits(stall_after=3), [INFINITE] * 4, "3 steps in a row were skipped"),
+        (
+            Limits(stall_window=4, stall_share=0.5),
+            [FINITE, INFINITE, INFINITE, FINITE, INFINITE, INFINITE],
+            "75% of the last 4 steps were",
+        ),
+        (Limits(min_scale=1.0), [INFINITE] * 3, "a step was skipped at the lowest scale, 1"),
+    ],
+    ids=["in a row", "share", "lowest scale"],
+)
+def test_a_stall_is_reported_once(limits, steps, reason):
+    """By a warning, an error, or a call; the step has been passed on to the sinks before."""
+    rule = ampscale.LossScaleRule(init_scale=4.0, min_scale=1.0)
+    with pytest.warns(RuntimeWarning, match=reason) as caught:
+        run(steps, Monitor(limits=limits), rule=rule)
+    assert len(caught) == 1
+    calls, sink = [], Collecting()
+    run(steps, Monitor(limits=limits, on_stall=calls.append), rule=rule)
+    assert [reason in diagnosis.stall for diagnosis in calls] == [True]
+    with pytest.raises(StalledError, match=reason):
+        run(steps, Monitor(limits=limits, on_stall="raise", sinks=[sink]), rule=rule)
+    assert sink.rows[-1][1].stall == calls[0].stall
+
+
+def test_a_stall_is_reported_again_after_an_applied_step():
+    """With warnings, which show each one."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run([INFINITE, INFINITE, FINITE, INFINITE, INFINITE], Monitor(limits=Limits(stall_after=2)))
+    assert len(caught) == 2
+
+
+def test_run_file_contains_every_step(tmp_path):
+    """Another process can read each line at once; a healthy verdict is left out."""
+    path, rule = tmp_path / "run.jsonl", ampscale.LossScaleRule(init_scale=4.0)
+    with Monitor(["w", "b"], sinks=[JSONLines(path, rule)]) as monitor:
+        for count, _ in enumerate(map(monitor.record, reports([FINITE, INFINITE], rule, measure=True)), start=1):
+            assert len(path.read_text().splitlines()) == 1 + count
+    header, first, second = map(json.loads, path.read_text().splitlines())
+    assert (header["names"], header["rule"]["init_scale"]) == (["w", "b"], 4.0)
+    assert "diagnosis" not in first
+    assert second.pop("diagnosis")["verdict"] == "forward pass not finite"
+    assert from_json(second).tensors[0].infinities == 1
+    assert read_run(path).scales.tolist() == [4.0, 4.0]
+
+
+def test_log_messages_have_the_numbers_as_fields(caplog):
+    """A verdict that belongs to a run that goes well has the level INFO."""
+    with caplog.at_level(logging.INFO, "ampscale"):
+        run([FINITE, INFINITE, [F32([1.0, np.nan]), F32([0.5])]], Monitor(sinks=[Logging()]))
+    assert [(record.levelname, record.ampscale["verdict"], record.ampscale["step"]) for record in caplog.records] == [
+        ("WARNING", "forward pass not finite", 1),
+        ("WARNING", "forward pass not finite", 2),
+    ]
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "ampscale"):
+        observe(Monitor(sinks=[Logging()]), INFINITE, object())
+    (record,) = caplog.records
+    assert (record.levelname, record.ampscale["next_scale"]) == ("INFO", 2.0)
+    assert record.getMessage() == "step 0: searching: the scale 4 is too large in gradient 0; the next one is 2"
+
+
+def test_trackers_receive_the_numbers_of_a_step():
+    """TensorBoard through its writer, and Weights & Biases through its run."""
+
+    class Writer:
+        def __init__(self):
+            self.rows = []
+
+        def add_scalar(self, name, value, step):
+            self.rows.append((name, value, step))
+
+        add_text = add_scalar
+
+        def log(self, metrics):
+            self.rows.append(metrics)
+
+        def flush(self):
+            self.rows.append("flushed")
+
+    board, tracker = Writer(), Writer()
+    with Monitor(["w", "b"], sinks=[TensorBoard(board), WeightsAndBiases(tracker)]) as monitor:
+        run([INFINITE], monitor, measure=True)
+    assert board.rows == [
+        ("ampscale/scale", 4.0, 0), ("ampscale/skipped", 1.0, 0), ("ampscale/loss", math.inf, 0),
+        ("ampscale/lost/w", 0.0, 0), ("ampscale/lost/b", 0.0, 0),
+        ("ampscale/diagnosis", "forward pass not finite: the loss was inf before scaling: look for the cause in the inputs or in the forward pass", 0),
+        "flushed",
+    ]  # fmt: skip
+    assert tracker.rows == [
+        {"ampscale/step": 0, **{name: value for name, value, _ in board.rows[:5]}, "ampscale/verdict": "forward pass not finite"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"names": "w"}, TypeError, "names must be strings, or pairs of a name and a parameter, got 'w'"),
+        ({"names": [1]}, TypeError, r"names must be strings, or pairs of a name and a parameter, got \[1\]"),
+        ({"measure_every": 0}, ValueError, "measure_every must be .* got 0"),
+        ({"histogram_every": 1.5}, TypeError, "histogram_every must be .* got 1.5"),
+        ({"on_stall": "stop"}, ValueError, r"on_stall must be one of \['warn', 'raise'\] or a function, got 'stop'"),
+        ({"diagnose_on_skip": 1}, TypeError, "diagnose_on_skip must be a bool, got 1"),
+    ],
+)
+def test_invalid_arguments_raise(arguments, error, message):
+    """The message says what was expected."""
+    with pytest.raises(error, match=message):
+        Monitor(**arguments)
+    with pytest.raises(TypeError, match="report must be a StepReport, got None"):
+        Monitor().record(None)

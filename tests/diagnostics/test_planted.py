@@ -1,0 +1,109 @@
+"""Trainings with a planted cause, on every library: the verdict names the cause, and healthy trainings raise no alarm."""
+
+from collections import Counter
+from functools import partial
+
+import numpy as np
+import pytest
+from libraries import on
+from linear import network as linear_network
+
+import ampscale
+from ampscale.core.replicas import SingleReplica
+from ampscale.diagnostics import Limits, Monitor, Verdict
+
+pytestmark = on("numpy", "torch", "jax")
+
+NAMES = ["embedding", "attention", "head"]
+RULE = ampscale.LossScaleRule(init_scale=2.0**10, growth_interval=50)
+
+
+def gradients(step, power=0, **changed):
+    """Return gradients of three arrays, normally distributed times 2**power. *changed* has one value for some of the arrays."""
+    rng = np.random.default_rng([5, step])
+    arrays = {name: rng.standard_normal(32).astype(np.float32) * np.float32(2.0**power) for name in NAMES}
+    for name, value in changed.items():
+        arrays[name][3] = value
+    return list(arrays.values())
+
+
+def train(library, inputs_of, steps, rule=RULE, *, limits=None, loss=None, recompute=False, **options):
+    """Train float16 parameters whose gradients are ``inputs_of(step)``, and return the diagnoses of all steps."""
+    monitor = Monitor(NAMES, on_stall=lambda diagnosis: None, limits=limits)
+    network = linear_network([library.array(np.ones(32), "float16") for _ in NAMES])
+    optimizer = ampscale.optimizers.SGD(network, 1e-9)
+    state = ampscale.init_train_state(network.params, optimizer, rule)
+    diagnoses = []
+    for step in range(steps):
+        inputs = [library.array(values) for values in inputs_of(step)]
+        _, pullback = network.vjp(state.params, inputs)
+        state, report = ampscale.train_step(network, optimizer, rule, state, inputs, measure=not recompute, **options)
+        report = report if loss else report._replace(loss=library.array(1.0))
+        backward = (lambda scale, pullback=pullback: pullback(library.array(scale))) if recompute else None
+        diagnoses.append(monitor.record(report, backward))
+    return diagnoses
+
+
+def alarms(diagnoses):
+    """Return the verdicts of the steps whose verdict is not "healthy", in order."""
+    return [diagnosis.verdict for diagnosis in diagnoses if diagnosis.verdict is not Verdict.HEALTHY]
+
+
+def test_a_healthy_run_raises_no_alarm(library):
+    """Its only verdicts are a search at the start, and single overflows when the scale has grown too far."""
+    rule = ampscale.LossScaleRule(init_scale=2.0**20, growth_interval=10)
+    counts = Counter(diagnosis.verdict for diagnosis in train(library, gradients, 120, rule))
+    assert set(counts) == {Verdict.SEARCHING, Verdict.OCCASIONAL, Verdict.HEALTHY}
+    assert counts[Verdict.SEARCHING] == 6
+    assert 3 <= counts[Verdict.OCCASIONAL] <= 12
+
+
+def every(number, **changed):
+    """Return gradients that are changed in every *number*-th step, beginning with the first."""
+    return lambda step: gradients(step, **(changed if step % number == 0 else {}))
+
+
+CAUSES = {
+    "the input is NaN": ({"inputs_of": every(7, head=np.nan), "loss": "real"}, Verdict.FORWARD),
+    "the backward pass makes a NaN": ({"inputs_of": every(7, head=np.nan)}, Verdict.NO_SCALE_HELPS),
+    "the backward pass makes an infinity": ({"inputs_of": every(7, head=np.inf), "recompute": True}, Verdict.NO_SCALE_HELPS),
+    "the initial scale is far too large": (
+        {"inputs_of": gradients, "rule": ampscale.LossScaleRule(init_scale=2.0**40), "steps": 9},
+        Verdict.SEARCHING,
+    ),
+    "the scale is too small": (
+        {"inputs_of": partial(gradients, power=-20), "rule": ampscale.LossScaleRule(init_scale=1.0)},
+        Verdict.UNDERFLOW,
+    ),
+    "the scale is far too small": (
+        {"inputs_of": partial(gradients, power=-60), "rule": ampscale.LossScaleRule(init_scale=1.0)},
+        Verdict.UNDERFLOW,
+    ),
+    "gradients are larger than the lowest scale allows": (
+        {"inputs_of": partial(gradients, power=10), "rule": ampscale.LossScaleRule(init_scale=2.0**8, min_scale=2.0**8)},
+        Verdict.STALLED,
+    ),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_planted_cause_is_named(library, cause):
+    """Every alarm of the run names it."""
+    options, verdict = CAUSES[cause]
+    limits = Limits(min_scale=2.0**8) if verdict is Verdict.STALLED else None
+    assert set(alarms(train(library, **{"steps": 8, "limits": limits, **options}))) == {verdict}
+
+
+def test_the_only_gradient_that_overflows_is_named(library):
+    """From the third time on; two single overflows can have other reasons."""
+    diagnoses = train(library, every(5, attention=1e30), 15)
+    assert alarms(diagnoses) == [Verdict.SEARCHING, Verdict.OCCASIONAL, Verdict.ONE_TENSOR]
+    assert diagnoses[10].message == "only attention is not finite, in all 3 skipped steps since step 0"
+    assert diagnoses[10].evidence == {"tensor": "attention", "rank": None, "since step": 0, "skips": 3}
+
+
+def test_an_overflow_that_no_scale_changes_is_recognised(library):
+    """The scale backs off in each step, and the same values remain infinite."""
+    diagnoses = train(library, partial(gradients, attention=np.inf, head=np.inf), 4)
+    assert alarms(diagnoses) == [Verdict.SEARCHING] * 3 + [Verdict.NO_SCALE_HELPS]
+    assert diagnoses[3].message == "the same values are not finite at scales from 1024 to 128 in attention and head"

@@ -1,0 +1,121 @@
+"""Suggested scales against a float16 cast of the very values, calibration, and runs replayed with other rules."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ampscale
+from ampscale.core.statistics import LOWEST
+from ampscale.diagnostics import Histogram, StepRecord, TensorStatistics, calibrate, limits, replay, suggest
+from ampscale.diagnostics.records import histograms_of
+from ampscale.diagnostics.suggest import summed
+
+
+def measured(values):
+    """Return the histogram of *values*."""
+    return histograms_of(ampscale.exponent_histogram([np.asarray(values, np.float32)]).tolist(), LOWEST)
+
+
+def lost(values, scale):
+    """Return the share of *values* that float16 rounds to zero at *scale*."""
+    with np.errstate(over="ignore", under="ignore"):
+        return np.mean((values * scale).astype(np.float16) == 0)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(-60, 30), st.floats(0.5, 12), st.sampled_from([0.0, 0.01, 0.2]))
+def test_suggested_interval_is_safe_and_exact_to_a_factor_of_two(seed, power, spread, share):
+    """Every scale of the interval keeps the promise; four times beyond its ends, float16 overflows or loses more."""
+    values = 2.0 ** (np.random.default_rng(seed).standard_normal(500) * spread + power)
+    values = values.astype(np.float32).astype(np.float64)
+    suggestion = suggest(measured(values), share=share)
+    assert np.max(values) * suggestion.high < 65504
+    assert np.max(values) * suggestion.high * 4 > 65504
+    assert lost(values, suggestion.low) <= share
+    assert lost(values, suggestion.low / 4) > share
+    assert suggestion.recommended <= suggestion.high
+    if suggestion.low * 4 <= suggestion.high:
+        assert suggestion.low <= suggestion.recommended <= suggestion.high / 2
+    assert lost(values, suggestion.recommended) <= suggestion.lost_share
+
+
+def test_suggestion_refers_to_unscaled_gradients():
+    """Gradients that were measured at another scale give the same interval."""
+    values = np.float32([2.0**-20, 2.0**-10])
+    assert suggest(measured(values * 1024), scale=1024.0) == suggest(measured(values))
+
+
+def test_suggestion_requires_values():
+    """Zeros have no exponent."""
+    with pytest.raises(ValueError, match="^histograms must contain a value that is finite and not zero, got none$"):
+        suggest(measured([0.0, np.inf]))
+
+
+@pytest.mark.parametrize("power", [-70, -30, -8, 0, 9])
+def test_calibration_finds_the_scale_without_skipped_steps(power):
+    """The gradients are computed in float16; the backward pass runs at most nine times."""
+    scales = []
+
+    def backward(scale):
+        scales.append(scale)
+        with np.errstate(over="ignore", under="ignore"):
+            return [np.float16(np.float64([1.5, -0.5]) * 2.0**power * scale)]
+
+    rule = calibrate(backward, ampscale.presets.torch())
+    assert rule.init_scale == 2.0 ** (13 - power)
+    assert len(scales) <= 9
+
+
+def test_calibration_keeps_the_bounds_of_the_rule():
+    """Other constants stay as they are."""
+    rule = ampscale.LossScaleRule(init_scale=64.0, min_scale=16.0, max_scale=2.0**10, growth_interval=7)
+    tiny, large = (calibrate(lambda scale, g=g: np.float32([g]) * scale, rule) for g in (2.0**-30, 2.0**12))
+    assert (tiny.init_scale, large.init_scale, tiny.growth_interval) == (1024.0, 16.0, 7)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "message"),
+    [
+        (np.nan, "the gradients are not finite at any scale from 2**-24 on: no scale helps"),
+        (0.0, r"the gradients are zero at every scale up to 2\*\*120"),
+    ],
+)
+def test_calibration_fails_if_no_scale_helps(gradient, message):
+    """The error says what was tried."""
+    with pytest.raises(ValueError, match=message.replace("2**-24", r"2\*\*-24")):
+        calibrate(lambda scale: np.float32([gradient]), ampscale.presets.torch())
+
+
+def step(number, scale, largest=None, infinities=1, finite=True):
+    """Return the record of a step with one gradient."""
+    tensors = None if largest is None else (TensorStatistics(4, 0, 0, 0, 0 if finite else infinities, 1, -3, largest),)
+    return StepRecord(number, scale, scale, finite, finite, measured_scale=None if tensors is None else scale, tensors=tensors)
+
+
+def test_limits_follow_from_exponents():
+    """A step without statistics is finite at any scale; after an overflow, the next finite step bounds the limit."""
+    records = [
+        step(0, 1024.0, largest=3),  # below 2**4 at 1024, so below 2**15 at 2**21
+        step(1, 1024.0),
+        step(2, 1024.0, largest=9, finite=False),
+        step(3, 256.0, largest=14),
+        step(4, 256.0, largest=9, infinities=0, finite=False),
+    ]
+    assert limits(records).limits.tolist() == [2.0**21, np.inf, 256.0, 256.0, -np.inf]
+
+
+def test_replay_counts_the_skipped_steps_of_every_preset():
+    """A rule that starts with a smaller scale skips fewer steps."""
+    records = [step(number, 2.0**10, largest=13) for number in range(20)]  # finite up to 2**11
+    results = {name: (skipped, scale) for name, skipped, scale in replay(records)}
+    assert set(results) == set(ampscale.presets.PRESETS)
+    assert results["torch"] == (5, 2.0**11)
+    assert results["static"] == (0, 128.0)
+    assert [row.skipped for row in replay(records)] == sorted(row.skipped for row in replay(records))
+    assert replay(records, {"mine": ampscale.presets.torch(2.0**12)}) == [("mine", 1, 2.0**11)]
+
+
+def test_histograms_of_several_steps_are_added():
+    """Gradients that are zero have no exponents."""
+    steps = [[Histogram(-3, (1, 2)), Histogram(0, ())], [Histogram(-5, (4, 0, 8)), Histogram(0, ())]]
+    assert summed(steps) == [Histogram(-5, (4, 0, 9, 2)), Histogram(0, ())]
