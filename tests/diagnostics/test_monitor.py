@@ -24,6 +24,7 @@ from ampscale.diagnostics import (
 from ampscale.diagnostics.records import from_json
 
 F32 = np.float32
+FORWARD = "the loss was inf before scaling: look for the cause in the inputs or in the forward pass"
 FINITE, INFINITE = [F32([1.0, 2.0]), F32([0.5])], [F32([1.0, np.inf]), F32([0.5])]
 
 
@@ -205,7 +206,7 @@ def test_trackers_receive_the_numbers_of_a_step():
     assert board.rows == [
         ("ampscale/scale", 4.0, 0), ("ampscale/skipped", 1.0, 0), ("ampscale/loss", math.inf, 0),
         ("ampscale/lost/w", 0.0, 0), ("ampscale/lost/b", 0.0, 0),
-        ("ampscale/diagnosis", "forward pass not finite: the loss was inf before scaling: look for the cause in the inputs or in the forward pass", 0),
+        ("ampscale/diagnosis", f"forward pass not finite: {FORWARD}", 0),
         "flushed",
     ]  # fmt: skip
     assert tracker.rows == [

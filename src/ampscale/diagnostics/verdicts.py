@@ -310,8 +310,16 @@ def _healthy(_record: StepRecord, _history: _History) -> tuple[Verdict, str, dic
 
 
 _CHECKS_OF_SKIPPED: tuple[_Check, ...] = (
-    _forward, _forgotten_zero_grad, _mean_only, _no_scale_helps, _one_tensor, _independent_of_scale, _stalled, _searching, _occasional,
-)  # fmt: skip
+    _forward,
+    _forgotten_zero_grad,
+    _mean_only,
+    _no_scale_helps,
+    _one_tensor,
+    _independent_of_scale,
+    _stalled,
+    _searching,
+    _occasional,
+)
 _CHECKS_OF_APPLIED: tuple[_Check, ...] = (_clipped_before, _unscaled_twice, _underflow, _healthy)
 
 
