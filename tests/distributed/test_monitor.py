@@ -1,0 +1,39 @@
+"""Monitors of several ranks name the ranks whose gradients were not finite, and agree on the verdict."""
+
+import pytest
+
+
+def diagnoses(rank, engine, values):
+    """Train two float32 gradients, whose first one contains ``values[step][rank]``; return the verdict and message of each step."""
+    import numpy as np
+    from distributed.training import communicator_of
+    from linear import network as linear_network
+
+    import ampscale
+    from ampscale.diagnostics import Monitor
+
+    communicator, _, make = communicator_of(engine, "replicated", timeout=10)
+    monitor, rule = Monitor(["w", "b"], communicator=communicator), ampscale.LossScaleRule(init_scale=1.5)
+    network = linear_network([make(np.full(4, 1e-30, np.float32)), make(np.ones(2, np.float32))])
+    optimizer = ampscale.optimizers.SGD(network, 1e-38)
+    state = ampscale.init_train_state(network.params, optimizer, rule)
+    results = []
+    for of_ranks in values:
+        inputs = [make(np.full(4, of_ranks[rank], np.float32)), make(np.ones(2, np.float32))]
+        state, report = ampscale.train_step(network, optimizer, rule, state, inputs, communicator=communicator, measure=True)
+        diagnosis = monitor.record(report._replace(loss=make(np.ones((), np.float32))))
+        results.append([diagnosis.verdict, diagnosis.message])
+    return results
+
+
+@pytest.mark.parametrize("engine", ["mpi", "gloo"])
+def test_monitors_name_the_rank_at_fault(request, engine):
+    """All ranks have finite gradients in the first and the last step; in the last one, only their sum overflows."""
+    inf, large = float("inf"), 3e38
+    steps = [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, inf, 1.0], [inf, 1.0, 1.0, inf], [large, large, large, large]]
+    first, *others = request.getfixturevalue(engine).run(diagnoses, engine, steps)
+    assert [verdict for verdict, _ in first] == ["healthy", "occasional", "no scale helps", "only the mean overflowed"]
+    assert [[verdict for verdict, _ in rows] for rows in others] == [[verdict for verdict, _ in first]] * 3
+    assert " on rank 2, after 1 applied" in first[1][1]
+    assert first[2][1] == "the gradients are not finite at a scale of 0.75 in w on ranks 0, 3"
+    assert first[3][1] == "the gradients of all 4 ranks were finite, and only their mean was not: add them up in float32"
