@@ -4,7 +4,7 @@ import pytest
 
 
 def diagnoses(rank, engine, values):
-    """Train two float32 gradients, whose first one contains ``values[step][rank]``; return the verdict and message of each step."""
+    """Train with gradients of which the first contains ``values[step][rank]``; return the verdict and message of each step."""
     import numpy as np
     from distributed.training import communicator_of
     from linear import network as linear_network
