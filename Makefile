@@ -46,8 +46,9 @@ check: $(READY) ## formatting, linting, types, and recomputation of all test vec
 vectors: ## dist/ampscale-vectors-1.0.zip: the test vectors with checksums, for other projects
 	PYTHONPATH=tools $(PYTHON) -m spec_vectors.archive
 
-api: $(READY) ## docs/api.md, from the docstrings
+api: $(READY) ## docs/api.md, from the docstrings, and docs/calls.md, from the tables of calls
 	$(BIN)/python tools/api_page.py
+	$(BIN)/python tools/calls_page.py
 
 cuda-code: .venv-cuda/ready ## tests of the code that JAX compiles for CUDA, without a GPU; 1.1 GB
 	.venv-cuda/bin/python -m pytest -q tests/backends/jax/test_cuda_code.py

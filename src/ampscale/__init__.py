@@ -15,6 +15,7 @@ from .core.machine import LossScaleState
 from .core.replicas import Communicator, SingleReplica
 from .core.rule import LossScaleRule
 from .core.step import StepReport, StepStatus, TrainState
+from .frameworks.choice import scaler_for
 from .frameworks.mindformers import MFTrainOneStepCell
 from .frameworks.mindspore import (
     DynamicLossScaleManager,
@@ -86,6 +87,7 @@ __all__ = [
     "presets",
     "register_backend",
     "scale",
+    "scaler_for",
     "train_step",
     "unscale",
     "unscale_and_check",

@@ -55,13 +55,14 @@ class Loop(World):
             parameter.grad = GRADIENT * np.float32(self.scaler.get_loss_scaling())
 
     def state(self):
-        """Return parameters, gradients, and the states of optimizer and scaler."""
+        """Return parameters, gradients, the states of optimizer and scaler, and the stages of optimizers."""
         gradients = [parameter.grad for parameter in self.optimizer.parameters]
         saved = self.scaler.state_dict()
         return (
             bits(*self.network.params, *gradients, self.optimizer.state.count),
             repr(saved),
             self.scaler.get_init_loss_scaling(),
+            [progress.stage for progress in self.scaler._progress.values()],
         )
 
     def step(self):
@@ -95,12 +96,20 @@ def stepped():
     return loop
 
 
+def unscaled():
+    """Return a loop with unscaled gradients."""
+    loop = Loop()
+    loop.scaler.unscale_(loop.optimizer)
+    return loop
+
+
 PADDLE = {
     "unscale_": (Loop, lambda loop: loop.scaler.unscale_(loop.optimizer), both(STEP, UPDATE)),
     "step": (Loop, STEP, UPDATE),
     "step of a fixed scale": (lambda: Loop(use_dynamic_loss_scaling=False), STEP, UPDATE),
     "minimize": (Loop, lambda loop: loop.scaler.minimize(loop.optimizer, None), lambda _: None),
     "update": (stepped, UPDATE, lambda _: None),
+    "abandon": (unscaled, lambda loop: loop.scaler.abandon(loop.optimizer), lambda _: None),
     "load_state_dict": (Loop, lambda loop: loop.scaler.load_state_dict(LOADED), lambda _: None),
     "set_init_loss_scaling": (Loop, lambda loop: loop.scaler.set_init_loss_scaling(4.0), lambda _: None),
     "set_incr_ratio": (Loop, lambda loop: loop.scaler.set_incr_ratio(4.0), lambda _: None),

@@ -43,7 +43,7 @@ OURS = {  # keywords beyond the documented ones
         "communicator": SINGLE_REPLICA,
         "kwargs": REQUIRED,
     },
-    "GradScaler": {"decr_count": "accumulated", "communicator": SINGLE_REPLICA},
+    "GradScaler": {"decr_count": "accumulated", "communicator": SINGLE_REPLICA, "monitor": None},
 }
 
 

@@ -14,7 +14,7 @@ class Cell:
     """Decorated object whose methods write a given number of times, and then raise or return."""
 
     def __init__(self):
-        self._writes, self._interrupted = 0, False
+        self._writes, self._interrupted = 0, None
 
     def _run(self, writes, error):
         self._writes += writes
@@ -34,7 +34,7 @@ def test_an_error_after_a_write_interrupts_a_step():
     assert cell.step(1, None) == "done"
     with pytest.raises(KeyboardInterrupt):
         cell.step(1, KeyboardInterrupt())
-    for call in (lambda: cell.step(0, None), lambda: check_not_interrupted(cell)):
+    for call in (lambda: cell.step(0, None), lambda: check_not_interrupted(cell, "state_dict")):
         with pytest.raises(RuntimeError, match="the last step was interrupted while it wrote"):
             call()
 

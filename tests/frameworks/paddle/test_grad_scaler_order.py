@@ -28,40 +28,6 @@ def test_step_and_update_equal_minimize(letter, applied, scale):
     assert one.steps == other.steps == applied
 
 
-ORDERS = {
-    "": {"unscale_": True, "step": True, "minimize": True, "update": False},
-    "unscale_": {"unscale_": False, "step": True, "minimize": True, "update": True},
-    "step": {"unscale_": False, "step": False, "minimize": False, "update": True},
-    "unscale_ step": {"unscale_": False, "step": False, "minimize": False, "update": True},
-    "minimize": {"unscale_": True, "step": True, "minimize": True, "update": False},
-    "step update": {"unscale_": True, "step": True, "minimize": True, "update": False},
-    "unscale_ update": {"unscale_": True, "step": True, "minimize": True, "update": False},
-}
-
-
-@pytest.mark.clause("PADDLE-call-order", "PADDLE-update-needs-a-step", "PADDLE-update")
-@pytest.mark.parametrize("before", ORDERS)
-@pytest.mark.parametrize("gradient", [8.0, INF])
-def test_calls_out_of_order_raise(before, gradient):
-    """A RuntimeError changes nothing."""
-
-    def do(scaler, optimizer, name):
-        getattr(scaler, name)(*([] if name == "update" else [optimizer]))
-
-    for call, allowed in ORDERS[before].items():
-        optimizer, scaler = GradientDescent(array([gradient])), scaler_at(8)
-        for name in before.split():
-            do(scaler, optimizer, name)
-        state = state_of(scaler), optimizer.steps, bits(optimizer.gradients)
-        if allowed:
-            do(scaler, optimizer, call)
-            assert optimizer.steps == (gradient == 8) * (state[1] + (call in ("step", "minimize")))
-        else:
-            with pytest.raises(RuntimeError, match=r"update\(\)"):
-                do(scaler, optimizer, call)
-            assert (state_of(scaler), optimizer.steps, bits(optimizer.gradients)) == state
-
-
 @pytest.mark.clause("PADDLE-interrupted")
 @pytest.mark.parametrize("dynamic", [True, False])
 @pytest.mark.parametrize("call", ["step", "minimize"])
@@ -74,7 +40,7 @@ def test_an_interrupted_step_is_not_repeated(call, dynamic):
         getattr(scaler, call)(optimizer)
     optimizer.step = step
     for retry in (scaler.unscale_, scaler.step, scaler.minimize):
-        with pytest.raises(RuntimeError, match=r"its step was interrupted: call update\(\), and compute new gradients"):
+        with pytest.raises(RuntimeError, match=r"its step was interrupted: call update\(\) or abandon\(\), and compute"):
             retry(optimizer)
     scaler.update()
     assert (state_of(scaler), bits(optimizer.gradients)) == ((16, 0, 0) if dynamic else (8, 0, 0), bits([array([1.0])]))
@@ -158,7 +124,7 @@ def test_minimize_raises_if_another_optimizer_has_not_stepped():
     """The update at the end of `minimize` would lose the information that the other gradients are unscaled."""
     scaler, waiting, other = scaler_at(8, incr_every_n_steps=1), GradientDescent(array([64])), GradientDescent(array([8]))
     scaler.unscale_(waiting)
-    with pytest.raises(RuntimeError, match=r"another optimizer has been unscaled and not stepped"):
+    with pytest.raises(RuntimeError, match=r"another optimizer was unscaled at .*\.py:[0-9]+ and has not stepped"):
         scaler.minimize(other)
     assert (other.steps, other.gradients, state_of(scaler)) == (0, [8], (8, 0, 0))
     assert scaler.step(waiting) is scaler.step(other) is True

@@ -67,30 +67,6 @@ def test_every_order_of_calls_has_torchs_outcome(gradient):
     assert errors == {None, RuntimeError, AssertionError}
 
 
-@pytest.mark.clause("TORCH-call-order", "TORCH-first-scale", "TORCH-update-needs-a-step")
-@pytest.mark.parametrize(
-    ("before", "call", "missing"),
-    [
-        ("", "unscale_", r"after scale\(\)"),
-        ("", "step", r"after scale\(\)"),
-        ("", "update", r"after scale\(\)"),
-        ("scale", "update", r"after step\(\) or unscale_\(\)"),
-        ("scale unscale_", "unscale_", r"since the last update\(\), its gradients have been unscaled"),
-        ("scale step", "unscale_", r"since the last update\(\), it has stepped"),
-        ("scale unscale_ step", "step", r"between two calls of update\(\)"),
-    ],
-)
-def test_a_call_out_of_order_names_the_missing_call(before, call, missing):
-    """A `scale` that raised does not count as the first one."""
-    loop = Loop(GradScaler(), 3.0)
-    with pytest.raises(TypeError):
-        loop.scaler.scale([torch.ones(()), "loss"])
-    for done in before.split():
-        loop.do(done)
-    with pytest.raises(RuntimeError, match=rf"^{call}\(\) must .*{missing}"):
-        loop.do(call)
-
-
 @pytest.mark.clause("TORCH-several-optimizers", "TORCH-update", "TORCH-call-order", "REPLICAS-one-update")
 @pytest.mark.parametrize("order", ["AaBb", "BbAa", "ABab", "ABba", "aBb", "bAa", "abAB"])
 def test_each_optimizer_has_its_own_call_order(order):

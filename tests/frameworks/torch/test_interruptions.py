@@ -4,6 +4,7 @@ import pytest
 import torch
 from interruptions import World, at_every_point, outcomes
 
+from ampscale.frameworks._calls import WRITING
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossScaleCell
 from ampscale.frameworks.torch import GradScaler
 
@@ -38,9 +39,10 @@ class Loop(World):
             self.scaler.scale((self.parameter * torch.tensor(GRADIENT)).sum()).backward()
 
     def state(self):
-        """Return parameters, gradients, and the scaler's state dict."""
-        unfinished = self.scaler._placement.name == "INTERRUPTED"
-        return self.parameter.tolist(), self.parameter.grad.tolist(), unfinished or self.scaler.state_dict()
+        """Return parameters, gradients, the scaler's state dict, and the stages of optimizers."""
+        unfinished = self.scaler._placement == WRITING
+        stages = [progress.stage for progress in self.scaler._progress.values()]
+        return self.parameter.tolist(), self.parameter.grad.tolist(), unfinished or self.scaler.state_dict(), stages
 
     def step(self):
         """Run one iteration."""
@@ -55,7 +57,7 @@ class Loop(World):
         try:
             self.scaler.update()
         except RuntimeError as unfinished:
-            if "nothing has been checked" not in str(unfinished):
+            if "neither has been called" not in str(unfinished):
                 assert "load a state dict that was saved before" in str(unfinished)  # noqa: PT017
                 self.scaler.load_state_dict(GradScaler("cpu", init_scale=4.0).state_dict())
 
@@ -106,6 +108,7 @@ CALLS = {
         update,
     ),
     "update to a scale": (lambda: Loop(calls=[step]), lambda loop: loop.scaler.update(4.0)),
+    "abandon": (lambda: Loop(calls=[unscale]), lambda loop: loop.scaler.abandon(loop.optimizer)),
     "load_state_dict": (Loop, lambda loop: loop.scaler.load_state_dict(LOADED)),
     "set_growth_factor": (Loop, lambda loop: loop.scaler.set_growth_factor(3.0)),
 }

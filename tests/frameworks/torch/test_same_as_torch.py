@@ -78,14 +78,15 @@ def test_a_run_resumes_from_the_state_dict_of_the_other_class(first, then, loade
 
 @pytest.mark.clause("TORCH-parameters")
 def test_constructor_and_methods_have_torchs_parameters():
-    """Names, kinds and defaults are equal, and there are no other public methods; the communicator is an addition."""
-    public = [{name for name in vars(cls) if not name.startswith("_")} for cls in (GradScaler, torch.amp.GradScaler)]
-    assert public[0] == public[1]
-    for name in public[0]:
+    """Names, kinds and defaults are equal; the additions are two keywords and a method."""
+    names = [{name for name in dir(cls) if not name.startswith("_")} for cls in (GradScaler, torch.amp.GradScaler)]
+    assert names[0] - names[1] == {"abandon"}
+    for name in names[1]:
         assert parameters(getattr(GradScaler, name)) == parameters(getattr(torch.amp.GradScaler, name)), name
-    *ours, communicator = parameters(GradScaler.__init__)
+    *ours, communicator, monitor = parameters(GradScaler.__init__)
     assert ours == parameters(torch.amp.GradScaler.__init__)
-    assert (communicator.name, communicator.kind, communicator.default) == ("communicator", Parameter.KEYWORD_ONLY, None)
+    for parameter, name in ((communicator, "communicator"), (monitor, "monitor")):
+        assert (parameter.name, parameter.kind, parameter.default) == (name, Parameter.KEYWORD_ONLY, None)
 
 
 def parameters(function):

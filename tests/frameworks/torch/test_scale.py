@@ -69,9 +69,12 @@ def test_containers_keep_their_types():
     ],
 )
 def test_only_floating_point_tensors_are_scaled(outputs, path, actual):
-    """Anything else is a TypeError with its path and type."""
+    """Anything else is a TypeError with its path and type. It does not count as the first scaled tensor."""
+    scaler = GradScaler()
     with pytest.raises(TypeError, match=rf"^{path} must be .*{actual}"):
-        GradScaler().scale(outputs)
+        scaler.scale(outputs)
+    with pytest.raises(RuntimeError, match=r"must be called after scale\(\)"):
+        scaler.update(2.0)
 
 
 def overflow(scaler):

@@ -18,6 +18,7 @@ from ...core.typing import Array, Flag, Tree
 from ...core.validation import check_flag, check_loss, check_methods, check_scale_array, check_scale_host
 from ...parsing import excerpt
 from .._arrays import as_array, logical_not, snapshot, snapshot_of
+from .._calls import Site
 from .._validation import check_keys, is_empty, network_of, number_of
 from .apply_optimizer import wrap_optimizer
 from .detectors import GradientScan, OverflowDetector
@@ -107,7 +108,7 @@ class TrainOneStepWithLossScaleCell:
         self._is_partial = False  # True during the check of a micro-batch that does not complete a step: ranks exchange no flags
         self.last_step: StepReport | None = None
         self._writes = 0
-        self._interrupted = False
+        self._interrupted: Site | None = None  # call site of a step that an error interrupted while it wrote
         check_methods(self._detector, "detector", "start", "observe", "finite")
         check_methods(communicator, "communicator", "mean", "agree", "check_same")
 
@@ -284,7 +285,7 @@ class TrainOneStepWithLossScaleCell:
         Raises:
             RuntimeError: The last step was interrupted while writing its results.
         """
-        check_not_interrupted(self)
+        check_not_interrupted(self, "state_dict")
         update_cell_state = getattr(self.loss_scaling_manager, "state_dict", dict)
         return {"scale_sense": snapshot(self.scale_sense), "update_cell": update_cell_state()}
 

@@ -5,53 +5,27 @@ Spec: spec/profiles/paddle.md.
 """
 
 import inspect
-import warnings
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any
 
 import array_api_compat
-import numpy as np
 
-from ... import functional, presets
-from ...core.dtypes import FLOATS, name_of
+from ... import functional
+from ...core.dtypes import name_of
 from ...core.replicas import SINGLE_REPLICA, Communicator
 from ...core.scaling import in_dtype
 from ...core.type_names import type_name
 from ...core.typing import Array
-from ...core.validation import check_bool, check_count, check_methods
+from ...core.validation import check_methods
 from ...parsing import excerpt
-from .._arrays import HOST
+from .._calls import OTHER_UNSCALED, PADDLE, PADDLE_FIXED, READY, STEPPED, STEPPING, UNSCALED, UNSCALING, Site, call_site
+from .._monitor import Monitor
 from .._numbers import OptimizerNumbers
-from .._progress import STEPPED, STEPPING, UNSCALED, UNSCALING, Stage, out_of_order
-from .._validation import check_keys, is_empty, number_of
 from .optimizer_calls import checked_gradients, minimize_of, parameters_of, step_of, unscale_gradients
-from .validation import check_enable, rule_with
-
-_RESET_BAD_STEPS_ON = {"accumulated": ("growth", "backoff"), "consecutive": ("finite", "backoff")}
-_KEYS = (
-    "scale",
-    "incr_ratio",
-    "decr_ratio",
-    "incr_every_n_steps",
-    "decr_every_n_nan_or_inf",
-    "incr_count",
-    "decr_count",
-    "use_dynamic_loss_scaling",
-)
+from .stored_scale import Progress, StoredScale
 
 
-@dataclass
-class _Progress:
-    """Progress of one optimizer between two updates of the scale."""
-
-    optimizer: Any  # keeps a reference, so that the id is not reused
-    stage: Stage = UNSCALING
-    finite: bool = True
-
-
-class GradScaler:
+class GradScaler(StoredScale):
     """
     Paddle's `paddle.amp.GradScaler`: dynamic loss scaling for hand-written training loops.
 
@@ -72,6 +46,7 @@ class GradScaler:
             "consecutive", as in Paddle's code: a finite step resets it.
         communicator: Averages gradients before they are unscaled, unless its `mean` is False, and combines the flags of all
             ranks; see `ampscale.distributed`.
+        monitor: Observes each step; any object with the methods `begin` and `end`. Copies of the scaler have none.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -101,21 +76,12 @@ class GradScaler:
         *,
         decr_count: str = "accumulated",
         communicator: Communicator = SINGLE_REPLICA,
+        monitor: Monitor | None = None,
     ) -> None:
-        check_enable(enable)
-        check_bool(use_dynamic_loss_scaling, "use_dynamic_loss_scaling")
-        if not isinstance(decr_count, str) or decr_count not in _RESET_BAD_STEPS_ON:
-            raise ValueError(f"decr_count must be one of {list(_RESET_BAD_STEPS_ON)}, got {excerpt(decr_count)}")
-        self._enable = enable
-        self._dynamic = use_dynamic_loss_scaling
-        self._rule = replace(
-            presets.paddle_document(),
-            min_scale=FLOATS["float32"].smallest_normal,
-            skip_infinite_growth=True,
-            reset_bad_steps_on=_RESET_BAD_STEPS_ON[decr_count],
-        )
-        self._rule = rule_with(
-            self._rule,
+        super().__init__(
+            enable,
+            use_dynamic_loss_scaling,
+            decr_count,
             init_loss_scaling=init_loss_scaling,
             incr_ratio=incr_ratio,
             decr_ratio=decr_ratio,
@@ -124,8 +90,9 @@ class GradScaler:
         )
         check_methods(communicator, "communicator", "mean", "agree", "check_same")
         self._communicator, self._numbers = communicator, OptimizerNumbers()
-        self._state = self._rule.init(like=HOST)
-        self._progress: dict[int, _Progress] = {}
+        if monitor is not None:
+            check_methods(monitor, "monitor", "begin", "end")
+        self._monitor = monitor
 
     def scale(self, var: Array) -> Array:
         """
@@ -177,8 +144,7 @@ class GradScaler:
         if not self._enable:
             return minimize(*args, **kwargs)
         self._check_no_other_unscaled(optimizer)
-        progress = self._unscale(optimizer, "minimize")
-        progress.stage = STEPPING
+        progress = self._start_step(optimizer, "minimize")
         result = minimize(*args, **kwargs) if progress.finite else (None, None)
         self._finish(progress)
         if self._dynamic:
@@ -201,9 +167,8 @@ class GradScaler:
         """
         if not self._enable:
             return
-        if id(optimizer) in self._progress:
-            raise out_of_order("unscale_", self._progress[id(optimizer)].stage)
-        self._unscale(optimizer, "unscale_")
+        self._check("unscale_", optimizer)
+        self._unscale(optimizer, call_site()).stage = UNSCALED
 
     def step(self, optimizer: Any) -> bool:
         """
@@ -224,8 +189,7 @@ class GradScaler:
         if not self._enable:
             optimizer_step()
             return True
-        progress = self._unscale(optimizer, "step")
-        progress.stage = STEPPING
+        progress = self._start_step(optimizer, "step")
         if progress.finite:
             optimizer_step()
         self._finish(progress)
@@ -248,124 +212,71 @@ class GradScaler:
             self._progress = self._unscaled_only()
             return
         if not self._progress:
-            raise RuntimeError(
-                "update() must be called after step() or unscale_(): no gradients have been checked since the last update()"
-            )
-        checked = [progress.finite for progress in self._progress.values() if progress.stage is not UNSCALING]
-        self._state, self._progress = self._rule.update(self._state, all(checked)) if checked else self._state, {}
+            PADDLE.check("update", READY, self._updated_at)
+        steps = [progress for progress in self._progress.values() if progress.stage != UNSCALING]
+        state = self._rule.update(self._state, all(progress.finite for progress in steps)) if steps else self._state
+        self._state, self._progress, self._updated_at = state, {}, call_site()
+        if self._monitor is not None:
+            self._report(steps)
 
-    def is_enable(self) -> bool:
-        """Return True if scaling is enabled."""
-        return self._enable
-
-    def is_use_dynamic_loss_scaling(self) -> bool:
-        """Return True if the scale is dynamic, False if it is fixed."""
-        return self._dynamic
-
-    def get_loss_scaling(self) -> float:
-        """Return the current scale. Paddle has no such method: there, the scale is in the state dict only."""
-        return float(self._state.scale)
-
-    def get_init_loss_scaling(self) -> float:
-        """Return the initial scale: the value that was last passed, set or loaded."""
-        return self._rule.init_scale
-
-    def set_init_loss_scaling(self, new_init_loss_scaling: float) -> None:
-        """Set the initial and the current scale; the counts are kept."""
-        rule = rule_with(self._rule, init_loss_scaling=new_init_loss_scaling)
-        self._rule, self._state = rule, self._state._replace(scale=rule.init(like=HOST).scale)
-
-    def get_incr_ratio(self) -> float:
-        """Return the factor applied when the scale grows."""
-        return self._rule.growth_factor
-
-    def set_incr_ratio(self, new_incr_ratio: float) -> None:
-        """Set the factor applied when the scale grows; greater than 1."""
-        self._rule = rule_with(self._rule, incr_ratio=new_incr_ratio)
-
-    def get_decr_ratio(self) -> float:
-        """Return the factor applied when the scale backs off."""
-        return self._rule.backoff_factor
-
-    def set_decr_ratio(self, new_decr_ratio: float) -> None:
-        """Set the factor applied when the scale backs off; in (0, 1)."""
-        self._rule = rule_with(self._rule, decr_ratio=new_decr_ratio)
-
-    def get_incr_every_n_steps(self) -> int:
-        """Return the number of consecutive finite steps after which the scale grows."""
-        return self._rule.growth_interval
-
-    def set_incr_every_n_steps(self, new_incr_every_n_steps: int) -> None:
-        """Set the number of consecutive finite steps after which the scale grows; at least 1."""
-        self._rule = rule_with(self._rule, incr_every_n_steps=new_incr_every_n_steps)
-
-    def get_decr_every_n_nan_or_inf(self) -> int:
-        """Return the number of counted overflows at which the scale backs off."""
-        return self._rule.hysteresis
-
-    def set_decr_every_n_nan_or_inf(self, new_decr_every_n_nan_or_inf: int) -> None:
-        """Set the number of counted overflows at which the scale backs off; at least 1."""
-        self._rule = rule_with(self._rule, decr_every_n_nan_or_inf=new_decr_every_n_nan_or_inf)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the scale, its constants and both counts under Paddle's keys; an empty dict if scaling is disabled."""
-        if not self._enable:
-            return {}
-        rule, (scale, good_steps, bad_steps) = self._rule, self._state[:3]
-        return {
-            "scale": np.array([scale], np.float32),
-            "incr_ratio": rule.growth_factor,
-            "decr_ratio": rule.backoff_factor,
-            "incr_every_n_steps": rule.growth_interval,
-            "decr_every_n_nan_or_inf": rule.hysteresis,
-            "incr_count": int(good_steps),
-            "decr_count": int(bad_steps),
-            "use_dynamic_loss_scaling": self._dynamic,
-        }
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def abandon(self, optimizer: Any = None) -> None:
         """
-        Restore the state that `state_dict` of this class or of Paddle's returned.
+        Discard what `unscale_` recorded, instead of a step: neither an overflow nor a finite step is counted.
 
-        A disabled scaler accepts an empty dict, and warns about any other.
+        The gradients stay as they are, so they must be computed again after ``optimizer.clear_grad()``. Steps that were
+        interrupted are discarded as well, but the parameters may have changed. Ranks must call this method together. Without
+        unscaled gradients, it has no effect.
 
         Args:
-            state_dict: Mapping with Paddle's eight keys.
+            optimizer: Optimizer that does not step; by default, every optimizer that has not stepped since the last update.
 
         Raises:
-            TypeError: *state_dict* is not a mapping, or a value has the wrong type. Nothing was changed.
-            ValueError: A key is missing or unknown, or a value is out of range. Nothing was changed.
+            RuntimeError: *optimizer* has stepped since the last update.
+            TypeError: *optimizer* has no parameters.
 
-        Spec: PADDLE-load-state-dict, PADDLE-load-rejects.
+        Spec: PADDLE-abandon.
+
+        >>> network = ampscale.Network(lambda w, x: anp.sum(w * x), np.float32([1.0, 2.0]))
+        >>> optimizer, scaler = ampscale.optimizers.SGD(network, 0.5), GradScaler(init_loss_scaling=2.0**10)
+        >>> optimizer.parameters[0].grad = scaler.scale(np.float32([2e9, 4e9]))
+        >>> scaler.unscale_(optimizer)
+        >>> if float(ampscale.global_norm(optimizer.parameters[0].grad)) > 1e6:  # decide not to step
+        ...     scaler.abandon(optimizer)
         """
         if not self._enable:
-            if not is_empty(state_dict):
-                warnings.warn("this GradScaler is disabled: the state dict is not used", stacklevel=2)
             return
-        check_keys(state_dict, _KEYS)
-        check_bool(state_dict["use_dynamic_loss_scaling"], "use_dynamic_loss_scaling")
-        check_count(state_dict["incr_count"], "incr_count", low=0)
-        check_count(state_dict["decr_count"], "decr_count", low=0)
-        scale = number_of(state_dict["scale"], "scale")
-        rule = rule_with(self._rule, init_loss_scaling=scale, **{key: state_dict[key] for key in _KEYS[1:5]})
-        counts = (np.asarray(state_dict[key], np.int32) for key in ("incr_count", "decr_count"))
-        state, dynamic = type(self._state)(rule.init(like=HOST).scale, *counts), state_dict["use_dynamic_loss_scaling"]
-        progress = self._progress if dynamic else self._unscaled_only()
-        self._rule, self._state, self._dynamic, self._progress = rule, state, dynamic, progress
+        if optimizer is None:
+            self._progress = {key: progress for key, progress in self._progress.items() if progress.stage == STEPPED}
+            return
+        parameters_of(optimizer)
+        self._check("abandon(optimizer)", optimizer)
+        self._progress.pop(id(optimizer), None)
 
-    def _unscale(self, optimizer: Any, caller: str) -> _Progress:
-        """Return the progress of *optimizer*, after unscaling and checking its gradients unless this has been done."""
+    def _check(self, call: str, optimizer: Any) -> Progress | None:
+        """Raise a RuntimeError if *call* is out of order for *optimizer*, and return the progress of *optimizer*."""
         progress = self._progress.get(id(optimizer))
-        if progress is not None and progress.stage is not UNSCALED:
-            raise out_of_order(caller, progress.stage)
+        if progress is not None:
+            (PADDLE if self._dynamic else PADDLE_FIXED).check(call, progress.stage, progress.site)
+        return progress
+
+    def _start_step(self, optimizer: Any, call: str) -> Progress:
+        """Return the progress of *optimizer*, after unscaling and checking its gradients unless this has been done."""
+        progress, site = self._check(call, optimizer), call_site()
         if progress is None:
-            scale = self.get_loss_scaling()
-            gradients = checked_gradients(parameters_of(optimizer), scale)
-            progress = self._progress[id(optimizer)] = _Progress(optimizer)
-            self._average(optimizer)
-            finite, arrays = unscale_gradients(gradients, scale), [parameter.grad for parameter in gradients.parameters]
-            progress.finite = bool(self._communicator.agree(finite, self._state._asdict(), arrays).finite)
-            progress.stage = UNSCALED
+            progress = self._unscale(optimizer, site)
+        progress.site, progress.stage = site, STEPPING
+        return progress
+
+    def _unscale(self, optimizer: Any, site: Site) -> Progress:
+        """Unscale and check the gradients of *optimizer*, and return its progress, whose stage the caller must set."""
+        scale = self.get_loss_scaling()
+        gradients = checked_gradients(parameters_of(optimizer), scale)
+        if self._monitor is not None:
+            self._monitor.begin(_arrays(gradients.parameters), scale, optimizer, stale=False, modified=False)
+        progress = self._progress[id(optimizer)] = Progress(optimizer, site, scale)
+        self._average(optimizer)
+        finite, arrays = unscale_gradients(gradients, scale), [parameter.grad for parameter in gradients.parameters]
+        progress.finite = bool(self._communicator.agree(finite, self._state._asdict(), arrays).finite)
         return progress
 
     def _average(self, optimizer: Any) -> None:
@@ -380,19 +291,27 @@ class GradScaler:
             for parameter, mean in zip(parameters, means, strict=True):
                 parameter.grad = mean
 
-    def _unscaled_only(self) -> dict[int, _Progress]:
-        """Return the progress of optimizers that were unscaled but not stepped, the only progress to keep for a fixed scale."""
-        return {key: progress for key, progress in self._progress.items() if progress.stage is UNSCALED}
-
     def _check_no_other_unscaled(self, optimizer: Any) -> None:
-        others = (progress for progress in self._progress.values() if progress.optimizer is not optimizer)
-        if self._dynamic and any(progress.stage is UNSCALED for progress in others):
-            raise RuntimeError(
-                "minimize() updates the scale, but another optimizer has been unscaled and not stepped: step each, then update()"
-            )
+        for progress in self._progress.values():
+            if self._dynamic and progress.optimizer is not optimizer and progress.stage == UNSCALED:
+                PADDLE.check("minimize", OTHER_UNSCALED, progress.site)
 
-    def _finish(self, progress: _Progress) -> None:
+    def _finish(self, progress: Progress) -> None:
         """Record that the optimizer stepped or was skipped. With a fixed scale, which has no updates, drop its progress."""
         progress.stage = STEPPED
         if not self._dynamic:
             self._progress.pop(id(progress.optimizer))
+            if self._monitor is not None:
+                self._report([progress])
+
+    def _report(self, steps: list[Progress]) -> None:
+        """Report the end of *steps* to the monitor."""
+        assert self._monitor is not None
+        next_scale = self.get_loss_scaling()
+        for progress in steps:
+            arrays, applied = _arrays(parameters_of(progress.optimizer)), progress.stage == STEPPED and progress.finite
+            self._monitor.end(progress.scale, next_scale, progress.finite, applied, arrays, progress.optimizer)
+
+
+def _arrays(parameters: list[Any]) -> list[Array]:
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]

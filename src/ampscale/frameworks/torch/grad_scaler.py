@@ -4,47 +4,28 @@ Drop-in replacement for torch's `GradScaler`.
 Spec: spec/profiles/torch.md.
 """
 
-import os
-import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from sys import modules
-from threading import RLock
 from typing import Any
-from weakref import WeakSet
 
 import torch
 
-from ... import presets
 from ...backends.torch.dtensor import DTENSORS
 from ...core.replicas import Communicator
-from ...core.rule import LossScaleRule
 from ...core.trees import map_leaves
-from ...core.validation import check_bool, check_count
-from .._progress import STEPPED, STEPPING, UNSCALED, out_of_order
-from .._validation import check_keys, is_empty
+from .._calls import READY, STEPPED, STEPPING, TORCH, UNSCALED, Site, call_site
+from .._monitor import Monitor
 from .agreement import RankAgreement
-from .optimizer_step import checked_gradients, step_if_finite, to_device, unscale_gradients, update_scale
-from .progress import DONE, INTERRUPTED, PENDING, Progress
-from .validation import FLOOR, changed, check_device, check_no_closure, check_output, checked_outputs, if_power_of_two, scale_of
+from .observer import Observer
+from .optimizer_step import checked_gradients, step_if_finite, to_device, unscale_gradients
+from .progress import Progress
+from .stored_scale import StoredScale
+from .validation import check_device, check_no_closure, check_optimizer, check_output, checked_outputs, scale_of
 
-_KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 _16_BIT = frozenset([torch.float16, torch.bfloat16])
 
-_scalers: "WeakSet[GradScaler]" = WeakSet()
 
-
-def _replace_locks() -> None:
-    """Give each scaler a new lock: in a forked process, a thread that held the old one no longer runs."""
-    for scaler in _scalers:
-        scaler._lock = RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_replace_locks)
-
-
-class GradScaler:
+class GradScaler(StoredScale):
     """
     Drop-in replacement for `torch.amp.GradScaler`, with the same methods and state dicts.
 
@@ -62,6 +43,7 @@ class GradScaler:
         communicator: Averages gradients before they are unscaled, unless its `mean` is False as required for DDP, and combines
             the flags of all ranks; see `ampscale.distributed`. By default, gradients that are DTensors are checked by all ranks
             of their device meshes together, with a time limit of 60 s, and others by each rank alone.
+        monitor: Observes each step; any object with the methods `begin` and `end`. Copies of the scaler have none.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -89,24 +71,18 @@ class GradScaler:
         enabled: bool = True,
         *,
         communicator: Communicator | None = None,
+        monitor: Monitor | None = None,
     ) -> None:
         check_device(device)
-        check_bool(enabled, "enabled")
-        self._enabled, self._agreement = enabled, RankAgreement(communicator)
-        self._rule = changed(
-            replace(presets.torch(), min_scale=FLOOR),
+        super().__init__(
+            enabled,
             init_scale=init_scale,
             growth_factor=growth_factor,
             backoff_factor=backoff_factor,
             growth_interval=growth_interval,
         )
-        self._state = self._rule.init(like=torch.empty(()))
-        self._least_scale = if_power_of_two(self._rule, self._rule.init_scale)  # lower bound if a power of two, else 0.0
-        self._is_captured = False  # True if a CUDA graph may update the scale without a call of this object
-        self._may_exceed_interval = False  # True if the count may exceed `growth_interval`
-        self._placement, self._lock = PENDING, RLock()  # the lock guards the scale and the count
-        _scalers.add(self)
-        self._progress: dict[int, Progress] = {}
+        self._agreement = RankAgreement(communicator)
+        self._observer = None if monitor is None else Observer(monitor)
 
     def scale(self, outputs: Any) -> Any:
         """
@@ -130,15 +106,15 @@ class GradScaler:
         """
         if not self._enabled:
             return outputs
-        if type(outputs) is torch.Tensor and self._placement is DONE:  # a shortcut for the usual loss
+        if type(outputs) is torch.Tensor and self._placement is READY:  # a shortcut for the usual loss
             check_output(outputs, "outputs")
             return self._scaled(outputs)
         outputs = list(outputs) if isinstance(outputs, Iterator) else outputs
         tensors = checked_outputs(outputs)
-        self._check_not_interrupted("scale")
-        if tensors and self._placement is PENDING:
+        TORCH.check("scale", self._placement, self._updated_at)
+        if tensors and self._placement is not READY:
             state = map_leaves(lambda value: value.to(tensors[0].device), self._state)
-            self._state, self._placement = state, DONE
+            self._state, self._placement = state, READY
         return map_leaves(self._scaled, outputs)
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
@@ -161,10 +137,8 @@ class GradScaler:
         """
         if not self._enabled:
             return
-        self._check_placed("unscale_")
-        if id(optimizer) in self._progress:
-            raise out_of_order("unscale_", self._progress[id(optimizer)].stage)
-        self._unscale(optimizer)
+        self._check("unscale_", optimizer)
+        self._unscale(optimizer, call_site(), UNSCALED)
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> bool | torch.Tensor:
         """
@@ -194,13 +168,13 @@ class GradScaler:
             return True
         if args or kwargs:
             check_no_closure(args, kwargs)
-        self._check_placed("step")
-        progress = self._progress.get(id(optimizer))
-        if progress is not None and progress.stage is not UNSCALED:
-            raise out_of_order("step", progress.stage)
+        progress, site = self._check("step", optimizer), call_site()
         if progress is None or progress.found_inf is None:  # gradients may have been computed since `unscale_` found none
-            progress = self._unscale(optimizer)
-        progress.stage = STEPPING
+            progress = self._unscale(optimizer, site, STEPPING)
+        else:
+            progress.site, progress.stage = site, STEPPING
+        if self._observer is not None:
+            self._observer.remember(optimizer)
         progress.applied = applied = step_if_finite(optimizer, progress.found_inf, args, kwargs, progress.finite)
         progress.stage = STEPPED
         return applied
@@ -226,110 +200,55 @@ class GradScaler:
         """
         if not self._enabled:
             return
-        self._check_placed("update")
-        if new_scale is None and not self._progress:
-            raise RuntimeError(
-                "update() must be called after step() or unscale_(): no gradients have been checked since the last update()"
-            )
+        if self._placement is not READY or (new_scale is None and not self._progress):
+            TORCH.check("update()", self._placement, self._updated_at)
+        steps, site = list(self._progress.values()), call_site()
         with self._lock:
             if new_scale is None:
-                self._update_scale(list(self._progress.values()))
+                self._update_scale(steps, site)
             else:
-                self._write(scale_of(new_scale, "new_scale"))
+                self._write(scale_of(new_scale, "new_scale"), site)
+        if self._observer is not None:
+            self._observer.end(steps, self._state.scale)
 
-    def get_scale(self) -> float:
-        """Return the current scale, which requires a host synchronization; 1.0 if scaling is disabled."""
-        if not self._enabled:
-            return 1.0
-        with self._lock:
-            self._check_not_interrupted("get_scale")
-            scale = float(self._state.scale)
-            self._least_scale = scale if self._least_scale else 0.0
-        return scale
-
-    def get_growth_factor(self) -> float:
-        """Return the factor applied when the scale grows."""
-        return self._rule.growth_factor
-
-    def set_growth_factor(self, new_factor: float) -> None:
-        """Set the factor applied when the scale grows; greater than 1."""
-        self._set_rule(growth_factor=new_factor)
-
-    def get_backoff_factor(self) -> float:
-        """Return the factor applied when the scale backs off."""
-        return self._rule.backoff_factor
-
-    def set_backoff_factor(self, new_factor: float) -> None:
-        """Set the factor applied when the scale backs off; in (0, 1)."""
-        self._set_rule(backoff_factor=new_factor)
-
-    def get_growth_interval(self) -> int:
-        """Return the number of consecutive finite steps after which the scale grows."""
-        return self._rule.growth_interval
-
-    def set_growth_interval(self, new_interval: int) -> None:
-        """Set the number of consecutive finite steps after which the scale grows; at least 1."""
-        self._set_rule(growth_interval=new_interval)
-
-    def is_enabled(self) -> bool:
-        """Return True if scaling is enabled."""
-        return self._enabled
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the scale, its constants and the count of finite steps under torch's keys; an empty dict if disabled."""
-        if not self._enabled:
-            return {}
-        with self._lock:
-            return {
-                "scale": self.get_scale(),
-                "growth_factor": self._rule.growth_factor,
-                "backoff_factor": self._rule.backoff_factor,
-                "growth_interval": self._rule.growth_interval,
-                "_growth_tracker": int(self._state.good_steps),
-            }
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def abandon(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         """
-        Restore the state that `state_dict` of this class or of torch's returned.
+        Discard what `unscale_` recorded, instead of a step: neither an overflow nor a finite step is counted.
 
-        A disabled scaler accepts an empty dict, and warns about any other.
+        The gradients stay as they are, so they must be computed again after ``optimizer.zero_grad()``. Steps that were
+        interrupted are discarded as well, but the parameters may have changed. Ranks must call this method together. Without
+        unscaled gradients, it has no effect.
 
         Args:
-            state_dict: Mapping with torch's five keys.
+            optimizer: Optimizer that does not step; by default, every optimizer that has not stepped since the last update.
 
         Raises:
-            RuntimeError: *state_dict* is empty, so a disabled scaler returned it.
-            TypeError: *state_dict* is not a mapping, or a value has the wrong type. Nothing was changed.
-            ValueError: A key is missing or unknown, or a value is out of range. Nothing was changed.
+            RuntimeError: *optimizer* has stepped since the last update.
+            TypeError: *optimizer* has no `param_groups`.
 
-        Spec: TORCH-load-state-dict, TORCH-load-rejects.
+        Spec: TORCH-abandon.
+
+        >>> weight = torch.nn.Parameter(torch.ones(1))
+        >>> optimizer, scaler = torch.optim.SGD([weight], lr=0.5), GradScaler("cpu", init_scale=2.0**10)
+        >>> scaler.scale(weight.sum() * 1e9).backward()
+        >>> scaler.unscale_(optimizer)
+        >>> if torch.nn.utils.get_total_norm([weight.grad]) > 1e6:  # decide not to step
+        ...     scaler.abandon(optimizer)
+        ...     optimizer.zero_grad()
         """
         if not self._enabled:
-            if not is_empty(state_dict):
-                warnings.warn("this GradScaler is disabled: the state dict is not used", stacklevel=2)
             return
-        if is_empty(state_dict):
-            raise RuntimeError("state_dict must not be empty: a disabled GradScaler returned it, but this one is enabled")
-        check_keys(state_dict, _KEYS)
-        scale = scale_of(state_dict["scale"], "scale")
-        check_count(state_dict["_growth_tracker"], "_growth_tracker", low=0)
-        rule = changed(self._rule, **{key: state_dict[key] for key in _KEYS[1:4]})
-        with self._lock:
-            self._write(scale, rule, state_dict["_growth_tracker"])
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes for a copy: its scale is on the host, until the copy scales its first tensor."""
-        if self._progress:
-            raise RuntimeError("a GradScaler must not be copied between step() or unscale_() and update(): call update() first")
-        with self._lock:
-            self._check_not_interrupted("copying")
-            state = map_leaves(lambda value: value.to("cpu", copy=True), self._state)
-            return {**self.__dict__, "_state": state, "_placement": PENDING, "_lock": None}  # a lock cannot be copied
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the attributes that `__getstate__` returned, with a new lock."""
-        self.__dict__.update(state, _lock=RLock())
-        _scalers.add(self)
+        if optimizer is None:
+            TORCH.check("abandon()", self._placement, self._updated_at)
+            abandoned = [progress for progress in self._progress.values() if progress.stage != STEPPED]
+        else:
+            check_optimizer(optimizer)
+            progress = self._check("abandon(optimizer)", optimizer)
+            abandoned = [] if progress is None else [progress]
+        for progress in abandoned:
+            if self._observer is not None:
+                self._observer.remember(progress.optimizer)
+            del self._progress[id(progress.optimizer)]
 
     def _scaled(self, output: torch.Tensor) -> torch.Tensor:
         # Multiply by the scale tensor itself: autograd then raises an error if the scale is updated before the backward pass.
@@ -337,64 +256,30 @@ class GradScaler:
         scale = scale if output.device == scale.device else to_device(scale, output.device)
         return (output.float() if output.dtype in _16_BIT else output) * scale
 
-    def _unscale(self, optimizer: torch.optim.Optimizer) -> Progress:
-        """Unscale and check the gradients of *optimizer*, and return its progress."""
+    def _check(self, call: str, optimizer: torch.optim.Optimizer) -> Progress | None:
+        """Raise a RuntimeError if *call* is out of order for *optimizer*, and return the progress of *optimizer*."""
+        if self._placement is not READY:
+            TORCH.check(call, self._placement, self._updated_at)
+        progress = self._progress.get(id(optimizer))
+        if progress is not None:
+            TORCH.check(call, progress.stage, progress.site)
+        return progress
+
+    def _unscale(self, optimizer: torch.optim.Optimizer, site: Site, stage: str) -> Progress:
+        """Unscale and check the gradients of *optimizer*, and return its progress, which is then at *stage*."""
         scale, grad_enabled = self._state.scale, torch.is_grad_enabled()
         try:  # unlike in `torch.no_grad`, an interrupt cannot leave autograd disabled
             torch._C._set_grad_enabled(False)
             gradients = checked_gradients(optimizer, scale)
-            progress = self._progress[id(optimizer)] = Progress(optimizer)
+            observed = None if self._observer is None else self._observer.begin(optimizer, gradients, scale)
+            progress = self._progress[id(optimizer)] = Progress(optimizer, site, observed=observed)
             may_agree = self._agreement.is_given or DTENSORS in modules
             if may_agree:
                 self._agreement.average(optimizer, gradients, self._rule)
             found_inf, finite = unscale_gradients(optimizer, gradients, scale, self._scale_lower_bound), None
             if may_agree:  # record nothing before the ranks agree: after an error, no rank updates its scale
                 found_inf, finite = self._agreement.found_inf(optimizer, gradients, found_inf, self._state, self._rule)
-            progress.found_inf, progress.finite, progress.stage = found_inf, finite, UNSCALED
+            progress.found_inf, progress.finite, progress.stage = found_inf, finite, stage
         finally:
             torch._C._set_grad_enabled(grad_enabled)
         return progress
-
-    def _update_scale(self, steps: list[Progress]) -> None:
-        """Update the scale for *steps*; those without gradients do not count."""
-        found_inf, may_back_off = list[torch.Tensor](), False
-        for progress in steps:  # faster than comprehensions for one step
-            found_inf += () if progress.found_inf is None else (progress.found_inf,)
-            may_back_off |= progress.applied is not True
-        least = self._scale_lower_bound() * (self._rule.backoff_factor if may_back_off else 1)
-        self._placement, self._progress, self._least_scale = INTERRUPTED, {}, least and max(least, FLOOR)
-        if found_inf:
-            may_exceed, may_undercut = self._may_exceed_interval, may_back_off and least < FLOOR
-            update_scale(self._rule, self._state, found_inf, may_exceed=may_exceed, may_undercut=may_undercut)
-            self._may_exceed_interval = False
-        self._placement = DONE
-
-    def _write(self, scale: float, rule: LossScaleRule | None = None, good_steps: int | None = None) -> None:
-        """Set the scale, and other values of a state dict if given. Tensors are written in place, for captured CUDA graphs."""
-        placement = self._placement if self._placement is PENDING else DONE
-        rule, may_exceed, progress = (self._rule, self._may_exceed_interval, {}) if rule is None else (rule, True, self._progress)
-        self._placement, self._rule, self._progress = INTERRUPTED, rule, progress
-        self._may_exceed_interval, self._least_scale = may_exceed, if_power_of_two(rule, scale)
-        self._state.scale.fill_(scale)
-        if good_steps is not None:
-            self._state.good_steps.fill_(good_steps)
-        self._placement = placement
-
-    def _set_rule(self, **constants: Any) -> None:
-        rule = changed(self._rule, **constants)
-        with self._lock:
-            self._rule, self._least_scale, self._may_exceed_interval = rule, if_power_of_two(rule, self._least_scale), True
-
-    def _scale_lower_bound(self) -> float:
-        """Return `_least_scale`, but at most `FLOOR` once a CUDA graph was captured, since replays change the scale."""
-        if self._state.scale.is_cuda and torch.cuda.is_current_stream_capturing():
-            self._is_captured = True
-        return min(self._least_scale, FLOOR) if self._is_captured else self._least_scale
-
-    def _check_placed(self, caller: str) -> None:
-        if self._placement is not DONE:
-            raise RuntimeError(f"{caller}() {self._placement.value}")
-
-    def _check_not_interrupted(self, caller: str) -> None:
-        if self._placement is INTERRUPTED:
-            raise RuntimeError(f"{caller}() {self._placement.value}")

@@ -18,6 +18,7 @@ from ...backends.torch.layout import check_target
 from ...core.machine import LossScaleState
 from ...core.rule import LossScaleRule
 from ...core.trees import zip_leaves
+from .validation import check_optimizer
 
 _UNSCALED = frozenset([torch.bfloat16, torch.float32, torch.float64])
 
@@ -38,8 +39,7 @@ def checked_gradients(optimizer: torch.optim.Optimizer, scale: torch.Tensor) -> 
         TypeError: *optimizer* has no `param_groups`, or the layout or the placements of a gradient do not allow writing.
         ValueError: A gradient is float16 or read-only.
     """
-    if not hasattr(optimizer, "param_groups"):
-        raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    check_optimizer(optimizer)
     gradients = [grad for group in optimizer.param_groups for param in group["params"] if (grad := param.grad) is not None]
     if kernels.supports_in_one_pass(gradients, scale, _UNSCALED):
         return Gradients(gradients, [], True)
@@ -47,6 +47,11 @@ def checked_gradients(optimizer: torch.optim.Optimizer, scale: torch.Tensor) -> 
     for gradient in shards or gradients:
         _check_gradient(gradient)
     return Gradients(gradients, shards, bool(shards) and kernels.supports_in_one_pass(shards, scale, _UNSCALED))
+
+
+def plain_gradients(optimizer: torch.optim.Optimizer, gradients: Gradients) -> list[torch.Tensor]:
+    """Return *gradients* as plain, dense tensors: local shards of DTensors, and values of sparse tensors after coalescing."""
+    return gradients.shards or (gradients.arrays if gradients.at_once else _coalesced(optimizer))
 
 
 def unscale_gradients(
@@ -71,7 +76,7 @@ def unscale_gradients(
         found_inf: torch.Tensor | None = kernels.unscale_in_one_pass_(gradients.shards or gradients.arrays, scale)
         if found_inf is not None:
             return found_inf
-    groups, least = _by_device(gradients.shards or _coalesced(optimizer)).items(), lower_bound()
+    groups, least = _by_device(plain_gradients(optimizer, gradients)).items(), lower_bound()
     return reduce(
         torch.maximum,
         [to_device(_unscale_group(values, to_device(scale, device), least), scale.device) for device, values in groups],

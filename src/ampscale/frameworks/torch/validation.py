@@ -58,6 +58,12 @@ def check_no_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         )
 
 
+def check_optimizer(optimizer: Any) -> None:
+    """Raise a TypeError unless *optimizer* has `param_groups`."""
+    if not hasattr(optimizer, "param_groups"):
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+
+
 def check_device(device: Any) -> None:
     """Raise a TypeError or ValueError unless *device* is a `torch.device` or a valid name of one."""
     expected = "a torch.device, or a str that names one, such as 'cuda' or 'cpu'"

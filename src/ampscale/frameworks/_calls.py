@@ -1,0 +1,201 @@
+"""
+Call orders of the documented classes as tables: the result of each call in each state is the next state or an error.
+
+The classes raise the errors of these tables, and `tools/calls_page.py` prints the tables as docs/calls.md.
+
+Spec: CALLS-unscale-once, CALLS-step-once, CALLS-update-needs-a-check, TORCH-call-order, TORCH-interrupted, TORCH-abandon,
+PADDLE-call-order, PADDLE-interrupted, PADDLE-abandon, MINDSPORE-cell-interrupted.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from types import CodeType
+
+Site = tuple[CodeType, int]  # call site: code object, and index of the calling instruction; holds no frame and no variables
+
+_FOLDER = os.path.dirname(__file__) + os.sep
+
+# States of an optimizer since the last update() of its scaler.
+READY = "ready"
+UNSCALING = "unscaling interrupted"
+UNSCALED = "unscaled"
+STEPPING = "step interrupted"
+STEPPED = "stepped"
+# States of a scaler.
+PENDING = "unplaced"
+WRITING = "update interrupted"
+OTHER_UNSCALED = "ready, another unscaled"
+ACCUMULATING = "accumulating"
+
+
+class Error(str):
+    """Message of a RuntimeError. {call} stands for the rejected call, {at} for the site of the earlier one, if it is known."""
+
+
+class CallTable:
+    """
+    Permitted calls of a class, as data.
+
+    Args:
+        name: Full name of the class.
+        states: Description of each state; the first one is that of a new object.
+        calls: Names of the methods, with the parameters that matter in parentheses.
+        entries: Next state or error for pairs of a state and a call. A call without an entry leaves the state unchanged.
+    """
+
+    def __init__(
+        self, name: str, states: Mapping[str, str], calls: tuple[str, ...], entries: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        self.name, self.states, self.calls = name, states, calls
+        self.results = {state: {call: entries.get(state, {}).get(call, state) for call in calls} for state in states}
+        self._errors = {
+            (call, state): Error(result.replace("{call}", call.partition("(")[0]))
+            for state, results in self.results.items()
+            for call, result in results.items()
+            if isinstance(result, Error)
+        }
+
+    def check(self, call: str, state: str, site: Site | None = None) -> None:
+        """Raise the error of *call* in *state*, if there is one; *site* is the earlier call that the message refers to."""
+        if (call, state) in self._errors:
+            raise self.error(call, state, site)
+
+    def error(self, call: str, state: str, site: Site | None = None) -> RuntimeError:
+        """Return the error of *call* in *state*."""
+        return RuntimeError(self._errors[call, state].replace("{at}", at(site)))
+
+
+def call_site() -> Site:
+    """Return the line outside this package from which the calling method was called."""
+    frame = sys._getframe(2)
+    while frame.f_code.co_filename.startswith(_FOLDER) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
+
+
+def at(site: Site | None) -> str:
+    """Return " at train.py:31"; the path is relative if the file is in the working directory. Return "" without a site."""
+    if site is None:
+        return ""
+    code, index = site
+    line = next((line for start, end, line in code.co_lines() if start <= index < end), None)
+    folder = os.getcwd() + os.sep
+    return f" at {code.co_filename.removeprefix(folder)}:{line or code.co_firstlineno}"
+
+
+_NO_CHECK = Error("{call}() must be called after step() or unscale_(): neither has been called since the last update(){at}")
+_UNSCALED = Error("{call}() was already called{at} since the last update()")
+_STEPPED = Error("{call}() was already called{at} since the last update(): call update() once per iteration, after the steps")
+_NO_UPDATE = Error("{call}() must be called after update(): step() was called{at}, and update() has not been called since")
+_NOT_ABANDONED = Error("{call}() must be called instead of step(), which was called{at} since the last update(): call update()")
+_REMEDY = "was interrupted: call update() or abandon(), and compute new gradients"
+_UNSCALING = Error("{call}() must be called for an optimizer with new gradients, since{at} unscaling its gradients " + _REMEDY)
+_STEPPING = Error("{call}() must be called for an optimizer with new gradients, since{at} its step " + _REMEDY)
+
+_OPTIMIZER_STATES = {
+    READY: "the optimizer was neither unscaled nor stepped",
+    UNSCALED: "its gradients were unscaled",
+    STEPPED: "it stepped, or its step was skipped",
+    UNSCALING: "an error was raised while its gradients were unscaled",
+    STEPPING: "an error was raised during its step",
+}
+
+_UNPLACED = Error("{call}() must be called after scale(): no tensor has been scaled yet")
+_WRITING = Error(
+    "{call}() requires a consistent scale, and writing it was interrupted{at}: load a state dict that was saved before"
+)
+_COPY = Error("a GradScaler must not be copied between step() or unscale_(){at} and update(): call update() first")
+_UPDATES = {"update()": READY, "update(new_scale)": READY}
+_ABANDONS = {"abandon(optimizer)": READY, "abandon()": READY}
+
+TORCH = CallTable(
+    "ampscale.torch.GradScaler",
+    {
+        PENDING: "no tensor was scaled yet",
+        **_OPTIMIZER_STATES,
+        WRITING: "an error was raised while `update` or `load_state_dict` wrote the scale",
+    },
+    (
+        *("scale", "unscale_", "step", "update()", "update(new_scale)", "abandon(optimizer)", "abandon()"),
+        *("get_scale", "load_state_dict", "copy"),
+    ),
+    {
+        PENDING: {"scale": READY, **dict.fromkeys(("unscale_", "step", "update()", "update(new_scale)"), _UNPLACED)},
+        READY: {"unscale_": UNSCALED, "step": STEPPED, "update()": _NO_CHECK},
+        UNSCALED: {"unscale_": _UNSCALED, "step": STEPPED, **_UPDATES, **_ABANDONS, "copy": _COPY},
+        STEPPED: {"unscale_": _NO_UPDATE, "step": _STEPPED, **_UPDATES, "abandon(optimizer)": _NOT_ABANDONED, "copy": _COPY},
+        UNSCALING: {"unscale_": _UNSCALING, "step": _UNSCALING, **_UPDATES, **_ABANDONS, "copy": _COPY},
+        STEPPING: {"unscale_": _STEPPING, "step": _STEPPING, **_UPDATES, **_ABANDONS, "copy": _COPY},
+        WRITING: {
+            **dict.fromkeys(("scale", "unscale_", "step", *_UPDATES, *_ABANDONS, "get_scale"), _WRITING),
+            "copy": Error(_WRITING.replace("{call}()", "copying")),
+            "load_state_dict": READY,
+        },
+    },
+)
+
+_OTHER = "minimize() updates the scale, but another optimizer was unscaled{at} and has not stepped: step each, then update()"
+_FIXED_UNSCALED = Error("{call}() was already called{at} since the last step()")
+_PADDLE_CALLS = ("scale", "unscale_", "step", "minimize", "update", "abandon(optimizer)", "abandon()", "load_state_dict")
+_INTERRUPTED = {
+    UNSCALING: {**dict.fromkeys(("unscale_", "step", "minimize"), _UNSCALING), "update": READY, **_ABANDONS},
+    STEPPING: {**dict.fromkeys(("unscale_", "step", "minimize"), _STEPPING), "update": READY, **_ABANDONS},
+}
+
+PADDLE = CallTable(
+    "ampscale.GradScaler",
+    {**_OPTIMIZER_STATES, OTHER_UNSCALED: "as ready, but another optimizer was unscaled and has not stepped"},
+    _PADDLE_CALLS,
+    {
+        READY: {"unscale_": UNSCALED, "step": STEPPED, "update": _NO_CHECK},
+        UNSCALED: {"unscale_": _UNSCALED, "step": STEPPED, "minimize": READY, "update": READY, **_ABANDONS},
+        STEPPED: {
+            "unscale_": _NO_UPDATE,
+            "step": _STEPPED,
+            "minimize": _NO_UPDATE,
+            "update": READY,
+            "abandon(optimizer)": _NOT_ABANDONED,
+        },
+        **_INTERRUPTED,
+        OTHER_UNSCALED: {
+            "unscale_": UNSCALED,
+            "step": STEPPED,
+            "minimize": Error(_OTHER),
+            "update": READY,
+            "abandon()": READY,
+        },
+    },
+)
+
+PADDLE_FIXED = CallTable(
+    "ampscale.GradScaler, fixed scale",
+    {state: text for state, text in _OPTIMIZER_STATES.items() if state != STEPPED},
+    _PADDLE_CALLS,
+    {
+        READY: {"unscale_": UNSCALED},
+        UNSCALED: {"unscale_": _FIXED_UNSCALED, "step": READY, "minimize": READY, **_ABANDONS},
+        **{state: {**entries, "load_state_dict": READY} for state, entries in _INTERRUPTED.items()},
+    },
+)
+
+_CELL_INTERRUPTED = Error(
+    "the last step was interrupted while it wrote{at}: "
+    "restore the network and the optimizer, and load a state dict that the cell returned before that step"
+)
+_CELL_CALLS = ("cell", "construct", "set_sense_scale", "state_dict", "load_state_dict")
+_CELL_STATES = {READY: "between two steps", STEPPING: "an error was raised while a step wrote its results"}
+_CELL_STEPPING = {**dict.fromkeys(("cell", "construct", "state_dict"), _CELL_INTERRUPTED), "load_state_dict": READY}
+
+CELL = CallTable("ampscale.TrainOneStepWithLossScaleCell", _CELL_STATES, _CELL_CALLS, {STEPPING: _CELL_STEPPING})
+MF_CELL = CallTable(
+    "ampscale.MFTrainOneStepCell, two micro-batches per step",
+    {**_CELL_STATES, ACCUMULATING: "between the micro-batches of a step"},
+    _CELL_CALLS,
+    {
+        READY: {"cell": ACCUMULATING, "construct": ACCUMULATING},
+        ACCUMULATING: {"cell": READY, "construct": READY, "load_state_dict": READY},
+        STEPPING: _CELL_STEPPING,
+    },
+)
+TABLES = (TORCH, PADDLE, PADDLE_FIXED, CELL, MF_CELL)

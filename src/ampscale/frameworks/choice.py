@@ -1,0 +1,52 @@
+"""Choice of a loss scaler by the dtype of the computation."""
+
+import sys
+from typing import Any
+
+from ..core.dtypes import FLOATS, name_of
+from ..parsing import excerpt
+from .paddle import GradScaler
+
+
+def scaler_for(dtype: Any, **kwargs: Any) -> Any:
+    """
+    Return a scaler for computations in *dtype*: enabled for float16, and with the same methods but no effect for other dtypes.
+
+    bfloat16, float32 and float64 have an exponent range in which gradients need no scale, so that a loop need not be rewritten
+    for them. A disabled scaler scales nothing, steps in every iteration, accepts calls in any order and has an empty state dict.
+
+    Args:
+        dtype: float16, bfloat16, float32 or float64: a torch dtype, the dtype of another library, or its name.
+        kwargs: Passed to the class: `ampscale.torch.GradScaler` for torch dtypes, otherwise `ampscale.GradScaler`, Paddle's. All
+            arguments except `enabled` and `enable` are allowed.
+
+    Raises:
+        TypeError: *dtype* is none of these, or a keyword is unknown.
+        ValueError: An argument is out of range.
+
+    Spec: CALLS-disabled.
+
+    >>> scaler = scaler_for("bfloat16", init_loss_scaling=1024.0)
+    >>> scaler.is_enable(), scaler.scale(np.float32(3.0)).item()
+    (False, 3.0)
+    >>> scaler_for(np.float16, init_loss_scaling=1024.0).scale(np.float32(3.0)).item()
+    3072.0
+    """
+    name = _name(dtype)
+    if name not in FLOATS:
+        expected = f"{', '.join(FLOATS)}, as a dtype or a name"
+        raise TypeError(f"dtype must be one of {expected}, got {excerpt(dtype)} of type {type(dtype).__name__}")
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(dtype, torch.dtype):
+        from .torch import GradScaler as TorchGradScaler
+
+        return TorchGradScaler(enabled=name == "float16", **kwargs)
+    return GradScaler(enable=name == "float16", **kwargs)
+
+
+def _name(dtype: Any) -> str | None:
+    """Return the name of *dtype*: a dtype, a name, or a scalar type such as `numpy.float16`; None for another object."""
+    try:
+        return dtype.__name__ if isinstance(dtype, type) else name_of(dtype)
+    except TypeError:
+        return None

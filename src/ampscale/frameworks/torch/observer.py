@@ -1,0 +1,123 @@
+"""Calls of the monitor of torch's `GradScaler`, and the version counters of gradients that it reports."""
+
+from weakref import WeakKeyDictionary, finalize, ref
+
+import torch
+from torch.utils.weak import WeakIdRef
+
+from ...core.validation import check_methods
+from .._calls import STEPPED
+from .._monitor import Monitor
+from .optimizer_step import Gradients, plain_gradients
+from .progress import Progress
+
+
+class Observer:
+    """
+    Adapter between a `GradScaler` and its monitor.
+
+    Args:
+        monitor: Object with the methods `begin` and `end`; see `Monitor`.
+    """
+
+    def __init__(self, monitor: Monitor) -> None:
+        check_methods(monitor, "monitor", "begin", "end")
+        self._monitor = monitor
+        self._samples: WeakKeyDictionary[torch.optim.Optimizer, list[_Sample]] = WeakKeyDictionary()
+
+    def begin(
+        self, optimizer: torch.optim.Optimizer, gradients: Gradients, scale: torch.Tensor
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Report the scaled gradients of *optimizer*, and return what `end` will report: a copy of the scale, and the arrays."""
+        scale, arrays = scale.clone(), plain_gradients(optimizer, gradients)
+        samples = self._samples.get(optimizer) or self._samples.setdefault(optimizer, _samples_of(optimizer))
+        stale, modified = any(sample.is_stale for sample in samples), any(sample.is_modified() for sample in samples)
+        self._monitor.begin(arrays, scale, optimizer, stale=stale, modified=modified)
+        for sample in samples:
+            sample.reset()
+        return scale, arrays
+
+    def remember(self, optimizer: torch.optim.Optimizer) -> None:
+        """Record the gradients of *optimizer* before its step, to detect that the next ones are accumulated into them."""
+        for sample in self._samples.get(optimizer, ()):
+            sample.remember()
+
+    def end(self, steps: list[Progress], next_scale: torch.Tensor) -> None:
+        """Report every step that had gradients on any rank."""
+        next_scale = next_scale.clone()
+        for progress in steps:
+            if progress.observed is not None and progress.found_inf is not None:
+                scale, arrays = progress.observed
+                self._monitor.end(scale, next_scale, _finite(progress), progress.applied, arrays, progress.optimizer)
+
+
+class _Sample:
+    """
+    Version counter of one parameter's gradient. Every write in place increments it, except a write through `Tensor.data`.
+
+    A hook reads the counter after each accumulation of the gradient. If a process group exists, the counter is also read at the
+    end of the backward pass, because DDP writes the mean over the ranks after the hook.
+    """
+
+    def __init__(self, param: torch.Tensor) -> None:
+        self._param = param
+        self._accumulated: tuple[int, int] | None = None  # id and version of the gradient after its last accumulation
+        self._stepped: tuple[WeakIdRef, int] | None = None  # gradient and version at the last step, until the next accumulation
+        self.is_stale = False
+        weak_self = ref(self)
+
+        def hook(_: torch.Tensor) -> None:
+            if (sample := weak_self()) is not None:
+                sample._accumulate()
+
+        handle = param.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+        finalize(self, handle.remove)
+
+    def is_modified(self) -> bool:
+        """Return True if the gradient was changed in place since its last accumulation."""
+        gradient = self._param.grad
+        if gradient is None or self._accumulated is None:
+            return False
+        accumulated, version = self._accumulated
+        return id(gradient) == accumulated and gradient._version > version
+
+    def reset(self) -> None:
+        """Forget the accumulations so far."""
+        self._accumulated, self._stepped, self.is_stale = None, None, False
+
+    def remember(self) -> None:
+        """Record the gradient and its version."""
+        gradient = self._param.grad
+        self._stepped = None if gradient is None else (WeakIdRef(gradient), gradient._version)
+
+    def _accumulate(self) -> None:
+        gradient = self._param.grad
+        if self._stepped is not None and gradient is not None:
+            stepped, version = self._stepped
+            self.is_stale, self._stepped = stepped() is gradient and gradient._version == version + 1, None
+        self._record()
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            queue = torch.autograd.Variable._execution_engine.queue_callback
+            queue(lambda: queue(self._record))  # runs after the callback that DDP queues during the backward pass
+
+    def _record(self) -> None:
+        gradient = self._param.grad
+        self._accumulated = None if gradient is None else (id(gradient), gradient._version)
+
+
+def _samples_of(optimizer: torch.optim.Optimizer) -> list[_Sample]:
+    """Return a sample for the first parameter of each group that has a dense gradient."""
+    groups = [
+        [param for param in group["params"] if param.is_leaf and param.grad is not None and not param.grad.is_sparse]
+        for group in optimizer.param_groups
+    ]
+    return [_Sample(params[0]) for params in groups if params and params[0].requires_grad]
+
+
+def _finite(progress: Progress) -> bool | torch.Tensor:
+    """Return the inverse of the overflow flag, as a bool if it is known on the host."""
+    if progress.finite is not None:
+        return progress.finite
+    if progress.stage == STEPPED and isinstance(progress.applied, bool):
+        return progress.applied
+    return progress.found_inf == 0

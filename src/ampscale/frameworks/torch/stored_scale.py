@@ -1,0 +1,189 @@
+"""
+Storage of torch's `GradScaler`: the scale, its count and its constants, with getters, setters, state dicts and copies.
+
+Spec: TORCH-getters, TORCH-setters-checked, TORCH-state-dict, TORCH-load-state-dict, TORCH-copies, TORCH-interrupted.
+"""
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from threading import RLock
+from typing import Any
+from weakref import WeakSet
+
+import torch
+
+from ... import presets
+from ...core.rule import LossScaleRule
+from ...core.trees import map_leaves
+from ...core.validation import check_bool, check_count
+from .._calls import PENDING, READY, TORCH, WRITING, Site
+from .._validation import check_keys, is_empty
+from .observer import Observer
+from .optimizer_step import update_scale
+from .progress import Progress
+from .validation import FLOOR, changed, if_power_of_two, scale_of
+
+_KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
+
+_scalers: "WeakSet[StoredScale]" = WeakSet()
+
+
+def _replace_locks() -> None:
+    """Give each scaler a new lock: in a forked process, a thread that held the old one no longer runs."""
+    for scaler in _scalers:
+        scaler._lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_replace_locks)
+
+
+class StoredScale:
+    """Scale, count and constants of a `GradScaler`. See there for the arguments."""
+
+    def __init__(self, enabled: bool, **constants: Any) -> None:
+        check_bool(enabled, "enabled")
+        self._enabled = enabled
+        self._rule = changed(replace(presets.torch(), min_scale=FLOOR), **constants)
+        self._state = self._rule.init(like=torch.empty(()))
+        self._least_scale = if_power_of_two(self._rule, self._rule.init_scale)  # lower bound if a power of two, else 0.0
+        self._is_captured = False  # True if a CUDA graph may update the scale without a call of this object
+        self._may_exceed_interval = False  # True if the count may exceed `growth_interval`
+        self._placement, self._lock = PENDING, RLock()  # state in the table of calls; the lock guards the scale and the count
+        _scalers.add(self)
+        self._progress: dict[int, Progress] = {}
+        self._observer: Observer | None = None  # calls the monitor, which copies of the scaler do not have
+        self._updated_at: Site | None = None  # call site of the last update(); None after another call wrote the scale
+
+    def get_scale(self) -> float:
+        """Return the current scale, which requires a host synchronization; 1.0 if scaling is disabled."""
+        if not self._enabled:
+            return 1.0
+        with self._lock:
+            TORCH.check("get_scale", self._placement, self._updated_at)
+            scale = float(self._state.scale)
+            self._least_scale = scale if self._least_scale else 0.0
+        return scale
+
+    def get_growth_factor(self) -> float:
+        """Return the factor applied when the scale grows."""
+        return self._rule.growth_factor
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        """Set the factor applied when the scale grows; greater than 1."""
+        self._set_rule(growth_factor=new_factor)
+
+    def get_backoff_factor(self) -> float:
+        """Return the factor applied when the scale backs off."""
+        return self._rule.backoff_factor
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        """Set the factor applied when the scale backs off; in (0, 1)."""
+        self._set_rule(backoff_factor=new_factor)
+
+    def get_growth_interval(self) -> int:
+        """Return the number of consecutive finite steps after which the scale grows."""
+        return self._rule.growth_interval
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        """Set the number of consecutive finite steps after which the scale grows; at least 1."""
+        self._set_rule(growth_interval=new_interval)
+
+    def is_enabled(self) -> bool:
+        """Return True if scaling is enabled."""
+        return self._enabled
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the scale, its constants and the count of finite steps under torch's keys; an empty dict if disabled."""
+        if not self._enabled:
+            return {}
+        with self._lock:
+            return {
+                "scale": self.get_scale(),
+                "growth_factor": self._rule.growth_factor,
+                "backoff_factor": self._rule.backoff_factor,
+                "growth_interval": self._rule.growth_interval,
+                "_growth_tracker": int(self._state.good_steps),
+            }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """
+        Restore the state that `state_dict` of this class or of torch's returned.
+
+        A disabled scaler accepts an empty dict, and warns about any other.
+
+        Args:
+            state_dict: Mapping with torch's five keys.
+
+        Raises:
+            RuntimeError: *state_dict* is empty, so a disabled scaler returned it.
+            TypeError: *state_dict* is not a mapping, or a value has the wrong type. Nothing was changed.
+            ValueError: A key is missing or unknown, or a value is out of range. Nothing was changed.
+
+        Spec: TORCH-load-state-dict, TORCH-load-rejects.
+        """
+        if not self._enabled:
+            if not is_empty(state_dict):
+                warnings.warn("this GradScaler is disabled: the state dict is not used", stacklevel=2)
+            return
+        if is_empty(state_dict):
+            raise RuntimeError("state_dict must not be empty: a disabled GradScaler returned it, but this one is enabled")
+        check_keys(state_dict, _KEYS)
+        scale = scale_of(state_dict["scale"], "scale")
+        check_count(state_dict["_growth_tracker"], "_growth_tracker", low=0)
+        rule = changed(self._rule, **{key: state_dict[key] for key in _KEYS[1:4]})
+        with self._lock:
+            self._write(scale, None, rule, state_dict["_growth_tracker"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes for a copy: its scale is on the host, until the copy scales its first tensor."""
+        for progress in self._progress.values():
+            TORCH.check("copy", progress.stage, progress.site)
+        with self._lock:
+            TORCH.check("copy", self._placement, self._updated_at)
+            state = map_leaves(lambda value: value.to("cpu", copy=True), self._state)
+            unshared = {"_lock": None, "_updated_at": None, "_observer": None}  # locks and call sites cannot be pickled
+            return {**self.__dict__, **unshared, "_state": state, "_placement": PENDING}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the attributes that `__getstate__` returned, with a new lock."""
+        self.__dict__.update(state, _lock=RLock())
+        _scalers.add(self)
+
+    def _update_scale(self, steps: list[Progress], site: Site) -> None:
+        """Update the scale for *steps*; those without gradients do not count."""
+        found_inf, may_back_off = list[torch.Tensor](), False
+        for progress in steps:  # faster than comprehensions for one step
+            found_inf += () if progress.found_inf is None else (progress.found_inf,)
+            may_back_off |= progress.applied is not True
+        least = self._scale_lower_bound() * (self._rule.backoff_factor if may_back_off else 1)
+        self._placement, self._updated_at, self._progress, self._least_scale = WRITING, site, {}, least and max(least, FLOOR)
+        if found_inf:
+            may_exceed, may_undercut = self._may_exceed_interval, may_back_off and least < FLOOR
+            update_scale(self._rule, self._state, found_inf, may_exceed=may_exceed, may_undercut=may_undercut)
+            self._may_exceed_interval = False
+        self._placement = READY
+
+    def _write(self, scale: float, site: Site | None, rule: LossScaleRule | None = None, good_steps: int | None = None) -> None:
+        """Set the scale, and other values of a state dict if given. Tensors are written in place, for captured CUDA graphs."""
+        placement = self._placement if self._placement is PENDING else READY
+        rule, may_exceed, progress = (self._rule, self._may_exceed_interval, {}) if rule is None else (rule, True, self._progress)
+        self._placement, self._updated_at, self._rule, self._progress = WRITING, site, rule, progress
+        self._may_exceed_interval, self._least_scale = may_exceed, if_power_of_two(rule, scale)
+        self._state.scale.fill_(scale)
+        if good_steps is not None:
+            self._state.good_steps.fill_(good_steps)
+        self._placement = placement
+
+    def _set_rule(self, **constants: Any) -> None:
+        rule = changed(self._rule, **constants)
+        with self._lock:
+            self._rule, self._least_scale, self._may_exceed_interval = rule, if_power_of_two(rule, self._least_scale), True
+
+    def _scale_lower_bound(self) -> float:
+        """Return `_least_scale`, but at most `FLOOR` once a CUDA graph was captured, since replays change the scale."""
+        if self._state.scale.is_cuda and torch.cuda.is_current_stream_capturing():
+            self._is_captured = True
+        return min(self._least_scale, FLOOR) if self._is_captured else self._least_scale
