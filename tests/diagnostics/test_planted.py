@@ -97,7 +97,7 @@ def test_the_only_gradient_that_overflows_is_named(library):
     """From the third time on; two single overflows can have other reasons."""
     diagnoses = train(library, every(5, attention=1e30), 15)
     assert alarms(diagnoses) == [Verdict.SEARCHING, Verdict.OCCASIONAL, Verdict.ONE_TENSOR]
-    assert diagnoses[10].message == "only attention is not finite, in all 3 skipped steps since step 0"
+    assert diagnoses[10].message == "only attention is not finite, in all 3 skipped steps since step 0, at ever smaller scales"
     assert diagnoses[10].evidence == {"tensor": "attention", "rank": None, "since step": 0, "skips": 3}
 
 

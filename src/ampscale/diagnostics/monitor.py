@@ -36,6 +36,8 @@ class _Measured:
     tensors: tuple[TensorStatistics, ...] | None = None
     histograms: tuple[Histogram, ...] | None = None
     norm: float | None = None
+    is_original: bool = True
+    version: int | None = None  # version counter of the first gradient before unscaling, if its library has one
     is_local: bool = False  # True if this rank's own gradients were measured, before the mean
     stale: bool = False
     modified: bool = False
@@ -139,7 +141,7 @@ class Monitor:
             modified: As in `StepRecord`.
         """
         run = self._run(owner)
-        run.measured = measured = _Measured(stale=stale, modified=modified)
+        run.measured = measured = _Measured(stale=stale, modified=modified, version=_version(gradients))
         if self._is_due(self._every, run.step) or (self._on_skip and run.last_skipped) or modified:
             measured.scale, (measured.tensors, measured.histograms) = _number(scale), self._measure(gradients, run.step)
             measured.norm, measured.is_local = _number(functional.global_norm(gradients)), True
@@ -164,12 +166,13 @@ class Monitor:
         measured, finite = self._run(owner).measured, bool(finite)
         if not finite and self._on_skip and measured.tensors is None:
             measured.scale, (measured.tensors, measured.histograms) = 1.0, self._measure(gradients)
+            measured.is_original = measured.version is not None and _version(gradients) == measured.version
         norm = None if measured.norm is None or not measured.scale else measured.norm / measured.scale
         loss, self._loss = self._loss, None
         return self._receive(
             owner, measured,
             scale=_number(scale), next_scale=_number(next_scale), finite=finite, applied=bool(applied),
-            loss=_loss(loss), norm=norm, stale=measured.stale, modified=measured.modified,
+            loss=_loss(loss), norm=norm, is_original=measured.is_original, stale=measured.stale, modified=measured.modified,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -275,6 +278,11 @@ def _named(names: Iterable[Any] | None) -> tuple[list[str] | None, dict[int, str
     if all(isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in items):
         return None, {id(parameter): name for name, parameter in items}
     raise TypeError(f"names must be strings, or pairs of a name and a parameter, got {excerpt(items)}")
+
+
+def _version(gradients: list[Array]) -> int | None:
+    """Return the version counter of the first gradient, which torch increments when it is written, except by unscaling; or None."""
+    return getattr(gradients[0], "_version", None) if gradients else None
 
 
 def _number(value: Any) -> float:

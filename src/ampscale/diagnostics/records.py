@@ -77,6 +77,8 @@ class StepRecord:
         finite_ranks: For each rank, True if its own gradients were finite before the mean; None if unknown.
         finite_at_one: True if the gradients of this step were finite when they were computed again at a scale of 1; None if this
             was not tried.
+        is_original: True if the gradients were measured as the backward pass left them, or unscaled; False if they may have been
+            changed since, as by clipping, which turns infinities into NaNs.
         stale: True if the gradients of the step before were not set to zero, so that their infinities remained.
         modified: True if gradients were changed in place between the backward pass and unscaling.
     """
@@ -94,6 +96,7 @@ class StepRecord:
     rank: int | None = None
     finite_ranks: tuple[bool, ...] | None = None
     finite_at_one: bool | None = None
+    is_original: bool = True
     stale: bool = False
     modified: bool = False
 
@@ -175,7 +178,7 @@ def _flag(value: Any) -> bool:
 _DECODERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("step", "rank"), _count),
     **dict.fromkeys(("scale", "next_scale", "loss", "norm", "measured_scale"), _number),
-    **dict.fromkeys(("finite", "applied", "finite_at_one", "stale", "modified"), _flag),
+    **dict.fromkeys(("finite", "applied", "finite_at_one", "is_original", "stale", "modified"), _flag),
     "tensors": lambda rows: tuple(TensorStatistics(*map(_count, row)) for row in rows),
     "histograms": lambda rows: tuple(Histogram(_count(lowest), tuple(map(_count, counts))) for lowest, counts in rows),
     "finite_ranks": lambda flags: tuple(map(_flag, flags)),

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from ..core.validation import check_count, check_number
-from .records import StepRecord, TensorStatistics
+from .records import StepRecord
 from .window import DIGITS_LOST, LARGEST_EXPONENT, lost_share
 
 
@@ -120,7 +120,8 @@ class _History:
     in_a_row: int = 0  # skipped steps in a row
     applied: int = 0  # applied steps
     raw_norms: list[float] = field(default_factory=list)  # norms before unscaling, of the latest steps, at most `_REPEATS`
-    only: tuple[int, int, int] | None = None  # the only non-finite gradient: index, first step, skipped steps
+    only: int | None = None  # index of the only gradient that was not finite, in the steps of `only_in`
+    only_in: list[StepRecord] = field(default_factory=list)  # skipped steps, each at a smaller scale than the one before
 
     def add(self, record: StepRecord) -> None:
         self.last.append(not record.finite)
@@ -134,12 +135,9 @@ class _History:
 
     def _add_offenders(self, record: StepRecord) -> None:
         offenders = record.nonfinite_tensors()
-        if len(offenders) != 1 or len(record.tensors or ()) < 2:
-            self.only = None
-        elif self.only is None or self.only[0] != offenders[0]:
-            self.only = (offenders[0], record.step, 1)
-        else:
-            self.only = (*self.only[:2], self.only[2] + 1)
+        is_only = len(offenders) == 1 and len(record.tensors or ()) > 1 and _has_headroom(record)
+        continues = is_only and self.only == offenders[0] and record.scale < self.only_in[-1].scale
+        self.only, self.only_in = (offenders[0], [*(self.only_in if continues else []), record]) if is_only else (None, [])
 
     def name(self, index: int) -> str:
         return self.names[index] if self.names is not None and index < len(self.names) else f"gradient {index}"
@@ -221,7 +219,7 @@ def _no_scale_helps(record: StepRecord, history: _History) -> tuple[Verdict, str
         return Verdict.NO_SCALE_HELPS, f"the gradients are not finite at a scale of 1 either{where}", evidence
     if record.finite_at_one:
         return None
-    if record.tensors and not any(tensor.infinities for tensor in record.tensors) and any(t.nans for t in record.tensors):
+    if record.is_original and not record.modified and evidence.get("nans") and not evidence["infinities"]:
         message = f"the gradients have NaNs and no infinity{where}: a smaller scale does not remove NaNs"
         return Verdict.NO_SCALE_HELPS, message, evidence
     return None
@@ -229,19 +227,19 @@ def _no_scale_helps(record: StepRecord, history: _History) -> tuple[Verdict, str
 
 def _independent_of_scale(record: StepRecord, history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
     first = history.skipped[0]
-    if len(history.skipped) < _REPEATS or not (_same_offenders(history.skipped) and _has_headroom(record.tensors or ())):
+    if len(history.skipped) < _REPEATS or not (_same_offenders(history.skipped) and _has_headroom(record)):
         return None
     message = f"the same values are not finite at scales from {first.scale:g} to {record.scale:g}{_where(record, history)}"
     return Verdict.NO_SCALE_HELPS, message, {"first scale": first.scale, "scale": record.scale, **_counts(record)}
 
 
 def _one_tensor(record: StepRecord, history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
-    if history.only is None or record.tensors is None or history.only[2] < _REPEATS - 1:
+    if history.only is None or record.tensors is None or len(history.only_in) < _REPEATS - 1:
         return None
-    index, first, count = history.only
+    name, first, count = history.name(history.only), history.only_in[0].step, len(history.only_in)
     on_rank = "" if record.rank is None else f" on rank {record.rank}"
-    message = f"only {history.name(index)} is not finite{on_rank}, in all {count} skipped steps since step {first}"
-    return Verdict.ONE_TENSOR, message, {"tensor": history.name(index), "rank": record.rank, "since step": first, "skips": count}
+    message = f"only {name} is not finite{on_rank}, in all {count} skipped steps since step {first}, at ever smaller scales"
+    return Verdict.ONE_TENSOR, message, {"tensor": name, "rank": record.rank, "since step": first, "skips": count}
 
 
 def _stalled(record: StepRecord, history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
@@ -263,8 +261,10 @@ def _occasional(record: StepRecord, history: _History) -> tuple[Verdict, str, di
     return Verdict.OCCASIONAL, message, {"scale": record.scale, "applied steps": history.applied}
 
 
-def _unscaled_twice(record: StepRecord, _history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
-    if not record.modified or record.norm is None or record.norm * record.scale >= math.sqrt(record.scale):
+def _unscaled_twice(record: StepRecord, history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
+    if not record.modified or record.norm is None or len(history.raw_norms) < 2:
+        return None
+    if record.norm * record.scale >= math.sqrt(record.scale):
         return None
     message = (
         f"the gradients were changed before they were unscaled, and their norm was then {record.norm * record.scale:g}: "
@@ -359,10 +359,11 @@ def _same_offenders(records: list[StepRecord]) -> bool:
     return len(counts) == 1 and any(next(iter(counts))) and records[-1].scale < records[0].scale
 
 
-def _has_headroom(tensors: Sequence[TensorStatistics]) -> bool:
+def _has_headroom(record: StepRecord) -> bool:
     """Return True if the finite values of the gradients that are not finite are far below the largest float16 number."""
-    offenders = [tensor for tensor in tensors if tensor.nonfinite]
-    return all(not tensor.is_empty and tensor.largest <= LARGEST_EXPONENT - _HEADROOM for tensor in offenders)
+    shift = math.log2(record.scale / (record.measured_scale or 1))
+    offenders = [tensor for tensor in record.tensors or () if tensor.nonfinite]
+    return all(not tensor.is_empty and tensor.largest + shift <= LARGEST_EXPONENT - _HEADROOM for tensor in offenders)
 
 
 def _is_round(norm: float) -> bool:
