@@ -166,7 +166,10 @@ class Monitor:
         measured, finite = self._run(owner).measured, bool(finite)
         if not finite and self._on_skip and measured.tensors is None:
             measured.scale, (measured.tensors, measured.histograms) = 1.0, self._measure(gradients)
-            measured.is_original = measured.version is not None and _version(gradients) == measured.version
+            # Gradients that were changed before unscaling are recognised from the second step on.
+            measured.is_original = (
+                self._run(owner).step > 0 and measured.version is not None and _version(gradients) == measured.version
+            )
         norm = None if measured.norm is None or not measured.scale else measured.norm / measured.scale
         loss, self._loss = self._loss, None
         return self._receive(
@@ -281,7 +284,7 @@ def _named(names: Iterable[Any] | None) -> tuple[list[str] | None, dict[int, str
 
 
 def _version(gradients: list[Array]) -> int | None:
-    """Return the version counter of the first gradient, which torch increments when it is written, except by unscaling; or None."""
+    """Return the version counter of the first gradient, which torch increments with each write but that of unscaling; or None."""
     return getattr(gradients[0], "_version", None) if gradients else None
 
 

@@ -362,8 +362,8 @@ def _same_offenders(records: list[StepRecord]) -> bool:
 def _has_headroom(record: StepRecord) -> bool:
     """Return True if the finite values of the gradients that are not finite are far below the largest float16 number."""
     shift = math.log2(record.scale / (record.measured_scale or 1))
-    offenders = [tensor for tensor in record.tensors or () if tensor.nonfinite]
-    return all(not tensor.is_empty and tensor.largest + shift <= LARGEST_EXPONENT - _HEADROOM for tensor in offenders)
+    exponents = [tensor.largest + shift for tensor in record.tensors or () if tensor.nonfinite and not tensor.is_empty]
+    return bool(exponents) and max(exponents) <= LARGEST_EXPONENT - _HEADROOM
 
 
 def _is_round(norm: float) -> bool:
