@@ -15,6 +15,7 @@ from typing import Any
 LONGEST_JSON = 2**23  # bytes
 LONGEST_TOML = 2**20  # characters
 LONGEST_LOG = 2**28  # bytes, of a training log or a CSV file; with MOST_MESSAGES it limits the memory to about 2 GB
+LONGEST_RUN = 2**30  # bytes, of a run file
 MOST_MESSAGES = 1_000_000  # in a training log
 LONGEST_ROW = 2**20  # characters, of a CSV file
 LONGEST_PICKLE = 2**26  # bytes, in an archive of torch
