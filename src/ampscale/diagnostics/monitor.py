@@ -1,7 +1,7 @@
 """
 Monitor: receives the steps of a training loop, diagnoses them, and passes them on to sinks.
 
-A loop with functions or cells calls `record`. The `GradScaler` classes take a monitor and call `begin`, `loss_of` and `end`.
+A loop with functions or cells calls `record`. The `GradScaler` classes take a monitor and call `observe_loss`, `begin` and `end`.
 """
 
 import json
@@ -95,7 +95,8 @@ class Monitor:
         self._sinks, self._on_stall, self._limits, self._communicator = list(sinks), on_stall, limits, communicator
         self._names, self._parameters = _named(names)
         self._runs: dict[int, _Run] = {}
-        self._loss: Any = None
+        self._losses: list[Any] = []  # of the step that begins, or has ended for one of several optimizers
+        self._has_ended = False
 
     def record(self, report: StepReport, backward: Callable[[float], Tree] | None = None) -> Diagnosis:
         """
@@ -125,9 +126,11 @@ class Monitor:
             loss=_loss(report.loss), norm=None if norm is None else _number(norm), finite_at_one=at_one,
         )  # fmt: skip
 
-    def loss_of(self, loss: Any) -> None:
-        """Keep the unscaled loss of the step that begins; scalers call this."""
-        self._loss = loss
+    def observe_loss(self, loss: Array) -> None:
+        """Receive the unscaled loss of the step that begins, or of one of its micro-batches; scalers call this."""
+        if self._has_ended:
+            self._losses, self._has_ended = [], False
+        self._losses.append(loss)
 
     def begin(self, gradients: list[Array], scale: Any, owner: Any, *, stale: bool = False, modified: bool = False) -> None:
         """
@@ -171,11 +174,12 @@ class Monitor:
                 self._run(owner).step > 0 and measured.version is not None and _version(gradients) == measured.version
             )
         norm = None if measured.norm is None or not measured.scale else measured.norm / measured.scale
-        loss, self._loss = self._loss, None
+        losses, self._has_ended = list(map(_loss, self._losses)), True
         return self._receive(
             owner, measured,
             scale=_number(scale), next_scale=_number(next_scale), finite=finite, applied=bool(applied),
-            loss=_loss(loss), norm=norm, is_original=measured.is_original, stale=measured.stale, modified=measured.modified,
+            loss=sum(losses) / len(losses) if losses else None, norm=norm,
+            is_original=measured.is_original, stale=measured.stale, modified=measured.modified,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -292,10 +296,7 @@ def _number(value: Any) -> float:
     return float(value if isinstance(value, int | float) else value.reshape(()))
 
 
-def _loss(loss: Any) -> float | None:
-    """Return the loss as a number, or the mean of one with a shape; None if unknown."""
-    if loss is None:
-        return None
-    if isinstance(loss, int | float):
-        return float(loss)
-    return float(loss.detach().mean() if hasattr(loss, "detach") else loss.mean())
+def _loss(loss: Any) -> float:
+    """Return the loss as a number: the mean of several values, and the magnitude of a complex one."""
+    number = complex(loss if isinstance(loss, int | float) else loss.mean())
+    return abs(number) if number.imag else number.real

@@ -9,8 +9,11 @@ class Monitor(Protocol):
     """
     Object that observes the steps of a `GradScaler`.
 
-    Subclassing is not required: every object with these two methods is a monitor. It must not change what it receives.
+    Subclassing is not required: every object with these methods is a monitor. It must not change what it receives.
     """
+
+    def observe_loss(self, loss: Array) -> None:
+        """Observe an array that is scaled, usually the loss; with accumulation, one for each micro-batch."""
 
     def begin(self, gradients: list[Array], scale: Any, owner: Any, *, stale: bool, modified: bool) -> None:
         """

@@ -46,7 +46,7 @@ class GradScaler(StoredScale):
             "consecutive", as in Paddle's code: a finite step resets it.
         communicator: Averages gradients before they are unscaled, unless its `mean` is False, and combines the flags of all
             ranks; see `ampscale.distributed`.
-        monitor: Observes each step; any object with the methods `begin` and `end`. Copies of the scaler have none.
+        monitor: Observes each step: a `diagnostics.Monitor`, or any object with its methods. Copies of the scaler have none.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -91,7 +91,7 @@ class GradScaler(StoredScale):
         check_methods(communicator, "communicator", "mean", "agree", "check_same")
         self._communicator, self._numbers = communicator, OptimizerNumbers()
         if monitor is not None:
-            check_methods(monitor, "monitor", "begin", "end")
+            check_methods(monitor, "monitor", "observe_loss", "begin", "end")
         self._monitor = monitor
 
     def scale(self, var: Array) -> Array:
@@ -116,6 +116,8 @@ class GradScaler(StoredScale):
             return var
         if not array_api_compat.is_array_api_obj(var):
             raise TypeError(f"var must be an array, got {excerpt(var)} of type {type_name(var)}")
+        if self._monitor is not None:
+            self._monitor.observe_loss(var)
         widened = in_dtype(var, "float32") if name_of(var.dtype) in ("float16", "bfloat16") else var
         return functional.scale(widened, self.get_loss_scaling())
 

@@ -43,7 +43,7 @@ class GradScaler(StoredScale):
         communicator: Averages gradients before they are unscaled, unless its `mean` is False as required for DDP, and combines
             the flags of all ranks; see `ampscale.distributed`. By default, gradients that are DTensors are checked by all ranks
             of their device meshes together, with a time limit of 60 s, and others by each rank alone.
-        monitor: Observes each step; any object with the methods `begin` and `end`. Copies of the scaler have none.
+        monitor: Observes each step: a `diagnostics.Monitor`, or any object with its methods. Copies of the scaler have none.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -253,6 +253,8 @@ class GradScaler(StoredScale):
     def _scaled(self, output: torch.Tensor) -> torch.Tensor:
         # Multiply by the scale tensor itself: autograd then raises an error if the scale is updated before the backward pass.
         scale = self._state.scale
+        if self._observer is not None:
+            self._observer.observe_loss(output)
         scale = scale if output.device == scale.device else to_device(scale, output.device)
         return (output.float() if output.dtype in _16_BIT else output) * scale
 
@@ -271,8 +273,10 @@ class GradScaler(StoredScale):
         try:  # unlike in `torch.no_grad`, an interrupt cannot leave autograd disabled
             torch._C._set_grad_enabled(False)
             gradients = checked_gradients(optimizer, scale)
-            observed = None if self._observer is None else self._observer.begin(optimizer, gradients, scale)
-            progress = self._progress[id(optimizer)] = Progress(optimizer, site, observed=observed)
+            progress = Progress(optimizer, site)
+            if self._observer is not None:
+                progress.observed = self._observer.begin(optimizer, gradients, scale)
+            self._progress[id(optimizer)] = progress
             may_agree = self._agreement.is_given or DTENSORS in modules
             if may_agree:
                 self._agreement.average(optimizer, gradients, self._rule)

@@ -17,13 +17,17 @@ class Observer:
     Adapter between a `GradScaler` and its monitor.
 
     Args:
-        monitor: Object with the methods `begin` and `end`; see `Monitor`.
+        monitor: Object with the methods of `Monitor`.
     """
 
     def __init__(self, monitor: Monitor) -> None:
-        check_methods(monitor, "monitor", "begin", "end")
+        check_methods(monitor, "monitor", "observe_loss", "begin", "end")
         self._monitor = monitor
         self._samples: WeakKeyDictionary[torch.optim.Optimizer, list[_Sample]] = WeakKeyDictionary()
+
+    def observe_loss(self, output: torch.Tensor) -> None:
+        """Report a tensor before it is scaled, without its graph."""
+        self._monitor.observe_loss(output.detach())
 
     def begin(
         self, optimizer: torch.optim.Optimizer, gradients: Gradients, scale: torch.Tensor

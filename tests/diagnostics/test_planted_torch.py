@@ -1,0 +1,128 @@
+"""Real float16 trainings with torch's `GradScaler` and a planted fault: the verdict names the fault."""
+
+from collections import Counter
+
+import pytest
+
+from ampscale.diagnostics import Limits, Monitor, Verdict
+
+torch = pytest.importorskip("torch")
+
+SEARCH = {Verdict.HEALTHY, Verdict.SEARCHING, Verdict.OCCASIONAL}  # verdicts of every dynamic scale
+
+
+def train(
+    steps=40,
+    *,
+    init_scale=2.0**16,
+    growth_interval=2000,
+    zero=True,
+    clip=None,
+    inputs=None,
+    gradients=None,
+    loss_factor=1.0,
+    **options,
+):
+    """
+    Train a network under autocast, and return the number of steps with each verdict.
+
+    *inputs* and *gradients* are called with the step and the inputs or the parameters, and plant a fault.
+    """
+    from ampscale.torch import GradScaler
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)]
+    model = torch.nn.Sequential(*layers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    monitor = Monitor(model.named_parameters(), on_stall=str, **options)
+    scaler = GradScaler("cpu", init_scale=init_scale, growth_interval=growth_interval, monitor=monitor)
+    for step in range(steps):
+        x = torch.randn(32, 16)
+        if inputs is not None:
+            inputs(step, x)
+        if zero:
+            optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.float16):
+            outputs = model(x)
+        loss = (outputs.float() - x.sum(1, keepdim=True)).square().mean() * loss_factor
+        scaler.scale(loss).backward()
+        if gradients is not None:
+            gradients(step, list(model.parameters()), scaler)
+        if clip is not None:
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+        scaler.step(optimizer)
+        scaler.update()
+    return monitor.verdicts
+
+
+def put(value, every, *indices):
+    """Return a function that writes *value* into the gradients with these indices, or into all, in every n-th step."""
+
+    def write(step, params, _scaler):
+        if step % every == every - 1:
+            for index in indices or range(len(params)):
+                params[index].grad.flatten()[0] = value
+
+    return write
+
+
+def put_nan(step, x):
+    if step % 5 == 4:
+        x[0, 0] = float("nan")
+
+
+def divide(_step, params, scaler):
+    for param in params:
+        param.grad /= scaler.get_scale()
+
+
+def average(_step, params, _scaler):
+    for param in params:
+        param.grad /= 8
+
+
+def clip_scaled(_step, params, _scaler):
+    torch.nn.utils.clip_grad_norm_(params, 1.0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"growth_interval": 10, "steps": 150},
+        {"clip": 1.0},
+        {"init_scale": 2.0**30},
+        {"measure_every": 1},
+        {"init_scale": 1.0, "measure_every": 1},
+        {"gradients": average},
+    ],
+    ids=["default", "growing", "clipping", "searching", "measured", "scale 1", "averaged by hand"],
+)
+def test_healthy_trainings_raise_no_alarm(options):
+    """A mean over ranks that the loop computes itself also changes the gradients before they are unscaled."""
+    assert set(train(**options)) <= SEARCH
+
+
+@pytest.mark.parametrize(
+    ("options", "verdict", "least"),
+    [
+        ({"inputs": put_nan}, Verdict.FORWARD, 8),
+        ({"loss_factor": 1e38, "init_scale": 1.0}, Verdict.FORWARD, 40),
+        ({"gradients": put(float("nan"), 5, 2)}, Verdict.NO_SCALE_HELPS, 8),
+        ({"gradients": put(float("inf"), 1)}, Verdict.NO_SCALE_HELPS, 30),
+        ({"gradients": put(float("inf"), 5, 2)}, Verdict.ONE_TENSOR, 4),
+        ({"zero": False, "init_scale": 2.0**24}, Verdict.FORGOTTEN_ZERO_GRAD, 38),
+        ({"gradients": divide}, Verdict.UNSCALED_TWICE, 36),
+        ({"gradients": clip_scaled}, Verdict.CLIPPED_BEFORE_UNSCALING, 36),
+        ({"init_scale": 2.0**-10, "loss_factor": 1e-4, "measure_every": 1}, Verdict.UNDERFLOW, 40),
+        ({"loss_factor": 1e3, "clip": 1.0, "limits": Limits(stall_after=3)}, Verdict.STALLED, 5),
+    ],
+    ids=["nan-input", "large-loss", "nan", "infinities", "one-tensor", "zero_grad", "divided", "clipped", "underflow", "stalled"],
+)
+def test_planted_faults_are_named(options, verdict, least):
+    """The other verdicts are those of every dynamic scale."""
+    verdicts: Counter[Verdict] = train(**options)
+    assert verdicts[verdict] >= least
+    assert set(verdicts) <= SEARCH | {verdict}
