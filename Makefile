@@ -50,6 +50,10 @@ api: $(READY) ## docs/api.md, from the docstrings, and docs/calls.md, from the t
 	$(BIN)/python tools/api_page.py
 	$(BIN)/python tools/calls_page.py
 
+pains: $(READY) ## docs/pains.md, from the reports on other loss scalers, and the tests that it names
+	$(BIN)/python tools/pains_page.py
+	$(PYTEST) $$($(BIN)/python tools/pains_page.py --tests)
+
 cuda-code: .venv-cuda/ready ## tests of the code that JAX compiles for CUDA, without a GPU; 1.1 GB
 	.venv-cuda/bin/python -m pytest -q tests/backends/jax/test_cuda_code.py
 
@@ -89,4 +93,4 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo test test-fast test-all test-oracles conform-matrix conform-audit mutants check vectors api bench bench-all cuda-code fuzz
+.PHONY: help demo test test-fast test-all test-oracles conform-matrix conform-audit mutants check vectors api pains bench bench-all cuda-code fuzz

@@ -1,0 +1,39 @@
+"""Choice of a scaler by the dtype of the computation."""
+
+import numpy as np
+import pytest
+from frameworks.steps import GradientDescent
+
+import ampscale
+
+NAMES = ("float16", "bfloat16", "float32", "float64")
+
+
+@pytest.mark.clause("CALLS-disabled")
+@pytest.mark.parametrize("name", NAMES)
+def test_only_float16_is_scaled(name):
+    """The same loop runs for all dtypes: without a scale, an infinity is applied, and nothing is stored."""
+    scaler, optimizer = ampscale.scaler_for(name, init_loss_scaling=8.0), GradientDescent(np.float32([np.inf]))
+    is_scaled = name == "float16"
+    assert scaler.scale(np.float32(3.0)) == (24.0 if is_scaled else 3.0)
+    assert scaler.step(optimizer) == (not is_scaled)
+    scaler.update()
+    assert bool(scaler.state_dict()) == is_scaled
+
+
+@pytest.mark.clause("CALLS-disabled")
+@pytest.mark.parametrize("name", NAMES)
+def test_torch_dtypes_have_the_scaler_of_torch(name):
+    """Keywords are those of its constructor."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+    scaler = ampscale.scaler_for(getattr(torch, name), device="cpu", growth_interval=3)
+    assert (type(scaler), scaler.is_enabled()) == (ampscale.torch.GradScaler, name == "float16")
+
+
+def test_other_dtypes_are_rejected():
+    """Names, scalar types and dtypes of NumPy are accepted."""
+    assert ampscale.scaler_for(np.float16).is_enable()
+    assert not ampscale.scaler_for(np.dtype("float32")).is_enable()
+    for dtype in ("float8", np.int32, 16, None):
+        with pytest.raises(TypeError, match=r"dtype must be one of float16, .* got "):
+            ampscale.scaler_for(dtype)

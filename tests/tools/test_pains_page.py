@@ -1,0 +1,31 @@
+"""docs/pains.md equals the page that its generator writes, and every report on it has tests that exist, or a reason."""
+
+import ast
+from functools import cache
+
+from pains_page import PAGE, ROOT, page, reports
+
+
+@cache
+def functions(file):
+    """Return the names of the functions of a file."""
+    return {node.name for node in ast.parse((ROOT / file).read_text("utf-8")).body if isinstance(node, ast.FunctionDef)}
+
+
+def test_the_committed_page_matches_the_reports():
+    """Run `make pains` after a change."""
+    assert PAGE.read_text("utf-8") == page()
+
+
+def test_named_tests_exist():
+    """A test that is renamed is renamed in tools/pains/pains.toml, too."""
+    tests = [test.split("::") for report in reports() for test in report.get("tests", ())]
+    assert [(file, name) for file, name in tests if not (ROOT / file).is_file() or name not in functions(file)] == []
+
+
+def test_every_report_has_threads_and_tests_or_a_reason():
+    """Each report has an id of its own."""
+    for report in reports():
+        assert report["threads"], report["id"]
+        assert report.get("tests") or report.get("reason"), report["id"]
+    assert len({report["id"] for report in reports()}) == len(reports())
