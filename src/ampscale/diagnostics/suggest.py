@@ -117,7 +117,7 @@ def calibrate(backward: Callable[[float], Tree], rule: LossScaleRule, headroom: 
     Raises:
         ValueError: The gradients are not finite at any scale from 2**-24 on, or zero at any up to 2**120.
 
-    >>> rule = calibrate(lambda scale: np.float16([3.0]) * np.float16(scale), LossScaleRule(init_scale=2.0**24))
+    >>> rule = calibrate(lambda scale: np.float32([3.0]) * np.float32(scale), LossScaleRule(init_scale=2.0**24))
     >>> rule.init_scale
     4096.0
     """
