@@ -14,7 +14,7 @@ import ampscale
 from ampscale.backends import registry
 
 SOURCE = Path(ampscale.__file__).parent
-PACKAGES = ("", ".checkpoints", ".mindformers", ".mindspore", ".optimizers", ".paddle", ".simulation", ".torch")
+PACKAGES = ("", ".checkpoints", ".diagnostics", ".mindformers", ".mindspore", ".optimizers", ".paddle", ".simulation", ".torch")
 QUESTION = re.compile(r"(What|Whether|Which|Where|How|As|And|Its)\b")
 FILES = [file for file in sorted(SOURCE.rglob("*.py")) if re.search("^ *>>> ", file.read_text("utf-8"), re.MULTILINE)]
 

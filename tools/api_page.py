@@ -10,7 +10,7 @@ from typing import Any
 import ampscale
 
 PAGE = Path(__file__).parent.parent / "docs" / "api.md"
-SUBMODULES = ("mindspore", "mindformers", "paddle", "torch", "optimizers", "presets", "simulation", "checkpoints")
+SUBMODULES = ("mindspore", "mindformers", "paddle", "torch", "optimizers", "presets", "simulation", "checkpoints", "diagnostics")
 HEAD = """# API
 
 Public names by module, with their docstrings. `make api` writes this page, and a test compares it with the docstrings. Examples
@@ -42,7 +42,8 @@ def _module_lines(module: ModuleType, modules: list[ModuleType]) -> Iterator[str
 
 
 def _object_lines(path: str, value: Any, level: int) -> Iterator[str]:
-    signature = f"{path.rpartition('.')[2]}{_signature(value)}"
+    is_error = inspect.isclass(value) and issubclass(value, Exception)
+    signature = f"{path.rpartition('.')[2]}{'' if is_error else _signature(value)}"
     yield from (f"{'#' * level} {path}", "", "```text", signature, "", inspect.getdoc(value) or "", "```", "")
     if inspect.isclass(value):
         for name, member in sorted(_methods(value)):

@@ -120,7 +120,7 @@ def test_gradients_are_named_by_their_parameters():
 @pytest.mark.parametrize(
     ("limits", "steps", "reason"),
     [
-        (Limits(stall_after=3), [INFINITE] * 4, "3 steps in a row were skipped"),
+        (Limits(stall_after=3), [INFINITE] * 4, "3 steps were skipped in a row"),
         (
             Limits(stall_window=4, stall_share=0.5),
             [FINITE, INFINITE, INFINITE, FINITE, INFINITE, INFINITE],

@@ -81,6 +81,11 @@ class StepRecord:
             changed since, as by clipping, which turns infinities into NaNs.
         stale: True if the gradients of the step before were not set to zero, so that their infinities remained.
         modified: True if gradients were changed in place between the backward pass and unscaling.
+
+    >>> overflow = StepRecord(3, 1024.0, 512.0, finite=False, applied=False, measured_scale=1024.0, tensors=(
+    ...     TensorStatistics(4, 1, 0, 0, 1, 0, -3, 5), TensorStatistics(2, 0, 0, 0, 0, 0, 1, 1)))
+    >>> overflow.nonfinite_tensors(), overflow.largest_exponent()
+    ([0], -4.0)
     """
 
     step: int

@@ -38,6 +38,9 @@ class JSONLines:
 
     Raises:
         OSError: The file cannot be written.
+
+    >>> sink = JSONLines("/dev/null")
+    >>> sink.close()
     """
 
     def __init__(self, path: str | Path, rule: LossScaleRule | None = None) -> None:
@@ -64,6 +67,9 @@ class Logging:
 
     Args:
         logger: Logger; by default the one with the name "ampscale".
+
+    >>> from ampscale.diagnostics import Monitor
+    >>> monitor = Monitor(sinks=[Logging(logging.getLogger("training"))])
     """
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
@@ -95,6 +101,9 @@ class TensorBoard:
 
     Args:
         writer: A `SummaryWriter` of torch or tensorboardX, or any object with `add_scalar` and `add_text`.
+
+    >>> from torch.utils.tensorboard import SummaryWriter  # doctest: +SKIP
+    >>> sink = TensorBoard(SummaryWriter())  # doctest: +SKIP
     """
 
     def __init__(self, writer: Any) -> None:
@@ -118,6 +127,9 @@ class WeightsAndBiases:
 
     Args:
         run: Result of ``wandb.init``, or any object with ``log(dict)``. Steps are logged as the metric "ampscale/step".
+
+    >>> import wandb  # doctest: +SKIP
+    >>> sink = WeightsAndBiases(wandb.init(project="digits"))  # doctest: +SKIP
     """
 
     def __init__(self, run: Any) -> None:

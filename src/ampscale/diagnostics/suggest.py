@@ -175,6 +175,10 @@ def limits(records: Sequence[StepRecord]) -> Trace:
 
     Args:
         records: Steps of a run, in their order.
+
+    >>> overflow = StepRecord(0, 1024.0, 512.0, finite=False, applied=False)
+    >>> limits([overflow, StepRecord(1, 512.0, 512.0, finite=True, applied=True)]).limits.tolist()
+    [512.0, inf]
     """
     values: list[float] = []
     next_finite = math.inf
@@ -200,6 +204,10 @@ def replay(records: Sequence[StepRecord], rules: dict[str, LossScaleRule] | None
     Args:
         records: Steps of a run, in their order.
         rules: Rules by name; by default every preset.
+
+    >>> overflow = StepRecord(0, 1024.0, 512.0, finite=False, applied=False)
+    >>> replay([overflow, overflow], {"torch": presets.torch(), "static": presets.static(128.0)})
+    [Replay(name='static', skipped=0, final_scale=128.0), Replay(name='torch', skipped=2, final_scale=16384.0)]
     """
     trace = limits(records)
     results = []

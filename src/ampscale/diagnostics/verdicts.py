@@ -92,6 +92,10 @@ class Limits:
     Raises:
         TypeError: A limit has the wrong type.
         ValueError: A limit is out of range.
+
+    >>> overflow = StepRecord(0, 65536.0, 32768.0, finite=False, applied=False)
+    >>> Diagnoser(Limits(stall_after=1)).diagnose(overflow).stall
+    '1 step was skipped in a row'
     """
 
     stall_after: int = 20
@@ -329,7 +333,7 @@ def _stall(record: StepRecord, history: _History) -> str | None:
     if record.finite:
         return None
     if history.in_a_row >= limits.stall_after:
-        return f"{history.in_a_row} steps in a row were skipped"
+        return f"{history.in_a_row} step{'s were' if history.in_a_row > 1 else ' was'} skipped in a row"
     if limits.min_scale is not None and record.scale <= limits.min_scale:
         return f"a step was skipped at the lowest scale, {limits.min_scale:g}"
     share = sum(history.last) / len(history.last)
