@@ -105,6 +105,13 @@ def read_run(path: str | os.PathLike[str], progress: Callable[[float], None] | N
     Raises:
         OSError: The file cannot be read.
         ValueError: The file has no header yet, or a line is not valid. The message has its number, counted from 1.
+
+    >>> from tempfile import NamedTemporaryFile
+    >>> with NamedTemporaryFile("w+") as file:
+    ...     _ = file.write(header_line(None, ["w"]) + step_line(StepRecord(0, 1024.0, 1024.0, finite=True, applied=True)))
+    ...     file.flush()
+    ...     read_run(file.name).scales
+    array([1024.])
     """
     check_regular(path, LONGEST_RUN)
     reader, size = RunReader(), max(1, os.stat(path).st_size)
