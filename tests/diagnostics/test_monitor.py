@@ -76,6 +76,17 @@ def test_record_copies_the_report():
     assert (diagnosis.verdict, names) == (Verdict.HEALTHY, ["w", "b"])
 
 
+def test_micro_batches_are_not_steps():
+    """Without gradients, a step is recorded as neither applied nor skipped."""
+    sink = Collecting()
+    monitor = Monitor(sinks=[sink])
+    (report,) = reports([FINITE])
+    assert monitor.record(report._replace(status=np.int32(ampscale.StepStatus.ACCUMULATED))).step == 0
+    assert sink.rows == []
+    run([[None, None]], monitor)
+    assert [(record.finite, record.applied) for record, *_ in sink.rows] == [(True, False)]
+
+
 def test_nothing_is_measured_until_a_step_is_skipped():
     """Then the unscaled gradients of that step are measured, and the scaled ones of the next."""
     sink, optimizer = Collecting(), object()

@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import functional
 from ..core.statistics import LOWEST
-from ..core.step import StepReport
+from ..core.step import StepReport, StepStatus
 from ..core.typing import Array, Tree
 from ..core.validation import check_bool, check_count
 from ..parsing import excerpt
@@ -102,6 +102,8 @@ class Monitor:
         """
         Receive the step of `train_step` or, as its `last_step`, of a cell, and return the diagnosis.
 
+        A micro-batch that does not complete a step is not recorded.
+
         Args:
             report: Report of the step. This copies it to the host.
             backward: ``backward(scale) -> gradients``: computes the scaled gradients of this step again. It is called only if
@@ -113,6 +115,8 @@ class Monitor:
         """
         if not isinstance(report, StepReport):
             raise TypeError(f"report must be a StepReport, got {excerpt(report)} of type {type(report).__name__}")
+        if int(report.status) == StepStatus.ACCUMULATED:
+            return Diagnosis(self._run(self).step, Verdict.HEALTHY, "the call was a micro-batch of this step")
         scale, finite = _number(report.scale), bool(report.finite)
         measured, at_one, norm = _Measured(), None, report.global_norm
         if report.statistics is not None:

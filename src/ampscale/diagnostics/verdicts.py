@@ -22,7 +22,7 @@ class Verdict(StrEnum):
     Cause of a skipped step, or fault of an applied one.
 
     Args:
-        HEALTHY: The step was applied, and nothing is wrong.
+        HEALTHY: There was no overflow, and nothing is wrong.
         OCCASIONAL: A single overflow, as a dynamic scale causes whenever it grows too far.
         SEARCHING: The scale is still too large and backs off at each step, as at the start of a run.
         FORWARD: The loss itself was infinite or NaN, so the fault is in the forward pass.
@@ -309,8 +309,8 @@ def _underflow(record: StepRecord, history: _History) -> tuple[Verdict, str, dic
     return Verdict.UNDERFLOW, f"{message}: a scale up to {better:g} does not overflow", {**evidence, "larger scale": better}
 
 
-def _healthy(_record: StepRecord, _history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
-    return Verdict.HEALTHY, "the step was applied", {}
+def _healthy(record: StepRecord, _history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
+    return Verdict.HEALTHY, "the step was applied" if record.applied else "there was no overflow, and nothing to apply", {}
 
 
 _CHECKS_OF_SKIPPED: tuple[_Check, ...] = (
