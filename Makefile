@@ -28,6 +28,10 @@ test-all: $(READY) ## tests of both distributions, including the slow ones
 test-oracles: $(READY) ## compare each preset with the published scaler; takes minutes, and 8 GB of environments
 	$(BIN)/python tools/oracles/compare.py
 
+test-examples: $(READY) ## run every example, in the environments of test-oracles
+	PYTHONPATH=tools $(BIN)/python -c "from environments.environments import make; assert not (make('torch') or make('jax'))"
+	$(PYTEST) tests/test_examples.py $(ARGS)
+
 conform-matrix: $(READY) ## conformance suite on every implementation, each in its own environment; takes minutes, and 8 GB
 	$(BIN)/python conformance/tests/matrix/run.py
 
@@ -93,4 +97,4 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo test test-fast test-all test-oracles conform-matrix conform-audit mutants check vectors api pains bench bench-all cuda-code fuzz
+.PHONY: help demo test test-fast test-all test-oracles test-examples conform-matrix conform-audit mutants check vectors api pains bench bench-all cuda-code fuzz

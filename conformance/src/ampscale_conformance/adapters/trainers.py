@@ -122,7 +122,7 @@ class Lightning(Trainer):
 
 class Accelerate(Trainer):
     """
-    accelerate, set to float16 after the preparation, since `Accelerator` rejects float16 on a CPU.
+    accelerate, set to float16 after the preparation, since `Accelerator` ignores "fp16" on a CPU.
 
     Without float16, its `clip_grad_norm_` would not unscale.
     """
