@@ -12,7 +12,6 @@ from functools import partial
 import click
 import numpy as np
 import pytest
-import torch
 from errors import unexpected
 from frameworks.networks import Recorder, array, linear
 
@@ -22,7 +21,6 @@ from ampscale.backends import choice
 from ampscale.checkpoints import load, read_file, write_file
 from ampscale.cli.rule_arguments import number, read_rule
 from ampscale.core.validation import check_number
-from ampscale.frameworks.torch import GradScaler as TorchGradScaler
 from ampscale.parsing import (
     DEEPEST,
     LONGEST_JSON,
@@ -35,6 +33,8 @@ from ampscale.parsing import (
 )
 from ampscale.simulation import from_csv, from_string, identify, simulate
 from ampscale.simulation.recordings.logs import read_log
+
+torch = pytest.importorskip("torch", reason="needs torch")
 
 LONG = "9" * 10_000_000
 REPEATS = 20_000
@@ -78,7 +78,7 @@ def bomb(compression=zipfile.ZIP_DEFLATED):
 
 
 CELL = TrainOneStepWithLossScaleCell(linear(), Recorder(), array(8))
-ENTRIES = TorchGradScaler("cpu").state_dict()
+ENTRIES = ampscale.torch.GradScaler("cpu").state_dict()
 OWN = {"format": "ampscale.scaler", "version": 1, "rule": {}, "state": {}}
 FILES = {
     "deep.json": depth(100_000).encode(),
@@ -124,7 +124,7 @@ REJECTED = {
     "nested number": (partial(check_number, nested({}, 5000), "scale", "a number", 0), "a number, got"),
     "text": (partial(from_string, LONG), "'9' in line 1"),
     "backend": (partial(use_backend, LONG), "must name a backend"),
-    "device": (partial(TorchGradScaler, LONG[:1_000_000]), "device must be"),
+    "device": (partial(ampscale.torch.GradScaler, LONG[:1_000_000]), "device must be"),
     "enable": (partial(GradScaler, LONG), "enable must be a bool"),
     "decr_count": (partial(GradScaler, decr_count=LONG), "decr_count must be one of"),
     "keys": (partial(GradScaler().load_state_dict, dict.fromkeys(range(100_000))), "state_dict must have the keys"),

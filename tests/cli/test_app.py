@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 import pytest
-import torch
 from click.testing import CliRunner
 
 import ampscale
@@ -224,6 +223,7 @@ def test_examples_in_the_help_run(command, tmp_path, monkeypatch):
     """The files that they name exist here. The demo is only parsed, since it takes too long."""
     monkeypatch.chdir(tmp_path)
     scaler = {"scale": 8.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 4, "_growth_tracker": 3}
+    torch = pytest.importorskip("torch", reason="needs torch")
     torch.save({"scaler": scaler}, "checkpoint.pt")
     lines = (f" iteration {step:8d}/  9 | loss scale: 8.0 | number of skipped iterations:   0 |" for step in range(1, 9))
     Path("train.log").write_text("\n".join(lines))

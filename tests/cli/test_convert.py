@@ -6,7 +6,6 @@ import shlex
 
 import numpy as np
 import pytest
-import torch
 from cli.runs import Runs
 
 from ampscale import LossScaleRule, checkpoints, presets
@@ -55,6 +54,7 @@ def test_entries_are_written_to_a_file(run, tmp_path, suffix):
     assert result.stdout.startswith("torch, at optimizer.0.scaler -> paddle\n")
     loaded = checkpoints.load("paddle", checkpoints.read_file(tmp_path / f"out{suffix}"))
     assert (loaded.rule, float(loaded.state.scale), int(loaded.state.good_steps)) == (presets.paddle(), 65536.0, 1234)
+    torch = pytest.importorskip("torch", reason="needs torch")
     result = run({"scaler": SCALER, "weight": torch.ones(3)}, "--from", "torch", "--to", "torch", name="in.pt")
     assert json.loads(result.stdout) == SCALER
     assert "divergence none: both scales are equal for every overflow trace" in result.stderr

@@ -4,6 +4,9 @@ import json
 import re
 
 import pytest
+
+pytest.importorskip("torch", reason="needs torch")
+
 from fuzz import run
 from fuzz.parser import Parser
 

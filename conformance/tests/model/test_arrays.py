@@ -7,15 +7,16 @@ from importlib.util import find_spec
 from itertools import product
 from types import SimpleNamespace
 
-import jax
 import ml_dtypes
 import numpy as np
 import pytest
-import torch
 from ampscale_conformance.model import arrays
 from ampscale_conformance.model.adapter import ARRAYS, Unsupported
 from ampscale_conformance.model.arrays import from_bits, to_bits
 from ampscale_conformance.model.bits import DIGITS, Bits
+
+jax = pytest.importorskip("jax", reason="needs JAX")
+torch = pytest.importorskip("torch", reason="needs torch")
 
 INSTALLED = [library for library in ARRAYS if find_spec(library) and library != "cupy"]
 SPECIAL = {

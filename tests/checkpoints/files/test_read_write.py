@@ -8,13 +8,14 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ampscale import checkpoints
 from ampscale.checkpoints import read_file, write_file
 from ampscale.checkpoints.files.safetensors import Unread
+
+torch = pytest.importorskip("torch", reason="needs torch")
 
 STATE = {"scale": 65536.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000, "_growth_tracker": 7}
 ENTRY = {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}

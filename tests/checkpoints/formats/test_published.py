@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from ampscale import LossScaleRule, checkpoints, presets
 from ampscale.checkpoints import Checkpoint
 from ampscale.core.machine import LossScaleState
+
+torch = pytest.importorskip("torch", reason="needs torch")
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-import torch
 from frameworks.networks import array, bits
 from frameworks.published import SETTINGS, dynamic_update_cell, every_pattern
 from frameworks.rejections import check_rejected, rejects
 
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell
+
+torch = pytest.importorskip("torch", reason="needs torch")
 
 INF, NAN = float("inf"), float("nan")
 CELLS = [lambda value: FixedLossScaleUpdateCell(value), lambda value: DynamicLossScaleUpdateCell(value, 2, 1)]
