@@ -10,9 +10,10 @@ NAMES = ("float16", "bfloat16", "float32", "float64")
 
 
 @pytest.mark.clause("CALLS-disabled")
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", NAMES)
 def test_only_float16_is_scaled(name):
-    """The same loop runs for all dtypes: without a scale, an infinity is applied, and nothing is stored."""
+    """The same loop runs for all dtypes: without a scale, an infinity is applied, nothing is stored, and nothing is warned of."""
     scaler, optimizer = ampscale.scaler_for(name, init_loss_scaling=8.0), GradientDescent(np.float32([np.inf]))
     is_scaled = name == "float16"
     assert scaler.scale(np.float32(3.0)) == (24.0 if is_scaled else 3.0)
@@ -34,6 +35,6 @@ def test_other_dtypes_are_rejected():
     """Names, scalar types and dtypes of NumPy are accepted."""
     assert ampscale.scaler_for(np.float16).is_enable()
     assert not ampscale.scaler_for(np.dtype("float32")).is_enable()
-    for dtype in ("float8", np.int32, 16, None):
+    for dtype in ("float8", np.int32, np.complex64, float, 16, None, [], np.zeros(2)):
         with pytest.raises(TypeError, match=r"dtype must be one of float16, .* got "):
             ampscale.scaler_for(dtype)

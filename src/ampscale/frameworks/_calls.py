@@ -8,8 +8,8 @@ PADDLE-call-order, PADDLE-interrupted, PADDLE-abandon, MINDSPORE-cell-interrupte
 """
 
 import os
-import sys
 from collections.abc import Mapping
+from sys import _getframe
 from types import CodeType
 
 Site = tuple[CodeType, int]  # call site: code object, and index of the calling instruction; holds no frame and no variables
@@ -68,10 +68,12 @@ class CallTable:
 
 def call_site() -> Site:
     """Return the line outside this package from which the calling method was called."""
-    frame = sys._getframe(2)
-    while frame.f_code.co_filename.startswith(_FOLDER) and frame.f_back is not None:
+    frame = _getframe(2)
+    code = frame.f_code
+    while code.co_filename.startswith(_FOLDER) and frame.f_back is not None:
         frame = frame.f_back
-    return frame.f_code, frame.f_lasti
+        code = frame.f_code
+    return code, frame.f_lasti
 
 
 def at(site: Site | None) -> str:

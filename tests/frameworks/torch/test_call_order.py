@@ -81,3 +81,56 @@ def test_each_optimizer_has_its_own_call_order(order):
         assert loop.outcome("unscale_" if letter.isupper() else "step")[0] is (RuntimeError if out_of_order else None)
     scaler.update()
     assert (good.parameter.item(), bad.parameter.item(), scaler.get_scale()) == (-0.5, 1.0, 4.0)
+
+
+@pytest.mark.clause("TORCH-abandon")
+def test_abandoned_gradients_count_as_nothing():
+    """Neither the overflow of one optimizer nor the finite step of another; a third one that stepped counts."""
+    scaler = GradScaler("cpu", init_scale=8.0, growth_interval=2)
+    overflowed, finite, stepped = (Loop(scaler, value) for value in (float("inf"), 3.0, 3.0))
+    for loop in (overflowed, finite, stepped):
+        loop.do("scale")
+    for loop in (overflowed, finite):
+        loop.do("unscale_")
+    stepped.do("step")
+    scaler.abandon()
+    assert finite.parameter.grad.item() == 3.0
+    scaler.update()
+    assert (scaler.state_dict()["_growth_tracker"], scaler.get_scale(), finite.parameter.item()) == (1, 8.0, 1.0)
+    for call in ("scale", "step"):
+        finite.do(call)
+    assert (finite.parameter.grad.item(), finite.parameter.item()) == (3.0, -0.5)
+
+
+@pytest.mark.clause("TORCH-abandon")
+def test_only_optimizers_can_be_abandoned():
+    """A module is a TypeError. A disabled scaler accepts anything."""
+    with pytest.raises(TypeError, match=r"optimizer must be a torch.optim.Optimizer, got Linear"):
+        GradScaler("cpu").abandon(torch.nn.Linear(1, 1))
+    assert GradScaler("cpu", enabled=False).abandon(torch.nn.Linear(1, 1)) is None
+
+
+@pytest.mark.clause("TORCH-call-order")
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of torch.compile, about caches and profilers
+def test_a_compiled_loop_equals_an_eager_one_and_its_errors_name_lines():
+    """The calls break the graph, as all calls of optimizers do."""
+
+    def iteration():
+        scaler.scale(loop.parameter * 3).sum().backward()
+        scaler.step(loop.optimizer)
+        scaler.update()
+        loop.optimizer.zero_grad()
+
+    results = []
+    for run in (iteration, torch.compile(iteration, backend="eager")):
+        scaler = GradScaler("cpu", init_scale=8.0, growth_interval=2)
+        loop = Loop(scaler, 3.0)
+        scaler.scale(torch.ones(()))
+        for _ in range(3):
+            run()
+        results.append((loop.state()[0][0], scaler.state_dict()))
+    assert results[0] == results[1]
+    line = iteration.__code__.co_firstlineno + 3
+    with pytest.raises(RuntimeError, match=rf"since the last update\(\) at .*test_call_order.py:{line}$"):
+        scaler.update()

@@ -110,12 +110,14 @@ class _Sample:
 
 
 def _samples_of(optimizer: torch.optim.Optimizer) -> list[_Sample]:
-    """Return a sample for the first parameter of each group that has a dense gradient."""
-    groups = [
-        [param for param in group["params"] if param.is_leaf and param.grad is not None and not param.grad.is_sparse]
-        for group in optimizer.param_groups
-    ]
-    return [_Sample(params[0]) for params in groups if params and params[0].requires_grad]
+    """Return a sample for the first parameter of each group whose gradient has a version counter of its own."""
+    groups = [[param for param in group["params"] if _can_be_sampled(param)] for group in optimizer.param_groups]
+    return [_Sample(params[0]) for params in groups if params]
+
+
+def _can_be_sampled(param: torch.Tensor) -> bool:
+    """Return False for sparse gradients, which are replaced, and for DTensors, whose counters do not show all writes."""
+    return type(param.grad) is torch.Tensor and not param.grad.is_sparse and param.is_leaf and param.requires_grad
 
 
 def _finite(progress: Progress) -> bool | torch.Tensor:

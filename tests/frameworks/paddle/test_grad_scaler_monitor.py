@@ -1,0 +1,96 @@
+"""Monitors of Paddle's `GradScaler`, and copies of scalers within a step."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from frameworks.steps import GradientDescent, scaler_at
+
+INF = np.inf
+
+
+class Recorder:
+    """Monitor that stores what it receives."""
+
+    def __init__(self):
+        self.losses, self.begins, self.ends = [], [], []
+
+    def observe_loss(self, loss):
+        """Store a loss."""
+        self.losses.append(loss)
+
+    def begin(self, gradients, scale, owner, *, stale, modified):
+        """Store a begin, with copies of the gradients."""
+        self.begins.append(([gradient.tolist() for gradient in gradients], scale, owner, stale, modified))
+
+    def end(self, scale, next_scale, finite, applied, gradients, owner):
+        """Store an end, with copies of the gradients."""
+        self.ends.append((scale, next_scale, finite, applied, [gradient.tolist() for gradient in gradients], owner))
+
+
+@pytest.mark.clause("PADDLE-monitor")
+@pytest.mark.parametrize("finite", [True, False])
+@pytest.mark.parametrize("call", ["step", "minimize"])
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_a_monitor_receives_each_step(call, finite, dynamic):
+    """Gradients are scaled at the begin and unscaled at the end; with a fixed scale, the call itself ends the step."""
+    monitor, optimizer = Recorder(), GradientDescent(np.float32([8 if finite else INF]), None)
+    scaler = scaler_at(8.0, use_dynamic_loss_scaling=dynamic, monitor=monitor)
+    loss = np.float32(2)
+    scaler.scale(loss)
+    getattr(scaler, call)(optimizer)
+    if dynamic and call == "step":
+        assert monitor.ends == []
+        scaler.update()
+    next_scale = (16.0 if finite else 4.0) if dynamic else 8.0
+    assert monitor.losses == [loss]
+    assert monitor.begins == [([[8.0 if finite else INF]], 8.0, optimizer, False, False)]
+    assert monitor.ends == [(8.0, next_scale, finite, finite, [[1.0 if finite else INF]], optimizer)]
+
+
+@pytest.mark.clause("PADDLE-monitor", "PADDLE-abandon")
+def test_optimizers_that_were_only_unscaled_have_an_end_and_abandoned_ones_have_none():
+    """The update counts the flag of the first one."""
+    monitor, optimizers = Recorder(), [GradientDescent(np.float32([8])) for _ in range(2)]
+    scaler = scaler_at(8.0, monitor=monitor)
+    for optimizer in optimizers:
+        scaler.unscale_(optimizer)
+    scaler.abandon(optimizers[1])
+    scaler.update()
+    assert monitor.ends == [(8.0, 16.0, True, False, [[1.0]], optimizers[0])]
+
+
+@pytest.mark.clause("PADDLE-monitor")
+def test_an_error_in_begin_changes_nothing():
+    """The step can be repeated."""
+    monitor, optimizer = Recorder(), GradientDescent(np.float32([8]))
+    scaler = scaler_at(8.0, monitor=monitor)
+    monitor.begin = None
+    with pytest.raises(TypeError, match="not callable"):
+        scaler.step(optimizer)
+    del monitor.begin
+    assert scaler.step(optimizer)
+    assert optimizer.gradients == [1.0]
+
+
+def test_a_monitor_has_all_methods():
+    """Anything else is a TypeError."""
+    with pytest.raises(TypeError, match="monitor must have the methods"):
+        scaler_at(8.0, monitor=print)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda scaler: pickle.loads(pickle.dumps(scaler))])
+def test_scalers_can_be_copied_within_a_step(copied):
+    """A copy has the scale and the counts, and no monitor; that of `copy` rejects the calls that its original rejects."""
+    optimizer, scaler = GradientDescent(np.float32([8])), scaler_at(8.0, monitor=Recorder())
+    scaler.step(optimizer)
+    scaler.update()
+    scaler.unscale_(optimizer)
+    duplicate = copied(scaler)
+    assert repr(duplicate.state_dict()) == repr(scaler.state_dict())
+    assert duplicate._monitor is None
+    if copied is copy.copy:
+        with pytest.raises(RuntimeError, match=r"^unscale_\(\) was already called at .*\.py:[0-9]+ since"):
+            duplicate.unscale_(optimizer)
+    duplicate.update()

@@ -1,0 +1,405 @@
+"""Monitors of torch's `GradScaler`: what they receive, and gradients that version counters prove stale or modified."""
+
+import copy
+import gc
+import pickle
+from collections import namedtuple
+
+import pytest
+import torch
+from frameworks.torch.loops import bits
+
+from ampscale.frameworks.torch import GradScaler
+
+INF = float("inf")
+Begin = namedtuple("Begin", "gradients scale owner stale modified")
+End = namedtuple("End", "scale next_scale finite applied gradients owner")
+
+
+class Recorder:
+    """Monitor that stores what it receives; gradients as lists of numbers, and the other values as they are."""
+
+    def __init__(self):
+        self.losses, self.begins, self.ends = [], [], []
+
+    def observe_loss(self, loss):
+        """Store a loss."""
+        self.losses.append((loss.item(), loss.requires_grad))
+
+    def begin(self, gradients, scale, owner, *, stale, modified):
+        """Store a begin."""
+        self.begins.append(Begin([gradient.tolist() for gradient in gradients], scale, owner, stale, modified))
+
+    def end(self, scale, next_scale, finite, applied, gradients, owner):
+        """Store an end."""
+        gradients = [gradient.tolist() for gradient in gradients]
+        self.ends.append(End(scale, next_scale, finite, applied, gradients, owner))
+
+
+class Loop:
+    """Training loop with a monitor, whose `zero_grad` can set gradients to None or to zero, or do nothing."""
+
+    def __init__(self, make=lambda params: torch.optim.SGD(params, lr=0.25), zeroing="none", **settings):
+        self.params = [torch.ones(2, requires_grad=True), torch.ones((), requires_grad=True)]
+        self.monitor, self.zeroing, self.optimizer = Recorder(), zeroing, make(self.params)
+        self.scaler = GradScaler("cpu", **{"init_scale": 8.0, "growth_interval": 2, **settings}, monitor=self.monitor)
+
+    def loss(self):
+        """Return a loss in which the first parameter is used twice."""
+        return (self.params[0] * 3 + self.params[0]).sum() + 2 * self.params[1]
+
+    def zero(self):
+        """Reset the gradients."""
+        if self.zeroing != "forgotten":
+            self.optimizer.zero_grad(set_to_none=self.zeroing == "none")
+
+    def finish(self):
+        """Step, update, and reset the gradients."""
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.zero()
+
+    def flags(self, iteration):
+        """Run *iteration* four times, and return the flags of each."""
+        for _ in range(4):
+            iteration(self)
+        return [(begin.stale, begin.modified) for begin in self.monitor.begins]
+
+
+def numbers(record):
+    """Return a record with its tensors as numbers."""
+    return [value.item() if isinstance(value, torch.Tensor) else value for value in record]
+
+
+@pytest.mark.clause("TORCH-monitor")
+@pytest.mark.parametrize("factor", [1.0, INF])
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_monitor_receives_each_step(factor, fused):
+    """Gradients are scaled at the begin, and unscaled at the end. Values that are on the device stay there."""
+    loop = Loop(lambda params: torch.optim.SGD(params, lr=0.25, fused=fused))
+    for value in (1.0, factor):
+        loop.scaler.scale(loop.loss() * value).backward()
+        loop.finish()
+    finite = factor == 1.0
+    next_scale = 16.0 if finite else 4.0
+    (_, begin), (_, end) = loop.monitor.begins, loop.monitor.ends
+    expected = [[[32.0, 32.0], 16.0] if finite else [[INF, INF], INF], 8.0, loop.optimizer, False, False]
+    assert numbers(begin) == expected
+    unscaled = [[4.0, 4.0], 2.0] if finite else [[INF, INF], INF]
+    assert numbers(end) == [8.0, next_scale, finite, finite, unscaled, loop.optimizer]
+    assert isinstance(end.finite, torch.Tensor) == isinstance(end.applied, torch.Tensor) == fused
+    assert loop.monitor.losses[0] == (10.0, False)
+
+
+@pytest.mark.clause("TORCH-monitor")
+def test_a_monitor_changes_no_number_and_adds_no_host_synchronization(monkeypatch):
+    """The run with a monitor equals the run without one, bit for bit."""
+
+    def run(monitor):
+        reads.clear()
+        weight = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
+        optimizer, scaler = torch.optim.AdamW([weight], lr=0.1), GradScaler("cpu", growth_interval=2, monitor=monitor)
+        for factor in (1.0, INF, 1.0, 1.0, 1e36, 1.0):
+            scaler.scale((weight * weight).sum() * factor).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        return len(reads), bits(weight), scaler.state_dict()
+
+    class Silent:
+        def observe_loss(self, loss):
+            pass
+
+        def begin(self, *arguments, **flags):
+            pass
+
+        def end(self, *arguments):
+            pass
+
+    reads, item = [], torch.Tensor.__bool__
+    monkeypatch.setattr(torch.Tensor, "__bool__", lambda tensor: reads.append(tensor) or item(tensor))
+    assert run(Silent()) == run(None)
+
+
+@pytest.mark.clause("TORCH-monitor")
+def test_stored_scales_do_not_change_later():
+    """A monitor may read the scales of many steps at once."""
+    loop = Loop(growth_interval=1)
+    for _ in range(3):
+        loop.scaler.scale(loop.loss()).backward()
+        loop.finish()
+    assert [begin.scale.item() for begin in loop.monitor.begins] == [8.0, 16.0, 32.0]
+    assert [(end.scale.item(), end.next_scale.item()) for end in loop.monitor.ends] == [(8.0, 16.0), (16.0, 32.0), (32.0, 64.0)]
+
+
+@pytest.mark.clause("TORCH-monitor", "TORCH-no-gradients")
+def test_optimizers_without_gradients_and_abandoned_ones_have_no_end():
+    """Each optimizer with gradients that the update counts has one, stepped or not."""
+    loop = Loop()
+    others = [torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1) for _ in range(3)]
+    unscaled, abandoned, without = others
+    loop.scaler.scale(loop.loss()).backward()
+    for optimizer in (unscaled, abandoned):
+        optimizer.param_groups[0]["params"][0].grad = torch.ones(1)
+    for optimizer in others:
+        loop.scaler.unscale_(optimizer)
+    loop.scaler.abandon(abandoned)
+    loop.finish()
+    assert [begin.owner for begin in loop.monitor.begins] == [unscaled, abandoned, without, loop.optimizer]
+    assert [(end.owner, end.applied, numbers(end)[2]) for end in loop.monitor.ends] == [
+        (unscaled, False, True),
+        (loop.optimizer, True, True),
+    ]
+
+
+@pytest.mark.clause("TORCH-monitor")
+def test_sparse_gradients_are_reported_as_their_values():
+    """Duplicates are added first, as the scaler does."""
+    table = torch.nn.Embedding(4, 1, sparse=True)
+    monitor = Recorder()
+    optimizer, scaler = torch.optim.SGD(table.parameters(), lr=0.1), GradScaler("cpu", init_scale=8.0, monitor=monitor)
+    for _ in range(2):
+        scaler.scale(table(torch.tensor([1, 1, 2])).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert monitor.begins[0].gradients == [[[16.0], [8.0]]]
+    assert monitor.ends[0].gradients == [[[2.0], [1.0]]]
+    assert not any(begin.stale or begin.modified for begin in monitor.begins)
+
+
+@pytest.mark.clause("TORCH-monitor")
+def test_an_error_in_begin_changes_nothing():
+    """The step can be repeated."""
+    loop = Loop()
+    loop.scaler.scale(loop.loss()).backward()
+    loop.monitor.begin = None
+    with pytest.raises(TypeError, match="not callable"):
+        loop.scaler.step(loop.optimizer)
+    del loop.monitor.begin
+    loop.finish()
+    assert loop.monitor.ends[0].gradients == [[4.0, 4.0], 2.0]
+
+
+def plain(loop):
+    """Run one backward pass and one step."""
+    loop.scaler.scale(loop.loss()).backward()
+    loop.finish()
+
+
+def accumulated(loop):
+    """Accumulate three micro-batches."""
+    for _ in range(3):
+        loop.scaler.scale(loop.loss() / 3).backward()
+    loop.finish()
+
+
+def summed(loop):
+    """Scale two losses, and run one backward pass for both."""
+    (loop.scaler.scale(loop.loss()) + loop.scaler.scale(loop.loss())).backward()
+    loop.finish()
+
+
+def other_loss(loop):
+    """Scale another loss, which does not depend on the parameters."""
+    loop.scaler.scale(torch.ones(1, requires_grad=True).sum()).backward()
+    plain(loop)
+
+
+def clipped(loop):
+    """Clip after `unscale_`, as documented."""
+    loop.scaler.scale(loop.loss()).backward()
+    loop.scaler.unscale_(loop.optimizer)
+    torch.nn.utils.clip_grad_norm_(loop.params, 0.5)
+    loop.finish()
+
+
+def zeroed_first(loop):
+    """Reset the gradients at the start of the iteration."""
+    zeroing, loop.zeroing = loop.zeroing, "forgotten"
+    loop.optimizer.zero_grad(set_to_none=zeroing == "none")
+    plain(loop)
+    loop.zeroing = zeroing
+
+
+def zeroed_before_update(loop):
+    """Reset the gradients between step and update."""
+    loop.scaler.scale(loop.loss()).backward()
+    loop.scaler.step(loop.optimizer)
+    loop.zero()
+    loop.scaler.update()
+
+
+def checkpointed(loop):
+    """Recompute the loss in a nested backward pass."""
+    loss = torch.utils.checkpoint.checkpoint(lambda x: loop.loss() * x, torch.ones((), requires_grad=True), use_reentrant=True)
+    loop.scaler.scale(loss + loop.params[1]).backward()
+    loop.finish()
+
+
+def closed_loop(loop):
+    """Set each gradient to None by hand."""
+    plain(loop)
+    for param in loop.params:
+        param.grad = None
+
+
+def graph_kept(loop):
+    """Create the graph of the gradients, so that they are accumulated out of place."""
+    loop.scaler.scale(loop.loss()).backward(create_graph=True)
+    loop.finish()
+
+
+HEALTHY = [
+    plain,
+    accumulated,
+    summed,
+    other_loss,
+    clipped,
+    zeroed_first,
+    zeroed_before_update,
+    checkpointed,
+    closed_loop,
+    graph_kept,
+]
+
+
+@pytest.mark.clause("TORCH-monitor")
+@pytest.mark.filterwarnings("ignore:Using backward")
+@pytest.mark.parametrize("zeroing", ["none", "zeros"])
+@pytest.mark.parametrize("iteration", HEALTHY)
+def test_correct_loops_have_no_flags(iteration, zeroing):
+    """None of the documented loops is reported."""
+    assert Loop(zeroing=zeroing).flags(iteration) == 4 * [(False, False)]
+
+
+@pytest.mark.clause("TORCH-monitor")
+@pytest.mark.parametrize("iteration", [plain, accumulated, summed, other_loss, clipped, checkpointed])
+def test_forgotten_zero_grad_is_reported(iteration):
+    """The flag is set from the second iteration on."""
+    assert Loop(zeroing="forgotten").flags(iteration) == [(False, False), *3 * [(True, False)]]
+
+
+@pytest.mark.clause("TORCH-monitor")
+def test_a_skipped_step_does_not_hide_a_forgotten_zero_grad():
+    """The second step overflows."""
+    loop, factors = Loop(zeroing="forgotten"), iter([1.0, INF, 1.0, 1.0])
+
+    def iteration(loop):
+        loop.scaler.scale(loop.loss() * next(factors)).backward()
+        loop.finish()
+
+    assert [stale for stale, _ in loop.flags(iteration)] == [False, True, True, True]
+
+
+@pytest.mark.clause("TORCH-monitor")
+def test_abandoned_gradients_that_are_not_reset_are_reported():
+    """The next ones are added to the unscaled ones."""
+    loop = Loop(zeroing="forgotten")
+    plain(loop)
+    for _ in range(2):
+        loop.optimizer.zero_grad()
+        loop.scaler.scale(loop.loss()).backward()
+        loop.scaler.unscale_(loop.optimizer)
+        loop.scaler.abandon()
+    plain(loop)
+    assert [begin.stale for begin in loop.monitor.begins] == [False, False, False, True]
+
+
+def clip_norm(loop):
+    """Clip the norm of scaled gradients."""
+    torch.nn.utils.clip_grad_norm_(loop.params, 1e9)
+
+
+def clip_value(loop):
+    """Clip the values of scaled gradients."""
+    torch.nn.utils.clip_grad_value_(loop.params, 1.0)
+
+
+def multiply(loop):
+    """Multiply scaled gradients in place."""
+    for param in loop.params:
+        param.grad *= 0.5
+
+
+@pytest.mark.clause("TORCH-monitor")
+@pytest.mark.parametrize("zeroing", ["none", "zeros"])
+@pytest.mark.parametrize("change", [clip_norm, clip_value, multiply])
+@pytest.mark.parametrize("unscales", [False, True])
+def test_changes_before_unscaling_are_reported(change, zeroing, unscales):
+    """The flag is set from the second iteration on, since the first one installs the hook that reads the counter."""
+
+    def iteration(loop):
+        loop.scaler.scale(loop.loss()).backward()
+        change(loop)
+        if unscales:
+            loop.scaler.unscale_(loop.optimizer)
+        loop.finish()
+
+    assert Loop(zeroing=zeroing).flags(iteration) == [(False, False), *3 * [(False, True)]]
+
+
+@pytest.fixture
+def _process_group(tmp_path):
+    """Start a process group of one rank."""
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.clause("TORCH-monitor")
+@pytest.mark.usefixtures("_process_group")
+@pytest.mark.parametrize("zeroing", ["none", "zeros", "forgotten"])
+@pytest.mark.parametrize("clips", [False, True])
+@pytest.mark.parametrize("kind", ["fsdp2", "ddp views", "ddp copies"])
+def test_writes_of_ddp_and_fsdp2_are_not_reported(zeroing, clips, kind):
+    """DDP writes gradients at the end of the backward pass; with FSDP2, version counters do not show all writes."""
+    network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    if kind != "fsdp2":
+        model = torch.nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=kind == "ddp views")
+    else:
+        model = torch.distributed.fsdp.fully_shard(network, mesh=torch.distributed.init_device_mesh("cpu", (1,)))
+    loop = Loop(lambda _: torch.optim.SGD(model.parameters(), lr=0.01), zeroing=zeroing)
+
+    def iteration(loop):
+        loop.scaler.scale(model(torch.ones(2, 3)).sum()).backward()
+        if clips:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        loop.finish()
+
+    first, *others = loop.flags(iteration)
+    stale, modified = zeroing == "forgotten" and kind == "ddp copies", clips and kind != "fsdp2"
+    assert (first, others) == ((False, False), 3 * [(stale, modified)])
+
+
+@pytest.mark.clause("TORCH-monitor")
+def test_each_parameter_group_has_its_own_hook():
+    """Gradients of the second group alone are clipped."""
+    loop = Loop(lambda params: torch.optim.SGD([{"params": [param]} for param in params], lr=0.25))
+
+    def iteration(loop):
+        loop.scaler.scale(loop.loss()).backward()
+        torch.nn.utils.clip_grad_norm_(loop.params[1:], 1.0)
+        loop.finish()
+
+    assert [modified for _, modified in loop.flags(iteration)] == [False, True, True, True]
+
+
+@pytest.mark.clause("TORCH-copies")
+def test_copies_have_no_monitor_and_hooks_end_with_their_scaler():
+    """Parameters outlive the scaler."""
+    loop = Loop()
+    plain(loop)
+    for duplicate in (copy.copy(loop.scaler), copy.deepcopy(loop.scaler), pickle.loads(pickle.dumps(loop.scaler))):
+        assert duplicate._observer is None
+    assert len(loop.params[0]._post_accumulate_grad_hooks) == 1
+    del loop.scaler, duplicate
+    gc.collect()
+    assert len(loop.params[0]._post_accumulate_grad_hooks) == 0
+
+
+@pytest.mark.clause("TORCH-monitor")
+def test_a_monitor_has_all_methods():
+    """Anything else is a TypeError."""
+    with pytest.raises(TypeError, match=r"monitor must have the methods \['observe_loss', 'begin', 'end'\]"):
+        GradScaler("cpu", monitor=print)
