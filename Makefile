@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 LIBRARIES ?= numpy torch jax
-BIN := .venv/bin
+BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal
 comma := ,
 space := $(subst ,, )
@@ -35,6 +35,10 @@ test-examples: $(READY) ## run every example, in the environments of test-oracle
 conform-matrix: $(READY) ## conformance suite on every implementation, each in its own environment; takes minutes, and 8 GB
 	$(BIN)/python conformance/tests/matrix/run.py
 
+conform-newest: $(READY) ## conformance suite on the newest release of every implementation, and what changed since the last run
+	AMPSCALE_NEWEST=1 $(BIN)/python conformance/tests/matrix/run.py
+	$(BIN)/python tools/release/trend.py
+
 conform-audit: $(READY) ## test the conformance suite: each mutant is killed, each case and expectation is required
 	cd conformance/tests && ../../$(BIN)/python -m mutants.audit
 
@@ -63,6 +67,18 @@ cuda-code: .venv-cuda/ready ## tests of the code that JAX compiles for CUDA, wit
 
 fuzz: $(READY) ## ten million mutated inputs for all parsers; takes 20 minutes, INPUTS=100000 runs fewer
 	PYTHONPATH=tools $(BIN)/python -m fuzz --inputs $(or $(INPUTS),10000000) --seed $(or $(SEED),0) $(if $(ONLY),--only "$(ONLY)") --out tools/fuzz/result.json
+
+test-oldest: ## tests with the oldest supported packages, on PYTHON and LIBRARIES; torch comes with CUDA where the index has no other
+	$(PYTHON) tools/release/supported.py oldest --libraries $(LIBRARIES) $(ARGS)
+
+test-newest: ## tests with the newest packages, likewise; ARGS=--record writes the result to the table
+	$(PYTHON) tools/release/supported.py newest --libraries $(LIBRARIES) $(ARGS)
+
+release-check: $(READY) ## both distributions into dist/release, built twice from the last commit, installed elsewhere and tested
+	$(BIN)/python tools/release/check.py
+
+changelog: $(READY) ## CHANGELOG.md, from the fragments in changes/, which are deleted; ARGS=--draft prints it only
+	$(BIN)/towncrier build --yes $(ARGS)
 
 bench: .venv/bench ## benchmarks against other implementations and an in-place-multiply baseline: all that have targets, in 10 minutes
 	$(BIN)/python benchmarks/bench.py
@@ -97,4 +113,4 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo test test-fast test-all test-oracles test-examples conform-matrix conform-audit mutants check vectors api pains bench bench-all cuda-code fuzz
+.PHONY: help demo test test-fast test-all test-oracles test-examples conform-matrix conform-audit mutants check vectors api pains bench bench-all cuda-code fuzz conform-newest test-oldest test-newest release-check changelog

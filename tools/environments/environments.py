@@ -5,6 +5,7 @@ Each is created if it is missing or its list of requirements has changed.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from .published import VERSION
 
 HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "requirements"
-ROOT = HERE.parents[1] / ".venv-oracles"
+NEWEST = "AMPSCALE_NEWEST" in os.environ  # install the newest releases instead of the listed ones
+ROOT = HERE.parents[1] / (".venv-newest" if NEWEST else ".venv-oracles")
 SOURCES = ROOT / "sources"
 # Wheels for another Python version, which are only unpacked, so that a class can be extracted from a file.
 OTHER_PYTHON = {
@@ -37,15 +39,23 @@ def python_of(name: str) -> Path:
 def make(name: str) -> str:
     """Create an environment from its list of requirements; return an error message, or an empty string."""
     requirements, stamp = (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8"), ROOT / name / "requirements.made"
+    requirements = without_pins(requirements) if NEWEST else requirements
     if stamp.exists() and stamp.read_text(encoding="utf-8") == requirements:
         return ""
     _start_folder()
     shutil.rmtree(ROOT / name, ignore_errors=True)
     error = _run([sys.executable, "-m", "venv", str(ROOT / name)])
-    error = error or _pip(str(python_of(name)), "install", *QUIET, "-r", str(REQUIREMENTS / f"{name}.txt"))
+    listed = ROOT / f"{name}.txt"
+    listed.write_text(requirements, encoding="utf-8")
+    error = error or _pip(str(python_of(name)), "install", *QUIET, "-r", str(listed))
     if not error:
-        stamp.write_text(requirements, encoding="utf-8")
+        listed.replace(stamp)
     return error
+
+
+def without_pins(requirements: str) -> str:
+    """Return a list of requirements without its versions, except those that a comment explains."""
+    return "".join(line if "#" in line else re.sub("==.*", "", line) for line in requirements.splitlines(keepends=True))
 
 
 def unpack_sources() -> dict[str, str]:
