@@ -137,7 +137,8 @@ class GradScaler(StoredScale):
         """
         if not self._enabled:
             return
-        self._check("unscale_", optimizer)
+        if self._placement is not READY or id(optimizer) in self._progress:
+            self._check("unscale_", optimizer)
         self._unscale(optimizer, call_site(), UNSCALED)
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> bool | torch.Tensor:
@@ -168,7 +169,9 @@ class GradScaler(StoredScale):
             return True
         if args or kwargs:
             check_no_closure(args, kwargs)
-        progress, site = self._check("step", optimizer), call_site()
+        progress, site = self._progress.get(id(optimizer)), call_site()
+        if self._placement is not READY or (progress is not None and progress.stage is not UNSCALED):
+            self._check("step", optimizer)
         if progress is None or progress.found_inf is None:  # gradients may have been computed since `unscale_` found none
             progress = self._unscale(optimizer, site, STEPPING)
         else:
@@ -243,8 +246,8 @@ class GradScaler(StoredScale):
             abandoned = [progress for progress in self._progress.values() if progress.stage != STEPPED]
         else:
             check_optimizer(optimizer)
-            progress = self._check("abandon(optimizer)", optimizer)
-            abandoned = [] if progress is None else [progress]
+            self._check("abandon(optimizer)", optimizer)
+            abandoned = [self._progress[id(optimizer)]] if id(optimizer) in self._progress else []
         for progress in abandoned:
             if self._observer is not None:
                 self._observer.remember(progress.optimizer)
@@ -258,14 +261,12 @@ class GradScaler(StoredScale):
         scale = scale if output.device == scale.device else to_device(scale, output.device)
         return (output.float() if output.dtype in _16_BIT else output) * scale
 
-    def _check(self, call: str, optimizer: torch.optim.Optimizer) -> Progress | None:
-        """Raise a RuntimeError if *call* is out of order for *optimizer*, and return the progress of *optimizer*."""
-        if self._placement is not READY:
-            TORCH.check(call, self._placement, self._updated_at)
+    def _check(self, call: str, optimizer: torch.optim.Optimizer) -> None:
+        """Raise a RuntimeError if *call* is out of order for *optimizer*."""
+        TORCH.check(call, self._placement, self._updated_at)
         progress = self._progress.get(id(optimizer))
         if progress is not None:
             TORCH.check(call, progress.stage, progress.site)
-        return progress
 
     def _unscale(self, optimizer: torch.optim.Optimizer, site: Site, stage: str) -> Progress:
         """Unscale and check the gradients of *optimizer*, and return its progress, which is then at *stage*."""
