@@ -51,6 +51,14 @@ check: $(READY) ## formatting, linting, types, and recomputation of all test vec
 	$(BIN)/mypy
 	PYTHONPATH=tools $(BIN)/python -m spec_vectors
 
+docs: .venv-docs/ready ## the documentation site, in build/docs; a warning or a broken link is an error
+	PYTHONPATH=tools .venv-docs/bin/python -m website build/site
+	.venv-docs/bin/sphinx-build --quiet --fail-on-warning --keep-going --jobs auto --conf-dir docs build/site build/docs
+	PYTHONPATH=tools .venv-docs/bin/python -m website.check_links build/docs
+
+pictures: $(READY) ## the pictures of docs/how-it-works.md, by the commands that the page shows
+	grep -h '^ampscale .*--picture docs/' docs/*.md | PATH="$(BIN):$$PATH" sh
+
 vectors: ## dist/ampscale-vectors-1.0.zip: the test vectors with checksums, for other projects
 	PYTHONPATH=tools $(PYTHON) -m spec_vectors.archive
 
@@ -95,6 +103,11 @@ bench-all: .venv/bench ## all benchmarks; takes 45 minutes
 .venv/bench: pyproject.toml constraints.txt
 	$(call install,.[bench])
 
+.venv-docs/ready: pyproject.toml conformance/pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --constraint constraints.txt --editable .[cli,docs] --editable ./conformance
+	@touch $@
+
 .venv-mutants/ready:
 	$(PYTHON) -m venv .venv-mutants
 	.venv-mutants/bin/python -m pip install --quiet --constraint constraints.txt cosmic-ray
@@ -113,4 +126,4 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo test test-fast test-all test-oracles test-examples conform-matrix conform-audit mutants check vectors api pains bench bench-all cuda-code fuzz conform-newest test-oldest test-newest release-check changelog
+.PHONY: help demo docs pictures test test-fast test-all test-oracles test-examples conform-matrix conform-audit mutants check vectors api pains bench bench-all cuda-code fuzz conform-newest test-oldest test-newest release-check changelog

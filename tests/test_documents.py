@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from ampscale.backends import registry
 from ampscale.cli.app import main
 
 ROOT = Path(__file__).parent.parent
@@ -36,15 +37,17 @@ def skip_without_libraries(code):
 
 
 @pytest.fixture
-def _without_process_group():
-    """End the process group that a page has started."""
+def _restored(monkeypatch):
+    """End the process group that a page has started, and remove a backend that it has registered."""
+    monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
+    monkeypatch.setattr(registry, "_owners", dict(registry._owners))
     yield
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_initialized():
         distributed.destroy_process_group()
 
 
-@pytest.mark.usefixtures("_without_process_group")
+@pytest.mark.usefixtures("_restored")
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_code_blocks_run_and_print_what_they_show(page):
     """The blocks of a page share one namespace, from top to bottom."""

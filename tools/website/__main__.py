@@ -1,0 +1,66 @@
+"""Write the sources of the site into a folder: `python -m website build/site`. Sphinx then builds it with docs/conf.py."""
+
+import shutil
+import sys
+from pathlib import Path
+
+from ampscale_conformance.model.clauses import chapter_files
+
+from . import clauses, layout, pages
+from .layout import ROOT, site_path
+
+GENERATED = {"Tools": ["commands/index.md"], "Reference": ["presets.md"], "Specification": ["conformance/matrix.md"]}
+
+
+def main(folder: Path) -> None:
+    """Write all pages, and copy the pictures and other files that they link to."""
+    shutil.rmtree(folder, ignore_errors=True)
+    sources = {path: (ROOT / path).read_text("utf-8") for path in layout.pages()}
+    linked = {target for path, text in sources.items() for target in layout.links(path, text)}
+    linked |= {file.relative_to(ROOT).as_posix() for file in [*clauses.test_files(), *clauses.vector_files()]}
+    texts = {site_path(path): _page(path, text) for path, text in sources.items()} | _generated()
+    texts |= {site_path(path): pages.source_page(path) for path in linked if site_path(path).startswith("source/")}
+    for path, text in texts.items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(clauses.with_clause_links(path, text), "utf-8")
+    for path in sorted(linked):
+        if path.endswith(layout.COPIED):
+            _copy(path, folder if path.endswith((".png", ".svg")) else folder / "_files")
+
+
+def _page(path: str, text: str) -> str:
+    """Return a page of the repository as a page of the site."""
+    text = layout.with_site_links(path, pages.api_page(text) if path == "docs/api.md" else text)
+    if path == "README.md":
+        trees = {title: [site_path(target) for target in targets] for title, targets in layout.navigation().items()}
+        return text + "".join(_toctree([*files, *GENERATED.get(title, [])], title) for title, files in trees.items())
+    if path == "spec/README.md":
+        chapters = [file.relative_to(ROOT / "spec").as_posix() for file in chapter_files()]
+        return text + _toctree([*chapters, "vectors/index.md", "cases.md", "tests.md", "conformance/protocol.md"])
+    if path == "spec/vectors/README.md":
+        return text + _toctree([f"{file.stem}.md" for file in clauses.vector_files()])
+    return clauses.with_checks(path, text) if path.startswith("spec/") else text
+
+
+def _generated() -> dict[str, str]:
+    """Return the pages that the repository does not contain."""
+    commands = pages.command_pages()
+    commands["commands/index.md"] += _toctree(sorted(path.partition("/")[2] for path in commands if "index" not in path))
+    vectors = {f"spec/vectors/{file.stem}.md": clauses.vectors_page(file) for file in clauses.vector_files()}
+    others = {"presets.md": pages.presets_page(), "conformance/matrix.md": pages.matrix_page()}
+    return {**commands, **vectors, **others, clauses.CASES: clauses.cases_page(), clauses.TESTS: clauses.tests_page()}
+
+
+def _toctree(files: list[str], caption: str = "") -> str:
+    return "\n".join(["", "```{toctree}", ":hidden:", *([f":caption: {caption}"] if caption else []), "", *files, "```", ""])
+
+
+def _copy(path: str, folder: Path) -> None:
+    target = folder / site_path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / path, target)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

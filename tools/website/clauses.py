@@ -1,0 +1,122 @@
+"""What checks each clause: test vectors, cases of the suite and tests, as pages that link to the clauses and back."""
+
+import ast
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from posixpath import dirname, relpath
+
+from ampscale_conformance.cases import every_case
+from ampscale_conformance.model.clauses import clauses
+
+from .layout import ROOT, site_path
+
+PLURALS = {"vector": "vectors", "case": "cases", "test": "tests"}
+CASES, TESTS = "spec/cases.md", "spec/tests.md"
+_HEADING = re.compile(r"^### (\S+) · \w+\n.*?(?=^#|\Z)", re.MULTILINE | re.DOTALL)
+_NO_TEXT = re.compile(r"(^```.*?^```$|^#.*$|`[^`]*`|\[[^\]]*\]\([^)]*\)|<[^>]+>)", re.MULTILINE | re.DOTALL)
+
+
+def slug(heading: str) -> str:
+    """Return the anchor of a heading by GitHub's rule."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+@cache
+def checks() -> dict[str, dict[str, dict[str, str]]]:
+    """Return what checks each clause: by the id of the clause and by kind, the names and their places on the site."""
+    result: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
+    for file in vector_files():
+        for vector in json.loads(file.read_text("utf-8"))["cases"]:
+            for clause in vector["clauses"]:
+                result[clause]["vector"][f"vector {vector['id']}"] = f"spec/vectors/{file.stem}.md#{slug(vector['id'])}"
+    for case in every_case():
+        result[case.clause]["case"][f"case {case.id}"] = f"{CASES}#{slug(case.id)}"
+    for file in test_files():
+        path = file.relative_to(ROOT).as_posix()
+        for name, marked in marked_tests(file):
+            for clause in marked:
+                result[clause]["test"][f"`{name}` in {path}"] = f"{site_path(path)}#{slug(name)}"
+    return result
+
+
+def vector_files() -> list[Path]:
+    """Return the files of test vectors."""
+    return sorted(file for file in ROOT.glob("spec/vectors/*.json") if file.stem != "schema")
+
+
+@cache
+def test_files() -> list[Path]:
+    """Return the files with tests of clauses."""
+    return [file for file in sorted((ROOT / "tests").rglob("test_*.py")) if any(marked for _, marked in marked_tests(file))]
+
+
+def marked_tests(file: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name of each test of a file, and the clauses in its marks."""
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            calls = (call for call in ast.walk(node) if isinstance(call, ast.Call))
+            marks = (call for call in calls if ast.unparse(call.func) == "pytest.mark.clause")
+            yield node.name, [item.value for mark in marks for item in mark.args if isinstance(item, ast.Constant)]
+
+
+def with_checks(path: str, text: str) -> str:
+    """Return a chapter with a list of what checks it after each clause."""
+    return _HEADING.sub(lambda match: f"{match[0].rstrip()}\n\n{_list_of_checks(path, match[1])}\n\n", text)
+
+
+def _list_of_checks(path: str, clause: str) -> str:
+    kinds = checks().get(clause, {})
+    if not kinds:
+        return ""
+    count = ", ".join(f"{len(places)} {kind if len(places) == 1 else PLURALS[kind]}" for kind, places in kinds.items())
+    lines = [f"- [{name}]({relpath(place, dirname(path))})" for places in kinds.values() for name, place in places.items()]
+    return "\n".join(['<details class="checks">', f"<summary>{count}</summary>", "", *lines, "", "</details>"])
+
+
+def with_clause_links(path: str, text: str) -> str:
+    """Return the text of a page of the site with a link for each clause that its prose names; headings and code stay."""
+    folder, here = dirname(path) or ".", clauses()
+
+    def link(match: re.Match[str]) -> str:
+        clause = here.get(match[0])
+        if clause is None:
+            return match[0]
+        chapter = site_path(clause.file.relative_to(ROOT).as_posix())
+        return f"[{match[0]}]({relpath(chapter, folder)}#{slug(f'{clause.id} · {clause.level}')})"
+
+    parts = _NO_TEXT.split(text)
+    parts[::2] = [re.sub(r"\b[A-Z]+(?:-[a-z0-9]+)+\b", link, part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def cases_page() -> str:
+    """Return the page of all cases, by chapter."""
+    lines = ["# Cases of the suite", "", "`ampscale conform ADAPTER --case NAME` runs one case. Each checks one clause:", ""]
+    chapters: dict[str, list[str]] = defaultdict(list)
+    for case in every_case():
+        needs = f"; requires {', '.join(sorted(case.needs))}" if case.needs else ""
+        chapters[case.chapter] += [f"### {case.id}\n\n{case.clause}, level {case.level}{needs}\n\nDetects: {case.catches}\n"]
+    return "\n".join([*lines, *(line for chapter, cases in chapters.items() for line in (f"## {chapter}", "", *cases))])
+
+
+def vectors_page(file: Path) -> str:
+    """Return the page of a file of test vectors."""
+    data = json.loads(file.read_text("utf-8"))
+    lines = [f"# Vectors: {file.stem}", "", f'<a href="{file.name}">{file.name}</a> contains {len(data["cases"])} vectors.', ""]
+    for vector in data["cases"]:
+        members = ",\n".join(f'  "{name}": {json.dumps(value, ensure_ascii=False)}' for name, value in vector.items())
+        lines += [f"## {vector['id']}", "", ", ".join(vector["clauses"]), "", f"Detects: {vector.get('catches', '')}", ""]
+        lines += ["```json", f"{{\n{members}\n}}", "```", ""]
+    return "\n".join(lines)
+
+
+def tests_page() -> str:
+    """Return the page of all files with tests of clauses."""
+    paths = (file.relative_to(ROOT).as_posix() for file in test_files())
+    lines = [f"- [{path}]({relpath(site_path(path), 'spec')})" for path in paths]
+    text = "The tests of ampscale name the clauses that they check. [Cases of the suite](cases.md) test any implementation."
+    return "\n".join(["# Tests by clause", "", text, "", *lines, ""])

@@ -1,0 +1,71 @@
+"""Where the files of the repository are on the site, and the order of its pages."""
+
+import re
+from pathlib import Path
+from posixpath import dirname, join, normpath, relpath
+
+ROOT = Path(__file__).parents[2]
+INDEX = "docs/README.md"  # its sections and links are the navigation of the site
+MOVED = {
+    "README.md": "index.md",
+    INDEX: "contents.md",
+    "CHANGELOG.md": "changes.md",
+    "conformance/README.md": "conformance/index.md",
+    "spec/README.md": "spec/index.md",
+    "spec/vectors/README.md": "spec/vectors/index.md",
+}
+COPIED = (".html", ".json", ".png", ".svg")  # files that the site has as they are
+_CODE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+
+
+def pages() -> list[str]:
+    """Return the Markdown pages of the repository that are pages of the site."""
+    patterns = ("docs/**/*.md", "spec/**/*.md", "conformance/docs/*.md", "conformance/README.md", "*.md")
+    return sorted({path.relative_to(ROOT).as_posix() for pattern in patterns for path in ROOT.glob(pattern)})
+
+
+def site_path(path: str) -> str:
+    """Return where a file of the repository is in the sources of the site. A file of code is a page, too."""
+    if path in MOVED:
+        return MOVED[path]
+    if re.fullmatch(r"spec/vectors/(?!schema)\w+\.json", path):
+        return path.removesuffix("json") + "md"
+    if not path.endswith((".md", *COPIED)):
+        return f"source/{path}.md"
+    return path.replace("docs/", "", 1) if path.startswith(("docs/", "conformance/docs/")) else path
+
+
+def links(path: str, text: str) -> list[str]:
+    """Return the files of the repository that a page links to."""
+    return [_target(path, match[1]) for part in _CODE.split(text)[::2] for match in _LINK.finditer(part)]
+
+
+def with_site_links(path: str, text: str) -> str:
+    """Return the text of a page with its relative links changed to those of the site."""
+
+    def change(match: re.Match[str]) -> str:
+        target = site_path(_target(path, match[1]))
+        return f"]({relpath(target, dirname(site_path(path)) or '.')}{match[2] or ''})"
+
+    parts = _CODE.split(text)
+    parts[::2] = [_as_html(_LINK.sub(change, part)) for part in parts[::2]]
+    return "".join(parts)
+
+
+def navigation() -> dict[str, list[str]]:
+    """Return the pages that each section of the index lists, by the heading of the section."""
+    sections = re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", (ROOT / INDEX).read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    items = {title: re.findall(r"^- \[[^\]]*\]\(([^)#\s]+)", body, re.MULTILINE) for title, body in sections}
+    return {title: [_target(INDEX, target) for target in targets] for title, targets in items.items() if targets}
+
+
+def _target(path: str, link: str) -> str:
+    """Return the file of the repository that a link of a page leads to."""
+    target = normpath(join(dirname(path), link))
+    return f"{target}/README.md" if (ROOT / target / "README.md").exists() else target
+
+
+def _as_html(text: str) -> str:
+    """Return the text with links to pages that Sphinx does not write as HTML: it would make them downloads."""
+    return re.sub(r"(?<!!)\[([^\]]+)\]\(([^)\s]+\.(?:html|json))\)", r'<a href="\2">\1</a>', text)

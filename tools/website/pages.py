@@ -1,0 +1,149 @@
+"""Pages of the site that the repository does not contain: commands, presets, the matrix and source code; and the API."""
+
+import ast
+import inspect
+import json
+import re
+from collections import Counter
+from fnmatch import fnmatchcase
+
+import click
+from ampscale_conformance.model.clauses import clauses
+from click.testing import CliRunner
+
+from ampscale.cli.app import main as program
+from ampscale.presets import PRESETS
+
+from .clauses import marked_tests
+from .layout import ROOT, site_path
+
+_API_ENTRY = re.compile(r"^(###+) (ampscale[\w.]*)\n\n```text\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
+_CLAUSES = re.compile(r"\b[A-Z]+(?:-[a-z0-9]+)*-(?:[a-z0-9]+\b|\*)")  # an id, or the start of several ids
+
+
+def command_pages() -> dict[str, str]:
+    """Return a page for each command, and their index."""
+    context = click.Context(program, info_name="ampscale")
+    commands = {name: command for name in program.list_commands(context) if (command := program.get_command(context, name))}
+    pages = {f"commands/{name}.md": _command_page(name, command) for name, command in commands.items()}
+    rows = [f"- [ampscale {name}]({name}.md): {_paragraphs(command.help)[0]}" for name, command in commands.items()]
+    head = '# Commands\n\n`pip install "ampscale[cli]"` installs the commands. [The tools](../tools.md) shows what they print.\n'
+    return {"commands/index.md": "\n".join([head, *rows, ""]), **pages}
+
+
+def _command_page(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=name, parent=click.Context(program, info_name="ampscale"))
+    usage = " ".join(command.collect_usage_pieces(context))
+    parts = [f"# ampscale {name}", f"```sh\nampscale {name} {usage}\n```", *_paragraphs(command.help)]
+    records = [record for parameter in command.params if (record := parameter.get_help_record(context))]
+    rows = [f"| {_code(option)} | {_escape(text)} |" for option, text in records]
+    parts += ["## Options", "\n".join(["| option | meaning |", "|---|---|", *rows])] if rows else []
+    return "\n\n".join([*parts, *_paragraphs(command.epilog)]) + "\n"
+
+
+def _paragraphs(text: str | None) -> list[str]:
+    """Return the paragraphs of a help text as Markdown; one that click must not wrap is verbatim, below its first line."""
+    result = []
+    for part in inspect.cleandoc(text or "").split("\n\n"):
+        title, _, lines = part.lstrip("\b\n").partition("\n")
+        if part.startswith("\b"):
+            result.append(f"## {title.rstrip(':')}\n\n```text\n{inspect.cleandoc(lines)}\n```")
+        elif part:
+            result.append(_escape(" ".join(part.split())))
+    return result
+
+
+def _code(option: str) -> str:
+    return f"`{option.replace('|', '&#124;')}`"
+
+
+def _escape(text: str) -> str:
+    """Return a text of a command as Markdown without markup."""
+    return re.sub(r"([\\`*_<>|\[\]])", r"\\\1", text).replace("--", r"\--")
+
+
+def presets_page() -> str:
+    """Return the page of all presets: a table, and each in prose, as the command describes it."""
+    rows = [
+        f"| [{preset.name}](#{preset.name}) | {preset.project} {preset.version} | `{preset.class_name}` | {preset.summary} |"
+        for preset in PRESETS.values()
+    ]
+    head = ["# Presets", "", f"The {len(PRESETS)} published scalers of `ampscale.presets`. {_SOURCES}", ""]
+    table = ["| preset | project | class | rule |", "|---|---|---|---|", *rows, ""]
+    return "\n".join([*head, *table, *(line for name in PRESETS for line in (f"## {name}", "", *_preset_lines(name), ""))])
+
+
+_SOURCES = (
+    "Each is compared with a transcription of the published code, and most with [the code itself](oracles.md). "
+    "[Variants](variants.md) runs thirteen of them on the same steps."
+)
+
+
+def _preset_lines(name: str) -> list[str]:
+    printed = CliRunner().invoke(program, ["presets", name], catch_exceptions=False, env={"COLUMNS": "80"}).output
+    return ["```text", printed.rstrip(), "```"]
+
+
+def matrix_page() -> str:
+    """Return the page with the counts of the conformance matrix."""
+    matrix = json.loads((ROOT / "conformance/docs/matrix.json").read_text("utf-8"))
+    names = ("pass", "fail", "unsupported")
+    lines = ["# Matrix", "", _MATRIX, "", "| implementation | pass | fail | unsupported | other |", "|---|---:|---:|---:|---:|"]
+    details = ["", "## Failed cases", ""]
+    for implementation in matrix["implementations"]:
+        counts = Counter(result["verdict"] for result in implementation["results"].values())
+        cells = [counts[name] for name in names] + [counts.total() - sum(counts[name] for name in names)]
+        lines.append(f"| {implementation['id']} | {' | '.join(map(str, cells))} |")
+        failed = [name for name, result in implementation["results"].items() if result["verdict"] == "fail"]
+        items = [f"- {matrix['cases'][name]['clause']}: {name}" for name in failed]
+        details += [f"### {implementation['id']}", "", *(items or ["None."]), ""]
+    return "\n".join([*lines, *details, f"Created on {matrix['date'][:10]} by `make conform-matrix`.", ""])
+
+
+_MATRIX = (
+    'Results of the conformance suite on published implementations. <a href="matrix.html">The interactive matrix</a> shows every '
+    "case with its calls, its scales and a script that reproduces a failure. A failure is a difference from [the "
+    "specification](../spec/index.md), and not always a defect: see [Defects and decisions](versions.md#defects-and-decisions)."
+)
+
+
+def source_page(path: str) -> str:
+    """Return the page of a file of code; of a file of tests, with the clauses of each test."""
+    text = (ROOT / path).read_text("utf-8").rstrip()
+    language = {"py": "python", "cu": "cuda", "c": "c", "toml": "toml", "sh": "sh"}.get(path.rpartition(".")[2], "text")
+    marks = dict(marked_tests(ROOT / path)) if path.startswith("tests/") else {}
+    nodes = [node for node in ast.parse(text).body if getattr(node, "name", "") in marks] if marks else []
+    starts = {min(item.lineno for item in [node, *node.decorator_list]): node.name for node in nodes}
+    lines, begin = text.split("\n"), 1
+    parts = [f"---\norphan: true\nnosearch: true\n---\n\n# {path.rpartition('/')[2]}\n\n`{path}`"]
+    for start in [*sorted(starts), len(lines) + 1]:
+        code = "\n".join(lines[begin - 1 : start - 1]).strip("\n")
+        parts += [f"`````{language}\n{code}\n`````"] if code else []
+        parts += [f"## {starts[start]}\n\n{', '.join(marks[starts[start]])}"] if start in starts else []
+        begin = start
+    return "\n\n".join(parts) + "\n"
+
+
+def api_page(text: str) -> str:
+    """Return docs/api.md with its docstrings as descriptions of Python objects, which the search finds by name."""
+    return _API_ENTRY.sub(_api_entry, text)
+
+
+def _api_entry(match: re.Match[str]) -> str:
+    from sphinx.ext.napoleon import Config, GoogleDocstring  # the tests need no Sphinx
+
+    level, path, (signature, _, docstring) = match[1], match[2], match[3].partition("\n\n")
+    name, is_class = path.rpartition(".")[2], match[2].rpartition(".")[2][:1].isupper()
+    kind = "class" if is_class else ("method" if "(" in signature else "attribute") if level == "####" else "function"
+    body = str(GoogleDocstring(docstring, Config(napoleon_use_rtype=False), what=kind))
+    body = _CLAUSES.sub(_clause_as_rst, body)
+    lines = [f".. py:{kind}:: {path.removesuffix(name)}{signature}", "", *(f"   {line}".rstrip() for line in body.split("\n"))]
+    return "\n".join([f"{level} {path}", "", "````{eval-rst}", *lines, "````"])
+
+
+def _clause_as_rst(match: re.Match[str]) -> str:
+    clause = next((clause for name, clause in clauses().items() if fnmatchcase(name, match[0])), None)
+    if clause is None:
+        return match[0]
+    chapter = site_path(clause.file.relative_to(ROOT).as_posix()).removesuffix(".md")
+    return f"`{match[0]} <{chapter}.html#{clause.id}>`__".replace("*", r"\*")
