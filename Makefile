@@ -45,6 +45,9 @@ conform-audit: $(READY) ## test the conformance suite: each mutant is killed, ea
 mutants: $(READY) .venv-mutants/ready ## mutation testing: a sample of mutants of the library, each with the tests of its file; takes an hour
 	$(BIN)/python tools/mutants/run.py $(ARGS)
 
+proofs: .venv-proofs/ready ## theorems about the state machine with z3, and all reachable states of every preset; writes docs/proofs.md
+	PYTHONPATH=tools .venv-proofs/bin/python -m proofs
+
 check: $(READY) ## formatting, linting, types, and recomputation of all test vectors with the oracle
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -113,6 +116,11 @@ bench-all: .venv/bench ## all benchmarks; takes 45 minutes
 	.venv-mutants/bin/python -m pip install --quiet --constraint constraints.txt cosmic-ray
 	@touch $@
 
+.venv-proofs/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-proofs
+	.venv-proofs/bin/python -m pip install --quiet --constraint constraints.txt --editable . z3-solver
+	@touch $@
+
 .venv-cuda/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-cuda
 	.venv-cuda/bin/python -m pip install --quiet --constraint constraints.txt --editable . jax jax-cuda13-plugin==0.10.2 \
@@ -126,4 +134,4 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo docs pictures test test-fast test-all test-oracles test-examples conform-matrix conform-audit mutants check vectors api pains bench bench-all cuda-code fuzz conform-newest test-oldest test-newest release-check changelog
+.PHONY: help demo docs pictures test test-fast test-all test-oracles test-examples conform-matrix conform-audit mutants check vectors api pains bench bench-all cuda-code fuzz proofs conform-newest test-oldest test-newest release-check changelog

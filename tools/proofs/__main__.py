@@ -1,0 +1,76 @@
+"""Check all proofs, and write docs/proofs.md; exit with an error if one of them fails."""
+
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from ampscale import presets
+
+from . import mutants, page, prove, reach, refute
+
+PAGE = Path(__file__).parents[2] / "docs" / "proofs.md"
+
+
+def main() -> int:
+    """Check everything, and return the exit status."""
+    problems = list[str]()
+    theorems = _theorems(problems)
+    explored, counts = _explored(problems)
+    disproofs = [page.Disproof(claim.text, *refute.refute(claim)) for claim in refute.CLAIMS]
+    exact, errors = _resumed()
+    counts["mutants"] = len(mutants.STEPS)
+    text = page.theorems(theorems) + page.disproofs(disproofs) + page.reached(explored) + page.resumed(exact, errors)
+    for name, value in counts.items():
+        text = text.replace(f"{{{name}}}", str(value))
+    print(f"{len(theorems)} theorems, {counts['states']} states, {len(problems)} problems, {time.process_time():.0f} seconds")
+    print(*problems, sep="\n")
+    if not problems:
+        PAGE.write_text(text, encoding="utf-8")
+    return bool(problems)
+
+
+def _theorems(problems: list[str]) -> list[tuple[str, str, int]]:
+    """Return every theorem with the number of mutants that break it. Each must be proven, and broken by a mutant."""
+    problems += [f"not proven: {text}" for text, _, search in prove.claims() if search() is not None]
+    broken = Counter[str]()
+    for claims in [*map(prove.claims, mutants.STEPS), prove.claims(product=mutants.unlimited_shift)]:
+        failing = [text for text, _, search in claims if search() is not None]
+        broken.update(failing)
+        problems += [] if failing else ["a mutant breaks no theorem"]
+    rows = [(text, clause, broken[text]) for text, clause, _ in prove.claims()]
+    problems += [f"no mutant breaks: {text}" for text, _, count in rows if not count]
+    return rows
+
+
+def _explored(problems: list[str]) -> tuple[list[page.Reached], Counter[str]]:
+    """Return the row of every preset, and the numbers of states, rules and steps."""
+    rows, counts = [], Counter[str](differing=0, presets=len(presets.PRESETS))
+    for name in presets.PRESETS:
+        explored = [reach.explore(rule) for rule in reach.settings(name)]
+        states = sum(len(each.graph.edges) for each in explored)
+        rows.append(reach.row(name, explored))
+        counts.update(states=states, rules=len(explored))
+        exact = [each for each in explored if reach.exact(each.rule)]
+        counts.update(steps=sum(2 * len(each.graph.edges) for each in exact), differing=sum(map(reach.differing, exact)))
+    if counts["differing"]:
+        problems.append(f"the encoding differs from the library in {counts['differing']} steps")
+    further = [reach.explore(rule) for rule in reach.FURTHER]
+    problems += [f"the encoding differs from the library for {each.rule}" for each in further if reach.differing(each)]
+    unnoticed = [step.__name__ for step in mutants.STEPS if not any(reach.differing(each, step) for each in further)]
+    problems += [f"{name} does not differ from the library" for name in unnoticed]
+    return rows, counts
+
+
+def _resumed() -> tuple[int, dict[str, int]]:
+    """Return the number of restored states, and the errors of the others with the presets that have them."""
+    total, errors = 0, Counter[str]()
+    for name in presets.PRESETS:
+        rule = [each for each in reach.settings(name, 3) if each.hysteresis <= 2][-1]
+        exact, rejected = reach.resumed(reach.explore(rule))
+        total += exact
+        errors.update({f"`{name}`, {text}": count for text, count in rejected.items()})
+    return total, errors
+
+
+sys.exit(main())

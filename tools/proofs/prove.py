@@ -1,0 +1,217 @@
+"""
+Proofs of the theorems by z3, for all rules, states and flags at once.
+
+The products of the factors are free positions that only keep the order of the scales, so that a proof holds for every factor,
+rounding and float format. Where a claim needs the distances on the grid, the factors are powers of two: shifts by free distances.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import z3
+
+from .machine import Moves, Rule, State, Step, Term, shift
+from .theorems import INVARIANTS, THEOREMS, Context, History, history_agrees, next_history
+
+BOOLEANS = {
+    *("has_min", "has_max", "has_raise_at_or_below", "finite_resets", "growth_resets", "backoff_resets", "skip_infinite_growth"),
+    *("block_at_bounds", "overflow_tolerance", "raise_at_min_scale", "delayed_update", "has_warmup"),
+}
+
+
+def symbols(cls: type, suffix: str = "") -> Any:
+    """Return an instance of a NamedTuple whose fields are free variables."""
+    return cls(*((z3.Bool if name in BOOLEANS else z3.Int)(f"{name}{suffix}") for name in cls._fields))
+
+
+def valid(rule: Rule, init_scale: Term) -> Term:
+    """Return the requirements of `RuleConstants` on constants, and on the initial scale."""
+    bounds = (
+        (z3.BoolVal(True), init_scale),
+        (rule.has_min, rule.min_scale),
+        (rule.has_max, rule.max_scale),
+        (rule.has_raise_at_or_below, rule.raise_at_or_below),
+    )
+    return z3.And(
+        rule.growth_interval >= 1,
+        rule.hysteresis >= 1,
+        *(z3.Implies(flag, z3.And(value >= 1, value <= rule.top)) for flag, value in bounds),
+        z3.Implies(rule.has_min, rule.min_scale <= init_scale),
+        z3.Implies(rule.has_max, init_scale <= rule.max_scale),
+        z3.Implies(rule.raise_at_min_scale, rule.has_min),
+        z3.Implies(rule.block_at_bounds, z3.Or(rule.has_min, rule.has_max)),
+        z3.Implies(rule.overflow_tolerance, rule.hysteresis == 1),
+    )
+
+
+def rounded_products(rule: Rule, scale: Term, moves: Moves) -> Term:
+    """Return what holds for the rounded products with factors of at least 1, and of at most 1, in any float format."""
+    ends = [z3.And(*(z3.Implies(scale == end, move == end) for move in moves)) for end in (0, rule.top + 1)]
+    upward = z3.And(*(z3.And(move >= scale, move <= rule.top + 1) for move in (moves.grown, moves.warmed)))
+    return z3.And(*ends, upward, moves.backed_off >= 0, moves.backed_off <= scale)
+
+
+def powers_of_two(rule: Rule, scale: Term, distances: Moves, product: Callable[..., Term] = shift) -> Moves:
+    """Return the products with powers of two, given the nonnegative distances of growth, warm-up and backoff."""
+    steps = (distances.grown, distances.warmed, -distances.backed_off)
+    return Moves(*(product(z3, rule, scale, each) for each in steps))
+
+
+def invariants(rule: Rule, state: State, history: History) -> Term:
+    """Return the conjunction of all invariants."""
+    return z3.And(*(invariant(z3, rule, state) for invariant in INVARIANTS.values()), history_agrees(z3, rule, state, history))
+
+
+def initial(rule: Rule, scale: Term) -> State:
+    """Return the state before the first step."""
+    return State(scale, rule.initial_good_steps, z3.IntVal(0), z3.IntVal(0), scale)
+
+
+def context(step: type[Step], suffix: str = "", rule: Rule | None = None) -> tuple[Context, Term]:
+    """Return one step from any state that satisfies the invariants, and these assumptions."""
+    rule = rule or symbols(Rule)
+    state, history, moves = symbols(State, suffix), symbols(History, suffix), symbols(Moves, suffix)
+    finite = z3.Bool("finite")
+    made = step(z3, rule, state, finite, moves, z3.Bool(f"share_reached{suffix}"))
+    new, raises = made.all()
+    assumed = z3.And(
+        valid(rule, z3.Int(f"init{suffix}")), invariants(rule, state, history), rounded_products(rule, state.pending, moves)
+    )
+    return Context(z3, rule, state, history, finite, moves, made, new, raises), assumed
+
+
+def counterexample(assumed: Term, claim: Term) -> z3.ModelRef | None:
+    """Return a model in which *assumed* is true and *claim* false; None if there is none, so that the claim is proven."""
+    solver = z3.Solver()
+    solver.set("timeout", 20_000)
+    solver.add(assumed, z3.Not(claim))
+    result = solver.check()
+    if result == z3.unknown:
+        raise TimeoutError(f"z3 did not decide: {solver.reason_unknown()}")
+    return solver.model() if result == z3.sat else None
+
+
+def claims(
+    step: type[Step] = Step, product: Callable[..., Term] = shift
+) -> Iterator[tuple[str, str, Callable[[], z3.ModelRef | None]]]:
+    """Yield (statement, clause, search for a counterexample) for every theorem about *step*, and about a *product*."""
+    for text, invariant in INVARIANTS.items():
+        clause = "MACHINE-bounds" if "scale is" in text else "MACHINE-state"
+        yield text, clause, lambda invariant=invariant: _inductive(step, invariant)
+    text = "`good_steps` and `bad_steps` count what the history of the run counts"
+    yield text, "MACHINE-every-sequence", lambda: _history(step)
+    for text, (theorem, clause) in THEOREMS.items():
+        yield text, clause, lambda theorem=theorem: _about_one_step(step, theorem)
+    text = "Scale, counts and, if the rule has them, `window_steps` and `pending_scale` determine all further steps"
+    yield text, "MACHINE-pure", lambda: _resume(step)
+    text = "A larger scale stays at least as large on the same flags, without `block_at_bounds` and `skip_infinite_growth`"
+    yield text, "MACHINE-pure", lambda: _order(step)
+    text = "The same with `skip_infinite_growth`, for scales that are powers of two and growth factors of 1 and 2"
+    yield text, "MACHINE-skip-infinite-growth", lambda: _order_of_powers(step)
+    text = "With `block_at_bounds`, the scale passes a bound by less than one factor, for powers of two"
+    yield text, "MACHINE-block-at-bounds", lambda: _beyond_bounds(step)
+    text = "A product with a power of two keeps the order of the scales, zero and infinity, and is between them"
+    yield text, "MACHINE-arithmetic", lambda: _keeps_order(product)
+
+
+def _inductive(step: type[Step], invariant: Callable[[Any, Rule, State], Term]) -> z3.ModelRef | None:
+    start = z3.Int("init")
+    rule = symbols(Rule)
+    first = counterexample(valid(rule, start), invariant(z3, rule, initial(rule, start)))
+    if first is not None:
+        return first
+    before, assumed = context(step)
+    return counterexample(assumed, invariant(z3, before.rule, before.new))
+
+
+def _history(step: type[Step]) -> z3.ModelRef | None:
+    rule, start = symbols(Rule), z3.Int("init")
+    history = History(z3.IntVal(0), rule.initial_good_steps, z3.IntVal(0))
+    first = counterexample(valid(rule, start), history_agrees(z3, rule, initial(rule, start), history))
+    if first is not None:
+        return first
+    before, assumed = context(step)
+    return counterexample(assumed, history_agrees(z3, before.rule, before.new, next_history(before)))
+
+
+def _about_one_step(step: type[Step], theorem: Callable[[Context], Term]) -> z3.ModelRef | None:
+    before, assumed = context(step)
+    return counterexample(assumed, theorem(before))
+
+
+def _twice(step: type[Step]) -> tuple[Context, Context, Term]:
+    left, assumed_left = context(step, "_1")
+    right, assumed_right = context(step, "_2", left.rule)
+    return left, right, z3.And(assumed_left, assumed_right)
+
+
+def _equal(left: tuple[Term, ...], right: tuple[Term, ...]) -> Term:
+    return z3.And(*(one == other for one, other in zip(left, right, strict=True)))
+
+
+def _resume(step: type[Step]) -> z3.ModelRef | None:
+    """The two states differ only in `window` and `pending`, and only if the rule lacks them."""
+    left, right, assumed = _twice(step)
+
+    def alike(one: State, other: State) -> Term:
+        counts = z3.Implies(left.rule.overflow_tolerance, one.window == other.window)
+        pending = z3.Implies(left.rule.delayed_update, one.pending == other.pending)
+        return z3.And(_equal(one[:3], other[:3]), counts, pending)
+
+    same_products = z3.Implies(left.state.pending == right.state.pending, _equal(left.moves, right.moves))
+    same_share = z3.Implies(left.state.window == right.state.window, left.step.share_reached == right.step.share_reached)
+    assumed = z3.And(assumed, alike(left.state, right.state), same_products, same_share)
+    return counterexample(assumed, z3.And(left.raises == right.raises, alike(left.new, right.new)))
+
+
+def _ordered(left: Context, right: Context) -> tuple[Term, Term]:
+    """Return that the states differ only in larger scales on the right, and that this holds after a step without an error."""
+
+    def ordered(one: State, other: State) -> Term:
+        return z3.And(one.scale <= other.scale, one.pending <= other.pending, _equal(one[1:4], other[1:4]))
+
+    share = left.step.share_reached == right.step.share_reached
+    before = z3.And(ordered(left.state, right.state), share, z3.Not(left.rule.block_at_bounds))
+    return before, z3.Or(left.raises, right.raises, ordered(left.new, right.new))
+
+
+def _order(step: type[Step]) -> z3.ModelRef | None:
+    left, right, assumed = _twice(step)
+    before, after = _ordered(left, right)
+    products = z3.And(*(one <= other for one, other in zip(left.moves, right.moves, strict=True)))
+    return counterexample(z3.And(assumed, before, products, z3.Not(left.rule.skip_infinite_growth)), after)
+
+
+def _order_of_powers(step: type[Step]) -> z3.ModelRef | None:
+    left, right, assumed = _twice(step)
+    before, after = _ordered(left, right)
+    distances = symbols(Moves, "_distance")
+    products = [_equal(each.moves, powers_of_two(left.rule, each.state.pending, distances)) for each in (left, right)]
+    small = z3.And(*(z3.And(each >= 0, each <= 1) for each in distances[:2]), distances.backed_off >= 0)
+    return counterexample(z3.And(assumed, before, *products, small), after)
+
+
+def _beyond_bounds(step: type[Step]) -> z3.ModelRef | None:
+    rule, start, distances = symbols(Rule), z3.Int("init"), symbols(Moves, "_distance")
+    most = z3.If(z3.And(rule.has_warmup, distances.warmed > distances.grown), distances.warmed, distances.grown)
+
+    def near(state: State) -> Term:
+        above = z3.Implies(rule.has_max, state.pending < rule.max_scale + most)
+        return z3.And(above, z3.Implies(rule.has_min, state.pending > rule.min_scale - distances.backed_off))
+
+    blocks = z3.And(rule.block_at_bounds, *(distance >= 1 for distance in distances))
+    first = counterexample(z3.And(valid(rule, start), blocks), near(initial(rule, start)))
+    if first is not None:
+        return first
+    before, assumed = context(step, rule=rule)
+    products = _equal(before.moves, powers_of_two(rule, before.state.pending, distances))
+    return counterexample(z3.And(assumed, blocks, products, near(before.state)), near(before.new))
+
+
+def _keeps_order(product: Callable[..., Term]) -> z3.ModelRef | None:
+    """Check that the products with powers of two satisfy all that the proofs assume about products."""
+    rule, distances, (low, high) = symbols(Rule), symbols(Moves, "_distance"), z3.Ints("low high")
+    assumed = z3.And(rule.top >= 1, low >= 0, low <= high, high <= rule.top + 1, *(distance >= 0 for distance in distances))
+    small, large = (powers_of_two(rule, scale, distances, product) for scale in (low, high))
+    ordered = z3.And(*(one <= other for one, other in zip(small, large, strict=True)))
+    return counterexample(assumed, z3.And(ordered, rounded_products(rule, low, small)))
