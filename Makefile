@@ -36,8 +36,9 @@ conform-matrix: $(READY) ## conformance suite on every implementation, each in i
 	$(BIN)/python conformance/tests/matrix/run.py
 
 conform-newest: $(READY) ## conformance suite on the newest release of every implementation, and what changed since the last run
-	AMPSCALE_NEWEST=1 $(BIN)/python conformance/tests/matrix/run.py
-	$(BIN)/python tools/release/trend.py
+	@mkdir -p dist
+	AMPSCALE_NEWEST=1 $(BIN)/python conformance/tests/matrix/run.py; status=$$?; $(BIN)/python tools/release/trend.py > dist/trend.md; \
+	  cat dist/trend.md; exit $$status
 
 conform-audit: $(READY) ## test the conformance suite: each mutant is killed, each case and expectation is required
 	cd conformance/tests && ../../$(BIN)/python -m mutants.audit

@@ -5,7 +5,7 @@ Build both distributions as for a release, and test what was built: `make releas
 2. Their versions must be those of the source and of CITATION.cff, and `twine check --strict` must accept their metadata.
 3. The wheels are installed in a new environment; the conformance suite runs in an empty folder, as a command and under pytest.
 
-The files and SHA256SUMS are left in dist/release. The exit status is 1 if a step fails.
+The files are left in dist/release, and their SHA256SUMS in dist. The exit status is 1 if a step fails.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ def check(folder: Path) -> None:
     """Run all steps in an empty folder, and copy the distributions to OUT."""
     archive = run("git", "archive", "HEAD", cwd=ROOT, text=False).stdout
     built = build_twice(archive, folder)
-    check_versions(built, ROOT)
+    check_versions(built, ROOT, run("git", "tag", "--points-at", "HEAD", cwd=ROOT).stdout.split())
     check_metadata(built)
     install_and_test(built, folder)
     shutil.rmtree(OUT, ignore_errors=True)
@@ -79,8 +79,8 @@ def build_twice(archive: bytes, folder: Path) -> list[Path]:
     return builds[0]
 
 
-def check_versions(files: Sequence[Path], root: Path) -> None:
-    """Check that the names of the files have the versions of the source, and that CITATION.cff has the library's."""
+def check_versions(files: Sequence[Path], root: Path, tags: Sequence[str]) -> None:
+    """Check that the names of the files have the versions of the source, and that CITATION.cff and the tag have the library's."""
     versions = {name: version(root / file) for name, file in VERSIONS.items()}
     endings = ("-py3-none-any.whl", ".tar.gz")
     expected = {f"{name}-{number}{ending}" for name, number in versions.items() for ending in endings}
@@ -89,6 +89,8 @@ def check_versions(files: Sequence[Path], root: Path) -> None:
     citation = (root / "CITATION.cff").read_text("utf-8")
     if f"\nversion: {versions['ampscale']}\n" not in citation:
         raise CheckError(f"CITATION.cff must have version {versions['ampscale']}")
+    if any(tag != f"v{versions['ampscale']}" for tag in tags):
+        raise CheckError(f"the tag must be v{versions['ampscale']}, got {', '.join(tags)}")
 
 
 def version(file: Path) -> str:

@@ -107,9 +107,10 @@ def row(packages: str, libraries: list[str], installed: dict[str, str], output: 
 
 def record(result: dict[str, Any]) -> None:
     """Store a result, in place of the one with the same packages, minor version of Python and libraries."""
-    rows = {key(each): each for each in json.loads(RESULT.read_text("utf-8"))} if RESULT.exists() else {}
-    rows[key(result)] = result
-    RESULT.write_text(json.dumps([rows[each] for each in sorted(rows)], indent=1) + "\n", "utf-8")
+    known = json.loads(RESULT.read_text("utf-8")) if RESULT.exists() else {"runs": [], "not_run": {}}
+    rows = {key(each): each for each in [*known["runs"], result]}
+    known["runs"] = [rows[each] for each in sorted(rows)]
+    RESULT.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def key(result: dict[str, Any]) -> tuple[str, int, str, str]:
