@@ -1,6 +1,5 @@
 """Cases of level 1: conforming implementations fail none, results may differ by the allowed amount only, and tables are sound."""
 
-import jax
 import numpy as np
 import pytest
 from ampscale_conformance import Verdict, check
@@ -51,6 +50,7 @@ def test_conforming_styles_fail_no_case():
 
 def test_cases_of_a_missing_dtype_are_unsupported():
     """Without enable_x64, JAX creates float32 arrays instead of float64."""
+    jax = pytest.importorskip("jax", reason="needs JAX")
     with jax.enable_x64(False):
         results = check(Jax(), cases=CASES).results
     assert unpassed(results, Verdict.UNSUPPORTED) == []
