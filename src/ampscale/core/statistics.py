@@ -8,7 +8,7 @@ Spec: STATISTICS-columns, STATISTICS-thresholds, STATISTICS-exponents, STATISTIC
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -113,11 +113,16 @@ def exponent_histogram(tree: Tree) -> Array:
     return stacked(rows, tree, BINS)
 
 
-def check_sizes(arrays: list[Array]) -> None:
+def check_sizes(arrays: Sequence[Array]) -> None:
     """Raise a ValueError if one of *arrays* has 2**31 or more real numbers, which an int32 cannot count."""
     for array in arrays:
-        if math.prod(array.shape) >= (2**30 if name_of(array.dtype) in COMPLEX_PARTS else 2**31):
-            raise ValueError(f"arrays must have fewer than 2**31 real numbers to be measured, got shape {tuple(array.shape)}")
+        check_size(math.prod(array.shape) * (2 if name_of(array.dtype) in COMPLEX_PARTS else 1))
+
+
+def check_size(size: int) -> None:
+    """Raise a ValueError if *size*, the number of real numbers of an array, is too large for an int32."""
+    if size >= 2**31:
+        raise ValueError(f"arrays must have fewer than 2**31 real numbers to be measured, got {size}")
 
 
 @lru_cache

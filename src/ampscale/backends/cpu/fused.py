@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.dtypes import compute_dtype
+from ...core.dtypes import FLOATS, compute_dtype
+from ...core.statistics import COLUMNS, EMPTY, as_bits, check_size
 from ...core.typing import Array
 from ...parsing import excerpt
 from .threads import in_threads, thread_count_host
@@ -29,17 +30,20 @@ THREADED = 1 << 22  # bytes; below this size, threads cost more time than they s
 BLOCKS = {"float32": 256, "float64": 128}  # squares that are added in any order; so few that sums are accurate to two ulp
 ITEMSIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}  # bytes
 
+COUNTED = 1 << 15  # values that are counted in lanes of their own width, and fit into a core's cache
+
 Memory = tuple[Array, Array, Array]  # sources, targets and sizes of `Spans`
-Kernel = Callable[[Array, Array, Array, Array], bool]
+Kernel = Callable[[Array, Array, Array, Array], bool]  # the last argument receives sums or statistics, a row for each array
 
 
 class FusedOp(NamedTuple):
-    """Operation that a fused pass applies to every value, and the statistics of the results that it collects."""
+    """Operation that a fused pass applies to every value, and what it collects."""
 
     factor: float | None = None  # None to leave the values unchanged
     divides: bool = True  # divide by the factor; False to multiply
     checks: bool = False  # find out if all results are finite
     square_dtype: str | None = None  # float32 or float64, in which squares are taken; None for no sums
+    measures: bool = False  # collect the statistics of the values before the operation; not combined with sums
 
 
 class PassResult(NamedTuple):
@@ -47,6 +51,7 @@ class PassResult(NamedTuple):
 
     finite: bool  # True if the check was not requested
     sums: Array  # sum of the squares of each array: `square_dtype`, shape (number of arrays,); empty if not requested
+    statistics: Array  # as `core.statistics.statistics` returns them; empty if not requested
 
 
 class Spans(NamedTuple):
@@ -99,24 +104,43 @@ def supports(name: str) -> bool:
 
 def run_spans_host(op: FusedOp, spans: Spans, thread_count: int | None = None) -> PassResult:
     """Run a fused pass, in threads if there are many values. The kernels must support the dtypes of *spans*."""
+    if op.measures:
+        check_size(spans.largest)
+    if op.measures and op.factor is not None and (op.factor < 1) == op.divides:  # values may grow
+        measured = run_spans_host(
+            FusedOp(measures=True), spans._replace(targets=spans.sources, target_dtype=spans.source_dtype), thread_count
+        )
+        return run_spans_host(op._replace(measures=False), spans, thread_count)._replace(statistics=measured.statistics)
     run = _kernel(op, spans.source_dtype, spans.target_dtype)
     memory, owners = (spans[:3], None) if spans.largest <= SEGMENT else _cut(spans)
     sums = np.zeros(0 if op.square_dtype is None else len(memory[0]))
+    statistics = np.zeros((len(memory[0]) if op.measures else 0, len(COLUMNS)), np.int32)
+    collected = statistics if op.measures else sums
     if len(memory[0]) == 1 or spans.total * ITEMSIZES[spans.source_dtype] < THREADED:
-        finite = run(*memory, sums)
+        finite = run(*memory, collected)
     else:
-        finite = _run_in_threads_host(run, (*memory, sums), thread_count or thread_count_host())
+        finite = _run_in_threads_host(run, (*memory, collected), thread_count or thread_count_host())
     if owners is not None:
         sums = _added(sums, owners, len(spans.sizes))
-    return PassResult(finite or not op.checks, rounded(sums, op.square_dtype))
+        statistics = joined(statistics, owners, len(spans.sizes)) if op.measures else statistics
+    return PassResult(finite or not op.checks, rounded(sums, op.square_dtype), statistics)
 
 
 @lru_cache
 def _kernel(op: FusedOp, source_dtype: str, target_dtype: str) -> Kernel:
-    """Return the compiled loop for *op* with its constants: ``run(sources, targets, sizes, sums) -> finite``."""
+    """Return the compiled loop for *op* with its constants: ``run(sources, targets, sizes, collected) -> finite``."""
     kernels = kernel_choice_host().module
     run_spans, kind, like = kernels.run_spans, kernels.OF_DTYPE[source_dtype], kernels.OF_DTYPE[target_dtype]
     factor, divisor = _operands_host(op, np.dtype(compute_dtype(source_dtype)))
+    if op.measures:
+        from .measuring import measure_spans
+
+        codes, unsigned = as_bits(source_dtype), np.dtype(f"uint{8 * ITEMSIZES[source_dtype]}").type
+        numbers = tuple(map(unsigned, (codes.subnormal, codes.underflow, codes.infinity, 1)))
+        fraction_bits = FLOATS[source_dtype].fraction_bits
+        return lambda *memory_and_rows: measure_spans(
+            *memory_and_rows[:3], kind, like, factor, divisor, numbers, fraction_bits, codes.lowest, COUNTED, memory_and_rows[3]
+        )
     square = None if op.square_dtype is None else np.dtype(op.square_dtype).type(0)
     block = BLOCKS[op.square_dtype or "float32"]
     return lambda *memory_and_sums: run_spans(
@@ -171,6 +195,15 @@ def _added(sums: Array, owners: Array, count: int) -> Array:
     for index in np.flatnonzero(np.diff(edges) > 1):
         totals[index] = total(sums[edges[index] : edges[index + 1]])
     return totals
+
+
+def joined(rows: Array, owners: Array, count: int) -> Array:
+    """Combine statistics of parts of *count* arrays. *owners* contains the index of the array of each row."""
+    statistics = np.tile(np.array(EMPTY, np.int32), (count, 1))
+    np.add.at(statistics[:, :-2], owners, rows[:, :-2])
+    np.minimum.at(statistics[:, -2], owners, rows[:, -2])
+    np.maximum.at(statistics[:, -1], owners, rows[:, -1])
+    return statistics
 
 
 def rounded(sums: Array, dtype: str | None) -> Array:

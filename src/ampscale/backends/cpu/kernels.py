@@ -2,7 +2,7 @@
 # ruff: noqa: ARG001, ARG005
 # numba infers the types, and prescribes the arguments of intrinsics, used or not.
 """
-Compiled kernels: one loop divides or multiplies, checks and squares each value. Only this module imports numba.
+Compiled kernels: one loop divides or multiplies, checks and squares each value. Only this module and `measuring` import numba.
 
 Kernels take the addresses of contiguous values. float16 values are passed as uint16, bfloat16 values as int16. No fast-math flag
 is set, except that the squares of a block may be added in any order: products, quotients and roundings follow IEEE 754. The check
@@ -137,7 +137,8 @@ def word(typingctx, address):
 
 
 @njit(nogil=True, inline="always")
-def _result(x, like, factor, divisor):
+def result_of(x, like, factor, divisor):
+    """Return *x* times *factor* or divided by *divisor*, rounded to the dtype of *like*; *x* itself if both are None."""
     if factor is None and divisor is None:
         return x
     value = widen(x)
@@ -151,9 +152,9 @@ def _result(x, like, factor, divisor):
 @njit(nogil=True, inline="always")
 def _largest(source, target, like, factor, divisor):
     """Write the results to *target*, and return the largest `magnitude` among them."""
-    largest = magnitude(_result(source[0], like, factor, divisor))
+    largest = magnitude(result_of(source[0], like, factor, divisor))
     for i in range(source.size):
-        result = _result(source[i], like, factor, divisor)
+        result = result_of(source[i], like, factor, divisor)
         if factor is not None or divisor is not None:
             target[i] = result
         bits = magnitude(result)
@@ -177,7 +178,7 @@ def _square_sum(source, target, like, factor, divisor, square):
     """Write the results to *target*, and return the sum of their squares, each rounded to the dtype of *square*."""
     total = 0.0
     for i in range(source.size):
-        result = _result(source[i], like, factor, divisor)
+        result = result_of(source[i], like, factor, divisor)
         if factor is not None or divisor is not None:
             target[i] = result
         total = add_square(total, narrow(widen(result), square), like)

@@ -109,7 +109,7 @@ def all_finite(tree: Tree) -> Flag:
 
 def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
     """Implement `core.overflow.unscale_and_check`."""
-    unscaled = _unscaled(tree, scale, out, dtype, with_sums=False)
+    unscaled = _unscaled(tree, scale, out, dtype)
     if unscaled is None:
         return overflow.unscale_and_check(tree, scale, out, dtype)
     targets, result = unscaled
@@ -159,13 +159,19 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
 
 def measure(tree: Tree) -> Array:
     """Implement `core.statistics.statistics`."""
-    return statistics.statistics(tree)
+    sources = plain(leaves(tree))
+    if sources is None:
+        return statistics.statistics(tree)
+    return run_host(FusedOp(measures=True), sources, sources).statistics
 
 
 def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """Implement `core.statistics.unscale_check_and_measure`."""
-    measured = measure(tree)
-    return *unscale_and_check(tree, scale, out, dtype), measured
+    unscaled = _unscaled(tree, scale, out, dtype, measures=True)
+    if unscaled is None:
+        return statistics.unscale_check_and_measure(tree, scale, out, dtype)
+    targets, result = unscaled
+    return (unflatten(tree, targets) if out is None else out), np.array(result.finite), result.statistics
 
 
 def exponent_histogram(tree: Tree) -> Array:
@@ -174,10 +180,10 @@ def exponent_histogram(tree: Tree) -> Array:
 
 
 def _unscaled(
-    tree: Tree, scale: Scale, out: Tree, dtype: str | None, *, with_sums: bool
+    tree: Tree, scale: Scale, out: Tree, dtype: str | None, *, with_sums: bool = False, measures: bool = False
 ) -> tuple[list[Array], PassResult] | None:
     """Return the targets and the results of a fused pass; None if the results could differ from the core's definition."""
-    arrays, op = leaves(tree), FusedOp(_number_host(scale), checks=True)
+    arrays, op = leaves(tree), FusedOp(_number_host(scale), checks=True, measures=measures)
     if out is tree and (result := unscale_plain_host(op, arrays, with_sums)) is not None:
         return arrays, result
     sources = plain(arrays)

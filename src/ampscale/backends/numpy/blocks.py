@@ -18,8 +18,9 @@ import numpy as np
 from ...core import scaling
 from ...core.dtypes import COMPLEX_PARTS, name_of
 from ...core.namespaces import quiet
+from ...core.statistics import COLUMNS, Reductions, as_bits, check_sizes, rows_of
 from ...core.typing import Array
-from ..cpu.fused import FusedOp, PassResult, rounded, total
+from ..cpu.fused import FusedOp, PassResult, joined, rounded, total
 from ..cpu.threads import in_threads, thread_count_host
 
 BLOCK = 1 << 17  # maximum number of values in a block
@@ -42,22 +43,27 @@ class Block(NamedTuple):
 
 def run_blocks_host(op: FusedOp, sources: Sequence[Array], targets: Sequence[Array]) -> PassResult:
     """Run a fused pass over arrays of any layout."""
+    if op.measures:
+        check_sizes(sources)
     blocks = list(blocks_of(sources, targets))
     large = sum(block.sources[0].nbytes for block in blocks if len(block.indices) == 1 and block.sources[0].itemsize > 2)
 
-    def run(numbered: Iterator[tuple[int, Block]]) -> list[tuple[int, tuple[bool, list[float]]]]:
+    def run(numbered: Iterator[tuple[int, Block]]) -> list[tuple[int, tuple[bool, list[float], Array]]]:
         with np.errstate(all="ignore"):  # errstate is local to a thread
             return [(number, _run_block_host(op, block)) for number, block in numbered]
 
     results = in_threads(run, blocks, thread_count_host() if large >= THREADED else 1)
-    finite = all(is_finite for is_finite, _ in results)
+    finite = all(is_finite for is_finite, _, _ in results)
+    statistics = np.concatenate([np.empty((0, len(COLUMNS)), np.int32), *(rows for _, _, rows in results)])
+    if op.measures:
+        statistics = joined(statistics, [index for block in blocks for index in block.indices], len(sources))
     if op.square_dtype is None:
-        return PassResult(finite, np.empty(0))
+        return PassResult(finite, np.empty(0), statistics)
     sums: list[list[float]] = [[] for _ in sources]
-    for block, (_, squares) in zip(blocks, results, strict=True):
+    for block, (_, squares, _) in zip(blocks, results, strict=True):
         for index, square in zip(block.indices, squares, strict=True):
             sums[index].append(square)
-    return PassResult(finite, rounded(np.array(list(map(total, sums))), op.square_dtype))
+    return PassResult(finite, rounded(np.array(list(map(total, sums))), op.square_dtype), statistics)
 
 
 def blocks_of(sources: Sequence[Array], targets: Sequence[Array]) -> Iterator[Block]:
@@ -106,17 +112,18 @@ def _real(flat: Array) -> Array:
     return flat.view(COMPLEX_PARTS[name_of(flat.dtype)]) if flat.dtype.kind == "c" else flat
 
 
-def _run_block_host(op: FusedOp, block: Block) -> tuple[bool, list[float]]:
-    """Run *op* on *block*. Return True if all results are finite, and the sum of squares of each array; [] if not requested."""
+def _run_block_host(op: FusedOp, block: Block) -> tuple[bool, list[float], Array]:
+    """Run *op* on *block*. Return True if all results are finite, and, as far as requested, sums of squares and statistics."""
     is_one = len(block.indices) == 1
     values = block.sources[0] if is_one else _gathered(block.sources)
+    rows = _statistics(values, block) if op.measures else np.empty((0, len(COLUMNS)), np.int32)
     results = block.targets[0] if is_one else values if op.factor is None else np.empty_like(values)
     if op.factor is not None:
         _write(op.factor, op.divides, values, results)
         if not is_one:
             _scatter(results, block.targets)
     sums = [] if op.square_dtype is None else _square_sums_host(results, block, op.square_dtype)
-    return not op.checks or (bool(sums) and math.isfinite(sum(sums))) or _are_finite_host(results), sums
+    return not op.checks or (bool(sums) and math.isfinite(sum(sums))) or _are_finite_host(results), sums, rows
 
 
 def _gathered(arrays: list[Array]) -> Array:
@@ -144,6 +151,25 @@ def _square_sums_host(values: Array, block: Block, dtype: str) -> list[float]:
     sizes = np.fromiter(map(_size, block.sources), np.intp)
     squares_in_float64 = squares.astype(np.float64, copy=False)
     return np.add.reduceat(squares_in_float64, np.add.accumulate(sizes) - sizes).tolist()  # type: ignore[no-any-return]
+
+
+def _statistics(values: Array, block: Block) -> Array:
+    """Return the statistics of each array of *block*, whose values are in *values*: int32, shape (number of arrays, 8)."""
+    sizes = np.fromiter(map(_size, block.sources), np.int32)
+    starts = np.add.accumulate(sizes) - sizes
+
+    def reduced(operation: Any, **options: Any) -> Any:
+        return lambda numbers: operation.reduceat(numbers.reshape(-1), starts, **options)
+
+    count = reduced(np.add, dtype=np.int32)
+    codes = as_bits(name_of(values.dtype))
+    return rows_of(magnitudes(values), codes, Reductions(sizes, count, reduced(np.minimum), reduced(np.maximum)))
+
+
+def magnitudes(values: Array) -> Array:
+    """Return the bit patterns of real *values* without the sign."""
+    bits = values.view(f"int{8 * values.itemsize}")
+    return bits & np.iinfo(bits.dtype).max
 
 
 def _write(factor: float, divides: bool, source: Array, target: Array) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.dtypes import COMPLEX_PARTS, compute_dtype
+from ...core.statistics import COLUMNS, check_sizes
 from ...core.typing import Array
 from ..cpu import fused
 from ..cpu.fused import FusedOp, PassResult, Spans
@@ -35,19 +36,23 @@ def run_host(op: FusedOp, sources: Sequence[Array], targets: Sequence[Array]) ->
     spans = spans_host(op, sources, targets)
     if spans is not None:
         return fused.run_spans_host(op, spans)
+    if op.measures:  # before any array is written
+        check_sizes(sources)
     groups: dict[Any, list[int]] = {}
     for index, pair in enumerate(zip(sources, targets, strict=True)):
         dtypes = pair[0].dtype, pair[1].dtype
         groups.setdefault(spans_host(op, *([array] for array in pair)) and dtypes, []).append(index)
     if len(groups) == 1:
         return run_blocks_host(op, sources, targets)
-    finite, sums = True, np.empty(len(sources), op.square_dtype)
+    finite, sums, statistics = True, np.empty(len(sources), op.square_dtype), np.empty((len(sources), len(COLUMNS)), np.int32)
     for indices in groups.values():
         result = run_host(op, [sources[index] for index in indices], [targets[index] for index in indices])
         finite &= result.finite
         if op.square_dtype is not None:
             sums[indices] = result.sums
-    return PassResult(finite, sums)
+        if op.measures:
+            statistics[indices] = result.statistics
+    return PassResult(finite, sums, statistics)
 
 
 def unscale_plain_host(op: FusedOp, arrays: list[Any], with_sums: bool) -> PassResult | None:

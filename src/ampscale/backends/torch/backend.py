@@ -7,11 +7,11 @@ from typing import Any
 import array_api_compat.torch
 import torch
 
-from ...core import norms, overflow, scaling, statistics
+from ...core import norms, overflow, scaling
 from ...core.trees import leaves, leaves_with_paths, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from ...core.validation import check_loss
-from . import kernels
+from . import kernels, statistics
 from .dtensor import Shards, has_dtensors
 from .layout import are_frozen, check_target
 from .module_network import ModuleNetwork
@@ -173,26 +173,30 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
 
 def measure(tree: Tree) -> Array:
     """Implement `core.statistics.statistics` for the coalesced values of sparse arrays, and the local shards of DTensors."""
-    return _reduced(tree, statistics.statistics)
+    return statistics.measured(_values(leaves(tree)))
 
 
 def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
-    """Implement `core.statistics.unscale_check_and_measure`. Sparse arrays are returned coalesced."""
+    """Implement `core.statistics.unscale_check_and_measure` as `measure` does. Sparse arrays are returned coalesced."""
+    arrays = leaves(tree)
+    if out is tree and _can_measure_in_one_pass(arrays, scale):
+        result = kernels.unscale_and_measure_(arrays, scale)
+        if result is not None:
+            found_inf, measured = result
+            return out, found_inf.logical_not(), measured
     measured = measure(tree)
     return *unscale_and_check(tree, scale, out, dtype), measured
 
 
 def exponent_histogram(tree: Tree) -> Array:
-    """Implement `core.statistics.exponent_histogram`, as `measure` for sparse arrays and DTensors."""
-    return _reduced(tree, statistics.exponent_histogram)
+    """Implement `core.statistics.exponent_histogram` for the same values as `measure`."""
+    return statistics.exponent_histogram(_values(leaves(tree)))
 
 
-def _reduced(tree: Tree, definition: Callable[[list[Array]], Array]) -> Array:
-    arrays = _values(leaves(tree))
-    if has_dtensors(arrays):
-        arrays = leaves(Shards(arrays).local)
-    with torch.no_grad():
-        return definition(arrays)
+def _can_measure_in_one_pass(arrays: list[Array], scale: Scale) -> bool:
+    if kernels.supports_in_one_pass(arrays, scale):  # few checks, as in `unscale_and_check`
+        return not any(map(torch.Tensor.is_neg, arrays))
+    return _supports(arrays, scale) and kernels.are_disjoint(arrays)
 
 
 def _scaled(tree: Tree, factor: Scale) -> Tree:

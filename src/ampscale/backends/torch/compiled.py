@@ -5,11 +5,13 @@ Spec: BACKENDS-bit-identical.
 """
 
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import torch
 
 from ...core.dtypes import name_of
+from ...core.statistics import COLUMNS, check_size
 from ...core.typing import Array
 from ..cpu import fused
 from ..cpu.fused import FusedOp, PassResult, Spans
@@ -27,27 +29,45 @@ def run_host(op: FusedOp, arrays: list[Array]) -> PassResult | None:
 
     Returns:
         The result of the pass. None, and nothing was written, if there are no compiled kernels for the arrays, or if an array is
-        not contiguous or has no memory, as torch's zero tensors.
+        not contiguous or has no memory, as torch's zero tensors, or is an inference tensor that cannot be written to.
     """
     if fused.kernel_choice_host().module is None or not arrays[0].is_cpu or not all(map(torch.Tensor.is_contiguous, arrays)):
         return None
-    groups: dict[torch.dtype, list[int]] = {}
-    for index, dtype in enumerate(map(_dtype, arrays)):
-        groups.setdefault(dtype, []).append(index)
-    if not all(fused.supports(name_of(dtype)) for dtype in groups):
+    dtypes = list(map(_dtype, arrays))
+    names = {dtype: name_of(dtype) for dtype in set(dtypes)}
+    if not all(map(fused.supports, names.values())):
         return None
-    spans = [_spans_host([arrays[index] for index in indices], name_of(dtype)) for dtype, indices in groups.items()]
-    if any((of_group.sizes[of_group.sources == 0] > 0).any() for of_group in spans):
+    if len(names) == 1:  # the usual case
+        groups, spans = list[Any]([slice(None)]), [_spans_host(arrays, names[dtypes[0]])]
+    else:
+        groups = [[index for index, other in enumerate(dtypes) if other is dtype] for dtype in names]
+        spans = [_spans_host([arrays[index] for index in indices], names[dtypes[indices[0]]]) for indices in groups]
+    if any(not of_group.sources.all() and of_group.sizes[of_group.sources == 0].any() for of_group in spans):
         return None
-    if op.factor is not None:
-        torch.autograd.graph.increment_version([array for array in arrays if not array.is_inference()])
-    sums, finite = np.empty(len(arrays), op.square_dtype), True
-    for of_group, indices in zip(spans, groups.values(), strict=True):
+    if op.measures:
+        check_size(max(of_group.largest for of_group in spans))
+    if op.factor is not None and not _increment_versions(arrays):
+        return None
+    sums, statistics, finite = np.empty(len(arrays), op.square_dtype), np.empty((len(arrays), len(COLUMNS)), np.int32), True
+    for of_group, indices in zip(spans, groups, strict=True):
         result = fused.run_spans_host(op, of_group, torch.get_num_threads())
         finite &= result.finite
         if op.square_dtype is not None:
             sums[indices] = result.sums
-    return PassResult(finite, sums)
+        if op.measures:
+            statistics[indices] = result.statistics
+    return PassResult(finite, sums, statistics)
+
+
+def _increment_versions(arrays: list[Array]) -> bool:
+    """Tell autograd that *arrays* will be written. Return False if one is an inference tensor that cannot be written to."""
+    try:
+        torch.autograd.graph.increment_version(arrays)
+    except RuntimeError:  # inference tensors have no version
+        if not torch.is_inference_mode_enabled():
+            return False
+        torch.autograd.graph.increment_version([array for array in arrays if not array.is_inference()])
+    return True
 
 
 def _spans_host(arrays: list[Array], dtype: str) -> Spans:

@@ -107,6 +107,20 @@ def unscale_and_square_(arrays: list[Array], scale: Scale) -> tuple[Array, Array
     return torch.full((), not result.finite, dtype=torch.float32), torch.from_numpy(result.sums)
 
 
+def unscale_and_measure_(arrays: list[Array], scale: Scale) -> tuple[Array, Array] | None:
+    """
+    Do what `unscale_` does, and collect the statistics of the values before, in one pass over disjoint arrays on the host.
+
+    Returns:
+        `found_inf` and the statistics; None as from `unscale_and_square_`.
+    """
+    value = _value_host(scale)
+    result = None if value is None else compiled.run_host(FusedOp(value, checks=True, measures=True), arrays)
+    if result is None:
+        return None
+    return torch.full((), not result.finite, dtype=torch.float32), torch.from_numpy(result.statistics)
+
+
 def supports_in_one_pass(arrays: list[Array], scale: Scale, dtypes: Set[torch.dtype] = FLOATS) -> bool:
     """
     Return True if `unscale_in_one_pass_` supports *arrays* and *scale*. Every step calls this, so it makes few checks.

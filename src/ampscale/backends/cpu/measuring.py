@@ -1,0 +1,155 @@
+# mypy: ignore-errors
+# ruff: noqa: ARG001, ARG005
+# As in `kernels`, numba infers the types, and prescribes the arguments of intrinsics.
+"""
+Compiled kernel that collects the statistics of the values that it divides or multiplies.
+
+Counters are as wide as the values, so that LLVM counts in all lanes of a vector. The loop that writes the results also counts the
+values. An array that fits into the cache is read twice instead: its values are counted only if the smallest or the largest
+magnitude is out of the usual range.
+
+Spec: BACKENDS-bit-identical, STATISTICS-columns, STATISTICS-before-unscaling.
+"""
+
+import numpy as np
+from numba import carray, njit, types
+from numba.extending import intrinsic
+
+from .kernels import as_stored, compiled, magnitude, narrow, pointer, result_of, widen
+
+
+@intrinsic
+def minus(typingctx, left, right):
+    """Return *left* minus *right*, both unsigned integers of one width, modulo 2 to the power of that width."""
+    return left(left, right), lambda c, b, s, a: b.sub(a[0], a[1])
+
+
+@intrinsic
+def plus_flag(typingctx, total, flag):
+    """Return *total*, an unsigned integer, plus 1 if *flag* is True. A lane of a vector stays as wide as a value."""
+    return total(total, types.boolean), lambda c, b, s, a: b.add(a[0], b.zext(a[1], a[0].type))
+
+
+@njit(nogil=True, inline="always")
+def _range(source):
+    """Return the smallest and the largest magnitude."""
+    least = most = magnitude(source[0])
+    for i in range(source.size):
+        bits = magnitude(source[i])
+        least = bits if bits < least else least
+        most = bits if bits > most else most
+    return least, most
+
+
+@njit(nogil=True, inline="always")
+def _count(source, target, like, factor, divisor, codes):
+    """
+    Write the results to *target*, and count the values of *source*, at most 2**15.
+
+    Magnitudes of non-zero values minus 1, and of finite values minus infinity, are compared as unsigned integers: zeros and
+    non-finite values become larger or smaller than all others, so that no branch is needed.
+
+    Returns:
+        Numbers of zeros, subnormals and underflows; the smallest non-zero magnitude, minus 1; the largest finite magnitude, minus
+        infinity; and the largest magnitude.
+    """
+    subnormal, underflow, infinity, one = codes
+    zeros = subnormals = underflows = most = top = minus(one, one)
+    least = minus(zeros, one)
+    for i in range(source.size):
+        bits = magnitude(source[i])
+        low, high = minus(bits, one), minus(bits, infinity)
+        zeros = plus_flag(zeros, bits < one)
+        subnormals = plus_flag(subnormals, low < minus(subnormal, one))
+        underflows = plus_flag(underflows, low < underflow)
+        least = low if low < least else least
+        most = high if high > most else most
+        top = bits if bits > top else top
+        if factor is not None or divisor is not None:
+            target[i] = result_of(source[i], like, factor, divisor)
+    return zeros, subnormals, underflows, least, most, top
+
+
+@njit(nogil=True, inline="always")
+def _measure(source, target, like, factor, divisor, codes, is_cached):
+    """Do what `_count` does. If *is_cached*, count the values only if the smallest or the largest requires it."""
+    subnormal, _, infinity, one = codes
+    zero = minus(one, one)
+    if is_cached:
+        smallest, largest = _range(source)
+        if smallest >= subnormal and largest < infinity:
+            if factor is not None or divisor is not None:
+                for i in range(source.size):
+                    target[i] = result_of(source[i], like, factor, divisor)
+            return zero, zero, zero, minus(smallest, one), minus(largest, infinity), largest
+    return _count(source, target, like, factor, divisor, codes)
+
+
+@njit(nogil=True, inline="always")
+def _exponent(bits, fraction_bits, lowest):
+    """Return the exponent of a non-zero, finite magnitude. *lowest* is that of the smallest magnitude, whose bits are 1."""
+    units = np.int64(bits)
+    if units >> fraction_bits:
+        return (units >> fraction_bits) + (lowest + fraction_bits - 1)
+    exponent = lowest - 1
+    while units:
+        units >>= 1
+        exponent += 1
+    return exponent
+
+
+@compiled
+def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, fraction_bits, lowest, block, rows):
+    """
+    Do what `run_spans` does without sums, and write the statistics of the sources to *rows*: int32, shape (n, 8), initially 0.
+
+    A value must not grow: *factor* is at most 1, or *divisor* at least 1. Then infinities and NaNs among the results are those
+    of the sources, and can be counted afterwards.
+
+    Args:
+        sources: As for `run_spans`.
+        targets: As for `run_spans`.
+        sizes: As for `run_spans`.
+        kind: As for `run_spans`.
+        like: As for `run_spans`.
+        factor: As for `run_spans`.
+        divisor: As for `run_spans`.
+        codes: Magnitudes of 2**-14, 2**-25 and infinity in the dtype of the sources, see `core.statistics.as_bits`, and 1.
+        fraction_bits: Number of fraction bits of this dtype.
+        lowest: Exponent of the smallest number of this dtype.
+        block: Maximum number of values for a call of `_count`. An array of this size fits into the cache.
+        rows: Receives the statistics.
+    """
+    _, _, infinity, one = codes
+    zero = minus(one, one)
+    infinite_result = magnitude(narrow(widen(like) + np.float32(np.inf), like))
+    finite = True
+    for k in range(sources.size):
+        row = rows[k]
+        least, most, top = minus(zero, one), zero, zero
+        for start in range(0, sizes[k], block):
+            count = min(sizes[k] - start, block)
+            target = carray(pointer(targets[k], start, like), count)
+            if sources[k] == targets[k]:  # as in `run_spans`, one array
+                counts = _measure(target, target, like, factor, divisor, codes, sizes[k] <= block)
+            else:
+                source = carray(pointer(sources[k], start, kind), count)
+                counts = _measure(source, target, like, factor, divisor, codes, sizes[k] <= block)
+            for column in range(3):
+                row[1 + column] += np.int64(counts[column])
+            least = counts[3] if counts[3] < least else least
+            most = counts[4] if counts[4] > most else most
+            top = counts[5] if counts[5] > top else top
+        if top >= infinity:
+            finite = False
+            whole = carray(pointer(targets[k], 0, like), sizes[k])
+            for i in range(whole.size):
+                bits = magnitude(whole[i])
+                row[4] += bits == infinite_result
+                row[5] += bits > infinite_result
+                if factor is not None or divisor is not None:
+                    whole[i] = as_stored(whole[i])
+        row[0] = sizes[k]
+        row[6] = _exponent(minus(least, minus(zero, one)), fraction_bits, lowest) if least < minus(infinity, one) else 32767
+        row[7] = _exponent(minus(most, minus(zero, infinity)), fraction_bits, lowest) if most > minus(zero, infinity) else -32768
+    return finite

@@ -1,0 +1,67 @@
+"""
+Statistics and exponent histograms of torch tensors, from their bits.
+
+Spec: STATISTICS-same-everywhere, STATISTICS-shards, STATISTICS-no-host-sync.
+"""
+
+import torch
+
+from ...core.dtypes import COMPLEX_PARTS, name_of
+from ...core.statistics import BINS, COLUMNS, as_bits, bins_of_bits, check_sizes, row_of
+from ...core.typing import Array
+from ..cpu.fused import FusedOp
+from . import compiled, kernels
+from .dtensor import local_part
+
+_HISTOGRAM_BLOCK = 1 << 22  # values whose bins are in memory at a time
+
+
+def measured(arrays: list[Array]) -> Array:
+    """
+    Return the statistics of *arrays*: int32, shape (number of arrays, 8). This is one pass if there are compiled kernels.
+
+    Args:
+        arrays: Strided tensors, and DTensors, of which the local shards are measured.
+
+    Raises:
+        ValueError: A tensor has 2**31 or more real numbers.
+    """
+    result = compiled.run_host(FusedOp(measures=True), arrays) if kernels.supports(arrays) else None
+    if result is not None:
+        return torch.from_numpy(result.statistics)
+    arrays = _local(arrays)
+    rows = [row_of(_magnitudes(array), as_bits(_part_dtype(array))) for array in arrays]
+    return torch.stack(rows) if rows else torch.zeros((0, len(COLUMNS)), dtype=torch.int32)
+
+
+def exponent_histogram(arrays: list[Array]) -> Array:
+    """Return the exponent histograms of the same *arrays* as `measured`: int32, shape (number of arrays, `BINS`)."""
+    arrays = _local(arrays)
+    histograms = torch.zeros((len(arrays), BINS + 1), dtype=torch.int32, device=arrays[0].device if arrays else None)
+    for array, histogram in zip(arrays, histograms, strict=True):
+        dtype = getattr(torch, _part_dtype(array))
+        for block in _magnitudes(array).reshape(-1).split(_HISTOGRAM_BLOCK):
+            bins = bins_of_bits(block, dtype, _bits)
+            histogram.index_add_(0, bins, torch.ones_like(bins))
+    return histograms[:, :-1]
+
+
+def _local(arrays: list[Array]) -> list[Array]:
+    arrays = [local_part(array.detach()) for array in arrays]
+    check_sizes(arrays)
+    return arrays
+
+
+def _part_dtype(array: Array) -> str:
+    name = name_of(array.dtype)
+    return COMPLEX_PARTS.get(name, name)
+
+
+def _magnitudes(array: Array) -> Array:
+    """Return the bit patterns of the real numbers of *array* without the sign, as signed integers."""
+    numbers = torch.view_as_real(array.resolve_conj()) if array.is_complex() else array
+    return _bits(numbers.resolve_neg()).bitwise_and(2 ** (8 * numbers.itemsize - 1) - 1)
+
+
+def _bits(numbers: Array) -> Array:
+    return numbers.view(getattr(torch, f"int{8 * numbers.itemsize}"))
