@@ -105,7 +105,8 @@ def test_commands_of_other_packages_are_listed_and_run(third_party):
     listed = text.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
     names = [line.split()[0] for line in listed if line.startswith("  ")]
     assert code == 0
-    assert names == ["compare", "convert", "demo", "doctor", "identify", "presets", "shouts", "simulate"]
+    own = ["compare", "convert", "demo", "diagnose", "doctor", "identify", "presets", "report", "simulate", "suggest", "watch"]
+    assert names == sorted([*own, "shouts"])
     assert "shouts    Say something." in text
     assert invoke("shouts") == (0, "Heard.\n")
 

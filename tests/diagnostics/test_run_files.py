@@ -178,9 +178,7 @@ def test_too_large_a_file_is_rejected(tmp_path):
 def test_lines_are_json_without_spaces():
     """Each ends in a line feed, and members with default values are omitted."""
     line = step_line(StepRecord(0, math.inf, 2.0**120, False, False, tensors=(TensorStatistics(*range(8)),)))
-    assert (
-        line
-        == '{"step":0,"scale":"inf","next_scale":1.329227995784916e+36,"finite":false,"applied":false,"tensors":[[0,1,2,3,4,5,6,7]]}\n'
-    )
+    start = '{"step":0,"scale":"inf","next_scale":1.329227995784916e+36,"finite":false,"applied":false,'
+    assert line == start + '"tensors":[[0,1,2,3,4,5,6,7]]}\n'
     assert json.loads(line)["tensors"] == [list(range(8))]
     assert np.isinf(run_of(line).scales).all()

@@ -19,9 +19,13 @@ from .commands import Command, examples, suggestion
 from .compare import compare
 from .convert import convert
 from .demo.command import demo
+from .diagnose import diagnose
 from .identify import identify
 from .presets import presets
+from .report import report
 from .simulate import simulate
+from .suggest import suggest
+from .watch import watch
 
 GROUP = "ampscale.commands"
 EPILOG = """\b
@@ -105,5 +109,5 @@ def doctor(arguments: tuple[str, ...]) -> None:
     raise SystemExit(examine(list(arguments)))
 
 
-for command in (demo, presets, simulate, compare, identify, convert):
+for command in (demo, presets, simulate, compare, identify, convert, watch, report, suggest, diagnose):
     main.add_command(command)

@@ -18,6 +18,7 @@ from ..simulation.traces import Overflow
 from .commands import JSON, Command, examples
 from .describe import exact
 from .extras import require
+from .progress import progress
 from .rule_arguments import number, parse_settings, value_of
 from .trace_options import FILE, LOG_FORMAT, STEP_PATTERN, read_training_log
 from .trajectories import to_json
@@ -97,7 +98,8 @@ def identify(settings: tuple[str, ...], resumed: bool, rtol: float, as_json: boo
         if conflicts := sorted(set(known) & set(observation.settings)):
             raise ValueError(f"{conflicts[0]} cannot be set, since a log of Paddle reports backoffs instead of overflows")
         known_settings = {**observation.settings, **known}
-        explanations = search(observation.observed, settings=known_settings, rtol=rtol, resumed=resumed)
+        with progress("Searching"):
+            explanations = search(observation.observed, settings=known_settings, rtol=rtol, resumed=resumed)
     except (TypeError, ValueError, OSError) as error:
         raise click.UsageError(str(error)) from None
     if as_json:

@@ -23,6 +23,7 @@ from ..simulation.ranks import (
 )
 from .describe import counted, exact, fold
 from .extras import require
+from .progress import progress
 from .rule_arguments import NUMBER
 from .trace_options import SOURCES
 from .trajectories import to_json
@@ -96,7 +97,8 @@ def run_ranks(name: str, rule: LossScaleRule, given: Mapping[str, Any], picture:
     except ValueError as error:
         name, _, message = str(error).partition(" ")
         raise click.UsageError(f"{_flag(name.removeprefix('overflow_'))} {message}") from None
-    drift = simulate_drift(rule, ranks, probability, settings["steps"], settings["seed"])
+    with progress("Simulating"):
+        drift = simulate_drift(rule, ranks, probability, settings["steps"], settings["seed"])
     if picture is not None:
         require("matplotlib")
         from .ranks_plot import draw

@@ -242,7 +242,7 @@ def _header(line: bytes) -> tuple[LossScaleRule | None, tuple[str, ...] | None]:
     except ValueError:
         header = None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        text = cut(line[:1000].decode(errors="replace"))
+        text = cut(line[:1000].decode(errors="replace"), 40)
         raise ValueError(f'line 1 must be the header of a run file, {{"format": "{FORMAT}", ...}}, got {text}')
     if header.get("version") != VERSION:
         raise ValueError(f"line 1: the version of the run file must be {VERSION}, got {excerpt(header.get('version'))}")

@@ -1,12 +1,12 @@
 """
 Reader and writer of the safetensors format: the length of the header in eight bytes, the header in JSON, and the tensors' bytes.
 
-The safetensors package is not used, because a strict reader is short, and this reader skips all tensors of more than one
-element: a scaler requires only a few numbers of a model's checkpoint.
+The safetensors package is not used, because a strict reader is short, and `read` skips all tensors of more than one element: a
+scaler requires only a few numbers of a model's checkpoint.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from io import SEEK_END
 from itertools import pairwise
@@ -18,6 +18,7 @@ from ...parsing import LONGEST_JSON, MOST_ENTRIES, cut, excerpt, json_text, pars
 
 _DTYPES = {"BOOL": "?", "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"}
 _DTYPES |= {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1"}
+_FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _MOST_AXES, _LARGEST_SIZE = 32, 2**63 - 1
 
 
@@ -31,6 +32,27 @@ class Unread:
 
 def read(file: BinaryIO) -> dict[str, Any]:
     """Return the tensors of a file by name: those of one element as NumPy arrays, all others as `Unread`."""
+    tensors, start = _header(file)
+    return {name: tensor.read(file, start) for name, tensor in tensors.items()}
+
+
+def read_floats(file: BinaryIO, most: int) -> Iterator[tuple[str, str, np.ndarray]]:
+    """
+    Yield the name, the dtype and the values of each floating-point tensor of a file; bfloat16 is widened to float32.
+
+    Raises:
+        ValueError: The file is damaged, or a tensor has more than *most* bytes.
+    """
+    tensors, start = _header(file)
+    for name, tensor in tensors.items():
+        if tensor.dtype in _FLOATS:
+            if tensor.end - tensor.start > most:
+                raise ValueError(f"{tensor.name} must have at most {most} bytes, got {tensor.end - tensor.start}")
+            yield name, _FLOATS[tensor.dtype], tensor.values(file, start)
+
+
+def _header(file: BinaryIO) -> tuple[dict[str, "_Tensor"], int]:
+    """Return the entries of the tensors by name, and the position of the tensors' bytes."""
     size = file.seek(0, SEEK_END)
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
@@ -44,7 +66,7 @@ def read(file: BinaryIO) -> dict[str, Any]:
         raise ValueError(f"the file must have at most {MOST_ENTRIES} tensors, got {len(header)}")
     tensors = {name: _Tensor(cut(name), entry) for name, entry in header.items()}
     _check_layout(list(tensors.values()), size - 8 - length)
-    return {name: tensor.read(file, 8 + length) for name, tensor in tensors.items()}
+    return tensors, 8 + length
 
 
 def content(mapping: Mapping[str, Any]) -> bytes:
@@ -81,15 +103,23 @@ class _Tensor:
         if len(entry["data_offsets"]) != 2:
             raise ValueError(f"{name} must have two data_offsets, got {excerpt(entry['data_offsets'])}")
         self.start, self.end = entry["data_offsets"]
-        if self.dtype in _DTYPES and self.end - self.start != math.prod(self.shape) * np.dtype(_DTYPES[self.dtype]).itemsize:
+        code = _DTYPES.get(self.dtype, "<u2" if self.dtype == "BF16" else None)
+        if code and self.end - self.start != math.prod(self.shape) * np.dtype(code).itemsize:
             raise ValueError(f"{name} must have as many bytes as its shape {self.shape} requires, got {self.end - self.start}")
 
     def read(self, file: BinaryIO, start: int) -> Any:
         """Return the tensor from *file*, whose tensor data begin at byte *start*; `Unread` unless it has one element."""
         if math.prod(self.shape) != 1 or self.dtype not in _DTYPES:
             return Unread(self.dtype, self.shape)
+        return self.values(file, start)
+
+    def values(self, file: BinaryIO, start: int) -> np.ndarray:
+        """Return the values, for a dtype of `_DTYPES` or bfloat16, which is widened to float32."""
         file.seek(start + self.start)
-        return np.frombuffer(file.read(self.end - self.start), _DTYPES[self.dtype]).reshape(self.shape)
+        data = file.read(self.end - self.start)
+        if self.dtype == "BF16":
+            return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(self.shape)
+        return np.frombuffer(data, _DTYPES[self.dtype]).reshape(self.shape)
 
 
 def _are_sizes(value: Any) -> bool:

@@ -1,0 +1,162 @@
+"""`ampscale diagnose`: saved gradients, and the scales that suit them."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from .commands import JSON, Command, examples
+from .describe import counted, exact, fold
+from .extras import require
+from .gradient_files import Gradient, read_gradients
+from .progress import progress
+from .report_page.markup import percent
+from .rule_arguments import NUMBER
+from .suggest import SHARE, interval
+from .trace_options import FILE
+from .trajectories import to_json
+
+if TYPE_CHECKING:  # imported when the command runs
+    from ..diagnostics.records import Histogram, TensorStatistics
+    from ..diagnostics.suggest import Suggestion
+
+
+class Row(NamedTuple):
+    """One gradient, with its statistics and its histogram."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    statistics: "TensorStatistics"
+    histogram: "Histogram"
+
+    @property
+    def nonzero(self) -> int:
+        """Return the number of finite, non-zero values."""
+        return self.statistics.size - self.statistics.zeros - self.statistics.nonfinite
+
+    @property
+    def lost(self) -> float:
+        """Return the share of the finite, non-zero values that float16 rounds to zero; NaN if there are none."""
+        return self.statistics.underflows / self.nonzero if self.nonzero else math.nan
+
+
+@click.command(
+    cls=Command,
+    short_help="Describe saved gradients, and suggest a scale.",
+    epilog=examples("ampscale diagnose gradients.safetensors", "ampscale diagnose gradients.npz --scale 2**16"),
+)
+@click.argument("file", metavar="FILE", type=FILE)
+@click.option("--scale", type=NUMBER, default=1.0, help="Factor by which the gradients in FILE were scaled. [default: 1]")
+@SHARE
+@JSON
+def diagnose(file: Path, scale: float, share: float, as_json: bool) -> None:
+    """
+    Describe gradients in a file as float16 sees them, and print the scales that suit them.
+
+    FILE is .npz or .safetensors, with arrays of float16, bfloat16, float32, float64 or complex numbers; others are ignored. A
+    value is lost if float16 rounds it to zero. The suggested scales neither overflow nor lose more than --share of the values;
+    they are exact to a factor of two, on the safe side.
+
+    \b
+    With --json:
+      verdict         "healthy", "underflow", "overflow", "nan" or "zero"
+      message         the verdict in a sentence
+      suggestion      low, high, recommended and lost_share; null if all
+                      values are zero or not finite
+      tensors         for each array its name, dtype, shape, the statistics
+                      of `ampscale.measure`, and the lost share, or null
+    """  # noqa: D301 - click does not rewrap a paragraph after a backspace character
+    if not (0 < scale < math.inf):
+        raise click.UsageError(f"--scale must be a positive, finite number, got {scale:g}")
+    try:
+        with progress("Measuring") as advance:
+            rows = [_measured(gradient) for gradient in read_gradients(file, advance)]
+        if not rows:
+            raise ValueError(f"{file} must contain an array of floating-point numbers, got none")
+    except (ValueError, OSError) as error:
+        raise click.UsageError(str(error)) from None
+    suggestion = _suggestion(rows, scale, share)
+    verdict, message = _verdict(rows, scale, share)
+    if as_json:
+        suggested = None if suggestion is None else suggestion._asdict()
+        tensors = [_document(row) for row in rows]
+        click.echo(to_json({"verdict": verdict, "message": message, "suggestion": suggested, "tensors": tensors}))
+        return
+    require("rich")
+    _print(rows)
+    click.echo(fold(message))
+    if suggestion is not None:
+        click.echo(fold(interval(suggestion, share)))
+
+
+def _measured(gradient: Gradient) -> Row:
+    from ..core.statistics import LOWEST
+    from ..diagnostics.records import histograms_of, statistics_of
+    from ..functional import exponent_histogram, measure
+
+    (statistics,) = statistics_of(measure([gradient.values]).tolist())
+    (histogram,) = histograms_of(exponent_histogram([gradient.values]).tolist(), LOWEST)
+    return Row(gradient.name, gradient.dtype, gradient.shape, statistics, histogram)
+
+
+def _suggestion(rows: Sequence[Row], scale: float, share: float) -> "Suggestion | None":
+    from ..diagnostics.suggest import suggest
+
+    histograms = [row.histogram for row in rows]
+    return suggest(histograms, scale, share) if any(histogram.counts for histogram in histograms) else None
+
+
+def _verdict(rows: Sequence[Row], scale: float, share: float) -> tuple[str, str]:
+    """Return the verdict in a word and in a sentence."""
+    at = f" at scale {exact(scale)}"
+    for column, verdict, remedy in (
+        ("nans", "nan", "no scale helps, since NaNs come from the forward or the backward pass"),
+        ("infinities", "overflow", "if they were finite without scaling, the scale is too large"),
+    ):
+        offenders = [row for row in rows if getattr(row.statistics, column)]
+        if offenders:
+            count = sum(getattr(row.statistics, column) for row in offenders)
+            noun = "NaN" if verdict == "nan" else column.removesuffix("ies") + ("y" if count == 1 else "ies")
+            text = counted(count, noun) if verdict == "nan" else f"{count:,} {noun}"
+            others = f" and {counted(len(offenders) - 1, 'other array')}" if len(offenders) > 1 else ""
+            return verdict, f"Not finite{at}: {text} in {offenders[0].name}{others}; {remedy}."
+    nonzero, lost = sum(row.nonzero for row in rows), sum(row.statistics.underflows for row in rows)
+    if not nonzero:
+        return "zero", f"All values are zero{at}; if the true gradients are not, the scale is too small."
+    if max(row.statistics.largest for row in rows) > 15:
+        worst = max(rows, key=lambda row: row.statistics.largest)
+        return "overflow", f"Overflow{at}: {worst.name} has values beyond the range of float16."
+    if lost > share * nonzero:
+        worst = max(rows, key=lambda row: row.statistics.underflows)
+        return "underflow", f"Underflow{at}: float16 loses {percent(lost / nonzero)} of the values, most in {worst.name}."
+    weak = sum(row.statistics.subnormals for row in rows) - lost
+    digits = f", and keeps fewer digits of {percent(weak / nonzero)}" if weak else ""
+    return "healthy", f"Healthy{at}: all values are finite. float16 loses {percent(lost / nonzero)} of them{digits}."
+
+
+def _document(row: Row) -> dict[str, Any]:
+    lost = None if math.isnan(row.lost) else row.lost
+    return {"name": row.name, "dtype": row.dtype, "shape": row.shape, **row.statistics._asdict(), "lost": lost}
+
+
+def _print(rows: Sequence[Row]) -> None:
+    from rich.table import Column
+
+    from .tables import numbers, table, trimmed_console
+
+    titles = [Column("array", overflow="fold"), Column("dtype", no_wrap=True), Column("shape", overflow="fold")]
+    with trimmed_console() as console:
+        columns = [*titles, *numbers("inf", "nan", "zeros", "lost", "sub-\nnormal", "smallest", "largest")]
+        console.print(table(columns, (_cells(row) for row in rows)))
+
+
+def _cells(row: Row) -> Iterator[str]:
+    statistics = row.statistics
+    yield from (row.name, row.dtype, "x".join(map(str, row.shape)) or "()")
+    yield from (f"{count:,}" for count in (statistics.infinities, statistics.nans))
+    yield percent(statistics.zeros / statistics.size if statistics.size else math.nan)
+    yield from (percent(row.lost), percent(statistics.subnormals / row.nonzero if row.nonzero else math.nan))
+    yield from ("-" if statistics.is_empty else f"2^{exponent}" for exponent in (statistics.smallest, statistics.largest))

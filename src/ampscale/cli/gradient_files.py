@@ -1,0 +1,90 @@
+"""Readers of gradients in .npz and .safetensors files, one array at a time."""
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from zipfile import BadZipFile, ZipFile
+
+import numpy as np
+
+from ..checkpoints.files import safetensors
+from ..files import check_regular
+from ..parsing import MOST_ENTRIES, cut, excerpt
+
+LARGEST_ARRAY = 2**33  # bytes in memory; a compressed entry of an archive can expand a thousand times
+LONGEST_HEADER = 10_000  # bytes, of an array in an archive
+
+
+class Gradient(NamedTuple):
+    """One array; bfloat16 is widened to float32, which holds the same values."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    values: np.ndarray
+
+
+def read_gradients(path: Path, progress: Callable[[float], None]) -> Iterator[Gradient]:
+    """
+    Yield the floating-point and complex arrays of a file.
+
+    Args:
+        path: File whose name ends in .npz or .safetensors.
+        progress: Called with the share of the arrays that have been read.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: The file has another suffix, is damaged, or an array exceeds a limit. Nothing is unpickled.
+    """
+    readers = {".npz": _from_archive, ".safetensors": _from_safetensors}
+    if path.suffix not in readers:
+        raise ValueError(f"{path} must end in {' or '.join(readers)}, got {excerpt(path.suffix)}")
+    check_regular(path)
+    try:
+        yield from readers[path.suffix](path, progress)
+    except (BadZipFile, NotImplementedError, EOFError, RuntimeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+
+
+def _from_archive(path: Path, progress: Callable[[float], None]) -> Iterator[Gradient]:
+    with ZipFile(path) as archive:
+        entries = archive.infolist()
+        if len(entries) > MOST_ENTRIES:
+            raise ValueError(f"{path} must have at most {MOST_ENTRIES} arrays, got {len(entries)}")
+        for index, entry in enumerate(entries):
+            if entry.file_size > LARGEST_ARRAY:
+                raise ValueError(f"{cut(entry.filename)} must have at most {LARGEST_ARRAY} bytes, got {entry.file_size}")
+            with archive.open(entry) as file:
+                values = _array(file, entry.filename, entry.file_size)
+            if values is not None:
+                yield Gradient(entry.filename.removesuffix(".npy"), values.dtype.name, values.shape, values)
+            progress((index + 1) / len(entries))
+
+
+def _array(file: Any, name: str, size: int) -> np.ndarray | None:
+    """Return the array of an entry; None if it has no floating-point numbers."""
+    try:
+        version = np.lib.format.read_magic(file)
+        read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, is_fortran, dtype = read_header(file, max_header_size=LONGEST_HEADER)
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{cut(name)} must be an array in NumPy's format 1.0 or 2.0: {cut(str(error))}") from None
+    if dtype.kind not in "fc":
+        return None
+    expected = math.prod(shape) * dtype.itemsize
+    if expected > size or any(length < 0 for length in shape):
+        raise ValueError(f"{cut(name)} must have {expected} bytes for its shape {shape}, got fewer")
+    data = file.read(expected + 1)
+    if len(data) != expected:
+        raise ValueError(f"{cut(name)} must have {expected} bytes for its shape {shape}, got {len(data)}")
+    return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C").astype(dtype.newbyteorder("="), copy=False)
+
+
+def _from_safetensors(path: Path, progress: Callable[[float], None]) -> Iterator[Gradient]:
+    total = max(1, os.stat(path).st_size)
+    with path.open("rb") as file:
+        for name, dtype, values in safetensors.read_floats(file, LARGEST_ARRAY):
+            yield Gradient(name, dtype, values.shape, values)
+            progress(min(1.0, file.tell() / total))

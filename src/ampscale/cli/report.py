@@ -1,0 +1,38 @@
+"""`ampscale report`: a page with pictures of a run."""
+
+from pathlib import Path
+
+import click
+
+from ..files import write_atomically
+from .commands import Command, examples
+from .progress import progress
+from .trace_options import FILE
+
+
+@click.command(
+    cls=Command,
+    short_help="Write a page with pictures of a run.",
+    epilog=examples("ampscale report run.jsonl", "ampscale report run.jsonl --out report.html"),
+)
+@click.argument("run", metavar="RUN", type=FILE)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write. [default: RUN with .html]")
+def report(run: Path, out: Path | None) -> None:
+    """
+    Write a page about a run: the scale with skipped steps, the exponents of each gradient, and the verdicts.
+
+    RUN is a file that `ampscale.diagnostics.JSONLines` wrote or is writing. The page is one HTML file, and needs no network.
+    """
+    from ..diagnostics.run_files import read_run
+    from .report_page.render import html_of
+
+    target = out or run.with_suffix(".html")
+    try:
+        if target.exists() and target.samefile(run):
+            raise ValueError(f"--out must be another file than RUN, got {target}")
+        with progress("Reading") as advance:
+            content = read_run(run, advance)
+        write_atomically(target, html_of(content, f"Loss scale of {run.name}"))
+    except (ValueError, OSError) as error:
+        raise click.UsageError(str(error)) from None
+    click.echo(f"Page: {target}")

@@ -1,0 +1,113 @@
+"""`ampscale suggest`: the scales that would have suited a run, and what other rules would have done."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from .commands import JSON, Command, examples
+from .describe import exact, fold
+from .progress import progress
+from .report_page.markup import percent
+from .trace_options import FILE
+from .trajectories import to_json
+
+if TYPE_CHECKING:  # imported when the command runs
+    from ..diagnostics.records import Histogram
+    from ..diagnostics.run_files import Run
+    from ..diagnostics.suggest import Suggestion
+
+MOST = 2000  # largest exponent, by absolute value
+SHARE = click.option(
+    "--share",
+    type=click.FloatRange(0, 1),
+    default=0.01,
+    help="Share of the non-zero values that may be lost. [default: 0.01]",
+)
+
+
+@click.command(
+    cls=Command,
+    short_help="Suggest a scale for a run, and replay it with all presets.",
+    epilog=examples("ampscale suggest run.jsonl", "ampscale suggest run.jsonl --share 0.001"),
+)
+@click.argument("run", metavar="RUN", type=FILE)
+@SHARE
+@JSON
+def suggest(run: Path, share: float, as_json: bool) -> None:
+    """
+    Print the scales that would have suited a run, and what each preset would have done.
+
+    RUN is a file of `ampscale.diagnostics.JSONLines`, with histograms. The scales neither overflow nor lose more than --share of
+    the values of all measured steps; they are exact to a factor of two, on the safe side. The presets see the gradients of
+    the recorded run, although other skipped steps would have changed them.
+
+    \b
+    With --json:
+      suggestion      low, high, recommended and lost_share
+      overflow        smallest scale at which a step overflowed; or null
+      presets         for each preset, the one with the fewest skipped steps
+                      first
+        name
+        skipped       number of skipped steps
+        final_scale   scale after the last step; "inf" if it is infinite
+    """  # noqa: D301 - click does not rewrap a paragraph after a backspace character
+    from ..diagnostics.run_files import read_run
+    from ..diagnostics.suggest import replay
+    from ..diagnostics.suggest import suggest as suggested
+
+    try:
+        with progress("Reading") as advance:
+            content = read_run(run, advance)
+        histogram = unscaled(content)
+        if not histogram.counts:
+            raise ValueError(f"{run} must have histograms with finite, non-zero values: give the monitor histogram_every")
+        suggestion = suggested([histogram], share=share)
+    except (ValueError, OSError) as error:
+        raise click.UsageError(str(error)) from None
+    with progress("Replaying"):
+        replays = replay(list(content.records()))
+    overflow = None if content.finite.all() else float(content.scales[~content.finite].min())
+    if as_json:
+        document = [result._asdict() | {"final_scale": _finite(result.final_scale)} for result in replays]
+        click.echo(to_json({"suggestion": suggestion._asdict(), "overflow": overflow, "presets": document}))
+        return
+    click.echo(fold(interval(suggestion, share)))
+    if overflow is not None and overflow <= suggestion.high:
+        click.echo(fold(f"But a step overflowed at scale {exact(overflow)}, where no histogram could be measured."))
+    width = max(len(result.name) for result in replays)
+    click.echo(f"\n{'preset':<{width}}  {'skipped':>9}  final scale")
+    for name, skipped, final_scale in replays:
+        click.echo(f"{name:<{width}}  {skipped:>9,}  {exact(final_scale)}")
+
+
+def interval(suggestion: "Suggestion", share: float) -> str:
+    """Return a suggestion as sentences."""
+    low, high, recommended, lost = suggestion
+    if low > high:
+        return (
+            f"No scale both avoids overflows (at most {exact(high)}) and loses at most {100 * share:g} % of the values (at least "
+            f"{exact(low)}). At {exact(recommended)}, {percent(lost)} are lost."
+        )
+    return (
+        f"Scales from {exact(low)} to {exact(high)} neither overflow nor lose more than {100 * share:g} % of the values. "
+        f"Recommended: {exact(recommended)}, which loses {percent(lost)}."
+    )
+
+
+def unscaled(run: "Run") -> "Histogram":
+    """Return the sum of the histograms of all steps, shifted to the exponents before scaling."""
+    from ..diagnostics.records import histograms_of
+
+    totals = np.zeros(2 * MOST + 1)
+    for measurement in run.measurements:
+        if measurement.histograms is not None and 0 < measurement.scale < math.inf:
+            exponents = measurement.histograms.bins()[1] - math.floor(math.log2(measurement.scale))
+            totals += np.bincount(np.clip(exponents, -MOST, MOST) + MOST, measurement.histograms.counts, totals.size)
+    return histograms_of([totals.astype(np.int64).tolist()], -MOST)[0]
+
+
+def _finite(scale: float) -> Any:
+    return "inf" if scale == math.inf else scale

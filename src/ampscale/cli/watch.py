@@ -1,0 +1,174 @@
+"""`ampscale watch`: the present state of a run, followed while another process writes its file."""
+
+import math
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from .commands import Command, examples
+from .describe import counted, exact, fold
+from .extras import require
+
+if TYPE_CHECKING:  # imported when the command runs
+    from rich.console import Group
+    from rich.table import Table
+
+    from ..diagnostics.run_files import Run
+
+PERIOD = 0.5  # seconds between two refreshes
+WIDTH, ROWS, SKIPS = 60, 10, 5  # characters of the line of the scale, gradients, and skipped steps that are shown
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+@click.command(
+    cls=Command,
+    short_help="Follow a run in the terminal.",
+    epilog=examples("ampscale watch run.jsonl", "ampscale watch run.jsonl --once"),
+)
+@click.argument("run", metavar="RUN", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--once", is_flag=True, help="Print the present state and exit.")
+def watch(run: Path, once: bool) -> None:
+    """
+    Show the scale, skipped steps, norm and lost values of a run, twice a second until Ctrl-C.
+
+    RUN is a file that `ampscale.diagnostics.JSONLines` is writing. A file that does not exist yet is waited for, and a file that
+    is replaced is read from its start.
+    """
+    require("rich")
+    try:
+        if once:
+            _print(run)
+        elif not sys.stdout.isatty():
+            raise click.UsageError("stdout must be a terminal, which is refreshed; --once prints the present state")
+        else:
+            _follow(run)
+    except (ValueError, OSError) as error:
+        raise click.UsageError(str(error)) from None
+    except KeyboardInterrupt:
+        return
+
+
+def _print(path: Path) -> None:
+    from ..diagnostics.run_files import read_run
+    from .progress import progress
+    from .tables import trimmed_console
+
+    with progress("Reading") as advance:
+        content = read_run(path, advance)
+    with trimmed_console() as console:
+        console.print(_state(path, content))
+
+
+def _follow(path: Path) -> None:
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(Text(f"Waiting for {path}"), auto_refresh=False) as live:
+        for content in _contents(path):
+            live.update(Text(f"Waiting for {path}") if content is None else _state(path, content), refresh=True)
+            time.sleep(PERIOD)
+
+
+def _contents(path: Path) -> Iterator["Run | None"]:
+    """Yield the content of the file for each refresh, without an end; None while it does not exist or has no header."""
+    from ..diagnostics.run_files import RunReader
+    from ..files import check_regular
+    from ..parsing import LONGEST_RUN
+
+    reader, file_id = RunReader(), None
+    while True:
+        if path.exists():
+            check_regular(path, LONGEST_RUN)
+            status = os.stat(path)
+            if (status.st_dev, status.st_ino) != file_id or status.st_size < reader.bytes:
+                reader, file_id = RunReader(), (status.st_dev, status.st_ino)
+            with path.open("rb") as file:
+                file.seek(reader.bytes)
+                while data := file.read(2**18):
+                    reader.feed(data)
+        yield reader.run() if reader.has_header else None
+
+
+def _state(path: Path, run: "Run") -> "Group":
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[Any] = [Text("\n".join(fold(line, "  ") for line in [*_lines(path, run), *_verdicts(run)]))]
+    if run.measurements:
+        parts.append(_gradients(run))
+    return Group(*parts)
+
+
+def _lines(path: Path, run: "Run") -> Iterator[str]:
+    from .report_page.markup import percent
+
+    steps, skipped = run.steps.size, int(np.count_nonzero(~run.applied))
+    if not steps:
+        yield f"{path.name}: no step yet"
+        return
+    last, share = int(run.steps[-1]), percent(skipped / steps)
+    yield f"{path.name}: {counted(steps, 'step')}, the last is {last:,}; {skipped:,} skipped ({share})"
+    yield f"scale    {exact(float(run.next_scales[-1]))}"
+    yield f"         {_blocks(run.scales)}"
+    known = np.flatnonzero(~np.isnan(run.norms))
+    yield f"loss     {_number(float(run.losses[-1]))}"
+    yield f"norm     {f'{_number(float(run.norms[known[-1]]))} at step {run.steps[known[-1]]:,}' if known.size else 'unknown'}"
+
+
+def _blocks(scales: np.ndarray) -> str:
+    """Return the base-2 logarithms of the scales as a line of blocks, each the largest of an equal part of the run."""
+    starts = np.unique(np.arange(WIDTH) * scales.size // WIDTH)
+    levels = np.log2(np.clip(np.maximum.reduceat(scales, starts), 2.0**-149, 2.0**128))
+    low, high = levels.min(), levels.max()
+    heights = (levels - low) / (high - low) * (len(BLOCKS) - 1) if high > low else np.zeros(levels.size)
+    return "".join(BLOCKS[round(height)] for height in np.nan_to_num(heights).tolist())
+
+
+def _number(value: float) -> str:
+    return "unknown" if math.isnan(value) else f"{value:.6g}"
+
+
+def _verdicts(run: "Run") -> Iterator[str]:
+    """Yield the last skipped steps, and for each verdict the number of its steps and the last message."""
+    skipped = run.steps[~run.applied][-SKIPS:].tolist()
+    if skipped:
+        yield f"skipped  last {', '.join(f'{step:,}' for step in skipped)}"
+    last = {str(diagnosis.verdict): diagnosis for diagnosis in run.diagnoses}
+    counts = Counter(str(diagnosis.verdict) for diagnosis in run.diagnoses)
+    for verdict, diagnosis in last.items():
+        stall = f" ({diagnosis.stall})" if diagnosis.stall else ""
+        yield f"{verdict}: {counted(counts[verdict], 'step')}, the last is {diagnosis.step:,}: {diagnosis.message}{stall}"
+
+
+def _gradients(run: "Run") -> "Table":
+    """Return a table of the gradients that lose the largest shares at the last measured step."""
+    from rich.table import Column
+
+    from .report_page.layers import Layer, complete, layers_of
+    from .report_page.markup import percent
+    from .tables import numbers, table
+
+    measurements = complete(run, run.measurements)[-1:]
+    layers = sorted(layers_of(run, measurements), key=Layer.order)[:ROWS]
+    titles = [
+        Column(f"at step {run.steps[measurements[0].position]:,}", overflow="fold"),
+        *numbers("lost", "subnormal", "largest", "finite"),
+    ]
+    rows = (
+        (
+            layer.name,
+            percent(layer.lost),
+            percent(layer.subnormal),
+            "-" if layer.largest is None else f"< 2^{layer.largest}",
+            "no" if layer.nonfinite else "yes",
+        )
+        for layer in layers
+    )
+    return table(titles, rows)

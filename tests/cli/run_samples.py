@@ -1,0 +1,31 @@
+"""Run files for tests of commands."""
+
+import math
+
+from ampscale import LossScaleRule
+from ampscale.diagnostics import Diagnosis, Histogram, StepRecord, TensorStatistics, Verdict
+from ampscale.diagnostics.run_files import header_line, step_line
+
+NAMES = ["layers.0.weight", "<b>&amp;"]
+HISTOGRAMS = (Histogram(-30, (50, 0, 0, 0, 30, 0, 0, 0, 0, 20)), Histogram(14, (100,)))
+TENSORS = (TensorStatistics(110, 10, 100, 50, 0, 0, -30, -21), TensorStatistics(100, 0, 0, 0, 0, 0, 14, 14))
+OVERFLOW = (TensorStatistics(110, 10, 0, 0, 0, 0, -3, 5), TensorStatistics(100, 0, 0, 0, 7, 1, 3, 15))
+
+
+def write_run(path, steps=40, skipped=(0, 1, 20), every=10, names=NAMES, rule=None):
+    """Write a run with a scale of 2**16 that backs off at the *skipped* steps, and is measured at every n-th step."""
+    scale, lines = 2.0**16, [header_line(rule or LossScaleRule(init_scale=2.0**16), names)]
+    for step in range(steps):
+        measured = {"measured_scale": scale, "tensors": OVERFLOW if step in skipped else TENSORS}
+        if step in skipped:
+            verdict = Verdict.SEARCHING if step < 10 else Verdict.OCCASIONAL
+            record = StepRecord(step, scale, scale / 2, False, False, math.nan, **measured)
+            lines.append(step_line(record, Diagnosis(step, verdict, f"<i>overflow</i> at step {step}", {"scale": scale})))
+            scale /= 2
+        elif step % every == 0:
+            record = StepRecord(step, scale, scale, True, True, 0.5, 2.0, histograms=HISTOGRAMS, **measured)
+            lines.append(step_line(record))
+        else:
+            lines.append(step_line(StepRecord(step, scale, scale, True, True, 0.25)))
+    path.write_text("".join(lines), "utf-8")
+    return path

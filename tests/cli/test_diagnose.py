@@ -1,0 +1,158 @@
+"""`ampscale diagnose`: gradients of .npz and .safetensors files, a verdict on them, and the scales that suit them."""
+
+import io
+import json
+import zipfile
+
+import ml_dtypes
+import numpy as np
+import pytest
+from cli.runs import Runs
+from safetensors.numpy import save_file
+
+import ampscale
+from ampscale.cli.diagnose import diagnose
+
+RUNS = Runs(diagnose)
+SMALL = np.float32([2.0**-30, 2.0**-10, 0, 1])
+
+
+def saved(path, **arrays):
+    """Write arrays to a file, and return its path."""
+    save_file(arrays, path) if path.suffix == ".safetensors" else np.savez_compressed(path, **arrays)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_statistics_are_those_of_measure(tmp_path, suffix):
+    """All floating-point dtypes are read, in both formats; other arrays are ignored."""
+    values = np.random.default_rng(0).normal(size=(3, 4)) * 2.0**-12
+    arrays = {name: values.astype(name) for name in ("float16", "float32", "float64")} | {"int32": np.arange(3, dtype="i4")}
+    if suffix == ".safetensors":
+        arrays["bfloat16"] = values.astype(ml_dtypes.bfloat16)
+    else:
+        arrays |= {"complex64": values.astype("c8"), "fortran": np.asfortranarray(values), "big-endian": values.astype(">f4")}
+    tensors = {row["name"]: row for row in RUNS.report(saved(tmp_path / f"g{suffix}", **arrays))["tensors"]}
+    assert set(tensors) == set(arrays) - {"int32"}
+    for name, row in tensors.items():
+        array = arrays[name] if name != "big-endian" else arrays[name].astype("f4")
+        assert [row[column] for column in ampscale.diagnostics.TensorStatistics._fields] == ampscale.measure([array])[0].tolist()
+        assert row["shape"] == [3, 4]
+        assert row["dtype"] == {"fortran": "float64", "big-endian": "float32"}.get(name, name)
+
+
+@pytest.mark.parametrize(
+    ("values", "arguments", "verdict", "message"),
+    [
+        ([1, 2.0**-20], [], "healthy", "float16 loses 0 % of them, and keeps fewer digits of 50 %."),
+        ([1, 2, 3], [], "healthy", "Healthy at scale 2^0: all values are finite. float16 loses 0 % of them."),
+        ([1, np.nan, np.inf], [], "nan", "Not finite at scale 2^0: 1 NaN in w; no scale helps, since NaNs come from"),
+        ([1, np.inf, -np.inf], ["--scale", "2**16"], "overflow", "Not finite at scale 2^16: 2 infinities in w; if they were"),
+        ([1, 1e6], [], "overflow", "Overflow at scale 2^0: w has values beyond the range of float16."),
+        ([1, 1e-9], [], "underflow", "Underflow at scale 2^0: float16 loses 50 % of the values, most in w."),
+        ([1, 1e-9], ["--share", "0.5"], "healthy", "float16 loses 50 % of them"),
+        ([0, 0], [], "zero", "All values are zero at scale 2^0"),
+        ([], [], "zero", "All values are zero"),
+    ],
+)
+def test_verdict_is_a_sentence(tmp_path, values, arguments, verdict, message):
+    """The JSON has it in a word, too."""
+    path = saved(tmp_path / "g.npz", w=np.array(values, "f4"))
+    document = RUNS.report(path, *arguments)
+    assert document["verdict"] == verdict
+    assert document["message"].startswith(message) or message in document["message"]
+    assert document["message"][:60] in " ".join(RUNS.printed(path, *arguments))
+    assert (document["suggestion"] is None) == (verdict == "zero")
+
+
+def test_suggested_scales_neither_overflow_nor_lose_values(tmp_path):
+    """--scale is the factor that the values already have."""
+    path = saved(tmp_path / "g.safetensors", w=SMALL, b=SMALL * 4)
+    suggestion = RUNS.report(path, "--share", "0", "--scale", "2**4")["suggestion"]
+    low, high, recommended = (suggestion[name] / 16 for name in ("low", "high", "recommended"))
+    assert (low, high) == (2.0**6, 2.0**12)
+    for scale in (low, high, recommended):
+        scaled = np.float16(np.concatenate([SMALL, SMALL * 4]) * scale)
+        assert np.isfinite(scaled).all()
+        assert np.count_nonzero(scaled) == 6
+    lines = " ".join(RUNS.printed(path, "--share", "0", "--scale", "2**4"))
+    assert "Scales from 2^10 to 2^16 neither overflow nor lose more than 0 % of the values." in lines
+
+
+def test_incompatible_conditions_are_stated(tmp_path):
+    """The largest scale that does not overflow loses too much."""
+    path = saved(tmp_path / "g.npz", w=np.float64([2.0**-60, 2.0**10]))
+    assert "No scale both avoids overflows (at most 2^4) and loses at most 1 % of the values" in " ".join(RUNS.printed(path))
+
+
+def test_table_fits_80_columns(tmp_path):
+    """Long names and shapes are wrapped."""
+    lines = RUNS.printed(saved(tmp_path / "g.npz", **{"layers.0.attention.query.weight" * 3: np.zeros([1, 2] * 5, "f4")}))
+    assert max(map(len, lines)) <= 80
+
+
+def entry(header, data=b""):
+    """Return an archive with one array that has this header."""
+    text, archive = header.encode(), io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("w.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data)
+    return archive.getvalue()
+
+
+def tensors(header, data=b""):
+    """Return a safetensors file with this header."""
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+FLOATS = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s,)}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("g.json", b"{}", "must end in .npz or .safetensors, got '.json'"),
+        ("g.npz", b"no archive", "cannot be read: File is not a zip file"),
+        ("g.npz", entry("x"), "w.npy must be an array in NumPy's format 1.0 or 2.0"),
+        ("g.npz", entry(FLOATS % 10**15), "w.npy must have 4000000000000000 bytes for its shape (1000000000000000,), got fewer"),
+        ("g.npz", entry(FLOATS % 3, b"12345678901"), "w.npy must have 12 bytes for its shape (3,), got 11"),
+        ("g.npz", entry(FLOATS % 3, b"1234567890123"), "w.npy must have 12 bytes for its shape (3,), got 13"),
+        ("g.npz", entry(FLOATS % -3), "w.npy must have"),
+        (
+            "g.npz",
+            entry(FLOATS.replace("<f4", "O") % 3, b"\x80\x04."),
+            "must contain an array of floating-point numbers, got none",
+        ),
+        ("g.safetensors", b"", "the header must fit into the 0 bytes of the file"),
+        (
+            "g.safetensors",
+            tensors({"w": {"dtype": "BF16", "shape": [3], "data_offsets": [0, 4]}}, b"1234"),
+            "w must have as many bytes as its shape (3,) requires, got 4",
+        ),
+        (
+            "g.safetensors",
+            tensors({"w": {"dtype": "I32", "shape": [1], "data_offsets": [0, 4]}}, b"1234"),
+            "must contain an array of floating-point numbers, got none",
+        ),
+    ],
+)
+def test_damaged_file_has_a_message(tmp_path, name, data, message):
+    """Nothing is unpickled, and no more memory is allocated than the file has bytes."""
+    path = tmp_path / name
+    path.write_bytes(data)
+    assert message in RUNS.error(path)
+
+
+def test_too_large_an_array_is_rejected(tmp_path, monkeypatch):
+    """An entry of an archive can expand a thousand times."""
+    monkeypatch.setattr("ampscale.cli.gradient_files.LARGEST_ARRAY", 1000)
+    for suffix in (".npz", ".safetensors"):
+        path = saved(tmp_path / f"g{suffix}", w=np.zeros(1000, "f4"))
+        assert "must have at most 1000 bytes, got 4" in RUNS.error(path)
+
+
+@pytest.mark.parametrize("scale", ["0", "-1", "2**-2000"])
+def test_scale_must_be_positive(tmp_path, scale):
+    """It divides the suggested scales."""
+    path = saved(tmp_path / "g.npz", w=SMALL)
+    assert "--scale must be a positive, finite number" in RUNS.error(path, "--scale", scale)

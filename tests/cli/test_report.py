@@ -1,0 +1,278 @@
+"""`ampscale report`: the page says what happened, in a browser too, without scripts and for any number of steps."""
+
+import base64
+import re
+import struct
+import time
+import zlib
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from cli.run_samples import write_run
+from cli.runs import Runs
+
+from ampscale.cli.report import report
+from ampscale.diagnostics import Histogram, StepRecord, read_run
+from ampscale.diagnostics.run_files import header_line, step_line
+
+RUNS = Runs(report)
+DOT, BAR = re.compile(r'<circle cx="([\d.]+)%" cy="([\d.]+)%"'), re.compile(r"M(\d+) 100V(\d+)h1V100")
+PATH = re.compile(r'class="line"[^>]* d="([^"]*)"')
+LIMITS = re.compile(r'<line class="limit"[^>]* y1="([\d.]+)%"')
+
+
+class Texts(HTMLParser):
+    """Texts of a page by the elements around them."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.text, self.cells = [], "", []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_data(self, data):
+        self.text += data
+        if self.cells:
+            self.cells[-1] += data
+
+
+def page_of(path, **settings):
+    """Write the page of a run and return it."""
+    write_run(path, **settings)
+    out = path.with_suffix(".html")
+    assert RUNS.printed(path) == [f"Page: {out}"]
+    return out.read_text("utf-8")
+
+
+def pixels(page):
+    """Return the opacities in each picture: uint8, shape (rows, columns)."""
+    pictures = []
+    for text in re.findall(r"data:image/png;base64,([^\"]*)", page):
+        data = base64.b64decode(text)
+        columns, rows = struct.unpack(">II", data[16:24])
+        start = data.index(b"IDAT")
+        (length,) = struct.unpack(">I", data[start - 4 : start])
+        lines = np.frombuffer(zlib.decompress(data[start + 4 : start + 4 + length]), np.uint8).reshape(rows, -1)[:, 1:]
+        pictures.append(np.stack([lines >> 4, lines & 15], axis=-1).reshape(rows, -1)[:, :columns])
+    return pictures
+
+
+def test_page_says_what_happened(tmp_path):
+    """The summary, the verdicts, the gradients and the scaler are text. Texts of the file are escaped."""
+    page = Texts(page_of(tmp_path / "run.jsonl"))
+    assert "40 steps: 37 applied, 3 skipped (7.5 %)" in page.text
+    assert "started at 2¹⁶, was between 2¹³ and 2¹⁶, and is now 2¹³." in page.text
+    assert "It is multiplied by 0.5 at every overflow" in page.text
+    assert "Last 3 of 3 skipped steps and scale changes" in page.text
+    cells = [cell.strip() for cell in page.cells]
+    rows = {
+        name: cells[cells.index(name) + 1 :] for name in ("searching<i>overflow</i> at step 1", "<b>&amp;", "layers.0.weight")
+    }
+    assert rows["searching<i>overflow</i> at step 1"][:3] == ["2", "0", "1"]
+    assert rows["<b>&amp;"][:5] == ["100", "0 %", "0 %", "< 2²", "3"]
+    assert rows["layers.0.weight"][:3] == ["110", "20 %", "40 %"]
+    assert not {"i", "img", "iframe", "link", "object"} & set(page.tags)
+    assert page.tags.count("script") == 1
+
+
+def test_page_cannot_load_anything(tmp_path):
+    """The policy allows the own script and style by hash, and pictures within the page."""
+    page = page_of(tmp_path / "run.jsonl")
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert re.fullmatch(r"default-src 'none'; img-src data:; script-src 'sha256-\S+'; style-src 'sha256-\S+'", policy)
+    assert not re.search(r'(src|href)="(?!data:)|url\(|style="', page)
+
+
+@pytest.mark.parametrize("steps", [40, 5000])
+def test_every_skipped_step_is_drawn(tmp_path, steps):
+    """Each is below a dot at its scale, and counted in a bar; the line has the scale of each step."""
+    skipped = (0, 1, 20, steps - 1)
+    page = page_of(tmp_path / "run.jsonl", steps=steps, skipped=skipped)
+    dots = [float(x) for x, _ in DOT.findall(page)]
+    assert all(min(abs(100 * (step + 0.5) / steps - x) for x in dots) < 1 for step in skipped)
+    bars = [int(bar) for bar, _ in BAR.findall(page)]
+    assert bars == sorted({step * min(1000, steps) // steps for step in skipped})
+    (path,) = PATH.findall(page)
+    assert len(re.findall(r"V", path)) == 4 - 1  # the scale after the last step is not drawn
+
+
+def test_dense_line_is_the_band_of_its_extremes(tmp_path):
+    """Each thousandth of the run has its smallest and its largest scale, even if it has them for a single step."""
+    scales = np.where(np.arange(50_000) % 2, 2.0**8, 2.0**10)
+    scales[[12_345, 40_000]] = 2.0**20, 2.0**2
+    path = tmp_path / "run.jsonl"
+    steps = [StepRecord(step, scale, scale, True, True) for step, scale in enumerate(scales.tolist())]
+    path.write_text(header_line(None, None) + "".join(map(step_line, steps)))
+    RUNS.printed(path)
+    (line,) = PATH.findall(path.with_suffix(".html").read_text("utf-8"))
+    corners = [(float(x), float(y)) for x, y in re.findall(r"[MH]([\d.e+]+)[ V]([\d.]+)", line)]
+    assert len(corners) == 2000
+    heights = sorted({y for _, y in corners})
+    assert len(heights) == 4
+    assert [round(x) for x, y in corners if y in (heights[0], heights[-1])] == [246, 800]
+
+
+def test_histograms_are_drawn_at_the_scale_of_their_step(tmp_path):
+    """A row is an exponent. After the scale has been halved twice, the same measured values are the same scaled values."""
+    page = page_of(tmp_path / "run.jsonl")
+    together, first, second = pixels(page)
+    rows, columns = first.shape
+    top = max(15 + 3, 14) + 1
+    lines = [round(rows * float(share) / 100) for share in LIMITS.findall(page)[:3]]
+    assert lines == [top - 16, top + 14, top + 24]  # 65504, 2**-14 and 2**-24
+    column = first[:, columns // 2]
+    assert {top - 1 - row: level for row, level in enumerate(column.tolist()) if level} == {-30: 15, -26: 12, -21: 10}
+    assert np.flatnonzero(second[:, -1]).tolist() == [top - 1 - 14]
+    assert np.count_nonzero(together[:, -1]) == 4
+    assert not first[:, : columns // 4].any()  # the first histogram is that of step 10 of 40
+    assert (first[:, columns // 4 :] == column[:, None]).all()
+
+
+def test_histograms_of_unscaled_gradients_are_shifted(tmp_path):
+    """Gradients that were measured after unscaling are shown at the scale of their step."""
+    path = tmp_path / "run.jsonl"
+    record = StepRecord(0, 2.0**10, 2.0**10, True, True, measured_scale=1.0, histograms=(Histogram(-12, (5,)),))
+    path.write_text(header_line(None, None) + step_line(record))
+    RUNS.printed(path)
+    page = path.with_suffix(".html").read_text("utf-8")
+    _, picture = pixels(page)
+    assert np.flatnonzero(picture[:, 0]).tolist() == [18 - -2]
+    assert "gradient 0" in page
+
+
+ODD = {
+    "no-step": [],
+    "one-step": [StepRecord(7, 1.0, 1.0, True, True)],
+    "odd-scales": [
+        StepRecord(0, *pair, False, False) for pair in ((0.0, float("inf")), (float("inf"), float("nan")), (3.0, 3.3))
+    ],
+    "empty-histograms": [StepRecord(0, 1.0, 1.0, True, True, measured_scale=1.0, histograms=(Histogram(0, ()),))],
+    "hostile-exponents": [
+        StepRecord(
+            0, 1e300, 1.0, True, True, measured_scale=1e-300, histograms=(Histogram(2**62, (1,)), Histogram(-(2**62), (2,)))
+        )
+    ],
+    "gradients-come-and-go": [
+        StepRecord(i, 1.0, 1.0, True, True, measured_scale=1.0, histograms=(Histogram(0, (1,)),) * n)
+        for i, n in enumerate((2, 2, 1))
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_every_run_has_a_page(name, tmp_path):
+    """There is neither an error nor a warning."""
+    path = tmp_path / "run.jsonl"
+    path.write_text(header_line(None, None) + "".join(map(step_line, ODD[name])))
+    RUNS.printed(path)
+    page = path.with_suffix(".html").read_text("utf-8")
+    assert "NaN" not in page
+    assert "nan%" not in page
+
+
+def test_page_of_many_steps_is_small(tmp_path):
+    """Its size does not grow with the number of steps; gradients beyond the worst two hundred have no picture."""
+    names = [f"layer.{index}" for index in range(300)]
+    path = tmp_path / "run.jsonl"
+    histograms = tuple(Histogram(-40 + index % 30, tuple(range(1, 41))) for index in range(300))
+    measured = StepRecord(0, 2.0**16, 2.0**16, True, True, measured_scale=2.0**16, histograms=histograms)
+    lines = [step_line(measured).replace('"step":0', f'"step":{step}') for step in range(0, 60_000, 1000)]
+    plain = step_line(StepRecord(1, 2.0**16, 2.0**16, True, True)).replace('"step":1', '"step":%d')
+    text = "".join(line + "".join(plain % (1000 * part + step) for step in range(1, 1000)) for part, line in enumerate(lines))
+    path.write_text(header_line(None, names) + text)
+    started = time.process_time()
+    RUNS.printed(path)
+    assert time.process_time() - started < 10
+    page = path.with_suffix(".html").read_text("utf-8")
+    assert len(page) < 1_500_000
+    assert len(pixels(page)) == 201
+    assert "200 of 300 gradients are shown" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "must start with a header line"),
+        ("step 1\n", "line 1 must be the header of a run file"),
+        (header_line(None, None) + "{}\n", "line 2: "),
+    ],
+)
+def test_usage_error_has_a_message(text, message, tmp_path):
+    """The exit code is 2, and no page is written."""
+    path = tmp_path / "run.jsonl"
+    path.write_text(text)
+    assert message in RUNS.error(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_run_is_not_overwritten(tmp_path):
+    """--out can be another file only."""
+    path = write_run(tmp_path / "run.html")
+    assert "--out must be another file than RUN" in RUNS.error(path)
+    assert read_run(path).steps.size == 40
+
+
+# --- in a browser ---
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Start Chromium, as the tests of the conformance page do."""
+    browsing = pytest.importorskip("reports.browsing", reason="the conformance suite is not part of this distribution")
+    driver = browsing.chromium()
+    yield browsing.Browser(driver)
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory):
+    """Write a page."""
+    path = write_run(tmp_path_factory.mktemp("page") / "run.jsonl", steps=3000, names=["a." * 60, "second"])
+    RUNS.printed(path)
+    return path.with_suffix(".html")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_page_is_readable(browser, page_file, width, scheme):
+    """It is no wider than its window, without an error, a request or a text of low contrast."""
+    from reports import browsing
+
+    browser.errors()
+    browser.requests()
+    browser.show(page_file, width=width, prefers_color_scheme=scheme)
+    assert browser.eval("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert [request for request in browser.requests() if not request.startswith(("file:", "data:"))] == []
+    assert browser.errors() == []
+    assert [text for ratio, text in browser.eval(browsing.CONTRASTS) if ratio < 4.5] == []
+
+
+def test_gradient_is_chosen_by_keyboard(browser, page_file):
+    """One picture is shown at a time; the table that scrolls can have the focus."""
+    browser.show(page_file)
+    shown = "$$('figure.layer').filter((node) => node.checkVisibility()).map((node) => node.innerText.split('\\n')[0])"
+    assert browser.eval(shown) == ["all gradients"]
+    browser.eval("$('#layer').focus()")
+    browser.press("end")
+    assert browser.eval(shown) == ["second"]
+    assert browser.eval("$$('.scroll').every((node) => node.tabIndex === 0)")
+
+
+def test_page_works_without_scripts(browser, page_file):
+    """All pictures are shown, and the choice is not."""
+    browser.send_command("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.show(page_file)
+        tree = browser.send_command("DOM.getDocument", depth=-1)
+        (choice,) = browser.send_command("DOM.querySelectorAll", nodeId=tree["root"]["nodeId"], selector="#choice[hidden]")[
+            "nodeIds"
+        ]
+        hidden = browser.send_command("DOM.querySelectorAll", nodeId=tree["root"]["nodeId"], selector="figure[hidden]")["nodeIds"]
+        assert (bool(choice), hidden) == (True, [])
+    finally:
+        browser.send_command("Emulation.setScriptExecutionDisabled", value=False)

@@ -1,0 +1,39 @@
+"""`ampscale suggest`: the scales that would have suited a run, and what each preset would have done."""
+
+import pytest
+from cli.run_samples import HISTOGRAMS, TENSORS, write_run
+from cli.runs import Runs
+
+from ampscale import presets
+from ampscale.cli.suggest import suggest
+from ampscale.diagnostics import Histogram, StepRecord, read_run, replay
+from ampscale.diagnostics import suggest as suggested
+from ampscale.diagnostics.run_files import header_line, step_line
+
+RUNS = Runs(suggest)
+
+
+def test_interval_is_that_of_all_histograms_before_scaling(tmp_path):
+    """The scale was 2**14 at the first measured step, and 2**13 at the second."""
+    document = RUNS.report(write_run(tmp_path / "run.jsonl"), "--share", "0.3")
+    unscaled = [Histogram(low - power, counts) for power in (14, 13) for low, counts in HISTOGRAMS]
+    assert document["suggestion"] == suggested(unscaled, share=0.3)._asdict()
+
+
+def test_every_preset_is_replayed(tmp_path):
+    """The results are those of `replay`."""
+    path = write_run(tmp_path / "run.jsonl")
+    results = [result._asdict() for result in replay(list(read_run(path).records()))]
+    assert RUNS.report(path)["presets"] == results
+    lines = RUNS.printed(path)
+    assert len(results) == len(presets.PRESETS)
+    assert [line.split()[0] for line in lines[-len(results) :]] == [result["name"] for result in results]
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("measured", [{}, {"measured_scale": 1.0, "tensors": TENSORS}])
+def test_run_without_histograms_is_rejected(tmp_path, measured):
+    """Statistics alone do not tell how many values are lost."""
+    path = tmp_path / "run.jsonl"
+    path.write_text(header_line(None, None) + step_line(StepRecord(0, 1.0, 1.0, True, True, **measured)))
+    assert "must have histograms with finite, non-zero values: give the monitor histogram_every" in RUNS.error(path)

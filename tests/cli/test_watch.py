@@ -1,0 +1,121 @@
+"""`ampscale watch`: the state of a run, once or while another process writes it."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from cli.run_samples import write_run
+from cli.runs import Runs
+
+from ampscale.cli.watch import watch
+from ampscale.diagnostics import StepRecord
+from ampscale.diagnostics.run_files import header_line, step_line
+
+RUNS = Runs(watch)
+
+
+def test_state_has_scale_skips_norm_and_gradients(tmp_path):
+    """The gradients are those of the last measured step."""
+    lines = RUNS.printed(write_run(tmp_path / "run.jsonl"), "--once")
+    text = " ".join(" ".join(lines).split())
+    assert "40 steps, the last is 39; 3 skipped (7.5 %) scale 2^13" in text
+    assert "loss 0.25 norm 2 at step 30 skipped last 0, 1, 20" in text
+    assert "searching: 2 steps, the last is 1: <i>overflow</i> at step 1" in text
+    assert "occasional: 1 step, the last is 20" in text
+    table = [line.split() for line in lines[-4:]]
+    assert table[0] == ["at", "step", "30", "lost", "subnormal", "largest", "finite"]
+    assert table[2:] == [
+        ["layers.0.weight", "50", "%", "100", "%", "<", "2^-33", "yes"],
+        ["<b>&amp;", "0", "%", "0", "%", "<", "2^2", "yes"],
+    ]
+
+
+def test_worst_ten_gradients_are_listed_in_80_columns(tmp_path):
+    """Long names are wrapped."""
+    record = StepRecord(
+        0, 1.0, 1.0, True, True, measured_scale=1.0, tensors=tuple((100, 0, i, i, 0, 0, -30, 3) for i in range(30))
+    )
+    path = tmp_path / "run.jsonl"
+    path.write_text(header_line(None, [f"{index:x}{'n' * 100}" for index in range(30)]) + step_line(record))
+    lines = RUNS.printed(path, "--once")
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[-7] for line in lines if "%" in line][1:] == [str(share) for share in range(29, 19, -1)]
+
+
+@pytest.mark.parametrize(
+    ("scales", "blocks"), [([1.0], "▁"), ([1.0, 2.0], "▁█"), ([0.0, 1.0, float("inf")], "▁▅█"), ([4.0, 2.0**11] * 99, "█" * 60)]
+)
+def test_line_of_blocks_has_the_largest_scale_of_each_part(tmp_path, scales, blocks):
+    """It has at most 60 characters."""
+    path = tmp_path / "run.jsonl"
+    steps = (step_line(StepRecord(step, scale, scale, True, True)) for step, scale in enumerate(scales))
+    path.write_text(header_line(None, None) + "".join(steps))
+    expected = blocks.replace("█", "▁") if len(set(blocks)) == 1 else blocks
+    lines = RUNS.printed(path, "--once")
+    (index,) = (index for index, line in enumerate(lines) if line.startswith("scale "))
+    assert lines[index + 1].split() == [expected]
+
+
+def test_run_without_steps_is_described(tmp_path):
+    """Its header was written, and no step."""
+    path = tmp_path / "run.jsonl"
+    path.write_text(header_line(None, None))
+    assert " ".join(RUNS.printed(path, "--once")).split()[-3:] == ["no", "step", "yet"]
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        (None, ["--once"], "No such file or directory"),
+        ("", ["--once"], "must start with a header line"),
+        (header_line(None, None) + "x\n", ["--once"], "line 2: "),
+        ("", [], "stdout must be a terminal, which is refreshed; --once prints the present state"),
+    ],
+)
+def test_usage_error_has_a_message(tmp_path, text, arguments, message):
+    """The exit code is 2."""
+    path = tmp_path / "run.jsonl"
+    if text is not None:
+        path.write_text(text)
+    assert message in RUNS.error(path, *arguments)
+
+
+def test_file_is_followed_until_control_c(tmp_path):
+    """It is waited for, and read again from its start after it was replaced. The exit code is 0."""
+    pty = pytest.importorskip("pty", reason="capability pty: no pseudo-terminals on this system")
+    path, (terminal, stream) = tmp_path / "run.jsonl", pty.openpty()
+    command, environment = (
+        [sys.executable, "-m", "ampscale", "watch", str(path)],
+        {**os.environ, "TERM": "xterm", "COLUMNS": "200"},
+    )
+    process = subprocess.Popen(command, stdin=stream, stdout=stream, stderr=stream, env=environment)
+    try:
+        os.close(stream)
+        read_until(terminal, "Waiting for ")
+        write_run(path)
+        read_until(terminal, "40 steps")
+        with path.open("a") as file:
+            file.write(step_line(StepRecord(40, 2.0**20, 2.0**21, True, True)))
+        read_until(terminal, "41 steps")
+        path.unlink()
+        write_run(path, steps=30)
+        read_until(terminal, "30 steps")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+
+
+def read_until(terminal, text):
+    """Read from a pseudo-terminal until *text* appears, at most 30 seconds."""
+    output, end = "", time.monotonic() + 30
+    while text not in output:
+        assert time.monotonic() < end, output
+        if select.select([terminal], [], [], 0.1)[0]:
+            output += os.read(terminal, 65536).decode(errors="replace")
