@@ -1,0 +1,93 @@
+"""Tests that the Chinese edition in docs/zh has the structure, code, terms and links of the English pages."""
+
+import re
+from itertools import zip_longest
+from pathlib import Path
+from posixpath import normpath
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EDITION = ROOT / "docs" / "zh"
+ENGLISH = {
+    **{name: f"docs/{name}" for name in ("glossary.md", "mindspore.md", "paddle.md", "porting.md", "torch.md")},
+    **{f"profiles/{path.name}": f"spec/profiles/{path.name}" for path in (ROOT / "spec" / "profiles").glob("*.md")},
+    "README.md": "README.md",
+}
+PAIRS = pytest.mark.parametrize(
+    ("chinese", "english"), [(f"docs/zh/{name}", page) for name, page in ENGLISH.items()], ids=list(ENGLISH)
+)
+BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def text_of(path):
+    return (ROOT / path).read_text("utf-8")
+
+
+def sections(path):
+    """Return the text of each section without code blocks and quotations; the first is before any heading but the title."""
+    text = re.sub(r"^>.*\n", "", BLOCK.sub("", text_of(path)), flags=re.MULTILINE)
+    return re.split(r"^(?=##)", text, flags=re.MULTILINE)
+
+
+def headings(path):
+    """Return the level of each heading; of a clause, its id and its level."""
+    lines = re.findall(r"^#+ .*", BLOCK.sub("", text_of(path)), re.MULTILINE)
+    return [line if " · " in line else line.partition(" ")[0] for line in lines]
+
+
+def targets(path):
+    """Return the files, with anchors, that a page links to, except pages of this edition and the translated page."""
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)", BLOCK.sub("", text_of(path)))
+    resolved = [normpath(f"{Path(path).parent.as_posix()}/{file}") + anchor for file, anchor in links if file]
+    own = {ENGLISH[path.removeprefix("docs/zh/")]} if path.startswith("docs/zh/") else set()
+    return {target for target in resolved if not target.startswith("docs/zh/")} - own
+
+
+def test_every_page_translates_an_english_page():
+    """The edition has the first pages, the page on porting, the glossary and the profiles."""
+    assert sorted(path.relative_to(EDITION).as_posix() for path in EDITION.rglob("*.md")) == sorted(ENGLISH)
+
+
+@PAIRS
+def test_headings_and_clauses_are_the_same(chinese, english):
+    """The ids and levels of the clauses have the same order."""
+    assert headings(chinese) == headings(english)
+
+
+@PAIRS
+def test_code_blocks_are_the_same(chinese, english):
+    """Each block is equal byte for byte, so that the tests of the English pages run the code."""
+    assert BLOCK.findall(text_of(chinese)) == BLOCK.findall(text_of(english))
+
+
+@PAIRS
+def test_sections_have_the_same_names_and_tables(chinese, english):
+    """Every section or clause has the same names in code font, and tables with as many cells."""
+    pairs = zip_longest(sections(chinese), sections(english), fillvalue="")
+    for index, (ours, theirs) in enumerate(pairs):
+        names = [{re.sub(r"\s+", " ", name) for name in re.findall(r"`([^`]+)`", text)} for text in (ours, theirs)]
+        assert index == 0 or names[0] == names[1], ours
+        cells = [[line.count("|") for line in text.splitlines() if line.startswith("|")] for text in (ours, theirs)]
+        assert cells[0] == cells[1], ours
+
+
+@PAIRS
+def test_links_lead_to_the_same_files(chinese, english):
+    """A link to another page of this edition is an addition, and leads to a file."""
+    assert targets(chinese) == targets(english)
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", BLOCK.sub("", text_of(chinese)))
+    assert [link for link in links if not ((ROOT / chinese).parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("name", [name for name in ENGLISH if name.startswith("profiles")])
+def test_profiles_quote_the_same_sentences(name):
+    """The quotations of the documents are Chinese in both editions."""
+    quotes = [re.findall(r"^> .*?(「.*」)$", text_of(path), re.MULTILINE) for path in (f"docs/zh/{name}", ENGLISH[name])]
+    assert quotes[0] == quotes[1]
+
+
+def test_glossary_has_every_term():
+    """The first cell of each row starts with the English term."""
+    rows = [re.findall(r"^\| (.+?) \|", text_of(path), re.MULTILINE)[1:] for path in ("docs/zh/glossary.md", "docs/glossary.md")]
+    assert [ours for ours, theirs in zip_longest(*rows, fillvalue="") if not ours.startswith(theirs)] == []
