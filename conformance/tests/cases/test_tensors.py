@@ -2,6 +2,10 @@
 
 import numpy as np
 import pytest
+
+pytest.importorskip("jax", reason="needs JAX")
+
+import jax
 from ampscale_conformance import Verdict, check
 from ampscale_conformance.cases import overflow, scaling
 from ampscale_conformance.model.bits import leaves
@@ -50,7 +54,6 @@ def test_conforming_styles_fail_no_case():
 
 def test_cases_of_a_missing_dtype_are_unsupported():
     """Without enable_x64, JAX creates float32 arrays instead of float64."""
-    jax = pytest.importorskip("jax", reason="needs JAX")
     with jax.enable_x64(False):
         results = check(Jax(), cases=CASES).results
     assert unpassed(results, Verdict.UNSUPPORTED) == []
