@@ -1,12 +1,15 @@
 """Both distributions, built, installed in an environment of their own, and used from an empty folder."""
 
+import io
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+from release import check
 
 ROOT = Path(__file__).parent.parent
 SUITE = "ampscale_conformance"
@@ -23,13 +26,26 @@ def run(*command, cwd):
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory):
+def files(tmp_path_factory):
+    """The distributions of the working tree, which two builds write with the same bytes."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tree:
+        for name in sorted(tracked(".")):
+            if (ROOT / name).is_file():
+                tree.add(ROOT / name, name)
+    return check.build_twice(archive.getvalue(), tmp_path_factory.mktemp("builds"))
+
+
+@pytest.fixture
+def wheels(files):
     """The wheel of each distribution, built from its source distribution."""
-    folder = tmp_path_factory.mktemp("wheels")
-    for project in (ROOT, ROOT / "conformance"):
-        built = run(sys.executable, "-m", "build", "--outdir", folder, project, cwd=folder)
-        assert built.returncode == 0, built.stdout + built.stderr
-    return {path.name.partition("-")[0]: path for path in folder.glob("*.whl")}
+    return {path.name.partition("-")[0]: path for path in files if path.suffix == ".whl"}
+
+
+def test_names_and_metadata_are_those_of_a_release(files):
+    """The remaining steps of `make release-check` are the tests below."""
+    check.check_versions(files, ROOT, [])
+    check.check_metadata(files)
 
 
 def environment(folder, *packages):

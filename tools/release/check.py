@@ -72,11 +72,16 @@ def build_twice(archive: bytes, folder: Path) -> list[Path]:
             variables = {"TZ": zone, "SOURCE_DATE_EPOCH": ""}
             run(sys.executable, "-m", "build", "--outdir", out, project, cwd=folder, variables=variables, umask=umask)
         builds.append(sorted(out.iterdir()))
-    first, second = ({file.name: digest(file) for file in files} for files in builds)
-    if first != second:
-        different = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
-        raise CheckError(f"two builds must have the same bytes, got different {', '.join(different)}")
+    check_same_bytes(*builds)
     return builds[0]
+
+
+def check_same_bytes(first: Sequence[Path], second: Sequence[Path]) -> None:
+    """Check that two builds consist of the same files."""
+    different = {(file.name, digest(file)) for file in first} ^ {(file.name, digest(file)) for file in second}
+    if different:
+        names = sorted({name for name, _ in different})
+        raise CheckError(f"two builds must have the same bytes, got different {', '.join(names)}")
 
 
 def check_versions(files: Sequence[Path], root: Path, tags: Sequence[str]) -> None:

@@ -113,10 +113,10 @@ def record(result: dict[str, Any]) -> None:
     RESULT.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
-def key(result: dict[str, Any]) -> tuple[str, int, str, str]:
+def key(result: dict[str, Any]) -> tuple[str, int, bool, str]:
     """Return what identifies a result, in the order of the table."""
     minor = int(result["python"].split(".")[1])
-    return result["packages"], minor, result["python"][-1:], " ".join(result["libraries"])
+    return result["packages"], minor, result["python"].endswith("t"), " ".join(result["libraries"])
 
 
 if __name__ == "__main__":
