@@ -114,6 +114,7 @@ class Array:
     item, tolist = _read("item"), _read("tolist")
 
 
+abs = _elementwise(np.abs)
 isfinite, isnan, isinf = _elementwise(np.isfinite), _elementwise(np.isnan), _elementwise(np.isinf)
 real, imag, sqrt = _elementwise(np.real), _elementwise(np.imag), _elementwise(np.sqrt)
 minimum, maximum = _elementwise(np.minimum), _elementwise(np.maximum)
@@ -188,6 +189,14 @@ def all(x, axis=None, keepdims=False):
 def sum(x, axis=None, dtype=None, keepdims=False):
     with np.errstate(all="ignore"):
         return Array(np.sum(x._values, axis, dtype, keepdims=keepdims))
+
+
+def min(x, axis=None, keepdims=False):
+    return Array(np.min(x._values, axis, keepdims=keepdims))
+
+
+def max(x, axis=None, keepdims=False):
+    return Array(np.max(x._values, axis, keepdims=keepdims))
 
 
 def _integer(value, dtype):

@@ -169,18 +169,19 @@ def row_of(magnitudes: Array, codes: Magnitudes) -> Array:
 def rows_of(magnitudes: Array, codes: Magnitudes, over: Reductions) -> Array:
     """Return the statistics of the array or arrays whose *magnitudes* the functions of *over* reduce: int32, shape (..., 8)."""
     xp = array_api_compat.array_namespace(magnitudes)
-    is_finite = magnitudes < codes.infinity
-    zero, infinity = (xp.asarray(code, dtype=magnitudes.dtype, device=_device(magnitudes)) for code in (0, codes.infinity))
-    smallest = over.smallest(xp.where(is_finite & (magnitudes > 0), magnitudes, infinity))
+    # Arrays of shape (), since libraries disagree on operations with Python numbers.
+    zero, subnormal, underflow, infinity = (_code(code, magnitudes) for code in (0, *codes[:3]))
+    is_finite = magnitudes < infinity
+    smallest = over.smallest(xp.where(is_finite & (magnitudes > zero), magnitudes, infinity))
     largest = over.largest(xp.where(is_finite, magnitudes, zero))
-    zeros = over.count(magnitudes == 0)
+    zeros = over.count(magnitudes == zero)
     columns = [
         over.sizes,
         zeros,
-        over.count(magnitudes < codes.subnormal) - zeros,
-        over.count(magnitudes <= codes.underflow) - zeros,
-        over.count(magnitudes == codes.infinity),
-        over.sizes - over.count(magnitudes <= codes.infinity),
+        over.count(magnitudes < subnormal) - zeros,
+        over.count(magnitudes <= underflow) - zeros,
+        over.count(magnitudes == infinity),
+        over.sizes - over.count(magnitudes <= infinity),
         _exponents_of(smallest, codes, NO_SMALLEST),
         _exponents_of(largest, codes, NO_LARGEST),
     ]
@@ -190,9 +191,10 @@ def rows_of(magnitudes: Array, codes: Magnitudes, over: Reductions) -> Array:
 def histogram_of(magnitudes: Array) -> Array:
     """Return the histogram of *magnitudes*, float32 or float64: int32, shape (BINS,)."""
     xp = array_api_compat.array_namespace(magnitudes)
-    is_finite = magnitudes < math.inf
-    lower_bounds = [2.0**exponent for exponent in range(LOWEST + 1, HIGHEST + 1)]
-    counts = [_count(is_finite & (magnitudes > 0)), *(_count(is_finite & (magnitudes >= bound)) for bound in lower_bounds)]
+    is_finite = magnitudes < _code(math.inf, magnitudes)
+    bounds = [_code(2.0**exponent, magnitudes) for exponent in range(LOWEST + 1, HIGHEST + 1)]
+    non_zero = magnitudes > _code(0, magnitudes)
+    counts = [_count(is_finite & non_zero), *(_count(is_finite & (magnitudes >= bound)) for bound in bounds)]
     at_least = xp.stack([*counts, int32(0, magnitudes)])
     return at_least[:-1] - at_least[1:]
 
@@ -235,9 +237,9 @@ def _exponents(name: str) -> tuple[int, int]:
 def _exponents_of(magnitudes: Array, codes: Magnitudes, default: int) -> Array:
     """Return the exponents of few *magnitudes*: int32 of the same shape. They are *default* for zero and infinity."""
     xp = array_api_compat.array_namespace(magnitudes)
-    powers = xp.asarray(codes.powers, dtype=magnitudes.dtype, device=_device(magnitudes))
+    powers = _code(codes.powers, magnitudes)
     index = xp.sum(xp.astype(powers <= magnitudes[..., None], xp.int32), axis=-1, dtype=xp.int32)
-    is_counted = (magnitudes > 0) & (magnitudes < codes.infinity)
+    is_counted = (magnitudes > _code(0, magnitudes)) & (magnitudes < _code(codes.infinity, magnitudes))
     return xp.where(is_counted, index + int32(codes.lowest - 1, magnitudes), int32(default, magnitudes))
 
 
@@ -250,6 +252,12 @@ def int32(value: Any, like: Array) -> Array:
     """Return *value*, a number or a tuple of numbers, as an int32 array in the library and on the device of *like*."""
     xp = array_api_compat.array_namespace(like)
     return xp.asarray(value, dtype=xp.int32, device=_device(like))
+
+
+def _code(value: Any, magnitudes: Array) -> Array:
+    """Return a code, or several, as an array of the dtype and on the device of *magnitudes*."""
+    xp = array_api_compat.array_namespace(magnitudes)
+    return xp.asarray(value, dtype=magnitudes.dtype, device=_device(magnitudes))
 
 
 def _device(array: Array) -> Any:

@@ -1,0 +1,193 @@
+"""Statistics and exponent histograms: the definition against exact arithmetic, and each library against the definition."""
+
+import math
+from fractions import Fraction
+
+import array_api_strict
+import ml_dtypes
+import numpy as np
+import pytest
+from strategies import same
+
+import ampscale
+from ampscale.backends.cpu import fused
+from ampscale.core import statistics
+from ampscale.core.statistics import BINS, EMPTY, LOWEST
+
+DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32, "float64": np.float64}
+JUST_ABOVE = 1 + 2.0**-7
+EDGES = [sign * 2.0**exponent * factor for sign in (1, -1) for exponent in (-14, -24, -25) for factor in (1, JUST_ABOVE, 0.75)]
+EDGES += [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, 2.0**-149, 2.0**-133, -(2.0**-1074), 3.0, 65504.0, 2.0**127, 2.0**1023]
+
+
+def row_by_fractions(values):
+    """Return the statistics and the histogram of Python floats, computed with fractions."""
+    finite = [abs(Fraction(value)) for value in values if math.isfinite(value) and value != 0]
+    exponents = [math.frexp(float(value))[1] - 1 for value in finite]
+    return [
+        len(values),
+        sum(value == 0 for value in values),
+        sum(value < Fraction(1, 2**14) for value in finite),
+        sum(value <= Fraction(1, 2**25) for value in finite),
+        sum(map(math.isinf, values)),
+        sum(map(math.isnan, values)),
+        min(exponents, default=32767),
+        max(exponents, default=-32768),
+    ], np.bincount([min(max(exponent, LOWEST), 127) - LOWEST for exponent in exponents], minlength=BINS).tolist()
+
+
+def patterns(name):
+    """Return all values of a 16-bit dtype, or random bits and subnormal numbers of a wider one."""
+    dtype = np.dtype(DTYPES[name])
+    if dtype.itemsize == 2:
+        return np.arange(1 << 16, dtype=np.uint16).view(dtype)
+    draw, bits = np.random.default_rng(0), 8 * dtype.itemsize
+    drawn = draw.integers(0, 1 << bits, 40_000, dtype=f"uint{bits}")
+    return np.concatenate([drawn, drawn[:1000] >> np.arange(1000, dtype=drawn.dtype) % bits]).view(dtype)
+
+
+def trees():
+    """Yield trees of one dtype with large and small, empty, strided and one-sided arrays, and trees of complex arrays."""
+    for name in DTYPES:
+        values = patterns(name)
+        edges = [values[:0], values[:1].reshape(()), values[5:2005:5], values[::-1][:48].reshape(6, 8).T]
+        constant = [np.full(3, value, values.dtype) for value in (0, np.inf, np.nan, 1)]
+        yield name, [values, *edges, *constant, *values[:3000].reshape(30, 100)]
+    for name in ("complex64", "complex128"):
+        yield name, [patterns("float32" if name == "complex64" else "float64")[:2000].view(name), np.ones(2, name)]
+
+
+@pytest.fixture(params=["numba", "numpy"])
+def kernel(request, monkeypatch):
+    """Use compiled kernels, or only the operations of the library."""
+    if request.param == "numpy":
+        monkeypatch.setattr(fused, "kernel_choice_host", lambda: fused.KernelChoice(None, "this test"))
+    elif fused.kernel_choice_host().module is None:
+        pytest.skip("needs numba")
+    return request.param
+
+
+@pytest.mark.clause("STATISTICS-columns", "STATISTICS-thresholds", "STATISTICS-exponents", "STATISTICS-histogram")
+@pytest.mark.parametrize("name", DTYPES)
+def test_definition_equals_exact_arithmetic(name):
+    """The values are at and beside every threshold, subnormal, and non-finite; float64 also leaves the bins."""
+    with np.errstate(all="ignore"):
+        array = np.array(EDGES).astype(DTYPES[name])
+    row, histogram = row_by_fractions(array.astype(np.float64).tolist())
+    assert statistics.statistics([array]).tolist() == [row]
+    assert statistics.exponent_histogram([array]).tolist() == [histogram]
+
+
+@pytest.mark.clause("STATISTICS-complex", "STATISTICS-empty")
+def test_parts_are_values_and_none_is_skipped():
+    """The arrays are those of a library without bit patterns."""
+    tree = {"a": array_api_strict.asarray([1 + 0j, complex(math.nan, 4.0)]), "b": None, "c": array_api_strict.zeros((0, 2))}
+    result = ampscale.measure(tree)
+    assert result.dtype == array_api_strict.int32
+    assert np.asarray(result).tolist() == [[4, 1, 0, 0, 0, 1, 0, 2], list(EMPTY)]
+    assert ampscale.measure([None]).shape == (0, 8)
+    assert ampscale.exponent_histogram([]).shape == (0, BINS)
+
+
+@pytest.mark.clause("STATISTICS-same-everywhere", "STATISTICS-before-unscaling")
+@pytest.mark.parametrize("scale", [2.0**16, 3.0, 0.125])
+@pytest.mark.parametrize(("name", "tree"), list(trees()), ids=lambda value: value if isinstance(value, str) else "")
+def test_libraries_equal_the_definition(library, kernel, name, tree, scale):
+    """One pass gives the results of two calls, in place if the library can write, also if values grow."""
+    if name not in library.dtypes or (kernel == "numpy" and library.name not in ("numpy", "torch")):
+        pytest.skip(f"{library.name} has no {name}, or no kernels")
+    expected, arrays = statistics.statistics(tree), [library.from_numpy(np.array(array)) for array in tree]
+    assert library.to_numpy(ampscale.measure(arrays)).tolist() == expected.tolist()
+    unscaled, finite = ampscale.unscale_and_check(arrays, scale)
+    new, new_finite, measured = ampscale.unscale_check_and_measure(arrays, scale)
+    if library.name != "jax":
+        copies = [library.from_numpy(np.array(array)) for array in tree]
+        new, new_finite, measured = ampscale.unscale_check_and_measure(copies, scale, out=copies)
+        assert new is copies
+    assert library.to_numpy(measured).tolist() == expected.tolist()
+    assert same(library.to_numpy([finite, unscaled]), library.to_numpy([new_finite, new]))
+
+
+@pytest.mark.clause("STATISTICS-histogram")
+@pytest.mark.parametrize(("name", "tree"), list(trees()), ids=lambda value: value if isinstance(value, str) else "")
+def test_histograms_equal_the_definition(library, name, tree):
+    """Each bin is counted from the bits of the values."""
+    if name not in library.dtypes:
+        pytest.skip(f"{library.name} has no {name}")
+    result = ampscale.exponent_histogram([library.from_numpy(np.array(array)) for array in tree])
+    assert library.to_numpy(result).tolist() == statistics.exponent_histogram(tree).tolist()
+
+
+@pytest.mark.usefixtures("kernel")
+def test_segments_of_a_large_array_are_combined():
+    """An array of more than four million values is cut into segments; the values that count are in different ones."""
+    array = np.ones(9_000_000, np.float16)
+    array[[0, 4_200_000, 8_500_000]] = [2.0**-24, 0.0, 8.0]
+    assert ampscale.measure([array, np.float16([np.nan])]).tolist() == [
+        [9_000_000, 1, 1, 0, 0, 0, -24, 3],
+        [1, 0, 0, 0, 0, 1, *EMPTY[-2:]],
+    ]
+
+
+@pytest.mark.clause("STATISTICS-limit")
+@pytest.mark.usefixtures("kernel")
+def test_arrays_of_two_billion_values_raise():
+    """Nothing is written."""
+    gradient = np.ones(3, np.float32)
+    huge = np.broadcast_to(np.float16(1), (1 << 16, 1 << 15))
+    for call in (ampscale.measure, ampscale.exponent_histogram):
+        with pytest.raises(ValueError, match=r"arrays must have fewer than 2\*\*31 real numbers to be measured, got 2147483648"):
+            call([gradient, huge])
+    with pytest.raises(ValueError, match="fewer than"):
+        ampscale.unscale_check_and_measure([gradient, huge], 2.0)
+    with pytest.raises(TypeError, match="must be floating-point or complex"):
+        ampscale.measure(np.arange(3))
+
+
+@pytest.mark.clause("STATISTICS-step")
+def test_step_reports_the_scaled_gradients_of_its_rank():
+    """The communicator writes the mean in place; the report is of the values before."""
+
+    class Halving(ampscale.SingleReplica):
+        def mean(self, tree):
+            tree *= 0.5
+            return tree
+
+    network = ampscale.Network(np.sum, np.float32([1.0, 2.0]), vjp=lambda params, x: (np.sum(params * x), lambda seed: x * seed))
+    optimizer, rule = ampscale.optimizers.SGD(network, 0.5), ampscale.LossScaleRule(init_scale=8.0)
+    state = ampscale.init_train_state(network.params, optimizer, rule)
+    batch = np.float32([3.0, np.inf])
+    _, report = ampscale.train_step(network, optimizer, rule, state, batch, measure=True, communicator=Halving())
+    assert report.statistics.tolist() == [[2, 0, 0, 0, 1, 0, 4, 4]]
+    assert ampscale.train_step(network, optimizer, rule, state, batch)[1].statistics is None
+    with pytest.raises(TypeError, match="measure must be a bool"):
+        ampscale.train_step(network, optimizer, rule, state, batch, measure=1)
+
+
+@pytest.mark.clause("STATISTICS-no-host-sync")
+def test_jax_traces_the_measurement():
+    """The traced step reports the same statistics, also of subnormal numbers."""
+    jax = pytest.importorskip("jax", reason="needs jax")
+    tree = [jax.numpy.asarray(patterns("float32")), jax.numpy.asarray(patterns("bfloat16"))]
+    functions = (ampscale.measure, ampscale.exponent_histogram, lambda tree: ampscale.unscale_check_and_measure(tree, 2.0)[2])
+    for function in functions:
+        np.testing.assert_array_equal(jax.jit(function)(tree), function(tree))
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`")
+@pytest.mark.clause("STATISTICS-no-host-sync")
+def test_torch_compiles_the_measurement():
+    """The graph has no breaks."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+    tree = [torch.from_numpy(patterns("float32")), torch.from_numpy(patterns("float16").copy())]
+    for function in (ampscale.measure, ampscale.exponent_histogram):
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+        assert compiled(tree).equal(function(tree))
+
+
+@pytest.mark.clause("STATISTICS-shards")
+def test_sparse_tensors_are_measured_by_their_coalesced_values():
+    """Two values with one index add up to zero."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+    sparse = torch.sparse_coo_tensor([[0, 0, 2]], [1.0, -1.0, 6.0], (5,), check_invariants=True)
+    assert ampscale.measure([sparse]).tolist() == [[2, 1, 0, 0, 0, 0, 2, 2]]
