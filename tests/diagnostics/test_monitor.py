@@ -131,10 +131,10 @@ def test_gradients_are_named_by_their_parameters():
 @pytest.mark.parametrize(
     ("limits", "steps", "reason"),
     [
-        (Limits(stall_after=3), [INFINITE] * 4, "3 steps were skipped in a row"),
+        (Limits(stall_after=2), [INFINITE] * 4, "2 steps were skipped in a row"),
         (
             Limits(stall_window=4, stall_share=0.5),
-            [FINITE, INFINITE, INFINITE, FINITE, INFINITE, INFINITE],
+            [INFINITE, INFINITE, FINITE, INFINITE, INFINITE, INFINITE],
             "75% of the last 4 steps were",
         ),
         (Limits(min_scale=1.0), [INFINITE] * 3, "a step was skipped at the lowest scale, 1"),

@@ -17,11 +17,13 @@ from ..core.step import StepReport, StepStatus
 from ..core.typing import Array, Tree
 from ..core.validation import check_bool, check_count
 from ..parsing import excerpt
+from .history import Limits
 from .records import Histogram, StepRecord, TensorStatistics, histograms_of, statistics_of
 from .sinks import Sink
-from .verdicts import Diagnoser, Diagnosis, Limits, Verdict
+from .verdicts import Diagnoser, Diagnosis, Verdict
 
 ON_STALL = ("warn", "raise")
+PEEKS = 100  # steps that are measured after a skipped step whose NaNs may come from clipping
 
 
 class StalledError(RuntimeError):
@@ -35,7 +37,8 @@ class _Measured:
     scale: float | None = None  # factor by which the measured gradients were scaled
     tensors: tuple[TensorStatistics, ...] | None = None
     histograms: tuple[Histogram, ...] | None = None
-    norm: float | None = None
+    norm: float | None = None  # of the unscaled gradients
+    change: float | None = None
     is_original: bool = True
     version: int | None = None  # version counter of the first gradient before unscaling, if its library has one
     is_local: bool = False  # True if this rank's own gradients were measured, before the mean
@@ -136,7 +139,16 @@ class Monitor:
             self._losses, self._has_ended = [], False
         self._losses.append(loss)
 
-    def begin(self, gradients: list[Array], scale: Any, owner: Any, *, stale: bool = False, modified: bool = False) -> None:
+    def begin(
+        self,
+        gradients: list[Array],
+        scale: Any,
+        owner: Any,
+        *,
+        stale: bool = False,
+        modified: bool = False,
+        change: float | None = None,
+    ) -> None:
         """
         Receive the scaled gradients of an optimizer, before they are averaged and unscaled; scalers call this.
 
@@ -146,14 +158,16 @@ class Monitor:
             owner: The optimizer.
             stale: As in `StepRecord`.
             modified: As in `StepRecord`.
+            change: As in `StepRecord`.
         """
-        run = self._run(owner)
-        run.measured = measured = _Measured(stale=stale, modified=modified, version=_version(gradients))
-        if self._is_due(self._every, run.step) or (self._on_skip and run.last_skipped) or modified:
-            measured.scale, (measured.tensors, measured.histograms) = _number(scale), self._measure(gradients, run.step)
-            measured.norm, measured.is_local = _number(functional.global_norm(gradients)), True
-        elif self._is_due(self._histogram_every, run.step):
-            measured.scale, (measured.tensors, measured.histograms) = _number(scale), self._measure(gradients, run.step)
+        run, number = self._run(owner), _number(scale)
+        run.measured = measured = _Measured(stale=stale, modified=modified, change=change, version=_version(gradients))
+        is_due = self._is_due(self._every, run.step) or self._is_due(self._histogram_every, run.step)
+        if is_due or (self._on_skip and (run.last_skipped or run.step < run.peeks_until)):
+            measured.scale, (measured.tensors, measured.histograms) = number, self._measure(gradients, run.step)
+            measured.is_local = True
+        if measured.is_local or change is not None:
+            measured.norm = _number(functional.global_norm(gradients)) / number
 
     def end(self, scale: Any, next_scale: Any, finite: Any, applied: Any, gradients: list[Array], owner: Any) -> Diagnosis:
         """
@@ -174,15 +188,17 @@ class Monitor:
         if not finite and self._on_skip and measured.tensors is None:
             measured.scale, (measured.tensors, measured.histograms) = 1.0, self._measure(gradients)
             # Gradients that were changed before unscaling are recognised from the second step on.
-            measured.is_original = (
-                self._run(owner).step > 0 and measured.version is not None and _version(gradients) == measured.version
+            run = self._run(owner)
+            measured.is_original = run.step > 0 and measured.version is not None and _version(gradients) == measured.version
+            has_nans_only = any(tensor.nans for tensor in measured.tensors) > any(
+                tensor.infinities for tensor in measured.tensors
             )
-        norm = None if measured.norm is None or not measured.scale else measured.norm / measured.scale
+            run.peeks_until = run.step + PEEKS if has_nans_only and not measured.is_original else 0
         losses, self._has_ended = list(map(_loss, self._losses)), True
         return self._receive(
             owner, measured,
             scale=_number(scale), next_scale=_number(next_scale), finite=finite, applied=bool(applied),
-            loss=sum(losses) / len(losses) if losses else None, norm=norm,
+            loss=sum(losses) / len(losses) if losses else None, norm=measured.norm, change=measured.change,
             is_original=measured.is_original, stale=measured.stale, modified=measured.modified,
         )  # fmt: skip
 
@@ -273,6 +289,7 @@ class _Run:
     diagnoser: Diagnoser
     step: int = 0
     last_skipped: bool = False
+    peeks_until: int = 0  # step before which gradients are measured before they can be changed
     stalled: bool = False
     measured: _Measured = field(default_factory=_Measured)
 

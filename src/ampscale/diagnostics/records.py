@@ -6,7 +6,7 @@ Statistics describe the gradients at `measured_scale`: the loss scale if they we
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from ..parsing import excerpt
@@ -80,7 +80,8 @@ class StepRecord:
         is_original: True if the gradients were measured as the backward pass left them, or unscaled; False if they may have been
             changed since, as by clipping, which turns infinities into NaNs.
         stale: True if the gradients of the step before were not set to zero, so that their infinities remained.
-        modified: True if gradients were changed in place between the backward pass and unscaling.
+        modified: True if gradients were changed between the backward pass and unscaling.
+        change: Factor by which that changed the norm of a gradient; None if unknown.
 
     >>> overflow = StepRecord(3, 1024.0, 512.0, finite=False, applied=False, measured_scale=1024.0, tensors=(
     ...     TensorStatistics(4, 1, 0, 0, 1, 0, -3, 5), TensorStatistics(2, 0, 0, 0, 0, 0, 1, 1)))
@@ -104,6 +105,11 @@ class StepRecord:
     is_original: bool = True
     stale: bool = False
     modified: bool = False
+    change: float | None = None
+
+    def without_tensors(self) -> "StepRecord":
+        """Return the record without statistics and histograms."""
+        return self if self.tensors is None else replace(self, tensors=None, histograms=None)
 
     def nonfinite_tensors(self) -> list[int]:
         """Return the indices of the gradients with infinities or NaNs."""
@@ -182,7 +188,7 @@ def _flag(value: Any) -> bool:
 
 _DECODERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("step", "rank"), _count),
-    **dict.fromkeys(("scale", "next_scale", "loss", "norm", "measured_scale"), _number),
+    **dict.fromkeys(("scale", "next_scale", "loss", "norm", "measured_scale", "change"), _number),
     **dict.fromkeys(("finite", "applied", "finite_at_one", "is_original", "stale", "modified"), _flag),
     "tensors": lambda rows: tuple(TensorStatistics(*map(_count, row)) for row in rows),
     "histograms": lambda rows: tuple(Histogram(_count(lowest), tuple(map(_count, counts))) for lowest, counts in rows),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..core.validation import check_count, check_number
+from .history import REPEATS, History, Limits, has_headroom
 from .records import StepRecord
 from .window import DIGITS_LOST, LARGEST_EXPONENT, lost_share
 
@@ -77,79 +77,8 @@ class Diagnosis:
     stall: str | None = None
 
 
-@dataclass(frozen=True)
-class Limits:
-    """
-    Limits from which the checks conclude.
-
-    Args:
-        stall_after: Number of skipped steps in a row after which a run counts as stalled.
-        stall_window: Number of last steps over which the share of skipped ones is taken.
-        stall_share: Share of skipped steps in a full window above which a run counts as stalled.
-        min_scale: Lower bound of the scale, at which a skipped step counts as stalled; None for no bound.
-        lost_share: Share of the non-zero values that may be lost in float16; above it, the verdict is UNDERFLOW.
-
-    Raises:
-        TypeError: A limit has the wrong type.
-        ValueError: A limit is out of range.
-
-    >>> overflow = StepRecord(0, 65536.0, 32768.0, finite=False, applied=False)
-    >>> Diagnoser(Limits(stall_after=1)).diagnose(overflow).stall
-    '1 step was skipped in a row'
-    """
-
-    stall_after: int = 20
-    stall_window: int = 200
-    stall_share: float = 0.5
-    min_scale: float | None = None
-    lost_share: float = 0.05
-
-    def __post_init__(self) -> None:
-        check_count(self.stall_after, "stall_after")
-        check_count(self.stall_window, "stall_window")
-        check_number(self.stall_share, "stall_share", "a number from 0 to 1", 0, 1)
-        check_number(self.lost_share, "lost_share", "a number from 0 to 1", 0, 1)
-        if self.min_scale is not None:
-            check_number(self.min_scale, "min_scale", "a positive, finite number", 0, above=True)
-
-
-@dataclass
-class _History:
-    """Numbers of the steps before and including the present one."""
-
-    limits: Limits
-    last: deque[bool]  # True for a skipped step, in the window
-    names: Sequence[str] | None = None
-    skipped: list[StepRecord] = field(default_factory=list)  # latest skipped steps in a row, at most `_REPEATS`
-    in_a_row: int = 0  # skipped steps in a row
-    applied: int = 0  # applied steps
-    raw_norms: list[float] = field(default_factory=list)  # norms before unscaling, of the latest steps, at most `_REPEATS`
-    only: int | None = None  # index of the only gradient that was not finite, in the steps of `only_in`
-    only_in: list[StepRecord] = field(default_factory=list)  # skipped steps, each at a smaller scale than the one before
-
-    def add(self, record: StepRecord) -> None:
-        self.last.append(not record.finite)
-        self.applied += record.applied
-        self.in_a_row = 0 if record.finite else self.in_a_row + 1
-        self.skipped = [] if record.finite else [*self.skipped, record][-_REPEATS:]
-        if record.norm is not None and math.isfinite(record.norm) and record.norm > 0:
-            self.raw_norms = [*self.raw_norms, record.norm * record.scale][-_REPEATS:]
-        if not record.finite and record.tensors is not None:
-            self._add_offenders(record)
-
-    def _add_offenders(self, record: StepRecord) -> None:
-        offenders = record.nonfinite_tensors()
-        is_only = len(offenders) == 1 and len(record.tensors or ()) > 1 and _has_headroom(record)
-        continues = is_only and self.only == offenders[0] and record.scale < self.only_in[-1].scale
-        self.only, self.only_in = (offenders[0], [*(self.only_in if continues else []), record]) if is_only else (None, [])
-
-    def name(self, index: int) -> str:
-        return self.names[index] if self.names is not None and index < len(self.names) else f"gradient {index}"
-
-
-_Check = Callable[[StepRecord, _History], tuple[Verdict, str, dict[str, Any]] | None]
-_REPEATS = 4  # steps after which a pattern counts as one
-_HEADROOM = 4  # powers of two between the largest finite gradient and the largest float16 number
+_Result = tuple[Verdict, str, dict[str, Any]] | None
+_Check = Callable[[StepRecord, History], _Result]
 
 
 class Diagnoser:
@@ -169,7 +98,7 @@ class Diagnoser:
 
     def __init__(self, limits: Limits | None = None) -> None:
         limits = limits or Limits()
-        self._history = _History(limits, deque(maxlen=limits.stall_window))
+        self._history = History(limits, deque(maxlen=limits.stall_window))
 
     def diagnose(self, record: StepRecord, names: Sequence[str] | None = None) -> Diagnosis:
         """
@@ -182,7 +111,7 @@ class Diagnoser:
         history = self._history
         history.names = names
         history.add(record)
-        stall = _stall(record, history)
+        stall = history.stall(record)
         for check in _CHECKS_OF_APPLIED if record.finite else _CHECKS_OF_SKIPPED:
             result = check(record, history)
             if result is not None:
@@ -190,15 +119,15 @@ class Diagnoser:
         raise AssertionError("the last check always has a result")
 
 
-def _forward(record: StepRecord, _history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
+def _forward(record: StepRecord, _history: History) -> _Result:
     if record.loss is None or math.isfinite(record.loss):
         return None
     message = f"the loss was {record.loss} before scaling: look for the cause in the inputs or in the forward pass"
     return Verdict.FORWARD, message, {"loss": record.loss}
 
 
-def _forgotten_zero_grad(record: StepRecord, history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
-    if not record.stale:
+def _forgotten_zero_grad(record: StepRecord, history: History) -> _Result:
+    if not record.stale or history.in_a_row < 2 or history.is_stale_refuted or _has_fewer_offenders(history.skipped[-2:]):
         return None
     message = (
         "the gradients of the skipped step before were not set to zero: call zero_grad() in every iteration, also after a skip"
@@ -206,7 +135,7 @@ def _forgotten_zero_grad(record: StepRecord, history: _History) -> tuple[Verdict
     return Verdict.FORGOTTEN_ZERO_GRAD, message, {"skips in a row": history.in_a_row}
 
 
-def _mean_only(record: StepRecord, _history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
+def _mean_only(record: StepRecord, _history: History) -> _Result:
     ranks = record.finite_ranks
     if ranks is None or len(ranks) < 2 or not all(ranks):
         return None
@@ -214,7 +143,7 @@ def _mean_only(record: StepRecord, _history: _History) -> tuple[Verdict, str, di
     return Verdict.MEAN_ONLY, message, {"ranks": len(ranks)}
 
 
-def _no_scale_helps(record: StepRecord, history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
+def _no_scale_helps(record: StepRecord, history: History) -> _Result:
     where = _where(record, history)
     evidence = {"scale": record.scale, **_counts(record)}
     if record.scale <= 1:
@@ -223,22 +152,22 @@ def _no_scale_helps(record: StepRecord, history: _History) -> tuple[Verdict, str
         return Verdict.NO_SCALE_HELPS, f"the gradients are not finite at a scale of 1 either{where}", evidence
     if record.finite_at_one:
         return None
-    if record.is_original and not record.modified and evidence.get("nans") and not evidence["infinities"]:
+    if _is_original(record) and evidence.get("nans") and not evidence["infinities"] and _is_below_good_scale(record, history):
         message = f"the gradients have NaNs and no infinity{where}: a smaller scale does not remove NaNs"
         return Verdict.NO_SCALE_HELPS, message, evidence
     return None
 
 
-def _independent_of_scale(record: StepRecord, history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
+def _independent_of_scale(record: StepRecord, history: History) -> _Result:
     first = history.skipped[0]
-    if len(history.skipped) < _REPEATS or not (_same_offenders(history.skipped) and _has_headroom(record)):
+    if len(history.skipped) < REPEATS or not (_same_offenders(history.skipped) and has_headroom(record)):
         return None
     message = f"the same values are not finite at scales from {first.scale:g} to {record.scale:g}{_where(record, history)}"
     return Verdict.NO_SCALE_HELPS, message, {"first scale": first.scale, "scale": record.scale, **_counts(record)}
 
 
-def _one_tensor(record: StepRecord, history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
-    if history.only is None or record.tensors is None or len(history.only_in) < _REPEATS - 1:
+def _one_tensor(record: StepRecord, history: History) -> _Result:
+    if history.only is None or record.tensors is None or len(history.only_in) < REPEATS - 1:
         return None
     name, first, count = history.name(history.only), history.only_in[0].step, len(history.only_in)
     on_rank = "" if record.rank is None else f" on rank {record.rank}"
@@ -246,70 +175,76 @@ def _one_tensor(record: StepRecord, history: _History) -> tuple[Verdict, str, di
     return Verdict.ONE_TENSOR, message, {"tensor": name, "rank": record.rank, "since step": first, "skips": count}
 
 
-def _stalled(record: StepRecord, history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
-    stall = _stall(record, history)
+def _stalled(record: StepRecord, history: History) -> _Result:
+    stall = history.stall(record)
     if stall is None:
         return None
     return Verdict.STALLED, f"{stall}{_where(record, history)}", {"skips in a row": history.in_a_row, "scale": record.scale}
 
 
-def _searching(record: StepRecord, history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
+def _searching(record: StepRecord, history: History) -> _Result:
     if history.applied and history.in_a_row < 2:
         return None
     message = f"the scale {record.scale:g} is too large{_where(record, history)}; the next one is {record.next_scale:g}"
     return Verdict.SEARCHING, message, {"scale": record.scale, "skips in a row": history.in_a_row}
 
 
-def _occasional(record: StepRecord, history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
+def _occasional(record: StepRecord, history: History) -> _Result:
     message = f"a single overflow at scale {record.scale:g}{_where(record, history)}, after {history.applied} applied steps"
     return Verdict.OCCASIONAL, message, {"scale": record.scale, "applied steps": history.applied}
 
 
-def _unscaled_twice(record: StepRecord, history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
-    if not record.modified or record.norm is None or len(history.raw_norms) < 2:
+def _unscaled_twice(record: StepRecord, history: History) -> _Result:
+    steps = history.changed
+    if record.change is None or len(steps) < 2 or not all(_is_close(step.change or 0, 1 / step.scale) for step in steps):
         return None
-    if record.norm * record.scale >= math.sqrt(record.scale):
-        return None
-    message = (
-        f"the gradients were changed before they were unscaled, and their norm was then {record.norm * record.scale:g}: "
-        "divide them by the scale only once, with unscale_()"
-    )
-    return Verdict.UNSCALED_TWICE, message, {"norm before unscaling": record.norm * record.scale, "scale": record.scale}
+    message = f"the gradients were divided by the scale {record.scale:g} before they were unscaled: divide once, with unscale_()"
+    return Verdict.UNSCALED_TWICE, message, {"change of the norm": record.change, "scale": record.scale}
 
 
-def _clipped_before(record: StepRecord, history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
-    norms = history.raw_norms
-    if len(norms) < (2 if record.modified else _REPEATS) or max(norms) - min(norms) > 1e-3 * max(norms):
+def _clipped_before(record: StepRecord, history: History) -> _Result:
+    steps = history.changed if record.change is not None else history.normed
+    raw = [step.norm * step.scale for step in steps if step.norm is not None]
+    same_norm = len(raw) == len(steps) and bool(raw) and _are_close(raw)
+    if record.change is not None:
+        changes = [step.change or 0 for step in steps]
+        # A factor that varies from step to step is that of clipping; a mean over ranks has the same factor in each.
+        if len(steps) < 2 or max(changes) >= 1 or _are_close(changes) or _is_intended(steps):
+            return None
+    elif len(steps) < REPEATS or not same_norm or not _is_round(raw[-1]) or record.scale < 256 or _are_constant(steps):
         return None
-    if not record.modified and not (_is_round(norms[-1]) and record.scale >= 256):
-        return None
-    message = (
-        f"the norm of the scaled gradients is {norms[-1]:.4g} in every step, so they were clipped while they were scaled: "
-        "call unscale_() before clipping"
-    )
-    return Verdict.CLIPPED_BEFORE_UNSCALING, message, {"norm before unscaling": norms[-1], "scale": record.scale}
+    limit = f" to a norm of {raw[-1]:.4g}" if same_norm else ""
+    message = f"the gradients were clipped{limit} while they were scaled by {record.scale:g}: call unscale_() before clipping"
+    return Verdict.CLIPPED_BEFORE_UNSCALING, message, {"norm before unscaling": raw[-1] if raw else None, "scale": record.scale}
 
 
-def _underflow(record: StepRecord, history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
-    if not record.tensors or record.measured_scale is None:
+def _underflow(record: StepRecord, history: History) -> _Result:
+    if not record.tensors or record.measured_scale != record.scale:
         return None
-    factor = record.scale / record.measured_scale
-    if factor != 1 or (share := lost_share(record.tensors)) <= history.limits.lost_share:
+    share = lost_share(record.tensors)
+    if share <= history.limits.lost_share:
         return None
     largest = max((tensor.largest for tensor in record.tensors if not tensor.is_empty), default=None)
-    headroom = LARGEST_EXPONENT - 1 - largest if largest is not None else None
-    if headroom is not None and headroom < 1:
+    if largest is None:
+        return _all_zero(record, history)
+    larger = min(record.scale * 2.0 ** (LARGEST_EXPONENT - 1 - largest), history.lowest_overflow() / 2)
+    if larger <= record.scale:
         return None
-    worst = max(range(len(record.tensors)), key=lambda index: lost_share(record.tensors[index : index + 1]))  # type: ignore[index]
-    evidence: dict[str, Any] = {"lost share": share, "scale": record.scale, "worst tensor": history.name(worst)}
-    if headroom is None:
-        return Verdict.UNDERFLOW, f"all gradients are zero at scale {record.scale:g}: use a larger scale", evidence
-    better = record.scale * 2.0**headroom
-    message = f"float16 loses {share:.0%} of the gradients at scale {record.scale:g}, most in {history.name(worst)}"
-    return Verdict.UNDERFLOW, f"{message}: a scale up to {better:g} does not overflow", {**evidence, "larger scale": better}
+    worst = history.name(max(range(len(record.tensors)), key=[lost_share([tensor]) for tensor in record.tensors].__getitem__))
+    message = (
+        f"float16 loses {share:.0%} of the gradients at scale {record.scale:g}, most in {worst}: try scales up to {larger:g}"
+    )
+    return Verdict.UNDERFLOW, message, {"lost share": share, "scale": record.scale, "worst tensor": worst, "larger scale": larger}
 
 
-def _healthy(record: StepRecord, _history: _History) -> tuple[Verdict, str, dict[str, Any]] | None:
+def _all_zero(record: StepRecord, history: History) -> _Result:
+    if record.loss == 0 or (history.filled_scale is not None and history.filled_scale <= record.scale):
+        return None
+    message = f"all gradients are zero at scale {record.scale:g}, although the loss is not: try a larger scale"
+    return Verdict.UNDERFLOW, message, {"lost share": 1.0, "scale": record.scale}
+
+
+def _healthy(record: StepRecord, _history: History) -> _Result:
     return Verdict.HEALTHY, "the step was applied" if record.applied else "there was no overflow, and nothing to apply", {}
 
 
@@ -324,25 +259,10 @@ _CHECKS_OF_SKIPPED: tuple[_Check, ...] = (
     _searching,
     _occasional,
 )
-_CHECKS_OF_APPLIED: tuple[_Check, ...] = (_clipped_before, _unscaled_twice, _underflow, _healthy)
+_CHECKS_OF_APPLIED: tuple[_Check, ...] = (_unscaled_twice, _clipped_before, _underflow, _healthy)
 
 
-def _stall(record: StepRecord, history: _History) -> str | None:
-    """Return the reason in words why the run counts as stalled, or None."""
-    limits = history.limits
-    if record.finite:
-        return None
-    if history.in_a_row >= limits.stall_after:
-        return f"{history.in_a_row} step{'s were' if history.in_a_row > 1 else ' was'} skipped in a row"
-    if limits.min_scale is not None and record.scale <= limits.min_scale:
-        return f"a step was skipped at the lowest scale, {limits.min_scale:g}"
-    share = sum(history.last) / len(history.last)
-    if len(history.last) == limits.stall_window and share > limits.stall_share:
-        return f"{share:.0%} of the last {limits.stall_window} steps were skipped"
-    return None
-
-
-def _where(record: StepRecord, history: _History) -> str:
+def _where(record: StepRecord, history: History) -> str:
     """Return " in layers.0.weight and 3 others on rank 1", as far as it is known."""
     offenders = record.nonfinite_tensors()
     others = f" and {len(offenders) - 1} others" if len(offenders) > 2 else ""
@@ -363,13 +283,47 @@ def _same_offenders(records: list[StepRecord]) -> bool:
     return len(counts) == 1 and any(next(iter(counts))) and records[-1].scale < records[0].scale
 
 
-def _has_headroom(record: StepRecord) -> bool:
-    """Return True if the finite values of the gradients that are not finite are far below the largest float16 number."""
-    shift = math.log2(record.scale / (record.measured_scale or 1))
-    exponents = [tensor.largest + shift for tensor in record.tensors or () if tensor.nonfinite and not tensor.is_empty]
-    return bool(exponents) and max(exponents) <= LARGEST_EXPONENT - _HEADROOM
+def _has_fewer_offenders(steps: list[StepRecord]) -> bool:
+    """Return True if a gradient has fewer non-finite values in the second step than in the first, so that it was set to zero."""
+    first, second = steps
+    pairs = zip(first.tensors or (), second.tensors or (), strict=False)
+    return any(new.nonfinite < old.nonfinite for old, new in pairs)
+
+
+def _is_original(record: StepRecord) -> bool:
+    """Return True if NaNs cannot come from clipping, which multiplies infinities by zero."""
+    return record.is_original and not record.modified
+
+
+def _is_below_good_scale(record: StepRecord, history: History) -> bool:
+    """Return True if gradients were finite at this scale or a larger one, so that a smaller scale is no remedy."""
+    if history.good_scale is None:
+        return False
+    return record.scale < history.good_scale or (record.scale == history.good_scale and has_headroom(record))
+
+
+def _is_intended(steps: list[StepRecord]) -> bool:
+    """Return True if a loop clips scaled gradients to a limit that it scaled too: the unscaled norm is round, the other not."""
+    norms = [step.norm for step in steps if step.norm is not None]
+    if len(norms) < len(steps):
+        return False
+    return _are_close(norms) and _is_round(norms[-1]) and not _is_round(norms[-1] * steps[-1].scale)
+
+
+def _are_constant(steps: list[StepRecord]) -> bool:
+    """Return True unless the gradients are known to differ between the steps: constant ones have a constant norm, too."""
+    statistics = [step.tensors for step in steps]
+    return None in statistics or all(tensors == statistics[0] for tensors in statistics)
+
+
+def _are_close(values: Sequence[float]) -> bool:
+    return all(_is_close(value, values[0]) for value in values)
+
+
+def _is_close(value: float, other: float) -> bool:
+    return math.isclose(value, other, rel_tol=DIGITS_LOST)
 
 
 def _is_round(norm: float) -> bool:
     """Return True if *norm* has one significant decimal digit, as the limits that people choose, up to `DIGITS_LOST`."""
-    return norm <= 1000 and math.isclose(norm, float(f"{norm:.0e}"), rel_tol=DIGITS_LOST)
+    return norm <= 1000 and _is_close(norm, float(f"{norm:.0e}"))

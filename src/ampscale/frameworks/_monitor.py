@@ -15,7 +15,9 @@ class Monitor(Protocol):
     def observe_loss(self, loss: Array) -> None:
         """Observe an array that is scaled, usually the loss; with accumulation, one for each micro-batch."""
 
-    def begin(self, gradients: list[Array], scale: Any, owner: Any, *, stale: bool, modified: bool) -> None:
+    def begin(
+        self, gradients: list[Array], scale: Any, owner: Any, *, stale: bool, modified: bool, change: float | None = None
+    ) -> None:
         """
         Observe the scaled gradients of an optimizer before they are averaged over ranks and unscaled.
 
@@ -28,7 +30,8 @@ class Monitor(Protocol):
             owner: The optimizer.
             stale: True if a gradient was accumulated into the gradient of the step before, which was not set to zero. False if
                 that is unknown.
-            modified: True if a gradient was changed in place after the backward pass. False if that is unknown.
+            modified: True if a gradient was changed after the backward pass. False if that is unknown.
+            change: Factor by which that changed the norm of a gradient, from the second such step on; None if unknown.
         """
 
     def end(self, scale: Any, next_scale: Any, finite: Flag, applied: Flag, gradients: list[Array], owner: Any) -> None:

@@ -1,5 +1,6 @@
 """Calls of the monitor of torch's `GradScaler`, and the version counters of gradients that it reports."""
 
+from math import inf
 from weakref import WeakKeyDictionary, finalize, ref
 
 import torch
@@ -36,9 +37,10 @@ class Observer:
         scale, arrays = scale.clone(), plain_gradients(optimizer, gradients)
         samples = self._samples.get(optimizer) or self._samples.setdefault(optimizer, _samples_of(optimizer))
         stale, modified = any(sample.is_stale for sample in samples), any(sample.is_modified() for sample in samples)
-        self._monitor.begin(arrays, scale, optimizer, stale=stale, modified=modified)
+        change = next(filter(None, (sample.change() for sample in samples)), None) if modified else None
+        self._monitor.begin(arrays, scale, optimizer, stale=stale, modified=modified, change=change)
         for sample in samples:
-            sample.reset()
+            sample.reset(measures=modified)
         return scale, arrays
 
     def remember(self, optimizer: torch.optim.Optimizer) -> None:
@@ -66,7 +68,8 @@ class _Sample:
     def __init__(self, param: torch.Tensor) -> None:
         self._param = param
         self._accumulated: tuple[int, int] | None = None  # id and version of the gradient after its last accumulation
-        self._stepped: tuple[WeakIdRef, int] | None = None  # gradient and version at the last step, until the next accumulation
+        self._stepped: tuple[WeakIdRef, int] | None = None  # gradient and version at the last step, or accumulation since then
+        self._measures, self._norm = False, torch.empty(0)  # True to record the norm of the gradient; () once it is recorded
         self.is_stale = False
         weak_self = ref(self)
 
@@ -78,27 +81,34 @@ class _Sample:
         finalize(self, handle.remove)
 
     def is_modified(self) -> bool:
-        """Return True if the gradient was changed in place since its last accumulation."""
+        """Return True if the gradient was changed in place or replaced since its last accumulation."""
         gradient = self._param.grad
-        if gradient is None or self._accumulated is None:
-            return False
-        accumulated, version = self._accumulated
-        return id(gradient) == accumulated and gradient._version > version
+        return gradient is not None and self._accumulated not in (None, (id(gradient), gradient._version))
 
-    def reset(self) -> None:
-        """Forget the accumulations so far."""
+    def change(self) -> float | None:
+        """Return the norm of the gradient, divided by that after its last accumulation; None if unknown."""
+        gradient = self._param.grad
+        if gradient is None or self._norm.ndim or not 0 < float(self._norm) < inf:
+            return None
+        return float(_norm(gradient) / self._norm)
+
+    def reset(self, *, measures: bool) -> None:
+        """Forget the accumulations so far. With *measures*, record the norms after the next ones."""
         self._accumulated, self._stepped, self.is_stale = None, None, False
+        self._measures, self._norm = self._measures or measures, torch.empty(0)
 
     def remember(self) -> None:
         """Record the gradient and its version."""
         gradient = self._param.grad
         self._stepped = None if gradient is None else (WeakIdRef(gradient), gradient._version)
+        self.is_stale = gradient is not None
 
     def _accumulate(self) -> None:
         gradient = self._param.grad
         if self._stepped is not None and gradient is not None:
             stepped, version = self._stepped
-            self.is_stale, self._stepped = stepped() is gradient and gradient._version == version + 1, None
+            self.is_stale = self.is_stale and stepped() is gradient and gradient._version == version + 1
+            self._stepped = WeakIdRef(gradient), gradient._version
         self._record()
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             queue = torch.autograd.Variable._execution_engine.queue_callback
@@ -107,6 +117,13 @@ class _Sample:
     def _record(self) -> None:
         gradient = self._param.grad
         self._accumulated = None if gradient is None else (id(gradient), gradient._version)
+        if self._measures and gradient is not None:
+            self._norm = _norm(gradient)
+
+
+def _norm(gradient: torch.Tensor) -> torch.Tensor:
+    norm: torch.Tensor = torch.linalg.vector_norm(gradient.detach())
+    return norm
 
 
 def _samples_of(optimizer: torch.optim.Optimizer) -> list[_Sample]:
