@@ -20,7 +20,7 @@ from typing import Any, TextIO
 import measure
 import numpy as np
 import targets
-from rows import counts, first_call, functional, growth, memory, simulation, steps
+from rows import counts, first_call, functional, growth, memory, simulation, statistics, steps
 from specs import Spec
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,7 +39,7 @@ Row = dict[str, Any]
 @cache
 def all_specs() -> tuple[Spec, ...]:
     """Return all rows in the order of the table."""
-    sources = (functional, first_call, steps, growth, memory, counts, simulation)
+    sources = (functional, statistics, first_call, steps, growth, memory, counts, simulation)
     return tuple(spec for source in sources for spec in source.specs())
 
 
