@@ -1,4 +1,4 @@
-"""Sphinx configuration of the documentation site. `make docs` writes its sources into build/site and its pages into build/docs."""
+"""Sphinx configuration of the documentation site: `make docs` writes build/site, its sources, and build/docs."""
 
 import re
 

@@ -9,16 +9,21 @@ from ampscale_conformance.model.clauses import chapter_files
 from . import clauses, layout, pages
 from .layout import ROOT, site_path
 
-GENERATED = {"Tools": ["commands/index.md"], "Reference": ["presets.md"], "Specification": ["conformance/matrix.md"]}
+GENERATED = {
+    "Introduction": ["contents.md"],
+    "Tools": ["commands/index.md"],
+    "Reference": ["presets.md"],
+    "Specification": ["conformance/matrix.md"],
+}
 
 
 def main(folder: Path) -> None:
     """Write all pages, and copy the pictures and other files that they link to."""
     shutil.rmtree(folder, ignore_errors=True)
-    sources = {path: (ROOT / path).read_text("utf-8") for path in layout.pages()}
-    linked = {target for path, text in sources.items() for target in layout.links(path, text)}
+    sources, linked = layout.read_pages()
     linked |= {file.relative_to(ROOT).as_posix() for file in [*clauses.test_files(), *clauses.vector_files()]}
-    texts = {site_path(path): _page(path, text) for path, text in sources.items()} | _generated()
+    others = layout.unlisted(sources)
+    texts = {site_path(path): _page(path, text, others) for path, text in sources.items()} | _generated()
     texts |= {site_path(path): pages.source_page(path) for path in linked if site_path(path).startswith("source/")}
     for path, text in texts.items():
         file = folder / path
@@ -29,15 +34,22 @@ def main(folder: Path) -> None:
             _copy(path, folder if path.endswith((".png", ".svg")) else folder / "_files")
 
 
-def _page(path: str, text: str) -> str:
-    """Return a page of the repository as a page of the site."""
+def _page(path: str, text: str, others: list[str]) -> str:
+    """Return a page of the repository as a page of the site; *others* are the pages that the index does not list."""
     text = layout.with_site_links(path, pages.api_page(text) if path == "docs/api.md" else text)
     if path == "README.md":
-        trees = {title: [site_path(target) for target in targets] for title, targets in layout.navigation().items()}
-        return text + "".join(_toctree([*files, *GENERATED.get(title, [])], title) for title, files in trees.items())
+        trees = {
+            section: [f"{title} <{site_path(target)}>" for target, title in entries.items()] + GENERATED.get(section, [])
+            for section, entries in layout.navigation().items()
+        }
+        trees["Project"] += map(site_path, others)
+        return text + "".join(_toctree(entries, section) for section, entries in trees.items())
     if path == "spec/README.md":
         chapters = [file.relative_to(ROOT / "spec").as_posix() for file in chapter_files()]
         return text + _toctree([*chapters, "vectors/index.md", "cases.md", "tests.md", "conformance/protocol.md"])
+    if path.startswith("docs/") and path.endswith("/README.md") and path != layout.INDEX:  # of a translation
+        files = (file.relative_to((ROOT / path).parent).as_posix() for file in sorted((ROOT / path).parent.rglob("*.md")))
+        return text + _toctree([file for file in files if file != "README.md"])
     if path == "spec/vectors/README.md":
         return text + _toctree([f"{file.stem}.md" for file in clauses.vector_files()])
     return clauses.with_checks(path, text) if path.startswith("spec/") else text
@@ -52,8 +64,8 @@ def _generated() -> dict[str, str]:
     return {**commands, **vectors, **others, clauses.CASES: clauses.cases_page(), clauses.TESTS: clauses.tests_page()}
 
 
-def _toctree(files: list[str], caption: str = "") -> str:
-    return "\n".join(["", "```{toctree}", ":hidden:", *([f":caption: {caption}"] if caption else []), "", *files, "```", ""])
+def _toctree(entries: list[str], caption: str = "") -> str:
+    return "\n".join(["", "```{toctree}", ":hidden:", *([f":caption: {caption}"] if caption else []), "", *entries, "```", ""])
 
 
 def _copy(path: str, folder: Path) -> None:

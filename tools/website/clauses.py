@@ -17,7 +17,7 @@ from .layout import ROOT, site_path
 PLURALS = {"vector": "vectors", "case": "cases", "test": "tests"}
 CASES, TESTS = "spec/cases.md", "spec/tests.md"
 _HEADING = re.compile(r"^### (\S+) · \w+\n.*?(?=^#|\Z)", re.MULTILINE | re.DOTALL)
-_NO_TEXT = re.compile(r"(^```.*?^```$|^#.*$|`[^`]*`|\[[^\]]*\]\([^)]*\)|<[^>]+>)", re.MULTILINE | re.DOTALL)
+_NO_TEXT = re.compile(r"(^```.*?^```$|^#[^\n]*$|`[^`]*`|\[[^\]]*\]\([^)]*\)|<[^>]+>)", re.MULTILINE | re.DOTALL)
 
 
 def slug(heading: str) -> str:
@@ -60,11 +60,12 @@ def marked_tests(file: Path) -> Iterator[tuple[str, list[str]]]:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             calls = (call for call in ast.walk(node) if isinstance(call, ast.Call))
             marks = (call for call in calls if ast.unparse(call.func) == "pytest.mark.clause")
-            yield node.name, [item.value for mark in marks for item in mark.args if isinstance(item, ast.Constant)]
+            yield node.name, [item.value for mark in marks for item in ast.walk(mark) if isinstance(item, ast.Constant)]
 
 
 def with_checks(path: str, text: str) -> str:
-    """Return a chapter with a list of what checks it after each clause."""
+    """Return a chapter with a list of what checks it after each clause, and each source as a paragraph."""
+    text = text.replace("\n> Source:", "\n>\n> Source:")
     return _HEADING.sub(lambda match: f"{match[0].rstrip()}\n\n{_list_of_checks(path, match[1])}\n\n", text)
 
 

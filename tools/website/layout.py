@@ -1,28 +1,29 @@
 """Where the files of the repository are on the site, and the order of its pages."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
 
 ROOT = Path(__file__).parents[2]
 INDEX = "docs/README.md"  # its sections and links are the navigation of the site
-MOVED = {
-    "README.md": "index.md",
-    INDEX: "contents.md",
-    "CHANGELOG.md": "changes.md",
-    "conformance/README.md": "conformance/index.md",
-    "spec/README.md": "spec/index.md",
-    "spec/vectors/README.md": "spec/vectors/index.md",
-}
+MOVED = {INDEX: "contents.md", "CHANGELOG.md": "changes.md"}
 COPIED = (".html", ".json", ".png", ".svg")  # files that the site has as they are
 _CODE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
-def pages() -> list[str]:
-    """Return the Markdown pages of the repository that are pages of the site."""
+def read_pages() -> tuple[dict[str, str], set[str]]:
+    """Return the Markdown pages of the repository, and those that they link to, with their texts; and all linked files."""
     patterns = ("docs/**/*.md", "spec/**/*.md", "conformance/docs/*.md", "conformance/README.md", "*.md")
-    return sorted({path.relative_to(ROOT).as_posix() for pattern in patterns for path in ROOT.glob(pattern)})
+    paths = {path.relative_to(ROOT).as_posix() for pattern in patterns for path in ROOT.glob(pattern)}
+    texts: dict[str, str] = {}
+    linked: set[str] = set()
+    while missing := sorted(paths - texts.keys()):
+        texts |= {path: (ROOT / path).read_text("utf-8") for path in missing}
+        linked |= {target for path in missing for target in links(path, texts[path])}
+        paths |= {target for target in linked if target.endswith(".md") and (ROOT / target).exists()}
+    return texts, linked
 
 
 def site_path(path: str) -> str:
@@ -33,6 +34,7 @@ def site_path(path: str) -> str:
         return path.removesuffix("json") + "md"
     if not path.endswith((".md", *COPIED)):
         return f"source/{path}.md"
+    path = re.sub(r"\bREADME\.md$", "index.md", path)
     return path.replace("docs/", "", 1) if path.startswith(("docs/", "conformance/docs/")) else path
 
 
@@ -53,11 +55,21 @@ def with_site_links(path: str, text: str) -> str:
     return "".join(parts)
 
 
-def navigation() -> dict[str, list[str]]:
-    """Return the pages that each section of the index lists, by the heading of the section."""
+def navigation() -> dict[str, dict[str, str]]:
+    """Return the pages that each section of the index lists, by the heading of the section: titles by file."""
     sections = re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", (ROOT / INDEX).read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    items = {title: re.findall(r"^- \[[^\]]*\]\(([^)#\s]+)", body, re.MULTILINE) for title, body in sections}
-    return {title: [_target(INDEX, target) for target in targets] for title, targets in items.items() if targets}
+    items = {title: re.findall(r"^- \[([^\]]*)\]\(([^)#\s]+)", body, re.MULTILINE) for title, body in sections}
+    return {title: {_target(INDEX, link): text for text, link in entries} for title, entries in items.items() if entries}
+
+
+def unlisted(paths: Iterable[str]) -> list[str]:
+    """Return those of the pages that neither the index nor the index of their folder lists."""
+    listed = {target for entries in navigation().values() for target in entries} | {"README.md", INDEX}
+    return [path for path in paths if path not in listed and not path.startswith(("spec/", *_folders_with_index()))]
+
+
+def _folders_with_index() -> list[str]:
+    return [f"{file.parent.relative_to(ROOT).as_posix()}/" for file in (ROOT / "docs").glob("*/README.md")]
 
 
 def _target(path: str, link: str) -> str:

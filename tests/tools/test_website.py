@@ -1,0 +1,71 @@
+"""Tests of the sources of the documentation site, which need no Sphinx."""
+
+import re
+
+import pytest
+from ampscale_conformance.model.clauses import clauses
+from website import clauses as website_clauses
+from website import layout, pages
+from website.clauses import slug
+
+SOURCES, LINKED = layout.read_pages()
+
+
+def test_the_navigation_lists_every_page_of_docs():
+    """Pages of a folder with an index of its own are listed there."""
+    assert [path for path in layout.unlisted(SOURCES) if path.startswith("docs/")] == []
+
+
+def test_the_navigation_lists_no_page_twice():
+    """Sphinx shows a page below one section only."""
+    targets = [target for entries in layout.navigation().values() for target in entries]
+    assert len(targets) == len(set(targets))
+    assert set(targets) <= set(SOURCES)
+
+
+def test_pages_have_places_of_their_own():
+    """No two files are the same page of the site."""
+    places = [layout.site_path(path) for path in [*SOURCES, *LINKED - SOURCES.keys()]]
+    assert len(places) == len(set(places))
+
+
+def test_every_clause_is_a_heading_with_what_checks_it():
+    """A must clause has a vector, a case or a test, and each leads to a page of the site."""
+    for clause in clauses().values():
+        path = clause.file.relative_to(layout.ROOT).as_posix()
+        text = website_clauses.with_checks(layout.site_path(path), SOURCES[path])
+        assert f"### {clause.id} · {clause.level}\n" in text
+        assert clause.level != "must" or website_clauses.checks()[clause.id]
+
+
+@pytest.mark.parametrize("file", website_clauses.vector_files(), ids=lambda file: file.stem)
+def test_links_of_clauses_to_vectors_lead_to_headings(file):
+    """The anchor of a vector is that of its heading."""
+    anchors = {slug(heading) for heading in re.findall(r"^## (.+)$", website_clauses.vectors_page(file), re.MULTILINE)}
+    places = [place for kinds in website_clauses.checks().values() for place in kinds["vector"].values()]
+    assert {place.partition("#")[2] for place in places if f"/{file.stem}.md#" in place} == anchors
+
+
+def test_links_of_clauses_to_cases_and_tests_lead_to_headings():
+    """The page of a test file has a heading for each test with a clause."""
+    cases = {slug(heading) for heading in re.findall(r"^### (.+)$", website_clauses.cases_page(), re.MULTILINE)}
+    for kinds in website_clauses.checks().values():
+        assert {place.partition("#")[2] for place in kinds["case"].values()} <= cases
+    for file in website_clauses.test_files():
+        page = pages.source_page(file.relative_to(layout.ROOT).as_posix())
+        marked = {name for name, ids in website_clauses.marked_tests(file) if ids}
+        assert marked <= set(re.findall(r"^## (.+)$", page, re.MULTILINE))
+
+
+def test_links_between_pages_become_those_of_the_site():
+    """Code and links to other sites stay as they are."""
+    text = "[a](../spec/README.md#authority) [b](torch.md) [c](https://x.org)\n```sh\n[d](../x.md)\n```\n"
+    changed = "[a](spec/index.md#authority) [b](torch.md) [c](https://x.org)\n```sh\n[d](../x.md)\n```\n"
+    assert layout.with_site_links("docs/faq.md", text) == changed
+
+
+def test_clauses_in_prose_become_links():
+    """Ids in headings, code and links stay as they are."""
+    text = "# SCALING-scale\n\nsee SCALING-scale, `SCALING-scale` and NO-clause"
+    linked = "# SCALING-scale\n\nsee [SCALING-scale](spec/10-scaling.md#scaling-scale--must), `SCALING-scale` and NO-clause"
+    assert website_clauses.with_clause_links("faq.md", text) == linked
