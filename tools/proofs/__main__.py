@@ -20,7 +20,12 @@ def main() -> int:
     disproofs = [page.Disproof(claim.text, *refute.refute(claim)) for claim in refute.CLAIMS]
     exact, errors = _resumed()
     counts["mutants"] = len(mutants.STEPS)
-    text = page.theorems(theorems) + page.disproofs(disproofs) + page.reached(explored) + page.resumed(exact, errors)
+    text = (
+        page.theorems(theorems)
+        + page.disproofs(disproofs)
+        + page.reached(explored)
+        + page.resumed(exact, len(reach.FURTHER), errors)
+    )
     for name, value in counts.items():
         text = text.replace(f"{{{name}}}", str(value))
     print(f"{len(theorems)} theorems, {counts['states']} states, {len(problems)} problems, {time.process_time():.0f} seconds")
@@ -63,13 +68,13 @@ def _explored(problems: list[str]) -> tuple[list[page.Reached], Counter[str]]:
 
 
 def _resumed() -> tuple[int, dict[str, int]]:
-    """Return the number of restored states, and the errors of the others with the presets that have them."""
+    """Return the number of restored states, and the numbers of the others by their error."""
     total, errors = 0, Counter[str]()
-    for name in presets.PRESETS:
-        rule = [each for each in reach.settings(name, 3) if each.hysteresis <= 2][-1]
+    rules = [[rule for rule in reach.settings(name, 3) if rule.hysteresis <= 2][-1] for name in presets.PRESETS]
+    for rule in [*rules, *reach.FURTHER]:
         exact, rejected = reach.resumed(reach.explore(rule))
         total += exact
-        errors.update({f"`{name}`, {text}": count for text, count in rejected.items()})
+        errors.update(rejected)
     return total, errors
 
 

@@ -49,10 +49,14 @@ the scaler. [Deviations](../spec/deviations.md) lists the classes of this librar
 RESUMED = """
 ## Checkpoints
 
-{exact} states, all that the presets reach with a growth interval of 3 and a hysteresis of 2, were saved in ampscale's own
-format as JSON and loaded again. Every loaded state is equal to the saved one, so that a resumed run cannot differ.
+All states that the presets reach with a growth interval of 3 and a hysteresis of 2, and those of {further} rules with other
+combinations of fields, were saved in ampscale's own format as JSON and loaded again. {exact} loaded states are equal to
+the saved ones, so that a resumed run cannot differ.
 """
-REJECTED = "Loading rejects the following states with an error:\n\n"
+REJECTED = """
+Loading rejects the others. A scale of zero or infinity is a trap; every other reason is a defect of the loader:
+
+"""
 LIMITED = """
 \\* The states on the shortest traces: with an overflow tolerance, counts have no upper bound, and Chainer's factor is not a
 power of two.
@@ -103,10 +107,10 @@ def row_of(row: Reached) -> str:
     return f"| `{row.preset}` | {row.states}{star} | {_steps(row.infinity, 'finite steps')} | {_steps(row.zero, 'overflows')} |\n"
 
 
-def resumed(exact: int, errors: dict[str, int]) -> str:
+def resumed(exact: int, further: int, errors: dict[str, int]) -> str:
     """Return the paragraph on checkpoints."""
     lines = [f"- {text}: {count} states\n" for text, count in sorted(errors.items())]
-    return RESUMED.format(exact=exact) + (REJECTED if lines else "") + "".join(lines)
+    return RESUMED.format(exact=exact, further=further) + (REJECTED if lines else "") + "".join(lines)
 
 
 def _steps(count: int | None, kind: str) -> str:

@@ -202,6 +202,7 @@ def resumed(explored: Explored) -> tuple[int, dict[str, int]]:
             loaded = checkpoints.load("ampscale", saved)
         except ValueError as error:
             key = re.sub(r"\d+", "n", str(error).partition(", got")[0])
+            key = "a scale of zero or infinity" if "positive, finite" in key else key
             errors[key] = errors.get(key, 0) + 1
             continue
         restored: tuple[Any, ...] = loaded.state
