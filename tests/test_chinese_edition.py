@@ -62,12 +62,14 @@ def test_code_blocks_are_the_same(chinese, english):
 
 
 @PAIRS
-def test_sections_have_the_same_names_and_tables(chinese, english):
-    """Every section or clause has the same names in code font, and tables with as many cells."""
+def test_sections_have_the_same_names_numbers_and_tables(chinese, english):
+    """Every section or clause has the same names in code font, numbers of two or more digits, and cells of tables."""
     pairs = zip_longest(sections(chinese), sections(english), fillvalue="")
     for index, (ours, theirs) in enumerate(pairs):
         names = [{re.sub(r"\s+", " ", name) for name in re.findall(r"`([^`]+)`", text)} for text in (ours, theirs)]
         assert index == 0 or names[0] == names[1], ours
+        numbers = [set(re.findall(r"\d\d+", re.sub(r"\]\([^)]*\)", "", text))) for text in (ours, theirs)]
+        assert index == 0 or numbers[0] == numbers[1], ours
         cells = [[line.count("|") for line in text.splitlines() if line.startswith("|")] for text in (ours, theirs)]
         assert cells[0] == cells[1], ours
 
