@@ -7,22 +7,26 @@ A loop with functions or cells calls `record`. The `GradScaler` classes take a m
 import json
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import currentframe
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from .. import functional
 from ..core.statistics import LOWEST
 from ..core.step import StepReport, StepStatus
 from ..core.typing import Array, Tree
-from ..core.validation import check_bool, check_count
+from ..core.validation import check_bool, check_count, check_methods, check_type
 from ..parsing import excerpt
 from .history import Limits
 from .records import Histogram, StepRecord, TensorStatistics, histograms_of, statistics_of
-from .sinks import Sink
+from .sinks import Sink, check_sinks
 from .verdicts import Diagnoser, Diagnosis, Verdict
 
 ON_STALL = ("warn", "raise")
+_FOLDER = str(Path(__file__).parents[1])
 PEEKS = 100  # steps that are measured after a skipped step whose NaNs may come from clipping
 
 
@@ -93,6 +97,10 @@ class Monitor:
                 check_count(value, name)
         if not (callable(on_stall) or on_stall in ON_STALL):
             raise ValueError(f"on_stall must be one of {list(ON_STALL)} or a function, got {excerpt(on_stall)}")
+        check_type(limits or Limits(), "limits", Limits)
+        check_sinks(sinks)
+        if communicator is not None:
+            check_methods(communicator, "communicator", "exchange")
         self.verdicts: Counter[Verdict] = Counter()  # number of steps with each verdict
         self._on_skip, self._every, self._histogram_every = diagnose_on_skip, measure_every, histogram_every
         self._sinks, self._on_stall, self._limits, self._communicator = list(sinks), on_stall, limits, communicator
@@ -114,6 +122,7 @@ class Monitor:
 
         Raises:
             TypeError: *report* is not a `StepReport`.
+            ValueError: *backward* returned no gradients.
             StalledError: The run has stalled, and *on_stall* is "raise". The step has been received.
         """
         if not isinstance(report, StepReport):
@@ -125,8 +134,10 @@ class Monitor:
         if report.statistics is not None:
             measured = _Measured(scale, statistics_of(report.statistics.tolist()), is_local=True)
         if not finite and self._on_skip and backward is not None:
-            measured = measured if measured.tensors else _Measured(scale, *self._measure(backward(scale)), is_local=True)
-            at_one = bool(functional.all_finite(backward(1.0)))
+            again = _Measured(scale, *self._measure(backward(scale)), is_local=True)
+            if not again.tensors:
+                raise ValueError("backward must return gradients, got none")
+            measured, at_one = measured if measured.tensors else again, bool(functional.all_finite(backward(1.0)))
         return self._receive(
             self, measured,
             scale=scale, next_scale=_number(report.next_scale), finite=finite, applied=bool(report.applied),
@@ -242,7 +253,7 @@ class Monitor:
         elif self._on_stall == "raise":
             raise StalledError(message)
         else:
-            warnings.warn(message, RuntimeWarning, stacklevel=5)
+            warnings.warn(message, RuntimeWarning, stacklevel=_level())
 
     def _measure(
         self, gradients: Tree, step: int | None = None
@@ -294,11 +305,23 @@ class _Run:
     measured: _Measured = field(default_factory=_Measured)
 
 
+def _level() -> int:
+    """Return the `stacklevel` of the first call outside this library."""
+    return next(level for level, frame in enumerate(_frames()) if not frame.f_code.co_filename.startswith(_FOLDER))
+
+
+def _frames() -> Iterator[FrameType]:
+    frame = currentframe()
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
 def _named(names: Iterable[Any] | None) -> tuple[list[str] | None, dict[int, str] | None]:
     """Return the names in order, or the names by the ids of the parameters."""
     if names is None:
         return None, None
-    if isinstance(names, str):
+    if isinstance(names, str | Mapping) or not isinstance(names, Iterable):
         raise TypeError(f"names must be strings, or pairs of a name and a parameter, got {excerpt(names)}")
     items = list(names)
     if all(isinstance(item, str) for item in items):

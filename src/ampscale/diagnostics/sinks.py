@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..core.rule import LossScaleRule
+from ..core.validation import check_methods, check_type
+from ..parsing import excerpt
 from .records import StepRecord
 from .run_files import header_line, step_line
 from .verdicts import Diagnosis, Verdict
@@ -44,6 +46,7 @@ class JSONLines:
     """
 
     def __init__(self, path: str | Path, rule: LossScaleRule | None = None) -> None:
+        check_type(rule or LossScaleRule(), "rule", LossScaleRule)
         self._file, self._rule, self._has_header = open(path, "w", encoding="utf-8", buffering=1), rule, False  # noqa: SIM115
 
     def write(self, record: StepRecord, diagnosis: Diagnosis, names: list[str] | None) -> None:
@@ -74,6 +77,7 @@ class Logging:
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
         self._logger = logger or logging.getLogger("ampscale")
+        check_methods(self._logger, "logger", "log")
 
     def write(self, record: StepRecord, diagnosis: Diagnosis, names: list[str] | None) -> None:
         """Log a diagnosis."""
@@ -100,13 +104,14 @@ class TensorBoard:
     Scalars of TensorBoard: scale, skipped (0 or 1), loss and norm; the lost share of each gradient; and texts for diagnoses.
 
     Args:
-        writer: A `SummaryWriter` of torch or tensorboardX, or any object with `add_scalar` and `add_text`.
+        writer: A `SummaryWriter` of torch or tensorboardX, or any object with `add_scalar`, `add_text` and `flush`.
 
     >>> from torch.utils.tensorboard import SummaryWriter  # doctest: +SKIP
     >>> sink = TensorBoard(SummaryWriter())  # doctest: +SKIP
     """
 
     def __init__(self, writer: Any) -> None:
+        check_methods(writer, "writer", "add_scalar", "add_text", "flush")
         self._writer = writer
 
     def write(self, record: StepRecord, diagnosis: Diagnosis, names: list[str] | None) -> None:
@@ -133,6 +138,7 @@ class WeightsAndBiases:
     """
 
     def __init__(self, run: Any) -> None:
+        check_methods(run, "run", "log")
         self._run = run
 
     def write(self, record: StepRecord, diagnosis: Diagnosis, names: list[str] | None) -> None:
@@ -144,6 +150,16 @@ class WeightsAndBiases:
 
     def close(self) -> None:
         """Do nothing, since the run belongs to the caller."""
+
+
+def check_sinks(sinks: Any) -> None:
+    """Raise a TypeError unless *sinks* is a list or tuple of sinks."""
+    if not isinstance(sinks, list | tuple):
+        raise TypeError(f"sinks must be a list or tuple, got {excerpt(sinks)} of type {type(sinks).__name__}")
+    for sink in sinks:
+        check_methods(sink, "each sink", "write", "close")
+        if isinstance(sink, type):
+            raise TypeError(f"each sink must be an object, got the class {sink.__name__}")
 
 
 def scalars(record: StepRecord, names: list[str] | None = None) -> dict[str, float]:

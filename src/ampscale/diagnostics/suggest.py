@@ -15,7 +15,7 @@ import numpy as np
 from .. import functional, presets
 from ..core.rule import LossScaleRule
 from ..core.typing import Tree
-from ..core.validation import check_count, check_number
+from ..core.validation import check_count, check_number, check_type
 from ..parsing import excerpt
 from ..simulation.simulate import simulate
 from ..simulation.traces import Trace
@@ -73,6 +73,8 @@ def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = 
     """
     check_number(scale, "scale", "a positive, finite number", 0, above=True)
     check_number(share, "share", "a number from 0 to 1", 0, 1)
+    if isinstance(histograms, Histogram) or not all(isinstance(histogram, Histogram) for histogram in histograms):
+        raise TypeError(f"histograms must be a sequence of Histogram, got {excerpt(histograms)}")
     counts = Counter[int]()
     for lowest, row in histograms:
         counts.update({lowest + index: count for index, count in enumerate(row) if count})
@@ -121,6 +123,7 @@ def calibrate(backward: Callable[[float], Tree], rule: LossScaleRule, headroom: 
     >>> rule.init_scale
     4096.0
     """
+    check_type(rule, "rule", LossScaleRule)
     check_count(headroom, "headroom", low=0)
     low, high = rule.min_scale or LEAST_SCALE, rule.max_scale or MOST_SCALE
     scale, largest = _first_finite_host(backward, rule.init_scale)
@@ -180,6 +183,8 @@ def limits(records: Sequence[StepRecord]) -> Trace:
     >>> limits([overflow, StepRecord(1, 512.0, 512.0, finite=True, applied=True)]).limits.tolist()
     [512.0, inf]
     """
+    for record in records:
+        check_type(record, "each record", StepRecord)
     values: list[float] = []
     next_finite = math.inf
     for record in reversed(records):

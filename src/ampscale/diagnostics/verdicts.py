@@ -77,6 +77,8 @@ class Diagnosis:
     stall: str | None = None
 
 
+LARGEST_CLIP = 0.25  # factor by which scaled gradients are clipped, at most: their norm is far above every usual limit
+
 _Result = tuple[Verdict, str, dict[str, Any]] | None
 _Check = Callable[[StepRecord, History], _Result]
 
@@ -127,7 +129,7 @@ def _forward(record: StepRecord, _history: History) -> _Result:
 
 
 def _forgotten_zero_grad(record: StepRecord, history: History) -> _Result:
-    if not record.stale or history.in_a_row < 2 or history.is_stale_refuted or _has_fewer_offenders(history.skipped[-2:]):
+    if not record.stale or history.is_stale_refuted or len(history.skipped) < REPEATS or _have_fewer_offenders(history.skipped):
         return None
     message = (
         "the gradients of the skipped step before were not set to zero: call zero_grad() in every iteration, also after a skip"
@@ -209,7 +211,7 @@ def _clipped_before(record: StepRecord, history: History) -> _Result:
     if record.change is not None:
         changes = [step.change or 0 for step in steps]
         # A factor that varies from step to step is that of clipping; a mean over ranks has the same factor in each.
-        if len(steps) < 2 or max(changes) >= 1 or _are_close(changes) or _is_intended(steps):
+        if len(steps) < 2 or max(changes) > LARGEST_CLIP or _are_close(changes) or _is_intended(steps):
             return None
     elif len(steps) < REPEATS or not same_norm or not _is_round(raw[-1]) or record.scale < 256 or _are_constant(steps):
         return None
@@ -283,10 +285,9 @@ def _same_offenders(records: list[StepRecord]) -> bool:
     return len(counts) == 1 and any(next(iter(counts))) and records[-1].scale < records[0].scale
 
 
-def _has_fewer_offenders(steps: list[StepRecord]) -> bool:
-    """Return True if a gradient has fewer non-finite values in the second step than in the first, so that it was set to zero."""
-    first, second = steps
-    pairs = zip(first.tensors or (), second.tensors or (), strict=False)
+def _have_fewer_offenders(steps: list[StepRecord]) -> bool:
+    """Return True if a gradient has fewer non-finite values in the last step than in the first, so that it was set to zero."""
+    pairs = zip(steps[0].tensors or (), steps[-1].tensors or (), strict=False)
     return any(new.nonfinite < old.nonfinite for old, new in pairs)
 
 
