@@ -1,4 +1,4 @@
-"""Check all proofs, and write docs/proofs.md; exit with an error if one of them fails."""
+"""Check all proofs, and write docs/proofs.md; exit with an error if one of them fails, or if the page has changed."""
 
 import sys
 import time
@@ -29,10 +29,12 @@ def main() -> int:
     for name, value in counts.items():
         text = text.replace(f"{{{name}}}", str(value))
     print(f"{len(theorems)} theorems, {counts['states']} states, {len(problems)} problems, {time.process_time():.0f} seconds")
-    print(*problems, sep="\n")
-    if not problems:
+    print("".join(f"{problem}\n" for problem in problems), end="")
+    changed = not problems and PAGE.read_text("utf-8") != text
+    if changed:
         PAGE.write_text(text, encoding="utf-8")
-    return bool(problems)
+        print(f"{PAGE.name} has changed")
+    return bool(problems) or changed
 
 
 def _theorems(problems: list[str]) -> list[tuple[str, str, int]]:
