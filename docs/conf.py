@@ -14,6 +14,8 @@ root_doc = "index"
 default_role = "py:obj"  # of the docstrings: `scale` links to the function if there is one
 suppress_warnings = ["myst.header"]  # chapters of the specification have headings of levels 1 and 3 only
 
+smartquotes = False  # "--json" is two hyphens
+
 myst_heading_anchors = 6
 myst_links_external_new_tab = False
 

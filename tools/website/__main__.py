@@ -69,7 +69,7 @@ def _toctree(entries: list[str], caption: str = "") -> str:
 
 
 def _copy(path: str, folder: Path) -> None:
-    target = folder / site_path(path)
+    target = (folder / site_path(path)).with_suffix(Path(path).suffix)
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / path, target)
 

@@ -25,7 +25,7 @@ class Page(HTMLParser):
 
 def main(folder: Path) -> int:
     """Print the links that lead nowhere, and their number; return 1 if there is any."""
-    pages = {file: Page(file) for file in folder.rglob("*.html")}
+    pages = {file: Page(file) for file in folder.rglob("*.html") if "_static" not in file.parts}
     links = [(file, link) for file, page in pages.items() for link in page.links]
     broken = [f"{file.relative_to(folder)}: {link}" for file, link in links if not _leads(file, link, pages)]
     print(*sorted(broken), f"{len(pages)} pages, {len(links)} links, {len(broken)} broken", sep="\n")

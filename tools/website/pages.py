@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from fnmatch import fnmatchcase
+from textwrap import dedent
 
 import click
 from ampscale_conformance.model.clauses import clauses
@@ -47,7 +48,7 @@ def _paragraphs(text: str | None) -> list[str]:
     for part in inspect.cleandoc(text or "").split("\n\n"):
         title, _, lines = part.lstrip("\b\n").partition("\n")
         if part.startswith("\b"):
-            result.append(f"## {title.rstrip(':')}\n\n```text\n{inspect.cleandoc(lines)}\n```")
+            result.append(f"## {title.rstrip(':')}\n\n```text\n{dedent(lines)}\n```")
         elif part:
             result.append(_escape(" ".join(part.split())))
     return result
@@ -65,11 +66,11 @@ def _escape(text: str) -> str:
 def presets_page() -> str:
     """Return the page of all presets: a table, and each in prose, as the command describes it."""
     rows = [
-        f"| [{preset.name}](#{preset.name}) | {preset.project} {preset.version} | `{preset.class_name}` | {preset.summary} |"
+        f"| [{preset.name}](#{preset.name}) | {preset.summary} | {preset.project} {preset.version}: `{preset.class_name}` |"
         for preset in PRESETS.values()
     ]
     head = ["# Presets", "", f"The {len(PRESETS)} published scalers of `ampscale.presets`. {_SOURCES}", ""]
-    table = ["| preset | project | class | rule |", "|---|---|---|---|", *rows, ""]
+    table = ["| preset | rule | published as |", "|---|---|---|", *rows, ""]
     return "\n".join([*head, *table, *(line for name in PRESETS for line in (f"## {name}", "", *_preset_lines(name), ""))])
 
 
