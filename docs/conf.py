@@ -14,11 +14,13 @@ root_doc = "index"
 default_role = "py:obj"  # of the docstrings: `scale` links to the function if there is one
 suppress_warnings = ["myst.header"]  # chapters of the specification have headings of levels 1 and 3 only
 
-smartquotes = False  # "--json" is two hyphens
+smartquotes_action = "D"  # dashes only: quotation marks of options can be copied
+toc_object_entries = False  # each object of the API has a heading
 
 myst_heading_anchors = 6
 myst_links_external_new_tab = False
 
+# The theme of NumPy and of the Array API standard: readers know it, it needs no other host, and it has light and dark colors.
 html_theme = "pydata_sphinx_theme"
 html_title = "ampscale"
 html_static_path = ["_static"]

@@ -48,7 +48,7 @@ def _paragraphs(text: str | None) -> list[str]:
     for part in inspect.cleandoc(text or "").split("\n\n"):
         title, _, lines = part.lstrip("\b\n").partition("\n")
         if part.startswith("\b"):
-            result.append(f"## {title.rstrip(':')}\n\n```text\n{dedent(lines)}\n```")
+            result.append(f"## {_escape(title.rstrip(':'))}\n\n```text\n{dedent(lines)}\n```")
         elif part:
             result.append(_escape(" ".join(part.split())))
     return result
@@ -60,7 +60,7 @@ def _code(option: str) -> str:
 
 def _escape(text: str) -> str:
     """Return a text of a command as Markdown without markup."""
-    return re.sub(r"([\\`*_<>|\[\]])", r"\\\1", text).replace("--", r"\--")
+    return re.sub(r"(--[a-z][a-z-]*)|([\\`*_<>|\[\]])", lambda match: f"`{match[1]}`" if match[1] else f"\\{match[2]}", text)
 
 
 def presets_page() -> str:
