@@ -9,7 +9,7 @@ from checkpoints.test_divergence import small_rules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ampscale import LossScaleRule
+from ampscale import LossScaleRule, presets
 from ampscale.checkpoints import Checkpoint
 from ampscale.checkpoints.state import arrays_of, canonical, check_reachable, numbers_of
 from ampscale.core.machine import LossScaleState
@@ -109,6 +109,23 @@ def test_block_at_bounds_and_overflow_tolerance_extend_the_counts():
     check_reachable(tolerant, LossScaleState(4.0, 0, 3, 3))
     with pytest.raises(ValueError, match="overflows must be from 0 to 3, since window_steps counts all steps"):
         check_reachable(tolerant, LossScaleState(4.0, 0, 4, 3))
+
+
+@pytest.mark.parametrize(
+    ("rule", "trace"),
+    [
+        (presets.fairseq_tolerance(growth_interval=3, overflow_tolerance=0.5), "..x...x..x...xx."),
+        (LossScaleRule(growth_interval=2, initial_good_steps=3), ".x..x"),
+    ],
+    ids=["a window that does not reset the overflow count", "more good steps at the start than the interval"],
+)
+def test_unusual_rules_reach_their_states(rule, trace):
+    """The state is checked before and after every step."""
+    state = rule.init(like=0.0)
+    check_reachable(rule, state)
+    for symbol in trace:
+        state = rule.update(state, symbol == ".")
+        check_reachable(rule, state)
 
 
 def test_an_arithmetic_without_an_effect_is_left_out():

@@ -51,13 +51,16 @@ def numbers_of(state: LossScaleState) -> LossScaleState:
 
 def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
     """Raise a ValueError if no run of *rule* reaches the counts of *state*, which consists of Python numbers."""
-    interval = rule.growth_interval
-    if state.good_steps < rule.initial_good_steps or (state.good_steps >= interval and not rule.block_at_bounds):
-        expected = f"from {rule.initial_good_steps} to {interval - 1}, since the growth interval is {interval}"
+    interval, first = rule.growth_interval, rule.initial_good_steps
+    least, largest = min(0, first), max(interval - 1, first)  # a growth sets the count to 0, an overflow to the first value
+    if state.good_steps < least or (state.good_steps > largest and not rule.block_at_bounds):
+        expected = f"from {least} to {largest}, since the growth interval is {interval}"
         raise ValueError(f"the count of finite steps must be {expected}, got {state.good_steps}")
     most, reason = rule.hysteresis - ("backoff" in rule.reset_bad_steps_on), f"the hysteresis is {rule.hysteresis}"
     if state.window_steps is not None:
-        most, reason = state.window_steps, "window_steps counts all steps"
+        # The count exceeds that of the window if a growth or a backoff begins a new window without resetting it.
+        is_reset = "backoff" in rule.reset_bad_steps_on and {"growth", "finite"} & set(rule.reset_bad_steps_on)
+        most, reason = state.window_steps if is_reset else state.bad_steps, "window_steps counts all steps"
     if not 0 <= state.bad_steps <= most:
         raise ValueError(f"the count of overflows must be from 0 to {most}, since {reason}, got {state.bad_steps}")
     counted = state.good_steps != rule.initial_good_steps and not rule.block_at_bounds
