@@ -176,7 +176,18 @@ def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype:
 
 def exponent_histogram(tree: Tree) -> Array:
     """Implement `core.statistics.exponent_histogram`."""
-    return statistics.exponent_histogram(tree)
+    sources = plain(leaves(tree))
+    if sources is None:
+        return statistics.exponent_histogram(tree)
+    statistics.check_sizes(sources)
+    return statistics.stacked(list(map(_histogram, sources)), tree, statistics.BINS)
+
+
+def _histogram(array: Array) -> Array:
+    magnitudes = statistics.magnitudes_of(array)
+    exponents = np.frexp(magnitudes[np.isfinite(magnitudes) & (magnitudes > 0)])[1] - 1
+    bins = exponents.clip(statistics.LOWEST, statistics.HIGHEST) - statistics.LOWEST
+    return np.bincount(bins, minlength=statistics.BINS).astype(np.int32)
 
 
 def _unscaled(
