@@ -47,9 +47,6 @@ def _page(path: str, text: str, others: list[str]) -> str:
     if path == "spec/README.md":
         chapters = [file.relative_to(ROOT / "spec").as_posix() for file in chapter_files()]
         return text + _toctree([*chapters, "vectors/index.md", "cases.md", "tests.md", "conformance/protocol.md"])
-    if path.startswith("docs/") and path.endswith("/README.md") and path != layout.INDEX:  # of a translation
-        files = (file.relative_to((ROOT / path).parent).as_posix() for file in sorted((ROOT / path).parent.rglob("*.md")))
-        return text + _toctree([file for file in files if file != "README.md"])
     if path == "spec/vectors/README.md":
         return text + _toctree([f"{file.stem}.md" for file in clauses.vector_files()])
     return clauses.with_checks(path, text) if path.startswith("spec/") else text

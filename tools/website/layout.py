@@ -63,13 +63,9 @@ def navigation() -> dict[str, dict[str, str]]:
 
 
 def unlisted(paths: Iterable[str]) -> list[str]:
-    """Return those of the pages that neither the index nor the index of their folder lists."""
+    """Return those of the pages that the index does not list; the chapters of the specification have an index of their own."""
     listed = {target for entries in navigation().values() for target in entries} | {"README.md", INDEX}
-    return [path for path in paths if path not in listed and not path.startswith(("spec/", *_folders_with_index()))]
-
-
-def _folders_with_index() -> list[str]:
-    return [f"{file.parent.relative_to(ROOT).as_posix()}/" for file in (ROOT / "docs").glob("*/README.md")]
+    return [path for path in paths if path not in listed and not path.startswith("spec/")]
 
 
 def _target(path: str, link: str) -> str:
