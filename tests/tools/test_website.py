@@ -12,7 +12,7 @@ SOURCES, LINKED = layout.read_pages()
 
 
 def test_the_navigation_lists_every_page_of_docs():
-    """This includes the pages of translations."""
+    """Translations are listed, too."""
     assert [path for path in layout.unlisted(SOURCES) if path.startswith("docs/")] == []
 
 
