@@ -129,8 +129,7 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
     """
     Return the results of `unscale_and_check`, and the `global_norm` of the unscaled values.
 
-    Args:
-        tree, scale, out, dtype: As for `unscale_and_check`.
+    The arguments are those of `unscale_and_check`.
 
     Returns:
         The unscaled tree, a bool of shape (), and a norm of shape ().
@@ -258,8 +257,7 @@ def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype:
 
     On NumPy and torch CPU tensors, the compiled kernels do this in one pass.
 
-    Args:
-        tree, scale, out, dtype: As for `unscale_and_check`.
+    The arguments are those of `unscale_and_check`.
 
     Returns:
         The unscaled tree, a bool of shape (), and statistics of shape (number of arrays, 8).

@@ -52,10 +52,14 @@ def test(packages: str, libraries: list[str], options: list[str], *, recorded: b
         options = ["-W", "ignore::DeprecationWarning", *options]
     command = [str(folder / BIN / "python"), "-m", "pytest", "-m", "not slow", *options]
     environment = {**os.environ, "AMPSCALE_TEST_LIBRARIES": " ".join(libraries), "PYTHONDONTWRITEBYTECODE": "1"}
-    process = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
-    sys.stdout.write(process.stdout)
-    if recorded:
-        record(row(packages, libraries, versions(folder / BIN / "python"), process.stdout))
+    lines = []
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        for line in process.stdout:
+            lines.append(line)
+            sys.stdout.write(line)
+    if recorded and process.returncode in (0, 1):  # it was neither interrupted nor misused
+        record(row(packages, libraries, versions(folder / BIN / "python"), "".join(lines)))
     return process.returncode
 
 
