@@ -31,7 +31,7 @@ def namespace() -> Namespace:
 
 def devices() -> tuple[str, ...]:
     """Return the devices on which arrays can be created, except "meta"."""
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if accelerator is None:
         return ("cpu",)
     return ("cpu", *(f"{accelerator.type}:{index}" for index in range(torch.accelerator.device_count())))

@@ -249,7 +249,7 @@ def _are_disjoint_on_host(arrays: list[Array]) -> bool:
         return False
     fill_storages = not any(map(torch.Tensor.storage_offset, arrays)) and all(map(torch.Tensor.is_contiguous, arrays))
     disjoint = fill_storages and len(addresses) == len(arrays)
-    if disjoint and 0 not in addresses and torch.accelerator.current_accelerator() is None:  # meta tensors have address 0
+    if disjoint and 0 not in addresses and not torch.accelerator.is_available():  # meta tensors have address 0
         return True  # without an accelerator, all other memory is on the host
     return all(map(_is_cpu, arrays)) and (disjoint or are_disjoint(arrays))
 
