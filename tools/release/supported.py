@@ -52,6 +52,7 @@ def test(packages: str, libraries: list[str], options: list[str], *, recorded: b
         options = ["-W", "ignore::DeprecationWarning", *options]
     command = [str(folder / BIN / "python"), "-m", "pytest", "-m", "not slow", *options]
     environment = {**os.environ, "AMPSCALE_TEST_LIBRARIES": " ".join(libraries), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["TF_CPP_MIN_LOG_LEVEL"] = "3"  # JAX 0.8 logs on stderr, which tests read
     lines = []
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
