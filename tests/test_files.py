@@ -61,11 +61,12 @@ def opens_for_writing(tree):
 
 
 def test_one_module_opens_files_for_writing():
+    """The sink of run files is the exception: others read the file while it grows."""
     lines_of = {
         path.relative_to(SOURCE).as_posix(): list(opens_for_writing(ast.parse(path.read_text("utf-8"))))
         for path in SOURCE.rglob("*.py")
     }
-    assert {name for name, lines in lines_of.items() if lines} == {"files.py"}
+    assert {name for name, lines in lines_of.items() if lines} == {"files.py", "diagnostics/sinks.py"}
     assert list(opens_for_writing(ast.parse("open(x, 'w'); p.open(mode='rb+'); open(x, 'rb'); p.write_text('')"))) == [1, 1, 1]
 
 

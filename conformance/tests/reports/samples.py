@@ -20,7 +20,7 @@ from ampscale.presets import PRESETS
 
 SNIPPET = "scale = 1024.0\nprint(scale * 2)  # <&>\n"
 REPOSITORY = Path(__file__).parents[3]
-COMMITTED = [page for folder in ("docs", "conformance/docs") for page in (REPOSITORY / folder).rglob("*.html")]
+COMMITTED = [page for folder in ("docs", "conformance/docs") for page in (REPOSITORY / folder).glob("*.html")]
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 

@@ -26,7 +26,7 @@ class Recorder:
         """Store a loss."""
         self.losses.append((loss.item(), loss.requires_grad))
 
-    def begin(self, gradients, scale, owner, *, stale, modified):
+    def begin(self, gradients, scale, owner, *, stale, modified, change=None):
         """Store a begin."""
         self.begins.append(Begin([gradient.tolist() for gradient in gradients], scale, owner, stale, modified))
 

@@ -300,11 +300,13 @@ class GradScaler(StoredScale):
 
     def _finish(self, progress: Progress) -> None:
         """Record that the optimizer stepped or was skipped. With a fixed scale, which has no updates, drop its progress."""
+        if self._dynamic:
+            progress.stage = STEPPED
+            return
+        self._progress.pop(id(progress.optimizer))
         progress.stage = STEPPED
-        if not self._dynamic:
-            self._progress.pop(id(progress.optimizer))
-            if self._monitor is not None:
-                self._report([progress])
+        if self._monitor is not None:
+            self._report([progress])
 
     def _report(self, steps: list[Progress]) -> None:
         """Report the end of *steps* to the monitor."""
